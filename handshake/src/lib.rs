@@ -1,0 +1,1 @@
+//! TLS 1.3 and packet protection behind the traits of `quicket-engine`.
