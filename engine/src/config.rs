@@ -1,0 +1,278 @@
+//! Configuration: what an endpoint, a server, a client and one connection may be told.
+//!
+//! Every limit that the RFCs leave to an endpoint has its name and default here.
+
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::net::{SocketAddrV4, SocketAddrV6};
+
+use quicket_wire::Version;
+
+use crate::cid::{ConnectionIdGenerator, RandomConnectionIds};
+use crate::congestion::CongestionAlgorithm;
+use crate::crypto::TlsConfig;
+use crate::time::Duration;
+
+/// The smallest UDP payload that every QUIC path carries, in bytes (RFC 9000, Section 14).
+pub const MIN_UDP_PAYLOAD: u16 = 1200;
+/// The largest UDP payload that a UDP header can announce over IPv4 and IPv6, in bytes.
+pub const MAX_UDP_PAYLOAD: u16 = 65_527;
+
+/// What all connections of an endpoint share.
+#[derive(Clone)]
+pub struct EndpointConfig {
+    /// Key of the stateless reset tokens (RFC 9000, Section 10.3.2). Keep it across restarts, so
+    /// that peers of lost connections hear of the loss at once.
+    pub reset_key: [u8; 32],
+    /// Key that seals Retry and NEW_TOKEN tokens (RFC 9000, Section 8.1.4). Servers that share
+    /// an address share it.
+    pub token_key: [u8; 32],
+    /// Makes the connection IDs that peers use to reach this endpoint.
+    pub cid_generator: Arc<dyn ConnectionIdGenerator>,
+    /// Versions that a server accepts and announces in Version Negotiation packets.
+    pub versions: Vec<Version>,
+    /// The largest UDP payload that the socket can receive, in bytes: 1200 to 65527.
+    pub max_udp_payload_size: u16,
+    /// Sends the fixed bit at random to peers that agree (RFC 9287).
+    pub grease_quic_bit: bool,
+    /// How many connection attempts may wait for [`crate::Endpoint::accept`]; more are dropped,
+    /// for the client to try again.
+    pub max_incoming: usize,
+    /// How many stateless resets may be sent in a second (RFC 9000, Section 10.3.3).
+    pub stateless_resets_per_second: u32,
+}
+
+impl EndpointConfig {
+    /// The defaults, with keys that the caller draws at random or keeps across restarts.
+    pub fn new(reset_key: [u8; 32], token_key: [u8; 32]) -> Self {
+        Self {
+            reset_key,
+            token_key,
+            cid_generator: Arc::new(RandomConnectionIds::default()),
+            versions: Version::SUPPORTED.to_vec(),
+            max_udp_payload_size: MAX_UDP_PAYLOAD,
+            grease_quic_bit: true,
+            max_incoming: 4096,
+            stateless_resets_per_second: 1000,
+        }
+    }
+}
+
+/// When a server asks clients to prove their address with a Retry (RFC 9000, Section 8.1.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum RetryPolicy {
+    /// Never; the limit of three times the received bytes still holds.
+    #[default]
+    Never,
+    /// For every client without a valid token.
+    Always,
+    /// While more than this many handshakes are unfinished.
+    AboveHandshakes(usize),
+}
+
+/// What a server wants of its connections.
+#[derive(Clone)]
+pub struct ServerConfig {
+    /// Limits and behaviour of each connection.
+    pub transport: Arc<TransportConfig>,
+    /// Certificates and ALPN.
+    pub tls: Arc<dyn TlsConfig>,
+    /// When to ask for proof of address.
+    pub retry: RetryPolicy,
+    /// How long a Retry token is good.
+    pub retry_token_lifetime: Duration,
+    /// How long a token from NEW_TOKEN is good (RFC 9000, Section 8.1.3).
+    pub new_token_lifetime: Duration,
+    /// How many tokens each client gets once its address is validated.
+    pub new_tokens: u8,
+    /// Accepts 0-RTT when the TLS configuration does too.
+    pub early_data: bool,
+    /// An IPv4 address to which clients should move (RFC 9000, Section 9.6).
+    pub preferred_address_v4: Option<SocketAddrV4>,
+    /// An IPv6 address to which clients should move (RFC 9000, Section 9.6).
+    pub preferred_address_v6: Option<SocketAddrV6>,
+    /// Lets clients move to other addresses; NAT rebinding is tolerated either way
+    /// (RFC 9000, Section 9).
+    pub migration: bool,
+    /// Stops after the ClientHello and reports [`crate::Event::ClientHello`]; the handshake goes
+    /// on with [`crate::Connection::accept_handshake`].
+    pub hold_client_hello: bool,
+}
+
+impl ServerConfig {
+    /// The defaults: no Retry, early data as TLS allows, migration allowed.
+    pub fn new(tls: Arc<dyn TlsConfig>) -> Self {
+        Self {
+            transport: Arc::new(TransportConfig::default()),
+            tls,
+            retry: RetryPolicy::Never,
+            retry_token_lifetime: Duration::from_secs(15),
+            new_token_lifetime: Duration::from_secs(14 * 24 * 3600),
+            new_tokens: 2,
+            early_data: true,
+            preferred_address_v4: None,
+            preferred_address_v6: None,
+            migration: true,
+            hold_client_hello: false,
+        }
+    }
+}
+
+/// What a client wants of a connection.
+#[derive(Clone)]
+pub struct ClientConfig {
+    /// Limits and behaviour of the connection.
+    pub transport: Arc<TransportConfig>,
+    /// Roots, ALPN and client certificate.
+    pub tls: Arc<dyn TlsConfig>,
+    /// The version of the first flight.
+    pub version: Version,
+    /// The versions that this client can speak, best first, for compatible version negotiation
+    /// (RFC 9368, Section 2.3). The first flight's version is added if it is missing.
+    pub versions: Vec<Version>,
+    /// A token from an earlier connection's [`crate::Event::NewToken`].
+    pub token: Vec<u8>,
+    /// A session from an earlier connection's [`crate::Event::SessionTicket`].
+    pub session: Option<Vec<u8>>,
+    /// Offers 0-RTT when the session allows it. What is sent early can be replayed by an
+    /// attacker (RFC 9001, Section 9.2).
+    pub early_data: bool,
+}
+
+impl ClientConfig {
+    /// The defaults: QUIC v1, compatible with v2, no early data.
+    pub fn new(tls: Arc<dyn TlsConfig>) -> Self {
+        Self {
+            transport: Arc::new(TransportConfig::default()),
+            tls,
+            version: Version::V1,
+            versions: alloc::vec![Version::V1, Version::V2],
+            token: Vec::new(),
+            session: None,
+            early_data: false,
+        }
+    }
+}
+
+/// Path MTU discovery (RFC 8899; RFC 9000, Section 14.3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MtuDiscovery {
+    /// The largest UDP payload to try, in bytes. The peer's max_udp_payload_size lowers it.
+    pub upper_bound: u16,
+    /// How long after a finished search to search again.
+    pub interval: Duration,
+}
+
+impl Default for MtuDiscovery {
+    fn default() -> Self {
+        Self { upper_bound: MAX_UDP_PAYLOAD, interval: Duration::from_secs(600) }
+    }
+}
+
+/// Limits and behaviour of one connection.
+///
+/// Sizes are in bytes. The defaults suit a host with ordinary memory on the open internet; what
+/// a peer can make a connection hold is bounded by `receive_window`, `crypto_buffer`,
+/// `datagram_receive_buffer` and the stream counts.
+#[derive(Clone, Debug)]
+pub struct TransportConfig {
+    /// Silence after which the connection ends (RFC 9000, Section 10.1); zero turns it off. The
+    /// smaller of both sides' values holds.
+    pub max_idle_timeout: Duration,
+    /// Sends a PING after this much silence; zero turns it off.
+    pub keep_alive: Duration,
+    /// How long a handshake may take.
+    pub handshake_timeout: Duration,
+    /// The first window of a stream that the peer fills.
+    pub initial_stream_window: u64,
+    /// What auto-tuning may raise a stream's window to.
+    pub max_stream_window: u64,
+    /// The first window of all streams together.
+    pub initial_receive_window: u64,
+    /// What auto-tuning may raise the window of all streams together to.
+    pub max_receive_window: u64,
+    /// How many bidirectional streams the peer may have open at once; at most 2^60.
+    pub max_streams_bidi: u64,
+    /// How many unidirectional streams the peer may have open at once; at most 2^60.
+    pub max_streams_uni: u64,
+    /// How much unacknowledged and unsent data one stream holds.
+    pub stream_send_buffer: usize,
+    /// How much unacknowledged and unsent data all streams together hold.
+    pub send_buffer: usize,
+    /// Streams of equal priority take turns by packet (true) or one ends before the next (false).
+    pub send_fairness: bool,
+    /// How far ahead of what TLS has read CRYPTO data may come (RFC 9000, Section 7.5: at least
+    /// 4096).
+    pub crypto_buffer: usize,
+    /// How much received DATAGRAM data may wait; zero refuses datagrams (RFC 9221).
+    pub datagram_receive_buffer: usize,
+    /// How much DATAGRAM data may wait to be sent.
+    pub datagram_send_buffer: usize,
+    /// The congestion controller.
+    pub congestion: CongestionAlgorithm,
+    /// The round trip time before it is measured (RFC 9002, Section 6.2.2).
+    pub initial_rtt: Duration,
+    /// The UDP payload that a new path is trusted to carry: 1200 to 65527.
+    pub initial_udp_payload_size: u16,
+    /// Searches for a larger UDP payload.
+    pub mtu_discovery: Option<MtuDiscovery>,
+    /// Marks packets ECT(0) as long as the path keeps the marks (RFC 9000, Section 13.4).
+    pub ecn: bool,
+    /// Spreads packets over the round trip (RFC 9002, Section 7.7).
+    pub pacing: bool,
+    /// Packets received before an ACK is sent, while they come in order
+    /// (RFC 9000, Section 13.2.2).
+    pub ack_eliciting_threshold: u64,
+    /// The longest that an ACK is held back; less than 2^14 ms (RFC 9000, Section 18.2).
+    pub max_ack_delay: Duration,
+    /// Understands ACK_FREQUENCY and asks peers that understand it for fewer ACKs.
+    pub ack_frequency: bool,
+    /// How many of the peer's connection IDs to keep (RFC 9000, Section 5.1.1): 2 to 8.
+    pub active_connection_id_limit: u64,
+    /// Shows the spin bit (RFC 9000, Section 17.4) on all but one in sixteen paths.
+    pub spin_bit: bool,
+    /// Sends a reserved transport parameter (RFC 9000, Section 18.1).
+    pub grease: bool,
+    /// Asks the peer not to encrypt 1-RTT packets. **Everybody on the path can read and change
+    /// what is sent**: for trusted links only. Holds when both sides ask.
+    pub disable_1rtt_encryption: bool,
+    /// Starts a key update after this many sealed packets; never more than the AEAD's limit
+    /// (RFC 9001, Section 6.6).
+    pub key_update_after: u64,
+}
+
+impl Default for TransportConfig {
+    fn default() -> Self {
+        Self {
+            max_idle_timeout: Duration::from_secs(30),
+            keep_alive: Duration::ZERO,
+            handshake_timeout: Duration::from_secs(10),
+            initial_stream_window: 256 << 10,
+            max_stream_window: 16 << 20,
+            initial_receive_window: 1 << 20,
+            max_receive_window: 24 << 20,
+            max_streams_bidi: 100,
+            max_streams_uni: 100,
+            stream_send_buffer: 4 << 20,
+            send_buffer: 16 << 20,
+            send_fairness: true,
+            crypto_buffer: 64 << 10,
+            datagram_receive_buffer: 1 << 20,
+            datagram_send_buffer: 1 << 20,
+            congestion: CongestionAlgorithm::Cubic,
+            initial_rtt: Duration::from_millis(333),
+            initial_udp_payload_size: MIN_UDP_PAYLOAD,
+            mtu_discovery: Some(MtuDiscovery::default()),
+            ecn: true,
+            pacing: true,
+            ack_eliciting_threshold: 2,
+            max_ack_delay: Duration::from_millis(25),
+            ack_frequency: true,
+            active_connection_id_limit: 4,
+            spin_bit: true,
+            grease: true,
+            disable_1rtt_encryption: false,
+            key_update_after: 1 << 22,
+        }
+    }
+}

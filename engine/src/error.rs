@@ -1,0 +1,116 @@
+//! Errors, sorted by who is to blame.
+
+use alloc::vec::Vec;
+use core::fmt;
+
+use quicket_wire::TransportErrorCode;
+
+/// A violation of the protocol, or a failure of our own, that closes the connection with a
+/// CONNECTION_CLOSE of type 0x1c (RFC 9000, Section 10.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TransportError {
+    /// The code that goes to the peer (RFC 9000, Section 20.1).
+    pub code: TransportErrorCode,
+    /// The type of the frame at fault; 0 if unknown (RFC 9000, Section 19.19).
+    pub frame_type: u64,
+    /// What went wrong, for people.
+    pub reason: &'static str,
+}
+
+impl TransportError {
+    /// An error at no particular frame.
+    pub const fn new(code: TransportErrorCode, reason: &'static str) -> Self {
+        Self { code, frame_type: 0, reason }
+    }
+
+    /// An error at a frame of type `frame_type`.
+    pub const fn at(code: TransportErrorCode, frame_type: u64, reason: &'static str) -> Self {
+        Self { code, frame_type, reason }
+    }
+}
+
+impl fmt::Display for TransportError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.code, self.reason)?;
+        if self.frame_type != 0 {
+            write!(f, " (frame type {:#x})", self.frame_type)?;
+        }
+        Ok(())
+    }
+}
+
+impl core::error::Error for TransportError {}
+
+/// Why a connection ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ConnectionError {
+    /// The peer's QUIC stack closed the connection (CONNECTION_CLOSE of type 0x1c).
+    PeerTransport {
+        /// The peer's code (RFC 9000, Section 20.1).
+        code: TransportErrorCode,
+        /// The frame that the peer complains of; 0 if it did not say.
+        frame_type: u64,
+        /// The peer's words.
+        reason: Vec<u8>,
+    },
+    /// The peer's application closed the connection (CONNECTION_CLOSE of type 0x1d).
+    PeerApplication {
+        /// The application's code.
+        code: u64,
+        /// The peer's words.
+        reason: Vec<u8>,
+    },
+    /// The peer lost the connection's state and said so with a stateless reset
+    /// (RFC 9000, Section 10.3).
+    StatelessReset,
+    /// The server supports none of our versions (RFC 9000, Section 6.2).
+    VersionNegotiation,
+    /// The peer broke the protocol, or the TLS handshake failed; we closed the connection.
+    Transport(TransportError),
+    /// The idle timeout passed without a packet from the peer (RFC 9000, Section 10.1).
+    IdleTimeout,
+    /// The handshake took longer than the configured limit.
+    HandshakeTimeout,
+    /// This side's application closed the connection.
+    Local {
+        /// The code that was sent.
+        code: u64,
+        /// The words that were sent.
+        reason: Vec<u8>,
+    },
+}
+
+impl fmt::Display for ConnectionError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::PeerTransport { code, frame_type, reason } => {
+                write!(f, "closed by the peer's transport: {code}")?;
+                if *frame_type != 0 {
+                    write!(f, " at frame type {frame_type:#x}")?;
+                }
+                Words(reason).fmt(f)
+            }
+            Self::PeerApplication { code, reason } => {
+                write!(f, "closed by the peer's application with code {code:#x}")?;
+                Words(reason).fmt(f)
+            }
+            Self::StatelessReset => f.write_str("reset by the peer, which has lost the connection"),
+            Self::VersionNegotiation => f.write_str("the server supports none of our QUIC versions"),
+            Self::Transport(error) => write!(f, "protocol error: {error}"),
+            Self::IdleTimeout => f.write_str("idle timeout: nothing was heard from the peer"),
+            Self::HandshakeTimeout => f.write_str("the handshake took too long"),
+            Self::Local { code, .. } => write!(f, "closed by this application with code {code:#x}"),
+        }
+    }
+}
+
+impl core::error::Error for ConnectionError {}
+
+/// Shows a peer's words: printable as text, all else escaped.
+struct Words<'a>(&'a [u8]);
+
+impl fmt::Display for Words<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0.is_empty() { Ok(()) } else { write!(f, ": {}", self.0.escape_ascii()) }
+    }
+}
