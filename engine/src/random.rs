@@ -1,5 +1,7 @@
 //! Randomness as an argument.
 
+use alloc::boxed::Box;
+
 /// A source of random bytes that the caller of the engine provides.
 ///
 /// Connection IDs, PATH_CHALLENGE data and skipped packet numbers must be hard to guess
@@ -8,6 +10,9 @@
 pub trait Random: Send {
     /// Fills `out` with random bytes.
     fn fill(&mut self, out: &mut [u8]);
+
+    /// An independent source, for a new connection.
+    fn fork(&mut self) -> Box<dyn Random>;
 
     /// A uniformly distributed number.
     fn next_u64(&mut self) -> u64 {

@@ -1,0 +1,404 @@
+//! The keys of a connection: per level, per direction, per key phase (RFC 9001, Sections 4 to 6).
+
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+
+use quicket_wire::{ConnectionId, Side, TransportErrorCode, Version};
+
+use crate::crypto::{CryptoProvider, Direction, HeaderKey, Level, PacketKey, Secret};
+use crate::error::TransportError;
+use crate::time::Time;
+
+/// AEAD and header protection key of one direction.
+pub(crate) struct DirectionKeys {
+    pub(crate) header: Box<dyn HeaderKey>,
+    pub(crate) packet: Box<dyn PacketKey>,
+}
+
+impl DirectionKeys {
+    fn derive(crypto: &dyn CryptoProvider, version: Version, secret: &Secret) -> Self {
+        Self {
+            header: crypto.header_key(version, secret),
+            packet: crypto.packet_key(version, secret),
+        }
+    }
+}
+
+/// Both directions of a level before 1-RTT.
+#[derive(Default)]
+struct LevelKeys {
+    receive: Option<DirectionKeys>,
+    send: Option<DirectionKeys>,
+}
+
+/// Initial keys of one version; a compatible version change needs two sets for a while
+/// (RFC 9369, Section 4.1).
+struct InitialKeys {
+    version: Version,
+    receive: DirectionKeys,
+    send: DirectionKeys,
+}
+
+/// Which AEAD key opens a 1-RTT packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum KeyChoice {
+    /// The key of the current phase.
+    Current,
+    /// The key of the phase before: the packet was reordered across an update.
+    Previous,
+    /// The key of the next phase: if the packet opens, the peer has updated.
+    Next,
+}
+
+struct OneRttSend {
+    keys: DirectionKeys,
+    secret: Secret,
+    /// Packets sealed with the current key.
+    sealed: u64,
+    /// The first packet number sent in the current phase.
+    first: Option<u64>,
+}
+
+struct OneRttReceive {
+    keys: DirectionKeys,
+    secret: Secret,
+    next: Box<dyn PacketKey>,
+    previous: Option<Box<dyn PacketKey>>,
+    /// When the previous key is forgotten (RFC 9001, Section 6.5).
+    previous_expires: Option<Time>,
+    /// The lowest packet number opened with the current key.
+    first: Option<u64>,
+    /// The highest packet number opened with the previous key.
+    last_of_previous: u64,
+}
+
+/// All keys of a connection.
+pub(crate) struct Keys {
+    crypto: Arc<dyn CryptoProvider>,
+    version: Version,
+    initial: [Option<InitialKeys>; 2],
+    early: LevelKeys,
+    handshake: LevelKeys,
+    send: Option<OneRttSend>,
+    receive: Option<OneRttReceive>,
+    phase: bool,
+    /// True once the peer acknowledged a packet of this phase: only then may we update again
+    /// (RFC 9001, Section 6.1).
+    phase_acknowledged: bool,
+    updates: u64,
+    /// Packets that failed to open, over the whole connection (RFC 9001, Section 6.6).
+    failures: u64,
+    /// Sealed packets after which we update by ourselves.
+    update_after: u64,
+    /// 1-RTT packets are not encrypted (negotiated `disable_1rtt_encryption`).
+    plain_1rtt: bool,
+}
+
+impl Keys {
+    pub(crate) fn new(crypto: Arc<dyn CryptoProvider>, version: Version, update_after: u64) -> Self {
+        Self {
+            crypto,
+            version,
+            initial: [None, None],
+            early: LevelKeys::default(),
+            handshake: LevelKeys::default(),
+            send: None,
+            receive: None,
+            phase: false,
+            phase_acknowledged: false,
+            updates: 0,
+            failures: 0,
+            update_after,
+            plain_1rtt: false,
+        }
+    }
+
+    pub(crate) fn crypto(&self) -> &Arc<dyn CryptoProvider> {
+        &self.crypto
+    }
+
+    /// The version whose labels all later keys are derived with.
+    pub(crate) fn set_version(&mut self, version: Version) {
+        self.version = version;
+    }
+
+    /// Derives Initial keys of `version` (RFC 9001, Section 5.2), keeping those of one other
+    /// version.
+    pub(crate) fn derive_initial(&mut self, version: Version, dcid: &ConnectionId, side: Side) {
+        let (receive, send) = self.crypto.initial_secrets(version, dcid, side);
+        let keys = InitialKeys {
+            version,
+            receive: DirectionKeys::derive(&*self.crypto, version, &receive),
+            send: DirectionKeys::derive(&*self.crypto, version, &send),
+        };
+        let [first, second] = &mut self.initial;
+        match first {
+            Some(held) if held.version != version => *second = Some(keys),
+            _ => *first = Some(keys),
+        }
+    }
+
+    /// Forgets all Initial keys, as after a Retry changed the connection ID that they come from.
+    pub(crate) fn discard_initial(&mut self) {
+        self.initial = [None, None];
+    }
+
+    pub(crate) fn discard_handshake(&mut self) {
+        self.handshake = LevelKeys::default();
+    }
+
+    /// Forgets 0-RTT keys (RFC 9001, Section 4.9.3).
+    pub(crate) fn discard_early(&mut self) {
+        self.early = LevelKeys::default();
+    }
+
+    /// 1-RTT packets go unencrypted from now on (negotiated `disable_1rtt_encryption`).
+    pub(crate) fn disable_1rtt_encryption(&mut self) {
+        self.plain_1rtt = true;
+    }
+
+    pub(crate) fn is_1rtt_plain(&self) -> bool {
+        self.plain_1rtt
+    }
+
+    pub(crate) fn install(&mut self, level: Level, direction: Direction, secret: Secret) {
+        let keys = DirectionKeys::derive(&*self.crypto, self.version, &secret);
+        let slot = match level {
+            Level::EarlyData => &mut self.early,
+            Level::Handshake => &mut self.handshake,
+            Level::OneRtt => return self.install_1rtt(direction, keys, secret),
+            // Initial secrets come from the connection ID, never from TLS.
+            Level::Initial => return,
+        };
+        match direction {
+            Direction::Receive => slot.receive = Some(keys),
+            Direction::Send => slot.send = Some(keys),
+        }
+    }
+
+    fn install_1rtt(&mut self, direction: Direction, keys: DirectionKeys, secret: Secret) {
+        match direction {
+            Direction::Send => {
+                self.send = Some(OneRttSend { keys, secret, sealed: 0, first: None });
+            }
+            Direction::Receive => {
+                let next = self.crypto.next_secret(self.version, &secret);
+                self.receive = Some(OneRttReceive {
+                    keys,
+                    next: self.crypto.packet_key(self.version, &next),
+                    secret,
+                    previous: None,
+                    previous_expires: None,
+                    first: None,
+                    last_of_previous: 0,
+                });
+            }
+        }
+    }
+
+    /// The keys that packets of `level` are sealed with.
+    pub(crate) fn sending(&self, level: Level) -> Option<&DirectionKeys> {
+        match level {
+            Level::Initial => self.initial_keys(self.version).map(|keys| &keys.send),
+            Level::EarlyData => self.early.send.as_ref(),
+            Level::Handshake => self.handshake.send.as_ref(),
+            Level::OneRtt => self.send.as_ref().map(|send| &send.keys),
+        }
+    }
+
+    /// The keys that packets of `level` are opened with. `version` is the packet's own.
+    pub(crate) fn receiving(&self, level: Level, version: Version) -> Option<&DirectionKeys> {
+        match level {
+            Level::Initial => self.initial_keys(version).map(|keys| &keys.receive),
+            Level::EarlyData => self.early.receive.as_ref(),
+            Level::Handshake => self.handshake.receive.as_ref(),
+            Level::OneRtt => self.receive.as_ref().map(|receive| &receive.keys),
+        }
+    }
+
+    fn initial_keys(&self, version: Version) -> Option<&InitialKeys> {
+        self.initial.iter().flatten().find(|keys| keys.version == version)
+    }
+
+    pub(crate) fn has_initial(&self) -> bool {
+        self.initial.iter().any(Option::is_some)
+    }
+
+    /// The key phase bit of packets to send (RFC 9001, Section 6).
+    pub(crate) fn phase(&self) -> bool {
+        self.phase
+    }
+
+    /// How many times the keys were updated.
+    pub(crate) fn updates(&self) -> u64 {
+        self.updates
+    }
+
+    /// Which key a 1-RTT packet with this phase bit and number was sealed with
+    /// (RFC 9001, Section 6.3).
+    pub(crate) fn choose(&self, phase: bool, packet_number: u64) -> KeyChoice {
+        let Some(receive) = &self.receive else { return KeyChoice::Current };
+        if phase == self.phase {
+            return KeyChoice::Current;
+        }
+        match receive.first {
+            // Updated by us, and the peer has not yet followed: the old phase.
+            None if receive.previous.is_some() => KeyChoice::Previous,
+            Some(first) if packet_number < first && receive.previous.is_some() => {
+                KeyChoice::Previous
+            }
+            _ => KeyChoice::Next,
+        }
+    }
+
+    /// The AEAD key for a choice; `None` if it is forgotten.
+    pub(crate) fn chosen(&self, choice: KeyChoice) -> Option<&dyn PacketKey> {
+        let receive = self.receive.as_ref()?;
+        match choice {
+            KeyChoice::Current => Some(&*receive.keys.packet),
+            KeyChoice::Previous => receive.previous.as_deref(),
+            KeyChoice::Next => Some(&*receive.next),
+        }
+    }
+
+    /// A 1-RTT packet opened with `choice`; returns true if the peer has updated its keys, in
+    /// which case ours are updated too (RFC 9001, Section 6.2).
+    pub(crate) fn opened(
+        &mut self,
+        choice: KeyChoice,
+        packet_number: u64,
+        forget_previous_at: Time,
+    ) -> Result<bool, TransportError> {
+        let Some(receive) = &mut self.receive else { return Ok(false) };
+        match choice {
+            KeyChoice::Current => {
+                match receive.first {
+                    Some(first) if first <= packet_number => return Ok(false),
+                    None if receive.previous.is_some() => {
+                        receive.previous_expires = Some(forget_previous_at);
+                    }
+                    _ => {}
+                }
+                receive.first = Some(packet_number);
+                // RFC 9001, Section 6.4: old keys must not protect higher packet numbers.
+                if receive.previous.is_some() && packet_number < receive.last_of_previous {
+                    return Err(key_update_error("old keys were used after new ones"));
+                }
+                Ok(false)
+            }
+            KeyChoice::Previous => {
+                receive.last_of_previous = receive.last_of_previous.max(packet_number);
+                if receive.first.is_some_and(|first| packet_number > first) {
+                    return Err(key_update_error("old keys were used after new ones"));
+                }
+                Ok(false)
+            }
+            KeyChoice::Next => {
+                // RFC 9001, Section 6.2: a second update before we acknowledged the first, which
+                // shows as an update while our own is unanswered.
+                if receive.first.is_none() && self.updates > 0 {
+                    return Err(key_update_error("the peer updated keys twice in a row"));
+                }
+                self.rotate();
+                if let Some(receive) = &mut self.receive {
+                    receive.first = Some(packet_number);
+                    receive.previous_expires = Some(forget_previous_at);
+                }
+                Ok(true)
+            }
+        }
+    }
+
+    /// Whether a key update may start now (RFC 9001, Section 6.1 and 6.5).
+    pub(crate) fn may_update(&self, confirmed: bool) -> bool {
+        confirmed
+            && !self.plain_1rtt
+            && self.send.is_some()
+            && self.receive.as_ref().is_some_and(|receive| receive.previous.is_none())
+            && (self.updates == 0 || self.phase_acknowledged)
+    }
+
+    /// Starts a key update. Only if [`Keys::may_update`].
+    pub(crate) fn update(&mut self) {
+        self.rotate();
+    }
+
+    fn rotate(&mut self) {
+        let (Some(send), Some(receive)) = (&mut self.send, &mut self.receive) else { return };
+        let crypto = &*self.crypto;
+        send.secret = crypto.next_secret(self.version, &send.secret);
+        send.keys.packet = crypto.packet_key(self.version, &send.secret);
+        send.sealed = 0;
+        send.first = None;
+
+        // The header protection key stays (RFC 9001, Section 6.1).
+        receive.secret = crypto.next_secret(self.version, &receive.secret);
+        let after = crypto.next_secret(self.version, &receive.secret);
+        let next = core::mem::replace(&mut receive.next, crypto.packet_key(self.version, &after));
+        receive.previous = Some(core::mem::replace(&mut receive.keys.packet, next));
+        receive.previous_expires = None;
+        receive.last_of_previous = 0;
+        receive.first = None;
+
+        self.phase = !self.phase;
+        self.phase_acknowledged = false;
+        self.updates += 1;
+    }
+
+    /// When the previous phase's key is to be forgotten.
+    pub(crate) fn previous_expires(&self) -> Option<Time> {
+        self.receive.as_ref().and_then(|receive| receive.previous_expires)
+    }
+
+    pub(crate) fn forget_previous(&mut self) {
+        if let Some(receive) = &mut self.receive {
+            receive.previous = None;
+            receive.previous_expires = None;
+        }
+    }
+
+    /// Counts a 1-RTT packet to be sealed; true if it is time to update the keys.
+    pub(crate) fn sealing_1rtt(&mut self, packet_number: u64) -> bool {
+        let Some(send) = &mut self.send else { return false };
+        send.sealed += 1;
+        send.first.get_or_insert(packet_number);
+        let limit = send.secret.aead().confidentiality_limit();
+        send.sealed >= self.update_after.min(limit / 2)
+    }
+
+    /// True when the AEAD may seal no further packet (RFC 9001, Section 6.6).
+    pub(crate) fn is_exhausted(&self) -> bool {
+        self.send
+            .as_ref()
+            .is_some_and(|send| send.sealed >= send.secret.aead().confidentiality_limit())
+    }
+
+    /// The peer acknowledged 1-RTT packets up to `largest`.
+    pub(crate) fn acknowledged_1rtt(&mut self, largest: u64) {
+        if let Some(send) = &self.send {
+            if send.first.is_some_and(|first| largest >= first) {
+                self.phase_acknowledged = true;
+            }
+        }
+    }
+
+    /// Counts a packet that did not open (RFC 9001, Section 6.6).
+    pub(crate) fn open_failed(&mut self) -> Result<(), TransportError> {
+        self.failures += 1;
+        let limit = self
+            .receive
+            .as_ref()
+            .map_or(1 << 36, |receive| receive.secret.aead().integrity_limit());
+        if self.failures > limit {
+            return Err(TransportError::new(
+                TransportErrorCode::AEAD_LIMIT_REACHED,
+                "too many packets failed authentication",
+            ));
+        }
+        Ok(())
+    }
+}
+
+const fn key_update_error(reason: &'static str) -> TransportError {
+    TransportError::new(TransportErrorCode::KEY_UPDATE_ERROR, reason)
+}
