@@ -1,4 +1,12 @@
 //! QUIC packet headers, frames and transport parameters as checked views and plain values.
+//!
+//! The crate turns bytes into values and values into bytes; it holds no state, performs no
+//! I/O and never panics on input. Decoding borrows from the datagram and does not allocate,
+//! with the exception of [`TransportParameters`], which a connection decodes once.
+//!
+//! Sources: RFC 8999 (invariants), RFC 9000 (transport), RFC 9001 (header protection),
+//! RFC 9221 (DATAGRAM), RFC 9287 (greasing the fixed bit), RFC 9368 (version negotiation),
+//! RFC 9369 (version 2) and draft-ietf-quic-ack-frequency.
 #![no_std]
 #![forbid(unsafe_code)]
 #![cfg_attr(
@@ -13,3 +21,31 @@
 )]
 
 extern crate alloc;
+
+mod connection_id;
+mod ecn;
+mod error;
+mod error_code;
+
+mod packet_kind;
+pub mod packet_number;
+mod reader;
+mod stateless_reset;
+mod stream_id;
+#[cfg(test)]
+mod test_rng;
+pub mod varint;
+mod version;
+mod writer;
+
+pub use connection_id::ConnectionId;
+pub use ecn::{EcnCodepoint, EcnCounts};
+pub use error::{DecodeError, Full};
+pub use error_code::TransportErrorCode;
+
+pub use packet_kind::PacketKind;
+pub use reader::Reader;
+pub use stateless_reset::StatelessResetToken;
+pub use stream_id::{Dir, InvalidStreamId, MAX_STREAMS, Side, StreamId};
+pub use version::Version;
+pub use writer::Writer;
