@@ -26,7 +26,7 @@ mod connection_id;
 mod ecn;
 mod error;
 mod error_code;
-
+pub mod frame;
 mod packet_kind;
 pub mod packet_number;
 mod reader;
@@ -42,7 +42,7 @@ pub use connection_id::ConnectionId;
 pub use ecn::{EcnCodepoint, EcnCounts};
 pub use error::{DecodeError, Full};
 pub use error_code::TransportErrorCode;
-
+pub use frame::{Frame, FrameEncode, FrameError, Frames};
 pub use packet_kind::PacketKind;
 pub use reader::Reader;
 pub use stateless_reset::StatelessResetToken;
