@@ -1,0 +1,52 @@
+//! Congestion control: how much may be in flight on a path, and how fast it is sent.
+//!
+//! [`PathCongestion`] is what a path owns: the bytes in flight, the pacer, the delivery rate
+//! estimator and a [`CongestionController`] that draws the conclusions.
+
+mod controller;
+mod cubic;
+mod delivery;
+mod flight;
+mod hystart;
+mod new_reno;
+mod pacer;
+
+pub(crate) use controller::{AckEvent, CongestionController, CongestionEvent, LostPacket};
+pub(crate) use delivery::{RateSample, RateSnapshot};
+pub(crate) use flight::{CongestionStats, PathCongestion};
+
+use alloc::boxed::Box;
+
+use cubic::Cubic;
+use new_reno::NewReno;
+
+/// Which congestion controller a connection uses.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum CongestionAlgorithm {
+    /// NewReno as RFC 9002, Section 7 describes it.
+    NewReno,
+    /// CUBIC (RFC 9438) with HyStart++ (RFC 9406).
+    #[default]
+    Cubic,
+}
+
+impl CongestionAlgorithm {
+    /// A controller for a path that carries datagrams of `mtu` bytes.
+    pub(crate) fn controller(self, mtu: u16) -> Box<dyn CongestionController> {
+        match self {
+            Self::NewReno => Box::new(NewReno::new(mtu)),
+            Self::Cubic => Box::new(Cubic::new(mtu)),
+        }
+    }
+}
+
+/// The window that a path starts with, in bytes (RFC 9002, Section 7.2).
+pub(crate) fn initial_window(mtu: u16) -> u64 {
+    let mtu = u64::from(mtu);
+    (10 * mtu).min((2 * mtu).max(14_720))
+}
+
+/// The smallest window, in bytes (RFC 9002, Section 7.2: kMinimumWindow).
+pub(crate) fn minimum_window(mtu: u16) -> u64 {
+    2 * u64::from(mtu)
+}

@@ -1,0 +1,92 @@
+//! NewReno, the controller of RFC 9002, Section 7 and Appendix B.
+
+use super::controller::{AckEvent, CongestionController, CongestionEvent};
+use super::{initial_window, minimum_window};
+use crate::time::Time;
+
+/// What an undo restores.
+#[derive(Clone, Copy, Debug)]
+struct Saved {
+    window: u64,
+    ssthresh: u64,
+}
+
+/// The NewReno controller.
+#[derive(Debug)]
+pub(crate) struct NewReno {
+    mtu: u16,
+    window: u64,
+    ssthresh: u64,
+    /// Bytes acknowledged in congestion avoidance that have not yet raised the window.
+    acked: u64,
+    saved: Option<Saved>,
+}
+
+impl NewReno {
+    pub(crate) fn new(mtu: u16) -> Self {
+        Self { mtu, window: initial_window(mtu), ssthresh: u64::MAX, acked: 0, saved: None }
+    }
+}
+
+impl CongestionController for NewReno {
+    fn on_ack(&mut self, ack: &AckEvent<'_>) {
+        let mut bytes = ack.growth_bytes;
+        if self.in_slow_start() {
+            // RFC 9002, Section 7.3.1: by the number of bytes acknowledged.
+            let step = bytes.min(self.ssthresh - self.window);
+            self.window = self.window.saturating_add(step);
+            bytes -= step;
+        }
+        // RFC 9002, Section 7.3.3: by at most one maximum datagram size for each congestion
+        // window that is acknowledged.
+        self.acked = self.acked.saturating_add(bytes);
+        if self.acked >= self.window {
+            self.acked -= self.window;
+            self.window = self.window.saturating_add(u64::from(self.mtu));
+        }
+    }
+
+    fn on_congestion(&mut self, event: &CongestionEvent) {
+        let saved = Saved { window: self.window, ssthresh: self.ssthresh };
+        self.saved = (!event.is_ecn_ce).then_some(saved);
+        // RFC 9002, Section 7.3.2: ssthresh becomes half the congestion window.
+        self.ssthresh = (self.window / 2).max(minimum_window(self.mtu));
+        self.window = self.ssthresh;
+        self.acked = 0;
+    }
+
+    fn on_persistent_congestion(&mut self, _now: Time) {
+        // RFC 9002, Section 7.6.2: MUST reduce to the minimum window.
+        self.window = minimum_window(self.mtu);
+        self.acked = 0;
+        self.saved = None;
+    }
+
+    fn on_spurious_loss(&mut self, _now: Time) {
+        if let Some(saved) = self.saved.take() {
+            self.window = self.window.max(saved.window);
+            self.ssthresh = self.ssthresh.max(saved.ssthresh);
+        }
+    }
+
+    fn on_mtu_changed(&mut self, mtu: u16) {
+        self.mtu = mtu;
+        self.window = self.window.max(minimum_window(mtu));
+    }
+
+    fn window(&self) -> u64 {
+        self.window
+    }
+
+    fn in_slow_start(&self) -> bool {
+        self.window < self.ssthresh
+    }
+
+    fn ssthresh(&self) -> u64 {
+        self.ssthresh
+    }
+
+    fn name(&self) -> &'static str {
+        "NewReno"
+    }
+}

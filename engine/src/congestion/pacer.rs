@@ -1,0 +1,85 @@
+//! Pacing (RFC 9002, Section 7.7): a token bucket kept as time.
+//!
+//! The bucket is one moment, `due`: when all that was sent would be gone at the pacing rate.
+//! Sending may run ahead of it by the burst; then it waits until a whole quantum fits again, so
+//! that timers need be no finer than [`QUANTUM`] and whole bursts reach segmentation offload.
+
+use super::delivery::{time_for, volume};
+use crate::time::{Duration, Time};
+
+/// How much sending time is gathered before sending goes on.
+const QUANTUM: Duration = Duration::from_millis(1);
+/// How far sending may run ahead of the rate, and catch up with it after a late timer.
+const BURST: Duration = Duration::from_millis(2);
+/// Packets that may always leave together (RFC 9002, Section 7.7: the initial window).
+const BURST_PACKETS: u64 = 10;
+
+/// Spreads packets over time.
+#[derive(Debug)]
+pub(crate) struct Pacer {
+    /// Bytes per second; 0 sends without pacing.
+    rate: u64,
+    burst: Duration,
+    quantum: Duration,
+    due: Time,
+    /// Out of credit until then.
+    blocked_until: Option<Time>,
+}
+
+impl Pacer {
+    /// A pacer that holds nothing back until it is given a rate.
+    pub(crate) fn new() -> Self {
+        Self { rate: 0, burst: BURST, quantum: QUANTUM, due: Time::ZERO, blocked_until: None }
+    }
+
+    /// Sends at `rate` bytes per second in packets of at most `mtu` bytes; 0 stops pacing. What
+    /// is sent together is at most `quantum` bytes, if that is given.
+    pub(crate) fn set_rate(&mut self, now: Time, rate: u64, mtu: u16, quantum: Option<u64>) {
+        if rate == self.rate && quantum.is_none() {
+            return;
+        }
+        let ahead = self.due.since(now);
+        if rate == 0 {
+            self.blocked_until = None;
+        } else if self.rate != 0 {
+            // What was sent ahead of time is as many bytes as before, but another time.
+            self.due = now + time_for(volume(self.rate, ahead), rate);
+            self.blocked_until = self.blocked_until.map(|at| at.min(self.due));
+        }
+        self.rate = rate;
+        let packets = time_for(BURST_PACKETS * u64::from(mtu), rate);
+        self.quantum = quantum.map_or(QUANTUM, |bytes| time_for(bytes, rate).min(BURST));
+        self.burst = BURST.max(packets);
+    }
+
+    /// The pacing rate in bytes per second; 0 without pacing.
+    pub(crate) fn rate(&self) -> u64 {
+        self.rate
+    }
+
+    /// `None` if a packet may be sent now, or else when to come back.
+    pub(crate) fn delay(&mut self, now: Time) -> Option<Time> {
+        if self.rate == 0 {
+            return None;
+        }
+        if let Some(at) = self.blocked_until {
+            if now < at {
+                return Some(at);
+            }
+            self.blocked_until = None;
+        }
+        if self.due <= now + self.burst {
+            return None;
+        }
+        let at = self.due - self.burst + self.quantum.min(self.burst);
+        self.blocked_until = Some(at);
+        Some(at)
+    }
+
+    /// `bytes` are sent.
+    pub(crate) fn on_sent(&mut self, now: Time, bytes: u64) {
+        if self.rate != 0 {
+            self.due = self.due.max(now) + time_for(bytes, self.rate);
+        }
+    }
+}
