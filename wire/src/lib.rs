@@ -27,7 +27,7 @@ mod ecn;
 mod error;
 mod error_code;
 pub mod frame;
-mod packet_kind;
+pub mod header;
 pub mod packet_number;
 mod reader;
 mod stateless_reset;
@@ -43,7 +43,11 @@ pub use ecn::{EcnCodepoint, EcnCounts};
 pub use error::{DecodeError, Full};
 pub use error_code::TransportErrorCode;
 pub use frame::{Frame, FrameEncode, FrameError, Frames};
-pub use packet_kind::PacketKind;
+pub use header::{
+    Header, InvariantHeader, LongHeader, LongHeaderMarks, PacketKind, RETRY_TAG_LEN, RetryHeader,
+    RetryPacket, SAMPLE_LEN, ShortHeader, VersionNegotiation, Versions, encode_version_negotiation,
+    header_sample, key_phase, protect, reserved_bits_are_zero, spin, unprotect,
+};
 pub use reader::Reader;
 pub use stateless_reset::StatelessResetToken;
 pub use stream_id::{Dir, InvalidStreamId, MAX_STREAMS, Side, StreamId};
