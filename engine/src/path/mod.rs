@@ -1,0 +1,176 @@
+//! Network paths of a connection (RFC 9000, Sections 8 and 9): validation, limits, ECN, MTU.
+
+mod amplification;
+mod ecn;
+mod mtu;
+mod responses;
+mod set;
+mod spin;
+mod validation;
+
+use core::mem;
+use core::net::SocketAddr;
+
+pub(crate) use amplification::AmplificationLimit;
+pub(crate) use ecn::{EcnOutcome, EcnSpace, EcnValidation};
+pub(crate) use mtu::PathMtu;
+pub(crate) use responses::PathResponses;
+pub(crate) use set::{
+    MAX_PATHS, MigrationError, PacketContext, PathChange, PathEvent, PathSettings, Paths,
+};
+pub(crate) use spin::SpinBit;
+pub(crate) use validation::{PathValidation, ResponseOutcome, ValidationTimeout};
+
+pub(crate) use crate::recovery::PathKey;
+pub(crate) use mtu::MtuSettings;
+
+use crate::congestion::PathCongestion;
+use crate::random::Random;
+use crate::recovery::RttEstimator;
+use crate::time::Time;
+
+/// The addresses of a path. `local` is unspecified where the platform does not tell it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct FourTuple {
+    pub(crate) local: SocketAddr,
+    pub(crate) remote: SocketAddr,
+}
+
+/// What a path is there for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PathPurpose {
+    /// The connection sends here.
+    Active,
+    /// The connection sent here until it moved; kept to fall back on, or for late packets.
+    Previous,
+    /// The peer probes it, or we do: nothing but probing packets (RFC 9000, Section 9.1).
+    Probe,
+    /// We move here as soon as it is validated.
+    MigrateWhenValid,
+}
+
+/// One network path: a 4-tuple with everything that is learned about it.
+#[derive(Debug)]
+pub(crate) struct Path {
+    key: PathKey,
+    tuple: FourTuple,
+    pub(crate) purpose: PathPurpose,
+    pub(crate) validation: PathValidation,
+    pub(crate) responses: PathResponses,
+    pub(crate) amplification: AmplificationLimit,
+    pub(crate) ecn: EcnValidation,
+    pub(crate) mtu: PathMtu,
+    pub(crate) spin: SpinBit,
+    pub(crate) rtt: RttEstimator,
+    pub(crate) congestion: PathCongestion,
+    /// Sequence number of our connection ID in the peer's newest packet on this path.
+    local_cid: u64,
+    /// When a previous path is dropped.
+    expires: Option<Time>,
+    created: Time,
+}
+
+impl Path {
+    fn new(key: PathKey, tuple: FourTuple, start: &PathStart<'_>, random: &mut dyn Random) -> Self {
+        let settings = start.settings;
+        let mtu = PathMtu::new(&settings.mtu);
+        let rtt = RttEstimator::new(settings.initial_rtt);
+        let congestion =
+            PathCongestion::new(settings.congestion, mtu.current(), &rtt, settings.pacing);
+        Self {
+            key,
+            tuple,
+            purpose: start.purpose,
+            validation: if start.validated {
+                PathValidation::validated()
+            } else {
+                PathValidation::unvalidated()
+            },
+            responses: PathResponses::default(),
+            amplification: if start.limited {
+                AmplificationLimit::limited()
+            } else {
+                AmplificationLimit::unlimited()
+            },
+            ecn: EcnValidation::new(settings.ecn),
+            mtu,
+            spin: SpinBit::new(settings.spin_bit, random),
+            rtt,
+            congestion,
+            local_cid: start.local_cid,
+            expires: None,
+            created: start.now,
+        }
+    }
+
+    /// The path's name.
+    #[inline]
+    pub(crate) fn key(&self) -> PathKey {
+        self.key
+    }
+
+    /// The path's addresses.
+    #[inline]
+    pub(crate) fn tuple(&self) -> FourTuple {
+        self.tuple
+    }
+
+    /// The peer's address.
+    #[inline]
+    pub(crate) fn remote(&self) -> SocketAddr {
+        self.tuple.remote
+    }
+
+    /// This side's address.
+    #[inline]
+    pub(crate) fn local(&self) -> SocketAddr {
+        self.tuple.local
+    }
+
+    /// True once the peer is known to be reachable here (RFC 9000, Section 8).
+    #[inline]
+    pub(crate) fn is_validated(&self) -> bool {
+        self.validation.is_validated()
+    }
+
+    /// The largest datagram to send, in bytes of UDP payload.
+    #[inline]
+    pub(crate) fn max_datagram(&self) -> u16 {
+        self.mtu.current()
+    }
+
+    /// True if this is where a NAT moved `other`: the same hosts, the same connection ID of ours,
+    /// another port of the peer's.
+    fn is_rebinding_of(&self, other: &Self) -> bool {
+        self.tuple.remote.ip() == other.tuple.remote.ip()
+            && self.tuple.local == other.tuple.local
+            && self.local_cid == other.local_cid
+    }
+
+    /// Trades what was learned about the network, and the keys that packets in flight know it by.
+    fn swap_state(&mut self, other: &mut Self) {
+        mem::swap(&mut self.key, &mut other.key);
+        mem::swap(&mut self.rtt, &mut other.rtt);
+        mem::swap(&mut self.congestion, &mut other.congestion);
+        mem::swap(&mut self.mtu, &mut other.mtu);
+        mem::swap(&mut self.ecn, &mut other.ecn);
+    }
+
+    /// The handshake, a token or a PATH_RESPONSE proved the peer's address
+    /// (RFC 9000, Sections 8.1 and 8.2.3).
+    pub(crate) fn set_validated(&mut self) {
+        self.validation.set_validated();
+        self.amplification.lift();
+    }
+}
+
+/// How a path begins.
+struct PathStart<'a> {
+    now: Time,
+    settings: &'a PathSettings,
+    purpose: PathPurpose,
+    validated: bool,
+    /// Subject to the anti-amplification limit (RFC 9000, Section 8.1).
+    limited: bool,
+    local_cid: u64,
+}
