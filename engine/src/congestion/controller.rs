@@ -21,6 +21,8 @@ pub(crate) struct AckEvent<'a> {
     pub(crate) lost_bytes: u64,
     /// Bytes in flight after it.
     pub(crate) in_flight: u64,
+    /// The most bytes in flight in this round trip or the one before.
+    pub(crate) peak_in_flight: u64,
     /// When the most recently sent of the newly acknowledged packets was sent.
     pub(crate) latest_time_sent: Time,
     /// The round trip time that the ACK measured, if it did; ack delay is not subtracted.
@@ -48,14 +50,16 @@ pub(crate) struct CongestionEvent {
 /// A packet that was lost for congestion's sake.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LostPacket {
+    /// Its packet number.
+    pub(crate) number: u64,
     /// Its length in bytes.
     pub(crate) bytes: u64,
     /// Bytes in flight just after it was sent.
     pub(crate) tx_in_flight: u64,
     /// Bytes lost since it was sent, itself included.
     pub(crate) lost_since_sent: u64,
-    /// Bytes ever delivered when it was sent.
-    pub(crate) delivered_when_sent: u64,
+    /// Bytes ever delivered.
+    pub(crate) total_delivered: u64,
     /// The application had left the window unused when it was sent.
     pub(crate) app_limited: bool,
 }
@@ -91,9 +95,9 @@ pub(crate) trait CongestionController: fmt::Debug + Send + Sync {
         None
     }
 
-    /// How many bytes may be handed to the network at once; `None` to let the pacer choose.
-    fn send_quantum(&self) -> Option<u64> {
-        None
+    /// The controller sends less than it could, so that what is sent now measures nothing.
+    fn limits_itself(&self) -> bool {
+        false
     }
 
     /// The window still grows exponentially.

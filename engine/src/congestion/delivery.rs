@@ -4,7 +4,7 @@
 use crate::recovery::SentPacket;
 use crate::time::{Duration, Time};
 
-const NANOS_PER_SEC: u128 = 1_000_000_000;
+const NANOS_PER_SEC: u64 = 1_000_000_000;
 
 /// What a packet remembers of the state of delivery when it was sent; the draft's P.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -145,18 +145,27 @@ impl DeliveryRate {
 
 /// `bytes` in `interval` as bytes per second, saturating.
 pub(crate) fn rate(bytes: u64, interval: Duration) -> u64 {
-    let nanos = u128::from(interval.as_nanos().max(1));
-    u64::try_from(u128::from(bytes) * NANOS_PER_SEC / nanos).unwrap_or(u64::MAX)
+    ratio(bytes, NANOS_PER_SEC, interval.as_nanos())
 }
 
 /// How many bytes `rate` bytes per second make in `interval`, saturating.
 pub(crate) fn volume(rate: u64, interval: Duration) -> u64 {
-    let bytes = u128::from(rate) * u128::from(interval.as_nanos()) / NANOS_PER_SEC;
-    u64::try_from(bytes).unwrap_or(u64::MAX)
+    ratio(rate, interval.as_nanos(), NANOS_PER_SEC)
 }
 
 /// How long `rate` bytes per second take for `bytes`.
 pub(crate) fn time_for(bytes: u64, rate: u64) -> Duration {
-    let nanos = u128::from(bytes) * NANOS_PER_SEC / u128::from(rate.max(1));
-    Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
+    Duration::from_nanos(ratio(bytes, NANOS_PER_SEC, rate))
+}
+
+/// `a * b / c`, saturating; in 64 bits where they suffice, for 128 bits divide slowly.
+fn ratio(a: u64, b: u64, c: u64) -> u64 {
+    let c = c.max(1);
+    match a.checked_mul(b) {
+        Some(product) => product / c,
+        None => {
+            let wide = u128::from(a) * u128::from(b) / u128::from(c);
+            u64::try_from(wide).unwrap_or(u64::MAX)
+        }
+    }
 }

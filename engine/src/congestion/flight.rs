@@ -108,14 +108,15 @@ pub(crate) struct PathCongestion {
 
 impl PathCongestion {
     /// The state of an unused path that carries datagrams of `mtu` bytes. A controller that
-    /// depends on pacing is paced even without `pacing`.
+    /// depends on pacing is paced even without `pacing`. `seed` is a random number.
     pub(crate) fn new(
         algorithm: CongestionAlgorithm,
         mtu: u16,
         rtt: &RttEstimator,
         pacing: bool,
+        seed: u64,
     ) -> Self {
-        Self::with_controller(algorithm.controller(mtu), mtu, rtt, pacing)
+        Self::with_controller(algorithm.controller(mtu, seed), mtu, rtt, pacing)
     }
 
     /// The state of an unused path with a controller of the caller's.
@@ -195,7 +196,7 @@ impl PathCongestion {
     }
 
     /// A packet is lost; [`Self::process`] follows.
-    pub(crate) fn on_packet_lost(&mut self, now: Time, packet: &SentPacket) {
+    pub(crate) fn on_packet_lost(&mut self, now: Time, number: u64, packet: &SentPacket) {
         if !packet.in_flight {
             return;
         }
@@ -214,10 +215,11 @@ impl PathCongestion {
         batch.lost_packets += 1;
         batch.latest_lost = batch.latest_lost.max(Some(packet.time_sent));
         let lost = LostPacket {
+            number,
             bytes,
             tx_in_flight: packet.rate.tx_in_flight,
             lost_since_sent: self.delivery.lost().saturating_sub(packet.rate.lost),
-            delivered_when_sent: packet.rate.delivered,
+            total_delivered: self.delivery.delivered(),
             app_limited: packet.rate.app_limited,
         };
         self.controller.on_packet_lost(now, &lost);
@@ -314,12 +316,16 @@ impl PathCongestion {
             growth_bytes: if utilised { batch.acked_after_event } else { 0 },
             lost_bytes: batch.lost,
             in_flight: self.in_flight,
+            peak_in_flight: self.peak.peak(),
             latest_time_sent: latest,
             rtt_sample,
             rtt,
             rate,
             in_recovery: self.in_recovery(latest),
         });
+        if self.controller.limits_itself() {
+            self.delivery.mark_app_limited(self.in_flight);
+        }
     }
 
     /// RFC 9002, Section 7.8: a window that is not used does not grow. In slow start the window
@@ -367,7 +373,12 @@ impl PathCongestion {
             let paced = if slow_start { window.saturating_mul(2) } else { window + window / 4 };
             rate(paced, rtt.smoothed())
         });
-        self.pacer.set_rate(now, bytes_per_second, self.mtu, self.controller.send_quantum());
+        self.pacer.set_rate(now, bytes_per_second, self.mtu);
+    }
+
+    /// How many bytes to hand to the network at once, 64 KiB at most.
+    pub(crate) fn send_quantum(&self) -> u64 {
+        self.pacer.send_quantum(self.mtu)
     }
 
     /// How many bytes are in flight.

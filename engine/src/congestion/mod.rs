@@ -3,6 +3,7 @@
 //! [`PathCongestion`] is what a path owns: the bytes in flight, the pacer, the delivery rate
 //! estimator and a [`CongestionController`] that draws the conclusions.
 
+mod bbr;
 mod controller;
 mod cubic;
 mod delivery;
@@ -17,6 +18,7 @@ pub(crate) use flight::{CongestionStats, PathCongestion};
 
 use alloc::boxed::Box;
 
+use bbr::Bbr;
 use cubic::Cubic;
 use new_reno::NewReno;
 
@@ -28,14 +30,18 @@ pub enum CongestionAlgorithm {
     /// CUBIC (RFC 9438) with HyStart++ (RFC 9406).
     #[default]
     Cubic,
+    /// BBR version 3 (draft-ietf-ccwg-bbr).
+    Bbr,
 }
 
 impl CongestionAlgorithm {
-    /// A controller for a path that carries datagrams of `mtu` bytes.
-    pub(crate) fn controller(self, mtu: u16) -> Box<dyn CongestionController> {
+    /// A controller for a path that carries datagrams of `mtu` bytes. `seed` is a random number
+    /// that keeps connections from acting in step.
+    pub(crate) fn controller(self, mtu: u16, seed: u64) -> Box<dyn CongestionController> {
         match self {
             Self::NewReno => Box::new(NewReno::new(mtu)),
             Self::Cubic => Box::new(Cubic::new(mtu)),
+            Self::Bbr => Box::new(Bbr::new(mtu, seed)),
         }
     }
 }

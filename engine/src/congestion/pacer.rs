@@ -8,11 +8,14 @@ use super::delivery::{time_for, volume};
 use crate::time::{Duration, Time};
 
 /// How much sending time is gathered before sending goes on.
-const QUANTUM: Duration = Duration::from_millis(1);
+pub(super) const QUANTUM: Duration = Duration::from_millis(1);
 /// How far sending may run ahead of the rate, and catch up with it after a late timer.
 const BURST: Duration = Duration::from_millis(2);
 /// Packets that may always leave together (RFC 9002, Section 7.7: the initial window).
 const BURST_PACKETS: u64 = 10;
+
+/// What segmentation offload takes at once, in bytes (draft-ietf-ccwg-bbr, Section 5.6.3).
+const MAX_SEND_QUANTUM: u64 = 64 << 10;
 
 /// Spreads packets over time.
 #[derive(Debug)]
@@ -20,7 +23,6 @@ pub(crate) struct Pacer {
     /// Bytes per second; 0 sends without pacing.
     rate: u64,
     burst: Duration,
-    quantum: Duration,
     due: Time,
     /// Out of credit until then.
     blocked_until: Option<Time>,
@@ -29,13 +31,13 @@ pub(crate) struct Pacer {
 impl Pacer {
     /// A pacer that holds nothing back until it is given a rate.
     pub(crate) fn new() -> Self {
-        Self { rate: 0, burst: BURST, quantum: QUANTUM, due: Time::ZERO, blocked_until: None }
+        Self { rate: 0, burst: BURST, due: Time::ZERO, blocked_until: None }
     }
 
-    /// Sends at `rate` bytes per second in packets of at most `mtu` bytes; 0 stops pacing. What
-    /// is sent together is at most `quantum` bytes, if that is given.
-    pub(crate) fn set_rate(&mut self, now: Time, rate: u64, mtu: u16, quantum: Option<u64>) {
-        if rate == self.rate && quantum.is_none() {
+    /// Sends at `rate` bytes per second in packets of at most `mtu` bytes; 0 stops pacing.
+    pub(crate) fn set_rate(&mut self, now: Time, rate: u64, mtu: u16) {
+        // Below a percent of difference, what the change costs is better spent on packets.
+        if rate.abs_diff(self.rate) < self.rate / 128 {
             return;
         }
         let ahead = self.due.since(now);
@@ -47,14 +49,21 @@ impl Pacer {
             self.blocked_until = self.blocked_until.map(|at| at.min(self.due));
         }
         self.rate = rate;
-        let packets = time_for(BURST_PACKETS * u64::from(mtu), rate);
-        self.quantum = quantum.map_or(QUANTUM, |bytes| time_for(bytes, rate).min(BURST));
-        self.burst = BURST.max(packets);
+        self.burst = BURST.max(time_for(BURST_PACKETS * u64::from(mtu), rate));
     }
 
     /// The pacing rate in bytes per second; 0 without pacing.
     pub(crate) fn rate(&self) -> u64 {
         self.rate
+    }
+
+    /// How many bytes to hand to the network at once: a quantum, within what segmentation
+    /// offload takes.
+    pub(crate) fn send_quantum(&self, mtu: u16) -> u64 {
+        if self.rate == 0 {
+            return MAX_SEND_QUANTUM;
+        }
+        volume(self.rate, QUANTUM).min(MAX_SEND_QUANTUM).max(2 * u64::from(mtu))
     }
 
     /// `None` if a packet may be sent now, or else when to come back.
@@ -71,7 +80,7 @@ impl Pacer {
         if self.due <= now + self.burst {
             return None;
         }
-        let at = self.due - self.burst + self.quantum.min(self.burst);
+        let at = self.due - self.burst + QUANTUM;
         self.blocked_until = Some(at);
         Some(at)
     }
@@ -83,3 +92,7 @@ impl Pacer {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "pacer_tests.rs"]
+mod tests;

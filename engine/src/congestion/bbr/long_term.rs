@@ -1,0 +1,88 @@
+//! Losses: the long-term bound on bytes in flight while probing, and the undo of both
+//! (draft-ietf-ccwg-bbr, Sections 5.5.10.2 and 5.5.11).
+
+use super::model::beta;
+use super::{Bbr, CongestionEvent, LostPacket, State};
+use crate::time::Time;
+
+/// LossThresh (Section 2.8) in percent.
+const LOSS_THRESHOLD_PERCENT: u64 = 2;
+
+/// IsInflightTooHigh
+pub(super) fn is_inflight_too_high(lost: u64, tx_in_flight: u64) -> bool {
+    lost.saturating_mul(100) > tx_in_flight.saturating_mul(LOSS_THRESHOLD_PERCENT)
+}
+
+impl Bbr {
+    /// HandleLostPacket
+    pub(super) fn handle_lost_packet(&mut self, now: Time, packet: &LostPacket) {
+        self.note_loss(packet.total_delivered);
+        self.startup_loss.note(packet.number);
+        if self.probe_bw.is_probe_sample
+            && is_inflight_too_high(packet.lost_since_sent, packet.tx_in_flight)
+        {
+            self.handle_inflight_too_high(now, inflight_at_loss(packet), packet.app_limited);
+        }
+    }
+
+    /// HandleInflightTooHigh
+    fn handle_inflight_too_high(&mut self, now: Time, tx_in_flight: u64, app_limited: bool) {
+        self.probe_bw.prev_too_high = true;
+        self.probe_bw.is_probe_sample = false;
+        if !app_limited {
+            self.inflight_longterm = tx_in_flight.max(beta(self.target_inflight()));
+        }
+        if self.state == State::ProbeBwUp {
+            self.undo.state = Some(State::ProbeBwUp);
+            self.start_probe_bw_down(now);
+        }
+    }
+
+    /// The draft leaves the answer to ECN-CE marks open but for that they MUST count as
+    /// congestion (Section 3.7): a round with a mark is a round with losses beyond the threshold.
+    pub(super) fn handle_ecn_ce(&mut self, event: &CongestionEvent) {
+        self.note_loss(self.delivered);
+        if self.state == State::Startup {
+            self.leave_startup_for_congestion();
+        } else if self.probe_bw.is_probe_sample {
+            self.handle_inflight_too_high(event.now, event.prior_in_flight, false);
+        }
+        // What was saved is no loss that could turn out to be spurious.
+        self.undo.state = None;
+    }
+
+    /// HandleSpuriousLossDetection
+    pub(super) fn handle_spurious_loss(&mut self, _now: Time) {
+        self.in_recovery = false;
+        self.restore_window();
+        self.short_term.loss_in_round = false;
+        self.full_bw.reset(0);
+        let undo = self.undo;
+        self.short_term.bandwidth = self.short_term.bandwidth.max(undo.bandwidth_shortterm);
+        self.short_term.inflight = self.short_term.inflight.max(undo.inflight_shortterm);
+        self.inflight_longterm = self.inflight_longterm.max(undo.inflight_longterm);
+        match undo.state {
+            Some(State::Startup) if self.state != State::Startup => {
+                self.full_bw.reached = false;
+                if self.state != State::ProbeRtt {
+                    self.enter_startup();
+                }
+            }
+            Some(State::ProbeBwUp) if !matches!(self.state, State::ProbeBwUp | State::ProbeRtt) => {
+                self.start_probe_bw_refill();
+            }
+            _ => {}
+        }
+        self.undo.state = None;
+    }
+}
+
+/// How much was in flight when the loss rate went beyond the threshold (InflightAtLoss).
+fn inflight_at_loss(packet: &LostPacket) -> u64 {
+    let inflight_prev = packet.tx_in_flight.saturating_sub(packet.bytes);
+    let lost_prev = packet.lost_since_sent.saturating_sub(packet.bytes);
+    let allowed = inflight_prev.saturating_mul(LOSS_THRESHOLD_PERCENT);
+    let lost_prefix =
+        allowed.saturating_sub(lost_prev.saturating_mul(100)) / (100 - LOSS_THRESHOLD_PERCENT);
+    inflight_prev.saturating_add(lost_prefix)
+}
