@@ -75,8 +75,8 @@ impl Path {
         let settings = start.settings;
         let mtu = PathMtu::new(&settings.mtu);
         let rtt = RttEstimator::new(settings.initial_rtt);
-        let congestion =
-            PathCongestion::new(settings.congestion, mtu.current(), &rtt, settings.pacing);
+        let (algorithm, pacing, seed) = (settings.congestion, settings.pacing, random.next_u64());
+        let congestion = PathCongestion::new(algorithm, mtu.current(), &rtt, pacing, seed);
         Self {
             key,
             tuple,
