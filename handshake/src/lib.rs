@@ -1,1 +1,29 @@
-//! TLS 1.3 and packet protection behind the traits of `quicket-engine`.
+//! TLS 1.3 (rustls) and packet protection (AWS-LC) behind the traits of `quicket-engine`.
+//!
+//! * [`AwsLcProvider`] and [`SystemRandom`] are the engine's cryptography and randomness.
+//! * [`ClientTls`] and [`ServerTls`] start handshakes; their builders say whom to trust, what to
+//!   present and what to offer.
+//!
+//! TLS knows nothing of QUIC's versions here: the engine gets traffic secrets and derives its own
+//! keys from them.
+
+mod certificates;
+mod client;
+mod error;
+mod key_log;
+mod messages;
+mod offer;
+mod provider;
+mod psk;
+mod random;
+mod server;
+mod session;
+
+pub use certificates::{Fingerprint, Identity, Roots};
+pub use client::{ClientTls, ClientTlsBuilder};
+pub use error::ConfigError;
+pub use key_log::{KeyLog, KeyLogFile};
+pub use offer::KeyExchange;
+pub use provider::AwsLcProvider;
+pub use random::SystemRandom;
+pub use server::{ClientAuth, ServerTls, ServerTlsBuilder, TicketKey};

@@ -1,0 +1,137 @@
+//! Traffic secrets as rustls reports them, for the engine and for debugging.
+
+use std::fmt::{self, Write as _};
+use std::fs::{File, OpenOptions};
+use std::io::Write as _;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::ConfigError;
+
+/// Where secrets go for debugging with tools that decrypt captured traffic. Whoever reads them can
+/// read the connections.
+pub trait KeyLog: Send + Sync {
+    /// Takes one line of the SSLKEYLOGFILE format (RFC 9850), without its line break.
+    fn line(&self, line: &str);
+}
+
+/// A [`KeyLog`] that appends to a file.
+#[derive(Debug)]
+pub struct KeyLogFile(File);
+
+impl KeyLogFile {
+    /// Opens a file for appending; creates it, readable by its owner only, if it is not there.
+    ///
+    /// # Errors
+    ///
+    /// If the file cannot be opened.
+    pub fn open(path: impl AsRef<Path>) -> Result<Self, ConfigError> {
+        let path = path.as_ref();
+        let mut options = OpenOptions::new();
+        options.append(true).create(true);
+        #[cfg(unix)]
+        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+        options.open(path).map(Self).map_err(|error| ConfigError::file(path, error))
+    }
+
+    /// Opens the file that the environment variable `SSLKEYLOGFILE` names; `None` if it is not set.
+    ///
+    /// # Errors
+    ///
+    /// If the file cannot be opened.
+    pub fn from_env() -> Result<Option<Self>, ConfigError> {
+        match std::env::var_os("SSLKEYLOGFILE") {
+            Some(path) if !path.is_empty() => Self::open(path).map(Some),
+            _ => Ok(None),
+        }
+    }
+}
+
+impl KeyLog for KeyLogFile {
+    fn line(&self, line: &str) {
+        // One write per line, so that lines of several processes do not mix. A full disk must not
+        // end connections.
+        let _ = (&self.0).write_all(format!("{line}\n").as_bytes());
+    }
+}
+
+/// The secrets of one connection that the engine wants; each is overwritten when taken or dropped.
+#[derive(Default)]
+pub(crate) struct Secrets {
+    pub(crate) early: Option<SecretBytes>,
+    pub(crate) client_handshake: Option<SecretBytes>,
+    pub(crate) server_handshake: Option<SecretBytes>,
+    pub(crate) client_traffic: Option<SecretBytes>,
+    pub(crate) server_traffic: Option<SecretBytes>,
+}
+
+/// The bytes of a secret; overwritten when dropped.
+pub(crate) struct SecretBytes(Vec<u8>);
+
+impl SecretBytes {
+    pub(crate) fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl Drop for SecretBytes {
+    fn drop(&mut self) {
+        self.0.fill(0);
+        std::hint::black_box(&self.0);
+    }
+}
+
+/// Takes the secrets of one connection from rustls and passes them on to a [`KeyLog`].
+pub(crate) struct SecretTap {
+    secrets: Mutex<Secrets>,
+    sink: Option<Arc<dyn KeyLog>>,
+}
+
+impl SecretTap {
+    pub(crate) fn new(sink: Option<Arc<dyn KeyLog>>) -> Arc<Self> {
+        Arc::new(Self { secrets: Mutex::default(), sink })
+    }
+
+    pub(crate) fn secrets(&self) -> MutexGuard<'_, Secrets> {
+        self.secrets.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for SecretTap {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SecretTap").finish_non_exhaustive()
+    }
+}
+
+impl rustls::KeyLog for SecretTap {
+    fn log(&self, label: &str, client_random: &[u8], secret: &[u8]) {
+        {
+            let mut secrets = self.secrets();
+            let slot = match label {
+                "CLIENT_EARLY_TRAFFIC_SECRET" => Some(&mut secrets.early),
+                "CLIENT_HANDSHAKE_TRAFFIC_SECRET" => Some(&mut secrets.client_handshake),
+                "SERVER_HANDSHAKE_TRAFFIC_SECRET" => Some(&mut secrets.server_handshake),
+                "CLIENT_TRAFFIC_SECRET_0" => Some(&mut secrets.client_traffic),
+                "SERVER_TRAFFIC_SECRET_0" => Some(&mut secrets.server_traffic),
+                _ => None,
+            };
+            if let Some(slot) = slot {
+                *slot = Some(SecretBytes(secret.to_vec()));
+            }
+        }
+        if let Some(sink) = &self.sink {
+            let mut line = format!("{label} ");
+            push_hex(&mut line, client_random);
+            line.push(' ');
+            push_hex(&mut line, secret);
+            sink.line(&line);
+        }
+    }
+}
+
+fn push_hex(line: &mut String, bytes: &[u8]) {
+    for byte in bytes {
+        // Writing to a String cannot fail.
+        let _ = write!(line, "{byte:02x}");
+    }
+}

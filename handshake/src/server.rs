@@ -1,0 +1,265 @@
+//! Server configuration.
+
+mod names;
+mod replay;
+mod tickets;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use quicket_engine::crypto::{Aead, Alert, Handshake, HandshakeError, HandshakeStart, TlsConfig};
+use rustls::quic::{Connection, ServerConnection, Version};
+use rustls::server::danger::ClientCertVerifier;
+use rustls::server::{NoClientAuth, WebPkiClientVerifier};
+
+use self::names::CertificatesByName;
+pub(crate) use self::tickets::TicketIssuer;
+pub use self::tickets::TicketKey;
+use self::tickets::{TicketRules, Tickets};
+use crate::key_log::SecretTap;
+use crate::offer::{self, Offer};
+use crate::session::{Role, Session};
+use crate::{ConfigError, Identity, KeyExchange, KeyLog, Roots};
+
+/// The longest life of a ticket (RFC 8446, Section 4.6.1).
+const MAX_TICKET_LIFETIME: Duration = Duration::from_secs(7 * 24 * 60 * 60);
+/// As many tickets as rustls sends at most.
+const MAX_TICKETS: u8 = 8;
+/// QUIC servers allow all early data or none (RFC 9001, Section 4.6.1).
+const ALL_EARLY_DATA: u32 = 0xffff_ffff;
+
+/// Whether clients are asked for certificates.
+#[derive(Clone, Debug, Default)]
+pub enum ClientAuth {
+    /// They are not asked.
+    #[default]
+    None,
+    /// They are asked and may decline; a certificate that they do send must lead to these roots.
+    Optional(Roots),
+    /// They must send a certificate that leads to these roots.
+    Required(Roots),
+}
+
+/// Gathers what a [`ServerTls`] needs. By default clients are not asked for certificates, early
+/// data is refused and tickets live for a day under a random key.
+#[must_use]
+#[derive(Clone)]
+pub struct ServerTlsBuilder {
+    identity: Identity,
+    named: Vec<(Vec<String>, Identity)>,
+    offer: Offer,
+    client_auth: ClientAuth,
+    early_data: bool,
+    tickets: u8,
+    ticket_lifetime: Duration,
+    ticket_keys: Vec<TicketKey>,
+    key_log: Option<Arc<dyn KeyLog>>,
+}
+
+impl ServerTlsBuilder {
+    /// Presents `identity` to clients that ask for one of `names`: DNS names, or `*.` and a DNS
+    /// name for all of its direct subdomains. Exact names win over wildcards; clients that ask for
+    /// no name or another one get the identity that the builder began with.
+    pub fn certificate_for<I, S>(mut self, names: I, identity: Identity) -> Self
+    where
+        I: IntoIterator<Item = S>,
+        S: Into<String>,
+    {
+        self.named.push((names.into_iter().map(Into::into).collect(), identity));
+        self
+    }
+
+    /// The application protocols spoken here, most wanted first. Clients that speak none of them
+    /// are turned away (RFC 9001, Section 8.1).
+    pub fn alpn<I, P>(mut self, protocols: I) -> Self
+    where
+        I: IntoIterator<Item = P>,
+        P: AsRef<[u8]>,
+    {
+        self.offer.alpn = offer::protocols(protocols);
+        self
+    }
+
+    /// Negotiates no application protocol, where both sides agree on it by other means
+    /// (RFC 9001, Section 8.1). Clients that offer any are turned away.
+    pub fn without_alpn(mut self) -> Self {
+        self.offer.alpn = Some(Vec::new());
+        self
+    }
+
+    /// Whether clients are asked for certificates.
+    pub fn client_auth(mut self, client_auth: ClientAuth) -> Self {
+        self.client_auth = client_auth;
+        self
+    }
+
+    /// Whether 0-RTT is accepted. An attacker can replay what clients send early
+    /// (RFC 9001, Section 9.2): within one process each ticket brings early data in once, but
+    /// servers that share ticket keys do not know of each other.
+    pub fn early_data(mut self, accepted: bool) -> Self {
+        self.early_data = accepted;
+        self
+    }
+
+    /// How many session tickets a client gets, 0 to 8; 2 unless said otherwise.
+    pub fn tickets(mut self, count: u8) -> Self {
+        self.tickets = count.min(MAX_TICKETS);
+        self
+    }
+
+    /// How long tickets are good for: 1 second to 7 days.
+    pub fn ticket_lifetime(mut self, lifetime: Duration) -> Self {
+        self.ticket_lifetime = lifetime;
+        self
+    }
+
+    /// The keys that protect tickets: new ones are made with the first, all are accepted. With the
+    /// same key, tickets survive a restart. Without keys a random one is made.
+    pub fn ticket_keys(mut self, keys: impl IntoIterator<Item = TicketKey>) -> Self {
+        self.ticket_keys = keys.into_iter().collect();
+        self
+    }
+
+    /// The cipher suites to accept; the client's preference decides among them.
+    pub fn cipher_suites(mut self, suites: &[Aead]) -> Self {
+        self.offer.suites = suites.to_vec();
+        self
+    }
+
+    /// The key exchange groups to accept.
+    pub fn key_exchange(mut self, groups: &[KeyExchange]) -> Self {
+        self.offer.groups = groups.to_vec();
+        self
+    }
+
+    /// Writes the connections' secrets to `log`, for debugging.
+    pub fn key_log(mut self, log: Arc<dyn KeyLog>) -> Self {
+        self.key_log = Some(log);
+        self
+    }
+
+    /// Checks everything and loads what was named.
+    ///
+    /// # Errors
+    ///
+    /// If ALPN is missing, files cannot be read, or keys, certificates, names, roots or lifetimes
+    /// do not make sense.
+    pub fn build(self) -> Result<ServerTls, ConfigError> {
+        if !(Duration::from_secs(1)..=MAX_TICKET_LIFETIME).contains(&self.ticket_lifetime) {
+            return Err(ConfigError::InvalidTicketLifetime);
+        }
+        let provider = self.offer.provider()?;
+        let certificates = CertificatesByName::new(&self.identity, &self.named)?;
+        let (verifier, auth) = client_verifier(&self.client_auth, &provider)?;
+        let mut base = rustls::ServerConfig::builder_with_provider(provider)
+            .with_protocol_versions(&[&rustls::version::TLS13])?
+            .with_client_cert_verifier(verifier)
+            .with_cert_resolver(Arc::new(certificates));
+        base.alpn_protocols = self.offer.alpn()?;
+        base.send_tls13_tickets = usize::from(self.tickets);
+        base.max_tls13_tickets = usize::from(self.tickets);
+        let rules =
+            TicketRules { lifetime: self.ticket_lifetime.as_secs() as u32, client_auth: auth };
+        let tickets = Arc::new(Tickets::new(self.ticket_keys, rules));
+        Ok(ServerTls { base, early_data: self.early_data, tickets, key_log: self.key_log })
+    }
+}
+
+/// The verifier, and bytes that tell policies apart: a session must not carry a client over to a
+/// server that would ask more of it.
+fn client_verifier(
+    client_auth: &ClientAuth,
+    provider: &Arc<rustls::crypto::CryptoProvider>,
+) -> Result<(Arc<dyn ClientCertVerifier>, Vec<u8>), ConfigError> {
+    let (kind, roots) = match client_auth {
+        ClientAuth::None => return Ok((Arc::new(NoClientAuth), vec![0])),
+        ClientAuth::Optional(roots) => (1, roots),
+        ClientAuth::Required(roots) => (2, roots),
+    };
+    let roots = roots.load()?;
+    let mut policy = vec![kind];
+    for root in &roots.roots {
+        policy.extend_from_slice(&root.subject);
+        policy.extend_from_slice(&root.subject_public_key_info);
+    }
+    let builder = WebPkiClientVerifier::builder_with_provider(roots, provider.clone());
+    let builder = if kind == 1 { builder.allow_unauthenticated() } else { builder };
+    let verifier =
+        builder.build().map_err(|error| ConfigError::NoRoots { reason: error.to_string() })?;
+    Ok((verifier, policy))
+}
+
+/// A server's TLS configuration; starts any number of handshakes.
+pub struct ServerTls {
+    /// What all connections have in common.
+    base: rustls::ServerConfig,
+    early_data: bool,
+    tickets: Arc<Tickets>,
+    key_log: Option<Arc<dyn KeyLog>>,
+}
+
+impl ServerTls {
+    /// Starts to gather a configuration of a server that presents `identity`.
+    pub fn builder(identity: Identity) -> ServerTlsBuilder {
+        ServerTlsBuilder {
+            identity,
+            named: Vec::new(),
+            offer: Offer::default(),
+            client_auth: ClientAuth::None,
+            early_data: false,
+            tickets: 2,
+            ticket_lifetime: Duration::from_secs(24 * 60 * 60),
+            ticket_keys: Vec::new(),
+            key_log: None,
+        }
+    }
+
+    /// Makes new tickets with `key` from now on. Tickets of the keys before it stay good until they
+    /// expire or four further keys have come.
+    pub fn rotate_ticket_key(&self, key: TicketKey) {
+        self.tickets.rotate(key);
+    }
+}
+
+impl fmt::Debug for ServerTls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ServerTls")
+            .field("alpn_protocols", &self.base.alpn_protocols)
+            .field("early_data", &self.early_data)
+            .finish_non_exhaustive()
+    }
+}
+
+fn internal(reason: String) -> HandshakeError {
+    HandshakeError { alert: Alert::INTERNAL_ERROR, reason }
+}
+
+impl TlsConfig for ServerTls {
+    fn start_client(&self, _: &HandshakeStart<'_>) -> Result<Box<dyn Handshake>, HandshakeError> {
+        Err(internal("a server's TLS configuration cannot connect; use ClientTls".to_owned()))
+    }
+
+    fn start_server(
+        &self,
+        start: &HandshakeStart<'_>,
+    ) -> Result<Box<dyn Handshake>, HandshakeError> {
+        let early_data = self.early_data && start.early_data;
+        let tap = SecretTap::new(self.key_log.clone());
+        let tickets = Arc::new(TicketIssuer::new(self.tickets.clone(), early_data));
+        let mut config = self.base.clone();
+        config.key_log = tap.clone();
+        config.session_storage = tickets.clone();
+        config.max_early_data_size = if early_data { ALL_EARLY_DATA } else { 0 };
+        // The version matters to rustls only for keys that are not used here; the transport
+        // parameters have the same codepoint in both.
+        let tls = ServerConnection::new(
+            Arc::new(config),
+            Version::V1,
+            start.transport_parameters.to_vec(),
+        )
+        .map_err(|error| internal(error.to_string()))?;
+        let role = Role::Server { tickets, receive_secret: None };
+        Ok(Box::new(Session::new(Connection::Server(tls), role, tap)))
+    }
+}

@@ -1,0 +1,316 @@
+//! One handshake: rustls' QUIC connection behind the engine's [`Handshake`].
+
+mod output;
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use quicket_engine::crypto::{
+    Aead, Alert, Direction, Handshake, HandshakeError, HandshakeEvent, HandshakeSummary, Level,
+    Secret,
+};
+use rustls::quic::Connection;
+
+use crate::client::TicketReceiver;
+use crate::key_log::SecretTap;
+use crate::messages::{Framing, offers_early_data};
+use crate::offer::{group_name, suite_name};
+use crate::psk;
+use crate::server::TicketIssuer;
+
+/// What differs between the two sides.
+pub(crate) enum Role {
+    Client {
+        /// Early data was offered and not answered yet.
+        early_data_pending: bool,
+        /// The ClientHello is out: a second one answers a HelloRetryRequest.
+        hello_sent: bool,
+        tickets: TicketReceiver,
+        server_name: String,
+    },
+    Server {
+        tickets: Arc<TicketIssuer>,
+        /// Handed over with completion: before it, a server must not process 1-RTT packets
+        /// (RFC 9001, Section 5.7).
+        receive_secret: Option<Secret>,
+    },
+}
+
+/// A handshake in progress, or done.
+pub(crate) struct Session {
+    tls: Connection,
+    role: Role,
+    tap: Arc<SecretTap>,
+    framing: Framing,
+    read_level: Level,
+    write_level: Level,
+    events: VecDeque<HandshakeEvent>,
+    parameters_given: bool,
+    complete: bool,
+    failed: Option<HandshakeError>,
+}
+
+impl Session {
+    pub(crate) fn new(tls: Connection, role: Role, tap: Arc<SecretTap>) -> Self {
+        let mut session = Self {
+            tls,
+            role,
+            tap,
+            framing: Framing::default(),
+            read_level: Level::Initial,
+            write_level: Level::Initial,
+            events: VecDeque::new(),
+            parameters_given: false,
+            complete: false,
+            failed: None,
+        };
+        session.start();
+        session
+    }
+
+    /// A client's first flight.
+    fn start(&mut self) {
+        let early = self.early_secret();
+        self.drain_output();
+        if let Role::Client { early_data_pending, .. } = &mut self.role
+            && let Some(early) = early
+        {
+            *early_data_pending = true;
+            self.events.push_back(HandshakeEvent::Secret(Level::EarlyData, Direction::Send, early));
+        }
+    }
+
+    fn fail(&mut self, alert: Alert, reason: String) -> HandshakeError {
+        let error = HandshakeError { alert, reason };
+        self.failed = Some(error.clone());
+        self.events.clear();
+        error
+    }
+
+    fn library_error(&mut self, error: &rustls::Error) -> HandshakeError {
+        let alert =
+            self.tls.alert().map_or_else(|| default_alert(error), |alert| Alert(alert.into()));
+        self.fail(alert, error.to_string())
+    }
+
+    /// RFC 9001, Section 4.1.3: TLS takes data of one level at a time and says when it wants the
+    /// next.
+    fn check_level(&mut self, level: Level) -> Result<(), HandshakeError> {
+        if level == self.read_level {
+            return Ok(());
+        }
+        let reason =
+            format!("CRYPTO data at level {level:?} while TLS reads level {:?}", self.read_level);
+        Err(self.fail(Alert::UNEXPECTED_MESSAGE, reason))
+    }
+
+    /// Feeds rustls, and looks into the messages that it does not report on.
+    fn feed(&mut self, level: Level, data: &[u8]) -> Result<(), HandshakeError> {
+        let first_hello = self.framing.complete == 0 && level == Level::Initial;
+        let result = match &mut self.role {
+            Role::Client { tickets, .. } if level == Level::OneRtt => {
+                let (result, psks) = psk::capture(|| self.tls.read_hs(data));
+                let mut psks = psks.into_iter();
+                self.framing.read(data, true, |message| tickets.receive(message, &mut psks));
+                result
+            }
+            Role::Client { .. } => {
+                self.framing.read(data, false, |_| {});
+                self.tls.read_hs(data)
+            }
+            Role::Server { tickets, .. } => {
+                self.framing.read(data, first_hello, |message| {
+                    tickets.set_early_data_offered(offers_early_data(message));
+                });
+                self.tls.read_hs(data)
+            }
+        };
+        result.map_err(|error| self.library_error(&error))
+    }
+
+    /// Turns what rustls has learnt into events.
+    fn collect(&mut self, level: Level) {
+        match self.role {
+            Role::Client { .. } => {
+                if level == Level::Handshake && self.framing.complete > 0 {
+                    // EncryptedExtensions is the first message of this level.
+                    self.give_parameters();
+                    self.answer_early_data(None);
+                }
+                self.drain_output();
+                self.check_complete();
+                self.give_tickets();
+            }
+            Role::Server { .. } => {
+                if level == Level::Initial && self.framing.complete > 0 {
+                    self.give_parameters();
+                    self.decide_early_data();
+                }
+                self.check_complete();
+                self.drain_output();
+            }
+        }
+    }
+
+    fn give_parameters(&mut self) {
+        if self.parameters_given {
+            return;
+        }
+        if let Some(parameters) = self.tls.quic_transport_parameters() {
+            self.parameters_given = true;
+            let parameters = parameters.to_vec();
+            self.events.push_back(HandshakeEvent::PeerTransportParameters(parameters));
+        }
+    }
+
+    /// The early traffic secret, if rustls holds one that counts.
+    fn early_secret(&self) -> Option<Secret> {
+        self.tls.zero_rtt_keys()?;
+        let aead = self.aead()?;
+        let secrets = self.tap.secrets();
+        Secret::new(aead, secrets.early.as_ref()?.as_bytes())
+    }
+
+    /// Client: passes on the server's answer; `known` if it is plain without asking rustls.
+    fn answer_early_data(&mut self, known: Option<bool>) {
+        let Role::Client { early_data_pending, .. } = &mut self.role else { return };
+        if !std::mem::take(early_data_pending) {
+            return;
+        }
+        let accepted = known.unwrap_or_else(|| match &self.tls {
+            Connection::Client(client) => client.is_early_data_accepted(),
+            Connection::Server(_) => false,
+        });
+        self.events.push_back(HandshakeEvent::EarlyData(accepted));
+    }
+
+    /// Server: says once whether early data that was offered will be read.
+    fn decide_early_data(&mut self) {
+        let Role::Server { tickets, .. } = &self.role else { return };
+        if !tickets.take_early_data_offered() {
+            return;
+        }
+        let secret = self.early_secret();
+        self.events.push_back(HandshakeEvent::EarlyData(secret.is_some()));
+        if let Some(secret) = secret {
+            self.events.push_back(HandshakeEvent::Secret(
+                Level::EarlyData,
+                Direction::Receive,
+                secret,
+            ));
+        }
+    }
+
+    fn check_complete(&mut self) {
+        if self.complete || self.tls.is_handshaking() {
+            return;
+        }
+        self.complete = true;
+        self.enter(Level::OneRtt);
+        if let Role::Server { receive_secret, .. } = &mut self.role
+            && let Some(secret) = receive_secret.take()
+        {
+            self.events.push_back(HandshakeEvent::Secret(
+                Level::OneRtt,
+                Direction::Receive,
+                secret,
+            ));
+        }
+        let (summary, aead) = (self.summary(), self.aead());
+        if let Role::Client { tickets, .. } = &mut self.role {
+            tickets.set_session(&summary, aead);
+        }
+        self.events.push_back(HandshakeEvent::Complete(Box::new(summary)));
+    }
+
+    fn give_tickets(&mut self) {
+        if let Role::Client { tickets, .. } = &mut self.role {
+            while let Some(ticket) = tickets.next() {
+                self.events.push_back(HandshakeEvent::SessionTicket(ticket));
+            }
+        }
+    }
+
+    /// From now on TLS reads messages of `level`.
+    fn enter(&mut self, level: Level) {
+        if self.read_level != level {
+            self.read_level = level;
+            self.framing = Framing::default();
+        }
+    }
+
+    fn aead(&self) -> Option<Aead> {
+        psk::aead(self.tls.negotiated_cipher_suite()?.suite())
+    }
+
+    fn summary(&self) -> HandshakeSummary {
+        use rustls::HandshakeKind;
+        let server_name = match (&self.role, &self.tls) {
+            (Role::Client { server_name, .. }, _) => Some(server_name.clone()),
+            (_, Connection::Server(server)) => server.server_name().map(str::to_owned),
+            _ => None,
+        };
+        let certificates = self.tls.peer_certificates().unwrap_or_default();
+        HandshakeSummary {
+            alpn: self.tls.alpn_protocol().unwrap_or_default().to_vec(),
+            cipher_suite: self.aead().map_or("", suite_name),
+            key_exchange: self
+                .tls
+                .negotiated_key_exchange_group()
+                .map_or("", |group| group_name(group.name())),
+            peer_certificates: certificates.iter().map(|der| der.to_vec()).collect(),
+            server_name,
+            resumed: self.tls.handshake_kind() == Some(HandshakeKind::Resumed),
+        }
+    }
+}
+
+/// The alert for errors to which rustls attaches none.
+fn default_alert(error: &rustls::Error) -> Alert {
+    use rustls::Error;
+    const ILLEGAL_PARAMETER: Alert = Alert(47);
+    const DECODE_ERROR: Alert = Alert(50);
+    match error {
+        Error::InappropriateMessage { .. } | Error::InappropriateHandshakeMessage { .. } => {
+            Alert::UNEXPECTED_MESSAGE
+        }
+        Error::InvalidMessage(_) => DECODE_ERROR,
+        Error::PeerMisbehaved(_) => ILLEGAL_PARAMETER,
+        Error::PeerIncompatible(_) => Alert::HANDSHAKE_FAILURE,
+        Error::NoApplicationProtocol => Alert::NO_APPLICATION_PROTOCOL,
+        _ => Alert::INTERNAL_ERROR,
+    }
+}
+
+impl Handshake for Session {
+    fn read(&mut self, level: Level, data: &[u8]) -> Result<(), HandshakeError> {
+        if let Some(error) = &self.failed {
+            return Err(error.clone());
+        }
+        if data.is_empty() {
+            return Ok(());
+        }
+        self.check_level(level)?;
+        self.feed(level, data)?;
+        self.collect(level);
+        Ok(())
+    }
+
+    fn poll(&mut self) -> Result<Option<HandshakeEvent>, HandshakeError> {
+        match &self.failed {
+            Some(error) => Err(error.clone()),
+            None => Ok(self.events.pop_front()),
+        }
+    }
+
+    fn export_keying_material(
+        &self,
+        label: &[u8],
+        context: &[u8],
+        out: &mut [u8],
+    ) -> Result<(), HandshakeError> {
+        self.tls.export_keying_material(out, label, Some(context)).map(|_| ()).map_err(|error| {
+            HandshakeError { alert: Alert::INTERNAL_ERROR, reason: error.to_string() }
+        })
+    }
+}

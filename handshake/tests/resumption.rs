@@ -1,0 +1,355 @@
+//! Session tickets and early data. Every configuration is built anew from what would survive a
+//! restart: the ticket's bytes, the server's ticket key, certificates.
+
+mod common;
+
+use std::time::Duration;
+
+use common::{
+    Lines, NAME, Options, Pair, client, identity, server, shake, shake_well, start_client,
+};
+use quicket_engine::crypto::{Aead, Direction, Level};
+use quicket_handshake::{Identity, KeyExchange, ServerTls, ServerTlsBuilder, TicketKey};
+
+const EARLY: (Level, Direction, Direction) =
+    (Level::EarlyData, Direction::Send, Direction::Receive);
+
+fn key() -> TicketKey {
+    TicketKey::new(&[9; 32]).unwrap()
+}
+
+fn keyed_server(identity: &Identity) -> ServerTlsBuilder {
+    server(identity).ticket_keys([key()])
+}
+
+/// A ticket of a server with [`key`].
+fn ticket(identity: &Identity) -> Vec<u8> {
+    let client = client(identity).build().unwrap();
+    let server = keyed_server(identity).build().unwrap();
+    shake_well(&client, &server, &Options::default()).client.tickets.remove(0)
+}
+
+fn resume(identity: &Identity, server: &ServerTls, ticket: &[u8]) -> Pair {
+    let client = client(identity).build().unwrap();
+    shake_well(&client, server, &Options { resume: Some(ticket), ..Options::default() })
+}
+
+fn assert_early_data_accepted(pair: &Pair) {
+    assert_eq!(pair.client.early_data, [true]);
+    assert_eq!(pair.server.early_data, [true]);
+    assert_eq!(pair.client.secret(EARLY.0, EARLY.1), pair.server.secret(EARLY.0, EARLY.2));
+}
+
+fn assert_early_data_refused(pair: &Pair) {
+    assert_eq!(pair.client.early_data, [false]);
+    assert_eq!(pair.server.early_data, [false]);
+    assert!(pair.client.secrets.contains_key(&(EARLY.0, EARLY.1)));
+    assert!(!pair.server.secrets.contains_key(&(EARLY.0, EARLY.2)));
+}
+
+fn assert_early_data_not_offered(pair: &Pair) {
+    assert!(pair.client.early_data.is_empty());
+    assert!(pair.server.early_data.is_empty());
+    assert!(!pair.client.secrets.contains_key(&(EARLY.0, EARLY.1)));
+}
+
+#[test]
+fn a_ticket_resumes_with_early_data_after_both_sides_restarted() {
+    let identity = identity();
+    for aead in [Aead::Aes128Gcm, Aead::Aes256Gcm, Aead::ChaCha20Poly1305] {
+        let client = || client(&identity).cipher_suites(&[aead]).build().unwrap();
+        let server = || keyed_server(&identity).build().unwrap();
+        let mut first = shake_well(&client(), &server(), &Options::default());
+        assert!(!first.client.summary().resumed);
+        assert_eq!(first.client.tickets.len(), 2);
+        let ticket = first.client.tickets.remove(0);
+
+        let options = Options { resume: Some(&ticket), ..Options::default() };
+        let pair = shake_well(&client(), &server(), &options);
+        assert!(pair.client.summary().resumed);
+        assert_early_data_accepted(&pair);
+        // Tickets of a resumed session resume as well.
+        assert_eq!(pair.client.tickets.len(), 2);
+        let options = Options { resume: Some(&pair.client.tickets[1]), ..Options::default() };
+        let third = shake_well(&client(), &server(), &options);
+        assert!(third.client.summary().resumed);
+        assert_early_data_accepted(&third);
+    }
+}
+
+#[test]
+fn events_of_early_data_come_in_order() {
+    let identity = identity();
+    let ticket = ticket(&identity);
+    let server = keyed_server(&identity).build().unwrap();
+    let pair = resume(&identity, &server, &ticket);
+    assert_eq!(pair.client.story[..2], ["send Initial", "Send EarlyData"]);
+    let story: Vec<&str> = pair.client.story.iter().map(String::as_str).collect();
+    let at = |what: &str| story.iter().position(|event| *event == what).unwrap();
+    assert!(at("Receive Handshake") < at("parameters"));
+    assert!(at("parameters") < at("early data true"));
+    assert!(at("early data true") < at("complete"));
+    assert_eq!(
+        pair.server.story[..4],
+        ["parameters", "early data true", "Receive EarlyData", "send Initial"]
+    );
+}
+
+#[test]
+fn a_resumed_session_keeps_the_certificates_of_the_first() {
+    let identity = identity();
+    let ticket = ticket(&identity);
+    let server = keyed_server(&identity).build().unwrap();
+    let pair = resume(&identity, &server, &ticket);
+    assert!(pair.client.summary().resumed);
+    assert_eq!(pair.client.summary().peer_certificates, [identity.chain().next().unwrap()]);
+}
+
+#[test]
+fn early_data_is_logged() {
+    let identity = identity();
+    let ticket = ticket(&identity);
+    let (client_lines, server_lines) = (Lines::new(), Lines::new());
+    let client = client(&identity).key_log(client_lines.clone()).build().unwrap();
+    let server = keyed_server(&identity).key_log(server_lines.clone()).build().unwrap();
+    shake_well(&client, &server, &Options { resume: Some(&ticket), ..Options::default() });
+    let is_early = |line: &&String| line.starts_with("CLIENT_EARLY_TRAFFIC_SECRET ");
+    let lines = client_lines.sorted();
+    let early = lines.iter().find(is_early).unwrap();
+    assert_eq!(server_lines.sorted().iter().find(is_early), Some(early));
+}
+
+#[test]
+fn early_data_may_be_left_out_by_either_side() {
+    let identity = identity();
+    let offered = ticket(&identity);
+    let server = || keyed_server(&identity).build().unwrap();
+    let options = |client_early_data, server_early_data| Options {
+        resume: Some(&offered),
+        client_early_data,
+        server_early_data,
+        ..Options::default()
+    };
+    let any = client(&identity).build().unwrap();
+
+    let pair = shake_well(&any, &server(), &options(false, true));
+    assert!(pair.client.summary().resumed);
+    assert_early_data_not_offered(&pair);
+
+    let pair = shake_well(&any, &server(), &options(true, false));
+    assert!(pair.client.summary().resumed);
+    assert_early_data_refused(&pair);
+
+    let never = client(&identity).early_data(false).build().unwrap();
+    let pair = shake_well(&never, &server(), &options(true, true));
+    assert_early_data_not_offered(&pair);
+
+    let refusing = keyed_server(&identity).early_data(false).build().unwrap();
+    let pair = shake_well(&any, &refusing, &options(true, true));
+    assert!(pair.client.summary().resumed);
+    assert_early_data_refused(&pair);
+    // Its own tickets do not allow any.
+    let options = Options { resume: Some(&pair.client.tickets[0]), ..Options::default() };
+    let pair = shake_well(&any, &server(), &options);
+    assert!(pair.client.summary().resumed);
+    assert_early_data_not_offered(&pair);
+}
+
+#[test]
+fn a_ticket_brings_early_data_in_once() {
+    // RFC 8446, Section 8.1
+    let identity = identity();
+    let ticket = ticket(&identity);
+    let server = keyed_server(&identity).build().unwrap();
+    assert_early_data_accepted(&resume(&identity, &server, &ticket));
+    let again = resume(&identity, &server, &ticket);
+    assert!(!again.client.summary().resumed);
+    assert_early_data_refused(&again);
+}
+
+#[test]
+fn a_replayed_client_hello_gets_no_early_data_read() {
+    // RFC 8446, Section 8; RFC 9001, Section 9.2
+    let identity = identity();
+    let ticket = ticket(&identity);
+    let client = client(&identity).build().unwrap();
+    let server = keyed_server(&identity).build().unwrap();
+    let options = Options { resume: Some(&ticket), ..Options::default() };
+    let hello = start_client(&client, &options).unwrap().outbox.remove(0).unwrap().1;
+    let mut answers = Vec::new();
+    for _ in 0..2 {
+        let mut party = common::start_server(&server, &options).unwrap();
+        party.handshake.read(Level::Initial, &hello).unwrap();
+        party.poll().unwrap();
+        answers.push(party.early_data[0]);
+    }
+    assert_eq!(answers, [true, false]);
+}
+
+#[test]
+fn a_hello_retry_request_refuses_early_data_but_resumes() {
+    // RFC 8446, Section 4.2.10
+    let identity = identity();
+    let ticket = ticket(&identity);
+    let server = keyed_server(&identity).key_exchange(&[KeyExchange::Secp256r1]).build().unwrap();
+    let pair = resume(&identity, &server, &ticket);
+    assert_early_data_refused(&pair);
+    let refused = pair.client.story.iter().position(|event| event == "early data false").unwrap();
+    let parameters = pair.client.story.iter().position(|event| event == "parameters").unwrap();
+    assert!(refused < parameters, "the client knows before the second ClientHello");
+}
+
+#[test]
+fn a_server_that_lost_its_key_shakes_hands_in_full() {
+    let identity = identity();
+    let ticket = ticket(&identity);
+    for keys in [vec![], vec![TicketKey::random()]] {
+        let server = server(&identity).ticket_keys(keys).build().unwrap();
+        let pair = resume(&identity, &server, &ticket);
+        assert!(!pair.client.summary().resumed);
+        assert_early_data_refused(&pair);
+    }
+}
+
+#[test]
+fn tickets_outlive_the_rotation_of_keys() {
+    let identity = identity();
+    let old = ticket(&identity);
+    let new = TicketKey::new(&[10; 40]).unwrap();
+    let later = server(&identity).ticket_keys([new, key()]).build().unwrap();
+    assert!(resume(&identity, &later, &old).client.summary().resumed);
+    let running = keyed_server(&identity).build().unwrap();
+    running.rotate_ticket_key(TicketKey::random());
+    let pair = resume(&identity, &running, &old);
+    assert!(pair.client.summary().resumed);
+    assert!(resume(&identity, &running, &pair.client.tickets[0]).client.summary().resumed);
+}
+
+#[test]
+fn a_server_may_send_any_number_of_tickets_up_to_eight() {
+    let identity = identity();
+    let client = client(&identity).build().unwrap();
+    for (asked, sent) in [(0, 0), (1, 1), (8, 8), (9, 8)] {
+        let server = keyed_server(&identity).tickets(asked).build().unwrap();
+        let pair = shake_well(&client, &server, &Options::default());
+        assert_eq!(pair.client.tickets.len(), sent);
+        for ticket in &pair.client.tickets {
+            assert!(resume(&identity, &server, ticket).client.summary().resumed);
+        }
+    }
+}
+
+#[test]
+fn tickets_expire() {
+    let identity = identity();
+    let client = client(&identity).build().unwrap();
+    let server = keyed_server(&identity).ticket_lifetime(Duration::from_secs(1)).build().unwrap();
+    let first = shake_well(&client, &server, &Options::default());
+    std::thread::sleep(Duration::from_millis(2_100));
+    let pair = resume(&identity, &server, &first.client.tickets[0]);
+    assert!(!pair.client.summary().resumed);
+    assert_early_data_not_offered(&pair);
+}
+
+#[test]
+fn a_ticket_is_not_offered_where_it_does_not_belong() {
+    let identity = identity();
+    let ticket = ticket(&identity);
+    let server = keyed_server(&identity).alpn(["test", "else"]).build().unwrap();
+    let options = || Options { resume: Some(&ticket), ..Options::default() };
+    let full = |pair: &Pair| {
+        assert!(!pair.client.summary().resumed);
+        assert_early_data_not_offered(pair);
+    };
+    let same = client(&identity).build().unwrap();
+    full(&shake_well(&same, &server, &Options { name: "other.test", ..options() }));
+    let protocol = client(&identity).alpn(["else"]).build().unwrap();
+    full(&shake_well(&protocol, &server, &options()));
+    let suite = client(&identity).cipher_suites(&[Aead::Aes256Gcm]).build().unwrap();
+    full(&shake_well(&suite, &server, &options()));
+    let certificate = Identity::self_signed(["client.test"]).unwrap();
+    let identified = client(&identity).client_certificate(certificate).build().unwrap();
+    full(&shake_well(&identified, &server, &options()));
+}
+
+#[test]
+fn a_session_is_not_resumed_with_a_server_that_would_not_be_trusted_now() {
+    let identity = identity();
+    let ticket = ticket(&identity);
+    let server = keyed_server(&identity).build().unwrap();
+    let options = Options { resume: Some(&ticket), ..Options::default() };
+    // The pins have changed since: the ticket is left aside, and the server refused.
+    let other = Identity::self_signed([NAME]).unwrap();
+    let strict = client(&other).build().unwrap();
+    let party = start_client(&strict, &options).unwrap();
+    assert!(!party.secrets.contains_key(&(Level::EarlyData, Direction::Send)));
+    let failure = shake(&strict, &server, &options).err().unwrap();
+    assert!(matches!(failure, common::Failure::Client(_)));
+}
+
+#[test]
+fn a_rebuilt_session_does_not_weaken_the_verification_of_a_full_handshake() {
+    // The server does not know the ticket any more and presents another certificate.
+    let identity = identity();
+    let ticket = ticket(&identity);
+    let options = Options { resume: Some(&ticket), ..Options::default() };
+    let client = client(&identity).build().unwrap();
+    let impostor = Identity::self_signed([NAME]).unwrap();
+    let server = server(&impostor).build().unwrap();
+    let failure = shake(&client, &server, &options).err().unwrap();
+    assert!(matches!(failure, common::Failure::Client(_)));
+    // Nor does an impostor who has the certificate, but not its key: the signature is changed.
+    let server = common::server(&identity).build().unwrap();
+    let mut pair = Pair::start(&client, &server, &options).unwrap();
+    let (level, hello) = pair.client.outbox.pop_front().unwrap();
+    pair.server.handshake.read(level, &hello).unwrap();
+    pair.server.poll().unwrap();
+    let (_, flight) = &mut pair.server.outbox[1];
+    // CertificateVerify (15) comes before Finished, which has 4 + 32 or 4 + 48 bytes.
+    let at = flight.windows(5).rposition(|w| w[0] == 15 && w[1] == 0 && w[4] == 4).unwrap();
+    flight[at + 20] ^= 1;
+    let failure = pair.run(usize::MAX).unwrap_err();
+    let common::Failure::Client(error) = failure else { panic!("the client notices") };
+    assert!(error.reason.contains("certificate") || error.reason.contains("signature"), "{error}");
+}
+
+#[test]
+fn garbled_tickets_are_left_aside() {
+    let identity = identity();
+    let ticket = ticket(&identity);
+    let client = client(&identity).build().unwrap();
+    let server = keyed_server(&identity).build().unwrap();
+    for len in 0..ticket.len() {
+        let options = Options { resume: Some(&ticket[..len]), ..Options::default() };
+        let party = start_client(&client, &options).unwrap();
+        assert!(!party.secrets.contains_key(&(Level::EarlyData, Direction::Send)), "{len} bytes");
+    }
+    for at in 0..ticket.len() {
+        let mut garbled = ticket.clone();
+        garbled[at] ^= 1 << (at % 8);
+        let options = Options { resume: Some(&garbled), ..Options::default() };
+        let pair = shake_well(&client, &server, &options);
+        assert!(!pair.client.summary().resumed, "byte {at}");
+        assert_early_data_not_offered(&pair);
+    }
+}
+
+#[test]
+fn a_name_chooses_the_certificate_and_the_session() {
+    let (default, named) = (identity(), Identity::self_signed(["other.test"]).unwrap());
+    let server =
+        || keyed_server(&default).certificate_for(["other.test"], named.clone()).build().unwrap();
+    let client = quicket_handshake::ClientTls::builder()
+        .pinned([default.fingerprint(), named.fingerprint()])
+        .alpn(["test"])
+        .build()
+        .unwrap();
+    let options = |name| Options { name, ..Options::default() };
+    let one = shake_well(&client, &server(), &options(NAME));
+    assert_eq!(one.client.summary().peer_certificates, [default.chain().next().unwrap()]);
+    let other = shake_well(&client, &server(), &options("other.test"));
+    assert_eq!(other.client.summary().peer_certificates, [named.chain().next().unwrap()]);
+    let ticket = &other.client.tickets[0];
+    let again = Options { resume: Some(ticket), ..options("other.test") };
+    assert!(shake_well(&client, &server(), &again).client.summary().resumed);
+}
