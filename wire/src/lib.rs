@@ -22,6 +22,7 @@
 
 extern crate alloc;
 
+mod client_hello;
 mod connection_id;
 mod ecn;
 mod error;
@@ -34,10 +35,12 @@ mod stateless_reset;
 mod stream_id;
 #[cfg(test)]
 mod test_rng;
+mod transport_parameters;
 pub mod varint;
 mod version;
 mod writer;
 
+pub use client_hello::ClientHello;
 pub use connection_id::ConnectionId;
 pub use ecn::{EcnCodepoint, EcnCounts};
 pub use error::{DecodeError, Full};
@@ -51,5 +54,8 @@ pub use header::{
 pub use reader::Reader;
 pub use stateless_reset::StatelessResetToken;
 pub use stream_id::{Dir, InvalidStreamId, MAX_STREAMS, Side, StreamId};
+pub use transport_parameters::{
+    ParameterError, PreferredAddress, TransportParameters, VersionInformation,
+};
 pub use version::Version;
 pub use writer::Writer;
