@@ -1,0 +1,190 @@
+//! What the application does with streams.
+
+use quicket_wire::{Dir, StreamId};
+
+use super::pool::OutOfMemory;
+use super::slab::Slot;
+use super::stream::Stream;
+use super::{OpenError, Peek, ReadError, ReadOutcome, Streams, WriteError};
+
+impl Streams {
+    /// Opens a stream.
+    pub(crate) fn open(&mut self, dir: Dir) -> Result<StreamId, OpenError> {
+        let local = self.local.get_mut(dir);
+        let index = local.open().ok_or(OpenError::StreamLimit)?;
+        let id = StreamId::new(self.side, dir, index);
+        if self.create(id).is_err() {
+            self.local.get_mut(dir).undo_open();
+            return Err(OpenError::OutOfMemory);
+        }
+        Ok(id)
+    }
+
+    /// The next stream that the peer opened, in the order of numbers. Reading it may give
+    /// `Blocked`: a stream is open as soon as a higher one is.
+    pub(crate) fn accept(&mut self, dir: Dir) -> Option<StreamId> {
+        let index = self.remote.get_mut(dir).accept()?;
+        let id = StreamId::new(self.side.peer(), dir, index);
+        if let Some(slot) = self.table.find(id)
+            && let Some(stream) = self.table.get_mut(slot)
+        {
+            stream.accepted = true;
+            self.settle(slot);
+        }
+        Some(id)
+    }
+
+    /// Copies data into the send buffer; returns how much, at least one byte unless `data` is
+    /// empty.
+    pub(crate) fn write(&mut self, id: StreamId, data: &[u8]) -> Result<usize, WriteError> {
+        let slot = self.writable(id)?;
+        let room = self.room(slot);
+        let Some(send) = self.table.get_mut(slot).and_then(|stream| stream.send.as_mut()) else {
+            return Err(WriteError::ClosedStream);
+        };
+        let (data, rest) = data.split_at(data.len().min(room));
+        send.write(data, &mut self.pool).map_err(|OutOfMemory| WriteError::OutOfMemory)?;
+        self.held += data.len();
+        if !rest.is_empty() {
+            self.wait_for_room(slot);
+        }
+        self.settle(slot);
+        if data.is_empty() && !rest.is_empty() {
+            return Err(WriteError::Blocked);
+        }
+        Ok(data.len())
+    }
+
+    /// Ends the stream: the peer's reader finds the end behind what was written.
+    pub(crate) fn finish(&mut self, id: StreamId) -> Result<(), WriteError> {
+        let slot = self.writable(id)?;
+        if let Some(send) = self.table.get_mut(slot).and_then(|stream| stream.send.as_mut()) {
+            send.finish();
+        }
+        self.settle(slot);
+        Ok(())
+    }
+
+    /// Gives the stream up: the peer gets `code`, a varint, instead of what it has not read.
+    /// Also after [`Self::finish`], as long as not all is acknowledged.
+    pub(crate) fn reset(&mut self, id: StreamId, code: u64) -> Result<(), WriteError> {
+        let slot = self.sending(id)?;
+        let Some(send) = self.table.get_mut(slot).and_then(|stream| stream.send.as_mut()) else {
+            return Err(WriteError::ClosedStream);
+        };
+        if !send.state().sends_data() {
+            return Err(closed_by(send.stopped()));
+        }
+        let freed = send.reset(code, &mut self.pool);
+        self.on_freed(slot, freed);
+        self.settle(slot);
+        Ok(())
+    }
+
+    /// Sets the priority, 0 at first: data of higher ones goes first.
+    pub(crate) fn set_priority(&mut self, id: StreamId, priority: i32) -> Result<(), WriteError> {
+        let slot = self.sending(id)?;
+        if let Some(stream) = self.table.get_mut(slot) {
+            stream.priority = priority;
+        }
+        self.settle(slot);
+        Ok(())
+    }
+
+    /// How many bytes [`Self::write`] would take now.
+    pub(crate) fn send_capacity(&mut self, id: StreamId) -> Result<usize, WriteError> {
+        let slot = self.writable(id)?;
+        Ok(self.room(slot))
+    }
+
+    /// How many written bytes are not acknowledged.
+    pub(crate) fn bytes_unacked(&mut self, id: StreamId) -> Result<usize, WriteError> {
+        let slot = self.sending(id)?;
+        Ok(self.table.get(slot).map_or(0, Stream::held))
+    }
+
+    /// Copies received data out; at least one byte, or the end, unless `out` is empty.
+    pub(crate) fn read(&mut self, id: StreamId, out: &mut [u8]) -> Result<ReadOutcome, ReadError> {
+        let slot = self.readable(id)?;
+        let (recv, mut shared) = self.receiving(slot).ok_or(ReadError::ClosedStream)?;
+        let result = recv.read(out, &mut shared);
+        self.settle(slot);
+        result
+    }
+
+    /// Shows received data in its place. [`Self::consume`] takes it.
+    pub(crate) fn peek(&mut self, id: StreamId) -> Result<Peek<'_>, ReadError> {
+        let slot = self.readable(id)?;
+        let (recv, _) = self.receiving(slot).ok_or(ReadError::ClosedStream)?;
+        recv.peek()
+    }
+
+    /// Takes up to `len` bytes of what [`Self::peek`] shows; the end is taken with the last of
+    /// them, and a reset with any number.
+    pub(crate) fn consume(&mut self, id: StreamId, len: usize) -> Result<ReadOutcome, ReadError> {
+        let slot = self.readable(id)?;
+        let (recv, mut shared) = self.receiving(slot).ok_or(ReadError::ClosedStream)?;
+        let result = recv.consume(len, &mut shared);
+        self.settle(slot);
+        result
+    }
+
+    /// Wants no more of the stream: what came and comes is dropped, and the peer is asked with
+    /// `code`, a varint, to stop.
+    pub(crate) fn stop_sending(&mut self, id: StreamId, code: u64) -> Result<(), ReadError> {
+        let slot = self.readable(id)?;
+        let (recv, mut shared) = self.receiving(slot).ok_or(ReadError::ClosedStream)?;
+        let result = recv.stop(code, &mut shared);
+        self.settle(slot);
+        result
+    }
+
+    /// The place of a stream that has a sending half.
+    fn sending(&mut self, id: StreamId) -> Result<Slot, WriteError> {
+        let found = self.find(id).map_err(|OutOfMemory| WriteError::OutOfMemory)?;
+        let slot = found.ok_or(WriteError::ClosedStream)?;
+        match self.table.get(slot) {
+            Some(stream) if stream.send.is_some() => Ok(slot),
+            _ => Err(WriteError::ClosedStream),
+        }
+    }
+
+    /// The place of a stream that can be written to.
+    fn writable(&mut self, id: StreamId) -> Result<Slot, WriteError> {
+        let slot = self.sending(id)?;
+        match self.table.get(slot).and_then(|stream| stream.send.as_ref()) {
+            Some(send) if send.is_open() => Ok(slot),
+            Some(send) => Err(closed_by(send.stopped())),
+            None => Err(WriteError::ClosedStream),
+        }
+    }
+
+    /// The place of a stream that may be read.
+    fn readable(&mut self, id: StreamId) -> Result<Slot, ReadError> {
+        let found = self.find(id).map_err(|OutOfMemory| ReadError::OutOfMemory)?;
+        found.ok_or(ReadError::ClosedStream)
+    }
+
+    /// Room for the stream in the send buffers.
+    fn room(&self, slot: Slot) -> usize {
+        let held = self.table.get(slot).map_or(0, Stream::held);
+        let of_stream = self.config.stream_send_buffer.saturating_sub(held);
+        of_stream.min(self.config.send_buffer.saturating_sub(self.held))
+    }
+
+    /// Has the application told when there is room again.
+    fn wait_for_room(&mut self, slot: Slot) {
+        let all_full = self.held >= self.config.send_buffer;
+        if let Some(stream) = self.table.get_mut(slot) {
+            stream.wants_room = true;
+        }
+        if all_full {
+            self.writers.push_back(self.table.slab_mut(), slot);
+        }
+    }
+}
+
+/// Why nothing more can be written.
+fn closed_by(stopped: Option<u64>) -> WriteError {
+    stopped.map_or(WriteError::ClosedStream, WriteError::Stopped)
+}

@@ -1,0 +1,80 @@
+//! Finds streams.
+
+use quicket_wire::StreamId;
+
+use super::id_map::IdMap;
+use super::pool::OutOfMemory;
+use super::slab::{Slab, Slot};
+use super::stream::Stream;
+
+/// All streams with state, found by ID or place. The stream found last is found again without
+/// a search: packets of one stream come in trains.
+#[derive(Debug)]
+pub(super) struct Table {
+    slab: Slab<Stream>,
+    map: IdMap,
+    last: Option<(StreamId, Slot)>,
+}
+
+impl Table {
+    pub(super) const fn new(seed: u64) -> Self {
+        Self { slab: Slab::new(), map: IdMap::new(seed), last: None }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.slab.len()
+    }
+
+    /// The place of stream `id`.
+    #[inline]
+    pub(super) fn find(&mut self, id: StreamId) -> Option<Slot> {
+        if let Some((last, slot)) = self.last
+            && last == id
+        {
+            return Some(slot);
+        }
+        let slot = self.map.get(id.as_u64())?;
+        self.last = Some((id, slot));
+        Some(slot)
+    }
+
+    #[inline]
+    pub(super) fn get(&self, slot: Slot) -> Option<&Stream> {
+        self.slab.get(slot)
+    }
+
+    #[inline]
+    pub(super) fn get_mut(&mut self, slot: Slot) -> Option<&mut Stream> {
+        self.slab.get_mut(slot)
+    }
+
+    /// The storage itself, for the queues that run through it.
+    pub(super) fn slab_mut(&mut self) -> &mut Slab<Stream> {
+        &mut self.slab
+    }
+
+    /// All places that may hold a stream.
+    pub(super) fn slots(&self) -> impl Iterator<Item = Slot> + use<> {
+        self.slab.slots()
+    }
+
+    /// Adds a stream whose ID is new.
+    pub(super) fn insert(&mut self, stream: Stream) -> Result<Slot, OutOfMemory> {
+        let id = stream.id;
+        let slot = self.slab.insert(stream)?;
+        if let Err(error) = self.map.insert(id.as_u64(), slot) {
+            self.slab.remove(slot);
+            return Err(error);
+        }
+        self.last = Some((id, slot));
+        Ok(slot)
+    }
+
+    /// Removes a stream that is in no queue.
+    pub(super) fn remove(&mut self, slot: Slot) {
+        if let Some(stream) = self.slab.remove(slot) {
+            self.map.remove(stream.id.as_u64());
+            self.last = self.last.filter(|(id, _)| *id != stream.id);
+        }
+    }
+}

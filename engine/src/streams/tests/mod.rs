@@ -1,0 +1,1 @@
+//! Streams as a whole: two sides that exchange packets.
