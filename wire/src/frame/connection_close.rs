@@ -64,7 +64,7 @@ impl<'a> ConnectionClose<'a> {
         let excess = self.encoded_len().saturating_sub(max_len);
         let bytes = self.reason();
         let mut keep = bytes.len().saturating_sub(excess);
-        // 10xx_xxxx continues a character: cut before its first byte.
+        // A byte with the top bits 10 continues a character: cut before its first byte.
         while excess > 0 && bytes.get(keep).is_some_and(|byte| byte & 0xc0 == 0x80) && keep > 0 {
             keep -= 1;
         }
