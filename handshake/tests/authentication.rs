@@ -1,0 +1,225 @@
+//! Who is trusted: roots, pins, and certificates of clients.
+
+mod common;
+
+use common::{Failure, NAME, Options, Pair, client, identity, server, shake, shake_well};
+use quicket_handshake::{ClientAuth, ClientTls, ClientTlsBuilder, Identity, Roots, TicketKey};
+use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, date_time_ymd};
+
+/// Alerts (RFC 8446, Section 6)
+const BAD_CERTIFICATE: u8 = 42;
+const CERTIFICATE_EXPIRED: u8 = 45;
+const CERTIFICATE_UNKNOWN: u8 = 46;
+const UNKNOWN_CA: u8 = 48;
+const CERTIFICATE_REQUIRED: u8 = 116;
+
+/// A certificate authority.
+struct Ca {
+    issuer: Issuer<'static, KeyPair>,
+    der: Vec<u8>,
+    pem: String,
+}
+
+impl Ca {
+    fn new(name: &str) -> Self {
+        let mut params = CertificateParams::new(Vec::<String>::new()).unwrap();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.distinguished_name.push(rcgen::DnType::CommonName, name);
+        let key = KeyPair::generate().unwrap();
+        let certificate = params.self_signed(&key).unwrap();
+        Self {
+            der: certificate.der().to_vec(),
+            pem: certificate.pem(),
+            issuer: Issuer::new(params, key),
+        }
+    }
+
+    fn issue(&self, names: &[&str], adjust: impl FnOnce(&mut CertificateParams)) -> Identity {
+        let names = names.iter().map(ToString::to_string).collect::<Vec<_>>();
+        let mut params = CertificateParams::new(names).unwrap();
+        adjust(&mut params);
+        let key = KeyPair::generate().unwrap();
+        let certificate = params.signed_by(&key, &self.issuer).unwrap();
+        Identity::from_pem(certificate.pem().as_bytes(), key.serialize_pem().as_bytes()).unwrap()
+    }
+
+    fn roots(&self) -> Roots {
+        Roots::Der(vec![self.der.clone()])
+    }
+}
+
+fn trusting(roots: Roots) -> ClientTlsBuilder {
+    ClientTls::builder().roots(roots).alpn(["test"])
+}
+
+fn client_failure(failure: Failure) -> quicket_engine::crypto::HandshakeError {
+    match failure {
+        Failure::Client(error) => error,
+        Failure::Server(error) => panic!("the server refused: {error}"),
+    }
+}
+
+#[test]
+fn a_certificate_that_leads_to_a_root_is_trusted() {
+    let ca = Ca::new("root");
+    let server = server(&ca.issue(&[NAME], |_| {})).build().unwrap();
+    let client = trusting(ca.roots()).build().unwrap();
+    shake_well(&client, &server, &Options::default());
+
+    let path = std::env::temp_dir().join(format!("quicket-ca-{}.pem", std::process::id()));
+    std::fs::write(&path, &ca.pem).unwrap();
+    let client = ClientTls::builder().ca_file(&path).alpn(["test"]).build().unwrap();
+    std::fs::remove_file(&path).unwrap();
+    shake_well(&client, &server, &Options::default());
+}
+
+#[test]
+fn certificates_that_should_not_be_trusted_are_refused_with_the_right_alert() {
+    let (ca, other) = (Ca::new("root"), Ca::new("other"));
+    let expired = |params: &mut CertificateParams| params.not_after = date_time_ymd(2020, 1, 1);
+    for (identity, alert) in [
+        (other.issue(&[NAME], |_| {}), UNKNOWN_CA),
+        (identity(), UNKNOWN_CA),
+        (ca.issue(&[NAME], expired), CERTIFICATE_EXPIRED),
+        (ca.issue(&["elsewhere.test"], |_| {}), BAD_CERTIFICATE),
+    ] {
+        let server = server(&identity).build().unwrap();
+        let client = trusting(ca.roots()).build().unwrap();
+        let error = client_failure(shake(&client, &server, &Options::default()).err().unwrap());
+        assert_eq!(error.alert.0, alert, "{error}");
+    }
+}
+
+#[test]
+fn a_certificate_that_is_not_one_is_refused() {
+    let identity = identity();
+    let key = identity.key().to_vec();
+    let garbled = Identity::from_der(vec![vec![0x30, 3, 1, 2, 3]], key).unwrap();
+    // Where the server's own check cannot read the certificate, it does not start.
+    assert!(server(&garbled).build().is_err());
+}
+
+#[test]
+fn the_pinned_certificate_is_trusted_whatever_it_says() {
+    let ca = Ca::new("root");
+    let expired = |params: &mut CertificateParams| params.not_after = date_time_ymd(2020, 1, 1);
+    let identity = ca.issue(&["elsewhere.test"], expired);
+    let server = server(&identity).build().unwrap();
+    let client = client(&identity).build().unwrap();
+    shake_well(&client, &server, &Options::default());
+}
+
+#[test]
+fn another_certificate_than_the_pinned_is_named_and_refused() {
+    let (pinned, presented) = (identity(), identity());
+    let server = server(&presented).build().unwrap();
+    let client = client(&pinned).build().unwrap();
+    let error = client_failure(shake(&client, &server, &Options::default()).err().unwrap());
+    assert_eq!(error.alert.0, CERTIFICATE_UNKNOWN);
+    assert!(error.reason.contains(&presented.fingerprint().to_string()), "{error}");
+}
+
+#[test]
+fn without_verification_any_certificate_will_do_but_its_key_is_still_asked_for() {
+    let identity = identity();
+    let server = server(&identity).build().unwrap();
+    let client =
+        ClientTls::builder().dangerous_no_verification().alpn(["test"]).build().unwrap();
+    shake_well(&client, &server, &Options::default());
+
+    // The end of the certificate's public key, in its own message, is changed.
+    let mut pair = Pair::start(&client, &server, &Options::default()).unwrap();
+    let (level, hello) = pair.client.outbox.pop_front().unwrap();
+    pair.server.handshake.read(level, &hello).unwrap();
+    pair.server.poll().unwrap();
+    let (_, flight) = &mut pair.server.outbox[1];
+    let der = identity.chain().next().unwrap();
+    let at = flight.windows(der.len()).position(|window| window == der).unwrap();
+    // An uncompressed P-256 point follows "03 42 00 04" in the SubjectPublicKeyInfo.
+    let point = der.windows(4).position(|window| window == [3, 0x42, 0, 4]).unwrap();
+    flight[at + point + 10] ^= 1;
+    client_failure(pair.run(usize::MAX).unwrap_err());
+}
+
+#[test]
+fn a_client_shows_its_certificate_to_servers_that_ask() {
+    let ca = Ca::new("clients");
+    let (identity, user) = (identity(), ca.issue(&["user.test"], |_| {}));
+    let client = client(&identity).client_certificate(user.clone()).build().unwrap();
+    for (auth, shown) in [
+        (ClientAuth::None, false),
+        (ClientAuth::Optional(ca.roots()), true),
+        (ClientAuth::Required(ca.roots()), true),
+    ] {
+        let server = server(&identity).client_auth(auth).build().unwrap();
+        let pair = shake_well(&client, &server, &Options::default());
+        let want: Vec<&[u8]> = if shown { user.chain().collect() } else { Vec::new() };
+        assert_eq!(pair.server.summary().peer_certificates, want);
+    }
+}
+
+#[test]
+fn a_client_without_a_certificate_is_refused_only_where_one_is_required() {
+    let ca = Ca::new("clients");
+    let identity = identity();
+    let client = client(&identity).build().unwrap();
+    let optional = ClientAuth::Optional(ca.roots());
+    let optional = server(&identity).client_auth(optional).build().unwrap();
+    let pair = shake_well(&client, &optional, &Options::default());
+    assert!(pair.server.summary().peer_certificates.is_empty());
+
+    let required = ClientAuth::Required(ca.roots());
+    let required = server(&identity).client_auth(required).build().unwrap();
+    let failure = shake(&client, &required, &Options::default()).err().unwrap();
+    assert!(matches!(failure, Failure::Server(_)));
+    assert_eq!(failure.alert(), CERTIFICATE_REQUIRED);
+}
+
+#[test]
+fn a_client_certificate_from_elsewhere_is_refused_even_where_none_is_required() {
+    let (ca, other) = (Ca::new("clients"), Ca::new("other"));
+    let identity = identity();
+    let stranger = other.issue(&["user.test"], |_| {});
+    let client = client(&identity).client_certificate(stranger).build().unwrap();
+    for auth in [ClientAuth::Optional(ca.roots()), ClientAuth::Required(ca.roots())] {
+        let server = server(&identity).client_auth(auth).build().unwrap();
+        let failure = shake(&client, &server, &Options::default()).err().unwrap();
+        assert!(matches!(failure, Failure::Server(_)));
+        assert_eq!(failure.alert(), UNKNOWN_CA);
+    }
+}
+
+#[test]
+fn a_resumed_client_is_still_known_by_its_certificate() {
+    let ca = Ca::new("clients");
+    let (identity, user) = (identity(), ca.issue(&["user.test"], |_| {}));
+    let key = TicketKey::random();
+    let server = |auth| {
+        server(&identity).client_auth(auth).ticket_keys([key.clone()]).build().unwrap()
+    };
+    let required = || server(ClientAuth::Required(ca.roots()));
+    let client = client(&identity).client_certificate(user.clone()).build().unwrap();
+    let first = shake_well(&client, &required(), &Options::default());
+    let options = Options { resume: Some(&first.client.tickets[0]), ..Options::default() };
+    let second = shake_well(&client, &required(), &options);
+    assert!(second.server.summary().resumed);
+    assert_eq!(second.server.summary().peer_certificates, user.chain().collect::<Vec<_>>());
+}
+
+#[test]
+fn a_session_from_a_server_that_asked_less_does_not_get_in() {
+    let ca = Ca::new("clients");
+    let identity = identity();
+    let key = TicketKey::random();
+    let server = |auth| {
+        server(&identity).client_auth(auth).ticket_keys([key.clone()]).build().unwrap()
+    };
+    let client = client(&identity).build().unwrap();
+    for lax in [ClientAuth::None, ClientAuth::Optional(ca.roots())] {
+        let first = shake_well(&client, &server(lax), &Options::default());
+        let options = Options { resume: Some(&first.client.tickets[0]), ..Options::default() };
+        let strict = server(ClientAuth::Required(ca.roots()));
+        let failure = shake(&client, &strict, &options).err().unwrap();
+        assert_eq!(failure.alert(), CERTIFICATE_REQUIRED);
+    }
+}
