@@ -74,6 +74,11 @@ pub(crate) fn offers_early_data(message: &[u8]) -> bool {
         .is_some_and(|extensions| find_extension(extensions, EARLY_DATA_EXTENSION).is_some())
 }
 
+/// The transport parameters in a ClientHello (RFC 9001, Section 8.2).
+pub(crate) fn transport_parameters(message: &[u8]) -> Option<&[u8]> {
+    quicket_wire::ClientHello::parse(message).ok()?.quic_transport_parameters()
+}
+
 /// The extensions of a ClientHello (RFC 8446, Section 4.1.2).
 fn client_hello_extensions(message: &[u8]) -> Option<&[u8]> {
     let mut reader = Reader::new(message);

@@ -1,6 +1,7 @@
 //! Server configuration.
 
 mod names;
+mod promise;
 mod replay;
 mod tickets;
 
@@ -9,11 +10,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use quicket_engine::crypto::{Aead, Alert, Handshake, HandshakeError, HandshakeStart, TlsConfig};
+use quicket_wire::{Side, TransportParameters};
 use rustls::quic::{Connection, ServerConnection, Version};
 use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{NoClientAuth, WebPkiClientVerifier};
 
 use self::names::CertificatesByName;
+use self::promise::Promise;
 pub(crate) use self::tickets::TicketIssuer;
 pub use self::tickets::TicketKey;
 use self::tickets::{TicketRules, Tickets};
@@ -246,7 +249,10 @@ impl TlsConfig for ServerTls {
     ) -> Result<Box<dyn Handshake>, HandshakeError> {
         let early_data = self.early_data && start.early_data;
         let tap = SecretTap::new(self.key_log.clone());
-        let tickets = Arc::new(TicketIssuer::new(self.tickets.clone(), early_data));
+        let parameters = TransportParameters::decode(start.transport_parameters, Side::Server)
+            .map_err(|error| internal(format!("our own transport parameters: {error}")))?;
+        let tickets =
+            Arc::new(TicketIssuer::new(self.tickets.clone(), early_data, Promise::of(&parameters)));
         let mut config = self.base.clone();
         config.key_log = tap.clone();
         config.session_storage = tickets.clone();

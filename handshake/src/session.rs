@@ -13,7 +13,7 @@ use rustls::quic::Connection;
 
 use crate::client::TicketReceiver;
 use crate::key_log::SecretTap;
-use crate::messages::{Framing, offers_early_data};
+use crate::messages::Framing;
 use crate::offer::{group_name, suite_name};
 use crate::psk;
 use crate::server::TicketIssuer;
@@ -120,7 +120,7 @@ impl Session {
             }
             Role::Server { tickets, .. } => {
                 self.framing.read(data, first_hello, |message| {
-                    tickets.set_early_data_offered(offers_early_data(message));
+                    tickets.read_client_hello(message);
                 });
                 self.tls.read_hs(data)
             }

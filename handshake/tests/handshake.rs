@@ -6,7 +6,7 @@ use common::{
     CLIENT_PARAMETERS, Lines, NAME, Options, Pair, client, identity, server, shake, shake_well,
     start_client, start_server,
 };
-use quicket_engine::crypto::{Aead, Alert, Direction, HandshakeStart, Level, TlsConfig};
+use quicket_engine::crypto::{Aead, Alert, Direction, Level};
 use quicket_handshake::{ClientTls, ConfigError, KeyExchange, KeyLogFile, Roots, ServerTls};
 
 const SUITES: [(Aead, &str); 3] = [
@@ -420,20 +420,13 @@ fn parameters_of_any_length_are_carried() {
     let client = client(&identity).build().unwrap();
     let server = server(&identity).build().unwrap();
     let long = vec![0x5a; 20_000];
-    let mut pair = Pair {
-        client: common::Party::new(
-            client
-                .start_client(&HandshakeStart {
-                    server_name: NAME,
-                    transport_parameters: &long,
-                    resume: None,
-                    early_data: false,
-                })
-                .unwrap(),
-        ),
-        server: start_server(&server, &Options::default()).unwrap(),
-    };
-    pair.client.poll().unwrap();
-    pair.run(1_000).unwrap();
-    assert_eq!(pair.server.parameters, [long]);
+    let options = Options { client_parameters: &long, piece: 1_000, ..Options::default() };
+    shake_well(&client, &server, &options);
+}
+
+#[test]
+fn a_server_does_not_announce_parameters_that_are_none() {
+    let server = server(&identity()).build().unwrap();
+    let options = Options { server_parameters: &[4, 1, 0xff], ..Options::default() };
+    assert!(start_server(&server, &options).err().unwrap().reason.contains("our own"));
 }

@@ -72,7 +72,8 @@ pub struct HandshakeSummary {
     pub cipher_suite: &'static str,
     /// The name of the key exchange group, such as `X25519`; empty if the library does not say.
     pub key_exchange: &'static str,
-    /// The peer's certificates as DER, its own first; empty if it sent none or resumed.
+    /// The peer's certificates as DER, its own first; those of the first session if this one is
+    /// resumed. Empty if it sent none.
     pub peer_certificates: Vec<Vec<u8>>,
     /// The server name that the client asked for.
     pub server_name: Option<String>,

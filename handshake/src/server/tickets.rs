@@ -8,17 +8,17 @@
 //! was offered with it before is kept track of here.
 
 use std::fmt;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 use aws_lc_rs::{digest, hmac};
+use quicket_wire::Version;
 use rustls::pki_types::UnixTime;
 use rustls::server::StoresServerSessions;
 
-use super::replay::UsedTickets;
-use crate::messages::{Framing, NewSessionTicket};
+use super::promise::{PROMISE_LEN, Promise, version_of_client};
+use super::replay::{TicketId, UsedTickets};
+use crate::messages::{Framing, NewSessionTicket, offers_early_data, transport_parameters};
 
 /// Keys that are still accepted beside the current one.
 const MAX_OLD_KEYS: usize = 4;
@@ -136,13 +136,14 @@ impl Tickets {
         keys.truncate(1 + MAX_OLD_KEYS);
     }
 
-    /// Key name, nonce, and sealed: time of issue and session.
-    fn seal(&self, session: &[u8], now: u64) -> Option<Vec<u8>> {
+    /// Key name, nonce, and sealed: time of issue, promise and session.
+    fn seal(&self, session: &[u8], promise: &Promise, now: u64) -> Option<Vec<u8>> {
         let keys = self.keys.read().unwrap_or_else(PoisonError::into_inner);
         let current = keys.first()?;
         let mut nonce = [0; NONCE_LEN];
         crate::random::fill(&mut nonce);
         let mut sealed = now.to_be_bytes().to_vec();
+        sealed.extend_from_slice(&promise.encode());
         sealed.extend_from_slice(session);
         current
             .key
@@ -155,8 +156,8 @@ impl Tickets {
         Some([&current.name[..], &nonce, &sealed].concat())
     }
 
-    /// The session in a ticket that is genuine, made under these rules and not expired.
-    fn open(&self, ticket: &[u8], now: u64, early_data: bool) -> Option<Vec<u8>> {
+    /// What a genuine ticket made under these rules holds.
+    fn open(&self, ticket: &[u8]) -> Option<OpenTicket> {
         let (name, rest) = ticket.split_first_chunk::<KEY_NAME_LEN>()?;
         let (nonce, sealed) = rest.split_first_chunk::<NONCE_LEN>()?;
         let mut sealed = sealed.to_vec();
@@ -170,19 +171,52 @@ impl Tickets {
             )
             .ok()?
         };
-        let (issued, session) = opened.split_first_chunk::<TIME_LEN>()?;
-        let age = now.saturating_sub(u64::from_be_bytes(*issued));
-        if age > u64::from(self.lifetime) {
+        let (issued, opened) = opened.split_first_chunk::<TIME_LEN>()?;
+        let (promise, session) = opened.split_first_chunk::<PROMISE_LEN>()?;
+        Some(OpenTicket {
+            id: *nonce,
+            issued: u64::from_be_bytes(*issued),
+            promise: Promise::decode(promise)?,
+            session: session.to_vec(),
+        })
+    }
+
+    /// The session in a ticket that `offer` may resume. A ticket that could be resumed, but not
+    /// with the early data that came with it, is refused altogether: rustls cannot be told to take
+    /// only the session.
+    fn resume(&self, ticket: &[u8], offer: &Offer<'_>, now: u64) -> Option<Vec<u8>> {
+        let ticket = self.open(ticket)?;
+        let expired = now.saturating_sub(ticket.issued) > u64::from(self.lifetime);
+        if expired || ticket.promise.version != offer.version {
             return None;
         }
-        if early_data {
+        if offer.early_data {
             let mut used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
-            if !used.first_use(*nonce, now) {
+            if !offer.promise.keeps(&ticket.promise) || !used.first_use(ticket.id, now) {
                 return None;
             }
         }
-        Some(session.to_vec())
+        Some(ticket.session)
     }
+}
+
+/// The content of a ticket.
+struct OpenTicket {
+    id: TicketId,
+    /// In seconds since 1970.
+    issued: u64,
+    promise: Promise,
+    session: Vec<u8>,
+}
+
+/// The circumstances of a resumption.
+struct Offer<'a> {
+    /// Early data was offered and would be accepted.
+    early_data: bool,
+    /// Of the client's first flight.
+    version: Version,
+    /// What this connection promises.
+    promise: &'a Promise,
 }
 
 /// The tickets of one connection, in the guise of rustls' session store.
@@ -190,29 +224,40 @@ pub(crate) struct TicketIssuer {
     tickets: Arc<Tickets>,
     /// Whether early data would be accepted.
     early_data: bool,
-    /// The client offered early data in its first ClientHello.
-    early_data_offered: AtomicBool,
+    promise: Promise,
+    hello: Mutex<Hello>,
     /// What rustls has put in, by the key that it put in the message.
     issued: Mutex<Vec<(Vec<u8>, Vec<u8>)>>,
 }
 
+/// What the client's first ClientHello says.
+#[derive(Clone, Copy, Default)]
+struct Hello {
+    early_data: bool,
+    version: Option<Version>,
+}
+
 impl TicketIssuer {
-    pub(super) fn new(tickets: Arc<Tickets>, early_data: bool) -> Self {
-        Self {
-            tickets,
-            early_data,
-            early_data_offered: AtomicBool::new(false),
-            issued: Mutex::default(),
-        }
+    pub(super) fn new(tickets: Arc<Tickets>, early_data: bool, promise: Promise) -> Self {
+        let (hello, issued) = (Mutex::default(), Mutex::default());
+        Self { tickets, early_data, promise, hello, issued }
     }
 
-    pub(crate) fn set_early_data_offered(&self, offered: bool) {
-        self.early_data_offered.store(offered, Ordering::Relaxed);
+    fn hello(&self) -> MutexGuard<'_, Hello> {
+        self.hello.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Looks into the client's first message, before TLS gets it.
+    pub(crate) fn read_client_hello(&self, message: &[u8]) {
+        *self.hello() = Hello {
+            early_data: offers_early_data(message),
+            version: transport_parameters(message).and_then(version_of_client),
+        };
     }
 
     /// Whether early data was offered; false from the second call on.
     pub(crate) fn take_early_data_offered(&self) -> bool {
-        self.early_data_offered.swap(false, Ordering::Relaxed)
+        std::mem::take(&mut self.hello().early_data)
     }
 
     /// Puts sealed sessions into NewSessionTicket messages; other messages stay as they are.
@@ -233,7 +278,7 @@ impl TicketIssuer {
             let at = issued.iter().position(|(key, _)| key == message.ticket)?;
             issued.swap_remove(at).1
         };
-        let sealed = self.tickets.seal(&session, UnixTime::now().as_secs())?;
+        let sealed = self.tickets.seal(&session, &self.promise, UnixTime::now().as_secs())?;
         NewSessionTicket { lifetime: self.tickets.lifetime, ticket: &sealed, ..message }.encode()
     }
 }
@@ -255,8 +300,14 @@ impl StoresServerSessions for TicketIssuer {
     }
 
     fn take(&self, ticket: &[u8]) -> Option<Vec<u8>> {
-        let early_data = self.early_data && self.early_data_offered.load(Ordering::Relaxed);
-        self.tickets.open(ticket, UnixTime::now().as_secs(), early_data)
+        let hello = *self.hello();
+        let offer = Offer {
+            early_data: self.early_data && hello.early_data,
+            // A client that does not say cannot have changed it (RFC 9368, Section 2.3).
+            version: hello.version.unwrap_or(self.promise.version),
+            promise: &self.promise,
+        };
+        self.tickets.resume(ticket, &offer, UnixTime::now().as_secs())
     }
 
     fn can_cache(&self) -> bool {
@@ -265,79 +316,4 @@ impl StoresServerSessions for TicketIssuer {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn tickets(keys: &[&TicketKey], client_auth: &[u8]) -> Tickets {
-        let rules = TicketRules { lifetime: 100, client_auth: client_auth.to_vec() };
-        Tickets::new(keys.iter().map(|key| (*key).clone()).collect(), rules)
-    }
-
-    #[test]
-    fn a_ticket_opens_wherever_its_key_is_known_and_nowhere_else() {
-        let (old, new) = (TicketKey::random(), TicketKey::random());
-        let ticket = tickets(&[&old], &[]).seal(b"session", 1_000).unwrap();
-        let open = |keys: &[&TicketKey]| tickets(keys, &[]).open(&ticket, 1_001, false);
-        assert_eq!(open(&[&old]).as_deref(), Some(&b"session"[..]));
-        assert_eq!(open(&[&new, &old]).as_deref(), Some(&b"session"[..]));
-        assert_eq!(open(&[&new]), None);
-        assert_eq!(open(&[]), None);
-    }
-
-    #[test]
-    fn tickets_expire() {
-        let tickets = tickets(&[], &[]);
-        let ticket = tickets.seal(b"session", 1_000).unwrap();
-        assert!(tickets.open(&ticket, 1_100, false).is_some());
-        assert!(tickets.open(&ticket, 1_101, false).is_none());
-    }
-
-    #[test]
-    fn a_ticket_made_without_client_authentication_does_not_open_where_it_is_required() {
-        let key = TicketKey::random();
-        let ticket = tickets(&[&key], &[0]).seal(b"session", 1_000).unwrap();
-        assert!(tickets(&[&key], &[0]).open(&ticket, 1_000, false).is_some());
-        assert!(tickets(&[&key], &[2]).open(&ticket, 1_000, false).is_none());
-    }
-
-    #[test]
-    fn early_data_comes_in_once_per_ticket() {
-        let tickets = tickets(&[], &[]);
-        let ticket = tickets.seal(b"session", 1_000).unwrap();
-        assert!(tickets.open(&ticket, 1_000, true).is_some());
-        assert!(tickets.open(&ticket, 1_000, true).is_none());
-        assert!(tickets.open(&ticket, 1_000, false).is_some());
-    }
-
-    #[test]
-    fn rotation_keeps_old_tickets_good_for_a_while() {
-        let tickets = tickets(&[], &[]);
-        let ticket = tickets.seal(b"session", 1_000).unwrap();
-        for _ in 0..MAX_OLD_KEYS {
-            tickets.rotate(TicketKey::random());
-            assert!(tickets.open(&ticket, 1_000, false).is_some());
-        }
-        tickets.rotate(TicketKey::random());
-        assert!(tickets.open(&ticket, 1_000, false).is_none());
-    }
-
-    #[test]
-    fn garbled_tickets_do_not_open() {
-        let tickets = tickets(&[], &[]);
-        let ticket = tickets.seal(b"session", 1_000).unwrap();
-        for at in 0..ticket.len() {
-            let mut garbled = ticket.clone();
-            garbled[at] ^= 1;
-            assert!(tickets.open(&garbled, 1_000, false).is_none(), "byte {at}");
-            assert!(tickets.open(&ticket[..at], 1_000, false).is_none(), "{at} bytes");
-        }
-    }
-
-    #[test]
-    fn ticket_keys_need_enough_secret() {
-        assert_eq!(TicketKey::new(&[1; 31]).unwrap_err(), 31);
-        let (one, same) = (TicketKey::new(&[1; 32]).unwrap(), TicketKey::new(&[1; 32]).unwrap());
-        assert_eq!(one.name(), same.name());
-        assert_ne!(one.name(), TicketKey::new(&[1; 33]).unwrap().name());
-    }
-}
+mod tests;

@@ -91,6 +91,8 @@ pub(crate) struct Options<'a> {
     pub(crate) resume: Option<&'a [u8]>,
     pub(crate) client_early_data: bool,
     pub(crate) server_early_data: bool,
+    pub(crate) client_parameters: &'a [u8],
+    pub(crate) server_parameters: &'a [u8],
     /// Messages travel in pieces of this many bytes.
     pub(crate) piece: usize,
 }
@@ -102,6 +104,8 @@ impl Default for Options<'_> {
             resume: None,
             client_early_data: true,
             server_early_data: true,
+            client_parameters: CLIENT_PARAMETERS,
+            server_parameters: SERVER_PARAMETERS,
             piece: usize::MAX,
         }
     }
@@ -118,7 +122,7 @@ pub(crate) fn start_client(
 ) -> Result<Party, HandshakeError> {
     let handshake = config.start_client(&HandshakeStart {
         server_name: options.name,
-        transport_parameters: CLIENT_PARAMETERS,
+        transport_parameters: options.client_parameters,
         resume: options.resume,
         early_data: options.client_early_data,
     })?;
@@ -133,7 +137,7 @@ pub(crate) fn start_server(
 ) -> Result<Party, HandshakeError> {
     let handshake = config.start_server(&HandshakeStart {
         server_name: "",
-        transport_parameters: SERVER_PARAMETERS,
+        transport_parameters: options.server_parameters,
         resume: None,
         early_data: options.server_early_data,
     })?;
@@ -209,8 +213,8 @@ pub(crate) fn shake_well(
     options: &Options<'_>,
 ) -> Pair {
     let pair = shake(client, server, options).expect("the handshake works out");
-    assert_eq!(pair.client.parameters, [SERVER_PARAMETERS]);
-    assert_eq!(pair.server.parameters, [CLIENT_PARAMETERS]);
+    assert_eq!(pair.client.parameters, [options.server_parameters]);
+    assert_eq!(pair.server.parameters, [options.client_parameters]);
     for level in [Level::Handshake, Level::OneRtt] {
         for (sent, received) in [(&pair.client, &pair.server), (&pair.server, &pair.client)] {
             let sent = sent.secret(level, Direction::Send);
@@ -256,5 +260,36 @@ impl Lines {
         let mut lines = self.0.lock().unwrap().clone();
         lines.sort();
         lines
+    }
+}
+
+/// Where the first message of a type begins in a flight.
+pub(crate) fn message_at(flight: &[u8], wanted: u8) -> usize {
+    let mut at = 0;
+    while flight[at] != wanted {
+        let len = u32::from_be_bytes([0, flight[at + 1], flight[at + 2], flight[at + 3]]);
+        at += 4 + len as usize;
+    }
+    at
+}
+
+/// Lets the server answer, with a bit of its signature in CertificateVerify changed, and returns
+/// what the client says to it.
+pub(crate) fn spoil_signature(
+    client: &dyn TlsConfig,
+    server: &dyn TlsConfig,
+    options: &Options<'_>,
+) -> HandshakeError {
+    let mut pair = Pair::start(client, server, options).unwrap();
+    let (level, hello) = pair.client.outbox.pop_front().unwrap();
+    pair.server.handshake.read(level, &hello).unwrap();
+    pair.server.poll().unwrap();
+    let (_, flight) = &mut pair.server.outbox[1];
+    let certificate_verify = message_at(flight, 15);
+    // Past the message's header, the scheme, two lengths and the DER of an ECDSA signature's r.
+    flight[certificate_verify + 20] ^= 1;
+    match pair.run(usize::MAX) {
+        Err(Failure::Client(error)) => error,
+        other => panic!("the client should notice, not: {other:?}"),
     }
 }

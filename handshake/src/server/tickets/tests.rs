@@ -1,0 +1,118 @@
+use quicket_wire::TransportParameters;
+
+use super::*;
+
+fn tickets(keys: &[&TicketKey], client_auth: &[u8]) -> Tickets {
+    let rules = TicketRules { lifetime: 100, client_auth: client_auth.to_vec() };
+    Tickets::new(keys.iter().map(|key| (*key).clone()).collect(), rules)
+}
+
+fn promise(version: Version, initial_max_data: u64) -> Promise {
+    let parameters = TransportParameters { initial_max_data, ..TransportParameters::default() };
+    let mut promise = Promise::of(&parameters);
+    promise.version = version;
+    promise
+}
+
+fn seal(tickets: &Tickets) -> Vec<u8> {
+    tickets.seal(b"session", &promise(Version::V1, 50), 1_000).unwrap()
+}
+
+fn resumes(tickets: &Tickets, ticket: &[u8], early_data: bool, now: u64) -> bool {
+    let promise = promise(Version::V1, 50);
+    let offer = Offer { early_data, version: Version::V1, promise: &promise };
+    let session = tickets.resume(ticket, &offer, now);
+    assert!(session.as_ref().is_none_or(|session| session == b"session"));
+    session.is_some()
+}
+
+#[test]
+fn a_ticket_opens_wherever_its_key_is_known_and_nowhere_else() {
+    let (old, new) = (TicketKey::random(), TicketKey::random());
+    let ticket = seal(&tickets(&[&old], &[]));
+    let opens = |keys: &[&TicketKey]| resumes(&tickets(keys, &[]), &ticket, false, 1_001);
+    assert!(opens(&[&old]));
+    assert!(opens(&[&new, &old]));
+    assert!(!opens(&[&new]));
+    assert!(!opens(&[]));
+}
+
+#[test]
+fn tickets_expire() {
+    let tickets = tickets(&[], &[]);
+    let ticket = seal(&tickets);
+    assert!(resumes(&tickets, &ticket, false, 1_100));
+    assert!(!resumes(&tickets, &ticket, false, 1_101));
+}
+
+#[test]
+fn a_ticket_made_without_client_authentication_does_not_open_where_it_is_required() {
+    let key = TicketKey::random();
+    let ticket = seal(&tickets(&[&key], &[0]));
+    assert!(resumes(&tickets(&[&key], &[0]), &ticket, false, 1_000));
+    assert!(!resumes(&tickets(&[&key], &[2]), &ticket, false, 1_000));
+}
+
+#[test]
+fn early_data_comes_in_once_per_ticket() {
+    let tickets = tickets(&[], &[]);
+    let ticket = seal(&tickets);
+    assert!(resumes(&tickets, &ticket, true, 1_000));
+    assert!(!resumes(&tickets, &ticket, true, 1_000));
+    assert!(resumes(&tickets, &ticket, false, 1_000));
+}
+
+#[test]
+fn early_data_needs_the_limits_that_the_client_remembers() {
+    // RFC 9000, Section 7.4.1
+    let tickets = tickets(&[], &[]);
+    let resumes = |early_data, initial_max_data| {
+        let promise = promise(Version::V1, initial_max_data);
+        let offer = Offer { early_data, version: Version::V1, promise: &promise };
+        tickets.resume(&seal(&tickets), &offer, 1_000).is_some()
+    };
+    assert!(resumes(true, 51));
+    assert!(!resumes(true, 49));
+    assert!(resumes(false, 49));
+}
+
+#[test]
+fn a_ticket_of_another_version_is_refused() {
+    // RFC 9369, Section 5
+    let tickets = tickets(&[], &[]);
+    let promise = promise(Version::V1, 50);
+    let offer = Offer { early_data: false, version: Version::V2, promise: &promise };
+    assert!(tickets.resume(&seal(&tickets), &offer, 1_000).is_none());
+}
+
+#[test]
+fn rotation_keeps_old_tickets_good_for_a_while() {
+    let tickets = tickets(&[], &[]);
+    let ticket = seal(&tickets);
+    for _ in 0..MAX_OLD_KEYS {
+        tickets.rotate(TicketKey::random());
+        assert!(resumes(&tickets, &ticket, false, 1_000));
+    }
+    tickets.rotate(TicketKey::random());
+    assert!(!resumes(&tickets, &ticket, false, 1_000));
+}
+
+#[test]
+fn garbled_tickets_do_not_open() {
+    let tickets = tickets(&[], &[]);
+    let ticket = seal(&tickets);
+    for at in 0..ticket.len() {
+        let mut garbled = ticket.clone();
+        garbled[at] ^= 1;
+        assert!(!resumes(&tickets, &garbled, false, 1_000), "byte {at}");
+        assert!(!resumes(&tickets, &ticket[..at], false, 1_000), "{at} bytes");
+    }
+}
+
+#[test]
+fn ticket_keys_need_enough_secret() {
+    assert_eq!(TicketKey::new(&[1; 31]).unwrap_err(), 31);
+    let (one, same) = (TicketKey::new(&[1; 32]).unwrap(), TicketKey::new(&[1; 32]).unwrap());
+    assert_eq!(one.name(), same.name());
+    assert_ne!(one.name(), TicketKey::new(&[1; 33]).unwrap().name());
+}
