@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 use core::fmt;
 
-use quicket_wire::TransportErrorCode;
+use quicket_wire::{TransportErrorCode, Version};
 
 /// A violation of the protocol, or a failure of our own, that closes the connection with a
 /// CONNECTION_CLOSE of type 0x1c (RFC 9000, Section 10.2).
@@ -63,14 +63,19 @@ pub enum ConnectionError {
     /// The peer lost the connection's state and said so with a stateless reset
     /// (RFC 9000, Section 10.3).
     StatelessReset,
-    /// The server supports none of our versions (RFC 9000, Section 6.2).
-    VersionNegotiation,
+    /// The server does not support the version of our first packet (RFC 9000, Section 6.2).
+    VersionNegotiation {
+        /// What it says it supports; not authenticated.
+        versions: Vec<Version>,
+    },
     /// The peer broke the protocol, or the TLS handshake failed; we closed the connection.
     Transport(TransportError),
     /// The idle timeout passed without a packet from the peer (RFC 9000, Section 10.1).
     IdleTimeout,
     /// The handshake took longer than the configured limit.
     HandshakeTimeout,
+    /// No validated path is left (RFC 9000, Section 9.3.2).
+    NoViablePath,
     /// This side's application closed the connection.
     Local {
         /// The code that was sent.
@@ -95,7 +100,10 @@ impl fmt::Display for ConnectionError {
                 Words(reason).fmt(f)
             }
             Self::StatelessReset => f.write_str("reset by the peer, which has lost the connection"),
-            Self::VersionNegotiation => f.write_str("the server supports none of our QUIC versions"),
+            Self::VersionNegotiation { versions } => {
+                write!(f, "the server does not support our QUIC version, but {versions:?}")
+            }
+            Self::NoViablePath => f.write_str("no path to the peer is left"),
             Self::Transport(error) => write!(f, "protocol error: {error}"),
             Self::IdleTimeout => f.write_str("idle timeout: nothing was heard from the peer"),
             Self::HandshakeTimeout => f.write_str("the handshake took too long"),

@@ -1,4 +1,8 @@
 //! QUIC endpoint and connection as state machines without I/O.
+//!
+//! [`Endpoint`] finds out whose datagram is whose; [`Connection`] is one connection. Neither does
+//! I/O, reads a clock, starts a thread or holds a global: time, randomness, datagrams, ciphers and
+//! TLS are arguments.
 #![no_std]
 #![forbid(unsafe_code)]
 #![cfg_attr(
@@ -14,45 +18,55 @@
 
 extern crate alloc;
 
-#[allow(dead_code, unused_imports, reason = "the connection is still to come")]
 mod ack;
-#[allow(dead_code, unused_imports, reason = "the connection is still to come")]
 mod cid;
 pub mod config;
-#[allow(dead_code, unused_imports, reason = "the connection is still to come")]
 mod congestion;
+mod connection;
 pub mod crypto;
-#[allow(dead_code, reason = "the connection is still to come")]
 mod crypto_stream;
-#[allow(dead_code, reason = "the connection is still to come")]
 mod datagrams;
-pub mod error;
-#[allow(dead_code, reason = "the connection is still to come")]
+mod endpoint;
+mod error;
+mod event;
 mod frame_sink;
-#[allow(dead_code, reason = "the connection is still to come")]
 mod message_queue;
-#[allow(dead_code, unused_imports, reason = "the connection is still to come")]
+mod observer;
 mod path;
+mod pending;
 pub mod random;
-#[allow(dead_code, reason = "the connection is still to come")]
 mod range_set;
-#[allow(dead_code, unused_imports, reason = "the connection is still to come")]
 mod recovery;
-#[allow(dead_code, reason = "the connection is still to come")]
 mod sent_frame;
-#[allow(dead_code, reason = "the connection is still to come")]
 mod stateless_reset;
-#[allow(dead_code, reason = "the connection is still to come")]
+mod stats;
 mod streams;
 #[cfg(test)]
 mod testing;
 pub mod time;
-#[allow(dead_code, reason = "the connection is still to come")]
 mod token;
 
 pub use cid::{ConnectionIdGenerator, RandomConnectionIds};
+pub use config::{
+    ClientConfig, EndpointConfig, MtuDiscovery, RetryPolicy, ServerConfig, TransportConfig,
+};
 pub use congestion::CongestionAlgorithm;
+pub use connection::{Connection, EarlyData, KeyUpdateError, Transmit, TransmitStatus};
 pub use datagrams::{DatagramError, DatagramFate, WhenFull};
+pub use endpoint::{
+    AcceptError, ConnectError, ConnectionHandle, Datagram, Endpoint, EndpointEvent, Incoming,
+    Route,
+};
+pub use error::{ConnectionError, TransportError};
+pub use event::Event;
+pub use observer::{DropReason, LossTrigger, Observation, Observer};
+pub use path::MigrationError;
 pub(crate) use sent_frame::SentFrame;
+pub use stats::{Counters, FrameCounts, PathStats, Stats};
 pub use streams::{OpenError, Peek, ReadError, ReadOutcome, StreamEvent, WriteError};
 pub use token::{StrikeRegister, TokenId, TokenLog};
+
+pub use quicket_wire::{
+    ConnectionId, Dir, EcnCodepoint, Frame, PacketKind, Side, StatelessResetToken, StreamId,
+    TransportErrorCode, TransportParameters, Version,
+};

@@ -73,6 +73,11 @@ impl Duration {
         self.0 / 1_000_000
     }
 
+    /// Whole seconds, rounded down.
+    pub const fn as_secs(self) -> u64 {
+        self.0 / 1_000_000_000
+    }
+
     /// True for no time at all.
     pub const fn is_zero(self) -> bool {
         self.0 == 0

@@ -311,6 +311,11 @@ impl RemoteCids {
         Some(cid)
     }
 
+    /// True if the peer chose not to use connection IDs: all paths share the empty one.
+    pub(crate) fn is_zero_length(&self) -> bool {
+        self.given.iter().any(|g| g.cid.is_empty())
+    }
+
     /// How many connection IDs [`Self::take_unused`] could still give.
     pub(crate) fn unused(&self) -> usize {
         self.given.iter().filter(|g| g.is_unused()).count()

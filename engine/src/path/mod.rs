@@ -2,6 +2,8 @@
 
 mod amplification;
 mod ecn;
+mod feedback;
+mod frames;
 mod mtu;
 mod responses;
 mod set;
@@ -16,8 +18,9 @@ pub(crate) use ecn::{EcnOutcome, EcnSpace, EcnValidation};
 pub(crate) use mtu::PathMtu;
 pub(crate) use responses::PathResponses;
 pub(crate) use set::{
-    MAX_PATHS, MigrationError, PacketContext, PathChange, PathEvent, PathSettings, Paths,
+    MAX_PATHS, PacketContext, PathChange, PathEvent, PathSettings, Paths,
 };
+pub use set::MigrationError;
 pub(crate) use spin::SpinBit;
 pub(crate) use validation::{PathValidation, ResponseOutcome, ValidationTimeout};
 
@@ -137,6 +140,12 @@ impl Path {
     #[inline]
     pub(crate) fn max_datagram(&self) -> u16 {
         self.mtu.current()
+    }
+
+    /// How long a datagram may be sent now under the anti-amplification limit, in bytes.
+    #[inline]
+    pub(crate) fn sendable(&self) -> usize {
+        usize::try_from(self.amplification.budget()).unwrap_or(usize::MAX)
     }
 
     /// True if this is where a NAT moved `other`: the same hosts, the same connection ID of ours,

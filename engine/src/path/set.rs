@@ -81,7 +81,7 @@ pub(crate) enum PathEvent {
 
 /// Why a connection cannot move to another path, or probe it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum MigrationError {
+pub enum MigrationError {
     /// Only clients move (RFC 9000, Section 9).
     NotClient,
     /// Not before the handshake is confirmed (RFC 9000, Section 9).
@@ -92,6 +92,8 @@ pub(crate) enum MigrationError {
     AlreadyActive,
     /// Too many other paths are being validated.
     TooManyPaths,
+    /// The peer has given us no connection ID to use there (RFC 9000, Section 9.5).
+    NoConnectionId,
 }
 
 impl fmt::Display for MigrationError {
@@ -103,10 +105,15 @@ impl fmt::Display for MigrationError {
             }
             Self::DisabledByPeer => "the server does not let clients move to another address",
             Self::AlreadyActive => "the connection uses this address already",
+            Self::NoConnectionId => {
+                "the peer has provided no unused connection ID; wait for ConnectionIdsChanged"
+            }
             Self::TooManyPaths => "too many paths are being probed; wait until one is decided",
         })
     }
 }
+
+impl core::error::Error for MigrationError {}
 
 /// All paths of one connection.
 ///

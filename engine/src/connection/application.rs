@@ -1,0 +1,378 @@
+//! What the application does with a connection.
+
+use alloc::boxed::Box;
+use core::net::SocketAddr;
+
+use quicket_wire::{Dir, Side, StreamId, TransportParameters, Version};
+
+use super::state::CloseReason;
+use super::{Connection, EarlyData, close};
+use crate::config::TransportConfig;
+use crate::crypto::{HandshakeError, HandshakeSummary, TAG_LEN, TlsConfig};
+use crate::datagrams::{DatagramError, DatagramFate, Datagrams, WhenFull};
+use crate::error::{ConnectionError, TransportError};
+use crate::observer::Observer;
+use crate::random::Random;
+use crate::stats::{PathStats, Stats};
+use crate::streams::{
+    OpenError, Peek, ReadError, ReadOutcome, Streams, StreamsConfig, WriteError,
+};
+use crate::time::Time;
+
+pub(super) fn new_streams(side: Side, config: &TransportConfig, rng: &mut dyn Random) -> Streams {
+    let streams = StreamsConfig {
+        stream_window: config.initial_stream_window,
+        max_stream_window: config.max_stream_window,
+        window: config.initial_receive_window,
+        max_window: config.max_receive_window,
+        max_streams_bidi: config.max_streams_bidi,
+        max_streams_uni: config.max_streams_uni,
+        stream_send_buffer: config.stream_send_buffer,
+        send_buffer: config.send_buffer,
+        fair: config.send_fairness,
+    };
+    Streams::new(side, streams, rng.next_u64())
+}
+
+pub(super) fn new_datagrams(config: &TransportConfig) -> Datagrams {
+    let announced = super::parameters::max_datagram_frame_size(config);
+    Datagrams::new(config.datagram_send_buffer, config.datagram_receive_buffer, announced)
+}
+
+/// Why keys cannot be updated now (RFC 9001, Section 6.1 and 6.5).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeyUpdateError;
+
+impl core::fmt::Display for KeyUpdateError {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str(
+            "keys can be updated once the handshake is confirmed and the last update is \
+             acknowledged; try again a few round trips later",
+        )
+    }
+}
+
+impl core::error::Error for KeyUpdateError {}
+
+/// Streams (RFC 9000, Section 2).
+impl Connection {
+    /// Opens a stream.
+    pub fn open(&mut self, dir: Dir) -> Result<StreamId, OpenError> {
+        self.streams.open(dir)
+    }
+
+    /// The next stream that the peer has opened.
+    pub fn accept(&mut self, dir: Dir) -> Option<StreamId> {
+        self.streams.accept(dir)
+    }
+
+    /// Takes as much of `data` as there is room for; returns how many bytes.
+    pub fn write(&mut self, id: StreamId, data: &[u8]) -> Result<usize, WriteError> {
+        self.streams.write(id, data)
+    }
+
+    /// Ends the stream behind what was written.
+    pub fn finish(&mut self, id: StreamId) -> Result<(), WriteError> {
+        self.streams.finish(id)
+    }
+
+    /// Gives the stream up; what was not delivered may be lost (RFC 9000, Section 3.1).
+    pub fn reset(&mut self, id: StreamId, code: u64) -> Result<(), WriteError> {
+        self.streams.reset(id, code)
+    }
+
+    /// Streams of higher priority are sent first; 0 is the default.
+    pub fn set_priority(&mut self, id: StreamId, priority: i32) -> Result<(), WriteError> {
+        self.streams.set_priority(id, priority)
+    }
+
+    /// How many bytes [`Connection::write`] would take now.
+    pub fn send_capacity(&mut self, id: StreamId) -> Result<usize, WriteError> {
+        self.streams.send_capacity(id)
+    }
+
+    /// How many bytes of the stream the peer has not acknowledged.
+    pub fn bytes_unacked(&mut self, id: StreamId) -> Result<usize, WriteError> {
+        self.streams.bytes_unacked(id)
+    }
+
+    /// Reads what has arrived, in order.
+    pub fn read(&mut self, id: StreamId, out: &mut [u8]) -> Result<ReadOutcome, ReadError> {
+        self.streams.read(id, out)
+    }
+
+    /// Shows what has arrived without a copy; [`Connection::consume`] follows.
+    pub fn peek(&mut self, id: StreamId) -> Result<Peek<'_>, ReadError> {
+        self.streams.peek(id)
+    }
+
+    /// Marks `len` bytes of what [`Connection::peek`] showed as read.
+    pub fn consume(&mut self, id: StreamId, len: usize) -> Result<ReadOutcome, ReadError> {
+        self.streams.consume(id, len)
+    }
+
+    /// Asks the peer to stop sending on the stream (RFC 9000, Section 3.5).
+    pub fn stop_sending(&mut self, id: StreamId, code: u64) -> Result<(), ReadError> {
+        self.streams.stop_sending(id, code)
+    }
+}
+
+/// Datagrams (RFC 9221).
+impl Connection {
+    /// Queues an unreliable datagram; returns a number that names it.
+    pub fn send_datagram(&mut self, data: &[u8], full: WhenFull) -> Result<u64, DatagramError> {
+        self.update_datagram_limit();
+        self.datagrams.send(data, full)
+    }
+
+    /// The oldest datagram received and not yet taken.
+    pub fn peek_datagram(&self) -> Option<&[u8]> {
+        self.datagrams.peek()
+    }
+
+    /// Takes the datagram that [`Connection::peek_datagram`] shows.
+    pub fn pop_datagram(&mut self) {
+        self.datagrams.pop();
+    }
+
+    /// The largest datagram that can be sent now, in bytes; `None` if the peer takes none. It
+    /// changes with the path's MTU.
+    pub fn max_datagram_size(&mut self) -> Option<usize> {
+        self.update_datagram_limit();
+        self.datagrams.max_size()
+    }
+
+    /// Reports through [`Connection::poll_datagram_fate`] what becomes of datagrams, or stops to.
+    pub fn follow_datagrams(&mut self, follow: bool) {
+        self.datagrams.follow_fates(follow);
+    }
+
+    /// What became of a datagram.
+    pub fn poll_datagram_fate(&mut self) -> Option<DatagramFate> {
+        self.datagrams.poll_fate()
+    }
+
+    /// How many bytes of frames a packet on the active path has room for.
+    pub(super) fn update_datagram_limit(&mut self) {
+        let path = self.paths.active();
+        let dcid = self.remote_cids.get(path.key()).map_or(0, |cid| cid.len());
+        // First byte, connection ID, packet number, tag.
+        let overhead = 1 + dcid + 4 + TAG_LEN;
+        let room = usize::from(path.max_datagram()).saturating_sub(overhead);
+        self.datagrams.set_path_limit(room);
+    }
+}
+
+/// The end.
+impl Connection {
+    /// Closes the connection with the application's `code` and up to 256 bytes of `reason`;
+    /// what was not delivered may be lost (RFC 9000, Section 10.2).
+    pub fn close(&mut self, now: Time, code: u64, reason: &[u8]) {
+        let code = code.min(quicket_wire::varint::MAX);
+        let reason = reason.get(..close::MAX_REASON).unwrap_or(reason).to_vec();
+        self.close_with(now, CloseReason::Application { code, reason });
+    }
+
+    /// True once the connection has ended; packets may still be sent to tell the peer.
+    pub fn is_closed(&self) -> bool {
+        !self.state.is_open()
+    }
+
+    /// True once nothing is left to do and the connection can be dropped.
+    pub fn is_drained(&self) -> bool {
+        self.state.is_drained()
+    }
+
+    /// Why the connection ended.
+    pub fn close_reason(&self) -> Option<&ConnectionError> {
+        self.error.as_ref()
+    }
+
+    /// What TLS said when the handshake failed on this side.
+    pub fn handshake_error(&self) -> Option<&HandshakeError> {
+        self.handshake_error.as_ref()
+    }
+}
+
+/// The handshake.
+impl Connection {
+    /// Which side of the connection this is.
+    pub fn side(&self) -> Side {
+        self.side
+    }
+
+    /// True until the handshake is complete.
+    pub fn is_handshaking(&self) -> bool {
+        !self.handshake.complete && self.state.is_open()
+    }
+
+    /// True while the handshake is complete and the connection open.
+    pub fn is_established(&self) -> bool {
+        self.handshake.complete && self.state.is_open()
+    }
+
+    /// True once the peer is known to know that the handshake is complete
+    /// (RFC 9001, Section 4.1.2).
+    pub fn is_confirmed(&self) -> bool {
+        self.handshake.confirmed
+    }
+
+    /// What the handshake settled, once it is complete.
+    pub fn handshake_summary(&self) -> Option<&HandshakeSummary> {
+        self.handshake.summary.as_deref()
+    }
+
+    /// What became of early data.
+    pub fn early_data(&self) -> EarlyData {
+        self.handshake.early_data
+    }
+
+    /// The version in use.
+    pub fn version(&self) -> Version {
+        self.handshake.versions.current
+    }
+
+    /// The peer's transport parameters, once known.
+    pub fn peer_transport_parameters(&self) -> Option<&TransportParameters> {
+        self.handshake.remote_parameters.as_ref()
+    }
+
+    /// Our transport parameters, once sent.
+    pub fn local_transport_parameters(&self) -> &TransportParameters {
+        &self.handshake.local_parameters
+    }
+
+    /// True if 1-RTT packets are not encrypted, because both sides asked for that.
+    pub fn is_1rtt_encryption_disabled(&self) -> bool {
+        self.keys.is_1rtt_plain()
+    }
+
+    /// Keying material for the application (RFC 8446, Section 7.5).
+    pub fn export_keying_material(
+        &self,
+        label: &[u8],
+        context: &[u8],
+        out: &mut [u8],
+    ) -> Result<(), HandshakeError> {
+        match self.handshake.tls() {
+            Some(tls) => tls.export_keying_material(label, context, out),
+            None => Err(HandshakeError {
+                alert: crate::crypto::Alert::INTERNAL_ERROR,
+                reason: "the handshake has not started".into(),
+            }),
+        }
+    }
+
+    /// Server: goes on after [`crate::Event::ClientHello`] with this TLS configuration.
+    pub fn accept_handshake(&mut self, now: Time, tls: &dyn TlsConfig) {
+        let result = self.start_server_handshake(now, tls);
+        self.after_tls(now, result);
+    }
+
+    /// A handshake that runs elsewhere has something new to say.
+    pub fn handshake_progressed(&mut self, now: Time) {
+        if self.state.is_open() {
+            let result = self.drive_handshake(now);
+            self.after_tls(now, result);
+        }
+    }
+
+    fn after_tls(&mut self, now: Time, result: Result<(), TransportError>) {
+        match result {
+            Ok(()) => self.after_receiving(now),
+            Err(error) => self.fail(now, error),
+        }
+    }
+}
+
+/// Keys, paths, numbers.
+impl Connection {
+    /// Updates the 1-RTT keys (RFC 9001, Section 6).
+    pub fn update_keys(&mut self, now: Time) -> Result<(), KeyUpdateError> {
+        if !self.state.is_open() || !self.keys.may_update(self.handshake.confirmed) {
+            return Err(KeyUpdateError);
+        }
+        self.keys.update();
+        self.on_key_update(now, false);
+        Ok(())
+    }
+
+    /// Sends a PING, so that the peer answers.
+    pub fn ping(&mut self) {
+        self.spaces.data.ping = true;
+    }
+
+    /// Replaces all our connection IDs (RFC 9000, Section 5.1.2); false if a replacement is
+    /// under way.
+    pub fn rotate_local_cids(&mut self, now: Time) -> bool {
+        let rotated = self.local_cids.rotate();
+        self.issue_cids(now);
+        rotated
+    }
+
+    /// Addresses the peer by another of its connection IDs; false if it has given us no other.
+    pub fn rotate_remote_cid(&mut self, now: Time) -> bool {
+        let key = self.paths.active().key();
+        let rotated = match self.remote_cids.rotate(key) {
+            Ok(rotated) => rotated,
+            Err(error) => {
+                self.fail(now, error);
+                false
+            }
+        };
+        self.report_cids(now);
+        rotated
+    }
+
+    /// The peer's address.
+    pub fn remote(&self) -> SocketAddr {
+        self.paths.active().remote()
+    }
+
+    /// This side's address, if known.
+    pub fn local(&self) -> Option<SocketAddr> {
+        self.active_route().local
+    }
+
+    /// The socket refused to send a datagram of `size` bytes as too large for this host.
+    pub fn on_send_refused(&mut self, size: usize) {
+        let Ok(size) = u16::try_from(size) else { return };
+        let path = self.paths.active_mut();
+        if path.mtu.on_send_refused(size) {
+            path.congestion.on_mtu_changed(path.mtu.current());
+        }
+    }
+
+    /// Counters and gauges.
+    pub fn stats(&self) -> Stats {
+        let path = self.paths.active();
+        let congestion = path.congestion.stats();
+        Stats {
+            counters: self.counters.clone(),
+            path: PathStats {
+                latest_rtt: path.rtt.latest(),
+                min_rtt: path.rtt.min(),
+                smoothed_rtt: path.rtt.smoothed(),
+                rtt_variation: path.rtt.variation(),
+                mtu: path.max_datagram(),
+                ecn_capable: path.ecn.is_capable(),
+                congestion_controller: congestion.algorithm,
+                congestion_window: congestion.window,
+                slow_start_threshold: congestion.ssthresh,
+                bytes_in_flight: congestion.in_flight,
+                pacing_rate: congestion.pacing_rate,
+                delivery_rate: congestion.delivery_rate,
+                congestion_events: congestion.congestion_events,
+                ecn_ce_events: congestion.ecn_ce_events,
+                persistent_congestion: congestion.persistent_congestion,
+            },
+            streams: self.streams.len(),
+            send_buffered: self.streams.held(),
+        }
+    }
+
+    /// Reports everything to `observer` from now on.
+    pub fn set_observer(&mut self, observer: Option<Box<dyn Observer>>) {
+        self.observer = observer;
+    }
+}

@@ -1,0 +1,66 @@
+//! Sends CONNECTION_CLOSE (RFC 9000, Section 10.2).
+
+use quicket_wire::frame::ConnectionClose;
+
+use super::packet_builder::PacketBuilder;
+use super::state::{CloseReason, State};
+use super::transmit::{Outgoing, Purpose, Transmit};
+use super::Connection;
+use crate::crypto::Level;
+use crate::frame_sink::FrameSink;
+use crate::time::Time;
+
+/// Longest reason that is sent, in bytes: a close fits any packet.
+pub(super) const MAX_REASON: usize = 256;
+
+impl Connection {
+    /// Writes a datagram with CONNECTION_CLOSE, if one is to be sent.
+    pub(super) fn transmit_close(&mut self, now: Time, buf: &mut [u8]) -> Option<Transmit> {
+        let State::Closing { pending, reason, .. } = &mut self.state else { return None };
+        if !core::mem::take(pending) {
+            return None;
+        }
+        let reason = reason.clone();
+        let route = self.active_route();
+        let limit = buf
+            .len()
+            .min(usize::from(self.paths.active().max_datagram()))
+            .min(self.paths.active().sendable());
+        let mut out = Outgoing::new(now, buf, route, limit, Purpose::Close);
+        for level in self.close_levels().into_iter().flatten() {
+            self.build_packet(&mut out, level, |_, _, packet| write_reason(level, &reason, packet));
+        }
+        let len = self.finish_datagram(out)?;
+        Some(route.transmit(len, len))
+    }
+
+    /// The levels at which the peer may be able to read (RFC 9000, Section 10.2.3).
+    fn close_levels(&self) -> [Option<Level>; 3] {
+        let available = |level: Level| self.keys.sending(level).is_some().then_some(level);
+        if self.handshake.confirmed {
+            return [available(Level::OneRtt), None, None];
+        }
+        [available(Level::Initial), available(Level::Handshake), available(Level::OneRtt)]
+    }
+}
+
+fn write_reason(level: Level, reason: &CloseReason, packet: &mut PacketBuilder<'_>) {
+    let error;
+    let close = match (level, reason) {
+        (Level::OneRtt, CloseReason::Application { code, reason }) => {
+            ConnectionClose::Application { error_code: *code, reason }
+        }
+        _ => {
+            error = reason.for_handshake();
+            ConnectionClose::Transport {
+                error_code: error.code,
+                frame_type: error.frame_type,
+                reason: error.reason.as_bytes(),
+            }
+        }
+    };
+    let room = packet.remaining().min(MAX_REASON);
+    let close = close.shortened_to(room);
+    // Without room the packet stays empty and is not sent.
+    let _ = packet.frame(&close, None);
+}

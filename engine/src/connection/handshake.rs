@@ -1,0 +1,439 @@
+//! Drives TLS: CRYPTO bytes in and out, secrets into keys, completion (RFC 9001, Section 4).
+
+use alloc::boxed::Box;
+use alloc::string::String;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use quicket_wire::{
+    ClientHello, Side, TransportErrorCode, TransportParameters,
+};
+
+use super::parameters::{self, HandshakeCids, Session, Versions};
+use super::Connection;
+use super::space::SpaceId;
+use crate::config::ServerConfig;
+use crate::crypto::{
+    Alert, Direction, Handshake, HandshakeError, HandshakeEvent, HandshakeStart,
+    HandshakeSummary, Level, TlsConfig,
+};
+use crate::error::TransportError;
+use crate::event::Event;
+use crate::observer::Observation;
+use crate::time::{Duration, Time};
+
+/// What became of early data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum EarlyData {
+    /// Not offered.
+    #[default]
+    None,
+    /// Offered by the client; the server has not answered yet.
+    Offered,
+    /// The server reads it.
+    Accepted,
+    /// The server does not read it.
+    Rejected,
+}
+
+/// A server before TLS starts: collects the ClientHello, which may span packets, to choose the
+/// version by it.
+pub(super) struct Listening {
+    config: Arc<ServerConfig>,
+    hello: Vec<u8>,
+    /// Waiting for [`Connection::accept_handshake`].
+    held: bool,
+}
+
+/// The TLS side of a connection.
+pub(super) struct HandshakeState {
+    tls: Option<Box<dyn Handshake>>,
+    listening: Option<Listening>,
+    pub(super) cids: HandshakeCids,
+    pub(super) versions: Versions,
+    pub(super) local_parameters: TransportParameters,
+    pub(super) remote_parameters: Option<TransportParameters>,
+    remembered: Option<TransportParameters>,
+    pub(super) summary: Option<Box<HandshakeSummary>>,
+    pub(super) early_data: EarlyData,
+    pub(super) complete: bool,
+    /// RFC 9001, Section 4.1.2.
+    pub(super) confirmed: bool,
+    /// When the handshake is given up.
+    pub(super) deadline: Time,
+}
+
+impl HandshakeState {
+    pub(super) fn new(cids: HandshakeCids, versions: Versions, deadline: Time) -> Self {
+        Self {
+            tls: None,
+            listening: None,
+            cids,
+            versions,
+            local_parameters: TransportParameters::default(),
+            remote_parameters: None,
+            remembered: None,
+            summary: None,
+            early_data: EarlyData::None,
+            complete: false,
+            confirmed: false,
+            deadline,
+        }
+    }
+
+    pub(super) fn listen(&mut self, config: Arc<ServerConfig>) {
+        self.listening = Some(Listening { config, hello: Vec::new(), held: false });
+    }
+
+    pub(super) fn tls(&self) -> Option<&dyn Handshake> {
+        self.tls.as_deref()
+    }
+}
+
+impl From<HandshakeError> for TransportError {
+    fn from(error: HandshakeError) -> Self {
+        Self::new(TransportErrorCode::crypto(error.alert.0), "the TLS handshake failed")
+    }
+}
+
+impl Connection {
+    /// Starts a client's handshake.
+    pub(super) fn start_client_handshake(
+        &mut self,
+        now: Time,
+        tls: &dyn TlsConfig,
+        server_name: &str,
+        session: Option<&[u8]>,
+        early_data: bool,
+    ) -> Result<(), HandshakeError> {
+        let session = session
+            .and_then(Session::decode)
+            // RFC 9369, Section 5: tickets are good for the version that issued them.
+            .filter(|session| session.version == self.handshake.versions.original);
+        let parameters = self.announce_parameters(now);
+        let handshake = tls.start_client(&HandshakeStart {
+            server_name,
+            transport_parameters: &parameters,
+            resume: session.as_ref().map(|session| session.ticket),
+            early_data,
+        })?;
+        self.handshake.tls = Some(handshake);
+        if let Some(session) = session {
+            self.handshake.remembered = Some(session.parameters);
+        }
+        self.drive_tls(now).map_err(|error| HandshakeError {
+            alert: Alert::INTERNAL_ERROR,
+            reason: error.reason.into(),
+        })
+    }
+
+    /// Encodes our transport parameters and remembers them.
+    fn announce_parameters(&mut self, now: Time) -> Vec<u8> {
+        let handshake = &mut self.handshake;
+        let mut ours = parameters::local(
+            self.side,
+            &self.config,
+            &self.endpoint,
+            &handshake.cids,
+            &handshake.versions,
+        );
+        if self.side == Side::Server {
+            self.server_parameters(&mut ours);
+        }
+        let mut encoded = Vec::new();
+        let noise = self.rng.next_u64().to_be_bytes();
+        // RFC 9000, Section 18.1: reserved parameters are 31 * N + 27.
+        let reserved = 31 * self.rng.below(1 << 20) + 27;
+        let grease = self.config.grease.then_some((reserved, noise.as_slice()));
+        ours.encode(self.side, &mut encoded, grease);
+        self.observe(now, &Observation::Parameters {
+            direction: Direction::Send,
+            parameters: &ours,
+        });
+        self.handshake.local_parameters = ours;
+        encoded
+    }
+
+    /// Hands TLS what has arrived and does what it asks for, until there is nothing to do.
+    pub(super) fn drive_handshake(&mut self, now: Time) -> Result<(), TransportError> {
+        if self.handshake.listening.is_some() {
+            self.read_client_hello(now)?;
+        }
+        for level in [Level::Initial, Level::Handshake, Level::OneRtt] {
+            while let Some(tls) = &mut self.handshake.tls {
+                let stream = &mut self.spaces.of_level_mut(level).crypto;
+                let data = stream.readable();
+                if data.is_empty() {
+                    break;
+                }
+                let len = data.len();
+                let result = tls.read(level, data);
+                stream.consume(len);
+                if let Err(error) = result {
+                    return Err(self.tls_failed(error));
+                }
+                self.drive_tls(now)?;
+            }
+        }
+        self.drive_tls(now)
+    }
+
+    fn tls_failed(&mut self, error: HandshakeError) -> TransportError {
+        let transport = TransportError::from(error.clone());
+        self.handshake_error = Some(error);
+        transport
+    }
+
+    /// Collects the ClientHello and, once it is whole, starts the server's TLS.
+    fn read_client_hello(&mut self, now: Time) -> Result<(), TransportError> {
+        let Some(listening) = &mut self.handshake.listening else { return Ok(()) };
+        let stream = &mut self.spaces.of_level_mut(Level::Initial).crypto;
+        let data = stream.readable();
+        let len = data.len();
+        if listening.hello.len() + len > self.config.crypto_buffer {
+            return Err(TransportError::new(
+                TransportErrorCode::CRYPTO_BUFFER_EXCEEDED,
+                "the ClientHello is larger than the CRYPTO buffer",
+            ));
+        }
+        listening.hello.extend_from_slice(data);
+        stream.consume(len);
+        let whole = ClientHello::message_len(&listening.hello)
+            .map_err(|_| unexpected_message("the first TLS message is no ClientHello"))?
+            .is_some_and(|len| listening.hello.len() >= len);
+        if !whole || listening.held {
+            return Ok(());
+        }
+        if listening.config.hold_client_hello {
+            listening.held = true;
+            let hello = parse_hello(&listening.hello)?;
+            let event = Event::ClientHello {
+                alpn: hello.alpn().map(<[u8]>::to_vec).collect(),
+                server_name: hello.server_name().map(String::from),
+            };
+            self.events.push(event);
+            return Ok(());
+        }
+        let tls = listening.config.tls.clone();
+        self.start_server_handshake(now, &*tls)
+    }
+
+    /// Goes on with a handshake held by [`ServerConfig::hold_client_hello`], with the TLS
+    /// configuration chosen by the ClientHello.
+    pub(super) fn start_server_handshake(
+        &mut self,
+        now: Time,
+        tls: &dyn TlsConfig,
+    ) -> Result<(), TransportError> {
+        let Some(listening) = self.handshake.listening.take() else { return Ok(()) };
+        let hello = parse_hello(&listening.hello)?;
+        let Some(theirs) = hello.quic_transport_parameters() else {
+            // RFC 9001, Section 8.2.
+            return Err(TransportError::new(
+                TransportErrorCode::crypto(Alert::MISSING_EXTENSION.0),
+                "the ClientHello has no transport parameters",
+            ));
+        };
+        let theirs = TransportParameters::decode(theirs, Side::Client).map_err(parameter_error)?;
+        self.handshake.versions.choose(theirs.version_information.as_ref())?;
+        self.server_config = Some(listening.config);
+        self.use_version(now);
+        let parameters = self.announce_parameters(now);
+        let early_data = self.server_config.as_ref().is_some_and(|config| config.early_data);
+        let start = HandshakeStart {
+            server_name: "",
+            transport_parameters: &parameters,
+            resume: None,
+            early_data,
+        };
+        let mut handshake = tls.start_server(&start).map_err(|error| self.tls_failed(error))?;
+        let read = handshake.read(Level::Initial, &listening.hello);
+        self.handshake.tls = Some(handshake);
+        if let Err(error) = read {
+            // Alerts may come with nothing else to say.
+            return Err(self.tls_failed(error));
+        }
+        self.drive_tls(now)
+    }
+
+    /// Derives what depends on the version once it is settled.
+    pub(super) fn use_version(&mut self, now: Time) {
+        let version = self.handshake.versions.current;
+        if version != self.handshake.versions.original {
+            // RFC 9369, Section 4.1: the same connection ID, the new version's salt.
+            let dcid = self.initial_dcid;
+            self.keys.derive_initial(version, &dcid, self.side);
+        }
+        self.keys.set_version(version);
+        self.observe(now, &Observation::Version(version));
+    }
+
+    /// Does what TLS asks for.
+    fn drive_tls(&mut self, now: Time) -> Result<(), TransportError> {
+        loop {
+            let Some(tls) = &mut self.handshake.tls else { return Ok(()) };
+            let event = match tls.poll() {
+                Ok(Some(event)) => event,
+                Ok(None) => return Ok(()),
+                Err(error) => return Err(self.tls_failed(error)),
+            };
+            match event {
+                HandshakeEvent::Send(level, data) => {
+                    self.spaces.of_level_mut(level).crypto.write(&data)?;
+                }
+                HandshakeEvent::Secret(level, direction, secret) => {
+                    self.keys.install(level, direction, secret);
+                    self.observe(now, &Observation::KeyInstalled { level, direction });
+                    self.on_key_installed(level, direction);
+                }
+                HandshakeEvent::PeerTransportParameters(encoded) => {
+                    self.read_peer_parameters(now, &encoded)?;
+                }
+                HandshakeEvent::EarlyData(accepted) => self.on_early_data(accepted)?,
+                HandshakeEvent::Complete(summary) => self.on_handshake_complete(now, summary)?,
+                HandshakeEvent::SessionTicket(ticket) => self.on_session_ticket(&ticket),
+            }
+        }
+    }
+
+    fn on_key_installed(&mut self, level: Level, direction: Direction) {
+        match (level, direction, self.side) {
+            (Level::EarlyData, Direction::Send, Side::Client) => {
+                let Some(old) = &self.handshake.remembered else { return };
+                self.handshake.early_data = EarlyData::Offered;
+                self.streams.set_peer_limits(old);
+                self.datagrams.set_peer_limit(old.max_datagram_frame_size);
+                self.events.push(Event::EarlyDataReady);
+            }
+            (Level::OneRtt, Direction::Send, Side::Client) => self.keys.discard_early(),
+            _ => {}
+        }
+        self.retry_waiting = true;
+    }
+
+    fn read_peer_parameters(&mut self, now: Time, encoded: &[u8]) -> Result<(), TransportError> {
+        let theirs =
+            TransportParameters::decode(encoded, self.side.peer()).map_err(parameter_error)?;
+        let handshake = &mut self.handshake;
+        parameters::check_cids(self.side, &handshake.cids, &theirs)?;
+        if self.side.is_client() {
+            handshake.versions.check(theirs.version_information.as_ref())?;
+        }
+        self.observe(now, &Observation::Parameters {
+            direction: Direction::Receive,
+            parameters: &theirs,
+        });
+        self.apply_peer_parameters(now, &theirs)?;
+        self.handshake.remote_parameters = Some(theirs);
+        Ok(())
+    }
+
+    fn apply_peer_parameters(
+        &mut self,
+        now: Time,
+        theirs: &TransportParameters,
+    ) -> Result<(), TransportError> {
+        self.idle.negotiate(Duration::from_millis(theirs.max_idle_timeout));
+        self.streams.set_peer_limits(theirs);
+        self.datagrams.set_peer_limit(theirs.max_datagram_frame_size);
+        self.local_cids.set_peer_limit(theirs.active_connection_id_limit);
+        self.paths
+            .on_peer_parameters(theirs.disable_active_migration, theirs.max_udp_payload_size);
+        self.grease_fixed_bit = self.endpoint.grease_quic_bit && theirs.grease_quic_bit;
+        let min_ack_delay = theirs.min_ack_delay.filter(|_| self.config.ack_frequency);
+        self.ack_frequency.on_peer_parameters(
+            min_ack_delay.map(Duration::from_micros),
+            Duration::from_millis(theirs.max_ack_delay),
+        );
+        if let Some(token) = theirs.stateless_reset_token {
+            self.remote_cids.set_initial_token(token);
+        }
+        if let Some(preferred) = &theirs.preferred_address {
+            self.remote_cids
+                .add_preferred(preferred.connection_id, preferred.stateless_reset_token);
+        }
+        self.report_cids(now);
+        if theirs.disable_1rtt_encryption && self.config.disable_1rtt_encryption {
+            self.keys.disable_1rtt_encryption();
+        }
+        Ok(())
+    }
+
+    fn on_early_data(&mut self, accepted: bool) -> Result<(), TransportError> {
+        self.handshake.early_data =
+            if accepted { EarlyData::Accepted } else { EarlyData::Rejected };
+        if self.side == Side::Server {
+            return Ok(());
+        }
+        if accepted {
+            if let (Some(old), Some(new)) =
+                (&self.handshake.remembered, &self.handshake.remote_parameters)
+            {
+                parameters::check_not_lowered(old, new)?;
+            }
+            return Ok(());
+        }
+        self.early_data_rejected();
+        if let Some(theirs) = &self.handshake.remote_parameters {
+            self.streams.set_peer_limits(theirs);
+        }
+        Ok(())
+    }
+
+    fn on_handshake_complete(
+        &mut self,
+        now: Time,
+        summary: Box<HandshakeSummary>,
+    ) -> Result<(), TransportError> {
+        // RFC 9001, Section 8.2.
+        if self.handshake.remote_parameters.is_none() {
+            return Err(TransportError::new(
+                TransportErrorCode::crypto(Alert::MISSING_EXTENSION.0),
+                "the peer sent no transport parameters",
+            ));
+        }
+        self.handshake.complete = true;
+        self.handshake.summary = Some(summary);
+        self.events.push(Event::HandshakeComplete);
+        if self.side == Side::Server {
+            // RFC 9001, Section 4.9.3: 0-RTT packets may still be on their way.
+            self.early_keys_expire = Some(now + self.pto().times(3));
+            // RFC 9001, Section 4.1.2: a server's handshake is confirmed when it is complete.
+            self.pending.set_handshake_done();
+            self.queue_new_tokens(now);
+            self.confirm_handshake(now);
+        }
+        self.issue_cids(now);
+        Ok(())
+    }
+
+    /// RFC 9001, Section 4.9.2: Handshake keys go when the handshake is confirmed.
+    pub(super) fn confirm_handshake(&mut self, now: Time) {
+        if core::mem::replace(&mut self.handshake.confirmed, true) {
+            return;
+        }
+        self.discard_space(now, SpaceId::Initial);
+        self.discard_space(now, SpaceId::Handshake);
+        self.on_confirmed(now);
+        self.events.push(Event::HandshakeConfirmed);
+    }
+
+    fn on_session_ticket(&mut self, ticket: &[u8]) {
+        if let Some(theirs) = &self.handshake.remote_parameters {
+            let session = Session::encode(self.handshake.versions.current, theirs, ticket);
+            self.events.push(Event::SessionTicket(session));
+        }
+    }
+}
+
+fn parse_hello(bytes: &[u8]) -> Result<ClientHello<'_>, TransportError> {
+    ClientHello::parse(bytes).map_err(|_| unexpected_message("the ClientHello is malformed"))
+}
+
+fn unexpected_message(reason: &'static str) -> TransportError {
+    TransportError::new(TransportErrorCode::crypto(Alert::UNEXPECTED_MESSAGE.0), reason)
+}
+
+fn parameter_error(error: quicket_wire::ParameterError) -> TransportError {
+    TransportError::new(TransportErrorCode::TRANSPORT_PARAMETER_ERROR, error.reason())
+}

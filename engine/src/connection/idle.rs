@@ -1,0 +1,116 @@
+//! Idle timeout and keep-alive (RFC 9000, Section 10.1).
+
+use crate::time::{Duration, Time};
+
+/// Watches for silence.
+#[derive(Debug)]
+pub(crate) struct Idle {
+    /// The effective timeout; `None` when both sides turned it off.
+    timeout: Option<Duration>,
+    keep_alive: Option<Duration>,
+    /// When the timeout last began anew.
+    restarted: Time,
+    /// True after an ack-eliciting packet was sent since the last one received: only the first
+    /// restarts the timer.
+    sent_since_received: bool,
+    /// When anything was last sent or received, for keep-alive.
+    last_activity: Time,
+    /// A keep-alive PING went out and the peer has not been heard since.
+    keep_alive_sent: bool,
+}
+
+impl Idle {
+    pub(crate) fn new(now: Time, ours: Duration, keep_alive: Duration) -> Self {
+        Self {
+            timeout: nonzero(ours),
+            keep_alive: nonzero(keep_alive),
+            restarted: now,
+            sent_since_received: false,
+            last_activity: now,
+            keep_alive_sent: false,
+        }
+    }
+
+    /// Learns the peer's max_idle_timeout: the smaller one holds; zero is none.
+    pub(crate) fn negotiate(&mut self, theirs: Duration) {
+        self.timeout = match (self.timeout, nonzero(theirs)) {
+            (Some(ours), Some(theirs)) => Some(ours.min(theirs)),
+            (ours, theirs) => ours.or(theirs),
+        };
+    }
+
+    /// A packet of the peer was processed.
+    pub(crate) fn on_received(&mut self, now: Time) {
+        self.restarted = now;
+        self.last_activity = now;
+        self.sent_since_received = false;
+        self.keep_alive_sent = false;
+    }
+
+    /// An ack-eliciting packet was sent.
+    pub(crate) fn on_sent_ack_eliciting(&mut self, now: Time) {
+        self.last_activity = now;
+        if !core::mem::replace(&mut self.sent_since_received, true) {
+            self.restarted = now;
+        }
+    }
+
+    /// When the connection ends if nothing happens. RFC 9000, Section 10.1: never sooner than
+    /// three times the probe timeout.
+    pub(crate) fn deadline(&self, pto: Duration) -> Option<Time> {
+        self.timeout.map(|timeout| self.restarted + timeout.max(pto.times(3)))
+    }
+
+    /// When to send a PING to keep the connection.
+    pub(crate) fn keep_alive_deadline(&self) -> Option<Time> {
+        let interval = self.keep_alive?;
+        if self.keep_alive_sent {
+            // PTO repeats the PING; the idle timeout decides.
+            return None;
+        }
+        Some(self.last_activity + interval)
+    }
+
+    pub(crate) fn on_keep_alive(&mut self) {
+        self.keep_alive_sent = true;
+    }
+
+    /// The timeout in force; `None` if there is none.
+    pub(crate) fn timeout(&self) -> Option<Duration> {
+        self.timeout
+    }
+}
+
+fn nonzero(duration: Duration) -> Option<Duration> {
+    (!duration.is_zero()).then_some(duration)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    /// RFC 9000, Section 10.1: the minimum of both values; zero is no limit.
+    #[test]
+    fn smaller_timeout_holds_and_zero_is_none() {
+        for (ours, theirs, effective) in [(3, 2, Some(2)), (0, 2, Some(2)), (3, 0, Some(3)), (0, 0, None)] {
+            let mut idle = Idle::new(Time::ZERO, SECOND.times(ours), Duration::ZERO);
+            idle.negotiate(SECOND.times(theirs));
+            assert_eq!(idle.timeout(), effective.map(|secs| SECOND.times(secs)));
+        }
+    }
+
+    /// RFC 9000, Section 10.1: sending restarts the timer only once after receiving.
+    #[test]
+    fn only_first_sent_packet_restarts() {
+        let mut idle = Idle::new(Time::ZERO, SECOND.times(10), Duration::ZERO);
+        let at = |secs| Time::ZERO + SECOND.times(secs);
+        idle.on_sent_ack_eliciting(at(1));
+        idle.on_sent_ack_eliciting(at(5));
+        assert_eq!(idle.deadline(Duration::ZERO), Some(at(11)));
+        idle.on_received(at(6));
+        assert_eq!(idle.deadline(Duration::ZERO), Some(at(16)));
+        assert_eq!(idle.deadline(SECOND.times(4)), Some(at(18)));
+    }
+}

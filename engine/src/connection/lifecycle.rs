@@ -1,0 +1,223 @@
+//! From open to drained, and what the endpoint must know on the way.
+
+use alloc::collections::VecDeque;
+use core::net::SocketAddr;
+
+use quicket_wire::{Side, StatelessResetToken, TransportErrorCode};
+
+use super::space::SpaceId;
+use super::state::State;
+use super::Connection;
+use crate::crypto::Level;
+use crate::cid::CidEvent;
+use crate::crypto_stream::CryptoStream;
+use crate::endpoint::EndpointEvent;
+use crate::error::{ConnectionError, TransportError};
+use crate::event::Event;
+use crate::observer::Observation;
+use crate::stateless_reset;
+use crate::time::Time;
+use crate::token::{self, TokenSealer};
+
+/// Events for the endpoint, and what it was told already.
+#[derive(Debug, Default)]
+pub(super) struct Reports {
+    queue: VecDeque<EndpointEvent>,
+    /// [`crate::cid::RemoteCids::generation`] at the last report.
+    generation: Option<u32>,
+    resets: alloc::vec::Vec<(SocketAddr, StatelessResetToken)>,
+    handshake_over: bool,
+}
+
+impl Connection {
+    /// What the endpoint must know: pass it to [`crate::Endpoint::handle_event`].
+    pub fn poll_endpoint_event(&mut self) -> Option<EndpointEvent> {
+        self.reports.queue.pop_front()
+    }
+
+    /// What the application may want to know.
+    pub fn poll_event(&mut self) -> Option<Event> {
+        if let Some(event) = self.events.pop() {
+            return Some(event);
+        }
+        self.streams.poll_event().map(Event::Stream)
+    }
+
+    /// Issues connection IDs as far as the peer wants them (RFC 9000, Section 5.1.1).
+    pub(super) fn issue_cids(&mut self, now: Time) {
+        if !self.handshake.complete {
+            return;
+        }
+        for _ in 0..self.local_cids.wanted(now) {
+            let cid = self.endpoint.cid_generator.generate(&mut *self.rng);
+            let token = stateless_reset::token(&**self.keys.crypto(), &self.endpoint.reset_key, &cid);
+            self.local_cids.issue(cid, token);
+        }
+        self.report_cids(now);
+    }
+
+    /// Tells the endpoint of new and retired connection IDs, ours and the peer's.
+    pub(super) fn report_cids(&mut self, now: Time) {
+        while let Some(event) = self.local_cids.poll_event(now) {
+            self.reports.queue.push_back(match event {
+                CidEvent::Added(cid) => EndpointEvent::CidAdded(cid),
+                CidEvent::Retired(cid) => EndpointEvent::CidRetired(cid),
+            });
+        }
+        let generation = self.remote_cids.generation();
+        if self.reports.generation == Some(generation) {
+            return;
+        }
+        self.reports.generation = Some(generation);
+        let remote = self.paths.active().remote();
+        let reports = &mut self.reports;
+        for (remote, token) in reports.resets.drain(..) {
+            reports.queue.push_back(EndpointEvent::ResetTokenRemoved(remote, token));
+        }
+        for token in self.remote_cids.reset_tokens() {
+            reports.resets.push((remote, *token));
+            reports.queue.push_back(EndpointEvent::ResetTokenAdded(remote, *token));
+        }
+    }
+
+    fn report_handshake_over(&mut self) {
+        if self.side == Side::Server && !core::mem::replace(&mut self.reports.handshake_over, true)
+        {
+            self.reports.queue.push_back(EndpointEvent::HandshakeOver);
+        }
+    }
+
+    /// What follows from the confirmation of the handshake.
+    pub(super) fn on_confirmed(&mut self, now: Time) {
+        self.peer_validated_us = true;
+        self.pto_count = 0;
+        self.paths.set_handshake_confirmed();
+        self.report_handshake_over();
+        if self.side == Side::Server {
+            // The Initial packets' connection ID leads here no longer.
+            let cid = self.initial_dcid;
+            self.reports.queue.push_back(EndpointEvent::CidRetired(cid));
+        } else {
+            self.move_to_preferred_address(now);
+        }
+        self.set_loss_timer();
+    }
+
+    /// Forgets a packet number space whose keys are discarded (RFC 9001, Section 4.9;
+    /// RFC 9002, Section 6.4).
+    pub(super) fn discard_space(&mut self, now: Time, id: SpaceId) {
+        let (space, parts) = self.split(id);
+        if core::mem::replace(&mut space.discarded, true) {
+            return;
+        }
+        space.recovery.discard(|packet| parts.paths.on_packet_discarded(packet));
+        space.acks.on_ack_sent(now);
+        space.crypto = CryptoStream::new(0);
+        space.probes = 0;
+        space.ping = false;
+        match id {
+            SpaceId::Initial => self.keys.discard_initial(),
+            SpaceId::Handshake => self.keys.discard_handshake(),
+            SpaceId::Data => {}
+        }
+        // RFC 9002, Section 6.2.2: the back-off starts over.
+        self.pto_count = 0;
+        self.set_loss_timer();
+    }
+
+    /// True once a packet of the peer was opened.
+    pub(crate) fn has_received(&self) -> bool {
+        self.counters.packets_received > 0
+    }
+
+    /// The keys were updated (RFC 9001, Section 6).
+    pub(super) fn on_key_update(&mut self, now: Time, by_peer: bool) {
+        self.counters.key_updates += 1;
+        self.key_update_due = false;
+        let updates = self.keys.updates();
+        self.observe(now, &Observation::KeyUpdated { updates, by_peer });
+        self.events.push(Event::KeyUpdated { updates });
+    }
+
+    /// Updates the keys before the AEAD's limit is reached; ends the connection if that is no
+    /// longer possible (RFC 9001, Section 6.6).
+    pub(super) fn watch_key_usage(&mut self, now: Time) {
+        if !self.key_update_due {
+            return;
+        }
+        if self.keys.may_update(self.handshake.confirmed) {
+            self.keys.update();
+            self.on_key_update(now, false);
+        } else if self.keys.is_exhausted() {
+            self.fail(now, TransportError::new(
+                TransportErrorCode::AEAD_LIMIT_REACHED,
+                "the peer did not let the keys be updated in time",
+            ));
+        }
+    }
+
+    /// Server: queues tokens for the client's next connections (RFC 9000, Section 8.1.3).
+    pub(super) fn queue_new_tokens(&mut self, now: Time) {
+        let Some(server) = self.server_config.clone() else { return };
+        let (moment, unix_secs) = self.wall_clock;
+        let sealer = TokenSealer {
+            crypto: &**self.keys.crypto(),
+            key: &self.endpoint.token_key,
+            now: unix_secs + now.since(moment).as_secs(),
+        };
+        let client = self.paths.active().remote().ip();
+        for _ in 0..server.new_tokens {
+            if let Some(token) = token::seal_new_token(&sealer, client, &mut *self.rng) {
+                self.pending.push_token(token);
+            }
+        }
+    }
+
+    /// The connection is over: tells the application.
+    pub(super) fn closed(&mut self, now: Time, error: ConnectionError) {
+        self.observe(now, &Observation::Closed(&error));
+        self.report_handshake_over();
+        self.events.push(Event::Closed(error.clone()));
+        self.error = Some(error);
+    }
+
+    /// Nothing is left of the connection.
+    pub(super) fn become_drained(&mut self) {
+        if !self.state.is_drained() {
+            self.state = State::Drained;
+            self.reports.queue.push_back(EndpointEvent::Drained);
+        }
+    }
+
+    /// A long header tells the peer's connection ID and, to a server, that the client has
+    /// Handshake keys.
+    pub(super) fn on_long_header(
+        &mut self,
+        now: Time,
+        header: &quicket_wire::Header,
+        level: Level,
+    ) -> Result<(), crate::TransportError> {
+        if level != Level::EarlyData {
+            self.remember_peer_cid(header.scid);
+            // RFC 9000, Section 7.2: later packets with another Source Connection ID are
+            // discarded; this one has authenticated, so the peer is at fault.
+            if self.handshake.cids.remote_scid != Some(header.scid) {
+                return Err(crate::TransportError::new(
+                    quicket_wire::TransportErrorCode::PROTOCOL_VIOLATION,
+                    "the peer changed its connection ID during the handshake",
+                ));
+            }
+        }
+        if self.side.is_client() && header.version != self.handshake.versions.current {
+            self.handshake.versions.current = header.version;
+            self.use_version(now);
+        }
+        if level == Level::Handshake && self.side == Side::Server {
+            // RFC 9000, Section 8.1: the address is validated; RFC 9001, Section 4.9.1: Initial
+            // keys are of no more use.
+            self.paths.active_mut().set_validated();
+            self.discard_space(now, SpaceId::Initial);
+        }
+        Ok(())
+    }
+}

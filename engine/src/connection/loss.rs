@@ -1,0 +1,286 @@
+//! Acknowledgments, losses and probe timeouts: each frame's fate goes back to its owner
+//! (RFC 9002; RFC 9000, Section 13.3).
+
+use quicket_wire::frame::Ack;
+
+use super::space::SpaceId;
+use super::{Connection, Parts};
+use crate::error::TransportError;
+use crate::observer::{LossTrigger, Observation};
+use crate::recovery::{
+    AckSink, LossSink, LossTimer, PathKey, SentPacket, SpaceTimes, TimerInputs,
+    loss_detection_timer,
+};
+use crate::sent_frame::SentFrame;
+use crate::time::{Duration, Time};
+
+/// Probe packets sent per timeout (RFC 9002, Section 6.2.4).
+const PROBES_PER_PTO: u8 = 2;
+
+/// Routes the fate of packets and frames of one space to their owners.
+struct Fates<'a> {
+    now: Time,
+    space: SpaceId,
+    parts: Parts<'a>,
+    crypto: &'a mut crate::crypto_stream::CryptoStream,
+    received: &'a mut crate::ack::ReceivedPackets,
+    trigger: LossTrigger,
+}
+
+impl AckSink for Fates<'_> {
+    fn acked_packet(&mut self, number: u64, packet: &SentPacket) {
+        self.parts.paths.on_packet_acked(self.now, number, packet);
+        self.parts.counters.packets_acked += 1;
+    }
+
+    fn spurious_packet(&mut self, _number: u64, packet: &SentPacket) {
+        self.parts.paths.on_spurious_loss(self.now, packet);
+        self.parts.counters.spurious_losses += 1;
+    }
+
+    fn acked_frame(&mut self, frame: &SentFrame) {
+        let parts = &mut self.parts;
+        match *frame {
+            SentFrame::Stream { .. } => parts.streams.on_acked(frame),
+            SentFrame::Ack { largest } => self.received.on_ack_of_ack(largest),
+            SentFrame::Crypto { offset, len } => self.crypto.on_acked(offset, len),
+            SentFrame::NewConnectionId { sequence } => parts.local_cids.on_frame_acked(sequence),
+            SentFrame::RetireConnectionId { sequence } => {
+                parts.remote_cids.on_frame_acked(sequence);
+            }
+            SentFrame::AckFrequency { sequence } => parts.ack_frequency.on_frame_acked(sequence),
+            SentFrame::Datagram { id } => parts.datagrams.on_acked(id),
+            SentFrame::NewToken { .. } => parts.pending.on_acked(frame),
+            SentFrame::PathChallenge { .. }
+            | SentFrame::HandshakeDone
+            | SentFrame::ImmediateAck
+            | SentFrame::Ping => {}
+            _ => parts.streams.on_acked(frame),
+        }
+    }
+}
+
+impl LossSink for Fates<'_> {
+    fn lost_packet(&mut self, number: u64, packet: &SentPacket) {
+        if self.trigger == LossTrigger::Threshold {
+            self.parts.paths.on_packet_lost(self.now, number, packet);
+        } else {
+            self.parts.paths.on_packet_discarded(packet);
+        }
+        let counters = &mut *self.parts.counters;
+        if packet.mtu_probe {
+            counters.mtu_probes_lost += 1;
+        } else {
+            counters.packets_lost += 1;
+            counters.bytes_lost += u64::from(packet.size);
+        }
+        if let Some(observer) = self.parts.observer.as_deref_mut() {
+            observer.observe(self.now, &Observation::PacketLost {
+                level: self.space.level(),
+                number,
+                trigger: self.trigger,
+            });
+        }
+    }
+
+    fn lost_frame(&mut self, frame: &SentFrame) {
+        lost_frame(frame, &mut self.parts, self.crypto);
+    }
+}
+
+/// Tells a frame's owner that it must be sent again, if it still matters.
+fn lost_frame(
+    frame: &SentFrame,
+    parts: &mut Parts<'_>,
+    crypto: &mut crate::crypto_stream::CryptoStream,
+) {
+    match *frame {
+        SentFrame::Stream { .. } => parts.streams.on_lost(frame),
+        SentFrame::Crypto { offset, len } => crypto.on_lost(offset, len),
+        SentFrame::NewConnectionId { sequence } => parts.local_cids.on_frame_lost(sequence),
+        SentFrame::RetireConnectionId { sequence } => parts.remote_cids.on_frame_lost(sequence),
+        SentFrame::AckFrequency { sequence } => parts.ack_frequency.on_frame_lost(sequence),
+        SentFrame::Datagram { id } => parts.datagrams.on_lost(id),
+        SentFrame::PathChallenge { data } => parts.paths.on_challenge_lost(data),
+        SentFrame::HandshakeDone | SentFrame::NewToken { .. } => parts.pending.on_lost(frame),
+        // Never repeated: the state behind them is sent again when it is next due.
+        SentFrame::Ack { .. } | SentFrame::Ping | SentFrame::ImmediateAck => {}
+        _ => parts.streams.on_lost(frame),
+    }
+}
+
+impl Connection {
+    pub(super) fn on_ack(
+        &mut self,
+        now: Time,
+        id: SpaceId,
+        ack: &Ack<'_>,
+    ) -> Result<(), TransportError> {
+        let delay = self.peer_ack_delay(id, ack.delay);
+        let (space, parts) = self.split(id);
+        let mut fates = Fates {
+            now,
+            space: id,
+            parts,
+            crypto: &mut space.crypto,
+            received: &mut space.received,
+            trigger: LossTrigger::Threshold,
+        };
+        let outcome = space.recovery.on_ack(now, ack, &mut fates)?;
+        let Some(largest) = outcome.largest_newly_acked else { return Ok(()) };
+        if let Some(sample) = outcome.rtt_sample {
+            let confirmed = self.handshake.confirmed;
+            let max_delay = self.ack_frequency.max_ack_delay();
+            self.paths.on_rtt_sample(now, largest.path, sample, delay, confirmed.then_some(max_delay));
+        }
+        if outcome.largest_advanced {
+            let ecn = &mut self.spaces.get_mut(id).ecn;
+            self.paths.on_ecn_ack(now, largest, &outcome, ack.ecn, ecn);
+        }
+        if id == SpaceId::Data {
+            self.keys.acknowledged_1rtt(largest.number);
+        }
+        if id == SpaceId::Handshake || (id == SpaceId::Data && self.handshake.complete) {
+            self.peer_validated_us = true;
+        }
+        let sample = outcome.rtt_sample.map(|rtt| (largest.path, rtt));
+        self.detect_lost(now, id, sample);
+        // RFC 9002, Section 6.2.1: a client does not reset the back-off while it does not know
+        // whether the server has validated its address.
+        if self.peer_validated_us || !self.side.is_client() {
+            self.pto_count = 0;
+        }
+        self.last_progress = now;
+        self.after_recovery(now);
+        Ok(())
+    }
+
+    /// The ACK delay that the peer reports, in time (RFC 9000, Section 13.2.5).
+    fn peer_ack_delay(&self, id: SpaceId, raw: u64) -> Duration {
+        let parameters = self.handshake.remote_parameters.as_ref();
+        match (id, parameters) {
+            (SpaceId::Data, Some(parameters)) => {
+                let factor = 1u64.checked_shl(u32::try_from(parameters.ack_delay_exponent).unwrap_or(0));
+                Duration::from_micros(raw.saturating_mul(factor.unwrap_or(u64::MAX)))
+            }
+            // RFC 9002, Section 5.3: ignored for Initial and Handshake packets.
+            _ => Duration::ZERO,
+        }
+    }
+
+    /// Finds lost packets of a space and tells everybody concerned.
+    fn detect_lost(&mut self, now: Time, id: SpaceId, sample: Option<(PathKey, Duration)>) {
+        let max_ack_delay = self.ack_frequency.max_ack_delay();
+        let rtt = self.paths.active().rtt;
+        let (space, parts) = self.split(id);
+        let mut fates = Fates {
+            now,
+            space: id,
+            parts,
+            crypto: &mut space.crypto,
+            received: &mut space.received,
+            trigger: LossTrigger::Threshold,
+        };
+        let outcome = space.recovery.detect_lost(now, &rtt, max_ack_delay, &mut fates);
+        self.paths.process_congestion(now, sample, outcome.persistent_congestion);
+    }
+
+    /// 0-RTT was refused: everything in it goes out again (RFC 9001, Section 4.6.2).
+    pub(super) fn early_data_rejected(&mut self) {
+        self.declare_all_lost(SpaceId::Data);
+        self.streams.on_early_data_rejected();
+        self.events.push(crate::Event::EarlyDataRejected);
+    }
+
+    /// What was sent in a space is void, through nobody's fault: it goes out again.
+    pub(super) fn declare_all_lost(&mut self, id: SpaceId) {
+        let (space, parts) = self.split(id);
+        let mut fates = Fates {
+            now: Time::ZERO,
+            space: id,
+            parts,
+            crypto: &mut space.crypto,
+            received: &mut space.received,
+            trigger: LossTrigger::EarlyDataRejected,
+        };
+        let end = space.recovery.next_packet_number();
+        space.recovery.declare_lost(0..end, &mut fates);
+    }
+
+    /// The loss detection timer fired (RFC 9002, Section A.9).
+    pub(super) fn on_loss_timer(&mut self, now: Time, timer: LossTimer) {
+        match timer {
+            LossTimer::Loss { space, .. } => self.detect_lost(now, space, None),
+            LossTimer::Pto { space, .. } => self.on_pto(now, space),
+        }
+        self.after_recovery(now);
+    }
+
+    fn on_pto(&mut self, now: Time, id: SpaceId) {
+        self.pto_count = self.pto_count.saturating_add(1);
+        self.last_progress = now;
+        self.counters.probe_timeouts += 1;
+        self.paths.on_pto(self.pto_count);
+        let (space, mut parts) = self.split(id);
+        let crypto = &mut space.crypto;
+        // What is oldest and unacknowledged goes out again; new data if there is none.
+        let found = space.recovery.frames_for_probe(usize::from(PROBES_PER_PTO), |frame| {
+            lost_frame(frame, &mut parts, crypto);
+        });
+        space.probes = if found { PROBES_PER_PTO } else { 1 };
+    }
+
+    /// Chooses the next moment for loss detection (RFC 9002, Section A.8).
+    pub(super) fn set_loss_timer(&mut self) {
+        let times = |id: SpaceId| {
+            let space = self.spaces.get(id);
+            let usable = id != SpaceId::Data || self.handshake.complete;
+            SpaceTimes {
+                loss_time: space.recovery.loss_time(),
+                // RFC 9002, Section 6.2.1: no probe timer for application data before the
+                // handshake is complete, unless it is all that there is (0-RTT).
+                pto_base: space.recovery.pto_base().filter(|_| usable),
+            }
+        };
+        let inputs = TimerInputs {
+            last_progress: self.last_progress,
+            spaces: [times(SpaceId::Initial), times(SpaceId::Handshake), times(SpaceId::Data)],
+            rtt: &self.paths.active().rtt,
+            max_ack_delay: self.ack_frequency.max_ack_delay(),
+            pto_count: self.pto_count,
+            amplification_limited: self.paths.active().amplification.is_blocked(),
+            peer_validated_address: self.peer_validated_us || !self.side.is_client(),
+            has_handshake_keys: self.keys.sending(crate::crypto::Level::Handshake).is_some(),
+            handshake_confirmed: self.handshake.confirmed,
+        };
+        self.loss_timer = loss_detection_timer(&inputs);
+    }
+
+    /// Reports the state of recovery and looks whether to ask for fewer ACKs.
+    fn after_recovery(&mut self, now: Time) {
+        let path = self.paths.active();
+        let rtt = path.rtt;
+        self.spaces.data.acks.set_smoothed_rtt(rtt.smoothed());
+        if self.handshake.confirmed {
+            self.ack_frequency.update(now, &self.paths.ack_frequency_target());
+        }
+        if self.observer.is_some() {
+            let metrics = Observation::Metrics {
+                smoothed_rtt: rtt.smoothed(),
+                min_rtt: rtt.min(),
+                latest_rtt: rtt.latest(),
+                rtt_variation: rtt.variation(),
+                congestion_window: path.congestion.window(),
+                bytes_in_flight: path.congestion.in_flight(),
+                pto_count: self.pto_count,
+            };
+            self.observe(now, &metrics);
+        }
+        self.set_loss_timer();
+    }
+
+    /// The probe timeout without back-off (RFC 9002, Section 6.2.1).
+    pub(crate) fn pto(&self) -> Duration {
+        self.paths.active().rtt.pto(self.ack_frequency.max_ack_delay())
+    }
+}

@@ -1,0 +1,378 @@
+//! One QUIC connection as a state machine without I/O.
+//!
+//! [`Connection`] is composed of parts that can each be read alone: the three packet number
+//! spaces, keys, streams, datagrams, connection IDs, paths (each with its congestion control),
+//! timers. Files here only wire them together:
+//!
+//! * a datagram comes in: `receive` → `frames` → the owner of each frame; ACKs through `loss`
+//! * TLS is driven: `handshake`, `parameters`, `retry`
+//! * datagrams go out: `transmit` → `content` → `packet_builder` → `sealing`
+//! * time passes: `timers`
+
+mod application;
+mod close;
+mod content;
+mod frames;
+mod handshake;
+mod idle;
+mod keys;
+mod lifecycle;
+mod loss;
+mod packet_builder;
+mod parameters;
+mod paths;
+mod receive;
+mod retry;
+mod sealing;
+mod space;
+mod state;
+mod timers;
+mod transmit;
+
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::net::SocketAddr;
+
+use quicket_wire::{ConnectionId, Side, Version};
+
+use crate::ack::{AckFrequencySender, AckPolicy, AckScheduler, ReceivedPackets};
+use crate::cid::{LocalCids, RemoteCids};
+use crate::config::{ClientConfig, EndpointConfig, ServerConfig, TransportConfig};
+use crate::crypto::{CryptoProvider, HandshakeError};
+use crate::crypto_stream::CryptoStream;
+use crate::datagrams::Datagrams;
+use crate::endpoint::Incoming;
+use crate::event::Events;
+use crate::observer::{Observation, Observer};
+use crate::path::Paths;
+use crate::pending::Pending;
+use crate::random::Random;
+use crate::recovery::{LossTimer, RecoverySpace};
+use crate::stats::Counters;
+use crate::streams::Streams;
+use crate::time::{Duration, Time};
+
+pub use application::KeyUpdateError;
+pub use handshake::EarlyData;
+use handshake::HandshakeState;
+use idle::Idle;
+pub(crate) use keys::Keys;
+use parameters::{HandshakeCids, Versions};
+use receive::Waiting;
+pub(crate) use sealing::{SealQueue, Sealing, Unsealed};
+use space::{Space, SpaceId, Spaces};
+use state::State;
+pub use transmit::{Transmit, TransmitStatus};
+
+/// What every connection starts with.
+pub(crate) struct Start {
+    pub(crate) now: Time,
+    pub(crate) endpoint: Arc<EndpointConfig>,
+    pub(crate) crypto: Arc<dyn CryptoProvider>,
+    pub(crate) rng: Box<dyn Random>,
+    /// Our first connection ID.
+    pub(crate) scid: ConnectionId,
+    pub(crate) remote: SocketAddr,
+    pub(crate) local: Option<SocketAddr>,
+}
+
+/// What a client adds.
+pub(crate) struct ClientStart<'a> {
+    pub(crate) config: ClientConfig,
+    pub(crate) server_name: &'a str,
+}
+
+/// What a server adds.
+pub(crate) struct ServerStart<'a> {
+    pub(crate) config: Arc<ServerConfig>,
+    pub(crate) incoming: &'a Incoming,
+}
+
+/// A QUIC connection.
+///
+/// # The contract
+///
+/// The caller brings time, datagrams and a buffer, and asks in a loop:
+///
+/// * in: [`handle_datagram`](Self::handle_datagram), [`handle_timeout`](Self::handle_timeout)
+/// * out: [`poll_transmit`](Self::poll_transmit) until idle, then
+///   [`poll_timeout`](Self::poll_timeout) for when to call again
+/// * news: [`poll_event`](Self::poll_event) for the application,
+///   [`poll_endpoint_event`](Self::poll_endpoint_event) for the endpoint
+///
+/// After any call that takes `&mut self` there may be something new to transmit.
+///
+/// # For the application
+///
+/// * streams: [`open`](Self::open), [`accept`](Self::accept), [`write`](Self::write),
+///   [`finish`](Self::finish), [`reset`](Self::reset), [`read`](Self::read),
+///   [`stop_sending`](Self::stop_sending), [`set_priority`](Self::set_priority)
+/// * datagrams: [`send_datagram`](Self::send_datagram),
+///   [`recv_datagram`](Self::recv_datagram)
+/// * the end: [`close`](Self::close), [`is_drained`](Self::is_drained),
+///   [`close_reason`](Self::close_reason)
+/// * the handshake: [`is_established`](Self::is_established),
+///   [`handshake_summary`](Self::handshake_summary), [`early_data`](Self::early_data)
+/// * the path: [`remote`](Self::remote), [`migrate`](Self::migrate)
+/// * what it costs: [`stats`](Self::stats), [`set_observer`](Self::set_observer)
+pub struct Connection {
+    side: Side,
+    config: Arc<TransportConfig>,
+    endpoint: Arc<EndpointConfig>,
+    server_config: Option<Arc<ServerConfig>>,
+    rng: Box<dyn Random>,
+    state: State,
+    error: Option<crate::ConnectionError>,
+    handshake_error: Option<HandshakeError>,
+
+    keys: Keys,
+    handshake: HandshakeState,
+    /// The Destination Connection ID that Initial keys come from.
+    initial_dcid: ConnectionId,
+    /// Client: the token for Initial packets, from Retry or an earlier connection.
+    initial_token: Vec<u8>,
+
+    spaces: Spaces,
+    pto_count: u32,
+    loss_timer: Option<LossTimer>,
+    /// When recovery last got on: the base of a client's anti-deadlock timer.
+    last_progress: Time,
+    /// The peer is known to have validated our address (RFC 9002, Section 6.2.2.1).
+    peer_validated_us: bool,
+
+    streams: Streams,
+    datagrams: Datagrams,
+    pending: Pending,
+    local_cids: LocalCids,
+    remote_cids: RemoteCids,
+    ack_frequency: AckFrequencySender,
+    paths: Paths,
+    idle: Idle,
+
+    waiting: Waiting,
+    /// New keys came: try the packets that wait.
+    retry_waiting: bool,
+    /// CRYPTO data came that TLS has not seen.
+    crypto_received: bool,
+
+    seal_queue: SealQueue,
+    unsealed_transmit: Option<Transmit>,
+    discard_initial_after_sealing: bool,
+    grease_fixed_bit: bool,
+    key_update_due: bool,
+    pacing_until: Option<Time>,
+    early_keys_expire: Option<Time>,
+    created: Time,
+    /// A moment by both clocks, for tokens: the second in seconds since 1970.
+    wall_clock: (Time, u64),
+
+    reports: lifecycle::Reports,
+    events: Events,
+    counters: Counters,
+    observer: Option<Box<dyn Observer>>,
+}
+
+/// The owners of frames, apart from the packet number space at hand.
+struct Parts<'a> {
+    streams: &'a mut Streams,
+    datagrams: &'a mut Datagrams,
+    pending: &'a mut Pending,
+    local_cids: &'a mut LocalCids,
+    remote_cids: &'a mut RemoteCids,
+    ack_frequency: &'a mut AckFrequencySender,
+    paths: &'a mut Paths,
+    counters: &'a mut Counters,
+    observer: Option<&'a mut (dyn Observer + 'static)>,
+}
+
+impl Connection {
+    /// A client's connection, its first flight ready to be transmitted.
+    pub(crate) fn client(start: Start, client: ClientStart<'_>) -> Result<Self, HandshakeError> {
+        let mut start = start;
+        let now = start.now;
+        // RFC 9000, Section 7.2: unpredictable and at least 8 bytes long.
+        let mut bytes = [0; 8];
+        start.rng.fill(&mut bytes);
+        let dcid = ConnectionId::new(&bytes).unwrap_or(ConnectionId::EMPTY);
+        let config = client.config;
+        let mut available = config.versions;
+        if !available.contains(&config.version) {
+            available.push(config.version);
+        }
+        available.retain(|version| version.is_supported());
+        let cids = HandshakeCids {
+            original_dcid: dcid,
+            local_scid: start.scid,
+            ..HandshakeCids::default()
+        };
+        let versions = Versions {
+            original: config.version,
+            current: config.version,
+            available,
+            negotiated: false,
+        };
+        let mut this =
+            Self::new(start, Side::Client, config.transport, cids, versions, dcid, true, true);
+        this.initial_token = config.token;
+        this.start_client_handshake(
+            now,
+            &*config.tls,
+            client.server_name,
+            config.session.as_deref(),
+            config.early_data,
+        )?;
+        Ok(this)
+    }
+
+    /// A server's connection; the client's first datagram comes next.
+    pub(crate) fn server(start: Start, server: ServerStart<'_>) -> Self {
+        let incoming = server.incoming;
+        let cids = HandshakeCids {
+            original_dcid: incoming.original_dcid,
+            local_scid: start.scid,
+            retry_scid: incoming.retry_scid,
+            remote_scid: None,
+        };
+        let versions = Versions {
+            original: incoming.version,
+            current: incoming.version,
+            available: start.endpoint.versions.clone(),
+            negotiated: false,
+        };
+        let transport = server.config.transport.clone();
+        let validated = incoming.address_validated();
+        let dcid = incoming.dcid;
+        let migration = server.config.migration;
+        let mut this =
+            Self::new(start, Side::Server, transport, cids, versions, dcid, validated, migration);
+        this.wall_clock = (this.created, incoming.unix_secs);
+        this.handshake.listen(server.config);
+        this
+    }
+
+    fn new(
+        start: Start,
+        side: Side,
+        config: Arc<TransportConfig>,
+        cids: HandshakeCids,
+        versions: Versions,
+        initial_dcid: ConnectionId,
+        address_validated: bool,
+        peer_may_migrate: bool,
+    ) -> Self {
+        let Start { now, endpoint, crypto, mut rng, scid, remote, local } = start;
+        let mut keys = Keys::new(crypto, versions.current, config.key_update_after);
+        keys.derive_initial(versions.current, &initial_dcid, side);
+        let deadline = now + config.handshake_timeout;
+        let tuple = paths::four_tuple(local, remote);
+        let mut paths = paths::first_path(side, now, &config, tuple, peer_may_migrate, &mut *rng);
+        if address_validated {
+            paths.active_mut().set_validated();
+        }
+        let first = paths.active().key();
+        let remote_cids = RemoteCids::new(initial_dcid, first, config.active_connection_id_limit);
+        let space = |acks| Space {
+            recovery: RecoverySpace::new(),
+            received: ReceivedPackets::new(),
+            acks,
+            crypto: CryptoStream::new(config.crypto_buffer),
+            ecn: crate::path::EcnSpace::default(),
+            probes: 0,
+            ping: false,
+            discarded: false,
+            next_skip: None,
+        };
+        let policy = AckPolicy {
+            threshold: config.ack_eliciting_threshold,
+            train_threshold: config.ack_eliciting_threshold.max(TRAIN_ACK_THRESHOLD),
+            max_ack_delay: config.max_ack_delay,
+            min_ack_delay: config
+                .ack_frequency
+                .then_some(Duration::from_micros(parameters::MIN_ACK_DELAY_MICROS)),
+        };
+        let spaces = Spaces {
+            initial: space(AckScheduler::immediate()),
+            handshake: space(AckScheduler::immediate()),
+            data: space(AckScheduler::new(policy)),
+        };
+        Self {
+            side,
+            server_config: None,
+            state: State::Open,
+            error: None,
+            handshake_error: None,
+            keys,
+            handshake: HandshakeState::new(cids, versions, deadline),
+            initial_dcid,
+            initial_token: Vec::new(),
+            spaces,
+            pto_count: 0,
+            loss_timer: None,
+            last_progress: now,
+            peer_validated_us: side == Side::Server,
+            streams: application::new_streams(side, &config, &mut *rng),
+            datagrams: application::new_datagrams(&config),
+            pending: Pending::default(),
+            local_cids: LocalCids::new(scid),
+            remote_cids,
+            ack_frequency: AckFrequencySender::new(),
+            paths,
+            idle: Idle::new(now, config.max_idle_timeout, config.keep_alive),
+            waiting: Waiting::default(),
+            retry_waiting: false,
+            crypto_received: false,
+            seal_queue: SealQueue::default(),
+            unsealed_transmit: None,
+            discard_initial_after_sealing: false,
+            grease_fixed_bit: false,
+            key_update_due: false,
+            pacing_until: None,
+            early_keys_expire: None,
+            created: now,
+            wall_clock: (now, 0),
+            reports: lifecycle::Reports::default(),
+            events: Events::default(),
+            counters: Counters::default(),
+            observer: None,
+            config,
+            endpoint,
+            rng,
+        }
+    }
+
+    /// A packet number space and, apart from it, everybody who owns frames.
+    fn split(&mut self, id: SpaceId) -> (&mut Space, Parts<'_>) {
+        let parts = Parts {
+            streams: &mut self.streams,
+            datagrams: &mut self.datagrams,
+            pending: &mut self.pending,
+            local_cids: &mut self.local_cids,
+            remote_cids: &mut self.remote_cids,
+            ack_frequency: &mut self.ack_frequency,
+            paths: &mut self.paths,
+            counters: &mut self.counters,
+            observer: self.observer.as_deref_mut(),
+        };
+        (self.spaces.get_mut(id), parts)
+    }
+
+    fn observe(&mut self, now: Time, observation: &Observation<'_>) {
+        if let Some(observer) = &mut self.observer {
+            observer.observe(now, observation);
+        }
+    }
+}
+
+/// Packets per ACK for bulk transfers that arrive in trains.
+const TRAIN_ACK_THRESHOLD: u64 = 10;
+
+impl core::fmt::Debug for Connection {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Connection")
+            .field("side", &self.side)
+            .field("remote", &self.remote())
+            .field("state", &self.state)
+            .finish_non_exhaustive()
+    }
+}

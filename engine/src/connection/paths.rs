@@ -1,0 +1,317 @@
+//! Path validation, rebinding and migration (RFC 9000, Sections 8.2 and 9).
+
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use quicket_wire::frame::{PathChallenge, PathResponse, Ping};
+use quicket_wire::{ConnectionId, EcnCodepoint, Header, Side, TransportParameters};
+
+use super::receive::Arrival;
+use super::transmit::{Outgoing, Purpose, Route, Transmit};
+use super::Connection;
+use crate::crypto::Level;
+use crate::config::{MAX_UDP_PAYLOAD, TransportConfig};
+use crate::error::TransportError;
+use crate::event::Event;
+use crate::frame_sink::FrameSink;
+use crate::observer::Observation;
+use crate::path::{
+    FourTuple, MigrationError, MtuSettings, PacketContext, Path, PathChange, PathEvent, PathKey,
+    PathSettings, Paths,
+};
+use crate::random::Random;
+use crate::sent_frame::SentFrame;
+use crate::time::{Duration, Time};
+
+/// The path of the first datagram.
+pub(super) fn first_path(
+    side: Side,
+    now: Time,
+    config: &TransportConfig,
+    tuple: FourTuple,
+    peer_may_migrate: bool,
+    rng: &mut dyn Random,
+) -> Paths {
+    let mtu = MtuSettings {
+        initial: config.initial_udp_payload_size,
+        upper_bound: config.mtu_discovery.map_or(config.initial_udp_payload_size, |m| m.upper_bound),
+        interval: config.mtu_discovery.map_or(Duration::MAX, |discovery| discovery.interval),
+        peer_limit: MAX_UDP_PAYLOAD,
+    };
+    let settings = PathSettings {
+        ecn: config.ecn,
+        spin_bit: config.spin_bit,
+        mtu,
+        peer_may_migrate,
+        congestion: config.congestion,
+        initial_rtt: config.initial_rtt,
+        pacing: config.pacing,
+    };
+    Paths::new(side, now, tuple, settings, rng)
+}
+
+/// The addresses of a path; this side's is unspecified where it is not known.
+pub(super) fn four_tuple(local: Option<SocketAddr>, remote: SocketAddr) -> FourTuple {
+    let unspecified = match remote {
+        SocketAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+        SocketAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
+    };
+    FourTuple { local: local.unwrap_or(SocketAddr::new(unspecified, 0)), remote }
+}
+
+impl Route {
+    pub(super) fn of(path: &Path) -> Self {
+        let local = path.local();
+        let known = !local.ip().is_unspecified() || local.port() != 0;
+        Self {
+            key: path.key(),
+            remote: path.remote(),
+            local: known.then_some(local),
+            ecn: path.ecn.codepoint(),
+        }
+    }
+}
+
+impl Connection {
+    pub(super) fn active_route(&self) -> Route {
+        Route::of(self.paths.active())
+    }
+
+    fn packet_context(&self, now: Time, dcid: &ConnectionId) -> PacketContext {
+        PacketContext {
+            now,
+            is_probing: true,
+            is_largest: false,
+            local_cid: self.local_cids.sequence_of(dcid).unwrap_or(0),
+            pto: self.validation_pto(),
+        }
+    }
+
+    /// RFC 9000, Section 8.2.4: the larger of the current PTO and that of a new path.
+    fn validation_pto(&self) -> Duration {
+        self.pto().max(self.config.initial_rtt.times(3))
+    }
+
+    /// The path of an authenticated packet; `None` if the packet must be dropped for where it
+    /// comes from.
+    pub(super) fn admit_path(&mut self, arrival: &Arrival, header: &Header) -> Option<PathKey> {
+        if let Some(key) = arrival.path {
+            return Some(key);
+        }
+        let context = self.packet_context(arrival.now, &header.dcid);
+        let known = self.paths.find(&arrival.tuple);
+        let key = self.paths.admit(arrival.tuple, arrival.datagram_len, &context, &mut *self.rng)?;
+        if known.is_none() {
+            self.give_cid(key);
+        }
+        Some(key)
+    }
+
+    /// Finds a connection ID of the peer's for a new path (RFC 9000, Section 9.5).
+    fn give_cid(&mut self, key: PathKey) {
+        let shared = self.paths.shares_cid_with(key);
+        if self.remote_cids.take_unused(key).is_none() {
+            // Nothing unused: right only if the peer's address changed under it.
+            if let Some(other) = shared {
+                self.remote_cids.share(other, key);
+            }
+        }
+    }
+
+    /// A packet of the application data space was processed on path `key`.
+    pub(super) fn on_packet_path(
+        &mut self,
+        now: Time,
+        header: &Header,
+        key: PathKey,
+        (is_largest, is_probing): (bool, bool),
+    ) -> Result<(), TransportError> {
+        let mut context = self.packet_context(now, &header.dcid);
+        context.is_largest = is_largest;
+        context.is_probing = is_probing;
+        let event = self.paths.on_packet(key, &context);
+        self.on_path_event(now, event)
+    }
+
+    pub(super) fn on_path_challenge(&mut self, key: PathKey, frame: &PathChallenge) {
+        if let Some(path) = self.paths.get_mut(key) {
+            path.responses.push(frame.data);
+        }
+    }
+
+    pub(super) fn on_path_response(
+        &mut self,
+        now: Time,
+        frame: &PathResponse,
+    ) -> Result<(), TransportError> {
+        let pto = self.validation_pto();
+        let event = self.paths.on_path_response(now, frame.data, pto);
+        self.on_path_event(now, event)
+    }
+
+    /// Paths' timers.
+    pub(super) fn paths_timeout(&mut self, now: Time) -> Result<(), TransportError> {
+        // Each round removes a path or settles one, so there are few.
+        let pto = self.validation_pto();
+        for _ in 0..2 * crate::path::MAX_PATHS {
+            match self.paths.on_timeout(now, pto) {
+                PathEvent::None => break,
+                event => self.on_path_event(now, event)?,
+            }
+        }
+        self.release_removed_paths()
+    }
+
+    fn release_removed_paths(&mut self) -> Result<(), TransportError> {
+        while let Some(key) = self.paths.take_removed() {
+            self.remote_cids.release(key)?;
+        }
+        Ok(())
+    }
+
+    fn on_path_event(&mut self, now: Time, event: PathEvent) -> Result<(), TransportError> {
+        match event {
+            PathEvent::None | PathEvent::Validated(_) => {}
+            PathEvent::Migrated(change) | PathEvent::FellBack(change) => {
+                self.on_path_change(now, change);
+            }
+            PathEvent::Failed(_) => {
+                let remote = self.paths.active().remote();
+                self.events.push(Event::PathFailed { remote });
+            }
+            PathEvent::NoViablePath => self.end(now, crate::ConnectionError::NoViablePath),
+        }
+        self.release_removed_paths()?;
+        self.report_cids(now);
+        Ok(())
+    }
+
+    fn on_path_change(&mut self, now: Time, _change: PathChange) {
+        self.counters.path_changes += 1;
+        self.ack_frequency.on_path_changed();
+        let route = self.active_route();
+        self.observe(now, &Observation::PathChanged { local: route.local, remote: route.remote });
+        self.events.push(Event::PathChanged { local: route.local, remote: route.remote });
+        self.set_loss_timer();
+    }
+
+    /// Client: moves the connection to another local address, once that path is validated
+    /// (RFC 9000, Section 9.2).
+    ///
+    /// # Errors
+    ///
+    /// Says why the connection cannot move, or not now.
+    pub fn migrate(&mut self, now: Time, local: SocketAddr) -> Result<(), MigrationError> {
+        let tuple = FourTuple { local, remote: self.remote() };
+        if self.remote_cids.unused() == 0 && !self.remote_cids.is_zero_length() {
+            return Err(MigrationError::NoConnectionId);
+        }
+        let pto = self.validation_pto();
+        let key = self.paths.migrate(tuple, now, pto, &mut *self.rng)?;
+        self.remote_cids.take_unused(key);
+        self.report_cids(now);
+        Ok(())
+    }
+
+    /// Client: moves to the server's preferred address (RFC 9000, Section 9.6).
+    pub(super) fn move_to_preferred_address(&mut self, now: Time) {
+        let Some(preferred) =
+            self.handshake.remote_parameters.as_ref().and_then(|p| p.preferred_address.as_ref())
+        else {
+            return;
+        };
+        let active = self.paths.active().tuple();
+        let remote = match active.remote {
+            SocketAddr::V4(_) => preferred.ipv4.map(SocketAddr::V4),
+            SocketAddr::V6(_) => preferred.ipv6.map(SocketAddr::V6),
+        };
+        let Some(remote) = remote.filter(|remote| *remote != active.remote) else { return };
+        let tuple = FourTuple { local: active.local, remote };
+        let pto = self.validation_pto();
+        if let Ok(key) = self.paths.migrate_to_preferred(tuple, now, pto, &mut *self.rng) {
+            self.remote_cids.take_unused(key);
+        }
+    }
+
+    /// A server's parameters that depend on the connection: reset token and preferred address.
+    pub(super) fn server_parameters(&mut self, ours: &mut TransportParameters) {
+        let crypto = self.keys.crypto().clone();
+        let key = &self.endpoint.reset_key;
+        let token = |cid: &ConnectionId| crate::stateless_reset::token(&*crypto, key, cid);
+        let scid = self.handshake.cids.local_scid;
+        if !scid.is_empty() {
+            ours.stateless_reset_token = Some(token(&scid));
+        }
+        let Some(server) = self.server_config.clone() else { return };
+        ours.disable_active_migration = !server.migration;
+        let (ipv4, ipv6) = (server.preferred_address_v4, server.preferred_address_v6);
+        if (ipv4.is_none() && ipv6.is_none()) || scid.is_empty() {
+            return;
+        }
+        let connection_id = self.endpoint.cid_generator.generate(&mut *self.rng);
+        let stateless_reset_token = token(&connection_id);
+        self.local_cids.add_preferred(connection_id, stateless_reset_token);
+        ours.preferred_address = Some(quicket_wire::PreferredAddress {
+            ipv4,
+            ipv6,
+            connection_id,
+            stateless_reset_token,
+        });
+    }
+
+    /// PATH_CHALLENGE and PATH_RESPONSE on paths other than the active one, each in a datagram
+    /// of its own (RFC 9000, Sections 8.2.1 and 8.2.2).
+    pub(super) fn transmit_path_probe(&mut self, now: Time, buf: &mut [u8]) -> Option<Transmit> {
+        if !self.handshake.complete {
+            return None;
+        }
+        let active = self.paths.active().key();
+        let wants = |path: &&Path| {
+            path.key() != active
+                && (path.responses.has_pending() || path.validation.is_challenge_due(now))
+                && path.sendable() >= 64
+                && self.remote_cids.get(path.key()).is_some()
+        };
+        let path = self.paths.iter().find(wants)?;
+        let route = Route::of(path);
+        let limit = buf.len().min(usize::from(path.max_datagram())).min(path.sendable());
+        let mut out = Outgoing::new(now, buf, route, limit, Purpose::PathProbe);
+        self.build_packet(&mut out, Level::OneRtt, |_, owners, packet| {
+            owners.paths.write_frames(now, route.key, &mut *owners.rng, packet);
+        });
+        let len = self.finish_datagram(out)?;
+        Some(route.transmit(len, len))
+    }
+
+    /// A probe for a larger MTU: a PING and padding (RFC 9000, Section 14.4).
+    pub(super) fn transmit_mtu_probe(&mut self, now: Time, buf: &mut [u8]) -> Option<Transmit> {
+        if !self.handshake.confirmed || !self.paths.active().is_validated() {
+            return None;
+        }
+        let path = self.paths.active_mut();
+        let size = path.mtu.poll_probe(now)?;
+        let limit = usize::from(size);
+        if limit > buf.len() || !path.congestion.can_send(u64::from(size)) {
+            return None;
+        }
+        let mut route = Route::of(path);
+        route.ecn = EcnCodepoint::NotEct;
+        let mut out = Outgoing::new(now, buf, route, limit, Purpose::MtuProbe);
+        self.build_packet(&mut out, Level::OneRtt, |_, _, packet| {
+            // The packet is empty so far and has room for more than a PING.
+            let _ = packet.frame(&Ping, Some(SentFrame::Ping));
+        });
+        let len = self.finish_datagram(out)?;
+        self.paths.active_mut().mtu.on_probe_sent();
+        Some(route.transmit(len, len))
+    }
+
+    /// The spin bit (RFC 9000, Section 17.4).
+    pub(super) fn update_spin(&mut self, key: PathKey, spin: bool, is_largest: bool) {
+        let is_client = self.side.is_client();
+        if let Some(path) = self.paths.get_mut(key) {
+            if is_largest {
+                path.spin.on_largest_received(spin, is_client);
+            }
+        }
+    }
+}

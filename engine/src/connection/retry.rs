@@ -1,0 +1,109 @@
+//! Retry and Version Negotiation at the client (RFC 9000, Sections 6.2 and 17.2.5).
+
+use quicket_wire::{ConnectionId, Header, RetryPacket, VersionNegotiation};
+
+use super::space::SpaceId;
+use super::Connection;
+use crate::crypto::Level;
+use crate::error::ConnectionError;
+use crate::time::Time;
+
+impl Connection {
+    /// Begins anew with the token of a Retry packet; false if the packet is to be ignored.
+    pub(super) fn handle_retry(&mut self, now: Time, header: &Header, packet: &[u8]) -> bool {
+        // RFC 9000, Section 17.2.5.2: at most one Retry, and none after a packet was processed.
+        if !self.side.is_client()
+            || self.handshake.cids.retry_scid.is_some()
+            || self.has_received()
+            || header.version != self.handshake.versions.current
+        {
+            return false;
+        }
+        let Ok(retry) = RetryPacket::parse(packet, header) else { return false };
+        // The token must not be empty, and the connection ID must be a new one.
+        if retry.token.is_empty() || header.scid == self.initial_dcid {
+            return false;
+        }
+        let crypto = self.keys.crypto().clone();
+        let expected = crypto.retry_tag(header.version, &self.initial_dcid, retry.before_tag);
+        if !crypto.constant_time_eq(&expected, retry.tag) {
+            return false;
+        }
+        let token = retry.token.to_vec();
+        self.handshake.cids.retry_scid = Some(header.scid);
+        self.initial_token = token;
+        self.restart_initial(now, header.scid);
+        true
+    }
+
+    /// Everything sent so far is void: the same CRYPTO data and 0-RTT data go out again, under
+    /// keys of the new connection ID (RFC 9000, Section 17.2.5.2 and 17.2.5.3).
+    fn restart_initial(&mut self, now: Time, dcid: ConnectionId) {
+        self.initial_dcid = dcid;
+        self.remote_cids.set_initial(dcid);
+        self.keys.discard_initial();
+        let version = self.handshake.versions.current;
+        self.keys.derive_initial(version, &dcid, self.side);
+        for id in [SpaceId::Initial, SpaceId::Data] {
+            self.declare_all_lost(id);
+        }
+        self.pto_count = 0;
+        self.set_loss_timer();
+    }
+
+    /// A server that speaks none of the versions offered; false if the packet is to be ignored.
+    ///
+    /// The connection ends; the error names the versions, and whoever opened it may try again
+    /// with one of them.
+    pub(super) fn handle_version_negotiation(
+        &mut self,
+        now: Time,
+        packet: &[u8],
+    ) -> bool {
+        // RFC 9000, Section 6.2: ignored once a packet was processed, and if it lists the
+        // version that was tried. Its connection IDs must be ours, mirrored.
+        if !self.side.is_client()
+            || self.has_received()
+        {
+            return false;
+        }
+        let Ok(offer) = VersionNegotiation::parse(packet) else { return false };
+        let (ours, theirs) = (&self.handshake.cids.local_scid, &self.initial_dcid);
+        if offer.dcid != ours.as_slice() || offer.scid != theirs.as_slice() {
+            return false;
+        }
+        if offer.versions().any(|version| version == self.handshake.versions.original) {
+            return false;
+        }
+        let versions = offer.versions().take(MAX_OFFERED).collect();
+        self.end(now, ConnectionError::VersionNegotiation { versions });
+        true
+    }
+
+    /// Whether a long header's version is one that this connection may see.
+    pub(super) fn version_is_expected(&mut self, header: &Header, level: Level) -> bool {
+        let versions = &self.handshake.versions;
+        if header.version == versions.current {
+            return true;
+        }
+        if !self.side.is_client() {
+            // RFC 9369, Section 4.1: the client goes on with the original version until it
+            // learns of the change; 0-RTT always has it.
+            return header.version == versions.original;
+        }
+        // The server's first Initial packet tells of a compatible change
+        // (RFC 9368, Section 2.3).
+        let change = level == Level::Initial
+            && versions.current == versions.original
+            && versions.available.contains(&header.version)
+            && !self.has_received();
+        if change {
+            let dcid = self.initial_dcid;
+            self.keys.derive_initial(header.version, &dcid, self.side);
+        }
+        change
+    }
+}
+
+/// How many versions of a Version Negotiation packet are kept for the error.
+const MAX_OFFERED: usize = 16;

@@ -1,0 +1,97 @@
+//! Packet number spaces (RFC 9000, Section 12.3).
+
+use crate::ack::{AckScheduler, ReceivedPackets};
+use crate::crypto::Level;
+use crate::crypto_stream::CryptoStream;
+use crate::path::EcnSpace;
+use crate::random::Random;
+use crate::recovery::RecoverySpace;
+pub(crate) use crate::recovery::SpaceId;
+
+/// A packet number is skipped about once in so many, at random (RFC 9000, Section 21.4).
+const SKIP_INTERVAL: u64 = 1000;
+
+impl SpaceId {
+    pub(crate) const fn of(level: Level) -> Self {
+        match level {
+            Level::Initial => Self::Initial,
+            Level::Handshake => Self::Handshake,
+            Level::EarlyData | Level::OneRtt => Self::Data,
+        }
+    }
+
+    /// The level that names the space in logs.
+    pub(crate) const fn level(self) -> Level {
+        match self {
+            Self::Initial => Level::Initial,
+            Self::Handshake => Level::Handshake,
+            Self::Data => Level::OneRtt,
+        }
+    }
+}
+
+/// One packet number space: what was sent, what was received, when to acknowledge, and the
+/// CRYPTO stream of its level.
+pub(crate) struct Space {
+    pub(crate) recovery: RecoverySpace,
+    pub(crate) received: ReceivedPackets,
+    pub(crate) acks: AckScheduler,
+    pub(crate) crypto: CryptoStream,
+    pub(crate) ecn: EcnSpace,
+    /// Ack-eliciting packets to send whatever the congestion window says
+    /// (RFC 9002, Section 6.2.4).
+    pub(crate) probes: u8,
+    /// A PING is to be sent.
+    pub(crate) ping: bool,
+    /// Keys were discarded: the space is no more.
+    pub(crate) discarded: bool,
+    /// The packet number to skip next.
+    pub(crate) next_skip: Option<u64>,
+}
+
+impl Space {
+    /// Leaves out a packet number now and then, to catch peers that acknowledge what they have
+    /// not received (RFC 9000, Section 21.4).
+    pub(crate) fn maybe_skip_packet_number(&mut self, rng: &mut dyn Random) {
+        let next = self.recovery.next_packet_number();
+        match self.next_skip {
+            Some(skip) if next < skip => return,
+            Some(_) => self.recovery.skip_packet_number(),
+            None => {}
+        }
+        self.next_skip = Some(next + 1 + SKIP_INTERVAL / 2 + rng.below(SKIP_INTERVAL));
+    }
+}
+
+/// The three spaces.
+pub(crate) struct Spaces {
+    pub(crate) initial: Space,
+    pub(crate) handshake: Space,
+    pub(crate) data: Space,
+}
+
+impl Spaces {
+    pub(crate) fn get(&self, id: SpaceId) -> &Space {
+        match id {
+            SpaceId::Initial => &self.initial,
+            SpaceId::Handshake => &self.handshake,
+            SpaceId::Data => &self.data,
+        }
+    }
+
+    pub(crate) fn get_mut(&mut self, id: SpaceId) -> &mut Space {
+        match id {
+            SpaceId::Initial => &mut self.initial,
+            SpaceId::Handshake => &mut self.handshake,
+            SpaceId::Data => &mut self.data,
+        }
+    }
+
+    pub(crate) fn of_level_mut(&mut self, level: Level) -> &mut Space {
+        self.get_mut(SpaceId::of(level))
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Space> {
+        SpaceId::ALL.into_iter().map(|id| self.get(id))
+    }
+}

@@ -1,0 +1,114 @@
+//! The life of a connection: open, closing, draining, drained (RFC 9000, Section 10.2).
+
+use alloc::vec::Vec;
+
+use quicket_wire::TransportErrorCode;
+
+use crate::error::{ConnectionError, TransportError};
+use crate::time::Time;
+
+/// What our CONNECTION_CLOSE says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum CloseReason {
+    /// Type 0x1c.
+    Transport(TransportError),
+    /// Type 0x1d.
+    Application { code: u64, reason: Vec<u8> },
+}
+
+impl CloseReason {
+    pub(crate) fn to_error(&self) -> ConnectionError {
+        match self {
+            Self::Transport(error) => ConnectionError::Transport(*error),
+            Self::Application { code, reason } => {
+                ConnectionError::Local { code: *code, reason: reason.clone() }
+            }
+        }
+    }
+
+    /// What may be said at Initial and Handshake level: nothing of the application
+    /// (RFC 9000, Section 10.2.3).
+    pub(crate) fn for_handshake(&self) -> TransportError {
+        match self {
+            Self::Transport(error) => *error,
+            Self::Application { .. } => {
+                TransportError::new(TransportErrorCode::APPLICATION_ERROR, "")
+            }
+        }
+    }
+}
+
+/// Where a connection stands.
+///
+/// | from    | on                                   | to       |
+/// |---------|--------------------------------------|----------|
+/// | Open    | application close, error found here  | Closing  |
+/// | Open    | CONNECTION_CLOSE received            | Draining |
+/// | Open    | stateless reset, idle timeout        | Drained  |
+/// | Closing | CONNECTION_CLOSE received            | Draining |
+/// | Closing, Draining | three probe timeouts passed | Drained  |
+#[derive(Debug)]
+pub(crate) enum State {
+    Open,
+    /// We sent CONNECTION_CLOSE and repeat it when the peer goes on sending.
+    Closing {
+        until: Time,
+        reason: CloseReason,
+        /// A CONNECTION_CLOSE is to be sent.
+        pending: bool,
+        /// Datagrams received since; the close is repeated at powers of two
+        /// (RFC 9000, Section 10.2.1).
+        received: u32,
+    },
+    /// The peer closed: nothing is sent any more.
+    Draining { until: Time },
+    /// Gone.
+    Drained,
+}
+
+impl State {
+    pub(crate) fn is_open(&self) -> bool {
+        matches!(self, Self::Open)
+    }
+
+    pub(crate) fn is_drained(&self) -> bool {
+        matches!(self, Self::Drained)
+    }
+
+    pub(crate) fn deadline(&self) -> Option<Time> {
+        match self {
+            Self::Closing { until, .. } | Self::Draining { until } => Some(*until),
+            Self::Open | Self::Drained => None,
+        }
+    }
+
+    /// A datagram arrived while closing: repeat the close now and then.
+    pub(crate) fn on_datagram_while_closing(&mut self) {
+        if let Self::Closing { pending, received, .. } = self {
+            *received = received.saturating_add(1);
+            if received.is_power_of_two() {
+                *pending = true;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// RFC 9000, Section 10.2.1: an endpoint limits the rate of its closing packets.
+    #[test]
+    fn close_is_repeated_ever_more_rarely() {
+        let reason = CloseReason::Application { code: 1, reason: Vec::new() };
+        let mut state = State::Closing { until: Time::ZERO, reason, pending: false, received: 0 };
+        let mut repeats = 0;
+        for _ in 0..1000 {
+            state.on_datagram_while_closing();
+            if let State::Closing { pending, .. } = &mut state {
+                repeats += u32::from(core::mem::take(pending));
+            }
+        }
+        assert_eq!(repeats, 10);
+    }
+}

@@ -1,0 +1,130 @@
+//! What happens when time passes.
+
+use super::state::State;
+use super::Connection;
+use crate::error::{ConnectionError, TransportError};
+use crate::time::Time;
+
+impl Connection {
+    /// When to call [`Connection::handle_timeout`] next, if nothing else happens before; `None`
+    /// if never.
+    pub fn poll_timeout(&self) -> Option<Time> {
+        if !self.state.is_open() {
+            return self.state.deadline();
+        }
+        let path = self.paths.active();
+        [
+            self.loss_timer.map(|timer| timer.at()),
+            self.pacing_until,
+            self.ack_deadline(),
+            self.idle.deadline(self.pto()),
+            self.keep_alive_deadline(),
+            (!self.handshake.complete).then_some(self.handshake.deadline),
+            self.keys.previous_expires(),
+            self.local_cids.timeout(),
+            self.paths.timeout(),
+            self.handshake.confirmed.then(|| path.mtu.timeout()).flatten(),
+            self.early_keys_expire,
+        ]
+        .into_iter()
+        .flatten()
+        .min()
+    }
+
+    /// Does what is due at `now`. Harmless when called too early.
+    pub fn handle_timeout(&mut self, now: Time) {
+        if let Some(until) = self.state.deadline() {
+            if until <= now {
+                self.become_drained();
+            }
+            return;
+        }
+        if self.state.is_drained() || self.check_ends(now) {
+            return;
+        }
+        if self.pacing_until.is_some_and(|at| at <= now) {
+            self.pacing_until = None;
+        }
+        if let Some(timer) = self.loss_timer {
+            if timer.at() <= now {
+                self.on_loss_timer(now, timer);
+            }
+        }
+        if self.keep_alive_deadline().is_some_and(|at| at <= now) {
+            self.idle.on_keep_alive();
+            self.spaces.data.ping = true;
+        }
+        if self.keys.previous_expires().is_some_and(|at| at <= now) {
+            self.keys.forget_previous();
+        }
+        if self.early_keys_expire.is_some_and(|at| at <= now) {
+            self.early_keys_expire = None;
+            self.keys.discard_early();
+        }
+        if let Err(error) = self.paths_timeout(now) {
+            return self.fail(now, error);
+        }
+        self.issue_cids(now);
+        if self.has_waiting() {
+            self.retry_waiting = true;
+            self.after_receiving(now);
+        }
+        self.report_cids(now);
+    }
+
+    /// Idle and handshake timeouts end the connection without a word
+    /// (RFC 9000, Section 10.1).
+    fn check_ends(&mut self, now: Time) -> bool {
+        let error = if self.idle.deadline(self.pto()).is_some_and(|at| at <= now) {
+            ConnectionError::IdleTimeout
+        } else if !self.handshake.complete && self.handshake.deadline <= now {
+            ConnectionError::HandshakeTimeout
+        } else {
+            return false;
+        };
+        self.end(now, error);
+        true
+    }
+
+    fn ack_deadline(&self) -> Option<Time> {
+        self.spaces.iter().filter_map(|space| space.acks.ack_deadline()).min()
+    }
+
+    fn keep_alive_deadline(&self) -> Option<Time> {
+        self.handshake.complete.then(|| self.idle.keep_alive_deadline()).flatten()
+    }
+
+    /// An error found here closes the connection.
+    pub(super) fn fail(&mut self, now: Time, error: TransportError) {
+        self.close_with(now, super::state::CloseReason::Transport(error));
+    }
+
+    /// Sends CONNECTION_CLOSE and enters the closing state (RFC 9000, Section 10.2.1).
+    pub(super) fn close_with(&mut self, now: Time, reason: super::state::CloseReason) {
+        if !self.state.is_open() {
+            return;
+        }
+        let error = reason.to_error();
+        let until = now + self.pto().times(3);
+        self.state = State::Closing { until, reason, pending: true, received: 0 };
+        self.closed(now, error);
+    }
+
+    /// The peer closed: enters the draining state (RFC 9000, Section 10.2.2).
+    pub(super) fn drain(&mut self, now: Time, error: ConnectionError) {
+        if !self.state.is_open() {
+            return;
+        }
+        self.state = State::Draining { until: now + self.pto().times(3) };
+        self.closed(now, error);
+    }
+
+    /// Ends the connection at once, without a word.
+    pub(super) fn end(&mut self, now: Time, error: ConnectionError) {
+        if !self.state.is_open() {
+            return;
+        }
+        self.closed(now, error);
+        self.become_drained();
+    }
+}

@@ -1,0 +1,444 @@
+//! Writes the next datagrams: which packets, with which frames, on which path.
+
+use core::net::SocketAddr;
+
+use quicket_wire::EcnCodepoint;
+
+use super::content::{self, Owners, SpaceContent};
+use super::packet_builder::{BuiltPacket, HeaderFields, Ledger, PacketBuilder, kind_of};
+use super::sealing::Sealing;
+use super::space::SpaceId;
+use super::state::State;
+use super::Connection;
+use crate::config::MIN_UDP_PAYLOAD;
+use crate::congestion::RateSnapshot;
+use crate::crypto::{Direction, Level};
+use crate::observer::Observation;
+use crate::recovery::{PathKey, SentInfo};
+use crate::time::Time;
+
+/// Datagrams to send: the first `len` bytes of the buffer, to be cut into datagrams of
+/// `segment_size` bytes, of which the last may be shorter. Ready for segmentation offload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Transmit {
+    /// Where to send them.
+    pub remote: SocketAddr,
+    /// The address to send them from, if it matters.
+    pub local: Option<SocketAddr>,
+    /// The mark for their IP headers.
+    pub ecn: EcnCodepoint,
+    /// Bytes of the buffer that are in use.
+    pub len: usize,
+    /// The size of each datagram; `len` if there is only one.
+    pub segment_size: usize,
+}
+
+/// What [`Connection::poll_transmit`] came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TransmitStatus {
+    /// There is nothing to send now.
+    Idle,
+    /// Send this, and ask again.
+    Ready(Transmit),
+    /// The cipher is not done: ask again later with the same, unchanged buffer.
+    NotYet,
+}
+
+/// Encryption levels in the order in which their packets are coalesced
+/// (RFC 9000, Section 12.2).
+const LEVELS: [Level; 4] = [Level::Initial, Level::EarlyData, Level::Handshake, Level::OneRtt];
+
+/// Which path a datagram takes, as the parts need to know it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Route {
+    pub(super) key: PathKey,
+    pub(super) remote: SocketAddr,
+    pub(super) local: Option<SocketAddr>,
+    pub(super) ecn: EcnCodepoint,
+}
+
+/// What the datagram under construction is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Purpose {
+    /// Whatever is to be sent on the active path.
+    Data,
+    /// A larger MTU (RFC 8899).
+    MtuProbe,
+    /// PATH_CHALLENGE or PATH_RESPONSE, padded to 1200 bytes (RFC 9000, Section 8.2.1).
+    PathProbe,
+    /// CONNECTION_CLOSE.
+    Close,
+}
+
+/// A datagram under construction.
+#[derive(Debug)]
+pub(super) struct Outgoing<'b> {
+    pub(super) now: Time,
+    /// The whole transmit buffer.
+    pub(super) buf: &'b mut [u8],
+    /// Where in it the datagram begins.
+    pub(super) start: usize,
+    /// How long the datagram may be.
+    pub(super) limit: usize,
+    pub(super) route: Route,
+    pub(super) purpose: Purpose,
+    /// The congestion controller and the pacer let it carry ack-eliciting frames.
+    pub(super) may_elicit: bool,
+    packets: [Option<BuiltPacket>; 4],
+    /// Where in the buffer the last packet ends.
+    end: usize,
+}
+
+impl<'b> Outgoing<'b> {
+    pub(super) fn new(
+        now: Time,
+        buf: &'b mut [u8],
+        route: Route,
+        limit: usize,
+        purpose: Purpose,
+    ) -> Self {
+        let packets = [None; 4];
+        Self { now, buf, start: 0, limit, route, purpose, may_elicit: true, packets, end: 0 }
+    }
+
+    fn push(&mut self, packet: BuiltPacket) {
+        self.end = packet.unsealed.end;
+        if let Some(slot) = self.packets.iter_mut().find(|slot| slot.is_none()) {
+            *slot = Some(packet);
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.packets.iter().all(Option::is_none)
+    }
+
+    /// Pads the last packet so that the datagram has `minimum` bytes.
+    fn pad_to(&mut self, minimum: usize) {
+        let end = self.start + minimum;
+        if let Some(last) = self.packets.iter_mut().rev().flatten().next() {
+            if last.unsealed.end < end {
+                last.pad(self.buf, end);
+                self.end = end;
+            }
+        }
+    }
+}
+
+impl Connection {
+    /// Writes the next datagrams into `buf`: up to `max_segments` of equal size (the last may be
+    /// shorter) for one destination. `buf` should hold `max_segments` times the path's MTU;
+    /// 64 KiB always do. Call until it answers [`TransmitStatus::Idle`].
+    pub fn poll_transmit(
+        &mut self,
+        now: Time,
+        buf: &mut [u8],
+        max_segments: usize,
+    ) -> TransmitStatus {
+        if let Some(transmit) = self.unsealed_transmit.take() {
+            return self.seal(now, buf, transmit);
+        }
+        self.watch_key_usage(now);
+        let transmit = match self.state {
+            State::Draining { .. } | State::Drained => None,
+            State::Closing { .. } => self.transmit_close(now, buf),
+            State::Open => self
+                .transmit_path_probe(now, buf)
+                .or_else(|| self.transmit_data(now, buf, max_segments))
+                .or_else(|| self.transmit_mtu_probe(now, buf)),
+        };
+        match transmit {
+            Some(transmit) => self.seal(now, buf, transmit),
+            None => TransmitStatus::Idle,
+        }
+    }
+
+    /// Seals what is still to be sealed.
+    fn seal(&mut self, now: Time, buf: &mut [u8], transmit: Transmit) -> TransmitStatus {
+        match self.seal_queue.seal(&self.keys, buf) {
+            Sealing::Done => {}
+            Sealing::NotYet => {
+                self.unsealed_transmit = Some(transmit);
+                return TransmitStatus::NotYet;
+            }
+            Sealing::Failed => return TransmitStatus::Idle,
+        }
+        // RFC 9001, Section 4.9.1: a client's Initial keys go with its first Handshake packet.
+        if core::mem::take(&mut self.discard_initial_after_sealing) {
+            self.discard_space(now, SpaceId::Initial);
+        }
+        self.set_loss_timer();
+        TransmitStatus::Ready(transmit)
+    }
+
+    fn transmit_data(
+        &mut self,
+        now: Time,
+        buf: &mut [u8],
+        max_segments: usize,
+    ) -> Option<Transmit> {
+        let route = self.active_route();
+        let mtu = usize::from(self.paths.active().max_datagram());
+        let mut segment_size = mtu;
+        let mut end = 0;
+        for segment in 0..max_segments.max(1) {
+            let room = buf.len().saturating_sub(end).min(segment_size);
+            let limit = room.min(self.paths.active().sendable());
+            // Segments are of one size: what does not fit a whole one waits for the next call.
+            if limit < MIN_PACKET || (segment > 0 && limit < segment_size) {
+                break;
+            }
+            let mut out = Outgoing::new(now, &mut *buf, route, limit, Purpose::Data);
+            out.start = end;
+            out.end = end;
+            out.may_elicit = self.may_elicit(now, segment_size);
+            let Some(len) = self.write_datagram(out) else { break };
+            end += len;
+            if segment == 0 {
+                segment_size = len;
+            }
+            if len < segment_size || segment_size < mtu {
+                break;
+            }
+            if self.seal_queue.is_full()
+                && self.seal_queue.seal(&self.keys, buf) != Sealing::Done
+            {
+                break;
+            }
+        }
+        (end > 0).then(|| route.transmit(end, segment_size))
+    }
+
+    /// Writes one datagram; returns its length.
+    fn write_datagram(&mut self, mut out: Outgoing<'_>) -> Option<usize> {
+        if self.datagrams.has_pending() {
+            self.update_datagram_limit();
+        }
+        for level in LEVELS {
+            if self.wants_packet(out.now, level, out.may_elicit) {
+                self.write_packet(&mut out, level);
+            }
+        }
+        self.finish_datagram(out)
+    }
+
+    /// Whether a packet of `level` would have something to say.
+    fn wants_packet(&self, now: Time, level: Level, may_elicit: bool) -> bool {
+        if self.keys.sending(level).is_none() {
+            return false;
+        }
+        let space = self.spaces.get(SpaceId::of(level));
+        if level == Level::EarlyData {
+            let early = self.keys.sending(Level::OneRtt).is_none();
+            return early && (space.probes > 0 || (may_elicit && self.has_stream_data()));
+        }
+        if space.acks.should_send_ack(now) || space.probes > 0 {
+            return true;
+        }
+        may_elicit
+            && (space.crypto.has_pending()
+                || space.ping
+                || (level == Level::OneRtt && self.has_1rtt_data(now)))
+    }
+
+    fn has_stream_data(&self) -> bool {
+        self.streams.has_pending() || self.datagrams.has_pending()
+    }
+
+    fn has_1rtt_data(&self, now: Time) -> bool {
+        let path = self.paths.active();
+        self.has_stream_data()
+            || self.pending.is_pending()
+            || self.local_cids.next_frame().is_some()
+            || self.remote_cids.next_frame().is_some()
+            || self.ack_frequency.next_frame().is_some()
+            || path.responses.has_pending()
+            || path.validation.is_challenge_due(now)
+    }
+
+    /// Writes one packet of `level` behind those already in the datagram.
+    fn write_packet(&mut self, out: &mut Outgoing<'_>, level: Level) {
+        let (now, may_elicit) = (out.now, out.may_elicit);
+        self.build_packet(out, level, |space, owners, packet| {
+            if level != Level::EarlyData {
+                let acks = (&*space.received, &mut *space.acks);
+                content::write_ack(now, acks, owners.ack_delay_exponent, packet);
+            }
+            if !may_elicit && *space.probes == 0 {
+                return;
+            }
+            if level != Level::EarlyData {
+                space.crypto.write_frames(packet);
+            }
+            if matches!(level, Level::EarlyData | Level::OneRtt) {
+                owners.write(level, packet);
+            }
+            let owed = *space.probes > 0 || *space.ping;
+            if (packet.is_ack_eliciting() || owed)
+                && (packet.is_ack_eliciting() || content::write_ping(packet))
+            {
+                *space.probes = space.probes.saturating_sub(1);
+                *space.ping = false;
+            }
+        });
+    }
+
+    /// Builds a packet that `write` fills; nothing comes of it if `write` writes no frame.
+    pub(super) fn build_packet(
+        &mut self,
+        out: &mut Outgoing<'_>,
+        level: Level,
+        write: impl FnOnce(&mut SpaceContent<'_>, &mut Owners<'_>, &mut PacketBuilder<'_>),
+    ) {
+        let id = SpaceId::of(level);
+        let Some(dcid) = self.remote_cids.get(out.route.key) else { return };
+        let space = self.spaces.get_mut(id);
+        if !space.recovery.reserve() {
+            return;
+        }
+        space.maybe_skip_packet_number(&mut *self.rng);
+        let header = HeaderFields {
+            level,
+            version: self.handshake.versions.of_level(level),
+            dcid,
+            scid: self.handshake.cids.local_scid,
+            token: if level == Level::Initial { &self.initial_token } else { &[] },
+            fixed_bit: !self.grease_fixed_bit || self.rng.next_u64() & 1 == 1,
+            spin: self.paths.active().spin.value(),
+            key_phase: self.keys.phase(),
+        };
+        let ledger = Ledger {
+            now: out.now,
+            recovery: &mut space.recovery,
+            counts: &mut self.counters.frames_sent,
+            observer: self.observer.as_deref_mut(),
+        };
+        let mut space = SpaceContent {
+            received: &space.received,
+            acks: &mut space.acks,
+            crypto: &mut space.crypto,
+            probes: &mut space.probes,
+            ping: &mut space.ping,
+        };
+        let mut owners = Owners {
+            now: out.now,
+            path: out.route.key,
+            ack_delay_exponent: u8::try_from(self.handshake.local_parameters.ack_delay_exponent)
+                .unwrap_or(0),
+            pending: &mut self.pending,
+            local_cids: &mut self.local_cids,
+            remote_cids: &mut self.remote_cids,
+            paths: &mut self.paths,
+            ack_frequency: &mut self.ack_frequency,
+            datagrams: &mut self.datagrams,
+            streams: &mut self.streams,
+            rng: &mut *self.rng,
+        };
+        let limit = out.start + out.limit;
+        let begin = out.end;
+        let Some(room) = out.buf.get_mut(begin..limit) else { return };
+        let plain = level == Level::OneRtt && self.keys.is_1rtt_plain();
+        let Some(mut packet) = PacketBuilder::begin(room, begin, &header, plain, ledger) else {
+            return;
+        };
+        write(&mut space, &mut owners, &mut packet);
+        if packet.is_empty() {
+            packet.abandon();
+        } else {
+            let built = packet.finish();
+            out.push(built);
+        }
+    }
+
+    /// Pads the datagram where it must be, and records its packets as sent; returns its length.
+    pub(super) fn finish_datagram(&mut self, mut out: Outgoing<'_>) -> Option<usize> {
+        if out.is_empty() {
+            return None;
+        }
+        out.pad_to(self.minimum_datagram(&out));
+        let len = out.end - out.start;
+        for packet in out.packets.iter().flatten() {
+            self.on_packet_sent(&out, packet);
+        }
+        self.counters.udp_sent(len);
+        let pto = self.pto();
+        self.paths.on_datagram_sent(out.now, out.route.key, len, out.route.ecn, pto);
+        Some(len)
+    }
+
+    /// How long a datagram must be (RFC 9000, Section 8.2.1 and 14.1).
+    fn minimum_datagram(&self, out: &Outgoing<'_>) -> usize {
+        let initial = out.packets.iter().flatten().any(|packet| {
+            packet.unsealed.level == Level::Initial
+                && (self.side.is_client() || packet.ack_eliciting)
+        });
+        let full = out.limit.min(usize::from(MIN_UDP_PAYLOAD));
+        match out.purpose {
+            Purpose::MtuProbe => out.limit,
+            Purpose::PathProbe => full,
+            // A challenge on the active path validates its MTU too if it is expanded.
+            Purpose::Data if initial || self.paths.active().validation.is_validating() => full,
+            Purpose::Close if initial => full,
+            Purpose::Data | Purpose::Close => 0,
+        }
+    }
+
+    fn on_packet_sent(&mut self, out: &Outgoing<'_>, packet: &BuiltPacket) {
+        let (now, level) = (out.now, packet.unsealed.level);
+        let size = packet.unsealed.end - packet.unsealed.start;
+        let size = u16::try_from(size).unwrap_or(u16::MAX);
+        let rate = match self.paths.get_mut(out.route.key) {
+            Some(path) if packet.in_flight => path.congestion.on_sent(now, size),
+            _ => RateSnapshot::default(),
+        };
+        let space = self.spaces.get_mut(SpaceId::of(level));
+        space.ecn.on_sent(out.route.ecn);
+        space.recovery.on_sent(&SentInfo {
+            time_sent: now,
+            size,
+            path: out.route.key,
+            ack_eliciting: packet.ack_eliciting,
+            in_flight: packet.in_flight,
+            mtu_probe: out.purpose == Purpose::MtuProbe,
+            ecn_ect: matches!(out.route.ecn, EcnCodepoint::Ect0 | EcnCodepoint::Ect1),
+            rate,
+        });
+        self.seal_queue.push(packet.unsealed);
+        self.counters.packets_sent += 1;
+        if packet.ack_eliciting {
+            self.idle.on_sent_ack_eliciting(now);
+        }
+        if level == Level::OneRtt && self.keys.sealing_1rtt(packet.unsealed.packet_number) {
+            self.key_update_due = true;
+        }
+        if level == Level::Handshake && self.side.is_client() {
+            self.discard_initial_after_sealing = !self.spaces.initial.discarded;
+        }
+        self.observe(now, &Observation::Packet {
+            direction: Direction::Send,
+            kind: kind_of(level),
+            number: packet.unsealed.packet_number,
+            size: usize::from(size),
+            ecn: out.route.ecn,
+        });
+    }
+
+    /// Whether ack-eliciting frames may be sent now: window and pacing (RFC 9002, Section 7).
+    fn may_elicit(&mut self, now: Time, size: usize) -> bool {
+        let path = self.paths.active_mut();
+        if !path.congestion.can_send(size as u64) {
+            self.pacing_until = None;
+            return false;
+        }
+        self.pacing_until = path.congestion.pacing_delay(now);
+        self.pacing_until.is_none()
+    }
+}
+
+impl Route {
+    pub(super) fn transmit(&self, len: usize, segment_size: usize) -> Transmit {
+        Transmit { remote: self.remote, local: self.local, ecn: self.ecn, len, segment_size }
+    }
+}
+
+/// Less room than this is not worth a packet: header, four bytes and a tag.
+const MIN_PACKET: usize = 64;

@@ -1,0 +1,218 @@
+//! Connection attempts: tokens, Retry, refusal (RFC 9000, Section 8.1).
+
+use alloc::vec::Vec;
+use core::net::SocketAddr;
+
+use quicket_wire::frame::ConnectionClose;
+use quicket_wire::{
+    ConnectionId, EcnCodepoint, FrameEncode, Header, LongHeader, PacketKind, RetryHeader, Side,
+    TransportErrorCode, Version, Writer,
+};
+
+use super::{Datagram, Endpoint, Route};
+use crate::config::ServerConfig;
+use crate::connection::{Sealing, SealQueue, Unsealed};
+use crate::crypto::{Level, TAG_LEN};
+use crate::observer::DropReason;
+use crate::token::{self, TokenLifetimes, TokenSealer, TokenVerdict};
+
+/// A client that wants to connect. Its first datagram is kept until the attempt is decided.
+#[derive(Debug)]
+pub struct Incoming {
+    pub(crate) remote: SocketAddr,
+    pub(crate) local: Option<SocketAddr>,
+    pub(crate) ecn: EcnCodepoint,
+    pub(crate) data: Vec<u8>,
+    pub(crate) version: Version,
+    pub(crate) dcid: ConnectionId,
+    pub(crate) scid: ConnectionId,
+    pub(crate) original_dcid: ConnectionId,
+    pub(crate) retry_scid: Option<ConnectionId>,
+    pub(crate) unix_secs: u64,
+    validated: bool,
+}
+
+impl Incoming {
+    /// The client's address.
+    pub fn remote(&self) -> SocketAddr {
+        self.remote
+    }
+
+    /// The address of ours that it sent to, if known.
+    pub fn local(&self) -> Option<SocketAddr> {
+        self.local
+    }
+
+    /// The version of its first packet.
+    pub fn version(&self) -> Version {
+        self.version
+    }
+
+    /// True if the client has proved its address with a token (RFC 9000, Section 8.1).
+    pub fn address_validated(&self) -> bool {
+        self.validated
+    }
+
+    /// True if the client can still be sent a Retry: only once (RFC 9000, Section 17.2.5).
+    pub fn may_retry(&self) -> bool {
+        self.retry_scid.is_none()
+    }
+}
+
+impl Endpoint {
+    /// Makes an attempt of a client's first datagram. An error is one that a close with
+    /// INVALID_TOKEN answers (RFC 9000, Section 8.1.2).
+    pub(super) fn incoming(
+        &mut self,
+        unix_secs: u64,
+        server: &ServerConfig,
+        header: &Header,
+        datagram: &Datagram<'_>,
+    ) -> Result<Incoming, Incoming> {
+        let mut incoming = Incoming {
+            remote: datagram.remote,
+            local: datagram.local,
+            ecn: datagram.ecn,
+            data: datagram.data.to_vec(),
+            version: header.version,
+            dcid: header.dcid,
+            scid: header.scid,
+            original_dcid: header.dcid,
+            retry_scid: None,
+            unix_secs,
+            validated: false,
+        };
+        let token = datagram.data.get(header.token.clone()).unwrap_or(&[]);
+        if token.is_empty() {
+            return Ok(incoming);
+        }
+        let lifetimes = TokenLifetimes {
+            retry: server.retry_token_lifetime.as_secs(),
+            new_token: server.new_token_lifetime.as_secs(),
+        };
+        match self.sealer(unix_secs).open(token, datagram.remote, lifetimes) {
+            TokenVerdict::Retry { original_dcid, retry_scid } if retry_scid == header.dcid => {
+                incoming.original_dcid = original_dcid;
+                incoming.retry_scid = Some(retry_scid);
+                incoming.validated = true;
+            }
+            TokenVerdict::Retry { .. } | TokenVerdict::InvalidRetry => return Err(incoming),
+            TokenVerdict::NewToken { id, issued } => {
+                incoming.validated =
+                    self.strikes.first_use(id, issued, lifetimes.new_token, unix_secs);
+            }
+            TokenVerdict::Unknown => {}
+        }
+        Ok(incoming)
+    }
+
+    fn sealer(&self, now: u64) -> TokenSealer<'_> {
+        TokenSealer { crypto: &*self.crypto, key: &self.config.token_key, now }
+    }
+
+    /// Asks the client to prove its address: writes a Retry packet into `reply`, to be sent to
+    /// [`Incoming::remote`]. `None` if the attempt cannot be retried.
+    pub fn retry(&mut self, incoming: Incoming, reply: &mut Vec<u8>) -> Option<()> {
+        self.waiting = self.waiting.saturating_sub(1);
+        self.write_retry(&incoming, reply)
+    }
+
+    pub(super) fn write_retry(&mut self, incoming: &Incoming, reply: &mut Vec<u8>) -> Option<()> {
+        if !incoming.may_retry() {
+            return None;
+        }
+        let mut rng = self.rng.fork();
+        // RFC 9000, Section 17.2.5.1: a connection ID of our choice, and not empty, for it goes
+        // into the token and the keys.
+        let scid = match self.config.cid_generator.generate(&mut *rng) {
+            cid if cid.is_empty() => ConnectionId::new(&rng.next_u64().to_be_bytes())?,
+            cid => cid,
+        };
+        let sealer = self.sealer(incoming.unix_secs);
+        let token =
+            token::seal_retry(&sealer, incoming.remote, &incoming.dcid, &scid, &mut *rng)?;
+        reply.clear();
+        reply.resize(MAX_RETRY, 0);
+        let mut writer = Writer::new(reply);
+        let unused = rng.next_u64() as u8;
+        let header = RetryHeader {
+            version: incoming.version,
+            dcid: &incoming.scid,
+            scid: &scid,
+            token: &token,
+            unused,
+        };
+        header.encode(&mut writer).ok()?;
+        let len = writer.position();
+        let tag = self.crypto.retry_tag(incoming.version, &incoming.dcid, reply.get(..len)?);
+        reply.truncate(len);
+        reply.extend_from_slice(&tag);
+        Some(())
+    }
+
+    /// Turns an attempt away with CONNECTION_REFUSED: writes the packet into `reply`, to be sent
+    /// to [`Incoming::remote`].
+    pub fn refuse(&mut self, incoming: Incoming, reply: &mut Vec<u8>) -> Option<()> {
+        self.waiting = self.waiting.saturating_sub(1);
+        self.write_close(&incoming, TransportErrorCode::CONNECTION_REFUSED, reply)
+    }
+
+    /// Drops an attempt without a word; the client will try again for a while.
+    pub fn ignore(&mut self, incoming: Incoming) {
+        drop(incoming);
+        self.waiting = self.waiting.saturating_sub(1);
+    }
+
+    pub(super) fn refuse_token(&mut self, incoming: &Incoming, reply: &mut Vec<u8>) -> Route {
+        match self.write_close(incoming, TransportErrorCode::INVALID_TOKEN, reply) {
+            Some(()) => Route::Reply,
+            None => Route::Dropped(DropReason::Unexpected),
+        }
+    }
+
+    /// An Initial packet with CONNECTION_CLOSE and nothing else. Shorter than any datagram that
+    /// it can answer.
+    fn write_close(
+        &mut self,
+        incoming: &Incoming,
+        code: TransportErrorCode,
+        reply: &mut Vec<u8>,
+    ) -> Option<()> {
+        let version = incoming.version;
+        let mut keys = crate::connection::Keys::new(self.crypto.clone(), version, u64::MAX);
+        keys.derive_initial(version, &incoming.dcid, Side::Server);
+        reply.clear();
+        reply.resize(MAX_CLOSE, 0);
+        let mut writer = Writer::new(reply);
+        let header = LongHeader {
+            kind: PacketKind::Initial,
+            version,
+            dcid: incoming.scid,
+            scid: incoming.dcid,
+            token: &[],
+        };
+        let marks = header.encode(&mut writer, 0, 1, true).ok()?;
+        let payload = writer.position();
+        let close = ConnectionClose::Transport { error_code: code, frame_type: 0, reason: b"" };
+        close.encode(&mut writer).ok()?;
+        marks.finish(&mut writer, TAG_LEN).ok()?;
+        let end = writer.position() + TAG_LEN;
+        let mut queue = SealQueue::default();
+        queue.push(Unsealed {
+            level: Level::Initial,
+            packet_number: 0,
+            start: 0,
+            pn_offset: marks.pn_offset,
+            payload,
+            end,
+        });
+        let sealed = queue.seal(&keys, reply);
+        reply.truncate(end);
+        (sealed == Sealing::Done).then_some(())
+    }
+}
+
+/// Room for a Retry packet: header and our longest token.
+const MAX_RETRY: usize = 64 + token::MAX_TOKEN_LEN;
+/// Room for an Initial packet with a CONNECTION_CLOSE without words.
+const MAX_CLOSE: usize = 128;

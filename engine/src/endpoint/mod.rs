@@ -1,0 +1,386 @@
+//! The endpoint: whose datagram is this? Owns what connections share (routes, keys of tokens and
+//! resets), never a connection itself, so that connections can be driven apart from each other.
+
+mod incoming;
+mod routes;
+mod stateless;
+
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::net::SocketAddr;
+
+use quicket_wire::{ConnectionId, EcnCodepoint, Header, PacketKind, StatelessResetToken, Version};
+
+use crate::config::{ClientConfig, EndpointConfig, MIN_UDP_PAYLOAD, RetryPolicy, ServerConfig};
+use crate::connection::{ClientStart, Connection, ServerStart, Start};
+use crate::crypto::{CryptoProvider, HandshakeError};
+use crate::observer::DropReason;
+use crate::random::Random;
+use crate::time::Time;
+use crate::token::{StrikeRegister, TokenLog};
+
+pub use incoming::Incoming;
+use routes::Routes;
+use crate::stateless_reset::{self, ResetLimiter};
+
+/// Names a connection between an [`Endpoint`] and the caller: an index that is reused after
+/// [`EndpointEvent::Drained`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ConnectionHandle(pub usize);
+
+/// A received UDP datagram.
+#[derive(Debug)]
+pub struct Datagram<'a> {
+    /// Who sent it.
+    pub remote: SocketAddr,
+    /// The address of ours that it was sent to, if known; it tells sockets apart.
+    pub local: Option<SocketAddr>,
+    /// The mark in its IP header.
+    pub ecn: EcnCodepoint,
+    /// Its payload; packets are opened in place.
+    pub data: &'a mut [u8],
+}
+
+/// Where a datagram belongs.
+#[derive(Debug)]
+pub enum Route {
+    /// To this connection: hand it to [`Connection::handle_datagram`].
+    Connection(ConnectionHandle),
+    /// A client wants to connect: [`Endpoint::accept`], [`Endpoint::refuse`] or
+    /// [`Endpoint::retry`] it.
+    Incoming(Incoming),
+    /// To nobody; the bytes now in `reply` go back to its sender.
+    Reply,
+    /// To nobody.
+    Dropped(DropReason),
+}
+
+/// What a connection tells its endpoint: see [`Connection::poll_endpoint_event`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EndpointEvent {
+    /// Packets to this connection ID belong to the connection.
+    CidAdded(ConnectionId),
+    /// Packets to this connection ID no longer do.
+    CidRetired(ConnectionId),
+    /// A stateless reset from this address with this token ends the connection.
+    ResetTokenAdded(SocketAddr, StatelessResetToken),
+    /// The token is no longer of use.
+    ResetTokenRemoved(SocketAddr, StatelessResetToken),
+    /// A server's handshake is over, for better or worse.
+    HandshakeOver,
+    /// The connection is gone; its handle may be reused.
+    Drained,
+}
+
+/// Why [`Endpoint::connect`] did not start.
+#[derive(Debug)]
+pub enum ConnectError {
+    /// The remote address has port 0 or is unspecified.
+    InvalidAddress(SocketAddr),
+    /// None of the client's versions is known to this library.
+    UnsupportedVersion(Version),
+    /// TLS would not start, as for an invalid server name.
+    Handshake(HandshakeError),
+}
+
+impl core::fmt::Display for ConnectError {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self {
+            Self::InvalidAddress(address) => {
+                write!(f, "cannot connect to {address}: give an address and a port other than 0")
+            }
+            Self::UnsupportedVersion(version) => {
+                write!(f, "QUIC version {version:?} is not supported")
+            }
+            Self::Handshake(error) => error.fmt(f),
+        }
+    }
+}
+
+impl core::error::Error for ConnectError {}
+
+/// Why [`Endpoint::accept`] made no connection.
+#[derive(Debug)]
+pub enum AcceptError {
+    /// The endpoint is no server.
+    NotListening,
+    /// The first packet is no valid Initial packet; nothing is sent.
+    InvalidInitial(DropReason),
+}
+
+impl core::fmt::Display for AcceptError {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self {
+            Self::NotListening => f.write_str("the endpoint has no server configuration"),
+            Self::InvalidInitial(reason) => {
+                write!(f, "the client's first packet is not valid: {reason:?}")
+            }
+        }
+    }
+}
+
+impl core::error::Error for AcceptError {}
+
+/// How many used NEW_TOKEN tokens are remembered: at 32 bytes each, 2 MiB at most.
+const TOKENS_REMEMBERED: usize = 1 << 15;
+
+/// Routes datagrams to connections and answers those that belong to none.
+pub struct Endpoint {
+    config: Arc<EndpointConfig>,
+    server: Option<Arc<ServerConfig>>,
+    crypto: Arc<dyn CryptoProvider>,
+    rng: Box<dyn Random>,
+    routes: Routes,
+    resets: ResetLimiter,
+    strikes: Box<dyn TokenLog>,
+    /// Attempts handed out as [`Incoming`] and not yet decided.
+    waiting: usize,
+}
+
+impl Endpoint {
+    /// An endpoint without connections; a server too if `server` is given.
+    pub fn new(
+        config: EndpointConfig,
+        server: Option<Arc<ServerConfig>>,
+        crypto: Arc<dyn CryptoProvider>,
+        rng: Box<dyn Random>,
+    ) -> Self {
+        let resets = ResetLimiter::new(config.stateless_resets_per_second);
+        Self {
+            config: Arc::new(config),
+            server,
+            crypto,
+            rng,
+            routes: Routes::default(),
+            resets,
+            strikes: Box::new(StrikeRegister::new(TOKENS_REMEMBERED)),
+            waiting: 0,
+        }
+    }
+
+    /// Starts or stops accepting connections; those that exist go on.
+    pub fn set_server(&mut self, server: Option<Arc<ServerConfig>>) {
+        self.server = server;
+    }
+
+    /// Replaces the register that makes NEW_TOKEN tokens good only once
+    /// (RFC 9000, Section 8.1.4), as with one that several servers share.
+    pub fn set_token_log(&mut self, log: Box<dyn TokenLog>) {
+        self.strikes = log;
+    }
+
+    /// How many connections there are.
+    pub fn connections(&self) -> usize {
+        self.routes.connections()
+    }
+
+    /// Starts a connection to `remote`; `server_name` is verified against its certificate.
+    pub fn connect(
+        &mut self,
+        now: Time,
+        config: ClientConfig,
+        remote: SocketAddr,
+        local: Option<SocketAddr>,
+        server_name: &str,
+    ) -> Result<(ConnectionHandle, Connection), ConnectError> {
+        if remote.port() == 0 || remote.ip().is_unspecified() {
+            return Err(ConnectError::InvalidAddress(remote));
+        }
+        if !config.version.is_supported() {
+            return Err(ConnectError::UnsupportedVersion(config.version));
+        }
+        let start = self.start(now, remote, local);
+        let scid = start.scid;
+        let connection = Connection::client(start, ClientStart { config, server_name })
+            .map_err(ConnectError::Handshake)?;
+        let handle = self.routes.insert(remote);
+        self.routes.add(scid, handle);
+        Ok((handle, connection))
+    }
+
+    /// Finds out whose datagram this is, and answers it in `reply` if it is nobody's
+    /// ([`Route::Reply`]). `unix_secs` is the time of day in seconds since 1970, for tokens.
+    pub fn route(
+        &mut self,
+        now: Time,
+        unix_secs: u64,
+        datagram: &mut Datagram<'_>,
+        reply: &mut Vec<u8>,
+    ) -> Route {
+        reply.clear();
+        let cid_len = self.config.cid_generator.len();
+        let Ok(header) = Header::parse(datagram.data, cid_len) else {
+            return Route::Dropped(DropReason::Malformed);
+        };
+        if let Some(handle) = self.routes.find(&header.dcid, datagram.remote) {
+            return Route::Connection(handle);
+        }
+        match header.kind {
+            PacketKind::UnknownVersion => self.route_unknown_version(datagram, reply),
+            PacketKind::Initial => self.route_initial(unix_secs, &header, datagram, reply),
+            PacketKind::OneRtt => self.route_lost(now, &header.dcid, datagram, reply),
+            // Only a client's first packets start something here.
+            _ => Route::Dropped(DropReason::Unexpected),
+        }
+    }
+
+    /// RFC 9000, Section 6.1: answer unknown versions, if the datagram is large enough for a
+    /// client's first and was not itself a reply.
+    fn route_unknown_version(&mut self, datagram: &Datagram<'_>, reply: &mut Vec<u8>) -> Route {
+        if self.server.is_none() {
+            return Route::Dropped(DropReason::UnexpectedVersion);
+        }
+        if datagram.data.len() < usize::from(MIN_UDP_PAYLOAD) {
+            return Route::Dropped(DropReason::Malformed);
+        }
+        let rng = &mut *self.rng;
+        match stateless::version_negotiation(datagram.data, &self.config.versions, rng, reply) {
+            Some(()) => Route::Reply,
+            None => Route::Dropped(DropReason::Malformed),
+        }
+    }
+
+    /// RFC 9000, Section 10.3: a packet of a connection that we do not know (any more), or the
+    /// peer telling us so.
+    fn route_lost(
+        &mut self,
+        now: Time,
+        dcid: &ConnectionId,
+        datagram: &Datagram<'_>,
+        reply: &mut Vec<u8>,
+    ) -> Route {
+        if let Some(handle) = self.routes.find_reset(&*self.crypto, &self.config.reset_key, datagram) {
+            return Route::Connection(handle);
+        }
+        if !self.resets.take(now) {
+            return Route::Dropped(DropReason::Limit);
+        }
+        let token = stateless_reset::token(&*self.crypto, &self.config.reset_key, dcid);
+        match stateless_reset::datagram(datagram.data.len(), &token, &mut *self.rng) {
+            Some(reset) => {
+                *reply = reset;
+                Route::Reply
+            }
+            None => Route::Dropped(DropReason::Unexpected),
+        }
+    }
+
+    fn route_initial(
+        &mut self,
+        unix_secs: u64,
+        header: &Header,
+        datagram: &mut Datagram<'_>,
+        reply: &mut Vec<u8>,
+    ) -> Route {
+        let Some(server) = self.server.clone() else {
+            return Route::Dropped(DropReason::Unexpected);
+        };
+        if !self.config.versions.contains(&header.version) {
+            return self.route_unknown_version(datagram, reply);
+        }
+        // RFC 9000, Section 14.1: servers discard Initial packets in smaller datagrams; Section
+        // 7.2: the client's first Destination Connection ID has at least 8 bytes.
+        if datagram.data.len() < usize::from(MIN_UDP_PAYLOAD) || header.dcid.len() < 8 {
+            return Route::Dropped(DropReason::Malformed);
+        }
+        let incoming = match self.incoming(unix_secs, &server, header, datagram) {
+            Ok(incoming) => incoming,
+            Err(refused) => return self.refuse_token(&refused, reply),
+        };
+        if !incoming.address_validated() && self.wants_retry(&server) {
+            return match self.write_retry(&incoming, reply) {
+                Some(()) => Route::Reply,
+                None => Route::Dropped(DropReason::Malformed),
+            };
+        }
+        if self.waiting >= self.config.max_incoming {
+            return Route::Dropped(DropReason::Limit);
+        }
+        self.waiting += 1;
+        Route::Incoming(incoming)
+    }
+
+    fn wants_retry(&self, server: &ServerConfig) -> bool {
+        match server.retry {
+            RetryPolicy::Never => false,
+            RetryPolicy::Always => true,
+            RetryPolicy::AboveHandshakes(limit) => self.routes.handshakes() > limit,
+        }
+    }
+
+    /// Makes a connection of an attempt. `config` replaces the endpoint's server configuration
+    /// for this one. The first datagram is processed at once.
+    pub fn accept(
+        &mut self,
+        now: Time,
+        incoming: Incoming,
+        config: Option<Arc<ServerConfig>>,
+    ) -> Result<(ConnectionHandle, Connection), AcceptError> {
+        self.waiting = self.waiting.saturating_sub(1);
+        let server = config.or_else(|| self.server.clone()).ok_or(AcceptError::NotListening)?;
+        // The same attempt may have been accepted meanwhile.
+        if self.routes.find(&incoming.dcid, incoming.remote).is_some() {
+            return Err(AcceptError::InvalidInitial(DropReason::Duplicate));
+        }
+        let start = self.start(now, incoming.remote, incoming.local);
+        let scid = start.scid;
+        let (remote, dcid) = (incoming.remote, incoming.dcid);
+        let mut connection =
+            Connection::server(start, ServerStart { config: server, incoming: &incoming });
+        let mut data = incoming.data;
+        connection.handle_datagram(
+            now,
+            &mut Datagram { remote, local: incoming.local, ecn: incoming.ecn, data: &mut data },
+        );
+        if !connection.has_received() {
+            // Nothing authenticated: RFC 9000, Section 5.2.2, forget the attempt.
+            return Err(AcceptError::InvalidInitial(DropReason::Undecryptable));
+        }
+        let handle = self.routes.insert(remote);
+        self.routes.begin_handshake(handle);
+        self.routes.add(scid, handle);
+        self.routes.add(dcid, handle);
+        Ok((handle, connection))
+    }
+
+    fn start(&mut self, now: Time, remote: SocketAddr, local: Option<SocketAddr>) -> Start {
+        let mut rng = self.rng.fork();
+        let scid = self.config.cid_generator.generate(&mut *rng);
+        Start {
+            now,
+            endpoint: self.config.clone(),
+            crypto: self.crypto.clone(),
+            rng,
+            scid,
+            remote,
+            local,
+        }
+    }
+
+    /// Takes note of what a connection says of itself.
+    pub fn handle_event(&mut self, handle: ConnectionHandle, event: EndpointEvent) {
+        let (crypto, key) = (&*self.crypto, &self.config.reset_key);
+        match event {
+            EndpointEvent::CidAdded(cid) => self.routes.add(cid, handle),
+            EndpointEvent::CidRetired(cid) => self.routes.remove(&cid, handle),
+            EndpointEvent::ResetTokenAdded(remote, token) => {
+                self.routes.add_reset(crypto, key, remote, &token, handle);
+            }
+            EndpointEvent::ResetTokenRemoved(remote, token) => {
+                self.routes.remove_reset(crypto, key, remote, &token, handle);
+            }
+            EndpointEvent::HandshakeOver => self.routes.end_handshake(handle),
+            EndpointEvent::Drained => self.routes.remove_all(handle),
+        }
+    }
+}
+
+impl core::fmt::Debug for Endpoint {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Endpoint")
+            .field("server", &self.server.is_some())
+            .field("connections", &self.connections())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,106 @@
+//! What a connection reports to its application.
+
+use alloc::collections::VecDeque;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::net::SocketAddr;
+
+use crate::error::ConnectionError;
+use crate::streams::StreamEvent;
+
+/// Something that the application may want to know.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Event {
+    /// Server with [`crate::ServerConfig::hold_client_hello`]: the ClientHello is here; go on
+    /// with [`crate::Connection::accept_handshake`] or close.
+    ClientHello {
+        /// The protocols that the client offers, its favourite first.
+        alpn: Vec<Vec<u8>>,
+        /// The server name that it asks for.
+        server_name: Option<String>,
+    },
+    /// Client: streams may be opened and written before the handshake is complete. What is sent
+    /// so can be replayed by an attacker (RFC 9001, Section 9.2).
+    EarlyDataReady,
+    /// Client: the server refused 0-RTT; what was sent is sent again as 1-RTT data.
+    EarlyDataRejected,
+    /// The handshake is complete and the peer authenticated (RFC 9001, Section 4.1.1).
+    HandshakeComplete,
+    /// The peer too knows that it is (RFC 9001, Section 4.1.2): keys may be updated and the
+    /// connection migrated.
+    HandshakeConfirmed,
+    /// Client: keep these bytes to resume the session: [`crate::ClientConfig::session`].
+    SessionTicket(Vec<u8>),
+    /// Client: keep these bytes for the next connection to this server:
+    /// [`crate::ClientConfig::token`].
+    NewToken(Vec<u8>),
+    /// Something happened to a stream.
+    Stream(StreamEvent),
+    /// A datagram can be received (RFC 9221).
+    DatagramReceived,
+    /// Datagrams can be sent again after [`crate::DatagramError::Blocked`].
+    DatagramsUnblocked,
+    /// Packets go to another path.
+    PathChanged {
+        /// This side's address, if known.
+        local: Option<SocketAddr>,
+        /// The peer's address.
+        remote: SocketAddr,
+    },
+    /// A path that this application asked for could not be validated; the old one stays.
+    PathFailed {
+        /// The peer's address on it.
+        remote: SocketAddr,
+    },
+    /// The 1-RTT keys were updated.
+    KeyUpdated {
+        /// How many updates there were; the key phase bit is its lowest bit.
+        updates: u64,
+    },
+    /// The peer's connection IDs changed or more of them came.
+    ConnectionIdsChanged,
+    /// The connection ended; nothing else follows.
+    Closed(ConnectionError),
+}
+
+/// Events that wait for the application. The peer drives only tickets, tokens and updates, which
+/// are few; beyond the bound the oldest of them is forgotten.
+#[derive(Debug, Default)]
+pub(crate) struct Events(VecDeque<Event>);
+
+/// More events than one handshake makes.
+const MAX_EVENTS: usize = 64;
+
+impl Events {
+    pub(crate) fn push(&mut self, event: Event) {
+        if self.0.len() >= MAX_EVENTS {
+            let expendable = self.0.iter().position(|event| {
+                matches!(
+                    event,
+                    Event::SessionTicket(_)
+                        | Event::NewToken(_)
+                        | Event::KeyUpdated { .. }
+                        | Event::PathChanged { .. }
+                        | Event::PathFailed { .. }
+                        | Event::ConnectionIdsChanged
+                )
+            });
+            if let Some(index) = expendable {
+                self.0.remove(index);
+            }
+        }
+        let repeated = matches!(
+            event,
+            Event::DatagramReceived | Event::DatagramsUnblocked | Event::ConnectionIdsChanged
+        );
+        if repeated && self.0.contains(&event) {
+            return;
+        }
+        self.0.push_back(event);
+    }
+
+    pub(crate) fn pop(&mut self) -> Option<Event> {
+        self.0.pop_front()
+    }
+}

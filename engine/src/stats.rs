@@ -1,0 +1,136 @@
+//! Counters and gauges of a connection.
+
+use crate::time::Duration;
+
+/// How many frames there were of each type; types of 0x40 and above count as one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FrameCounts {
+    by_type: [u64; 64],
+    others: u64,
+}
+
+impl Default for FrameCounts {
+    fn default() -> Self {
+        Self { by_type: [0; 64], others: 0 }
+    }
+}
+
+impl FrameCounts {
+    pub(crate) fn add(&mut self, frame_type: u64) {
+        let slot = usize::try_from(frame_type).ok().and_then(|index| self.by_type.get_mut(index));
+        *slot.unwrap_or(&mut self.others) += 1;
+    }
+
+    /// How many frames of a type there were, such as 0x06 for CRYPTO.
+    pub fn of_type(&self, frame_type: u64) -> u64 {
+        let index = usize::try_from(frame_type).ok();
+        index.and_then(|index| self.by_type.get(index)).copied().unwrap_or(self.others)
+    }
+
+    /// How many frames there were.
+    pub fn total(&self) -> u64 {
+        self.by_type.iter().sum::<u64>() + self.others
+    }
+}
+
+/// What a connection counts. All values only grow; sizes are in bytes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Counters {
+    /// UDP datagrams sent.
+    pub datagrams_sent: u64,
+    /// UDP payload sent.
+    pub bytes_sent: u64,
+    /// UDP datagrams received.
+    pub datagrams_received: u64,
+    /// UDP payload received.
+    pub bytes_received: u64,
+    /// Packets sent.
+    pub packets_sent: u64,
+    /// Packets received and authenticated.
+    pub packets_received: u64,
+    /// Received packets that were not processed: duplicates, garbage, without keys.
+    pub packets_dropped: u64,
+    /// Sent packets that the peer acknowledged in time.
+    pub packets_acked: u64,
+    /// Sent packets that were taken for lost; their content was sent again.
+    pub packets_lost: u64,
+    /// The size of those.
+    pub bytes_lost: u64,
+    /// Packets that were taken for lost and arrived after all.
+    pub spurious_losses: u64,
+    /// Probes for a larger MTU that were lost, which is their lot.
+    pub mtu_probes_lost: u64,
+    /// Probe timeouts (RFC 9002, Section 6.2).
+    pub probe_timeouts: u64,
+    /// Key updates (RFC 9001, Section 6).
+    pub key_updates: u64,
+    /// Moves to another path.
+    pub path_changes: u64,
+    /// Frames sent, by type.
+    pub frames_sent: FrameCounts,
+    /// Frames received, by type.
+    pub frames_received: FrameCounts,
+}
+
+impl Counters {
+    pub(crate) fn udp_sent(&mut self, bytes: usize) {
+        self.datagrams_sent += 1;
+        self.bytes_sent += bytes as u64;
+    }
+
+    pub(crate) fn udp_received(&mut self, bytes: usize) {
+        self.datagrams_received += 1;
+        self.bytes_received += bytes as u64;
+    }
+}
+
+/// The active path at this moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PathStats {
+    /// The last round trip time.
+    pub latest_rtt: Duration,
+    /// The smallest round trip time.
+    pub min_rtt: Duration,
+    /// The smoothed round trip time (RFC 9002, Section 5.3).
+    pub smoothed_rtt: Duration,
+    /// The round trip time variation.
+    pub rtt_variation: Duration,
+    /// The UDP payload that the path is known to carry, in bytes.
+    pub mtu: u16,
+    /// Packets are marked ECT(0) and the marks arrive.
+    pub ecn_capable: bool,
+    /// The congestion controller's name.
+    pub congestion_controller: &'static str,
+    /// Congestion window, in bytes.
+    pub congestion_window: u64,
+    /// Slow start threshold, in bytes; `u64::MAX` while unknown.
+    pub slow_start_threshold: u64,
+    /// Bytes in flight.
+    pub bytes_in_flight: u64,
+    /// Pacing rate in bytes per second; 0 without pacing.
+    pub pacing_rate: u64,
+    /// The last measured delivery rate in bytes per second.
+    pub delivery_rate: u64,
+    /// How often the window was reduced for losses.
+    pub congestion_events: u64,
+    /// How often the window was reduced for ECN-CE marks.
+    pub ecn_ce_events: u64,
+    /// How often persistent congestion was found.
+    pub persistent_congestion: u64,
+}
+
+/// Counters of the connection and gauges of its active path.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Stats {
+    /// What was counted since the connection began.
+    pub counters: Counters,
+    /// The active path now.
+    pub path: PathStats,
+    /// Streams with state.
+    pub streams: usize,
+    /// Bytes that wait to be sent or acknowledged, on all streams.
+    pub send_buffered: usize,
+}
