@@ -1,0 +1,52 @@
+//! quinn as a row of the benchmark: one endpoint on a runtime of one thread, windows out of the
+//! way, path MTU fixed, segmentation offload on.
+
+mod client;
+mod server;
+
+use std::net::{SocketAddr, UdpSocket};
+use std::sync::Arc;
+use std::time::Duration;
+
+use quicket_workload::bench::{Assignment, Failure, WINDOW};
+use quinn::{EndpointConfig, TransportConfig};
+use socket2::{Domain, Protocol, Socket, Type};
+use tokio::runtime::Runtime;
+
+pub use client::QuinnClient;
+pub use server::serve;
+
+/// Receive and send buffer of the UDP socket in bytes; the kernel may grant less.
+const SOCKET_BUFFER: usize = 4 << 20;
+
+fn runtime() -> Result<Runtime, Failure> {
+    Ok(tokio::runtime::Builder::new_current_thread().enable_all().build()?)
+}
+
+fn socket(address: SocketAddr) -> Result<UdpSocket, Failure> {
+    let socket = Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))?;
+    socket.set_recv_buffer_size(SOCKET_BUFFER)?;
+    socket.set_send_buffer_size(SOCKET_BUFFER)?;
+    socket.bind(&address.into())?;
+    Ok(socket.into())
+}
+
+fn endpoint_config(assignment: &Assignment) -> Result<EndpointConfig, Failure> {
+    let mut config = EndpointConfig::default();
+    config.max_udp_payload_size(assignment.udp_payload)?;
+    Ok(config)
+}
+
+fn transport(assignment: &Assignment) -> Result<Arc<TransportConfig>, Failure> {
+    let mut transport = TransportConfig::default();
+    transport
+        .initial_mtu(assignment.udp_payload)
+        .min_mtu(assignment.udp_payload)
+        .mtu_discovery_config(None)
+        .stream_receive_window(WINDOW.into())
+        .receive_window(WINDOW.into())
+        .send_window(WINDOW.into())
+        .max_concurrent_bidi_streams(1000_u32.into())
+        .max_idle_timeout(Some(Duration::from_secs(120).try_into()?));
+    Ok(Arc::new(transport))
+}

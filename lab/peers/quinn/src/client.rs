@@ -1,0 +1,220 @@
+//! The client role.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use quicket_workload::bench::Failure;
+use quicket_workload::peer::{ALPN_ECHO, ALPN_H3, ClientArguments, Event, Facts, emit};
+use quinn::crypto::rustls::HandshakeData;
+use quinn::{ClientConfig, Connection, Endpoint, EndpointConfig, ZeroRttAccepted};
+use tokio::sync::OnceCell;
+use tokio::task::JoinSet;
+
+use crate::tls::Witness;
+use crate::{VERSION, echo, files, http3, http09, key_updates, tls};
+
+/// Session tickets come after the handshake and nothing tells when; on loopback this is plenty.
+const TICKET_WAIT: Duration = Duration::from_millis(300);
+/// Requests under way at once.
+const CONCURRENCY: usize = 32;
+
+pub async fn run(arguments: ClientArguments) -> Result<(), Failure> {
+    let (crypto, witness) = tls::client(&arguments.ca, &arguments.alpn)?;
+    let mut endpoint_config = EndpointConfig::default();
+    endpoint_config.supported_versions(vec![VERSION]);
+    let local = if arguments.connect.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
+    let socket = std::net::UdpSocket::bind(local)?;
+    let mut endpoint = Endpoint::new(endpoint_config, None, socket, Arc::new(quinn::TokioRuntime))?;
+    let mut config = ClientConfig::new(crypto);
+    config.version(VERSION);
+    endpoint.set_default_client_config(config);
+
+    let arguments = Arc::new(arguments);
+    let client = Client { endpoint, arguments, witness };
+    client.work().await?;
+    client.endpoint.wait_idle().await;
+    emit(&Event::Done);
+    Ok(())
+}
+
+struct Client {
+    endpoint: Endpoint,
+    arguments: Arc<ClientArguments>,
+    witness: Arc<Witness>,
+}
+
+impl Client {
+    async fn work(&self) -> Result<(), Failure> {
+        let arguments = &*self.arguments;
+        let mut paths = arguments.download.as_slice();
+        let mut number = 1;
+        if arguments.resume || arguments.early_data {
+            let (first, rest) = paths.split_at_checked(1).unwrap_or((paths, &[]));
+            let session = self.connect(number).await?;
+            session.download(first).await?;
+            tokio::time::sleep(TICKET_WAIT).await;
+            session.close(first.len()).await;
+            paths = rest;
+            number += 1;
+        }
+        let (session, accepted) = if arguments.early_data {
+            let (session, accepted) = self.connect_early(number)?;
+            (session, Some(accepted))
+        } else {
+            (self.connect(number).await?, None)
+        };
+        if let Some(accepted) = accepted {
+            self.early(session, accepted, paths).await
+        } else {
+            session.everything(paths).await
+        }
+    }
+
+    /// Sends the first requests at once, and again if the server refuses early data.
+    async fn early(
+        &self,
+        mut session: Session,
+        accepted: ZeroRttAccepted,
+        paths: &[String],
+    ) -> Result<(), Failure> {
+        let attempt = session.download(paths);
+        let (result, accepted) = tokio::join!(attempt, accepted);
+        session.report(&self.witness, Some(accepted));
+        if accepted {
+            result?;
+        } else {
+            session.download(paths).await?;
+        }
+        session.close(paths.len()).await;
+        Ok(())
+    }
+
+    async fn connect(&self, number: u64) -> Result<Session, Failure> {
+        let verified = self.witness.verified();
+        let arguments = &self.arguments;
+        let connecting = self.endpoint.connect(arguments.connect, &arguments.server_name)?;
+        let mut session = Session::new(connecting.await?, number, arguments.clone(), verified);
+        session.report(&self.witness, Some(false));
+        Ok(session)
+    }
+
+    fn connect_early(&self, number: u64) -> Result<(Session, ZeroRttAccepted), Failure> {
+        let verified = self.witness.verified();
+        let arguments = &self.arguments;
+        let connecting = self.endpoint.connect(arguments.connect, &arguments.server_name)?;
+        let Ok((connection, accepted)) = connecting.into_0rtt() else {
+            return Err("there is no session ticket that permits early data".into());
+        };
+        Ok((Session::new(connection, number, arguments.clone(), verified), accepted))
+    }
+}
+
+/// One connection as seen by the client.
+struct Session {
+    connection: Connection,
+    number: u64,
+    arguments: Arc<ClientArguments>,
+    verified_before: u64,
+    updates_before: u64,
+    facts: Facts,
+    http3: OnceCell<http3::Client>,
+}
+
+impl Session {
+    fn new(
+        connection: Connection,
+        number: u64,
+        arguments: Arc<ClientArguments>,
+        verified_before: u64,
+    ) -> Self {
+        let updates_before = key_updates::count();
+        let facts = Facts::default();
+        let http3 = OnceCell::new();
+        Self { connection, number, arguments, verified_before, updates_before, facts, http3 }
+    }
+
+    /// Reports the complete handshake.
+    fn report(&mut self, witness: &Witness, early_data: Option<bool>) {
+        let data = self.connection.handshake_data();
+        let alpn = data.and_then(|data| data.downcast::<HandshakeData>().ok()?.protocol);
+        self.facts = Facts {
+            version: Some(format!("{VERSION:#010x}")),
+            alpn: alpn.map(|alpn| String::from_utf8_lossy(&alpn).into_owned()),
+            resumed: Some(witness.verified() == self.verified_before),
+            early_data,
+            ..Facts::default()
+        };
+        emit(&Event::Connection { connection: self.number, facts: self.facts.clone() });
+    }
+
+    /// All that the command line asks of the last connection.
+    async fn everything(self, paths: &[String]) -> Result<(), Failure> {
+        let mut rest = paths;
+        if self.arguments.key_update {
+            let (first, others) = paths.split_at_checked(1).unwrap_or((paths, &[]));
+            self.download(first).await?;
+            self.connection.force_key_update();
+            rest = others;
+        }
+        self.download(rest).await?;
+        let mut streams = paths.len();
+        if self.arguments.alpn == ALPN_ECHO {
+            streams += self.echo().await?;
+        }
+        self.close(streams).await;
+        Ok(())
+    }
+
+    async fn echo(&self) -> Result<usize, Failure> {
+        let streams = echo::streams(&self.connection, self.arguments.streams).await?;
+        let (datagrams, datagrams_lost) =
+            echo::datagrams(&self.connection, self.arguments.datagrams).await?;
+        let connection = self.number;
+        emit(&Event::Echo { connection, streams, datagrams, datagrams_lost });
+        Ok(streams as usize)
+    }
+
+    async fn download(&self, paths: &[String]) -> Result<(), Failure> {
+        if paths.is_empty() {
+            return Ok(());
+        }
+        if self.arguments.alpn == ALPN_H3 {
+            return self.download_http3(paths).await;
+        }
+        for group in paths.chunks(CONCURRENCY) {
+            let mut tasks = JoinSet::new();
+            for path in group {
+                let (connection, path) = (self.connection.clone(), path.clone());
+                tasks.spawn(async move {
+                    let content = http09::get(&connection, &path).await?;
+                    Ok::<_, Failure>((path, content))
+                });
+            }
+            while let Some(result) = tasks.join_next().await {
+                let (path, content) = result??;
+                files::store(self.arguments.out.as_deref(), self.number, &path, &content)?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn download_http3(&self, paths: &[String]) -> Result<(), Failure> {
+        let start = || http3::Client::new(self.connection.clone());
+        let client = self.http3.get_or_try_init(start).await?;
+        let authority = &self.arguments.server_name;
+        for path in paths {
+            let content = client.get(authority, path).await?;
+            files::store(self.arguments.out.as_deref(), self.number, path, &content)?;
+        }
+        Ok(())
+    }
+
+    async fn close(mut self, streams: usize) {
+        self.facts.key_updates = Some(key_updates::count() - self.updates_before);
+        // H3_NO_ERROR (RFC 9114, Section 8.1); the other protocols define no codes.
+        let code: u32 = if self.arguments.alpn == ALPN_H3 { 0x100 } else { 0 };
+        self.connection.close(code.into(), b"done");
+        let (connection, facts) = (self.number, self.facts);
+        emit(&Event::Closed { connection, streams: streams as u64, facts });
+    }
+}

@@ -1,0 +1,134 @@
+//! The server role.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use quicket_workload::bench::Failure;
+use quicket_workload::peer::{ALPN_ECHO, ALPN_H3, Event, Facts, ServerArguments, emit};
+use quinn::crypto::rustls::HandshakeData;
+use quinn::{Connection, ConnectionError, Endpoint, EndpointConfig, Incoming, ServerConfig};
+use tokio::io::AsyncReadExt;
+
+use crate::{VERSION, echo, http3, http09, key_updates, tls};
+
+pub async fn run(arguments: ServerArguments) -> Result<(), Failure> {
+    let endpoint = bind(&arguments)?;
+    emit(&Event::Listening { address: endpoint.local_addr()? });
+    let accepting = tokio::spawn(accept(endpoint.clone(), arguments));
+    let mut discarded = Vec::new();
+    tokio::io::stdin().read_to_end(&mut discarded).await?;
+    accepting.abort();
+    endpoint.close(0_u32.into(), b"the server stops");
+    let _ = tokio::time::timeout(Duration::from_secs(1), endpoint.wait_idle()).await;
+    Ok(())
+}
+
+fn bind(arguments: &ServerArguments) -> Result<Endpoint, Failure> {
+    let crypto = tls::server(&arguments.cert, &arguments.key, &arguments.alpn)?;
+    let config = ServerConfig::with_crypto(crypto);
+    let mut endpoint_config = EndpointConfig::default();
+    endpoint_config.supported_versions(vec![VERSION]);
+    let socket = std::net::UdpSocket::bind(arguments.listen)?;
+    let runtime = Arc::new(quinn::TokioRuntime);
+    Ok(Endpoint::new(endpoint_config, Some(config), socket, runtime)?)
+}
+
+async fn accept(endpoint: Endpoint, arguments: ServerArguments) {
+    let mut number = 0;
+    while let Some(incoming) = endpoint.accept().await {
+        if arguments.retry && !incoming.remote_address_validated() {
+            if let Err(error) = incoming.retry() {
+                emit(&Event::Error { message: error.to_string() });
+            }
+            continue;
+        }
+        number += 1;
+        let served = Served::new(number, arguments.www.clone());
+        let retried = arguments.retry;
+        tokio::spawn(async move {
+            if let Err(failure) = served.run(incoming, retried).await {
+                emit(&Event::Error { message: format!("connection {number}: {failure}") });
+            }
+        });
+    }
+}
+
+/// One connection as seen by the server.
+#[derive(Clone)]
+struct Served {
+    number: u64,
+    folder: Option<PathBuf>,
+    streams: Arc<AtomicU64>,
+    early: Arc<AtomicBool>,
+}
+
+impl Served {
+    fn new(number: u64, folder: Option<PathBuf>) -> Self {
+        Self { number, folder, streams: Arc::default(), early: Arc::default() }
+    }
+
+    async fn run(self, incoming: Incoming, retried: bool) -> Result<(), Failure> {
+        let updates = key_updates::count();
+        let mut connecting = incoming.accept()?;
+        let data = connecting.handshake_data().await?;
+        let alpn = data.downcast::<HandshakeData>().ok().and_then(|data| data.protocol);
+        let alpn = String::from_utf8(alpn.unwrap_or_default())?;
+        let Ok((connection, complete)) = connecting.into_0rtt() else {
+            return Err("a server can always send before the handshake is complete".into());
+        };
+        let mut facts = Facts {
+            version: Some(format!("{VERSION:#010x}")),
+            alpn: Some(alpn.clone()),
+            retry: Some(retried),
+            ..Facts::default()
+        };
+        let told = (self.number, facts.clone());
+        tokio::spawn(async move {
+            complete.await;
+            let (connection, facts) = told;
+            emit(&Event::Connection { connection, facts });
+        });
+        let result = self.serve(connection, &alpn).await;
+        facts.key_updates = Some(key_updates::count() - updates);
+        if alpn != ALPN_H3 {
+            facts.early_data = Some(self.early.load(Ordering::Relaxed));
+        }
+        let streams = self.streams.load(Ordering::Relaxed);
+        emit(&Event::Closed { connection: self.number, streams, facts });
+        result
+    }
+
+    async fn serve(&self, connection: Connection, alpn: &str) -> Result<(), Failure> {
+        if alpn == ALPN_H3 {
+            let requests = http3::serve(connection, self.folder.as_deref()).await?;
+            self.streams.store(requests, Ordering::Relaxed);
+            return Ok(());
+        }
+        if alpn == ALPN_ECHO {
+            tokio::spawn(echo::serve_datagrams(connection.clone()));
+        }
+        let echoes = alpn == ALPN_ECHO;
+        loop {
+            let (send, recv) = match connection.accept_bi().await {
+                Ok(stream) => stream,
+                Err(ConnectionError::ApplicationClosed(_)) => return Ok(()),
+                Err(error) => return Err(error.into()),
+            };
+            self.early.fetch_or(recv.is_0rtt(), Ordering::Relaxed);
+            self.streams.fetch_add(1, Ordering::Relaxed);
+            let folder = self.folder.clone();
+            tokio::spawn(async move {
+                let result = if echoes {
+                    echo::serve_stream(send, recv).await
+                } else {
+                    http09::serve(folder.as_deref().map(Path::new), send, recv).await
+                };
+                if let Err(failure) = result {
+                    emit(&Event::Error { message: failure.to_string() });
+                }
+            });
+        }
+    }
+}

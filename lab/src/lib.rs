@@ -1,0 +1,13 @@
+//! The laboratory: drives Quicket against real peers and measures it beside them.
+//!
+//! No library depends on this crate. Everything that is driven runs as a process of its own; a
+//! program which calls [`interop::run`] or [`bench::run`] must therefore first give
+//! [`hidden_process`] the chance to take over, because Quicket's own processes are the calling
+//! program started again.
+
+mod certificates;
+pub mod interop;
+pub mod peers;
+pub mod process;
+
+pub use certificates::Certificates;

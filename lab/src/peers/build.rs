@@ -1,0 +1,136 @@
+//! Builds the peers with the ordinary tools of their languages, once, into a cache.
+
+use std::fmt;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use super::{Implementation, Program};
+
+/// Where the peers' sources are and what was built of them is kept.
+#[derive(Debug, Clone)]
+pub struct Workshop {
+    sources: PathBuf,
+    cache: PathBuf,
+}
+
+impl Workshop {
+    /// Sources from the checkout this program was built from, or from the folder that
+    /// `QUICKET_LAB_PEERS` names; the cache in that checkout's `target/lab`, or in the folder that
+    /// `QUICKET_LAB_CACHE` names.
+    ///
+    /// # Errors
+    ///
+    /// When there are no sources, or the cache cannot be made.
+    pub fn new() -> Result<Self, PeerError> {
+        let folder = |variable: &str, default: &str| {
+            let checkout = Path::new(env!("CARGO_MANIFEST_DIR"));
+            std::env::var_os(variable).map_or_else(|| checkout.join(default), PathBuf::from)
+        };
+        let sources = folder("QUICKET_LAB_PEERS", "peers");
+        let cache = folder("QUICKET_LAB_CACHE", "../target/lab");
+        if !sources.is_dir() {
+            return Err(PeerError(format!(
+                "there are no sources of peers in {}: run from a checkout of Quicket, or let \
+                 QUICKET_LAB_PEERS name its folder lab/peers",
+                sources.display()
+            )));
+        }
+        std::fs::create_dir_all(&cache)
+            .map_err(|error| PeerError(format!("cannot make {}: {error}", cache.display())))?;
+        Ok(Self { sources, cache })
+    }
+
+    /// Builds the program of `implementation`, unless that was done before.
+    ///
+    /// # Errors
+    ///
+    /// When a tool is missing or the build fails.
+    pub fn prepare(&self, implementation: Implementation) -> Result<Program, PeerError> {
+        let _lock = self.lock(implementation)?;
+        match implementation {
+            Implementation::Quinn => self.build_quinn(),
+            Implementation::QuicGo => self.build_quic_go(),
+            Implementation::Aioquic => self.install_aioquic(),
+        }
+    }
+
+    fn build_quinn(&self) -> Result<Program, PeerError> {
+        let target = self.cache.join("cargo");
+        let manifest = self.sources.join("quinn/Cargo.toml");
+        // The Cargo that runs this program, if one does, is the one that it was built with.
+        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+        let mut command = Command::new(cargo);
+        command.args(["build", "--release", "--locked", "--quiet", "--manifest-path"]);
+        command.arg(manifest).arg("--target-dir").arg(&target);
+        run(&mut command, "install Rust with Cargo")?;
+        Ok(Program { executable: target.join("release/quicket-peer-quinn"), arguments: Vec::new() })
+    }
+
+    fn build_quic_go(&self) -> Result<Program, PeerError> {
+        let executable = self.cache.join("quic-go-peer");
+        let mut command = Command::new("go");
+        command.args(["build", "-mod=readonly", "-o"]).arg(&executable).arg(".");
+        command.current_dir(self.sources.join("quic-go"));
+        run(&mut command, "install Go 1.26 or later")?;
+        Ok(Program { executable, arguments: Vec::new() })
+    }
+
+    fn install_aioquic(&self) -> Result<Program, PeerError> {
+        let environment = self.cache.join("aioquic-venv");
+        let executable = environment.join("bin/python");
+        let requirements = self.sources.join("aioquic/requirements.txt");
+        let wanted = std::fs::read(&requirements)
+            .map_err(|error| PeerError(format!("{}: {error}", requirements.display())))?;
+        let stamp = environment.join("installed-requirements.txt");
+        if std::fs::read(&stamp).ok().as_ref() != Some(&wanted) {
+            let mut command = Command::new("python3");
+            command.args(["-m", "venv", "--clear"]).arg(&environment);
+            run(&mut command, "install Python 3.11 or later with its venv module")?;
+            let mut command = Command::new(&executable);
+            command.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-r"]);
+            run(command.arg(&requirements), "see what pip says")?;
+            std::fs::write(&stamp, wanted)
+                .map_err(|error| PeerError(format!("{}: {error}", stamp.display())))?;
+        }
+        let main = self.sources.join("aioquic/main.py");
+        let arguments = vec!["-B".into(), main.to_string_lossy().into_owned()];
+        Ok(Program { executable, arguments })
+    }
+
+    /// Keeps other processes from building the same peer at the same time.
+    fn lock(&self, implementation: Implementation) -> Result<File, PeerError> {
+        let path = self.cache.join(format!("{implementation}.lock"));
+        let lock = || {
+            let file = File::create(&path)?;
+            rustix::fs::flock(&file, rustix::fs::FlockOperation::LockExclusive)?;
+            Ok(file)
+        };
+        lock().map_err(|error: std::io::Error| PeerError(format!("{}: {error}", path.display())))
+    }
+}
+
+fn run(command: &mut Command, advice: &str) -> Result<(), PeerError> {
+    let program = command.get_program().to_owned();
+    let output = command.stdin(Stdio::null()).output();
+    let output = output.map_err(|error| {
+        PeerError(format!("cannot run {}: {error}; {advice}", program.display()))
+    })?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&output.stderr);
+    Err(PeerError(format!("{} failed; {advice}:\n{}", program.display(), said.trim())))
+}
+
+/// Why a peer cannot be built.
+#[derive(Debug, Clone)]
+pub struct PeerError(String);
+
+impl fmt::Display for PeerError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for PeerError {}

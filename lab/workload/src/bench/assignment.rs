@@ -1,0 +1,153 @@
+//! What a benchmarked process is told.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+/// Everything a benchmarked process needs to know, given as one JSON argument.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Assignment {
+    /// The core to run on.
+    pub core: usize,
+    /// The only cipher suite to offer or accept.
+    pub cipher: Cipher,
+    /// Largest UDP payload to send in bytes; fixed, without path MTU discovery. Without meaning
+    /// for TCP.
+    pub udp_payload: u16,
+    /// Which end to be.
+    pub role: Role,
+}
+
+/// Which end of the connection a process is.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Role {
+    /// Serve until standard input ends.
+    Server {
+        /// Address to listen on; port 0 takes a free one.
+        listen: SocketAddr,
+        /// Certificate chain, PEM.
+        certificate: PathBuf,
+        /// Private key, PEM.
+        key: PathBuf,
+    },
+    /// Put a load on the server and report.
+    Client {
+        /// The server's address.
+        connect: SocketAddr,
+        /// Certificates to trust, PEM.
+        roots: PathBuf,
+        /// The load.
+        scenario: Scenario,
+    },
+}
+
+/// A load.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Scenario {
+    /// Move bytes over one stream of one connection.
+    Bulk {
+        /// Who sends.
+        direction: Direction,
+        /// Bytes moved before the clock starts.
+        warm_up: u64,
+        /// Bytes moved while the clock runs.
+        bytes: u64,
+    },
+    /// As `Bulk`, without a clock: every byte sent is another one and every byte is compared.
+    Verify {
+        /// Who sends.
+        direction: Direction,
+        /// Bytes moved.
+        bytes: u64,
+    },
+    /// One request of 1 KiB and its answer of 1 KiB after the other, each on a new stream.
+    Exchanges {
+        /// How long in milliseconds.
+        milliseconds: u64,
+    },
+    /// Full handshakes, each on a new connection that is closed at once.
+    Handshakes {
+        /// Handshakes under way at any time.
+        concurrency: usize,
+        /// How long in milliseconds.
+        milliseconds: u64,
+    },
+    /// Connections that do nothing, held open until standard input ends.
+    Idle {
+        /// How many.
+        connections: usize,
+    },
+    /// One handshake that the server must refuse, because of the cipher suite.
+    Refusal,
+}
+
+/// Who sends the bytes of a bulk transfer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Direction {
+    /// Client to server.
+    Upload,
+    /// Server to client.
+    Download,
+}
+
+/// A TLS 1.3 cipher suite.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Cipher {
+    /// TLS_AES_128_GCM_SHA256
+    #[serde(rename = "aes-128-gcm")]
+    Aes128Gcm,
+    /// TLS_AES_256_GCM_SHA384
+    #[serde(rename = "aes-256-gcm")]
+    Aes256Gcm,
+    /// TLS_CHACHA20_POLY1305_SHA256
+    Chacha20Poly1305,
+}
+
+impl Cipher {
+    /// The name in the IANA registry.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Aes128Gcm => "TLS_AES_128_GCM_SHA256",
+            Self::Aes256Gcm => "TLS_AES_256_GCM_SHA384",
+            Self::Chacha20Poly1305 => "TLS_CHACHA20_POLY1305_SHA256",
+        }
+    }
+
+    /// A suite that is not this one.
+    #[must_use]
+    pub fn another(self) -> Self {
+        match self {
+            Self::Aes128Gcm | Self::Aes256Gcm => Self::Chacha20Poly1305,
+            Self::Chacha20Poly1305 => Self::Aes256Gcm,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_assignment_survives_its_json() {
+        let assignment = Assignment {
+            core: 1,
+            cipher: Cipher::Chacha20Poly1305,
+            udp_payload: 1472,
+            role: Role::Client {
+                connect: "127.0.0.1:1".parse().unwrap(),
+                roots: "ca.pem".into(),
+                scenario: Scenario::Idle { connections: 5 },
+            },
+        };
+        let text = serde_json::to_string(&assignment).unwrap();
+        assert!(text.contains("chacha20-poly1305"), "{text}");
+        let back: Assignment = serde_json::from_str(&text).unwrap();
+        assert_eq!(serde_json::to_string(&back).unwrap(), text);
+    }
+}
