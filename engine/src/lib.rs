@@ -54,8 +54,7 @@ pub use congestion::CongestionAlgorithm;
 pub use connection::{Connection, EarlyData, KeyUpdateError, Transmit, TransmitStatus};
 pub use datagrams::{DatagramError, DatagramFate, WhenFull};
 pub use endpoint::{
-    AcceptError, ConnectError, ConnectionHandle, Datagram, Endpoint, EndpointEvent, Incoming,
-    Route,
+    AcceptError, ConnectError, ConnectionHandle, Datagram, Endpoint, EndpointEvent, Incoming, Route,
 };
 pub use error::{ConnectionError, TransportError};
 pub use event::Event;

@@ -133,4 +133,6 @@ pub struct Stats {
     pub streams: usize,
     /// Bytes that wait to be sent or acknowledged, on all streams.
     pub send_buffered: usize,
+    /// Received datagrams (RFC 9221) that were dropped before the application took them.
+    pub datagrams_dropped: u64,
 }

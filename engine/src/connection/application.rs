@@ -14,9 +14,7 @@ use crate::error::{ConnectionError, TransportError};
 use crate::observer::Observer;
 use crate::random::Random;
 use crate::stats::{PathStats, Stats};
-use crate::streams::{
-    OpenError, Peek, ReadError, ReadOutcome, Streams, StreamsConfig, WriteError,
-};
+use crate::streams::{OpenError, Peek, ReadError, ReadOutcome, Streams, StreamsConfig, WriteError};
 use crate::time::Time;
 
 pub(super) fn new_streams(side: Side, config: &TransportConfig, rng: &mut dyn Random) -> Streams {
@@ -368,6 +366,7 @@ impl Connection {
             },
             streams: self.streams.len(),
             send_buffered: self.streams.held(),
+            datagrams_dropped: self.datagrams.received_dropped(),
         }
     }
 

@@ -2,10 +2,10 @@
 
 use quicket_wire::frame::ConnectionClose;
 
+use super::Connection;
 use super::packet_builder::PacketBuilder;
 use super::state::{CloseReason, State};
 use super::transmit::{Outgoing, Purpose, Transmit};
-use super::Connection;
 use crate::crypto::Level;
 use crate::frame_sink::FrameSink;
 use crate::time::Time;

@@ -22,7 +22,7 @@ use crate::time::Time;
 /// small, and the peer waits for it.
 pub(super) fn write_ack(
     now: Time,
-    (received, acks): (&ReceivedPackets, &mut AckScheduler),
+    (received, acks): (&mut ReceivedPackets, &mut AckScheduler),
     exponent: u8,
     packet: &mut PacketBuilder<'_>,
 ) {
@@ -36,12 +36,16 @@ pub(super) fn write_ack(
     let ranges = received.ranges_descending();
     if packet.ack(delay, ranges, marked.then_some(counts), SentFrame::Ack { largest }).is_ok() {
         acks.on_ack_sent(now);
+        // RFC 9000, Section 13.2.4: an ACK that is acknowledged lets old ranges be forgotten.
+        if received.take_ping_wish() {
+            let _ = packet.frame(&frame::Ping, Some(SentFrame::Ping));
+        }
     }
 }
 
 /// What a packet number space contributes.
 pub(super) struct SpaceContent<'a> {
-    pub(super) received: &'a ReceivedPackets,
+    pub(super) received: &'a mut ReceivedPackets,
     pub(super) acks: &'a mut AckScheduler,
     pub(super) crypto: &'a mut CryptoStream,
     pub(super) probes: &'a mut u8,

@@ -5,17 +5,15 @@ use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use quicket_wire::{
-    ClientHello, Side, TransportErrorCode, TransportParameters,
-};
+use quicket_wire::{ClientHello, Side, TransportErrorCode, TransportParameters};
 
-use super::parameters::{self, HandshakeCids, Session, Versions};
 use super::Connection;
+use super::parameters::{self, HandshakeCids, Session, Versions};
 use super::space::SpaceId;
 use crate::config::ServerConfig;
 use crate::crypto::{
-    Alert, Direction, Handshake, HandshakeError, HandshakeEvent, HandshakeStart,
-    HandshakeSummary, Level, TlsConfig,
+    Alert, Direction, Handshake, HandshakeError, HandshakeEvent, HandshakeStart, HandshakeSummary,
+    Level, TlsConfig,
 };
 use crate::error::TransportError;
 use crate::event::Event;
@@ -146,10 +144,10 @@ impl Connection {
         let reserved = 31 * self.rng.below(1 << 20) + 27;
         let grease = self.config.grease.then_some((reserved, noise.as_slice()));
         ours.encode(self.side, &mut encoded, grease);
-        self.observe(now, &Observation::Parameters {
-            direction: Direction::Send,
-            parameters: &ours,
-        });
+        self.observe(
+            now,
+            &Observation::Parameters { direction: Direction::Send, parameters: &ours },
+        );
         self.handshake.local_parameters = ours;
         encoded
     }
@@ -319,10 +317,10 @@ impl Connection {
         if self.side.is_client() {
             handshake.versions.check(theirs.version_information.as_ref())?;
         }
-        self.observe(now, &Observation::Parameters {
-            direction: Direction::Receive,
-            parameters: &theirs,
-        });
+        self.observe(
+            now,
+            &Observation::Parameters { direction: Direction::Receive, parameters: &theirs },
+        );
         self.apply_peer_parameters(now, &theirs)?;
         self.handshake.remote_parameters = Some(theirs);
         Ok(())
@@ -337,8 +335,7 @@ impl Connection {
         self.streams.set_peer_limits(theirs);
         self.datagrams.set_peer_limit(theirs.max_datagram_frame_size);
         self.local_cids.set_peer_limit(theirs.active_connection_id_limit);
-        self.paths
-            .on_peer_parameters(theirs.disable_active_migration, theirs.max_udp_payload_size);
+        self.paths.on_peer_parameters(theirs.disable_active_migration, theirs.max_udp_payload_size);
         self.grease_fixed_bit = self.endpoint.grease_quic_bit && theirs.grease_quic_bit;
         let min_ack_delay = theirs.min_ack_delay.filter(|_| self.config.ack_frequency);
         self.ack_frequency.on_peer_parameters(
@@ -393,6 +390,8 @@ impl Connection {
             ));
         }
         self.handshake.complete = true;
+        // 1-RTT packets may have waited for this (RFC 9001, Section 5.7).
+        self.retry_waiting = true;
         self.handshake.summary = Some(summary);
         self.events.push(Event::HandshakeComplete);
         if self.side == Side::Server {

@@ -94,7 +94,9 @@ mod tests {
     /// RFC 9000, Section 10.1: the minimum of both values; zero is no limit.
     #[test]
     fn smaller_timeout_holds_and_zero_is_none() {
-        for (ours, theirs, effective) in [(3, 2, Some(2)), (0, 2, Some(2)), (3, 0, Some(3)), (0, 0, None)] {
+        for (ours, theirs, effective) in
+            [(3, 2, Some(2)), (0, 2, Some(2)), (3, 0, Some(3)), (0, 0, None)]
+        {
             let mut idle = Idle::new(Time::ZERO, SECOND.times(ours), Duration::ZERO);
             idle.negotiate(SECOND.times(theirs));
             assert_eq!(idle.timeout(), effective.map(|secs| SECOND.times(secs)));

@@ -95,7 +95,11 @@ pub(crate) struct Keys {
 }
 
 impl Keys {
-    pub(crate) fn new(crypto: Arc<dyn CryptoProvider>, version: Version, update_after: u64) -> Self {
+    pub(crate) fn new(
+        crypto: Arc<dyn CryptoProvider>,
+        version: Version,
+        update_after: u64,
+    ) -> Self {
         Self {
             crypto,
             version,

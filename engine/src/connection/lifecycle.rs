@@ -5,11 +5,11 @@ use core::net::SocketAddr;
 
 use quicket_wire::{Side, StatelessResetToken, TransportErrorCode};
 
+use super::Connection;
 use super::space::SpaceId;
 use super::state::State;
-use super::Connection;
-use crate::crypto::Level;
 use crate::cid::CidEvent;
+use crate::crypto::Level;
 use crate::crypto_stream::CryptoStream;
 use crate::endpoint::EndpointEvent;
 use crate::error::{ConnectionError, TransportError};
@@ -40,6 +40,9 @@ impl Connection {
         if let Some(event) = self.events.pop() {
             return Some(event);
         }
+        if self.datagrams.take_unblocked() {
+            return Some(Event::DatagramsUnblocked);
+        }
         self.streams.poll_event().map(Event::Stream)
     }
 
@@ -50,7 +53,8 @@ impl Connection {
         }
         for _ in 0..self.local_cids.wanted(now) {
             let cid = self.endpoint.cid_generator.generate(&mut *self.rng);
-            let token = stateless_reset::token(&**self.keys.crypto(), &self.endpoint.reset_key, &cid);
+            let token =
+                stateless_reset::token(&**self.keys.crypto(), &self.endpoint.reset_key, &cid);
             self.local_cids.issue(cid, token);
         }
         self.report_cids(now);
@@ -149,10 +153,13 @@ impl Connection {
             self.keys.update();
             self.on_key_update(now, false);
         } else if self.keys.is_exhausted() {
-            self.fail(now, TransportError::new(
-                TransportErrorCode::AEAD_LIMIT_REACHED,
-                "the peer did not let the keys be updated in time",
-            ));
+            self.fail(
+                now,
+                TransportError::new(
+                    TransportErrorCode::AEAD_LIMIT_REACHED,
+                    "the peer did not let the keys be updated in time",
+                ),
+            );
         }
     }
 

@@ -75,11 +75,14 @@ impl LossSink for Fates<'_> {
             counters.bytes_lost += u64::from(packet.size);
         }
         if let Some(observer) = self.parts.observer.as_deref_mut() {
-            observer.observe(self.now, &Observation::PacketLost {
-                level: self.space.level(),
-                number,
-                trigger: self.trigger,
-            });
+            observer.observe(
+                self.now,
+                &Observation::PacketLost {
+                    level: self.space.level(),
+                    number,
+                    trigger: self.trigger,
+                },
+            );
         }
     }
 
@@ -131,7 +134,13 @@ impl Connection {
         if let Some(sample) = outcome.rtt_sample {
             let confirmed = self.handshake.confirmed;
             let max_delay = self.ack_frequency.max_ack_delay();
-            self.paths.on_rtt_sample(now, largest.path, sample, delay, confirmed.then_some(max_delay));
+            self.paths.on_rtt_sample(
+                now,
+                largest.path,
+                sample,
+                delay,
+                confirmed.then_some(max_delay),
+            );
         }
         if outcome.largest_advanced {
             let ecn = &mut self.spaces.get_mut(id).ecn;
@@ -160,7 +169,8 @@ impl Connection {
         let parameters = self.handshake.remote_parameters.as_ref();
         match (id, parameters) {
             (SpaceId::Data, Some(parameters)) => {
-                let factor = 1u64.checked_shl(u32::try_from(parameters.ack_delay_exponent).unwrap_or(0));
+                let factor =
+                    1u64.checked_shl(u32::try_from(parameters.ack_delay_exponent).unwrap_or(0));
                 Duration::from_micros(raw.saturating_mul(factor.unwrap_or(u64::MAX)))
             }
             // RFC 9002, Section 5.3: ignored for Initial and Handshake packets.
@@ -221,8 +231,18 @@ impl Connection {
         self.last_progress = now;
         self.counters.probe_timeouts += 1;
         self.paths.on_pto(self.pto_count);
+        if id == SpaceId::Data && self.ack_frequency.is_available() {
+            // ACK frequency extension, Section 5: hear of the probe's fate at once.
+            self.pending.set_immediate_ack();
+        }
         let (space, mut parts) = self.split(id);
         let crypto = &mut space.crypto;
+        if id != SpaceId::Data && crypto.has_unacked() {
+            // Flights are short: all of it goes out again (RFC 9002, Section 6.2.4).
+            crypto.resend_all();
+            space.probes = PROBES_PER_PTO;
+            return;
+        }
         // What is oldest and unacknowledged goes out again; new data if there is none.
         let found = space.recovery.frames_for_probe(usize::from(PROBES_PER_PTO), |frame| {
             lost_frame(frame, &mut parts, crypto);

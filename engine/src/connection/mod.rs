@@ -34,7 +34,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::net::SocketAddr;
 
-use quicket_wire::{ConnectionId, Side, Version};
+use quicket_wire::{ConnectionId, Side};
 
 use crate::ack::{AckFrequencySender, AckPolicy, AckScheduler, ReceivedPackets};
 use crate::cid::{LocalCids, RemoteCids};

@@ -2,8 +2,7 @@
 
 use quicket_wire::frame::{FrameEncode, Frames, StreamHeader};
 use quicket_wire::{
-    ConnectionId, Full, LongHeader, PacketKind, Reader, ShortHeader, Version, Writer,
-    packet_number,
+    ConnectionId, Full, LongHeader, PacketKind, Reader, ShortHeader, Version, Writer, packet_number,
 };
 
 use super::sealing::Unsealed;

@@ -46,7 +46,10 @@ impl Versions {
 
     /// A server's choice among what the client says it can speak: the client's favourite that
     /// we know, all supported versions being compatible with each other (RFC 9368, Section 2.3).
-    pub(crate) fn choose(&mut self, offered: Option<&VersionInformation>) -> Result<(), TransportError> {
+    pub(crate) fn choose(
+        &mut self,
+        offered: Option<&VersionInformation>,
+    ) -> Result<(), TransportError> {
         let Some(offered) = offered else { return Ok(()) };
         // RFC 9368, Section 4: the chosen version must be that of the packets.
         if offered.chosen_version != self.original {
@@ -142,9 +145,8 @@ pub(crate) fn check_cids(
     cids: &HandshakeCids,
     theirs: &TransportParameters,
 ) -> Result<(), TransportError> {
-    let error = |reason| {
-        Err(TransportError::new(TransportErrorCode::TRANSPORT_PARAMETER_ERROR, reason))
-    };
+    let error =
+        |reason| Err(TransportError::new(TransportErrorCode::TRANSPORT_PARAMETER_ERROR, reason));
     if theirs.initial_source_connection_id.is_none()
         || theirs.initial_source_connection_id != cids.remote_scid
     {

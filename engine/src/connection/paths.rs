@@ -5,11 +5,11 @@ use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use quicket_wire::frame::{PathChallenge, PathResponse, Ping};
 use quicket_wire::{ConnectionId, EcnCodepoint, Header, Side, TransportParameters};
 
+use super::Connection;
 use super::receive::Arrival;
 use super::transmit::{Outgoing, Purpose, Route, Transmit};
-use super::Connection;
-use crate::crypto::Level;
 use crate::config::{MAX_UDP_PAYLOAD, TransportConfig};
+use crate::crypto::Level;
 use crate::error::TransportError;
 use crate::event::Event;
 use crate::frame_sink::FrameSink;
@@ -33,7 +33,9 @@ pub(super) fn first_path(
 ) -> Paths {
     let mtu = MtuSettings {
         initial: config.initial_udp_payload_size,
-        upper_bound: config.mtu_discovery.map_or(config.initial_udp_payload_size, |m| m.upper_bound),
+        upper_bound: config
+            .mtu_discovery
+            .map_or(config.initial_udp_payload_size, |m| m.upper_bound),
         interval: config.mtu_discovery.map_or(Duration::MAX, |discovery| discovery.interval),
         peer_limit: MAX_UDP_PAYLOAD,
     };
@@ -99,7 +101,8 @@ impl Connection {
         }
         let context = self.packet_context(arrival.now, &header.dcid);
         let known = self.paths.find(&arrival.tuple);
-        let key = self.paths.admit(arrival.tuple, arrival.datagram_len, &context, &mut *self.rng)?;
+        let key =
+            self.paths.admit(arrival.tuple, arrival.datagram_len, &context, &mut *self.rng)?;
         if known.is_none() {
             self.give_cid(key);
         }

@@ -181,7 +181,7 @@ impl Connection {
         packet: &[u8],
     ) -> Result<Outcome, TransportError> {
         let used = match header.kind {
-            PacketKind::Retry => self.handle_retry(arrival.now, header, packet),
+            PacketKind::Retry => self.handle_retry(header, packet),
             PacketKind::VersionNegotiation => self.handle_version_negotiation(arrival.now, packet),
             _ => false,
         };
@@ -217,9 +217,7 @@ impl Connection {
         }
         if !self.keys_exist(level, header) {
             let gone = match level {
-                Level::Initial | Level::Handshake => {
-                    self.spaces.get(SpaceId::of(level)).discarded
-                }
+                Level::Initial | Level::Handshake => self.spaces.get(SpaceId::of(level)).discarded,
                 Level::EarlyData => self.side.is_client() || self.handshake.complete,
                 Level::OneRtt => false,
             };
@@ -344,13 +342,16 @@ impl Connection {
             return Ok(());
         };
         self.counters.packets_received += 1;
-        self.observe(now, &Observation::Packet {
-            direction: Direction::Receive,
-            kind: header.kind,
-            number,
-            size: header.end,
-            ecn: arrival.ecn,
-        });
+        self.observe(
+            now,
+            &Observation::Packet {
+                direction: Direction::Receive,
+                kind: header.kind,
+                number,
+                size: header.end,
+                ecn: arrival.ecn,
+            },
+        );
         if level != Level::OneRtt {
             self.on_long_header(now, header, level)?;
         }

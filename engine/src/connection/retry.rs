@@ -2,15 +2,15 @@
 
 use quicket_wire::{ConnectionId, Header, RetryPacket, VersionNegotiation};
 
-use super::space::SpaceId;
 use super::Connection;
+use super::space::SpaceId;
 use crate::crypto::Level;
 use crate::error::ConnectionError;
 use crate::time::Time;
 
 impl Connection {
     /// Begins anew with the token of a Retry packet; false if the packet is to be ignored.
-    pub(super) fn handle_retry(&mut self, now: Time, header: &Header, packet: &[u8]) -> bool {
+    pub(super) fn handle_retry(&mut self, header: &Header, packet: &[u8]) -> bool {
         // RFC 9000, Section 17.2.5.2: at most one Retry, and none after a packet was processed.
         if !self.side.is_client()
             || self.handshake.cids.retry_scid.is_some()
@@ -32,13 +32,13 @@ impl Connection {
         let token = retry.token.to_vec();
         self.handshake.cids.retry_scid = Some(header.scid);
         self.initial_token = token;
-        self.restart_initial(now, header.scid);
+        self.restart_initial(header.scid);
         true
     }
 
     /// Everything sent so far is void: the same CRYPTO data and 0-RTT data go out again, under
     /// keys of the new connection ID (RFC 9000, Section 17.2.5.2 and 17.2.5.3).
-    fn restart_initial(&mut self, now: Time, dcid: ConnectionId) {
+    fn restart_initial(&mut self, dcid: ConnectionId) {
         self.initial_dcid = dcid;
         self.remote_cids.set_initial(dcid);
         self.keys.discard_initial();
@@ -55,16 +55,10 @@ impl Connection {
     ///
     /// The connection ends; the error names the versions, and whoever opened it may try again
     /// with one of them.
-    pub(super) fn handle_version_negotiation(
-        &mut self,
-        now: Time,
-        packet: &[u8],
-    ) -> bool {
+    pub(super) fn handle_version_negotiation(&mut self, now: Time, packet: &[u8]) -> bool {
         // RFC 9000, Section 6.2: ignored once a packet was processed, and if it lists the
         // version that was tried. Its connection IDs must be ours, mirrored.
-        if !self.side.is_client()
-            || self.has_received()
-        {
+        if !self.side.is_client() || self.has_received() {
             return false;
         }
         let Ok(offer) = VersionNegotiation::parse(packet) else { return false };

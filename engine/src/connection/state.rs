@@ -61,7 +61,9 @@ pub(crate) enum State {
         received: u32,
     },
     /// The peer closed: nothing is sent any more.
-    Draining { until: Time },
+    Draining {
+        until: Time,
+    },
     /// Gone.
     Drained,
 }

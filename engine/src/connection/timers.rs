@@ -1,7 +1,7 @@
 //! What happens when time passes.
 
-use super::state::State;
 use super::Connection;
+use super::state::State;
 use crate::error::{ConnectionError, TransportError};
 use crate::time::Time;
 

@@ -4,12 +4,12 @@ use core::net::SocketAddr;
 
 use quicket_wire::EcnCodepoint;
 
+use super::Connection;
 use super::content::{self, Owners, SpaceContent};
 use super::packet_builder::{BuiltPacket, HeaderFields, Ledger, PacketBuilder, kind_of};
 use super::sealing::Sealing;
 use super::space::SpaceId;
 use super::state::State;
-use super::Connection;
 use crate::config::MIN_UDP_PAYLOAD;
 use crate::congestion::RateSnapshot;
 use crate::crypto::{Direction, Level};
@@ -143,12 +143,17 @@ impl Connection {
             State::Closing { .. } => self.transmit_close(now, buf),
             State::Open => self
                 .transmit_path_probe(now, buf)
-                .or_else(|| self.transmit_data(now, buf, max_segments))
-                .or_else(|| self.transmit_mtu_probe(now, buf)),
+                .or_else(|| self.transmit_mtu_probe(now, buf))
+                .or_else(|| self.transmit_data(now, buf, max_segments)),
         };
         match transmit {
             Some(transmit) => self.seal(now, buf, transmit),
-            None => TransmitStatus::Idle,
+            None => {
+                if self.pacing_until.is_none() {
+                    self.paths.active_mut().congestion.set_app_limited();
+                }
+                TransmitStatus::Idle
+            }
         }
     }
 
@@ -199,9 +204,7 @@ impl Connection {
             if len < segment_size || segment_size < mtu {
                 break;
             }
-            if self.seal_queue.is_full()
-                && self.seal_queue.seal(&self.keys, buf) != Sealing::Done
-            {
+            if self.seal_queue.is_full() && self.seal_queue.seal(&self.keys, buf) != Sealing::Done {
                 break;
             }
         }
@@ -260,7 +263,7 @@ impl Connection {
         let (now, may_elicit) = (out.now, out.may_elicit);
         self.build_packet(out, level, |space, owners, packet| {
             if level != Level::EarlyData {
-                let acks = (&*space.received, &mut *space.acks);
+                let acks = (&mut *space.received, &mut *space.acks);
                 content::write_ack(now, acks, owners.ack_delay_exponent, packet);
             }
             if !may_elicit && *space.probes == 0 {
@@ -313,7 +316,7 @@ impl Connection {
             observer: self.observer.as_deref_mut(),
         };
         let mut space = SpaceContent {
-            received: &space.received,
+            received: &mut space.received,
             acks: &mut space.acks,
             crypto: &mut space.crypto,
             probes: &mut space.probes,
@@ -413,13 +416,16 @@ impl Connection {
         if level == Level::Handshake && self.side.is_client() {
             self.discard_initial_after_sealing = !self.spaces.initial.discarded;
         }
-        self.observe(now, &Observation::Packet {
-            direction: Direction::Send,
-            kind: kind_of(level),
-            number: packet.unsealed.packet_number,
-            size: usize::from(size),
-            ecn: out.route.ecn,
-        });
+        self.observe(
+            now,
+            &Observation::Packet {
+                direction: Direction::Send,
+                kind: kind_of(level),
+                number: packet.unsealed.packet_number,
+                size: usize::from(size),
+                ecn: out.route.ecn,
+            },
+        );
     }
 
     /// Whether ack-eliciting frames may be sent now: window and pacing (RFC 9002, Section 7).

@@ -170,7 +170,12 @@ pub trait HeaderKey: Send + Sync {
 pub trait CryptoProvider: Send + Sync {
     /// The Initial secrets (receive, send) of `side` for the client's first Destination
     /// Connection ID (RFC 9001, Section 5.2).
-    fn initial_secrets(&self, version: Version, dcid: &ConnectionId, side: Side) -> (Secret, Secret);
+    fn initial_secrets(
+        &self,
+        version: Version,
+        dcid: &ConnectionId,
+        side: Side,
+    ) -> (Secret, Secret);
 
     /// The AEAD key of a traffic secret ("quic key", "quic iv").
     fn packet_key(&self, version: Version, secret: &Secret) -> Box<dyn PacketKey>;
@@ -183,14 +188,29 @@ pub trait CryptoProvider: Send + Sync {
 
     /// The integrity tag of a Retry packet whose bytes before the tag are `packet`
     /// (RFC 9001, Section 5.8).
-    fn retry_tag(&self, version: Version, original_dcid: &ConnectionId, packet: &[u8]) -> [u8; TAG_LEN];
+    fn retry_tag(
+        &self,
+        version: Version,
+        original_dcid: &ConnectionId,
+        packet: &[u8],
+    ) -> [u8; TAG_LEN];
 
     /// Seals an address validation token or other state with the endpoint's own key:
     /// `buf` holds the plaintext followed by [`TAG_LEN`] spare bytes.
-    fn seal_token(&self, key: &[u8; 32], nonce: &[u8; 12], buf: &mut [u8]) -> Result<(), CipherError>;
+    fn seal_token(
+        &self,
+        key: &[u8; 32],
+        nonce: &[u8; 12],
+        buf: &mut [u8],
+    ) -> Result<(), CipherError>;
 
     /// Opens what [`CryptoProvider::seal_token`] made; returns the plaintext's length.
-    fn open_token(&self, key: &[u8; 32], nonce: &[u8; 12], buf: &mut [u8]) -> Result<usize, CipherError>;
+    fn open_token(
+        &self,
+        key: &[u8; 32],
+        nonce: &[u8; 12],
+        buf: &mut [u8],
+    ) -> Result<usize, CipherError>;
 
     /// A keyed hash (HMAC-SHA256), for stateless reset tokens (RFC 9000, Section 10.3.2).
     fn keyed_hash(&self, key: &[u8; 32], data: &[u8]) -> [u8; 32];

@@ -117,8 +117,14 @@ pub struct HandshakeStart<'a> {
 /// Starts handshakes: certificates, roots, ALPN lists and the like live behind it.
 pub trait TlsConfig: Send + Sync {
     /// Starts a client's handshake; its first flight is ready from `poll` at once.
-    fn start_client(&self, start: &HandshakeStart<'_>) -> Result<Box<dyn Handshake>, HandshakeError>;
+    fn start_client(
+        &self,
+        start: &HandshakeStart<'_>,
+    ) -> Result<Box<dyn Handshake>, HandshakeError>;
 
     /// Starts a server's handshake; `read` gets the ClientHello next.
-    fn start_server(&self, start: &HandshakeStart<'_>) -> Result<Box<dyn Handshake>, HandshakeError>;
+    fn start_server(
+        &self,
+        start: &HandshakeStart<'_>,
+    ) -> Result<Box<dyn Handshake>, HandshakeError>;
 }

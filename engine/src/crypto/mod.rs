@@ -12,7 +12,9 @@ pub use cipher::{
     Aead, CipherError, CryptoProvider, HEADER_SAMPLE_LEN, HeaderKey, OpenJob, PacketKey, SealJob,
     Secret, TAG_LEN,
 };
-pub use handshake::{Alert, Handshake, HandshakeError, HandshakeEvent, HandshakeSummary, HandshakeStart, TlsConfig};
+pub use handshake::{
+    Alert, Handshake, HandshakeError, HandshakeEvent, HandshakeStart, HandshakeSummary, TlsConfig,
+};
 
 /// Encryption levels (RFC 9001, Section 2.1), in the order in which they become available.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -11,7 +11,7 @@ use quicket_wire::{
 
 use super::{Datagram, Endpoint, Route};
 use crate::config::ServerConfig;
-use crate::connection::{Sealing, SealQueue, Unsealed};
+use crate::connection::{SealQueue, Sealing, Unsealed};
 use crate::crypto::{Level, TAG_LEN};
 use crate::observer::DropReason;
 use crate::token::{self, TokenLifetimes, TokenSealer, TokenVerdict};
@@ -129,8 +129,7 @@ impl Endpoint {
             cid => cid,
         };
         let sealer = self.sealer(incoming.unix_secs);
-        let token =
-            token::seal_retry(&sealer, incoming.remote, &incoming.dcid, &scid, &mut *rng)?;
+        let token = token::seal_retry(&sealer, incoming.remote, &incoming.dcid, &scid, &mut *rng)?;
         reply.clear();
         reply.resize(MAX_RETRY, 0);
         let mut writer = Writer::new(reply);

@@ -20,9 +20,9 @@ use crate::random::Random;
 use crate::time::Time;
 use crate::token::{StrikeRegister, TokenLog};
 
+use crate::stateless_reset::{self, ResetLimiter};
 pub use incoming::Incoming;
 use routes::Routes;
-use crate::stateless_reset::{self, ResetLimiter};
 
 /// Names a connection between an [`Endpoint`] and the caller: an index that is reused after
 /// [`EndpointEvent::Drained`].
@@ -250,7 +250,9 @@ impl Endpoint {
         datagram: &Datagram<'_>,
         reply: &mut Vec<u8>,
     ) -> Route {
-        if let Some(handle) = self.routes.find_reset(&*self.crypto, &self.config.reset_key, datagram) {
+        if let Some(handle) =
+            self.routes.find_reset(&*self.crypto, &self.config.reset_key, datagram)
+        {
             return Route::Connection(handle);
         }
         if !self.resets.take(now) {

@@ -78,9 +78,7 @@ impl Paths {
         space: &mut EcnSpace,
     ) {
         let Some(path) = self.get_mut(largest.path) else { return };
-        if let EcnOutcome::Congestion(_) =
-            path.ecn.on_ack(space, outcome.newly_acked_ect, counts)
-        {
+        if let EcnOutcome::Congestion(_) = path.ecn.on_ack(space, outcome.newly_acked_ect, counts) {
             path.congestion.on_ecn_ce(now, largest.time_sent);
         }
     }

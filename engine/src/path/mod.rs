@@ -17,10 +17,8 @@ pub(crate) use amplification::AmplificationLimit;
 pub(crate) use ecn::{EcnOutcome, EcnSpace, EcnValidation};
 pub(crate) use mtu::PathMtu;
 pub(crate) use responses::PathResponses;
-pub(crate) use set::{
-    MAX_PATHS, PacketContext, PathChange, PathEvent, PathSettings, Paths,
-};
 pub use set::MigrationError;
+pub(crate) use set::{MAX_PATHS, PacketContext, PathChange, PathEvent, PathSettings, Paths};
 pub(crate) use spin::SpinBit;
 pub(crate) use validation::{PathValidation, ResponseOutcome, ValidationTimeout};
 
