@@ -6,6 +6,7 @@
 //! ([`rng::SimRng`]), so that a run can be repeated exactly.
 #![forbid(unsafe_code)]
 
+pub mod app;
 pub mod clock;
 pub mod datagram;
 mod keyed_hash;
@@ -18,5 +19,6 @@ pub mod offload;
 pub mod rng;
 pub mod scenario;
 pub mod schedule;
+pub mod sim;
 pub mod test_crypto;
 pub mod units;

@@ -368,6 +368,16 @@ mod tests {
     }
 
     #[test]
+    fn client_hello_is_one_for_the_wire_crate() {
+        let message = hello().encode(600);
+        let seen = quicket_wire::ClientHello::parse(&message).unwrap();
+        assert_eq!(seen.server_name(), Some("quic.example"));
+        assert_eq!(seen.alpn().collect::<Vec<_>>(), [&b"h3"[..], b"hq-interop"]);
+        assert_eq!(seen.quic_transport_parameters(), Some(&[1, 2, 3][..]));
+        assert_eq!(quicket_wire::ClientHello::message_len(&message[..10]), Ok(Some(600)));
+    }
+
+    #[test]
     fn inbox_cuts_messages_whatever_the_pieces() {
         let stream =
             [frame(MessageKind::Finished, &[1; 40]), frame(MessageKind::Certificate, &[])].concat();

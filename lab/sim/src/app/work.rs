@@ -1,0 +1,308 @@
+//! The application of most simulations: asks for what its [`Workload`] says, and serves whatever
+//! the peer asks for.
+
+use std::collections::BTreeMap;
+
+use quicket_engine::random::Random;
+use quicket_engine::time::Time;
+use quicket_engine::{Event, OpenError, StreamEvent};
+use quicket_wire::{Dir, StreamId};
+
+use super::datagrams::{DatagramLoad, Datagrams};
+use super::streams::{Incoming, Outgoing, Progress};
+use super::{App, AppContext, Tally};
+use crate::rng::SimRng;
+
+/// What one side wants of the other.
+///
+/// A request is a stream of this side's: bidirectional ones get a response of the length that
+/// their header names, unidirectional ones do not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Workload {
+    /// How many requests.
+    pub requests: u64,
+    /// How many of them at once.
+    pub parallel: usize,
+    /// Their length in bytes, from and to.
+    pub request_len: (u64, u64),
+    /// The length of their responses in bytes, from and to.
+    pub response_len: (u64, u64),
+    /// One in so many is unidirectional; 0 for none, 1 for all.
+    pub unidirectional: u64,
+    /// One in so many is reset midway; 0 for none.
+    pub reset_one_in: u64,
+    /// One in so many responses is stopped midway; 0 for none.
+    pub stop_one_in: u64,
+    /// Datagrams beside the streams.
+    pub datagrams: Option<DatagramLoad>,
+    /// Starts before the handshake is complete, if early data may be sent.
+    pub early: bool,
+    /// Updates the keys after every so many requests; 0 for never.
+    pub key_update_every: u64,
+}
+
+impl Default for Workload {
+    fn default() -> Self {
+        Self {
+            requests: 1,
+            parallel: 1,
+            request_len: (100, 100),
+            response_len: (1_000, 1_000),
+            unidirectional: 0,
+            reset_one_in: 0,
+            stop_one_in: 0,
+            datagrams: None,
+            early: false,
+            key_update_every: 0,
+        }
+    }
+}
+
+impl Workload {
+    /// Nothing: the application only serves.
+    pub fn none() -> Self {
+        Self { requests: 0, ..Self::default() }
+    }
+
+    /// One request, for a response of `len` bytes.
+    pub fn download(len: u64) -> Self {
+        Self { response_len: (len, len), ..Self::default() }
+    }
+
+    /// One unidirectional stream of `len` bytes.
+    pub fn upload(len: u64) -> Self {
+        Self { request_len: (len, len), unidirectional: 1, ..Self::default() }
+    }
+
+    /// `requests` small requests, `parallel` of them at once.
+    pub fn requests(requests: u64, parallel: usize) -> Self {
+        Self { requests, parallel, ..Self::default() }
+    }
+}
+
+/// A stream with both its directions, as far as it has them.
+#[derive(Debug)]
+struct Exchange {
+    outgoing: Option<Outgoing>,
+    incoming: Option<Incoming>,
+    /// All that was sent is acknowledged.
+    finished: bool,
+}
+
+impl Exchange {
+    fn is_over(&self) -> bool {
+        let sent = self.outgoing.as_ref().is_none_or(|out| match out.progress {
+            Progress::Open => false,
+            Progress::Complete => self.finished,
+            Progress::GivenUp => true,
+        });
+        let received = self.incoming.as_ref().is_none_or(|i| i.progress != Progress::Open);
+        sent && received
+    }
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct WorkApp {
+    workload: Workload,
+    ready: bool,
+    started: u64,
+    ours: BTreeMap<StreamId, Exchange>,
+    theirs: BTreeMap<StreamId, Exchange>,
+    datagrams: Option<Datagrams>,
+    tally: Tally,
+    closed: bool,
+}
+
+impl WorkApp {
+    /// An application that does `workload` and serves the peer.
+    pub fn new(workload: Workload) -> Self {
+        let datagrams = workload.datagrams.clone().map(Datagrams::new);
+        Self {
+            workload,
+            ready: false,
+            started: 0,
+            ours: BTreeMap::new(),
+            theirs: BTreeMap::new(),
+            datagrams,
+            tally: Tally::default(),
+            closed: false,
+        }
+    }
+
+    fn start_requests(&mut self, cx: &mut AppContext<'_>) -> Result<(), String> {
+        while self.started < self.workload.requests && self.ours.len() < self.workload.parallel {
+            let dir =
+                if cx.rng.one_in(self.workload.unidirectional) { Dir::Uni } else { Dir::Bidi };
+            let id = match cx.connection.open(dir) {
+                Ok(id) => id,
+                Err(OpenError::StreamLimit) => return Ok(()),
+                Err(error) => return Err(format!("open failed: {error:?}")),
+            };
+            if id.initiator() != cx.side || id.dir() != dir {
+                return Err(format!("open gave a stream of another kind: {}", u64::from(id)));
+            }
+            self.started += 1;
+            let exchange = self.exchange(cx, id);
+            self.ours.insert(id, exchange);
+            let every = self.workload.key_update_every;
+            if every > 0 && self.started.is_multiple_of(every) {
+                // Refused while an earlier update is not acknowledged, which is no failure.
+                let _ = cx.connection.update_keys(cx.now);
+            }
+        }
+        Ok(())
+    }
+
+    fn exchange(&self, cx: &mut AppContext<'_>, id: StreamId) -> Exchange {
+        let rng = &mut *cx.rng;
+        let length = |rng: &mut SimRng, (low, high): (u64, u64)| rng.between(low, high);
+        let request = length(rng, self.workload.request_len);
+        let response = length(rng, self.workload.response_len);
+        let bidirectional = id.dir() == Dir::Bidi;
+        let mut outgoing =
+            Outgoing::new(id, cx.side, Some(if bidirectional { response } else { 0 }), request);
+        if rng.one_in(self.workload.reset_one_in) {
+            outgoing = outgoing.reset_at(rng.below(request.max(1)));
+        }
+        let incoming = bidirectional.then(|| {
+            let incoming = Incoming::response(id, cx.side.peer(), Some(response));
+            if rng.one_in(self.workload.stop_one_in) {
+                incoming.stop_at(rng.below(response.max(1)))
+            } else {
+                incoming
+            }
+        });
+        Exchange { outgoing: Some(outgoing), incoming, finished: false }
+    }
+
+    /// Takes all streams that the peer opened.
+    fn accept(&mut self, cx: &mut AppContext<'_>) -> Result<(), String> {
+        for dir in [Dir::Bidi, Dir::Uni] {
+            while let Some(id) = cx.connection.accept(dir) {
+                if id.initiator() == cx.side || id.dir() != dir {
+                    return Err(format!("accept gave a stream of another kind: {}", u64::from(id)));
+                }
+                let incoming = Some(Incoming::request(id, cx.side.peer()));
+                let exchange = Exchange { outgoing: None, incoming, finished: false };
+                if self.theirs.insert(id, exchange).is_some() {
+                    return Err(format!("stream {} was accepted twice", u64::from(id)));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn pump(&mut self, cx: &mut AppContext<'_>) -> Result<(), String> {
+        for exchange in self.ours.values_mut().chain(self.theirs.values_mut()) {
+            pump(cx, exchange, &mut self.tally)?;
+        }
+        let tally = &mut self.tally;
+        for exchanges in [&mut self.ours, &mut self.theirs] {
+            exchanges.retain(|_, exchange| {
+                let over = exchange.is_over();
+                if over {
+                    count(exchange, tally);
+                }
+                !over
+            });
+        }
+        Ok(())
+    }
+
+    fn exchange_mut(&mut self, id: StreamId) -> Option<&mut Exchange> {
+        self.ours.get_mut(&id).or_else(|| self.theirs.get_mut(&id))
+    }
+}
+
+/// Moves one stream on. The answer to a request is begun once its header is there.
+fn pump(cx: &mut AppContext<'_>, exchange: &mut Exchange, tally: &mut Tally) -> Result<(), String> {
+    if let Some(incoming) = &mut exchange.incoming {
+        tally.received += incoming.pump(cx)?;
+        let id = incoming.id();
+        let answers = id.dir() == Dir::Bidi && id.initiator() != cx.side;
+        if answers && exchange.outgoing.is_none() {
+            let response = match (incoming.header(), incoming.progress) {
+                (Some(response), _) => Some(Outgoing::new(id, cx.side, None, response)),
+                // Given up before it said what it wanted: answer with a reset too.
+                (None, Progress::GivenUp) => Some(Outgoing::new(id, cx.side, None, 0).reset_at(0)),
+                (None, _) => None,
+            };
+            exchange.outgoing = response;
+        }
+    }
+    if let Some(outgoing) = &mut exchange.outgoing {
+        tally.sent += outgoing.pump(cx)?;
+    }
+    Ok(())
+}
+
+fn count(exchange: &Exchange, tally: &mut Tally) {
+    let ends = [
+        (exchange.outgoing.as_ref().map(|o| o.progress), &mut tally.streams_sent),
+        (exchange.incoming.as_ref().map(|i| i.progress), &mut tally.streams_received),
+    ];
+    let mut given_up = 0;
+    for (progress, counter) in ends {
+        match progress {
+            Some(Progress::Complete) => *counter += 1,
+            Some(Progress::GivenUp) => given_up += 1,
+            Some(Progress::Open) | None => {}
+        }
+    }
+    tally.streams_given_up += given_up;
+}
+
+impl App for WorkApp {
+    fn on_event(&mut self, _: &mut AppContext<'_>, event: &Event) -> Result<(), String> {
+        match event {
+            Event::EarlyDataReady => self.ready |= self.workload.early,
+            Event::HandshakeComplete => self.ready = true,
+            Event::Closed(_) => self.closed = true,
+            Event::Stream(StreamEvent::Finished { id }) => {
+                let Some(exchange) = self.exchange_mut(*id) else {
+                    return Err(format!("stream {} finished twice", u64::from(*id)));
+                };
+                let sent = exchange.outgoing.as_ref().map(|out| out.progress);
+                if sent != Some(Progress::Complete) {
+                    return Err(format!("stream {} finished before its end", u64::from(*id)));
+                }
+                exchange.finished = true;
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn poll(&mut self, cx: &mut AppContext<'_>) -> Result<(), String> {
+        if self.closed {
+            return Ok(());
+        }
+        self.accept(cx)?;
+        if self.ready {
+            self.start_requests(cx)?;
+        }
+        self.pump(cx)?;
+        if self.ready {
+            // Those that ended at once made room.
+            self.start_requests(cx)?;
+        }
+        match &mut self.datagrams {
+            Some(datagrams) => datagrams.poll(cx, self.ready, &mut self.tally),
+            None => Datagrams::echo(cx, &mut self.tally),
+        }
+    }
+
+    fn is_done(&self) -> bool {
+        let requests = self.started == self.workload.requests && self.ours.is_empty();
+        requests && self.datagrams.as_ref().is_none_or(Datagrams::is_done)
+    }
+
+    fn next_time(&self) -> Option<Time> {
+        self.datagrams.as_ref().filter(|_| !self.closed).and_then(Datagrams::next_time)
+    }
+
+    fn tally(&self) -> Tally {
+        self.tally
+    }
+}
