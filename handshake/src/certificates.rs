@@ -171,6 +171,21 @@ impl Identity {
         self.key.secret_der()
     }
 
+    /// The certificates as PEM text, as [`Identity::from_pem`] reads it.
+    pub fn chain_pem(&self) -> String {
+        self.chain().map(|der| ::pem::encode(&::pem::Pem::new("CERTIFICATE", der))).collect()
+    }
+
+    /// The private key as PEM text, unencrypted.
+    pub fn key_pem(&self) -> String {
+        let label = match &self.key {
+            PrivateKeyDer::Pkcs1(_) => "RSA PRIVATE KEY",
+            PrivateKeyDer::Sec1(_) => "EC PRIVATE KEY",
+            _ => "PRIVATE KEY",
+        };
+        ::pem::encode(&::pem::Pem::new(label, self.key()))
+    }
+
     /// The fingerprint of the endpoint's own certificate.
     pub fn fingerprint(&self) -> Fingerprint {
         Fingerprint::of(self.chain.first().map_or(&[][..], AsRef::as_ref))
@@ -295,6 +310,11 @@ mod tests {
         let again =
             Identity::from_der(one.chain().map(<[u8]>::to_vec).collect(), one.key().to_vec());
         assert_eq!(again.unwrap().fingerprint(), one.fingerprint());
+        let (chain, key) = (one.chain_pem(), one.key_pem());
+        let again = Identity::from_pem(chain.as_bytes(), key.as_bytes()).unwrap();
+        assert_eq!(again.fingerprint(), one.fingerprint());
+        assert_eq!(again.key(), one.key());
+        assert!(again.certified_key().is_ok());
     }
 
     #[test]

@@ -11,7 +11,8 @@ const BUFFER_LEN: usize = 1_024;
 
 /// A cryptographic source of randomness which asks its library once per kilobyte: the engine draws
 /// a few bytes at a time. Forks share the buffer, so that a connection costs a pointer; no byte is
-/// given out twice.
+/// given out twice. (Of two processes that go on after `fork(2)` only one may: they would give out
+/// the same bytes.)
 #[derive(Clone)]
 pub struct SystemRandom {
     buffer: Arc<Mutex<Buffer>>,

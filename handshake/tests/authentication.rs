@@ -73,6 +73,46 @@ fn a_certificate_that_leads_to_a_root_is_trusted() {
     shake_well(&client, &server, &Options::default());
 }
 
+/// The test below, run again as a process of its own with this variable and the system's store set.
+const CHILD: &str = "QUICKET_TEST_SERVER";
+
+#[test]
+fn the_systems_roots_are_trusted_by_default() {
+    if let Some(directory) = std::env::var_os(CHILD) {
+        let file = |name| std::path::Path::new(&directory).join(name);
+        let identity = Identity::from_pem_files(file("server.pem"), file("server.pem")).unwrap();
+        let server = server(&identity).build().unwrap();
+        let client = ClientTls::builder().alpn(["test"]).build().unwrap();
+        shake_well(&client, &server, &Options::default());
+        return;
+    }
+    let directory = std::env::temp_dir().join(format!("quicket-roots-{}", std::process::id()));
+    std::fs::create_dir_all(&directory).unwrap();
+    let (ca, other) = (Ca::new("root"), Ca::new("other"));
+    let identity = ca.issue(&[NAME], |_| {});
+    let pem = identity.chain_pem() + &identity.key_pem();
+    std::fs::write(directory.join("server.pem"), pem).unwrap();
+    std::fs::write(directory.join("root.pem"), &ca.pem).unwrap();
+    std::fs::write(directory.join("other.pem"), &other.pem).unwrap();
+    std::fs::write(directory.join("empty.pem"), "").unwrap();
+    let run = |store: &str| {
+        let output = std::process::Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "the_systems_roots_are_trusted_by_default"])
+            .env(CHILD, &directory)
+            .env("SSL_CERT_FILE", directory.join(store))
+            .env_remove("SSL_CERT_DIR")
+            .output()
+            .unwrap();
+        (output.status.success(), String::from_utf8_lossy(&output.stdout).into_owned())
+    };
+    let results = ["root.pem", "other.pem", "empty.pem"].map(run);
+    std::fs::remove_dir_all(&directory).unwrap();
+    let [root, other, empty] = results;
+    assert!(root.0 && root.1.contains("1 passed"), "{}", root.1);
+    assert!(!other.0 && other.1.contains("UnknownIssuer"), "{}", other.1);
+    assert!(!empty.0 && empty.1.contains("NoRoots"), "{}", empty.1);
+}
+
 #[test]
 fn certificates_that_should_not_be_trusted_are_refused_with_the_right_alert() {
     let (ca, other) = (Ca::new("root"), Ca::new("other"));

@@ -78,6 +78,37 @@ fn a_ticket_resumes_with_early_data_after_both_sides_restarted() {
     }
 }
 
+/// The test below, run again as a process of its own with this variable set.
+const CHILD: &str = "QUICKET_TEST_TICKET";
+
+#[test]
+fn a_ticket_resumes_in_another_process() {
+    if let Some(directory) = std::env::var_os(CHILD) {
+        let file = |name| std::path::Path::new(&directory).join(name);
+        let identity = Identity::from_pem_files(file("chain"), file("key")).unwrap();
+        let ticket = std::fs::read(file("ticket")).unwrap();
+        let server = keyed_server(&identity).build().unwrap();
+        let pair = resume(&identity, &server, &ticket);
+        assert!(pair.client.summary().resumed);
+        assert_early_data_accepted(&pair);
+        return;
+    }
+    let directory = std::env::temp_dir().join(format!("quicket-ticket-{}", std::process::id()));
+    std::fs::create_dir_all(&directory).unwrap();
+    let identity = identity();
+    std::fs::write(directory.join("chain"), identity.chain_pem()).unwrap();
+    std::fs::write(directory.join("key"), identity.key_pem()).unwrap();
+    std::fs::write(directory.join("ticket"), ticket(&identity)).unwrap();
+    let output = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "a_ticket_resumes_in_another_process"])
+        .env(CHILD, &directory)
+        .output()
+        .unwrap();
+    std::fs::remove_dir_all(&directory).unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && said.contains("1 passed"), "{said}");
+}
+
 #[test]
 fn events_of_early_data_come_in_order() {
     let identity = identity();
@@ -194,6 +225,7 @@ fn a_hello_retry_request_refuses_early_data_but_resumes() {
     let ticket = ticket(&identity);
     let server = keyed_server(&identity).key_exchange(&[KeyExchange::Secp256r1]).build().unwrap();
     let pair = resume(&identity, &server, &ticket);
+    assert!(pair.client.summary().resumed);
     assert_early_data_refused(&pair);
     let refused = pair.client.story.iter().position(|event| event == "early data false").unwrap();
     let parameters = pair.client.story.iter().position(|event| event == "parameters").unwrap();

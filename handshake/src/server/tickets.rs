@@ -191,6 +191,8 @@ impl Tickets {
             return None;
         }
         if offer.early_data {
+            // An onlooker who copies a ticket from its ClientHello can use it up, as it can drop
+            // that ClientHello: the owner then loses a round trip, nothing else.
             let mut used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
             if !offer.promise.keeps(&ticket.promise) || !used.first_use(ticket.id, now) {
                 return None;
