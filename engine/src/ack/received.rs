@@ -128,21 +128,27 @@ impl ReceivedPackets {
         true
     }
 
-    /// Inserts a range of one number, forgetting the oldest range if there is no room. False if
-    /// the number itself would be the oldest: it is then forgotten at once.
+    /// Inserts a range of one number, forgetting the oldest range if there is no room. True: the
+    /// number is known from here on, if only because the floor rose above it.
     fn insert(&mut self, mut index: usize, pn: u64) -> bool {
         let full = self.ranges.len() >= MAX_RANGES
             || (self.ranges.len() == self.ranges.capacity() && self.ranges.try_reserve(1).is_err());
         if full {
             if index == 0 {
-                // Unacknowledged and refused: as if the network had lost it.
-                return false;
+                // Never acknowledged, as if the network had lost it.
+                self.floor = self.floor.max(pn.saturating_add(1));
+                return true;
             }
             let oldest = self.ranges.remove(0);
             self.floor = self.floor.max(oldest.last.saturating_add(1));
             index = index.saturating_sub(1);
         }
         self.ranges.insert(index, PacketRange { first: pn, last: pn });
+        if self.ranges.len() >= MAX_RANGES
+            && let Some(oldest) = self.ranges.first()
+        {
+            self.floor = self.floor.max(oldest.first);
+        }
         true
     }
 
