@@ -167,7 +167,7 @@ fn generations_follow_the_clock() {
     for second in 1..1000u64 {
         let now = NOW + second;
         // One token of each age is used, and again half its life later.
-        let issued = now - (second * 7919) % second.min(99).max(1);
+        let issued = now - (second * 7919) % second.clamp(1, 99);
         assert!(log.first_use(id(second), issued, 100, now), "{second}");
         used.insert((second, issued));
         for &(n, issued) in used.iter().rev().take(200) {

@@ -183,7 +183,11 @@ impl Paths {
         let limit = u16::try_from(max_udp_payload_size).unwrap_or(u16::MAX);
         self.settings.mtu.peer_limit = limit;
         for path in self.iter_mut() {
+            let before = path.mtu.current();
             path.mtu.set_peer_limit(max_udp_payload_size);
+            if path.mtu.current() != before {
+                path.congestion.on_mtu_changed(path.mtu.current());
+            }
         }
     }
 
@@ -352,10 +356,10 @@ impl Paths {
         previous.purpose = PathPurpose::Previous;
         self.active.purpose = PathPurpose::Active;
         self.active.expires = None;
-        if self.fallback == Some(key) || self.fallback == Some(self.active.key) {
+        if self.fallback == Some(key) {
             self.fallback = None;
         }
-        if previous.is_validated() && !previous.validation.has_failed() {
+        if previous.is_validated() {
             self.fallback = Some(previous.key);
         }
         Some(PathChange { from: previous.key, to: self.active.key, kept_state })
@@ -409,6 +413,9 @@ impl Paths {
                 // "The last validated address" of RFC 9000, Section 9.3.2 is this one now.
                 if purpose == PathPurpose::Previous && self.fallback.is_some() {
                     self.fallback = Some(key);
+                    if let Some(path) = self.get_mut(key) {
+                        path.expires = None;
+                    }
                 }
                 PathEvent::Validated(key)
             }
