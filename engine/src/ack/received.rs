@@ -5,11 +5,11 @@ use core::ops::RangeInclusive;
 
 use quicket_wire::{EcnCodepoint, EcnCounts};
 
-use crate::time::{Duration, Time};
+use crate::time::Time;
 
 /// The most ranges that are remembered; the oldest is forgotten for a newer one
 /// (RFC 9000, Section 13.2.3).
-pub(crate) const MAX_RANGES: usize = 64;
+const MAX_RANGES: usize = 64;
 /// Ranges that a space begins with room for.
 const INITIAL_CAPACITY: usize = 4;
 /// This many ranges call for an ack-eliciting packet, so that an acknowledged ACK lets us forget
@@ -174,12 +174,6 @@ impl ReceivedPackets {
         self.largest().map_or(self.floor, |pn| pn.saturating_add(1))
     }
 
-    /// When the largest number was received.
-    #[inline]
-    pub(crate) fn largest_time(&self) -> Time {
-        self.largest_time
-    }
-
     /// The ACK Delay field: the time since the largest packet arrived in microseconds, scaled
     /// down by the ack_delay_exponent that we announced (RFC 9000, Section 19.3).
     pub(crate) fn ack_delay(&self, now: Time, ack_delay_exponent: u8) -> u64 {
@@ -197,12 +191,6 @@ impl ReceivedPackets {
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.ranges.is_empty()
-    }
-
-    /// How many ranges an ACK frame of everything has.
-    #[inline]
-    pub(crate) fn range_count(&self) -> usize {
-        self.ranges.len()
     }
 
     /// The ranges to acknowledge, newest first, as an ACK frame lists them.
@@ -259,11 +247,6 @@ impl ReceivedPackets {
             self.since_ping = 0;
         }
         wish
-    }
-
-    /// How long the largest packet has waited for its ACK.
-    pub(crate) fn age(&self, now: Time) -> Duration {
-        now.since(self.largest_time)
     }
 }
 

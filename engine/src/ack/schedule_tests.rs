@@ -165,7 +165,7 @@ fn the_peer_chooses_threshold_and_delay() {
     assert!(acked[4] && acked[9]);
     assert!(!r.acks(10));
     assert_eq!(r.acks.ack_deadline(), Some(START + MS.times(20)));
-    assert_eq!(r.acks.max_ack_delay(), MS.times(20));
+    assert_eq!(r.acks.max_ack_delay, MS.times(20));
     let mut r = Receiver::asked(0, 1);
     assert!(r.acks(0) && r.acks(1), "0 asks for an ACK of every packet");
 }
@@ -177,9 +177,9 @@ fn only_a_larger_sequence_number_replaces_a_request() {
     r.acks.on_ack_frequency(&frequency(3, 10, 5_000, 1)).unwrap();
     r.acks.on_ack_frequency(&frequency(3, 1, 9_000, 1)).unwrap();
     r.acks.on_ack_frequency(&frequency(2, 1, 9_000, 1)).unwrap();
-    assert_eq!(r.acks.max_ack_delay(), MS.times(5));
+    assert_eq!(r.acks.max_ack_delay, MS.times(5));
     r.acks.on_ack_frequency(&frequency(4, 1, 9_000, 1)).unwrap();
-    assert_eq!(r.acks.max_ack_delay(), MS.times(9));
+    assert_eq!(r.acks.max_ack_delay, MS.times(9));
     r.acks.on_ack_frequency(&frequency(5, u64::MAX, 9_000, u64::MAX)).unwrap();
     assert!((0..500).all(|pn| !r.acks(pn * 3)));
 }

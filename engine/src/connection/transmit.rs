@@ -299,6 +299,9 @@ impl Connection {
             return;
         }
         space.maybe_skip_packet_number(&mut *self.rng);
+        let path = self.paths.get_mut(out.route.key);
+        let spin = level == Level::OneRtt
+            && path.is_some_and(|path| path.spin.next(&dcid, &mut *self.rng));
         let header = HeaderFields {
             level,
             version: self.handshake.versions.of_level(level),
@@ -306,7 +309,7 @@ impl Connection {
             scid: self.handshake.cids.local_scid,
             token: if level == Level::Initial { &self.initial_token } else { &[] },
             fixed_bit: !self.grease_fixed_bit || self.rng.next_u64() & 1 == 1,
-            spin: self.paths.active().spin.value(),
+            spin,
             key_phase: self.keys.phase(),
         };
         let ledger = Ledger {

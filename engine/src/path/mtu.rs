@@ -250,15 +250,6 @@ impl PathMtu {
             State::Searching { .. } => None,
         }
     }
-
-    /// True if a probe would be sent if [`Self::poll_probe`] were asked.
-    #[inline]
-    pub(crate) fn wants_probe(&self, now: Time) -> bool {
-        match self.state {
-            State::Searching { .. } => !self.probe.is_some_and(|p| p.in_flight),
-            State::Complete { again } => again.is_some_and(|t| t <= now),
-        }
-    }
 }
 
 /// The next size to try above `floor`, which works, up to `ceiling`, above which nothing does.

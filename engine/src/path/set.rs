@@ -72,7 +72,7 @@ pub(crate) enum PathEvent {
     /// The path that the peer seemed to move to did not answer: back to where it was
     /// (RFC 9000, Section 9.3.2).
     FellBack(PathChange),
-    /// A path that was probed, or that we wanted to move to, did not answer. It is gone.
+    /// A path that the peer probed, or that we wanted to move to, did not answer. It is gone.
     Failed(PathKey),
     /// No validated path is left: the connection is to be closed silently
     /// (RFC 9000, Section 9.3.2).
@@ -441,25 +441,7 @@ impl Paths {
         if self.migration_disabled_by_peer {
             return Err(MigrationError::DisabledByPeer);
         }
-        self.begin(tuple, PathPurpose::MigrateWhenValid, now, pto, random)
-    }
-
-    /// Client: probes a path without moving there (RFC 9000, Section 9.1).
-    ///
-    /// # Errors
-    ///
-    /// See [`MigrationError`].
-    pub(crate) fn probe(
-        &mut self,
-        tuple: FourTuple,
-        now: Time,
-        pto: Duration,
-        random: &mut dyn Random,
-    ) -> Result<PathKey, MigrationError> {
-        if self.migration_disabled_by_peer {
-            return Err(MigrationError::DisabledByPeer);
-        }
-        self.begin(tuple, PathPurpose::Probe, now, pto, random)
+        self.begin(tuple, now, pto, random)
     }
 
     /// Client: moves to the server's preferred address once it is validated
@@ -475,13 +457,12 @@ impl Paths {
         pto: Duration,
         random: &mut dyn Random,
     ) -> Result<PathKey, MigrationError> {
-        self.begin(tuple, PathPurpose::MigrateWhenValid, now, pto, random)
+        self.begin(tuple, now, pto, random)
     }
 
     fn begin(
         &mut self,
         tuple: FourTuple,
-        purpose: PathPurpose,
         now: Time,
         pto: Duration,
         random: &mut dyn Random,
@@ -496,7 +477,7 @@ impl Paths {
             return Err(MigrationError::AlreadyActive);
         }
         if let Some(known) = self.others.iter_mut().find(|p| p.tuple == tuple) {
-            known.purpose = purpose;
+            known.purpose = PathPurpose::MigrateWhenValid;
             known.expires = None;
             known.validation.start(now, pto);
             return Ok(known.key);
@@ -505,7 +486,7 @@ impl Paths {
         let start = PathStart {
             now,
             settings: &self.settings,
-            purpose,
+            purpose: PathPurpose::MigrateWhenValid,
             validated: false,
             limited: false,
             local_cid: self.active.local_cid,
@@ -525,12 +506,6 @@ impl Paths {
         }
         let local_cid = self.get(key)?.local_cid;
         self.iter().find(|p| p.key != key && p.local_cid == local_cid).map(|p| p.key)
-    }
-
-    /// Drops a candidate, for want of a connection ID or because the caller no longer wants it.
-    /// The active path is never dropped.
-    pub(crate) fn abandon(&mut self, key: PathKey) {
-        self.remove(key);
     }
 
     fn remove(&mut self, key: PathKey) {

@@ -234,7 +234,7 @@ fn without_any_validated_path_the_connection_is_over() {
     let mut server = Host::new(Side::Server, to(HOME), SETTINGS);
     server.paths.set_handshake_confirmed();
     migrated(server.data_from(AWAY));
-    server.paths.abandon(server.key_of(to(HOME)));
+    server.paths.remove(server.key_of(to(HOME)));
     assert_eq!(server.time_passes(PTO.times(3)), PathEvent::NoViablePath);
 }
 
@@ -368,14 +368,15 @@ fn a_client_stays_when_the_new_path_does_not_answer() {
 }
 
 #[test]
-fn a_probed_path_can_be_moved_to_later() {
+fn a_client_can_return_to_a_path_that_lingers() {
     let mut client = Host::client();
-    let key = client.paths.probe(from(AWAY), START, PTO, &mut client.random).unwrap();
-    assert_eq!(client.validate(from(AWAY)), PathEvent::Validated(key));
-    assert_eq!(client.active(), from(HOME));
+    client.paths.migrate(from(AWAY), START, PTO, &mut client.random).unwrap();
+    client.validate(from(AWAY));
+    let home = client.key_of(from(HOME));
     let now = client.now;
-    assert_eq!(client.paths.migrate(from(AWAY), now, PTO, &mut client.random), Ok(key));
-    assert!(matches!(client.validate(from(AWAY)), PathEvent::Migrated(_)));
+    assert_eq!(client.paths.migrate(from(HOME), now, PTO, &mut client.random), Ok(home));
+    assert!(matches!(client.validate(from(HOME)), PathEvent::Migrated(_)));
+    assert_eq!(client.active(), from(HOME));
 }
 
 /// RFC 9000, Sections 9 and 18.2.
@@ -392,7 +393,7 @@ fn moves_that_are_not_allowed_say_why() {
     let refused = client.paths.migrate(from(HOME), START, PTO, &mut client.random);
     assert_eq!(refused, Err(MigrationError::AlreadyActive));
     client.paths.on_peer_parameters(true, 65_527);
-    let refused = client.paths.probe(away, START, PTO, &mut client.random);
+    let refused = client.paths.migrate(away, START, PTO, &mut client.random);
     assert_eq!(refused, Err(MigrationError::DisabledByPeer));
     assert!(MigrationError::DisabledByPeer.to_string().contains("server"));
 }
@@ -448,7 +449,7 @@ fn a_caller_that_never_drains_removed_paths_gets_no_more() {
 fn the_peers_packet_limit_reaches_every_path() {
     let mut client = Host::client();
     client.paths.on_peer_parameters(false, 1200);
-    let key = client.paths.probe(from(AWAY), START, PTO, &mut client.random).unwrap();
+    let key = client.paths.migrate(from(AWAY), START, PTO, &mut client.random).unwrap();
     for path in [Paths::FIRST, key] {
         let path = client.paths.get_mut(path).unwrap();
         assert_eq!(path.mtu.poll_probe(START), None);

@@ -68,7 +68,8 @@ fn validation_is_given_up_after_three_ptos() {
     assert_eq!(validation.on_timeout(end - Duration::from_nanos(1)), ValidationTimeout::None);
     assert_eq!(validation.on_timeout(end), ValidationTimeout::Failed);
     assert_eq!(validation.on_timeout(end), ValidationTimeout::None, "reported once");
-    assert!(validation.has_failed() && !validation.is_validated());
+    assert_eq!(validation.state, State::Failed);
+    assert!(!validation.is_validated());
     assert_eq!(validation.on_response(end, data, PTO), ResponseOutcome::NotOurs);
     assert!(!validation.is_challenge_due(end) && validation.timeout().is_none());
 }
