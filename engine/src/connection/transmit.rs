@@ -185,6 +185,8 @@ impl Connection {
         let mtu = usize::from(self.paths.active().max_datagram());
         let mut segment_size = mtu;
         let mut end = 0;
+        let quantum = usize::try_from(self.paths.active().congestion.send_quantum());
+        let max_segments = max_segments.min(quantum.unwrap_or(usize::MAX) / mtu);
         for segment in 0..max_segments.max(1) {
             let room = buf.len().saturating_sub(end).min(segment_size);
             let limit = room.min(self.paths.active().sendable());
