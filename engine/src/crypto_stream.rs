@@ -57,6 +57,7 @@ impl CryptoStream {
     }
 
     /// True if data waits beyond a gap: the peer's flight is incomplete.
+    #[cfg(test)]
     pub(crate) fn has_gap(&self) -> bool {
         self.received.pieces_ahead() > 0
     }

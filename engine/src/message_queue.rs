@@ -49,6 +49,7 @@ impl MessageQueue {
     }
 
     /// How many messages wait.
+    #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.entries.len()
     }

@@ -39,6 +39,7 @@ impl RangeSet {
     }
 
     /// The ranges in ascending order.
+    #[cfg(test)]
     pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = Range<u64>> + '_ {
         self.ranges.iter().cloned()
     }
@@ -49,6 +50,7 @@ impl RangeSet {
     }
 
     /// The smallest number.
+    #[cfg(test)]
     pub(crate) fn min(&self) -> Option<u64> {
         self.ranges.front().map(|range| range.start)
     }

@@ -210,7 +210,7 @@ impl Connection {
             original: config.version,
             current: config.version,
             available,
-            negotiated: config.negotiated,
+            negotiated: false,
         };
         let mut this =
             Self::new(start, Side::Client, config.transport, cids, versions, dcid, true, true);

@@ -61,6 +61,12 @@ impl Assembler {
         self.ahead.len()
     }
 
+    /// How much memory the data takes.
+    #[cfg(test)]
+    pub(crate) fn capacity(&self) -> usize {
+        self.ring.capacity()
+    }
+
     /// Takes in `data` found at `offset`; true if there is more to read than before.
     ///
     /// The caller has checked that the data lies within the window.

@@ -97,6 +97,7 @@ impl RecvWindow {
     }
 
     /// The limit that the peer knows.
+    #[cfg(test)]
     pub(crate) fn limit(&self) -> u64 {
         self.limit
     }
@@ -109,6 +110,12 @@ impl RecvWindow {
     /// What the peer has sent: the highest offset, or the sum of them.
     pub(crate) fn received(&self) -> u64 {
         self.received
+    }
+
+    /// What was received and is still held.
+    #[cfg(test)]
+    pub(crate) fn unread(&self) -> u64 {
+        self.received - self.consumed
     }
 
     /// What the peer may send before the next update.

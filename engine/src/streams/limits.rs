@@ -158,6 +158,12 @@ impl RemoteStreams {
         self.untouched.contains(index)
     }
 
+    /// How many ranges it takes to know the streams without state.
+    #[cfg(test)]
+    pub(super) fn untouched_ranges(&self) -> usize {
+        self.untouched.len()
+    }
+
     /// The stream has state from now on.
     pub(super) fn touch(&mut self, index: u64) -> Result<(), OutOfMemory> {
         self.untouched.remove(index..index.saturating_add(1)).map_err(|_| OutOfMemory)

@@ -46,7 +46,7 @@ use table::Table;
 use crate::config::TransportConfig;
 
 /// How many bytes of unused buffers a connection keeps for its next streams.
-const POOL_BYTES: usize = 2 << 20;
+const POOL_BYTES: usize = 1 << 20;
 
 /// What this side grants and reserves. Sizes are in bytes.
 #[derive(Clone, Debug)]
@@ -207,9 +207,12 @@ impl Streams {
         }
     }
 
-    /// Gives back memory that is kept for speed alone. For connections that have gone quiet.
-    pub(crate) fn trim(&mut self) {
+    /// The connection has gone quiet. Gives back memory that is kept for speed alone, and has
+    /// the peer told once more of every limit that blocks us: it may have nothing in flight that
+    /// would tell (RFC 9000, Section 4.1).
+    pub(crate) fn on_quiet(&mut self) {
         self.pool.trim();
+        self.repeat_blocked();
     }
 
     /// How many streams have state.

@@ -51,6 +51,12 @@ impl BufferPool {
         }
     }
 
+    /// How many buffers are kept.
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
+        self.free.len()
+    }
+
     /// Frees all that is kept.
     pub(crate) fn trim(&mut self) {
         self.free = Vec::new();

@@ -60,6 +60,12 @@ impl RecvStream {
         self.state
     }
 
+    /// How much memory the data takes.
+    #[cfg(test)]
+    pub(crate) fn capacity(&self) -> usize {
+        self.assembler.capacity()
+    }
+
     /// Takes in a STREAM frame; true if the application has something new to read.
     pub(crate) fn on_data(
         &mut self,

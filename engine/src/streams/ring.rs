@@ -23,6 +23,7 @@ impl Ring {
     }
 
     /// How many bytes are allocated.
+    #[cfg(test)]
     pub(crate) fn capacity(&self) -> usize {
         self.bytes.len()
     }

@@ -50,6 +50,12 @@ impl<T> Slab<T> {
         self.live
     }
 
+    /// How many values the memory is for.
+    #[cfg(test)]
+    pub(crate) fn capacity(&self) -> usize {
+        self.entries.capacity()
+    }
+
     #[inline]
     pub(crate) fn get(&self, slot: Slot) -> Option<&T> {
         match self.entries.get(slot.index()) {
@@ -127,11 +133,6 @@ pub(crate) struct Link {
 impl Link {
     pub(crate) const fn new() -> Self {
         Self { prev: Slot::NONE, next: Slot::NONE, queued: false }
-    }
-
-    /// True while the value is in the queue.
-    pub(crate) fn is_queued(&self) -> bool {
-        self.queued
     }
 }
 

@@ -131,6 +131,6 @@ impl Stream {
     pub(super) fn is_finished(&self) -> bool {
         let sent = self.send.as_ref().is_none_or(|send| send.state().is_terminal());
         let received = self.recv.as_ref().is_none_or(|recv| recv.state().is_terminal());
-        sent && received && self.events.is_empty() && self.accepted
+        sent && received && self.events.is_empty()
     }
 }

@@ -25,6 +25,12 @@ impl Table {
         self.slab.len()
     }
 
+    /// How many streams the memory is for.
+    #[cfg(test)]
+    pub(super) fn capacity(&self) -> usize {
+        self.slab.capacity()
+    }
+
     /// The place of stream `id`.
     #[inline]
     pub(super) fn find(&mut self, id: StreamId) -> Option<Slot> {
@@ -76,5 +82,22 @@ impl Table {
             self.map.remove(stream.id.as_u64());
             self.last = self.last.filter(|(id, _)| *id != stream.id);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use quicket_wire::{Dir, Side};
+
+    use super::*;
+
+    #[test]
+    fn a_removed_stream_is_not_found_even_if_it_was_found_last() {
+        let mut table = Table::new(3);
+        let ids = [0, 1].map(|index| StreamId::new(Side::Client, Dir::Bidi, index));
+        let slots = ids.map(|id| table.insert(Stream::new(id, None, None)).unwrap());
+        assert_eq!(ids.map(|id| table.find(id)), slots.map(Some));
+        table.remove(slots[1]);
+        assert_eq!(ids.map(|id| table.find(id)), [Some(slots[0]), None]);
     }
 }

@@ -1,0 +1,186 @@
+//! What the application hears, and when.
+
+use super::super::{ReadOutcome, StreamEvent, WriteError};
+use super::*;
+
+fn events(streams: &mut Streams) -> Vec<StreamEvent> {
+    core::iter::from_fn(|| streams.poll_event()).collect()
+}
+
+#[test]
+fn many_causes_make_one_event() {
+    let (mut client, mut server) = pair(config());
+    let id = client.open(Dir::Uni).unwrap();
+    let other = client.open(Dir::Uni).unwrap();
+    client.write(id, b"a").unwrap();
+    client.write(other, b"a").unwrap();
+    flush(&mut client, &mut server);
+    assert_eq!(events(&mut server), [StreamEvent::Opened { dir: Dir::Uni }]);
+    assert_eq!(server.accept(Dir::Uni), Some(id));
+    for _ in 0..5 {
+        client.write(id, b"more").unwrap();
+        flush(&mut client, &mut server);
+    }
+    assert_eq!(events(&mut server), [StreamEvent::Readable { id }]);
+    assert_eq!(read_all(&mut server, id).0.len(), 21);
+    assert_eq!(events(&mut server), []);
+}
+
+#[test]
+fn data_behind_a_gap_is_no_event() {
+    let (_, mut server) = pair(config());
+    let id = client_stream(Dir::Uni, 0);
+    server.on_stream(&stream_frame(id, 5, b"late", false)).unwrap();
+    server.accept(Dir::Uni);
+    events(&mut server);
+    server.on_stream(&stream_frame(id, 9, b"later", false)).unwrap();
+    assert_eq!(events(&mut server), []);
+    server.on_stream(&stream_frame(id, 0, b"first", false)).unwrap();
+    assert_eq!(events(&mut server), [StreamEvent::Readable { id }]);
+}
+
+#[test]
+fn a_reset_is_read_once() {
+    let (mut client, mut server) = pair(config());
+    let id = client.open(Dir::Uni).unwrap();
+    client.write(id, b"abc").unwrap();
+    flush(&mut client, &mut server);
+    server.accept(Dir::Uni);
+    events(&mut server);
+    client.reset(id, 77).unwrap();
+    assert_eq!(client.write(id, b"x"), Err(WriteError::ClosedStream));
+    flush(&mut client, &mut server);
+    assert_eq!(events(&mut server), [StreamEvent::Readable { id }]);
+    assert_eq!(server.peek(id), Err(ReadError::Reset(77)));
+    assert_eq!(server.read(id, &mut [0; 9]), Err(ReadError::Reset(77)));
+    assert_eq!(server.read(id, &mut [0; 9]), Err(ReadError::ClosedStream));
+    assert_eq!(server.len(), 0);
+}
+
+#[test]
+fn finished_is_said_once_everything_is_acknowledged() {
+    let (mut client, mut server) = pair(config());
+    let id = client.open(Dir::Uni).unwrap();
+    client.write(id, &[1; 3000]).unwrap();
+    client.finish(id).unwrap();
+    assert_eq!(client.finish(id), Err(WriteError::ClosedStream));
+    let mut sent = Vec::new();
+    while client.has_pending() {
+        let packet = packet_of(&mut client, PACKET);
+        receive_all(&mut server, &packet);
+        sent.extend(packet.sent);
+    }
+    acked(&mut client, &sent[1..]);
+    assert_eq!(events(&mut client), []);
+    assert_eq!(client.bytes_unacked(id), Ok(3000));
+    acked(&mut client, &sent[..1]);
+    assert_eq!(client.len(), 1, "kept for its event");
+    assert_eq!(events(&mut client), [StreamEvent::Finished { id }]);
+    assert_eq!((client.len(), client.held()), (0, 0));
+}
+
+#[test]
+fn stop_sending_reaches_the_writer_and_brings_a_reset_back() {
+    // RFC 9000, Section 3.5
+    let (mut client, mut server) = pair(config());
+    let id = client.open(Dir::Bidi).unwrap();
+    client.write(id, b"abc").unwrap();
+    flush(&mut client, &mut server);
+    server.accept(Dir::Bidi);
+    server.stop_sending(id, 5).unwrap();
+    assert_eq!(server.read(id, &mut [0; 4]), Err(ReadError::ClosedStream));
+    client.write(id, b"in vain").unwrap();
+    flush(&mut server, &mut client);
+    assert_eq!(events(&mut client), [StreamEvent::Stopped { id, code: 5 }]);
+    assert_eq!(client.write(id, b"x"), Err(WriteError::Stopped(5)));
+    assert_eq!(client.finish(id), Err(WriteError::Stopped(5)));
+    let packet = packet_of(&mut client, PACKET);
+    let resets = packet.frames();
+    let [Frame::ResetStream(reset)] = resets[..] else { panic!("{resets:?}") };
+    assert_eq!((reset.error_code, reset.final_size), (5, 3));
+    receive_all(&mut server, &packet);
+    assert_eq!(events(&mut server), [], "who wants no more hears no more");
+    server.finish(id).unwrap();
+    flush(&mut server, &mut client);
+    events(&mut server);
+    assert_eq!(server.len(), 0);
+}
+
+#[test]
+fn a_writer_waits_for_a_quarter_of_its_buffer() {
+    let (mut client, mut server) = pair(StreamsConfig { stream_send_buffer: 4000, ..config() });
+    let id = client.open(Dir::Uni).unwrap();
+    assert_eq!(client.send_capacity(id), Ok(4000));
+    assert_eq!(client.write(id, &[0; 5000]), Ok(4000));
+    assert_eq!(client.write(id, b"x"), Err(WriteError::Blocked));
+    let first = packet_of(&mut client, 700);
+    receive_all(&mut server, &first);
+    acked(&mut client, &first.sent);
+    assert_eq!(events(&mut client), []);
+    let second = packet_of(&mut client, 700);
+    acked(&mut client, &second.sent);
+    assert_eq!(events(&mut client), [StreamEvent::Writable { id }]);
+    assert!(client.send_capacity(id).unwrap() >= 1000);
+    let third = packet_of(&mut client, 700);
+    acked(&mut client, &third.sent);
+    assert_eq!(events(&mut client), [], "nobody was refused since");
+}
+
+#[test]
+fn writers_that_wait_for_the_common_buffer_are_all_woken() {
+    let config = StreamsConfig { send_buffer: 4000, stream_send_buffer: 3000, ..config() };
+    let (mut client, mut server) = pair(config);
+    let ids: Vec<StreamId> = (0..3).map(|_| client.open(Dir::Uni).unwrap()).collect();
+    assert_eq!(client.write(ids[0], &[0; 3000]), Ok(3000));
+    assert_eq!(client.write(ids[1], &[0; 3000]), Ok(1000));
+    assert_eq!(client.write(ids[2], &[0; 3000]), Err(WriteError::Blocked));
+    flush(&mut client, &mut server);
+    let woken = events(&mut client);
+    assert_eq!(woken, [ids[1], ids[2]].map(|id| StreamEvent::Writable { id }));
+    assert_eq!(client.held(), 0);
+}
+
+#[test]
+fn a_writer_with_a_full_buffer_is_woken_even_when_others_fill_the_common_one() {
+    let config = StreamsConfig { send_buffer: 4000, stream_send_buffer: 2000, ..config() };
+    let (mut client, _) = pair(config);
+    let (a, b) = (client.open(Dir::Uni).unwrap(), client.open(Dir::Uni).unwrap());
+    assert_eq!(client.write(a, &[0; 2500]), Ok(2000));
+    let of_a = packet_of(&mut client, 2100);
+    assert_eq!(client.write(b, &[0; 2000]), Ok(2000));
+    let of_b = packet_of(&mut client, 2100);
+    acked(&mut client, &of_a.sent);
+    assert_eq!(events(&mut client), [StreamEvent::Writable { id: a }]);
+    acked(&mut client, &of_b.sent);
+    assert_eq!(events(&mut client), []);
+}
+
+#[test]
+fn peeked_data_is_taken_with_consume() {
+    let (mut client, mut server) = pair(config());
+    let id = client.open(Dir::Uni).unwrap();
+    client.write(id, b"hello").unwrap();
+    client.finish(id).unwrap();
+    flush(&mut client, &mut server);
+    server.accept(Dir::Uni);
+    let peek = server.peek(id).unwrap();
+    assert_eq!((peek.first, peek.second, peek.fin), (&b"hello"[..], &b""[..], true));
+    assert_eq!(server.consume(id, 2), Ok(ReadOutcome { len: 2, fin: false }));
+    assert_eq!(server.peek(id).unwrap().first, b"llo");
+    assert_eq!(server.consume(id, 9), Ok(ReadOutcome { len: 3, fin: true }));
+    assert_eq!(server.len(), 0);
+}
+
+#[test]
+fn a_send_only_stream_is_not_read_and_a_receive_only_one_not_written() {
+    let (mut client, mut server) = pair(config());
+    let id = client.open(Dir::Uni).unwrap();
+    assert_eq!(client.read(id, &mut [0; 4]), Err(ReadError::ClosedStream));
+    assert_eq!(client.stop_sending(id, 0), Err(ReadError::ClosedStream));
+    client.write(id, b"x").unwrap();
+    flush(&mut client, &mut server);
+    server.accept(Dir::Uni);
+    assert_eq!(server.write(id, b"x"), Err(WriteError::ClosedStream));
+    assert_eq!(server.reset(id, 0), Err(WriteError::ClosedStream));
+    assert_eq!(server.write(client_stream(Dir::Bidi, 7), b"x"), Err(WriteError::ClosedStream));
+}
