@@ -130,6 +130,10 @@ pub struct ClientConfig {
     /// The versions that this client can speak, best first, for compatible version negotiation
     /// (RFC 9368, Section 2.3). The first flight's version is added if it is missing.
     pub versions: Vec<Version>,
+    /// `version` was chosen from a Version Negotiation packet
+    /// ([`crate::ConnectionError::VersionNegotiation`]): the server must confirm that it was no
+    /// downgrade (RFC 9368, Section 4).
+    pub negotiated: bool,
     /// A token from an earlier connection's [`crate::Event::NewToken`].
     pub token: Vec<u8>,
     /// A session from an earlier connection's [`crate::Event::SessionTicket`].
@@ -147,6 +151,7 @@ impl ClientConfig {
             tls,
             version: Version::V1,
             versions: alloc::vec![Version::V1, Version::V2],
+            negotiated: false,
             token: Vec::new(),
             session: None,
             early_data: false,

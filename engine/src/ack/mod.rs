@@ -6,5 +6,5 @@ mod received;
 mod schedule;
 
 pub(crate) use frequency::{AckFrequencySender, AckFrequencyTarget};
-pub(crate) use received::{MAX_RANGES, ReceivedPackets};
+pub(crate) use received::ReceivedPackets;
 pub(crate) use schedule::{AckPolicy, AckScheduler};

@@ -5,11 +5,11 @@ use core::ops::RangeInclusive;
 
 use quicket_wire::{EcnCodepoint, EcnCounts};
 
-use crate::time::{Duration, Time};
+use crate::time::Time;
 
 /// The most ranges that are remembered; the oldest is forgotten for a newer one
 /// (RFC 9000, Section 13.2.3).
-pub(crate) const MAX_RANGES: usize = 64;
+const MAX_RANGES: usize = 64;
 /// Ranges that a space begins with room for.
 const INITIAL_CAPACITY: usize = 4;
 /// This many ranges call for an ack-eliciting packet, so that an acknowledged ACK lets us forget
@@ -128,21 +128,27 @@ impl ReceivedPackets {
         true
     }
 
-    /// Inserts a range of one number, forgetting the oldest range if there is no room. False if
-    /// the number itself would be the oldest: it is then forgotten at once.
+    /// Inserts a range of one number, forgetting the oldest range if there is no room. True: the
+    /// number is known from here on, if only because the floor rose above it.
     fn insert(&mut self, mut index: usize, pn: u64) -> bool {
         let full = self.ranges.len() >= MAX_RANGES
             || (self.ranges.len() == self.ranges.capacity() && self.ranges.try_reserve(1).is_err());
         if full {
             if index == 0 {
-                // Unacknowledged and refused: as if the network had lost it.
-                return false;
+                // Never acknowledged, as if the network had lost it.
+                self.floor = self.floor.max(pn.saturating_add(1));
+                return true;
             }
             let oldest = self.ranges.remove(0);
             self.floor = self.floor.max(oldest.last.saturating_add(1));
             index = index.saturating_sub(1);
         }
         self.ranges.insert(index, PacketRange { first: pn, last: pn });
+        if self.ranges.len() >= MAX_RANGES
+            && let Some(oldest) = self.ranges.first()
+        {
+            self.floor = self.floor.max(oldest.first);
+        }
         true
     }
 
@@ -168,12 +174,6 @@ impl ReceivedPackets {
         self.largest().map_or(self.floor, |pn| pn.saturating_add(1))
     }
 
-    /// When the largest number was received.
-    #[inline]
-    pub(crate) fn largest_time(&self) -> Time {
-        self.largest_time
-    }
-
     /// The ACK Delay field: the time since the largest packet arrived in microseconds, scaled
     /// down by the ack_delay_exponent that we announced (RFC 9000, Section 19.3).
     pub(crate) fn ack_delay(&self, now: Time, ack_delay_exponent: u8) -> u64 {
@@ -191,12 +191,6 @@ impl ReceivedPackets {
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.ranges.is_empty()
-    }
-
-    /// How many ranges an ACK frame of everything has.
-    #[inline]
-    pub(crate) fn range_count(&self) -> usize {
-        self.ranges.len()
     }
 
     /// The ranges to acknowledge, newest first, as an ACK frame lists them.
@@ -253,11 +247,6 @@ impl ReceivedPackets {
             self.since_ping = 0;
         }
         wish
-    }
-
-    /// How long the largest packet has waited for its ACK.
-    pub(crate) fn age(&self, now: Time) -> Duration {
-        now.since(self.largest_time)
     }
 }
 

@@ -324,11 +324,6 @@ impl AckScheduler {
         self.largest_acked = self.largest;
         self.last_ack_sent = Some(now);
     }
-
-    /// The longest that we hold an ACK back at present.
-    pub(crate) fn max_ack_delay(&self) -> Duration {
-        self.max_ack_delay
-    }
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use crate::error::TransportError;
 use crate::time::{Duration, Time};
 
 /// The most connection IDs that a peer gets at a time, whatever it asks for.
-pub(crate) const MAX_LOCAL_CIDS: usize = 8;
+const MAX_LOCAL_CIDS: usize = 8;
 /// The most retired connection IDs that still lead to the connection for a while.
 const MAX_LINGERING: usize = 8;
 /// Active, lingering and waiting to be retired by the peer, all together.
@@ -58,8 +58,7 @@ pub(crate) struct LocalCids {
     retire_prior_to: u64,
     /// What the peer keeps at a time, and no more than [`MAX_LOCAL_CIDS`].
     limit: usize,
-    /// The length of all our connection IDs, in bytes.
-    cid_len: usize,
+    zero_length: bool,
     /// How many may be issued before the next refill.
     allowance: u32,
     refilled: Time,
@@ -83,27 +82,16 @@ impl LocalCids {
             next_sequence: 1,
             retire_prior_to: 0,
             limit: 1,
-            cid_len: initial.len(),
+            zero_length: initial.is_empty(),
             allowance: CHURN_BURST,
             refilled: Time::ZERO,
         }
     }
 
-    /// The length of every connection ID in short headers that come to us, in bytes.
-    #[inline]
-    pub(crate) fn cid_len(&self) -> usize {
-        self.cid_len
-    }
-
-    /// With connection IDs of zero length there is nothing to issue or retire.
-    fn is_zero_length(&self) -> bool {
-        self.cid_len == 0
-    }
-
     /// Adds the connection ID of our preferred_address transport parameter, which has sequence
     /// number 1 (RFC 9000, Section 5.1.1). Must come before any other is issued.
     pub(crate) fn add_preferred(&mut self, cid: ConnectionId, token: StatelessResetToken) {
-        if !self.is_zero_length() && self.next_sequence == 1 {
+        if !self.zero_length && self.next_sequence == 1 {
             self.push(cid, token, Delivery::Known);
         }
     }
@@ -118,7 +106,7 @@ impl LocalCids {
     /// How many connection IDs to [`Self::issue`] now. Bounded by the peer's limit, and by a rate
     /// when the peer retires them without end (RFC 9000, Section 21.9).
     pub(crate) fn wanted(&mut self, now: Time) -> usize {
-        if self.is_zero_length() {
+        if self.zero_length {
             return 0;
         }
         self.refill(now);
@@ -174,7 +162,7 @@ impl LocalCids {
             .issued
             .iter()
             .all(|i| i.lingers_until.is_some() || i.sequence >= self.retire_prior_to);
-        if self.is_zero_length() || !answered {
+        if self.zero_length || !answered {
             return false;
         }
         self.retire_prior_to = self.next_sequence;
@@ -201,7 +189,7 @@ impl LocalCids {
                 reason,
             ))
         };
-        if self.is_zero_length() {
+        if self.zero_length {
             return violation("RETIRE_CONNECTION_ID for a zero-length connection ID");
         }
         if frame.sequence_number >= self.next_sequence {
@@ -250,8 +238,7 @@ impl LocalCids {
     /// When to ask [`Self::poll_event`] and [`Self::wanted`] again.
     pub(crate) fn timeout(&self) -> Option<Time> {
         let linger = self.issued.iter().filter_map(|i| i.lingers_until).min();
-        let held_up =
-            self.allowance == 0 && !self.is_zero_length() && self.active_count() < self.limit;
+        let held_up = self.allowance == 0 && !self.zero_length && self.active_count() < self.limit;
         let refill = held_up.then(|| self.refilled + CHURN_INTERVAL);
         match (linger, refill) {
             (Some(a), Some(b)) => Some(a.min(b)),
@@ -297,11 +284,6 @@ impl LocalCids {
     #[inline]
     pub(crate) fn sequence_of(&self, cid: &ConnectionId) -> Option<u64> {
         self.issued.iter().find(|i| i.cid == *cid).map(|i| i.sequence)
-    }
-
-    /// All connection IDs that lead here, for the endpoint to forget when the connection ends.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &ConnectionId> {
-        self.issued.iter().filter(|i| i.announced).map(|i| &i.cid)
     }
 }
 

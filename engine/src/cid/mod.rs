@@ -5,8 +5,8 @@ mod local;
 mod remote;
 
 pub use generator::{ConnectionIdGenerator, RandomConnectionIds};
-pub(crate) use local::{CidEvent, LocalCids, MAX_LOCAL_CIDS};
-pub(crate) use remote::{MAX_REMOTE_CIDS, RemoteCids};
+pub(crate) use local::{CidEvent, LocalCids};
+pub(crate) use remote::RemoteCids;
 
 #[cfg(test)]
 pub(crate) mod test_support;

@@ -10,7 +10,7 @@ use crate::error::TransportError;
 use crate::path::{MAX_PATHS, PathKey};
 
 /// The largest active_connection_id_limit that we announce.
-pub(crate) const MAX_REMOTE_CIDS: usize = 8;
+const MAX_REMOTE_CIDS: usize = 8;
 /// Unacknowledged RETIRE_CONNECTION_ID frames that are tracked, in multiples of the limit that we
 /// announced. RFC 9000, Section 5.1.2 asks for two at least; a peer that makes us exceed the bound
 /// by never acknowledging is closed down.

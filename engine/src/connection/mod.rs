@@ -210,7 +210,7 @@ impl Connection {
             original: config.version,
             current: config.version,
             available,
-            negotiated: false,
+            negotiated: config.negotiated,
         };
         let mut this =
             Self::new(start, Side::Client, config.transport, cids, versions, dcid, true, true);

@@ -109,15 +109,12 @@ impl Connection {
         Some(key)
     }
 
-    /// Finds a connection ID of the peer's for a new path (RFC 9000, Section 9.5).
-    fn give_cid(&mut self, key: PathKey) {
+    /// Finds a connection ID of the peer's for a path: the one in use if the peer's address
+    /// changed under it, or else an unused one (RFC 9000, Section 9.5). False if there is none.
+    fn give_cid(&mut self, key: PathKey) -> bool {
         let shared = self.paths.shares_cid_with(key);
-        if self.remote_cids.take_unused(key).is_none() {
-            // Nothing unused: right only if the peer's address changed under it.
-            if let Some(other) = shared {
-                self.remote_cids.share(other, key);
-            }
-        }
+        shared.and_then(|other| self.remote_cids.share(other, key)).is_some()
+            || self.remote_cids.take_unused(key).is_some()
     }
 
     /// A packet of the application data space was processed on path `key`.
@@ -130,7 +127,10 @@ impl Connection {
     ) -> Result<(), TransportError> {
         let mut context = self.packet_context(now, &header.dcid);
         context.is_largest = is_largest;
-        context.is_probing = is_probing;
+        // RFC 9000, Section 9.5: the peer cannot be followed to where no connection ID of its own
+        // leads. Perhaps this packet brought one.
+        let reachable = key == self.paths.active().key() || self.give_cid(key);
+        context.is_probing = is_probing || !reachable;
         let event = self.paths.on_packet(key, &context);
         self.on_path_event(now, event)
     }

@@ -52,8 +52,8 @@ impl Connection {
         }
         if self.keep_alive_deadline().is_some_and(|at| at <= now) {
             self.idle.on_keep_alive();
-            self.streams.on_quiet();
             self.spaces.data.ping = true;
+            self.streams.repeat_blocked();
         }
         if self.keys.previous_expires().is_some_and(|at| at <= now) {
             self.keys.forget_previous();
@@ -66,6 +66,9 @@ impl Connection {
             return self.fail(now, error);
         }
         self.issue_cids(now);
+        if self.streams.held() == 0 {
+            self.streams.trim();
+        }
         if self.has_waiting() {
             self.retry_waiting = true;
             self.after_receiving(now);

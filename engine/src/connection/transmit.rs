@@ -185,6 +185,8 @@ impl Connection {
         let mtu = usize::from(self.paths.active().max_datagram());
         let mut segment_size = mtu;
         let mut end = 0;
+        let quantum = usize::try_from(self.paths.active().congestion.send_quantum());
+        let max_segments = max_segments.min(quantum.unwrap_or(usize::MAX) / mtu);
         for segment in 0..max_segments.max(1) {
             let room = buf.len().saturating_sub(end).min(segment_size);
             let limit = room.min(self.paths.active().sendable());
@@ -299,6 +301,9 @@ impl Connection {
             return;
         }
         space.maybe_skip_packet_number(&mut *self.rng);
+        let path = self.paths.get_mut(out.route.key);
+        let spin = level == Level::OneRtt
+            && path.is_some_and(|path| path.spin.next(&dcid, &mut *self.rng));
         let header = HeaderFields {
             level,
             version: self.handshake.versions.of_level(level),
@@ -306,7 +311,7 @@ impl Connection {
             scid: self.handshake.cids.local_scid,
             token: if level == Level::Initial { &self.initial_token } else { &[] },
             fixed_bit: !self.grease_fixed_bit || self.rng.next_u64() & 1 == 1,
-            spin: self.paths.active().spin.value(),
+            spin,
             key_phase: self.keys.phase(),
         };
         let ledger = Ledger {

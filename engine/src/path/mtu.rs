@@ -20,6 +20,8 @@ const LIKELY: [u16; 23] = [
     1232, 1252, 1280, 1312, 1352, 1372, 1392, 1412, 1432, 1444, 1452, 1464, 1472, 1560, 2020, 4048,
     4324, 8152, 8872, 8952, 8972, 16_336, 32_720,
 ];
+/// What IPv6 over Ethernet carries.
+const ETHERNET: u16 = 1452;
 /// A search between likely sizes ends when what is left to gain is at most this fraction.
 const GRANULARITY: u16 = 16;
 
@@ -248,15 +250,6 @@ impl PathMtu {
             State::Searching { .. } => None,
         }
     }
-
-    /// True if a probe would be sent if [`Self::poll_probe`] were asked.
-    #[inline]
-    pub(crate) fn wants_probe(&self, now: Time) -> bool {
-        match self.state {
-            State::Searching { .. } => !self.probe.is_some_and(|p| p.in_flight),
-            State::Complete { again } => again.is_some_and(|t| t <= now),
-        }
-    }
 }
 
 /// The next size to try above `floor`, which works, up to `ceiling`, above which nothing does.
@@ -268,8 +261,11 @@ fn next_size(floor: u16, ceiling: u16, failed_once: bool) -> Option<u16> {
         let rung = LADDER.iter().copied().find(|&s| s > floor && s <= ceiling);
         return Some(rung.unwrap_or(ceiling));
     }
-    let between = || LIKELY.iter().copied().filter(|&s| s > floor && s <= ceiling);
-    if let Some(size) = between().nth(between().count() / 2) {
+    let mut between = LIKELY.iter().copied().filter(|&s| s > floor && s <= ceiling);
+    // Beyond Ethernet each size is rarer than the one before, so that going up step by step
+    // wastes the fewest probes; below, any is as likely.
+    let middle = if floor >= ETHERNET { 0 } else { between.clone().count() / 2 };
+    if let Some(size) = between.nth(middle) {
         return Some(size);
     }
     let gap = ceiling.saturating_sub(floor);

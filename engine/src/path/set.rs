@@ -72,7 +72,7 @@ pub(crate) enum PathEvent {
     /// The path that the peer seemed to move to did not answer: back to where it was
     /// (RFC 9000, Section 9.3.2).
     FellBack(PathChange),
-    /// A path that was probed, or that we wanted to move to, did not answer. It is gone.
+    /// A path that the peer probed, or that we wanted to move to, did not answer. It is gone.
     Failed(PathKey),
     /// No validated path is left: the connection is to be closed silently
     /// (RFC 9000, Section 9.3.2).
@@ -183,7 +183,11 @@ impl Paths {
         let limit = u16::try_from(max_udp_payload_size).unwrap_or(u16::MAX);
         self.settings.mtu.peer_limit = limit;
         for path in self.iter_mut() {
+            let before = path.mtu.current();
             path.mtu.set_peer_limit(max_udp_payload_size);
+            if path.mtu.current() != before {
+                path.congestion.on_mtu_changed(path.mtu.current());
+            }
         }
     }
 
@@ -352,10 +356,10 @@ impl Paths {
         previous.purpose = PathPurpose::Previous;
         self.active.purpose = PathPurpose::Active;
         self.active.expires = None;
-        if self.fallback == Some(key) || self.fallback == Some(self.active.key) {
+        if self.fallback == Some(key) {
             self.fallback = None;
         }
-        if previous.is_validated() && !previous.validation.has_failed() {
+        if previous.is_validated() {
             self.fallback = Some(previous.key);
         }
         Some(PathChange { from: previous.key, to: self.active.key, kept_state })
@@ -409,6 +413,9 @@ impl Paths {
                 // "The last validated address" of RFC 9000, Section 9.3.2 is this one now.
                 if purpose == PathPurpose::Previous && self.fallback.is_some() {
                     self.fallback = Some(key);
+                    if let Some(path) = self.get_mut(key) {
+                        path.expires = None;
+                    }
                 }
                 PathEvent::Validated(key)
             }
@@ -434,25 +441,7 @@ impl Paths {
         if self.migration_disabled_by_peer {
             return Err(MigrationError::DisabledByPeer);
         }
-        self.begin(tuple, PathPurpose::MigrateWhenValid, now, pto, random)
-    }
-
-    /// Client: probes a path without moving there (RFC 9000, Section 9.1).
-    ///
-    /// # Errors
-    ///
-    /// See [`MigrationError`].
-    pub(crate) fn probe(
-        &mut self,
-        tuple: FourTuple,
-        now: Time,
-        pto: Duration,
-        random: &mut dyn Random,
-    ) -> Result<PathKey, MigrationError> {
-        if self.migration_disabled_by_peer {
-            return Err(MigrationError::DisabledByPeer);
-        }
-        self.begin(tuple, PathPurpose::Probe, now, pto, random)
+        self.begin(tuple, now, pto, random)
     }
 
     /// Client: moves to the server's preferred address once it is validated
@@ -468,13 +457,12 @@ impl Paths {
         pto: Duration,
         random: &mut dyn Random,
     ) -> Result<PathKey, MigrationError> {
-        self.begin(tuple, PathPurpose::MigrateWhenValid, now, pto, random)
+        self.begin(tuple, now, pto, random)
     }
 
     fn begin(
         &mut self,
         tuple: FourTuple,
-        purpose: PathPurpose,
         now: Time,
         pto: Duration,
         random: &mut dyn Random,
@@ -489,7 +477,7 @@ impl Paths {
             return Err(MigrationError::AlreadyActive);
         }
         if let Some(known) = self.others.iter_mut().find(|p| p.tuple == tuple) {
-            known.purpose = purpose;
+            known.purpose = PathPurpose::MigrateWhenValid;
             known.expires = None;
             known.validation.start(now, pto);
             return Ok(known.key);
@@ -498,7 +486,7 @@ impl Paths {
         let start = PathStart {
             now,
             settings: &self.settings,
-            purpose,
+            purpose: PathPurpose::MigrateWhenValid,
             validated: false,
             limited: false,
             local_cid: self.active.local_cid,
@@ -518,12 +506,6 @@ impl Paths {
         }
         let local_cid = self.get(key)?.local_cid;
         self.iter().find(|p| p.key != key && p.local_cid == local_cid).map(|p| p.key)
-    }
-
-    /// Drops a candidate, for want of a connection ID or because the caller no longer wants it.
-    /// The active path is never dropped.
-    pub(crate) fn abandon(&mut self, key: PathKey) {
-        self.remove(key);
     }
 
     fn remove(&mut self, key: PathKey) {

@@ -1,5 +1,7 @@
 //! The latency spin bit (RFC 9000, Section 17.4).
 
+use quicket_wire::ConnectionId;
+
 use crate::random::Random;
 
 /// One in this many paths does not spin even when it may (RFC 9000, Section 17.4).
@@ -10,6 +12,8 @@ const DISABLED_ONE_IN: u64 = 16;
 pub(crate) struct SpinBit {
     enabled: bool,
     value: bool,
+    /// The connection ID that the bit was last sent with.
+    cid: ConnectionId,
 }
 
 impl SpinBit {
@@ -18,12 +22,17 @@ impl SpinBit {
     pub(crate) fn new(wanted: bool, random: &mut dyn Random) -> Self {
         let enabled = wanted && random.below(DISABLED_ONE_IN) != 0;
         let value = !enabled && random.below(2) == 1;
-        Self { enabled, value }
+        Self { enabled, value, cid: ConnectionId::EMPTY }
     }
 
-    /// The bit for the next 1-RTT packet.
+    /// The bit for the next 1-RTT packet, which goes to `cid`. It starts over with every
+    /// connection ID (RFC 9000, Section 17.4).
     #[inline]
-    pub(crate) fn value(&self) -> bool {
+    pub(crate) fn next(&mut self, cid: &ConnectionId, random: &mut dyn Random) -> bool {
+        if self.cid != *cid {
+            self.cid = *cid;
+            self.value = !self.enabled && random.below(2) == 1;
+        }
         self.value
     }
 
@@ -35,11 +44,6 @@ impl SpinBit {
             self.value = bit != is_client;
         }
     }
-
-    /// The connection ID changed: the bit starts over (RFC 9000, Section 17.4).
-    pub(crate) fn on_cid_changed(&mut self, random: &mut dyn Random) {
-        self.value = !self.enabled && random.below(2) == 1;
-    }
 }
 
 #[cfg(test)]
@@ -47,20 +51,37 @@ mod tests {
     use super::*;
     use crate::cid::test_support::TestRandom;
 
+    fn cid(n: u8) -> ConnectionId {
+        ConnectionId::new(&[n; 8]).unwrap()
+    }
+
+    fn spinning(value: bool) -> SpinBit {
+        SpinBit { enabled: true, value, cid: cid(1) }
+    }
+
     #[test]
     fn client_and_server_make_the_bit_spin_once_per_round_trip() {
-        let (mut client, mut server) =
-            (SpinBit { enabled: true, value: false }, SpinBit { enabled: true, value: false });
+        let mut random = TestRandom::new(3);
+        let (mut client, mut server) = (spinning(false), spinning(false));
         let mut seen = [false; 6];
         for bit in &mut seen {
-            server.on_largest_received(client.value(), false);
-            client.on_largest_received(server.value(), true);
-            *bit = client.value();
+            server.on_largest_received(client.next(&cid(1), &mut random), false);
+            client.on_largest_received(server.next(&cid(1), &mut random), true);
+            *bit = client.next(&cid(1), &mut random);
         }
         assert_eq!(seen, [true, false, true, false, true, false]);
-        client.value = true;
-        client.on_cid_changed(&mut TestRandom::new(3));
-        assert!(!client.value());
+    }
+
+    /// RFC 9000, Section 17.4.
+    #[test]
+    fn the_bit_starts_over_with_another_connection_id() {
+        let mut random = TestRandom::new(3);
+        let mut spin = spinning(true);
+        assert!(spin.next(&cid(1), &mut random));
+        assert!(!spin.next(&cid(2), &mut random));
+        let mut disabled = SpinBit { enabled: false, ..spinning(false) };
+        let ones = (0..100).filter(|n| disabled.next(&cid(*n), &mut random)).count();
+        assert!((30..=70).contains(&ones), "random for every connection ID: {ones}");
     }
 
     /// RFC 9000, Section 17.4: disabled on at least one in sixteen paths, even when configured.
@@ -70,14 +91,14 @@ mod tests {
         let off = (0..4096).filter(|_| !SpinBit::new(true, &mut random).enabled).count();
         assert!((180..=340).contains(&off), "{off}");
         assert!((0..100).all(|_| !SpinBit::new(false, &mut random).enabled));
-        let ones = (0..1000).filter(|_| SpinBit::new(false, &mut random).value()).count();
+        let ones = (0..1000).filter(|_| SpinBit::new(false, &mut random).value).count();
         assert!((400..=600).contains(&ones), "random value when disabled: {ones}");
     }
 
     #[test]
     fn a_disabled_bit_ignores_the_peer() {
-        let mut spin = SpinBit { enabled: false, value: true };
+        let mut spin = SpinBit { enabled: false, ..spinning(true) };
         spin.on_largest_received(false, false);
-        assert!(spin.value());
+        assert!(spin.value);
     }
 }

@@ -103,11 +103,6 @@ impl PathValidation {
         matches!(self.state, State::Validating { .. })
     }
 
-    /// True if validation was given up.
-    pub(crate) fn has_failed(&self) -> bool {
-        self.state == State::Failed
-    }
-
     /// True if a PATH_CHALLENGE is due.
     #[inline]
     pub(crate) fn is_challenge_due(&self, now: Time) -> bool {

@@ -207,12 +207,9 @@ impl Streams {
         }
     }
 
-    /// The connection has gone quiet. Gives back memory that is kept for speed alone, and has
-    /// the peer told once more of every limit that blocks us: it may have nothing in flight that
-    /// would tell (RFC 9000, Section 4.1).
-    pub(crate) fn on_quiet(&mut self) {
+    /// Gives back memory that is kept for speed alone. For connections that have gone quiet.
+    pub(crate) fn trim(&mut self) {
         self.pool.trim();
-        self.repeat_blocked();
     }
 
     /// How many streams have state.

@@ -250,8 +250,9 @@ impl Streams {
         self.settle(slot);
     }
 
-    /// Has the peer told once more of every limit that blocks us.
-    pub(super) fn repeat_blocked(&mut self) {
+    /// Tells the peer once more of every limit that blocks us. For connections that would
+    /// otherwise fall silent (RFC 9000, Section 4.1).
+    pub(crate) fn repeat_blocked(&mut self) {
         self.credit.signal_again(self.credit.limit());
         for dir in DIRS {
             let local = self.local.get_mut(dir);

@@ -145,7 +145,7 @@ fn buffers_of_closed_streams_are_used_again_and_can_be_given_back() {
         one_request(&mut client, &mut server);
     }
     assert_eq!((client.pool.len(), server.pool.len()), (1, 1));
-    server.on_quiet();
+    server.trim();
     assert_eq!(server.pool.len(), 0);
 }
 

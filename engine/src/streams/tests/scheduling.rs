@@ -154,7 +154,7 @@ fn a_blocked_stream_says_so_once_and_lets_others_pass() {
     let [Frame::StreamDataBlocked(frame)] = frames[..] else { panic!("{frames:?}") };
     assert_eq!((frame.id, frame.limit), (ids[0], 500));
     assert!(!client.has_pending());
-    client.on_quiet();
+    client.repeat_blocked();
     assert!(client.has_pending(), "repeated on request");
 }
 
