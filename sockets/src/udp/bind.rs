@@ -1,0 +1,196 @@
+//! Making sockets: address families, shared ports, buffer sizes.
+
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use socket2::{Domain, Protocol, SockRef, Socket, Type};
+
+use super::UdpSocket;
+
+/// How the UDP socket of an endpoint is made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct UdpConfig {
+    /// The kernel's receive buffer, in bytes. What arrives while it is full is lost, so that it
+    /// should hold what a path delivers while the process is not scheduled.
+    pub receive_buffer: usize,
+    /// The kernel's send buffer, in bytes.
+    pub send_buffer: usize,
+    /// Lets other sockets share the port (SO_REUSEPORT); all of them must set it. The kernel
+    /// spreads incoming packets over them by address.
+    pub reuse_port: bool,
+    /// An IPv6 socket takes no IPv4 packets. When off, a socket bound to `[::]` serves both.
+    pub only_v6: bool,
+    /// Hands the kernel up to 64 datagrams in one call (UDP GSO), if it can.
+    pub segmentation_offload: bool,
+}
+
+impl Default for UdpConfig {
+    fn default() -> Self {
+        Self {
+            receive_buffer: 4 << 20,
+            send_buffer: 4 << 20,
+            reuse_port: false,
+            only_v6: false,
+            segmentation_offload: true,
+        }
+    }
+}
+
+/// A socket could not be made or bound: the fault of the environment or the address.
+#[derive(Debug)]
+pub struct BindError {
+    address: SocketAddr,
+    source: io::Error,
+}
+
+impl BindError {
+    /// The address that was asked for.
+    pub const fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// What the operating system said.
+    pub const fn io_error(&self) -> &io::Error {
+        &self.source
+    }
+
+    pub(crate) const fn new(address: SocketAddr, source: io::Error) -> Self {
+        Self { address, source }
+    }
+}
+
+impl fmt::Display for BindError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "cannot bind UDP socket to {}: {}", self.address, self.source)?;
+        match self.source.kind() {
+            io::ErrorKind::AddrInUse => f.write_str(
+                "; choose another port, or set reuse_port on every socket that shares it",
+            ),
+            io::ErrorKind::AddrNotAvailable => {
+                f.write_str("; no interface of this host has the address")
+            }
+            io::ErrorKind::PermissionDenied => f.write_str(
+                "; ports below net.ipv4.ip_unprivileged_port_start need CAP_NET_BIND_SERVICE",
+            ),
+            _ if self.source.raw_os_error() == Some(nix::errno::Errno::EAFNOSUPPORT as i32) => {
+                f.write_str("; this host has no support for the address family")
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl std::error::Error for BindError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.source)
+    }
+}
+
+impl From<BindError> for io::Error {
+    fn from(error: BindError) -> Self {
+        Self::new(error.source.kind(), error)
+    }
+}
+
+impl UdpSocket {
+    /// Makes a socket and binds it.
+    pub(crate) fn bind(address: SocketAddr, config: &UdpConfig) -> Result<Self, BindError> {
+        let bind = || -> io::Result<Self> {
+            let socket =
+                Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))?;
+            if address.is_ipv6() {
+                socket.set_only_v6(config.only_v6)?;
+            }
+            if config.reuse_port {
+                socket.set_reuse_port(true)?;
+            }
+            socket.bind(&address.into())?;
+            size_buffers(&socket, config)?;
+            Self::new(socket.into())
+        };
+        bind().map_err(|source| BindError { address, source })
+    }
+
+    /// Takes a socket that is bound already.
+    pub(crate) fn adopt(io: std::net::UdpSocket, config: &UdpConfig) -> io::Result<Self> {
+        size_buffers(&SockRef::from(&io), config)?;
+        Self::new(io)
+    }
+}
+
+/// Asks for the configured buffers and says so once when the kernel grants less.
+fn size_buffers(socket: &Socket, config: &UdpConfig) -> io::Result<()> {
+    static RECEIVE_WARNED: AtomicBool = AtomicBool::new(false);
+    static SEND_WARNED: AtomicBool = AtomicBool::new(false);
+    socket.set_recv_buffer_size(config.receive_buffer)?;
+    socket.set_send_buffer_size(config.send_buffer)?;
+    let receive = granted(socket.recv_buffer_size()?);
+    if let Some(warning) = shortfall("receive", "net.core.rmem_max", receive, config.receive_buffer)
+        && !RECEIVE_WARNED.swap(true, Ordering::Relaxed)
+    {
+        log::warn!("{warning}");
+    }
+    let send = granted(socket.send_buffer_size()?);
+    if let Some(warning) = shortfall("send", "net.core.wmem_max", send, config.send_buffer)
+        && !SEND_WARNED.swap(true, Ordering::Relaxed)
+    {
+        log::warn!("{warning}");
+    }
+    Ok(())
+}
+
+/// What the kernel granted of what was asked: Linux reports twice that, for its bookkeeping.
+const fn granted(reported: usize) -> usize {
+    if cfg!(target_os = "linux") { reported / 2 } else { reported }
+}
+
+/// What to tell the administrator when a buffer is smaller than asked.
+fn shortfall(which: &str, sysctl: &str, granted: usize, wanted: usize) -> Option<String> {
+    (granted < wanted).then(|| {
+        format!(
+            "the UDP {which} buffer has {granted} bytes instead of {wanted}, bursts may be lost; \
+             allow more with: sysctl -w {sysctl}={wanted}"
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_in_use_says_what_to_do() {
+        let config = UdpConfig::default();
+        let first = UdpSocket::bind("127.0.0.1:0".parse().unwrap(), &config).unwrap();
+        let error = UdpSocket::bind(first.local_addr(), &config).unwrap_err();
+        assert_eq!(error.io_error().kind(), io::ErrorKind::AddrInUse);
+        let text = error.to_string();
+        assert!(text.contains("another port") && text.contains("reuse_port"), "{text}");
+        assert_eq!(io::Error::from(error).kind(), io::ErrorKind::AddrInUse);
+    }
+
+    #[test]
+    fn a_foreign_address_says_so() {
+        let error =
+            UdpSocket::bind("192.0.2.1:0".parse().unwrap(), &UdpConfig::default()).unwrap_err();
+        assert!(error.to_string().contains("no interface of this host"), "{error}");
+    }
+
+    #[test]
+    fn a_port_can_be_shared_on_request() {
+        let config = UdpConfig { reuse_port: true, ..UdpConfig::default() };
+        let first = UdpSocket::bind("127.0.0.1:0".parse().unwrap(), &config).unwrap();
+        let second = UdpSocket::bind(first.local_addr(), &config).unwrap();
+        assert_eq!(first.local_addr(), second.local_addr());
+    }
+
+    #[test]
+    fn a_small_buffer_names_the_setting_and_the_value() {
+        let text = shortfall("receive", "net.core.rmem_max", 212_992, 4 << 20).unwrap();
+        assert!(text.contains("sysctl -w net.core.rmem_max=4194304"), "{text}");
+        assert_eq!(shortfall("send", "net.core.wmem_max", 10, 10), None);
+    }
+}

@@ -1,0 +1,79 @@
+//! UDP sockets: the only place that does network I/O.
+//!
+//! quinn-udp brings segmentation offload in both directions, ECN marks and the local address of
+//! each datagram; this module adds how sockets are made, what their buffers hold, and which
+//! errors an endpoint lives through.
+
+mod address;
+mod bind;
+mod receive;
+mod send;
+
+pub use bind::{BindError, UdpConfig};
+pub(crate) use receive::{Batch, ReceiveBuffers, Train};
+pub(crate) use send::{Outgoing, SendOutcome, Sender};
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd};
+
+use address::canonical;
+
+/// The most segments of one burst; Linux takes no more in one system call.
+pub(crate) const MAX_SEGMENTS: usize = 64;
+/// The most bytes of one burst: an IPv4 packet's limit less its headers.
+pub(crate) const MAX_BURST: usize = 65_507;
+
+/// A bound UDP socket, its local address and what it can do.
+#[derive(Debug)]
+pub(crate) struct UdpSocket {
+    io: std::net::UdpSocket,
+    state: quinn_udp::UdpSocketState,
+    local: SocketAddr,
+    /// An IPv6 socket speaks to IPv4 hosts with mapped addresses.
+    is_v6: bool,
+}
+
+impl UdpSocket {
+    /// Prepares a bound socket for QUIC: non-blocking, unfragmented, with ECN, local addresses
+    /// and receive offload.
+    pub(crate) fn new(io: std::net::UdpSocket) -> io::Result<Self> {
+        let state = offload_state(&io)?;
+        let local = io.local_addr()?;
+        Ok(Self { io, state, local: canonical(local), is_v6: local.is_ipv6() })
+    }
+
+    /// The address that the socket is bound to.
+    pub(crate) const fn local_addr(&self) -> SocketAddr {
+        self.local
+    }
+
+    /// True if `remote` is of a family that this socket can reach.
+    pub(crate) const fn reaches(&self, remote: SocketAddr) -> bool {
+        self.is_v6 || remote.is_ipv4()
+    }
+
+    /// A second handle of the socket.
+    pub(crate) fn try_clone_io(&self) -> io::Result<std::net::UdpSocket> {
+        self.io.try_clone()
+    }
+}
+
+/// Sets the socket's options for QUIC and finds out what the kernel can offload.
+fn offload_state(io: &std::net::UdpSocket) -> io::Result<quinn_udp::UdpSocketState> {
+    let state = quinn_udp::UdpSocketState::new(io.into())?;
+    // quinn-udp 0.6.3 asks for receive timestamps and reads control messages into a buffer in
+    // which they, the train's stride and the local address leave no room for the ECN mark.
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    nix::sys::socket::setsockopt(io, nix::sys::socket::sockopt::ReceiveTimestampns, &false)?;
+    Ok(state)
+}
+
+impl AsFd for UdpSocket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.io.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests;

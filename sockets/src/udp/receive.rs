@@ -1,0 +1,157 @@
+//! Receiving: trains of datagrams, many at a time.
+
+use std::io::{self, IoSliceMut};
+use std::net::{IpAddr, SocketAddr};
+
+use quicket_wire::EcnCodepoint;
+use quinn_udp::RecvMeta;
+
+use super::UdpSocket;
+use super::address::{canonical, is_unicast};
+
+/// Room for one train: what receive offload may join, or the largest datagram.
+const TRAIN: usize = 64 << 10;
+/// The most trains that one system call may bring.
+const MAX_TRAINS: usize = quinn_udp::BATCH_SIZE;
+/// How many trains are asked for while they are long, so that they stay in the cache until they
+/// are processed.
+const FEW_TRAINS: usize = 4;
+/// Trains longer than this on average count as long.
+const LONG: usize = 16 << 10;
+
+/// Buffers for one call of [`UdpSocket::receive`]; reused for the life of an endpoint.
+pub(crate) struct ReceiveBuffers {
+    bytes: Vec<u8>,
+    meta: [RecvMeta; MAX_TRAINS],
+    /// How many trains to ask for next.
+    ask: usize,
+}
+
+impl ReceiveBuffers {
+    /// Room for [`MAX_TRAINS`] trains. Pages that no train has reached cost nothing.
+    pub(crate) fn new() -> Self {
+        Self {
+            bytes: vec![0; MAX_TRAINS * TRAIN],
+            meta: [RecvMeta::default(); MAX_TRAINS],
+            ask: MAX_TRAINS,
+        }
+    }
+}
+
+impl Default for ReceiveBuffers {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// What one system call brought.
+pub(crate) struct Batch<'a> {
+    bytes: &'a mut [u8],
+    meta: &'a [RecvMeta],
+    /// True if the socket may hold more.
+    pub(crate) more: bool,
+}
+
+/// Datagrams of equal size (the last may be shorter) that came from one address to one address
+/// with one ECN mark.
+pub(crate) struct Train<'a> {
+    /// The sender.
+    pub(crate) remote: SocketAddr,
+    /// The address of ours that they were sent to, if known.
+    pub(crate) local: Option<IpAddr>,
+    /// The mark in their IP headers.
+    pub(crate) ecn: EcnCodepoint,
+    /// Size of each datagram but the last.
+    pub(crate) stride: usize,
+    /// All of them.
+    pub(crate) bytes: &'a mut [u8],
+}
+
+impl<'a> Batch<'a> {
+    /// Goes through the trains. Datagrams that nobody could answer (from port 0, or to a group)
+    /// are left out: RFC 9000 knows no such peers, and sending there fails.
+    pub(crate) fn trains(&mut self) -> impl Iterator<Item = Train<'_>> {
+        self.bytes.chunks_exact_mut(TRAIN).zip(self.meta).filter_map(|(bytes, meta)| {
+            let remote = canonical(meta.addr);
+            let local = meta.dst_ip.map(|ip| canonical(SocketAddr::new(ip, 0)).ip());
+            if remote.port() == 0 || !local.is_none_or(is_unicast) {
+                return None;
+            }
+            Some(Train {
+                remote,
+                local,
+                ecn: ecn_from(meta.ecn),
+                stride: meta.stride.max(1),
+                bytes: bytes.get_mut(..meta.len)?,
+            })
+        })
+    }
+}
+
+impl UdpSocket {
+    /// Receives what has arrived, without waiting: `WouldBlock` if there is nothing.
+    pub(crate) fn receive<'a>(&self, buffers: &'a mut ReceiveBuffers) -> io::Result<Batch<'a>> {
+        let ask = buffers.ask;
+        let mut chunks = buffers.bytes.chunks_exact_mut(TRAIN);
+        let mut slices: [IoSliceMut<'_>; MAX_TRAINS] =
+            std::array::from_fn(|_| IoSliceMut::new(chunks.next().unwrap_or_default()));
+        let asked = slices.get_mut(..ask).unwrap_or_default();
+        let count = loop {
+            match self.state.recv((&self.io).into(), asked, &mut buffers.meta) {
+                // Linux reports what happened to an earlier send (an ICMP message came) on the
+                // next call; the datagrams that wait are unharmed.
+                Err(error) if is_echo_of_send(&error) => {}
+                result => break result?,
+            }
+        };
+        let meta = buffers.meta.get(..count).unwrap_or_default();
+        let total: usize = meta.iter().map(|m| m.len).sum();
+        buffers.ask = if total > LONG * count { FEW_TRAINS } else { MAX_TRAINS };
+        Ok(Batch { bytes: &mut buffers.bytes, meta, more: count == ask })
+    }
+}
+
+/// True for errors that tell of an earlier send and not of the socket.
+fn is_echo_of_send(error: &io::Error) -> bool {
+    use io::ErrorKind::{ConnectionRefused, ConnectionReset, HostUnreachable, NetworkUnreachable};
+    matches!(
+        error.kind(),
+        ConnectionRefused | ConnectionReset | HostUnreachable | NetworkUnreachable
+    )
+}
+
+const fn ecn_from(ecn: Option<quinn_udp::EcnCodepoint>) -> EcnCodepoint {
+    match ecn {
+        None => EcnCodepoint::NotEct,
+        Some(quinn_udp::EcnCodepoint::Ect0) => EcnCodepoint::Ect0,
+        Some(quinn_udp::EcnCodepoint::Ect1) => EcnCodepoint::Ect1,
+        Some(quinn_udp::EcnCodepoint::Ce) => EcnCodepoint::Ce,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn datagrams_that_nobody_could_answer_are_left_out() {
+        // The kernel sends none from port 0, so that the check is made on a made-up batch.
+        let mut buffers = ReceiveBuffers::new();
+        for (i, (remote, local)) in [
+            ("127.0.0.1:0", "127.0.0.1"),
+            ("127.0.0.1:9", "224.0.0.1"),
+            ("[::ffff:127.0.0.1]:9", "::ffff:127.0.0.1"),
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            buffers.meta[i].addr = remote.parse().unwrap();
+            buffers.meta[i].dst_ip = Some(local.parse().unwrap());
+            buffers.meta[i].len = i + 1;
+        }
+        let mut batch = Batch { bytes: &mut buffers.bytes, meta: &buffers.meta[..3], more: false };
+        let kept: Vec<_> = batch.trains().map(|t| (t.remote, t.local, t.bytes.len())).collect();
+        let address: SocketAddr = "127.0.0.1:9".parse().unwrap();
+        assert_eq!(kept, [(address, Some(address.ip()), 3)]);
+    }
+}

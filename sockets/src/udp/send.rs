@@ -1,0 +1,191 @@
+//! Sending: bursts of equal datagrams in one system call, and what to make of refusals.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use quicket_wire::EcnCodepoint;
+
+use super::address::{for_socket, ip_for_socket};
+use super::{MAX_SEGMENTS, UdpConfig, UdpSocket, offload_state};
+
+/// How often refusals of the operating system are logged at most.
+const LOG_INTERVAL: Duration = Duration::from_secs(60);
+
+/// One burst: datagrams of `segment_size` bytes each, the last perhaps shorter.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Outgoing<'a> {
+    /// The receiver.
+    pub(crate) remote: SocketAddr,
+    /// The address of ours to send from, if it matters.
+    pub(crate) local: Option<IpAddr>,
+    /// The mark for the IP headers.
+    pub(crate) ecn: EcnCodepoint,
+    /// Size of each datagram but the last.
+    pub(crate) segment_size: usize,
+    /// All of them.
+    pub(crate) bytes: &'a [u8],
+}
+
+/// What became of a burst.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SendOutcome {
+    /// The kernel has it, or (as with any datagram) it is lost on the way; QUIC repairs that.
+    Done,
+    /// The kernel's buffer is full: offer what follows the first `sent` bytes again when the
+    /// socket is writable.
+    Blocked {
+        /// How much is out.
+        sent: usize,
+    },
+}
+
+/// What the operating system refused; for people who wonder where packets go.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct SendStats {
+    /// Datagrams longer than the path or the interface takes (EMSGSIZE): MTU probes, mostly.
+    pub(crate) too_large: u64,
+    /// Bursts refused for any other reason: no route, a firewall, no memory.
+    pub(crate) refused: u64,
+    /// Bursts whose source address this host no longer has, sent from another one.
+    pub(crate) source_lost: u64,
+}
+
+/// The sending half of a socket.
+pub(crate) struct Sender {
+    socket: Arc<UdpSocket>,
+    /// Apart from the receiving half's, as quinn-udp gives up offload and ECN in here for good
+    /// when a send is refused; it is made anew when the refusal had another cause.
+    state: quinn_udp::UdpSocketState,
+    offload: bool,
+    stats: SendStats,
+    last_logged: Option<Instant>,
+}
+
+impl Sender {
+    pub(crate) fn new(socket: Arc<UdpSocket>, config: &UdpConfig) -> io::Result<Self> {
+        let state = offload_state(&socket.io)?;
+        Ok(Self {
+            socket,
+            state,
+            offload: config.segmentation_offload,
+            stats: SendStats::default(),
+            last_logged: None,
+        })
+    }
+
+    /// How many datagrams a burst may have now.
+    pub(crate) fn max_segments(&self) -> usize {
+        if self.offload { self.state.max_gso_segments().clamp(1, MAX_SEGMENTS) } else { 1 }
+    }
+
+    /// What was refused so far.
+    pub(crate) const fn stats(&self) -> SendStats {
+        self.stats
+    }
+
+    /// Sends a burst. Nothing that the operating system may say ends the endpoint.
+    pub(crate) fn send(&mut self, burst: &Outgoing<'_>) -> SendOutcome {
+        if burst.bytes.len() > burst.segment_size && self.max_segments() == 1 {
+            return self.send_one_by_one(burst);
+        }
+        match self.try_send(burst, burst.local) {
+            Ok(()) => SendOutcome::Done,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                SendOutcome::Blocked { sent: 0 }
+            }
+            Err(error) => self.refused(burst, &error),
+        }
+    }
+
+    fn try_send(&self, burst: &Outgoing<'_>, local: Option<IpAddr>) -> io::Result<()> {
+        let is_v6 = self.socket.is_v6;
+        let transmit = quinn_udp::Transmit {
+            destination: for_socket(burst.remote, is_v6),
+            ecn: ecn_to(burst.ecn),
+            contents: burst.bytes,
+            segment_size: (burst.bytes.len() > burst.segment_size).then_some(burst.segment_size),
+            src_ip: local.map(|ip| ip_for_socket(ip, is_v6)),
+        };
+        self.state.try_send((&self.socket.io).into(), &transmit)
+    }
+
+    /// Without offload, or after the kernel refused it: one datagram at a time.
+    fn send_one_by_one(&mut self, burst: &Outgoing<'_>) -> SendOutcome {
+        let mut sent = 0;
+        for datagram in burst.bytes.chunks(burst.segment_size.max(1)) {
+            match self.send(&Outgoing { bytes: datagram, ..*burst }) {
+                SendOutcome::Done => sent += datagram.len(),
+                SendOutcome::Blocked { .. } => return SendOutcome::Blocked { sent },
+            }
+        }
+        SendOutcome::Done
+    }
+
+    fn refused(&mut self, burst: &Outgoing<'_>, error: &io::Error) -> SendOutcome {
+        let is_burst = burst.bytes.len() > burst.segment_size;
+        match error.raw_os_error().map(Errno::from_raw) {
+            // The device cannot do offload, of which Linux tells only now.
+            Some(Errno::EIO | Errno::EINVAL) if is_burst && self.max_segments() == 1 => {
+                return self.send_one_by_one(burst);
+            }
+            Some(Errno::EMSGSIZE) => self.stats.too_large += 1,
+            // The source address is gone, as after a change of networks: go on from another, so
+            // that the peer sees a migration instead of silence.
+            Some(Errno::EINVAL | Errno::EADDRNOTAVAIL | Errno::ENETUNREACH)
+                if burst.local.is_some() =>
+            {
+                return self.without_source(burst, error);
+            }
+            _ => {
+                self.stats.refused += 1;
+                self.log(burst, error);
+            }
+        }
+        SendOutcome::Done
+    }
+
+    fn without_source(&mut self, burst: &Outgoing<'_>, error: &io::Error) -> SendOutcome {
+        if let Ok(state) = offload_state(&self.socket.io) {
+            self.state = state;
+        }
+        match self.try_send(burst, None) {
+            Ok(()) => {
+                self.stats.source_lost += 1;
+                SendOutcome::Done
+            }
+            Err(again) if again.kind() == io::ErrorKind::WouldBlock => {
+                SendOutcome::Blocked { sent: 0 }
+            }
+            Err(_) => {
+                self.stats.refused += 1;
+                self.log(burst, error);
+                SendOutcome::Done
+            }
+        }
+    }
+
+    fn log(&mut self, burst: &Outgoing<'_>, error: &io::Error) {
+        let now = Instant::now();
+        if self.last_logged.is_none_or(|last| now - last >= LOG_INTERVAL) {
+            self.last_logged = Some(now);
+            log::warn!(
+                "the system refuses to send from {:?} to {}: {error}; connections there end by \
+                 their idle timeout unless it recovers",
+                burst.local,
+                burst.remote
+            );
+        }
+    }
+}
+
+const fn ecn_to(ecn: EcnCodepoint) -> Option<quinn_udp::EcnCodepoint> {
+    match ecn {
+        EcnCodepoint::NotEct => None,
+        EcnCodepoint::Ect0 => Some(quinn_udp::EcnCodepoint::Ect0),
+        EcnCodepoint::Ect1 => Some(quinn_udp::EcnCodepoint::Ect1),
+        EcnCodepoint::Ce => Some(quinn_udp::EcnCodepoint::Ce),
+    }
+}
