@@ -11,6 +11,7 @@ mod send;
 
 pub use bind::{BindError, UdpConfig};
 pub(crate) use receive::{Batch, ReceiveBuffers, Train};
+pub use send::UdpStats;
 pub(crate) use send::{Outgoing, SendOutcome, Sender};
 
 use std::io;

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
@@ -44,50 +44,52 @@ pub(crate) enum SendOutcome {
 
 /// What the operating system refused; for people who wonder where packets go.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct SendStats {
+#[non_exhaustive]
+pub struct UdpStats {
     /// Datagrams longer than the path or the interface takes (EMSGSIZE): MTU probes, mostly.
-    pub(crate) too_large: u64,
+    pub too_large: u64,
     /// Bursts refused for any other reason: no route, a firewall, no memory.
-    pub(crate) refused: u64,
+    pub refused: u64,
     /// Bursts whose source address this host no longer has, sent from another one.
-    pub(crate) source_lost: u64,
+    pub source_lost: u64,
 }
 
-/// The sending half of a socket.
+/// The sending half of a socket; any number of threads may send at once.
+#[derive(Debug)]
 pub(crate) struct Sender {
     socket: Arc<UdpSocket>,
     /// Apart from the receiving half's, as quinn-udp gives up offload and ECN in here for good
     /// when a send is refused; it is made anew when the refusal had another cause.
-    state: quinn_udp::UdpSocketState,
+    state: RwLock<quinn_udp::UdpSocketState>,
     offload: bool,
-    stats: SendStats,
-    last_logged: Option<Instant>,
+    stats: Mutex<UdpStats>,
+    last_logged: Mutex<Option<Instant>>,
 }
 
 impl Sender {
     pub(crate) fn new(socket: Arc<UdpSocket>, config: &UdpConfig) -> io::Result<Self> {
-        let state = offload_state(&socket.io)?;
+        let state = RwLock::new(offload_state(&socket.io)?);
         Ok(Self {
             socket,
             state,
             offload: config.segmentation_offload,
-            stats: SendStats::default(),
-            last_logged: None,
+            stats: Mutex::default(),
+            last_logged: Mutex::default(),
         })
     }
 
     /// How many datagrams a burst may have now.
     pub(crate) fn max_segments(&self) -> usize {
-        if self.offload { self.state.max_gso_segments().clamp(1, MAX_SEGMENTS) } else { 1 }
+        if self.offload { self.state().max_gso_segments().clamp(1, MAX_SEGMENTS) } else { 1 }
     }
 
     /// What was refused so far.
-    pub(crate) const fn stats(&self) -> SendStats {
-        self.stats
+    pub(crate) fn stats(&self) -> UdpStats {
+        *lock(&self.stats)
     }
 
     /// Sends a burst. Nothing that the operating system may say ends the endpoint.
-    pub(crate) fn send(&mut self, burst: &Outgoing<'_>) -> SendOutcome {
+    pub(crate) fn send(&self, burst: &Outgoing<'_>) -> SendOutcome {
         if burst.bytes.len() > burst.segment_size && self.max_segments() == 1 {
             return self.send_one_by_one(burst);
         }
@@ -100,6 +102,10 @@ impl Sender {
         }
     }
 
+    fn state(&self) -> RwLockReadGuard<'_, quinn_udp::UdpSocketState> {
+        self.state.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn try_send(&self, burst: &Outgoing<'_>, local: Option<IpAddr>) -> io::Result<()> {
         let is_v6 = self.socket.is_v6;
         let transmit = quinn_udp::Transmit {
@@ -109,11 +115,11 @@ impl Sender {
             segment_size: (burst.bytes.len() > burst.segment_size).then_some(burst.segment_size),
             src_ip: local.map(|ip| ip_for_socket(ip, is_v6)),
         };
-        self.state.try_send((&self.socket.io).into(), &transmit)
+        self.state().try_send((&self.socket.io).into(), &transmit)
     }
 
     /// Without offload, or after the kernel refused it: one datagram at a time.
-    fn send_one_by_one(&mut self, burst: &Outgoing<'_>) -> SendOutcome {
+    fn send_one_by_one(&self, burst: &Outgoing<'_>) -> SendOutcome {
         let mut sent = 0;
         for datagram in burst.bytes.chunks(burst.segment_size.max(1)) {
             match self.send(&Outgoing { bytes: datagram, ..*burst }) {
@@ -124,14 +130,14 @@ impl Sender {
         SendOutcome::Done
     }
 
-    fn refused(&mut self, burst: &Outgoing<'_>, error: &io::Error) -> SendOutcome {
+    fn refused(&self, burst: &Outgoing<'_>, error: &io::Error) -> SendOutcome {
         let is_burst = burst.bytes.len() > burst.segment_size;
         match error.raw_os_error().map(Errno::from_raw) {
             // The device cannot do offload, of which Linux tells only now.
             Some(Errno::EIO | Errno::EINVAL) if is_burst && self.max_segments() == 1 => {
                 return self.send_one_by_one(burst);
             }
-            Some(Errno::EMSGSIZE) => self.stats.too_large += 1,
+            Some(Errno::EMSGSIZE) => lock(&self.stats).too_large += 1,
             // The source address is gone, as after a change of networks: go on from another, so
             // that the peer sees a migration instead of silence.
             Some(Errno::EINVAL | Errno::EADDRNOTAVAIL | Errno::ENETUNREACH)
@@ -139,38 +145,31 @@ impl Sender {
             {
                 return self.without_source(burst, error);
             }
-            _ => {
-                self.stats.refused += 1;
-                self.log(burst, error);
-            }
+            _ => self.count_refusal(burst, error),
         }
         SendOutcome::Done
     }
 
-    fn without_source(&mut self, burst: &Outgoing<'_>, error: &io::Error) -> SendOutcome {
+    fn without_source(&self, burst: &Outgoing<'_>, error: &io::Error) -> SendOutcome {
         if let Ok(state) = offload_state(&self.socket.io) {
-            self.state = state;
+            *self.state.write().unwrap_or_else(PoisonError::into_inner) = state;
         }
         match self.try_send(burst, None) {
-            Ok(()) => {
-                self.stats.source_lost += 1;
-                SendOutcome::Done
-            }
+            Ok(()) => lock(&self.stats).source_lost += 1,
             Err(again) if again.kind() == io::ErrorKind::WouldBlock => {
-                SendOutcome::Blocked { sent: 0 }
+                return SendOutcome::Blocked { sent: 0 };
             }
-            Err(_) => {
-                self.stats.refused += 1;
-                self.log(burst, error);
-                SendOutcome::Done
-            }
+            Err(_) => self.count_refusal(burst, error),
         }
+        SendOutcome::Done
     }
 
-    fn log(&mut self, burst: &Outgoing<'_>, error: &io::Error) {
+    fn count_refusal(&self, burst: &Outgoing<'_>, error: &io::Error) {
+        lock(&self.stats).refused += 1;
         let now = Instant::now();
-        if self.last_logged.is_none_or(|last| now - last >= LOG_INTERVAL) {
-            self.last_logged = Some(now);
+        let mut last = lock(&self.last_logged);
+        if last.is_none_or(|last| now - last >= LOG_INTERVAL) {
+            *last = Some(now);
             log::warn!(
                 "the system refuses to send from {:?} to {}: {error}; connections there end by \
                  their idle timeout unless it recovers",
@@ -179,6 +178,10 @@ impl Sender {
             );
         }
     }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 const fn ecn_to(ecn: EcnCodepoint) -> Option<quinn_udp::EcnCodepoint> {

@@ -59,7 +59,7 @@ fn a_burst_arrives_whole_with_its_mark_and_addresses() {
     let (a, b) = (bind("127.0.0.1:0", &config), bind("0.0.0.0:0", &config));
     let remote = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), b.local_addr().port());
     let bytes: Vec<u8> = (0..10_500_u32).map(|i| (i % 251) as u8).collect();
-    let mut sender = Sender::new(Arc::clone(&a), &config).unwrap();
+    let sender = Sender::new(Arc::clone(&a), &config).unwrap();
     assert_eq!(sender.send(&outgoing(remote, 1200, &bytes)), SendOutcome::Done);
 
     let seen = receive(&b, &mut ReceiveBuffers::new(), bytes.len());
@@ -77,7 +77,7 @@ fn a_burst_arrives_whole_with_its_mark_and_addresses() {
 fn without_offload_the_same_datagrams_arrive_one_by_one() {
     let config = UdpConfig { segmentation_offload: false, ..UdpConfig::default() };
     let (a, b) = (bind("127.0.0.1:0", &config), bind("127.0.0.1:0", &config));
-    let mut sender = Sender::new(a, &config).unwrap();
+    let sender = Sender::new(a, &config).unwrap();
     assert_eq!(sender.max_segments(), 1);
     assert_eq!(sender.send(&outgoing(b.local_addr(), 1200, &[7; 3000])), SendOutcome::Done);
     let seen = receive(&b, &mut ReceiveBuffers::new(), 3000);
@@ -90,7 +90,7 @@ fn without_offload_the_same_datagrams_arrive_one_by_one() {
 fn a_burst_that_the_kernel_refuses_goes_out_one_by_one_from_then_on() {
     let config = UdpConfig::default();
     let (a, b) = (bind("127.0.0.1:0", &config), bind("127.0.0.1:0", &config));
-    let mut sender = Sender::new(a, &config).unwrap();
+    let sender = Sender::new(a, &config).unwrap();
     if sender.max_segments() == 1 {
         return; // a kernel without offload has nothing to refuse
     }
@@ -107,7 +107,7 @@ fn a_burst_that_the_kernel_refuses_goes_out_one_by_one_from_then_on() {
 fn a_datagram_that_is_too_large_is_lost_and_nothing_else() {
     let config = UdpConfig::default();
     let (a, b) = (bind("127.0.0.1:0", &config), bind("127.0.0.1:0", &config));
-    let mut sender = Sender::new(a, &config).unwrap();
+    let sender = Sender::new(a, &config).unwrap();
     let bytes = vec![1; 65_530];
     assert_eq!(sender.send(&outgoing(b.local_addr(), 65_530, &bytes)), SendOutcome::Done);
     assert_eq!(sender.stats().too_large, 1);
@@ -120,13 +120,13 @@ fn an_unreachable_peer_leaves_the_socket_working() {
     let config = UdpConfig::default();
     let (a, b) = (bind("127.0.0.1:0", &config), bind("127.0.0.1:0", &config));
     let closed = bind("127.0.0.1:0", &config).local_addr();
-    let mut sender = Sender::new(Arc::clone(&a), &config).unwrap();
+    let sender = Sender::new(Arc::clone(&a), &config).unwrap();
     for _ in 0..3 {
         assert_eq!(sender.send(&outgoing(closed, 100, &[1; 100])), SendOutcome::Done);
     }
     assert_eq!(sender.send(&outgoing(b.local_addr(), 100, &[2; 100])), SendOutcome::Done);
     assert_eq!(receive(&b, &mut ReceiveBuffers::new(), 100)[0].bytes, [2; 100]);
-    let mut back = Sender::new(b, &config).unwrap();
+    let back = Sender::new(b, &config).unwrap();
     assert_eq!(back.send(&outgoing(a.local_addr(), 100, &[3; 100])), SendOutcome::Done);
     assert_eq!(receive(&a, &mut ReceiveBuffers::new(), 100)[0].bytes, [3; 100]);
 }
@@ -135,7 +135,7 @@ fn an_unreachable_peer_leaves_the_socket_working() {
 fn a_lost_source_address_is_replaced_and_offload_survives() {
     let config = UdpConfig::default();
     let (a, b) = (bind("0.0.0.0:0", &config), bind("127.0.0.1:0", &config));
-    let mut sender = Sender::new(a, &config).unwrap();
+    let sender = Sender::new(a, &config).unwrap();
     let before = sender.max_segments();
     let local = Some(IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)));
     let burst = Outgoing { local, ..outgoing(b.local_addr(), 100, &[9; 250]) };
@@ -151,14 +151,14 @@ fn a_dual_stack_socket_serves_both_families_under_their_own_addresses() {
     let config = UdpConfig::default();
     let server = bind("[::]:0", &config);
     let port = server.local_addr().port();
-    let mut server_sender = Sender::new(Arc::clone(&server), &config).unwrap();
+    let server_sender = Sender::new(Arc::clone(&server), &config).unwrap();
     let mut buffers = ReceiveBuffers::new();
     for (client, ip) in [
         ("127.0.0.1:0", IpAddr::V4(Ipv4Addr::LOCALHOST)),
         ("[::1]:0", IpAddr::V6(Ipv6Addr::LOCALHOST)),
     ] {
         let client = bind(client, &config);
-        let mut sender = Sender::new(Arc::clone(&client), &config).unwrap();
+        let sender = Sender::new(Arc::clone(&client), &config).unwrap();
         sender.send(&outgoing(SocketAddr::new(ip, port), 700, &[5; 1400]));
         let seen = receive(&server, &mut buffers, 1400);
         assert_eq!(seen[0].remote, client.local_addr());
@@ -178,7 +178,7 @@ fn a_dual_stack_socket_serves_both_families_under_their_own_addresses() {
 fn a_full_receive_buffer_loses_datagrams_and_nothing_else() {
     let config = UdpConfig { receive_buffer: 4096, ..UdpConfig::default() };
     let (a, b) = (bind("127.0.0.1:0", &config), bind("127.0.0.1:0", &config));
-    let mut sender = Sender::new(a, &config).unwrap();
+    let sender = Sender::new(a, &config).unwrap();
     for _ in 0..100 {
         assert_eq!(sender.send(&outgoing(b.local_addr(), 1200, &[1; 1200])), SendOutcome::Done);
     }

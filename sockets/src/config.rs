@@ -1,0 +1,253 @@
+//! What endpoints, listeners and connections are told.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use quicket_engine::random::Random;
+use quicket_engine::{RetryPolicy, TransportConfig};
+use quicket_handshake::{ClientTls, ConfigError, Identity, ServerTls, SystemRandom};
+use quicket_wire::Version;
+
+use crate::session::SessionStore;
+use crate::udp::UdpConfig;
+
+/// What all connections of an endpoint share.
+#[derive(Clone)]
+pub struct EndpointConfig {
+    /// The UDP socket.
+    pub udp: UdpConfig,
+    /// Keys, connection IDs, versions and limits.
+    pub protocol: quicket_engine::EndpointConfig,
+}
+
+impl Default for EndpointConfig {
+    /// The defaults, with keys drawn at random: stateless resets and tokens do not survive the
+    /// process.
+    fn default() -> Self {
+        let mut random = SystemRandom::new();
+        let mut key = || {
+            let mut key = [0; 32];
+            random.fill(&mut key);
+            key
+        };
+        Self {
+            udp: UdpConfig::default(),
+            protocol: quicket_engine::EndpointConfig::new(key(), key()),
+        }
+    }
+}
+
+impl fmt::Debug for EndpointConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EndpointConfig").field("udp", &self.udp).finish_non_exhaustive()
+    }
+}
+
+/// How a client connects.
+#[derive(Clone)]
+pub struct ClientConfig {
+    pub(crate) tls: Arc<ClientTls>,
+    pub(crate) transport: Arc<TransportConfig>,
+    pub(crate) version: Version,
+    pub(crate) versions: Vec<Version>,
+    pub(crate) sessions: Option<Arc<dyn SessionStore>>,
+}
+
+impl ClientConfig {
+    /// The defaults: QUIC version 1, moving to version 2 if the server prefers it; nothing is
+    /// remembered for a next connection.
+    pub fn new(tls: ClientTls) -> Self {
+        Self {
+            tls: Arc::new(tls),
+            transport: Arc::new(TransportConfig::default()),
+            version: Version::V1,
+            versions: vec![Version::V1, Version::V2],
+            sessions: None,
+        }
+    }
+
+    /// The defaults with the system's root certificates and these application protocols.
+    ///
+    /// # Errors
+    ///
+    /// If there are no roots on this system or a protocol's name is not valid.
+    pub fn with_system_roots<I, P>(alpn: I) -> Result<Self, ConfigError>
+    where
+        I: IntoIterator<Item = P>,
+        P: AsRef<[u8]>,
+    {
+        Ok(Self::new(ClientTls::builder().alpn(alpn).build()?))
+    }
+
+    /// Limits and behaviour of the connections.
+    #[must_use]
+    pub fn transport(mut self, transport: TransportConfig) -> Self {
+        self.transport = Arc::new(transport);
+        self
+    }
+
+    /// The version of the first flight, and all that the server may choose from, best first
+    /// (RFC 9368).
+    #[must_use]
+    pub fn versions(mut self, first: Version, acceptable: impl IntoIterator<Item = Version>) -> Self {
+        self.version = first;
+        self.versions = acceptable.into_iter().collect();
+        self
+    }
+
+    /// Remembers sessions and tokens there, for faster connections to the same server.
+    #[must_use]
+    pub fn sessions(mut self, store: Arc<dyn SessionStore>) -> Self {
+        self.sessions = Some(store);
+        self
+    }
+}
+
+impl fmt::Debug for ClientConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ClientConfig")
+            .field("tls", &self.tls)
+            .field("transport", &self.transport)
+            .finish_non_exhaustive()
+    }
+}
+
+/// How a server accepts connections.
+#[derive(Clone)]
+pub struct ServerConfig {
+    pub(crate) protocol: quicket_engine::ServerConfig,
+    pub(crate) backlog: usize,
+    pub(crate) admission: Admission,
+}
+
+/// How many connections may wait to be accepted by default, handshakes under way included.
+const BACKLOG: usize = 1024;
+
+impl ServerConfig {
+    /// The defaults: no Retry, everybody is admitted, 1024 connections may wait.
+    pub fn new(tls: ServerTls) -> Self {
+        Self {
+            protocol: quicket_engine::ServerConfig::new(Arc::new(tls)),
+            backlog: BACKLOG,
+            admission: Admission::default(),
+        }
+    }
+
+    /// The defaults with a certificate and these application protocols.
+    ///
+    /// # Errors
+    ///
+    /// If the certificate or a protocol's name is not valid.
+    pub fn with_identity<I, P>(identity: Identity, alpn: I) -> Result<Self, ConfigError>
+    where
+        I: IntoIterator<Item = P>,
+        P: AsRef<[u8]>,
+    {
+        Ok(Self::new(ServerTls::builder(identity).alpn(alpn).build()?))
+    }
+
+    /// Limits and behaviour of the connections.
+    #[must_use]
+    pub fn transport(mut self, transport: TransportConfig) -> Self {
+        self.protocol.transport = Arc::new(transport);
+        self
+    }
+
+    /// When clients must prove their address first (RFC 9000, Section 8.1.2).
+    #[must_use]
+    pub const fn retry(mut self, policy: RetryPolicy) -> Self {
+        self.protocol.retry = policy;
+        self
+    }
+
+    /// Whether 0-RTT is accepted, if TLS accepts it too.
+    #[must_use]
+    pub const fn early_data(mut self, accepted: bool) -> Self {
+        self.protocol.early_data = accepted;
+        self
+    }
+
+    /// Whether clients may move to other addresses (RFC 9000, Section 9).
+    #[must_use]
+    pub const fn migration(mut self, allowed: bool) -> Self {
+        self.protocol.migration = allowed;
+        self
+    }
+
+    /// Addresses to which clients should move after the handshake (RFC 9000, Section 9.6).
+    #[must_use]
+    pub const fn preferred_address(mut self, address: SocketAddr) -> Self {
+        match address {
+            SocketAddr::V4(v4) => self.protocol.preferred_address_v4 = Some(v4),
+            SocketAddr::V6(v6) => self.protocol.preferred_address_v6 = Some(v6),
+        }
+        self
+    }
+
+    /// How many connections may wait to be accepted, handshakes under way included; more are
+    /// refused.
+    #[must_use]
+    pub const fn backlog(mut self, connections: usize) -> Self {
+        self.backlog = connections;
+        self
+    }
+
+    /// Asks `decide` about each attempt, before anything is spent on it. It runs on the thread
+    /// that drives the endpoint: be quick.
+    #[must_use]
+    pub fn admission(
+        mut self,
+        decide: impl Fn(&Attempt) -> Decision + Send + Sync + 'static,
+    ) -> Self {
+        self.admission = Admission(Some(Arc::new(decide)));
+        self
+    }
+
+    /// Everything else that the protocol lets a server choose.
+    pub const fn protocol_mut(&mut self) -> &mut quicket_engine::ServerConfig {
+        &mut self.protocol
+    }
+}
+
+impl fmt::Debug for ServerConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ServerConfig")
+            .field("transport", &self.protocol.transport)
+            .field("backlog", &self.backlog)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A client that wants to connect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Attempt {
+    /// Its address, which it may have made up unless `validated`.
+    pub remote: SocketAddr,
+    /// It has proved its address with a token (RFC 9000, Section 8.1).
+    pub validated: bool,
+}
+
+/// What becomes of an attempt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Decision {
+    /// The handshake begins.
+    Accept,
+    /// The client is told CONNECTION_REFUSED.
+    Refuse,
+    /// The client is asked to prove its address; refused if it did already.
+    Retry,
+    /// The client hears nothing and may try again.
+    Ignore,
+}
+
+/// Who decides about attempts; everybody is admitted without one.
+#[derive(Clone, Default)]
+pub(crate) struct Admission(Option<Arc<dyn Fn(&Attempt) -> Decision + Send + Sync>>);
+
+impl Admission {
+    pub(crate) fn decide(&self, remote: SocketAddr, validated: bool) -> Decision {
+        self.0.as_ref().map_or(Decision::Accept, |decide| decide(&Attempt { remote, validated }))
+    }
+}

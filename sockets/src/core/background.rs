@@ -1,0 +1,41 @@
+//! The thread that drives an endpoint while no caller does.
+
+use std::io;
+use std::sync::Arc;
+use std::thread;
+
+use super::Core;
+use super::lead::{Background, Rank};
+
+/// Enough for the deepest call, which is a TLS handshake.
+const STACK: usize = 512 << 10;
+
+impl Core {
+    /// Starts the thread; it ends with the endpoint.
+    pub(crate) fn start_thread(self: &Arc<Self>) -> io::Result<()> {
+        let core = Arc::clone(self);
+        let handle = thread::Builder::new()
+            .name("quicket".to_owned())
+            .stack_size(STACK)
+            .spawn(move || core.run())?;
+        self.lead.set_background(Some(Background::Thread(handle.thread().clone())));
+        Ok(())
+    }
+
+    fn run(&self) {
+        while !self.is_over() {
+            let now = self.clock.now();
+            let left = self.lead.left();
+            if let Some(wait) = self.lead.keep_away(now) {
+                thread::park_timeout(wait.into());
+                if self.lead.sleep_until_left(left) {
+                    thread::park();
+                }
+            } else if let Some(mut seat) = self.lead.take(Rank::Background, now) {
+                while !seat.is_wanted() && !self.is_over() {
+                    self.turn(&mut seat, None);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,33 @@
+//! Buffers for bursts, reused.
+
+use std::sync::{Mutex, PoisonError};
+
+use crate::udp::MAX_BURST;
+
+/// Room for one burst.
+pub(crate) type Buffer = Box<[u8]>;
+
+/// How many free buffers are kept; as many threads can transmit at once without allocating.
+const KEPT: usize = 16;
+
+/// Free buffers.
+#[derive(Debug, Default)]
+pub(crate) struct BufferPool {
+    free: Mutex<Vec<Buffer>>,
+}
+
+impl BufferPool {
+    /// A buffer of [`MAX_BURST`] bytes with arbitrary contents.
+    pub(crate) fn take(&self) -> Buffer {
+        let free = self.free.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        free.unwrap_or_else(|| vec![0; MAX_BURST].into_boxed_slice())
+    }
+
+    /// Gives one back.
+    pub(crate) fn give(&self, buffer: Buffer) {
+        let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
+        if free.len() < KEPT {
+            free.push(buffer);
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! One connection with what the sockets need to know beside it.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::AtomicUsize;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use quicket_engine::time::Time;
+use quicket_engine::{Connection, ConnectionError, ConnectionHandle, Transmit};
+use quicket_wire::{Dir, StreamId};
+
+use super::buffers::Buffer;
+use super::waiters::Waiters;
+use crate::session::SessionSink;
+
+/// A connection behind its own lock, so that connections do not wait for each other.
+pub(crate) struct Cell {
+    conn: Mutex<Conn>,
+    /// How many public values (connections, streams) lead here.
+    pub(super) handles: AtomicUsize,
+}
+
+/// What is known of a connection.
+pub(crate) struct Conn {
+    /// The protocol.
+    pub(crate) engine: Connection,
+    pub(crate) waiters: Waiters,
+    pub(super) handle: ConnectionHandle,
+    pub(super) role: Role,
+    /// The deadline that the endpoint's timers hold for it; never later than the true one.
+    pub(super) queued: Option<Time>,
+    /// What the kernel, or the cipher, did not take yet.
+    pub(super) unsent: Option<Unsent>,
+    /// It got datagrams in the current batch.
+    pub(super) touched: bool,
+    /// The handshake is complete.
+    pub(crate) established: bool,
+    /// Streams may be opened before that.
+    pub(crate) early_ready: bool,
+    /// The server did not take the early data.
+    pub(crate) early_rejected: bool,
+    /// Why it ended.
+    pub(crate) ended: Option<ConnectionError>,
+    /// Streams that the peer opened before the handshake was complete.
+    pub(crate) early_streams: [VecDeque<StreamId>; 2],
+    /// How many streams the application has accepted of each direction.
+    pub(crate) accepted: [u64; 2],
+    /// How sending streams ended, for those that the application still holds or has yet to
+    /// accept.
+    pub(crate) send_ends: HashMap<StreamId, Option<SendEnd>>,
+    /// No public value leads here any more.
+    pub(super) orphan: bool,
+    /// Where session tickets and tokens go.
+    pub(crate) sink: Option<SessionSink>,
+}
+
+/// Which side a connection is on, and what its listener is still to be told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// Made by connecting.
+    Client,
+    /// Made for a listener, which has not heard of it yet.
+    Announcing,
+    /// The listener has it.
+    Announced,
+}
+
+/// How the peer took the end of a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SendEnd {
+    /// All was acknowledged.
+    Finished,
+    /// The peer wanted no more.
+    Stopped(u64),
+}
+
+/// A burst that was written and is not sent.
+pub(super) struct Unsent {
+    pub(super) buffer: Buffer,
+    pub(super) state: UnsentState,
+}
+
+/// How far it got.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum UnsentState {
+    /// The kernel's buffer is full; the first bytes are out.
+    Blocked(Transmit, usize),
+    /// The cipher works on it.
+    Sealing,
+}
+
+impl Cell {
+    pub(super) fn new(handle: ConnectionHandle, engine: Connection, role: Role) -> Self {
+        let conn = Conn {
+            engine,
+            waiters: Waiters::default(),
+            handle,
+            role,
+            queued: None,
+            unsent: None,
+            touched: false,
+            established: false,
+            early_ready: false,
+            early_rejected: false,
+            ended: None,
+            early_streams: [VecDeque::new(), VecDeque::new()],
+            accepted: [0; 2],
+            send_ends: HashMap::new(),
+            orphan: false,
+            sink: None,
+        };
+        Self { conn: Mutex::new(conn), handles: AtomicUsize::new(0) }
+    }
+
+    /// Locks the connection. Never held while waiting for anything but the locks of the
+    /// endpoint's shared parts.
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Conn> {
+        self.conn.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Conn {
+    /// Keeps the streams that the peer has opened so far apart as early ones.
+    pub(super) fn collect_early_streams(&mut self) {
+        for dir in [Dir::Bidi, Dir::Uni] {
+            while let Some(id) = self.engine.accept(dir) {
+                self.early_streams[dir_index(dir)].push_back(id);
+            }
+        }
+    }
+
+    /// The next stream that the peer opened and whether it came as early data.
+    pub(crate) fn accept(&mut self, dir: Dir) -> Option<(StreamId, bool)> {
+        let index = dir_index(dir);
+        let early = self.early_streams[index].pop_front().map(|id| (id, true));
+        let next = early.or_else(|| self.engine.accept(dir).map(|id| (id, false)))?;
+        self.accepted[index] += 1;
+        if dir == Dir::Bidi {
+            self.send_ends.entry(next.0).or_insert(None);
+        }
+        Some(next)
+    }
+
+    /// A sending stream ended at the peer's side.
+    pub(super) fn on_send_end(&mut self, id: StreamId, end: SendEnd) {
+        let unaccepted = id.initiator() != self.side() && id.index() >= self.accepted[dir_index(id.dir())];
+        if unaccepted {
+            self.send_ends.insert(id, Some(end));
+        } else if let Some(known) = self.send_ends.get_mut(&id) {
+            *known = Some(end);
+        }
+    }
+
+    /// Which side this is.
+    pub(crate) fn side(&self) -> quicket_wire::Side {
+        match self.role {
+            Role::Client => quicket_wire::Side::Client,
+            Role::Announcing | Role::Announced => quicket_wire::Side::Server,
+        }
+    }
+
+    /// The error that ends whatever is tried on the connection; `None` while it lives.
+    pub(crate) fn lost(&self) -> Option<ConnectionError> {
+        self.ended.clone()
+    }
+}
+
+/// A place for each direction in an array of two.
+pub(crate) const fn dir_index(dir: Dir) -> usize {
+    match dir {
+        Dir::Bidi => 0,
+        Dir::Uni => 1,
+    }
+}
+
+/// A connection as the core's functions pass it around.
+pub(crate) type SharedCell = Arc<Cell>;

@@ -1,0 +1,41 @@
+//! The engine's time from the system's clocks.
+
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use quicket_engine::time::{Duration, Time};
+
+/// Counts from the moment it was made. One per endpoint.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Clock {
+    origin: Instant,
+    /// Wall-clock time at the origin, in seconds since the Unix epoch.
+    unix_origin: u64,
+}
+
+impl Clock {
+    pub(crate) fn new() -> Self {
+        let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Self { origin: Instant::now(), unix_origin: unix.as_secs() }
+    }
+
+    /// Reads the clock.
+    pub(crate) fn now(&self) -> Time {
+        self.time_of(Instant::now())
+    }
+
+    /// The engine's name for a moment.
+    pub(crate) fn time_of(&self, instant: Instant) -> Time {
+        Time::ZERO + Duration::from(instant.saturating_duration_since(self.origin))
+    }
+
+    /// The system's name for a moment; far futures stay a far future.
+    pub(crate) fn instant_of(&self, time: Time) -> Instant {
+        let since = std::time::Duration::from_nanos(time.as_nanos());
+        self.origin.checked_add(since).unwrap_or_else(Instant::now)
+    }
+
+    /// Seconds since the Unix epoch at `now`, for the life of tokens.
+    pub(crate) const fn unix_secs(&self, now: Time) -> u64 {
+        self.unix_origin.saturating_add(now.as_nanos() / 1_000_000_000)
+    }
+}

@@ -1,0 +1,113 @@
+//! Counted references: the endpoint ends with the last of them, and a connection with its last.
+
+use std::fmt;
+use std::ops::Deref;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use quicket_engine::time::Time;
+
+use super::waiters::{Interest, WaiterId, Wakes};
+use super::{Cell, Conn, Core};
+
+/// Keeps an endpoint.
+pub(crate) struct CoreRef(Arc<Core>);
+
+impl CoreRef {
+    pub(crate) fn new(core: Arc<Core>) -> Self {
+        core.handles.fetch_add(1, Ordering::AcqRel);
+        Self(core)
+    }
+
+    /// The endpoint without keeping it.
+    pub(crate) const fn core(&self) -> &Arc<Core> {
+        &self.0
+    }
+}
+
+impl Clone for CoreRef {
+    fn clone(&self) -> Self {
+        Self::new(Arc::clone(&self.0))
+    }
+}
+
+impl Drop for CoreRef {
+    fn drop(&mut self) {
+        if self.0.handles.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.0.check_over();
+        }
+    }
+}
+
+impl Deref for CoreRef {
+    type Target = Core;
+
+    fn deref(&self) -> &Core {
+        &self.0
+    }
+}
+
+/// Keeps a connection and its endpoint.
+pub(crate) struct ConnRef {
+    core: CoreRef,
+    cell: Arc<Cell>,
+}
+
+impl ConnRef {
+    pub(crate) fn new(core: CoreRef, cell: Arc<Cell>) -> Self {
+        cell.handles.fetch_add(1, Ordering::AcqRel);
+        Self { core, cell }
+    }
+
+    /// The endpoint.
+    pub(crate) const fn core(&self) -> &CoreRef {
+        &self.core
+    }
+
+    /// Does something to the connection and lets it act on that.
+    pub(crate) fn act<R>(&self, action: impl FnOnce(&mut Conn, Time) -> R) -> R {
+        let now = self.core.clock.now();
+        let mut wakes = Wakes::default();
+        let mut conn = self.cell.lock();
+        let result = action(&mut conn, now);
+        self.core.pump(now, &self.cell, &mut conn, &mut wakes);
+        drop(conn);
+        wakes.fire();
+        result
+    }
+
+    /// Looks at the connection.
+    pub(crate) fn look<R>(&self, look: impl FnOnce(&mut Conn) -> R) -> R {
+        look(&mut self.cell.lock())
+    }
+
+    /// Takes a party off a list of those who wait.
+    pub(crate) fn unregister(&self, interest: Interest, id: WaiterId) {
+        self.cell.lock().waiters.unregister(interest, id);
+    }
+
+    /// True if both lead to the same connection.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.cell, &other.cell)
+    }
+}
+
+impl Clone for ConnRef {
+    fn clone(&self) -> Self {
+        Self::new(self.core.clone(), Arc::clone(&self.cell))
+    }
+}
+
+impl Drop for ConnRef {
+    fn drop(&mut self) {
+        if self.cell.handles.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.act(|conn, _| conn.orphan = true);
+        }
+    }
+}
+
+impl fmt::Debug for ConnRef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.look(|conn| conn.engine.fmt(f))
+    }
+}

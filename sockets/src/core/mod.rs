@@ -1,0 +1,188 @@
+//! The core under all APIs: one endpoint, its connections, and whoever drives them.
+//!
+//! There is one way for datagrams to come in (`receive`), one for a connection to act (`pump`)
+//! and one to wait (a poll function and a [`Waker`](std::task::Waker)); blocking calls
+//! (`block`) and async ones differ only in who polls. Locks are taken in this order and held
+//! briefly: a connection's ([`Cell`]), the endpoint's routing, its timers.
+
+mod background;
+mod block;
+mod buffers;
+mod cell;
+mod clock;
+mod handle;
+mod lead;
+mod link;
+mod parker;
+mod poller;
+mod pump;
+mod receive;
+mod routing;
+mod timers;
+mod waiters;
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+
+use quicket_engine::time::Time;
+use quicket_engine::{ConnectionHandle, Endpoint};
+
+use buffers::BufferPool;
+pub(crate) use cell::{Cell, Conn, Role, SendEnd, dir_index};
+use clock::Clock;
+pub(crate) use handle::{ConnRef, CoreRef};
+use lead::Leadership;
+pub(crate) use lead::Rank;
+pub(crate) use link::Link;
+use parker::Kick;
+pub(crate) use parker::CurrentThread;
+pub(crate) use routing::ListenOptions;
+use routing::Routing;
+use timers::Timers;
+pub(crate) use waiters::{Interest, Waiter, WaiterId, Wakes};
+
+/// An endpoint with everything that belongs to it.
+pub(crate) struct Core {
+    clock: Clock,
+    cid_len: usize,
+    link: RwLock<Arc<Link>>,
+    routing: Mutex<Routing>,
+    deadlines: Mutex<Deadlines>,
+    lead: Leadership,
+    buffers: BufferPool,
+    /// Connections that wait for room in the kernel's send buffer.
+    blocked: Mutex<Vec<Arc<Cell>>>,
+    is_blocked: AtomicBool,
+    /// How many public values lead here.
+    handles: AtomicUsize,
+    /// Nobody needs the endpoint any more, or it cannot go on.
+    over: AtomicBool,
+}
+
+/// Deadlines of connections and when the leader looks at them next.
+struct Deadlines {
+    timers: Timers<Arc<Cell>>,
+    /// Until when the leader sleeps; the origin while it is awake or there is none.
+    asleep_until: Time,
+}
+
+impl Core {
+    /// An endpoint on a socket. Nothing drives it yet.
+    pub(crate) fn new(link: Link, endpoint: Endpoint, cid_len: usize) -> io::Result<Arc<Self>> {
+        Ok(Arc::new(Self {
+            clock: Clock::new(),
+            cid_len,
+            link: RwLock::new(Arc::new(link)),
+            routing: Mutex::new(Routing::new(endpoint)),
+            deadlines: Mutex::new(Deadlines { timers: Timers::new(), asleep_until: Time::ZERO }),
+            lead: Leadership::new(Kick::new()?),
+            buffers: BufferPool::default(),
+            blocked: Mutex::new(Vec::new()),
+            is_blocked: AtomicBool::new(false),
+            handles: AtomicUsize::new(0),
+            over: AtomicBool::new(false),
+        }))
+    }
+
+    pub(crate) const fn clock(&self) -> &Clock {
+        &self.clock
+    }
+
+    const fn cid_len(&self) -> usize {
+        self.cid_len
+    }
+
+    const fn buffers(&self) -> &BufferPool {
+        &self.buffers
+    }
+
+    /// The socket in use.
+    pub(crate) fn link(&self) -> Arc<Link> {
+        Arc::clone(&self.link.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// The address that the endpoint is bound to.
+    pub(crate) fn local_addr(&self) -> SocketAddr {
+        self.link().socket.local_addr()
+    }
+
+    /// Puts another socket in the place of the present one; leaders notice at once.
+    pub(crate) fn set_link(&self, link: Link) {
+        *self.link.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(link);
+        self.lead.interrupt();
+    }
+
+    pub(crate) fn routing(&self) -> MutexGuard<'_, Routing> {
+        self.routing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn deadlines(&self) -> MutexGuard<'_, Deadlines> {
+        self.deadlines.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sets a connection's deadline; a leader that would sleep past it is woken.
+    fn schedule(&self, handle: ConnectionHandle, cell: &Arc<Cell>, at: Time) {
+        let mut deadlines = self.deadlines();
+        deadlines.timers.schedule(handle.0, at, Arc::clone(cell));
+        if at < deadlines.asleep_until {
+            deadlines.asleep_until = Time::ZERO;
+            drop(deadlines);
+            self.lead.interrupt();
+        }
+    }
+
+    fn unschedule(&self, handle: ConnectionHandle) {
+        self.deadlines().timers.remove(handle.0);
+    }
+
+    /// The kernel's send buffer is full: has the leader tell when it is not.
+    fn wait_for_room(&self, cell: &Arc<Cell>) {
+        self.blocked.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(cell));
+        if !self.is_blocked.swap(true, Ordering::AcqRel) {
+            self.lead.interrupt();
+        }
+    }
+
+    /// There is room again.
+    fn on_writable(&self, now: Time, wakes: &mut Wakes) {
+        self.is_blocked.store(false, Ordering::Release);
+        let blocked =
+            std::mem::take(&mut *self.blocked.lock().unwrap_or_else(PoisonError::into_inner));
+        for cell in blocked {
+            self.pump(now, &cell, &mut cell.lock(), wakes);
+        }
+    }
+
+    /// Lets connections act whose deadlines have come.
+    fn expire(&self, now: Time, wakes: &mut Wakes) {
+        loop {
+            let due = self.deadlines().timers.pop_due(now);
+            let Some(cell) = due else { return };
+            self.expire_one(now, &cell, wakes);
+        }
+    }
+
+    /// Ends the background once nobody holds the endpoint and no connection is left.
+    fn check_over(&self) {
+        if self.handles.load(Ordering::Acquire) == 0 && self.routing().live() == 0 {
+            self.end();
+        }
+    }
+
+    /// Ends the background and wakes everybody.
+    fn end(&self) {
+        if !self.over.swap(true, Ordering::AcqRel) {
+            let mut wakes = Wakes::default();
+            self.routing().wake_all(&mut wakes);
+            wakes.fire();
+            self.lead.interrupt();
+        }
+    }
+
+    /// True once nothing drives the endpoint any more.
+    pub(crate) fn is_over(&self) -> bool {
+        self.over.load(Ordering::Acquire)
+    }
+}

@@ -1,0 +1,226 @@
+//! What a connection does after anything happened to it: events, datagrams out, timers.
+
+use std::sync::Arc;
+
+use quicket_engine::time::{Duration, Time};
+use quicket_engine::{Event, StreamEvent, Transmit, TransmitStatus};
+use quicket_wire::Dir;
+
+use super::Core;
+use super::buffers::Buffer;
+use super::cell::{Cell, Conn, Role, SendEnd, Unsent, UnsentState};
+use super::link::Link;
+use super::waiters::{Interest, Wakes};
+use crate::udp::{Outgoing, SendOutcome};
+
+/// How many bursts one connection may send before others get their turn.
+const BURSTS_PER_TURN: usize = 32;
+/// When to ask a cipher again that was busy.
+const CIPHER_RETRY: Duration = Duration::from_micros(50);
+
+impl Core {
+    /// Lets a connection report, send and set its timer. Call after anything that changed it.
+    pub(super) fn pump(&self, now: Time, cell: &Arc<Cell>, conn: &mut Conn, wakes: &mut Wakes) {
+        self.report(cell, conn, wakes);
+        let retry_at = self.transmit(now, cell, conn);
+        if self.forward(conn, wakes) {
+            return;
+        }
+        let deadline = match (conn.engine.poll_timeout(), retry_at) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        };
+        if let Some(deadline) = deadline
+            && conn.queued.is_none_or(|queued| deadline < queued)
+        {
+            conn.queued = Some(deadline);
+            self.schedule(conn.handle, cell, deadline);
+        }
+    }
+
+    /// Does what is due at a connection's deadline.
+    pub(super) fn expire_one(&self, now: Time, cell: &Arc<Cell>, wakes: &mut Wakes) {
+        let mut conn = cell.lock();
+        conn.queued = None;
+        if conn.engine.poll_timeout().is_some_and(|deadline| deadline <= now) {
+            conn.engine.handle_timeout(now);
+        }
+        self.pump(now, cell, &mut conn, wakes);
+    }
+
+    /// Passes on what the endpoint must know; true if the connection is gone.
+    fn forward(&self, conn: &mut Conn, wakes: &mut Wakes) -> bool {
+        let mut drained = false;
+        while let Some(event) = conn.engine.poll_endpoint_event() {
+            drained |= self.routing().handle_event(conn.handle, event, wakes);
+        }
+        if drained {
+            self.unschedule(conn.handle);
+            if let Some(unsent) = conn.unsent.take() {
+                self.buffers().give(unsent.buffer);
+            }
+            self.check_over();
+        }
+        drained
+    }
+
+    /// Passes on what the application may want to know.
+    fn report(&self, cell: &Arc<Cell>, conn: &mut Conn, wakes: &mut Wakes) {
+        if !conn.established && conn.role != Role::Client {
+            // Before the news of completion: whatever came in the same batch counts as early.
+            conn.collect_early_streams();
+            if conn.role == Role::Announcing && !conn.early_streams.iter().all(|e| e.is_empty()) {
+                self.announce_early(cell, conn, wakes);
+            }
+        }
+        while let Some(event) = conn.engine.poll_event() {
+            match event {
+                Event::Stream(event) => on_stream_event(conn, event, wakes),
+                Event::HandshakeComplete => self.on_established(cell, conn, wakes),
+                Event::Closed(error) => self.on_closed(conn, error, wakes),
+                Event::EarlyDataReady => {
+                    conn.early_ready = true;
+                    wake_openers(conn, wakes);
+                }
+                Event::EarlyDataRejected => conn.early_rejected = true,
+                Event::DatagramReceived => conn.waiters.wake(Interest::ReceiveDatagram, wakes),
+                Event::DatagramsUnblocked => conn.waiters.wake(Interest::SendDatagram, wakes),
+                Event::SessionTicket(ticket) => {
+                    if let Some(sink) = &conn.sink {
+                        wakes.defer(sink.session(ticket));
+                    }
+                }
+                Event::NewToken(token) => {
+                    if let Some(sink) = &conn.sink {
+                        wakes.defer(sink.token(token));
+                    }
+                }
+                _ => {}
+            }
+            conn.waiters.wake(Interest::Message, wakes);
+        }
+        self.linger(conn);
+    }
+
+    fn announce_early(&self, cell: &Arc<Cell>, conn: &mut Conn, wakes: &mut Wakes) {
+        let mut routing = self.routing();
+        if routing.listener.as_ref().is_some_and(|listener| listener.early)
+            && routing.on_ready(cell, wakes)
+        {
+            conn.role = Role::Announced;
+        }
+    }
+
+    fn on_established(&self, cell: &Arc<Cell>, conn: &mut Conn, wakes: &mut Wakes) {
+        conn.established = true;
+        conn.waiters.wake(Interest::Established, wakes);
+        wake_openers(conn, wakes);
+        conn.waiters.wake(Interest::SendDatagram, wakes);
+        if conn.role == Role::Announcing {
+            conn.role = Role::Announced;
+            if !self.routing().on_ready(cell, wakes) {
+                // The listener is gone.
+                conn.orphan = true;
+            }
+        }
+    }
+
+    fn on_closed(
+        &self,
+        conn: &mut Conn,
+        error: quicket_engine::ConnectionError,
+        wakes: &mut Wakes,
+    ) {
+        if conn.role == Role::Announcing {
+            conn.role = Role::Announced;
+            log::debug!("a handshake with {} failed: {error}", conn.engine.remote());
+            self.routing().on_failed();
+        }
+        conn.ended = Some(error);
+        conn.waiters.wake_all(wakes);
+    }
+
+    /// Sends what is to be sent. Returns when to try again, if nobody else will say so.
+    fn transmit(&self, now: Time, cell: &Arc<Cell>, conn: &mut Conn) -> Option<Time> {
+        let link = self.link();
+        let mut buffer = match conn.unsent.take() {
+            None => self.buffers().take(),
+            Some(Unsent { buffer, state: UnsentState::Sealing }) => buffer,
+            Some(Unsent { buffer, state: UnsentState::Blocked(transmit, sent) }) => {
+                match send(&link, &buffer, &transmit, sent) {
+                    None => buffer,
+                    Some(sent) => {
+                        self.block(cell, conn, buffer, UnsentState::Blocked(transmit, sent));
+                        return None;
+                    }
+                }
+            }
+        };
+        let mut retry_at = Some(now);
+        for _ in 0..BURSTS_PER_TURN {
+            match conn.engine.poll_transmit(now, &mut buffer, link.sender.max_segments()) {
+                TransmitStatus::Idle => {
+                    retry_at = None;
+                    break;
+                }
+                TransmitStatus::NotYet => {
+                    conn.unsent = Some(Unsent { buffer, state: UnsentState::Sealing });
+                    return Some(now + CIPHER_RETRY);
+                }
+                TransmitStatus::Ready(transmit) => {
+                    if let Some(sent) = send(&link, &buffer, &transmit, 0) {
+                        self.block(cell, conn, buffer, UnsentState::Blocked(transmit, sent));
+                        return None;
+                    }
+                }
+            }
+        }
+        self.buffers().give(buffer);
+        retry_at
+    }
+
+    fn block(&self, cell: &Arc<Cell>, conn: &mut Conn, buffer: Buffer, state: UnsentState) {
+        conn.unsent = Some(Unsent { buffer, state });
+        self.wait_for_room(cell);
+    }
+}
+
+/// Hands a burst to the kernel, less what is out already. `None` if it took all; else how much
+/// is out now.
+fn send(link: &Link, buffer: &[u8], transmit: &Transmit, sent: usize) -> Option<usize> {
+    let outgoing = Outgoing {
+        remote: transmit.remote,
+        local: transmit.local,
+        ecn: transmit.ecn,
+        segment_size: transmit.segment_size,
+        bytes: buffer.get(sent..transmit.len).unwrap_or_default(),
+    };
+    match link.sender.send(&outgoing) {
+        SendOutcome::Done => None,
+        SendOutcome::Blocked { sent: more } => Some(sent + more),
+    }
+}
+
+fn on_stream_event(conn: &mut Conn, event: StreamEvent, wakes: &mut Wakes) {
+    match event {
+        StreamEvent::Opened { dir } => conn.waiters.wake(Interest::Accept(dir), wakes),
+        StreamEvent::Available { dir } => conn.waiters.wake(Interest::Open(dir), wakes),
+        StreamEvent::Readable { id } => conn.waiters.wake(Interest::Readable(id), wakes),
+        StreamEvent::Writable { id } => conn.waiters.wake(Interest::Writable(id), wakes),
+        StreamEvent::Finished { id } => {
+            conn.on_send_end(id, SendEnd::Finished);
+            conn.waiters.wake(Interest::SendDone(id), wakes);
+        }
+        StreamEvent::Stopped { id, code } => {
+            conn.on_send_end(id, SendEnd::Stopped(code));
+            conn.waiters.wake(Interest::SendDone(id), wakes);
+            conn.waiters.wake(Interest::Writable(id), wakes);
+        }
+        _ => {}
+    }
+}
+
+fn wake_openers(conn: &mut Conn, wakes: &mut Wakes) {
+    conn.waiters.wake(Interest::Open(Dir::Bidi), wakes);
+    conn.waiters.wake(Interest::Open(Dir::Uni), wakes);
+}

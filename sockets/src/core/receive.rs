@@ -1,0 +1,202 @@
+//! Datagrams in: trains to connections, one look-up per train.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use quicket_engine::time::Time;
+use quicket_engine::{Datagram, Incoming, Route};
+use quicket_wire::{ConnectionId, EcnCodepoint};
+
+use super::Core;
+use super::cell::{Cell, Role};
+use super::waiters::Wakes;
+use crate::config::Decision;
+use crate::udp::{Batch, Outgoing, ReceiveBuffers, Train, UdpSocket};
+
+/// How many batches one turn receives before timers and the application get theirs.
+const BATCHES_PER_TURN: usize = 8;
+
+/// What a leader works with; kept for the next one.
+#[derive(Default)]
+pub(crate) struct Scratch {
+    pub(super) buffers: ReceiveBuffers,
+    pub(super) work: Work,
+    /// Receiving failed: leave the socket alone until then.
+    pub(super) paused_until: Option<Time>,
+}
+
+/// What a batch leaves to be done.
+#[derive(Default)]
+pub(crate) struct Work {
+    /// Connections that got datagrams.
+    touched: Vec<Arc<Cell>>,
+    pub(super) wakes: Wakes,
+    reply: Vec<u8>,
+}
+
+impl Core {
+    /// Receives what is there and processes it.
+    pub(super) fn receive(&self, socket: &UdpSocket, scratch: &mut Scratch) -> io::Result<()> {
+        let Scratch { buffers, work, .. } = scratch;
+        for _ in 0..BATCHES_PER_TURN {
+            let mut batch = match socket.receive(buffers) {
+                Ok(batch) => batch,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) => return Err(error),
+            };
+            let more = batch.more;
+            self.process(&mut batch, work);
+            if !more {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Hands a batch to its connections, then lets each of them act once.
+    fn process(&self, batch: &mut Batch<'_>, work: &mut Work) {
+        let now = self.clock().now();
+        for train in batch.trains() {
+            self.deliver(now, train, work);
+        }
+        for cell in work.touched.drain(..) {
+            let mut conn = cell.lock();
+            conn.touched = false;
+            self.pump(now, &cell, &mut conn, &mut work.wakes);
+        }
+        work.wakes.fire();
+    }
+
+    fn deliver(&self, now: Time, train: Train<'_>, work: &mut Work) {
+        let Train { remote, local, ecn, stride, bytes } = train;
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            let (first, behind) = rest.split_at_mut(stride.min(rest.len()));
+            rest = behind;
+            let destination = ShortDestination::of(first, self.cid_len());
+            let mut datagram = Datagram { remote, local, ecn, data: first };
+            let Some(cell) = self.route(now, &mut datagram, work) else { continue };
+            let mut conn = cell.lock();
+            conn.engine.handle_datagram(now, &mut datagram);
+            while let Some(next) = destination.as_ref().and_then(|d| d.next(&mut rest, stride)) {
+                conn.engine.handle_datagram(now, &mut Datagram { remote, local, ecn, data: next });
+            }
+            if !std::mem::replace(&mut conn.touched, true) {
+                drop(conn);
+                work.touched.push(cell);
+            }
+        }
+    }
+
+    /// Finds the connection of a datagram, or answers the datagram.
+    fn route(
+        &self,
+        now: Time,
+        datagram: &mut Datagram<'_>,
+        work: &mut Work,
+    ) -> Option<Arc<Cell>> {
+        let unix_secs = self.clock().unix_secs(now);
+        let mut routing = self.routing();
+        match routing.endpoint.route(now, unix_secs, datagram, &mut work.reply) {
+            Route::Connection(handle) => return routing.find(handle).cloned(),
+            Route::Incoming(incoming) => {
+                drop(routing);
+                self.on_incoming(now, incoming, work);
+            }
+            Route::Reply => {
+                drop(routing);
+                self.reply(datagram.remote, datagram.local, &work.reply);
+            }
+            Route::Dropped(reason) => {
+                log::trace!("dropped a datagram from {}: {reason:?}", datagram.remote);
+            }
+        }
+        None
+    }
+
+    /// A client knocks.
+    fn on_incoming(&self, now: Time, incoming: Incoming, work: &mut Work) {
+        let (remote, local) = (incoming.remote(), incoming.local());
+        let Some(admission) = self.routing().listener.as_ref().map(|l| l.admission.clone()) else {
+            return self.refuse(incoming, work);
+        };
+        // Outside the lock: the application's own code.
+        let decision = admission.decide(remote, incoming.address_validated());
+        let unix_secs = self.clock().unix_secs(now);
+        let mut routing = self.routing();
+        match decision {
+            Decision::Accept if routing.listener.as_ref().is_some_and(|l| l.has_room()) => {
+                match routing.endpoint.accept(now, incoming, None) {
+                    Ok((handle, engine)) => {
+                        let cell = routing.insert(handle, engine, Role::Announcing);
+                        drop(routing);
+                        cell.lock().touched = true;
+                        work.touched.push(cell);
+                    }
+                    Err(error) => log::debug!("no connection for {remote}: {error}"),
+                }
+            }
+            Decision::Accept | Decision::Refuse => {
+                drop(routing);
+                self.refuse(incoming, work);
+            }
+            Decision::Retry => {
+                let written = routing.endpoint.retry(unix_secs, incoming, &mut work.reply);
+                drop(routing);
+                if written.is_ok() {
+                    self.reply(remote, local, &work.reply);
+                }
+            }
+            Decision::Ignore => routing.endpoint.ignore(incoming),
+        }
+    }
+
+    fn refuse(&self, incoming: Incoming, work: &mut Work) {
+        let (remote, local) = (incoming.remote(), incoming.local());
+        self.routing().endpoint.refuse(incoming, &mut work.reply);
+        self.reply(remote, local, &work.reply);
+    }
+
+    fn reply(&self, remote: SocketAddr, local: Option<IpAddr>, bytes: &[u8]) {
+        if bytes.is_empty() {
+            return;
+        }
+        let burst = Outgoing {
+            remote,
+            local,
+            ecn: EcnCodepoint::NotEct,
+            segment_size: bytes.len(),
+            bytes,
+        };
+        // When the kernel's buffer is full, the peer asks again.
+        let _ = self.link().sender.send(&burst);
+    }
+}
+
+/// The Destination Connection ID of a datagram that begins with a short header: what follows it
+/// in a train to the same ID belongs to the same connection.
+struct ShortDestination(ConnectionId);
+
+impl ShortDestination {
+    fn of(datagram: &[u8], cid_len: usize) -> Option<Self> {
+        destination(datagram, cid_len).and_then(ConnectionId::new).map(Self)
+    }
+
+    /// Cuts the next datagram off `rest` if it goes to the same connection.
+    fn next<'a>(&self, rest: &mut &'a mut [u8], stride: usize) -> Option<&'a mut [u8]> {
+        if destination(rest, self.0.len())? != self.0.as_slice() {
+            return None;
+        }
+        let (next, behind) = std::mem::take(rest).split_at_mut_checked(stride).unwrap_or_default();
+        *rest = behind;
+        Some(next)
+    }
+}
+
+/// RFC 9000, Section 17.3: the ID follows the first byte of a short header, whose highest bit
+/// is 0.
+fn destination(datagram: &[u8], cid_len: usize) -> Option<&[u8]> {
+    let (first, rest) = datagram.split_first()?;
+    (first & 0x80 == 0).then(|| rest.get(..cid_len))?
+}
