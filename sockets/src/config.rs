@@ -90,7 +90,11 @@ impl ClientConfig {
     /// The version of the first flight, and all that the server may choose from, best first
     /// (RFC 9368).
     #[must_use]
-    pub fn versions(mut self, first: Version, acceptable: impl IntoIterator<Item = Version>) -> Self {
+    pub fn versions(
+        mut self,
+        first: Version,
+        acceptable: impl IntoIterator<Item = Version>,
+    ) -> Self {
         self.version = first;
         self.versions = acceptable.into_iter().collect();
         self

@@ -48,10 +48,8 @@ fn kind_of(error: &ConnectionError) -> io::ErrorKind {
             io::ErrorKind::ConnectionRefused
         }
         ConnectionError::StatelessReset => io::ErrorKind::ConnectionReset,
-        ConnectionError::VersionNegotiation => io::ErrorKind::Unsupported,
-        ConnectionError::IdleTimeout | ConnectionError::HandshakeTimeout => {
-            io::ErrorKind::TimedOut
-        }
+        ConnectionError::VersionNegotiation { .. } => io::ErrorKind::Unsupported,
+        ConnectionError::IdleTimeout | ConnectionError::HandshakeTimeout => io::ErrorKind::TimedOut,
         ConnectionError::Local { .. } => io::ErrorKind::NotConnected,
         _ => io::ErrorKind::ConnectionAborted,
     }

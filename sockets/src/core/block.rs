@@ -4,10 +4,10 @@ use std::time::Instant;
 
 use std::task::Poll;
 
+use super::Core;
 use super::lead::Rank;
 use super::parker::CurrentThread;
 use super::waiters::Waiter;
-use super::Core;
 
 impl Core {
     /// Polls until there is an answer or `deadline` has passed (`None`).

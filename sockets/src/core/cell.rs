@@ -30,6 +30,8 @@ pub(crate) struct Conn {
     pub(super) queued: Option<Time>,
     /// What the kernel, or the cipher, did not take yet.
     pub(super) unsent: Option<Unsent>,
+    /// Nothing is left of it, and its handle may be another's by now.
+    pub(super) drained: bool,
     /// It got datagrams in the current batch.
     pub(super) touched: bool,
     /// The handshake is complete.
@@ -97,6 +99,7 @@ impl Cell {
             role,
             queued: None,
             unsent: None,
+            drained: false,
             touched: false,
             established: false,
             early_ready: false,
@@ -142,12 +145,18 @@ impl Conn {
 
     /// A sending stream ended at the peer's side.
     pub(super) fn on_send_end(&mut self, id: StreamId, end: SendEnd) {
-        let unaccepted = id.initiator() != self.side() && id.index() >= self.accepted[dir_index(id.dir())];
+        let unaccepted =
+            id.initiator() != self.side() && id.index() >= self.accepted[dir_index(id.dir())];
         if unaccepted {
             self.send_ends.insert(id, Some(end));
         } else if let Some(known) = self.send_ends.get_mut(&id) {
             *known = Some(end);
         }
+    }
+
+    /// How a sending stream ended, if it did.
+    pub(crate) fn send_end(&self, id: StreamId) -> Option<SendEnd> {
+        self.send_ends.get(&id).copied().flatten()
     }
 
     /// Which side this is.

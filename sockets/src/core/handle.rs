@@ -66,13 +66,20 @@ impl ConnRef {
 
     /// Does something to the connection and lets it act on that.
     pub(crate) fn act<R>(&self, action: impl FnOnce(&mut Conn, Time) -> R) -> R {
+        self.act_if(|conn, now| (action(conn, now), true))
+    }
+
+    /// Like [`ConnRef::act`]; `action` also says whether it changed anything.
+    pub(crate) fn act_if<R>(&self, action: impl FnOnce(&mut Conn, Time) -> (R, bool)) -> R {
         let now = self.core.clock.now();
-        let mut wakes = Wakes::default();
         let mut conn = self.cell.lock();
-        let result = action(&mut conn, now);
-        self.core.pump(now, &self.cell, &mut conn, &mut wakes);
-        drop(conn);
-        wakes.fire();
+        let (result, changed) = action(&mut conn, now);
+        if changed {
+            let mut wakes = Wakes::default();
+            self.core.pump(now, &self.cell, &mut conn, &mut wakes);
+            drop(conn);
+            wakes.fire();
+        }
         result
     }
 

@@ -89,7 +89,8 @@ impl Core {
                 return Readiness::default();
             }
         }
-        let found = |index: usize| fds.get(index).and_then(PollFd::revents).unwrap_or(PollFlags::empty());
+        let found =
+            |index: usize| fds.get(index).and_then(PollFd::revents).unwrap_or(PollFlags::empty());
         let (socket, kicked) = (found(0), found(1));
         if !kicked.is_empty() {
             kick.clear();

@@ -21,7 +21,11 @@ const CIPHER_RETRY: Duration = Duration::from_micros(50);
 impl Core {
     /// Lets a connection report, send and set its timer. Call after anything that changed it.
     pub(super) fn pump(&self, now: Time, cell: &Arc<Cell>, conn: &mut Conn, wakes: &mut Wakes) {
+        if conn.drained {
+            return;
+        }
         self.report(cell, conn, wakes);
+        self.linger(now, conn);
         let retry_at = self.transmit(now, cell, conn);
         if self.forward(conn, wakes) {
             return;
@@ -55,6 +59,7 @@ impl Core {
             drained |= self.routing().handle_event(conn.handle, event, wakes);
         }
         if drained {
+            conn.drained = true;
             self.unschedule(conn.handle);
             if let Some(unsent) = conn.unsent.take() {
                 self.buffers().give(unsent.buffer);
@@ -99,7 +104,14 @@ impl Core {
             }
             conn.waiters.wake(Interest::Message, wakes);
         }
-        self.linger(conn);
+    }
+
+    /// An application that has let go of a connection still wants what it wrote to arrive; then
+    /// the connection is closed.
+    fn linger(&self, now: Time, conn: &mut Conn) {
+        if conn.orphan && conn.ended.is_none() && conn.engine.stats().send_buffered == 0 {
+            conn.engine.close(now, 0, b"");
+        }
     }
 
     fn announce_early(&self, cell: &Arc<Cell>, conn: &mut Conn, wakes: &mut Wakes) {
@@ -147,7 +159,7 @@ impl Core {
             None => self.buffers().take(),
             Some(Unsent { buffer, state: UnsentState::Sealing }) => buffer,
             Some(Unsent { buffer, state: UnsentState::Blocked(transmit, sent) }) => {
-                match send(&link, &buffer, &transmit, sent) {
+                match send(&link, &buffer, &transmit, sent, conn) {
                     None => buffer,
                     Some(sent) => {
                         self.block(cell, conn, buffer, UnsentState::Blocked(transmit, sent));
@@ -168,7 +180,7 @@ impl Core {
                     return Some(now + CIPHER_RETRY);
                 }
                 TransmitStatus::Ready(transmit) => {
-                    if let Some(sent) = send(&link, &buffer, &transmit, 0) {
+                    if let Some(sent) = send(&link, &buffer, &transmit, 0, conn) {
                         self.block(cell, conn, buffer, UnsentState::Blocked(transmit, sent));
                         return None;
                     }
@@ -187,16 +199,26 @@ impl Core {
 
 /// Hands a burst to the kernel, less what is out already. `None` if it took all; else how much
 /// is out now.
-fn send(link: &Link, buffer: &[u8], transmit: &Transmit, sent: usize) -> Option<usize> {
+fn send(
+    link: &Link,
+    buffer: &[u8],
+    transmit: &Transmit,
+    sent: usize,
+    conn: &mut Conn,
+) -> Option<usize> {
     let outgoing = Outgoing {
         remote: transmit.remote,
-        local: transmit.local,
+        local: transmit.local.map(|local| local.ip()),
         ecn: transmit.ecn,
         segment_size: transmit.segment_size,
         bytes: buffer.get(sent..transmit.len).unwrap_or_default(),
     };
     match link.sender.send(&outgoing) {
         SendOutcome::Done => None,
+        SendOutcome::TooLarge => {
+            conn.engine.on_send_refused(transmit.segment_size);
+            None
+        }
         SendOutcome::Blocked { sent: more } => Some(sent + more),
     }
 }

@@ -1,7 +1,7 @@
 //! Datagrams in: trains to connections, one look-up per train.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use quicket_engine::time::Time;
@@ -90,12 +90,7 @@ impl Core {
     }
 
     /// Finds the connection of a datagram, or answers the datagram.
-    fn route(
-        &self,
-        now: Time,
-        datagram: &mut Datagram<'_>,
-        work: &mut Work,
-    ) -> Option<Arc<Cell>> {
+    fn route(&self, now: Time, datagram: &mut Datagram<'_>, work: &mut Work) -> Option<Arc<Cell>> {
         let unix_secs = self.clock().unix_secs(now);
         let mut routing = self.routing();
         match routing.endpoint.route(now, unix_secs, datagram, &mut work.reply) {
@@ -123,7 +118,6 @@ impl Core {
         };
         // Outside the lock: the application's own code.
         let decision = admission.decide(remote, incoming.address_validated());
-        let unix_secs = self.clock().unix_secs(now);
         let mut routing = self.routing();
         match decision {
             Decision::Accept if routing.listener.as_ref().is_some_and(|l| l.has_room()) => {
@@ -142,9 +136,9 @@ impl Core {
                 self.refuse(incoming, work);
             }
             Decision::Retry => {
-                let written = routing.endpoint.retry(unix_secs, incoming, &mut work.reply);
+                let written = routing.endpoint.retry(incoming, &mut work.reply);
                 drop(routing);
-                if written.is_ok() {
+                if written.is_some() {
                     self.reply(remote, local, &work.reply);
                 }
             }
@@ -154,17 +148,19 @@ impl Core {
 
     fn refuse(&self, incoming: Incoming, work: &mut Work) {
         let (remote, local) = (incoming.remote(), incoming.local());
-        self.routing().endpoint.refuse(incoming, &mut work.reply);
-        self.reply(remote, local, &work.reply);
+        let written = self.routing().endpoint.refuse(incoming, &mut work.reply);
+        if written.is_some() {
+            self.reply(remote, local, &work.reply);
+        }
     }
 
-    fn reply(&self, remote: SocketAddr, local: Option<IpAddr>, bytes: &[u8]) {
+    fn reply(&self, remote: SocketAddr, local: Option<SocketAddr>, bytes: &[u8]) {
         if bytes.is_empty() {
             return;
         }
         let burst = Outgoing {
             remote,
-            local,
+            local: local.map(|local| local.ip()),
             ecn: EcnCodepoint::NotEct,
             segment_size: bytes.len(),
             bytes,

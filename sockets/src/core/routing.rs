@@ -12,17 +12,17 @@ use crate::config::Admission;
 /// The part of an endpoint that connections share, behind one lock that is held only to look
 /// something up.
 pub(crate) struct Routing {
-    pub(super) endpoint: Endpoint,
+    pub(crate) endpoint: Endpoint,
     /// By handle.
     cells: Vec<Option<Arc<Cell>>>,
     live: usize,
-    pub(super) listener: Option<Listening>,
+    pub(crate) listener: Option<Listening>,
     /// Who waits for a connection to accept, or for the last one to end.
     waiters: Waiters,
 }
 
 /// A listener's state.
-pub(super) struct Listening {
+pub(crate) struct Listening {
     /// Connections that nobody has accepted yet.
     ready: VecDeque<Arc<Cell>>,
     /// How many handshakes are under way.
@@ -30,9 +30,9 @@ pub(super) struct Listening {
     /// How many of both together there may be.
     backlog: usize,
     /// Decides about attempts.
-    pub(super) admission: Admission,
+    pub(crate) admission: Admission,
     /// Connections are handed out as soon as early data can be read.
-    pub(super) early: bool,
+    pub(crate) early: bool,
 }
 
 /// What a listener wants.
@@ -43,26 +43,26 @@ pub(crate) struct ListenOptions {
 }
 
 impl Routing {
-    pub(super) fn new(endpoint: Endpoint) -> Self {
+    pub(crate) fn new(endpoint: Endpoint) -> Self {
         Self { endpoint, cells: Vec::new(), live: 0, listener: None, waiters: Waiters::default() }
     }
 
     /// How many connections there are, ending ones included.
-    pub(super) const fn live(&self) -> usize {
+    pub(crate) const fn live(&self) -> usize {
         self.live
     }
 
-    pub(super) fn find(&self, handle: ConnectionHandle) -> Option<&Arc<Cell>> {
+    pub(crate) fn find(&self, handle: ConnectionHandle) -> Option<&Arc<Cell>> {
         self.cells.get(handle.0)?.as_ref()
     }
 
     /// All connections there are now.
-    pub(super) fn all(&self) -> Vec<Arc<Cell>> {
+    pub(crate) fn all(&self) -> Vec<Arc<Cell>> {
         self.cells.iter().flatten().cloned().collect()
     }
 
     /// Gives a new connection its place.
-    pub(super) fn insert(
+    pub(crate) fn insert(
         &mut self,
         handle: ConnectionHandle,
         connection: Connection,
@@ -85,7 +85,7 @@ impl Routing {
     }
 
     /// Takes note of what a connection says; true if it is gone.
-    pub(super) fn handle_event(
+    pub(crate) fn handle_event(
         &mut self,
         handle: ConnectionHandle,
         event: EndpointEvent,
@@ -106,7 +106,7 @@ impl Routing {
     }
 
     /// Starts to listen; false if somebody does already.
-    pub(super) fn listen(&mut self, options: ListenOptions) -> bool {
+    pub(crate) fn listen(&mut self, options: ListenOptions) -> bool {
         let ListenOptions { backlog, admission, early } = options;
         let free = self.listener.is_none();
         if free {
@@ -117,7 +117,7 @@ impl Routing {
     }
 
     /// Stops listening; returns the connections that nobody accepted.
-    pub(super) fn stop_listening(&mut self, wakes: &mut Wakes) -> Vec<Arc<Cell>> {
+    pub(crate) fn stop_listening(&mut self, wakes: &mut Wakes) -> Vec<Arc<Cell>> {
         self.endpoint.set_server(None);
         self.waiters.wake(Interest::Established, wakes);
         self.listener.take().map(|listener| listener.ready.into()).unwrap_or_default()
@@ -125,7 +125,7 @@ impl Routing {
 
     /// The next connection for the application; `None` if there is none yet, and then `waiter`
     /// hears of the next.
-    pub(super) fn accept(&mut self, waiter: Option<Waiter<'_>>) -> Option<Arc<Cell>> {
+    pub(crate) fn accept(&mut self, waiter: Option<Waiter<'_>>) -> Option<Arc<Cell>> {
         let next = self.listener.as_mut().and_then(|listener| listener.ready.pop_front());
         if let (None, Some(waiter)) = (&next, waiter) {
             self.waiters.register(Interest::Established, waiter);
@@ -134,7 +134,7 @@ impl Routing {
     }
 
     /// True once there are no connections; if there are, `waiter` hears of the end of the last.
-    pub(super) fn is_idle(&mut self, waiter: Waiter<'_>) -> bool {
+    pub(crate) fn is_idle(&mut self, waiter: Waiter<'_>) -> bool {
         let idle = self.live == 0;
         if !idle {
             self.waiters.register(Interest::Closed, waiter);
@@ -143,12 +143,12 @@ impl Routing {
     }
 
     /// Somebody waits no more.
-    pub(super) fn unregister(&mut self, interest: Interest, id: WaiterId) {
+    pub(crate) fn unregister(&mut self, interest: Interest, id: WaiterId) {
         self.waiters.unregister(interest, id);
     }
 
     /// A connection of the listener is ready for the application.
-    pub(super) fn on_ready(&mut self, cell: &Arc<Cell>, wakes: &mut Wakes) -> bool {
+    pub(crate) fn on_ready(&mut self, cell: &Arc<Cell>, wakes: &mut Wakes) -> bool {
         let Some(listener) = &mut self.listener else { return false };
         listener.handshaking = listener.handshaking.saturating_sub(1);
         listener.ready.push_back(Arc::clone(cell));
@@ -157,21 +157,21 @@ impl Routing {
     }
 
     /// A handshake of the listener came to nothing.
-    pub(super) fn on_failed(&mut self) {
+    pub(crate) fn on_failed(&mut self) {
         if let Some(listener) = &mut self.listener {
             listener.handshaking = listener.handshaking.saturating_sub(1);
         }
     }
 
     /// Wakes everybody who waits for this endpoint: it is over.
-    pub(super) fn wake_all(&mut self, wakes: &mut Wakes) {
+    pub(crate) fn wake_all(&mut self, wakes: &mut Wakes) {
         self.waiters.wake_all(wakes);
     }
 }
 
 impl Listening {
     /// True if another connection fits.
-    pub(super) fn has_room(&self) -> bool {
+    pub(crate) fn has_room(&self) -> bool {
         self.ready.len() + self.handshaking < self.backlog
     }
 }

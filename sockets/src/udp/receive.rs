@@ -1,7 +1,7 @@
 //! Receiving: trains of datagrams, many at a time.
 
 use std::io::{self, IoSliceMut};
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 
 use quicket_wire::EcnCodepoint;
 use quinn_udp::RecvMeta;
@@ -48,6 +48,8 @@ impl Default for ReceiveBuffers {
 pub(crate) struct Batch<'a> {
     bytes: &'a mut [u8],
     meta: &'a [RecvMeta],
+    /// The port that all of it came to.
+    port: u16,
     /// True if the socket may hold more.
     pub(crate) more: bool,
 }
@@ -58,7 +60,7 @@ pub(crate) struct Train<'a> {
     /// The sender.
     pub(crate) remote: SocketAddr,
     /// The address of ours that they were sent to, if known.
-    pub(crate) local: Option<IpAddr>,
+    pub(crate) local: Option<SocketAddr>,
     /// The mark in their IP headers.
     pub(crate) ecn: EcnCodepoint,
     /// Size of each datagram but the last.
@@ -73,8 +75,8 @@ impl<'a> Batch<'a> {
     pub(crate) fn trains(&mut self) -> impl Iterator<Item = Train<'_>> {
         self.bytes.chunks_exact_mut(TRAIN).zip(self.meta).filter_map(|(bytes, meta)| {
             let remote = canonical(meta.addr);
-            let local = meta.dst_ip.map(|ip| canonical(SocketAddr::new(ip, 0)).ip());
-            if remote.port() == 0 || !local.is_none_or(is_unicast) {
+            let local = meta.dst_ip.map(|ip| canonical(SocketAddr::new(ip, self.port)));
+            if remote.port() == 0 || !local.is_none_or(|local| is_unicast(local.ip())) {
                 return None;
             }
             Some(Train {
@@ -107,7 +109,7 @@ impl UdpSocket {
         let meta = buffers.meta.get(..count).unwrap_or_default();
         let total: usize = meta.iter().map(|m| m.len).sum();
         buffers.ask = if total > LONG * count { FEW_TRAINS } else { MAX_TRAINS };
-        Ok(Batch { bytes: &mut buffers.bytes, meta, more: count == ask })
+        Ok(Batch { bytes: &mut buffers.bytes, meta, port: self.local.port(), more: count == ask })
     }
 }
 
@@ -149,9 +151,10 @@ mod tests {
             buffers.meta[i].dst_ip = Some(local.parse().unwrap());
             buffers.meta[i].len = i + 1;
         }
-        let mut batch = Batch { bytes: &mut buffers.bytes, meta: &buffers.meta[..3], more: false };
+        let mut batch =
+            Batch { bytes: &mut buffers.bytes, meta: &buffers.meta[..3], port: 7, more: false };
         let kept: Vec<_> = batch.trains().map(|t| (t.remote, t.local, t.bytes.len())).collect();
         let address: SocketAddr = "127.0.0.1:9".parse().unwrap();
-        assert_eq!(kept, [(address, Some(address.ip()), 3)]);
+        assert_eq!(kept, [(address, Some(SocketAddr::new(address.ip(), 7)), 3)]);
     }
 }

@@ -34,6 +34,8 @@ pub(crate) struct Outgoing<'a> {
 pub(crate) enum SendOutcome {
     /// The kernel has it, or (as with any datagram) it is lost on the way; QUIC repairs that.
     Done,
+    /// The burst's datagrams are too large for the interface or the path, and none is sent.
+    TooLarge,
     /// The kernel's buffer is full: offer what follows the first `sent` bytes again when the
     /// socket is writable.
     Blocked {
@@ -125,6 +127,8 @@ impl Sender {
             match self.send(&Outgoing { bytes: datagram, ..*burst }) {
                 SendOutcome::Done => sent += datagram.len(),
                 SendOutcome::Blocked { .. } => return SendOutcome::Blocked { sent },
+                // The others are no larger.
+                SendOutcome::TooLarge => return SendOutcome::TooLarge,
             }
         }
         SendOutcome::Done
@@ -137,7 +141,10 @@ impl Sender {
             Some(Errno::EIO | Errno::EINVAL) if is_burst && self.max_segments() == 1 => {
                 return self.send_one_by_one(burst);
             }
-            Some(Errno::EMSGSIZE) => lock(&self.stats).too_large += 1,
+            Some(Errno::EMSGSIZE) => {
+                lock(&self.stats).too_large += 1;
+                return SendOutcome::TooLarge;
+            }
             // The source address is gone, as after a change of networks: go on from another, so
             // that the peer sees a migration instead of silence.
             Some(Errno::EINVAL | Errno::EADDRNOTAVAIL | Errno::ENETUNREACH)

@@ -13,7 +13,7 @@ use super::{Outgoing, ReceiveBuffers, SendOutcome, Sender, UdpConfig, UdpSocket}
 #[derive(Debug)]
 struct Seen {
     remote: SocketAddr,
-    local: Option<IpAddr>,
+    local: Option<SocketAddr>,
     ecn: EcnCodepoint,
     stride: usize,
     bytes: Vec<u8>,
@@ -67,7 +67,7 @@ fn a_burst_arrives_whole_with_its_mark_and_addresses() {
     assert_eq!(all, bytes);
     for train in &seen {
         assert_eq!(train.remote, a.local_addr());
-        assert_eq!(train.local, Some(IpAddr::V4(Ipv4Addr::LOCALHOST)));
+        assert_eq!(train.local, Some(remote));
         assert_eq!(train.ecn, EcnCodepoint::Ect0);
         assert_eq!(train.stride, 1200.min(train.bytes.len()));
     }
@@ -109,7 +109,7 @@ fn a_datagram_that_is_too_large_is_lost_and_nothing_else() {
     let (a, b) = (bind("127.0.0.1:0", &config), bind("127.0.0.1:0", &config));
     let sender = Sender::new(a, &config).unwrap();
     let bytes = vec![1; 65_530];
-    assert_eq!(sender.send(&outgoing(b.local_addr(), 65_530, &bytes)), SendOutcome::Done);
+    assert_eq!(sender.send(&outgoing(b.local_addr(), 65_530, &bytes)), SendOutcome::TooLarge);
     assert_eq!(sender.stats().too_large, 1);
     assert_eq!(sender.send(&outgoing(b.local_addr(), 100, &bytes[..100])), SendOutcome::Done);
     assert_eq!(receive(&b, &mut ReceiveBuffers::new(), 100).len(), 1);
@@ -162,7 +162,8 @@ fn a_dual_stack_socket_serves_both_families_under_their_own_addresses() {
         sender.send(&outgoing(SocketAddr::new(ip, port), 700, &[5; 1400]));
         let seen = receive(&server, &mut buffers, 1400);
         assert_eq!(seen[0].remote, client.local_addr());
-        assert_eq!((seen[0].local, seen[0].ecn), (Some(ip), EcnCodepoint::Ect0));
+        let local = SocketAddr::new(ip, port);
+        assert_eq!((seen[0].local, seen[0].ecn), (Some(local), EcnCodepoint::Ect0));
         let reply = Outgoing { local: Some(ip), ..outgoing(client.local_addr(), 50, &[6; 50]) };
         assert_eq!(server_sender.send(&reply), SendOutcome::Done);
         let seen = receive(&client, &mut ReceiveBuffers::new(), 50);

@@ -1,0 +1,223 @@
+//! Endpoints and listeners.
+
+use std::fmt;
+use std::io;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::time::Duration;
+
+use super::{Connection, deadline};
+use crate::config::{ClientConfig, EndpointConfig, ServerConfig};
+use crate::core::{CoreRef, Rank};
+use crate::error::{AcceptError, ConnectError, ListenError};
+use crate::ops::{self, now_or};
+use crate::udp::BindError;
+
+/// A UDP socket with any number of QUIC connections on it.
+///
+/// Clones lead to the same endpoint. It lives as long as any of them, of its connections and of
+/// their streams.
+#[derive(Clone)]
+pub struct Endpoint {
+    core: CoreRef,
+}
+
+impl Endpoint {
+    /// Binds a socket with the default configuration. Of several addresses the first is taken
+    /// that can be bound.
+    ///
+    /// # Errors
+    ///
+    /// If none can be.
+    pub fn bind(address: impl ToSocketAddrs) -> Result<Self, BindError> {
+        Self::bind_with(address, EndpointConfig::default())
+    }
+
+    /// Binds a socket.
+    ///
+    /// # Errors
+    ///
+    /// If no socket can be made or none of the addresses can be bound.
+    pub fn bind_with(
+        address: impl ToSocketAddrs,
+        config: EndpointConfig,
+    ) -> Result<Self, BindError> {
+        let nowhere = SocketAddr::from(([0, 0, 0, 0], 0));
+        let addresses =
+            address.to_socket_addrs().map_err(|error| BindError::new(nowhere, error))?;
+        let mut last = None;
+        for address in addresses {
+            match ops::endpoint(address, config.clone()) {
+                Ok(core) => {
+                    let started = core.core().start_thread();
+                    started.map_err(|error| BindError::new(address, error))?;
+                    return Ok(Self { core });
+                }
+                Err(error) => last = Some(error),
+            }
+        }
+        let none = || BindError::new(nowhere, io::ErrorKind::AddrNotAvailable.into());
+        Err(last.unwrap_or_else(none))
+    }
+
+    /// The address that the socket is bound to.
+    pub fn local_addr(&self) -> SocketAddr {
+        self.core.local_addr()
+    }
+
+    /// Connects to a server and waits for the handshake. `server_name` is what its certificate
+    /// must name.
+    ///
+    /// # Errors
+    ///
+    /// If the handshake comes to nothing.
+    pub fn connect(
+        &self,
+        remote: SocketAddr,
+        server_name: &str,
+        config: &ClientConfig,
+    ) -> Result<Connection, ConnectError> {
+        let connection = Connection::new(self.core.connect(remote, server_name, config, false)?);
+        connection.wait_established()?;
+        Ok(connection)
+    }
+
+    /// Starts to connect, with early data if possible; see [`Connection::connect_early`].
+    ///
+    /// # Errors
+    ///
+    /// If the connection cannot be started.
+    pub fn connect_early(
+        &self,
+        remote: SocketAddr,
+        server_name: &str,
+        config: &ClientConfig,
+    ) -> Result<Connection, ConnectError> {
+        Ok(Connection::new(self.core.connect(remote, server_name, config, true)?))
+    }
+
+    /// Listens for connections, which are handed out when their handshake is complete.
+    ///
+    /// # Errors
+    ///
+    /// If the endpoint listens already.
+    pub fn listen(&self, config: ServerConfig) -> Result<Listener, ListenError> {
+        self.core.listen(config, false)?;
+        Ok(Listener { endpoint: self.clone(), timeout: None, nonblocking: false })
+    }
+
+    /// Listens for connections, which are handed out as soon as they have early data to read
+    /// ([`RecvStream::is_early_data`](super::RecvStream::is_early_data)), or else when their
+    /// handshake is complete.
+    ///
+    /// # Errors
+    ///
+    /// If the endpoint listens already.
+    pub fn listen_early(&self, config: ServerConfig) -> Result<Listener, ListenError> {
+        self.core.listen(config, true)?;
+        Ok(Listener { endpoint: self.clone(), timeout: None, nonblocking: false })
+    }
+
+    /// Waits until all connections have ended, their peers told.
+    pub fn wait_idle(&self) {
+        self.core.block_on(Rank::Patient, None, |waiter| self.core.poll_idle(waiter));
+    }
+}
+
+impl fmt::Debug for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Endpoint").field("local_addr", &self.local_addr()).finish_non_exhaustive()
+    }
+}
+
+/// Accepts connections. Dropping it stops that; connections that were accepted go on.
+#[derive(Debug)]
+pub struct Listener {
+    endpoint: Endpoint,
+    timeout: Option<Duration>,
+    nonblocking: bool,
+}
+
+impl Listener {
+    /// Binds a socket with the default configuration and listens on it.
+    ///
+    /// # Errors
+    ///
+    /// If no socket can be made or none of the addresses can be bound.
+    pub fn bind(address: impl ToSocketAddrs, config: ServerConfig) -> Result<Self, ListenError> {
+        Endpoint::bind(address)?.listen(config)
+    }
+
+    /// The endpoint on which it listens.
+    pub const fn endpoint(&self) -> &Endpoint {
+        &self.endpoint
+    }
+
+    /// The address that the socket is bound to.
+    pub fn local_addr(&self) -> SocketAddr {
+        self.endpoint.local_addr()
+    }
+
+    /// Waits for the next connection. Handshakes that fail are not heard of.
+    ///
+    /// # Errors
+    ///
+    /// If the endpoint was closed, or (non-blocking or with a timeout) none comes in time.
+    pub fn accept(&self) -> Result<Connection, AcceptError> {
+        if self.nonblocking {
+            return self.try_accept();
+        }
+        let core = &self.endpoint.core;
+        let deadline = deadline(self.timeout);
+        core.block_on(Rank::Patient, deadline, |waiter| core.poll_accept_connection(Some(waiter)))
+            .unwrap_or(Err(AcceptError::TimedOut))
+            .map(Connection::new)
+    }
+
+    /// Like [`Listener::accept`], without waiting.
+    ///
+    /// # Errors
+    ///
+    /// Like [`Listener::accept`]; [`AcceptError::WouldBlock`] if there is none.
+    pub fn try_accept(&self) -> Result<Connection, AcceptError> {
+        now_or(self.endpoint.core.poll_accept_connection(None), AcceptError::WouldBlock)
+            .map(Connection::new)
+    }
+
+    /// Connections as they come.
+    pub const fn incoming(&self) -> Incoming<'_> {
+        Incoming { listener: self }
+    }
+
+    /// How long [`Listener::accept`] waits; `None` for as long as it takes.
+    pub const fn set_timeout(&mut self, timeout: Option<Duration>) {
+        self.timeout = timeout;
+    }
+
+    /// Lets [`Listener::accept`] answer at once.
+    pub const fn set_nonblocking(&mut self, nonblocking: bool) {
+        self.nonblocking = nonblocking;
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        self.endpoint.core.stop_listening();
+    }
+}
+
+/// Connections of a [`Listener`] as they come; ends when the endpoint does.
+#[derive(Debug)]
+pub struct Incoming<'a> {
+    listener: &'a Listener,
+}
+
+impl Iterator for Incoming<'_> {
+    type Item = Result<Connection, AcceptError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        match self.listener.accept() {
+            Err(AcceptError::EndpointClosed) => None,
+            result => Some(result),
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! Making connections and listeners.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::task::Poll;
+
+use crate::config::{ClientConfig, EndpointConfig, ServerConfig};
+use crate::core::{ConnRef, Core, CoreRef, Interest, Link, ListenOptions, Role, Waiter, WaiterId};
+use crate::error::{AcceptError, ConnectError, ListenError};
+use crate::session::SessionSink;
+use crate::udp::BindError;
+use quicket_handshake::{AwsLcProvider, SystemRandom};
+
+/// Makes an endpoint that nothing drives yet.
+pub(crate) fn endpoint(address: SocketAddr, config: EndpointConfig) -> Result<CoreRef, BindError> {
+    let link = Link::bind(address, &config.udp)?;
+    let cid_len = config.protocol.cid_generator.len();
+    let engine = quicket_engine::Endpoint::new(
+        config.protocol,
+        None,
+        Arc::new(AwsLcProvider),
+        Box::new(SystemRandom::new()),
+    );
+    let core = Core::new(link, engine, cid_len).map_err(|error| BindError::new(address, error))?;
+    Ok(CoreRef::new(core))
+}
+
+impl CoreRef {
+    /// Starts a connection; the handshake is under way when this returns.
+    pub(crate) fn connect(
+        &self,
+        remote: SocketAddr,
+        server_name: &str,
+        config: &ClientConfig,
+        early_data: bool,
+    ) -> Result<ConnRef, ConnectError> {
+        if self.is_over() {
+            return Err(ConnectError::EndpointClosed);
+        }
+        let link = self.link();
+        if !link.socket.reaches(remote) {
+            return Err(ConnectError::AddressFamily(remote));
+        }
+        let bound = link.socket.local_addr();
+        let local = (!bound.ip().is_unspecified()).then_some(bound);
+        let server = format!("{server_name}:{}", remote.port());
+        let store = config.sessions.as_ref();
+        let protocol = quicket_engine::ClientConfig {
+            transport: config.transport.clone(),
+            tls: config.tls.clone(),
+            version: config.version,
+            versions: config.versions.clone(),
+            token: store.and_then(|store| store.take_token(&server)).unwrap_or_default(),
+            session: store.and_then(|store| store.take_session(&server)),
+            early_data,
+        };
+        let now = self.clock().now();
+        let mut routing = self.routing();
+        let (handle, engine) = routing
+            .endpoint
+            .connect(now, protocol, remote, local, server_name)
+            .map_err(ConnectError::Invalid)?;
+        let cell = routing.insert(handle, engine, Role::Client);
+        drop(routing);
+        let conn = ConnRef::new(self.clone(), cell);
+        conn.act(|conn, _| {
+            conn.sink = store.map(|store| SessionSink::new(store.clone(), &server));
+        });
+        Ok(conn)
+    }
+
+    /// Starts to listen.
+    pub(crate) fn listen(&self, config: ServerConfig, early: bool) -> Result<(), ListenError> {
+        let ServerConfig { protocol, backlog, admission } = config;
+        let mut routing = self.routing();
+        if !routing.listen(ListenOptions { backlog, admission, early }) {
+            return Err(ListenError::AlreadyListening);
+        }
+        routing.endpoint.set_server(Some(Arc::new(protocol)));
+        Ok(())
+    }
+
+    /// Stops listening and closes the connections that nobody has accepted.
+    pub(crate) fn stop_listening(&self) {
+        let mut wakes = crate::core::Wakes::default();
+        let left = self.routing().stop_listening(&mut wakes);
+        wakes.fire();
+        for cell in left {
+            drop(ConnRef::new(self.clone(), cell));
+        }
+    }
+
+    /// The next connection of the listener.
+    pub(crate) fn poll_accept_connection(
+        &self,
+        waiter: Option<Waiter<'_>>,
+    ) -> Poll<Result<ConnRef, AcceptError>> {
+        if self.is_over() {
+            return Poll::Ready(Err(AcceptError::EndpointClosed));
+        }
+        match self.routing().accept(waiter) {
+            Some(cell) => Poll::Ready(Ok(ConnRef::new(self.clone(), cell))),
+            None => Poll::Pending,
+        }
+    }
+
+    /// Waits until there is no connection left.
+    pub(crate) fn poll_idle(&self, waiter: Waiter<'_>) -> Poll<()> {
+        if self.routing().is_idle(waiter) || self.is_over() {
+            Poll::Ready(())
+        } else {
+            Poll::Pending
+        }
+    }
+
+    /// Somebody who waited for a connection, or for the end of all, gives up.
+    pub(crate) fn unregister(&self, interest: Interest, id: WaiterId) {
+        self.routing().unregister(interest, id);
+    }
+}

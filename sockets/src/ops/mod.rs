@@ -1,0 +1,43 @@
+//! What can be done with connections, as poll functions under both APIs.
+//!
+//! Each takes the party that will wait if it has to; without one it only tries.
+
+mod connect;
+
+mod connection;
+mod datagram;
+mod stream;
+
+pub(crate) use connect::endpoint;
+
+use std::task::Poll;
+
+use crate::core::{Conn, ConnRef, Interest, Waiter};
+
+/// Turns [`Poll`] into an answer for callers that do not wait.
+pub(crate) fn now_or<T, E>(poll: Poll<Result<T, E>>, would_block: E) -> Result<T, E> {
+    match poll {
+        Poll::Ready(result) => result,
+        Poll::Pending => Err(would_block),
+    }
+}
+
+impl Conn {
+    /// Registers `waiter` for `interest`, if there is one.
+    fn wait(&mut self, interest: Interest, waiter: Option<Waiter<'_>>) {
+        if let Some(waiter) = waiter {
+            self.waiters.register(interest, waiter);
+        }
+    }
+}
+
+impl ConnRef {
+    /// Like [`ConnRef::act`], for something that may have to wait: then nothing has changed.
+    fn try_act<T>(&self, action: impl FnOnce(&mut Conn) -> Poll<T>) -> Poll<T> {
+        self.act_if(|conn, _| {
+            let poll = action(conn);
+            let changed = poll.is_ready();
+            (poll, changed)
+        })
+    }
+}
