@@ -9,7 +9,7 @@ use super::{Connection, deadline};
 use crate::config::{ClientConfig, EndpointConfig, ServerConfig};
 use crate::core::{CoreRef, Rank};
 use crate::error::{AcceptError, ConnectError, ListenError};
-use crate::ops::{self, now_or};
+use crate::ops::{self, Start, now_or};
 use crate::udp::BindError;
 
 /// A UDP socket with any number of QUIC connections on it.
@@ -76,9 +76,13 @@ impl Endpoint {
         server_name: &str,
         config: &ClientConfig,
     ) -> Result<Connection, ConnectError> {
-        let connection = Connection::new(self.core.connect(remote, server_name, config, false)?);
-        connection.wait_established()?;
-        Ok(connection)
+        let mut start = Start::default();
+        loop {
+            let conn = self.core.connect(remote, server_name, config, start)?;
+            let connection = Connection::new(conn);
+            let Err(error) = connection.wait_established() else { return Ok(connection) };
+            start = start.after(&error, config).ok_or(error)?;
+        }
     }
 
     /// Starts to connect, with early data if possible; see [`Connection::connect_early`].
@@ -92,7 +96,8 @@ impl Endpoint {
         server_name: &str,
         config: &ClientConfig,
     ) -> Result<Connection, ConnectError> {
-        Ok(Connection::new(self.core.connect(remote, server_name, config, true)?))
+        let start = Start { early_data: true, ..Start::default() };
+        Ok(Connection::new(self.core.connect(remote, server_name, config, start)?))
     }
 
     /// Listens for connections, which are handed out when their handshake is complete.

@@ -30,13 +30,12 @@ use quicket_engine::time::Time;
 use quicket_engine::{ConnectionHandle, Endpoint};
 
 use buffers::BufferPool;
-pub(crate) use cell::{Cell, Conn, Role, SendEnd, dir_index};
+pub(crate) use cell::{Cell, Conn, Role, SendEnd};
 use clock::Clock;
 pub(crate) use handle::{ConnRef, CoreRef};
 use lead::Leadership;
 pub(crate) use lead::Rank;
 pub(crate) use link::Link;
-pub(crate) use parker::CurrentThread;
 use parker::Kick;
 pub(crate) use routing::ListenOptions;
 use routing::Routing;

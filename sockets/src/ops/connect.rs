@@ -9,7 +9,9 @@ use crate::core::{ConnRef, Core, CoreRef, Interest, Link, ListenOptions, Role, W
 use crate::error::{AcceptError, ConnectError, ListenError};
 use crate::session::SessionSink;
 use crate::udp::BindError;
+use quicket_engine::ConnectionError;
 use quicket_handshake::{AwsLcProvider, SystemRandom};
+use quicket_wire::Version;
 
 /// Makes an endpoint that nothing drives yet.
 pub(crate) fn endpoint(address: SocketAddr, config: EndpointConfig) -> Result<CoreRef, BindError> {
@@ -25,6 +27,31 @@ pub(crate) fn endpoint(address: SocketAddr, config: EndpointConfig) -> Result<Co
     Ok(CoreRef::new(core))
 }
 
+/// How a connection begins, beyond its configuration.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Start {
+    /// Offer early data.
+    pub(crate) early_data: bool,
+    /// The version that a server's Version Negotiation packet led to.
+    pub(crate) negotiated: Option<Version>,
+}
+
+impl Start {
+    /// How to begin anew after a server said in `error` that it speaks other versions
+    /// (RFC 9368, Section 2.1); `None` if that is of no use.
+    pub(crate) fn after(self, error: &ConnectError, config: &ClientConfig) -> Option<Self> {
+        let ConnectError::Lost(ConnectionError::VersionNegotiation { versions }) = error else {
+            return None;
+        };
+        if self.negotiated.is_some() {
+            return None;
+        }
+        let common = |version: &&Version| versions.contains(version);
+        let negotiated = config.versions.iter().find(common).copied();
+        negotiated.map(|version| Self { negotiated: Some(version), ..self })
+    }
+}
+
 impl CoreRef {
     /// Starts a connection; the handshake is under way when this returns.
     pub(crate) fn connect(
@@ -32,7 +59,7 @@ impl CoreRef {
         remote: SocketAddr,
         server_name: &str,
         config: &ClientConfig,
-        early_data: bool,
+        start: Start,
     ) -> Result<ConnRef, ConnectError> {
         if self.is_over() {
             return Err(ConnectError::EndpointClosed);
@@ -48,11 +75,12 @@ impl CoreRef {
         let protocol = quicket_engine::ClientConfig {
             transport: config.transport.clone(),
             tls: config.tls.clone(),
-            version: config.version,
+            version: start.negotiated.unwrap_or(config.version),
             versions: config.versions.clone(),
+            negotiated: start.negotiated.is_some(),
             token: store.and_then(|store| store.take_token(&server)).unwrap_or_default(),
             session: store.and_then(|store| store.take_session(&server)),
-            early_data,
+            early_data: start.early_data,
         };
         let now = self.clock().now();
         let mut routing = self.routing();

@@ -1,13 +1,8 @@
 //! Connections: the handshake, the end, and what is known of them.
 
-use std::net::SocketAddr;
 use std::task::Poll;
 
-use quicket_engine::crypto::{HandshakeError, HandshakeSummary};
-use quicket_engine::{
-    ConnectionError, EarlyData, KeyUpdateError, MigrationError, Stats, TransportConfig,
-};
-use quicket_wire::{TransportParameters, Version};
+use quicket_engine::ConnectionError;
 
 use crate::core::{ConnRef, Interest, Waiter};
 use crate::error::ConnectError;

@@ -8,7 +8,7 @@ mod connection;
 mod datagram;
 mod stream;
 
-pub(crate) use connect::endpoint;
+pub(crate) use connect::{Start, endpoint};
 
 use std::task::Poll;
 
