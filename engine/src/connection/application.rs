@@ -318,9 +318,6 @@ impl Connection {
                 false
             }
         };
-        if rotated {
-            self.paths.active_mut().spin.on_cid_changed(&mut *self.rng);
-        }
         self.report_cids(now);
         rotated
     }
