@@ -67,10 +67,10 @@ impl Pending {
     }
 
     pub(crate) fn on_acked(&mut self, frame: &SentFrame) {
-        if let SentFrame::NewToken { index } = frame {
-            if let Some(token) = self.token(*index) {
-                token.bytes = Vec::new();
-            }
+        if let SentFrame::NewToken { index } = frame
+            && let Some(token) = self.token(*index)
+        {
+            token.bytes = Vec::new();
         }
     }
 

@@ -12,9 +12,9 @@ mod hystart;
 mod new_reno;
 mod pacer;
 
-pub(crate) use controller::{AckEvent, CongestionController, CongestionEvent, LostPacket};
+pub(crate) use controller::CongestionController;
 pub(crate) use delivery::{RateSample, RateSnapshot};
-pub(crate) use flight::{CongestionStats, PathCongestion};
+pub(crate) use flight::PathCongestion;
 
 use alloc::boxed::Box;
 

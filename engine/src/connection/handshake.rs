@@ -259,7 +259,7 @@ impl Connection {
         let version = self.handshake.versions.current;
         if version != self.handshake.versions.original {
             // RFC 9369, Section 4.1: the same connection ID, the new version's salt.
-            let dcid = self.initial_dcid;
+            let dcid = self.handshake.cids.initial_dcid;
             self.keys.derive_initial(version, &dcid, self.side);
         }
         self.keys.set_version(version);

@@ -76,6 +76,7 @@ impl Idle {
     }
 
     /// The timeout in force; `None` if there is none.
+    #[cfg(test)]
     pub(crate) fn timeout(&self) -> Option<Duration> {
         self.timeout
     }

@@ -224,10 +224,6 @@ impl Keys {
         self.initial.iter().flatten().find(|keys| keys.version == version)
     }
 
-    pub(crate) fn has_initial(&self) -> bool {
-        self.initial.iter().any(Option::is_some)
-    }
-
     /// The key phase bit of packets to send (RFC 9001, Section 6).
     pub(crate) fn phase(&self) -> bool {
         self.phase
@@ -379,10 +375,10 @@ impl Keys {
 
     /// The peer acknowledged 1-RTT packets up to `largest`.
     pub(crate) fn acknowledged_1rtt(&mut self, largest: u64) {
-        if let Some(send) = &self.send {
-            if send.first.is_some_and(|first| largest >= first) {
-                self.phase_acknowledged = true;
-            }
+        if let Some(send) = &self.send
+            && send.first.is_some_and(|first| largest >= first)
+        {
+            self.phase_acknowledged = true;
         }
     }
 

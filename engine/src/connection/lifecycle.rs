@@ -99,7 +99,7 @@ impl Connection {
         self.report_handshake_over();
         if self.side == Side::Server {
             // The Initial packets' connection ID leads here no longer.
-            let cid = self.initial_dcid;
+            let cid = self.handshake.cids.initial_dcid;
             self.reports.queue.push_back(EndpointEvent::CidRetired(cid));
         } else {
             self.move_to_preferred_address(now);

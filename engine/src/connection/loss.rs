@@ -169,8 +169,7 @@ impl Connection {
         let parameters = self.handshake.remote_parameters.as_ref();
         match (id, parameters) {
             (SpaceId::Data, Some(parameters)) => {
-                let factor =
-                    1u64.checked_shl(u32::try_from(parameters.ack_delay_exponent).unwrap_or(0));
+                let factor = 1u64.checked_shl(u32::from(parameters.ack_delay_exponent));
                 Duration::from_micros(raw.saturating_mul(factor.unwrap_or(u64::MAX)))
             }
             // RFC 9002, Section 5.3: ignored for Initial and Handshake packets.

@@ -128,8 +128,6 @@ pub struct Connection {
 
     keys: Keys,
     handshake: HandshakeState,
-    /// The Destination Connection ID that Initial keys come from.
-    initial_dcid: ConnectionId,
     /// Client: the token for Initial packets, from Retry or an earlier connection.
     initial_token: Vec<u8>,
 
@@ -163,7 +161,6 @@ pub struct Connection {
     key_update_due: bool,
     pacing_until: Option<Time>,
     early_keys_expire: Option<Time>,
-    created: Time,
     /// A moment by both clocks, for tokens: the second in seconds since 1970.
     wall_clock: (Time, u64),
 
@@ -203,6 +200,7 @@ impl Connection {
         available.retain(|version| version.is_supported());
         let cids = HandshakeCids {
             original_dcid: dcid,
+            initial_dcid: dcid,
             local_scid: start.scid,
             ..HandshakeCids::default()
         };
@@ -212,8 +210,7 @@ impl Connection {
             available,
             negotiated: config.negotiated,
         };
-        let mut this =
-            Self::new(start, Side::Client, config.transport, cids, versions, dcid, true, true);
+        let mut this = Self::new(start, Side::Client, config.transport, true, cids, versions);
         this.initial_token = config.token;
         this.start_client_handshake(
             now,
@@ -230,6 +227,7 @@ impl Connection {
         let incoming = server.incoming;
         let cids = HandshakeCids {
             original_dcid: incoming.original_dcid,
+            initial_dcid: incoming.dcid,
             local_scid: start.scid,
             retry_scid: incoming.retry_scid,
             remote_scid: None,
@@ -241,12 +239,12 @@ impl Connection {
             negotiated: false,
         };
         let transport = server.config.transport.clone();
-        let validated = incoming.address_validated();
-        let dcid = incoming.dcid;
         let migration = server.config.migration;
-        let mut this =
-            Self::new(start, Side::Server, transport, cids, versions, dcid, validated, migration);
-        this.wall_clock = (this.created, incoming.unix_secs);
+        let mut this = Self::new(start, Side::Server, transport, migration, cids, versions);
+        if incoming.address_validated() {
+            this.paths.active_mut().set_validated();
+        }
+        this.wall_clock.1 = incoming.unix_secs;
         this.handshake.listen(server.config);
         this
     }
@@ -255,21 +253,17 @@ impl Connection {
         start: Start,
         side: Side,
         config: Arc<TransportConfig>,
+        peer_may_migrate: bool,
         cids: HandshakeCids,
         versions: Versions,
-        initial_dcid: ConnectionId,
-        address_validated: bool,
-        peer_may_migrate: bool,
     ) -> Self {
         let Start { now, endpoint, crypto, mut rng, scid, remote, local } = start;
+        let initial_dcid = cids.initial_dcid;
         let mut keys = Keys::new(crypto, versions.current, config.key_update_after);
         keys.derive_initial(versions.current, &initial_dcid, side);
         let deadline = now + config.handshake_timeout;
         let tuple = paths::four_tuple(local, remote);
-        let mut paths = paths::first_path(side, now, &config, tuple, peer_may_migrate, &mut *rng);
-        if address_validated {
-            paths.active_mut().set_validated();
-        }
+        let paths = paths::first_path(side, now, &config, tuple, peer_may_migrate, &mut *rng);
         let first = paths.active().key();
         let remote_cids = RemoteCids::new(initial_dcid, first, config.active_connection_id_limit);
         let space = |acks| Space {
@@ -304,7 +298,6 @@ impl Connection {
             handshake_error: None,
             keys,
             handshake: HandshakeState::new(cids, versions, deadline),
-            initial_dcid,
             initial_token: Vec::new(),
             spaces,
             pto_count: 0,
@@ -329,7 +322,6 @@ impl Connection {
             key_update_due: false,
             pacing_until: None,
             early_keys_expire: None,
-            created: now,
             wall_clock: (now, 0),
             reports: lifecycle::Reports::default(),
             events: Events::default(),

@@ -116,10 +116,6 @@ impl<'a> PacketBuilder<'a> {
         })
     }
 
-    pub(crate) fn level(&self) -> Level {
-        self.level
-    }
-
     pub(crate) fn is_empty(&self) -> bool {
         self.writer.position() == self.payload
     }

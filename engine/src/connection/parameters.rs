@@ -16,6 +16,8 @@ use crate::error::TransportError;
 pub(crate) struct HandshakeCids {
     /// The Destination Connection ID of the client's very first packet.
     pub(crate) original_dcid: ConnectionId,
+    /// The one that Initial keys come from: the same, or the Retry packet's.
+    pub(crate) initial_dcid: ConnectionId,
     /// Our first Source Connection ID.
     pub(crate) local_scid: ConnectionId,
     /// The Source Connection ID of the Retry packet, if there was one.

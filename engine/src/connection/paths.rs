@@ -311,10 +311,10 @@ impl Connection {
     /// The spin bit (RFC 9000, Section 17.4).
     pub(super) fn update_spin(&mut self, key: PathKey, spin: bool, is_largest: bool) {
         let is_client = self.side.is_client();
-        if let Some(path) = self.paths.get_mut(key) {
-            if is_largest {
-                path.spin.on_largest_received(spin, is_client);
-            }
+        if let Some(path) = self.paths.get_mut(key)
+            && is_largest
+        {
+            path.spin.on_largest_received(spin, is_client);
         }
     }
 }

@@ -112,10 +112,10 @@ impl Connection {
             if !self.state.is_open() {
                 return;
             }
-            if core::mem::take(&mut self.crypto_received) {
-                if let Err(error) = self.drive_handshake(now) {
-                    return self.fail(now, error);
-                }
+            if core::mem::take(&mut self.crypto_received)
+                && let Err(error) = self.drive_handshake(now)
+            {
+                return self.fail(now, error);
             }
             if !core::mem::take(&mut self.retry_waiting) {
                 return;

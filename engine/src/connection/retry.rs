@@ -21,11 +21,12 @@ impl Connection {
         }
         let Ok(retry) = RetryPacket::parse(packet, header) else { return false };
         // The token must not be empty, and the connection ID must be a new one.
-        if retry.token.is_empty() || header.scid == self.initial_dcid {
+        if retry.token.is_empty() || header.scid == self.handshake.cids.initial_dcid {
             return false;
         }
         let crypto = self.keys.crypto().clone();
-        let expected = crypto.retry_tag(header.version, &self.initial_dcid, retry.before_tag);
+        let expected =
+            crypto.retry_tag(header.version, &self.handshake.cids.initial_dcid, retry.before_tag);
         if !crypto.constant_time_eq(&expected, retry.tag) {
             return false;
         }
@@ -39,7 +40,7 @@ impl Connection {
     /// Everything sent so far is void: the same CRYPTO data and 0-RTT data go out again, under
     /// keys of the new connection ID (RFC 9000, Section 17.2.5.2 and 17.2.5.3).
     fn restart_initial(&mut self, dcid: ConnectionId) {
-        self.initial_dcid = dcid;
+        self.handshake.cids.initial_dcid = dcid;
         self.remote_cids.set_initial(dcid);
         self.keys.discard_initial();
         let version = self.handshake.versions.current;
@@ -62,7 +63,7 @@ impl Connection {
             return false;
         }
         let Ok(offer) = VersionNegotiation::parse(packet) else { return false };
-        let (ours, theirs) = (&self.handshake.cids.local_scid, &self.initial_dcid);
+        let (ours, theirs) = (&self.handshake.cids.local_scid, &self.handshake.cids.initial_dcid);
         if offer.dcid != ours.as_slice() || offer.scid != theirs.as_slice() {
             return false;
         }
@@ -92,7 +93,7 @@ impl Connection {
             && versions.available.contains(&header.version)
             && !self.has_received();
         if change {
-            let dcid = self.initial_dcid;
+            let dcid = self.handshake.cids.initial_dcid;
             self.keys.derive_initial(header.version, &dcid, self.side);
         }
         change

@@ -44,10 +44,6 @@ impl SealQueue {
         self.packets.push(packet);
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
-        self.packets.is_empty()
-    }
-
     pub(crate) fn is_full(&self) -> bool {
         self.packets.len() >= BATCH
     }

@@ -45,10 +45,10 @@ impl Connection {
         if self.pacing_until.is_some_and(|at| at <= now) {
             self.pacing_until = None;
         }
-        if let Some(timer) = self.loss_timer {
-            if timer.at() <= now {
-                self.on_loss_timer(now, timer);
-            }
+        if let Some(timer) = self.loss_timer
+            && timer.at() <= now
+        {
+            self.on_loss_timer(now, timer);
         }
         if self.keep_alive_deadline().is_some_and(|at| at <= now) {
             self.idle.on_keep_alive();

@@ -115,11 +115,11 @@ impl<'b> Outgoing<'b> {
     /// Pads the last packet so that the datagram has `minimum` bytes.
     fn pad_to(&mut self, minimum: usize) {
         let end = self.start + minimum;
-        if let Some(last) = self.packets.iter_mut().rev().flatten().next() {
-            if last.unsealed.end < end {
-                last.pad(self.buf, end);
-                self.end = end;
-            }
+        if let Some(last) = self.packets.iter_mut().rev().flatten().next()
+            && last.unsealed.end < end
+        {
+            last.pad(self.buf, end);
+            self.end = end;
         }
     }
 }
@@ -330,8 +330,7 @@ impl Connection {
         let mut owners = Owners {
             now: out.now,
             path: out.route.key,
-            ack_delay_exponent: u8::try_from(self.handshake.local_parameters.ack_delay_exponent)
-                .unwrap_or(0),
+            ack_delay_exponent: self.handshake.local_parameters.ack_delay_exponent,
             pending: &mut self.pending,
             local_cids: &mut self.local_cids,
             remote_cids: &mut self.remote_cids,

@@ -1,5 +1,6 @@
 //! Connection attempts: tokens, Retry, refusal (RFC 9000, Section 8.1).
 
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::net::SocketAddr;
 
@@ -68,7 +69,7 @@ impl Endpoint {
         server: &ServerConfig,
         header: &Header,
         datagram: &Datagram<'_>,
-    ) -> Result<Incoming, Incoming> {
+    ) -> Result<Incoming, Box<Incoming>> {
         let mut incoming = Incoming {
             remote: datagram.remote,
             local: datagram.local,
@@ -96,7 +97,9 @@ impl Endpoint {
                 incoming.retry_scid = Some(retry_scid);
                 incoming.validated = true;
             }
-            TokenVerdict::Retry { .. } | TokenVerdict::InvalidRetry => return Err(incoming),
+            TokenVerdict::Retry { .. } | TokenVerdict::InvalidRetry => {
+                return Err(Box::new(incoming));
+            }
             TokenVerdict::NewToken { id, issued } => {
                 incoming.validated =
                     self.strikes.first_use(id, issued, lifetimes.new_token, unix_secs);

@@ -46,11 +46,11 @@ impl Routes {
     /// A handle for a new connection with `remote`.
     pub(super) fn insert(&mut self, remote: SocketAddr) -> ConnectionHandle {
         let entry = Entry { remote, cids: Vec::new(), resets: Vec::new(), handshaking: false };
-        if let Some(index) = self.free.pop() {
-            if let Some(slot) = self.entries.get_mut(index) {
-                *slot = Some(entry);
-                return ConnectionHandle(index);
-            }
+        if let Some(index) = self.free.pop()
+            && let Some(slot) = self.entries.get_mut(index)
+        {
+            *slot = Some(entry);
+            return ConnectionHandle(index);
         }
         self.entries.push(Some(entry));
         ConnectionHandle(self.entries.len() - 1)

@@ -12,9 +12,9 @@ mod sent;
 mod space;
 
 pub(crate) use pto::{LossTimer, SpaceId, SpaceTimes, TimerInputs, loss_detection_timer};
-pub(crate) use rtt::{GRANULARITY, RttEstimator};
-pub(crate) use sent::{MAX_TRACKED_PACKETS, SentInfo, SentPacket};
-pub(crate) use space::{AckOutcome, AckSink, AckedPacket, LossOutcome, LossSink, RecoverySpace};
+pub(crate) use rtt::RttEstimator;
+pub(crate) use sent::{SentInfo, SentPacket};
+pub(crate) use space::{AckOutcome, AckSink, AckedPacket, LossSink, RecoverySpace};
 
 /// Names one of a connection's paths in the packets that were sent on it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -147,11 +147,6 @@ impl RecoverySpace {
         self.sent.push_frame(frame);
     }
 
-    /// True if the packet under construction has frames on record.
-    pub(crate) fn has_pending_frames(&self) -> bool {
-        self.sent.pending_frames() > 0
-    }
-
     /// Gives up the packet under construction. The caller tells the frames' owners itself.
     pub(crate) fn discard_pending_frames(&mut self) {
         self.sent.discard_pending_frames();
@@ -163,11 +158,6 @@ impl RecoverySpace {
             self.last_ack_eliciting = Some(info.time_sent);
         }
         self.sent.push(info)
-    }
-
-    /// The packet with this number, if it is still on record.
-    pub(crate) fn packet(&self, number: u64) -> Option<&SentPacket> {
-        self.sent.get(number)
     }
 
     /// Handles an ACK frame. An error closes the connection.
@@ -304,11 +294,6 @@ impl RecoverySpace {
     /// When [`Self::detect_lost`] will next find a packet without another ACK.
     pub(crate) fn loss_time(&self) -> Option<Time> {
         self.loss_time
-    }
-
-    /// When the last ack-eliciting packet was sent.
-    pub(crate) fn time_of_last_ack_eliciting(&self) -> Option<Time> {
-        self.last_ack_eliciting
     }
 
     /// The time from which the probe timeout runs: when the last ack-eliciting packet was sent,
