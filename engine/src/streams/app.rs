@@ -1,6 +1,6 @@
 //! What the application does with streams.
 
-use quicket_wire::{Dir, StreamId};
+use quicket_wire::{Dir, StreamId, varint};
 
 use super::pool::OutOfMemory;
 use super::slab::Slot;
@@ -65,8 +65,9 @@ impl Streams {
         Ok(())
     }
 
-    /// Gives the stream up: the peer gets `code`, a varint, instead of what it has not read.
-    /// Also after [`Self::finish`], as long as not all is acknowledged.
+    /// Gives the stream up: the peer gets `code` instead of what it has not read. Also after
+    /// [`Self::finish`], as long as not all is acknowledged. Codes end at 2^62-1, and larger ones
+    /// are sent as that.
     pub(crate) fn reset(&mut self, id: StreamId, code: u64) -> Result<(), WriteError> {
         let slot = self.sending(id)?;
         let Some(send) = self.table.get_mut(slot).and_then(|stream| stream.send.as_mut()) else {
@@ -75,7 +76,7 @@ impl Streams {
         if !send.state().sends_data() {
             return Err(closed_by(send.stopped()));
         }
-        let freed = send.reset(code, &mut self.pool);
+        let freed = send.reset(code.min(varint::MAX), &mut self.pool);
         self.on_freed(slot, freed);
         self.settle(slot);
         Ok(())
@@ -130,11 +131,11 @@ impl Streams {
     }
 
     /// Wants no more of the stream: what came and comes is dropped, and the peer is asked with
-    /// `code`, a varint, to stop.
+    /// `code` to stop. Codes end at 2^62-1, and larger ones are sent as that.
     pub(crate) fn stop_sending(&mut self, id: StreamId, code: u64) -> Result<(), ReadError> {
         let slot = self.readable(id)?;
         let (recv, mut shared) = self.receiving(slot).ok_or(ReadError::ClosedStream)?;
-        let result = recv.stop(code, &mut shared);
+        let result = recv.stop(code.min(varint::MAX), &mut shared);
         self.settle(slot);
         result
     }

@@ -19,7 +19,8 @@ use crate::time::{Duration, Time};
 const MIN_FRAGMENT: u64 = 64;
 
 impl Streams {
-    /// True if there is anything to send.
+    /// True if there is anything to send. It may turn out to wait for the peer's limits:
+    /// [`Self::write_frames`] then leaves the packet as it was and this becomes false.
     pub(crate) fn has_pending(&self) -> bool {
         !self.scheduler.is_empty()
             || !self.control.is_empty()

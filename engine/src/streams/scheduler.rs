@@ -22,8 +22,8 @@ struct Level {
     queue: Queue<QueueKind>,
 }
 
-/// Streams with data to send: higher priorities first, and among equals either by turns or in
-/// the order in which they came.
+/// Streams with data to send: higher priorities first, and among equals either by turns or one
+/// to its end before the next.
 #[derive(Debug)]
 pub(super) struct Scheduler {
     /// By descending priority; none is empty.

@@ -1,5 +1,7 @@
 //! What the application hears, and when.
 
+use quicket_wire::varint;
+
 use super::super::{ReadOutcome, StreamEvent, WriteError};
 use super::*;
 
@@ -55,6 +57,19 @@ fn a_reset_is_read_once() {
     assert_eq!(server.read(id, &mut [0; 9]), Err(ReadError::Reset(77)));
     assert_eq!(server.read(id, &mut [0; 9]), Err(ReadError::ClosedStream));
     assert_eq!(server.len(), 0);
+}
+
+#[test]
+fn codes_too_large_for_a_frame_are_sent_as_the_largest() {
+    // RFC 9000, Section 16
+    let (mut client, mut server) = pair(config());
+    let id = client.open(Dir::Bidi).unwrap();
+    client.reset(id, u64::MAX).unwrap();
+    client.stop_sending(id, u64::MAX).unwrap();
+    flush(&mut client, &mut server);
+    server.accept(Dir::Bidi);
+    assert_eq!(server.read(id, &mut [0; 9]), Err(ReadError::Reset(varint::MAX)));
+    assert_eq!(server.write(id, b"x"), Err(WriteError::Stopped(varint::MAX)));
 }
 
 #[test]
