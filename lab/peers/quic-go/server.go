@@ -6,9 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"mime"
 	"net"
 	"net/http"
 	"os"
+	"path"
 	"strings"
 	"sync/atomic"
 
@@ -165,6 +167,10 @@ func (s *served) answerHTTP3(response http.ResponseWriter, request *http.Request
 	if err != nil {
 		response.WriteHeader(http.StatusNotFound)
 		return
+	}
+	// Browsers use no style sheet and no SVG without it.
+	if kind := mime.TypeByExtension(path.Ext(request.URL.Path)); kind != "" {
+		response.Header().Set("Content-Type", kind)
 	}
 	if _, err := response.Write(content); err != nil {
 		emitError(err.Error())
