@@ -6,6 +6,7 @@ mod config;
 mod core;
 mod error;
 mod ops;
+mod qlog;
 mod session;
 mod udp;
 
