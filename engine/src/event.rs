@@ -67,15 +67,30 @@ pub enum Event {
 /// Events that wait for the application. The peer drives only tickets, tokens and updates, which
 /// are few; beyond the bound the oldest of them is forgotten.
 #[derive(Debug, Default)]
-pub(crate) struct Events(VecDeque<Event>);
+pub(crate) struct Events {
+    queue: VecDeque<Event>,
+    end: End,
+}
+
+/// [`Event::Closed`] comes after everything else, stream events too.
+#[derive(Debug, Default)]
+enum End {
+    #[default]
+    Open,
+    Closed(ConnectionError),
+    Told,
+}
 
 /// More events than one handshake makes.
 const MAX_EVENTS: usize = 64;
 
 impl Events {
     pub(crate) fn push(&mut self, event: Event) {
-        if self.0.len() >= MAX_EVENTS {
-            let expendable = self.0.iter().position(|event| {
+        if !matches!(self.end, End::Open) {
+            return;
+        }
+        if self.queue.len() >= MAX_EVENTS {
+            let expendable = self.queue.iter().position(|event| {
                 matches!(
                     event,
                     Event::SessionTicket(_)
@@ -87,20 +102,43 @@ impl Events {
                 )
             });
             if let Some(index) = expendable {
-                self.0.remove(index);
+                self.queue.remove(index);
             }
         }
         let repeated = matches!(
             event,
             Event::DatagramReceived | Event::DatagramsUnblocked | Event::ConnectionIdsChanged
         );
-        if repeated && self.0.contains(&event) {
+        if repeated && self.queue.contains(&event) {
             return;
         }
-        self.0.push_back(event);
+        self.queue.push_back(event);
+    }
+
+    /// The connection ended; only the first reason counts.
+    pub(crate) fn close(&mut self, error: ConnectionError) {
+        if matches!(self.end, End::Open) {
+            self.end = End::Closed(error);
+        }
     }
 
     pub(crate) fn pop(&mut self) -> Option<Event> {
-        self.0.pop_front()
+        self.queue.pop_front()
+    }
+
+    /// True once the application was told of the end: nothing else follows.
+    pub(crate) fn is_over(&self) -> bool {
+        matches!(self.end, End::Told)
+    }
+
+    /// The last event, when all others were taken.
+    pub(crate) fn pop_end(&mut self) -> Option<Event> {
+        match core::mem::replace(&mut self.end, End::Told) {
+            End::Closed(error) => Some(Event::Closed(error)),
+            end => {
+                self.end = end;
+                None
+            }
+        }
     }
 }

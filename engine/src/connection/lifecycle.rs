@@ -37,13 +37,17 @@ impl Connection {
 
     /// What the application may want to know.
     pub fn poll_event(&mut self) -> Option<Event> {
+        if self.events.is_over() {
+            return None;
+        }
         if let Some(event) = self.events.pop() {
             return Some(event);
         }
         if self.datagrams.take_unblocked() {
             return Some(Event::DatagramsUnblocked);
         }
-        self.streams.poll_event().map(Event::Stream)
+        let event = self.streams.poll_event().map(Event::Stream);
+        event.or_else(|| self.events.pop_end())
     }
 
     /// Issues connection IDs as far as the peer wants them (RFC 9000, Section 5.1.1).
@@ -184,7 +188,7 @@ impl Connection {
     pub(super) fn closed(&mut self, now: Time, error: ConnectionError) {
         self.observe(now, &Observation::Closed(&error));
         self.report_handshake_over();
-        self.events.push(Event::Closed(error.clone()));
+        self.events.close(error.clone());
         self.error = Some(error);
     }
 
