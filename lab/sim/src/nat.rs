@@ -41,11 +41,15 @@ impl FromStr for Rebind {
     }
 }
 
-/// A translator that shows internal addresses unchanged until its first rebinding. After one, what
-/// is sent to an earlier external address is dropped.
+/// A translator that shows internal addresses unchanged until its first rebinding.
+///
+/// A rebinding shows with the next packet from inside: only that makes the new binding. From then
+/// on what is sent to an earlier external address is dropped.
 #[derive(Clone, Debug)]
 pub struct Nat {
     schedule: Schedule<Rebind>,
+    /// Due, and waiting for a packet from inside.
+    pending: Option<Rebind>,
     bindings: Vec<Binding>,
     /// External IP in use; `None` while it is the internal one.
     external: Option<u16>,
@@ -77,6 +81,7 @@ impl Nat {
     pub fn new(schedule: Schedule<Rebind>, site: u8, rng: &SimRng) -> Self {
         Self {
             schedule,
+            pending: None,
             bindings: Vec::new(),
             external: None,
             port_rebound: false,
@@ -89,6 +94,7 @@ impl Nat {
     /// The external address of `internal` at `now`; makes a binding if there is none.
     pub fn outbound(&mut self, now: Time, internal: SocketAddr) -> SocketAddr {
         self.apply_changes(now);
+        self.forget_bindings();
         if let Some(binding) = self.bindings.iter().find(|b| b.internal == internal) {
             return binding.external;
         }
@@ -125,8 +131,16 @@ impl Nat {
         }
     }
 
-    /// Forgets all bindings now, beside what the schedule says.
+    /// Rebinds with the next packet from inside, beside what the schedule says.
     pub fn rebind(&mut self, rebind: Rebind) {
+        // Of a port and an address that are due together, the address includes the port.
+        if self.pending != Some(Rebind::Address) {
+            self.pending = Some(rebind);
+        }
+    }
+
+    fn forget_bindings(&mut self) {
+        let Some(rebind) = self.pending.take() else { return };
         self.stats.rebindings += 1;
         self.bindings.clear();
         self.port_rebound = true;
@@ -189,6 +203,7 @@ mod tests {
         let inside: SocketAddr = INSIDE.parse().unwrap();
         let mut nat = nat(&[(10, Rebind::Port)]);
         let before = nat.outbound(at(9), inside);
+        assert_eq!(nat.inbound(at(10), before), Some(inside), "nothing came from inside yet");
         let after = nat.outbound(at(10), inside);
         assert_eq!(before.ip(), after.ip());
         assert_ne!(before.port(), after.port());
