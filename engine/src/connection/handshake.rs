@@ -55,6 +55,8 @@ pub(super) struct HandshakeState {
     pub(super) summary: Option<Box<HandshakeSummary>>,
     pub(super) early_data: EarlyData,
     pub(super) complete: bool,
+    /// The level that TLS reads at.
+    read_level: Level,
     /// RFC 9001, Section 4.1.2.
     pub(super) confirmed: bool,
     /// When the handshake is given up.
@@ -74,6 +76,7 @@ impl HandshakeState {
             summary: None,
             early_data: EarlyData::None,
             complete: false,
+            read_level: Level::Initial,
             confirmed: false,
             deadline,
         }
@@ -163,6 +166,13 @@ impl Connection {
                 let data = stream.readable();
                 if data.is_empty() {
                     break;
+                }
+                // RFC 9001, Section 4.1.3: nothing new comes at a level that TLS has left.
+                if level < self.handshake.read_level {
+                    return Err(TransportError::new(
+                        TransportErrorCode::PROTOCOL_VIOLATION,
+                        "CRYPTO data continues at a level that TLS has left",
+                    ));
                 }
                 let len = data.len();
                 let result = tls.read(level, data);
@@ -295,6 +305,9 @@ impl Connection {
     }
 
     fn on_key_installed(&mut self, level: Level, direction: Direction) {
+        if direction == Direction::Receive && level != Level::EarlyData {
+            self.handshake.read_level = level;
+        }
         match (level, direction, self.side) {
             (Level::EarlyData, Direction::Send, Side::Client) => {
                 let Some(old) = &self.handshake.remembered else { return };
