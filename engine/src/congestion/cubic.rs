@@ -244,3 +244,7 @@ fn cube_root(value: u128) -> u64 {
     }
     root
 }
+
+#[cfg(test)]
+#[path = "cubic_tests.rs"]
+mod tests;

@@ -410,3 +410,7 @@ impl PathCongestion {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "flight_tests.rs"]
+mod tests;

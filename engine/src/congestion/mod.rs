@@ -56,3 +56,6 @@ pub(crate) fn initial_window(mtu: u16) -> u64 {
 pub(crate) fn minimum_window(mtu: u16) -> u64 {
     2 * u64::from(mtu)
 }
+
+#[cfg(test)]
+mod tests;

@@ -41,7 +41,7 @@ impl CongestionController for NewReno {
         // window that is acknowledged.
         self.acked = self.acked.saturating_add(bytes);
         if self.acked >= self.window {
-            self.acked -= self.window;
+            self.acked = (self.acked - self.window).min(self.window);
             self.window = self.window.saturating_add(u64::from(self.mtu));
         }
     }
@@ -88,5 +88,91 @@ impl CongestionController for NewReno {
 
     fn name(&self) -> &'static str {
         "NewReno"
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::recovery::RttEstimator;
+    use crate::time::Duration;
+
+    const MTU: u64 = 1200;
+
+    fn acked(reno: &mut NewReno, growth_bytes: u64) {
+        let rtt = RttEstimator::new(Duration::from_millis(100));
+        reno.on_ack(&AckEvent {
+            now: Time::ZERO,
+            bytes: growth_bytes,
+            growth_bytes,
+            lost_bytes: 0,
+            in_flight: 0,
+            peak_in_flight: 0,
+            latest_time_sent: Time::ZERO,
+            rtt_sample: None,
+            rtt: &rtt,
+            rate: None,
+            in_recovery: false,
+        });
+    }
+
+    fn congestion(reno: &mut NewReno) {
+        let (now, is_ecn_ce) = (Time::ZERO, false);
+        reno.on_congestion(&CongestionEvent { now, prior_in_flight: 0, is_ecn_ce });
+    }
+
+    #[test]
+    fn slow_start_adds_what_is_acknowledged() {
+        // RFC 9002, Section 7.3.1
+        let mut reno = NewReno::new(1200);
+        acked(&mut reno, 5000);
+        assert_eq!(reno.window(), 17_000);
+        assert!(reno.in_slow_start());
+    }
+
+    #[test]
+    fn a_loss_halves_the_window() {
+        // RFC 9002, Section 7.3.2
+        let mut reno = NewReno::new(1200);
+        congestion(&mut reno);
+        assert_eq!((reno.window(), reno.ssthresh()), (6000, 6000));
+        assert!(!reno.in_slow_start());
+    }
+
+    #[test]
+    fn congestion_avoidance_adds_a_datagram_for_each_window() {
+        // RFC 9002, Section 7.3.3
+        let mut reno = NewReno::new(1200);
+        congestion(&mut reno);
+        acked(&mut reno, 5999);
+        assert_eq!(reno.window(), 6000);
+        acked(&mut reno, 1);
+        assert_eq!(reno.window(), 7200);
+    }
+
+    #[test]
+    fn slow_start_ends_at_the_threshold() {
+        let mut reno = NewReno::new(1200);
+        congestion(&mut reno);
+        reno.on_persistent_congestion(Time::ZERO);
+        assert_eq!(reno.window(), 2 * MTU, "RFC 9002, Section 7.6.2");
+        acked(&mut reno, 100_000);
+        assert_eq!(reno.window(), 6000 + MTU, "the rest counts for congestion avoidance");
+    }
+
+    #[test]
+    fn the_window_never_falls_below_two_datagrams() {
+        // RFC 9002, Section 7.2
+        let mut reno = NewReno::new(1200);
+        (0..20).for_each(|_| congestion(&mut reno));
+        assert_eq!(reno.window(), 2 * MTU);
+    }
+
+    #[test]
+    fn a_spurious_loss_is_undone() {
+        let mut reno = NewReno::new(1200);
+        congestion(&mut reno);
+        reno.on_spurious_loss(Time::ZERO);
+        assert_eq!((reno.window(), reno.ssthresh()), (12_000, u64::MAX));
     }
 }

@@ -142,6 +142,11 @@ impl SentPackets {
 
     /// Makes room for one more packet. False at the bound, or when memory is exhausted.
     pub(super) fn reserve(&mut self) -> bool {
+        let count = self.packets.len();
+        if count >= MAX_IDLE_PACKETS && count.is_multiple_of(BLOCK as usize) {
+            // Without ACKs nobody else would forget packets that elicit none.
+            self.release(Time::ZERO);
+        }
         self.packets.len() < MAX_TRACKED_PACKETS
             && self.packets.try_reserve(1).is_ok()
             && self.blocks.try_reserve(1).is_ok()

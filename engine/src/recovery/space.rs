@@ -170,7 +170,9 @@ impl RecoverySpace {
         self.on_ack_ranges(now, ack.largest, ack.ranges, sink)
     }
 
-    fn on_ack_ranges<S: AckSink>(
+    /// Handles what [`Self::on_ack`] finds in an ACK frame; `ranges` are descending and start with
+    /// `largest`.
+    pub(crate) fn on_ack_ranges<S: AckSink>(
         &mut self,
         now: Time,
         largest: u64,
@@ -419,3 +421,7 @@ impl LossPeriod {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "space_tests.rs"]
+mod tests;
