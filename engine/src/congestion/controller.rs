@@ -17,8 +17,6 @@ pub(crate) struct AckEvent<'a> {
     /// Those of them that may raise the window: sent after the last congestion event
     /// (RFC 9002, Section 7.3.2) and while the sender made use of the window (Section 7.8).
     pub(crate) growth_bytes: u64,
-    /// Bytes found lost together with this ACK.
-    pub(crate) lost_bytes: u64,
     /// Bytes in flight after it.
     pub(crate) in_flight: u64,
     /// The most bytes in flight in this round trip or the one before.

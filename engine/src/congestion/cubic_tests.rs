@@ -19,7 +19,6 @@ fn acked(cubic: &mut Cubic, now: Time, bytes: u64, growth_bytes: u64) {
         now,
         bytes,
         growth_bytes,
-        lost_bytes: 0,
         in_flight: cubic.window(),
         peak_in_flight: cubic.window(),
         latest_time_sent: now - Duration::from_millis(50),

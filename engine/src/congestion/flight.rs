@@ -48,7 +48,6 @@ struct Batch {
     /// Acknowledged bytes of packets sent after the last congestion event.
     acked_after_event: u64,
     latest_acked: Option<Time>,
-    lost: u64,
     lost_packets: u64,
     latest_lost: Option<Time>,
     prior_in_flight: u64,
@@ -211,7 +210,6 @@ impl PathCongestion {
         self.delivery.on_packet_lost(bytes);
         self.lost_packets += 1;
         let batch = &mut self.batch;
-        batch.lost += bytes;
         batch.lost_packets += 1;
         batch.latest_lost = batch.latest_lost.max(Some(packet.time_sent));
         let lost = LostPacket {
@@ -314,7 +312,6 @@ impl PathCongestion {
             now,
             bytes: batch.acked,
             growth_bytes: if utilised { batch.acked_after_event } else { 0 },
-            lost_bytes: batch.lost,
             in_flight: self.in_flight,
             peak_in_flight: self.peak.peak(),
             latest_time_sent: latest,

@@ -105,7 +105,6 @@ mod tests {
             now: Time::ZERO,
             bytes: growth_bytes,
             growth_bytes,
-            lost_bytes: 0,
             in_flight: 0,
             peak_in_flight: 0,
             latest_time_sent: Time::ZERO,

@@ -378,6 +378,12 @@ impl SentPackets {
             self.blocks.shrink_to(self.blocks.capacity() / 4);
         }
     }
+
+    /// How many packets and frames are kept.
+    #[cfg(test)]
+    pub(super) fn memory(&self) -> (usize, usize) {
+        (self.packets.len(), self.frames.len())
+    }
 }
 
 fn frames_of<'a>(ring: &'a VecDeque<SentFrame>, base: u64, packet: &SentPacket) -> Frames<'a> {

@@ -136,7 +136,7 @@ impl RecoverySpace {
     }
 
     /// Makes room for one more packet; call before building one. False if the peer has left too
-    /// many packets unacknowledged ([`super::MAX_TRACKED_PACKETS`]) or memory is exhausted:
+    /// many packets unacknowledged (`MAX_TRACKED_PACKETS`) or memory is exhausted:
     /// then nothing may be sent in this space.
     pub(crate) fn reserve(&mut self) -> bool {
         self.sent.reserve()
@@ -158,6 +158,12 @@ impl RecoverySpace {
             self.last_ack_eliciting = Some(info.time_sent);
         }
         self.sent.push(info)
+    }
+
+    /// The packet with this number, if it is still on record.
+    #[cfg(test)]
+    pub(crate) fn packet(&self, number: u64) -> Option<&SentPacket> {
+        self.sent.get(number)
     }
 
     /// Handles an ACK frame. An error closes the connection.
