@@ -5,6 +5,7 @@ mod blocking;
 mod config;
 mod core;
 mod error;
+pub mod message;
 mod ops;
 mod qlog;
 mod session;

@@ -1,0 +1,94 @@
+//! Errors as numbers of the system, which is how a socket reports them.
+
+use std::fmt;
+use std::io;
+
+/// Declares the errors with their numbers on Linux and what they mean here.
+macro_rules! errnos {
+    ($($name:ident = $number:literal, $text:literal;)*) => {
+        /// Why a call failed.
+        ///
+        /// The numbers are those of Linux, so that a C binding can pass them on as they are.
+        #[allow(clippy::upper_case_acronyms)]
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[non_exhaustive]
+        #[repr(i32)]
+        pub enum Errno {
+            $(#[doc = $text] $name = $number,)*
+        }
+
+        impl Errno {
+            /// What it means.
+            #[must_use]
+            pub const fn message(self) -> &'static str {
+                match self {
+                    $(Self::$name => $text,)*
+                }
+            }
+
+            /// The error of a number, if it is one of those that sockets report here.
+            #[must_use]
+            pub const fn from_number(number: i32) -> Option<Self> {
+                match number {
+                    $($number => Some(Self::$name),)*
+                    _ => None,
+                }
+            }
+        }
+    };
+}
+
+errnos! {
+    EPERM = 1, "not permitted";
+    EINTR = 4, "interrupted";
+    EIO = 5, "input or output failed";
+    EBADF = 9, "the socket is closed";
+    EAGAIN = 11, "not ready: try again later";
+    ENOMEM = 12, "out of memory";
+    EACCES = 13, "not allowed in this state or by this peer";
+    EINVAL = 22, "an argument does not fit the state of the socket";
+    ENOSPC = 28, "flow control leaves no room to send";
+    EPIPE = 32, "the connection is closed";
+    ENOSTR = 60, "there is no such stream";
+    EMSGSIZE = 90, "the message has a size that cannot be sent";
+    ENOPROTOOPT = 92, "there is no such option";
+    EOPNOTSUPP = 95, "sockets of this kind cannot do that";
+    EADDRINUSE = 98, "the address is in use";
+    EADDRNOTAVAIL = 99, "the address is not available";
+    ENETUNREACH = 101, "the network cannot be reached";
+    ECONNRESET = 104, "the peer reset the connection";
+    ENOBUFS = 105, "out of buffers";
+    EISCONN = 106, "the socket is connected already";
+    ENOTCONN = 107, "the socket is not connected";
+    ETIMEDOUT = 110, "it took too long";
+    ECONNREFUSED = 111, "the peer refused the connection";
+    EINPROGRESS = 115, "the handshake is under way";
+}
+
+impl Errno {
+    /// Its number on Linux.
+    #[must_use]
+    pub const fn number(self) -> i32 {
+        self as i32
+    }
+}
+
+impl fmt::Display for Errno {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({self:?})", self.message())
+    }
+}
+
+impl std::error::Error for Errno {}
+
+impl From<Errno> for io::Error {
+    fn from(errno: Errno) -> Self {
+        Self::from_raw_os_error(errno.number())
+    }
+}
+
+impl From<&io::Error> for Errno {
+    fn from(error: &io::Error) -> Self {
+        error.raw_os_error().and_then(Self::from_number).unwrap_or(Self::EIO)
+    }
+}
