@@ -303,6 +303,12 @@ impl Handshake for Session {
         }
     }
 
+    fn alpn(&self) -> Option<&[u8]> {
+        let read =
+            self.complete || matches!(self.role, Role::Server { .. }) && self.parameters_given;
+        read.then(|| self.tls.alpn_protocol().unwrap_or_default())
+    }
+
     fn export_keying_material(
         &self,
         label: &[u8],

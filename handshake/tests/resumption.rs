@@ -127,6 +127,18 @@ fn events_of_early_data_come_in_order() {
     );
 }
 
+/// RFC 9001, Section 8.1: what early data means depends on the protocol.
+#[test]
+fn the_server_knows_the_application_protocol_before_it_reads_early_data() {
+    let identity = identity();
+    let server = keyed_server(&identity).build().unwrap();
+    let pair = resume(&identity, &server, &ticket(&identity));
+    assert_early_data_accepted(&pair);
+    assert_eq!(pair.server.alpn_with_early_data.as_deref(), Some(&b"test"[..]));
+    let begun = start_client(&client(&identity).build().unwrap(), &Options::default()).unwrap();
+    assert_eq!(begun.handshake.alpn(), None);
+}
+
 #[test]
 fn a_resumed_session_keeps_the_certificates_of_the_first() {
     let identity = identity();

@@ -220,6 +220,13 @@ impl Connection {
         self.handshake.summary.as_deref()
     }
 
+    /// The application protocol, once settled: servers know it before they read early data
+    /// (RFC 9001, Section 8.1). Empty if none was negotiated.
+    pub fn alpn(&self) -> Option<&[u8]> {
+        let settled = self.handshake_summary().map(|summary| summary.alpn.as_slice());
+        settled.or_else(|| self.handshake.tls()?.alpn())
+    }
+
     /// What became of early data.
     pub fn early_data(&self) -> EarlyData {
         self.handshake.early_data

@@ -92,6 +92,12 @@ pub trait Handshake: Send {
     /// `Connection::handshake_progressed`).
     fn poll(&mut self) -> Result<Option<HandshakeEvent>, HandshakeError>;
 
+    /// The application protocol as far as it is settled: servers know it as soon as they have read
+    /// the ClientHello, and so before early data is read. Empty if none was negotiated.
+    fn alpn(&self) -> Option<&[u8]> {
+        None
+    }
+
     /// Keying material for the application (RFC 8446, Section 7.5); fails before completion.
     fn export_keying_material(
         &self,

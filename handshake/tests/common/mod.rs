@@ -23,6 +23,8 @@ pub(crate) struct Party {
     pub(crate) secrets: HashMap<(Level, Direction), Secret>,
     pub(crate) parameters: Vec<Vec<u8>>,
     pub(crate) early_data: Vec<bool>,
+    /// What was known of the application protocol then.
+    pub(crate) alpn_with_early_data: Option<Vec<u8>>,
     pub(crate) tickets: Vec<Vec<u8>>,
     pub(crate) summary: Option<HandshakeSummary>,
     /// The order of things, in a word each.
@@ -37,6 +39,7 @@ impl Party {
             secrets: HashMap::new(),
             parameters: Vec::new(),
             early_data: Vec::new(),
+            alpn_with_early_data: None,
             tickets: Vec::new(),
             summary: None,
             story: Vec::new(),
@@ -62,6 +65,7 @@ impl Party {
                 HandshakeEvent::EarlyData(accepted) => {
                     self.story.push(format!("early data {accepted}"));
                     self.early_data.push(accepted);
+                    self.alpn_with_early_data = self.handshake.alpn().map(<[u8]>::to_vec);
                 }
                 HandshakeEvent::Complete(summary) => {
                     self.story.push("complete".to_owned());
