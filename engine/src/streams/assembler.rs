@@ -1,7 +1,7 @@
 //! Puts received stream data in order.
 
 use super::pool::{BufferPool, OutOfMemory};
-use super::ring::Ring;
+use super::ring::{Ring, copy};
 use crate::range_set::RangeSet;
 
 /// Why data could not be taken in.
@@ -111,10 +111,8 @@ impl Assembler {
     pub(crate) fn read(&mut self, out: &mut [u8], pool: &mut BufferPool) -> usize {
         let (first, second) = self.ring.slices(self.read, self.readable().min(out.len()));
         let (to_first, rest) = out.split_at_mut(first.len());
-        to_first.copy_from_slice(first);
-        if let Some(to_second) = rest.get_mut(..second.len()) {
-            to_second.copy_from_slice(second);
-        }
+        copy(to_first, first);
+        copy(rest, second);
         let len = first.len() + second.len();
         self.consume(len, pool)
     }

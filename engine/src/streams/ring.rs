@@ -78,10 +78,17 @@ impl Ring {
     }
 }
 
-/// Copies `from` to the start of `to`; a part that does not fit is left out.
-fn copy(to: &mut [u8], from: &[u8]) {
-    if let (Some(to), Some(from)) = (to.get_mut(..from.len()), Some(from)) {
-        to.copy_from_slice(from);
+/// The longest piece that is copied at once. Beyond some 2 KB, C libraries copy with one string
+/// instruction, which several AMD processors run six times slower than plain moves when source
+/// and target are aligned differently, as stream data is.
+const PIECE: usize = 2048;
+
+/// Copies `from` to the start of `to`; what does not fit is left out.
+pub(crate) fn copy(to: &mut [u8], from: &[u8]) {
+    for (to, from) in to.chunks_mut(PIECE).zip(from.chunks(PIECE)) {
+        let len = to.len().min(from.len());
+        let (to, _) = to.split_at_mut(len);
+        to.copy_from_slice(from.split_at(len).0);
     }
 }
 
@@ -108,6 +115,18 @@ mod tests {
         assert_eq!(ring.capacity(), 2048);
         assert_eq!(joined(&ring, base, 900), data);
         assert_eq!(joined(&ring, base + 100, 5), data[100..105]);
+    }
+
+    #[test]
+    fn long_and_short_copies_are_exact() {
+        for (room, len) in [(0, 0), (1, 5), (5000, 4097), (4097, 5000), (2048, 2048)] {
+            let from: Vec<u8> = (0..len).map(|n: usize| n as u8).collect();
+            let mut to = alloc::vec![0xee; room];
+            copy(&mut to, &from);
+            let fits = room.min(len);
+            assert_eq!(to[..fits], from[..fits]);
+            assert!(to[fits..].iter().all(|&byte| byte == 0xee));
+        }
     }
 
     #[test]

@@ -1,0 +1,149 @@
+//! Bulk throughput and request rate between two processes.
+//!
+//! ```text
+//! throughput serve 127.0.0.1:4433
+//! throughput upload 127.0.0.1:4433 4096      # MiB
+//! throughput download 127.0.0.1:4433 4096    # MiB
+//! throughput requests 127.0.0.1:4433 20000   # 1 KiB each, one after the other
+//! throughput connects 127.0.0.1:4433 1000    # full handshakes, one after the other
+//! ```
+//!
+//! `QUICKET_MTU` fixes the UDP payload (default 1472).
+
+use std::error::Error;
+use std::io::{Read, Write};
+use std::thread;
+use std::time::Instant;
+
+use quicket::{
+    ClientConfig, ClientTls, Connection, Identity, Listener, ServerConfig, Stream,
+    TransportConfig,
+};
+
+type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
+
+const CHUNK: usize = 256 << 10;
+
+fn main() -> Result<()> {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = args.iter().map(String::as_str).collect();
+    match words[..] {
+        ["serve", address] => serve(address),
+        ["upload", address, mib] => upload(address, mib.parse()?),
+        ["download", address, mib] => download(address, mib.parse()?),
+        ["requests", address, count] => requests(address, count.parse()?),
+        ["connects", address, count] => connects(address, count.parse()?),
+        _ => Err("usage: throughput serve|upload|download|requests|connects ADDRESS [N]".into()),
+    }
+}
+
+fn transport() -> TransportConfig {
+    let mtu = std::env::var("QUICKET_MTU").ok().and_then(|v| v.parse().ok()).unwrap_or(1472);
+    TransportConfig {
+        initial_udp_payload_size: mtu,
+        mtu_discovery: None,
+        ..TransportConfig::default()
+    }
+}
+
+fn serve(address: &str) -> Result<()> {
+    let identity = Identity::self_signed(["localhost"])?;
+    let config = ServerConfig::with_identity(identity, ["perf"])?.transport(transport());
+    let listener = Listener::bind(address, config)?;
+    for connection in listener.incoming() {
+        let connection = connection?;
+        thread::spawn(move || {
+            while let Ok(stream) = connection.accept_bi() {
+                if let Err(error) = answer(stream) {
+                    eprintln!("{error}");
+                }
+            }
+        });
+    }
+    Ok(())
+}
+
+/// The first eight bytes say how much to send back; what follows them is only counted.
+fn answer(mut stream: Stream) -> Result<()> {
+    let mut size = [0; 8];
+    stream.read_exact(&mut size)?;
+    let mut buffer = vec![1; CHUNK];
+    while stream.read(&mut buffer)? > 0 {}
+    send(&mut stream, u64::from_be_bytes(size), &buffer)
+}
+
+fn send(stream: &mut Stream, mut left: u64, buffer: &[u8]) -> Result<()> {
+    while left > 0 {
+        let len = usize::try_from(left)?.min(buffer.len());
+        stream.write_all(&buffer[..len])?;
+        left -= len as u64;
+    }
+    Ok(stream.finish()?)
+}
+
+fn connect(address: &str) -> Result<Connection> {
+    let tls = ClientTls::builder().dangerous_no_verification().alpn(["perf"]).build()?;
+    let config = ClientConfig::new(tls).transport(transport());
+    Ok(Connection::connect(address, "localhost", &config)?)
+}
+
+fn report(connection: &Connection, what: &str, mib: u64, start: Instant) {
+    let seconds = start.elapsed().as_secs_f64();
+    let gbits = mib as f64 * 8.0 * 1.048_576 / 1000.0 / seconds;
+    println!("{what}: {gbits:.2} Gbit/s");
+    drop(connection.clone());
+}
+
+fn upload(address: &str, mib: u64) -> Result<()> {
+    let connection = connect(address)?;
+    let start = Instant::now();
+    let mut stream = connection.open_bi()?;
+    stream.write_all(&0_u64.to_be_bytes())?;
+    send(&mut stream, mib << 20, &vec![7; CHUNK])?;
+    stream.read_to_end(0)?;
+    report(&connection, "upload", mib, start);
+    Ok(())
+}
+
+fn download(address: &str, mib: u64) -> Result<()> {
+    let connection = connect(address)?;
+    let start = Instant::now();
+    let mut stream = connection.open_bi()?;
+    stream.write_all(&(mib << 20).to_be_bytes())?;
+    stream.finish()?;
+    let mut buffer = vec![0; CHUNK];
+    let mut total = 0;
+    loop {
+        match stream.read(&mut buffer)? {
+            0 => break,
+            len => total += len as u64,
+        }
+    }
+    assert_eq!(total, mib << 20);
+    report(&connection, "download", mib, start);
+    Ok(())
+}
+
+fn requests(address: &str, count: u32) -> Result<()> {
+    let connection = connect(address)?;
+    let start = Instant::now();
+    let mut request = vec![1; 1024];
+    request[..8].copy_from_slice(&1024_u64.to_be_bytes());
+    for _ in 0..count {
+        let mut stream = connection.open_bi()?;
+        stream.write_all(&request)?;
+        stream.finish()?;
+        assert_eq!(stream.read_to_end(2048)?.len(), 1024);
+    }
+    println!("requests: {:.0}/s", f64::from(count) / start.elapsed().as_secs_f64());
+    Ok(())
+}
+
+fn connects(address: &str, count: u32) -> Result<()> {
+    let start = Instant::now();
+    for _ in 0..count {
+        connect(address)?.close(0, b"");
+    }
+    println!("connects: {:.0}/s", f64::from(count) / start.elapsed().as_secs_f64());
+    Ok(())
+}
