@@ -17,7 +17,12 @@ use crate::stats::{PathStats, Stats};
 use crate::streams::{OpenError, Peek, ReadError, ReadOutcome, Streams, StreamsConfig, WriteError};
 use crate::time::Time;
 
-pub(super) fn new_streams(side: Side, config: &TransportConfig, rng: &mut dyn Random) -> Streams {
+#[inline(never)] // keeps it out of the frame of `Connection::new`
+pub(super) fn new_streams(
+    side: Side,
+    config: &TransportConfig,
+    rng: &mut dyn Random,
+) -> Box<Streams> {
     let streams = StreamsConfig {
         stream_window: config.initial_stream_window,
         max_stream_window: config.max_stream_window,
@@ -29,7 +34,7 @@ pub(super) fn new_streams(side: Side, config: &TransportConfig, rng: &mut dyn Ra
         send_buffer: config.send_buffer,
         fair: config.send_fairness,
     };
-    Streams::new(side, streams, rng.next_u64())
+    Box::new(Streams::new(side, streams, rng.next_u64()))
 }
 
 pub(super) fn new_datagrams(config: &TransportConfig) -> Datagrams {
@@ -353,7 +358,7 @@ impl Connection {
         let path = self.paths.active();
         let congestion = path.congestion.stats();
         Stats {
-            counters: self.counters.clone(),
+            counters: (*self.counters).clone(),
             path: PathStats {
                 latest_rtt: path.rtt.latest(),
                 min_rtt: path.rtt.min(),

@@ -15,6 +15,7 @@ pub(super) const MAX_REASON: usize = 256;
 
 impl Connection {
     /// Writes a datagram with CONNECTION_CLOSE, if one is to be sent.
+    #[inline(never)] // keeps its datagram out of the frame of `poll_transmit`
     pub(super) fn transmit_close(&mut self, now: Time, buf: &mut [u8]) -> Option<Transmit> {
         let State::Closing { pending, reason, .. } = &mut self.state else { return None };
         if !core::mem::take(pending) {
@@ -30,7 +31,7 @@ impl Connection {
         for level in self.close_levels().into_iter().flatten() {
             self.build_packet(&mut out, level, |_, _, packet| write_reason(level, &reason, packet));
         }
-        let len = self.finish_datagram(out)?;
+        let len = self.finish_datagram(&mut out)?;
         Some(route.transmit(len, len))
     }
 

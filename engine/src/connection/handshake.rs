@@ -99,6 +99,7 @@ impl From<HandshakeError> for TransportError {
 
 impl Connection {
     /// Starts a client's handshake.
+    #[inline(never)] // keeps the parameters out of the frame of `Connection::client`
     pub(super) fn start_client_handshake(
         &mut self,
         now: Time,

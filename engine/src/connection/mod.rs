@@ -36,11 +36,10 @@ use core::net::SocketAddr;
 
 use quicket_wire::{ConnectionId, Side};
 
-use crate::ack::{AckFrequencySender, AckPolicy, AckScheduler, ReceivedPackets};
+use crate::ack::{AckFrequencySender, AckPolicy, AckScheduler};
 use crate::cid::{LocalCids, RemoteCids};
 use crate::config::{ClientConfig, EndpointConfig, ServerConfig, TransportConfig};
 use crate::crypto::{CryptoProvider, HandshakeError};
-use crate::crypto_stream::CryptoStream;
 use crate::datagrams::Datagrams;
 use crate::endpoint::Incoming;
 use crate::event::Events;
@@ -48,7 +47,7 @@ use crate::observer::{Observation, Observer};
 use crate::path::Paths;
 use crate::pending::Pending;
 use crate::random::Random;
-use crate::recovery::{LossTimer, RecoverySpace};
+use crate::recovery::LossTimer;
 use crate::stats::Counters;
 use crate::streams::Streams;
 use crate::time::{Duration, Time};
@@ -116,6 +115,7 @@ pub(crate) struct ServerStart<'a> {
 ///   [`handshake_summary`](Self::handshake_summary), [`early_data`](Self::early_data)
 /// * the path: [`remote`](Self::remote), [`migrate`](Self::migrate)
 /// * what it costs: [`stats`](Self::stats), [`set_observer`](Self::set_observer)
+// Its larger parts are boxes and it is one itself: no function needs a large frame to make it.
 pub struct Connection {
     side: Side,
     config: Arc<TransportConfig>,
@@ -126,8 +126,8 @@ pub struct Connection {
     error: Option<crate::ConnectionError>,
     handshake_error: Option<HandshakeError>,
 
-    keys: Keys,
-    handshake: HandshakeState,
+    keys: Box<Keys>,
+    handshake: Box<HandshakeState>,
     /// Client: the token for Initial packets, from Retry or an earlier connection.
     initial_token: Vec<u8>,
 
@@ -139,13 +139,13 @@ pub struct Connection {
     /// The peer is known to have validated our address (RFC 9002, Section 6.2.2.1).
     peer_validated_us: bool,
 
-    streams: Streams,
+    streams: Box<Streams>,
     datagrams: Datagrams,
     pending: Pending,
     local_cids: LocalCids,
     remote_cids: RemoteCids,
     ack_frequency: AckFrequencySender,
-    paths: Paths,
+    paths: Box<Paths>,
     idle: Idle,
 
     waiting: Waiting,
@@ -166,7 +166,7 @@ pub struct Connection {
 
     reports: lifecycle::Reports,
     events: Events,
-    counters: Counters,
+    counters: Box<Counters>,
     observer: Option<Box<dyn Observer>>,
 }
 
@@ -185,7 +185,10 @@ struct Parts<'a> {
 
 impl Connection {
     /// A client's connection, its first flight ready to be transmitted.
-    pub(crate) fn client(start: Start, client: ClientStart<'_>) -> Result<Self, HandshakeError> {
+    pub(crate) fn client(
+        start: Start,
+        client: ClientStart<'_>,
+    ) -> Result<Box<Self>, HandshakeError> {
         let mut start = start;
         let now = start.now;
         // RFC 9000, Section 7.2: unpredictable and at least 8 bytes long.
@@ -223,7 +226,7 @@ impl Connection {
     }
 
     /// A server's connection; the client's first datagram comes next.
-    pub(crate) fn server(start: Start, server: ServerStart<'_>) -> Self {
+    pub(crate) fn server(start: Start, server: ServerStart<'_>) -> Box<Self> {
         let incoming = server.incoming;
         let cids = HandshakeCids {
             original_dcid: incoming.original_dcid,
@@ -256,27 +259,16 @@ impl Connection {
         peer_may_migrate: bool,
         cids: HandshakeCids,
         versions: Versions,
-    ) -> Self {
+    ) -> Box<Self> {
         let Start { now, endpoint, crypto, mut rng, scid, remote, local } = start;
         let initial_dcid = cids.initial_dcid;
-        let mut keys = Keys::new(crypto, versions.current, config.key_update_after);
+        let mut keys = Box::new(Keys::new(crypto, versions.current, config.key_update_after));
         keys.derive_initial(versions.current, &initial_dcid, side);
         let deadline = now + config.handshake_timeout;
         let tuple = paths::four_tuple(local, remote);
         let paths = paths::first_path(side, now, &config, tuple, peer_may_migrate, &mut *rng);
         let first = paths.active().key();
         let remote_cids = RemoteCids::new(initial_dcid, first, config.active_connection_id_limit);
-        let space = |acks| Space {
-            recovery: RecoverySpace::new(),
-            received: ReceivedPackets::new(),
-            acks,
-            crypto: CryptoStream::new(config.crypto_buffer),
-            ecn: crate::path::EcnSpace::default(),
-            probes: 0,
-            ping: false,
-            discarded: false,
-            next_skip: None,
-        };
         let policy = AckPolicy {
             threshold: config.ack_eliciting_threshold,
             train_threshold: config.ack_eliciting_threshold.max(TRAIN_ACK_THRESHOLD),
@@ -286,18 +278,18 @@ impl Connection {
                 .then_some(Duration::from_micros(parameters::MIN_ACK_DELAY_MICROS)),
         };
         let spaces = Spaces {
-            initial: space(AckScheduler::immediate()),
-            handshake: space(AckScheduler::immediate()),
-            data: space(AckScheduler::new(policy)),
+            initial: Space::new(AckScheduler::immediate(), config.crypto_buffer),
+            handshake: Space::new(AckScheduler::immediate(), config.crypto_buffer),
+            data: Space::new(AckScheduler::new(policy), config.crypto_buffer),
         };
-        Self {
+        Box::new(Self {
             side,
             server_config: None,
             state: State::Open,
             error: None,
             handshake_error: None,
             keys,
-            handshake: HandshakeState::new(cids, versions, deadline),
+            handshake: Box::new(HandshakeState::new(cids, versions, deadline)),
             initial_token: Vec::new(),
             spaces,
             pto_count: 0,
@@ -325,12 +317,12 @@ impl Connection {
             wall_clock: (now, 0),
             reports: lifecycle::Reports::default(),
             events: Events::default(),
-            counters: Counters::default(),
+            counters: Box::default(),
             observer: None,
             config,
             endpoint,
             rng,
-        }
+        })
     }
 
     /// A packet number space and, apart from it, everybody who owns frames.

@@ -1,5 +1,6 @@
 //! Path validation, rebinding and migration (RFC 9000, Sections 8.2 and 9).
 
+use alloc::boxed::Box;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use quicket_wire::frame::{PathChallenge, PathResponse, Ping};
@@ -23,6 +24,7 @@ use crate::sent_frame::SentFrame;
 use crate::time::{Duration, Time};
 
 /// The path of the first datagram.
+#[inline(never)] // keeps it out of the frame of `Connection::new`
 pub(super) fn first_path(
     side: Side,
     now: Time,
@@ -30,7 +32,7 @@ pub(super) fn first_path(
     tuple: FourTuple,
     peer_may_migrate: bool,
     rng: &mut dyn Random,
-) -> Paths {
+) -> Box<Paths> {
     let mtu = MtuSettings {
         initial: config.initial_udp_payload_size,
         upper_bound: config
@@ -48,7 +50,7 @@ pub(super) fn first_path(
         initial_rtt: config.initial_rtt,
         pacing: config.pacing,
     };
-    Paths::new(side, now, tuple, settings, rng)
+    Box::new(Paths::new(side, now, tuple, settings, rng))
 }
 
 /// The addresses of a path; this side's is unspecified where it is not known.
@@ -263,6 +265,7 @@ impl Connection {
 
     /// PATH_CHALLENGE and PATH_RESPONSE on paths other than the active one, each in a datagram
     /// of its own (RFC 9000, Sections 8.2.1 and 8.2.2).
+    #[inline(never)] // keeps its datagram out of the frame of `poll_transmit`
     pub(super) fn transmit_path_probe(&mut self, now: Time, buf: &mut [u8]) -> Option<Transmit> {
         if !self.handshake.complete {
             return None;
@@ -281,11 +284,12 @@ impl Connection {
         self.build_packet(&mut out, Level::OneRtt, |_, owners, packet| {
             owners.paths.write_frames(now, route.key, &mut *owners.rng, packet);
         });
-        let len = self.finish_datagram(out)?;
+        let len = self.finish_datagram(&mut out)?;
         Some(route.transmit(len, len))
     }
 
     /// A probe for a larger MTU: a PING and padding (RFC 9000, Section 14.4).
+    #[inline(never)] // keeps its datagram out of the frame of `poll_transmit`
     pub(super) fn transmit_mtu_probe(&mut self, now: Time, buf: &mut [u8]) -> Option<Transmit> {
         if !self.handshake.confirmed || !self.paths.active().is_validated() {
             return None;
@@ -303,7 +307,7 @@ impl Connection {
             // The packet is empty so far and has room for more than a PING.
             let _ = packet.frame(&Ping, Some(SentFrame::Ping));
         });
-        let len = self.finish_datagram(out)?;
+        let len = self.finish_datagram(&mut out)?;
         self.paths.active_mut().mtu.on_probe_sent();
         Some(route.transmit(len, len))
     }

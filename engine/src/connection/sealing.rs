@@ -75,6 +75,7 @@ impl SealQueue {
 }
 
 /// Seals packets of one level; returns how many.
+#[inline(never)] // keeps the batch out of the frame of `poll_transmit`
 fn seal_run(keys: &Keys, batch: &[Unsealed], buf: &mut [u8]) -> Result<usize, CipherError> {
     let Some(level) = batch.first().map(|packet| packet.level) else { return Ok(0) };
     if level == Level::OneRtt && keys.is_1rtt_plain() {

@@ -1,5 +1,7 @@
 //! Packet number spaces (RFC 9000, Section 12.3).
 
+use alloc::boxed::Box;
+
 use crate::ack::{AckScheduler, ReceivedPackets};
 use crate::crypto::Level;
 use crate::crypto_stream::CryptoStream;
@@ -50,6 +52,22 @@ pub(crate) struct Space {
 }
 
 impl Space {
+    /// An empty one, whose CRYPTO stream holds up to `crypto_buffer` bytes out of order.
+    #[inline(never)] // keeps it out of the frame of `Connection::new`
+    pub(crate) fn new(acks: AckScheduler, crypto_buffer: usize) -> Box<Self> {
+        Box::new(Self {
+            recovery: RecoverySpace::new(),
+            received: ReceivedPackets::new(),
+            acks,
+            crypto: CryptoStream::new(crypto_buffer),
+            ecn: EcnSpace::default(),
+            probes: 0,
+            ping: false,
+            discarded: false,
+            next_skip: None,
+        })
+    }
+
     /// Leaves out a packet number now and then, to catch peers that acknowledge what they have
     /// not received (RFC 9000, Section 21.4).
     pub(crate) fn maybe_skip_packet_number(&mut self, rng: &mut dyn Random) {
@@ -65,9 +83,9 @@ impl Space {
 
 /// The three spaces.
 pub(crate) struct Spaces {
-    pub(crate) initial: Space,
-    pub(crate) handshake: Space,
-    pub(crate) data: Space,
+    pub(crate) initial: Box<Space>,
+    pub(crate) handshake: Box<Space>,
+    pub(crate) data: Box<Space>,
 }
 
 impl Spaces {

@@ -198,7 +198,7 @@ impl Connection {
             out.start = end;
             out.end = end;
             out.may_elicit = self.may_elicit(now, segment_size);
-            let Some(len) = self.write_datagram(out) else { break };
+            let Some(len) = self.write_datagram(&mut out) else { break };
             end += len;
             if segment == 0 {
                 segment_size = len;
@@ -214,13 +214,13 @@ impl Connection {
     }
 
     /// Writes one datagram; returns its length.
-    fn write_datagram(&mut self, mut out: Outgoing<'_>) -> Option<usize> {
+    fn write_datagram(&mut self, out: &mut Outgoing<'_>) -> Option<usize> {
         if self.datagrams.has_pending() {
             self.update_datagram_limit();
         }
         for level in LEVELS {
             if self.wants_packet(out.now, level, out.may_elicit) {
-                self.write_packet(&mut out, level);
+                self.write_packet(out, level);
             }
         }
         self.finish_datagram(out)
@@ -288,6 +288,7 @@ impl Connection {
     }
 
     /// Builds a packet that `write` fills; nothing comes of it if `write` writes no frame.
+    #[inline(never)] // keeps the frames of its callers small
     pub(super) fn build_packet(
         &mut self,
         out: &mut Outgoing<'_>,
@@ -357,14 +358,14 @@ impl Connection {
     }
 
     /// Pads the datagram where it must be, and records its packets as sent; returns its length.
-    pub(super) fn finish_datagram(&mut self, mut out: Outgoing<'_>) -> Option<usize> {
+    pub(super) fn finish_datagram(&mut self, out: &mut Outgoing<'_>) -> Option<usize> {
         if out.is_empty() {
             return None;
         }
-        out.pad_to(self.minimum_datagram(&out));
+        out.pad_to(self.minimum_datagram(out));
         let len = out.end - out.start;
         for packet in out.packets.iter().flatten() {
-            self.on_packet_sent(&out, packet);
+            self.on_packet_sent(out, packet);
         }
         self.counters.udp_sent(len);
         let pto = self.pto();

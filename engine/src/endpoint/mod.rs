@@ -183,7 +183,7 @@ impl Endpoint {
         remote: SocketAddr,
         local: Option<SocketAddr>,
         server_name: &str,
-    ) -> Result<(ConnectionHandle, Connection), ConnectError> {
+    ) -> Result<(ConnectionHandle, Box<Connection>), ConnectError> {
         if remote.port() == 0 || remote.ip().is_unspecified() {
             return Err(ConnectError::InvalidAddress(remote));
         }
@@ -318,7 +318,7 @@ impl Endpoint {
         now: Time,
         incoming: Incoming,
         config: Option<Arc<ServerConfig>>,
-    ) -> Result<(ConnectionHandle, Connection), AcceptError> {
+    ) -> Result<(ConnectionHandle, Box<Connection>), AcceptError> {
         self.waiting = self.waiting.saturating_sub(1);
         let server = config.or_else(|| self.server.clone()).ok_or(AcceptError::NotListening)?;
         // The same attempt may have been accepted meanwhile.

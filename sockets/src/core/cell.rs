@@ -22,7 +22,7 @@ pub(crate) struct Cell {
 /// What is known of a connection.
 pub(crate) struct Conn {
     /// The protocol.
-    pub(crate) engine: Connection,
+    pub(crate) engine: Box<Connection>,
     pub(crate) waiters: Waiters,
     pub(super) handle: ConnectionHandle,
     pub(super) role: Role,
@@ -91,7 +91,7 @@ pub(super) enum UnsentState {
 }
 
 impl Cell {
-    pub(super) fn new(handle: ConnectionHandle, engine: Connection, role: Role) -> Self {
+    pub(super) fn new(handle: ConnectionHandle, engine: Box<Connection>, role: Role) -> Self {
         let conn = Conn {
             engine,
             waiters: Waiters::default(),

@@ -65,7 +65,7 @@ impl Routing {
     pub(crate) fn insert(
         &mut self,
         handle: ConnectionHandle,
-        connection: Connection,
+        connection: Box<Connection>,
         role: Role,
     ) -> Arc<Cell> {
         if role == Role::Announcing

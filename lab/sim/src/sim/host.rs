@@ -65,7 +65,7 @@ pub struct Ended {
 /// A connection with its application.
 pub struct Session {
     /// The connection.
-    pub connection: Connection,
+    pub connection: Box<Connection>,
     /// Its application.
     pub app: Box<dyn App>,
     /// Everything that happened so far but stream events, with its time.
@@ -202,7 +202,7 @@ impl Host {
     fn add(
         &mut self,
         handle: ConnectionHandle,
-        mut connection: Connection,
+        mut connection: Box<Connection>,
         side: Side,
         app: Box<dyn App>,
     ) {
