@@ -141,6 +141,9 @@ pub struct ClientConfig {
     /// Offers 0-RTT when the session allows it. What is sent early can be replayed by an
     /// attacker (RFC 9001, Section 9.2).
     pub early_data: bool,
+    /// Makes a connection that sends nothing until [`crate::Connection::start_handshake`], with
+    /// the configuration given there.
+    pub hold: bool,
 }
 
 impl ClientConfig {
@@ -155,8 +158,42 @@ impl ClientConfig {
             token: Vec::new(),
             session: None,
             early_data: false,
+            hold: false,
         }
     }
+}
+
+/// Transport parameters (RFC 9000, Section 18.2) for applications that choose each themselves;
+/// `None` leaves a parameter to the rest of the configuration.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Announced {
+    /// The first windows of streams.
+    pub stream_windows: StreamWindows,
+    /// max_udp_payload_size, in bytes: 1200 to 65527. Says what peers may send, and has no
+    /// influence on what is received.
+    pub max_udp_payload_size: Option<u16>,
+    /// max_datagram_frame_size, in bytes (RFC 9221, Section 3), if datagrams are taken at all.
+    pub max_datagram_frame_size: Option<u16>,
+    /// ack_delay_exponent: 0 to 20.
+    pub ack_delay_exponent: Option<u8>,
+    /// grease_quic_bit (RFC 9287, Section 3).
+    pub grease_quic_bit: Option<bool>,
+    /// Server: stateless_reset_token of the first connection ID.
+    pub stateless_reset: Option<bool>,
+    /// version_information (RFC 9368, Section 3); without it the version cannot change.
+    pub version_information: Option<bool>,
+}
+
+/// The first windows of streams by their kind, in bytes, in place of
+/// [`TransportConfig::initial_stream_window`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StreamWindows {
+    /// Of bidirectional streams that this side opens.
+    pub bidi_local: Option<u64>,
+    /// Of bidirectional streams that the peer opens.
+    pub bidi_remote: Option<u64>,
+    /// Of unidirectional streams.
+    pub uni: Option<u64>,
 }
 
 /// Path MTU discovery (RFC 8899; RFC 9000, Section 14.3).
@@ -241,6 +278,8 @@ pub struct TransportConfig {
     /// Asks the peer not to encrypt 1-RTT packets. **Everybody on the path can read and change
     /// what is sent**: for trusted links only. Holds when both sides ask.
     pub disable_1rtt_encryption: bool,
+    /// What is announced in place of what follows from the rest.
+    pub announced: Announced,
     /// Starts a key update after this many sealed packets; never more than the AEAD's limit
     /// (RFC 9001, Section 6.6).
     pub key_update_after: u64,
@@ -277,6 +316,7 @@ impl Default for TransportConfig {
             spin_bit: true,
             grease: true,
             disable_1rtt_encryption: false,
+            announced: Announced::default(),
             key_update_after: 1 << 22,
         }
     }

@@ -57,8 +57,10 @@ pub enum Event {
     KeyUpdated {
         /// How many updates there were; the key phase bit is its lowest bit.
         updates: u64,
+        /// True if the peer began it.
+        by_peer: bool,
     },
-    /// The peer's connection IDs changed or more of them came.
+    /// Connection IDs came or were retired, of either side.
     ConnectionIdsChanged,
     /// The connection ended; nothing else follows.
     Closed(ConnectionError),

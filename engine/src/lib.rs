@@ -46,9 +46,10 @@ mod testing;
 pub mod time;
 mod token;
 
-pub use cid::{ConnectionIdGenerator, RandomConnectionIds};
+pub use cid::{CidNumbers, ConnectionIdGenerator, RandomConnectionIds};
 pub use config::{
-    ClientConfig, EndpointConfig, MtuDiscovery, RetryPolicy, ServerConfig, TransportConfig,
+    Announced, ClientConfig, EndpointConfig, MtuDiscovery, RetryPolicy, ServerConfig,
+    StreamWindows, TransportConfig,
 };
 pub use congestion::CongestionAlgorithm;
 pub use connection::{Connection, EarlyData, KeyUpdateError, Transmit, TransmitStatus};
@@ -62,7 +63,10 @@ pub use observer::{DropReason, LossTrigger, Observation, Observer};
 pub use path::MigrationError;
 pub(crate) use sent_frame::SentFrame;
 pub use stats::{Counters, FrameCounts, PathStats, Stats};
-pub use streams::{OpenError, Peek, ReadError, ReadOutcome, StreamEvent, WriteError};
+pub use streams::{
+    OpenError, Peek, ReadError, ReadOutcome, RecvState, RecvStatus, SendRoom, SendState,
+    SendStatus, StreamCounts, StreamEvent, StreamNews, StreamStatus, WriteError,
+};
 pub use token::{StrikeRegister, TokenId, TokenLog};
 
 pub use quicket_wire::{

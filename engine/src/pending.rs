@@ -37,6 +37,11 @@ impl Pending {
         self.tokens.push(Token { bytes, in_flight: false });
     }
 
+    /// True until all tokens have arrived.
+    pub(crate) fn has_unacknowledged_token(&self) -> bool {
+        self.tokens.iter().any(|token| !token.bytes.is_empty())
+    }
+
     pub(crate) fn is_pending(&self) -> bool {
         self.handshake_done
             || self.immediate_ack

@@ -16,8 +16,7 @@ use std::thread;
 use std::time::Instant;
 
 use quicket::{
-    ClientConfig, ClientTls, Connection, Identity, Listener, ServerConfig, Stream,
-    TransportConfig,
+    ClientConfig, ClientTls, Connection, Identity, Listener, ServerConfig, Stream, TransportConfig,
 };
 
 type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;

@@ -5,6 +5,7 @@ use alloc::vec::Vec;
 use quicket_wire::frame::{NewConnectionId, RetireConnectionId};
 use quicket_wire::{ConnectionId, StatelessResetToken, TransportErrorCode};
 
+use super::CidNumbers;
 use crate::error::TransportError;
 use crate::time::{Duration, Time};
 
@@ -167,6 +168,32 @@ impl LocalCids {
         }
         self.retire_prior_to = self.next_sequence;
         true
+    }
+
+    /// Asks the peer to retire those below this number: the next ones issued say so. Refused,
+    /// with false, as [`Self::rotate`] is.
+    pub(crate) fn retire_prior_to(&mut self, sequence: u64) -> bool {
+        let answered = self
+            .issued
+            .iter()
+            .all(|i| i.lingers_until.is_some() || i.sequence >= self.retire_prior_to);
+        let fits = sequence > self.retire_prior_to && sequence < self.next_sequence;
+        if self.zero_length || !answered || !fits {
+            return false;
+        }
+        self.retire_prior_to = sequence;
+        true
+    }
+
+    /// The lowest and the highest number of those that the peer has not retired.
+    pub(crate) fn numbers(&self) -> CidNumbers {
+        let numbers =
+            || self.issued.iter().filter(|i| i.lingers_until.is_none()).map(|i| i.sequence);
+        CidNumbers {
+            first: numbers().min().unwrap_or_default(),
+            last: numbers().max().unwrap_or_default(),
+            active: None,
+        }
     }
 
     /// A RETIRE_CONNECTION_ID frame arrived in a packet to `used`. The connection ID leads here

@@ -5,6 +5,7 @@ use alloc::vec::Vec;
 use quicket_wire::frame::{NewConnectionId, RetireConnectionId};
 use quicket_wire::{ConnectionId, StatelessResetToken, TransportErrorCode};
 
+use super::CidNumbers;
 use crate::crypto::CryptoProvider;
 use crate::error::TransportError;
 use crate::path::{MAX_PATHS, PathKey};
@@ -26,11 +27,13 @@ struct Given {
     cid: ConnectionId,
     token: Option<StatelessResetToken>,
     users: Users,
+    /// It was used and put aside: it is not used again, and the peer not told.
+    spent: bool,
 }
 
 impl Given {
     fn new(sequence: u64, cid: ConnectionId, token: Option<StatelessResetToken>) -> Self {
-        Self { sequence, cid, token, users: [None; MAX_PATHS] }
+        Self { sequence, cid, token, users: [None; MAX_PATHS], spent: false }
     }
 
     fn is_used_by(&self, path: PathKey) -> bool {
@@ -38,8 +41,12 @@ impl Given {
     }
 
     fn is_unused(&self) -> bool {
-        self.users.iter().all(Option::is_none)
+        !self.spent && self.users.iter().all(Option::is_none)
     }
+}
+
+fn clamp_limit(active_connection_id_limit: u64) -> usize {
+    usize::try_from(active_connection_id_limit).unwrap_or(MAX_REMOTE_CIDS).clamp(2, MAX_REMOTE_CIDS)
 }
 
 fn add_user(users: &mut Users, path: PathKey) {
@@ -119,9 +126,7 @@ impl RemoteCids {
         path: PathKey,
         active_connection_id_limit: u64,
     ) -> Self {
-        let limit = usize::try_from(active_connection_id_limit)
-            .unwrap_or(MAX_REMOTE_CIDS)
-            .clamp(2, MAX_REMOTE_CIDS);
+        let limit = clamp_limit(active_connection_id_limit);
         let mut first = Given::new(0, initial, None);
         add_user(&mut first.users, path);
         let mut given = Vec::with_capacity(limit.saturating_add(1));
@@ -135,6 +140,47 @@ impl RemoteCids {
             waiting: [None; MAX_PATHS],
             generation: 0,
         }
+    }
+
+    /// Takes another limit before it is announced.
+    pub(crate) fn set_limit(&mut self, active_connection_id_limit: u64) {
+        self.limit = clamp_limit(active_connection_id_limit);
+    }
+
+    /// The lowest and the highest sequence number, and that of the one that `path` uses.
+    pub(crate) fn numbers(&self, path: PathKey) -> CidNumbers {
+        let numbers = || self.given.iter().map(|given| given.sequence);
+        let active = self.given.iter().find(|given| given.is_used_by(path));
+        CidNumbers {
+            first: numbers().min().unwrap_or_default(),
+            last: numbers().max().unwrap_or_default(),
+            active: active.map(|given| given.sequence),
+        }
+    }
+
+    /// Lets `path` use the connection ID of this number from now on; all lower ones count as
+    /// used. False if the peer has not given it, or it was used already.
+    pub(crate) fn switch_to(&mut self, path: PathKey, sequence: u64) -> bool {
+        let free = |given: &&mut Given| given.sequence == sequence && given.is_unused();
+        let Some(next) = self.given.iter_mut().find(free) else { return false };
+        add_user(&mut next.users, path);
+        for lower in self.given.iter_mut().filter(|given| given.sequence < sequence) {
+            remove_user(&mut lower.users, path);
+            lower.spent = true;
+        }
+        self.generation = self.generation.wrapping_add(1);
+        true
+    }
+
+    /// Retires all connection IDs below this number; paths that used them take others.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::release`].
+    pub(crate) fn retire_prior_to(&mut self, sequence: u64) -> Result<(), TransportError> {
+        self.retire_below(sequence)?;
+        self.serve_waiting();
+        Ok(())
     }
 
     /// Replaces the first connection ID by the one that the server chose, in a Retry or in its

@@ -7,6 +7,7 @@ use quicket_wire::{Dir, Side, StreamId, TransportParameters, Version};
 
 use super::state::CloseReason;
 use super::{Connection, EarlyData, close};
+use crate::cid::CidNumbers;
 use crate::config::TransportConfig;
 use crate::crypto::{HandshakeError, HandshakeSummary, TAG_LEN, TlsConfig};
 use crate::datagrams::{DatagramError, DatagramFate, Datagrams, WhenFull};
@@ -14,7 +15,10 @@ use crate::error::{ConnectionError, TransportError};
 use crate::observer::Observer;
 use crate::random::Random;
 use crate::stats::{PathStats, Stats};
-use crate::streams::{OpenError, Peek, ReadError, ReadOutcome, Streams, StreamsConfig, WriteError};
+use crate::streams::{
+    OpenError, Peek, ReadError, ReadOutcome, SendRoom, StreamCounts, StreamNews, StreamStatus,
+    Streams, StreamsConfig, WriteError,
+};
 use crate::time::Time;
 
 #[inline(never)] // keeps it out of the frame of `Connection::new`
@@ -25,6 +29,7 @@ pub(super) fn new_streams(
 ) -> Box<Streams> {
     let streams = StreamsConfig {
         stream_window: config.initial_stream_window,
+        windows: config.announced.stream_windows,
         max_stream_window: config.max_stream_window,
         window: config.initial_receive_window,
         max_window: config.max_receive_window,
@@ -114,9 +119,65 @@ impl Connection {
         self.streams.consume(id, len)
     }
 
-    /// Asks the peer to stop sending on the stream (RFC 9000, Section 3.5).
+    /// Asks the peer to stop sending on the stream (RFC 9000, Section 3.5), and still reads what
+    /// comes until it does.
+    pub fn request_stop(&mut self, id: StreamId, code: u64) -> Result<(), ReadError> {
+        self.streams.request_stop(id, code)
+    }
+
+    /// Asks the peer to stop sending on the stream (RFC 9000, Section 3.5). What came and comes
+    /// is dropped.
     pub fn stop_sending(&mut self, id: StreamId, code: u64) -> Result<(), ReadError> {
         self.streams.stop_sending(id, code)
+    }
+}
+
+/// What streams do, for applications that follow it step by step.
+impl Connection {
+    /// Collects [`StreamNews`] from now on, or no more.
+    pub fn follow_streams(&mut self, follow: bool) {
+        self.streams.follow(follow);
+    }
+
+    /// The next news.
+    pub fn poll_stream_news(&mut self) -> Option<StreamNews> {
+        self.streams.poll_news()
+    }
+
+    /// Where the halves of a stream stand; `None` if it is closed or was never open.
+    pub fn stream_status(&mut self, id: StreamId) -> Option<StreamStatus> {
+        self.streams.status(id).ok().flatten()
+    }
+
+    /// How many streams of one direction there were.
+    pub fn stream_counts(&self, dir: Dir) -> StreamCounts {
+        self.streams.counts(dir)
+    }
+
+    /// What can be written to a stream now; `None` if nothing ever again.
+    pub fn send_room(&mut self, id: StreamId) -> Option<SendRoom> {
+        self.streams.send_room(id).ok().flatten()
+    }
+
+    /// What can be written now to streams that have no limit of their own in the way.
+    pub fn shared_send_room(&self) -> SendRoom {
+        SendRoom { credit: self.streams.credit_left(), buffer: self.streams.buffer_left() }
+    }
+
+    /// How many bytes written to streams were never sent.
+    pub fn bytes_unsent(&self) -> u64 {
+        self.streams.unsent()
+    }
+
+    /// How many bytes written to streams are not acknowledged.
+    pub fn bytes_held(&self) -> usize {
+        self.streams.held()
+    }
+
+    /// Has the peer told of limits that keep this side from writing to a stream
+    /// (RFC 9000, Section 4.1).
+    pub fn tell_blocked(&mut self, id: StreamId) {
+        self.streams.tell_blocked(id);
     }
 }
 
@@ -332,6 +393,51 @@ impl Connection {
         };
         self.report_cids(now);
         rotated
+    }
+
+    /// The numbers of our connection IDs.
+    pub fn local_cid_numbers(&self) -> CidNumbers {
+        self.local_cids.numbers()
+    }
+
+    /// The numbers of the peer's connection IDs.
+    pub fn remote_cid_numbers(&self) -> CidNumbers {
+        self.remote_cids.numbers(self.paths.active().key())
+    }
+
+    /// Has the peer retire our connection IDs below this number (RFC 9000, Section 5.1.2); false
+    /// if the number is not above that of an earlier request and below that of the next
+    /// connection ID, or an earlier request is unanswered.
+    pub fn retire_local_cids(&mut self, now: Time, prior_to: u64) -> bool {
+        let retires = self.local_cids.retire_prior_to(prior_to);
+        self.issue_cids(now);
+        retires
+    }
+
+    /// Retires the peer's connection IDs below this number; paths that used them take others.
+    pub fn retire_remote_cids(&mut self, now: Time, prior_to: u64) {
+        if let Err(error) = self.remote_cids.retire_prior_to(prior_to) {
+            self.fail(now, error);
+        }
+        self.report_cids(now);
+    }
+
+    /// Addresses the peer by its connection ID of this number; false if there is none or it was
+    /// used already.
+    pub fn use_remote_cid(&mut self, now: Time, sequence: u64) -> bool {
+        let switched = self.remote_cids.switch_to(self.paths.active().key(), sequence);
+        self.report_cids(now);
+        switched
+    }
+
+    /// True while a path is being validated to which this side wants to move.
+    pub fn is_migrating(&self) -> bool {
+        self.paths.is_migrating()
+    }
+
+    /// Bytes that were sent and neither acknowledged nor taken for lost, on the active path.
+    pub fn bytes_in_flight(&self) -> u64 {
+        self.paths.active().congestion.stats().in_flight
     }
 
     /// The peer's address.

@@ -95,6 +95,7 @@ impl Connection {
                 let linger = self.pto().times(3);
                 self.local_cids.on_retire(now, frame, &header.dcid, linger)?;
                 self.issue_cids(now);
+                self.events.push(Event::ConnectionIdsChanged);
                 Ok(())
             }
             Frame::PathChallenge(frame) => {

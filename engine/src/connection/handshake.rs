@@ -47,6 +47,8 @@ pub(super) struct Listening {
 pub(super) struct HandshakeState {
     tls: Option<Box<dyn Handshake>>,
     listening: Option<Listening>,
+    /// Client: waits for [`Connection::start_handshake`].
+    pub(super) held: bool,
     pub(super) cids: HandshakeCids,
     pub(super) versions: Versions,
     pub(super) local_parameters: TransportParameters,
@@ -68,6 +70,7 @@ impl HandshakeState {
         Self {
             tls: None,
             listening: None,
+            held: false,
             cids,
             versions,
             local_parameters: TransportParameters::default(),
@@ -84,6 +87,21 @@ impl HandshakeState {
 
     pub(super) fn listen(&mut self, config: Arc<ServerConfig>) {
         self.listening = Some(Listening { config, hello: Vec::new(), held: false });
+    }
+
+    /// The ClientHello that waits for the application.
+    pub(super) fn held_hello(&self) -> Option<&[u8]> {
+        self.listening.as_ref().filter(|listening| listening.held).map(|l| l.hello.as_slice())
+    }
+
+    /// Puts another configuration in the place of the present one; false once TLS has started.
+    pub(super) fn replace_config(&mut self, config: Arc<ServerConfig>) -> bool {
+        self.listening.as_mut().map(|listening| listening.config = config).is_some()
+    }
+
+    /// Remembers the parameters of a session that is resumed.
+    pub(super) fn remember(&mut self, parameters: TransportParameters) {
+        self.remembered = Some(parameters);
     }
 
     pub(super) fn tls(&self) -> Option<&dyn Handshake> {
@@ -413,7 +431,8 @@ impl Connection {
             self.early_keys_expire = Some(now + self.pto().times(3));
             // RFC 9001, Section 4.1.2: a server's handshake is confirmed when it is complete.
             self.pending.set_handshake_done();
-            self.queue_new_tokens(now);
+            let tokens = self.server_config.as_ref().map_or(0, |config| config.new_tokens);
+            self.queue_new_tokens(now, tokens);
             self.confirm_handshake(now);
         }
         self.issue_cids(now);

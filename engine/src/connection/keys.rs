@@ -318,6 +318,11 @@ impl Keys {
             && (self.updates == 0 || self.phase_acknowledged)
     }
 
+    /// After how many packets the keys are updated.
+    pub(crate) fn set_update_after(&mut self, packets: u64) {
+        self.update_after = packets;
+    }
+
     /// Starts a key update. Only if [`Keys::may_update`].
     pub(crate) fn update(&mut self) {
         self.rotate();

@@ -144,7 +144,7 @@ impl Connection {
         self.key_update_due = false;
         let updates = self.keys.updates();
         self.observe(now, &Observation::KeyUpdated { updates, by_peer });
-        self.events.push(Event::KeyUpdated { updates });
+        self.events.push(Event::KeyUpdated { updates, by_peer });
     }
 
     /// Updates the keys before the AEAD's limit is reached; ends the connection if that is no
@@ -168,8 +168,7 @@ impl Connection {
     }
 
     /// Server: queues tokens for the client's next connections (RFC 9000, Section 8.1.3).
-    pub(super) fn queue_new_tokens(&mut self, now: Time) {
-        let Some(server) = self.server_config.clone() else { return };
+    pub(super) fn queue_new_tokens(&mut self, now: Time, count: u8) {
         let (moment, unix_secs) = self.wall_clock;
         let sealer = TokenSealer {
             crypto: &**self.keys.crypto(),
@@ -177,11 +176,23 @@ impl Connection {
             now: unix_secs + now.since(moment).as_secs(),
         };
         let client = self.paths.active().remote().ip();
-        for _ in 0..server.new_tokens {
+        for _ in 0..count {
             if let Some(token) = token::seal_new_token(&sealer, client, &mut *self.rng) {
                 self.pending.push_token(token);
             }
         }
+    }
+
+    /// Server: sends the client a token for its next connection (RFC 9000, Section 8.1.3); false
+    /// if the last one is still on its way, or the handshake not complete.
+    pub fn send_new_token(&mut self, now: Time) -> bool {
+        let may = self.side == Side::Server
+            && self.is_established()
+            && !self.pending.has_unacknowledged_token();
+        if may {
+            self.queue_new_tokens(now, 1);
+        }
+        may
     }
 
     /// The connection is over: tells the application.

@@ -14,6 +14,7 @@ mod close;
 mod content;
 mod frames;
 mod handshake;
+mod held;
 mod idle;
 mod keys;
 mod lifecycle;
@@ -215,6 +216,10 @@ impl Connection {
         };
         let mut this = Self::new(start, Side::Client, config.transport, true, cids, versions);
         this.initial_token = config.token;
+        if config.hold {
+            this.handshake.held = true;
+            return Ok(this);
+        }
         this.start_client_handshake(
             now,
             &*config.tls,
@@ -269,18 +274,10 @@ impl Connection {
         let paths = paths::first_path(side, now, &config, tuple, peer_may_migrate, &mut *rng);
         let first = paths.active().key();
         let remote_cids = RemoteCids::new(initial_dcid, first, config.active_connection_id_limit);
-        let policy = AckPolicy {
-            threshold: config.ack_eliciting_threshold,
-            train_threshold: config.ack_eliciting_threshold.max(TRAIN_ACK_THRESHOLD),
-            max_ack_delay: config.max_ack_delay,
-            min_ack_delay: config
-                .ack_frequency
-                .then_some(Duration::from_micros(parameters::MIN_ACK_DELAY_MICROS)),
-        };
         let spaces = Spaces {
             initial: Space::new(AckScheduler::immediate(), config.crypto_buffer),
             handshake: Space::new(AckScheduler::immediate(), config.crypto_buffer),
-            data: Space::new(AckScheduler::new(policy), config.crypto_buffer),
+            data: Space::new(AckScheduler::new(ack_policy(&config)), config.crypto_buffer),
         };
         Box::new(Self {
             side,
@@ -345,6 +342,18 @@ impl Connection {
         if let Some(observer) = &mut self.observer {
             observer.observe(now, observation);
         }
+    }
+}
+
+/// When packets of the application data space are acknowledged.
+fn ack_policy(config: &TransportConfig) -> AckPolicy {
+    AckPolicy {
+        threshold: config.ack_eliciting_threshold,
+        train_threshold: config.ack_eliciting_threshold.max(TRAIN_ACK_THRESHOLD),
+        max_ack_delay: config.max_ack_delay,
+        min_ack_delay: config
+            .ack_frequency
+            .then_some(Duration::from_micros(parameters::MIN_ACK_DELAY_MICROS)),
     }
 }
 

@@ -7,7 +7,7 @@ use quicket_wire::{
     ConnectionId, Side, TransportErrorCode, TransportParameters, Version, VersionInformation,
 };
 
-use crate::config::{EndpointConfig, TransportConfig};
+use crate::config::{Announced, EndpointConfig, TransportConfig};
 use crate::crypto::Level;
 use crate::error::TransportError;
 
@@ -125,6 +125,7 @@ pub(crate) fn local(
     if config.ack_frequency {
         parameters.min_ack_delay = Some(MIN_ACK_DELAY_MICROS);
     }
+    apply_announced(&config.announced, &mut parameters);
     if !side.is_client() {
         parameters.original_destination_connection_id = Some(cids.original_dcid);
         parameters.retry_source_connection_id = cids.retry_scid;
@@ -134,7 +135,31 @@ pub(crate) fn local(
 
 /// The largest DATAGRAM frame that we take (RFC 9221, Section 3): any that fits a packet, or none.
 pub(crate) fn max_datagram_frame_size(config: &TransportConfig) -> u64 {
-    if config.datagram_receive_buffer > 0 { u64::from(u16::MAX) } else { 0 }
+    let chosen = config.announced.max_datagram_frame_size.unwrap_or(u16::MAX);
+    if config.datagram_receive_buffer > 0 { u64::from(chosen) } else { 0 }
+}
+
+/// What the application chose itself.
+fn apply_announced(announced: &Announced, parameters: &mut TransportParameters) {
+    let windows = &announced.stream_windows;
+    let set = |value: Option<u64>, parameter: &mut u64| {
+        if let Some(value) = value {
+            *parameter = value;
+        }
+    };
+    set(windows.bidi_local, &mut parameters.initial_max_stream_data_bidi_local);
+    set(windows.bidi_remote, &mut parameters.initial_max_stream_data_bidi_remote);
+    set(windows.uni, &mut parameters.initial_max_stream_data_uni);
+    set(announced.max_udp_payload_size.map(u64::from), &mut parameters.max_udp_payload_size);
+    if let Some(exponent) = announced.ack_delay_exponent {
+        parameters.ack_delay_exponent = exponent;
+    }
+    if let Some(grease) = announced.grease_quic_bit {
+        parameters.grease_quic_bit = grease;
+    }
+    if announced.version_information == Some(false) {
+        parameters.version_information = None;
+    }
 }
 
 /// The shortest ACK delay that we can keep, in microseconds (ACK frequency extension, Section 3).

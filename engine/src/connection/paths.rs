@@ -33,6 +33,11 @@ pub(super) fn first_path(
     peer_may_migrate: bool,
     rng: &mut dyn Random,
 ) -> Box<Paths> {
+    Box::new(Paths::new(side, now, tuple, settings(config, peer_may_migrate), rng))
+}
+
+/// What paths need of the configuration.
+pub(super) fn settings(config: &TransportConfig, peer_may_migrate: bool) -> PathSettings {
     let mtu = MtuSettings {
         initial: config.initial_udp_payload_size,
         upper_bound: config
@@ -41,7 +46,7 @@ pub(super) fn first_path(
         interval: config.mtu_discovery.map_or(Duration::MAX, |discovery| discovery.interval),
         peer_limit: MAX_UDP_PAYLOAD,
     };
-    let settings = PathSettings {
+    PathSettings {
         ecn: config.ecn,
         spin_bit: config.spin_bit,
         mtu,
@@ -49,8 +54,7 @@ pub(super) fn first_path(
         congestion: config.congestion,
         initial_rtt: config.initial_rtt,
         pacing: config.pacing,
-    };
-    Box::new(Paths::new(side, now, tuple, settings, rng))
+    }
 }
 
 /// The addresses of a path; this side's is unspecified where it is not known.
@@ -243,7 +247,7 @@ impl Connection {
         let key = &self.endpoint.reset_key;
         let token = |cid: &ConnectionId| crate::stateless_reset::token(&*crypto, key, cid);
         let scid = self.handshake.cids.local_scid;
-        if !scid.is_empty() {
+        if !scid.is_empty() && self.config.announced.stateless_reset != Some(false) {
             ours.stateless_reset_token = Some(token(&scid));
         }
         let Some(server) = self.server_config.clone() else { return };

@@ -104,6 +104,21 @@ impl Path {
         }
     }
 
+    /// Starts to learn about the network from nothing.
+    fn begin_anew(&mut self, settings: &PathSettings, random: &mut dyn Random) {
+        self.mtu = PathMtu::new(&settings.mtu);
+        self.rtt = RttEstimator::new(settings.initial_rtt);
+        self.congestion = PathCongestion::new(
+            settings.congestion,
+            self.mtu.current(),
+            &self.rtt,
+            settings.pacing,
+            random.next_u64(),
+        );
+        self.ecn = EcnValidation::new(settings.ecn);
+        self.spin = SpinBit::new(settings.spin_bit, random);
+    }
+
     /// The path's name.
     #[inline]
     pub(crate) fn key(&self) -> PathKey {

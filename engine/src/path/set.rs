@@ -167,6 +167,13 @@ impl Paths {
         }
     }
 
+    /// Takes other settings before anything that counts was sent: the first path forgets what it
+    /// has learnt, but not whether the peer's address is proved.
+    pub(crate) fn begin_anew(&mut self, settings: PathSettings, random: &mut dyn Random) {
+        self.settings = settings;
+        self.active.begin_anew(&self.settings, random);
+    }
+
     /// The handshake is confirmed: paths may change (RFC 9000, Section 9; RFC 9001,
     /// Section 4.1.2).
     pub(crate) fn set_handshake_confirmed(&mut self) {
@@ -458,6 +465,11 @@ impl Paths {
         random: &mut dyn Random,
     ) -> Result<PathKey, MigrationError> {
         self.begin(tuple, now, pto, random)
+    }
+
+    /// True while a path is being validated to which this side wants to move.
+    pub(crate) fn is_migrating(&self) -> bool {
+        self.others.iter().any(|path| path.purpose == PathPurpose::MigrateWhenValid)
     }
 
     fn begin(

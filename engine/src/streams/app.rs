@@ -140,6 +140,15 @@ impl Streams {
         result
     }
 
+    /// Asks the peer with `code` to stop; what comes until it does can be read.
+    pub(crate) fn request_stop(&mut self, id: StreamId, code: u64) -> Result<(), ReadError> {
+        let slot = self.readable(id)?;
+        let (recv, _) = self.receiving(slot).ok_or(ReadError::ClosedStream)?;
+        let result = recv.request_stop(code.min(varint::MAX));
+        self.settle(slot);
+        result
+    }
+
     /// The place of a stream that has a sending half.
     fn sending(&mut self, id: StreamId) -> Result<Slot, WriteError> {
         let found = self.find(id).map_err(|OutOfMemory| WriteError::OutOfMemory)?;
@@ -167,7 +176,7 @@ impl Streams {
     }
 
     /// Room for the stream in the send buffers.
-    fn room(&self, slot: Slot) -> usize {
+    pub(super) fn room(&self, slot: Slot) -> usize {
         let held = self.table.get(slot).map_or(0, Stream::held);
         let of_stream = self.config.stream_send_buffer.saturating_sub(held);
         of_stream.min(self.config.send_buffer.saturating_sub(self.held))

@@ -7,6 +7,7 @@ use quicket_wire::frame::{
 use quicket_wire::{Dir, StreamId, TransportErrorCode};
 
 use super::Streams;
+use super::news::{Before, StreamNews};
 use super::pool::OutOfMemory;
 use super::slab::Slot;
 use super::stream::EventFlags;
@@ -25,9 +26,11 @@ impl Streams {
         let frame_type = frame.header().frame_type();
         let Some(slot) = self.addressed(frame.id, Half::Recv, frame_type)? else { return Ok(()) };
         let Some((recv, mut shared)) = self.receiving(slot) else { return Ok(()) };
+        let before = Before::of(recv);
         let readable = recv
             .on_data(frame.offset, frame.data, frame.fin, &mut shared)
             .map_err(|(code, reason)| TransportError::at(code, frame_type, reason))?;
+        self.tell_received(slot, before);
         self.after_receiving(slot, readable);
         Ok(())
     }
@@ -37,9 +40,11 @@ impl Streams {
         let frame_type = ResetStream::TYPE;
         let Some(slot) = self.addressed(frame.id, Half::Recv, frame_type)? else { return Ok(()) };
         let Some((recv, mut shared)) = self.receiving(slot) else { return Ok(()) };
+        let before = Before::of(recv);
         let readable = recv
             .on_reset(frame.error_code, frame.final_size, &mut shared)
             .map_err(|(code, reason)| TransportError::at(code, frame_type, reason))?;
+        self.tell_received(slot, before);
         self.after_receiving(slot, readable);
         Ok(())
     }
@@ -51,6 +56,9 @@ impl Streams {
         let Some(stream) = self.table.get_mut(slot) else { return Ok(()) };
         let Some(send) = &mut stream.send else { return Ok(()) };
         if let Some(freed) = send.on_stop_sending(frame.error_code, &mut self.pool) {
+            let (id, code) = (stream.id, frame.error_code);
+            let final_size = send.reset_sent().map_or(0, |(_, final_size)| final_size);
+            self.news.push(StreamNews::Stopped { id, code, final_size });
             self.notify(slot, EventFlags::STOPPED);
             self.on_freed(slot, freed);
             self.settle(slot);
@@ -61,6 +69,7 @@ impl Streams {
     /// MAX_DATA (RFC 9000, Section 19.9).
     pub(crate) fn on_max_data(&mut self, frame: &MaxData) -> Result<(), TransportError> {
         if self.credit.raise(frame.maximum) {
+            self.tell_blocked = false;
             self.release_blocked();
         }
         Ok(())
@@ -74,7 +83,12 @@ impl Streams {
         let found = self.addressed(frame.id, Half::Send, MaxStreamData::TYPE)?;
         let Some(slot) = found else { return Ok(()) };
         if let Some(send) = self.table.get_mut(slot).and_then(|stream| stream.send.as_mut()) {
+            let before = send.limit();
             send.raise_limit(frame.maximum);
+            if send.limit() > before {
+                let (id, limit) = (frame.id, frame.maximum);
+                self.news.push(StreamNews::MaxStreamData { id, limit });
+            }
             self.settle(slot);
         }
         Ok(())
@@ -83,8 +97,12 @@ impl Streams {
     /// MAX_STREAMS (RFC 9000, Section 19.11).
     pub(crate) fn on_max_streams(&mut self, frame: &MaxStreams) -> Result<(), TransportError> {
         let was_overdrawn = self.local.get(frame.dir).is_overdrawn();
-        if self.local.get_mut(frame.dir).raise(frame.maximum) && was_overdrawn {
-            self.release_held_back();
+        if self.local.get_mut(frame.dir).raise(frame.maximum) {
+            let (dir, limit) = (frame.dir, self.local.get(frame.dir).limit());
+            self.news.push(StreamNews::MaxStreams { dir, limit });
+            if was_overdrawn {
+                self.release_held_back();
+            }
         }
         Ok(())
     }
@@ -167,6 +185,15 @@ impl Streams {
             let reason = "out of memory for a new stream";
             TransportError::at(TransportErrorCode::INTERNAL_ERROR, frame_type, reason)
         })
+    }
+
+    /// Tells followers what a frame changed in a receiving half.
+    fn tell_received(&mut self, slot: Slot, before: Before) {
+        if let Some(stream) = self.table.get(slot)
+            && let Some(recv) = &stream.recv
+        {
+            self.news.on_received(stream.id, before, recv);
+        }
     }
 
     fn after_receiving(&mut self, slot: Slot, readable: bool) {

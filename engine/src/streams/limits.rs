@@ -46,6 +46,11 @@ impl LocalStreams {
         index < self.limit
     }
 
+    /// How many were opened.
+    pub(super) fn opened(&self) -> u64 {
+        self.opened
+    }
+
     /// The limit that the peer has set.
     pub(super) fn limit(&self) -> u64 {
         self.limit
@@ -140,6 +145,11 @@ impl RemoteStreams {
     /// True if the peer may use the stream.
     pub(super) fn permits(&self, index: u64) -> bool {
         index < self.limit
+    }
+
+    /// How many were opened.
+    pub(super) fn opened(&self) -> u64 {
+        self.opened
     }
 
     /// Opens the stream and all lower ones.

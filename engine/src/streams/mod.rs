@@ -13,6 +13,7 @@ mod flow;
 mod id_map;
 mod incoming;
 mod limits;
+mod news;
 mod outgoing;
 mod pool;
 mod recv;
@@ -34,16 +35,19 @@ pub use error::{OpenError, Peek, ReadError, ReadOutcome, WriteError};
 pub use event::StreamEvent;
 use flow::{RecvWindow, SendCredit};
 use limits::{LocalStreams, RemoteStreams};
+use news::News;
+pub use news::{RecvStatus, SendRoom, SendStatus, StreamCounts, StreamNews, StreamStatus};
 pub(crate) use pool::{BufferPool, OutOfMemory};
 use recv::{RecvStream, Shared};
 use scheduler::Scheduler;
 use send::SendStream;
 pub(crate) use send_buffer::SendBuffer;
 use slab::{Queue, Slot};
+pub use state::{RecvState, SendState};
 use stream::{EventFlags, QueueKind, Stream};
 use table::Table;
 
-use crate::config::TransportConfig;
+use crate::config::{StreamWindows, TransportConfig};
 
 /// How many bytes of unused buffers a connection keeps for its next streams.
 const POOL_BYTES: usize = 1 << 20;
@@ -54,6 +58,8 @@ pub(crate) struct StreamsConfig {
     /// The first window of a stream, as announced in all three initial_max_stream_data
     /// parameters.
     pub(crate) stream_window: u64,
+    /// The same for streams of some kinds.
+    pub(crate) windows: StreamWindows,
     /// What auto-tuning may raise a stream's window to.
     pub(crate) max_stream_window: u64,
     /// The first window of all streams together, as announced in initial_max_data.
@@ -137,6 +143,10 @@ pub(crate) struct Streams {
     events: Queue<QueueKind>,
     /// Streams that wait for room in the send buffers.
     writers: Queue<QueueKind>,
+    /// What happens step by step.
+    news: News,
+    /// The application wants the peer to know once all credit is used.
+    tell_blocked: bool,
 }
 
 impl Streams {
@@ -161,6 +171,8 @@ impl Streams {
             control: Queue::new(QueueKind::Control),
             events: Queue::new(QueueKind::Event),
             writers: Queue::new(QueueKind::Writer),
+            news: News::default(),
+            tell_blocked: false,
             config,
         }
     }
@@ -281,7 +293,15 @@ impl Streams {
         let sends = is_local || id.dir() == Dir::Bidi;
         let receives = !is_local || id.dir() == Dir::Bidi;
         let limit = self.peer.initial_stream_data(self.side, id);
-        let window = || RecvStream::new(self.config.stream_window, self.config.max_stream_window);
+        let window = || {
+            let chosen = match (id.dir(), is_local) {
+                (Dir::Bidi, true) => self.config.windows.bidi_local,
+                (Dir::Bidi, false) => self.config.windows.bidi_remote,
+                (Dir::Uni, _) => self.config.windows.uni,
+            };
+            let window = chosen.unwrap_or(self.config.stream_window);
+            RecvStream::new(window, self.config.max_stream_window)
+        };
         let mut stream =
             Stream::new(id, sends.then(|| SendStream::new(limit)), receives.then(window));
         stream.accepted = is_local || self.remote.get(id.dir()).is_accepted(id.index());
@@ -343,6 +363,7 @@ impl From<&TransportConfig> for StreamsConfig {
     fn from(config: &TransportConfig) -> Self {
         Self {
             stream_window: config.initial_stream_window,
+            windows: config.announced.stream_windows,
             max_stream_window: config.max_stream_window,
             window: config.initial_receive_window,
             max_window: config.max_receive_window,

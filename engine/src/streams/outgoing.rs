@@ -6,6 +6,7 @@ use quicket_wire::frame::{
 };
 use quicket_wire::{Full, StreamId, varint};
 
+use super::news::StreamNews;
 use super::send::Segment;
 use super::slab::Slot;
 use super::stream::EventFlags;
@@ -42,7 +43,7 @@ impl Streams {
     }
 
     fn blocked_due(&self) -> bool {
-        self.scheduler.has_blocked() && self.credit.must_signal()
+        (self.tell_blocked || self.scheduler.has_blocked()) && self.credit.must_signal()
     }
 
     fn write_connection_control(
@@ -76,6 +77,7 @@ impl Streams {
             let limit = self.credit.limit();
             sink.frame(&DataBlocked { limit }, Some(SentFrame::DataBlocked { limit }))?;
             self.credit.on_signalled();
+            self.tell_blocked = false;
         }
         Ok(())
     }
@@ -185,6 +187,9 @@ impl Streams {
                 if let Some(send) = self.table.get_mut(slot).and_then(|stream| stream.send.as_mut())
                 {
                     send.on_reset_acked();
+                    if let Some((code, final_size)) = send.reset_sent() {
+                        self.news.push(StreamNews::ResetAcked { id, code, final_size });
+                    }
                     self.settle(slot);
                 }
             }
@@ -200,6 +205,7 @@ impl Streams {
         let was_terminal = send.state().is_terminal();
         let freed = send.on_acked(segment, &mut self.pool);
         if send.state().is_terminal() && !was_terminal {
+            self.news.push(StreamNews::Acked { id });
             self.notify(slot, EventFlags::FINISHED);
         }
         if freed > 0 {

@@ -31,6 +31,8 @@ pub(crate) struct RecvStream {
 struct Stop {
     code: u64,
     due: bool,
+    /// The application reads what comes nevertheless.
+    still_reads: bool,
 }
 
 /// What all streams of a connection share on the way in.
@@ -54,6 +56,31 @@ impl RecvStream {
             reset_code: 0,
             stop: None,
         }
+    }
+
+    /// Up to which offset data, or a reset, came.
+    pub(crate) fn received(&self) -> u64 {
+        self.window.received()
+    }
+
+    /// The final size; 0 while it is not known.
+    pub(crate) fn final_size(&self) -> u64 {
+        self.final_size.unwrap_or_default()
+    }
+
+    /// The code of the peer's reset.
+    pub(crate) fn reset_code(&self) -> u64 {
+        self.reset_code
+    }
+
+    /// True if the peer was asked to stop.
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.stop.is_some()
+    }
+
+    /// True if nobody will read what comes.
+    fn is_unwanted(&self) -> bool {
+        self.stop.is_some_and(|stop| !stop.still_reads)
     }
 
     pub(crate) fn state(&self) -> RecvState {
@@ -86,7 +113,7 @@ impl RecvStream {
             self.final_size = Some(end);
             self.state = self.state.after(RecvStep::RecvFin);
         }
-        if self.stop.is_some() {
+        if self.is_unwanted() {
             self.drop_unwanted(new, shared);
             return Ok(false);
         }
@@ -118,7 +145,7 @@ impl RecvStream {
         self.final_size = Some(final_size);
         self.reset_code = code;
         self.state = self.state.after(RecvStep::RecvReset);
-        if self.stop.is_some() {
+        if self.is_unwanted() {
             self.drop_unwanted(new, shared);
             return Ok(false);
         }
@@ -232,7 +259,7 @@ impl RecvStream {
     }
 
     fn check_open(&self) -> Result<(), ReadError> {
-        if self.stop.is_some() || self.state.is_terminal() {
+        if self.is_unwanted() || self.state.is_terminal() {
             return Err(ReadError::ClosedStream);
         }
         Ok(())
@@ -257,8 +284,16 @@ impl RecvStream {
         if self.state != RecvState::ResetRecvd {
             self.discard(shared);
         }
-        self.stop = Some(Stop { code, due });
+        self.stop = Some(Stop { code, due, still_reads: false });
         self.state = self.state.after(RecvStep::Discard);
+        Ok(())
+    }
+
+    /// Asks the peer to stop, and lets the application read what comes until it does.
+    pub(crate) fn request_stop(&mut self, code: u64) -> Result<(), ReadError> {
+        self.check_open()?;
+        let due = matches!(self.state, RecvState::Recv | RecvState::SizeKnown);
+        self.stop = Some(Stop { code, due, still_reads: true });
         Ok(())
     }
 

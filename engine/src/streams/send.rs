@@ -73,6 +73,8 @@ pub(crate) struct SendStream {
     reset: Option<Reset>,
     /// The code of the peer's STOP_SENDING.
     stopped: Option<u64>,
+    /// The application wants the peer to know once all credit is used.
+    tell_blocked: bool,
 }
 
 impl SendStream {
@@ -85,6 +87,7 @@ impl SendStream {
             fin: Fin::Open,
             reset: None,
             stopped: None,
+            tell_blocked: false,
         }
     }
 
@@ -95,6 +98,31 @@ impl SendStream {
     /// How many bytes are held for sending or until they are acknowledged.
     pub(crate) fn held(&self) -> usize {
         self.buffer.held()
+    }
+
+    /// How many bytes were written.
+    pub(crate) fn end(&self) -> u64 {
+        self.buffer.end()
+    }
+
+    /// How many written bytes were never sent.
+    pub(crate) fn unsent(&self) -> u64 {
+        if self.state.sends_data() { self.buffer.unsent() } else { 0 }
+    }
+
+    /// What the peer lets the stream send.
+    pub(crate) fn credit_available(&self) -> u64 {
+        self.credit.available()
+    }
+
+    /// Code and final size of the reset, once there is one.
+    pub(crate) fn reset_sent(&self) -> Option<(u64, u64)> {
+        self.reset.map(|reset| (reset.code, reset.final_size))
+    }
+
+    /// Has STREAM_DATA_BLOCKED sent once all credit is used, though nothing more is written.
+    pub(crate) fn tell_blocked(&mut self) {
+        self.tell_blocked = true;
     }
 
     /// The code of the peer's STOP_SENDING, once it has come.
@@ -242,13 +270,15 @@ impl SendStream {
 
     /// The limit for STREAM_DATA_BLOCKED, if it is to be sent.
     pub(crate) fn due_blocked(&self) -> Option<u64> {
-        let blocked =
-            self.state.sends_data() && self.buffer.unsent() > 0 && self.credit.must_signal();
+        let has_more = self.state.sends_data() && self.buffer.unsent() > 0;
+        let told = self.is_open() && self.tell_blocked;
+        let blocked = (has_more || told) && self.credit.must_signal();
         blocked.then(|| self.credit.limit())
     }
 
     /// Notes that STREAM_DATA_BLOCKED was sent.
     pub(crate) fn on_blocked_sent(&mut self) {
+        self.tell_blocked = false;
         self.credit.on_signalled();
         self.state = self.state.after(SendStep::SendData);
     }

@@ -2,12 +2,18 @@
 
 /// States of the sending half (RFC 9000, Section 3.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum SendState {
+pub enum SendState {
+    /// "Ready": nothing was sent.
     Ready,
+    /// "Send": data was sent.
     Send,
+    /// "Data Sent": all data and the end were sent.
     DataSent,
+    /// "Reset Sent": given up.
     ResetSent,
+    /// "Data Recvd": the peer has all.
     DataRecvd,
+    /// "Reset Recvd": the peer knows that it was given up.
     ResetRecvd,
 }
 
@@ -53,12 +59,18 @@ impl SendState {
 
 /// States of the receiving half (RFC 9000, Section 3.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum RecvState {
+pub enum RecvState {
+    /// "Recv": data may come.
     Recv,
+    /// "Size Known": the end came, and data is missing.
     SizeKnown,
+    /// "Data Recvd": all data is here.
     DataRecvd,
+    /// "Reset Recvd": the peer gave up.
     ResetRecvd,
+    /// "Data Read": the application has read all.
     DataRead,
+    /// "Reset Read": the application knows of the reset.
     ResetRead,
 }
 

@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use quicket_engine::time::Time;
-use quicket_engine::{Connection, ConnectionError, ConnectionHandle, Transmit};
+use quicket_engine::{Connection, ConnectionError, ConnectionHandle, Event, Transmit};
 use quicket_wire::{Dir, StreamId};
 
 use super::buffers::Buffer;
@@ -53,6 +53,20 @@ pub(crate) struct Conn {
     pub(super) orphan: bool,
     /// Where session tickets and tokens go.
     pub(crate) sink: Option<SessionSink>,
+    /// Who else hears of everything.
+    pub(crate) tap: Option<Arc<dyn Tap>>,
+}
+
+/// An API that keeps its own account of a connection. Called with the connection locked.
+pub(crate) trait Tap: Send + Sync {
+    /// Something happened.
+    fn on_event(&self, engine: &mut Connection, event: &Event);
+
+    /// Something may have happened. True if those who wait for [`Interest::Message`] should
+    /// look.
+    ///
+    /// [`Interest::Message`]: super::Interest::Message
+    fn on_turn(&self, engine: &mut Connection, now: Time) -> bool;
 }
 
 /// Which side a connection is on, and what its listener is still to be told.
@@ -110,6 +124,7 @@ impl Cell {
             send_ends: HashMap::new(),
             orphan: false,
             sink: None,
+            tap: None,
         };
         Self { conn: Mutex::new(conn), handles: AtomicUsize::new(0) }
     }

@@ -30,15 +30,15 @@ use quicket_engine::time::Time;
 use quicket_engine::{ConnectionHandle, Endpoint};
 
 use buffers::BufferPool;
-pub(crate) use cell::{Cell, Conn, Role, SendEnd};
+pub(crate) use cell::{Cell, Conn, Role, SendEnd, Tap};
 use clock::Clock;
 pub(crate) use handle::{ConnRef, CoreRef};
 use lead::Leadership;
 pub(crate) use lead::Rank;
 pub(crate) use link::Link;
 use parker::Kick;
-pub(crate) use routing::ListenOptions;
 use routing::Routing;
+pub(crate) use routing::{Greeter, ListenOptions};
 use timers::Timers;
 pub(crate) use waiters::{Interest, Waiter, WaiterId, Wakes};
 

@@ -24,7 +24,7 @@ impl Core {
         if conn.drained {
             return;
         }
-        self.report(cell, conn, wakes);
+        self.report(now, cell, conn, wakes);
         self.linger(now, conn);
         let retry_at = self.transmit(now, cell, conn);
         if self.forward(conn, wakes) {
@@ -70,7 +70,7 @@ impl Core {
     }
 
     /// Passes on what the application may want to know.
-    fn report(&self, cell: &Arc<Cell>, conn: &mut Conn, wakes: &mut Wakes) {
+    fn report(&self, now: Time, cell: &Arc<Cell>, conn: &mut Conn, wakes: &mut Wakes) {
         if !conn.established && conn.role != Role::Client {
             // Before the news of completion: whatever came in the same batch counts as early.
             conn.collect_early_streams();
@@ -79,6 +79,9 @@ impl Core {
             }
         }
         while let Some(event) = conn.engine.poll_event() {
+            if let Some(tap) = conn.tap.clone() {
+                tap.on_event(&mut conn.engine, &event);
+            }
             match event {
                 Event::Stream(event) => on_stream_event(conn, event, wakes),
                 Event::HandshakeComplete => self.on_established(cell, conn, wakes),
@@ -87,6 +90,7 @@ impl Core {
                     conn.early_ready = true;
                     wake_openers(conn, wakes);
                 }
+                Event::ClientHello { alpn, .. } => self.greet(now, cell, conn, &alpn, wakes),
                 Event::EarlyDataRejected => conn.early_rejected = true,
                 Event::DatagramReceived => conn.waiters.wake(Interest::ReceiveDatagram, wakes),
                 Event::DatagramsUnblocked => conn.waiters.wake(Interest::SendDatagram, wakes),
@@ -103,6 +107,33 @@ impl Core {
                 _ => {}
             }
             conn.waiters.wake(Interest::Message, wakes);
+        }
+        if let Some(tap) = conn.tap.clone()
+            && tap.on_turn(&mut conn.engine, now)
+        {
+            conn.waiters.wake(Interest::Message, wakes);
+        }
+    }
+
+    /// Hands a connection over at its ClientHello; the listener has nothing more to do with it.
+    fn greet(
+        &self,
+        now: Time,
+        cell: &Arc<Cell>,
+        conn: &mut Conn,
+        alpn: &[Vec<u8>],
+        wakes: &mut Wakes,
+    ) {
+        if conn.role != Role::Announcing {
+            return;
+        }
+        let mut routing = self.routing();
+        let greeter = routing.listener.as_ref().and_then(|listener| listener.greeter.clone());
+        if let Some(greeter) = greeter {
+            routing.on_failed();
+            drop(routing);
+            conn.role = Role::Announced;
+            greeter.on_client_hello(now, cell, conn, alpn, wakes);
         }
     }
 

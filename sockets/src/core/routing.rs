@@ -3,9 +3,10 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use quicket_engine::time::Time;
 use quicket_engine::{Connection, ConnectionHandle, Endpoint, EndpointEvent};
 
-use super::cell::{Cell, Role};
+use super::cell::{Cell, Conn, Role};
 use super::waiters::{Interest, Waiter, WaiterId, Waiters, Wakes};
 use crate::config::Admission;
 
@@ -33,6 +34,22 @@ pub(crate) struct Listening {
     pub(crate) admission: Admission,
     /// Connections are handed out as soon as early data can be read.
     pub(crate) early: bool,
+    /// Who gets connections at their ClientHello, in place of the listener.
+    pub(crate) greeter: Option<Arc<dyn Greeter>>,
+}
+
+/// Takes over connections of a listener whose handshake is held at the ClientHello. Called with
+/// the connection locked.
+pub(crate) trait Greeter: Send + Sync {
+    /// A client says what it wants.
+    fn on_client_hello(
+        &self,
+        now: Time,
+        cell: &Arc<Cell>,
+        conn: &mut Conn,
+        alpn: &[Vec<u8>],
+        wakes: &mut Wakes,
+    );
 }
 
 /// What a listener wants.
@@ -40,6 +57,7 @@ pub(crate) struct ListenOptions {
     pub(crate) backlog: usize,
     pub(crate) admission: Admission,
     pub(crate) early: bool,
+    pub(crate) greeter: Option<Arc<dyn Greeter>>,
 }
 
 impl Routing {
@@ -107,11 +125,12 @@ impl Routing {
 
     /// Starts to listen; false if somebody does already.
     pub(crate) fn listen(&mut self, options: ListenOptions) -> bool {
-        let ListenOptions { backlog, admission, early } = options;
+        let ListenOptions { backlog, admission, early, greeter } = options;
         let free = self.listener.is_none();
         if free {
             let ready = VecDeque::new();
-            self.listener = Some(Listening { ready, handshaking: 0, backlog, admission, early });
+            self.listener =
+                Some(Listening { ready, handshaking: 0, backlog, admission, early, greeter });
         }
         free
     }
@@ -156,7 +175,7 @@ impl Routing {
         true
     }
 
-    /// A handshake of the listener came to nothing.
+    /// A handshake of the listener came to nothing, or is the concern of somebody else now.
     pub(crate) fn on_failed(&mut self) {
         if let Some(listener) = &mut self.listener {
             listener.handshaking = listener.handshaking.saturating_sub(1);

@@ -81,6 +81,7 @@ impl CoreRef {
             token: store.and_then(|store| store.take_token(&server)).unwrap_or_default(),
             session: store.and_then(|store| store.take_session(&server)),
             early_data: start.early_data,
+            hold: false,
         };
         let now = self.clock().now();
         let mut routing = self.routing();
@@ -101,7 +102,7 @@ impl CoreRef {
     pub(crate) fn listen(&self, config: ServerConfig, early: bool) -> Result<(), ListenError> {
         let ServerConfig { protocol, backlog, admission } = config;
         let mut routing = self.routing();
-        if !routing.listen(ListenOptions { backlog, admission, early }) {
+        if !routing.listen(ListenOptions { backlog, admission, early, greeter: None }) {
             return Err(ListenError::AlreadyListening);
         }
         routing.endpoint.set_server(Some(Arc::new(protocol)));

@@ -13,6 +13,7 @@ use quicket_wire::frame::{MaxData, Stream as StreamFrame};
 use quicket_wire::{Dir, Frame, Side, StreamId};
 
 use super::{PeerLimits, ReadError, Streams, StreamsConfig};
+use crate::config::StreamWindows;
 use crate::error::TransportError;
 use crate::sent_frame::SentFrame;
 use crate::testing::TestPacket;
@@ -26,6 +27,7 @@ const PACKET: usize = 1180;
 fn config() -> StreamsConfig {
     StreamsConfig {
         stream_window: 10_000,
+        windows: StreamWindows::default(),
         max_stream_window: 40_000,
         window: 30_000,
         max_window: 60_000,

@@ -253,6 +253,7 @@ fn resets_and_stops_leave_nothing_behind() {
 fn tight_limits_slow_down_but_never_deadlock() {
     let tight = StreamsConfig {
         stream_window: 300,
+        windows: crate::config::StreamWindows::default(),
         max_stream_window: 700,
         window: 500,
         max_window: 900,
