@@ -44,7 +44,7 @@ impl Connection {
         let mut begun = Self::client(start, ClientStart { config, server_name })?;
         begun.observer = self.observer.take();
         begun.streams.follow(self.streams.is_followed());
-        *self = *begun;
+        core::mem::swap(self, &mut *begun);
         Ok(())
     }
 
