@@ -29,3 +29,8 @@ pub use quicket_handshake::{
     Roots, ServerTls, TicketKey,
 };
 pub use quicket_wire::{Dir, StreamId, TransportErrorCode, Version};
+
+// The examples there are tests.
+#[cfg(doctest)]
+#[doc = include_str!("../../README.md")]
+struct Readme;
