@@ -200,7 +200,7 @@ fn probe_bw_cycles_through_its_four_states() {
     let cruise = bench.now;
     bench.until(State::ProbeBwRefill, 70, STEADY);
     let waited = bench.now - cruise;
-    assert!(waited >= ms(1900) && waited <= ms(3100), "{waited:?} between probes");
+    assert!((ms(1900)..=ms(3100)).contains(&waited), "{waited:?} between probes");
     bench.until(State::ProbeBwUp, 2, STEADY);
     assert_eq!(bench.bbr.pacing_rate, RATE / 100 * 125 / 100 * 99);
     // The rate does not grow: the path is full.
@@ -231,7 +231,7 @@ fn losses_in_up_bound_the_flight_and_go_down() {
     bench.lose(1, BDP, BDP / 25);
     assert_eq!(bench.bbr.state, State::ProbeBwDown);
     let bound = bench.bbr.inflight_longterm;
-    assert!(bound >= BDP * 7 / 10 && bound <= BDP, "{bound}");
+    assert!((BDP * 7 / 10..=BDP).contains(&bound), "{bound}");
     bench.ack(Answer { lost: BDP / 20, in_recovery: true, ..STEADY });
     assert!(bench.bbr.window <= bound);
     // Section 10.18: and back, when it was a mistake.

@@ -56,20 +56,35 @@ fn every_controller_fills_a_link_with_a_shallow_buffer_well() {
     }
 }
 
+/// The percentage that the first of two flows gets, of what both deliver between 30 s and 120 s,
+/// when the second starts `offset` milliseconds later; and the utilisation.
+fn first_share(algorithm: CongestionAlgorithm, offset: u64) -> (u64, u64) {
+    let flows = vec![
+        Flow::new(algorithm, Time::ZERO, 11 + offset),
+        Flow::new(algorithm, at_millis(offset), 12 + offset),
+    ];
+    let mut world = World::new(Link::new(20, 50, BDP / 5), flows);
+    world.run_until(at_millis(30_000));
+    let shares = world.run_until(at_millis(120_000));
+    let total = shares[0] + shares[1];
+    (shares[0] * 100 / total, utilisation(&world, total, millis(90_000)))
+}
+
 #[test]
-fn two_flows_of_a_kind_share_evenly() {
+fn two_flows_of_a_kind_share_evenly_on_average_and_none_starves() {
+    // Which flow a full queue hits is a matter of phase, so that the shares of a single run
+    // wander for minutes. One start tells little; many tell whether a flow is favoured.
+    const OFFSETS: [u64; 8] = [250, 500, 1000, 2000, 3000, 5000, 7000, 10_000];
     for algorithm in ALL {
-        let link = Link::new(100, 50, BDP);
-        let flows =
-            vec![Flow::new(algorithm, Time::ZERO, 1), Flow::new(algorithm, at_millis(500), 2)];
-        let mut world = World::new(link, flows);
-        world.run_until(at_millis(30_000));
-        let shares: Vec<u64> = world.run_until(at_millis(120_000));
-        let total = shares[0] + shares[1];
-        let percent = utilisation(&world, total, millis(90_000));
-        assert!(percent >= 90, "{algorithm:?}: {percent} % in all");
-        let spread = shares[0].abs_diff(shares[1]) * 100 / total;
-        assert!(spread <= 15, "{algorithm:?}: {shares:?} differ by {spread} %");
+        let runs: Vec<(u64, u64)> =
+            OFFSETS.iter().map(|offset| first_share(algorithm, *offset)).collect();
+        let mean = runs.iter().map(|(share, _)| share).sum::<u64>() / runs.len() as u64;
+        // 57.5 % and 42.5 % differ by 15 %.
+        assert!((43..=57).contains(&mean), "{algorithm:?}: {mean} % on average of {runs:?}");
+        for (share, percent) in &runs {
+            assert!((25..=75).contains(share), "{algorithm:?}: a flow starves in {runs:?}");
+            assert!(*percent >= 90, "{algorithm:?}: {percent} % in all, of {runs:?}");
+        }
     }
 }
 
