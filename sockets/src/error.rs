@@ -8,7 +8,7 @@ use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 
-use quicket_engine::{ConnectionError, TransportError};
+use quicket_engine::{ConnectionError, MigrationError, TransportError};
 use quicket_wire::TransportErrorCode;
 
 use crate::udp::BindError;
@@ -438,6 +438,42 @@ impl fmt::Display for DatagramError {
 }
 
 operation_error!(DatagramError);
+
+/// Why a connection did not move to another address.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum MigrateError {
+    /// No socket could be made there.
+    Bind(BindError),
+    /// The connection cannot move, or not now.
+    Refused(MigrationError),
+}
+
+impl MigrateError {
+    fn kind(&self) -> io::ErrorKind {
+        match self {
+            Self::Bind(error) => error.io_error().kind(),
+            Self::Refused(_) => io::ErrorKind::Unsupported,
+        }
+    }
+}
+
+impl fmt::Display for MigrateError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Bind(error) => error.fmt(f),
+            Self::Refused(error) => error.fmt(f),
+        }
+    }
+}
+
+operation_error!(MigrateError);
+
+impl From<BindError> for MigrateError {
+    fn from(error: BindError) -> Self {
+        Self::Bind(error)
+    }
+}
 
 /// Why an endpoint does not listen.
 #[derive(Debug)]

@@ -2,33 +2,39 @@
 #![forbid(unsafe_code)]
 
 mod blocking;
+mod common;
 mod config;
 mod core;
 mod error;
+mod half;
 pub mod message;
 mod ops;
 mod qlog;
 mod session;
+pub mod tokio;
 mod udp;
+mod waiting;
 
 pub use blocking::{Connection, Endpoint, Incoming, Listener, RecvStream, SendStream, Stream};
+pub use common::{HandshakeInfo, PathInfo};
 pub use config::{Attempt, ClientConfig, Decision, EndpointConfig, ServerConfig};
 pub use error::{
-    AcceptError, Blame, ConnectError, DatagramError, ListenError, OpenError, ReadError,
-    ReadToEndError, WriteError, blame_of,
+    AcceptError, Blame, ConnectError, DatagramError, ListenError, MigrateError, OpenError,
+    ReadError, ReadToEndError, WriteError, blame_of,
 };
 pub use session::{FileSessionStore, MemorySessionStore, SessionStore};
 pub use udp::{BindError, UdpConfig, UdpStats};
 
+pub use quicket_engine::crypto::{Aead, HandshakeError};
 pub use quicket_engine::{
-    CongestionAlgorithm, ConnectionError, MtuDiscovery, RetryPolicy, TransportConfig,
-    TransportError,
+    CongestionAlgorithm, ConnectionError, Counters, EarlyData, FrameCounts, KeyUpdateError,
+    MigrationError, MtuDiscovery, PathStats, RetryPolicy, Stats, TransportConfig, TransportError,
 };
 pub use quicket_handshake::{
     ClientAuth, ClientTls, ConfigError, Fingerprint, Identity, KeyExchange, KeyLog, KeyLogFile,
     Roots, ServerTls, TicketKey,
 };
-pub use quicket_wire::{Dir, StreamId, TransportErrorCode, Version};
+pub use quicket_wire::{Dir, StreamId, TransportErrorCode, TransportParameters, Version};
 
 // The examples there are tests.
 #[cfg(doctest)]

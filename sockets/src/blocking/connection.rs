@@ -1,7 +1,7 @@
 //! Connections.
 
 use std::fmt;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
+use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::Mutex;
 use std::sync::PoisonError;
 use std::task::Poll;
@@ -12,6 +12,7 @@ use quicket_wire::Dir;
 
 use super::stream::Waiting;
 use super::{Endpoint, RecvStream, SendStream, Stream, deadline};
+use crate::common::{connection_methods, unspecified_for};
 use crate::config::ClientConfig;
 use crate::core::{ConnRef, Rank, Waiter};
 use crate::error::{AcceptError, ConnectError, DatagramError, OpenError};
@@ -43,8 +44,12 @@ impl Shared {
 }
 
 impl Connection {
-    pub(super) fn new(conn: ConnRef) -> Self {
+    pub(crate) fn new(conn: ConnRef) -> Self {
         Self { conn, waiting: Shared::default() }
+    }
+
+    pub(crate) fn into_conn(self) -> ConnRef {
+        self.conn
     }
 
     /// Connects to a server from a socket of its own and waits for the handshake. Tries the
@@ -225,12 +230,6 @@ impl Connection {
         now_or(self.conn.poll_recv_datagram(<[u8]>::to_vec, None), DatagramError::WouldBlock)
     }
 
-    /// Closes the connection: the peer gets `code` and up to 256 bytes of `reason`, and what was
-    /// not delivered is lost.
-    pub fn close(&self, code: u64, reason: &[u8]) {
-        self.conn.close(code, reason);
-    }
-
     /// Waits until the connection has ended, and says why.
     pub fn closed(&self) -> ConnectionError {
         loop {
@@ -241,11 +240,6 @@ impl Connection {
                 return error;
             }
         }
-    }
-
-    /// Why the connection ended; `None` while it lives.
-    pub fn close_reason(&self) -> Option<ConnectionError> {
-        self.conn.close_reason()
     }
 
     /// How long this connection's calls wait, and those of streams made from now on; `None` for
@@ -259,6 +253,8 @@ impl Connection {
     pub fn set_nonblocking(&self, nonblocking: bool) {
         self.waiting.set(|waiting| waiting.nonblocking = nonblocking);
     }
+
+    connection_methods!();
 
     fn stream(&self, id: quicket_wire::StreamId, early: bool) -> Stream {
         let waiting = self.stream_waiting();
@@ -318,14 +314,6 @@ impl Connection {
 impl fmt::Debug for Connection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.conn.fmt(f)
-    }
-}
-
-/// Where a socket for `remote` is bound when it does not matter.
-fn unspecified_for(remote: SocketAddr) -> SocketAddr {
-    match remote {
-        SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
-        SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
     }
 }
 

@@ -122,6 +122,17 @@ impl Endpoint {
         Ok(Listener { endpoint: self.clone(), timeout: None, nonblocking: false })
     }
 
+    /// Moves to a new socket: connections to servers migrate there (RFC 9000, Section 9), and new
+    /// ones start there. The old socket receives for another ten seconds. Connections of clients
+    /// to a listener here can only follow if they reach the new address.
+    ///
+    /// # Errors
+    ///
+    /// If no socket can be made.
+    pub fn rebind(&self, address: SocketAddr) -> Result<(), BindError> {
+        self.core.rebind(address)
+    }
+
     /// Waits until all connections have ended, their peers told.
     pub fn wait_idle(&self) {
         self.core.block_on(Rank::Patient, None, |waiter| self.core.poll_idle(waiter));

@@ -1,16 +1,15 @@
 //! Streams that are read and written like files.
 
-use std::fmt;
 use std::io::{self, Read, Write};
 use std::task::Poll;
 use std::time::Duration;
 
-use quicket_engine::ReadOutcome;
 use quicket_wire::StreamId;
 
 use super::deadline;
 use crate::core::{ConnRef, Rank, Waiter};
 use crate::error::{ReadError, ReadToEndError, WriteError};
+use crate::half::{Progress, RecvHalf, SendHalf};
 use crate::ops::now_or;
 
 /// How a stream's calls wait.
@@ -24,21 +23,20 @@ pub(super) struct Waiting {
 ///
 /// Dropping it ends the stream as [`SendStream::finish`] does, or resets it with code 0 while the
 /// thread panics, so that half a message is not taken for a whole one.
+#[derive(Debug)]
 pub struct SendStream {
-    conn: ConnRef,
-    id: StreamId,
+    half: SendHalf,
     waiting: Waiting,
-    ended: bool,
 }
 
 impl SendStream {
     pub(super) const fn new(conn: ConnRef, id: StreamId, waiting: Waiting) -> Self {
-        Self { conn, id, waiting, ended: false }
+        Self { half: SendHalf::new(conn, id), waiting }
     }
 
     /// The stream's number.
     pub const fn id(&self) -> StreamId {
-        self.id
+        self.half.id()
     }
 
     /// Writes some of `data` and returns how much; waits while there is no room at all.
@@ -48,7 +46,7 @@ impl SendStream {
     /// If the peer stopped the stream, the connection ended, the stream was finished or reset
     /// before, or (non-blocking or with a timeout) there is no room in time.
     pub fn write_some(&mut self, data: &[u8]) -> Result<usize, WriteError> {
-        self.wait(|conn, id, waiter| conn.poll_write(id, data, waiter))
+        self.wait(|half, waiter| half.poll_write(data, waiter))
     }
 
     /// Like [`SendStream::write_some`], without waiting.
@@ -57,7 +55,7 @@ impl SendStream {
     ///
     /// Like [`SendStream::write_some`]; [`WriteError::WouldBlock`] if there is no room.
     pub fn try_write(&mut self, data: &[u8]) -> Result<usize, WriteError> {
-        now_or(self.conn.poll_write(self.id, data, None), WriteError::WouldBlock)
+        now_or(self.half.poll_write(data, None), WriteError::WouldBlock)
     }
 
     /// Ends the stream: the peer finds its end behind what was written. What was written is
@@ -67,8 +65,7 @@ impl SendStream {
     ///
     /// If the peer stopped the stream, or it was finished or reset before.
     pub fn finish(&mut self) -> Result<(), WriteError> {
-        self.ended = true;
-        self.conn.finish(self.id)
+        self.half.finish()
     }
 
     /// Gives the stream up: the peer gets `code` instead of what it has not read yet.
@@ -77,8 +74,7 @@ impl SendStream {
     ///
     /// If all is delivered already, or the stream was reset before.
     pub fn reset(&mut self, code: u64) -> Result<(), WriteError> {
-        self.ended = true;
-        self.conn.reset(self.id, code)
+        self.half.reset(code)
     }
 
     /// Streams of higher priority are sent first; 0 is the default.
@@ -87,7 +83,7 @@ impl SendStream {
     ///
     /// If the stream is closed.
     pub fn set_priority(&mut self, priority: i32) -> Result<(), WriteError> {
-        self.conn.set_priority(self.id, priority)
+        self.half.set_priority(priority)
     }
 
     /// Waits until the peer has everything of the finished stream (`None`), or has stopped it
@@ -97,7 +93,7 @@ impl SendStream {
     ///
     /// If the connection ended first, or the write timeout passed.
     pub fn stopped(&mut self) -> Result<Option<u64>, WriteError> {
-        self.wait(ConnRef::poll_send_done)
+        self.wait(SendHalf::poll_done)
     }
 
     /// How long calls wait for room; `None` for as long as it takes.
@@ -112,15 +108,16 @@ impl SendStream {
 
     fn wait<T>(
         &self,
-        mut poll: impl FnMut(&ConnRef, StreamId, Option<Waiter<'_>>) -> Poll<Result<T, WriteError>>,
+        mut poll: impl FnMut(&SendHalf, Option<Waiter<'_>>) -> Poll<Result<T, WriteError>>,
     ) -> Result<T, WriteError> {
-        let Self { conn, id, waiting, .. } = self;
+        let Self { half, waiting } = self;
         if waiting.nonblocking {
-            return now_or(poll(conn, *id, None), WriteError::WouldBlock);
+            return now_or(poll(half, None), WriteError::WouldBlock);
         }
         let deadline = deadline(waiting.timeout);
-        conn.core()
-            .block_on(Rank::Eager, deadline, |waiter| poll(conn, *id, Some(waiter)))
+        half.conn()
+            .core()
+            .block_on(Rank::Eager, deadline, |waiter| poll(half, Some(waiter)))
             .unwrap_or(Err(WriteError::TimedOut))
     }
 }
@@ -136,56 +133,30 @@ impl Write for SendStream {
     }
 }
 
-impl Drop for SendStream {
-    fn drop(&mut self) {
-        self.conn.release_send(self.id, self.ended);
-    }
-}
-
-impl fmt::Debug for SendStream {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SendStream").field("id", &self.id).finish_non_exhaustive()
-    }
-}
-
 /// The receiving half of a stream.
 ///
 /// Dropping it before its end stops it with code 0.
+#[derive(Debug)]
 pub struct RecvStream {
-    conn: ConnRef,
-    id: StreamId,
+    half: RecvHalf,
     waiting: Waiting,
-    early: bool,
-    state: ReadState,
-}
-
-/// How far a stream is read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum ReadState {
-    Open,
-    /// The end was reached.
-    AtEnd,
-    /// The peer reset it.
-    Reset(u64),
-    /// This side stopped it.
-    Stopped,
 }
 
 impl RecvStream {
     pub(super) const fn new(conn: ConnRef, id: StreamId, waiting: Waiting, early: bool) -> Self {
-        Self { conn, id, waiting, early, state: ReadState::Open }
+        Self { half: RecvHalf::new(conn, id, early), waiting }
     }
 
     /// The stream's number.
     pub const fn id(&self) -> StreamId {
-        self.id
+        self.half.id()
     }
 
     /// True on a server if the stream came before the handshake was complete: an attacker can
     /// send what it holds again and again (RFC 9001, Section 9.2). Once the connection is
     /// established, this connection's client is known to be the one that sent it.
     pub const fn is_early_data(&self) -> bool {
-        self.early
+        self.half.is_early()
     }
 
     /// Reads some bytes, at least one unless the stream ends (0) or `out` is empty; waits while
@@ -196,11 +167,7 @@ impl RecvStream {
     /// If the peer reset the stream, the connection ended, the stream was stopped before, or
     /// (non-blocking or with a timeout) nothing arrives in time.
     pub fn read_some(&mut self, out: &mut [u8]) -> Result<usize, ReadError> {
-        let result = match self.ready()? {
-            true => self.wait(|conn, id, waiter| conn.poll_read(id, out, waiter)),
-            false => return Ok(0),
-        };
-        self.note(result)
+        self.wait(|half, waiter| half.poll_read(out, waiter)).map(Progress::count)
     }
 
     /// Like [`RecvStream::read_some`], without waiting.
@@ -209,16 +176,13 @@ impl RecvStream {
     ///
     /// Like [`RecvStream::read_some`]; [`ReadError::WouldBlock`] if there is nothing.
     pub fn try_read(&mut self, out: &mut [u8]) -> Result<usize, ReadError> {
-        let result = match self.ready()? {
-            true => now_or(self.conn.poll_read(self.id, out, None), ReadError::WouldBlock),
-            false => return Ok(0),
-        };
-        self.note(result)
+        now_or(self.half.poll_read(out, None), ReadError::WouldBlock).map(Progress::count)
     }
 
     /// Shows received bytes in their place, without a copy; waits while there are none. `view`
     /// gets the bytes and whether the stream ends behind them, and returns how many of them it
-    /// took; the rest will be shown again. Returns that number, or 0 at the end of the stream.
+    /// took; the rest will be shown again. Returns that number, or `None` at the end of the
+    /// stream.
     ///
     /// The connection is locked while `view` runs: it must not use the connection or its
     /// streams.
@@ -229,12 +193,11 @@ impl RecvStream {
     pub fn read_chunk(
         &mut self,
         mut view: impl FnMut(&[u8], bool) -> usize,
-    ) -> Result<usize, ReadError> {
-        let result = match self.ready()? {
-            true => self.wait(|conn, id, waiter| conn.poll_view(id, &mut view, waiter)),
-            false => return Ok(0),
-        };
-        self.note(result)
+    ) -> Result<Option<usize>, ReadError> {
+        Ok(match self.wait(|half, waiter| half.poll_view(&mut view, waiter))? {
+            Progress::Read(len) => Some(len),
+            Progress::End => None,
+        })
     }
 
     /// Reads all that is left of the stream, but no more than `limit` bytes.
@@ -245,22 +208,10 @@ impl RecvStream {
     pub fn read_to_end(&mut self, limit: usize) -> Result<Vec<u8>, ReadToEndError> {
         let mut all = Vec::new();
         loop {
-            let fits = |all: &Vec<u8>, len| all.len().saturating_add(len) <= limit;
-            let mut too_long = false;
-            let read = self.read_chunk(|bytes, _| {
-                too_long = !fits(&all, bytes.len());
-                if too_long {
-                    return 0;
-                }
-                all.extend_from_slice(bytes);
-                bytes.len()
-            })?;
-            if too_long {
-                let _ = self.stop(0);
-                return Err(ReadToEndError::TooLong(limit));
-            }
-            if read == 0 && self.state == ReadState::AtEnd {
-                return Ok(all);
+            match self.wait(|half, waiter| half.poll_append(&mut all, limit, waiter))? {
+                Some(Progress::Read(_)) => {}
+                Some(Progress::End) => return Ok(all),
+                None => return Err(ReadToEndError::TooLong(limit)),
             }
         }
     }
@@ -271,11 +222,7 @@ impl RecvStream {
     ///
     /// If the stream has ended already.
     pub fn stop(&mut self, code: u64) -> Result<(), ReadError> {
-        if self.state != ReadState::Open {
-            return Err(ReadError::Closed);
-        }
-        self.state = ReadState::Stopped;
-        self.conn.stop(self.id, code)
+        self.half.stop(code)
     }
 
     /// How long calls wait for data; `None` for as long as it takes.
@@ -288,48 +235,16 @@ impl RecvStream {
         self.waiting.nonblocking = nonblocking;
     }
 
-    /// True if there may be something to read, false at the end.
-    const fn ready(&self) -> Result<bool, ReadError> {
-        match self.state {
-            ReadState::Open => Ok(true),
-            ReadState::AtEnd => Ok(false),
-            ReadState::Reset(code) => Err(ReadError::Reset(code)),
-            ReadState::Stopped => Err(ReadError::Closed),
-        }
-    }
-
-    fn note(&mut self, result: Result<ReadOutcome, ReadError>) -> Result<usize, ReadError> {
-        match result {
-            Ok(outcome) => {
-                if outcome.fin {
-                    self.state = ReadState::AtEnd;
-                }
-                Ok(outcome.len)
-            }
-            Err(error) => {
-                if let ReadError::Reset(code) = error {
-                    self.state = ReadState::Reset(code);
-                }
-                Err(error)
-            }
-        }
-    }
-
-    fn wait(
-        &self,
-        mut poll: impl FnMut(
-            &ConnRef,
-            StreamId,
-            Option<Waiter<'_>>,
-        ) -> Poll<Result<ReadOutcome, ReadError>>,
-    ) -> Result<ReadOutcome, ReadError> {
-        let Self { conn, id, waiting, .. } = self;
+    fn wait<T>(
+        &mut self,
+        mut poll: impl FnMut(&mut RecvHalf, Option<Waiter<'_>>) -> Poll<Result<T, ReadError>>,
+    ) -> Result<T, ReadError> {
+        let Self { half, waiting } = self;
         if waiting.nonblocking {
-            return now_or(poll(conn, *id, None), ReadError::WouldBlock);
+            return now_or(poll(half, None), ReadError::WouldBlock);
         }
-        let deadline = deadline(waiting.timeout);
-        conn.core()
-            .block_on(Rank::Eager, deadline, |waiter| poll(conn, *id, Some(waiter)))
+        let core = half.conn().core().clone();
+        core.block_on(Rank::Eager, deadline(waiting.timeout), |waiter| poll(half, Some(waiter)))
             .unwrap_or(Err(ReadError::TimedOut))
     }
 }
@@ -337,21 +252,6 @@ impl RecvStream {
 impl Read for RecvStream {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
         Ok(self.read_some(out)?)
-    }
-}
-
-impl Drop for RecvStream {
-    fn drop(&mut self) {
-        self.conn.release_receive(self.id, self.state != ReadState::Open);
-    }
-}
-
-impl fmt::Debug for RecvStream {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RecvStream")
-            .field("id", &self.id)
-            .field("state", &self.state)
-            .finish_non_exhaustive()
     }
 }
 

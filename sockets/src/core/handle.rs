@@ -10,6 +10,26 @@ use quicket_engine::time::Time;
 use super::waiters::{Interest, WaiterId, Wakes};
 use super::{Cell, Conn, Core};
 
+impl Core {
+    /// Does something to a connection and lets it act on that, if anything changed.
+    pub(crate) fn act_on<R>(
+        &self,
+        cell: &Arc<Cell>,
+        action: impl FnOnce(&mut Conn, Time) -> (R, bool),
+    ) -> R {
+        let now = self.clock.now();
+        let mut conn = cell.lock();
+        let (result, changed) = action(&mut conn, now);
+        if changed {
+            let mut wakes = Wakes::default();
+            self.pump(now, cell, &mut conn, &mut wakes);
+            drop(conn);
+            wakes.fire();
+        }
+        result
+    }
+}
+
 /// Keeps an endpoint.
 pub(crate) struct CoreRef(Arc<Core>);
 
@@ -71,16 +91,7 @@ impl ConnRef {
 
     /// Like [`ConnRef::act`]; `action` also says whether it changed anything.
     pub(crate) fn act_if<R>(&self, action: impl FnOnce(&mut Conn, Time) -> (R, bool)) -> R {
-        let now = self.core.clock.now();
-        let mut conn = self.cell.lock();
-        let (result, changed) = action(&mut conn, now);
-        if changed {
-            let mut wakes = Wakes::default();
-            self.core.pump(now, &self.cell, &mut conn, &mut wakes);
-            drop(conn);
-            wakes.fire();
-        }
-        result
+        self.core.act_on(&self.cell, action)
     }
 
     /// Looks at the connection.

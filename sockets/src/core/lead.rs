@@ -85,8 +85,20 @@ impl Leadership {
 
     /// Gets a leader of any kind to look again.
     pub(super) fn interrupt(&self) {
-        self.kick.kick();
+        if self.rank.load(Ordering::SeqCst) != Rank::Vacant as u8 {
+            self.kick.kick();
+        }
         self.wake_task();
+    }
+
+    /// Gets whatever drives in the background to look again, for the last time.
+    pub(super) fn end(&self) {
+        self.interrupt();
+        if let Some(Background::Thread(thread)) =
+            &*self.background.lock().unwrap_or_else(PoisonError::into_inner)
+        {
+            thread.unpark();
+        }
     }
 
     /// Says who drives in the background.

@@ -1,11 +1,19 @@
-//! The socket that an endpoint uses now.
+//! The sockets that an endpoint uses now: one, or for a while several, when it moves.
 
 use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
+
+use quicket_engine::time::{Duration, Time};
 
 use crate::udp::{BindError, Sender, UdpConfig, UdpSocket};
 
-/// A socket with its two halves. Replaced as a whole when an endpoint moves to another one.
+/// How many sockets an endpoint has at most; the oldest but the first makes room.
+pub(super) const MAX_LINKS: usize = 4;
+/// How long a socket that was replaced still receives.
+const RETIRING: Duration = Duration::from_secs(10);
+
+/// A socket with its two halves.
 #[derive(Debug)]
 pub(crate) struct Link {
     pub(crate) socket: Arc<UdpSocket>,
@@ -14,10 +22,7 @@ pub(crate) struct Link {
 
 impl Link {
     /// Binds a socket.
-    pub(crate) fn bind(
-        address: std::net::SocketAddr,
-        config: &UdpConfig,
-    ) -> Result<Self, BindError> {
+    pub(crate) fn bind(address: SocketAddr, config: &UdpConfig) -> Result<Self, BindError> {
         let socket = UdpSocket::bind(address, config)?;
         Self::of(socket, config).map_err(|source| BindError::new(address, source))
     }
@@ -31,5 +36,134 @@ impl Link {
         let socket = Arc::new(socket);
         let sender = Sender::new(Arc::clone(&socket), config)?;
         Ok(Self { socket, sender })
+    }
+
+    /// True if packets from `local` can go out here.
+    fn serves(&self, local: SocketAddr) -> bool {
+        let bound = self.socket.local_addr();
+        bound.port() == local.port() && (bound.ip().is_unspecified() || bound.ip() == local.ip())
+    }
+}
+
+/// All sockets of an endpoint. A value never changes; another takes its place.
+#[derive(Clone, Debug)]
+pub(crate) struct Links {
+    /// The one for new connections first, then others, the newest first.
+    list: Vec<Member>,
+}
+
+#[derive(Clone, Debug)]
+struct Member {
+    link: Arc<Link>,
+    /// When it may be closed.
+    until: Option<Time>,
+}
+
+impl Links {
+    pub(super) fn new(link: Link) -> Self {
+        Self { list: vec![Member { link: Arc::new(link), until: None }] }
+    }
+
+    /// With `link` for new connections; the present one receives for a while.
+    pub(crate) fn replaced(&self, link: Link, now: Time) -> Self {
+        let mut list = self.list.clone();
+        if let Some(first) = list.first_mut() {
+            first.until = Some(now + RETIRING);
+        }
+        list.insert(0, Member { link: Arc::new(link), until: None });
+        list.truncate(MAX_LINKS);
+        Self { list }
+    }
+
+    /// With `link` beside the others, for a connection that moves there.
+    pub(crate) fn added(&self, link: Link) -> Self {
+        let mut list = self.list.clone();
+        list.insert(1.min(list.len()), Member { link: Arc::new(link), until: None });
+        list.truncate(MAX_LINKS);
+        Self { list }
+    }
+
+    /// Without those whose time is over; `None` if all stay.
+    pub(super) fn pruned(&self, now: Time) -> Option<Self> {
+        let over = |member: &Member| member.until.is_some_and(|until| until <= now);
+        if !self.list.iter().any(over) {
+            return None;
+        }
+        Some(Self { list: self.list.iter().filter(|member| !over(member)).cloned().collect() })
+    }
+
+    /// When the next one may be closed.
+    pub(super) fn next_end(&self) -> Option<Time> {
+        self.list.iter().filter_map(|member| member.until).min()
+    }
+
+    /// All of them.
+    pub(crate) fn iter(&self) -> impl ExactSizeIterator<Item = &Arc<Link>> {
+        self.list.iter().map(|member| &member.link)
+    }
+
+    /// The one for new connections.
+    pub(crate) fn current(&self) -> Option<&Arc<Link>> {
+        self.iter().next()
+    }
+
+    /// The one for packets from `local`.
+    pub(super) fn for_path(&self, local: Option<SocketAddr>) -> Option<&Arc<Link>> {
+        match (&*self.list, local) {
+            ([_, _, ..], Some(local)) => {
+                self.iter().find(|link| link.serves(local)).or_else(|| self.current())
+            }
+            _ => self.current(),
+        }
+    }
+
+    /// How many datagrams a burst may have on any of them.
+    pub(super) fn max_segments(&self) -> usize {
+        self.iter().map(|link| link.sender.max_segments()).min().unwrap_or(1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn link() -> Link {
+        Link::bind("127.0.0.1:0".parse().unwrap(), &UdpConfig::default()).unwrap()
+    }
+
+    #[test]
+    fn packets_leave_by_the_socket_of_their_path() {
+        let (first, second) = (link(), link());
+        let (a, b) = (first.socket.local_addr(), second.socket.local_addr());
+        let links = Links::new(first).added(second);
+        let port = |local| links.for_path(local).unwrap().socket.local_addr().port();
+        assert_eq!(port(Some(a)), a.port());
+        assert_eq!(port(Some(b)), b.port());
+        assert_eq!(port(None), a.port());
+        assert_eq!(port(Some("127.0.0.1:1".parse().unwrap())), a.port());
+    }
+
+    #[test]
+    fn a_replaced_socket_receives_for_a_while_and_is_closed_then() {
+        let (first, second) = (link(), link());
+        let new = second.socket.local_addr();
+        let now = Time::from_nanos(5);
+        let links = Links::new(first).replaced(second, now);
+        assert_eq!(links.current().unwrap().socket.local_addr(), new);
+        assert_eq!(links.iter().len(), 2);
+        assert!(links.pruned(now).is_none());
+        let later = links.next_end().unwrap();
+        let links = links.pruned(later).unwrap();
+        assert_eq!((links.iter().len(), links.next_end()), (1, None));
+        assert_eq!(links.current().unwrap().socket.local_addr(), new);
+    }
+
+    #[test]
+    fn sockets_are_bounded() {
+        let mut links = Links::new(link());
+        for _ in 0..10 {
+            links = links.added(link());
+        }
+        assert_eq!(links.iter().len(), MAX_LINKS);
     }
 }

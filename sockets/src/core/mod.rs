@@ -10,6 +10,7 @@ mod block;
 mod buffers;
 mod cell;
 mod clock;
+mod driver;
 mod handle;
 mod lead;
 mod link;
@@ -29,13 +30,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use quicket_engine::time::Time;
 use quicket_engine::{ConnectionHandle, Endpoint};
 
+use crate::udp::UdpConfig;
 use buffers::BufferPool;
 pub(crate) use cell::{Cell, Conn, Role, SendEnd, Tap};
 use clock::Clock;
+pub(crate) use driver::Driver;
 pub(crate) use handle::{ConnRef, CoreRef};
 use lead::Leadership;
 pub(crate) use lead::Rank;
-pub(crate) use link::Link;
+pub(crate) use link::{Link, Links};
 use parker::Kick;
 use routing::Routing;
 pub(crate) use routing::{Greeter, ListenOptions};
@@ -46,7 +49,9 @@ pub(crate) use waiters::{Interest, Waiter, WaiterId, Wakes};
 pub(crate) struct Core {
     clock: Clock,
     cid_len: usize,
-    link: RwLock<Arc<Link>>,
+    /// How further sockets are made.
+    udp: UdpConfig,
+    links: RwLock<Arc<Links>>,
     routing: Mutex<Routing>,
     deadlines: Mutex<Deadlines>,
     lead: Leadership,
@@ -63,19 +68,31 @@ pub(crate) struct Core {
 /// Deadlines of connections and when the leader looks at them next.
 struct Deadlines {
     timers: Timers<Arc<Cell>>,
+    /// When a socket that was replaced may be closed.
+    links_end: Option<Time>,
     /// Until when the leader sleeps; the origin while it is awake or there is none.
     asleep_until: Time,
 }
 
 impl Core {
     /// An endpoint on a socket. Nothing drives it yet.
-    pub(crate) fn new(link: Link, endpoint: Endpoint, cid_len: usize) -> io::Result<Arc<Self>> {
+    pub(crate) fn new(
+        link: Link,
+        udp: UdpConfig,
+        endpoint: Endpoint,
+        cid_len: usize,
+    ) -> io::Result<Arc<Self>> {
         Ok(Arc::new(Self {
             clock: Clock::new(),
             cid_len,
-            link: RwLock::new(Arc::new(link)),
+            udp,
+            links: RwLock::new(Arc::new(Links::new(link))),
             routing: Mutex::new(Routing::new(endpoint)),
-            deadlines: Mutex::new(Deadlines { timers: Timers::new(), asleep_until: Time::ZERO }),
+            deadlines: Mutex::new(Deadlines {
+                timers: Timers::new(),
+                links_end: None,
+                asleep_until: Time::ZERO,
+            }),
             lead: Leadership::new(Kick::new()?),
             buffers: BufferPool::default(),
             blocked: Mutex::new(Vec::new()),
@@ -89,6 +106,10 @@ impl Core {
         &self.clock
     }
 
+    pub(crate) const fn udp_config(&self) -> &UdpConfig {
+        &self.udp
+    }
+
     const fn cid_len(&self) -> usize {
         self.cid_len
     }
@@ -97,19 +118,26 @@ impl Core {
         &self.buffers
     }
 
-    /// The socket in use.
-    pub(crate) fn link(&self) -> Arc<Link> {
-        Arc::clone(&self.link.read().unwrap_or_else(PoisonError::into_inner))
+    /// The sockets in use.
+    pub(crate) fn links(&self) -> Arc<Links> {
+        Arc::clone(&self.links.read().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// The address that the endpoint is bound to.
     pub(crate) fn local_addr(&self) -> SocketAddr {
-        self.link().socket.local_addr()
+        let unknown = SocketAddr::from(([0, 0, 0, 0], 0));
+        self.links().current().map_or(unknown, |link| link.socket.local_addr())
     }
 
-    /// Puts another socket in the place of the present one; leaders notice at once.
-    pub(crate) fn set_link(&self, link: Link) {
-        *self.link.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(link);
+    /// Changes the sockets; leaders notice at once.
+    pub(crate) fn change_links(&self, change: impl FnOnce(&Links, Time) -> Option<Links>) {
+        let now = self.clock.now();
+        let mut links = self.links.write().unwrap_or_else(PoisonError::into_inner);
+        let Some(changed) = change(&links, now) else { return };
+        let end = changed.next_end();
+        *links = Arc::new(changed);
+        drop(links);
+        self.deadlines().links_end = end;
         self.lead.interrupt();
     }
 
@@ -156,6 +184,9 @@ impl Core {
 
     /// Lets connections act whose deadlines have come.
     fn expire(&self, now: Time, wakes: &mut Wakes) {
+        if self.deadlines().links_end.is_some_and(|end| end <= now) {
+            self.change_links(Links::pruned);
+        }
         loop {
             let due = self.deadlines().timers.pop_due(now);
             let Some(cell) = due else { return };
@@ -176,7 +207,7 @@ impl Core {
             let mut wakes = Wakes::default();
             self.routing().wake_all(&mut wakes);
             wakes.fire();
-            self.lead.interrupt();
+            self.lead.end();
         }
     }
 

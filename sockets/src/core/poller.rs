@@ -1,4 +1,4 @@
-//! One turn of a leading thread: wait for the socket or a deadline, then do what there is to do.
+//! One turn of a leading thread: wait for the sockets or a deadline, then do what there is to do.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -11,58 +11,79 @@ use quicket_engine::time::{Duration, Time};
 
 use super::Core;
 use super::lead::Seat;
-use super::link::Link;
+use super::link::{Links, MAX_LINKS};
+use super::receive::{Scratch, Until};
 
-/// How long the socket is left alone after receiving failed for a reason that is not the peer's.
+/// How long sockets are left alone after receiving failed for a reason that is not the peer's.
 const PAUSE: Duration = Duration::from_millis(10);
 /// The longest sleep; so that no deadline is too large for the kernel.
 const LONGEST: Duration = Duration::from_secs(3600);
 
-/// What a poll found.
+/// What a poll found; the sockets as bits, the first lowest.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Readiness {
-    pub(super) readable: bool,
-    pub(super) writable: bool,
+struct Readiness {
+    readable: u32,
+    writable: bool,
 }
 
 impl Core {
     /// Waits until there is something to do, but no longer than `limit`, and does it.
     pub(super) fn turn(&self, seat: &mut Seat<'_>, limit: Option<Time>) {
+        let links = self.links();
         let now = self.clock.now();
         let paused = seat.scratch().and_then(|scratch| scratch.paused_until);
         let paused = paused.filter(|&until| until > now);
         let deadline = self.fall_asleep(earlier(limit, paused));
-        let link = self.link();
         let wait = deadline.map_or(LONGEST, |at| at.since(now));
-        let ready = self.wait(&link, paused.is_none(), wait);
-        self.deadlines().asleep_until = Time::ZERO;
-        self.work(seat, &link, ready);
+        let ready = self.wait(&links, paused.is_none(), wait);
+        self.wake_up();
+        let Some(scratch) = seat.scratch() else { return };
+        for (index, link) in links.iter().enumerate() {
+            if ready.readable & (1 << index) != 0 {
+                self.receive_from(&link.socket, scratch, Until::Short);
+            }
+        }
+        seat.now = self.act(scratch, ready.writable);
     }
 
-    /// Does what there is to do after a poll.
-    pub(super) fn work(&self, seat: &mut Seat<'_>, link: &Link, ready: Readiness) {
-        let Some(scratch) = seat.scratch() else { return };
-        if ready.readable
-            && let Err(error) = self.receive(&link.socket, scratch)
-        {
-            log::warn!("receiving on {} failed: {error}", link.socket.local_addr());
+    /// Receives and sees to errors; true if the socket is empty now.
+    pub(super) fn receive_from(
+        &self,
+        socket: &crate::udp::UdpSocket,
+        scratch: &mut Scratch,
+        until: Until,
+    ) -> bool {
+        self.receive(socket, scratch, until).unwrap_or_else(|error| {
+            log::warn!("receiving on {} failed: {error}", socket.local_addr());
             scratch.paused_until = Some(self.clock.now() + PAUSE);
-        }
+            true
+        })
+    }
+
+    /// Does what there is to do beside receiving; returns the time.
+    pub(super) fn act(&self, scratch: &mut Scratch, writable: bool) -> Time {
         let now = self.clock.now();
-        if ready.writable {
-            self.on_writable(now, &mut scratch.work.wakes);
+        let wakes = &mut scratch.work.wakes;
+        if writable {
+            self.on_writable(now, wakes);
         }
-        self.expire(now, &mut scratch.work.wakes);
-        scratch.work.wakes.fire();
-        seat.now = now;
+        self.expire(now, wakes);
+        wakes.fire();
+        now
     }
 
     /// Announces that the leader sleeps, and until when.
     pub(super) fn fall_asleep(&self, limit: Option<Time>) -> Option<Time> {
         let mut deadlines = self.deadlines();
         let deadline = earlier(deadlines.timers.earliest(), limit);
+        let deadline = earlier(deadline, deadlines.links_end);
         deadlines.asleep_until = deadline.unwrap_or(Time::from_nanos(u64::MAX));
         deadline
+    }
+
+    /// Announces that the leader is awake: nobody needs to wake it.
+    pub(super) fn wake_up(&self) {
+        self.deadlines().asleep_until = Time::ZERO;
     }
 
     /// True if somebody waits for room in the kernel's send buffer.
@@ -70,17 +91,19 @@ impl Core {
         self.is_blocked.load(Ordering::Acquire)
     }
 
-    fn wait(&self, link: &Link, receive: bool, timeout: Duration) -> Readiness {
+    fn wait(&self, links: &Links, receive: bool, timeout: Duration) -> Readiness {
         let mut events = PollFlags::empty();
         events.set(PollFlags::POLLIN, receive);
         events.set(PollFlags::POLLOUT, self.wants_writable());
         let kick = self.lead.kick();
-        let mut fds = [
-            PollFd::new(link.socket.as_fd(), events),
-            PollFd::new(kick.as_fd(), PollFlags::POLLIN),
-        ];
+        let mut sockets = links.iter();
+        let count = sockets.len();
+        let mut fds: [PollFd<'_>; MAX_LINKS + 1] = std::array::from_fn(|_| match sockets.next() {
+            Some(link) => PollFd::new(link.socket.as_fd(), events),
+            None => PollFd::new(kick.as_fd(), PollFlags::POLLIN),
+        });
         let timeout = TimeSpec::from(std::time::Duration::from(timeout.min(LONGEST)));
-        match ppoll(&mut fds, Some(timeout), None) {
+        match ppoll(fds.get_mut(..=count).unwrap_or_default(), Some(timeout), None) {
             Ok(_) => {}
             Err(Errno::EINTR) => return Readiness::default(),
             Err(error) => {
@@ -89,18 +112,21 @@ impl Core {
                 return Readiness::default();
             }
         }
-        let found =
-            |index: usize| fds.get(index).and_then(PollFd::revents).unwrap_or(PollFlags::empty());
-        let (socket, kicked) = (found(0), found(1));
-        if !kicked.is_empty() {
+        let mut ready = Readiness::default();
+        for (index, fd) in fds.iter().enumerate().take(count) {
+            let found = fd.revents().unwrap_or(PollFlags::empty());
+            // An error that waits on the socket is taken by receiving.
+            let failed = found.intersects(PollFlags::POLLERR | PollFlags::POLLHUP);
+            ready.readable |= u32::from(failed || found.contains(PollFlags::POLLIN)) << index;
+            ready.writable |= found.contains(PollFlags::POLLOUT);
+        }
+        if !receive {
+            ready.readable = 0;
+        }
+        if fds.get(count).and_then(PollFd::any).unwrap_or(false) {
             kick.clear();
         }
-        let failed = socket.intersects(PollFlags::POLLERR | PollFlags::POLLHUP);
-        Readiness {
-            // An error that waits on the socket is taken by receiving.
-            readable: receive && (failed || socket.contains(PollFlags::POLLIN)),
-            writable: socket.contains(PollFlags::POLLOUT),
-        }
+        ready
     }
 }
 

@@ -9,7 +9,7 @@ use quicket_wire::Dir;
 use super::Core;
 use super::buffers::Buffer;
 use super::cell::{Cell, Conn, Role, SendEnd, Unsent, UnsentState};
-use super::link::Link;
+use super::link::Links;
 use super::waiters::{Interest, Wakes};
 use crate::udp::{Outgoing, SendOutcome};
 
@@ -185,12 +185,12 @@ impl Core {
 
     /// Sends what is to be sent. Returns when to try again, if nobody else will say so.
     fn transmit(&self, now: Time, cell: &Arc<Cell>, conn: &mut Conn) -> Option<Time> {
-        let link = self.link();
+        let links = self.links();
         let mut buffer = match conn.unsent.take() {
             None => self.buffers().take(),
             Some(Unsent { buffer, state: UnsentState::Sealing }) => buffer,
             Some(Unsent { buffer, state: UnsentState::Blocked(transmit, sent) }) => {
-                match send(&link, &buffer, &transmit, sent, conn) {
+                match send(&links, &buffer, &transmit, sent, conn) {
                     None => buffer,
                     Some(sent) => {
                         self.block(cell, conn, buffer, UnsentState::Blocked(transmit, sent));
@@ -201,7 +201,7 @@ impl Core {
         };
         let mut retry_at = Some(now);
         for _ in 0..BURSTS_PER_TURN {
-            match conn.engine.poll_transmit(now, &mut buffer, link.sender.max_segments()) {
+            match conn.engine.poll_transmit(now, &mut buffer, links.max_segments()) {
                 TransmitStatus::Idle => {
                     retry_at = None;
                     break;
@@ -211,7 +211,7 @@ impl Core {
                     return Some(now + CIPHER_RETRY);
                 }
                 TransmitStatus::Ready(transmit) => {
-                    if let Some(sent) = send(&link, &buffer, &transmit, 0, conn) {
+                    if let Some(sent) = send(&links, &buffer, &transmit, 0, conn) {
                         self.block(cell, conn, buffer, UnsentState::Blocked(transmit, sent));
                         return None;
                     }
@@ -231,7 +231,7 @@ impl Core {
 /// Hands a burst to the kernel, less what is out already. `None` if it took all; else how much
 /// is out now.
 fn send(
-    link: &Link,
+    links: &Links,
     buffer: &[u8],
     transmit: &Transmit,
     sent: usize,
@@ -244,6 +244,7 @@ fn send(
         segment_size: transmit.segment_size,
         bytes: buffer.get(sent..transmit.len).unwrap_or_default(),
     };
+    let link = links.for_path(transmit.local)?;
     match link.sender.send(&outgoing) {
         SendOutcome::Done => None,
         SendOutcome::TooLarge => {

@@ -17,6 +17,15 @@ use crate::udp::{Batch, Outgoing, ReceiveBuffers, Train, UdpSocket};
 /// How many batches one turn receives before timers and the application get theirs.
 const BATCHES_PER_TURN: usize = 8;
 
+/// When a socket counts as empty.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Until {
+    /// After fewer trains than were asked for: good enough for who polls by level.
+    Short,
+    /// When the kernel says so: for who hears of datagrams by edges.
+    WouldBlock,
+}
+
 /// What a leader works with; kept for the next one.
 #[derive(Default)]
 pub(crate) struct Scratch {
@@ -36,22 +45,27 @@ pub(crate) struct Work {
 }
 
 impl Core {
-    /// Receives what is there and processes it.
-    pub(super) fn receive(&self, socket: &UdpSocket, scratch: &mut Scratch) -> io::Result<()> {
+    /// Receives what is there and processes it; true if the socket is empty now.
+    pub(super) fn receive(
+        &self,
+        socket: &UdpSocket,
+        scratch: &mut Scratch,
+        until: Until,
+    ) -> io::Result<bool> {
         let Scratch { buffers, work, .. } = scratch;
         for _ in 0..BATCHES_PER_TURN {
             let mut batch = match socket.receive(buffers) {
                 Ok(batch) => batch,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(true),
                 Err(error) => return Err(error),
             };
-            let more = batch.more;
+            let short = !batch.more;
             self.process(&mut batch, work);
-            if !more {
-                break;
+            if short && until == Until::Short {
+                return Ok(true);
             }
         }
-        Ok(())
+        Ok(false)
     }
 
     /// Hands a batch to its connections, then lets each of them act once.
@@ -165,8 +179,10 @@ impl Core {
             segment_size: bytes.len(),
             bytes,
         };
-        // When the kernel's buffer is full, the peer asks again.
-        let _ = self.link().sender.send(&burst);
+        if let Some(link) = self.links().for_path(local) {
+            // When the kernel's buffer is full, the peer asks again.
+            let _ = link.sender.send(&burst);
+        }
     }
 }
 

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::task::Poll;
 
+use super::connection::source_for;
 use crate::config::{ClientConfig, EndpointConfig, ServerConfig};
 use crate::core::{ConnRef, Core, CoreRef, Interest, Link, ListenOptions, Role, Waiter, WaiterId};
 use crate::error::{AcceptError, ConnectError, ListenError};
@@ -23,7 +24,8 @@ pub(crate) fn endpoint(address: SocketAddr, config: EndpointConfig) -> Result<Co
         Arc::new(AwsLcProvider),
         Box::new(SystemRandom::new()),
     );
-    let core = Core::new(link, engine, cid_len).map_err(|error| BindError::new(address, error))?;
+    let core = Core::new(link, config.udp, engine, cid_len)
+        .map_err(|error| BindError::new(address, error))?;
     Ok(CoreRef::new(core))
 }
 
@@ -64,7 +66,8 @@ impl CoreRef {
         if self.is_over() {
             return Err(ConnectError::EndpointClosed);
         }
-        let link = self.link();
+        let links = self.links();
+        let link = links.current().ok_or(ConnectError::EndpointClosed)?;
         if !link.socket.reaches(remote) {
             return Err(ConnectError::AddressFamily(remote));
         }
@@ -96,6 +99,31 @@ impl CoreRef {
             conn.sink = store.map(|store| SessionSink::new(store.clone(), &server));
         });
         Ok(conn)
+    }
+
+    /// Puts another socket in the place of the present one. Client connections move there; peers
+    /// of server connections find out by the packets that come from it.
+    pub(crate) fn rebind(&self, address: SocketAddr) -> Result<(), BindError> {
+        let link = Link::bind(address, self.udp_config())?;
+        let bound = link.socket.local_addr();
+        self.change_links(|links, now| Some(links.replaced(link, now)));
+        let cells = self.routing().all();
+        for cell in cells {
+            self.act_on(&cell, |conn, now| {
+                let mut local = bound;
+                if local.ip().is_unspecified()
+                    && let Ok(source) = source_for(conn.engine.remote())
+                {
+                    local.set_ip(source);
+                }
+                let moved = conn.engine.migrate(now, local);
+                if let Err(error) = moved {
+                    log::debug!("a connection does not move to {local}: {error}");
+                }
+                ((), true)
+            });
+        }
+        Ok(())
     }
 
     /// Starts to listen.

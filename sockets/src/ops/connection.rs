@@ -1,11 +1,15 @@
 //! Connections: the handshake, the end, and what is known of them.
 
+use std::io;
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::task::Poll;
 
 use quicket_engine::ConnectionError;
 
-use crate::core::{ConnRef, Interest, Waiter};
-use crate::error::ConnectError;
+use crate::common::{HandshakeInfo, PathInfo, unspecified_for};
+use crate::core::{ConnRef, Interest, Link, Waiter};
+use crate::error::{ConnectError, MigrateError};
+use crate::udp::BindError;
 
 impl ConnRef {
     /// Waits until the handshake is complete.
@@ -49,4 +53,38 @@ impl ConnRef {
     pub(crate) fn close_reason(&self) -> Option<ConnectionError> {
         self.look(|conn| conn.lost())
     }
+}
+
+impl ConnRef {
+    /// What the handshake settled.
+    pub(crate) fn handshake(&self) -> Option<HandshakeInfo> {
+        self.look(|conn| {
+            let summary = conn.engine.handshake_summary()?;
+            Some(HandshakeInfo::new(summary, conn.engine.version()))
+        })
+    }
+
+    /// The addresses in use.
+    pub(crate) fn path(&self) -> PathInfo {
+        self.look(|conn| PathInfo { local: conn.engine.local(), remote: conn.engine.remote() })
+    }
+
+    /// Moves the connection to a new socket.
+    pub(crate) fn migrate(&self, local: SocketAddr) -> Result<(), MigrateError> {
+        let link = Link::bind(local, self.core().udp_config())?;
+        let remote = self.path().remote;
+        let mut local = link.socket.local_addr();
+        if local.ip().is_unspecified() {
+            local.set_ip(source_for(remote).map_err(|error| BindError::new(local, error))?);
+        }
+        self.core().change_links(|links, _| Some(links.added(link)));
+        self.act(|conn, now| conn.engine.migrate(now, local)).map_err(MigrateError::Refused)
+    }
+}
+
+/// The address of this host from which the kernel would send to `remote`. Sends nothing.
+pub(super) fn source_for(remote: SocketAddr) -> io::Result<IpAddr> {
+    let socket = UdpSocket::bind(unspecified_for(remote))?;
+    socket.connect(remote)?;
+    Ok(socket.local_addr()?.ip())
 }

@@ -16,7 +16,7 @@ pub(crate) use send::{Outgoing, SendOutcome, Sender};
 
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 
 use address::canonical;
 
@@ -53,11 +53,6 @@ impl UdpSocket {
     pub(crate) const fn reaches(&self, remote: SocketAddr) -> bool {
         self.is_v6 || remote.is_ipv4()
     }
-
-    /// A second handle of the socket.
-    pub(crate) fn try_clone_io(&self) -> io::Result<std::net::UdpSocket> {
-        self.io.try_clone()
-    }
 }
 
 /// Sets the socket's options for QUIC and finds out what the kernel can offload.
@@ -68,6 +63,12 @@ fn offload_state(io: &std::net::UdpSocket) -> io::Result<quinn_udp::UdpSocketSta
     #[cfg(any(target_os = "linux", target_os = "android"))]
     nix::sys::socket::setsockopt(io, nix::sys::socket::sockopt::ReceiveTimestampns, &false)?;
     Ok(state)
+}
+
+impl AsRawFd for UdpSocket {
+    fn as_raw_fd(&self) -> RawFd {
+        self.io.as_raw_fd()
+    }
 }
 
 impl AsFd for UdpSocket {

@@ -1,0 +1,172 @@
+//! The task that drives an endpoint in a tokio runtime.
+
+use std::future::Future;
+use std::io;
+use std::os::fd::{AsRawFd, RawFd};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use ::tokio::io::Interest as Readiness;
+use ::tokio::io::unix::AsyncFd;
+use ::tokio::time::Sleep;
+use quicket_engine::time::Time;
+
+use super::Core;
+use super::lead::{Background, HANDOVER, Rank, Seat};
+use super::link::Link;
+use super::receive::Until;
+
+/// Drives an endpoint until nobody needs it. Where a caller of the blocking API leads, it stands
+/// aside.
+///
+/// When the runtime drops it before that, a thread takes over, so that connections can end in
+/// order.
+pub(crate) struct Driver {
+    core: Arc<Core>,
+    /// The endpoint's sockets as the runtime knows them.
+    sockets: Vec<AsyncFd<Registered>>,
+    sleep: Pin<Box<Sleep>>,
+    /// The waker that the endpoint has.
+    waker: Option<Waker>,
+}
+
+/// A socket that is registered with the runtime.
+struct Registered(Arc<Link>);
+
+impl AsRawFd for Registered {
+    fn as_raw_fd(&self) -> RawFd {
+        self.0.socket.as_raw_fd()
+    }
+}
+
+impl Driver {
+    /// A driver for the runtime in whose context this is called.
+    pub(crate) fn new(core: Arc<Core>) -> io::Result<Self> {
+        let mut this = Self {
+            core,
+            sockets: Vec::new(),
+            sleep: Box::pin(::tokio::time::sleep(std::time::Duration::ZERO)),
+            waker: None,
+        };
+        this.register()?;
+        Ok(this)
+    }
+
+    /// Registers the endpoint's present sockets and lets go of others.
+    fn register(&mut self) -> io::Result<()> {
+        let links = self.core.links();
+        self.sockets.retain(|known| links.iter().any(|link| Arc::ptr_eq(link, &known.get_ref().0)));
+        for link in links.iter() {
+            if !self.sockets.iter().any(|known| Arc::ptr_eq(link, &known.get_ref().0)) {
+                let both = Readiness::READABLE | Readiness::WRITABLE;
+                self.sockets.push(AsyncFd::with_interest(Registered(Arc::clone(link)), both)?);
+            }
+        }
+        Ok(())
+    }
+
+    /// Lets the endpoint wake this task.
+    fn announce(&mut self, context: &Context<'_>) {
+        let waker = context.waker();
+        if !self.waker.as_ref().is_some_and(|known| known.will_wake(waker)) {
+            self.waker = Some(waker.clone());
+            self.core.lead.set_background(Some(Background::Task(waker.clone())));
+        }
+    }
+
+    /// Receives from all sockets that have something; true if one of them may have more.
+    fn receive(&mut self, context: &mut Context<'_>, seat: &mut Seat<'_>) -> bool {
+        let mut more = false;
+        for socket in &self.sockets {
+            while let Poll::Ready(Ok(mut guard)) = socket.poll_read_ready(context) {
+                let Some(scratch) = seat.scratch() else { return false };
+                let link = &socket.get_ref().0.socket;
+                if !self.core.receive_from(link, scratch, Until::WouldBlock) {
+                    more = true;
+                    break;
+                }
+                guard.clear_ready();
+            }
+        }
+        more
+    }
+
+    /// True if somebody waits for room in a socket and there is some now.
+    fn is_writable(&self, context: &mut Context<'_>) -> bool {
+        let mut writable = false;
+        if self.core.wants_writable() {
+            for socket in &self.sockets {
+                if let Poll::Ready(Ok(mut guard)) = socket.poll_write_ready(context) {
+                    writable = true;
+                    // Should it be full again, the next attempt finds out.
+                    guard.clear_ready();
+                }
+            }
+        }
+        writable
+    }
+
+    /// Sleeps until `deadline`; ready when it has come.
+    fn poll_deadline(&mut self, context: &mut Context<'_>, deadline: Option<Time>) -> Poll<()> {
+        let Some(deadline) = deadline else { return Poll::Pending };
+        let instant = ::tokio::time::Instant::from_std(self.core.clock().instant_of(deadline));
+        if self.sleep.deadline() != instant {
+            self.sleep.as_mut().reset(instant);
+        }
+        self.sleep.as_mut().poll(context)
+    }
+
+    /// One round of work; ready when there is more at once.
+    fn turn(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        if let Err(error) = self.register() {
+            log::warn!("the runtime does not take the endpoint's socket: {error}");
+        }
+        let core = Arc::clone(&self.core);
+        let now = core.clock().now();
+        let Some(mut seat) = core.lead.take(Rank::Background, now) else {
+            // A caller leads, and wakes this task when it leaves; in case it was just leaving:
+            return self.poll_deadline(context, Some(now + HANDOVER));
+        };
+        core.wake_up();
+        let more = self.receive(context, &mut seat);
+        let writable = self.is_writable(context);
+        if let Some(scratch) = seat.scratch() {
+            seat.now = core.act(scratch, writable);
+        }
+        if more || (core.wants_writable() && self.is_writable(context)) {
+            return Poll::Ready(());
+        }
+        let deadline = core.fall_asleep(None);
+        drop(seat);
+        self.poll_deadline(context, deadline)
+    }
+}
+
+impl Future for Driver {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        self.announce(context);
+        if self.core.is_over() {
+            return Poll::Ready(());
+        }
+        if self.turn(context).is_ready() {
+            // Others get their turn in between.
+            context.waker().wake_by_ref();
+        }
+        Poll::Pending
+    }
+}
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        self.core.lead.set_background(None);
+        if !self.core.is_over()
+            && let Err(error) = self.core.start_thread()
+        {
+            log::warn!("an endpoint lost its runtime and no thread could take over: {error}");
+            self.core.end();
+        }
+    }
+}

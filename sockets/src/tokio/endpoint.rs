@@ -1,0 +1,218 @@
+//! Endpoints and listeners.
+
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use ::tokio::net::{ToSocketAddrs, lookup_host};
+
+use super::Connection;
+use crate::config::{ClientConfig, EndpointConfig, ServerConfig};
+use crate::core::{CoreRef, Driver, Interest};
+use crate::error::{AcceptError, ConnectError, ListenError};
+use crate::ops::{self, Start, now_or};
+use crate::udp::BindError;
+use crate::waiting::wait;
+
+/// A UDP socket with any number of QUIC connections on it, driven by a task of the runtime.
+///
+/// Clones lead to the same endpoint. It lives as long as any of them, of its connections and of
+/// their streams.
+#[derive(Clone)]
+pub struct Endpoint {
+    core: CoreRef,
+}
+
+impl Endpoint {
+    /// Binds a socket with the default configuration. Of several addresses the first is taken
+    /// that can be bound.
+    ///
+    /// # Errors
+    ///
+    /// If none can be.
+    ///
+    /// # Panics
+    ///
+    /// Outside a tokio runtime with I/O and time enabled.
+    pub async fn bind(address: impl ToSocketAddrs) -> Result<Self, BindError> {
+        Self::bind_with(address, EndpointConfig::default()).await
+    }
+
+    /// Binds a socket.
+    ///
+    /// # Errors
+    ///
+    /// If no socket can be made or none of the addresses can be bound.
+    ///
+    /// # Panics
+    ///
+    /// Outside a tokio runtime with I/O and time enabled.
+    pub async fn bind_with(
+        address: impl ToSocketAddrs,
+        config: EndpointConfig,
+    ) -> Result<Self, BindError> {
+        let nowhere = SocketAddr::from(([0, 0, 0, 0], 0));
+        let addresses = lookup_host(address).await;
+        let addresses = addresses.map_err(|error| BindError::new(nowhere, error))?;
+        let mut last = BindError::new(nowhere, io::ErrorKind::AddrNotAvailable.into());
+        for address in addresses {
+            match ops::endpoint(address, config.clone()) {
+                Ok(core) => {
+                    let driver = Driver::new(Arc::clone(core.core()));
+                    let driver = driver.map_err(|error| BindError::new(address, error))?;
+                    ::tokio::spawn(driver);
+                    return Ok(Self { core });
+                }
+                Err(error) => last = error,
+            }
+        }
+        Err(last)
+    }
+
+    /// The address that the socket is bound to.
+    pub fn local_addr(&self) -> SocketAddr {
+        self.core.local_addr()
+    }
+
+    /// Connects to a server and waits for the handshake. `server_name` is what its certificate
+    /// must name.
+    ///
+    /// # Errors
+    ///
+    /// If the handshake comes to nothing.
+    pub async fn connect(
+        &self,
+        remote: SocketAddr,
+        server_name: &str,
+        config: &ClientConfig,
+    ) -> Result<Connection, ConnectError> {
+        let mut start = Start::default();
+        loop {
+            let conn = self.core.connect(remote, server_name, config, start)?;
+            let connection = Connection::new(conn);
+            let Err(error) = connection.wait_established().await else { return Ok(connection) };
+            start = start.after(&error, config).ok_or(error)?;
+        }
+    }
+
+    /// Starts to connect, with early data if possible; see [`Connection::connect_early`].
+    ///
+    /// # Errors
+    ///
+    /// If the connection cannot be started.
+    pub fn connect_early(
+        &self,
+        remote: SocketAddr,
+        server_name: &str,
+        config: &ClientConfig,
+    ) -> Result<Connection, ConnectError> {
+        let start = Start { early_data: true, ..Start::default() };
+        Ok(Connection::new(self.core.connect(remote, server_name, config, start)?))
+    }
+
+    /// Listens for connections, which are handed out when their handshake is complete.
+    ///
+    /// # Errors
+    ///
+    /// If the endpoint listens already.
+    pub fn listen(&self, config: ServerConfig) -> Result<Listener, ListenError> {
+        self.core.listen(config, false)?;
+        Ok(Listener { endpoint: self.clone() })
+    }
+
+    /// Listens for connections, which are handed out as soon as they have early data to read
+    /// ([`RecvStream::is_early_data`](super::RecvStream::is_early_data)), or else when their
+    /// handshake is complete.
+    ///
+    /// # Errors
+    ///
+    /// If the endpoint listens already.
+    pub fn listen_early(&self, config: ServerConfig) -> Result<Listener, ListenError> {
+        self.core.listen(config, true)?;
+        Ok(Listener { endpoint: self.clone() })
+    }
+
+    /// Moves all connections to a new socket, and new ones start there; see
+    /// [`crate::Endpoint::rebind`].
+    ///
+    /// # Errors
+    ///
+    /// If no socket can be made.
+    pub fn rebind(&self, address: SocketAddr) -> Result<(), BindError> {
+        self.core.rebind(address)
+    }
+
+    /// Waits until all connections have ended, their peers told.
+    pub async fn wait_idle(&self) {
+        let core = &self.core;
+        wait(|waiter| core.poll_idle(waiter), |id| core.unregister(Interest::Closed, id)).await;
+    }
+}
+
+impl fmt::Debug for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Endpoint").field("local_addr", &self.local_addr()).finish_non_exhaustive()
+    }
+}
+
+/// Accepts connections. Dropping it stops that; connections that were accepted go on.
+#[derive(Debug)]
+pub struct Listener {
+    endpoint: Endpoint,
+}
+
+impl Listener {
+    /// Binds a socket with the default configuration and listens on it.
+    ///
+    /// # Errors
+    ///
+    /// If no socket can be made or none of the addresses can be bound.
+    pub async fn bind(
+        address: impl ToSocketAddrs,
+        config: ServerConfig,
+    ) -> Result<Self, ListenError> {
+        Endpoint::bind(address).await?.listen(config)
+    }
+
+    /// The endpoint on which it listens.
+    pub const fn endpoint(&self) -> &Endpoint {
+        &self.endpoint
+    }
+
+    /// The address that the socket is bound to.
+    pub fn local_addr(&self) -> SocketAddr {
+        self.endpoint.local_addr()
+    }
+
+    /// Waits for the next connection. Handshakes that fail are not heard of.
+    ///
+    /// # Errors
+    ///
+    /// If the endpoint was closed.
+    pub async fn accept(&self) -> Result<Connection, AcceptError> {
+        let core = &self.endpoint.core;
+        wait(
+            |waiter| core.poll_accept_connection(Some(waiter)),
+            |id| core.unregister(Interest::Established, id),
+        )
+        .await
+        .map(Connection::new)
+    }
+
+    /// Like [`Listener::accept`], without waiting.
+    ///
+    /// # Errors
+    ///
+    /// Like [`Listener::accept`]; [`AcceptError::WouldBlock`] if there is none.
+    pub fn try_accept(&self) -> Result<Connection, AcceptError> {
+        now_or(self.endpoint.core.poll_accept_connection(None), AcceptError::WouldBlock)
+            .map(Connection::new)
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        self.endpoint.core.stop_listening();
+    }
+}

@@ -1,0 +1,42 @@
+//! The async API end to end.
+
+mod common;
+
+use common::configs;
+use quicket::tokio::{Connection, Listener};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+async fn echo(listener: Listener) -> String {
+    let connection = listener.accept().await.unwrap();
+    let mut stream = connection.accept_bi().await.unwrap();
+    let request = stream.read_to_end(1000).await.unwrap();
+    stream.write_all(&request).await.unwrap();
+    stream.finish().unwrap();
+    connection.closed().await.to_string()
+}
+
+async fn a_request_is_answered() {
+    let (server, client) = configs();
+    let listener = Listener::bind("127.0.0.1:0", server).await.unwrap();
+    let address = listener.local_addr();
+    let server = tokio::spawn(echo(listener));
+    let connection = Connection::connect(address, "localhost", &client).await.unwrap();
+    let mut stream = connection.open_bi().await.unwrap();
+    stream.write_all(b"hello").await.unwrap();
+    stream.shutdown().await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    assert_eq!(answer, "hello");
+    connection.close(7, b"done");
+    assert_eq!(server.await.unwrap(), "closed by the peer's application with code 0x7: done");
+}
+
+#[tokio::test]
+async fn a_request_is_answered_on_one_thread() {
+    a_request_is_answered().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_request_is_answered_on_several_threads() {
+    a_request_is_answered().await;
+}
