@@ -248,7 +248,9 @@ pub enum Decision {
 
 /// Who decides about attempts; everybody is admitted without one.
 #[derive(Clone, Default)]
-pub(crate) struct Admission(Option<Arc<dyn Fn(&Attempt) -> Decision + Send + Sync>>);
+pub(crate) struct Admission(Option<Arc<Decide>>);
+
+type Decide = dyn Fn(&Attempt) -> Decision + Send + Sync;
 
 impl Admission {
     pub(crate) fn decide(&self, remote: SocketAddr, validated: bool) -> Decision {

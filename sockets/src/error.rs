@@ -483,6 +483,8 @@ pub enum ListenError {
     Bind(BindError),
     /// The endpoint has a listener already.
     AlreadyListening,
+    /// The endpoint was closed.
+    EndpointClosed,
     /// The address could not be resolved.
     Resolve(io::Error),
 }
@@ -492,6 +494,7 @@ impl ListenError {
         match self {
             Self::Bind(error) => error.io_error().kind(),
             Self::AlreadyListening => io::ErrorKind::AddrInUse,
+            Self::EndpointClosed => io::ErrorKind::NotConnected,
             Self::Resolve(error) => error.kind(),
         }
     }
@@ -504,6 +507,7 @@ impl fmt::Display for ListenError {
             Self::AlreadyListening => {
                 f.write_str("the endpoint has a listener already; drop it first")
             }
+            Self::EndpointClosed => f.write_str("the endpoint is closed"),
             Self::Resolve(error) => write!(f, "cannot resolve the address: {error}"),
         }
     }

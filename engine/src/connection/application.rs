@@ -104,6 +104,12 @@ impl Connection {
         self.streams.bytes_unacked(id)
     }
 
+    /// True if the peer has acknowledged everything that was written, finished or reset on any
+    /// stream: closing the connection loses nothing then.
+    pub fn is_delivered(&self) -> bool {
+        self.streams.is_delivered()
+    }
+
     /// Reads what has arrived, in order.
     pub fn read(&mut self, id: StreamId, out: &mut [u8]) -> Result<ReadOutcome, ReadError> {
         self.streams.read(id, out)

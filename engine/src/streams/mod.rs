@@ -234,6 +234,15 @@ impl Streams {
         self.held
     }
 
+    /// True if the peer has acknowledged all that was written, finished or reset.
+    pub(crate) fn is_delivered(&self) -> bool {
+        let delivered = |send: &SendStream| {
+            send.state().is_terminal() || (send.is_open() && send.held() == 0)
+        };
+        let mut streams = self.table.slots().filter_map(|slot| self.table.get(slot));
+        streams.all(|stream| stream.send.as_ref().is_none_or(delivered))
+    }
+
     /// Puts a stream into the queues where its state says it belongs, and frees it once it has
     /// nothing left to do.
     fn settle(&mut self, slot: Slot) {

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::io;
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::{SocketAddr, ToSocketAddrs, UdpSocket};
 use std::time::Duration;
 
 use super::{Connection, deadline};
@@ -10,7 +10,7 @@ use crate::config::{ClientConfig, EndpointConfig, ServerConfig};
 use crate::core::{CoreRef, Rank};
 use crate::error::{AcceptError, ConnectError, ListenError};
 use crate::ops::{self, Start, now_or};
-use crate::udp::BindError;
+use crate::udp::{BindError, UdpStats};
 
 /// A UDP socket with any number of QUIC connections on it.
 ///
@@ -57,6 +57,17 @@ impl Endpoint {
         }
         let none = || BindError::new(nowhere, io::ErrorKind::AddrNotAvailable.into());
         Err(last.unwrap_or_else(none))
+    }
+
+    /// Takes a UDP socket that is bound already, such as one that a service manager hands over.
+    ///
+    /// # Errors
+    ///
+    /// If its options cannot be set.
+    pub fn from_socket(socket: UdpSocket, config: EndpointConfig) -> io::Result<Self> {
+        let core = ops::endpoint_from(socket, config)?;
+        core.core().start_thread()?;
+        Ok(Self { core })
     }
 
     /// The address that the socket is bound to.
@@ -131,6 +142,17 @@ impl Endpoint {
     /// If no socket can be made.
     pub fn rebind(&self, address: SocketAddr) -> Result<(), BindError> {
         self.core.rebind(address)
+    }
+
+    /// Closes all connections as [`Connection::close`] does. New ones are neither accepted nor
+    /// made from then on.
+    pub fn close(&self, code: u64, reason: &[u8]) {
+        self.core.close_all(code, reason);
+    }
+
+    /// What the operating system refused to send.
+    pub fn udp_stats(&self) -> UdpStats {
+        self.core.udp_stats()
     }
 
     /// Waits until all connections have ended, their peers told.

@@ -39,7 +39,7 @@ impl Core {
         };
         let limit = deadline.map(|deadline| self.clock.time_of(deadline));
         thread.set_leading(Some(self.lead.kick().clone()));
-        while !thread.is_woken() && !seat.is_wanted() && !self.is_over() {
+        while !thread.is_woken() && !seat.is_wanted() {
             self.turn(&mut seat, limit);
             if limit.is_some_and(|limit| seat.now >= limit) {
                 break;

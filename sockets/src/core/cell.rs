@@ -51,6 +51,8 @@ pub(crate) struct Conn {
     pub(crate) send_ends: HashMap<StreamId, Option<SendEnd>>,
     /// No public value leads here any more.
     pub(super) orphan: bool,
+    /// Until when an orphan may go on delivering what was written.
+    pub(super) lingers_until: Option<Time>,
     /// Where session tickets and tokens go.
     pub(crate) sink: Option<SessionSink>,
     /// Who else hears of everything.
@@ -123,6 +125,7 @@ impl Cell {
             accepted: [0; 2],
             send_ends: HashMap::new(),
             orphan: false,
+            lingers_until: None,
             sink: None,
             tap: None,
         };
@@ -195,6 +198,3 @@ pub(crate) const fn dir_index(dir: Dir) -> usize {
         Dir::Uni => 1,
     }
 }
-
-/// A connection as the core's functions pass it around.
-pub(crate) type SharedCell = Arc<Cell>;

@@ -2,13 +2,12 @@
 
 use std::future::Future;
 use std::io;
-use std::os::fd::{AsRawFd, RawFd};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use ::tokio::io::Interest as Readiness;
-use ::tokio::io::unix::AsyncFd;
+use ::tokio::net::UdpSocket;
 use ::tokio::time::Sleep;
 use quicket_engine::time::Time;
 
@@ -25,19 +24,16 @@ use super::receive::Until;
 pub(crate) struct Driver {
     core: Arc<Core>,
     /// The endpoint's sockets as the runtime knows them.
-    sockets: Vec<AsyncFd<Registered>>,
+    sockets: Vec<Registered>,
     sleep: Pin<Box<Sleep>>,
     /// The waker that the endpoint has.
     waker: Option<Waker>,
 }
 
-/// A socket that is registered with the runtime.
-struct Registered(Arc<Link>);
-
-impl AsRawFd for Registered {
-    fn as_raw_fd(&self) -> RawFd {
-        self.0.socket.as_raw_fd()
-    }
+/// A socket and the runtime's handle of it, which tells when it is ready.
+struct Registered {
+    link: Arc<Link>,
+    io: UdpSocket,
 }
 
 impl Driver {
@@ -56,11 +52,11 @@ impl Driver {
     /// Registers the endpoint's present sockets and lets go of others.
     fn register(&mut self) -> io::Result<()> {
         let links = self.core.links();
-        self.sockets.retain(|known| links.iter().any(|link| Arc::ptr_eq(link, &known.get_ref().0)));
+        self.sockets.retain(|known| links.iter().any(|link| Arc::ptr_eq(link, &known.link)));
         for link in links.iter() {
-            if !self.sockets.iter().any(|known| Arc::ptr_eq(link, &known.get_ref().0)) {
-                let both = Readiness::READABLE | Readiness::WRITABLE;
-                self.sockets.push(AsyncFd::with_interest(Registered(Arc::clone(link)), both)?);
+            if !self.sockets.iter().any(|known| Arc::ptr_eq(link, &known.link)) {
+                let io = UdpSocket::from_std(link.socket.try_clone_io()?)?;
+                self.sockets.push(Registered { link: Arc::clone(link), io });
             }
         }
         Ok(())
@@ -78,15 +74,17 @@ impl Driver {
     /// Receives from all sockets that have something; true if one of them may have more.
     fn receive(&mut self, context: &mut Context<'_>, seat: &mut Seat<'_>) -> bool {
         let mut more = false;
-        for socket in &self.sockets {
-            while let Poll::Ready(Ok(mut guard)) = socket.poll_read_ready(context) {
+        for Registered { link, io } in &self.sockets {
+            while let Poll::Ready(Ok(())) = io.poll_recv_ready(context) {
                 let Some(scratch) = seat.scratch() else { return false };
-                let link = &socket.get_ref().0.socket;
-                if !self.core.receive_from(link, scratch, Until::WouldBlock) {
+                let receive = || {
+                    let empty = self.core.receive_from(&link.socket, scratch, Until::WouldBlock);
+                    if empty { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(()) }
+                };
+                if io.try_io(Readiness::READABLE, receive).is_ok() {
                     more = true;
                     break;
                 }
-                guard.clear_ready();
             }
         }
         more
@@ -96,11 +94,12 @@ impl Driver {
     fn is_writable(&self, context: &mut Context<'_>) -> bool {
         let mut writable = false;
         if self.core.wants_writable() {
-            for socket in &self.sockets {
-                if let Poll::Ready(Ok(mut guard)) = socket.poll_write_ready(context) {
+            for Registered { io, .. } in &self.sockets {
+                if let Poll::Ready(Ok(())) = io.poll_send_ready(context) {
                     writable = true;
                     // Should it be full again, the next attempt finds out.
-                    guard.clear_ready();
+                    let full = || -> io::Result<()> { Err(io::ErrorKind::WouldBlock.into()) };
+                    let _ = io.try_io(Readiness::WRITABLE, full);
                 }
             }
         }

@@ -103,11 +103,6 @@ impl ConnRef {
     pub(crate) fn unregister(&self, interest: Interest, id: WaiterId) {
         self.cell.lock().waiters.unregister(interest, id);
     }
-
-    /// True if both lead to the same connection.
-    pub(crate) fn is_same(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.cell, &other.cell)
-    }
 }
 
 impl Clone for ConnRef {

@@ -61,6 +61,8 @@ pub(crate) struct Core {
     is_blocked: AtomicBool,
     /// How many public values lead here.
     handles: AtomicUsize,
+    /// The application closed it: no connections come or go out.
+    closed: AtomicBool,
     /// Nobody needs the endpoint any more, or it cannot go on.
     over: AtomicBool,
 }
@@ -98,6 +100,7 @@ impl Core {
             blocked: Mutex::new(Vec::new()),
             is_blocked: AtomicBool::new(false),
             handles: AtomicUsize::new(0),
+            closed: AtomicBool::new(false),
             over: AtomicBool::new(false),
         }))
     }
@@ -209,6 +212,19 @@ impl Core {
             wakes.fire();
             self.lead.end();
         }
+    }
+
+    /// Lets no connections come or go out any more.
+    pub(crate) fn close_endpoint(&self) {
+        self.closed.store(true, Ordering::Release);
+        let mut wakes = Wakes::default();
+        self.routing().close(&mut wakes);
+        wakes.fire();
+    }
+
+    /// True if no connections can come or go out any more.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire) || self.is_over()
     }
 
     /// True once nothing drives the endpoint any more.

@@ -15,6 +15,8 @@ use crate::udp::{Outgoing, SendOutcome};
 
 /// How many bursts one connection may send before others get their turn.
 const BURSTS_PER_TURN: usize = 32;
+/// How long what was written is still delivered after the application let go of a connection.
+const LINGER: Duration = Duration::from_secs(30);
 /// When to ask a cipher again that was busy.
 const CIPHER_RETRY: Duration = Duration::from_micros(50);
 
@@ -25,15 +27,13 @@ impl Core {
             return;
         }
         self.report(now, cell, conn, wakes);
-        self.linger(now, conn);
+        let linger_end = self.linger(now, conn);
         let retry_at = self.transmit(now, cell, conn);
         if self.forward(conn, wakes) {
             return;
         }
-        let deadline = match (conn.engine.poll_timeout(), retry_at) {
-            (Some(a), Some(b)) => Some(a.min(b)),
-            (a, b) => a.or(b),
-        };
+        let deadlines = [conn.engine.poll_timeout(), retry_at, linger_end];
+        let deadline = deadlines.into_iter().flatten().min();
         if let Some(deadline) = deadline
             && conn.queued.is_none_or(|queued| deadline < queued)
         {
@@ -138,11 +138,17 @@ impl Core {
     }
 
     /// An application that has let go of a connection still wants what it wrote to arrive; then
-    /// the connection is closed.
-    fn linger(&self, now: Time, conn: &mut Conn) {
-        if conn.orphan && conn.ended.is_none() && conn.engine.stats().send_buffered == 0 {
-            conn.engine.close(now, 0, b"");
+    /// the connection is closed. Returns when to look again at the latest.
+    fn linger(&self, now: Time, conn: &mut Conn) -> Option<Time> {
+        if !conn.orphan || conn.ended.is_some() {
+            return None;
         }
+        let until = *conn.lingers_until.get_or_insert(now + LINGER);
+        if now < until && !conn.engine.is_delivered() {
+            return Some(until);
+        }
+        conn.engine.close(now, 0, b"");
+        None
     }
 
     fn announce_early(&self, cell: &Arc<Cell>, conn: &mut Conn, wakes: &mut Wakes) {

@@ -135,6 +135,12 @@ impl Routing {
         free
     }
 
+    /// Takes no new connections, for good.
+    pub(crate) fn close(&mut self, wakes: &mut Wakes) {
+        self.endpoint.set_server(None);
+        self.waiters.wake(Interest::Established, wakes);
+    }
+
     /// Stops listening; returns the connections that nobody accepted.
     pub(crate) fn stop_listening(&mut self, wakes: &mut Wakes) -> Vec<Arc<Cell>> {
         self.endpoint.set_server(None);

@@ -1,6 +1,7 @@
 //! Making connections and listeners.
 
-use std::net::SocketAddr;
+use std::io;
+use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::task::Poll;
 
@@ -9,7 +10,7 @@ use crate::config::{ClientConfig, EndpointConfig, ServerConfig};
 use crate::core::{ConnRef, Core, CoreRef, Interest, Link, ListenOptions, Role, Waiter, WaiterId};
 use crate::error::{AcceptError, ConnectError, ListenError};
 use crate::session::SessionSink;
-use crate::udp::BindError;
+use crate::udp::{BindError, UdpStats};
 use quicket_engine::ConnectionError;
 use quicket_handshake::{AwsLcProvider, SystemRandom};
 use quicket_wire::Version;
@@ -17,6 +18,16 @@ use quicket_wire::Version;
 /// Makes an endpoint that nothing drives yet.
 pub(crate) fn endpoint(address: SocketAddr, config: EndpointConfig) -> Result<CoreRef, BindError> {
     let link = Link::bind(address, &config.udp)?;
+    endpoint_on(link, config).map_err(|error| BindError::new(address, error))
+}
+
+/// Makes an endpoint on a socket that is bound already.
+pub(crate) fn endpoint_from(socket: UdpSocket, config: EndpointConfig) -> io::Result<CoreRef> {
+    let link = Link::adopt(socket, &config.udp)?;
+    endpoint_on(link, config)
+}
+
+fn endpoint_on(link: Link, config: EndpointConfig) -> io::Result<CoreRef> {
     let cid_len = config.protocol.cid_generator.len();
     let engine = quicket_engine::Endpoint::new(
         config.protocol,
@@ -24,9 +35,7 @@ pub(crate) fn endpoint(address: SocketAddr, config: EndpointConfig) -> Result<Co
         Arc::new(AwsLcProvider),
         Box::new(SystemRandom::new()),
     );
-    let core = Core::new(link, config.udp, engine, cid_len)
-        .map_err(|error| BindError::new(address, error))?;
-    Ok(CoreRef::new(core))
+    Ok(CoreRef::new(Core::new(link, config.udp, engine, cid_len)?))
 }
 
 /// How a connection begins, beyond its configuration.
@@ -63,7 +72,7 @@ impl CoreRef {
         config: &ClientConfig,
         start: Start,
     ) -> Result<ConnRef, ConnectError> {
-        if self.is_over() {
+        if self.is_closed() {
             return Err(ConnectError::EndpointClosed);
         }
         let links = self.links();
@@ -126,9 +135,30 @@ impl CoreRef {
         Ok(())
     }
 
+    /// Closes all connections, for good.
+    pub(crate) fn close_all(&self, code: u64, reason: &[u8]) {
+        self.close_endpoint();
+        let cells = self.routing().all();
+        for cell in cells {
+            self.act_on(&cell, |conn, now| (conn.engine.close(now, code, reason), true));
+        }
+    }
+
+    /// What the operating system refused to send, on all sockets.
+    pub(crate) fn udp_stats(&self) -> UdpStats {
+        let mut sum = UdpStats::default();
+        for link in self.links().iter() {
+            sum += link.sender.stats();
+        }
+        sum
+    }
+
     /// Starts to listen.
     pub(crate) fn listen(&self, config: ServerConfig, early: bool) -> Result<(), ListenError> {
         let ServerConfig { protocol, backlog, admission } = config;
+        if self.is_closed() {
+            return Err(ListenError::EndpointClosed);
+        }
         let mut routing = self.routing();
         if !routing.listen(ListenOptions { backlog, admission, early, greeter: None }) {
             return Err(ListenError::AlreadyListening);
@@ -152,7 +182,7 @@ impl CoreRef {
         &self,
         waiter: Option<Waiter<'_>>,
     ) -> Poll<Result<ConnRef, AcceptError>> {
-        if self.is_over() {
+        if self.is_closed() {
             return Poll::Ready(Err(AcceptError::EndpointClosed));
         }
         match self.routing().accept(waiter) {

@@ -8,7 +8,7 @@ mod connection;
 mod datagram;
 mod stream;
 
-pub(crate) use connect::{Start, endpoint};
+pub(crate) use connect::{Start, endpoint, endpoint_from};
 
 use std::task::Poll;
 

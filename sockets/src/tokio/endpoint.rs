@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
 
 use ::tokio::net::{ToSocketAddrs, lookup_host};
@@ -12,7 +12,7 @@ use crate::config::{ClientConfig, EndpointConfig, ServerConfig};
 use crate::core::{CoreRef, Driver, Interest};
 use crate::error::{AcceptError, ConnectError, ListenError};
 use crate::ops::{self, Start, now_or};
-use crate::udp::BindError;
+use crate::udp::{BindError, UdpStats};
 use crate::waiting::wait;
 
 /// A UDP socket with any number of QUIC connections on it, driven by a task of the runtime.
@@ -68,6 +68,21 @@ impl Endpoint {
             }
         }
         Err(last)
+    }
+
+    /// Takes a UDP socket that is bound already, such as one that a service manager hands over.
+    ///
+    /// # Errors
+    ///
+    /// If its options cannot be set.
+    ///
+    /// # Panics
+    ///
+    /// Outside a tokio runtime with I/O and time enabled.
+    pub fn from_socket(socket: UdpSocket, config: EndpointConfig) -> io::Result<Self> {
+        let core = ops::endpoint_from(socket, config)?;
+        ::tokio::spawn(Driver::new(Arc::clone(core.core()))?);
+        Ok(Self { core })
     }
 
     /// The address that the socket is bound to.
@@ -141,6 +156,17 @@ impl Endpoint {
     /// If no socket can be made.
     pub fn rebind(&self, address: SocketAddr) -> Result<(), BindError> {
         self.core.rebind(address)
+    }
+
+    /// Closes all connections as [`Connection::close`] does. New ones are neither accepted nor
+    /// made from then on.
+    pub fn close(&self, code: u64, reason: &[u8]) {
+        self.core.close_all(code, reason);
+    }
+
+    /// What the operating system refused to send.
+    pub fn udp_stats(&self) -> UdpStats {
+        self.core.udp_stats()
     }
 
     /// Waits until all connections have ended, their peers told.

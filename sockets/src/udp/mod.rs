@@ -16,7 +16,7 @@ pub(crate) use send::{Outgoing, SendOutcome, Sender};
 
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::os::fd::{AsFd, BorrowedFd};
 
 use address::canonical;
 
@@ -49,6 +49,11 @@ impl UdpSocket {
         self.local
     }
 
+    /// A second handle of the socket.
+    pub(crate) fn try_clone_io(&self) -> io::Result<std::net::UdpSocket> {
+        self.io.try_clone()
+    }
+
     /// True if `remote` is of a family that this socket can reach.
     pub(crate) const fn reaches(&self, remote: SocketAddr) -> bool {
         self.is_v6 || remote.is_ipv4()
@@ -63,12 +68,6 @@ fn offload_state(io: &std::net::UdpSocket) -> io::Result<quinn_udp::UdpSocketSta
     #[cfg(any(target_os = "linux", target_os = "android"))]
     nix::sys::socket::setsockopt(io, nix::sys::socket::sockopt::ReceiveTimestampns, &false)?;
     Ok(state)
-}
-
-impl AsRawFd for UdpSocket {
-    fn as_raw_fd(&self) -> RawFd {
-        self.io.as_raw_fd()
-    }
 }
 
 impl AsFd for UdpSocket {

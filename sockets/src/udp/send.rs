@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::ops::AddAssign;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 use std::time::{Duration, Instant};
 
@@ -54,6 +55,14 @@ pub struct UdpStats {
     pub refused: u64,
     /// Bursts whose source address this host no longer has, sent from another one.
     pub source_lost: u64,
+}
+
+impl AddAssign for UdpStats {
+    fn add_assign(&mut self, other: Self) {
+        self.too_large += other.too_large;
+        self.refused += other.refused;
+        self.source_lost += other.source_lost;
+    }
 }
 
 /// The sending half of a socket; any number of threads may send at once.

@@ -6,15 +6,15 @@ use quicket::{
     TransportConfig,
 };
 
-pub const ALPN: &[&str] = &["test"];
+pub(crate) const ALPN: &[&str] = &["test"];
 
 /// A server's and a client's configuration that trust each other.
-pub fn configs() -> (ServerConfig, ClientConfig) {
+pub(crate) fn configs() -> (ServerConfig, ClientConfig) {
     configs_with(TransportConfig::default())
 }
 
 /// Like [`configs`], with limits.
-pub fn configs_with(transport: TransportConfig) -> (ServerConfig, ClientConfig) {
+pub(crate) fn configs_with(transport: TransportConfig) -> (ServerConfig, ClientConfig) {
     let identity = Identity::self_signed(["localhost"]).unwrap();
     let client = ClientTls::builder().pinned([identity.fingerprint()]).alpn(ALPN).build().unwrap();
     let server = ServerTls::builder(identity).alpn(ALPN).early_data(true).build().unwrap();
@@ -25,12 +25,14 @@ pub fn configs_with(transport: TransportConfig) -> (ServerConfig, ClientConfig) 
 }
 
 /// A connection over loopback, both ends.
-pub fn pair() -> (Connection, Connection) {
+pub(crate) fn pair() -> (Connection, Connection) {
     pair_with(configs())
 }
 
 /// Like [`pair`], with configurations.
-pub fn pair_with((server, client): (ServerConfig, ClientConfig)) -> (Connection, Connection) {
+pub(crate) fn pair_with(
+    (server, client): (ServerConfig, ClientConfig),
+) -> (Connection, Connection) {
     let listener = Listener::bind("127.0.0.1:0", server).unwrap();
     let address = listener.local_addr();
     std::thread::scope(|scope| {
