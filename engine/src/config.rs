@@ -11,6 +11,7 @@ use quicket_wire::Version;
 use crate::cid::{ConnectionIdGenerator, RandomConnectionIds};
 use crate::congestion::CongestionAlgorithm;
 use crate::crypto::TlsConfig;
+use crate::observer::Observers;
 use crate::time::Duration;
 
 /// The smallest UDP payload that every QUIC path carries, in bytes (RFC 9000, Section 14).
@@ -97,6 +98,8 @@ pub struct ServerConfig {
     /// Stops after the ClientHello and reports [`crate::Event::ClientHello`]; the handshake goes
     /// on with [`crate::Connection::accept_handshake`].
     pub hold_client_hello: bool,
+    /// Who hears of everything that the connections do.
+    pub observers: Option<Arc<dyn Observers>>,
 }
 
 impl ServerConfig {
@@ -114,6 +117,7 @@ impl ServerConfig {
             preferred_address_v6: None,
             migration: true,
             hold_client_hello: false,
+            observers: None,
         }
     }
 }
@@ -144,6 +148,8 @@ pub struct ClientConfig {
     /// Makes a connection that sends nothing until [`crate::Connection::start_handshake`], with
     /// the configuration given there.
     pub hold: bool,
+    /// Who hears of everything that the connection does.
+    pub observers: Option<Arc<dyn Observers>>,
 }
 
 impl ClientConfig {
@@ -159,6 +165,7 @@ impl ClientConfig {
             session: None,
             early_data: false,
             hold: false,
+            observers: None,
         }
     }
 }

@@ -59,10 +59,13 @@ pub use endpoint::{
 };
 pub use error::{ConnectionError, TransportError};
 pub use event::Event;
-pub use observer::{DropReason, LossTrigger, Observation, Observer};
+pub use observer::{
+    DropReason, LossTrigger, NewConnection, Observation, Observer, Observers, PacketContent,
+    RecoveryParameters,
+};
 pub use path::MigrationError;
 pub(crate) use sent_frame::SentFrame;
-pub use stats::{Counters, FrameCounts, PathStats, Stats};
+pub use stats::{Counters, EcnState, FrameCounts, PathStats, Stats};
 pub use streams::{
     OpenError, Peek, ReadError, ReadOutcome, RecvState, RecvStatus, SendRoom, SendState,
     SendStatus, StreamCounts, StreamEvent, StreamNews, StreamStatus, WriteError,

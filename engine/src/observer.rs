@@ -1,11 +1,16 @@
 //! What happens inside a connection, told to whoever wants to log it (qlog and the like).
 
+use alloc::boxed::Box;
+use core::fmt;
 use core::net::SocketAddr;
 
-use quicket_wire::{EcnCodepoint, Frame, PacketKind, TransportParameters, Version};
+use quicket_wire::{
+    ConnectionId, EcnCodepoint, Frames, PacketKind, Side, TransportParameters, Version,
+};
 
-use crate::crypto::{Direction, Level};
+use crate::crypto::{Direction, HandshakeSummary, Level};
 use crate::error::ConnectionError;
+use crate::stats::PathStats;
 use crate::time::{Duration, Time};
 
 /// Hears of everything that a connection does. Called in the middle of packet processing: be
@@ -13,6 +18,48 @@ use crate::time::{Duration, Time};
 pub trait Observer: Send {
     /// Something happened at `now`.
     fn observe(&mut self, now: Time, observation: &Observation<'_>);
+}
+
+/// Decides which connections are observed, from their first moment on.
+pub trait Observers: Send + Sync {
+    /// Somebody to hear of this connection, or `None` if nobody wants to.
+    fn observer(&self, connection: &NewConnection) -> Option<Box<dyn Observer>>;
+}
+
+/// A connection that begins.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct NewConnection {
+    /// The present moment.
+    pub now: Time,
+    /// Which side of it this is.
+    pub side: Side,
+    /// The Destination Connection ID of the client's very first packet, which names the
+    /// connection on both sides.
+    pub original_dcid: ConnectionId,
+}
+
+/// The plaintext of a packet. It has authenticated, or is still to be sealed.
+#[derive(Clone, Copy)]
+pub struct PacketContent<'a> {
+    /// The header with its packet number, without header protection; all of a packet that has no
+    /// packet number.
+    pub header: &'a [u8],
+    /// The frames.
+    pub payload: &'a [u8],
+}
+
+impl<'a> PacketContent<'a> {
+    /// The frames; those of a received packet may turn out to be malformed.
+    pub const fn frames(&self) -> Frames<'a> {
+        Frames::new(self.payload)
+    }
+}
+
+impl fmt::Debug for PacketContent<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.frames()).finish()
+    }
 }
 
 /// Why a packet was dropped without being processed.
@@ -45,6 +92,29 @@ pub enum LossTrigger {
     EarlyDataRejected,
 }
 
+/// With what loss detection and congestion control begin (RFC 9002, Appendix A and B).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RecoveryParameters {
+    /// How many packets later one must have been sent for a packet to count as lost; grows on
+    /// paths that reorder.
+    pub packet_threshold: u64,
+    /// The loss delay in eighths of the round trip time; grows on paths that reorder.
+    pub time_threshold_eighths: u64,
+    /// The granularity of timers.
+    pub granularity: Duration,
+    /// The round trip time before it is measured.
+    pub initial_rtt: Duration,
+    /// UDP payload of the first datagrams, in bytes.
+    pub max_datagram_size: u16,
+    /// The first congestion window, in bytes.
+    pub initial_window: u64,
+    /// The smallest congestion window, in bytes.
+    pub minimum_window: u64,
+    /// PTOs of loss that make congestion persistent (RFC 9002, Section 7.6.1).
+    pub persistent_congestion_threshold: u64,
+}
+
 /// One thing that happened.
 #[derive(Debug)]
 #[non_exhaustive]
@@ -55,7 +125,13 @@ pub enum Observation<'a> {
         local: Option<SocketAddr>,
         /// The peer's address.
         remote: SocketAddr,
+        /// This side's first connection ID.
+        source_cid: ConnectionId,
+        /// Where a client sends its first packet, or a server got it.
+        destination_cid: ConnectionId,
     },
+    /// How recovery is set up.
+    Recovery(RecoveryParameters),
     /// A version was settled.
     Version(Version),
     /// Transport parameters of one side.
@@ -72,6 +148,15 @@ pub enum Observation<'a> {
         /// Its direction.
         direction: Direction,
     },
+    /// The keys of a level are of no more use (RFC 9001, Section 4.9).
+    KeysDiscarded {
+        /// The level.
+        level: Level,
+    },
+    /// TLS is done.
+    HandshakeComplete(&'a HandshakeSummary),
+    /// The handshake is confirmed (RFC 9001, Section 4.1.2).
+    HandshakeConfirmed,
     /// The 1-RTT keys were updated.
     KeyUpdated {
         /// How many updates there were.
@@ -79,26 +164,22 @@ pub enum Observation<'a> {
         /// True if the peer began it.
         by_peer: bool,
     },
-    /// A frame was written into the packet under construction, or read from the packet just
-    /// received.
-    Frame {
-        /// Which way it goes.
-        direction: Direction,
-        /// The frame.
-        frame: &'a Frame<'a>,
-    },
-    /// A packet is complete; its frames came before. (Received: its frames come after.)
+    /// A packet goes out, or was received and is processed next.
     Packet {
         /// Which way it goes.
         direction: Direction,
         /// Its type.
         kind: PacketKind,
-        /// Its number.
+        /// Its number; 0 for Retry and Version Negotiation, which have none.
         number: u64,
         /// Its length on the wire, in bytes.
         size: usize,
-        /// The mark that its datagram carried.
+        /// The mark that its datagram carries.
         ecn: EcnCodepoint,
+        /// A probe for a larger MTU that this side sends.
+        mtu_probe: bool,
+        /// What it says.
+        content: PacketContent<'a>,
     },
     /// A packet was dropped.
     PacketDropped {
@@ -122,30 +203,17 @@ pub enum Observation<'a> {
         level: Level,
         /// Its number.
         number: u64,
+        /// A probe for a larger MTU, whose loss is no sign of congestion.
+        mtu_probe: bool,
         /// Why.
         trigger: LossTrigger,
     },
-    /// Recovery and congestion state after an ACK, a loss or a timeout.
+    /// The active path after an ACK, a loss or a timeout.
     Metrics {
-        /// Smoothed round trip time.
-        smoothed_rtt: Duration,
-        /// Smallest round trip time.
-        min_rtt: Duration,
-        /// Last round trip time.
-        latest_rtt: Duration,
-        /// Round trip time variation.
-        rtt_variation: Duration,
-        /// Congestion window in bytes.
-        congestion_window: u64,
-        /// Bytes in flight.
-        bytes_in_flight: u64,
+        /// Round trip times, congestion control, MTU and ECN.
+        path: &'a PathStats,
         /// Probe timeouts in a row.
         pto_count: u32,
-    },
-    /// The path's MTU changed.
-    MtuUpdated {
-        /// UDP payload in bytes.
-        mtu: u16,
     },
     /// Packets go to another path now.
     PathChanged {

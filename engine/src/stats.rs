@@ -85,6 +85,19 @@ impl Counters {
     }
 }
 
+/// What is known of ECN on a path (RFC 9000, Section 13.4.2 and Appendix A.4).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum EcnState {
+    /// The first packets are marked.
+    Testing,
+    /// They were sent; whether the marks arrive is not known yet.
+    Unknown,
+    /// The marks arrive: all packets are marked.
+    Capable,
+    /// The marks get lost or changed, or ECN is turned off: no packet is marked.
+    Failed,
+}
+
 /// The active path at this moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -101,8 +114,13 @@ pub struct PathStats {
     pub mtu: u16,
     /// Packets are marked ECT(0) and the marks arrive.
     pub ecn_capable: bool,
+    /// How far the validation of ECN has come.
+    pub ecn: EcnState,
     /// The congestion controller's name.
     pub congestion_controller: &'static str,
+    /// What the controller does, in its own words: `slow_start`, `congestion_avoidance` and
+    /// `recovery`, or a state of BBR.
+    pub congestion_state: &'static str,
     /// Congestion window, in bytes.
     pub congestion_window: u64,
     /// Slow start threshold, in bytes; `u64::MAX` while unknown.

@@ -9,6 +9,7 @@ use quicket_engine::{RetryPolicy, TransportConfig};
 use quicket_handshake::{ClientTls, ConfigError, Identity, ServerTls, SystemRandom};
 use quicket_wire::Version;
 
+use crate::qlog::Qlog;
 use crate::session::SessionStore;
 use crate::udp::UdpConfig;
 
@@ -52,6 +53,7 @@ pub struct ClientConfig {
     pub(crate) version: Version,
     pub(crate) versions: Vec<Version>,
     pub(crate) sessions: Option<Arc<dyn SessionStore>>,
+    pub(crate) qlog: Option<Qlog>,
 }
 
 impl ClientConfig {
@@ -64,6 +66,7 @@ impl ClientConfig {
             version: Version::V1,
             versions: vec![Version::V1, Version::V2],
             sessions: None,
+            qlog: None,
         }
     }
 
@@ -106,6 +109,14 @@ impl ClientConfig {
         self.sessions = Some(store);
         self
     }
+
+    /// Logs the connections in the qlog format. To log their secrets too, so that captured
+    /// traffic can be decrypted, see [`quicket_handshake::ClientTlsBuilder::key_log`].
+    #[must_use]
+    pub fn qlog(mut self, log: Qlog) -> Self {
+        self.qlog = Some(log);
+        self
+    }
 }
 
 impl fmt::Debug for ClientConfig {
@@ -122,6 +133,7 @@ impl fmt::Debug for ClientConfig {
 pub struct ServerConfig {
     pub(crate) protocol: quicket_engine::ServerConfig,
     pub(crate) backlog: usize,
+    pub(crate) qlog: Option<Qlog>,
     pub(crate) admission: Admission,
 }
 
@@ -134,6 +146,7 @@ impl ServerConfig {
         Self {
             protocol: quicket_engine::ServerConfig::new(Arc::new(tls)),
             backlog: BACKLOG,
+            qlog: None,
             admission: Admission::default(),
         }
     }
@@ -194,6 +207,14 @@ impl ServerConfig {
     #[must_use]
     pub const fn backlog(mut self, connections: usize) -> Self {
         self.backlog = connections;
+        self
+    }
+
+    /// Logs the connections in the qlog format. To log their secrets too, so that captured
+    /// traffic can be decrypted, see [`quicket_handshake::ServerTlsBuilder::key_log`].
+    #[must_use]
+    pub fn qlog(mut self, log: Qlog) -> Self {
+        self.qlog = Some(log);
         self
     }
 

@@ -22,6 +22,7 @@ pub use error::{
     AcceptError, Blame, ConnectError, DatagramError, ListenError, MigrateError, OpenError,
     ReadError, ReadToEndError, WriteError, blame_of,
 };
+pub use qlog::Qlog;
 pub use session::{FileSessionStore, MemorySessionStore, SessionStore};
 pub use udp::{BindError, UdpConfig, UdpStats};
 

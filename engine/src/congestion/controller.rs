@@ -104,6 +104,16 @@ pub(crate) trait CongestionController: fmt::Debug + Send + Sync {
     /// The window at which slow start ends; `u64::MAX` while unknown or without meaning.
     fn ssthresh(&self) -> u64;
 
+    /// What the controller does now, for logs. `in_recovery` says whether the newest
+    /// acknowledged packet was sent before the last reduction of the window.
+    fn state(&self, in_recovery: bool) -> &'static str {
+        match (in_recovery, self.in_slow_start()) {
+            (true, _) => "recovery",
+            (false, true) => "slow_start",
+            (false, false) => "congestion_avoidance",
+        }
+    }
+
     /// The controller's name, for logs.
     fn name(&self) -> &'static str;
 }

@@ -15,6 +15,8 @@ use crate::time::{Duration, Time};
 pub(crate) struct CongestionStats {
     /// The controller.
     pub(crate) algorithm: &'static str,
+    /// What it does.
+    pub(crate) state: &'static str,
     /// How many bytes may be in flight.
     pub(crate) window: u64,
     /// Where slow start ends; `u64::MAX` while unknown.
@@ -96,6 +98,8 @@ pub(crate) struct PathCongestion {
     in_flight: u64,
     batch: Batch,
     recovery: Option<RecoveryPeriod>,
+    /// Nothing sent since the recovery period began is acknowledged yet.
+    recovering: bool,
     peak: PeakFlight,
     delivery_rate: u64,
     lost_packets: u64,
@@ -134,6 +138,7 @@ impl PathCongestion {
             in_flight: 0,
             batch: Batch::default(),
             recovery: None,
+            recovering: false,
             peak: PeakFlight::default(),
             delivery_rate: 0,
             lost_packets: 0,
@@ -247,6 +252,7 @@ impl PathCongestion {
             return;
         }
         self.ecn_ce_events += 1;
+        self.recovering = true;
         self.recovery = Some(RecoveryPeriod { start: now, losses: 0 });
         let prior_in_flight = self.batch.prior_in_flight.max(self.in_flight);
         let event = CongestionEvent { now, prior_in_flight, is_ecn_ce: true };
@@ -270,6 +276,7 @@ impl PathCongestion {
             // RFC 9002, Section B.8: the recovery period ends too.
             self.persistent_congestion += 1;
             self.recovery = None;
+            self.recovering = false;
             self.controller.on_persistent_congestion(now);
         }
         if let Some(latest) = batch.latest_acked {
@@ -288,6 +295,7 @@ impl PathCongestion {
             return;
         }
         self.congestion_events += 1;
+        self.recovering = true;
         self.recovery = Some(RecoveryPeriod { start: now, losses: batch.lost_packets });
         let prior_in_flight = batch.prior_in_flight;
         let event = CongestionEvent { now, prior_in_flight, is_ecn_ce: false };
@@ -308,6 +316,7 @@ impl PathCongestion {
             self.peak.on_sample(sample, self.in_flight);
             self.delivery_rate = sample.rate.unwrap_or(self.delivery_rate);
         }
+        self.recovering = self.in_recovery(latest);
         self.controller.on_ack(&AckEvent {
             now,
             bytes: batch.acked,
@@ -318,7 +327,7 @@ impl PathCongestion {
             rtt_sample,
             rtt,
             rate,
-            in_recovery: self.in_recovery(latest),
+            in_recovery: self.recovering,
         });
         if self.controller.limits_itself() {
             self.delivery.mark_app_limited(self.in_flight);
@@ -378,11 +387,6 @@ impl PathCongestion {
         self.pacer.send_quantum(self.mtu)
     }
 
-    /// How many bytes are in flight.
-    pub(crate) fn in_flight(&self) -> u64 {
-        self.in_flight
-    }
-
     /// How many bytes may be in flight.
     pub(crate) fn window(&self) -> u64 {
         self.controller.window()
@@ -392,6 +396,7 @@ impl PathCongestion {
     pub(crate) fn stats(&self) -> CongestionStats {
         CongestionStats {
             algorithm: self.controller.name(),
+            state: self.controller.state(self.recovering),
             window: self.controller.window(),
             ssthresh: self.controller.ssthresh(),
             in_flight: self.in_flight,

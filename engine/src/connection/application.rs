@@ -467,30 +467,37 @@ impl Connection {
 
     /// Counters and gauges.
     pub fn stats(&self) -> Stats {
-        let path = self.paths.active();
-        let congestion = path.congestion.stats();
         Stats {
             counters: (*self.counters).clone(),
-            path: PathStats {
-                latest_rtt: path.rtt.latest(),
-                min_rtt: path.rtt.min(),
-                smoothed_rtt: path.rtt.smoothed(),
-                rtt_variation: path.rtt.variation(),
-                mtu: path.max_datagram(),
-                ecn_capable: path.ecn.is_capable(),
-                congestion_controller: congestion.algorithm,
-                congestion_window: congestion.window,
-                slow_start_threshold: congestion.ssthresh,
-                bytes_in_flight: congestion.in_flight,
-                pacing_rate: congestion.pacing_rate,
-                delivery_rate: congestion.delivery_rate,
-                congestion_events: congestion.congestion_events,
-                ecn_ce_events: congestion.ecn_ce_events,
-                persistent_congestion: congestion.persistent_congestion,
-            },
+            path: self.path_stats(),
             streams: self.streams.len(),
             send_buffered: self.streams.held(),
             datagrams_dropped: self.datagrams.received_dropped(),
+        }
+    }
+
+    /// Gauges of the active path.
+    pub(super) fn path_stats(&self) -> PathStats {
+        let path = self.paths.active();
+        let congestion = path.congestion.stats();
+        PathStats {
+            latest_rtt: path.rtt.latest(),
+            min_rtt: path.rtt.min(),
+            smoothed_rtt: path.rtt.smoothed(),
+            rtt_variation: path.rtt.variation(),
+            mtu: path.max_datagram(),
+            ecn_capable: path.ecn.is_capable(),
+            ecn: path.ecn.state(),
+            congestion_controller: congestion.algorithm,
+            congestion_state: congestion.state,
+            congestion_window: congestion.window,
+            slow_start_threshold: congestion.ssthresh,
+            bytes_in_flight: congestion.in_flight,
+            pacing_rate: congestion.pacing_rate,
+            delivery_rate: congestion.delivery_rate,
+            congestion_events: congestion.congestion_events,
+            ecn_ce_events: congestion.ecn_ce_events,
+            persistent_congestion: congestion.persistent_congestion,
         }
     }
 

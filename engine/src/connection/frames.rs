@@ -5,10 +5,9 @@ use quicket_wire::{Frame, FrameEncode, Frames, Header, Side, TransportErrorCode}
 
 use super::receive::Arrival;
 use super::{Connection, SpaceId};
-use crate::crypto::{Direction, Level};
+use crate::crypto::Level;
 use crate::error::{ConnectionError, TransportError};
 use crate::event::Event;
-use crate::observer::Observation;
 use crate::recovery::PathKey;
 use crate::time::Time;
 
@@ -47,8 +46,6 @@ impl Connection {
             summary.ack_eliciting |= frame.is_ack_eliciting();
             summary.probing_only &= frame.is_probing();
             self.counters.frames_received.add(frame.frame_type());
-            let direction = Direction::Receive;
-            self.observe(arrival.now, &Observation::Frame { direction, frame: &frame });
             self.process_frame(arrival.now, header, (level, path), &frame)?;
             if !self.state.is_open() {
                 break;

@@ -311,7 +311,7 @@ impl Connection {
                 HandshakeEvent::Secret(level, direction, secret) => {
                     self.keys.install(level, direction, secret);
                     self.observe(now, &Observation::KeyInstalled { level, direction });
-                    self.on_key_installed(level, direction);
+                    self.on_key_installed(now, level, direction);
                 }
                 HandshakeEvent::PeerTransportParameters(encoded) => {
                     self.read_peer_parameters(now, &encoded)?;
@@ -323,7 +323,14 @@ impl Connection {
         }
     }
 
-    fn on_key_installed(&mut self, level: Level, direction: Direction) {
+    /// RFC 9001, Section 4.9.3.
+    pub(super) fn discard_early_keys(&mut self, now: Time) {
+        if self.keys.discard_early() {
+            self.observe(now, &Observation::KeysDiscarded { level: Level::EarlyData });
+        }
+    }
+
+    fn on_key_installed(&mut self, now: Time, level: Level, direction: Direction) {
         if direction == Direction::Receive && level != Level::EarlyData {
             self.handshake.read_level = level;
         }
@@ -335,7 +342,7 @@ impl Connection {
                 self.datagrams.set_peer_limit(old.max_datagram_frame_size);
                 self.events.push(Event::EarlyDataReady);
             }
-            (Level::OneRtt, Direction::Send, Side::Client) => self.keys.discard_early(),
+            (Level::OneRtt, Direction::Send, Side::Client) => self.discard_early_keys(now),
             _ => {}
         }
         self.retry_waiting = true;
@@ -424,6 +431,7 @@ impl Connection {
         self.handshake.complete = true;
         // 1-RTT packets may have waited for this (RFC 9001, Section 5.7).
         self.retry_waiting = true;
+        self.observe(now, &Observation::HandshakeComplete(&summary));
         self.handshake.summary = Some(summary);
         self.events.push(Event::HandshakeComplete);
         if self.side == Side::Server {
@@ -444,6 +452,7 @@ impl Connection {
         if core::mem::replace(&mut self.handshake.confirmed, true) {
             return;
         }
+        self.observe(now, &Observation::HandshakeConfirmed);
         self.discard_space(now, SpaceId::Initial);
         self.discard_space(now, SpaceId::Handshake);
         self.on_confirmed(now);

@@ -151,9 +151,10 @@ impl Keys {
         self.handshake = LevelKeys::default();
     }
 
-    /// Forgets 0-RTT keys (RFC 9001, Section 4.9.3).
-    pub(crate) fn discard_early(&mut self) {
-        self.early = LevelKeys::default();
+    /// Forgets 0-RTT keys (RFC 9001, Section 4.9.3); false if there were none.
+    pub(crate) fn discard_early(&mut self) -> bool {
+        let early = core::mem::take(&mut self.early);
+        early.send.is_some() || early.receive.is_some()
     }
 
     /// 1-RTT packets go unencrypted from now on (negotiated `disable_1rtt_encryption`).

@@ -128,6 +128,7 @@ impl Connection {
             SpaceId::Handshake => self.keys.discard_handshake(),
             SpaceId::Data => {}
         }
+        self.observe(now, &Observation::KeysDiscarded { level: id.level() });
         // RFC 9002, Section 6.2.2: the back-off starts over.
         self.pto_count = 0;
         self.set_loss_timer();

@@ -80,6 +80,7 @@ impl LossSink for Fates<'_> {
                 &Observation::PacketLost {
                     level: self.space.level(),
                     number,
+                    mtu_probe: packet.mtu_probe,
                     trigger: self.trigger,
                 },
             );
@@ -284,16 +285,8 @@ impl Connection {
             self.ack_frequency.update(now, &self.paths.ack_frequency_target());
         }
         if self.observer.is_some() {
-            let metrics = Observation::Metrics {
-                smoothed_rtt: rtt.smoothed(),
-                min_rtt: rtt.min(),
-                latest_rtt: rtt.latest(),
-                rtt_variation: rtt.variation(),
-                congestion_window: path.congestion.window(),
-                bytes_in_flight: path.congestion.in_flight(),
-                pto_count: self.pto_count,
-            };
-            self.observe(now, &metrics);
+            let (path, pto_count) = (self.path_stats(), self.pto_count);
+            self.observe(now, &Observation::Metrics { path: &path, pto_count });
         }
         self.set_loss_timer();
     }

@@ -19,6 +19,7 @@ mod idle;
 mod keys;
 mod lifecycle;
 mod loss;
+mod observing;
 mod packet_builder;
 mod parameters;
 mod paths;
@@ -216,6 +217,7 @@ impl Connection {
         };
         let mut this = Self::new(start, Side::Client, config.transport, true, cids, versions);
         this.initial_token = config.token;
+        this.begin_observing(now, config.observers.as_deref());
         if config.hold {
             this.handshake.held = true;
             return Ok(this);
@@ -248,11 +250,13 @@ impl Connection {
         };
         let transport = server.config.transport.clone();
         let migration = server.config.migration;
+        let now = start.now;
         let mut this = Self::new(start, Side::Server, transport, migration, cids, versions);
         if incoming.address_validated() {
             this.paths.active_mut().set_validated();
         }
         this.wall_clock.1 = incoming.unix_secs;
+        this.begin_observing(now, server.config.observers.as_deref());
         this.handshake.listen(server.config);
         this
     }

@@ -1,18 +1,17 @@
-//! The one place where frames are written: counted, remembered for recovery, and logged.
+//! The one place where frames are written: counted and remembered for recovery.
 
-use quicket_wire::frame::{FrameEncode, Frames, StreamHeader};
+use quicket_wire::frame::{FrameEncode, StreamHeader};
 use quicket_wire::{
     ConnectionId, Full, LongHeader, PacketKind, Reader, ShortHeader, Version, Writer, packet_number,
 };
 
 use super::sealing::Unsealed;
-use crate::crypto::{Direction, Level, TAG_LEN};
+use crate::crypto::{Level, TAG_LEN};
 use crate::frame_sink::FrameSink;
-use crate::observer::{Observation, Observer};
+use crate::observer::PacketContent;
 use crate::recovery::RecoverySpace;
 use crate::sent_frame::SentFrame;
 use crate::stats::FrameCounts;
-use crate::time::Time;
 
 /// What the header of a packet says.
 #[derive(Clone, Copy, Debug)]
@@ -29,10 +28,8 @@ pub(crate) struct HeaderFields<'a> {
 
 /// The parts of a connection that hear of every frame written.
 pub(crate) struct Ledger<'a> {
-    pub(crate) now: Time,
     pub(crate) recovery: &'a mut RecoverySpace,
     pub(crate) counts: &'a mut FrameCounts,
-    pub(crate) observer: Option<&'a mut (dyn Observer + 'static)>,
 }
 
 /// A packet under construction in the transmit buffer.
@@ -170,7 +167,7 @@ impl<'a> PacketBuilder<'a> {
         Ok(())
     }
 
-    /// Counts, remembers and logs the frame that begins at `before`.
+    /// Counts and remembers the frame that begins at `before`.
     fn note(&mut self, before: usize, ack_eliciting: bool, sent: Option<SentFrame>) {
         self.ack_eliciting |= ack_eliciting;
         let written = self.writer.written().get(before..).unwrap_or(&[]);
@@ -178,11 +175,6 @@ impl<'a> PacketBuilder<'a> {
         self.ledger.counts.add(frame_type);
         if let Some(sent) = sent {
             self.ledger.recovery.push_frame(sent);
-        }
-        let Some(observer) = self.ledger.observer.as_deref_mut() else { return };
-        for frame in Frames::new(written).flatten() {
-            let observation = Observation::Frame { direction: Direction::Send, frame: &frame };
-            observer.observe(self.ledger.now, &observation);
         }
     }
 }
@@ -192,6 +184,15 @@ impl BuiltPacket {
     fn length_field(&self) -> [u8; 2] {
         let length = self.unsealed.end - self.unsealed.pn_offset;
         (u16::try_from(length).unwrap_or(0) | 0x4000).to_be_bytes()
+    }
+
+    /// What it says, while it is not sealed.
+    pub(crate) fn content<'b>(&self, buf: &'b [u8]) -> PacketContent<'b> {
+        let Unsealed { start, payload, end, .. } = self.unsealed;
+        PacketContent {
+            header: buf.get(start..payload).unwrap_or_default(),
+            payload: buf.get(payload..end - self.tag_len).unwrap_or_default(),
+        }
     }
 
     /// Appends PADDING so that the packet ends at offset `end` of the transmit buffer.

@@ -16,7 +16,7 @@ use super::space::SpaceId;
 use crate::crypto::{CipherError, Direction, Level, OpenJob, TAG_LEN};
 use crate::endpoint::Datagram;
 use crate::error::{ConnectionError, TransportError};
-use crate::observer::{DropReason, Observation};
+use crate::observer::{DropReason, Observation, PacketContent};
 use crate::path::FourTuple;
 use crate::recovery::PathKey;
 use crate::stateless_reset;
@@ -181,8 +181,10 @@ impl Connection {
         packet: &[u8],
     ) -> Result<Outcome, TransportError> {
         let used = match header.kind {
-            PacketKind::Retry => self.handle_retry(header, packet),
-            PacketKind::VersionNegotiation => self.handle_version_negotiation(arrival.now, packet),
+            PacketKind::Retry => self.handle_retry(arrival, header, packet),
+            PacketKind::VersionNegotiation => {
+                self.handle_version_negotiation(arrival, header, packet)
+            }
             _ => false,
         };
         Ok(if used { Outcome::Processed } else { Outcome::Dropped(DropReason::Unexpected) })
@@ -258,8 +260,11 @@ impl Connection {
             ));
         }
         let spin = packet.first().is_some_and(|first| spin(*first));
-        let payload = packet.get(bare.payload..bare.payload + len).unwrap_or(&[]);
-        self.process_packet(arrival, header, (level, bare.number, spin), payload)?;
+        let content = PacketContent {
+            header: packet.get(..bare.payload).unwrap_or_default(),
+            payload: packet.get(bare.payload..bare.payload + len).unwrap_or_default(),
+        };
+        self.process_packet(arrival, header, (level, bare.number, spin), content)?;
         Ok(Outcome::Processed)
     }
 
@@ -334,7 +339,7 @@ impl Connection {
         arrival: &Arrival,
         header: &Header,
         (level, number, spin): (Level, u64, bool),
-        payload: &[u8],
+        content: PacketContent<'_>,
     ) -> Result<(), TransportError> {
         let now = arrival.now;
         let Some(path) = self.admit_path(arrival, header) else {
@@ -342,22 +347,13 @@ impl Connection {
             return Ok(());
         };
         self.counters.packets_received += 1;
-        self.observe(
-            now,
-            &Observation::Packet {
-                direction: Direction::Receive,
-                kind: header.kind,
-                number,
-                size: header.end,
-                ecn: arrival.ecn,
-            },
-        );
+        self.observe_received(arrival, header, number, content);
         if level != Level::OneRtt {
             self.on_long_header(now, header, level)?;
         }
         let known = self.spaces.of_level_mut(level).received.largest();
         let newest = known.is_none_or(|largest| number > largest);
-        let summary = self.process_frames(arrival, header, (level, path), payload)?;
+        let summary = self.process_frames(arrival, header, (level, path), content.payload)?;
         self.idle.on_received(now);
         let space = self.spaces.of_level_mut(level);
         if !space.discarded {
@@ -370,6 +366,25 @@ impl Connection {
             self.on_packet_path(now, header, path, (newest, summary.probing_only))?;
         }
         Ok(())
+    }
+
+    pub(super) fn observe_received(
+        &mut self,
+        arrival: &Arrival,
+        header: &Header,
+        number: u64,
+        content: PacketContent<'_>,
+    ) {
+        let packet = Observation::Packet {
+            direction: Direction::Receive,
+            kind: header.kind,
+            number,
+            size: header.end,
+            ecn: arrival.ecn,
+            mtu_probe: false,
+            content,
+        };
+        self.observe(arrival.now, &packet);
     }
 
     /// RFC 9000, Section 10.3.1: a datagram with no packet for us may tell us that the peer has

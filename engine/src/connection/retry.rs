@@ -3,14 +3,20 @@
 use quicket_wire::{ConnectionId, Header, RetryPacket, VersionNegotiation};
 
 use super::Connection;
+use super::receive::Arrival;
 use super::space::SpaceId;
 use crate::crypto::Level;
 use crate::error::ConnectionError;
-use crate::time::Time;
+use crate::observer::PacketContent;
 
 impl Connection {
     /// Begins anew with the token of a Retry packet; false if the packet is to be ignored.
-    pub(super) fn handle_retry(&mut self, header: &Header, packet: &[u8]) -> bool {
+    pub(super) fn handle_retry(
+        &mut self,
+        arrival: &Arrival,
+        header: &Header,
+        packet: &[u8],
+    ) -> bool {
         // RFC 9000, Section 17.2.5.2: at most one Retry, and none after a packet was processed.
         if !self.side.is_client()
             || self.handshake.cids.retry_scid.is_some()
@@ -30,6 +36,7 @@ impl Connection {
         if !crypto.constant_time_eq(&expected, retry.tag) {
             return false;
         }
+        self.observe_received(arrival, header, 0, PacketContent { header: packet, payload: &[] });
         let token = retry.token.to_vec();
         self.handshake.cids.retry_scid = Some(header.scid);
         self.initial_token = token;
@@ -56,7 +63,12 @@ impl Connection {
     ///
     /// The connection ends; the error names the versions, and whoever opened it may try again
     /// with one of them.
-    pub(super) fn handle_version_negotiation(&mut self, now: Time, packet: &[u8]) -> bool {
+    pub(super) fn handle_version_negotiation(
+        &mut self,
+        arrival: &Arrival,
+        header: &Header,
+        packet: &[u8],
+    ) -> bool {
         // RFC 9000, Section 6.2: ignored once a packet was processed, and if it lists the
         // version that was tried. Its connection IDs must be ours, mirrored.
         if !self.side.is_client() || self.has_received() {
@@ -70,8 +82,9 @@ impl Connection {
         if offer.versions().any(|version| version == self.handshake.versions.original) {
             return false;
         }
+        self.observe_received(arrival, header, 0, PacketContent { header: packet, payload: &[] });
         let versions = offer.versions().take(MAX_OFFERED).collect();
-        self.end(now, ConnectionError::VersionNegotiation { versions });
+        self.end(arrival.now, ConnectionError::VersionNegotiation { versions });
         true
     }
 

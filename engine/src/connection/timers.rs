@@ -60,7 +60,7 @@ impl Connection {
         }
         if self.early_keys_expire.is_some_and(|at| at <= now) {
             self.early_keys_expire = None;
-            self.keys.discard_early();
+            self.discard_early_keys(now);
         }
         if let Err(error) = self.paths_timeout(now) {
             return self.fail(now, error);

@@ -315,12 +315,8 @@ impl Connection {
             spin,
             key_phase: self.keys.phase(),
         };
-        let ledger = Ledger {
-            now: out.now,
-            recovery: &mut space.recovery,
-            counts: &mut self.counters.frames_sent,
-            observer: self.observer.as_deref_mut(),
-        };
+        let ledger =
+            Ledger { recovery: &mut space.recovery, counts: &mut self.counters.frames_sent };
         let mut space = SpaceContent {
             received: &mut space.received,
             acks: &mut space.acks,
@@ -429,6 +425,8 @@ impl Connection {
                 number: packet.unsealed.packet_number,
                 size: usize::from(size),
                 ecn: out.route.ecn,
+                mtu_probe: out.purpose == Purpose::MtuProbe,
+                content: packet.content(out.buf),
             },
         );
     }

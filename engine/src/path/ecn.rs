@@ -2,6 +2,7 @@
 
 use quicket_wire::{EcnCodepoint, EcnCounts};
 
+use crate::stats::EcnState;
 use crate::time::{Duration, Time};
 
 /// Packets marked before any mark is known to arrive (RFC 9000, Appendix A.4).
@@ -79,6 +80,16 @@ impl EcnValidation {
     /// True once marks are known to arrive.
     pub(crate) fn is_capable(&self) -> bool {
         self.state == State::Capable
+    }
+
+    /// How far validation has come.
+    pub(crate) fn state(&self) -> EcnState {
+        match self.state {
+            State::Testing { .. } => EcnState::Testing,
+            State::Unknown => EcnState::Unknown,
+            State::Capable => EcnState::Capable,
+            State::Failed => EcnState::Failed,
+        }
     }
 
     /// A packet was sent on this path with `codepoint`.

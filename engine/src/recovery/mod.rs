@@ -12,9 +12,11 @@ mod sent;
 mod space;
 
 pub(crate) use pto::{LossTimer, SpaceId, SpaceTimes, TimerInputs, loss_detection_timer};
-pub(crate) use rtt::RttEstimator;
+pub(crate) use rtt::{GRANULARITY, PERSISTENT_CONGESTION_THRESHOLD, RttEstimator};
 pub(crate) use sent::{SentInfo, SentPacket};
-pub(crate) use space::{AckOutcome, AckSink, AckedPacket, LossSink, RecoverySpace};
+pub(crate) use space::{
+    AckOutcome, AckSink, AckedPacket, LossSink, PACKET_THRESHOLD, RecoverySpace, TIME_THRESHOLD,
+};
 
 /// Names one of a connection's paths in the packets that were sent on it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -5,7 +5,7 @@ use crate::time::{Duration, Time};
 /// The granularity that timers are taken to have (RFC 9002, Section 6.1.2: kGranularity).
 pub(crate) const GRANULARITY: Duration = Duration::from_millis(1);
 /// Loss for this many probe timeouts is persistent congestion (RFC 9002, Section 7.6.1).
-const PERSISTENT_CONGESTION_THRESHOLD: u64 = 3;
+pub(crate) const PERSISTENT_CONGESTION_THRESHOLD: u64 = 3;
 
 /// The round trip time of one path.
 #[derive(Clone, Copy, Debug)]

@@ -13,11 +13,11 @@ use crate::time::{Duration, Time};
 
 /// How many later packets must be acknowledged for a packet to count as lost
 /// (RFC 9002, Section 6.1.1: kPacketThreshold).
-const PACKET_THRESHOLD: u64 = 3;
+pub(crate) const PACKET_THRESHOLD: u64 = 3;
 /// How far reordering on the path may raise the packet threshold.
 const MAX_PACKET_THRESHOLD: u64 = 128;
 /// The time threshold in eighths of a round trip (RFC 9002, Section 6.1.2: kTimeThreshold).
-const TIME_THRESHOLD: u64 = 9;
+pub(crate) const TIME_THRESHOLD: u64 = 9;
 /// How far reordering on the path may raise the time threshold.
 const MAX_TIME_THRESHOLD: u64 = 12;
 /// How many probe timeouts a lost packet is remembered, for a late ACK to be recognised.

@@ -33,7 +33,7 @@ use quicket_engine::{ConnectionHandle, Endpoint};
 use crate::udp::UdpConfig;
 use buffers::BufferPool;
 pub(crate) use cell::{Cell, Conn, Role, SendEnd, Tap};
-use clock::Clock;
+pub(crate) use clock::Clock;
 pub(crate) use driver::Driver;
 pub(crate) use handle::{ConnRef, CoreRef};
 use lead::Leadership;

@@ -94,6 +94,7 @@ impl CoreRef {
             session: store.and_then(|store| store.take_session(&server)),
             early_data: start.early_data,
             hold: false,
+            observers: config.qlog.as_ref().map(|qlog| qlog.observers(self.clock())),
         };
         let now = self.clock().now();
         let mut routing = self.routing();
@@ -155,7 +156,10 @@ impl CoreRef {
 
     /// Starts to listen.
     pub(crate) fn listen(&self, config: ServerConfig, early: bool) -> Result<(), ListenError> {
-        let ServerConfig { protocol, backlog, admission } = config;
+        let ServerConfig { mut protocol, backlog, qlog, admission } = config;
+        if let Some(qlog) = qlog {
+            protocol.observers = Some(qlog.observers(self.clock()));
+        }
         if self.is_closed() {
             return Err(ListenError::EndpointClosed);
         }

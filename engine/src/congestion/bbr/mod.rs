@@ -295,6 +295,18 @@ impl CongestionController for Bbr {
         INFINITE
     }
 
+    fn state(&self, _in_recovery: bool) -> &'static str {
+        match self.state {
+            State::Startup => "startup",
+            State::Drain => "drain",
+            State::ProbeBwDown => "probe_bw_down",
+            State::ProbeBwCruise => "probe_bw_cruise",
+            State::ProbeBwRefill => "probe_bw_refill",
+            State::ProbeBwUp => "probe_bw_up",
+            State::ProbeRtt => "probe_rtt",
+        }
+    }
+
     fn name(&self) -> &'static str {
         "BBRv3"
     }

@@ -18,7 +18,7 @@ const AMPLIFICATION_LIMIT: u64 = 3;
 pub(super) enum Note {
     /// A Handshake packet was processed: its sender holds the handshake keys.
     HandshakePacket,
-    /// A PATH_CHALLENGE is in the packet under construction.
+    /// A PATH_CHALLENGE goes out.
     ChallengeSent([u8; 8]),
     /// A PATH_RESPONSE was received.
     ResponseReceived([u8; 8]),
@@ -56,15 +56,19 @@ impl Observer for Watcher {
                 kind: PacketKind::Handshake,
                 ..
             } => self.notes.push(Note::HandshakePacket),
-            Observation::Frame { direction, frame } => match (direction, frame) {
-                (Direction::Send, Frame::PathChallenge(challenge)) => {
-                    self.notes.push(Note::ChallengeSent(challenge.data));
+            Observation::Packet { direction, content, .. } => {
+                for frame in content.frames().flatten() {
+                    match (direction, frame) {
+                        (Direction::Send, Frame::PathChallenge(challenge)) => {
+                            self.notes.push(Note::ChallengeSent(challenge.data));
+                        }
+                        (Direction::Receive, Frame::PathResponse(response)) => {
+                            self.notes.push(Note::ResponseReceived(response.data));
+                        }
+                        _ => {}
+                    }
                 }
-                (Direction::Receive, Frame::PathResponse(response)) => {
-                    self.notes.push(Note::ResponseReceived(response.data));
-                }
-                _ => {}
-            },
+            }
             _ => {}
         }
     }
