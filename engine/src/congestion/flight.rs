@@ -387,6 +387,11 @@ impl PathCongestion {
         self.pacer.send_quantum(self.mtu)
     }
 
+    /// How many bytes are in flight.
+    pub(crate) fn in_flight(&self) -> u64 {
+        self.in_flight
+    }
+
     /// How many bytes may be in flight.
     pub(crate) fn window(&self) -> u64 {
         self.controller.window()
@@ -399,7 +404,7 @@ impl PathCongestion {
             state: self.controller.state(self.recovering),
             window: self.controller.window(),
             ssthresh: self.controller.ssthresh(),
-            in_flight: self.in_flight,
+            in_flight: self.in_flight(),
             pacing_rate: self.pacer.rate(),
             delivery_rate: self.delivery_rate,
             delivered_bytes: self.delivery.delivered(),

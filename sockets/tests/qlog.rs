@@ -1,0 +1,234 @@
+//! Logs of a connection over loopback, read back.
+
+mod common;
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::thread;
+
+use common::{configs, pair_with};
+use quicket::Qlog;
+use serde_json::Value;
+
+/// A folder that goes away with the test.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("quicket-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+
+    fn files(&self) -> Vec<PathBuf> {
+        let entries = std::fs::read_dir(&self.0).unwrap();
+        let mut files: Vec<_> = entries.map(|entry| entry.unwrap().path()).collect();
+        files.sort();
+        files
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// The records of a file (RFC 7464): the header, then events.
+fn read(path: &Path) -> (Value, Vec<Value>) {
+    let text = std::fs::read_to_string(path).unwrap();
+    assert!(text.starts_with('\u{1e}') && text.ends_with('\n'));
+    let mut records = text.split('\u{1e}').skip(1).map(|record| {
+        assert_eq!(record.matches('\n').count(), 1, "one record, one line");
+        serde_json::from_str(record).unwrap()
+    });
+    (records.next().unwrap(), records.collect())
+}
+
+fn events<'a>(log: &'a [Value], name: &str) -> Vec<&'a Value> {
+    log.iter().filter(|event| event["name"] == name).map(|event| &event["data"]).collect()
+}
+
+/// Packet number space and number of the packets of all events of a name.
+fn numbers(log: &[Value], name: &str) -> BTreeSet<(String, u64)> {
+    events(log, name)
+        .into_iter()
+        .filter_map(|data| {
+            let number = data["header"]["packet_number"].as_u64()?;
+            let space = match data["header"]["packet_type"].as_str()? {
+                "0RTT" => "1RTT",
+                kind => kind,
+            };
+            Some((space.to_owned(), number))
+        })
+        .collect()
+}
+
+/// A request, an answer of `size` bytes and a close; returns when both sides are logged.
+fn exchange(folder: &Folder, size: usize) -> (Vec<Value>, Vec<Value>) {
+    let qlog = Qlog::new(&folder.0).unwrap();
+    let (server, client) = configs();
+    let (client, server) = pair_with((server.qlog(qlog.clone()), client.qlog(qlog.clone())));
+    let answering = thread::spawn(move || {
+        let mut stream = server.accept_bi().unwrap();
+        stream.read_to_end(1000).unwrap();
+        std::io::Write::write_all(&mut stream, &vec![7; size]).unwrap();
+        stream.finish().unwrap();
+        server.closed();
+    });
+    let mut stream = client.open_bi().unwrap();
+    std::io::Write::write_all(&mut stream, b"request").unwrap();
+    stream.finish().unwrap();
+    assert_eq!(stream.read_to_end(size).unwrap().len(), size);
+    client.close(7, b"done");
+    answering.join().unwrap();
+    drop((client, stream));
+    qlog.flush();
+    let files = folder.files();
+    assert_eq!(files.len(), 2, "{files:?}");
+    let client = files.iter().find(|path| path.to_str().unwrap().ends_with("_client.sqlog"));
+    let server = files.iter().find(|path| path.to_str().unwrap().ends_with("_server.sqlog"));
+    (read(client.unwrap()).1, read(server.unwrap()).1)
+}
+
+#[test]
+fn both_logs_are_named_after_the_connection() {
+    let folder = Folder::new("qlog-names");
+    let (client, _) = exchange(&folder, 10);
+    // RFC 9000, Section 7.3: the server repeats the client's first connection ID.
+    let parameters = events(&client, "quic:parameters_set");
+    let remote = parameters.iter().find(|data| data["initiator"] == "remote").unwrap();
+    let odcid = remote["original_destination_connection_id"].as_str().unwrap();
+    for (path, side) in folder.files().iter().zip(["client", "server"]) {
+        let name = path.file_name().unwrap().to_str().unwrap();
+        assert_eq!(name, format!("{odcid}_{side}.sqlog"));
+        let (header, _) = read(path);
+        assert_eq!(header["trace"]["vantage_point"]["type"], side);
+        assert_eq!(header["trace"]["common_fields"]["ODCID"], odcid);
+        assert_eq!(header["file_schema"], "urn:ietf:params:qlog:file:sequential");
+        assert_eq!(header["serialization_format"], "application/qlog+json-seq");
+        // Without these, qvis refuses the file.
+        assert_eq!(header["qlog_version"], "0.3");
+        assert_eq!(header["qlog_format"], "JSON-SEQ");
+    }
+}
+
+#[test]
+fn time_does_not_go_backwards_and_both_logs_agree_about_it() {
+    let folder = Folder::new("qlog-time");
+    let (client, server) = exchange(&folder, 100_000);
+    let mut first = Vec::new();
+    for log in [&client, &server] {
+        let times: Vec<f64> = log.iter().map(|event| event["time"].as_f64().unwrap()).collect();
+        assert!(times.is_sorted(), "{times:?}");
+        first.push(times[0]);
+    }
+    assert!(first[0] < first[1], "the client begins: {first:?}");
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+    let age = now.as_secs_f64() * 1000.0 - first[0];
+    assert!((0.0..60_000.0).contains(&age), "began {age} ms ago");
+}
+
+#[test]
+fn what_one_side_sends_the_other_received_or_the_first_takes_for_lost() {
+    let folder = Folder::new("qlog-packets");
+    let (client, server) = exchange(&folder, 1_000_000);
+    for (sender, receiver) in [(&client, &server), (&server, &client)] {
+        let sent = numbers(sender, "quic:packet_sent");
+        let mut arrived = numbers(receiver, "quic:packet_received");
+        assert!(arrived.is_subset(&sent), "{:?}", arrived.difference(&sent));
+        assert!(sent.len() > 10);
+        arrived.extend(numbers(sender, "quic:packet_lost"));
+        // The last packets cross the end of the connection: after the receiver has closed,
+        // it does not look at them.
+        let closed = events(receiver, "quic:packet_sent").into_iter().any(|data| {
+            data["frames"].as_array().unwrap().iter().any(|f| f["frame_type"] == "connection_close")
+        });
+        let newest = arrived.iter().filter(|(space, _)| space == "1RTT").map(|p| p.1).max();
+        let missing: Vec<_> = sent
+            .difference(&arrived)
+            .filter(|(space, number)| {
+                !(closed && space == "1RTT" && Some(*number) > newest)
+                    && !is_of_discarded_space(receiver, space)
+            })
+            .collect();
+        assert!(missing.is_empty(), "neither received nor lost: {missing:?}");
+    }
+}
+
+/// RFC 9001, Section 4.9: packets of a level whose keys are gone are dropped unread.
+fn is_of_discarded_space(receiver: &[Value], space: &str) -> bool {
+    let dropped = events(receiver, "quic:packet_dropped");
+    dropped
+        .iter()
+        .any(|data| data["trigger"] == "key_unavailable" && data["header"]["packet_type"] == space)
+}
+
+#[test]
+fn a_connection_is_told_from_its_start_to_its_end() {
+    let folder = Folder::new("qlog-story");
+    let (client, server) = exchange(&folder, 1000);
+    for (log, initiator) in [(&client, "local"), (&server, "remote")] {
+        assert_eq!(log[0]["name"], "quic:connection_started");
+        let states: Vec<_> = events(log, "quic:connection_state_updated")
+            .into_iter()
+            .map(|data| data["new"].as_str().unwrap())
+            .collect();
+        assert_eq!(states, ["attempted", "handshake_complete", "handshake_confirmed", "closed"]);
+        let closed = events(log, "quic:connection_closed");
+        assert_eq!(closed.len(), 1);
+        assert_eq!(closed[0]["initiator"], initiator);
+        assert_eq!(closed[0]["error_code"], 7);
+        assert_eq!(closed[0]["reason"], "done");
+        let alpn = events(log, "quic:alpn_information");
+        assert_eq!(alpn[0]["chosen_alpn"]["string_value"], "test");
+        let initiators: BTreeSet<_> = events(log, "quic:parameters_set")
+            .into_iter()
+            .filter_map(|data| data["initiator"].as_str())
+            .collect();
+        assert_eq!(initiators, BTreeSet::from(["local", "remote"]));
+        for name in [
+            "quic:version_information",
+            "quic:key_updated",
+            "quic:key_discarded",
+            "quic:recovery_parameters_set",
+            "quic:recovery_metrics_updated",
+            "recovery:metrics_updated",
+            "quic:congestion_state_updated",
+            "quic:ecn_state_updated",
+            "quic:mtu_updated",
+        ] {
+            assert!(!events(log, name).is_empty(), "no {name}");
+        }
+    }
+}
+
+#[test]
+fn frames_say_what_was_transferred() {
+    let folder = Folder::new("qlog-frames");
+    let (client, server) = exchange(&folder, 50_000);
+    for (log, name) in [(&server, "quic:packet_sent"), (&client, "quic:packet_received")] {
+        let mut end = 0;
+        for data in events(log, name) {
+            for frame in data["frames"].as_array().unwrap() {
+                if frame["frame_type"] == "stream" && frame["stream_id"] == 0 {
+                    let length = frame["raw"]["payload_length"].as_u64().unwrap();
+                    assert_eq!(frame["length"].as_u64(), Some(length));
+                    end = end.max(frame["offset"].as_u64().unwrap() + length);
+                }
+            }
+        }
+        assert_eq!(end, 50_000, "{name}");
+    }
+}
+
+#[test]
+fn nothing_is_written_unless_asked_for() {
+    let folder = Folder::new("qlog-off");
+    let qlog = Qlog::new(&folder.0).unwrap();
+    let (client, server) = pair_with(configs());
+    client.close(0, b"");
+    server.closed();
+    qlog.flush();
+    assert_eq!(folder.files(), Vec::<PathBuf>::new());
+}
