@@ -139,6 +139,8 @@ struct Logger {
 
 impl Observers for Logger {
     fn observer(&self, connection: &NewConnection) -> Option<Box<dyn Observer>> {
-        Some(Box::new(ConnectionLog::begin(&self.writer, self.unix_origin, connection)))
+        let NewConnection { now, side, original_dcid, .. } = *connection;
+        let begin = (now, side, original_dcid);
+        Some(Box::new(ConnectionLog::begin(&self.writer, self.unix_origin, begin)))
     }
 }

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use quicket_engine::time::Time;
-use quicket_engine::{NewConnection, Observation, Observer};
-use quicket_wire::Side;
+use quicket_engine::{Observation, Observer};
+use quicket_wire::{ConnectionId, Side};
 use serde::Serialize;
 
 use super::event::{Category, EventsDropped, FileHeader};
@@ -53,14 +53,13 @@ impl ConnectionLog {
     pub(super) fn begin(
         writer: &Arc<Writer>,
         unix_origin: u64,
-        connection: &NewConnection,
+        (now, side, original_dcid): (Time, Side, ConnectionId),
     ) -> Self {
-        let odcid = connection.original_dcid.to_string();
-        let side = connection.side;
+        let odcid = original_dcid.to_string();
         let side_name = if side.is_client() { "client" } else { "server" };
         let sink = writer.log(&format!("{odcid}_{side_name}.sqlog"));
         sink.append(|out| write_record(out, &FileHeader::new(&odcid, side_name)));
-        let now = unix_origin.saturating_add(connection.now.as_nanos());
+        let now = unix_origin.saturating_add(now.as_nanos());
         Self {
             side,
             records: Records { sink, unix_origin, now, dropped: 0 },
