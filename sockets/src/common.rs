@@ -97,8 +97,8 @@ macro_rules! connection_methods {
             self.conn.look(|conn| conn.engine.is_1rtt_encryption_disabled())
         }
 
-        /// Counters and gauges.
-        pub fn stats(&self) -> quicket_engine::Stats {
+        /// Counters since the connection began, and gauges of its path at this moment.
+        pub fn stats(&self) -> $crate::Stats {
             self.conn.look(|conn| conn.engine.stats())
         }
 

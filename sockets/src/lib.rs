@@ -28,8 +28,9 @@ pub use udp::{BindError, UdpConfig, UdpStats};
 
 pub use quicket_engine::crypto::{Aead, HandshakeError};
 pub use quicket_engine::{
-    CongestionAlgorithm, ConnectionError, Counters, EarlyData, FrameCounts, KeyUpdateError,
-    MigrationError, MtuDiscovery, PathStats, RetryPolicy, Stats, TransportConfig, TransportError,
+    CongestionAlgorithm, ConnectionError, Counters, EarlyData, EcnState, FrameCounts,
+    KeyUpdateError, MigrationError, MtuDiscovery, PathStats, RetryPolicy, Stats, TransportConfig,
+    TransportError,
 };
 pub use quicket_handshake::{
     ClientAuth, ClientTls, ConfigError, Fingerprint, Identity, KeyExchange, KeyLog, KeyLogFile,
