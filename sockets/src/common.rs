@@ -86,6 +86,17 @@ macro_rules! connection_methods {
             self.conn.handshake()
         }
 
+        /// The application protocol once it is settled: on servers before early data can be read,
+        /// which is before the handshake is complete.
+        pub fn alpn(&self) -> Option<Vec<u8>> {
+            self.conn.look(|conn| conn.engine.alpn().map(<[u8]>::to_vec))
+        }
+
+        /// The QUIC version in use.
+        pub fn version(&self) -> quicket_wire::Version {
+            self.conn.look(|conn| conn.engine.version())
+        }
+
         /// What became of early data (RFC 9001, Section 4.6).
         pub fn early_data(&self) -> quicket_engine::EarlyData {
             self.conn.look(|conn| conn.engine.early_data())

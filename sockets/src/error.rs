@@ -8,6 +8,7 @@ use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 
+use quicket_engine::crypto::HandshakeError;
 use quicket_engine::{ConnectionError, MigrationError, TransportError};
 use quicket_wire::TransportErrorCode;
 
@@ -83,8 +84,8 @@ pub enum ConnectError {
     Invalid(quicket_engine::ConnectError),
     /// The handshake did not come to a good end.
     Lost(ConnectionError),
-    /// TLS on this side did not agree; the message is that of the TLS library.
-    Handshake(String),
+    /// TLS on this side did not agree, such as to the peer's certificate.
+    Handshake(HandshakeError),
     /// The deadline passed first.
     TimedOut,
     /// The endpoint was closed.
@@ -127,7 +128,7 @@ impl fmt::Display for ConnectError {
             ),
             Self::Invalid(error) => error.fmt(f),
             Self::Lost(error) => error.fmt(f),
-            Self::Handshake(reason) => f.write_str(reason),
+            Self::Handshake(error) => error.fmt(f),
             Self::TimedOut => f.write_str("no connection before the deadline"),
             Self::EndpointClosed => f.write_str("the endpoint is closed"),
         }

@@ -24,7 +24,7 @@ impl ConnRef {
             if let Some(error) = conn.lost() {
                 let tls = conn.engine.handshake_error();
                 let error = tls.map_or(ConnectError::Lost(error), |tls| {
-                    ConnectError::Handshake(tls.to_string())
+                    ConnectError::Handshake(tls.clone())
                 });
                 return Poll::Ready(Err(error));
             }

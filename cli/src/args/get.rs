@@ -1,0 +1,142 @@
+//! Flags of `quicket get`.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+use quicket::Fingerprint;
+use url::Url;
+
+use super::Transport;
+use crate::digest::Sha256;
+
+/// The application protocol to speak.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, ValueEnum)]
+pub(crate) enum Protocol {
+    /// HTTP/3
+    H3,
+    /// HTTP/0.9 as in interoperability tests: no headers, no status
+    #[value(name = "hq-interop")]
+    HqInterop,
+}
+
+impl Protocol {
+    /// Its name in ALPN.
+    pub(crate) const fn alpn(self) -> &'static str {
+        match self {
+            Self::H3 => "h3",
+            Self::HqInterop => "hq-interop",
+        }
+    }
+}
+
+/// How to know the server. By default its certificate must lead to one of the system's roots.
+#[derive(Args, Debug)]
+#[group(multiple = false)]
+pub(crate) struct Trust {
+    /// Trust servers whose certificate leads to one in this PEM file
+    #[arg(long, value_name = "FILE")]
+    pub(crate) ca: Option<PathBuf>,
+
+    /// Trust exactly the server with this certificate; may be given several times
+    #[arg(long, value_name = "sha256:HEX", value_parser = fingerprint)]
+    pub(crate) pin: Vec<Fingerprint>,
+
+    /// DANGEROUS: trust whoever answers
+    #[arg(long)]
+    pub(crate) insecure_no_verify: bool,
+}
+
+/// Fetches files over HTTP/3, all of one server in parallel on one connection.
+///
+/// Sessions are kept, so that the next connection to the same server is resumed and its first
+/// requests are sent at once (0-RTT).
+#[derive(Args, Debug)]
+#[command(
+    args_override_self = true,
+    after_help = "\
+Examples:
+  quicket get https://example.org/file.iso
+  quicket get --pin sha256:... https://127.0.0.1:4433/file -o /tmp/file
+  quicket get https://example.org/a https://example.org/b -o downloads/
+  quicket get https://example.org/data.json -o - | jq .
+  quicket get --continue https://example.org/file.iso"
+)]
+pub(crate) struct Get {
+    /// What to fetch: https://HOST[:PORT]/PATH, or hq://... for HTTP/0.9
+    #[arg(value_name = "URL", required_unless_present = "input")]
+    pub(crate) urls: Vec<Url>,
+
+    /// Read further URLs from a file, one per line; - is standard input
+    #[arg(long, short, value_name = "FILE")]
+    pub(crate) input: Option<PathBuf>,
+
+    /// Where to write: a file, a directory (if it exists, ends with / or there are several URLs),
+    /// or - for standard output
+    #[arg(long, short, value_name = "PATH", default_value = ".")]
+    pub(crate) output: PathBuf,
+
+    /// Keep the directories of the URLs' paths below the output directory
+    #[arg(long)]
+    pub(crate) paths: bool,
+
+    /// Go on with what an interrupted run has left
+    #[arg(long = "continue", short = 'c')]
+    pub(crate) resume: bool,
+
+    /// How many files to fetch at once
+    #[arg(long, short, default_value_t = 8, value_name = "N",
+          value_parser = clap::value_parser!(u16).range(1..=1000))]
+    pub(crate) parallel: u16,
+
+    /// The protocol, where the URL does not say it
+    #[arg(long, value_enum, default_value = "h3", value_name = "NAME")]
+    pub(crate) alpn: Protocol,
+
+    /// Connect to this address instead of looking up the URL's host
+    #[arg(long, value_name = "ADDR")]
+    pub(crate) connect: Option<SocketAddr>,
+
+    /// Fail unless the file has this SHA-256 hash; for one URL
+    #[arg(long, value_name = "HEX")]
+    pub(crate) sha256: Option<Sha256>,
+
+    /// Fail unless every file has the hash that this file gives for its path (made by sha256sum
+    /// in the served directory)
+    #[arg(long, value_name = "FILE", conflicts_with = "sha256")]
+    pub(crate) sha256sums: Option<PathBuf>,
+
+    /// Print the summary as JSON on standard output
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    /// Show progress although --json is given
+    #[arg(long)]
+    pub(crate) progress: bool,
+
+    /// Show no progress and no summary
+    #[arg(long, short)]
+    pub(crate) quiet: bool,
+
+    #[command(flatten, next_help_heading = "Trust")]
+    pub(crate) trust: Trust,
+
+    /// Keep sessions in this directory
+    #[arg(long, value_name = "DIR", help_heading = "Sessions")]
+    pub(crate) sessions: Option<PathBuf>,
+
+    /// Neither use nor keep sessions
+    #[arg(long, conflicts_with = "sessions", help_heading = "Sessions")]
+    pub(crate) no_sessions: bool,
+
+    /// Send nothing before the handshake is complete
+    #[arg(long = "no-0rtt", help_heading = "Sessions")]
+    pub(crate) no_zero_rtt: bool,
+
+    #[command(flatten)]
+    pub(crate) transport: Transport,
+}
+
+fn fingerprint(text: &str) -> Result<Fingerprint, String> {
+    text.parse().map_err(|error: quicket::ConfigError| error.to_string())
+}

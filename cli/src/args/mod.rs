@@ -1,0 +1,107 @@
+//! The command line. Each flag is declared here and nowhere else: help, manual pages and shell
+//! completion are made from these types.
+
+mod demo;
+mod get;
+mod serve;
+mod transport;
+
+use std::path::PathBuf;
+
+use clap::{Parser, Subcommand};
+
+pub(crate) use demo::Demo;
+pub(crate) use get::{Get, Protocol};
+pub(crate) use serve::{Retry, Serve};
+pub(crate) use transport::{Congestion, Transport};
+
+use crate::exit::CODES;
+
+/// QUIC as a socket, and files over HTTP/3.
+#[derive(Debug, Parser)]
+#[command(
+    name = "quicket",
+    version,
+    propagate_version = true,
+    arg_required_else_help = true,
+    after_long_help = CODES,
+    after_help = "Run quicket demo to see it work, and quicket COMMAND --help for examples."
+)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// What to do. A further command is a variant here, its flags in a file beside this one, and an
+/// arm in `main.rs`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Serve the files of a directory over HTTP/3
+    Serve(Box<Serve>),
+    /// Fetch files over HTTP/3
+    Get(Box<Get>),
+    /// Show both sides at work on this machine: files cross over HTTP/3 and are verified
+    Demo(Demo),
+    /// Print the completion script for a shell
+    #[command(after_help = "\
+Examples:
+  quicket completion bash > ~/.local/share/bash-completion/completions/quicket
+  quicket completion fish > ~/.config/fish/completions/quicket.fish")]
+    Completion {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
+    /// Print the manual page, or write the pages of all commands to a directory
+    #[command(after_help = "\
+Examples:
+  quicket man | man -l -
+  quicket man ~/.local/share/man/man1")]
+    Man {
+        /// Where to write the pages; made if it does not exist
+        dir: Option<PathBuf>,
+    },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_declarations_are_consistent() {
+        Args::command().debug_assert();
+    }
+
+    #[test]
+    fn every_flag_has_a_help_text() {
+        for command in Args::command().get_subcommands() {
+            for argument in command.get_arguments() {
+                assert!(argument.get_help().is_some(), "{} {argument}", command.get_name());
+            }
+        }
+    }
+
+    #[test]
+    fn of_contradicting_flags_the_last_one_wins() {
+        let parse =
+            |flags: &[&str]| match Args::parse_from([&["quicket", "serve", "."], flags].concat())
+                .command
+            {
+                Command::Serve(serve) => serve.early_data(),
+                other => panic!("{other:?}"),
+            };
+        assert!(parse(&[]));
+        assert!(!parse(&["--no-0rtt"]));
+        assert!(parse(&["--no-0rtt", "--0rtt"]));
+    }
+
+    #[test]
+    fn trust_is_named_in_one_way_only() {
+        let parse = |flags: &[&str]| {
+            Args::try_parse_from([&["quicket", "get", "https://a.test/"], flags].concat())
+        };
+        assert!(parse(&["--ca", "ca.pem"]).is_ok());
+        assert!(parse(&["--ca", "ca.pem", "--insecure-no-verify"]).is_err());
+        assert!(parse(&["--pin", "sha256:12"]).is_err());
+    }
+}

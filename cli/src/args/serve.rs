@@ -1,0 +1,102 @@
+//! Flags of `quicket serve`.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+
+use super::Transport;
+
+/// When clients must prove their address before anything is spent on them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Retry {
+    /// Never
+    Never,
+    /// While more than a thousand handshakes are under way
+    Busy,
+    /// Always, at the price of one round trip
+    Always,
+}
+
+/// Serves the files of a directory over HTTP/3 (ALPN h3) and HTTP/0.9 (ALPN hq-interop).
+///
+/// Without --cert a self-signed certificate is made and kept for the next time, and the command
+/// with which a client trusts exactly that one is printed.
+#[derive(Args, Debug)]
+#[command(
+    args_override_self = true,
+    after_help = "\
+Examples:
+  quicket serve .
+  quicket serve /srv/files --listen '[::]:443' --cert chain.pem --key key.pem
+  quicket serve . --keylog /tmp/keys"
+)]
+pub(crate) struct Serve {
+    /// The directory; nothing outside of it is served, symbolic links included
+    pub(crate) dir: PathBuf,
+
+    /// The UDP address to listen on; [::]:443 stands for all addresses, port 0 for any free port
+    #[arg(long, short, default_value = "127.0.0.1:4433", value_name = "ADDR")]
+    pub(crate) listen: SocketAddr,
+
+    /// The certificate chain in PEM, the server's own certificate first
+    #[arg(long, requires = "key", value_name = "FILE")]
+    pub(crate) cert: Option<PathBuf>,
+
+    /// The certificate's private key in PEM
+    #[arg(long, requires = "cert", value_name = "FILE")]
+    pub(crate) key: Option<PathBuf>,
+
+    /// File with at least 32 secret bytes: with the same ones, clients resume their sessions after
+    /// a restart. Made and kept by itself if not given
+    #[arg(long, value_name = "FILE")]
+    pub(crate) ticket_key: Option<PathBuf>,
+
+    /// Accept 0-RTT (the default). Only requests that are safe to repeat are answered from it
+    #[arg(long = "0rtt", overrides_with = "no_zero_rtt")]
+    zero_rtt: bool,
+
+    /// Do not accept 0-RTT
+    #[arg(long = "no-0rtt", overrides_with = "zero_rtt")]
+    no_zero_rtt: bool,
+
+    /// When clients must prove their address first (Retry packets)
+    #[arg(long, value_enum, default_value = "busy", value_name = "WHEN")]
+    pub(crate) retry: Retry,
+
+    /// Serve files whose names begin with a dot, too
+    #[arg(long)]
+    pub(crate) hidden: bool,
+
+    /// Do not list directories without index.html
+    #[arg(long)]
+    pub(crate) no_listing: bool,
+
+    /// How many connections to hold at once; more are refused
+    #[arg(long, default_value_t = 10_000, value_name = "N",
+          value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) max_connections: u32,
+
+    /// How many requests a connection may have open at once
+    #[arg(long, default_value_t = 100, value_name = "N",
+          value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) max_requests: u32,
+
+    /// Print events as JSON, one per line, on standard output: listening, connected, closed
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    /// Print no line per request
+    #[arg(long, short)]
+    pub(crate) quiet: bool,
+
+    #[command(flatten)]
+    pub(crate) transport: Transport,
+}
+
+impl Serve {
+    /// Whether 0-RTT is accepted.
+    pub(crate) const fn early_data(&self) -> bool {
+        self.zero_rtt || !self.no_zero_rtt
+    }
+}

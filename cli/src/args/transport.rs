@@ -1,0 +1,39 @@
+//! Flags of the transport, the same on both sides.
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+
+/// Which congestion controller sends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Congestion {
+    /// NewReno (RFC 9002, Section 7)
+    Newreno,
+    /// CUBIC (RFC 9438)
+    Cubic,
+    /// BBR version 3
+    Bbr,
+}
+
+/// How connections behave and what is recorded of them.
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Transport")]
+pub(crate) struct Transport {
+    /// The congestion controller
+    #[arg(long, value_enum, default_value = "cubic", value_name = "NAME")]
+    pub(crate) congestion: Congestion,
+
+    /// Give up a connection after so many seconds of silence; 0 waits for ever
+    #[arg(long, default_value_t = 30, value_name = "SECONDS",
+          value_parser = clap::value_parser!(u64).range(0..=86_400))]
+    pub(crate) idle_timeout: u64,
+
+    /// Append TLS secrets to this file, for Wireshark: whoever reads it can read the connections
+    #[arg(long, env = "SSLKEYLOGFILE", value_name = "FILE")]
+    pub(crate) keylog: Option<PathBuf>,
+
+    /// DANGEROUS: ask the peer not to encrypt after the handshake. Everybody on the path can then
+    /// read and change what is sent. Holds only if both sides ask
+    #[arg(long)]
+    pub(crate) disable_1rtt_encryption: bool,
+}

@@ -1,0 +1,141 @@
+//! The two processes: this program again, as `quicket serve` and as `quicket get`.
+
+use std::env;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{self, Receiver};
+use std::thread;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::exit::{Failure, Kind};
+
+/// How long the server may take to say something that is due.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A server process. It ends with this value.
+#[derive(Debug)]
+pub(super) struct Server {
+    child: Child,
+    /// Its events: one JSON value per line.
+    events: Receiver<Value>,
+    /// Where it listens.
+    pub(super) address: String,
+    /// The fingerprint of its certificate.
+    pub(super) pin: String,
+}
+
+impl Server {
+    /// Starts it and waits until it listens.
+    pub(super) fn start(dir: &Path, place: &Path) -> Result<Self, Failure> {
+        let mut command = this_program()?;
+        command.arg("serve").arg(dir);
+        command.args(["--listen", "127.0.0.1:0", "--json", "--quiet"]);
+        // Its certificate and ticket key go with the rest.
+        command.env("XDG_DATA_HOME", place.join("server"));
+        command.stdin(Stdio::null()).stdout(Stdio::piped());
+        let mut child = command
+            .spawn()
+            .map_err(|error| Failure::environment("cannot start the server", error))?;
+        let (sender, events) = mpsc::channel();
+        if let Some(stdout) = child.stdout.take() {
+            thread::spawn(move || {
+                for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+                    if let Ok(event) = serde_json::from_str(&line)
+                        && sender.send(event).is_err()
+                    {
+                        return;
+                    }
+                }
+            });
+        }
+        let mut server = Self { child, events, address: String::new(), pin: String::new() };
+        let listening = server.event("listening")?;
+        server.address = text(&listening, "address");
+        server.pin = text(&listening, "pin");
+        Ok(server)
+    }
+
+    /// The process's number.
+    pub(super) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Waits until a connection has ended; what the server says of it.
+    pub(super) fn connection_closed(&mut self) -> Result<Value, Failure> {
+        self.event("closed")
+    }
+
+    fn event(&mut self, name: &str) -> Result<Value, Failure> {
+        loop {
+            match self.events.recv_timeout(PATIENCE) {
+                Ok(event) if text(&event, "event") == name => return Ok(event),
+                Ok(_) => {}
+                Err(_) => {
+                    let message = format!("the server did not come to \"{name}\"; see above");
+                    return Err(Failure::new(Kind::Environment, message));
+                }
+            }
+        }
+    }
+
+    /// Ends the process.
+    pub(super) fn stop(mut self) {
+        self.end();
+    }
+
+    fn end(&mut self) {
+        // It may have ended by itself; there is nothing to save in it.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// A string of an event; empty if it has none.
+fn text(event: &Value, field: &str) -> String {
+    event[field].as_str().unwrap_or_default().to_owned()
+}
+
+/// What a client process is to fetch, and how.
+#[derive(Debug)]
+pub(super) struct Errand<'a> {
+    pub(super) urls: &'a Path,
+    pub(super) sums: &'a Path,
+    pub(super) output: &'a Path,
+    pub(super) sessions: &'a Path,
+    pub(super) pin: &'a str,
+}
+
+/// Fetches everything in a client process, with progress on the terminal; its report.
+pub(super) fn fetch(errand: &Errand<'_>) -> Result<Value, Failure> {
+    let mut command = this_program()?;
+    command.args(["get", "--json", "--progress", "--paths", "--pin", errand.pin]);
+    command.arg("--input").arg(errand.urls).arg("--sha256sums").arg(errand.sums);
+    command.arg("--output").arg(errand.output).arg("--sessions").arg(errand.sessions);
+    command.stdin(Stdio::null()).stderr(Stdio::inherit());
+    let output =
+        command.output().map_err(|error| Failure::environment("cannot start the client", error))?;
+    if !output.status.success() {
+        let message = format!("the client ended with {}; see above", output.status);
+        return Err(Failure::new(Kind::Content, message));
+    }
+    serde_json::from_slice(&output.stdout)
+        .map_err(|error| Failure::environment("the client's report makes no sense", error))
+}
+
+fn this_program() -> Result<Command, Failure> {
+    let program = env::current_exe()
+        .map_err(|error| Failure::environment("this program does not find itself", error))?;
+    let mut command = Command::new(program);
+    // What the user set for their own connections is not meant for these.
+    command.env_remove("SSLKEYLOGFILE");
+    Ok(command)
+}

@@ -1,0 +1,84 @@
+//! What the process says when it ends: exit codes, and errors in plain sentences.
+
+use std::fmt;
+use std::process::ExitCode;
+
+/// Why a command failed, as far as exit codes go. `quicket --help` lists them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub(crate) enum Kind {
+    /// The server answered, but not with the file: an HTTP status of 400 or above, a reset.
+    Refused = 1,
+    /// The command line makes no sense. The argument parser uses the same code.
+    Usage = 2,
+    /// No connection to the server, or it was lost.
+    Connection = 3,
+    /// The server is not known to be the right one.
+    Trust = 4,
+    /// What arrived is not what was asked for: length or hash differ.
+    Content = 5,
+    /// This machine: files, sockets, memory.
+    Environment = 6,
+    /// Ctrl-C.
+    Interrupted = 130,
+}
+
+/// The exit codes, for the end of `--help` and of the manual.
+pub(crate) const CODES: &str = "\
+Exit codes:
+  0    everything went well
+  1    the server answered, but not with the file (such as 404)
+  2    the command line makes no sense
+  3    no connection, or it was lost
+  4    the server's certificate is not trusted
+  5    what arrived is not what was expected (length, SHA-256)
+  6    a file or socket of this machine cannot be used
+  130  interrupted";
+
+/// An error that ends a command, or one of its downloads.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Failure {
+    /// What kind it is.
+    pub(crate) kind: Kind,
+    /// What happened and what to do next, in a sentence.
+    pub(crate) message: String,
+}
+
+impl Failure {
+    /// A failure of a kind.
+    pub(crate) fn new(kind: Kind, message: impl Into<String>) -> Self {
+        Self { kind, message: message.into() }
+    }
+
+    /// A failure of this machine: `what` could not be done.
+    pub(crate) fn environment(what: impl fmt::Display, error: impl fmt::Display) -> Self {
+        Self::new(Kind::Environment, format!("{what}: {error}"))
+    }
+
+    /// The code with which the process ends.
+    pub(crate) fn exit_code(&self) -> ExitCode {
+        ExitCode::from(self.kind as u8)
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for Failure {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_code_is_documented() {
+        use Kind::*;
+        for kind in [Refused, Usage, Connection, Trust, Content, Environment, Interrupted] {
+            let code = format!("\n  {} ", kind as u8);
+            assert!(CODES.contains(&code), "{kind:?}");
+        }
+    }
+}

@@ -1,0 +1,57 @@
+//! Fetches over HTTP/0.9 (`hq-interop`): a request line, then the file and nothing else.
+
+use std::io;
+use std::time::Instant;
+
+use bytes::BytesMut;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+
+use super::download::{Download, Fetched, Head, Job};
+use super::progress::Progress;
+use crate::exit::{Failure, Kind};
+
+/// How much is read at once, in bytes.
+const PIECE: usize = 64 << 10;
+
+/// Fetches one file on a stream of its own.
+pub(crate) async fn fetch<W, R>(
+    send: &mut W,
+    recv: &mut R,
+    job: &Job,
+    progress: &Progress,
+) -> Result<Fetched, Failure>
+where
+    W: AsyncWrite + Unpin,
+    R: AsyncRead + Unpin,
+{
+    let begun = Instant::now();
+    let failed = |error: io::Error| failure(&error, job);
+    let line = format!("GET {}\r\n", job.target.path_and_query());
+    send.write_all(line.as_bytes()).await.map_err(failed)?;
+    send.shutdown().await.map_err(failed)?;
+    // Nothing is written where there is nothing to fetch: a reset comes before any data.
+    let mut piece = BytesMut::with_capacity(PIECE);
+    let mut read = recv.read_buf(&mut piece).await.map_err(failed)?;
+    let head = Head { status: None, len: None, etag: None, kept: 0 };
+    let mut download = Download::begin(job, head, progress, begun);
+    let outcome = loop {
+        if read == 0 || download.take(piece.split().freeze()).await.is_err() {
+            break Ok(());
+        }
+        piece.reserve(PIECE);
+        match recv.read_buf(&mut piece).await {
+            Ok(more) => read = more,
+            Err(error) => break Err(failed(error)),
+        }
+    };
+    download.end(outcome).await
+}
+
+fn failure(error: &io::Error, job: &Job) -> Failure {
+    let url = &job.target.url;
+    let kind = match error.kind() {
+        io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => Kind::Refused,
+        _ => Kind::Connection,
+    };
+    Failure::new(kind, format!("{url}: {error}"))
+}

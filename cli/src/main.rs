@@ -1,0 +1,50 @@
+//! The command `quicket`: files over HTTP/3, on the sockets of Quicket.
+#![forbid(unsafe_code)]
+
+mod args;
+mod demo;
+mod digest;
+mod exit;
+mod get;
+mod pages;
+mod places;
+mod serve;
+mod transport;
+mod units;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use self::args::{Args, Command};
+use self::exit::Failure;
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    // Warnings of the libraries, or what RUST_LOG asks for.
+    env_logger::Builder::from_env(env_logger::Env::default().default_filter_or("warn"))
+        .format_timestamp(None)
+        .init();
+    let outcome = match &args.command {
+        Command::Serve(serve) => serve::run(serve),
+        Command::Get(get) => get::run(get),
+        Command::Demo(demo) => demo::run(demo),
+        Command::Completion { shell } => pages::completion(*shell),
+        Command::Man { dir } => pages::manual(dir.as_deref()),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            eprintln!("quicket: {failure}");
+            failure.exit_code()
+        }
+    }
+}
+
+/// The threads that commands run on: one for the network, one for everything around it.
+fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
+    tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::environment("cannot start threads", error))
+}

@@ -1,0 +1,76 @@
+//! Where this program keeps what outlives it (XDG Base Directory Specification).
+
+use std::env;
+use std::ffi::OsString;
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use crate::exit::{Failure, Kind};
+
+/// Looks up an environment variable.
+type Lookup<'a> = &'a dyn Fn(&str) -> Option<OsString>;
+
+/// For the server: its certificate and ticket key.
+pub(crate) fn data() -> Result<PathBuf, Failure> {
+    place(&|name| env::var_os(name), "XDG_DATA_HOME", ".local/share")
+}
+
+/// For the client: sessions of servers.
+pub(crate) fn state() -> Result<PathBuf, Failure> {
+    place(&|name| env::var_os(name), "XDG_STATE_HOME", ".local/state")
+}
+
+fn place(lookup: Lookup<'_>, variable: &str, below_home: &str) -> Result<PathBuf, Failure> {
+    // "All paths must be absolute"; others are to be ignored, says the specification.
+    let absolute = |name: &str| lookup(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    absolute(variable)
+        .or_else(|| Some(absolute("HOME").or_else(|| absolute("USERPROFILE"))?.join(below_home)))
+        .map(|base| base.join("quicket"))
+        .ok_or_else(|| {
+            Failure::new(
+                Kind::Environment,
+                format!("no home directory is known; set HOME or {variable} to an absolute path"),
+            )
+        })
+}
+
+/// Writes a new file that only its owner can read; fails if it exists.
+pub(crate) fn write_secret(path: &Path, content: &[u8]) -> io::Result<()> {
+    if let Some(parent) = path.parent() {
+        fs::create_dir_all(parent)?;
+    }
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    options.open(path)?.write_all(content)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(variables: &'static [(&str, &str)]) -> Result<PathBuf, Failure> {
+        let lookup = |name: &str| {
+            variables.iter().find(|(key, _)| *key == name).map(|(_, value)| OsString::from(value))
+        };
+        place(&lookup, "XDG_DATA_HOME", ".local/share")
+    }
+
+    #[test]
+    fn the_variable_wins_over_the_home_directory() {
+        assert_eq!(
+            at(&[("XDG_DATA_HOME", "/d"), ("HOME", "/h")]).unwrap(),
+            Path::new("/d/quicket")
+        );
+        assert_eq!(at(&[("HOME", "/h")]).unwrap(), Path::new("/h/.local/share/quicket"));
+    }
+
+    #[test]
+    fn relative_paths_are_ignored() {
+        let path = at(&[("XDG_DATA_HOME", "here"), ("HOME", "/h")]).unwrap();
+        assert_eq!(path, Path::new("/h/.local/share/quicket"));
+        assert!(at(&[("HOME", "")]).unwrap_err().message.contains("HOME"));
+    }
+}

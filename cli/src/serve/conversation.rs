@@ -1,0 +1,118 @@
+//! One connection from its first stream to its end.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use quicket::tokio::{Connection, Stream};
+use quicket_h3::h3::error::Code;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use super::log::Record;
+use super::{Client, Site, http3, http09};
+use crate::args::Protocol;
+
+/// How often to look whether everything was delivered before the connection is closed.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// Talks to a client until the connection ends or, once `draining` says so, until the requests
+/// under way are answered.
+pub(super) async fn hold(connection: Connection, site: Arc<Site>, draining: watch::Receiver<bool>) {
+    site.events.connected(&connection);
+    let client = Arc::new(Client {
+        remote: connection.remote_addr(),
+        site: Arc::clone(&site),
+        requests: AtomicU64::new(0),
+    });
+    if connection.alpn().as_deref() == Some(Protocol::HqInterop.alpn().as_bytes()) {
+        hold_http09(&connection, &client, draining).await;
+    } else {
+        let transport = quicket_h3::Connection::new(connection.clone());
+        let early = transport.early_streams();
+        let is_early: http3::IsEarly = Arc::new(move |id| early.contains(id));
+        let delivered = delivered(connection.clone());
+        let ended = http3::serve(transport, Arc::clone(&client), is_early, draining, delivered);
+        if let Err(error) = ended.await
+            && !error.is_h3_no_error()
+        {
+            log::debug!("{}: {error}", client.remote);
+        }
+    }
+    // Without effect where it is closed already.
+    connection.close(Code::H3_NO_ERROR.value(), b"");
+    connection.closed().await;
+    site.events.closed(&connection, client.requests.load(Ordering::Relaxed));
+}
+
+/// Waits until the client has acknowledged all data, or is gone.
+async fn delivered(connection: Connection) {
+    while connection.close_reason().is_none() && connection.stats().send_buffered > 0 {
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+async fn hold_http09(
+    connection: &Connection,
+    client: &Arc<Client>,
+    mut draining: watch::Receiver<bool>,
+) {
+    let mut requests = JoinSet::new();
+    loop {
+        tokio::select! {
+            stream = connection.accept_bi() => match stream {
+                Ok(stream) => {
+                    requests.spawn(exchange(stream, Arc::clone(client)));
+                }
+                Err(_) => break,
+            },
+            Some(_) = requests.join_next() => {}
+            _ = draining.wait_for(|draining| *draining) => break,
+        }
+    }
+    while requests.join_next().await.is_some() {}
+    delivered(connection.clone()).await;
+}
+
+/// One request of HTTP/0.9 and its answer.
+async fn exchange(stream: Stream, client: Arc<Client>) {
+    let begun = Instant::now();
+    let early = stream.is_early_data();
+    let (mut send, mut recv) = stream.split();
+    client.requests.fetch_add(1, Ordering::Relaxed);
+    let target = match http09::request(&mut recv).await {
+        Ok(target) => target,
+        Err(error) => return log::debug!("{}: no request: {error}", client.remote),
+    };
+    let mut sent = 0;
+    let outcome = match &target {
+        None => Err("not a request".to_owned()),
+        Some(target) => match http09::find(&client.site.tree, target).await {
+            Ok(Some(body)) => {
+                http09::send(body, &mut send, &mut sent).await.map_err(|error| error.to_string())
+            }
+            Ok(None) => Err("there is no such file".to_owned()),
+            Err(error) => Err(error.to_string()),
+        },
+    };
+    // Where the stream has ended in the meantime, neither has an effect.
+    let _ = match &outcome {
+        Ok(()) => send.finish(),
+        Err(_) => send.reset(http09::REFUSED),
+    };
+    let _ = recv.stop(http09::REFUSED);
+    if client.site.access_log {
+        let record = Record {
+            remote: client.remote,
+            protocol: Protocol::HqInterop.alpn(),
+            method: "GET",
+            target: target.as_deref().unwrap_or_default(),
+            status: None,
+            sent,
+            took: begun.elapsed(),
+            early,
+            error: outcome.err(),
+        };
+        record.print();
+    }
+}

@@ -1,0 +1,69 @@
+//! Events for other programs: one JSON value per line on standard output.
+
+use std::io::{self, Write};
+use std::net::SocketAddr;
+
+use quicket::Fingerprint;
+use quicket::tokio::Connection;
+use serde_json::{Value, json};
+
+/// Where events go, if anywhere.
+#[derive(Debug)]
+pub(crate) struct Events {
+    wanted: bool,
+}
+
+impl Events {
+    pub(crate) const fn new(wanted: bool) -> Self {
+        Self { wanted }
+    }
+
+    /// The server listens. `pin` is there where clients need it.
+    pub(crate) fn listening(&self, address: SocketAddr, pin: Option<Fingerprint>) {
+        self.print(|| {
+            let pin = pin.map(|pin| pin.to_string());
+            json!({ "event": "listening", "address": address.to_string(), "pin": pin })
+        });
+    }
+
+    /// A client has connected.
+    pub(crate) fn connected(&self, connection: &Connection) {
+        self.print(|| {
+            json!({
+                "event": "connected",
+                "remote": connection.remote_addr().to_string(),
+                "quic_version": connection.version().to_string(),
+                "alpn": connection.alpn().map(|alpn| alpn.escape_ascii().to_string()),
+            })
+        });
+    }
+
+    /// A connection has ended.
+    pub(crate) fn closed(&self, connection: &Connection, requests: u64) {
+        self.print(|| {
+            let stats = connection.stats();
+            let counters = &stats.counters;
+            json!({
+                "event": "closed",
+                "remote": connection.remote_addr().to_string(),
+                "reason": connection.close_reason().map(|reason| reason.to_string()),
+                "requests": requests,
+                "resumed": connection.handshake().is_some_and(|handshake| handshake.resumed),
+                "packets_sent": counters.packets_sent,
+                "packets_received": counters.packets_received,
+                "packets_lost": counters.packets_lost,
+                "bytes_lost": counters.bytes_lost,
+                "mtu": stats.path.mtu,
+                "rtt_seconds": std::time::Duration::from(stats.path.smoothed_rtt).as_secs_f64(),
+                "congestion_controller": stats.path.congestion_controller,
+            })
+        });
+    }
+
+    fn print(&self, event: impl FnOnce() -> Value) {
+        if self.wanted {
+            // Whoever reads may have gone; serving goes on.
+            let _ = writeln!(io::stdout().lock(), "{}", event());
+        }
+    }
+}

@@ -1,0 +1,164 @@
+//! HTTP/3 on one connection (RFC 9114).
+
+use std::future::{Future, poll_fn};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::Poll;
+use std::time::Instant;
+
+use bytes::Bytes;
+use h3::error::{Code, StreamError};
+use h3::quic::{self, StreamId};
+use h3::server::{self, RequestResolver, RequestStream};
+use http::{Request, Response};
+use tokio::sync::watch;
+use tokio::task::spawn_blocking;
+
+use super::answer::{Answer, Body, Question, answer};
+use super::chunks::Chunks;
+use super::log::Record;
+use super::{Client, Site};
+
+/// The largest header section that is accepted, in bytes as HTTP/3 counts them.
+const MAX_HEADERS: u64 = 32 << 10;
+
+/// Tells which request streams came as 0-RTT data.
+pub(crate) type IsEarly = Arc<dyn Fn(StreamId) -> bool + Send + Sync>;
+
+/// Answers requests until the connection ends or, once `draining` says so, until those under way
+/// are answered and `delivered`.
+pub(crate) async fn serve<C>(
+    connection: C,
+    client: Arc<Client>,
+    is_early: IsEarly,
+    mut draining: watch::Receiver<bool>,
+    delivered: impl Future<Output = ()>,
+) -> Result<(), h3::error::ConnectionError>
+where
+    C: quic::Connection<Bytes> + Send + 'static,
+    C::BidiStream: Send + 'static,
+{
+    let mut builder = server::builder();
+    let mut connection: server::Connection<C, Bytes> =
+        builder.max_field_section_size(MAX_HEADERS).build(connection).await?;
+    loop {
+        tokio::select! {
+            request = connection.accept() => match request? {
+                Some(resolver) => {
+                    tokio::spawn(exchange(resolver, Arc::clone(&client), Arc::clone(&is_early)));
+                }
+                None => return Ok(()),
+            },
+            _ = draining.wait_for(|draining| *draining) => break,
+        }
+    }
+    // RFC 9114, Section 5.2: no further requests, but those that are here are answered.
+    connection.shutdown(0).await?;
+    while let Some(resolver) = connection.accept().await? {
+        tokio::spawn(exchange(resolver, Arc::clone(&client), Arc::clone(&is_early)));
+    }
+    delivered.await;
+    Ok(())
+}
+
+/// One request and its answer.
+async fn exchange<C>(resolver: RequestResolver<C, Bytes>, client: Arc<Client>, is_early: IsEarly)
+where
+    C: quic::Connection<Bytes>,
+{
+    let begun = Instant::now();
+    let (request, mut stream) = match resolver.resolve_request().await {
+        Ok(request) => request,
+        Err(error) => {
+            log::debug!("{}: no request: {error}", client.remote);
+            return;
+        }
+    };
+    client.requests.fetch_add(1, Ordering::Relaxed);
+    let early = is_early(stream.id());
+    let mut sent = 0;
+    let (status, outcome) = match ask(&client.site, &request, early).await {
+        Ok(answer) => {
+            let status = answer.status.as_u16();
+            (Some(status), send(answer, &mut stream, &mut sent).await)
+        }
+        Err(error) => {
+            stream.stop_stream(Code::H3_INTERNAL_ERROR);
+            (None, Err(error))
+        }
+    };
+    // Takes notice of the request's end, which most often is here; if it is not, the rest is of no
+    // interest (RFC 9114, Section 4.1).
+    let end = poll_fn(|cx| Poll::Ready(stream.poll_recv_data(cx).map_ok(|data| data.is_none())));
+    if !matches!(end.await, Poll::Ready(Ok(true))) {
+        stream.stop_sending(Code::H3_NO_ERROR);
+    }
+    if client.site.access_log {
+        let record = Record {
+            remote: client.remote,
+            protocol: "h3",
+            method: request.method().as_str(),
+            target: request.uri().path(),
+            status,
+            sent,
+            took: begun.elapsed(),
+            early,
+            error: outcome.err(),
+        };
+        record.print();
+    }
+}
+
+async fn ask(site: &Arc<Site>, request: &Request<()>, early: bool) -> Result<Answer, String> {
+    let site = Arc::clone(site);
+    let (method, uri, headers) =
+        (request.method().clone(), request.uri().clone(), request.headers().clone());
+    spawn_blocking(move || {
+        let question = Question { method: &method, path: uri.path(), headers: &headers, early };
+        answer(&site.tree, &question)
+    })
+    .await
+    .map_err(|error| error.to_string())
+}
+
+async fn send<S>(
+    answer: Answer,
+    stream: &mut RequestStream<S, Bytes>,
+    sent: &mut u64,
+) -> Result<(), String>
+where
+    S: quic::SendStream<Bytes>,
+{
+    let said = |error: StreamError| error.to_string();
+    let Answer { status, headers, body } = answer;
+    let mut response = Response::new(());
+    *response.status_mut() = status;
+    *response.headers_mut() = headers;
+    stream.send_response(response).await.map_err(said)?;
+    match body {
+        Body::Empty => {}
+        Body::Bytes(bytes) => {
+            let len = bytes.len() as u64;
+            stream.send_data(bytes).await.map_err(said)?;
+            *sent += len;
+        }
+        Body::File(file, len) => {
+            let mut chunks = Chunks::new(file, len);
+            loop {
+                let chunk = match chunks.next().await {
+                    Ok(Some(chunk)) => chunk,
+                    Ok(None) => break,
+                    Err(error) => {
+                        // The client must not take the part for the whole.
+                        stream.stop_stream(Code::H3_INTERNAL_ERROR);
+                        return Err(error.to_string());
+                    }
+                };
+                let len = chunk.len() as u64;
+                stream.send_data(chunk).await.map_err(said)?;
+                *sent += len;
+            }
+        }
+    }
+    stream.finish().await.map_err(said)
+}

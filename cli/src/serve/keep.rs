@@ -1,0 +1,104 @@
+//! The server's certificate and ticket key: given, or made once and kept.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use aws_lc_rs::rand::{SecureRandom, SystemRandom};
+use pem::Pem;
+use quicket::{Identity, TicketKey};
+
+use crate::args::Serve;
+use crate::exit::{Failure, Kind};
+use crate::places;
+
+/// The identity to present, and whether clients know it only by its fingerprint.
+pub(crate) fn identity(args: &Serve) -> Result<(Identity, bool), Failure> {
+    let usage = |error: quicket::ConfigError| Failure::new(Kind::Environment, error.to_string());
+    if let (Some(cert), Some(key)) = (&args.cert, &args.key) {
+        return Ok((Identity::from_pem_files(cert, key).map_err(usage)?, false));
+    }
+    let path = places::data()?.join("self-signed.pem");
+    if !path.exists() {
+        make_identity(&path)?;
+    }
+    let identity = Identity::from_pem_files(&path, &path).map_err(|error| {
+        let path = path.display();
+        Failure::environment(format!("{path}: remove it and a new one will be made"), error)
+    })?;
+    Ok((identity, true))
+}
+
+/// Makes a certificate for this host's usual names. Its key and itself are in one file, so that
+/// they always belong together.
+fn make_identity(path: &Path) -> Result<(), Failure> {
+    let names = ["localhost", "127.0.0.1", "::1"];
+    let identity = Identity::self_signed(names)
+        .map_err(|error| Failure::environment("cannot make a certificate", error))?;
+    let certificates = identity.chain().map(|der| Pem::new("CERTIFICATE", der));
+    let parts: Vec<Pem> =
+        [Pem::new("PRIVATE KEY", identity.key())].into_iter().chain(certificates).collect();
+    keep(path, pem::encode_many(&parts).as_bytes())
+}
+
+/// The key that protects session tickets.
+pub(crate) fn ticket_key(args: &Serve) -> Result<TicketKey, Failure> {
+    let path = match &args.ticket_key {
+        Some(path) => path.clone(),
+        None => kept_ticket_key()?,
+    };
+    let secret = fs::read(&path)
+        .map_err(|error| Failure::environment(format!("cannot read {}", path.display()), error))?;
+    TicketKey::new(&secret).map_err(|len| {
+        Failure::new(
+            Kind::Environment,
+            format!(
+                "{} has {len} bytes, but a ticket key needs 32; make one with: head -c 32 \
+                 /dev/urandom > FILE",
+                path.display()
+            ),
+        )
+    })
+}
+
+fn kept_ticket_key() -> Result<PathBuf, Failure> {
+    let path = places::data()?.join("ticket-key");
+    if !path.exists() {
+        let mut secret = [0; 32];
+        SystemRandom::new()
+            .fill(&mut secret)
+            .map_err(|error| Failure::environment("no random numbers", error))?;
+        keep(&path, &secret)?;
+    }
+    Ok(path)
+}
+
+/// Writes a file unless another process has just made it. It appears as a whole or not at all.
+fn keep(path: &Path, content: &[u8]) -> Result<(), Failure> {
+    let failed = |error| Failure::environment(format!("cannot write {}", path.display()), error);
+    let beside = path.with_extension(format!("{}.new", std::process::id()));
+    places::write_secret(&beside, content).map_err(failed)?;
+    let linked = fs::hard_link(&beside, path);
+    fs::remove_file(&beside).map_err(failed)?;
+    match linked {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(failed(error)),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_made_identity_can_be_read_back_and_is_not_replaced() {
+        let dir = std::env::temp_dir().join(format!("quicket-keep-{}", std::process::id()));
+        let path = dir.join("self-signed.pem");
+        make_identity(&path).unwrap();
+        let first = Identity::from_pem_files(&path, &path).unwrap().fingerprint();
+        make_identity(&path).unwrap();
+        assert_eq!(Identity::from_pem_files(&path, &path).unwrap().fingerprint(), first);
+        assert_eq!(fs::read_dir(&dir).unwrap().count(), 1);
+        fs::remove_dir_all(dir).unwrap();
+    }
+}

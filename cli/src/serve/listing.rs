@@ -1,0 +1,66 @@
+//! The page that lists a directory.
+
+use std::fmt::Write as _;
+
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, percent_encode};
+
+use super::tree::Entry;
+use crate::units::Bytes;
+
+/// Everything but RFC 3986's unreserved characters.
+const IN_PATH: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+
+/// An HTML page with links to the entries of the directory at `path`.
+pub(crate) fn page(path: &str, entries: &[Entry]) -> String {
+    let title = escape(&percent_decode_str(path).decode_utf8_lossy());
+    let mut page = format!(
+        "<!doctype html>\n<html lang=\"en\">\n<head><meta charset=\"utf-8\">\
+         <meta name=\"viewport\" content=\"width=device-width\"><title>{title}</title></head>\n\
+         <body>\n<h1>{title}</h1>\n<table>\n"
+    );
+    if path != "/" {
+        page.push_str("<tr><td><a href=\"../\">../</a></td><td></td></tr>\n");
+    }
+    for entry in entries {
+        let slash = if entry.is_dir { "/" } else { "" };
+        // "./" keeps names with a colon from being taken for a scheme.
+        let link = percent_encode(entry.name.as_encoded_bytes(), IN_PATH);
+        let name = escape(&entry.name.to_string_lossy());
+        let size = if entry.is_dir { String::new() } else { Bytes(entry.len).to_string() };
+        // Writing to a String cannot fail.
+        let _ = writeln!(
+            page,
+            "<tr><td><a href=\"./{link}{slash}\">{name}{slash}</a></td><td>{size}</td></tr>"
+        );
+    }
+    page.push_str("</table>\n</body>\n</html>\n");
+    page
+}
+
+fn escape(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for character in text.chars() {
+        match character {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '"' => out.push_str("&quot;"),
+            other => out.push(other),
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_cannot_become_markup() {
+        let entry = Entry { name: "<script>\"".into(), is_dir: false, len: 1500 };
+        let page = page("/%3Cb%3E/", &[entry]);
+        assert!(!page.contains("<script>") && !page.contains("<b>"), "{page}");
+        assert!(page.contains("href=\"./%3Cscript%3E%22\""), "{page}");
+        assert!(page.contains("1.5 kB") && page.contains("href=\"../\""), "{page}");
+    }
+}

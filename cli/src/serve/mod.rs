@@ -1,0 +1,196 @@
+//! `quicket serve`: serves a directory.
+
+mod answer;
+mod chunks;
+mod conversation;
+mod events;
+mod http09;
+mod http3;
+mod keep;
+mod listing;
+mod log;
+mod range;
+mod tree;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use quicket::tokio::{Endpoint, Listener};
+use quicket::{Decision, Fingerprint, RetryPolicy, ServerConfig, ServerTls};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use self::events::Events;
+use self::tree::Tree;
+use crate::args::{Protocol, Retry, Serve};
+use crate::exit::{Failure, Kind};
+use crate::transport;
+
+/// How long requests under way may take after Ctrl-C.
+const GRACE: Duration = Duration::from_secs(10);
+/// More unfinished handshakes than this are busy times.
+const BUSY: usize = 1000;
+
+/// What is served, and how it is told of.
+#[derive(Debug)]
+pub(crate) struct Site {
+    pub(crate) tree: Arc<Tree>,
+    /// A line per request on standard error.
+    pub(crate) access_log: bool,
+    pub(crate) events: Events,
+}
+
+/// A client with a connection.
+#[derive(Debug)]
+pub(crate) struct Client {
+    pub(crate) remote: SocketAddr,
+    pub(crate) site: Arc<Site>,
+    /// How many requests came.
+    pub(crate) requests: AtomicU64,
+}
+
+/// Runs the command.
+pub(crate) fn run(args: &Serve) -> Result<(), Failure> {
+    let dir = args.dir.display();
+    let tree = Tree::open(&args.dir, args.hidden, !args.no_listing)
+        .map_err(|error| Failure::environment(format!("cannot serve {dir}"), error))?;
+    let site =
+        Site { tree: Arc::new(tree), access_log: !args.quiet, events: Events::new(args.json) };
+    transport::warn(&args.transport);
+    let live = Arc::new(AtomicUsize::new(0));
+    let (config, pin) = config(args, &live)?;
+    let runtime = crate::runtime()?;
+    runtime.block_on(async {
+        let endpoint = Endpoint::bind(args.listen)
+            .await
+            .map_err(|error| Failure::new(Kind::Environment, error.to_string()))?;
+        let listener = endpoint
+            .listen_early(config)
+            .map_err(|error| Failure::new(Kind::Environment, error.to_string()))?;
+        announce(args, &site, listener.local_addr(), pin);
+        serve(&listener, Arc::new(site), &live).await
+    })
+}
+
+/// The configuration, and the fingerprint that clients need where they cannot know the
+/// certificate otherwise.
+fn config(
+    args: &Serve,
+    live: &Arc<AtomicUsize>,
+) -> Result<(ServerConfig, Option<Fingerprint>), Failure> {
+    let (identity, self_signed) = keep::identity(args)?;
+    let pin = self_signed.then(|| identity.fingerprint());
+    let mut tls = ServerTls::builder(identity)
+        .alpn([Protocol::H3.alpn(), Protocol::HqInterop.alpn()])
+        .early_data(args.early_data())
+        .ticket_keys([keep::ticket_key(args)?]);
+    if let Some(log) = transport::key_log(args.transport.keylog.as_deref())? {
+        tls = tls.key_log(log);
+    }
+    let tls = tls.build().map_err(|error| Failure::new(Kind::Environment, error.to_string()))?;
+    let mut transport = transport::config(&args.transport);
+    transport.max_streams_bidi = args.max_requests.into();
+    let (live, limit) = (Arc::clone(live), args.max_connections as usize);
+    let config = ServerConfig::new(tls)
+        .transport(transport)
+        .early_data(args.early_data())
+        .retry(match args.retry {
+            Retry::Never => RetryPolicy::Never,
+            Retry::Busy => RetryPolicy::AboveHandshakes(BUSY),
+            Retry::Always => RetryPolicy::Always,
+        })
+        .admission(move |_| match live.load(Ordering::Relaxed) < limit {
+            true => Decision::Accept,
+            false => Decision::Refuse,
+        });
+    Ok((config, pin))
+}
+
+/// Says where to find what.
+fn announce(args: &Serve, site: &Site, address: SocketAddr, pin: Option<Fingerprint>) {
+    site.events.listening(address, pin);
+    // Nobody can connect to "any address".
+    let shown = match address.ip().is_unspecified() {
+        true => format!("localhost:{}", address.port()),
+        false => address.to_string(),
+    };
+    eprintln!("Serving {} on {address} (UDP), HTTP/3 and hq-interop", args.dir.display());
+    if let Some(pin) = pin {
+        eprintln!(
+            "The certificate is self-signed. A client trusts exactly this one with:\n\n  quicket \
+             get --pin {pin} https://{shown}/\n"
+        );
+    }
+}
+
+/// Accepts connections until Ctrl-C, then lets requests under way end.
+async fn serve(
+    listener: &Listener,
+    site: Arc<Site>,
+    live: &Arc<AtomicUsize>,
+) -> Result<(), Failure> {
+    let (drain, draining) = watch::channel(false);
+    let mut clients = JoinSet::new();
+    let mut stop = std::pin::pin!(stop_signal());
+    loop {
+        tokio::select! {
+            accepted = listener.accept() => {
+                let connection = accepted
+                    .map_err(|error| Failure::environment("cannot accept connections", error))?;
+                let (site, draining) = (Arc::clone(&site), draining.clone());
+                let counted = Counted::new(live);
+                clients.spawn(async move {
+                    conversation::hold(connection, site, draining).await;
+                    drop(counted);
+                });
+            }
+            Some(_) = clients.join_next() => {}
+            () = &mut stop => break,
+        }
+    }
+    eprintln!("Stopping; once more to stop at once");
+    drain.send_replace(true);
+    let all = async { while clients.join_next().await.is_some() {} };
+    tokio::select! {
+        () = all => {}
+        () = tokio::time::sleep(GRACE) => {}
+        () = stop_signal() => return Ok(()),
+    }
+    // The peers are told, briefly.
+    let _ = tokio::time::timeout(Duration::from_millis(500), listener.endpoint().wait_idle()).await;
+    Ok(())
+}
+
+/// Counts a connection as long as it lives.
+struct Counted(Arc<AtomicUsize>);
+
+impl Counted {
+    fn new(live: &Arc<AtomicUsize>) -> Self {
+        live.fetch_add(1, Ordering::Relaxed);
+        Self(Arc::clone(live))
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Ctrl-C, or the wish of a service manager.
+async fn stop_signal() {
+    #[cfg(unix)]
+    {
+        use tokio::signal::unix::{SignalKind, signal};
+        if let Ok(mut terminate) = signal(SignalKind::terminate()) {
+            tokio::select! {
+                _ = tokio::signal::ctrl_c() => {}
+                _ = terminate.recv() => {}
+            }
+            return;
+        }
+    }
+    let _ = tokio::signal::ctrl_c().await;
+}

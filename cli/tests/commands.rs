@@ -1,0 +1,109 @@
+//! Help, errors of usage, completion, manual pages and the demonstration.
+
+mod common;
+
+use std::fs;
+use std::net::UdpSocket;
+use std::process::Output;
+
+use common::{get, quicket};
+use serde_json::Value;
+use tempfile::tempdir;
+
+fn run(arguments: &[&str]) -> Output {
+    quicket(tempdir().unwrap().path()).args(arguments).output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+#[test]
+fn help_has_examples_and_exit_codes() {
+    for command in ["serve", "get", "demo", "completion", "man"] {
+        let help = run(&[command, "--help"]);
+        assert!(help.status.success());
+        let help = text(&help.stdout);
+        assert!(help.contains(&format!("quicket {command} ")), "{command}: {help}");
+        assert!(help.contains("Examples:"), "{command}: {help}");
+        assert!(!help.contains('\u{1b}'), "colours without a terminal: {command}");
+    }
+    assert!(text(&run(&["--help"]).stdout).contains("Exit codes:"));
+}
+
+#[test]
+fn wrong_usage_has_its_exit_code_and_says_what_to_do() {
+    let home = tempdir().unwrap();
+    for (arguments, words) in [
+        (&["http://localhost/"][..], "https://"),
+        (&["https://user@localhost/"], "remove them"),
+        (&["https://localhost/a", "https://localhost/b", "-o", "-"], "only one file"),
+        (&["https://localhost/a", "--sha256", "12"], "64"),
+        (&["https://localhost/a", "--pin", "12"], "sha256:"),
+        (&[], "<URL>"),
+    ] {
+        let outcome = get(home.path(), arguments);
+        outcome.assert_code(2);
+        assert!(outcome.stderr.contains(words), "{arguments:?}: {}", outcome.stderr);
+    }
+}
+
+#[test]
+fn failures_of_this_machine_have_their_exit_code() {
+    let home = tempdir().unwrap();
+    let absent = quicket(home.path()).args(["serve", "absent"]).output().unwrap();
+    assert_eq!(absent.status.code(), Some(6), "{}", text(&absent.stderr));
+    let taken = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let busy = quicket(home.path()).args(["serve", ".", "-l", &address]).output().unwrap();
+    assert_eq!(busy.status.code(), Some(6), "{}", text(&busy.stderr));
+    assert!(text(&busy.stderr).contains(&address), "{}", text(&busy.stderr));
+}
+
+#[test]
+fn completion_and_manual_know_every_flag() {
+    for shell in ["bash", "zsh", "fish", "powershell", "elvish"] {
+        let script = text(&run(&["completion", shell]).stdout);
+        assert!(script.contains("sha256sums"), "{shell}");
+    }
+    let dir = tempdir().unwrap();
+    let out = dir.path().join("man");
+    assert!(run(&["man", out.to_str().unwrap()]).status.success());
+    let get = fs::read_to_string(out.join("quicket-get.1")).unwrap();
+    assert!(get.contains(r"\-\-sha256sums"), "{get}");
+    let all = fs::read_to_string(out.join("quicket.1")).unwrap();
+    assert!(all.contains("Exit codes"), "{all}");
+    assert!(text(&run(&["man"]).stdout).contains(".TH"));
+}
+
+#[test]
+fn the_demonstration_verifies_everything_and_resumes() {
+    let home = tempdir().unwrap();
+    let demo = ["demo", "--max-size", "20", "--max-files", "25", "--json"];
+    let output = quicket(home.path()).args(demo).output().unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let rounds = report["rounds"].as_array().unwrap();
+    assert_eq!(rounds.len(), 2);
+    assert_eq!(rounds[0]["connection"]["resumed"], false);
+    assert_eq!(rounds[1]["connection"]["resumed"], true);
+    assert_eq!(rounds[1]["connection"]["early_data"], "accepted");
+    assert_eq!(rounds[1]["received"], report["bytes"]);
+}
+
+#[test]
+fn the_demonstration_tells_its_story_of_a_given_directory() {
+    let home = tempdir().unwrap();
+    let dir = home.path().join("mine");
+    fs::create_dir_all(dir.join("sub")).unwrap();
+    fs::write(dir.join("sub/a b.txt"), "content").unwrap();
+    fs::write(dir.join("c"), vec![7; 100_000]).unwrap();
+    let keep = home.path().join("kept");
+    let output = quicket(home.path()).args(["demo", "mine", "--keep", "kept"]).output().unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let story = text(&output.stdout);
+    for words in ["2 files", "0-RTT", "sent again", "right SHA-256"] {
+        assert!(story.contains(words), "{words}: {story}");
+    }
+    assert_eq!(fs::read(keep.join("fetched-2/sub/a b.txt")).unwrap(), b"content");
+}

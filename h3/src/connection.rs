@@ -1,0 +1,174 @@
+//! Connections and what opens streams on them.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use bytes::Buf;
+use h3::error::Code;
+use h3::quic::{self, ConnectionErrorIncoming, StreamErrorIncoming};
+
+use quicket::tokio::{self, Stream};
+use quicket::{AcceptError, OpenError};
+
+use crate::{BidiStream, EarlyStreams, RecvStream, SendStream, error};
+
+/// A future under way, to be polled again. `Sync`, so that values that hold one can be shared.
+type Pending<T> = Pin<Box<dyn Future<Output = T> + Send + Sync>>;
+
+/// Polls the future in `slot`, which `start` makes if there is none.
+fn poll_in<T>(
+    slot: &mut Option<Pending<T>>,
+    cx: &mut Context<'_>,
+    start: impl FnOnce() -> Pending<T>,
+) -> Poll<T> {
+    let answer = ready!(slot.get_or_insert_with(start).as_mut().poll(cx));
+    *slot = None;
+    Poll::Ready(answer)
+}
+
+/// A QUIC connection for h3.
+pub struct Connection {
+    opener: OpenStreams,
+    accepting_bi: Option<Pending<Result<Stream, AcceptError>>>,
+    accepting_uni: Option<Pending<Result<tokio::RecvStream, AcceptError>>>,
+    early: EarlyStreams,
+}
+
+impl Connection {
+    /// Takes a connection that h3 may use for itself.
+    pub fn new(connection: tokio::Connection) -> Self {
+        Self {
+            opener: OpenStreams::new(connection),
+            accepting_bi: None,
+            accepting_uni: None,
+            early: EarlyStreams::default(),
+        }
+    }
+
+    /// Says which of the peer's requests came as 0-RTT data.
+    pub fn early_streams(&self) -> EarlyStreams {
+        self.early.clone()
+    }
+}
+
+impl fmt::Debug for Connection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.opener.connection.fmt(f)
+    }
+}
+
+impl<B: Buf> quic::Connection<B> for Connection {
+    type RecvStream = RecvStream;
+    type OpenStreams = OpenStreams;
+
+    fn poll_accept_recv(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<Self::RecvStream, ConnectionErrorIncoming>> {
+        let connection = &self.opener.connection;
+        let accepted = poll_in(&mut self.accepting_uni, cx, || {
+            let connection = connection.clone();
+            Box::pin(async move { connection.accept_uni().await })
+        });
+        accepted.map_ok(RecvStream::new).map_err(error::accept)
+    }
+
+    fn poll_accept_bidi(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<Self::BidiStream, ConnectionErrorIncoming>> {
+        let connection = &self.opener.connection;
+        let accepted = poll_in(&mut self.accepting_bi, cx, || {
+            let connection = connection.clone();
+            Box::pin(async move { connection.accept_bi().await })
+        });
+        accepted.map_ok(|stream| BidiStream::accepted(stream, &self.early)).map_err(error::accept)
+    }
+
+    fn opener(&self) -> Self::OpenStreams {
+        self.opener.clone()
+    }
+}
+
+impl<B: Buf> quic::OpenStreams<B> for Connection {
+    type BidiStream = BidiStream<B>;
+    type SendStream = SendStream<B>;
+
+    fn poll_open_bidi(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<Self::BidiStream, StreamErrorIncoming>> {
+        self.opener.poll_open_bidi(cx)
+    }
+
+    fn poll_open_send(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<Self::SendStream, StreamErrorIncoming>> {
+        self.opener.poll_open_send(cx)
+    }
+
+    fn close(&mut self, code: Code, reason: &[u8]) {
+        quic::OpenStreams::<B>::close(&mut self.opener, code, reason);
+    }
+}
+
+/// Opens streams on a connection.
+pub struct OpenStreams {
+    connection: tokio::Connection,
+    opening_bi: Option<Pending<Result<Stream, OpenError>>>,
+    opening_uni: Option<Pending<Result<tokio::SendStream, OpenError>>>,
+}
+
+impl OpenStreams {
+    const fn new(connection: tokio::Connection) -> Self {
+        Self { connection, opening_bi: None, opening_uni: None }
+    }
+}
+
+impl Clone for OpenStreams {
+    fn clone(&self) -> Self {
+        Self::new(self.connection.clone())
+    }
+}
+
+impl fmt::Debug for OpenStreams {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.connection.fmt(f)
+    }
+}
+
+impl<B: Buf> quic::OpenStreams<B> for OpenStreams {
+    type BidiStream = BidiStream<B>;
+    type SendStream = SendStream<B>;
+
+    fn poll_open_bidi(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<Self::BidiStream, StreamErrorIncoming>> {
+        let connection = &self.connection;
+        let opened = poll_in(&mut self.opening_bi, cx, || {
+            let connection = connection.clone();
+            Box::pin(async move { connection.open_bi().await })
+        });
+        opened.map_ok(BidiStream::opened).map_err(error::open)
+    }
+
+    fn poll_open_send(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<Self::SendStream, StreamErrorIncoming>> {
+        let connection = &self.connection;
+        let opened = poll_in(&mut self.opening_uni, cx, || {
+            let connection = connection.clone();
+            Box::pin(async move { connection.open_uni().await })
+        });
+        opened.map_ok(SendStream::critical).map_err(error::open)
+    }
+
+    fn close(&mut self, code: Code, reason: &[u8]) {
+        self.connection.close(code.value(), reason);
+    }
+}

@@ -1,0 +1,33 @@
+//! HTTP/3 by the [`h3`] crate on Quicket's sockets.
+//!
+//! [`Connection`] takes a [`quicket::tokio::Connection`] and can be given to
+//! `h3::client::builder().build(..)` and `h3::server::builder().build(..)`.
+//!
+//! How QUIC's ends of streams and connections look to h3:
+//!
+//! | QUIC | h3 |
+//! |---|---|
+//! | RESET_STREAM with a code, while reading | `StreamTerminated` with that code |
+//! | STOP_SENDING with a code, while writing | `StreamTerminated` with that code |
+//! | CONNECTION_CLOSE by the peer's application | `ApplicationClose` with its code |
+//! | idle or handshake timeout | `Timeout` |
+//! | every other end of the connection | `Undefined`, with [`quicket::ConnectionError`] inside |
+//! | use of a stream that this side has ended | `Unknown`, with Quicket's own error inside |
+//!
+//! A request stream that is dropped before it was finished is reset with `H3_REQUEST_CANCELLED`,
+//! so that the peer does not take a part for the whole.
+//!
+//! h3 does not tell requests that came as 0-RTT data from others; [`EarlyStreams`] does.
+#![forbid(unsafe_code)]
+
+mod connection;
+mod early;
+mod error;
+mod stream;
+
+pub use connection::{Connection, OpenStreams};
+pub use early::EarlyStreams;
+pub use stream::{BidiStream, RecvStream, SendStream};
+
+pub use h3;
+pub use quicket;
