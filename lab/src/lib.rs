@@ -5,9 +5,13 @@
 //! [`hidden_process`] the chance to take over, because Quicket's own processes are the calling
 //! program started again.
 
+pub mod bench;
 mod certificates;
+mod hidden;
 pub mod interop;
+pub mod netns;
 pub mod peers;
 pub mod process;
 
 pub use certificates::Certificates;
+pub use hidden::hidden_process;

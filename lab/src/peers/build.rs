@@ -55,6 +55,21 @@ impl Workshop {
         }
     }
 
+    /// The version of quinn that is built, as its lock file tells.
+    ///
+    /// # Errors
+    ///
+    /// When the lock file cannot be read or does not tell.
+    pub fn quinn_version(&self) -> Result<String, PeerError> {
+        let path = self.sources.join("quinn/Cargo.lock");
+        let lock = std::fs::read_to_string(&path)
+            .map_err(|error| PeerError(format!("{}: {error}", path.display())))?;
+        let mut lines = lock.lines().skip_while(|line| *line != "name = \"quinn\"");
+        let version = lines.nth(1).and_then(|line| line.strip_prefix("version = "));
+        let version = version.map(|version| version.trim_matches('"').to_owned());
+        version.ok_or_else(|| PeerError(format!("{} does not name quinn", path.display())))
+    }
+
     fn build_quinn(&self) -> Result<Program, PeerError> {
         let target = self.cache.join("cargo");
         let manifest = self.sources.join("quinn/Cargo.toml");
@@ -134,3 +149,14 @@ impl fmt::Display for PeerError {
 }
 
 impl std::error::Error for PeerError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_version_of_quinn_is_the_one_locked() {
+        let version = Workshop::new().unwrap().quinn_version().unwrap();
+        assert!(version.starts_with("0.11."), "{version}");
+    }
+}

@@ -16,7 +16,7 @@ use quinn::{ClientConfig, Connection, Endpoint, RecvStream, SendStream};
 use tokio::runtime::Runtime;
 
 use super::server::{receive, transmit};
-use super::{endpoint_config, runtime, socket, transport};
+use super::{endpoint_config, initial_suite, runtime, socket, transport};
 
 /// A client over quinn.
 pub struct QuinnClient {
@@ -32,7 +32,8 @@ impl QuinnClient {
             return Err("not told to be a client".into());
         };
         let crypto = client_config(assignment.cipher, roots)?;
-        let mut config = ClientConfig::new(Arc::new(QuicClientConfig::try_from(crypto)?));
+        let crypto = QuicClientConfig::with_initial(Arc::new(crypto), initial_suite()?)?;
+        let mut config = ClientConfig::new(Arc::new(crypto));
         config.transport_config(transport(assignment)?);
         let local = if connect.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
         let runtime = runtime()?;
@@ -169,7 +170,7 @@ impl Client for QuinnClient {
     }
 
     fn rest(&mut self, duration: Duration) {
-        self.runtime.block_on(tokio::time::sleep(duration));
+        self.runtime.block_on(async { tokio::time::sleep(duration).await });
     }
 }
 

@@ -13,14 +13,15 @@ use quinn::crypto::rustls::QuicServerConfig;
 use quinn::{Connection, Endpoint, RecvStream, SendStream, ServerConfig};
 use tokio::task::LocalSet;
 
-use super::{endpoint_config, runtime, socket, transport};
+use super::{endpoint_config, initial_suite, runtime, socket, transport};
 
 pub fn serve(assignment: &Assignment, ready: &mut dyn FnMut(SocketAddr)) -> Result<(), Failure> {
     let Role::Server { listen, certificate, key } = &assignment.role else {
         return Err("not told to be a server".into());
     };
     let crypto = server_config(assignment.cipher, certificate, key)?;
-    let mut config = ServerConfig::with_crypto(Arc::new(QuicServerConfig::try_from(crypto)?));
+    let crypto = QuicServerConfig::with_initial(Arc::new(crypto), initial_suite()?)?;
+    let mut config = ServerConfig::with_crypto(Arc::new(crypto));
     config.transport_config(transport(assignment)?);
     let runtime = runtime()?;
     LocalSet::new().block_on(&runtime, async {
