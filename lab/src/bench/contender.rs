@@ -77,7 +77,7 @@ impl Contenders {
                     let version = workshop.quinn_version()?;
                     let what = format!(
                         "quinn {version} on a current-thread tokio runtime, windows of 16 MiB, \
-                         segmentation offload on, path MTU fixed"
+                         segmentation offload on, path MTU fixed, ACK frequency extension"
                     );
                     (program, what)
                 }

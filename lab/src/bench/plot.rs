@@ -186,7 +186,7 @@ pub(super) fn page(report: &Report) -> String {
     }
     page.push_str("</ul>\n");
     for network in report.networks() {
-        let _ = write!(page, "<h2>Over {}</h2>\n", network.description());
+        let _ = writeln!(page, "<h2>Over {}</h2>", network.description());
         page.push_str(&svg(report, network));
         table(&mut page, report, network);
     }

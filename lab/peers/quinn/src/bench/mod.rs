@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use quicket_workload::bench::{Assignment, Failure, WINDOW};
-use quinn::{EndpointConfig, TransportConfig};
+use quinn::{AckFrequencyConfig, EndpointConfig, TransportConfig};
 use rustls::crypto::aws_lc_rs::cipher_suite::TLS13_AES_128_GCM_SHA256;
 use rustls::quic::Suite;
 use socket2::{Domain, Protocol, Socket, Type};
@@ -20,6 +20,10 @@ pub use server::serve;
 
 /// Receive and send buffer of the UDP socket in bytes; the kernel may grant less.
 const SOCKET_BUFFER: usize = 4 << 20;
+
+/// Packets that may come before an acknowledgement must be sent, by the ACK frequency extension:
+/// measured to be faster than quinn's default, which is one.
+const ACK_THRESHOLD: u32 = 40;
 
 fn runtime() -> Result<Runtime, Failure> {
     Ok(tokio::runtime::Builder::new_current_thread().enable_all().build()?)
@@ -40,11 +44,14 @@ fn endpoint_config(assignment: &Assignment) -> Result<EndpointConfig, Failure> {
 }
 
 fn transport(assignment: &Assignment) -> Result<Arc<TransportConfig>, Failure> {
+    let mut frequency = AckFrequencyConfig::default();
+    frequency.ack_eliciting_threshold(ACK_THRESHOLD.into());
     let mut transport = TransportConfig::default();
     transport
         .initial_mtu(assignment.udp_payload)
         .min_mtu(assignment.udp_payload)
         .mtu_discovery_config(None)
+        .ack_frequency_config(Some(frequency))
         .stream_receive_window(WINDOW.into())
         .receive_window(WINDOW.into())
         .send_window(WINDOW.into())

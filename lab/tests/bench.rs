@@ -1,0 +1,87 @@
+//! The benchmark in its quick form, through the lab's own command line.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use quicket_lab::bench::{Contender, NetworkKind, Report, Row};
+
+fn lab() -> Command {
+    Command::new(env!("CARGO_BIN_EXE_quicket-lab"))
+}
+
+fn bench(arguments: &[&str], out: &Path) -> Report {
+    let output =
+        lab().args(["bench", "--quick"]).args(arguments).arg("--out").arg(out).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&std::fs::read(out.join("bench.json")).unwrap()).unwrap()
+}
+
+#[test]
+fn every_row_runs_over_every_network_that_is_permitted() {
+    let out = tempfile::tempdir().unwrap();
+    let report = bench(&[], out.path());
+    let skipped = report.skipped.len();
+    assert_eq!(report.networks().len() + skipped, NetworkKind::ALL.len(), "{:?}", report.skipped);
+    for network in report.networks() {
+        for metric in report.metrics(network) {
+            for contender in Contender::ALL {
+                let spread = report.spread(network, metric, contender).unwrap();
+                let what = format!("{contender}: {}", metric.name);
+                assert!(metric.row == Row::Idle || spread.min > 0.0, "{network}, {what}");
+            }
+        }
+        assert!(out.path().join(format!("bench-{network}.svg")).exists());
+    }
+    let page = std::fs::read_to_string(out.path().join("bench.html")).unwrap();
+    assert!(page.contains("Quick run"));
+}
+
+#[test]
+fn namespaces_do_not_survive_a_killed_benchmark() {
+    let mut child = lab()
+        .args(["bench", "--network", "veth", "--implementation", "tcp-tls", "--row", "exchanges"])
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let prefix = format!("quicket-{}-", child.id());
+    let there = || {
+        std::fs::read_dir("/run/netns").is_ok_and(|entries| {
+            entries.flatten().any(|entry| entry.file_name().to_string_lossy().starts_with(&prefix))
+        })
+    };
+    let appeared =
+        within(Duration::from_secs(20), || there() || child.try_wait().unwrap().is_some());
+    assert!(appeared, "neither namespaces nor an end");
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(within(Duration::from_secs(10), || !there()), "{prefix}* are still there");
+}
+
+fn within(time: Duration, mut condition: impl FnMut() -> bool) -> bool {
+    let deadline = Instant::now() + time;
+    while Instant::now() < deadline {
+        if condition() {
+            return true;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    false
+}
+
+#[test]
+fn a_hidden_process_with_a_bad_assignment_says_so() {
+    let output = lab().args(["__lab-bench", "tcp-tls", "{}"]).output().unwrap();
+    assert!(!output.status.success());
+    let said = String::from_utf8(output.stdout).unwrap();
+    assert!(said.contains("\"message\":\"failed\"") && said.contains("core"), "{said}");
+}
+
+#[test]
+fn an_unknown_row_is_refused_with_the_known_ones() {
+    let output = lab().args(["bench", "--row", "bulk"]).output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.contains("handshakes-50"), "{said}");
+}
