@@ -9,7 +9,7 @@ use quicket_engine::{Connection, ConnectionError, ConnectionHandle, Event, Trans
 use quicket_wire::{Dir, StreamId};
 
 use super::buffers::Buffer;
-use super::waiters::Waiters;
+use super::waiters::{Interest, Waiters, Wakes};
 use crate::session::SessionSink;
 
 /// A connection behind its own lock, so that connections do not wait for each other.
@@ -140,11 +140,13 @@ impl Cell {
 }
 
 impl Conn {
-    /// Keeps the streams that the peer has opened so far apart as early ones.
-    pub(super) fn collect_early_streams(&mut self) {
+    /// Keeps the streams that the peer has opened so far apart as early ones. The engine does not
+    /// tell of streams that it has handed out, so that who waits for them is woken here.
+    pub(super) fn collect_early_streams(&mut self, wakes: &mut Wakes) {
         for dir in [Dir::Bidi, Dir::Uni] {
             while let Some(id) = self.engine.accept(dir) {
                 self.early_streams[dir_index(dir)].push_back(id);
+                self.waiters.wake(Interest::Accept(dir), wakes);
             }
         }
     }

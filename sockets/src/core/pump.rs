@@ -73,7 +73,7 @@ impl Core {
     fn report(&self, now: Time, cell: &Arc<Cell>, conn: &mut Conn, wakes: &mut Wakes) {
         if !conn.established && conn.role != Role::Client {
             // Before the news of completion: whatever came in the same batch counts as early.
-            conn.collect_early_streams();
+            conn.collect_early_streams(wakes);
             if conn.role == Role::Announcing && !conn.early_streams.iter().all(|e| e.is_empty()) {
                 self.announce_early(cell, conn, wakes);
             }

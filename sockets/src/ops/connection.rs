@@ -23,9 +23,8 @@ impl ConnRef {
             }
             if let Some(error) = conn.lost() {
                 let tls = conn.engine.handshake_error();
-                let error = tls.map_or(ConnectError::Lost(error), |tls| {
-                    ConnectError::Handshake(tls.clone())
-                });
+                let error = tls
+                    .map_or(ConnectError::Lost(error), |tls| ConnectError::Handshake(tls.clone()));
                 return Poll::Ready(Err(error));
             }
             conn.wait(Interest::Established, waiter);
