@@ -152,7 +152,7 @@ impl Connection {
 
     /// Where the halves of a stream stand; `None` if it is closed or was never open.
     pub fn stream_status(&mut self, id: StreamId) -> Option<StreamStatus> {
-        self.streams.status(id).ok().flatten()
+        self.streams.status(id)
     }
 
     /// How many streams of one direction there were.

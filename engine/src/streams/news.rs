@@ -164,6 +164,8 @@ pub struct SendStatus {
 pub struct RecvStatus {
     /// Its state.
     pub state: RecvState,
+    /// Up to which offset data, or a reset, came.
+    pub received: u64,
     /// The peer was asked to stop.
     pub stopped: bool,
 }
@@ -208,20 +210,32 @@ impl Streams {
     }
 
     /// Where the halves of a stream stand; `None` if it is closed or was never open.
-    pub(crate) fn status(&mut self, id: StreamId) -> Result<Option<StreamStatus>, OutOfMemory> {
-        let found = self.find(id)?;
-        let stream = found.and_then(|slot| self.table.get(slot));
-        Ok(stream.map(|stream| StreamStatus {
+    pub(crate) fn status(&mut self, id: StreamId) -> Option<StreamStatus> {
+        let Some(slot) = self.table.find(id) else { return self.untouched_status(id) };
+        self.table.get(slot).map(|stream| StreamStatus {
             send: stream.send.as_ref().map(|send| SendStatus {
                 state: send.state(),
                 written: send.state() != SendState::Ready || send.end() > 0,
                 finished: !send.is_open(),
             }),
-            recv: stream
-                .recv
-                .as_ref()
-                .map(|recv| RecvStatus { state: recv.state(), stopped: recv.is_stopped() }),
-        }))
+            recv: stream.recv.as_ref().map(|recv| RecvStatus {
+                state: recv.state(),
+                received: recv.received(),
+                stopped: recv.is_stopped(),
+            }),
+        })
+    }
+
+    /// The status of a stream that a higher one opened and nobody has used.
+    fn untouched_status(&self, id: StreamId) -> Option<StreamStatus> {
+        let open =
+            id.initiator() != self.side && self.remote.get(id.dir()).is_untouched(id.index());
+        let send = SendStatus { state: SendState::Ready, written: false, finished: false };
+        let recv = RecvStatus { state: RecvState::Recv, received: 0, stopped: false };
+        open.then(|| StreamStatus {
+            send: (id.dir() == Dir::Bidi).then_some(send),
+            recv: Some(recv),
+        })
     }
 
     /// How many streams there were.
