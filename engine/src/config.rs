@@ -95,6 +95,9 @@ pub struct ServerConfig {
     /// Lets clients move to other addresses; NAT rebinding is tolerated either way
     /// (RFC 9000, Section 9).
     pub migration: bool,
+    /// A version to move to if the client can speak it (RFC 9368, Section 2.3); without one, the
+    /// client's favourite among those that this side knows.
+    pub preferred_version: Option<Version>,
     /// Stops after the ClientHello and reports [`crate::Event::ClientHello`]; the handshake goes
     /// on with [`crate::Connection::accept_handshake`].
     pub hold_client_hello: bool,
@@ -116,6 +119,7 @@ impl ServerConfig {
             preferred_address_v4: None,
             preferred_address_v6: None,
             migration: true,
+            preferred_version: None,
             hold_client_hello: false,
             observers: None,
         }

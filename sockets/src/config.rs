@@ -274,6 +274,10 @@ pub(crate) struct Admission(Option<Arc<Decide>>);
 type Decide = dyn Fn(&Attempt) -> Decision + Send + Sync;
 
 impl Admission {
+    pub(crate) fn new(decide: impl Fn(&Attempt) -> Decision + Send + Sync + 'static) -> Self {
+        Self(Some(Arc::new(decide)))
+    }
+
     pub(crate) fn decide(&self, remote: SocketAddr, validated: bool) -> Decision {
         self.0.as_ref().map_or(Decision::Accept, |decide| decide(&Attempt { remote, validated }))
     }

@@ -180,6 +180,11 @@ impl Connection {
         self.streams.held()
     }
 
+    /// Has the peer told that it permits too few streams (RFC 9000, Section 4.6).
+    pub fn tell_streams_blocked(&mut self, dir: Dir) {
+        self.streams.tell_streams_blocked(dir);
+    }
+
     /// Has the peer told of limits that keep this side from writing to a stream
     /// (RFC 9000, Section 4.1).
     pub fn tell_blocked(&mut self, id: StreamId) {
@@ -222,13 +227,17 @@ impl Connection {
         self.datagrams.poll_fate()
     }
 
-    /// How many bytes of frames a packet on the active path has room for.
-    pub(super) fn update_datagram_limit(&mut self) {
+    /// How many bytes of frames a 1-RTT packet on the active path has room for.
+    pub fn max_packet_payload(&self) -> usize {
         let path = self.paths.active();
         let dcid = self.remote_cids.get(path.key()).map_or(0, |cid| cid.len());
         // First byte, connection ID, packet number, tag.
         let overhead = 1 + dcid + 4 + TAG_LEN;
-        let room = usize::from(path.max_datagram()).saturating_sub(overhead);
+        usize::from(path.max_datagram()).saturating_sub(overhead)
+    }
+
+    pub(super) fn update_datagram_limit(&mut self) {
+        let room = self.max_packet_payload();
         self.datagrams.set_path_limit(room);
     }
 }

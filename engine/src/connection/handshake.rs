@@ -262,7 +262,8 @@ impl Connection {
             ));
         };
         let theirs = TransportParameters::decode(theirs, Side::Client).map_err(parameter_error)?;
-        self.handshake.versions.choose(theirs.version_information.as_ref())?;
+        let preferred = listening.config.preferred_version;
+        self.handshake.versions.choose(theirs.version_information.as_ref(), preferred)?;
         self.server_config = Some(listening.config);
         self.use_version(now);
         let parameters = self.announce_parameters(now);
@@ -306,7 +307,11 @@ impl Connection {
             };
             match event {
                 HandshakeEvent::Send(level, data) => {
-                    self.spaces.of_level_mut(level).crypto.write(&data)?;
+                    let space = self.spaces.of_level_mut(level);
+                    // TLS that runs elsewhere may be late.
+                    if !space.discarded {
+                        space.crypto.write(&data)?;
+                    }
                 }
                 HandshakeEvent::Secret(level, direction, secret) => {
                     self.keys.install(level, direction, secret);

@@ -47,19 +47,21 @@ impl Versions {
     }
 
     /// A server's choice among what the client says it can speak: the client's favourite that
-    /// we know, all supported versions being compatible with each other (RFC 9368, Section 2.3).
+    /// we know, or `preferred` if it is among them, all supported versions being compatible with each other (RFC 9368, Section 2.3).
     pub(crate) fn choose(
         &mut self,
         offered: Option<&VersionInformation>,
+        preferred: Option<Version>,
     ) -> Result<(), TransportError> {
         let Some(offered) = offered else { return Ok(()) };
         // RFC 9368, Section 4: the chosen version must be that of the packets.
         if offered.chosen_version != self.original {
             return Err(version_error("chosen version is not that of the first flight"));
         }
-        let favourite =
-            offered.available_versions.iter().find(|version| self.available.contains(version));
-        if let Some(version) = favourite {
+        let mut known =
+            offered.available_versions.iter().filter(|version| self.available.contains(version));
+        let wanted = known.clone().find(|version| Some(**version) == preferred);
+        if let Some(version) = wanted.or_else(|| known.next()) {
             self.current = *version;
         }
         Ok(())

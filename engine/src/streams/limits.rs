@@ -31,6 +31,11 @@ impl LocalStreams {
         Some(self.opened - 1)
     }
 
+    /// The application wants more streams than the peer permits.
+    pub(super) fn refuse(&mut self) {
+        self.refused = true;
+    }
+
     /// Takes back the last [`Self::open`].
     pub(super) fn undo_open(&mut self) {
         self.opened = self.opened.saturating_sub(1);

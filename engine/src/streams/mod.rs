@@ -236,9 +236,8 @@ impl Streams {
 
     /// True if the peer has acknowledged all that was written, finished or reset.
     pub(crate) fn is_delivered(&self) -> bool {
-        let delivered = |send: &SendStream| {
-            send.state().is_terminal() || (send.is_open() && send.held() == 0)
-        };
+        let delivered =
+            |send: &SendStream| send.state().is_terminal() || (send.is_open() && send.held() == 0);
         let mut streams = self.table.slots().filter_map(|slot| self.table.get(slot));
         streams.all(|stream| stream.send.as_ref().is_none_or(delivered))
     }

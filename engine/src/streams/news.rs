@@ -281,6 +281,11 @@ impl Streams {
         self.config.send_buffer.saturating_sub(self.held)
     }
 
+    /// Has the peer told that it permits too few streams (RFC 9000, Section 4.6).
+    pub(crate) fn tell_streams_blocked(&mut self, dir: Dir) {
+        self.local.get_mut(dir).refuse();
+    }
+
     /// Has the peer told of limits that keep the application from writing to a stream, once they
     /// are used up (RFC 9000, Section 4.1).
     pub(crate) fn tell_blocked(&mut self, id: StreamId) {

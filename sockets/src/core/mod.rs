@@ -43,7 +43,7 @@ use parker::Kick;
 use routing::Routing;
 pub(crate) use routing::{Greeter, ListenOptions};
 use timers::Timers;
-pub(crate) use waiters::{Interest, Waiter, WaiterId, Wakes};
+pub(crate) use waiters::{Interest, Waiter, WaiterId, Waiters, Wakes};
 
 /// An endpoint with everything that belongs to it.
 pub(crate) struct Core {

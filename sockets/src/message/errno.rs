@@ -50,8 +50,10 @@ errnos! {
     ENOSPC = 28, "flow control leaves no room to send";
     EPIPE = 32, "the connection is closed";
     ENOSTR = 60, "there is no such stream";
+    EPROTO = 71, "the handshake failed";
     EMSGSIZE = 90, "the message has a size that cannot be sent";
     ENOPROTOOPT = 92, "there is no such option";
+    EPROTONOSUPPORT = 93, "the peer speaks no version that fits";
     EOPNOTSUPP = 95, "sockets of this kind cannot do that";
     EADDRINUSE = 98, "the address is in use";
     EADDRNOTAVAIL = 99, "the address is not available";

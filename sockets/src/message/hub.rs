@@ -5,9 +5,10 @@
 //! apart by the application protocols that clients ask for.
 
 use std::collections::{HashMap, VecDeque};
-use std::net::SocketAddr;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 use quicket_engine::crypto::CryptoProvider;
@@ -20,14 +21,16 @@ use super::errno::Errno;
 use super::mailbox::Mailbox;
 use super::settings::Alpn;
 use crate::config::{Admission, Decision, EndpointConfig};
-use crate::core::{Cell, Conn, Core, CoreRef, Greeter, Interest, ListenOptions, Waiter, Waiters, Wakes};
+use crate::core::{
+    Cell, Conn, Core, CoreRef, Greeter, Interest, ListenOptions, Waiter, Waiters, Wakes,
+};
 use crate::ops;
 
 /// How many handshakes may be without a whole ClientHello at a time.
 const MAX_GREETINGS: usize = 4096;
 /// The alert of a server that speaks none of the client's protocols (RFC 9001, Section 8.1).
 const NO_APPLICATION_PROTOCOL: u8 = 120;
-/// How long an address that was just given up may still be bound.
+/// How often to try an address that this process has just given up, and how long between.
 const RELEASE_TRIES: u32 = 200;
 const RELEASE_PAUSE: Duration = Duration::from_millis(1);
 
@@ -37,12 +40,17 @@ struct Place {
     hub: Arc<Hub>,
 }
 
-fn registry() -> MutexGuard<'static, HashMap<SocketAddr, Place>> {
-    static REGISTRY: Mutex<Option<HashMap<SocketAddr, Place>>> = Mutex::new(None);
-    // A map cannot be made in a constant; what holds the lock never sees it empty.
-    static MAP: std::sync::OnceLock<Mutex<HashMap<SocketAddr, Place>>> = std::sync::OnceLock::new();
-    let _ = &REGISTRY;
-    MAP.get_or_init(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner)
+type Registry = HashMap<SocketAddr, Place>;
+
+/// All addresses in use by sockets of this process. Entries of endpoints that are gone are
+/// removed whenever one is added.
+fn registry() -> MutexGuard<'static, Registry> {
+    static REGISTRY: OnceLock<Mutex<Registry>> = OnceLock::new();
+    lock(REGISTRY.get_or_init(Mutex::default))
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A socket's hold on an address.
@@ -50,4 +58,275 @@ fn registry() -> MutexGuard<'static, HashMap<SocketAddr, Place>> {
 pub(super) struct Bound {
     pub(super) core: CoreRef,
     pub(super) hub: Arc<Hub>,
+}
+
+impl Bound {
+    /// Takes hold of an address: the endpoint that is there, or a new one.
+    pub(super) fn to(address: SocketAddr) -> Result<Self, Errno> {
+        let mut tries = 0;
+        loop {
+            match Self::find_or_make(address) {
+                // Ours until a moment ago: its thread is about to close it.
+                Err((error, true)) if tries < RELEASE_TRIES => {
+                    tries += 1;
+                    std::thread::sleep(RELEASE_PAUSE);
+                    if tries == RELEASE_TRIES {
+                        return Err(error);
+                    }
+                }
+                result => return result.map_err(|(error, _)| error),
+            }
+        }
+    }
+
+    /// The error comes with whether this process held the address before.
+    fn find_or_make(address: SocketAddr) -> Result<Self, (Errno, bool)> {
+        let mut registry = registry();
+        let known = registry.get(&address);
+        let was_ours = known.is_some();
+        if let Some(place) = known
+            && let Some(core) = place.core.upgrade()
+        {
+            let core = CoreRef::new(core);
+            if !core.is_closed() {
+                return Ok(Self { core, hub: Arc::clone(&place.hub) });
+            }
+        }
+        let core = ops::endpoint(address, EndpointConfig::default())
+            .map_err(|error| (Errno::from(error.io_error()), was_ours))?;
+        let started = core.core().start_thread();
+        started.map_err(|error| (Errno::from(&error), false))?;
+        let hub = Arc::new(Hub::new(Arc::downgrade(core.core())));
+        registry.retain(|_, place| place.core.strong_count() > 0);
+        let place = Place { core: Arc::downgrade(core.core()), hub: Arc::clone(&hub) };
+        registry.insert(core.local_addr(), place);
+        Ok(Self { core, hub })
+    }
+}
+
+/// The listeners of one address.
+pub(super) struct Hub {
+    core: Weak<Core>,
+    listeners: Mutex<Vec<Arc<ListenQueue>>>,
+    /// Keys of session tickets come from it.
+    ticket_secret: [u8; 32],
+}
+
+/// A listener: connections whose ClientHello is here.
+pub(super) struct ListenQueue {
+    alpn: Alpn,
+    reuse_port: bool,
+    validate: bool,
+    backlog: AtomicUsize,
+    closed: AtomicBool,
+    queue: Mutex<Queue>,
+}
+
+#[derive(Default)]
+struct Queue {
+    waiting: VecDeque<Arc<Cell>>,
+    waiters: Waiters,
+}
+
+impl ListenQueue {
+    pub(super) fn new(alpn: Alpn, reuse_port: bool, validate: bool, backlog: usize) -> Self {
+        Self {
+            alpn,
+            reuse_port,
+            validate,
+            backlog: AtomicUsize::new(backlog),
+            closed: AtomicBool::new(false),
+            queue: Mutex::default(),
+        }
+    }
+
+    pub(super) fn set_backlog(&self, backlog: usize) {
+        self.backlog.store(backlog, Ordering::Relaxed);
+    }
+
+    /// The next connection; `waiter` hears of the next if there is none.
+    pub(super) fn pop(&self, waiter: Option<Waiter<'_>>) -> Result<Option<Arc<Cell>>, Errno> {
+        let mut queue = lock(&self.queue);
+        if self.closed.load(Ordering::Acquire) {
+            return Err(Errno::EINVAL);
+        }
+        let next = queue.waiting.pop_front();
+        if let (None, Some(waiter)) = (&next, waiter) {
+            queue.waiters.register(Interest::Message, waiter);
+        }
+        Ok(next)
+    }
+
+    /// True if there is a connection to accept; `waiter` hears of the next.
+    pub(super) fn is_readable(&self, waiter: Option<Waiter<'_>>) -> bool {
+        let mut queue = lock(&self.queue);
+        if let Some(waiter) = waiter {
+            queue.waiters.register(Interest::Message, waiter);
+        }
+        !queue.waiting.is_empty()
+    }
+
+    /// True if another connection may wait. As on other sockets, one more than the backlog does.
+    fn has_room(&self) -> bool {
+        lock(&self.queue).waiting.len() <= self.backlog.load(Ordering::Relaxed)
+    }
+
+    fn push(&self, cell: &Arc<Cell>, wakes: &mut Wakes) {
+        let mut queue = lock(&self.queue);
+        queue.waiting.push_back(Arc::clone(cell));
+        queue.waiters.wake(Interest::Message, wakes);
+    }
+
+    /// Nobody accepts any more. What waited is returned.
+    fn close(&self) -> VecDeque<Arc<Cell>> {
+        let mut queue = lock(&self.queue);
+        self.closed.store(true, Ordering::Release);
+        let mut wakes = Wakes::default();
+        queue.waiters.wake_all(&mut wakes);
+        let waiting = std::mem::take(&mut queue.waiting);
+        drop(queue);
+        wakes.fire();
+        waiting
+    }
+}
+
+impl Hub {
+    fn new(core: Weak<Core>) -> Self {
+        let mut ticket_secret = [0; 32];
+        SystemRandom::new().fill(&mut ticket_secret);
+        Self { core, listeners: Mutex::default(), ticket_secret }
+    }
+
+    /// Adds a listener.
+    ///
+    /// # Errors
+    ///
+    /// EADDRINUSE if another one has some of its protocols, or all of them and not both share
+    /// the port.
+    pub(super) fn listen(self: &Arc<Self>, new: &Arc<ListenQueue>) -> Result<(), Errno> {
+        let mut listeners = lock(&self.listeners);
+        for other in listeners.iter() {
+            let same = other.alpn == new.alpn;
+            if same && new.reuse_port && other.reuse_port {
+                break;
+            }
+            if same || other.alpn.overlaps(&new.alpn) {
+                return Err(Errno::EADDRINUSE);
+            }
+        }
+        if listeners.is_empty() {
+            self.open()?;
+        }
+        listeners.push(Arc::clone(new));
+        Ok(())
+    }
+
+    /// Lets clients knock.
+    fn open(self: &Arc<Self>) -> Result<(), Errno> {
+        let core = self.core.upgrade().ok_or(Errno::EBADF)?;
+        // Each connection gets a configuration of its own when its handshake begins.
+        let mut server = ServerConfig::new(Arc::new(Mailbox::default()));
+        server.hold_client_hello = true;
+        let hub = Arc::downgrade(self);
+        let admission = Admission::new(move |attempt| {
+            let validate = hub.upgrade().is_some_and(|hub| hub.validates());
+            if validate && !attempt.validated { Decision::Retry } else { Decision::Accept }
+        });
+        let mut routing = core.routing();
+        let listens = routing.listen(ListenOptions {
+            backlog: MAX_GREETINGS,
+            admission,
+            early: false,
+            greeter: Some(Arc::clone(self) as Arc<dyn Greeter>),
+        });
+        if listens {
+            routing.endpoint.set_server(Some(Arc::new(server)));
+        }
+        Ok(())
+    }
+
+    /// Removes a listener; the clients that it had not accepted are turned away.
+    pub(super) fn unlisten(&self, core: &CoreRef, listener: &Arc<ListenQueue>) {
+        let mut listeners = lock(&self.listeners);
+        listeners.retain(|other| !Arc::ptr_eq(other, listener));
+        let mut wakes = Wakes::default();
+        if listeners.is_empty() {
+            core.routing().stop_listening(&mut wakes);
+        }
+        drop(listeners);
+        wakes.fire();
+        for cell in listener.close() {
+            core.act_on(&cell, |conn, now| {
+                conn.engine.abort(now, refused());
+                ((), true)
+            });
+        }
+    }
+
+    /// True if clients must prove their address: nobody knows yet which listener they want, so
+    /// that one listener's wish binds all.
+    fn validates(&self) -> bool {
+        lock(&self.listeners).iter().any(|listener| listener.validate)
+    }
+
+    /// The listener that a client wants. Its protocols count in its order. Where no listener has
+    /// protocols, clients with any may come.
+    fn choose(&self, remote: IpAddr, alpn: &[Vec<u8>]) -> Option<Arc<ListenQueue>> {
+        let listeners = lock(&self.listeners);
+        let undivided = listeners.iter().all(|listener| listener.alpn.is_empty());
+        let matching: Vec<_> = if alpn.is_empty() || undivided {
+            listeners.iter().filter(|listener| listener.alpn.is_empty()).collect()
+        } else {
+            let of = |name: &Vec<u8>| {
+                let having = listeners.iter().filter(|listener| listener.alpn.has(name));
+                Some(having.collect::<Vec<_>>()).filter(|having| !having.is_empty())
+            };
+            alpn.iter().find_map(of).unwrap_or_default()
+        };
+        // Several share the port: a client keeps to one of them.
+        let mut hasher = DefaultHasher::new();
+        remote.hash(&mut hasher);
+        let count = matching.len().max(1) as u64;
+        let index = usize::try_from(hasher.finish() % count).unwrap_or_default();
+        matching.get(index).map(|listener| Arc::clone(listener))
+    }
+
+    /// The master key of session tickets for a client: 64 bytes.
+    pub(super) fn ticket_key(&self, client: IpAddr) -> Vec<u8> {
+        let name = match client {
+            IpAddr::V4(v4) => v4.octets().to_vec(),
+            IpAddr::V6(v6) => v6.octets().to_vec(),
+        };
+        let part = |number: u8| {
+            let data = [&b"session_ticket"[..], &[number], &name].concat();
+            AwsLcProvider.keyed_hash(&self.ticket_secret, &data)
+        };
+        [part(0), part(1)].concat()
+    }
+}
+
+impl Greeter for Hub {
+    fn on_client_hello(
+        &self,
+        now: Time,
+        cell: &Arc<Cell>,
+        conn: &mut Conn,
+        alpn: &[Vec<u8>],
+        wakes: &mut Wakes,
+    ) {
+        match self.choose(conn.engine.remote().ip(), alpn) {
+            Some(listener) if listener.has_room() => listener.push(cell, wakes),
+            Some(_) => conn.engine.abort(now, refused()),
+            None => {
+                let code = TransportErrorCode::crypto(NO_APPLICATION_PROTOCOL);
+                let reason = "no listener speaks the client's protocols";
+                conn.engine.abort(now, TransportError::new(code, reason));
+            }
+        }
+    }
+}
+
+/// RFC 9000, Section 5.2.2.
+const fn refused() -> TransportError {
+    TransportError::new(TransportErrorCode::CONNECTION_REFUSED, "the listener accepts no more")
 }

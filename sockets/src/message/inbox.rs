@@ -179,9 +179,8 @@ impl Inbox {
             return;
         }
         let recv = engine.stream_status(id).and_then(|status| status.recv);
-        let untouched = |recv: quicket_engine::RecvStatus| {
-            recv.state == RecvState::Recv && recv.received == 0
-        };
+        let untouched =
+            |recv: quicket_engine::RecvStatus| recv.state == RecvState::Recv && recv.received == 0;
         if recv.is_none_or(untouched) {
             return;
         }
@@ -203,11 +202,6 @@ impl Inbox {
         }
         self.skip_ended(engine);
         self.arrivals.iter().any(|arrival| streams || matches!(arrival, Arrival::Datagram(_)))
-    }
-
-    /// True if something waits that needs no connection any more.
-    pub(super) fn has_held(&self) -> bool {
-        !self.handshake.is_empty() || !self.notifications.is_empty()
     }
 
     /// How many bytes wait.

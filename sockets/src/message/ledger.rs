@@ -36,6 +36,8 @@ pub(super) struct Account {
     pub(super) token: Vec<u8>,
     /// Client: the session for, or from, the server. Server: the master key of tickets.
     pub(super) ticket: Vec<u8>,
+    /// What came of a ticket that is not whole yet.
+    ticket_pieces: Vec<u8>,
     /// The ticket came on this connection and is whole.
     pub(super) ticket_ready: bool,
     /// The stream that messages without one go to.
@@ -87,6 +89,7 @@ impl Tap for Ledger {
                 let local = account.remote.replace(*remote) == Some(*remote);
                 account.notify(&Notification::ConnectionMigration(u8::from(local)));
             }
+            Event::HandshakeComplete if !account.external_tls => account.forget_session(),
             Event::Closed(error) => account.on_closed(error),
             _ => {}
         }
@@ -135,6 +138,14 @@ impl Account {
         }
     }
 
+    /// What was for this handshake is of no more use; what the server gives is for the next.
+    pub(super) fn forget_session(&mut self) {
+        self.token.clear();
+        if !self.ticket_ready {
+            self.ticket.clear();
+        }
+    }
+
     fn on_ticket(&mut self, ticket: Vec<u8>) {
         self.notify(&Notification::NewSessionTicket(ticket.clone()));
         self.ticket = ticket;
@@ -159,14 +170,15 @@ impl Account {
     }
 
     fn on_ticket_piece(&mut self, bytes: &[u8]) {
-        if self.ticket.len() + bytes.len() > MAX_TICKET {
+        if self.ticket_pieces.len() + bytes.len() > MAX_TICKET {
             return;
         }
-        self.ticket.extend_from_slice(bytes);
-        if let Some(&[_, high, middle, low]) = self.ticket.first_chunk::<TLS_HEADER>() {
+        self.ticket_pieces.extend_from_slice(bytes);
+        if let Some(&[_, high, middle, low]) = self.ticket_pieces.first_chunk::<TLS_HEADER>() {
             let len = u32::from_be_bytes([0, high, middle, low]) as usize;
-            if self.ticket.len() >= len + TLS_HEADER {
-                self.on_ticket(std::mem::take(&mut self.ticket));
+            if self.ticket_pieces.len() >= len + TLS_HEADER {
+                let ticket = std::mem::take(&mut self.ticket_pieces);
+                self.on_ticket(ticket);
             }
         }
     }

@@ -82,7 +82,7 @@ impl ConnRef {
 }
 
 /// The address of this host from which the kernel would send to `remote`. Sends nothing.
-pub(super) fn source_for(remote: SocketAddr) -> io::Result<IpAddr> {
+pub(crate) fn source_for(remote: SocketAddr) -> io::Result<IpAddr> {
     let socket = UdpSocket::bind(unspecified_for(remote))?;
     socket.connect(remote)?;
     Ok(socket.local_addr()?.ip())

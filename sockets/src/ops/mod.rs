@@ -9,6 +9,7 @@ mod datagram;
 mod stream;
 
 pub(crate) use connect::{Start, endpoint, endpoint_from};
+pub(crate) use connection::source_for;
 
 use std::task::Poll;
 

@@ -1,0 +1,299 @@
+//! The socket: its states and how it changes between them.
+
+mod handshake;
+mod options;
+mod poll;
+mod receive;
+mod send;
+mod setup;
+mod streams;
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+pub use poll::{PollId, PollState};
+
+use super::errno::Errno;
+use super::hub::{Bound, ListenQueue};
+use super::ledger::Ledger;
+use super::settings::Settings;
+use crate::core::{Conn, ConnRef};
+
+/// A QUIC socket that sends and receives messages.
+///
+/// Clones are the same socket. When the last one is dropped, the connection is closed as
+/// [`Socket::shutdown`] does.
+#[derive(Clone)]
+pub struct Socket {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    control: Mutex<Control>,
+    ledger: Arc<Ledger>,
+    nonblocking: AtomicBool,
+}
+
+/// What is decided call by call. Locked before everything else, and never while waiting.
+struct Control {
+    settings: Settings,
+    is_v6: bool,
+    bound: Option<Bound>,
+    phase: Phase,
+}
+
+/// What the socket is there for.
+enum Phase {
+    /// Nothing yet, or nothing any more.
+    Idle,
+    Listening(Arc<ListenQueue>),
+    Connection(Session),
+}
+
+/// A connection as its socket has it.
+#[derive(Clone)]
+struct Session {
+    conn: ConnRef,
+    is_server: bool,
+    /// The handshake has begun: parameters are announced.
+    begun: bool,
+    /// Server: where clients should move.
+    preferred: Option<SocketAddr>,
+}
+
+/// States of a socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Closed,
+    Listening,
+    Establishing,
+    Established,
+}
+
+/// Which way to shut down; see [`Socket::shutdown`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shutdown {
+    /// SHUT_RD
+    Read,
+    /// SHUT_WR
+    Write,
+    /// SHUT_RDWR
+    Both,
+}
+
+/// The state of a connection.
+fn state_of(conn: &Conn) -> State {
+    if conn.ended.is_some() || conn.engine.is_closed() {
+        State::Closed
+    } else if conn.engine.is_established() {
+        State::Established
+    } else {
+        State::Establishing
+    }
+}
+
+impl Control {
+    fn state(&self) -> State {
+        match &self.phase {
+            Phase::Idle => State::Closed,
+            Phase::Listening(_) => State::Listening,
+            Phase::Connection(session) => session.conn.look(|conn| state_of(conn)),
+        }
+    }
+
+    /// True for listeners and what they accepted.
+    const fn is_server(&self) -> bool {
+        match &self.phase {
+            Phase::Idle => false,
+            Phase::Listening(_) => true,
+            Phase::Connection(session) => session.is_server,
+        }
+    }
+
+    /// The connection, or `error` if there is none.
+    const fn session(&self, error: Errno) -> Result<&Session, Errno> {
+        match &self.phase {
+            Phase::Connection(session) => Ok(session),
+            Phase::Idle | Phase::Listening(_) => Err(error),
+        }
+    }
+}
+
+impl Socket {
+    /// A socket for IPv4.
+    #[must_use]
+    pub fn new_v4() -> Self {
+        Self::new(false)
+    }
+
+    /// A socket for IPv6; bound to `[::]` it serves both.
+    #[must_use]
+    pub fn new_v6() -> Self {
+        Self::new(true)
+    }
+
+    fn new(is_v6: bool) -> Self {
+        let settings = Settings::default();
+        let control = Control { settings, is_v6, bound: None, phase: Phase::Idle };
+        Self::with(control, Arc::new(Ledger::default()))
+    }
+
+    fn with(control: Control, ledger: Arc<Ledger>) -> Self {
+        ledger.lock().inbox.set_limit(control.settings.receive_buffer());
+        let control = Mutex::new(control);
+        Self { shared: Arc::new(Shared { control, ledger, nonblocking: AtomicBool::new(false) }) }
+    }
+
+    fn control(&self) -> MutexGuard<'_, Control> {
+        self.shared.control.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn ledger(&self) -> &Arc<Ledger> {
+        &self.shared.ledger
+    }
+
+    /// Lets calls answer at once, as with O_NONBLOCK.
+    pub fn set_nonblocking(&self, nonblocking: bool) {
+        self.shared.nonblocking.store(nonblocking, Ordering::Relaxed);
+    }
+
+    fn is_nonblocking(&self) -> bool {
+        self.shared.nonblocking.load(Ordering::Relaxed)
+    }
+
+    /// How long sending may wait (SO_SNDTIMEO); `None` for as long as it takes.
+    pub fn set_send_timeout(&self, timeout: Option<Duration>) {
+        self.control().settings.send_timeout = timeout;
+    }
+
+    /// How long receiving and accepting may wait (SO_RCVTIMEO); `None` for as long as it takes.
+    pub fn set_receive_timeout(&self, timeout: Option<Duration>) {
+        self.control().settings.receive_timeout = timeout;
+    }
+
+    /// How many bytes may wait to be sent and acknowledged (SO_SNDBUF); counts for connections
+    /// that begin later.
+    pub fn set_send_buffer(&self, bytes: usize) {
+        self.control().settings.send_buffer = bytes;
+    }
+
+    /// How many bytes may wait to be sent and acknowledged.
+    #[must_use]
+    pub fn send_buffer(&self) -> usize {
+        self.control().settings.send_buffer
+    }
+
+    /// How many bytes of notifications, datagrams and TLS messages may wait to be received
+    /// (SO_RCVBUF); four times max_data unless chosen. Stream data has its own limits.
+    pub fn set_receive_buffer(&self, bytes: usize) {
+        self.control().settings.receive_buffer = Some(bytes);
+        self.ledger().lock().inbox.set_limit(bytes);
+    }
+
+    /// How many bytes of notifications, datagrams and TLS messages may wait to be received.
+    #[must_use]
+    pub fn receive_buffer(&self) -> usize {
+        self.control().settings.receive_buffer()
+    }
+
+    /// Lets listeners with the same protocols share an address (SO_REUSEPORT).
+    pub fn set_reuse_port(&self, reuse: bool) {
+        self.control().settings.reuse_port = reuse;
+    }
+
+    /// The address of this side; that of the active path once connected.
+    ///
+    /// # Errors
+    ///
+    /// EINVAL before the socket has one.
+    pub fn local_addr(&self) -> Result<SocketAddr, Errno> {
+        let control = self.control();
+        let of_path = match &control.phase {
+            Phase::Connection(session) => session.conn.look(|conn| conn.engine.local()),
+            Phase::Idle | Phase::Listening(_) => None,
+        };
+        let bound = || control.bound.as_ref().map(|bound| bound.core.local_addr());
+        of_path.or_else(bound).ok_or(Errno::EINVAL)
+    }
+
+    /// The address of the peer; it changes when the peer moves.
+    ///
+    /// # Errors
+    ///
+    /// ENOTCONN without a connection.
+    pub fn peer_addr(&self) -> Result<SocketAddr, Errno> {
+        let control = self.control();
+        let session = control.session(Errno::ENOTCONN)?;
+        Ok(session.conn.look(|conn| conn.engine.remote()))
+    }
+
+    /// Ends the connection: the peer gets what was set with
+    /// [`Socket::set_connection_close`]. What was written is sent as far as that goes at once.
+    pub fn shutdown(&self, _how: Shutdown) {
+        self.shared.end();
+    }
+}
+
+impl Shared {
+    fn end(&self) {
+        let mut control = self.control.lock().unwrap_or_else(PoisonError::into_inner);
+        match &control.phase {
+            Phase::Idle => {}
+            Phase::Listening(listener) => {
+                if let Some(bound) = &control.bound {
+                    bound.hub.unlisten(&bound.core, listener);
+                }
+                control.phase = Phase::Idle;
+            }
+            // The connection stays, for what waits to be received.
+            Phase::Connection(session) => {
+                let conn = session.conn.clone();
+                drop(control);
+                let close = self.ledger.lock().close;
+                // First what may be sent before the end.
+                conn.act(|_, _| ());
+                conn.act(|conn, now| {
+                    if conn.ended.is_none() {
+                        conn.engine.close(now, u64::from(close.errcode), close.words());
+                    }
+                });
+            }
+        }
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+impl fmt::Debug for Socket {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let control = self.control();
+        f.debug_struct("Socket")
+            .field("state", &control.state())
+            .field("local_addr", &control.bound.as_ref().map(|bound| bound.core.local_addr()))
+            .finish_non_exhaustive()
+    }
+}
+
+/// When a call must have an answer: now for those that do not wait.
+#[derive(Clone, Copy, Debug)]
+enum Patience {
+    None,
+    Until(Option<Instant>),
+}
+
+impl Patience {
+    fn new(nonblocking: bool, timeout: Option<Duration>) -> Self {
+        if nonblocking {
+            return Self::None;
+        }
+        // A timeout beyond what the clock can tell is none.
+        Self::Until(timeout.and_then(|timeout| Instant::now().checked_add(timeout)))
+    }
+}

@@ -1,0 +1,219 @@
+//! From a new socket to a connection: bind, listen, accept, connect.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::task::Poll;
+
+use quicket_engine::ClientConfig;
+use quicket_wire::Version;
+
+use super::{Control, Patience, Phase, Session, Socket, State};
+use crate::core::{Cell, ConnRef, Rank, Role, Tap, Waiter};
+use crate::message::errno::Errno;
+use crate::message::hub::{Bound, ListenQueue};
+use crate::message::ledger::Ledger;
+use crate::message::notification::CryptoLevel;
+use crate::ops::source_for;
+
+impl Control {
+    fn bind(&mut self, address: SocketAddr) -> Result<&Bound, Errno> {
+        Ok(self.bound.insert(Bound::to(address)?))
+    }
+
+    fn unspecified(&self) -> SocketAddr {
+        if self.is_v6 { ([0u16; 8], 0).into() } else { ([0u8; 4], 0).into() }
+    }
+
+    /// Where packets to `remote` leave from, port 0.
+    fn source_of(&self, remote: SocketAddr) -> Result<SocketAddr, Errno> {
+        let ip = source_for(remote).map_err(|error| Errno::from(&error))?;
+        // An IPv6 socket reaches IPv4 hosts from any of its addresses.
+        let ip = if self.is_v6 && ip.is_ipv4() { self.unspecified().ip() } else { ip };
+        Ok(SocketAddr::new(ip, 0))
+    }
+}
+
+impl Socket {
+    /// Binds the socket to an address. Sockets of one process may share an address.
+    ///
+    /// # Errors
+    ///
+    /// EINVAL if it is bound already or the address is of another family; else what the system
+    /// says.
+    pub fn bind(&self, address: SocketAddr) -> Result<(), Errno> {
+        let mut control = self.control();
+        if control.bound.is_some() || address.is_ipv6() != control.is_v6 {
+            return Err(Errno::EINVAL);
+        }
+        control.bind(address).map(drop)
+    }
+
+    /// Listens for clients that want one of the socket's protocols; 0 stops listening. A
+    /// listener that is asked again only takes the new backlog.
+    ///
+    /// # Errors
+    ///
+    /// EINVAL if the socket has a connection, or with 0 does not listen. EADDRINUSE if another
+    /// listener of the address has some of the protocols, or all of them and not both share the
+    /// port.
+    pub fn listen(&self, backlog: usize) -> Result<(), Errno> {
+        let mut control = self.control();
+        match (&control.phase, backlog) {
+            (Phase::Connection(_), _) | (Phase::Idle, 0) => return Err(Errno::EINVAL),
+            (Phase::Listening(_), 0) => {
+                drop(control);
+                self.shared.end();
+                return Ok(());
+            }
+            (Phase::Listening(listener), _) => {
+                listener.set_backlog(backlog);
+                return Ok(());
+            }
+            (Phase::Idle, _) => {}
+        }
+        if control.bound.is_none() {
+            let address = control.unspecified();
+            control.bind(address)?;
+        }
+        let settings = &control.settings;
+        let listener = Arc::new(ListenQueue::new(
+            settings.alpn.clone(),
+            settings.reuse_port,
+            settings.config.validate_peer_address != 0,
+            backlog,
+        ));
+        let bound = control.bound.as_ref().ok_or(Errno::EINVAL)?;
+        bound.hub.listen(&listener)?;
+        control.phase = Phase::Listening(listener);
+        Ok(())
+    }
+
+    /// Waits for a client and returns a socket for it, with the settings of this one. Its
+    /// handshake is still to be performed.
+    ///
+    /// # Errors
+    ///
+    /// EINVAL if the socket does not listen (any more); EAGAIN if no client comes in time.
+    pub fn accept(&self) -> Result<Self, Errno> {
+        let (listener, bound, timeout) = {
+            let control = self.control();
+            let Phase::Listening(listener) = &control.phase else { return Err(Errno::EINVAL) };
+            let bound = control.bound.clone().ok_or(Errno::EINVAL)?;
+            (Arc::clone(listener), bound, control.settings.receive_timeout)
+        };
+        let poll = |waiter: Option<Waiter<'_>>| loop {
+            match listener.pop(waiter) {
+                Ok(Some(cell)) if is_alive(&cell) => return Poll::Ready(Ok(cell)),
+                // It ended while it waited.
+                Ok(Some(_)) => {}
+                Ok(None) => return Poll::Pending,
+                Err(error) => return Poll::Ready(Err(error)),
+            }
+        };
+        let cell = match Patience::new(self.is_nonblocking(), timeout) {
+            Patience::None => match poll(None) {
+                Poll::Ready(result) => result?,
+                Poll::Pending => return Err(Errno::EAGAIN),
+            },
+            Patience::Until(deadline) => {
+                let core = bound.core.core();
+                let waited = core.block_on(Rank::Patient, deadline, |waiter| poll(Some(waiter)));
+                waited.unwrap_or(Err(Errno::EAGAIN))?
+            }
+        };
+        Ok(self.accepted(bound, cell))
+    }
+
+    /// A socket for a connection of this listener.
+    fn accepted(&self, bound: Bound, cell: Arc<Cell>) -> Self {
+        let (settings, is_v6) = {
+            let control = self.control();
+            (control.settings.clone(), control.is_v6)
+        };
+        let ledger = Arc::new(Ledger::default());
+        let wanted = self.ledger().lock().inbox.wanted();
+        let ticket = self.ledger().lock().ticket.clone();
+        {
+            let mut account = ledger.lock();
+            account.inbox.set_wanted(wanted);
+            account.ticket = ticket;
+        }
+        let conn = ConnRef::new(bound.core.clone(), cell);
+        conn.look(|conn| {
+            let hello = conn.engine.held_client_hello().unwrap_or_default().to_vec();
+            ledger.mailbox.set_shown(hello.len());
+            let initial = CryptoLevel::Initial.number();
+            ledger.lock().inbox.push_handshake(initial, hello);
+            conn.engine.follow_streams(true);
+            conn.tap = Some(Arc::clone(&ledger) as Arc<dyn Tap>);
+        });
+        let session = Session { conn, is_server: true, begun: false, preferred: None };
+        let phase = Phase::Connection(session);
+        let accepted = Self::with(Control { settings, is_v6, bound: Some(bound), phase }, ledger);
+        accepted.set_nonblocking(self.is_nonblocking());
+        accepted
+    }
+
+    /// Begins a connection. Its handshake is still to be performed; nothing is sent before.
+    ///
+    /// # Errors
+    ///
+    /// EINVAL if the socket listens or is connected, or the address cannot be reached; else what
+    /// the system says.
+    pub fn connect(&self, remote: SocketAddr) -> Result<(), Errno> {
+        let mut control = self.control();
+        if !matches!(control.phase, Phase::Idle)
+            || remote.port() == 0
+            || remote.ip().is_unspecified()
+            || (remote.is_ipv6() && !control.is_v6)
+        {
+            return Err(Errno::EINVAL);
+        }
+        if control.bound.is_none() {
+            let address = control.source_of(remote)?;
+            control.bind(address)?;
+        }
+        let settings = &control.settings;
+        let mut config = ClientConfig::new(Arc::new(self.ledger().mailbox.clone()));
+        config.transport = settings.transport();
+        config.version = settings.version().unwrap_or(Version::V1);
+        config.hold = true;
+        let bound = control.bound.as_ref().ok_or(Errno::EINVAL)?;
+        let address = bound.core.local_addr();
+        let local = (!address.ip().is_unspecified()).then_some(address);
+        let now = bound.core.clock().now();
+        let mut routing = bound.core.routing();
+        let begun = routing.endpoint.connect(now, config, remote, local, "");
+        let (handle, engine) = begun.map_err(|_| Errno::EINVAL)?;
+        let cell = routing.insert(handle, engine, Role::Client);
+        drop(routing);
+        let conn = ConnRef::new(bound.core.clone(), cell);
+        let ledger = Arc::clone(self.ledger());
+        conn.act(|conn, _| {
+            conn.engine.follow_streams(true);
+            conn.tap = Some(ledger);
+        });
+        let session = Session { conn, is_server: false, begun: false, preferred: None };
+        control.phase = Phase::Connection(session);
+        Ok(())
+    }
+
+    /// Dissolving an association, as connect(2) with AF_UNSPEC would: QUIC has no such thing.
+    ///
+    /// # Errors
+    ///
+    /// Always EOPNOTSUPP.
+    pub const fn disconnect(&self) -> Result<(), Errno> {
+        Err(Errno::EOPNOTSUPP)
+    }
+
+    /// True once the handshake is complete and while the connection lives.
+    #[must_use]
+    pub fn is_established(&self) -> bool {
+        self.control().state() == State::Established
+    }
+}
+
+fn is_alive(cell: &Cell) -> bool {
+    cell.lock().ended.is_none()
+}

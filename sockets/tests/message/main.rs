@@ -1,0 +1,4 @@
+//! Message sockets over loopback.
+
+mod pair;
+mod transfer;
