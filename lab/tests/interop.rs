@@ -16,6 +16,11 @@ fn all_servers(client: Implementation) {
 }
 
 #[test]
+fn quicket_as_a_client_does_every_case_with_every_server() {
+    all_servers(Implementation::Quicket);
+}
+
+#[test]
 fn quinn_as_a_client_does_every_case_with_every_server() {
     all_servers(Implementation::Quinn);
 }

@@ -1,5 +1,9 @@
 //! The command line. Each flag is declared here and nowhere else: help, manual pages and shell
 //! completion are made from these types.
+#![allow(
+    rustdoc::broken_intra_doc_links,
+    reason = "help for the terminal, where brackets are brackets"
+)]
 
 mod demo;
 mod get;

@@ -49,6 +49,7 @@ impl Workshop {
     pub fn prepare(&self, implementation: Implementation) -> Result<Program, PeerError> {
         let _lock = self.lock(implementation)?;
         match implementation {
+            Implementation::Quicket => self.build_quicket(),
             Implementation::Quinn => self.build_quinn(),
             Implementation::QuicGo => self.build_quic_go(),
             Implementation::Aioquic => self.install_aioquic(),
@@ -68,6 +69,18 @@ impl Workshop {
         let version = lines.nth(1).and_then(|line| line.strip_prefix("version = "));
         let version = version.map(|version| version.trim_matches('"').to_owned());
         version.ok_or_else(|| PeerError(format!("{} does not name quinn", path.display())))
+    }
+
+    fn build_quicket(&self) -> Result<Program, PeerError> {
+        // Where the rest of the workspace is built too.
+        let target = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target");
+        // The Cargo that runs this program, if one does, is the one that it was built with.
+        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+        let mut command = Command::new(cargo);
+        command.args(["build", "--release", "--locked", "--quiet", "--package", "quicket-peer"]);
+        command.current_dir(&self.sources).arg("--target-dir").arg(&target);
+        run(&mut command, "install Rust with Cargo")?;
+        Ok(Program { executable: target.join("release/quicket-peer"), arguments: Vec::new() })
     }
 
     fn build_quinn(&self) -> Result<Program, PeerError> {

@@ -15,6 +15,8 @@ pub use build::{PeerError, Workshop};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Implementation {
+    /// This one.
+    Quicket,
     /// quinn and h3, in Rust.
     Quinn,
     /// quic-go, in Go.
@@ -25,12 +27,13 @@ pub enum Implementation {
 
 impl Implementation {
     /// All of them.
-    pub const ALL: [Self; 3] = [Self::Quinn, Self::QuicGo, Self::Aioquic];
+    pub const ALL: [Self; 4] = [Self::Quicket, Self::Quinn, Self::QuicGo, Self::Aioquic];
 
     /// The name by which it is known.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
+            Self::Quicket => "quicket",
             Self::Quinn => "quinn",
             Self::QuicGo => "quic-go",
             Self::Aioquic => "aioquic",

@@ -38,14 +38,6 @@ pub(crate) fn socket() -> Socket {
     socket
 }
 
-pub(crate) fn listener() -> (Socket, SocketAddr) {
-    let listener = socket();
-    listener.bind(ANY.parse().unwrap()).unwrap();
-    listener.listen(8).unwrap();
-    let address = listener.local_addr().unwrap();
-    (listener, address)
-}
-
 /// A client and a server, established by Quicket's TLS.
 pub(crate) fn pair() -> (Socket, Socket) {
     pair_with(|_| (), |_| ())

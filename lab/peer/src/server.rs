@@ -1,0 +1,140 @@
+//! The server role.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use quicket::tokio::{Connection, Endpoint, Listener};
+use quicket::{AcceptError, Identity, RetryPolicy, ServerConfig, ServerTls, TransportConfig};
+use quicket_workload::bench::Failure;
+use quicket_workload::peer::{ALPN_ECHO, ALPN_H3, Event, Facts, ServerArguments, emit};
+use tokio::io::AsyncReadExt;
+
+use crate::{echo, http3, http09};
+
+pub(crate) async fn run(arguments: ServerArguments) -> Result<(), Failure> {
+    let endpoint = Endpoint::bind(arguments.listen).await?;
+    let listener = endpoint.listen_early(config(&arguments)?)?;
+    emit(&Event::Listening { address: endpoint.local_addr() });
+    let accepting = tokio::spawn(accept(listener, arguments));
+    let mut discarded = Vec::new();
+    tokio::io::stdin().read_to_end(&mut discarded).await?;
+    accepting.abort();
+    endpoint.close(0, b"the server stops");
+    Ok(())
+}
+
+fn config(arguments: &ServerArguments) -> Result<ServerConfig, Failure> {
+    let identity = Identity::from_pem_files(&arguments.cert, &arguments.key)?;
+    let tls = ServerTls::builder(identity).alpn(&arguments.alpn).early_data(true).build()?;
+    let retry = if arguments.retry { RetryPolicy::Always } else { RetryPolicy::Never };
+    Ok(ServerConfig::new(tls).transport(TransportConfig::default()).retry(retry))
+}
+
+async fn accept(listener: Listener, arguments: ServerArguments) {
+    let mut number = 0;
+    loop {
+        let connection = match listener.accept().await {
+            Ok(connection) => connection,
+            Err(error) => {
+                emit(&Event::Error { message: error.to_string() });
+                return;
+            }
+        };
+        number += 1;
+        let folder = arguments.www.clone();
+        let served = Served { number, folder, streams: Arc::default(), early: Arc::default() };
+        let retried = arguments.retry;
+        tokio::spawn(async move {
+            if let Err(failure) = served.run(connection, retried).await {
+                emit(&Event::Error { message: format!("connection {number}: {failure}") });
+            }
+        });
+    }
+}
+
+/// One connection as seen by the server.
+#[derive(Clone)]
+struct Served {
+    number: u64,
+    folder: Option<PathBuf>,
+    streams: Arc<AtomicU64>,
+    early: Arc<AtomicBool>,
+}
+
+impl Served {
+    async fn run(self, connection: Connection, retried: bool) -> Result<(), Failure> {
+        let alpn = alpn(&connection).await?;
+        let told = (self.number, retried, connection.clone());
+        tokio::spawn(async move {
+            let (number, retried, connection) = told;
+            if connection.wait_established().await.is_ok() {
+                emit(&Event::Connection { connection: number, facts: facts(&connection, retried) });
+            }
+        });
+        let result = self.serve(connection.clone(), &alpn).await;
+        let mut facts = facts(&connection, retried);
+        facts.key_updates = Some(connection.stats().counters.key_updates);
+        if alpn != ALPN_H3 {
+            facts.early_data = Some(self.early.load(Ordering::Relaxed));
+        }
+        let streams = self.streams.load(Ordering::Relaxed);
+        emit(&Event::Closed { connection: self.number, streams, facts });
+        result
+    }
+
+    async fn serve(&self, connection: Connection, alpn: &str) -> Result<(), Failure> {
+        if alpn == ALPN_H3 {
+            let requests = http3::serve(connection, self.folder.as_deref()).await?;
+            self.streams.store(requests, Ordering::Relaxed);
+            return Ok(());
+        }
+        let echoes = alpn == ALPN_ECHO;
+        if echoes {
+            tokio::spawn(echo::serve_datagrams(connection.clone()));
+        }
+        loop {
+            let stream = match connection.accept_bi().await {
+                Ok(stream) => stream,
+                Err(AcceptError::Lost(quicket::ConnectionError::PeerApplication { .. })) => {
+                    return Ok(());
+                }
+                Err(error) => return Err(error.into()),
+            };
+            self.early.fetch_or(stream.is_early_data(), Ordering::Relaxed);
+            self.streams.fetch_add(1, Ordering::Relaxed);
+            let folder = self.folder.clone();
+            tokio::spawn(async move {
+                let result = if echoes {
+                    echo::serve_stream(stream).await
+                } else {
+                    http09::serve(folder.as_deref(), stream).await
+                };
+                if let Err(failure) = result {
+                    emit(&Event::Error { message: failure.to_string() });
+                }
+            });
+        }
+    }
+}
+
+/// The application protocol, which early data needs before the handshake is complete.
+async fn alpn(connection: &Connection) -> Result<String, Failure> {
+    if let Some(alpn) = connection.alpn() {
+        return Ok(String::from_utf8(alpn)?);
+    }
+    connection.wait_established().await?;
+    let alpn = connection.alpn().ok_or("no application protocol was negotiated")?;
+    Ok(String::from_utf8(alpn)?)
+}
+
+fn facts(connection: &Connection, retried: bool) -> Facts {
+    let handshake = connection.handshake();
+    Facts {
+        version: handshake.as_ref().map(|known| format!("{:#010x}", known.version.0)),
+        alpn: handshake.as_ref().map(|known| String::from_utf8_lossy(&known.alpn).into_owned()),
+        resumed: handshake.as_ref().map(|known| known.resumed),
+        retry: Some(retried),
+        ..Facts::default()
+    }
+}
