@@ -13,10 +13,15 @@ use quicket_wire::{ConnectionId, Side, Version};
 
 use crate::clock::SimClock;
 
-/// A [`CryptoProvider`] whose packet keys answer [`CipherError::NotYet`] every n-th time.
+/// How long a cipher needs that was not ready.
+const CIPHER_DELAY: Duration = Duration::from_micros(20);
+
+/// A [`CryptoProvider`] whose packet keys answer [`CipherError::NotYet`] every n-th time. They ask
+/// the clock to be asked again a little later.
 pub struct LateCrypto {
     inner: Arc<dyn CryptoProvider>,
     every: u64,
+    clock: Arc<SimClock>,
     refused: Arc<AtomicU64>,
 }
 
@@ -26,9 +31,9 @@ impl LateCrypto {
     ///
     /// # Panics
     /// If `every` is less than 2.
-    pub fn new(inner: Arc<dyn CryptoProvider>, every: u64) -> Self {
+    pub fn new(inner: Arc<dyn CryptoProvider>, every: u64, clock: Arc<SimClock>) -> Self {
         assert!(every >= 2, "a cipher that is never ready would stop the connection");
-        Self { inner, every, refused: Arc::default() }
+        Self { inner, every, clock, refused: Arc::default() }
     }
 
     /// How many calls were answered with "not yet".
@@ -42,6 +47,7 @@ struct LateKey {
     every: u64,
     seals: AtomicU64,
     opens: AtomicU64,
+    clock: Arc<SimClock>,
     refused: Arc<AtomicU64>,
 }
 
@@ -50,6 +56,7 @@ impl LateKey {
         let call = calls.fetch_add(1, Ordering::Relaxed) + 1;
         if call.is_multiple_of(self.every) {
             self.refused.fetch_add(1, Ordering::Relaxed);
+            self.clock.wake_at(self.clock.now() + CIPHER_DELAY);
             return Err(CipherError::NotYet);
         }
         Ok(())
@@ -84,6 +91,7 @@ impl CryptoProvider for LateCrypto {
             every: self.every,
             seals: AtomicU64::new(0),
             opens: AtomicU64::new(0),
+            clock: self.clock.clone(),
             refused: self.refused.clone(),
         })
     }
@@ -210,7 +218,7 @@ mod tests {
 
     #[test]
     fn every_nth_call_is_put_off_and_leaves_the_packet_alone() {
-        let crypto = LateCrypto::new(Arc::new(TestCrypto), 3);
+        let crypto = LateCrypto::new(Arc::new(TestCrypto), 3, Arc::default());
         let (secret, _) = crypto.initial_secrets(Version::V1, &ConnectionId::EMPTY, Side::Client);
         let key = crypto.packet_key(Version::V1, &secret);
         let mut packet = [0; 50];

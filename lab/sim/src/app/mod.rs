@@ -48,7 +48,7 @@ pub struct Tally {
 
 /// An application on one side of a connection. A returned error is a broken promise of the
 /// transport and fails the run.
-pub trait App {
+pub trait App: std::fmt::Debug {
     /// Hears of an event.
     ///
     /// # Errors

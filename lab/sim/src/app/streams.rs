@@ -35,6 +35,8 @@ pub(super) struct Outgoing {
     len: u64,
     pub(super) written: u64,
     pub(super) progress: Progress,
+    /// Its end is in the tally.
+    pub(super) counted: bool,
     /// Resets the stream instead of going beyond this offset.
     reset_at: Option<u64>,
 }
@@ -45,7 +47,8 @@ impl Outgoing {
         let header = header.map(u64::to_be_bytes);
         let len = len + header.map_or(0, |h| h.len() as u64);
         let pattern = pattern(id, sender);
-        Self { id, pattern, header, len, written: 0, progress: Progress::Open, reset_at: None }
+        let progress = Progress::Open;
+        Self { id, pattern, header, len, written: 0, progress, counted: false, reset_at: None }
     }
 
     pub(super) fn reset_at(mut self, offset: u64) -> Self {
@@ -59,13 +62,13 @@ impl Outgoing {
         let mut chunk = [0; 2_048];
         while self.progress == Progress::Open {
             if self.reset_at.is_some_and(|at| self.written >= at) {
-                cx.connection.reset(self.id, GIVE_UP).map_err(|e| self.broken("reset", &e))?;
-                self.progress = Progress::GivenUp;
+                let result = cx.connection.reset(self.id, GIVE_UP);
+                self.progress = self.ended("reset", result, Progress::GivenUp)?;
                 break;
             }
             if self.written == self.len {
-                cx.connection.finish(self.id).map_err(|e| self.broken("finish", &e))?;
-                self.progress = Progress::Complete;
+                let result = cx.connection.finish(self.id);
+                self.progress = self.ended("finish", result, Progress::Complete)?;
                 break;
             }
             let want = (self.len - self.written).min(cx.rng.between(1, chunk.len() as u64));
@@ -82,6 +85,20 @@ impl Outgoing {
             }
         }
         Ok(self.written - before)
+    }
+
+    /// How the stream stands after a call that ends it, unless the peer has stopped it before.
+    fn ended(
+        &self,
+        call: &str,
+        result: Result<(), WriteError>,
+        done: Progress,
+    ) -> Result<Progress, String> {
+        match result {
+            Ok(()) => Ok(done),
+            Err(WriteError::Stopped(_)) => Ok(Progress::GivenUp),
+            Err(error) => Err(self.broken(call, &error)),
+        }
     }
 
     fn fill(&self, data: &mut [u8]) {
@@ -113,6 +130,8 @@ pub(super) struct Incoming {
     expected: Option<u64>,
     pub(super) offset: u64,
     pub(super) progress: Progress,
+    /// Its end is in the tally.
+    pub(super) counted: bool,
     /// Stops the peer instead of reading beyond this offset.
     stop_at: Option<u64>,
 }
@@ -127,7 +146,8 @@ impl Incoming {
     pub(super) fn response(id: StreamId, sender: Side, expected: Option<u64>) -> Self {
         let pattern = pattern(id, sender);
         let progress = Progress::Open;
-        Self { id, pattern, header: None, expected, offset: 0, progress, stop_at: None }
+        let (header, counted, stop_at) = (None, false, None);
+        Self { id, pattern, header, expected, offset: 0, progress, counted, stop_at }
     }
 
     pub(super) fn stop_at(mut self, offset: u64) -> Self {

@@ -196,22 +196,26 @@ impl WorkApp {
     fn pump(&mut self, cx: &mut AppContext<'_>) -> Result<(), String> {
         for exchange in self.ours.values_mut().chain(self.theirs.values_mut()) {
             pump(cx, exchange, &mut self.tally)?;
+            count(exchange, &mut self.tally);
         }
-        let tally = &mut self.tally;
-        for exchanges in [&mut self.ours, &mut self.theirs] {
-            exchanges.retain(|_, exchange| {
-                let over = exchange.is_over();
-                if over {
-                    count(exchange, tally);
-                }
-                !over
-            });
-        }
+        self.ours.retain(|_, exchange| !exchange.is_over());
+        self.theirs.retain(|_, exchange| !exchange.is_over());
         Ok(())
     }
 
-    fn exchange_mut(&mut self, id: StreamId) -> Option<&mut Exchange> {
-        self.ours.get_mut(&id).or_else(|| self.theirs.get_mut(&id))
+    /// All that was sent on a stream is acknowledged.
+    fn on_finished(&mut self, id: StreamId) -> Result<(), String> {
+        let exchange = self.ours.get_mut(&id).or_else(|| self.theirs.get_mut(&id));
+        let Some(exchange) = exchange.filter(|exchange| !exchange.finished) else {
+            return Err(format!("stream {} finished twice", u64::from(id)));
+        };
+        let sent = exchange.outgoing.as_ref().map(|out| out.progress);
+        if sent != Some(Progress::Complete) {
+            return Err(format!("stream {} finished before its end", u64::from(id)));
+        }
+        exchange.finished = true;
+        count(exchange, &mut self.tally);
+        Ok(())
     }
 }
 
@@ -237,20 +241,25 @@ fn pump(cx: &mut AppContext<'_>, exchange: &mut Exchange, tally: &mut Tally) -> 
     Ok(())
 }
 
-fn count(exchange: &Exchange, tally: &mut Tally) {
-    let ends = [
-        (exchange.outgoing.as_ref().map(|o| o.progress), &mut tally.streams_sent),
-        (exchange.incoming.as_ref().map(|i| i.progress), &mut tally.streams_received),
-    ];
-    let mut given_up = 0;
-    for (progress, counter) in ends {
-        match progress {
-            Some(Progress::Complete) => *counter += 1,
-            Some(Progress::GivenUp) => given_up += 1,
-            Some(Progress::Open) | None => {}
+/// Counts the directions that have come to an end since the last call.
+fn count(exchange: &mut Exchange, tally: &mut Tally) {
+    if let Some(incoming) = exchange.incoming.as_mut().filter(|incoming| !incoming.counted) {
+        incoming.counted = incoming.progress != Progress::Open;
+        match incoming.progress {
+            Progress::Complete => tally.streams_received += 1,
+            Progress::GivenUp => tally.streams_given_up += 1,
+            Progress::Open => {}
         }
     }
-    tally.streams_given_up += given_up;
+    let finished = exchange.finished;
+    if let Some(outgoing) = exchange.outgoing.as_mut().filter(|outgoing| !outgoing.counted) {
+        match outgoing.progress {
+            Progress::Complete if finished => tally.streams_sent += 1,
+            Progress::GivenUp => tally.streams_given_up += 1,
+            Progress::Complete | Progress::Open => return,
+        }
+        outgoing.counted = true;
+    }
 }
 
 impl App for WorkApp {
@@ -259,16 +268,7 @@ impl App for WorkApp {
             Event::EarlyDataReady => self.ready |= self.workload.early,
             Event::HandshakeComplete => self.ready = true,
             Event::Closed(_) => self.closed = true,
-            Event::Stream(StreamEvent::Finished { id }) => {
-                let Some(exchange) = self.exchange_mut(*id) else {
-                    return Err(format!("stream {} finished twice", u64::from(*id)));
-                };
-                let sent = exchange.outgoing.as_ref().map(|out| out.progress);
-                if sent != Some(Progress::Complete) {
-                    return Err(format!("stream {} finished before its end", u64::from(*id)));
-                }
-                exchange.finished = true;
-            }
+            Event::Stream(StreamEvent::Finished { id }) => return self.on_finished(*id),
             _ => {}
         }
         Ok(())
@@ -279,13 +279,16 @@ impl App for WorkApp {
             return Ok(());
         }
         self.accept(cx)?;
-        if self.ready {
-            self.start_requests(cx)?;
-        }
-        self.pump(cx)?;
-        if self.ready {
-            // Those that ended at once made room.
-            self.start_requests(cx)?;
+        loop {
+            self.pump(cx)?;
+            // Requests that have ended made room for others, which may end at once.
+            let before = self.started;
+            if self.ready {
+                self.start_requests(cx)?;
+            }
+            if self.started == before {
+                break;
+            }
         }
         match &mut self.datagrams {
             Some(datagrams) => datagrams.poll(cx, self.ready, &mut self.tally),

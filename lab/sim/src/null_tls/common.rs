@@ -25,6 +25,9 @@ pub(super) struct Common {
     /// What all secrets come from once both hellos are known.
     master: KeyedHash,
     exporter: Option<KeyedHash>,
+    /// Server: the client's 1-RTT secret, given when it has finished: until then TLS reads at
+    /// Handshake level.
+    held: Option<KeyedHash>,
     failed: Option<HandshakeError>,
     /// A withheld message ends all sending.
     mute: bool,
@@ -41,6 +44,7 @@ impl Common {
             transcript: KeyedHash::new(0),
             master: KeyedHash::new(0),
             exporter: None,
+            held: None,
             failed: None,
             mute: false,
         }
@@ -130,21 +134,26 @@ impl Common {
         master.field(server_random);
         master.field(psk.map_or(&[], |psk| psk));
         self.master = master;
-        self.give_both(Level::Handshake, ["c hs traffic", "s hs traffic"]);
-    }
-
-    /// Gives the 1-RTT secrets once the transcript reaches to the server's Finished.
-    pub(super) fn give_application_secrets(&mut self) {
-        self.give_both(Level::OneRtt, ["c ap traffic", "s ap traffic"]);
-        self.exporter = Some(self.traffic("exporter", &self.master));
-    }
-
-    fn give_both(&mut self, level: Level, [client, server]: [&str; 2]) {
-        let client = self.traffic(client, &self.master);
-        let server = self.traffic(server, &self.master);
         let aead = self.options.aead;
-        self.give_secret(level, Side::Server, &server, aead);
-        self.give_secret(level, Side::Client, &client, aead);
+        for (sender, label) in [(Side::Server, "s hs traffic"), (Side::Client, "c hs traffic")] {
+            let hash = self.traffic(label, &self.master);
+            self.give_secret(Level::Handshake, sender, &hash, aead);
+        }
+    }
+
+    /// Gives the 1-RTT secrets once the transcript reaches to the server's Finished; a server gets
+    /// the client's with [`Common::complete`].
+    pub(super) fn give_application_secrets(&mut self) {
+        let client = self.traffic("c ap traffic", &self.master);
+        let server = self.traffic("s ap traffic", &self.master);
+        let aead = self.options.aead;
+        self.give_secret(Level::OneRtt, Side::Server, &server, aead);
+        if self.side.is_client() {
+            self.give_secret(Level::OneRtt, Side::Client, &client, aead);
+        } else {
+            self.held = Some(client);
+        }
+        self.exporter = Some(self.traffic("exporter", &self.master));
     }
 
     /// The key of the session that a ticket resumes; the transcript must be complete.
@@ -196,6 +205,9 @@ impl Common {
     }
 
     pub(super) fn complete(&mut self) {
+        if let Some(client) = self.held.take() {
+            self.give_secret(Level::OneRtt, Side::Client, &client, self.options.aead);
+        }
         self.summary.cipher_suite = match self.options.aead {
             Aead::Aes128Gcm => "TLS_AES_128_GCM_SHA256",
             Aead::Aes256Gcm => "TLS_AES_256_GCM_SHA384",
@@ -223,6 +235,11 @@ pub(super) trait Role: Send {
         self.common_mut().inbox.push(level, data)?;
         while let Some((kind, message)) = self.common_mut().inbox.next()? {
             self.take(kind, &message)?;
+            // RFC 8446, Section 5.1: no message on both sides of a key change.
+            if level != self.expected_level() && !self.common().inbox.is_empty() {
+                let reason = format!("bytes behind {kind:?}, where the keys change");
+                return Err(error(Alert::UNEXPECTED_MESSAGE, reason));
+            }
         }
         Ok(())
     }

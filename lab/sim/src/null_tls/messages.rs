@@ -91,6 +91,10 @@ impl Inbox {
         Ok(())
     }
 
+    pub(super) fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+
     /// Takes the next whole message, header included.
     pub(super) fn next(&mut self) -> Result<Option<(MessageKind, Vec<u8>)>, HandshakeError> {
         let [code, a, b, c, ..] = *self.bytes.as_slice() else { return Ok(None) };

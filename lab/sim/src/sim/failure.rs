@@ -46,13 +46,14 @@ fn report(sim: &Sim) -> Result<String, fmt::Error> {
         writeln!(out, "host {index} {}: {:?}", host.address(), host.stats())?;
         for (handle, session) in host.sessions() {
             writeln!(out, "  connection {}: {:?}", handle.0, session.connection)?;
-            writeln!(out, "    app done {}: {:?}", session.app.is_done(), session.app.tally())?;
+            writeln!(out, "    done {}: {:?}", session.app.is_done(), session.app)?;
             writeln!(out, "    events {:?}", session.events)?;
             writeln!(out, "    timeout {:?}", session.connection.poll_timeout())?;
             writeln!(out, "    {:?}", session.connection.stats())?;
         }
         for ended in host.ended() {
-            writeln!(out, "  ended {:?}: {:?}", ended.error, ended.tally)?;
+            writeln!(out, "  ended {:?}", ended.error)?;
+            writeln!(out, "    done {}: {:?}", ended.done, ended.app)?;
             writeln!(out, "    events {:?}", ended.events)?;
             writeln!(out, "    {:?}", ended.stats)?;
         }

@@ -13,7 +13,7 @@ use quicket_engine::{
 };
 use quicket_wire::{EcnCodepoint, Side};
 
-use super::checks::{AddressBook, Notes, TimerCheck, Watcher};
+use super::checks::{AddressBook, Note, Notes, TimerCheck, Watcher};
 use crate::app::{App, AppContext, Tally};
 use crate::datagram::Datagram;
 use crate::rng::SimRng;
@@ -54,6 +54,8 @@ pub struct Ended {
     pub tally: Tally,
     /// Whether its application had done all that it wanted.
     pub done: bool,
+    /// Its application.
+    pub app: Box<dyn App>,
     /// Everything that happened but stream events, with its time.
     pub events: Vec<(Time, Event)>,
     /// Its last statistics.
@@ -74,6 +76,9 @@ pub struct Session {
     pub error: Option<ConnectionError>,
     side: Side,
     rng: SimRng,
+    notes: Notes,
+    /// Challenges in what is being written.
+    challenges: Vec<Note>,
     timers: TimerCheck,
     timeout: Option<Time>,
     dirty: bool,
@@ -104,7 +109,6 @@ pub struct Host {
     ended: Vec<Ended>,
     apps: AppFactory,
     rng: SimRng,
-    notes: Notes,
     book: AddressBook,
     stats: HostStats,
     trace: Option<String>,
@@ -125,7 +129,6 @@ impl Host {
             ended: Vec::new(),
             apps: options.apps,
             rng,
-            notes: Notes::default(),
             book: AddressBook::default(),
             stats: HostStats::default(),
             trace,
@@ -207,7 +210,8 @@ impl Host {
         app: Box<dyn App>,
     ) {
         let trace = self.trace.as_ref().map(|name| format!("{name}/{}", handle.0));
-        let watcher = Watcher { notes: self.notes.clone(), trace };
+        let notes = Notes::default();
+        let watcher = Watcher { notes: notes.clone(), trace };
         connection.set_observer(Some(Box::new(watcher)));
         let rng = SimRng::new(self.rng.next_u64());
         let session = Session {
@@ -217,6 +221,8 @@ impl Host {
             error: None,
             side,
             rng,
+            notes,
+            challenges: Vec::new(),
             timers: TimerCheck::default(),
             timeout: None,
             dirty: true,
@@ -250,6 +256,7 @@ impl Host {
                 session.connection.handle_datagram(now, &mut incoming);
                 session.timers.progress();
                 session.dirty = true;
+                self.book.after_receiving(remote, &session.take_notes());
             }
             Route::Incoming(attempt) => {
                 if attempt.address_validated() {
@@ -272,17 +279,10 @@ impl Host {
             }
             Route::Dropped(_) => self.stats.dropped += 1,
         }
-        let notes = self.notes.take();
-        self.book.after_receiving(remote, &notes);
         Ok(())
     }
 
-    fn check_sent(
-        &mut self,
-        remote: SocketAddr,
-        len: usize,
-        notes: &[super::checks::Note],
-    ) -> Result<(), String> {
+    fn check_sent(&mut self, remote: SocketAddr, len: usize, notes: &[Note]) -> Result<(), String> {
         // Clients choose whom they speak to; only servers can be made to amplify.
         if self.is_server { self.book.sent(remote, len, notes) } else { Ok(()) }
     }
@@ -290,7 +290,9 @@ impl Host {
     /// Handles the timeouts that are due.
     pub(super) fn handle_timeouts(&mut self, now: Time) -> Result<(), String> {
         for session in self.sessions.values_mut() {
-            if session.timeout.is_some_and(|at| at <= now) {
+            // What the timer wants to send cannot go out before what is half sealed.
+            let busy = session.half_sealed.as_ref().is_some_and(|(_, at)| *at > now);
+            if !busy && session.timeout.is_some_and(|at| at <= now) {
                 session.timers.fired(now)?;
                 session.connection.handle_timeout(now);
                 session.dirty = true;
@@ -301,21 +303,22 @@ impl Host {
         Ok(())
     }
 
-    /// Handshakes may have something to say that they had not before.
-    pub(super) fn wake_handshakes(&mut self, now: Time) {
+    /// Handshakes and ciphers may have something to say that they had not before.
+    pub(super) fn wake(&mut self, now: Time) {
         for session in self.sessions.values_mut() {
             session.connection.handshake_progressed(now);
+            session.connection.handle_timeout(now);
             session.dirty = true;
         }
     }
 
     /// When to call again if nothing arrives.
     pub(super) fn next_time(&self) -> Option<Time> {
-        self.sessions
-            .values()
-            .flat_map(|s| [s.timeout, s.app_time(), s.half_sealed.as_ref().map(|(_, at)| *at)])
-            .flatten()
-            .min()
+        let next = |session: &Session| match &session.half_sealed {
+            Some((_, at)) => Some(*at),
+            None => session.timeout.into_iter().chain(session.app_time()).min(),
+        };
+        self.sessions.values().filter_map(next).min()
     }
 
     /// Lets connections that were touched do what they want to do now.
@@ -349,6 +352,8 @@ impl Host {
             }
             let Some(session) = self.sessions.get_mut(&handle) else { return Ok(()) };
             session.dirty = false;
+            // Of packets that had to wait.
+            self.book.after_receiving(session.connection.remote(), &session.take_notes());
             session.run_app(now)?;
             let mut drained = false;
             while let Some(event) = session.connection.poll_endpoint_event() {
@@ -391,7 +396,9 @@ impl Host {
             TransmitStatus::Ready(transmit) => {
                 session.timers.progress();
                 let payload = buffer.get(..transmit.len).unwrap_or(&[]).to_vec();
-                self.send(&transmit, &payload, out)?;
+                session.take_notes();
+                let challenges = std::mem::take(&mut session.challenges);
+                self.send(&transmit, &payload, &challenges, out)?;
                 Ok(true)
             }
         }
@@ -402,13 +409,13 @@ impl Host {
         &mut self,
         transmit: &Transmit,
         bytes: &[u8],
+        notes: &[Note],
         out: &mut Vec<Datagram>,
     ) -> Result<(), String> {
         if bytes.is_empty() || bytes.len() != transmit.len || transmit.segment_size == 0 {
             return Err(format!("an impossible transmit: {transmit:?}"));
         }
-        let notes = self.notes.take();
-        self.check_sent(transmit.remote, bytes.len(), &notes)?;
+        self.check_sent(transmit.remote, bytes.len(), notes)?;
         let src = transmit.local.unwrap_or(self.address());
         for payload in bytes.chunks(transmit.segment_size) {
             let (dst, ecn, payload) = (transmit.remote, transmit.ecn, payload.to_vec());
@@ -426,6 +433,7 @@ impl Host {
             error: session.error,
             tally: session.app.tally(),
             done: session.app.is_done(),
+            app: session.app,
             events: session.events,
             stats: session.connection.stats(),
             timeouts: session.timers.total,
@@ -438,6 +446,14 @@ impl Session {
     /// How many timeouts were handled.
     pub fn timeouts(&self) -> u64 {
         self.timers.total
+    }
+
+    /// Notes taken since the last call; challenges are put aside until their packet is sent.
+    fn take_notes(&mut self) -> Vec<Note> {
+        let (challenges, others) =
+            self.notes.take().into_iter().partition(|note| matches!(note, Note::ChallengeSent(_)));
+        self.challenges.extend::<Vec<Note>>(challenges);
+        others
     }
 
     fn app_time(&self) -> Option<Time> {

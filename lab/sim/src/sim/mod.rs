@@ -62,10 +62,15 @@ impl Sim {
     /// An empty simulation, all of whose chances come from `seed`. With the environment variable
     /// `QUICKET_SIM_TRACE` set, connections print all that they do.
     pub fn new(seed: u64) -> Self {
+        Self::with_clock(seed, Arc::default())
+    }
+
+    /// The same on a clock at its origin that others share.
+    pub fn with_clock(seed: u64, clock: Arc<SimClock>) -> Self {
         let rng = SimRng::new(seed);
         Self {
             seed,
-            clock: Arc::default(),
+            clock,
             network: Network::new(&rng),
             hosts: Vec::new(),
             scenarios: Vec::new(),
@@ -239,7 +244,7 @@ impl Sim {
         for index in 0..self.hosts.len() {
             let host = &mut self.hosts[index];
             if woken {
-                host.wake_handshakes(now);
+                host.wake(now);
             }
             let result = host.handle_timeouts(now).and_then(|()| host.settle(now, &mut out));
             result.map_err(|error| self.failure(error))?;
