@@ -104,6 +104,11 @@ impl HandshakeState {
         self.remembered = Some(parameters);
     }
 
+    /// True until TLS has read the peer's first message.
+    pub(super) fn awaits_hello(&self) -> bool {
+        self.read_level == Level::Initial
+    }
+
     pub(super) fn tls(&self) -> Option<&dyn Handshake> {
         self.tls.as_deref()
     }

@@ -99,12 +99,13 @@ impl Connection {
             // learns of the change; 0-RTT always has it.
             return header.version == versions.original;
         }
-        // The server's first Initial packet tells of a compatible change
-        // (RFC 9368, Section 2.3).
+        // RFC 9369, Section 4.1: the first Initial packet of another version tells of a compatible
+        // change. Acknowledgments of a ClientHello in pieces may have come in the original one;
+        // ServerHello in it would have settled the matter.
         let change = level == Level::Initial
             && versions.current == versions.original
             && versions.available.contains(&header.version)
-            && !self.has_received();
+            && self.handshake.awaits_hello();
         if change {
             let dcid = self.handshake.cids.initial_dcid;
             self.keys.derive_initial(header.version, &dcid, self.side);
