@@ -5,6 +5,7 @@ use quicket_wire::frame::Ack;
 
 use super::space::SpaceId;
 use super::{Connection, Parts};
+use crate::crypto::Level;
 use crate::error::TransportError;
 use crate::observer::{LossTrigger, Observation};
 use crate::recovery::{
@@ -16,6 +17,8 @@ use crate::time::{Duration, Time};
 
 /// Probe packets sent per timeout (RFC 9002, Section 6.2.4).
 const PROBES_PER_PTO: u8 = 2;
+/// How often handshake data is sent again before its probe timeout (RFC 9002, Section 6.2.3).
+const MAX_HURRIED: u8 = 8;
 
 /// Routes the fate of packets and frames of one space to their owners.
 struct Fates<'a> {
@@ -235,19 +238,48 @@ impl Connection {
             // ACK frequency extension, Section 5: hear of the probe's fate at once.
             self.pending.set_immediate_ack();
         }
-        let (space, mut parts) = self.split(id);
-        let crypto = &mut space.crypto;
-        if id != SpaceId::Data && crypto.has_unacked() {
-            // Flights are short: all of it goes out again (RFC 9002, Section 6.2.4).
-            crypto.resend_all();
-            space.probes = PROBES_PER_PTO;
+        if id != SpaceId::Data && self.resend_flights() {
+            self.spaces.get_mut(id).probes = PROBES_PER_PTO;
             return;
         }
+        let (space, mut parts) = self.split(id);
+        let crypto = &mut space.crypto;
         // What is oldest and unacknowledged goes out again; new data if there is none.
         let found = space.recovery.frames_for_probe(usize::from(PROBES_PER_PTO), |frame| {
             lost_frame(frame, &mut parts, crypto);
         });
         space.probes = if found { PROBES_PER_PTO } else { 1 };
+    }
+
+    /// Handshake flights are short: all that is not acknowledged goes out again, of both levels
+    /// so that they share a datagram (RFC 9002, Section 6.2.4). False if there is nothing.
+    fn resend_flights(&mut self) -> bool {
+        let mut found = false;
+        for id in [SpaceId::Initial, SpaceId::Handshake] {
+            let space = self.spaces.get_mut(id);
+            if !space.discarded && space.crypto.has_unacked() {
+                space.crypto.resend_all();
+                found = true;
+            }
+        }
+        found
+    }
+
+    /// An ack-eliciting packet came at a level at which our whole flight is out and not
+    /// acknowledged: the peer waits for it. It goes out again without a timeout
+    /// (RFC 9002, Section 6.2.3), a limited number of times.
+    pub(super) fn hurry_handshake(&mut self, level: Level) {
+        if !matches!(level, Level::Initial | Level::Handshake) || self.hurried >= MAX_HURRIED {
+            return;
+        }
+        let space = self.spaces.of_level_mut(level);
+        if space.discarded || space.crypto.has_pending() || !space.crypto.has_unacked() {
+            return;
+        }
+        self.hurried += 1;
+        self.resend_flights();
+        let space = self.spaces.of_level_mut(level);
+        space.probes = space.probes.max(1);
     }
 
     /// Chooses the next moment for loss detection (RFC 9002, Section A.8).
@@ -270,7 +302,7 @@ impl Connection {
             pto_count: self.pto_count,
             amplification_limited: self.paths.active().amplification.is_blocked(),
             peer_validated_address: self.peer_validated_us || !self.side.is_client(),
-            has_handshake_keys: self.keys.sending(crate::crypto::Level::Handshake).is_some(),
+            has_handshake_keys: self.keys.sending(Level::Handshake).is_some(),
             handshake_confirmed: self.handshake.confirmed,
         };
         self.loss_timer = loss_detection_timer(&inputs);

@@ -135,6 +135,8 @@ pub struct Connection {
 
     spaces: Spaces,
     pto_count: u32,
+    /// How often handshake data was sent again before its time.
+    hurried: u8,
     loss_timer: Option<LossTimer>,
     /// When recovery last got on: the base of a client's anti-deadlock timer.
     last_progress: Time,
@@ -294,6 +296,7 @@ impl Connection {
             initial_token: Vec::new(),
             spaces,
             pto_count: 0,
+            hurried: 0,
             loss_timer: None,
             last_progress: now,
             peer_validated_us: side == Side::Server,

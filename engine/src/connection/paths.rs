@@ -8,7 +8,7 @@ use quicket_wire::{ConnectionId, EcnCodepoint, Header, Side, TransportParameters
 
 use super::Connection;
 use super::receive::Arrival;
-use super::transmit::{Outgoing, Purpose, Route, Transmit};
+use super::transmit::{MIN_PACKET, Outgoing, Purpose, Route, Transmit};
 use crate::config::{MAX_UDP_PAYLOAD, TransportConfig};
 use crate::crypto::Level;
 use crate::error::TransportError;
@@ -101,18 +101,26 @@ impl Connection {
 
     /// The path of an authenticated packet; `None` if the packet must be dropped for where it
     /// comes from.
-    pub(super) fn admit_path(&mut self, arrival: &Arrival, header: &Header) -> Option<PathKey> {
-        if let Some(key) = arrival.path {
-            return Some(key);
+    pub(super) fn admit_path(
+        &mut self,
+        arrival: &Arrival,
+        header: &Header,
+    ) -> Result<Option<PathKey>, TransportError> {
+        if arrival.path.is_some() {
+            return Ok(arrival.path);
         }
         let context = self.packet_context(arrival.now, &header.dcid);
         let known = self.paths.find(&arrival.tuple);
-        let key =
-            self.paths.admit(arrival.tuple, arrival.datagram_len, &context, &mut *self.rng)?;
+        let len = arrival.datagram_len;
+        let Some(key) = self.paths.admit(arrival.tuple, len, &context, &mut *self.rng) else {
+            return Ok(None);
+        };
+        // The path that made room leaves its place among the users of a connection ID too.
+        self.release_removed_paths()?;
         if known.is_none() {
             self.give_cid(key);
         }
-        Some(key)
+        Ok(Some(key))
     }
 
     /// Finds a connection ID of the peer's for a path: the one in use if the peer's address
@@ -278,7 +286,7 @@ impl Connection {
         let wants = |path: &&Path| {
             path.key() != active
                 && (path.responses.has_pending() || path.validation.is_challenge_due(now))
-                && path.sendable() >= 64
+                && path.sendable() >= MIN_PACKET
                 && self.remote_cids.get(path.key()).is_some()
         };
         let path = self.paths.iter().find(wants)?;

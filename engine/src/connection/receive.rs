@@ -342,7 +342,7 @@ impl Connection {
         content: PacketContent<'_>,
     ) -> Result<(), TransportError> {
         let now = arrival.now;
-        let Some(path) = self.admit_path(arrival, header) else {
+        let Some(path) = self.admit_path(arrival, header)? else {
             self.drop_packet(now, Some(header.kind), header.end, DropReason::Unexpected);
             return Ok(());
         };
@@ -360,6 +360,9 @@ impl Connection {
             space.received.record(number, now, arrival.ecn);
             let eliciting = summary.ack_eliciting;
             space.acks.on_packet(now, number, eliciting, arrival.ecn, &space.received);
+            if eliciting {
+                self.hurry_handshake(level);
+            }
         }
         if level == Level::OneRtt {
             self.update_spin(path, spin, newest);

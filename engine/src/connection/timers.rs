@@ -2,6 +2,7 @@
 
 use super::Connection;
 use super::state::State;
+use super::transmit::MIN_PACKET;
 use crate::error::{ConnectionError, TransportError};
 use crate::time::Time;
 
@@ -90,7 +91,12 @@ impl Connection {
         true
     }
 
+    /// When an ACK is due; without a timer while the anti-amplification limit keeps it back, which
+    /// ends by a datagram from the peer.
     fn ack_deadline(&self) -> Option<Time> {
+        if self.paths.active().sendable_data() < MIN_PACKET {
+            return None;
+        }
         self.spaces.iter().filter_map(|space| space.acks.ack_deadline()).min()
     }
 

@@ -14,6 +14,7 @@ use crate::config::MIN_UDP_PAYLOAD;
 use crate::congestion::RateSnapshot;
 use crate::crypto::{Direction, Level};
 use crate::observer::Observation;
+use crate::path::CHALLENGE_ROOM;
 use crate::recovery::{PathKey, SentInfo};
 use crate::time::Time;
 
@@ -189,7 +190,7 @@ impl Connection {
         let max_segments = max_segments.min(quantum.unwrap_or(usize::MAX) / mtu);
         for segment in 0..max_segments.max(1) {
             let room = buf.len().saturating_sub(end).min(segment_size);
-            let limit = room.min(self.paths.active().sendable());
+            let limit = room.min(self.sendable(now));
             // Segments are of one size: what does not fit a whole one waits for the next call.
             if limit < MIN_PACKET || (segment > 0 && limit < segment_size) {
                 break;
@@ -211,6 +212,13 @@ impl Connection {
             }
         }
         (end > 0).then(|| route.transmit(end, segment_size))
+    }
+
+    /// How long a datagram on the active path may be under the anti-amplification limit.
+    fn sendable(&self, now: Time) -> usize {
+        let path = self.paths.active();
+        let challenge = path.validation.is_challenge_due(now).then_some(CHALLENGE_ROOM);
+        path.sendable_data().max(challenge.unwrap_or(0)).min(path.sendable())
     }
 
     /// Writes one datagram; returns its length.
@@ -270,6 +278,13 @@ impl Connection {
             }
             if !may_elicit && *space.probes == 0 {
                 return;
+            }
+            if matches!(level, Level::Initial | Level::Handshake)
+                && *space.probes > 0
+                && !space.crypto.has_pending()
+            {
+                // The second probe carries the flight too, rather than a PING.
+                space.crypto.resend_all();
             }
             if level != Level::EarlyData {
                 space.crypto.write_frames(packet);
@@ -449,5 +464,5 @@ impl Route {
     }
 }
 
-/// Less room than this is not worth a packet: header, four bytes and a tag.
-const MIN_PACKET: usize = 64;
+/// Less room than this is not worth a packet.
+pub(super) const MIN_PACKET: usize = CHALLENGE_ROOM;

@@ -47,7 +47,9 @@ impl core::error::Error for HandshakeError {}
 pub enum HandshakeEvent {
     /// These bytes go to the peer in CRYPTO frames of the level.
     Send(Level, Vec<u8>),
-    /// A traffic secret is ready. Bytes already given to `Send` at earlier levels stay there.
+    /// A traffic secret is ready. Bytes already given to `Send` at earlier levels stay there. A
+    /// secret to receive with also says that TLS reads at its level from now on, and at earlier
+    /// ones no more (RFC 9001, Section 4.1.3); 0-RTT apart, which carries no CRYPTO data.
     Secret(Level, Direction, Secret),
     /// The peer's transport parameters, still encoded; authenticated once the handshake
     /// completes (RFC 9001, Section 8.2). Given at most once.

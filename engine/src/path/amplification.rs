@@ -62,6 +62,12 @@ impl AmplificationLimit {
         self.budget() == 0
     }
 
+    /// True once there is no limit.
+    #[inline]
+    pub(crate) fn is_lifted(&self) -> bool {
+        self.lifted
+    }
+
     /// The address is validated.
     pub(crate) fn lift(&mut self) {
         self.lifted = true;

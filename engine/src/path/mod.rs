@@ -50,6 +50,10 @@ pub(crate) enum PathPurpose {
     MigrateWhenValid,
 }
 
+/// Room for a packet that carries a PATH_CHALLENGE, in bytes: first byte, connection ID, packet
+/// number, frame and tag at their longest.
+pub(crate) const CHALLENGE_ROOM: usize = 1 + 20 + 4 + 9 + 16;
+
 /// One network path: a 4-tuple with everything that is learned about it.
 #[derive(Debug)]
 pub(crate) struct Path {
@@ -159,6 +163,15 @@ impl Path {
     #[inline]
     pub(crate) fn sendable(&self) -> usize {
         usize::try_from(self.amplification.budget()).unwrap_or(usize::MAX)
+    }
+
+    /// How long a datagram may be under the anti-amplification limit, in bytes, if something is to
+    /// be left for two more challenges. Were all of it spent and the PATH_RESPONSE lost, nobody
+    /// would have anything left to say.
+    #[inline]
+    pub(crate) fn sendable_data(&self) -> usize {
+        let limited = self.validation.is_validating() && !self.amplification.is_lifted();
+        self.sendable().saturating_sub(if limited { 2 * CHALLENGE_ROOM } else { 0 })
     }
 
     /// True if this is where a NAT moved `other`: the same hosts, the same connection ID of ours,

@@ -5,6 +5,9 @@ use crate::time::{Duration, Time};
 
 /// Challenges in flight that a response may still answer.
 const MAX_OUTSTANDING: usize = 4;
+/// Lost challenges that are replaced at once. Any others wait for their interval: no more often
+/// than a client sends Initial packets (RFC 9000, Section 8.2.1).
+const MAX_HURRIED: u8 = 2;
 /// Validation is given up after this many PTOs (RFC 9000, Section 8.2.4).
 const GIVE_UP_PTOS: u64 = 3;
 
@@ -24,6 +27,7 @@ enum State {
         deadline: Time,
         next: Option<Time>,
         interval: Duration,
+        hurried: u8,
     },
     Validated,
     Failed,
@@ -81,7 +85,8 @@ impl PathValidation {
     /// and that of a new path (RFC 9000, Section 8.2.4).
     pub(crate) fn start(&mut self, now: Time, pto: Duration) {
         let deadline = now + pto.times(GIVE_UP_PTOS);
-        self.state = State::Validating { deadline, next: None, interval: pto };
+        let interval = pto.over(GIVE_UP_PTOS);
+        self.state = State::Validating { deadline, next: None, interval, hurried: 0 };
     }
 
     /// The address was proved by other means: the handshake or a token
@@ -111,7 +116,8 @@ impl PathValidation {
 
     /// Draws the data of a PATH_CHALLENGE that goes out now: new for every one, so that a
     /// response tells which was answered (RFC 9000, Section 8.2.1). `expanded` tells whether its
-    /// datagram has at least 1200 bytes. The next one is due after another PTO, doubling.
+    /// datagram has at least 1200 bytes. The next one is due after a third of the PTO, doubling:
+    /// one may well be lost, and so may its answer, and there are no more than three PTOs.
     pub(crate) fn challenge(
         &mut self,
         now: Time,
@@ -131,12 +137,14 @@ impl PathValidation {
         data
     }
 
-    /// A packet with this challenge was lost: the next one is due at once.
+    /// A packet with this challenge was lost: the next one is due at once, the first times.
     pub(crate) fn on_challenge_lost(&mut self, data: [u8; 8]) {
         let is_ours = self.outstanding.iter().flatten().any(|c| c.data == data);
-        if let State::Validating { next, .. } = &mut self.state
+        if let State::Validating { next, hurried, .. } = &mut self.state
             && is_ours
+            && *hurried < MAX_HURRIED
         {
+            *hurried += 1;
             *next = None;
         }
     }
