@@ -1,0 +1,134 @@
+//! 0-RTT: RFC 9001, Section 4.6.
+
+use quicket_engine::{ClientConfig, EarlyData, Event};
+use quicket_sim::app::{WorkApp, Workload};
+use quicket_sim::null_tls::NullTlsOptions;
+use quicket_sim::sim::{Pair, PairOptions};
+
+use crate::support::{CLEAN, P2P, RTT, ok, pair, secs, session, time_of};
+
+/// Connects with a session from an earlier connection, and works early.
+fn resume(options: PairOptions, work: Workload) -> Pair {
+    let session = session(PairOptions::new(CLEAN));
+    let mut pair = pair(options);
+    let config = ClientConfig { session: Some(session), early_data: true, ..pair.config() };
+    pair.connect_with(config, Box::new(WorkApp::new(Workload { early: true, ..work })));
+    pair
+}
+
+#[test]
+fn requests_are_answered_after_one_round_trip() {
+    let mut pair = resume(PairOptions::new(CLEAN), Workload::requests(1, 1));
+    let start = pair.now();
+    let client = pair.client;
+    ok(pair.sim.run_until(secs(10), "the response", |sim| {
+        sim.host(client).sessions().any(|(_, s)| s.app.tally().streams_received == 1)
+    }));
+    assert_eq!(pair.now() - start, RTT);
+    assert_eq!(pair.at_client().connection.early_data(), EarlyData::Accepted);
+    ok(pair.run(secs(10)));
+    assert_eq!(pair.at_server().connection.early_data(), EarlyData::Accepted);
+    let summary = pair.at_client().connection.handshake_summary().unwrap();
+    assert!(summary.resumed);
+    ok(pair.close());
+}
+
+#[test]
+fn much_early_data_arrives() {
+    let work =
+        Workload { request_len: (1_000, 20_000), unidirectional: 2, ..Workload::requests(40, 20) };
+    let mut pair = resume(PairOptions::new(P2P), work);
+    ok(pair.run(secs(20)));
+    ok(pair.close());
+}
+
+/// RFC 9001, Section 4.6.2: what was refused is sent again.
+#[test]
+fn refused_early_data_is_sent_again() {
+    let refusals = [
+        NullTlsOptions { early_data: false, ..NullTlsOptions::default() },
+        NullTlsOptions { ticket_key: 99, ..NullTlsOptions::default() },
+        NullTlsOptions { hello_retry: true, ..NullTlsOptions::default() },
+    ];
+    for tls in refusals {
+        let work = Workload { request_len: (0, 5_000), ..Workload::requests(10, 5) };
+        let mut pair = resume(PairOptions::new(CLEAN).server_tls(tls), work);
+        ok(pair.run(secs(20)));
+        assert_eq!(pair.at_client().connection.early_data(), EarlyData::Rejected);
+        let rejected = time_of(&pair.at_client().events, |e| *e == Event::EarlyDataRejected);
+        assert!(rejected.is_some());
+        ok(pair.close());
+        let (client, server) = (pair.ended(pair.client).tally, pair.ended(pair.server).tally);
+        assert_eq!(client.sent, server.received);
+        assert_eq!(client.streams_received, 10);
+    }
+}
+
+#[test]
+fn servers_may_refuse_by_configuration() {
+    let mut options = PairOptions::new(CLEAN);
+    options.server.early_data = false;
+    let mut pair = resume(options, Workload::requests(3, 3));
+    ok(pair.run(secs(10)));
+    assert_eq!(pair.at_client().connection.early_data(), EarlyData::Rejected);
+    ok(pair.close());
+}
+
+#[test]
+fn early_data_survives_losses_and_reordering() {
+    for scenario in [
+        "delay=20ms; up drop=1",
+        "delay=20ms; up drop=2",
+        "delay=20ms; up drop=1,2,3",
+        "delay=20ms; down drop=1,2",
+        "delay=20ms; reorder=50%,10ms",
+        "delay=20ms; up reorder=30%,100ms",
+        "delay=20ms loss=20%",
+        "delay=20ms duplicate=50%",
+    ] {
+        let work = Workload { request_len: (0, 3_000), ..Workload::requests(12, 6) };
+        let mut pair = resume(PairOptions::new(scenario), work);
+        ok(pair.run(secs(20)));
+        ok(pair.close());
+    }
+}
+
+/// RFC 9000, Section 8.1.2: early data is sent again after a Retry.
+#[test]
+fn early_data_survives_a_retry() {
+    let mut options = PairOptions::new(CLEAN);
+    options.server.retry = quicket_engine::RetryPolicy::Always;
+    let mut pair = resume(options, Workload::requests(5, 5));
+    ok(pair.run(secs(10)));
+    assert_eq!(pair.at_client().connection.early_data(), EarlyData::Accepted);
+    ok(pair.close());
+}
+
+/// RFC 9000, Section 7.4.1: a server that accepts early data must keep the limits remembered.
+#[test]
+fn lowered_limits_end_the_connection() {
+    let lowered = PairOptions::new(CLEAN).server_transport(|t| t.max_streams_bidi = 1);
+    let mut pair = resume(lowered, Workload::requests(3, 1));
+    let error = pair.run(secs(10)).expect_err("a limit was lowered");
+    assert!(error.what().contains("lowered a limit"), "{error}");
+}
+
+#[test]
+fn garbled_sessions_are_ignored() {
+    let mut good = session(PairOptions::new(CLEAN));
+    let mut sessions = vec![Vec::new(), b"garbage".to_vec(), vec![1; 400]];
+    sessions.extend((0..good.len()).step_by(7).map(|len| good[..len].to_vec()));
+    for i in (0..good.len()).step_by(5) {
+        good[i] ^= 0x40;
+        sessions.push(good.clone());
+        good[i] ^= 0x40;
+    }
+    for bytes in sessions {
+        let mut pair = pair(PairOptions::new("delay=1ms"));
+        let config = ClientConfig { session: Some(bytes), early_data: true, ..pair.config() };
+        pair.connect_with(config, Box::new(WorkApp::new(Workload::requests(1, 1))));
+        // A changed session may claim limits that the server does not keep.
+        let _ = pair.run(secs(20));
+        ok(pair.close());
+    }
+}

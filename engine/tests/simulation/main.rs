@@ -1,0 +1,20 @@
+//! The engine on a simulated network: whole connections in virtual time, with checks of what the
+//! RFCs promise. One seed repeats a run exactly: see `quicket_sim::sim`.
+
+mod close;
+mod congestion;
+mod early_data;
+mod ecn;
+mod handshake;
+mod hostile;
+mod impairments;
+mod key_update;
+mod migration;
+mod mtu;
+mod offload;
+mod retry;
+mod seeds;
+mod streams;
+mod support;
+mod timers;
+mod versions;

@@ -1,0 +1,192 @@
+//! Rebinding and migration: RFC 9000, Section 9.
+
+use std::net::SocketAddr;
+
+use quicket_engine::Event;
+use quicket_sim::app::Workload;
+use quicket_sim::sim::{CLIENT_2, SERVER_2};
+use quicket_sim::sim::{Pair, PairOptions};
+
+use crate::support::{CLEAN, P2P, establish, ms, ok, pair, secs, time_of};
+
+fn moved(pair: &mut Pair) -> bool {
+    let events = &pair.at_server().events;
+    time_of(events, |event| matches!(event, Event::PathChanged { .. })).is_some()
+}
+
+fn two_paths(scenario: &str) -> PairOptions {
+    let mut options = PairOptions::new(scenario);
+    options.second_path = Some(options.scenario.clone());
+    options
+}
+
+/// RFC 9000, Section 9.3.3: a NAT gives the client another port or address.
+#[test]
+fn rebinding_does_not_interrupt_a_transfer() {
+    for rebind in ["port", "address"] {
+        for direction in [Workload::download(3_000_000), Workload::upload(3_000_000)] {
+            let text = format!("{P2P}; every 700ms rebind={rebind}");
+            let mut pair = pair(PairOptions::new(&text));
+            pair.connect(direction);
+            ok(pair.run(secs(60)));
+            assert!(moved(&mut pair), "{rebind}");
+            assert!(pair.sim.network().nat_stats(pair.path).rebindings >= 3);
+            ok(pair.close());
+        }
+    }
+}
+
+#[test]
+fn rebinding_survives_loss_and_reordering() {
+    for rebind in ["port", "address"] {
+        let text = format!("{P2P}; loss=3% reorder=5%,20ms; every 600ms rebind={rebind}");
+        let mut pair = pair(PairOptions::new(&text));
+        pair.connect(Workload { response_len: (0, 60_000), ..Workload::requests(60, 3) });
+        ok(pair.run(secs(120)));
+        ok(pair.close());
+    }
+}
+
+#[test]
+fn rebinding_during_the_handshake_is_survived_or_ends_it() {
+    for at in [1, 30, 60, 101, 140] {
+        let text = format!("delay=50ms; at {at}ms rebind=port");
+        let mut pair = pair(PairOptions::new(&text));
+        pair.connect(Workload::requests(3, 3));
+        // RFC 9000, Section 9: an endpoint must not migrate before the handshake is confirmed;
+        // what the server sends to the old binding is lost.
+        let _ = pair.run(secs(30));
+        ok(pair.close());
+    }
+}
+
+/// RFC 9000, Section 9.2: the client moves to another of its addresses.
+#[test]
+fn clients_migrate_when_they_want_to() {
+    let mut pair = pair(two_paths(CLEAN));
+    pair.connect(Workload::download(3_000_000));
+    establish(&mut pair);
+    let now = pair.now();
+    let local = SocketAddr::new(CLIENT_2, 50_000);
+    pair.at_client().connection.migrate(now, local).unwrap();
+    ok(pair.run(secs(60)));
+    assert!(moved(&mut pair));
+    assert_eq!(pair.at_server().connection.remote(), local);
+    let counters = pair.at_server().connection.stats().counters;
+    assert_eq!(counters.path_changes, 1, "{counters:?}");
+    ok(pair.close());
+}
+
+/// RFC 9000, Section 9.5: no connection ID is used on two paths.
+#[test]
+fn migration_uses_another_connection_id() {
+    use std::collections::BTreeMap;
+    use std::sync::{Arc, Mutex};
+
+    let mut pair = pair(two_paths(CLEAN));
+    let used: Arc<Mutex<BTreeMap<Vec<u8>, SocketAddr>>> = Arc::default();
+    let seen = used.clone();
+    let shared: Arc<Mutex<Vec<Vec<u8>>>> = Arc::default();
+    let reused = shared.clone();
+    pair.sim.network_mut().set_tap(move |_, datagram| {
+        let short = datagram.payload[0] & 0x80 == 0;
+        if short && datagram.dst.port() == 443 {
+            let cid = datagram.payload[1..9].to_vec();
+            let from = *seen.lock().unwrap().entry(cid.clone()).or_insert(datagram.src);
+            if from != datagram.src {
+                reused.lock().unwrap().push(cid);
+            }
+        }
+        true
+    });
+    pair.connect(Workload::download(1_000_000));
+    establish(&mut pair);
+    let now = pair.now();
+    pair.at_client().connection.migrate(now, SocketAddr::new(CLIENT_2, 50_000)).unwrap();
+    ok(pair.run(secs(60)));
+    assert!(used.lock().unwrap().len() >= 2);
+    assert!(shared.lock().unwrap().is_empty());
+    ok(pair.close());
+}
+
+/// RFC 9000, Section 9.3.2: a path that cannot be validated is given up.
+#[test]
+fn migration_to_a_dead_path_is_undone() {
+    let mut options = PairOptions::new(CLEAN);
+    options.second_path = Some("delay=50ms loss=100%".parse().unwrap());
+    let mut pair = pair(options);
+    pair.connect(Workload { response_len: (1_000, 1_000), ..Workload::requests(200, 1) });
+    establish(&mut pair);
+    let now = pair.now();
+    pair.at_client().connection.migrate(now, SocketAddr::new(CLIENT_2, 50_000)).unwrap();
+    ok(pair.run(secs(120)));
+    let failed = time_of(&pair.at_client().events, |e| matches!(e, Event::PathFailed { .. }));
+    assert!(failed.is_some());
+    ok(pair.close());
+}
+
+/// RFC 9000, Section 9.1: servers that forbid it in their parameters.
+#[test]
+fn migration_is_refused_where_the_server_forbids_it() {
+    let mut options = two_paths(CLEAN);
+    options.server.migration = false;
+    let mut pair = pair(options);
+    pair.connect(Workload::requests(5, 1));
+    establish(&mut pair);
+    let now = pair.now();
+    let local = SocketAddr::new(CLIENT_2, 50_000);
+    assert!(pair.at_client().connection.migrate(now, local).is_err());
+    ok(pair.run(secs(30)));
+    ok(pair.close());
+}
+
+/// RFC 9000, Section 9.6.
+#[test]
+fn clients_move_to_the_preferred_address() {
+    let mut options = two_paths(CLEAN);
+    let SocketAddr::V4(preferred) = SocketAddr::new(SERVER_2, 443) else { unreachable!() };
+    options.server.preferred_address_v4 = Some(preferred);
+    let mut pair = pair(options);
+    pair.connect(Workload { response_len: (1_000, 50_000), ..Workload::requests(40, 2) });
+    establish(&mut pair);
+    ok(pair.run(secs(60)));
+    assert_eq!(pair.at_client().connection.remote(), SocketAddr::V4(preferred));
+    ok(pair.close());
+}
+
+#[test]
+fn dead_preferred_addresses_are_not_used() {
+    let mut options = PairOptions::new(CLEAN);
+    options.second_path = Some("delay=50ms loss=100%".parse().unwrap());
+    let SocketAddr::V4(preferred) = SocketAddr::new(SERVER_2, 443) else { unreachable!() };
+    options.server.preferred_address_v4 = Some(preferred);
+    let mut pair = pair(options);
+    pair.connect(Workload { response_len: (1_000, 1_000), ..Workload::requests(100, 1) });
+    ok(pair.run(secs(60)));
+    assert_ne!(pair.at_client().connection.remote(), SocketAddr::V4(preferred));
+    ok(pair.close());
+}
+
+/// RFC 9000, Section 9.3.1 and 9.3.3: an attacker forwards a packet from elsewhere.
+#[test]
+fn packets_forwarded_by_an_attacker_do_not_steal_the_connection() {
+    let mut pair = pair(two_paths(CLEAN));
+    let mut count = 0;
+    pair.sim.network_mut().set_tap(move |_, datagram| {
+        if datagram.dst.port() == 443 && datagram.payload[0] & 0x80 == 0 {
+            count += 1;
+            if count % 20 == 0 {
+                datagram.src = SocketAddr::new(CLIENT_2, 6_666);
+            }
+        }
+        true
+    });
+    pair.connect(Workload { response_len: (1_000, 1_000), ..Workload::requests(200, 2) });
+    ok(pair.run(secs(120)));
+    ok(pair.sim.run_for(ms(2_000)));
+    let client = pair.sim.host(pair.client).address();
+    pair.at_client().connection.ping();
+    ok(pair.sim.run_for(secs(3)));
+    assert_eq!(pair.at_server().connection.remote(), client);
+    ok(pair.close());
+}
