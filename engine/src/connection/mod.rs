@@ -110,7 +110,7 @@ pub(crate) struct ServerStart<'a> {
 ///   [`finish`](Self::finish), [`reset`](Self::reset), [`read`](Self::read),
 ///   [`stop_sending`](Self::stop_sending), [`set_priority`](Self::set_priority)
 /// * datagrams: [`send_datagram`](Self::send_datagram),
-///   [`recv_datagram`](Self::recv_datagram)
+///   [`peek_datagram`](Self::peek_datagram)
 /// * the end: [`close`](Self::close), [`is_drained`](Self::is_drained),
 ///   [`close_reason`](Self::close_reason)
 /// * the handshake: [`is_established`](Self::is_established),

@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use quicket_engine::time::Time;
-use quicket_engine::{Connection, ConnectionError, ConnectionHandle, Event, Transmit};
+use quicket_engine::{Connection, ConnectionError, ConnectionHandle, EarlyData, Event, Transmit};
 use quicket_wire::{Dir, StreamId};
 
 use super::buffers::Buffer;
@@ -154,7 +154,9 @@ impl Conn {
     /// The next stream that the peer opened and whether it came as early data.
     pub(crate) fn accept(&mut self, dir: Dir) -> Option<(StreamId, bool)> {
         let index = dir_index(dir);
-        let early = self.early_streams[index].pop_front().map(|id| (id, true));
+        // Without early data, what came before the end of the handshake was merely handled so.
+        let accepted = self.engine.early_data() == EarlyData::Accepted;
+        let early = self.early_streams[index].pop_front().map(|id| (id, accepted));
         let next = early.or_else(|| self.engine.accept(dir).map(|id| (id, false)))?;
         self.accepted[index] += 1;
         if dir == Dir::Bidi {

@@ -1,6 +1,5 @@
 //! Two connected sockets.
 
-use std::net::SocketAddr;
 use std::time::Duration;
 
 use quicket::message::{Message, MsgFlags, Socket};
