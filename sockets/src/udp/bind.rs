@@ -11,7 +11,6 @@ use super::UdpSocket;
 
 /// How the UDP socket of an endpoint is made.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct UdpConfig {
     /// The kernel's receive buffer, in bytes. What arrives while it is full is lost, so that it
     /// should hold what a path delivers while the process is not scheduled.

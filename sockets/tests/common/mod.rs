@@ -41,3 +41,37 @@ pub(crate) fn pair_with(
         (connected, accepted.join().unwrap())
     })
 }
+
+/// Bytes that depend on a seed and their place.
+pub(crate) struct Pattern(u64);
+
+impl Pattern {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+    }
+
+    fn next(&mut self) -> u8 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 32) as u8
+    }
+
+    pub(crate) fn fill(&mut self, out: &mut [u8]) {
+        out.fill_with(|| self.next());
+    }
+
+    pub(crate) fn matches(&mut self, bytes: &[u8]) -> bool {
+        bytes.iter().all(|&byte| byte == self.next())
+    }
+}
+
+/// Both ends agree on what they settled, and live.
+pub(crate) fn check(client: &Connection, server: &Connection) {
+    let (ours, theirs) = (client.handshake().unwrap(), server.handshake().unwrap());
+    assert_eq!(ours.alpn, theirs.alpn);
+    assert_eq!(ours.version, theirs.version);
+    assert_eq!(ours.cipher_suite, theirs.cipher_suite);
+    assert_eq!(client.close_reason(), None);
+    assert_eq!(server.close_reason(), None);
+}
