@@ -1,82 +1,187 @@
-//! Early data (0-RTT) over loopback, through a proxy that keeps the handshake from completing.
+//! Sessions: resumption, 0-RTT, tokens.
 
 mod common;
 
-use std::net::{SocketAddr, UdpSocket};
+use std::io::{Read, Write};
 use std::sync::Arc;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use quicket::tokio::{Endpoint, Listener};
-use quicket::{EarlyData, MemorySessionStore};
-use tokio::io::AsyncWriteExt;
-use tokio::time::{sleep, timeout};
+use common::{configs, pair_with};
+use quicket::{
+    ClientConfig, Connection, EarlyData, FileSessionStore, Listener, MemorySessionStore,
+    RetryPolicy, ServerConfig, SessionStore,
+};
 
-/// How late the server's packets are.
-const LATE: Duration = Duration::from_millis(300);
-
-/// Passes a client's packets on to `server` at once and those of the server back late, in order.
-/// Its threads end when nothing comes any more.
-fn proxy(server: SocketAddr) -> SocketAddr {
-    let front = UdpSocket::bind("127.0.0.1:0").unwrap();
-    let back = UdpSocket::bind("127.0.0.1:0").unwrap();
-    let address = front.local_addr().unwrap();
-    back.connect(server).unwrap();
-    for socket in [&front, &back] {
-        socket.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
-    }
-    let (front, back) = (Arc::new(front), Arc::new(back));
-    thread::spawn(move || {
-        let mut packet = vec![0; 65_536];
-        let mut returning = false;
-        while let Ok((len, client)) = front.recv_from(&mut packet) {
-            back.send(&packet[..len]).unwrap();
-            if !std::mem::replace(&mut returning, true) {
-                let (front, back) = (Arc::clone(&front), Arc::clone(&back));
-                thread::spawn(move || return_late(&front, &back, client));
-            }
-        }
-    });
-    address
-}
-
-fn return_late(front: &Arc<UdpSocket>, back: &UdpSocket, client: SocketAddr) {
-    let mut packet = vec![0; 65_536];
-    while let Ok(len) = back.recv(&mut packet) {
-        let (front, packet) = (Arc::clone(front), packet[..len].to_vec());
+/// Answers each stream with what it holds, and says whether it was early.
+fn echo(listener: &Listener) {
+    while let Ok(connection) = listener.accept() {
         thread::spawn(move || {
-            thread::sleep(LATE);
-            front.send_to(&packet, client)
+            while let Ok(mut stream) = connection.accept_bi() {
+                let early = stream.is_early_data();
+                let Ok(request) = stream.read_to_end(1 << 20) else { return };
+                stream.write_all(&[u8::from(early)]).unwrap();
+                stream.write_all(&request).unwrap();
+            }
         });
     }
 }
 
-#[tokio::test]
-async fn who_waits_for_a_stream_is_woken_before_the_handshake_is_complete() {
-    let (server, client) = common::configs();
-    let client = client.sessions(Arc::new(MemorySessionStore::new()));
-    let endpoint = Endpoint::bind("127.0.0.1:0").await.unwrap();
-    let listening = Endpoint::bind("127.0.0.1:0").await.unwrap();
-    let listener: Listener = listening.listen_early(server).unwrap();
-    let address = proxy(listener.local_addr());
+/// An echo server for the life of the process.
+fn serve(server: ServerConfig) -> std::net::SocketAddr {
+    let endpoint = quicket::Endpoint::bind("127.0.0.1:0").unwrap();
+    let listener = endpoint.listen_early(server).unwrap();
+    let address = listener.local_addr();
+    thread::spawn(move || echo(&listener));
+    address
+}
 
-    let first = endpoint.connect(address, "localhost", &client);
-    let (first, accepted) = tokio::join!(first, listener.accept());
-    // The ticket is as late as everything else.
-    sleep(2 * LATE).await;
-    drop((first.unwrap(), accepted.unwrap()));
+/// Sends a request; returns whether the server had it as early data.
+fn request(connection: &Connection, data: &[u8]) -> bool {
+    let mut stream = connection.open_bi().unwrap();
+    stream.write_all(data).unwrap();
+    stream.finish().unwrap();
+    let answer = stream.read_to_end(1 << 20).unwrap();
+    assert_eq!(&answer[1..], data);
+    answer[0] == 1
+}
 
-    let connection = endpoint.connect_early(address, "localhost", &client).unwrap();
-    assert_eq!(connection.early_data(), EarlyData::Offered);
-    let mut early = connection.open_uni().await.unwrap();
-    early.write_all(b"first").await.unwrap();
-    let accepted = listener.accept().await.unwrap();
-    assert!(accepted.handshake().is_none());
-    let waiting = tokio::spawn(async move { accepted.accept_bi().await.map(|it| (it, accepted)) });
-    sleep(LATE / 10).await;
-    let mut later = connection.open_bi().await.unwrap();
-    later.write_all(b"second").await.unwrap();
-    let woken = timeout(Duration::from_secs(5), waiting).await.expect("the waiter is woken");
-    let (stream, _accepted) = woken.unwrap().unwrap();
-    assert!(stream.is_early_data());
+/// Waits until the server's tickets and tokens are in the store, and puts them back.
+fn wait_for_session(store: &dyn SessionStore, server: &str) {
+    let deadline = Instant::now() + Duration::from_secs(10);
+    loop {
+        if let (Some(session), Some(token)) = (store.take_session(server), store.take_token(server))
+        {
+            store.save_session(server, &session);
+            store.save_token(server, &token);
+            return;
+        }
+        assert!(Instant::now() < deadline, "no session and token came");
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn with_store() -> (ServerConfig, ClientConfig, Arc<MemorySessionStore>) {
+    let (server, client) = configs();
+    let store = Arc::new(MemorySessionStore::new());
+    (server, client.sessions(store.clone()), store)
+}
+
+#[test]
+fn a_second_connection_resumes_and_sends_early_data() {
+    let (server, client, store) = with_store();
+    let address = serve(server);
+    let first = Connection::connect_early(address, "localhost", &client).unwrap();
+    assert!(!request(&first, b"first"));
+    assert_eq!(first.early_data(), EarlyData::None);
+    assert!(!first.handshake().unwrap().resumed);
+    wait_for_session(&*store, &format!("localhost:{}", address.port()));
+
+    let second = Connection::connect_early(address, "localhost", &client).unwrap();
+    assert!(request(&second, b"second"));
+    second.wait_established().unwrap();
+    assert_eq!(second.early_data(), EarlyData::Accepted);
+    assert!(second.handshake().unwrap().resumed);
+    assert!(!request(&second, b"third"));
+}
+
+#[test]
+fn without_asking_for_early_data_a_session_is_resumed_all_the_same() {
+    let (server, client, store) = with_store();
+    let address = serve(server);
+    let first = Connection::connect(address, "localhost", &client).unwrap();
+    request(&first, b"first");
+    wait_for_session(&*store, &format!("localhost:{}", address.port()));
+    let second = Connection::connect(address, "localhost", &client).unwrap();
+    assert_eq!(second.early_data(), EarlyData::None);
+    assert!(second.handshake().unwrap().resumed);
+    assert!(!request(&second, b"second"));
+}
+
+#[test]
+fn early_data_that_the_server_refuses_is_sent_again() {
+    let (server, client, store) = with_store();
+    let address = serve(server.clone());
+    request(&Connection::connect(address, "localhost", &client).unwrap(), b"first");
+    let name = format!("localhost:{}", address.port());
+    wait_for_session(&*store, &name);
+    let session = store.take_session(&name).unwrap();
+
+    // The same TLS, but the transport takes no early data.
+    let address = serve(server.early_data(false));
+    store.save_session(&format!("localhost:{}", address.port()), &session);
+    let second = Connection::connect_early(address, "localhost", &client).unwrap();
+    let large = vec![5; 100_000];
+    assert!(!request(&second, &large));
+    assert_eq!(second.early_data(), EarlyData::Rejected);
+}
+
+#[test]
+fn sessions_in_files_serve_another_store() {
+    let directory = std::env::temp_dir().join(format!("quicket-early-{}", std::process::id()));
+    let (server, client) = configs();
+    let address = serve(server);
+    let store = Arc::new(FileSessionStore::open(&directory).unwrap());
+    let first = client.clone().sessions(store.clone());
+    request(&Connection::connect(address, "localhost", &first).unwrap(), b"first");
+    wait_for_session(&*store, &format!("localhost:{}", address.port()));
+    let again = client.sessions(Arc::new(FileSessionStore::open(&directory).unwrap()));
+    let second = Connection::connect_early(address, "localhost", &again).unwrap();
+    let early = request(&second, b"second");
+    assert!(early, "{:?} {:?}", second.early_data(), second.handshake());
+    std::fs::remove_dir_all(directory).unwrap();
+}
+
+#[test]
+fn a_garbled_session_is_no_obstacle() {
+    let (server, client, store) = with_store();
+    let address = serve(server);
+    let name = format!("localhost:{}", address.port());
+    store.save_session(&name, &[0xab; 700]);
+    store.save_token(&name, &[0xcd; 90]);
+    let connection = Connection::connect_early(address, "localhost", &client).unwrap();
+    assert!(!request(&connection, b"anything"));
+    assert!(!connection.handshake().unwrap().resumed);
+}
+
+#[test]
+fn a_token_spares_the_retry() {
+    let (server, client, store) = with_store();
+    let address = serve(server.retry(RetryPolicy::Always));
+    request(&Connection::connect(address, "localhost", &client).unwrap(), b"first");
+    wait_for_session(&*store, &format!("localhost:{}", address.port()));
+    // With its address validated by the token, the client's early data is read in the first
+    // flight.
+    let second = Connection::connect_early(address, "localhost", &client).unwrap();
+    assert!(request(&second, b"second"));
+}
+
+#[test]
+fn a_client_that_lets_go_early_still_delivers() {
+    let (server, client, store) = with_store();
+    let endpoint = quicket::Endpoint::bind("127.0.0.1:0").unwrap();
+    let listener = endpoint.listen_early(server).unwrap();
+    let address = listener.local_addr();
+    thread::scope(|scope| {
+        let first = scope.spawn(|| listener.accept().unwrap());
+        let connection = Connection::connect(address, "localhost", &client).unwrap();
+        let accepted = first.join().unwrap();
+        wait_for_session(&*store, &format!("localhost:{}", address.port()));
+        drop((connection, accepted));
+        let connection = Connection::connect_early(address, "localhost", &client).unwrap();
+        let mut stream = connection.open_uni().unwrap();
+        stream.write_all(b"fire and forget").unwrap();
+        drop((stream, connection));
+        let mut stream = listener.accept().unwrap().accept_uni().unwrap();
+        let mut text = String::new();
+        stream.read_to_string(&mut text).unwrap();
+        assert_eq!(text, "fire and forget");
+    });
+}
+
+#[test]
+fn streams_of_an_ordinary_connection_are_not_early() {
+    let (client, server) = pair_with(configs());
+    client.open_bi().unwrap().write_all(b"x").unwrap();
+    assert!(!server.accept_bi().unwrap().is_early_data());
 }

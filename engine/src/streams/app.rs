@@ -4,7 +4,7 @@ use quicket_wire::{Dir, StreamId, varint};
 
 use super::pool::OutOfMemory;
 use super::slab::Slot;
-use super::stream::Stream;
+use super::stream::{EventFlags, Stream};
 use super::{OpenError, Peek, ReadError, ReadOutcome, Streams, WriteError};
 
 impl Streams {
@@ -29,6 +29,10 @@ impl Streams {
             && let Some(stream) = self.table.get_mut(slot)
         {
             stream.accepted = true;
+            if stream.send.as_ref().is_some_and(|send| send.stopped().is_some()) {
+                // Said now, for the stream may be gone when the application writes to it.
+                self.notify(slot, EventFlags::STOPPED);
+            }
             self.settle(slot);
         }
         Some(id)

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use quicket_engine::time::{Duration, Time};
-use quicket_engine::{Event, StreamEvent, Transmit, TransmitStatus};
+use quicket_engine::{EarlyData, Event, StreamEvent, Transmit, TransmitStatus};
 use quicket_wire::Dir;
 
 use super::Core;
@@ -71,7 +71,8 @@ impl Core {
 
     /// Passes on what the application may want to know.
     fn report(&self, now: Time, cell: &Arc<Cell>, conn: &mut Conn, wakes: &mut Wakes) {
-        if !conn.established && conn.role != Role::Client {
+        let early = conn.engine.early_data() == EarlyData::Accepted;
+        if early && !conn.established && conn.role != Role::Client {
             // Before the news of completion: whatever came in the same batch counts as early.
             conn.collect_early_streams(wakes);
             if conn.role == Role::Announcing && !conn.early_streams.iter().all(|e| e.is_empty()) {

@@ -73,6 +73,21 @@ fn codes_too_large_for_a_frame_are_sent_as_the_largest() {
 }
 
 #[test]
+fn a_stream_that_was_stopped_before_it_was_accepted_says_so_then() {
+    let (mut client, mut server) = pair(config());
+    let id = client.open(Dir::Bidi).unwrap();
+    client.write(id, b"abc").unwrap();
+    client.finish(id).unwrap();
+    client.stop_sending(id, 7).unwrap();
+    flush(&mut client, &mut server);
+    assert_eq!(events(&mut server), [StreamEvent::Opened { dir: Dir::Bidi }]);
+    flush(&mut server, &mut client);
+    assert_eq!(server.accept(Dir::Bidi), Some(id));
+    assert_eq!(events(&mut server), [StreamEvent::Stopped { id, code: 7 }]);
+    assert_eq!(read_all(&mut server, id).0, b"abc");
+}
+
+#[test]
 fn finished_is_said_once_everything_is_acknowledged() {
     let (mut client, mut server) = pair(config());
     let id = client.open(Dir::Uni).unwrap();

@@ -1,0 +1,108 @@
+//! Connections that move to other addresses (RFC 9000, Section 9).
+
+mod common;
+
+use std::io::{Read, Write};
+use std::net::SocketAddr;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use common::{configs, pair_with};
+use quicket::{Connection, Endpoint, Listener, MigrateError, ServerConfig};
+
+fn exchange(client: &Connection, server: &Connection) {
+    let mut stream = client.open_bi().unwrap();
+    stream.write_all(b"ping").unwrap();
+    let mut accepted = server.accept_bi().unwrap();
+    accepted.read_exact(&mut [0; 4]).unwrap();
+    accepted.write_all(b"pong").unwrap();
+    stream.read_exact(&mut [0; 4]).unwrap();
+}
+
+/// Exchanges data until the server sees the client at another address.
+fn exchange_until_moved(client: &Connection, server: &Connection, from: SocketAddr) -> SocketAddr {
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while server.remote_addr() == from {
+        assert!(Instant::now() < deadline, "still at {from}");
+        exchange(client, server);
+        thread::sleep(Duration::from_millis(2));
+    }
+    exchange(client, server);
+    server.remote_addr()
+}
+
+#[test]
+fn a_client_moves_to_a_socket_of_its_choice() {
+    let (client, server) = pair_with(configs());
+    exchange(&client, &server);
+    let before = server.remote_addr();
+    client.migrate("127.0.0.1:0".parse().unwrap()).unwrap();
+    let after = exchange_until_moved(&client, &server, before);
+    assert_ne!(before.port(), after.port());
+    assert_eq!(client.path().local, Some(after));
+    // And on, to a wildcard address.
+    client.migrate("0.0.0.0:0".parse().unwrap()).unwrap();
+    assert_ne!(exchange_until_moved(&client, &server, after), before);
+}
+
+#[test]
+fn an_endpoint_moves_with_all_its_connections() {
+    let (server, client) = configs();
+    let listener = Listener::bind("127.0.0.1:0", server).unwrap();
+    let endpoint = Endpoint::bind("127.0.0.1:0").unwrap();
+    let pairs: Vec<_> = (0..3)
+        .map(|_| {
+            let address = listener.local_addr();
+            let connection = endpoint.connect(address, "localhost", &client).unwrap();
+            let accepted = listener.accept().unwrap();
+            exchange(&connection, &accepted);
+            (connection, accepted)
+        })
+        .collect();
+    let before = endpoint.local_addr();
+    endpoint.rebind("127.0.0.1:0".parse().unwrap()).unwrap();
+    assert_ne!(endpoint.local_addr(), before);
+    for (connection, accepted) in &pairs {
+        assert_eq!(exchange_until_moved(connection, accepted, before), endpoint.local_addr());
+    }
+    let connection = endpoint.connect(listener.local_addr(), "localhost", &client).unwrap();
+    let accepted = listener.accept().unwrap();
+    assert_eq!(accepted.remote_addr(), endpoint.local_addr());
+    exchange(&connection, &accepted);
+}
+
+#[test]
+fn a_transfer_goes_on_while_the_client_moves() {
+    let (client, server) = pair_with(configs());
+    let data = vec![3; 20 << 20];
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut stream = client.open_uni().unwrap();
+            for (i, part) in data.chunks(1 << 20).enumerate() {
+                if i % 5 == 4 {
+                    // Not possible while the last move is under way; the data matters here.
+                    let _ = client.migrate("127.0.0.1:0".parse().unwrap());
+                }
+                stream.write_all(part).unwrap();
+            }
+            stream.finish().unwrap();
+            stream.stopped().unwrap();
+        });
+        let received = server.accept_uni().unwrap().read_to_end(data.len()).unwrap();
+        assert!(received == data);
+    });
+}
+
+#[test]
+fn servers_do_not_move_and_may_forbid_it() {
+    let (client, server) = pair_with(configs());
+    let error = server.migrate("127.0.0.1:0".parse().unwrap()).unwrap_err();
+    assert!(matches!(error, MigrateError::Refused(_)), "{error:?}");
+    drop((client, server));
+    let (server, client): (ServerConfig, _) = configs();
+    let (client, server) = pair_with((server.migration(false), client));
+    exchange(&client, &server);
+    let error = client.migrate("127.0.0.1:0".parse().unwrap()).unwrap_err();
+    assert!(error.to_string().contains("server"), "{error}");
+    exchange(&client, &server);
+}
