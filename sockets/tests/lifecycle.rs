@@ -240,9 +240,8 @@ fn protocols_that_do_not_meet_are_refused() {
     let (server, _) = configs();
     let listener = Listener::bind("127.0.0.1:0", server).unwrap();
     let tls = ClientTls::builder().dangerous_no_verification().alpn(["other"]).build().unwrap();
-    let error =
-        Connection::connect(listener.local_addr(), "localhost", &ClientConfig::new(tls))
-            .unwrap_err();
+    let error = Connection::connect(listener.local_addr(), "localhost", &ClientConfig::new(tls))
+        .unwrap_err();
     assert!(matches!(error, ConnectError::Lost(ConnectionError::PeerTransport { .. })));
     assert_eq!(error.blame(), Blame::Peer);
 }
@@ -261,9 +260,11 @@ fn admission_decides() {
             handshake_timeout: Duration::from_millis(500).into(),
             ..TransportConfig::default()
         });
-        let server = server.admission(move |attempt| {
-            if attempt.validated { Decision::Accept } else { decision }
-        });
+        let server = server.admission(
+            move |attempt| {
+                if attempt.validated { Decision::Accept } else { decision }
+            },
+        );
         let listener = Listener::bind("127.0.0.1:0", server).unwrap();
         let result = Connection::connect(listener.local_addr(), "localhost", &client);
         match (decision, result) {

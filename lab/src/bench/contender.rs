@@ -19,11 +19,15 @@ pub enum Contender {
     TcpTls,
     /// quinn.
     Quinn,
+    /// Quicket, its blocking sockets.
+    Quicket,
+    /// Quicket, its sockets for tokio.
+    QuicketTokio,
 }
 
 impl Contender {
     /// All of them.
-    pub const ALL: [Self; 2] = [Self::TcpTls, Self::Quinn];
+    pub const ALL: [Self; 4] = [Self::TcpTls, Self::Quinn, Self::Quicket, Self::QuicketTokio];
 
     /// The name by which it is known.
     #[must_use]
@@ -31,6 +35,8 @@ impl Contender {
         match self {
             Self::TcpTls => "tcp-tls",
             Self::Quinn => "quinn",
+            Self::Quicket => "quicket",
+            Self::QuicketTokio => "quicket-tokio",
         }
     }
 }
@@ -52,6 +58,14 @@ impl FromStr for Contender {
     }
 }
 
+const TCP_TLS: &str = "TLS 1.3 over TCP: rustls 0.23, unbuffered, blocking sockets";
+const QUINN: &str = "on a current-thread tokio runtime, windows of 16 MiB, segmentation offload \
+                     on, path MTU fixed, ACK frequency extension";
+const QUICKET: &str =
+    "Quicket's blocking sockets, windows of 16 MiB, path MTU fixed, otherwise its defaults";
+const QUICKET_TOKIO: &str = "Quicket's sockets for tokio on a current-thread runtime, configured \
+                             as the blocking ones";
+
 /// The programs of all implementations that take part.
 pub(super) struct Contenders {
     programs: BTreeMap<Contender, Program>,
@@ -61,26 +75,20 @@ pub(super) struct Contenders {
 impl Contenders {
     pub(super) fn prepare(options: &Options, workshop: &Workshop) -> Result<Self, Failure> {
         let mut made = Self { programs: BTreeMap::new(), descriptions: BTreeMap::new() };
+        let this_program = |contender: Contender| Program {
+            executable: options.executable.clone(),
+            arguments: vec![HIDDEN_BENCH.into(), contender.name().into()],
+        };
         for &contender in &options.contenders {
             let (program, description) = match contender {
-                Contender::TcpTls => {
-                    let program = Program {
-                        executable: options.executable.clone(),
-                        arguments: vec![HIDDEN_BENCH.into(), contender.name().into()],
-                    };
-                    let what = "TLS 1.3 over TCP: rustls 0.23, unbuffered, blocking sockets";
-                    (program, what.to_owned())
-                }
+                Contender::TcpTls => (this_program(contender), TCP_TLS.to_owned()),
                 Contender::Quinn => {
                     let mut program = workshop.prepare(Implementation::Quinn)?;
                     program.arguments.push("bench".into());
-                    let version = workshop.quinn_version()?;
-                    let what = format!(
-                        "quinn {version} on a current-thread tokio runtime, windows of 16 MiB, \
-                         segmentation offload on, path MTU fixed, ACK frequency extension"
-                    );
-                    (program, what)
+                    (program, format!("quinn {} {QUINN}", workshop.quinn_version()?))
                 }
+                Contender::Quicket => (this_program(contender), QUICKET.to_owned()),
+                Contender::QuicketTokio => (this_program(contender), QUICKET_TOKIO.to_owned()),
             };
             made.programs.insert(contender, program);
             made.descriptions.insert(contender, description);

@@ -11,6 +11,7 @@ mod markdown;
 mod metric;
 mod network;
 mod plot;
+mod quicket;
 mod report;
 mod tcp_tls;
 
@@ -122,6 +123,16 @@ pub(crate) fn process(contender: &str, assignment: &str) -> ExitCode {
         Ok(Contender::TcpTls) => {
             quicket_workload::bench::run(assignment, tcp_tls::serve, tcp_tls::TcpTlsClient::new)
         }
+        Ok(Contender::Quicket) => quicket_workload::bench::run(
+            assignment,
+            quicket::serve_blocking,
+            quicket::BlockingClient::new,
+        ),
+        Ok(Contender::QuicketTokio) => quicket_workload::bench::run(
+            assignment,
+            quicket::serve_tokio,
+            quicket::TokioClient::new,
+        ),
         Ok(other @ Contender::Quinn) => {
             eprintln!("{other} is a program of its own");
             ExitCode::FAILURE

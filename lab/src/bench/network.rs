@@ -1,7 +1,7 @@
 //! The networks between server and client.
 
 use std::fmt;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::process::Command;
 use std::str::FromStr;
 
@@ -59,6 +59,14 @@ impl FromStr for NetworkKind {
             .into_iter()
             .find(|known| known.name() == name)
             .ok_or_else(|| format!("unknown network {name:?}: expected one of loopback, veth"))
+    }
+}
+
+/// Where a client's socket is bound: to any port, on all addresses of the server's kind.
+pub(super) fn unspecified_for(server: SocketAddr) -> SocketAddr {
+    match server {
+        SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
+        SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
     }
 }
 

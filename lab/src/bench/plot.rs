@@ -7,8 +7,8 @@ use super::{Better, Contender, Metric, NetworkKind, Report, Row, Spread};
 
 const WIDTH: usize = 1020;
 const PANEL: usize = 340;
-const LABEL: usize = 66;
-const BAR_AREA: usize = 180;
+const LABEL: usize = 86;
+const BAR_AREA: usize = 170;
 const BAR: usize = 20;
 const BAR_STEP: usize = 28;
 const BAND_TITLE: usize = 34;
@@ -43,6 +43,8 @@ fn colour(contender: Contender) -> &'static str {
     match contender {
         Contender::TcpTls => "#8c959f",
         Contender::Quinn => "#e08a3c",
+        Contender::Quicket => "#2f6fde",
+        Contender::QuicketTokio => "#7aa7ef",
     }
 }
 

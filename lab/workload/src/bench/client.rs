@@ -38,7 +38,7 @@ pub trait Client: Sized {
     /// When the handshake fails.
     fn connect(&mut self) -> Result<Self::Connection, Failure>;
 
-    /// Closes a connection in order.
+    /// Closes the last connection in order and waits until nothing is left to be said.
     ///
     /// # Errors
     ///
@@ -262,6 +262,7 @@ fn idle<C: Client>(client: &mut C, connections: usize) -> Result<Measurement, Fa
     while !standard_input_ended() {
         client.rest(Duration::from_millis(20));
     }
+    drop((held, warm_up));
     clock.finish(client, control, outcome)
 }
 

@@ -8,6 +8,9 @@ pub const HEADER_LENGTH: usize = 16;
 pub const EXCHANGE_LENGTH: usize = 1024;
 
 /// What a client asks: its first 16 bytes on a stream, or on the connection for TCP.
+///
+/// On a stream the client's end of it belongs to the request: a server answers when it has read
+/// that, save that an upload ends with it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Request {
     /// The client sends so many bytes of the pattern; the answer is their number (8 bytes).

@@ -67,25 +67,23 @@ async fn answer(
 ) -> Result<(), Failure> {
     let mut header = [0; HEADER_LENGTH];
     recv.read_exact(&mut header).await?;
-    match Request::decode(&header)? {
-        Request::Upload { bytes, unique } => {
-            let received = receive(&mut recv, Pattern::new(unique)).await?;
-            if received != bytes {
-                return Err(format!("{received} bytes came of {bytes}").into());
-            }
-            send.write_all(&received.to_be_bytes()).await?;
+    let request = Request::decode(&header)?;
+    if let Request::Upload { bytes, unique } = request {
+        let received = receive(&mut recv, Pattern::new(unique)).await?;
+        if received != bytes {
+            return Err(format!("{received} bytes came of {bytes}").into());
         }
-        Request::Download { bytes, unique } => {
-            transmit(&mut send, bytes, unique, block).await?;
-        }
-        Request::Exchange { .. } => {
-            let mut message = [0; EXCHANGE_LENGTH];
-            message[..HEADER_LENGTH].copy_from_slice(&header);
-            recv.read_exact(&mut message[HEADER_LENGTH..]).await?;
+        send.write_all(&received.to_be_bytes()).await?;
+        return Ok(send.finish()?);
+    }
+    let mut message = recv.read_to_end(EXCHANGE_LENGTH).await?;
+    match request {
+        Request::Download { bytes, unique } => transmit(&mut send, bytes, unique, block).await?,
+        Request::Usage => send.write_all(&usage_answer(counters)?).await?,
+        Request::Upload { .. } | Request::Exchange { .. } | Request::Hold => {
+            message.splice(..0, header);
             send.write_all(&message).await?;
         }
-        Request::Usage => send.write_all(&usage_answer(counters)?).await?,
-        Request::Hold => send.write_all(&header).await?,
     }
     Ok(send.finish()?)
 }
