@@ -172,15 +172,16 @@ impl Datagrams {
     /// Writes as many datagrams as fit into a packet, in order, each whole.
     pub(crate) fn write_frames(&mut self, sink: &mut impl FrameSink) {
         while let Some((id, data)) = self.to_send.front() {
-            let with_length = Datagram { data, has_length: true };
-            let has_length = with_length.encoded_len() <= sink.remaining();
-            let frame = Datagram { data, has_length };
-            let size = frame.encoded_len();
-            if size > self.path_max_frame || size as u64 > self.peer_max_frame {
+            let bare = Datagram { data, has_length: false }.encoded_len();
+            if bare > self.path_max_frame || bare as u64 > self.peer_max_frame {
                 self.to_send.pop();
                 self.report(DatagramFate::Dropped(id));
                 continue;
             }
+            let whole = Datagram { data, has_length: true }.encoded_len();
+            let has_length = whole <= sink.remaining() && whole as u64 <= self.peer_max_frame;
+            let frame = Datagram { data, has_length };
+            let size = frame.encoded_len();
             // A frame without a length must end the packet, so it must fill it.
             if !has_length && size < sink.remaining() {
                 let count = sink.remaining() - size;
