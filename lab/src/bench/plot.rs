@@ -265,9 +265,9 @@ mod tests {
     #[test]
     fn the_better_bar_is_the_longer_one_and_its_number_is_bold() {
         let svg = svg(&report(), NetworkKind::Loopback);
-        assert!(svg.contains("width=\"180.0\""), "{svg}");
-        assert!(svg.contains("width=\"90.0\""), "{svg}");
-        assert!(svg.contains("<text class=\"best\" x=\"254.0\" y=\"80\">16.00</text>"), "{svg}");
+        assert!(svg.contains("width=\"170.0\""), "{svg}");
+        assert!(svg.contains("width=\"85.0\""), "{svg}");
+        assert!(svg.contains("<text class=\"best\" x=\"264.0\" y=\"80\">16.00</text>"), "{svg}");
         assert_eq!(svg.matches("<circle").count(), 3 * 2 * 3);
     }
 
