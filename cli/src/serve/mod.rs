@@ -120,6 +120,10 @@ fn config(
 /// Says where to find what.
 fn announce(args: &Serve, site: &Site, address: SocketAddr, pin: Option<Fingerprint>) {
     site.events.listening(address, pin);
+    if args.json {
+        // Another program started this one.
+        return;
+    }
     // Nobody can connect to "any address".
     let shown = match address.ip().is_unspecified() {
         true => format!("localhost:{}", address.port()),
@@ -159,7 +163,9 @@ async fn serve(
             () = &mut stop => break,
         }
     }
-    eprintln!("Stopping; once more to stop at once");
+    if site.access_log {
+        eprintln!("Stopping; once more to stop at once");
+    }
     drain.send_replace(true);
     let all = async { while clients.join_next().await.is_some() {} };
     tokio::select! {
