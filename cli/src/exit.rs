@@ -7,7 +7,8 @@ use std::process::ExitCode;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub(crate) enum Kind {
-    /// The server answered, but not with the file: an HTTP status of 400 or above, a reset.
+    /// The server answered, but not with the file: an HTTP status of 400 or above, a reset. In
+    /// the laboratory: a case failed.
     Refused = 1,
     /// The command line makes no sense. The argument parser uses the same code.
     Usage = 2,
@@ -27,7 +28,7 @@ pub(crate) enum Kind {
 pub(crate) const CODES: &str = "\
 Exit codes:
   0    everything went well
-  1    the server answered, but not with the file (such as 404)
+  1    the server answered, but not with the file (such as 404), or a case failed in the lab
   2    the command line makes no sense
   3    no connection, or it was lost
   4    the server's certificate is not trusted

@@ -17,9 +17,13 @@ use std::process::ExitCode;
 use clap::Parser;
 
 use self::args::{Args, Command};
-use self::exit::Failure;
+use self::exit::{Failure, Kind};
 
 fn main() -> ExitCode {
+    #[cfg(target_os = "linux")]
+    if let Some(code) = quicket_lab::hidden_process() {
+        return code;
+    }
     let args = Args::parse();
     // Warnings of the libraries, or what RUST_LOG asks for.
     env_logger::Builder::from_env(env_logger::Env::default().default_filter_or("warn"))
@@ -29,6 +33,8 @@ fn main() -> ExitCode {
         Command::Serve(serve) => serve::run(serve),
         Command::Get(get) => get::run(get),
         Command::Demo(demo) => demo::run(demo),
+        #[cfg(target_os = "linux")]
+        Command::Lab(command) => lab((**command).clone()),
         Command::Completion { shell } => pages::completion(*shell),
         Command::Man { dir } => pages::manual(dir.as_deref()),
     };
@@ -38,6 +44,16 @@ fn main() -> ExitCode {
             eprintln!("quicket: {failure}");
             failure.exit_code()
         }
+    }
+}
+
+/// Carries out a command of the laboratory.
+#[cfg(target_os = "linux")]
+fn lab(command: quicket_lab::command::Command) -> Result<(), Failure> {
+    match quicket_lab::command::run(command) {
+        Ok(true) => Ok(()),
+        Ok(false) => Err(Failure::new(Kind::Refused, "not everything passed: see the table above")),
+        Err(failure) => Err(Failure::new(Kind::Environment, failure.to_string())),
     }
 }
 

@@ -27,9 +27,10 @@ pub(crate) fn manual(dir: Option<&Path>) -> Result<(), Failure> {
     let Some(dir) = dir else { return print(&page(command)?) };
     let failed = |error| Failure::environment(format!("cannot write to {}", dir.display()), error);
     fs::create_dir_all(dir).map_err(failed)?;
-    let commands: Vec<_> =
-        command.get_subcommands().filter(|sub| sub.get_name() != "help").cloned().collect();
-    for command in commands.into_iter().chain([command]) {
+    let mut rest = vec![command];
+    while let Some(command) = rest.pop() {
+        let commands = command.get_subcommands();
+        rest.extend(commands.filter(|below| below.get_name() != "help").cloned());
         let name = command.get_display_name().unwrap_or_else(|| command.get_name()).to_owned();
         fs::write(dir.join(format!("{name}.1")), page(command)?).map_err(failed)?;
     }

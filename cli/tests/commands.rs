@@ -20,8 +20,9 @@ fn text(bytes: &[u8]) -> String {
 
 #[test]
 fn help_has_examples_and_exit_codes() {
-    for command in ["serve", "get", "demo", "completion", "man"] {
-        let help = run(&[command, "--help"]);
+    for command in ["serve", "get", "demo", "lab interop", "lab bench", "completion", "man"] {
+        let words: Vec<_> = command.split(' ').chain(["--help"]).collect();
+        let help = run(&words);
         assert!(help.status.success());
         let help = text(&help.stdout);
         assert!(help.contains(&format!("quicket {command} ")), "{command}: {help}");
@@ -65,15 +66,28 @@ fn completion_and_manual_know_every_flag() {
     for shell in ["bash", "zsh", "fish", "powershell", "elvish"] {
         let script = text(&run(&["completion", shell]).stdout);
         assert!(script.contains("sha256sums"), "{shell}");
+        assert!(script.contains("implementation"), "{shell}");
     }
     let dir = tempdir().unwrap();
     let out = dir.path().join("man");
     assert!(run(&["man", out.to_str().unwrap()]).status.success());
     let get = fs::read_to_string(out.join("quicket-get.1")).unwrap();
     assert!(get.contains(r"\-\-sha256sums"), "{get}");
+    let bench = fs::read_to_string(out.join("quicket-lab-bench.1")).unwrap();
+    assert!(bench.contains(r"quicket\-tokio"), "{bench}");
     let all = fs::read_to_string(out.join("quicket.1")).unwrap();
     assert!(all.contains("Exit codes"), "{all}");
     assert!(text(&run(&["man"]).stdout).contains(".TH"));
+}
+
+#[test]
+fn the_laboratory_measures_through_this_program() {
+    let bench = ["lab", "bench", "--quick", "--network", "loopback", "--row", "handshakes"];
+    let output = run(&[&bench[..], &["--implementation", "quicket"]].concat());
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let table = text(&output.stdout);
+    assert!(table.contains("Full handshakes, sequential"), "{table}");
+    assert_eq!(run(&["lab", "bench", "--row", "nothing"]).status.code(), Some(2));
 }
 
 #[test]

@@ -7,6 +7,7 @@
 
 pub mod bench;
 mod certificates;
+pub mod command;
 mod hidden;
 pub mod interop;
 pub mod netns;

@@ -46,6 +46,10 @@ pub(crate) enum Command {
     Get(Box<Get>),
     /// Show both sides at work on this machine: files cross over HTTP/3 and are verified
     Demo(Demo),
+    /// Measure Quicket, and drive it against other implementations
+    #[cfg(target_os = "linux")]
+    #[command(subcommand)]
+    Lab(Box<quicket_lab::command::Command>),
     /// Print the completion script for a shell
     #[command(after_help = "\
 Examples:
@@ -78,10 +82,12 @@ mod tests {
 
     #[test]
     fn every_flag_has_a_help_text() {
-        for command in Args::command().get_subcommands() {
+        let mut rest = vec![Args::command()];
+        while let Some(command) = rest.pop() {
             for argument in command.get_arguments() {
                 assert!(argument.get_help().is_some(), "{} {argument}", command.get_name());
             }
+            rest.extend(command.get_subcommands().cloned());
         }
     }
 

@@ -1,0 +1,149 @@
+//! The laboratory's command line, for its own program and for `quicket lab`.
+
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::{Args, Subcommand};
+
+use crate::bench::{self, Contender, NetworkKind, Row};
+use crate::interop::{self, Case, Options};
+use crate::peers::{Implementation, Workshop};
+
+const INTEROP_EXAMPLES: &str = "\
+Examples:
+  quicket lab interop --client quicket
+  quicket lab interop --case retry --case zerortt --json report.json";
+
+const BENCH_EXAMPLES: &str = "\
+Examples:
+  quicket lab bench --out results
+  quicket lab bench --network loopback --row upload --runs 9";
+
+/// What to do in the laboratory.
+#[derive(Debug, Clone, Subcommand)]
+pub enum Command {
+    /// Build the other implementations, so that what is run later need not
+    Peers,
+    /// Run interoperability cases between implementations
+    #[command(after_help = INTEROP_EXAMPLES)]
+    Interop {
+        /// Only this case; may be given several times
+        #[arg(long, value_name = "NAME", value_parser = known(&Case::ALL, Case::name))]
+        case: Vec<Case>,
+        /// Only this client; may be given several times
+        #[arg(long, value_name = "NAME", value_parser = known(&Implementation::ALL, Implementation::name))]
+        client: Vec<Implementation>,
+        /// Only this server; may be given several times
+        #[arg(long, value_name = "NAME", value_parser = known(&Implementation::ALL, Implementation::name))]
+        server: Vec<Implementation>,
+        /// Write the report as JSON to this file
+        #[arg(long, value_name = "FILE")]
+        json: Option<PathBuf>,
+    },
+    /// Measure implementations side by side
+    #[command(after_help = BENCH_EXAMPLES)]
+    Bench(BenchArguments),
+}
+
+/// What to measure.
+#[derive(Debug, Clone, Args)]
+pub struct BenchArguments {
+    /// Only this implementation; may be given several times
+    #[arg(long, value_name = "NAME", value_parser = known(&Contender::ALL, Contender::name))]
+    implementation: Vec<Contender>,
+    /// Only this network; may be given several times
+    #[arg(long, value_name = "NAME", value_parser = known(&NetworkKind::ALL, NetworkKind::name))]
+    network: Vec<NetworkKind>,
+    /// Only this row; may be given several times
+    #[arg(long, value_name = "NAME", value_parser = known(&Row::ALL, Row::name))]
+    row: Vec<Row>,
+    /// Measurements of each row, of which the median counts
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..=1000))]
+    runs: Option<u16>,
+    /// Make everything small: it shows that all of it runs, and no more
+    #[arg(long)]
+    quick: bool,
+    /// Write bench.md, bench.json, bench.html and plots as SVG into this directory
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+}
+
+/// Accepts the names of all of these, and lists them in help and completion.
+fn known<T>(all: &[T], name: fn(T) -> &'static str) -> impl TypedValueParser<Value = T> + use<T>
+where
+    T: FromStr<Err = String> + Copy + Send + Sync + 'static,
+{
+    PossibleValuesParser::new(all.iter().map(|one| name(*one))).try_map(|name| name.parse())
+}
+
+/// Why a command could not be carried out, in a sentence.
+pub type Failure = Box<dyn std::error::Error + Send + Sync>;
+
+/// Carries out a command: prints its report, and returns whether everything passed.
+///
+/// The program that calls this must have called [`hidden_process`](crate::hidden_process) first.
+///
+/// # Errors
+///
+/// When a peer cannot be built, a process cannot be started, or a file cannot be written.
+pub fn run(command: Command) -> Result<bool, Failure> {
+    match command {
+        Command::Peers => peers(),
+        Command::Interop { case, client, server, json } => {
+            let mut options = Options::everything();
+            let wanted = |list: &[Implementation], one| list.is_empty() || list.contains(&one);
+            options.pairs.retain(|pair| wanted(&client, pair.0) && wanted(&server, pair.1));
+            options.cases.retain(|one| case.is_empty() || case.contains(one));
+            run_interop(&options, json)
+        }
+        Command::Bench(arguments) => run_bench(arguments),
+    }
+}
+
+fn peers() -> Result<bool, Failure> {
+    let workshop = Workshop::new()?;
+    for implementation in Implementation::ALL {
+        let program = workshop.prepare(implementation)?;
+        println!("{implementation}: {}", program.executable.display());
+    }
+    Ok(true)
+}
+
+fn run_interop(options: &Options, json: Option<PathBuf>) -> Result<bool, Failure> {
+    let report = interop::run(options, &Workshop::new()?, |run| {
+        let outcome = match &run.outcome {
+            interop::Outcome::Passed => "ok",
+            interop::Outcome::Failed { .. } => "FAIL",
+        };
+        let interop::Run { case, client, server, seconds, .. } = run;
+        eprintln!("{client:<9} {server:<9} {case:<13} {outcome:<4} {seconds:5.2} s");
+    })?;
+    print!("{}", report.table());
+    if let Some(path) = json {
+        std::fs::write(path, report.to_json())?;
+    }
+    Ok(report.passed())
+}
+
+fn run_bench(arguments: BenchArguments) -> Result<bool, Failure> {
+    let mut options = bench::Options::everything(std::env::current_exe()?);
+    let BenchArguments { implementation, network, row, runs, quick, out } = arguments;
+    options.contenders.retain(|one| implementation.is_empty() || implementation.contains(one));
+    options.networks.retain(|one| network.is_empty() || network.contains(one));
+    options.rows.retain(|one| row.is_empty() || row.contains(one));
+    options.quick = quick;
+    options.runs = runs.map_or(if quick { 1 } else { options.runs }, usize::from);
+    let report = bench::run(&options, |next| eprintln!("{next}"))?;
+    print!("{}", report.to_markdown());
+    if let Some(folder) = out {
+        std::fs::create_dir_all(&folder)?;
+        std::fs::write(folder.join("bench.md"), report.to_markdown())?;
+        std::fs::write(folder.join("bench.json"), report.to_json())?;
+        std::fs::write(folder.join("bench.html"), report.to_html())?;
+        for network in report.networks() {
+            std::fs::write(folder.join(format!("bench-{network}.svg")), report.to_svg(network))?;
+        }
+    }
+    Ok(true)
+}
