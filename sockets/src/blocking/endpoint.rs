@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::{Connection, deadline};
 use crate::config::{ClientConfig, EndpointConfig, ServerConfig};
-use crate::core::{CoreRef, Rank};
+use crate::core::{CoreRef, Interest, Rank};
 use crate::error::{AcceptError, ConnectError, ListenError};
 use crate::ops::{self, Start, now_or};
 use crate::udp::{BindError, UdpStats};
@@ -206,9 +206,18 @@ impl Listener {
         }
         let core = &self.endpoint.core;
         let deadline = deadline(self.timeout);
-        core.block_on(Rank::Patient, deadline, |waiter| core.poll_accept_connection(Some(waiter)))
-            .unwrap_or(Err(AcceptError::TimedOut))
-            .map(Connection::new)
+        let mut registered = None;
+        let accepted = core.block_on(Rank::Patient, deadline, |waiter| {
+            let answer = core.poll_accept_connection(Some(waiter));
+            if answer.is_pending() {
+                registered = Some(waiter.id);
+            }
+            answer
+        });
+        if let Some(id) = registered {
+            core.unregister(Interest::Established, id);
+        }
+        accepted.unwrap_or(Err(AcceptError::TimedOut)).map(Connection::new)
     }
 
     /// Like [`Listener::accept`], without waiting.

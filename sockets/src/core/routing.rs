@@ -7,6 +7,7 @@ use quicket_engine::time::Time;
 use quicket_engine::{Connection, ConnectionHandle, Endpoint, EndpointEvent};
 
 use super::cell::{Cell, Conn, Role};
+use super::parker::CurrentThread;
 use super::waiters::{Interest, Waiter, WaiterId, Waiters, Wakes};
 use crate::config::Admission;
 
@@ -167,9 +168,14 @@ impl Routing {
         idle
     }
 
-    /// Somebody waits no more.
-    pub(crate) fn unregister(&mut self, interest: Interest, id: WaiterId) {
+    /// Somebody waits no more. If that one was woken for a connection and did not take it, another
+    /// is.
+    pub(crate) fn unregister(&mut self, interest: Interest, id: WaiterId, wakes: &mut Wakes) {
         self.waiters.unregister(interest, id);
+        let is_ready = self.listener.as_ref().is_some_and(|listener| !listener.ready.is_empty());
+        if interest == Interest::Established && is_ready {
+            self.waiters.wake_one(interest, None, wakes);
+        }
     }
 
     /// A connection of the listener is ready for the application.
@@ -177,7 +183,9 @@ impl Routing {
         let Some(listener) = &mut self.listener else { return false };
         listener.handshaking = listener.handshaking.saturating_sub(1);
         listener.ready.push_back(Arc::clone(cell));
-        self.waiters.wake(Interest::Established, wakes);
+        // A leader that waits for connections itself goes on without a detour over others.
+        let this = CurrentThread::get().waiter().id;
+        self.waiters.wake_one(Interest::Established, Some(this), wakes);
         true
     }
 

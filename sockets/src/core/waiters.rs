@@ -100,6 +100,27 @@ impl Waiters {
         }
     }
 
+    /// Moves one waker of a list to `wakes`: that of `preferred` if it waits, else of whoever came
+    /// last, whose cache is warmest. Whoever is woken so and wants the thing no more must see to
+    /// it that another is.
+    pub(crate) fn wake_one(
+        &mut self,
+        interest: Interest,
+        preferred: Option<WaiterId>,
+        wakes: &mut Wakes,
+    ) {
+        let Entry::Occupied(mut entry) = self.lists.entry(interest) else { return };
+        if let List::Many(many) = entry.get_mut()
+            && many.len() > 1
+        {
+            let place = many.iter().position(|(id, _)| Some(*id) == preferred);
+            let (_, waker) = many.swap_remove(place.unwrap_or(many.len() - 1));
+            wakes.wakers.push(waker);
+        } else {
+            entry.remove().drain_into(wakes);
+        }
+    }
+
     /// Moves all wakers to `wakes`.
     pub(crate) fn wake_all(&mut self, wakes: &mut Wakes) {
         for (_, list) in self.lists.drain() {
@@ -193,6 +214,25 @@ mod tests {
         waiters.wake(Interest::Closed, &mut wakes);
         wakes.fire();
         assert_eq!((a.0.load(Ordering::Relaxed), b.0.load(Ordering::Relaxed)), (1, 1));
+    }
+
+    #[test]
+    fn one_party_is_woken_for_one_thing_and_preferably_the_one_named() {
+        let parties: Vec<_> = (0..4).map(|_| counter()).collect();
+        let mut waiters = Waiters::default();
+        for (_, waker, id) in &parties {
+            waiters.register(Interest::Closed, Waiter { id: *id, waker });
+        }
+        let mut woken = Vec::new();
+        for preferred in [Some(parties[1].2), None, Some(parties[1].2), None, None] {
+            let mut wakes = Wakes::default();
+            waiters.wake_one(Interest::Closed, preferred, &mut wakes);
+            wakes.fire();
+            woken.push(parties.iter().map(|p| p.0.0.load(Ordering::Relaxed)).sum::<usize>());
+            assert_eq!(parties[1].0.0.load(Ordering::Relaxed), 1);
+        }
+        assert_eq!(woken, [1, 2, 3, 4, 4], "each once");
+        assert!(waiters.lists.is_empty());
     }
 
     #[test]

@@ -7,7 +7,9 @@ use std::task::Poll;
 
 use super::connection::source_for;
 use crate::config::{ClientConfig, EndpointConfig, ServerConfig};
-use crate::core::{ConnRef, Core, CoreRef, Interest, Link, ListenOptions, Role, Waiter, WaiterId};
+use crate::core::{
+    ConnRef, Core, CoreRef, Interest, Link, ListenOptions, Role, Waiter, WaiterId, Wakes,
+};
 use crate::error::{AcceptError, ConnectError, ListenError};
 use crate::session::SessionSink;
 use crate::udp::{BindError, UdpStats};
@@ -173,7 +175,7 @@ impl CoreRef {
 
     /// Stops listening and closes the connections that nobody has accepted.
     pub(crate) fn stop_listening(&self) {
-        let mut wakes = crate::core::Wakes::default();
+        let mut wakes = Wakes::default();
         let left = self.routing().stop_listening(&mut wakes);
         wakes.fire();
         for cell in left {
@@ -206,6 +208,8 @@ impl CoreRef {
 
     /// Somebody who waited for a connection, or for the end of all, gives up.
     pub(crate) fn unregister(&self, interest: Interest, id: WaiterId) {
-        self.routing().unregister(interest, id);
+        let mut wakes = Wakes::default();
+        self.routing().unregister(interest, id, &mut wakes);
+        wakes.fire();
     }
 }
