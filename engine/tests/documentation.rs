@@ -1,0 +1,112 @@
+//! That ARCHITECTURE.md tells the truth.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+fn architecture() -> String {
+    fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap()
+}
+
+/// What stands between backquotes.
+fn quoted(text: &str) -> impl Iterator<Item = &str> {
+    text.split('`').skip(1).step_by(2)
+}
+
+/// `24 MiB`, `10 s` or `4096`, in bytes, milliseconds or as it is.
+fn documented(value: &str) -> u64 {
+    let (number, unit) = value.split_once(' ').unwrap_or((value, ""));
+    let unit = match unit {
+        "" | "ms" => 1,
+        "s" => 1000,
+        "KiB" => 1 << 10,
+        "MiB" => 1 << 20,
+        _ => panic!("unit of {value}"),
+    };
+    number.parse::<u64>().unwrap() * unit
+}
+
+/// An expression as these sources have them: a number, a shift, or a duration.
+fn evaluated(expression: &str) -> Option<u64> {
+    let number = |text: &str| match text.trim().strip_prefix("0x") {
+        Some(digits) => u64::from_str_radix(digits, 16).ok(),
+        None => text.trim().replace('_', "").parse().ok(),
+    };
+    let duration = expression.strip_suffix(')').and_then(|call| call.split_once("::from_"));
+    match (duration, expression.split_once("<<")) {
+        (Some((_, call)), _) => match call.split_once('(')? {
+            ("secs", seconds) => number(seconds).map(|seconds| seconds * 1000),
+            ("millis", millis) => number(millis),
+            _ => None,
+        },
+        (None, Some((base, shift))) => Some(number(base)? << number(shift)?),
+        (None, None) => number(expression),
+    }
+}
+
+/// The value of a constant, or the default of a field, in a source file.
+fn in_source(source: &str, name: &str) -> Option<u64> {
+    source.lines().find_map(|line| {
+        let line = line.trim();
+        let expression = match line.split_once("const ").map(|(_, after)| after) {
+            Some(constant) => constant.strip_prefix(name)?.strip_prefix(": ")?.split_once(" = ")?.1,
+            None => line.strip_prefix(name)?.strip_prefix(": ")?,
+        };
+        evaluated(expression.trim_end_matches([';', ',']))
+    })
+}
+
+#[test]
+fn the_limits_are_those_of_the_code() {
+    let text = architecture();
+    let limits = text.split("\n## Limits\n").nth(1).unwrap();
+    let limits = limits.split("\n## ").next().unwrap();
+    let rows = limits.lines().filter(|line| line.starts_with('|') && line.contains('`'));
+    let mut compared = 0;
+    for row in rows {
+        let cells: Vec<&str> = row.trim_matches('|').split('|').map(str::trim).collect();
+        let [_, name, value, file] = cells[..] else { panic!("four cells: {row}") };
+        let (name, file) = (name.trim_matches('`'), file.trim_matches('`'));
+        let source =
+            fs::read_to_string(root().join(file)).unwrap_or_else(|e| panic!("{file}: {e}"));
+        let actual = in_source(&source, name);
+        assert_eq!(actual, Some(documented(value)), "{name} in {file}");
+        compared += 1;
+    }
+    assert!(compared > 30, "{compared} rows were found");
+}
+
+#[test]
+fn every_file_that_is_named_exists() {
+    let mut files = Vec::new();
+    for folder in ["wire", "engine", "handshake", "sockets", "h3", "cli", "lab"] {
+        collect(&root().join(folder).join("src"), &mut files);
+    }
+    let text = architecture();
+    let named = quoted(&text).filter(|name| name.ends_with(".rs"));
+    let mut seen = 0;
+    for name in named {
+        let known = files.iter().any(|file| file.ends_with(&format!("/{name}")));
+        assert!(known || root().join(name).exists(), "{name}");
+        seen += 1;
+    }
+    assert!(seen > 15, "{seen} names were found");
+}
+
+/// All sources below a folder.
+fn collect(folder: &Path, files: &mut Vec<String>) {
+    let mut folders = vec![folder.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).unwrap().flatten() {
+            let path = entry.path();
+            if path.is_dir() {
+                folders.push(path);
+            } else {
+                files.push(path.display().to_string());
+            }
+        }
+    }
+}
