@@ -216,9 +216,11 @@ impl Session {
                 secret,
             ));
         }
-        let (summary, aead) = (self.summary(), self.aead());
+        let summary = self.summary();
+        let group = self.tls.negotiated_key_exchange_group().map(|group| group.name());
+        let suite = self.aead().zip(group);
         if let Role::Client { tickets, .. } = &mut self.role {
-            tickets.set_session(&summary, aead);
+            tickets.set_session(&summary, suite);
         }
         self.events.push_back(HandshakeEvent::Complete(Box::new(summary)));
     }

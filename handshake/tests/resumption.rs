@@ -245,6 +245,32 @@ fn a_hello_retry_request_refuses_early_data_but_resumes() {
 }
 
 #[test]
+fn a_resumption_begins_with_the_group_that_the_server_chose() {
+    let identity = identity();
+    let groups = [KeyExchange::X25519MlKem768, KeyExchange::Secp384r1];
+    for group in groups {
+        let client = || client(&identity).build().unwrap();
+        let server = || keyed_server(&identity).key_exchange(&[group]).build().unwrap();
+        let mut first = shake_well(&client(), &server(), &Options::default());
+        assert_eq!(first.client.story[..2], ["send Initial", "send Initial"], "asked to retry");
+        let ticket = first.client.tickets.remove(0);
+
+        let options = Options { resume: Some(&ticket), ..Options::default() };
+        let pair = shake_well(&client(), &server(), &options);
+        assert!(pair.client.summary().resumed);
+        assert_eq!(pair.client.summary().key_exchange, first.client.summary().key_exchange);
+        assert_early_data_accepted(&pair);
+
+        // A client that no longer offers the group gets along without.
+        let other = common::client(&identity).key_exchange(&[KeyExchange::X25519]).build().unwrap();
+        let server = keyed_server(&identity).build().unwrap();
+        let pair = shake_well(&other, &server, &options);
+        assert_eq!(pair.client.summary().key_exchange, "X25519");
+        assert_early_data_accepted(&pair);
+    }
+}
+
+#[test]
 fn a_server_that_lost_its_key_shakes_hands_in_full() {
     let identity = identity();
     let ticket = ticket(&identity);

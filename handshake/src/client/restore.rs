@@ -38,7 +38,7 @@ pub(super) fn session(
     let Ok(Some(session)) = rebuild(config, &verifier, ticket) else { return };
     verifier.restored();
     config.dangerous().set_certificate_verifier(verifier);
-    config.resumption = Resumption::store(Arc::new(OneSession::holding(Some(session))));
+    config.resumption = Resumption::store(Arc::new(OneSession::holding(session, ticket.group)));
 }
 
 fn rebuild(
@@ -46,7 +46,7 @@ fn rebuild(
     verifier: &Arc<ResumptionVerifier>,
     ticket: &Ticket,
 ) -> Result<Option<Tls13ClientSessionValue>, Error> {
-    let store = Arc::new(OneSession::holding(None));
+    let store = Arc::new(OneSession::default());
     let mut client = client(config, verifier, ticket, store.clone())?;
     let mut server = server(ticket)?;
     for _ in 0..MAX_ROUNDS {
@@ -126,16 +126,21 @@ fn server(ticket: &Ticket) -> Result<ServerConnection, Error> {
 }
 
 /// A store for the one session of a connection.
-#[derive(Debug)]
-struct OneSession(Mutex<Option<Tls13ClientSessionValue>>);
+#[derive(Debug, Default)]
+struct OneSession {
+    session: Mutex<Option<Tls13ClientSessionValue>>,
+    /// The group that the server chose then. A ClientHello with a key for another one may be
+    /// answered by a HelloRetryRequest, which refuses early data (RFC 8446, Section 4.2.10).
+    group: Option<NamedGroup>,
+}
 
 impl OneSession {
-    fn holding(session: Option<Tls13ClientSessionValue>) -> Self {
-        Self(Mutex::new(session))
+    fn holding(session: Tls13ClientSessionValue, group: NamedGroup) -> Self {
+        Self { session: Mutex::new(Some(session)), group: Some(group) }
     }
 
     fn take(&self) -> Option<Tls13ClientSessionValue> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+        self.session.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 }
 
@@ -143,7 +148,7 @@ impl ClientSessionStore for OneSession {
     fn set_kx_hint(&self, _: ServerName<'static>, _: NamedGroup) {}
 
     fn kx_hint(&self, _: &ServerName<'_>) -> Option<NamedGroup> {
-        None
+        self.group
     }
 
     fn set_tls12_session(
@@ -160,7 +165,7 @@ impl ClientSessionStore for OneSession {
     fn remove_tls12_session(&self, _: &ServerName<'static>) {}
 
     fn insert_tls13_ticket(&self, _: ServerName<'static>, session: Tls13ClientSessionValue) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(session);
+        *self.session.lock().unwrap_or_else(PoisonError::into_inner) = Some(session);
     }
 
     fn take_tls13_ticket(&self, _: &ServerName<'static>) -> Option<Tls13ClientSessionValue> {

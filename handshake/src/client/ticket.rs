@@ -6,6 +6,7 @@ use std::collections::VecDeque;
 use aws_lc_rs::digest;
 use quicket_engine::crypto::{Aead, HandshakeSummary};
 use quicket_wire::Reader;
+use rustls::NamedGroup;
 use rustls::pki_types::UnixTime;
 
 use crate::Fingerprint;
@@ -13,7 +14,7 @@ use crate::messages::{NewSessionTicket, push_vector_16, vector_8, vector_16};
 use crate::psk::Psk;
 
 /// The first byte of every encoded ticket: the layout that follows.
-const LAYOUT: u8 = 1;
+const LAYOUT: u8 = 2;
 /// Length of the hash at the end, in bytes. It finds out what storage has damaged; who may write
 /// there can do worse anyway.
 const CHECKSUM_LEN: usize = 16;
@@ -37,6 +38,8 @@ pub(crate) struct SessionBinding {
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Ticket {
     pub(crate) aead: Aead,
+    /// The key exchange group that the server chose.
+    pub(crate) group: NamedGroup,
     pub(crate) psk: Psk,
     /// When it came, in seconds since 1970.
     pub(crate) received: u64,
@@ -55,6 +58,7 @@ impl Ticket {
     /// Encodes the ticket; `None` if something in it is too long.
     pub(crate) fn encode(&self) -> Option<Vec<u8>> {
         let mut out = vec![LAYOUT, aead_code(self.aead), u8::from(self.early_data)];
+        out.extend_from_slice(&u16::from(self.group).to_be_bytes());
         out.extend_from_slice(&self.received.to_be_bytes());
         out.extend_from_slice(&self.lifetime.to_be_bytes());
         out.extend_from_slice(&self.age_add.to_be_bytes());
@@ -93,6 +97,7 @@ impl Ticket {
         let this = Self {
             aead,
             early_data,
+            group: NamedGroup::from(reader.u16().ok()?),
             received: reader.u64().ok()?,
             lifetime: reader.u32().ok()?,
             age_add: reader.u32().ok()?,
@@ -171,7 +176,7 @@ pub(crate) struct TicketReceiver {
     binding: SessionBinding,
     alpn: Vec<u8>,
     certificates: Vec<Vec<u8>>,
-    aead: Option<Aead>,
+    suite: Option<(Aead, NamedGroup)>,
     received: u32,
     ready: VecDeque<Vec<u8>>,
 }
@@ -182,16 +187,20 @@ impl TicketReceiver {
             binding,
             alpn: Vec::new(),
             certificates: Vec::new(),
-            aead: None,
+            suite: None,
             received: 0,
             ready: VecDeque::new(),
         }
     }
 
-    pub(crate) fn set_session(&mut self, summary: &HandshakeSummary, aead: Option<Aead>) {
+    pub(crate) fn set_session(
+        &mut self,
+        summary: &HandshakeSummary,
+        suite: Option<(Aead, NamedGroup)>,
+    ) {
         self.alpn.clone_from(&summary.alpn);
         self.certificates.clone_from(&summary.peer_certificates);
-        self.aead = aead;
+        self.suite = suite;
     }
 
     /// Takes a post-handshake message; the keys of tickets come in the tickets' order.
@@ -208,8 +217,10 @@ impl TicketReceiver {
     }
 
     fn ticket(&self, message: &NewSessionTicket<'_>, psk: Psk) -> Option<Ticket> {
+        let (aead, group) = self.suite?;
         Some(Ticket {
-            aead: self.aead?,
+            aead,
+            group,
             psk,
             received: UnixTime::now().as_secs(),
             lifetime: message.lifetime.min(MAX_LIFETIME),
@@ -237,6 +248,7 @@ mod tests {
     fn ticket() -> Ticket {
         Ticket {
             aead: Aead::Aes256Gcm,
+            group: NamedGroup::X25519MLKEM768,
             psk: Psk::new(&[3; 48]),
             received: UnixTime::now().as_secs(),
             lifetime: 100,
