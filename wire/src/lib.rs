@@ -16,6 +16,7 @@
         clippy::unwrap_used,
         clippy::expect_used,
         clippy::panic,
+        clippy::arithmetic_side_effects,
         clippy::float_arithmetic
     )
 )]

@@ -15,7 +15,7 @@ pub const fn encoded_len(pn: u64, largest_acked: Option<u64>) -> usize {
         None => pn.saturating_add(1),
     };
     // The range has to be more than twice as large as the number of unacknowledged packets.
-    let bits = u64::BITS - unacked.leading_zeros() + 1;
+    let bits = u64::BITS.saturating_sub(unacked.leading_zeros()).saturating_add(1);
     match bits.div_ceil(8) {
         0 | 1 => 1,
         2 => 2,
@@ -46,11 +46,12 @@ pub const fn decode(truncated: u32, pn_len: usize, expected: u64) -> u64 {
         _ => 1 << 32,
     };
     let half = window / 2;
-    let candidate = (expected & !(window - 1)) | (truncated as u64 & (window - 1));
-    if candidate.saturating_add(half) <= expected && candidate < MAX + 1 - window {
-        candidate + window
+    let mask = window.saturating_sub(1);
+    let candidate = (expected & !mask) | (truncated as u64 & mask);
+    if candidate.saturating_add(half) <= expected && candidate <= MAX.saturating_sub(window) {
+        candidate.saturating_add(window)
     } else if candidate > expected.saturating_add(half) && candidate >= window {
-        candidate - window
+        candidate.saturating_sub(window)
     } else {
         candidate
     }

@@ -27,6 +27,19 @@ pub const fn len(value: u64) -> usize {
     }
 }
 
+/// Length in bytes of the shortest encodings of `values`, one after the other.
+#[inline]
+#[must_use]
+pub const fn total_len<const N: usize>(values: [u64; N]) -> usize {
+    let mut rest: &[u64] = &values;
+    let mut total: usize = 0;
+    while let [first, behind @ ..] = rest {
+        total = total.saturating_add(len(*first));
+        rest = behind;
+    }
+    total
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

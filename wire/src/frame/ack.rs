@@ -230,14 +230,14 @@ pub fn encode_ack(
             };
             let gap = lower.checked_sub(largest).and_then(|distance| distance.checked_sub(2));
             let (Some(gap), Some(len)) = (gap, largest.checked_sub(smallest)) else { break };
-            let needed = varint::len(gap) + varint::len(len) + ecn_len;
+            let needed = varint::total_len([gap, len]).saturating_add(ecn_len);
             if writer.remaining() < needed {
                 break;
             }
             writer.varint(gap)?;
             writer.varint(len)?;
             lower = smallest;
-            more += 1;
+            more = more.saturating_add(1);
         }
         if one_byte_count {
             writer.patch(count_offset, &[more as u8])?;
@@ -252,7 +252,7 @@ pub fn encode_ack(
 }
 
 const fn ecn_len(counts: EcnCounts) -> usize {
-    varint::len(counts.ect0) + varint::len(counts.ect1) + varint::len(counts.ce)
+    varint::total_len([counts.ect0, counts.ect1, counts.ce])
 }
 
 fn encode_ecn(writer: &mut Writer<'_>, counts: EcnCounts) -> Result<(), Full> {
@@ -274,13 +274,14 @@ impl FrameEncode for Ack<'_> {
         let mut lower = self.ranges.smallest;
         let first_len = self.ranges.largest.saturating_sub(lower);
         let count = if self.ranges.more <= 63 { 1 } else { 2 };
-        let head = 1 + varint::len(self.ranges.largest) + varint::len(self.delay) + count;
+        let first = [self.frame_type(), self.ranges.largest, self.delay, first_len];
+        let head = varint::total_len(first).saturating_add(count);
         let ecn = self.ecn.map_or(0, ecn_len);
-        self.ranges.iter().skip(1).fold(head + varint::len(first_len) + ecn, |sum, range| {
+        self.ranges.iter().skip(1).fold(head.saturating_add(ecn), |sum, range| {
             let gap = lower.saturating_sub(*range.end()).saturating_sub(2);
             lower = *range.start();
             let len = range.end().saturating_sub(lower);
-            sum.saturating_add(varint::len(gap) + varint::len(len))
+            sum.saturating_add(varint::total_len([gap, len]))
         })
     }
 

@@ -48,10 +48,13 @@ impl FrameEncode for AckFrequency {
     }
 
     fn encoded_len(&self) -> usize {
-        2 + varint::len(self.sequence_number)
-            + varint::len(self.ack_eliciting_threshold)
-            + varint::len(self.requested_max_ack_delay)
-            + varint::len(self.reordering_threshold)
+        varint::total_len([
+            Self::TYPE,
+            self.sequence_number,
+            self.ack_eliciting_threshold,
+            self.requested_max_ack_delay,
+            self.reordering_threshold,
+        ])
     }
 
     fn to_frame(&self) -> Frame<'_> {

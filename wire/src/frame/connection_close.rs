@@ -66,7 +66,7 @@ impl<'a> ConnectionClose<'a> {
         let mut keep = bytes.len().saturating_sub(excess);
         // A byte with the top bits 10 continues a character: cut before its first byte.
         while excess > 0 && bytes.get(keep).is_some_and(|byte| byte & 0xc0 == 0x80) && keep > 0 {
-            keep -= 1;
+            keep = keep.saturating_sub(1);
         }
         let kept = bytes.get(..keep).unwrap_or_default();
         match self {
@@ -102,14 +102,16 @@ impl FrameEncode for ConnectionClose<'_> {
     }
 
     fn encoded_len(&self) -> usize {
-        let codes = match *self {
-            Self::Transport { error_code, frame_type, .. } => {
-                varint::len(error_code.0) + varint::len(frame_type)
-            }
-            Self::Application { error_code, .. } => varint::len(error_code),
-        };
         let reason = self.reason().len();
-        (1 + codes + varint::len(reason as u64)).saturating_add(reason)
+        let head = match *self {
+            Self::Transport { error_code, frame_type, .. } => {
+                varint::total_len([Self::TYPE_TRANSPORT, error_code.0, frame_type, reason as u64])
+            }
+            Self::Application { error_code, .. } => {
+                varint::total_len([Self::TYPE_APPLICATION, error_code, reason as u64])
+            }
+        };
+        head.saturating_add(reason)
     }
 
     #[inline]

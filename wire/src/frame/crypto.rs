@@ -35,7 +35,7 @@ impl<'a> Crypto<'a> {
     #[inline]
     #[must_use]
     pub const fn header_len(offset: u64, data_len: usize) -> usize {
-        1 + varint::len(offset) + varint::len(data_len as u64)
+        varint::total_len([Self::TYPE, offset, data_len as u64])
     }
 }
 

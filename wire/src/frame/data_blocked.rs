@@ -33,7 +33,7 @@ impl FrameEncode for DataBlocked {
     }
 
     fn encoded_len(&self) -> usize {
-        1 + varint::len(self.limit)
+        varint::total_len([Self::TYPE, self.limit])
     }
 
     fn to_frame(&self) -> Frame<'_> {

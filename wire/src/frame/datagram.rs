@@ -50,8 +50,12 @@ impl FrameEncode for Datagram<'_> {
     }
 
     fn encoded_len(&self) -> usize {
-        let length = if self.has_length { varint::len(self.data.len() as u64) } else { 0 };
-        (1 + length).saturating_add(self.data.len())
+        let len = self.data.len();
+        let head = match self.has_length {
+            true => varint::total_len([Self::TYPE_WITH_LENGTH, len as u64]),
+            false => varint::len(Self::TYPE),
+        };
+        head.saturating_add(len)
     }
 
     fn to_frame(&self) -> Frame<'_> {

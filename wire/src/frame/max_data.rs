@@ -33,7 +33,7 @@ impl FrameEncode for MaxData {
     }
 
     fn encoded_len(&self) -> usize {
-        1 + varint::len(self.maximum)
+        varint::total_len([Self::TYPE, self.maximum])
     }
 
     fn to_frame(&self) -> Frame<'_> {

@@ -36,7 +36,7 @@ impl FrameEncode for MaxStreamData {
     }
 
     fn encoded_len(&self) -> usize {
-        1 + varint::len(self.id.as_u64()) + varint::len(self.maximum)
+        varint::total_len([Self::TYPE, self.id.as_u64(), self.maximum])
     }
 
     fn to_frame(&self) -> Frame<'_> {

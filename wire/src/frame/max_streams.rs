@@ -50,7 +50,7 @@ impl FrameEncode for MaxStreams {
     }
 
     fn encoded_len(&self) -> usize {
-        1 + varint::len(self.maximum)
+        varint::total_len([self.frame_type(), self.maximum])
     }
 
     fn to_frame(&self) -> Frame<'_> {

@@ -56,11 +56,9 @@ impl FrameEncode for NewConnectionId {
     }
 
     fn encoded_len(&self) -> usize {
-        1 + varint::len(self.sequence_number)
-            + varint::len(self.retire_prior_to)
-            + 1
-            + self.connection_id.len()
-            + StatelessResetToken::LEN
+        varint::total_len([Self::TYPE, self.sequence_number, self.retire_prior_to])
+            .saturating_add(1 + StatelessResetToken::LEN)
+            .saturating_add(self.connection_id.len())
     }
 
     fn to_frame(&self) -> Frame<'_> {

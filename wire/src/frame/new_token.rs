@@ -40,7 +40,8 @@ impl FrameEncode for NewToken<'_> {
     }
 
     fn encoded_len(&self) -> usize {
-        (1 + varint::len(self.token.len() as u64)).saturating_add(self.token.len())
+        let len = self.token.len();
+        varint::total_len([Self::TYPE, len as u64]).saturating_add(len)
     }
 
     fn to_frame(&self) -> Frame<'_> {

@@ -43,9 +43,7 @@ impl FrameEncode for ResetStream {
     }
 
     fn encoded_len(&self) -> usize {
-        1 + varint::len(self.id.as_u64())
-            + varint::len(self.error_code)
-            + varint::len(self.final_size)
+        varint::total_len([Self::TYPE, self.id.as_u64(), self.error_code, self.final_size])
     }
 
     fn to_frame(&self) -> Frame<'_> {

@@ -33,7 +33,7 @@ impl FrameEncode for RetireConnectionId {
     }
 
     fn encoded_len(&self) -> usize {
-        1 + varint::len(self.sequence_number)
+        varint::total_len([Self::TYPE, self.sequence_number])
     }
 
     fn to_frame(&self) -> Frame<'_> {

@@ -36,7 +36,7 @@ impl FrameEncode for StopSending {
     }
 
     fn encoded_len(&self) -> usize {
-        1 + varint::len(self.id.as_u64()) + varint::len(self.error_code)
+        varint::total_len([Self::TYPE, self.id.as_u64(), self.error_code])
     }
 
     fn to_frame(&self) -> Frame<'_> {

@@ -132,7 +132,9 @@ impl StreamHeader {
             Some(len) => varint::len(len as u64),
             None => 0,
         };
-        1 + varint::len(self.id.as_u64()) + offset + len
+        varint::total_len([Stream::TYPE_FIRST, self.id.as_u64()])
+            .saturating_add(offset)
+            .saturating_add(len)
     }
 }
 

@@ -36,7 +36,7 @@ impl FrameEncode for StreamDataBlocked {
     }
 
     fn encoded_len(&self) -> usize {
-        1 + varint::len(self.id.as_u64()) + varint::len(self.limit)
+        varint::total_len([Self::TYPE, self.id.as_u64(), self.limit])
     }
 
     fn to_frame(&self) -> Frame<'_> {

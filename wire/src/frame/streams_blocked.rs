@@ -50,7 +50,7 @@ impl FrameEncode for StreamsBlocked {
     }
 
     fn encoded_len(&self) -> usize {
-        1 + varint::len(self.limit)
+        varint::total_len([self.frame_type(), self.limit])
     }
 
     fn to_frame(&self) -> Frame<'_> {

@@ -72,7 +72,12 @@ impl LongHeader<'_> {
             }
             _ => 0,
         };
-        (1 + 4 + 1 + self.dcid.len() + 1 + self.scid.len() + 2).saturating_add(token + pn_len)
+        // First byte, version, lengths of both connection IDs, and Length.
+        (1_usize + 4 + 1 + 1 + 2)
+            .saturating_add(self.dcid.len())
+            .saturating_add(self.scid.len())
+            .saturating_add(token)
+            .saturating_add(pn_len)
     }
 }
 
@@ -125,7 +130,7 @@ impl ShortHeader {
     #[inline]
     #[must_use]
     pub const fn encoded_len(&self, pn_len: usize) -> usize {
-        (1 + self.dcid.len()).saturating_add(pn_len)
+        self.dcid.len().saturating_add(1).saturating_add(pn_len)
     }
 }
 
@@ -137,7 +142,7 @@ const fn fixed(fixed_bit: bool) -> u8 {
 /// RFC 9000, Sections 17.2 and 17.3.1: the two lowest bits are the length less one.
 #[inline]
 fn pn_len_bits(pn_len: usize) -> u8 {
-    (pn_len.clamp(1, 4) - 1) as u8
+    pn_len.clamp(1, 4).saturating_sub(1) as u8
 }
 
 pub(super) fn write_connection_ids(

@@ -121,7 +121,7 @@ fn put_preferred_address(out: &mut Vec<u8>, address: &PreferredAddress) {
     let (ipv6, port6) = address.ipv6.map_or(([0; 16], 0), |a| (a.ip().octets(), a.port()));
     let cid = &address.connection_id;
     put_varint(out, id::PREFERRED_ADDRESS);
-    put_varint(out, (4 + 2 + 16 + 2 + 1 + cid.len() + 16) as u64);
+    put_varint(out, cid.len().saturating_add(4 + 2 + 16 + 2 + 1 + 16) as u64);
     out.extend_from_slice(&ipv4);
     out.extend_from_slice(&port4.to_be_bytes());
     out.extend_from_slice(&ipv6);

@@ -143,7 +143,7 @@ impl TransportParameters {
     /// result always fits a variable-length integer.
     #[must_use]
     pub const fn reserved_id(n: u64) -> u64 {
-        31 * (n & 0x00ff_ffff_ffff_ffff) + 27
+        (n & 0x00ff_ffff_ffff_ffff).saturating_mul(31).saturating_add(27)
     }
 }
 
