@@ -189,6 +189,9 @@ pub struct Announced {
     pub ack_delay_exponent: Option<u8>,
     /// grease_quic_bit (RFC 9287, Section 3).
     pub grease_quic_bit: Option<bool>,
+    /// disable_active_migration: the peer must not move (RFC 9000, Section 9). A server that
+    /// says so follows nobody: see [`ServerConfig::migration`].
+    pub disable_active_migration: Option<bool>,
     /// Server: stateless_reset_token of the first connection ID.
     pub stateless_reset: Option<bool>,
     /// version_information (RFC 9368, Section 3); without it the version cannot change.

@@ -232,3 +232,24 @@ fn the_endpoint_hears_of_every_route_exactly_once() {
         }
     }
 }
+
+/// RFC 9000, Section 5.1.2.
+#[test]
+fn the_peer_is_asked_to_retire_those_below_a_number() {
+    let mut cids = with_limit(4);
+    supply(&mut cids, START);
+    send_all(&mut cids);
+    let numbers = |first, last| CidNumbers { first, last, active: None };
+    assert_eq!(cids.numbers(), numbers(0, 3));
+    assert!(!cids.retire_prior_to(4), "never issued");
+    assert!(cids.retire_prior_to(2));
+    assert_eq!(supply(&mut cids, START), 2);
+    let frames = send_all(&mut cids);
+    assert!(frames.iter().all(|frame| frame.retire_prior_to == 2));
+    assert!(!cids.retire_prior_to(3), "the last request is not answered");
+    retire(&mut cids, START, 0).unwrap();
+    retire(&mut cids, START, 1).unwrap();
+    assert_eq!(cids.numbers(), numbers(2, 5));
+    assert!(!cids.retire_prior_to(2), "done already");
+    assert!(cids.retire_prior_to(3));
+}

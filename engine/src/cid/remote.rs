@@ -41,7 +41,11 @@ impl Given {
     }
 
     fn is_unused(&self) -> bool {
-        !self.spent && self.users.iter().all(Option::is_none)
+        !self.spent && self.has_no_users()
+    }
+
+    fn has_no_users(&self) -> bool {
+        self.users.iter().all(Option::is_none)
     }
 }
 
@@ -390,7 +394,7 @@ impl RemoteCids {
         };
         if let Some(given) = self.given.get_mut(index) {
             remove_user(&mut given.users, path);
-            if !given.is_unused() || given.cid.is_empty() {
+            if !given.has_no_users() || given.cid.is_empty() {
                 return Ok(());
             }
         }

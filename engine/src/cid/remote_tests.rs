@@ -316,3 +316,33 @@ fn an_honest_peer_is_never_refused() {
         }
     }
 }
+
+#[test]
+fn a_chosen_connection_id_leaves_lower_ones_behind_unretired() {
+    let mut cids = with(6, 1..6);
+    assert!(cids.switch_to(FIRST, 3));
+    let numbers = CidNumbers { first: 0, last: 5, active: Some(3) };
+    assert_eq!((cids.get(FIRST), cids.numbers(FIRST)), (Some(cid(3)), numbers));
+    assert_eq!(cids.next_frame(), None);
+    assert_eq!(cids.unused(), 2, "what was passed over is not used again");
+    for refused in [0, 2, 3, 6] {
+        assert!(!cids.switch_to(FIRST, refused), "{refused}");
+    }
+    assert_eq!(cids.take_unused(SECOND), Some(cid(4)));
+    cids.release(SECOND).unwrap();
+    assert_eq!(send_retirements(&mut cids), [4]);
+    let tokens: Vec<_> = cids.reset_tokens().copied().collect();
+    assert!(tokens.contains(&token(1)), "the peer may still know the connection by it");
+}
+
+/// RFC 9000, Section 5.1.2.
+#[test]
+fn connection_ids_below_a_number_are_retired_on_request() {
+    let mut cids = with(6, 1..6);
+    cids.retire_prior_to(3).unwrap();
+    assert_eq!(send_retirements(&mut cids), [0, 1, 2]);
+    assert_eq!(cids.get(FIRST), Some(cid(3)), "its path takes another");
+    assert_eq!(cids.numbers(FIRST), CidNumbers { first: 3, last: 5, active: Some(3) });
+    cids.retire_prior_to(2).unwrap();
+    assert_eq!(send_retirements(&mut cids), []);
+}

@@ -175,6 +175,12 @@ impl Connection {
         self.streams.unsent()
     }
 
+    /// Holds stream data back, whatever else is sent, until this is called again or data is lost:
+    /// for applications that know that more follows.
+    pub fn cork_streams(&mut self, corked: bool) {
+        self.streams.cork(corked);
+    }
+
     /// How many bytes written to streams are not acknowledged.
     pub fn bytes_held(&self) -> usize {
         self.streams.held()

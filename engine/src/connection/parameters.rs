@@ -159,6 +159,9 @@ fn apply_announced(announced: &Announced, parameters: &mut TransportParameters) 
     if let Some(grease) = announced.grease_quic_bit {
         parameters.grease_quic_bit = grease;
     }
+    if let Some(disable) = announced.disable_active_migration {
+        parameters.disable_active_migration = disable;
+    }
     if announced.version_information == Some(false) {
         parameters.version_information = None;
     }

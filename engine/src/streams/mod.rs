@@ -147,6 +147,8 @@ pub(crate) struct Streams {
     news: News,
     /// The application wants the peer to know once all credit is used.
     tell_blocked: bool,
+    /// Data waits for more of it.
+    corked: bool,
 }
 
 impl Streams {
@@ -173,6 +175,7 @@ impl Streams {
             writers: Queue::new(QueueKind::Writer),
             news: News::default(),
             tell_blocked: false,
+            corked: false,
             config,
         }
     }

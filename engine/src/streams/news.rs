@@ -281,6 +281,11 @@ impl Streams {
         self.config.send_buffer.saturating_sub(self.held)
     }
 
+    /// Holds data back, or no more.
+    pub(crate) fn cork(&mut self, corked: bool) {
+        self.corked = corked;
+    }
+
     /// Has the peer told that it permits too few streams (RFC 9000, Section 4.6).
     pub(crate) fn tell_streams_blocked(&mut self, dir: Dir) {
         self.local.get_mut(dir).refuse();

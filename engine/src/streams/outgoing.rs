@@ -23,7 +23,7 @@ impl Streams {
     /// True if there is anything to send. It may turn out to wait for the peer's limits:
     /// [`Self::write_frames`] then leaves the packet as it was and this becomes false.
     pub(crate) fn has_pending(&self) -> bool {
-        !self.scheduler.is_empty()
+        (!self.scheduler.is_empty() && !self.corked)
             || !self.control.is_empty()
             || self.window.update_due()
             || self.blocked_due()
@@ -141,6 +141,9 @@ impl Streams {
     }
 
     fn write_data(&mut self, sink: &mut impl FrameSink) {
+        if self.corked {
+            return;
+        }
         while let Some(slot) = self.scheduler.front() {
             if !self.write_segment(slot, sink) {
                 return;
@@ -241,6 +244,8 @@ impl Streams {
         match (*frame, &mut stream.send, &mut stream.recv) {
             (SentFrame::Stream { offset, len, fin, .. }, Some(send), _) => {
                 send.on_lost(segment(offset, len, fin));
+                // What is repeated does not wait.
+                self.corked = false;
             }
             (SentFrame::ResetStream { .. }, Some(send), _) => send.set_reset_due(true),
             (SentFrame::StreamDataBlocked { limit, .. }, Some(send), _) => {

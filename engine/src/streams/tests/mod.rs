@@ -4,6 +4,7 @@ mod early_data;
 mod errors;
 mod events;
 mod limits;
+mod news;
 mod scheduling;
 mod transfer;
 
