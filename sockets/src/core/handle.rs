@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use quicket_engine::time::Time;
 
 use super::waiters::{Interest, WaiterId, Wakes};
-use super::{Cell, Conn, Core};
+use super::{Cell, Conn, Core, ENDED};
 
 impl Core {
     /// Does something to a connection and lets it act on that, if anything changed.
@@ -37,6 +37,13 @@ impl CoreRef {
     pub(crate) fn new(core: Arc<Core>) -> Self {
         core.handles.fetch_add(1, Ordering::AcqRel);
         Self(core)
+    }
+
+    /// Keeps an endpoint that perhaps nobody keeps any more; `None` if it has ended.
+    pub(crate) fn revive(core: Arc<Core>) -> Option<Self> {
+        let more = |handles: usize| (handles < ENDED).then_some(handles + 1);
+        let revived = core.handles.fetch_update(Ordering::AcqRel, Ordering::Acquire, more);
+        revived.is_ok().then_some(Self(core))
     }
 
     /// The endpoint without keeping it.

@@ -67,6 +67,9 @@ pub(crate) struct Core {
     over: AtomicBool,
 }
 
+/// As many handles as there never are: the endpoint ends.
+const ENDED: usize = usize::MAX / 2;
+
 /// Deadlines of connections and when the leader looks at them next.
 struct Deadlines {
     timers: Timers<Arc<Cell>>,
@@ -199,7 +202,10 @@ impl Core {
 
     /// Ends the background once nobody holds the endpoint and no connection is left.
     fn check_over(&self) {
-        if self.handles.load(Ordering::Acquire) == 0 && self.routing().live() == 0 {
+        // Nobody can take hold of it again once it ends.
+        let unused =
+            || self.handles.compare_exchange(0, ENDED, Ordering::AcqRel, Ordering::Acquire);
+        if self.routing().live() == 0 && unused().is_ok() {
             self.end();
         }
     }

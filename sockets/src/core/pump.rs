@@ -72,7 +72,8 @@ impl Core {
     /// Passes on what the application may want to know.
     fn report(&self, now: Time, cell: &Arc<Cell>, conn: &mut Conn, wakes: &mut Wakes) {
         let early = conn.engine.early_data() == EarlyData::Accepted;
-        if early && !conn.established && conn.role != Role::Client {
+        // A tap sees to its streams itself.
+        if early && !conn.established && conn.role != Role::Client && conn.tap.is_none() {
             // Before the news of completion: whatever came in the same batch counts as early.
             conn.collect_early_streams(wakes);
             if conn.role == Role::Announcing && !conn.early_streams.iter().all(|e| e.is_empty()) {
