@@ -14,7 +14,7 @@ use std::time::Duration;
 use quicket_engine::crypto::CryptoProvider;
 use quicket_engine::random::Random;
 use quicket_engine::time::Time;
-use quicket_engine::{ServerConfig, TransportError, TransportErrorCode};
+use quicket_engine::{ServerConfig, TransportConfig, TransportError, TransportErrorCode};
 use quicket_handshake::{AwsLcProvider, SystemRandom};
 
 use super::errno::Errno;
@@ -28,6 +28,8 @@ use crate::ops;
 
 /// How many handshakes may be without a whole ClientHello at a time.
 const MAX_GREETINGS: usize = 4096;
+/// How long a client may wait to be accepted.
+const WAITING_TIME: Duration = Duration::from_secs(60);
 /// The alert of a server that speaks none of the client's protocols (RFC 9001, Section 8.1).
 const NO_APPLICATION_PROTOCOL: u8 = 120;
 /// How often to try an address that this process has just given up, and how long between.
@@ -85,12 +87,9 @@ impl Bound {
         let known = registry.get(&address);
         let was_ours = known.is_some();
         if let Some(place) = known
-            && let Some(core) = place.core.upgrade()
+            && let Some(core) = place.core.upgrade().and_then(CoreRef::revive)
         {
-            let core = CoreRef::new(core);
-            if !core.is_closed() {
-                return Ok(Self { core, hub: Arc::clone(&place.hub) });
-            }
+            return Ok(Self { core, hub: Arc::clone(&place.hub) });
         }
         let core = ops::endpoint(address, EndpointConfig::default())
             .map_err(|error| (Errno::from(error.io_error()), was_ours))?;
@@ -227,6 +226,11 @@ impl Hub {
         // Each connection gets a configuration of its own when its handshake begins.
         let mut server = ServerConfig::new(Arc::new(Mailbox::default()));
         server.hold_client_hello = true;
+        server.transport = Arc::new(TransportConfig {
+            max_idle_timeout: Duration::ZERO.into(),
+            handshake_timeout: WAITING_TIME.into(),
+            ..TransportConfig::default()
+        });
         let hub = Arc::downgrade(self);
         let admission = Admission::new(move |attempt| {
             let validate = hub.upgrade().is_some_and(|hub| hub.validates());

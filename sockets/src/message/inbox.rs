@@ -175,9 +175,6 @@ impl Inbox {
 
     /// A stream may have something to read.
     pub(super) fn offer_stream(&mut self, engine: &mut Connection, id: StreamId) {
-        if self.queued.contains(&id) {
-            return;
-        }
         let recv = engine.stream_status(id).and_then(|status| status.recv);
         let untouched =
             |recv: quicket_engine::RecvStatus| recv.state == RecvState::Recv && recv.received == 0;
@@ -185,13 +182,16 @@ impl Inbox {
             return;
         }
         match engine.peek(id) {
-            Ok(_) => {
-                self.queued.insert(id);
-                self.arrivals.push_back(Arrival::Stream(id, None));
-            }
+            Ok(_) if self.queued.insert(id) => self.arrivals.push_back(Arrival::Stream(id, None)),
             // The program hears of it as a notification, if at all.
-            Err(ReadError::Reset(_)) => drop(engine.read(id, &mut [])),
-            Err(_) => {}
+            Err(ReadError::Reset(_)) => {
+                let _ = engine.read(id, &mut []);
+                if self.queued.remove(&id) {
+                    let is_it = |arrival: &Arrival| matches!(arrival, Arrival::Stream(other, _) if *other == id);
+                    self.arrivals.retain(|arrival| !is_it(arrival));
+                }
+            }
+            _ => {}
         }
     }
 

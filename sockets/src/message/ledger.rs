@@ -46,8 +46,8 @@ pub(super) struct Account {
     pub(super) local_active: u64,
     /// The keys are to be updated as soon as that is permitted.
     pub(super) key_update_due: bool,
-    /// Somebody waits until something can be sent.
-    pub(super) wants_room: bool,
+    /// Somebody waits until anything at all can be sent.
+    wants_room: bool,
     /// TLS runs in the program.
     pub(super) external_tls: bool,
     /// How many streams of each direction the peer has opened.
@@ -108,9 +108,9 @@ impl Tap for Ledger {
         if account.key_update_due && engine.update_keys(now).is_ok() {
             account.key_update_due = false;
         }
-        if account.wants_room {
-            let room = engine.shared_send_room();
-            account.changed |= room.credit > 0 && room.buffer > 0;
+        if account.wants_room && has_room(engine) {
+            account.wants_room = false;
+            account.changed = true;
         }
         std::mem::take(&mut account.changed)
     }
@@ -136,6 +136,14 @@ impl Account {
             }
             self.inbox.offer_stream(engine, id);
         }
+    }
+
+    /// True if something can be sent on a stream without limits of its own. Whoever waits for
+    /// that hears of it.
+    pub(super) fn check_room(&mut self, engine: &Connection) -> bool {
+        let has_room = has_room(engine);
+        self.wants_room |= !has_room;
+        has_room
     }
 
     /// What was for this handshake is of no more use; what the server gives is for the next.
@@ -293,6 +301,11 @@ impl Account {
     pub(super) fn wants(&self, kind: EventType) -> bool {
         self.inbox.wants(kind)
     }
+}
+
+fn has_room(engine: &Connection) -> bool {
+    let room = engine.shared_send_room();
+    room.credit > 0 && room.buffer > 0
 }
 
 /// A stream's ID as the interface writes it.

@@ -195,6 +195,7 @@ impl Settings {
                 max_datagram_frame_size: takes_datagrams.then_some(local.max_datagram_frame_size),
                 ack_delay_exponent: Some(local.ack_delay_exponent),
                 grease_quic_bit: Some(local.grease_quic_bit != 0),
+                disable_active_migration: Some(local.disable_active_migration != 0),
                 stateless_reset: Some(local.stateless_reset != 0),
                 version_information: Some(local.disable_compatible_version == 0),
             },
@@ -452,6 +453,26 @@ mod tests {
         assert!(!alpn.overlaps(&Alpn::parse(b"x").unwrap()));
         assert_eq!(Alpn::parse(b""), Err(Errno::EINVAL));
         assert_eq!(Alpn::parse(&[b'a'; 129]), Err(Errno::EINVAL));
+    }
+
+    #[test]
+    fn probes_and_timeouts_reach_the_engine() {
+        let mut settings = Settings::default();
+        assert_eq!(settings.transport().keep_alive, EngineDuration::ZERO);
+        let config = Config {
+            keepalive_probe_interval: 1_500_000,
+            plpmtud_probe_interval: 5_000_000,
+            ..Config::default()
+        };
+        settings.set_config(&config).unwrap();
+        let param = TransportParam { max_idle_timeout: 2_000_000, ..Default::default() };
+        settings.set_param(&param).unwrap();
+        let transport = settings.transport();
+        assert_eq!(transport.keep_alive, EngineDuration::from_millis(1500));
+        assert_eq!(transport.max_idle_timeout, EngineDuration::from_secs(2));
+        assert_eq!(transport.handshake_timeout, EngineDuration::from_secs(2));
+        let interval = transport.mtu_discovery.map(|discovery| discovery.interval);
+        assert_eq!(interval, Some(EngineDuration::from_secs(150)));
     }
 
     #[test]

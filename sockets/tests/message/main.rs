@@ -1,4 +1,14 @@
 //! Message sockets over loopback.
 
+mod close;
+mod events;
+mod flow;
+mod identity;
+mod listeners;
+mod misuse;
+mod movement;
+mod options;
 mod pair;
+mod polling;
+mod program;
 mod transfer;

@@ -1,8 +1,9 @@
 //! Two connected sockets.
 
-use std::time::Duration;
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
 
-use quicket::message::{Message, MsgFlags, Socket};
+use quicket::message::{Errno, Message, MsgFlags, Socket, StreamFlags, StreamInfo};
 use quicket::{ClientTls, Identity, ServerTls};
 
 pub(crate) const ANY: &str = "127.0.0.1:0";
@@ -23,9 +24,22 @@ impl Tls {
         ServerTls::builder(self.identity.clone()).alpn([alpn]).early_data(true).build().unwrap()
     }
 
+    pub(crate) fn server_without_alpn(&self) -> ServerTls {
+        ServerTls::builder(self.identity.clone()).without_alpn().build().unwrap()
+    }
+
     pub(crate) fn client(&self, alpn: &str) -> ClientTls {
+        self.client_of(&[alpn])
+    }
+
+    pub(crate) fn client_of(&self, alpn: &[&str]) -> ClientTls {
         let pins = [self.identity.fingerprint()];
-        ClientTls::builder().pinned(pins).alpn([alpn]).build().unwrap()
+        ClientTls::builder().pinned(pins).alpn(alpn).build().unwrap()
+    }
+
+    pub(crate) fn client_without_alpn(&self) -> ClientTls {
+        let pins = [self.identity.fingerprint()];
+        ClientTls::builder().pinned(pins).without_alpn().build().unwrap()
     }
 }
 
@@ -35,6 +49,15 @@ pub(crate) fn socket() -> Socket {
     socket.set_receive_timeout(Some(PATIENCE));
     socket.set_send_timeout(Some(PATIENCE));
     socket
+}
+
+/// A socket that listens for any client, and its address.
+pub(crate) fn listener() -> (Socket, SocketAddr) {
+    let listening = socket();
+    listening.bind(ANY.parse().unwrap()).unwrap();
+    listening.listen(8).unwrap();
+    let address = listening.local_addr().unwrap();
+    (listening, address)
 }
 
 /// A client and a server, established by Quicket's TLS.
@@ -74,4 +97,27 @@ pub(crate) fn recv(socket: &Socket) -> (Vec<u8>, Message) {
     let message = socket.recv_message(&mut buffer, MsgFlags::NONE).unwrap();
     buffer.truncate(message.len);
     (buffer, message)
+}
+
+pub(crate) const NEW: StreamFlags = StreamFlags::NEW;
+pub(crate) const NEW_FIN: StreamFlags = StreamFlags::NEW.union(StreamFlags::FIN);
+
+/// Sends data of a stream.
+pub(crate) fn send(
+    socket: &Socket,
+    data: &[u8],
+    stream_id: i64,
+    flags: StreamFlags,
+) -> Result<usize, Errno> {
+    socket.send_message(data, Some(StreamInfo::new(stream_id, flags)), MsgFlags::NONE)
+}
+
+/// Waits until something holds that follows from packets under way.
+#[track_caller]
+pub(crate) fn settle(mut holds: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !holds() {
+        assert!(start.elapsed() < PATIENCE, "it does not come to hold");
+        std::thread::sleep(Duration::from_millis(1));
+    }
 }

@@ -39,8 +39,12 @@ impl Socket {
     /// # Errors
     ///
     /// As [`Socket::accept_tls`].
-    pub fn connect_tls(&self, tls: ClientTls, server_name: &str) -> Result<(), Errno> {
-        self.begin_tls(Arc::new(tls), server_name, false)?;
+    pub fn connect_tls(
+        &self,
+        tls: impl Into<Arc<ClientTls>>,
+        server_name: &str,
+    ) -> Result<(), Errno> {
+        self.begin_tls(tls.into(), server_name, false)?;
         self.wait_established()
     }
 
@@ -50,8 +54,12 @@ impl Socket {
     /// # Errors
     ///
     /// EINVAL without a connection of a client whose handshake has not begun.
-    pub fn connect_tls_early(&self, tls: ClientTls, server_name: &str) -> Result<(), Errno> {
-        self.begin_tls(Arc::new(tls), server_name, true)
+    pub fn connect_tls_early(
+        &self,
+        tls: impl Into<Arc<ClientTls>>,
+        server_name: &str,
+    ) -> Result<(), Errno> {
+        self.begin_tls(tls.into(), server_name, true)
     }
 
     /// Has Quicket's TLS perform a server's handshake and waits for it.
@@ -61,9 +69,9 @@ impl Socket {
     /// EINVAL without a connection of the right side whose handshake has not begun; EAGAIN if it
     /// is under way when the socket does not wait (see [`Socket::wait_established`]);
     /// ECONNREFUSED, ECONNRESET, ETIMEDOUT or EPROTO if it comes to nothing.
-    pub fn accept_tls(&self, tls: ServerTls) -> Result<(), Errno> {
+    pub fn accept_tls(&self, tls: impl Into<Arc<ServerTls>>) -> Result<(), Errno> {
         self.begin(Performer {
-            tls: Arc::new(tls),
+            tls: tls.into(),
             server_name: "",
             early_data: true,
             is_external: false,
@@ -133,23 +141,21 @@ impl Socket {
 
     /// Begins the handshake with the program's TLS, if it has not begun.
     pub(super) fn begin_external(&self) -> Result<Session, Errno> {
-        {
-            let control = self.control();
-            let session = control.session(Errno::EINVAL)?;
-            if session.begun {
-                return Ok(session.clone());
-            }
-        }
         let tls = Arc::new(self.ledger().mailbox.clone());
         self.begin(Performer { tls, server_name: "", early_data: false, is_external: true })
     }
 
-    /// Begins the handshake with what is set now.
+    /// Begins the handshake with what is set now; goes on with it if it is the program's and has
+    /// begun.
     fn begin(&self, performer: Performer<'_>) -> Result<Session, Errno> {
         let mut control = self.control();
         let (settings, bound) = (control.settings.clone(), control.bound.clone());
         let Phase::Connection(session) = &mut control.phase else { return Err(Errno::EINVAL) };
-        if session.begun || session.conn.look(|conn| state_of(conn)) == State::Closed {
+        if session.begun {
+            let is_external = performer.is_external && self.ledger().lock().external_tls;
+            return if is_external { Ok(session.clone()) } else { Err(Errno::EINVAL) };
+        }
+        if session.conn.look(|conn| state_of(conn)) == State::Closed {
             return Err(Errno::EINVAL);
         }
         if let (Some(preferred), Some(bound)) = (session.preferred, &bound) {
@@ -157,7 +163,6 @@ impl Socket {
         }
         session.begun = true;
         let session = session.clone();
-        drop(control);
         {
             let mut account = self.ledger().lock();
             account.external_tls = performer.is_external;

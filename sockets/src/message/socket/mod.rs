@@ -45,6 +45,9 @@ struct Control {
     phase: Phase,
 }
 
+/// APPLICATION_ERROR (RFC 9000, Section 20.1).
+const APPLICATION_ERROR: u32 = 0x0c;
+
 /// What the socket is there for.
 enum Phase {
     /// Nothing yet, or nothing any more.
@@ -252,9 +255,16 @@ impl Shared {
             Phase::Connection(session) => {
                 let conn = session.conn.clone();
                 drop(control);
-                let close = self.ledger.lock().close;
+                let establishing = conn.look(|conn| state_of(conn)) == State::Establishing;
+                let mut account = self.ledger.lock();
+                // RFC 9000, Section 10.2.3: nothing of the application before the peer is known.
+                if establishing {
+                    account.close.errcode = APPLICATION_ERROR;
+                }
+                let close = account.close;
+                drop(account);
                 // First what may be sent before the end.
-                conn.act(|_, _| ());
+                conn.act(|conn, _| conn.engine.cork_streams(false));
                 conn.act(|conn, now| {
                     if conn.ended.is_none() {
                         conn.engine.close(now, u64::from(close.errcode), close.words());

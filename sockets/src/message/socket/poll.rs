@@ -58,9 +58,7 @@ impl Socket {
             let streams = ledger.delivers_streams(&conn.engine);
             let mut account = ledger.lock();
             let readable = account.inbox.is_readable(&mut conn.engine, streams);
-            let room = conn.engine.shared_send_room();
-            let writable = room.credit > 0 && room.buffer > 0;
-            account.wants_room |= !writable;
+            let writable = account.check_room(&conn.engine);
             PollState { readable, writable, ..PollState::default() }
         })
     }

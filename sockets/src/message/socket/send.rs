@@ -191,9 +191,13 @@ impl Socket {
         if opened == Step::Done {
             return Ok(sending.written);
         }
-        let result = wait(session, for_room, Errno::EAGAIN, |waiter| {
-            step(session, ledger, &mut sending, waiter, false)
-        });
+        let result = match for_room {
+            // Not even for an answer to what the peer was just told.
+            Patience::None => Err(Errno::EAGAIN),
+            Patience::Until(_) => wait(session, for_room, Errno::EAGAIN, |waiter| {
+                step(session, ledger, &mut sending, waiter, false)
+            }),
+        };
         match result {
             Ok(_) => Ok(sending.written),
             // Part of it is taken: that is what counts.
@@ -227,7 +231,8 @@ fn step(
             Ok(()) => Poll::Ready(Ok(Step::Done)),
             Err(Ok(Blocked::Room)) if opening => Poll::Ready(Ok(Step::Blocked)),
             Err(Ok(_)) => {
-                ledger.lock().wants_room = true;
+                // Limits of the stream itself are told of when they rise.
+                ledger.lock().check_room(&conn.engine);
                 if let Some(waiter) = waiter {
                     conn.waiters.register(Interest::Message, waiter);
                 }
@@ -236,18 +241,35 @@ fn step(
             Err(Err(error)) => Poll::Ready(Err(error)),
         };
         let finished = matches!(answer, Poll::Ready(Ok(Step::Done)));
-        let changed = !finished || !may_wait(&conn.engine, sending);
-        (answer, changed)
+        let delay = if finished { delay(&conn.engine, sending) } else { Delay::None };
+        conn.engine.cork_streams(delay == Delay::UntilMore);
+        (answer, delay == Delay::None)
     })
 }
 
-/// True if what was written may wait for more: the program says that more follows, or (as Nagle
-/// has it) it is less than a packet while others are in flight.
-fn may_wait(engine: &Connection, sending: &Sending<'_>) -> bool {
+/// Whether what was written waits for more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Delay {
+    None,
+    /// Until a packet goes out anyway, such as when others are acknowledged.
+    UntilTurn,
+    /// Until there is a packet full of it, or the program says that nothing follows.
+    UntilMore,
+}
+
+/// What is less than a packet waits if the program says that more follows, or (as Nagle has it)
+/// while others are in flight.
+fn delay(engine: &Connection, sending: &Sending<'_>) -> Delay {
     let corked = sending.msg_flags.contains(MsgFlags::MORE);
-    let in_flight = !sending.nodelay && engine.bytes_in_flight() > 0;
-    let less_than_a_packet = || engine.bytes_unsent() < engine.max_packet_payload() as u64;
-    engine.is_established() && (corked || in_flight) && less_than_a_packet()
+    let waits = corked || (!sending.nodelay && engine.bytes_in_flight() > 0);
+    let fills_a_packet = || engine.bytes_unsent() >= engine.max_packet_payload() as u64;
+    if !engine.is_established() || !waits || fills_a_packet() {
+        Delay::None
+    } else if corked {
+        Delay::UntilMore
+    } else {
+        Delay::UntilTurn
+    }
 }
 
 /// Writes as much as there is room for. The error tells what is in the way, or what is wrong.
