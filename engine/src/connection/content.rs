@@ -78,10 +78,15 @@ impl Owners<'_> {
         self.streams.write_frames(self.now, rtt, packet);
     }
 
+    /// PATH_RESPONSE and PATH_CHALLENGE; true if there were any. Ahead of everything else: what the
+    /// anti-amplification limit leaves room for may be little.
+    pub(super) fn write_path(&mut self, packet: &mut PacketBuilder<'_>) -> bool {
+        self.paths.write_frames(self.now, self.path, &mut *self.rng, packet)
+    }
+
     /// Frames that 0-RTT packets must not carry (RFC 9000, Section 12.5), or need not.
     fn write_control(&mut self, packet: &mut PacketBuilder<'_>) {
         self.pending.write(packet);
-        self.paths.write_frames(self.now, self.path, &mut *self.rng, packet);
         while let Some(frame) = self.local_cids.next_frame() {
             let sent = SentFrame::NewConnectionId { sequence: frame.sequence_number };
             if packet.frame(&frame, Some(sent)).is_err() {

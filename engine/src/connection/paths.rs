@@ -294,7 +294,7 @@ impl Connection {
         let limit = buf.len().min(usize::from(path.max_datagram())).min(path.sendable());
         let mut out = Outgoing::new(now, buf, route, limit, Purpose::PathProbe);
         self.build_packet(&mut out, Level::OneRtt, |_, owners, packet| {
-            owners.paths.write_frames(now, route.key, &mut *owners.rng, packet);
+            owners.write_path(packet);
         });
         let len = self.finish_datagram(&mut out)?;
         Some(route.transmit(len, len))

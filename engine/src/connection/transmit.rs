@@ -85,6 +85,8 @@ pub(super) struct Outgoing<'b> {
     pub(super) purpose: Purpose,
     /// The congestion controller and the pacer let it carry ack-eliciting frames.
     pub(super) may_elicit: bool,
+    /// It carries PATH_CHALLENGE or PATH_RESPONSE.
+    path_frames: bool,
     packets: [Option<BuiltPacket>; 4],
     /// Where in the buffer the last packet ends.
     end: usize,
@@ -98,8 +100,18 @@ impl<'b> Outgoing<'b> {
         limit: usize,
         purpose: Purpose,
     ) -> Self {
-        let packets = [None; 4];
-        Self { now, buf, start: 0, limit, route, purpose, may_elicit: true, packets, end: 0 }
+        Self {
+            now,
+            buf,
+            start: 0,
+            limit,
+            route,
+            purpose,
+            may_elicit: true,
+            path_frames: false,
+            packets: [None; 4],
+            end: 0,
+        }
     }
 
     fn push(&mut self, packet: BuiltPacket) {
@@ -271,7 +283,11 @@ impl Connection {
     /// Writes one packet of `level` behind those already in the datagram.
     fn write_packet(&mut self, out: &mut Outgoing<'_>, level: Level) {
         let (now, may_elicit) = (out.now, out.may_elicit);
+        let mut path_frames = false;
         self.build_packet(out, level, |space, owners, packet| {
+            if level == Level::OneRtt && may_elicit {
+                path_frames = owners.write_path(packet);
+            }
             if level != Level::EarlyData {
                 let acks = (&mut *space.received, &mut *space.acks);
                 content::write_ack(now, acks, owners.ack_delay_exponent, packet);
@@ -300,6 +316,7 @@ impl Connection {
                 *space.ping = false;
             }
         });
+        out.path_frames |= path_frames;
     }
 
     /// Builds a packet that `write` fills; nothing comes of it if `write` writes no frame.
@@ -384,7 +401,7 @@ impl Connection {
         Some(len)
     }
 
-    /// How long a datagram must be (RFC 9000, Section 8.2.1 and 14.1).
+    /// How long a datagram must be (RFC 9000, Sections 8.2.1, 8.2.2 and 14.1).
     fn minimum_datagram(&self, out: &Outgoing<'_>) -> usize {
         let initial = out.packets.iter().flatten().any(|packet| {
             packet.unsealed.level == Level::Initial
@@ -394,8 +411,7 @@ impl Connection {
         match out.purpose {
             Purpose::MtuProbe => out.limit,
             Purpose::PathProbe => full,
-            // A challenge on the active path validates its MTU too if it is expanded.
-            Purpose::Data if initial || self.paths.active().validation.is_validating() => full,
+            Purpose::Data if initial || out.path_frames => full,
             Purpose::Close if initial => full,
             Purpose::Data | Purpose::Close => 0,
         }

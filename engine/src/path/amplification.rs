@@ -49,12 +49,6 @@ impl AmplificationLimit {
         self.received.saturating_mul(FACTOR).saturating_sub(self.sent)
     }
 
-    /// True if `bytes` may be sent now.
-    #[inline]
-    pub(crate) fn allows(&self, bytes: usize) -> bool {
-        self.budget() >= bytes as u64
-    }
-
     /// True if nothing can be sent until the peer sends more. Then no timer of loss recovery
     /// runs (RFC 9002, Section 6.2.2.1); the peer's own PTO breaks the deadlock.
     #[inline]
@@ -84,11 +78,11 @@ mod tests {
         let mut limit = AmplificationLimit::limited();
         assert!(limit.is_blocked());
         limit.on_received(1200);
-        assert!(limit.allows(3600) && !limit.allows(3601));
+        assert_eq!(limit.budget(), 3600);
         limit.on_sent(3500);
         assert_eq!(limit.budget(), 100);
         limit.on_sent(100);
-        assert!(limit.is_blocked() && !limit.allows(1));
+        assert!(limit.is_blocked() && limit.budget() == 0);
         limit.on_received(1);
         assert_eq!(limit.budget(), 3);
     }
@@ -97,7 +91,7 @@ mod tests {
     fn validation_lifts_the_limit() {
         let mut limit = AmplificationLimit::limited();
         limit.lift();
-        assert!(limit.allows(usize::MAX) && !limit.is_blocked());
+        assert!(limit.budget() == u64::MAX && !limit.is_blocked());
         assert_eq!(AmplificationLimit::unlimited().budget(), u64::MAX);
     }
 

@@ -12,27 +12,30 @@ use crate::time::Time;
 const FRAME_LEN: usize = 9;
 
 impl Paths {
-    /// Writes the path's frames that are due. The datagram is expanded to 1200 bytes wherever the
-    /// path's limits allow it (RFC 9000, Section 8.2.1).
+    /// Writes the path's frames that are due; true if there were any. The datagram is expanded to
+    /// 1200 bytes then, wherever the path's limits allow it (RFC 9000, Sections 8.2.1 and 8.2.2).
     pub(crate) fn write_frames(
         &mut self,
         now: Time,
         key: PathKey,
         random: &mut dyn Random,
         sink: &mut impl FrameSink,
-    ) {
-        let Some(path) = self.get_mut(key) else { return };
+    ) -> bool {
+        let Some(path) = self.get_mut(key) else { return false };
+        let mut written = false;
         while sink.remaining() >= FRAME_LEN {
             let Some(data) = path.responses.pop() else { break };
             if sink.frame(&PathResponse { data }, None).is_err() {
-                return;
+                return written;
             }
+            written = true;
         }
         if path.validation.is_challenge_due(now) && sink.remaining() >= FRAME_LEN {
-            let expanded = path.amplification.allows(usize::from(crate::config::MIN_UDP_PAYLOAD));
+            let expanded = path.sendable_data() >= usize::from(crate::config::MIN_UDP_PAYLOAD);
             let data = path.validation.challenge(now, expanded, random);
             let sent = SentFrame::PathChallenge { data: u64::from_be_bytes(data) };
-            let _ = sink.frame(&PathChallenge { data }, Some(sent));
+            written |= sink.frame(&PathChallenge { data }, Some(sent)).is_ok();
         }
+        written
     }
 }

@@ -263,7 +263,7 @@ fn state_is_kept_when_only_the_port_changed_and_reset_otherwise() {
     assert_ne!(change.from, first);
     assert_eq!(server.paths.active().rtt.latest(), sample);
     assert!(!server.paths.active().is_validated(), "the address is still to be validated");
-    assert!(!server.paths.active().amplification.allows(5000));
+    assert!(server.paths.active().amplification.budget() < 5000);
     server.validate(to(NEW_PORT));
     let change = migrated(server.data_from(AWAY));
     assert!(!change.kept_state);
@@ -339,7 +339,7 @@ fn the_same_client_at_our_other_address_is_not_limited() {
     let preferred = FourTuple { local: "192.0.2.253:443".parse().unwrap(), ..to(HOME) };
     let context = PacketContext { local_cid: 1, ..server.context() };
     migrated(server.arrives(preferred, context));
-    assert!(server.paths.active().amplification.allows(100_000));
+    assert!(server.paths.active().amplification.budget() >= 100_000);
     assert!(!server.paths.active().is_validated());
     let validated = server.validate(preferred);
     assert_eq!(validated, PathEvent::Validated(server.paths.active().key()));

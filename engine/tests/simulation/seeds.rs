@@ -1,6 +1,7 @@
 //! Random paths, configurations and workloads, one per seed.
 //!
-//! `QUICKET_SIM_RUNS` says how many seeds to try, `QUICKET_SIM_SEED` repeats one.
+//! `QUICKET_SIM_RUNS` says how many seeds to try, `QUICKET_SIM_FIRST` which is the first;
+//! `QUICKET_SIM_SEED` repeats one.
 
 use std::sync::Arc;
 
@@ -228,7 +229,10 @@ fn outcome(seed: u64) -> Option<String> {
 fn every_seed_delivers_everything() {
     let seeds = match from_env("QUICKET_SIM_SEED") {
         Some(seed) => seed..seed + 1,
-        None => 0..from_env("QUICKET_SIM_RUNS").unwrap_or(RUNS),
+        None => {
+            let first = from_env("QUICKET_SIM_FIRST").unwrap_or(0);
+            first..first + from_env("QUICKET_SIM_RUNS").unwrap_or(RUNS)
+        }
     };
     let failures: Vec<(u64, String)> =
         seeds.filter_map(|seed| outcome(seed).map(|what| (seed, what))).collect();

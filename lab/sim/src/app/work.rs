@@ -1,7 +1,7 @@
 //! The application of most simulations: asks for what its [`Workload`] says, and serves whatever
 //! the peer asks for.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use quicket_engine::random::Random;
 use quicket_engine::time::Time;
@@ -109,6 +109,8 @@ pub struct WorkApp {
     started: u64,
     ours: BTreeMap<StreamId, Exchange>,
     theirs: BTreeMap<StreamId, Exchange>,
+    /// Streams that the peer stopped, some of them before we knew them.
+    stopped: BTreeSet<StreamId>,
     datagrams: Option<Datagrams>,
     tally: Tally,
     closed: bool,
@@ -124,6 +126,7 @@ impl WorkApp {
             started: 0,
             ours: BTreeMap::new(),
             theirs: BTreeMap::new(),
+            stopped: BTreeSet::new(),
             datagrams,
             tally: Tally::default(),
             closed: false,
@@ -194,8 +197,8 @@ impl WorkApp {
     }
 
     fn pump(&mut self, cx: &mut AppContext<'_>) -> Result<(), String> {
-        for exchange in self.ours.values_mut().chain(self.theirs.values_mut()) {
-            pump(cx, exchange, &mut self.tally)?;
+        for (id, exchange) in self.ours.iter_mut().chain(&mut self.theirs) {
+            pump(cx, exchange, self.stopped.contains(id), &mut self.tally)?;
             count(exchange, &mut self.tally);
         }
         self.ours.retain(|_, exchange| !exchange.is_over());
@@ -219,8 +222,14 @@ impl WorkApp {
     }
 }
 
-/// Moves one stream on. The answer to a request is begun once its header is there.
-fn pump(cx: &mut AppContext<'_>, exchange: &mut Exchange, tally: &mut Tally) -> Result<(), String> {
+/// Moves one stream on. The answer to a request is begun once its header is there. What the peer
+/// has `stopped` is given up.
+fn pump(
+    cx: &mut AppContext<'_>,
+    exchange: &mut Exchange,
+    stopped: bool,
+    tally: &mut Tally,
+) -> Result<(), String> {
     if let Some(incoming) = &mut exchange.incoming {
         tally.received += incoming.pump(cx)?;
         let id = incoming.id();
@@ -236,6 +245,9 @@ fn pump(cx: &mut AppContext<'_>, exchange: &mut Exchange, tally: &mut Tally) -> 
         }
     }
     if let Some(outgoing) = &mut exchange.outgoing {
+        if stopped && outgoing.progress == Progress::Open {
+            outgoing.progress = Progress::GivenUp;
+        }
         tally.sent += outgoing.pump(cx)?;
     }
     Ok(())
@@ -268,6 +280,9 @@ impl App for WorkApp {
             Event::EarlyDataReady => self.ready |= self.workload.early,
             Event::HandshakeComplete => self.ready = true,
             Event::Closed(_) => self.closed = true,
+            Event::Stream(StreamEvent::Stopped { id, .. }) => {
+                self.stopped.insert(*id);
+            }
             Event::Stream(StreamEvent::Finished { id }) => return self.on_finished(*id),
             _ => {}
         }

@@ -13,6 +13,9 @@ use quicket_wire::{Frame, PacketKind};
 /// what came from it.
 const AMPLIFICATION_LIMIT: u64 = 3;
 
+/// RFC 9000, Section 14: the UDP payload that every path carries, in bytes.
+const FULL_SIZE: usize = 1_200;
+
 /// What an [`Observer`] saw that bears on the validation of addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Note {
@@ -22,6 +25,15 @@ pub(super) enum Note {
     ChallengeSent([u8; 8]),
     /// A PATH_RESPONSE was received.
     ResponseReceived([u8; 8]),
+    /// A PATH_RESPONSE is in the packet under construction.
+    ResponseSent,
+}
+
+impl Note {
+    /// True if the note is about a packet that is not sent yet.
+    pub(super) fn is_pending(self) -> bool {
+        matches!(self, Self::ChallengeSent(_) | Self::ResponseSent)
+    }
 }
 
 /// Notes of one host, written by the observers of its connections.
@@ -61,6 +73,9 @@ impl Observer for Watcher {
                     match (direction, frame) {
                         (Direction::Send, Frame::PathChallenge(challenge)) => {
                             self.notes.push(Note::ChallengeSent(challenge.data));
+                        }
+                        (Direction::Send, Frame::PathResponse(_)) => {
+                            self.notes.push(Note::ResponseSent)
                         }
                         (Direction::Receive, Frame::PathResponse(response)) => {
                             self.notes.push(Note::ResponseReceived(response.data));
@@ -110,9 +125,30 @@ impl AddressBook {
                         self.validated(challenged);
                     }
                 }
-                Note::ChallengeSent(_) => {}
+                Note::ChallengeSent(_) | Note::ResponseSent => {}
             }
         }
+    }
+
+    /// RFC 9000, Sections 8.2.1 and 8.2.2: a datagram with PATH_CHALLENGE or PATH_RESPONSE has 1200
+    /// bytes, unless the anti-amplification limit forbids it. `limited` hosts are held to that.
+    pub(super) fn check_expanded(
+        &self,
+        remote: SocketAddr,
+        len: usize,
+        limited: bool,
+    ) -> Result<(), String> {
+        let account = self.accounts.get(&remote).copied().unwrap_or_default();
+        let budget = (AMPLIFICATION_LIMIT * account.received).saturating_sub(account.sent);
+        // The engine keeps a little of its budget for further challenges.
+        let forbidden = limited && !account.validated && budget < FULL_SIZE as u64 + 200;
+        if len < FULL_SIZE && !forbidden {
+            return Err(format!(
+                "a datagram of {len} bytes to {remote} carries PATH_CHALLENGE or PATH_RESPONSE \
+                 (RFC 9000, Section 8.2.1)"
+            ));
+        }
+        Ok(())
     }
 
     /// A datagram goes to `remote`; `notes` were taken while it was written.

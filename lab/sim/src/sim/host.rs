@@ -77,8 +77,8 @@ pub struct Session {
     side: Side,
     rng: SimRng,
     notes: Notes,
-    /// Challenges in what is being written.
-    challenges: Vec<Note>,
+    /// Notes about what is being written.
+    unsent: Vec<Note>,
     timers: TimerCheck,
     timeout: Option<Time>,
     dirty: bool,
@@ -222,7 +222,7 @@ impl Host {
             side,
             rng,
             notes,
-            challenges: Vec::new(),
+            unsent: Vec::new(),
             timers: TimerCheck::default(),
             timeout: None,
             dirty: true,
@@ -397,8 +397,8 @@ impl Host {
                 session.timers.progress();
                 let payload = buffer.get(..transmit.len).unwrap_or(&[]).to_vec();
                 session.take_notes();
-                let challenges = std::mem::take(&mut session.challenges);
-                self.send(&transmit, &payload, &challenges, out)?;
+                let unsent = std::mem::take(&mut session.unsent);
+                self.send(&transmit, &payload, &unsent, out)?;
                 Ok(true)
             }
         }
@@ -414,6 +414,9 @@ impl Host {
     ) -> Result<(), String> {
         if bytes.is_empty() || bytes.len() != transmit.len || transmit.segment_size == 0 {
             return Err(format!("an impossible transmit: {transmit:?}"));
+        }
+        if let ([_, ..], Some(first)) = (notes, bytes.chunks(transmit.segment_size).next()) {
+            self.book.check_expanded(transmit.remote, first.len(), self.is_server)?;
         }
         self.check_sent(transmit.remote, bytes.len(), notes)?;
         let src = transmit.local.unwrap_or(self.address());
@@ -448,11 +451,10 @@ impl Session {
         self.timers.total
     }
 
-    /// Notes taken since the last call; challenges are put aside until their packet is sent.
+    /// Notes taken since the last call; those about packets are put aside until they are sent.
     fn take_notes(&mut self) -> Vec<Note> {
-        let (challenges, others) =
-            self.notes.take().into_iter().partition(|note| matches!(note, Note::ChallengeSent(_)));
-        self.challenges.extend::<Vec<Note>>(challenges);
+        let (unsent, others) = self.notes.take().into_iter().partition(|note| note.is_pending());
+        self.unsent.extend::<Vec<Note>>(unsent);
         others
     }
 
