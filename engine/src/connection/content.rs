@@ -78,6 +78,11 @@ impl Owners<'_> {
         self.streams.write_frames(self.now, rtt, packet);
     }
 
+    /// True if a PATH_CHALLENGE is due on the packet's path.
+    pub(super) fn is_challenge_due(&self) -> bool {
+        self.paths.get(self.path).is_some_and(|path| path.validation.is_challenge_due(self.now))
+    }
+
     /// PATH_RESPONSE and PATH_CHALLENGE; true if there were any. Ahead of everything else: what the
     /// anti-amplification limit leaves room for may be little.
     pub(super) fn write_path(&mut self, packet: &mut PacketBuilder<'_>) -> bool {

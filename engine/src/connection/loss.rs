@@ -4,6 +4,7 @@
 use quicket_wire::frame::Ack;
 
 use super::space::SpaceId;
+use super::transmit::MIN_PACKET;
 use super::{Connection, Parts};
 use crate::crypto::Level;
 use crate::error::TransportError;
@@ -135,7 +136,11 @@ impl Connection {
         };
         let outcome = space.recovery.on_ack(now, ack, &mut fates)?;
         let Some(largest) = outcome.largest_newly_acked else { return Ok(()) };
-        if let Some(sample) = outcome.rtt_sample {
+        // What the peer kept until it had the keys says little about the path: a first sample is
+        // taken without regard to the delay (RFC 9002, Section 5.3).
+        let measures_path = |rtt: &Duration| id == SpaceId::Data || delay.times(2) < *rtt;
+        let rtt_sample = outcome.rtt_sample.filter(measures_path);
+        if let Some(sample) = rtt_sample {
             let confirmed = self.handshake.confirmed;
             let max_delay = self.ack_frequency.max_ack_delay();
             self.paths.on_rtt_sample(
@@ -156,7 +161,7 @@ impl Connection {
         if id == SpaceId::Handshake || (id == SpaceId::Data && self.handshake.complete) {
             self.peer_validated_us = true;
         }
-        let sample = outcome.rtt_sample.map(|rtt| (largest.path, rtt));
+        let sample = rtt_sample.map(|rtt| (largest.path, rtt));
         self.detect_lost(now, id, sample);
         // RFC 9002, Section 6.2.1: a client does not reset the back-off while it does not know
         // whether the server has validated its address.
@@ -172,12 +177,13 @@ impl Connection {
     fn peer_ack_delay(&self, id: SpaceId, raw: u64) -> Duration {
         let parameters = self.handshake.remote_parameters.as_ref();
         match (id, parameters) {
-            (SpaceId::Data, Some(parameters)) => {
+            // RFC 9002, Section 5.3: MAY be ignored for Initial packets. The exponent may be unknown
+            // then, too.
+            (SpaceId::Initial, _) | (_, None) => Duration::ZERO,
+            (_, Some(parameters)) => {
                 let factor = 1u64.checked_shl(u32::from(parameters.ack_delay_exponent));
                 Duration::from_micros(raw.saturating_mul(factor.unwrap_or(u64::MAX)))
             }
-            // RFC 9002, Section 5.3: ignored for Initial and Handshake packets.
-            _ => Duration::ZERO,
         }
     }
 
@@ -238,17 +244,27 @@ impl Connection {
             // ACK frequency extension, Section 5: hear of the probe's fate at once.
             self.pending.set_immediate_ack();
         }
+        if id != SpaceId::Data && self.handshake.complete {
+            // RFC 9002, Section 6.2.4: the server may have no keys but those of 1-RTT packets left,
+            // and see by no other packets where the client is.
+            self.probe(SpaceId::Data, 1);
+        }
         if id != SpaceId::Data && self.resend_flights() {
             self.spaces.get_mut(id).probes = PROBES_PER_PTO;
             return;
         }
+        self.probe(id, PROBES_PER_PTO);
+    }
+
+    /// Up to `count` packets go out whatever the congestion window says: with what is oldest and
+    /// unacknowledged, or new data if there is none.
+    fn probe(&mut self, id: SpaceId, count: u8) {
         let (space, mut parts) = self.split(id);
         let crypto = &mut space.crypto;
-        // What is oldest and unacknowledged goes out again; new data if there is none.
-        let found = space.recovery.frames_for_probe(usize::from(PROBES_PER_PTO), |frame| {
+        let found = space.recovery.frames_for_probe(usize::from(count), |frame| {
             lost_frame(frame, &mut parts, crypto);
         });
-        space.probes = if found { PROBES_PER_PTO } else { 1 };
+        space.probes = if found { count } else { 1 };
     }
 
     /// Handshake flights are short: all that is not acknowledged goes out again, of both levels
@@ -259,6 +275,9 @@ impl Connection {
             let space = self.spaces.get_mut(id);
             if !space.discarded && space.crypto.has_unacked() {
                 space.crypto.resend_all();
+                // The other level too, although the window may be full of what the peer cannot
+                // open before it has this.
+                space.probes = space.probes.max(1);
                 found = true;
             }
         }
@@ -300,7 +319,7 @@ impl Connection {
             rtt: &self.paths.active().rtt,
             max_ack_delay: self.ack_frequency.max_ack_delay(),
             pto_count: self.pto_count,
-            amplification_limited: self.paths.active().amplification.is_blocked(),
+            amplification_limited: self.paths.active().sendable_data() < MIN_PACKET,
             peer_validated_address: self.peer_validated_us || !self.side.is_client(),
             has_handshake_keys: self.keys.sending(Level::Handshake).is_some(),
             handshake_confirmed: self.handshake.confirmed,

@@ -205,6 +205,8 @@ impl Connection {
     fn on_path_change(&mut self, now: Time, _change: PathChange) {
         self.counters.path_changes += 1;
         self.ack_frequency.on_path_changed();
+        // That the other path did not answer says nothing about this one.
+        self.pto_count = 0;
         let route = self.active_route();
         self.observe(now, &Observation::PathChanged { local: route.local, remote: route.remote });
         self.events.push(Event::PathChanged { local: route.local, remote: route.remote });

@@ -259,6 +259,9 @@ impl Connection {
         if space.acks.should_send_ack(now) || space.probes > 0 {
             return true;
         }
+        if level == Level::OneRtt && self.paths.active().validation.is_challenge_due(now) {
+            return true;
+        }
         may_elicit
             && (space.crypto.has_pending()
                 || space.ping
@@ -285,7 +288,10 @@ impl Connection {
         let (now, may_elicit) = (out.now, out.may_elicit);
         let mut path_frames = false;
         self.build_packet(out, level, |space, owners, packet| {
-            if level == Level::OneRtt && may_elicit {
+            // Challenges do not wait for the congestion window, which packets may fill that went
+            // to where the peer is no more. Their own timer spaces them.
+            let may_probe = may_elicit || *space.probes > 0 || owners.is_challenge_due();
+            if level == Level::OneRtt && may_probe {
                 path_frames = owners.write_path(packet);
             }
             if level != Level::EarlyData {
@@ -427,7 +433,7 @@ impl Connection {
         };
         let space = self.spaces.get_mut(SpaceId::of(level));
         space.ecn.on_sent(out.route.ecn);
-        space.recovery.on_sent(&SentInfo {
+        let info = SentInfo {
             time_sent: now,
             size,
             path: out.route.key,
@@ -436,7 +442,12 @@ impl Connection {
             mtu_probe: out.purpose == Purpose::MtuProbe,
             ecn_ect: matches!(out.route.ecn, EcnCodepoint::Ect0 | EcnCodepoint::Ect1),
             rate,
-        });
+        };
+        if out.purpose == Purpose::PathProbe {
+            space.recovery.on_sent_elsewhere(&info);
+        } else {
+            space.recovery.on_sent(&info);
+        }
         self.seal_queue.push(packet.unsealed);
         self.counters.packets_sent += 1;
         if packet.ack_eliciting {

@@ -49,13 +49,6 @@ impl AmplificationLimit {
         self.received.saturating_mul(FACTOR).saturating_sub(self.sent)
     }
 
-    /// True if nothing can be sent until the peer sends more. Then no timer of loss recovery
-    /// runs (RFC 9002, Section 6.2.2.1); the peer's own PTO breaks the deadlock.
-    #[inline]
-    pub(crate) fn is_blocked(&self) -> bool {
-        self.budget() == 0
-    }
-
     /// True once there is no limit.
     #[inline]
     pub(crate) fn is_lifted(&self) -> bool {
@@ -76,13 +69,13 @@ mod tests {
     #[test]
     fn at_most_three_times_the_received_bytes_may_be_sent() {
         let mut limit = AmplificationLimit::limited();
-        assert!(limit.is_blocked());
+        assert_eq!(limit.budget(), 0);
         limit.on_received(1200);
         assert_eq!(limit.budget(), 3600);
         limit.on_sent(3500);
         assert_eq!(limit.budget(), 100);
         limit.on_sent(100);
-        assert!(limit.is_blocked() && limit.budget() == 0);
+        assert_eq!(limit.budget(), 0);
         limit.on_received(1);
         assert_eq!(limit.budget(), 3);
     }
@@ -91,7 +84,7 @@ mod tests {
     fn validation_lifts_the_limit() {
         let mut limit = AmplificationLimit::limited();
         limit.lift();
-        assert!(limit.budget() == u64::MAX && !limit.is_blocked());
+        assert_eq!(limit.budget(), u64::MAX);
         assert_eq!(AmplificationLimit::unlimited().budget(), u64::MAX);
     }
 

@@ -160,6 +160,15 @@ impl RecoverySpace {
         self.sent.push(info)
     }
 
+    /// The same for a packet on another path than the active one: it does not postpone the probe
+    /// timeout of what the active path carries.
+    pub(crate) fn on_sent_elsewhere(&mut self, info: &SentInfo) -> u64 {
+        if info.ack_eliciting && !self.has_ack_eliciting_in_flight() {
+            self.last_ack_eliciting = Some(info.time_sent);
+        }
+        self.sent.push(info)
+    }
+
     /// The packet with this number, if it is still on record.
     #[cfg(test)]
     pub(crate) fn packet(&self, number: u64) -> Option<&SentPacket> {

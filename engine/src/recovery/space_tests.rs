@@ -286,6 +286,16 @@ fn the_probe_timer_runs_from_the_last_ack_eliciting_packet() {
 }
 
 #[test]
+fn probes_of_other_paths_do_not_postpone_the_probe_timer() {
+    let mut space = sent(2);
+    space.on_sent_elsewhere(&info(at(9)));
+    assert_eq!(space.pto_base(), Some(at(1)));
+    ack(&mut space, at(50), &[0..=2]).0.unwrap();
+    space.on_sent_elsewhere(&info(at(60)));
+    assert_eq!(space.pto_base(), Some(at(60)), "nothing else is in flight");
+}
+
+#[test]
 fn probes_repeat_the_oldest_packets_which_stay_outstanding() {
     // RFC 9002, Section 6.2.4
     let mut space = sent(4);

@@ -53,6 +53,23 @@ fn client_is_done_after_one_round_trip_and_server_half_a_one_later() {
     ok(pair.close());
 }
 
+/// RFC 9002, Section 6.2.4: a probe timeout is for all levels. What is lost of the first one is
+/// sent again even if the window is full of packets that the client cannot open without it.
+#[test]
+fn heavy_loss_delays_the_handshake_but_does_not_stop_it() {
+    let scenario = "delay=50ms jitter=30ms loss=30% ecn=mangle";
+    for seed in 0..200 {
+        let tls = |len| NullTlsOptions { client_hello_len: 1_700, certificate_len: len, ..tls() };
+        let options = PairOptions::new(scenario)
+            .client_tls(tls(0))
+            .server_tls(tls(10_000))
+            .transport(|t| t.handshake_timeout = secs(120));
+        let mut pair = Pair::new(seed, options);
+        pair.connect(Workload::download(100));
+        ok(pair.run(secs(100)));
+    }
+}
+
 #[test]
 fn all_cipher_suites_and_a_second_client_hello_work() {
     for aead in [Aead::Aes128Gcm, Aead::Aes256Gcm, Aead::ChaCha20Poly1305] {

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 
 use quicket_engine::Event;
+use quicket_engine::time::Time;
 use quicket_sim::app::Workload;
 use quicket_sim::sim::{CLIENT_2, SERVER_2};
 use quicket_sim::sim::{Pair, PairOptions};
@@ -40,7 +41,10 @@ fn rebinding_does_not_interrupt_a_transfer() {
 fn rebinding_survives_loss_and_reordering() {
     for rebind in ["port", "address"] {
         let text = format!("{P2P}; loss=3% reorder=5%,20ms; every 600ms rebind={rebind}");
-        let mut pair = pair(PairOptions::new(&text));
+        // A client that only listens must say something now and then: when the packet is lost
+        // that shows its new address, the server cannot know where it is.
+        let options = PairOptions::new(&text).client_transport(|t| t.keep_alive = secs(5));
+        let mut pair = pair(options);
         pair.connect(Workload { response_len: (0, 60_000), ..Workload::requests(60, 3) });
         ok(pair.run(secs(120)));
         ok(pair.close());
@@ -58,6 +62,39 @@ fn rebinding_during_the_handshake_is_survived_or_ends_it() {
         let _ = pair.run(secs(30));
         ok(pair.close());
     }
+}
+
+/// RFC 9002, Section 6.2.4: a client waits for the confirmation and sends but Handshake packets
+/// again, for which the server has no keys any more: only 1-RTT packets show where it is now.
+#[test]
+fn a_client_that_waits_for_the_confirmation_is_found_after_a_rebinding() {
+    let mut pair = pair(PairOptions::new("delay=50ms; at 155ms rebind=port"));
+    pair.sim.network_mut().set_tap(|now, datagram| {
+        let confirms = datagram.src.port() == 443 && datagram.payload[0] & 0x80 == 0;
+        !confirms || now >= Time::ZERO + ms(600)
+    });
+    pair.connect(Workload::requests(3, 3));
+    ok(pair.run(secs(10)));
+    assert!(moved(&mut pair));
+    ok(pair.close());
+}
+
+/// A server has filled its window with packets for a binding that is gone, and may send but little
+/// to the new one: a challenge (RFC 9000, Section 8.2.1) goes first.
+#[test]
+fn a_full_window_does_not_keep_a_rebound_client_from_being_challenged() {
+    let options = PairOptions::new("delay=50ms; at 2s rebind=port")
+        .client_transport(|t| t.keep_alive = secs(1));
+    let mut pair = pair(options);
+    pair.sim.network_mut().set_tap(|now, datagram| {
+        // Nothing but keep-alive packets comes out of the client for a while.
+        let hidden = now > Time::ZERO + ms(250) && datagram.dst.port() == 443;
+        !hidden || now > Time::ZERO + ms(2_100)
+    });
+    pair.connect(Workload::download(1_000_000));
+    ok(pair.run(secs(20)));
+    assert!(moved(&mut pair));
+    ok(pair.close());
 }
 
 /// RFC 9000, Section 9.2: the client moves to another of its addresses.

@@ -27,6 +27,10 @@ pub(super) enum Note {
     ResponseReceived([u8; 8]),
     /// A PATH_RESPONSE is in the packet under construction.
     ResponseSent,
+    /// A packet was processed.
+    PacketReceived,
+    /// The peer was followed to this address.
+    Moved(SocketAddr),
 }
 
 impl Note {
@@ -63,12 +67,13 @@ impl Observer for Watcher {
             eprintln!("{now:?} {name}: {observation:?}");
         }
         match observation {
-            Observation::Packet {
-                direction: Direction::Receive,
-                kind: PacketKind::Handshake,
-                ..
-            } => self.notes.push(Note::HandshakePacket),
-            Observation::Packet { direction, content, .. } => {
+            Observation::Packet { direction, kind, content, .. } => {
+                if *direction == Direction::Receive {
+                    self.notes.push(Note::PacketReceived);
+                    if *kind == PacketKind::Handshake {
+                        self.notes.push(Note::HandshakePacket);
+                    }
+                }
                 for frame in content.frames().flatten() {
                     match (direction, frame) {
                         (Direction::Send, Frame::PathChallenge(challenge)) => {
@@ -84,6 +89,7 @@ impl Observer for Watcher {
                     }
                 }
             }
+            Observation::PathChanged { remote, .. } => self.notes.push(Note::Moved(*remote)),
             _ => {}
         }
     }
@@ -93,6 +99,12 @@ impl Observer for Watcher {
 #[derive(Clone, Copy, Debug, Default)]
 struct Account {
     received: u64,
+    /// What must be counted of it: genuine packets since the host last followed the peer there.
+    genuine: u64,
+    /// Validated since then.
+    proved: bool,
+    /// The latest datagram, and whether it is in `genuine`.
+    latest: (u64, bool),
     sent: u64,
     validated: bool,
 }
@@ -106,12 +118,16 @@ pub(super) struct AddressBook {
 
 impl AddressBook {
     pub(super) fn received(&mut self, remote: SocketAddr, len: usize) {
-        self.accounts.entry(remote).or_default().received += len as u64;
+        let account = self.accounts.entry(remote).or_default();
+        account.received += len as u64;
+        account.latest = (len as u64, false);
     }
 
     /// The address is known to be the peer's, as by a token.
     pub(super) fn validated(&mut self, remote: SocketAddr) {
-        self.accounts.entry(remote).or_default().validated = true;
+        let account = self.accounts.entry(remote).or_default();
+        account.validated = true;
+        account.proved = true;
     }
 
     /// Notes taken while a datagram from `remote` was processed.
@@ -119,6 +135,19 @@ impl AddressBook {
         for note in notes {
             match note {
                 Note::HandshakePacket => self.validated(remote),
+                Note::PacketReceived => {
+                    let account = self.accounts.entry(remote).or_default();
+                    let (len, counted) = &mut account.latest;
+                    if !std::mem::replace(counted, true) {
+                        account.genuine += *len;
+                    }
+                }
+                // It may have forgotten in between what it knew of the address.
+                Note::Moved(to) => {
+                    let account = self.accounts.entry(*to).or_default();
+                    account.genuine = account.latest.0;
+                    account.proved = false;
+                }
                 // RFC 9000, Section 8.2.3: whatever path the response took.
                 Note::ResponseReceived(data) => {
                     if let Some(challenged) = self.challenges.remove(data) {
@@ -131,7 +160,8 @@ impl AddressBook {
     }
 
     /// RFC 9000, Sections 8.2.1 and 8.2.2: a datagram with PATH_CHALLENGE or PATH_RESPONSE has 1200
-    /// bytes, unless the anti-amplification limit forbids it. `limited` hosts are held to that.
+    /// bytes, unless the anti-amplification limit forbids it. `limited` hosts are held to that;
+    /// they need not count everything that came from there.
     pub(super) fn check_expanded(
         &self,
         remote: SocketAddr,
@@ -139,9 +169,9 @@ impl AddressBook {
         limited: bool,
     ) -> Result<(), String> {
         let account = self.accounts.get(&remote).copied().unwrap_or_default();
-        let budget = (AMPLIFICATION_LIMIT * account.received).saturating_sub(account.sent);
+        let budget = (AMPLIFICATION_LIMIT * account.genuine).saturating_sub(account.sent);
         // The engine keeps a little of its budget for further challenges.
-        let forbidden = limited && !account.validated && budget < FULL_SIZE as u64 + 200;
+        let forbidden = limited && !account.proved && budget < FULL_SIZE as u64 + 200;
         if len < FULL_SIZE && !forbidden {
             return Err(format!(
                 "a datagram of {len} bytes to {remote} carries PATH_CHALLENGE or PATH_RESPONSE \

@@ -64,6 +64,13 @@ pub struct Ended {
     pub timeouts: u64,
 }
 
+impl Ended {
+    /// True if its handshake was completed.
+    pub fn is_complete(&self) -> bool {
+        self.events.iter().any(|(_, event)| *event == Event::HandshakeComplete)
+    }
+}
+
 /// A connection with its application.
 pub struct Session {
     /// The connection.
@@ -139,6 +146,11 @@ impl Host {
     /// Its address and port.
     pub fn address(&self) -> SocketAddr {
         SocketAddr::new(self.addresses[0], self.port)
+    }
+
+    /// True if it accepts connections.
+    pub fn is_server(&self) -> bool {
+        self.is_server
     }
 
     /// Its connections that are not over.

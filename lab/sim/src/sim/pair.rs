@@ -6,8 +6,7 @@ use std::sync::Arc;
 use quicket_engine::crypto::CryptoProvider;
 use quicket_engine::time::{Duration, Time};
 use quicket_engine::{
-    ClientConfig, ConnectionError, ConnectionHandle, EndpointConfig, Event, ServerConfig,
-    TransportConfig,
+    ClientConfig, ConnectionError, ConnectionHandle, EndpointConfig, ServerConfig, TransportConfig,
 };
 
 use super::{Ended, Failure, HostOptions, Session, Sim};
@@ -273,10 +272,7 @@ impl Pair {
     /// If there is none.
     pub fn ended(&self, host: HostId) -> &Ended {
         let all = self.sim.host(host).ended();
-        let complete = |ended: &&Ended| {
-            ended.events.iter().any(|(_, event)| *event == Event::HandshakeComplete)
-        };
-        let mut done = all.iter().filter(complete);
+        let mut done = all.iter().filter(|ended| ended.is_complete());
         match (done.next(), done.next(), all) {
             (Some(ended), None, _) => ended,
             (None, _, [ended]) => ended,
@@ -299,10 +295,13 @@ fn is_done(sim: &Sim, host: HostId) -> bool {
     sim.host(host).sessions().all(|(_, session)| session.app.is_done())
 }
 
-/// A connection that ended with its application not done.
+/// A connection that ended with its application not done. A server's that never completed its
+/// handshake does not count: a late copy of a client's first packet starts such a one.
 fn lost_connection(sim: &Sim, host: HostId) -> Option<String> {
-    let open = sim.host(host).sessions().filter(|(_, s)| !s.app.is_done());
+    let host = sim.host(host);
+    let open = host.sessions().filter(|(_, s)| !s.app.is_done());
     let open = open.filter_map(|(_, session)| session.error.clone());
-    let ended = sim.host(host).ended().iter().filter(|e| !e.done).filter_map(|e| e.error.clone());
+    let counts = |ended: &&Ended| !ended.done && (!host.is_server() || ended.is_complete());
+    let ended = host.ended().iter().filter(counts).filter_map(|e| e.error.clone());
     open.chain(ended).next().map(|error: ConnectionError| format!("the connection ended: {error}"))
 }
