@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use quicket::{CongestionAlgorithm, KeyLog, KeyLogFile, TransportConfig};
+use quicket::{CongestionAlgorithm, KeyLog, KeyLogFile, Qlog, TransportConfig};
 
 use crate::args::{Congestion, Transport};
 use crate::exit::{Failure, Kind};
@@ -44,6 +44,14 @@ pub(crate) fn warn(args: &Transport) {
         let path = path.display();
         eprintln!("WARNING: TLS secrets go to {path}; whoever reads it can read the connections");
     }
+}
+
+/// Where connections are logged, if that is wanted.
+pub(crate) fn qlog(args: &Transport) -> Result<Option<Qlog>, Failure> {
+    let Some(dir) = &args.qlog else { return Ok(None) };
+    Qlog::new(dir).map(Some).map_err(|error| {
+        Failure::environment(format!("cannot write qlog files to {}", dir.display()), error)
+    })
 }
 
 /// Where TLS secrets go, if they are wanted.

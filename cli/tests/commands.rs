@@ -120,4 +120,7 @@ fn the_demonstration_tells_its_story_of_a_given_directory() {
         assert!(story.contains(words), "{words}: {story}");
     }
     assert_eq!(fs::read(keep.join("fetched-2/sub/a b.txt")).unwrap(), b"content");
+    let logs = fs::read_dir(keep.join("qlog")).unwrap().flatten();
+    let logs = logs.filter(|log| log.metadata().unwrap().len() > 0).count();
+    assert_eq!(logs, 4, "one for each connection and side");
 }

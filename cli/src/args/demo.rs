@@ -31,7 +31,7 @@ pub(crate) struct Demo {
           value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub(crate) max_files: u32,
 
-    /// Keep what was fetched in this directory
+    /// Keep what was fetched, and qlog files of the connections, in this directory
     #[arg(long, value_name = "DIR")]
     pub(crate) keep: Option<PathBuf>,
 

@@ -29,7 +29,7 @@ pub(crate) enum Retry {
 Examples:
   quicket serve .
   quicket serve /srv/files --listen '[::]:443' --cert chain.pem --key key.pem
-  quicket serve . --keylog /tmp/keys"
+  quicket serve . --qlog /tmp/qlog --keylog /tmp/keys"
 )]
 pub(crate) struct Serve {
     /// The directory; nothing outside of it is served, symbolic links included

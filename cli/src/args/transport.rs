@@ -28,6 +28,10 @@ pub(crate) struct Transport {
           value_parser = clap::value_parser!(u64).range(0..=86_400))]
     pub(crate) idle_timeout: u64,
 
+    /// Write a qlog file (.sqlog, for qvis) per connection to this directory
+    #[arg(long, value_name = "DIR")]
+    pub(crate) qlog: Option<PathBuf>,
+
     /// Append TLS secrets to this file, for Wireshark: whoever reads it can read the connections
     #[arg(long, env = "SSLKEYLOGFILE", value_name = "FILE")]
     pub(crate) keylog: Option<PathBuf>,

@@ -29,10 +29,13 @@ pub(super) struct Server {
 
 impl Server {
     /// Starts it and waits until it listens.
-    pub(super) fn start(dir: &Path, place: &Path) -> Result<Self, Failure> {
+    pub(super) fn start(dir: &Path, place: &Path, qlog: Option<&Path>) -> Result<Self, Failure> {
         let mut command = this_program()?;
         command.arg("serve").arg(dir);
         command.args(["--listen", "127.0.0.1:0", "--json", "--quiet"]);
+        if let Some(qlog) = qlog {
+            command.arg("--qlog").arg(qlog);
+        }
         // Its certificate and ticket key go with the rest.
         command.env("XDG_DATA_HOME", place.join("server"));
         command.stdin(Stdio::null()).stdout(Stdio::piped());
@@ -81,13 +84,20 @@ impl Server {
         }
     }
 
-    /// Ends the process.
+    /// Ends the process, which may finish its logs.
     pub(super) fn stop(mut self) {
+        #[cfg(unix)]
+        {
+            use rustix::process::{Pid, Signal, kill_process};
+            if kill_process(Pid::from_child(&self.child), Signal::TERM).is_ok() {
+                let _ = self.child.wait();
+            }
+        }
         self.end();
     }
 
     fn end(&mut self) {
-        // It may have ended by itself; there is nothing to save in it.
+        // Without effect where it has ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -112,6 +122,7 @@ pub(super) struct Errand<'a> {
     pub(super) output: &'a Path,
     pub(super) sessions: &'a Path,
     pub(super) pin: &'a str,
+    pub(super) qlog: Option<&'a Path>,
 }
 
 /// Fetches everything in a client process, with progress on the terminal; its report.
@@ -120,6 +131,9 @@ pub(super) fn fetch(errand: &Errand<'_>) -> Result<Value, Failure> {
     command.args(["get", "--json", "--progress", "--paths", "--pin", errand.pin]);
     command.arg("--input").arg(errand.urls).arg("--sha256sums").arg(errand.sums);
     command.arg("--output").arg(errand.output).arg("--sessions").arg(errand.sessions);
+    if let Some(qlog) = errand.qlog {
+        command.arg("--qlog").arg(qlog);
+    }
     command.stdin(Stdio::null()).stderr(Stdio::inherit());
     let output =
         command.output().map_err(|error| Failure::environment("cannot start the client", error))?;

@@ -5,7 +5,7 @@ mod input;
 mod story;
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use self::child::Server;
 use self::input::Input;
@@ -37,7 +37,7 @@ pub(crate) fn run(args: &Demo) -> Result<(), Failure> {
     if !args.json {
         println!("{}", story::beginning(&input));
     }
-    let mut server = Server::start(&input.dir, place)?;
+    let mut server = Server::start(&input.dir, place, qlog(args, place).as_deref())?;
     if !args.json {
         println!("{}", story::server(&server));
     }
@@ -49,6 +49,11 @@ pub(crate) fn run(args: &Demo) -> Result<(), Failure> {
         println!("{}", story::end(&input, &rounds));
     }
     Ok(())
+}
+
+/// Where connections are logged: only where the logs are kept.
+fn qlog(args: &Demo, place: &Path) -> Option<PathBuf> {
+    args.keep.is_some().then(|| place.join("qlog"))
 }
 
 fn fetch_twice(
@@ -70,6 +75,7 @@ fn fetch_twice(
             output: &place.join(format!("fetched-{number}")),
             sessions: &place.join("sessions"),
             pin: &server.pin,
+            qlog: qlog(args, place).as_deref(),
         })?;
         let round = Round { client, server: server.connection_closed()? };
         round.check(input, number)?;

@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use quicket::tokio::{Connection, Endpoint};
 use quicket::{
-    ClientConfig, ClientTls, ConnectError, ConnectionError, FileSessionStore, TransportErrorCode,
+    ClientConfig, ClientTls, ConnectError, ConnectionError, FileSessionStore, Qlog,
+    TransportErrorCode,
 };
 use quicket_h3::OpenStreams;
 use tokio::net::lookup_host;
@@ -33,6 +34,7 @@ type SendRequest = h3::client::SendRequest<OpenStreams, Bytes>;
 pub(crate) struct Linker {
     h3: ClientConfig,
     hq: ClientConfig,
+    qlog: Option<Qlog>,
     early_data: bool,
     connect: Option<SocketAddr>,
 }
@@ -43,12 +45,21 @@ impl Linker {
         if args.trust.insecure_no_verify {
             eprintln!("WARNING: --insecure-no-verify: whoever answers is taken for the server");
         }
+        let qlog = transport::qlog(&args.transport)?;
         Ok(Self {
-            h3: config(args, Protocol::H3)?,
-            hq: config(args, Protocol::HqInterop)?,
+            h3: config(args, Protocol::H3, qlog.as_ref())?,
+            hq: config(args, Protocol::HqInterop, qlog.as_ref())?,
+            qlog,
             early_data: !args.no_zero_rtt && !args.no_sessions,
             connect: args.connect,
         })
+    }
+
+    /// Waits until everything that is logged is on the disk.
+    pub(crate) fn flush(&self) {
+        if let Some(qlog) = &self.qlog {
+            qlog.flush();
+        }
     }
 
     /// Connects to a server. With 0-RTT the handshake is still under way then.
@@ -108,7 +119,7 @@ impl Linker {
 }
 
 /// The configuration of connections that speak one protocol.
-fn config(args: &Get, protocol: Protocol) -> Result<ClientConfig, Failure> {
+fn config(args: &Get, protocol: Protocol, qlog: Option<&Qlog>) -> Result<ClientConfig, Failure> {
     let mut tls = ClientTls::builder().alpn([protocol.alpn()]);
     let trust = &args.trust;
     if let Some(ca) = &trust.ca {
@@ -122,7 +133,10 @@ fn config(args: &Get, protocol: Protocol) -> Result<ClientConfig, Failure> {
         tls = tls.key_log(log);
     }
     let tls = tls.build().map_err(|error| Failure::new(Kind::Environment, error.to_string()))?;
-    let config = ClientConfig::new(tls).transport(transport::config(&args.transport));
+    let mut config = ClientConfig::new(tls).transport(transport::config(&args.transport));
+    if let Some(qlog) = qlog {
+        config = config.qlog(qlog.clone());
+    }
     if args.no_sessions {
         return Ok(config);
     }

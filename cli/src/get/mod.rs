@@ -105,6 +105,7 @@ async fn fetch_all(args: &Get, jobs: Vec<Job>) -> Result<(Report, Option<Failure
             failures.extend(outcome.err());
         }
     }
+    linker.flush();
     run.progress.clear();
     report.finish(took);
     let failure = summed_up(failures, run.files);

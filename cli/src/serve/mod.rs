@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use quicket::tokio::{Endpoint, Listener};
-use quicket::{Decision, Fingerprint, RetryPolicy, ServerConfig, ServerTls};
+use quicket::{Decision, Fingerprint, Qlog, RetryPolicy, ServerConfig, ServerTls};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
@@ -60,9 +60,10 @@ pub(crate) fn run(args: &Serve) -> Result<(), Failure> {
         Site { tree: Arc::new(tree), access_log: !args.quiet, events: Events::new(args.json) };
     transport::warn(&args.transport);
     let live = Arc::new(AtomicUsize::new(0));
-    let (config, pin) = config(args, &live)?;
+    let qlog = transport::qlog(&args.transport)?;
+    let (config, pin) = config(args, &live, qlog.as_ref())?;
     let runtime = crate::runtime()?;
-    runtime.block_on(async {
+    let served = runtime.block_on(async {
         let endpoint = Endpoint::bind(args.listen)
             .await
             .map_err(|error| Failure::new(Kind::Environment, error.to_string()))?;
@@ -71,7 +72,11 @@ pub(crate) fn run(args: &Serve) -> Result<(), Failure> {
             .map_err(|error| Failure::new(Kind::Environment, error.to_string()))?;
         announce(args, &site, listener.local_addr(), pin);
         serve(&listener, Arc::new(site), &live).await
-    })
+    });
+    if let Some(qlog) = qlog {
+        qlog.flush();
+    }
+    served
 }
 
 /// The configuration, and the fingerprint that clients need where they cannot know the
@@ -79,6 +84,7 @@ pub(crate) fn run(args: &Serve) -> Result<(), Failure> {
 fn config(
     args: &Serve,
     live: &Arc<AtomicUsize>,
+    qlog: Option<&Qlog>,
 ) -> Result<(ServerConfig, Option<Fingerprint>), Failure> {
     let (identity, self_signed) = keep::identity(args)?;
     let pin = self_signed.then(|| identity.fingerprint());
@@ -93,7 +99,7 @@ fn config(
     let mut transport = transport::config(&args.transport);
     transport.max_streams_bidi = args.max_requests.into();
     let (live, limit) = (Arc::clone(live), args.max_connections as usize);
-    let config = ServerConfig::new(tls)
+    let mut config = ServerConfig::new(tls)
         .transport(transport)
         .early_data(args.early_data())
         .retry(match args.retry {
@@ -105,12 +111,19 @@ fn config(
             true => Decision::Accept,
             false => Decision::Refuse,
         });
+    if let Some(qlog) = qlog {
+        config = config.qlog(qlog.clone());
+    }
     Ok((config, pin))
 }
 
 /// Says where to find what.
 fn announce(args: &Serve, site: &Site, address: SocketAddr, pin: Option<Fingerprint>) {
     site.events.listening(address, pin);
+    if args.json {
+        // Another program started this one.
+        return;
+    }
     // Nobody can connect to "any address".
     let shown = match address.ip().is_unspecified() {
         true => format!("localhost:{}", address.port()),
@@ -150,7 +163,9 @@ async fn serve(
             () = &mut stop => break,
         }
     }
-    eprintln!("Stopping; once more to stop at once");
+    if site.access_log {
+        eprintln!("Stopping; once more to stop at once");
+    }
     drain.send_replace(true);
     let all = async { while clients.join_next().await.is_some() {} };
     tokio::select! {

@@ -92,9 +92,8 @@ impl Served {
         });
         let result = self.serve(connection, &alpn).await;
         facts.key_updates = Some(key_updates::count() - updates);
-        if alpn != ALPN_H3 {
-            facts.early_data = Some(self.early.load(Ordering::Relaxed));
-        }
+        // quinn decides about a stream when it is accepted, not when it came: `false` says nothing.
+        facts.early_data = self.early.load(Ordering::Relaxed).then_some(true);
         let streams = self.streams.load(Ordering::Relaxed);
         emit(&Event::Closed { connection: self.number, streams, facts });
         result

@@ -1,0 +1,128 @@
+//! h3's client and server on Quicket over loopback.
+
+use std::future::poll_fn;
+use std::time::Duration;
+
+use bytes::{Buf, Bytes};
+use h3::client::SendRequest;
+use h3::error::{Code, ConnectionError, StreamError};
+use http::{Request, Response};
+use quicket::tokio::{Connection, Endpoint};
+use quicket::{ClientConfig, ClientTls, Identity, ServerConfig, ServerTls};
+use quicket_h3::OpenStreams;
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+
+type Requests = SendRequest<OpenStreams, Bytes>;
+type Server = h3::server::Connection<quicket_h3::Connection, Bytes>;
+
+/// Both ends of a connection.
+async fn pair() -> (Connection, Connection) {
+    let identity = Identity::self_signed(["localhost"]).unwrap();
+    let client = ClientTls::builder().pinned([identity.fingerprint()]).alpn(["h3"]);
+    let client = ClientConfig::new(client.build().unwrap());
+    let server = ServerTls::builder(identity).alpn(["h3"]).build().unwrap();
+    let listening = Endpoint::bind("127.0.0.1:0").await.unwrap();
+    let listener = listening.listen(ServerConfig::new(server)).unwrap();
+    let endpoint = Endpoint::bind("127.0.0.1:0").await.unwrap();
+    let connecting = endpoint.connect(listener.local_addr(), "localhost", &client);
+    let (client, server) = tokio::join!(connecting, listener.accept());
+    (client.unwrap(), server.unwrap())
+}
+
+/// HTTP/3 on both ends; the task is the client's driver.
+async fn http() -> (Requests, JoinHandle<ConnectionError>, Server) {
+    let (client, server) = pair().await;
+    let (mut driver, requests) =
+        h3::client::new(quicket_h3::Connection::new(client)).await.unwrap();
+    let driver = tokio::spawn(async move { poll_fn(|cx| driver.poll_close(cx)).await });
+    let server = Server::new(quicket_h3::Connection::new(server)).await.unwrap();
+    (requests, driver, server)
+}
+
+fn get() -> Request<()> {
+    Request::get("https://localhost/").body(()).unwrap()
+}
+
+#[tokio::test]
+async fn a_large_body_goes_there_and_back() {
+    let (mut requests, _driver, mut server) = http().await;
+    tokio::spawn(async move {
+        while let Ok(Some(resolver)) = server.accept().await {
+            let (_, mut stream) = resolver.resolve_request().await.unwrap();
+            stream.send_response(Response::new(())).await.unwrap();
+            while let Some(mut piece) = stream.recv_data().await.unwrap() {
+                stream.send_data(piece.copy_to_bytes(piece.remaining())).await.unwrap();
+            }
+            stream.finish().await.unwrap();
+        }
+    });
+    let body: Vec<u8> = (0..5_000_000_u32).map(|at| (at * 13) as u8).collect();
+    let (mut send, mut recv) = requests.send_request(get()).await.unwrap().split();
+    let sent = Bytes::from(body.clone());
+    let sender = tokio::spawn(async move {
+        send.send_data(sent).await.unwrap();
+        send.finish().await.unwrap();
+    });
+    assert_eq!(recv.recv_response().await.unwrap().status(), 200);
+    let mut back = Vec::new();
+    while let Some(mut piece) = recv.recv_data().await.unwrap() {
+        back.extend_from_slice(&piece.copy_to_bytes(piece.remaining()));
+    }
+    assert!(back == body);
+    sender.await.unwrap();
+}
+
+#[tokio::test]
+async fn the_code_of_a_reset_arrives() {
+    let (mut requests, _driver, mut server) = http().await;
+    tokio::spawn(async move {
+        let resolver = server.accept().await.unwrap().unwrap();
+        let (_, mut stream) = resolver.resolve_request().await.unwrap();
+        stream.stop_stream(Code::H3_REQUEST_REJECTED);
+        let _ = server.accept().await;
+    });
+    let mut stream = requests.send_request(get()).await.unwrap();
+    stream.finish().await.unwrap();
+    let error = stream.recv_response().await.unwrap_err();
+    assert!(
+        matches!(error, StreamError::RemoteTerminate { code, .. } if code == Code::H3_REQUEST_REJECTED),
+        "{error:?}"
+    );
+}
+
+#[tokio::test]
+async fn a_response_that_is_dropped_is_not_taken_for_a_whole_one() {
+    let (mut requests, _driver, mut server) = http().await;
+    tokio::spawn(async move {
+        let resolver = server.accept().await.unwrap().unwrap();
+        let (_, mut stream) = resolver.resolve_request().await.unwrap();
+        stream.send_response(Response::new(())).await.unwrap();
+        stream.send_data(Bytes::from_static(b"a part")).await.unwrap();
+        drop(stream);
+        let _ = server.accept().await;
+    });
+    let mut stream = requests.send_request(get()).await.unwrap();
+    stream.finish().await.unwrap();
+    let error = async {
+        stream.recv_response().await?;
+        while stream.recv_data().await?.is_some() {}
+        Ok(())
+    };
+    let error: StreamError = error.await.unwrap_err();
+    assert!(
+        matches!(error, StreamError::RemoteTerminate { code, .. } if code == Code::H3_REQUEST_CANCELLED),
+        "{error:?}"
+    );
+}
+
+#[tokio::test]
+async fn the_code_of_a_closed_connection_arrives() {
+    let (client, server) = pair().await;
+    let (mut driver, _requests) =
+        h3::client::new(quicket_h3::Connection::new(client)).await.unwrap();
+    server.close(Code::H3_EXCESSIVE_LOAD.value(), b"enough");
+    let closed = poll_fn(|cx| driver.poll_close(cx));
+    let error = timeout(Duration::from_secs(5), closed).await.unwrap();
+    assert!(format!("{error:?}").contains("H3_EXCESSIVE_LOAD"), "{error:?}");
+}
