@@ -74,6 +74,13 @@ impl Connection {
         self.streams.accept(dir)
     }
 
+    /// True if the stream began as early data, which an attacker can repeat (RFC 9001, Section
+    /// 9.2): its first frame came in a 0-RTT packet. Ask when it is accepted; of a stream that is
+    /// over, nothing is known for sure.
+    pub fn is_early_data(&mut self, id: StreamId) -> bool {
+        self.streams.is_early_data(id)
+    }
+
     /// Takes as much of `data` as there is room for; returns how many bytes.
     pub fn write(&mut self, id: StreamId, data: &[u8]) -> Result<usize, WriteError> {
         self.streams.write(id, data)

@@ -29,6 +29,7 @@ impl Connection {
         payload: &[u8],
     ) -> Result<FrameSummary, TransportError> {
         let mut summary = FrameSummary { ack_eliciting: false, probing_only: true };
+        self.streams.receive_early(level == Level::EarlyData);
         for frame in Frames::new(payload) {
             let frame = frame.map_err(|error| TransportError {
                 code: error.code,

@@ -38,6 +38,15 @@ impl Streams {
         Some(id)
     }
 
+    /// True if the peer's first frame of the stream came in a 0-RTT packet; of a stream without
+    /// any, if one for a higher stream did.
+    pub(crate) fn is_early_data(&mut self, id: StreamId) -> bool {
+        match self.table.find(id).and_then(|slot| self.table.get(slot)) {
+            Some(stream) => stream.early,
+            None => id.initiator() != self.side && self.remote.get(id.dir()).is_early(id.index()),
+        }
+    }
+
     /// Copies data into the send buffer; returns how much, at least one byte unless `data` is
     /// empty.
     pub(crate) fn write(&mut self, id: StreamId, data: &[u8]) -> Result<usize, WriteError> {

@@ -21,6 +21,11 @@ enum Half {
 }
 
 impl Streams {
+    /// The frames that come next are those of a 0-RTT packet, or not.
+    pub(crate) fn receive_early(&mut self, early: bool) {
+        self.early = early;
+    }
+
     /// STREAM (RFC 9000, Section 19.8).
     pub(crate) fn on_stream(&mut self, frame: &Stream<'_>) -> Result<(), TransportError> {
         let frame_type = frame.header().frame_type();
@@ -180,11 +185,15 @@ impl Streams {
             let (code, reason) = (TransportErrorCode::STREAM_LIMIT_ERROR, "too many streams");
             return Err(TransportError::at(code, frame_type, reason));
         }
-        let opened = remote.open_up_to(id.index()).and_then(|()| self.find(id));
-        opened.map_err(|OutOfMemory| {
+        let opened = remote.open_up_to(id.index(), self.early).and_then(|()| self.find(id));
+        let found = opened.map_err(|OutOfMemory| {
             let reason = "out of memory for a new stream";
             TransportError::at(TransportErrorCode::INTERNAL_ERROR, frame_type, reason)
-        })
+        })?;
+        if let Some(stream) = found.and_then(|slot| self.table.get_mut(slot)) {
+            stream.early = self.early;
+        }
+        Ok(found)
     }
 
     /// Tells followers what a frame changed in a receiving half.

@@ -117,6 +117,8 @@ impl LocalStreams {
 pub(super) struct RemoteStreams {
     /// How many were opened.
     opened: u64,
+    /// How many of the first ones were opened by 0-RTT packets.
+    early: u64,
     /// How many the application has accepted.
     accepted: u64,
     /// How many are closed.
@@ -137,6 +139,7 @@ impl RemoteStreams {
         let max_open = max_open.min(MAX_STREAMS);
         Self {
             opened: 0,
+            early: 0,
             accepted: 0,
             closed: 0,
             max_open,
@@ -157,15 +160,23 @@ impl RemoteStreams {
         self.opened
     }
 
-    /// Opens the stream and all lower ones.
-    pub(super) fn open_up_to(&mut self, index: u64) -> Result<(), OutOfMemory> {
+    /// Opens the stream and all lower ones; `early` if a 0-RTT packet does it.
+    pub(super) fn open_up_to(&mut self, index: u64, early: bool) -> Result<(), OutOfMemory> {
         if index >= self.opened {
             let new = self.opened..index.saturating_add(1);
             self.untouched.insert(new.clone()).map_err(|_| OutOfMemory)?;
+            if early && self.early == self.opened {
+                self.early = new.end;
+            }
             self.opened = new.end;
             self.announce = true;
         }
         Ok(())
+    }
+
+    /// True if a 0-RTT packet opened the stream.
+    pub(super) fn is_early(&self, index: u64) -> bool {
+        index < self.early
     }
 
     /// True if the stream is open without state.
@@ -262,7 +273,7 @@ mod tests {
     fn opening_a_stream_opens_all_lower_ones_at_no_cost() {
         // RFC 9000, Section 3.2
         let mut remote = RemoteStreams::new(MAX_STREAMS);
-        remote.open_up_to(4_000_000).unwrap();
+        remote.open_up_to(4_000_000, false).unwrap();
         assert!(remote.take_opened_event() && !remote.take_opened_event());
         assert_eq!(remote.untouched.len(), 1);
         assert!(remote.is_untouched(4_000_000) && !remote.is_untouched(4_000_001));

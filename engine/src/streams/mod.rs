@@ -149,6 +149,8 @@ pub(crate) struct Streams {
     tell_blocked: bool,
     /// Data waits for more of it.
     corked: bool,
+    /// The frames that come now are those of a 0-RTT packet.
+    early: bool,
 }
 
 impl Streams {
@@ -176,6 +178,7 @@ impl Streams {
             news: News::default(),
             tell_blocked: false,
             corked: false,
+            early: false,
             config,
         }
     }

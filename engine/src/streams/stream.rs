@@ -61,6 +61,8 @@ pub(super) struct Stream {
     pub(super) events: EventFlags,
     /// The application knows the stream.
     pub(super) accepted: bool,
+    /// The frame that was the first of this stream came in a 0-RTT packet.
+    pub(super) early: bool,
     /// The application was told that there is no room to write.
     pub(super) wants_room: bool,
     /// The peer does not permit the stream yet; see [`super::Streams::on_early_data_rejected`].
@@ -96,6 +98,7 @@ impl Stream {
             place: Place::Idle,
             events: EventFlags::NONE,
             accepted: false,
+            early: false,
             wants_room: false,
             held_back: false,
             send_link: Link::new(),

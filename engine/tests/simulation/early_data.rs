@@ -31,6 +31,22 @@ fn requests_are_answered_after_one_round_trip() {
     let summary = pair.at_client().connection.handshake_summary().unwrap();
     assert!(summary.resumed);
     ok(pair.close());
+    assert_eq!(pair.ended(pair.server).tally.streams_early, 1);
+    assert_eq!(pair.ended(pair.client).tally.streams_early, 0);
+}
+
+/// RFC 9001, Section 4.6.2: what is sent again after a refusal is not early data any more.
+#[test]
+fn nothing_is_early_data_without_a_session_or_after_a_refusal() {
+    let mut options = PairOptions::new(CLEAN);
+    let mut pair = pair(PairOptions::new(CLEAN));
+    pair.transfer(Workload::requests(3, 3), secs(10));
+    assert_eq!(pair.ended(pair.server).tally.streams_early, 0);
+    options.server.early_data = false;
+    let mut pair = resume(options, Workload::requests(3, 3));
+    ok(pair.run(secs(10)));
+    ok(pair.close());
+    assert_eq!(pair.ended(pair.server).tally.streams_early, 0);
 }
 
 #[test]

@@ -152,9 +152,9 @@ impl RecvStream {
         self.half.id()
     }
 
-    /// True on a server if the stream came before the handshake was complete: an attacker can
-    /// send what it holds again and again (RFC 9001, Section 9.2). Once the connection is
-    /// established, this connection's client is known to be the one that sent it.
+    /// True on a server if the stream began as early data: an attacker can send what it holds again
+    /// and again (RFC 9001, Section 9.2). Once the connection is established, this connection's
+    /// client is known to be the one that sent it.
     pub const fn is_early_data(&self) -> bool {
         self.half.is_early()
     }

@@ -1,15 +1,15 @@
 //! One connection with what the sockets need to know beside it.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use quicket_engine::time::Time;
-use quicket_engine::{Connection, ConnectionError, ConnectionHandle, EarlyData, Event, Transmit};
+use quicket_engine::{Connection, ConnectionError, ConnectionHandle, Event, Transmit};
 use quicket_wire::{Dir, StreamId};
 
 use super::buffers::Buffer;
-use super::waiters::{Interest, Waiters, Wakes};
+use super::waiters::Waiters;
 use crate::session::SessionSink;
 
 /// A connection behind its own lock, so that connections do not wait for each other.
@@ -42,8 +42,6 @@ pub(crate) struct Conn {
     pub(crate) early_rejected: bool,
     /// Why it ended.
     pub(crate) ended: Option<ConnectionError>,
-    /// Streams that the peer opened before the handshake was complete.
-    pub(crate) early_streams: [VecDeque<StreamId>; 2],
     /// How many streams the application has accepted of each direction.
     pub(crate) accepted: [u64; 2],
     /// How sending streams ended, for those that the application still holds or has yet to
@@ -121,7 +119,6 @@ impl Cell {
             early_ready: false,
             early_rejected: false,
             ended: None,
-            early_streams: [VecDeque::new(), VecDeque::new()],
             accepted: [0; 2],
             send_ends: HashMap::new(),
             orphan: false,
@@ -140,29 +137,14 @@ impl Cell {
 }
 
 impl Conn {
-    /// Keeps the streams that the peer has opened so far apart as early ones. The engine does not
-    /// tell of streams that it has handed out, so that who waits for them is woken here.
-    pub(super) fn collect_early_streams(&mut self, wakes: &mut Wakes) {
-        for dir in [Dir::Bidi, Dir::Uni] {
-            while let Some(id) = self.engine.accept(dir) {
-                self.early_streams[dir_index(dir)].push_back(id);
-                self.waiters.wake(Interest::Accept(dir), wakes);
-            }
-        }
-    }
-
     /// The next stream that the peer opened and whether it came as early data.
     pub(crate) fn accept(&mut self, dir: Dir) -> Option<(StreamId, bool)> {
-        let index = dir_index(dir);
-        // Without early data, what came before the end of the handshake was merely handled so.
-        let accepted = self.engine.early_data() == EarlyData::Accepted;
-        let early = self.early_streams[index].pop_front().map(|id| (id, accepted));
-        let next = early.or_else(|| self.engine.accept(dir).map(|id| (id, false)))?;
-        self.accepted[index] += 1;
+        let id = self.engine.accept(dir)?;
+        self.accepted[dir_index(dir)] += 1;
         if dir == Dir::Bidi {
-            self.send_ends.entry(next.0).or_insert(None);
+            self.send_ends.entry(id).or_insert(None);
         }
-        Some(next)
+        Some((id, self.engine.is_early_data(id)))
     }
 
     /// A sending stream ended at the peer's side.

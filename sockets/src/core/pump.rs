@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use quicket_engine::time::{Duration, Time};
-use quicket_engine::{EarlyData, Event, StreamEvent, Transmit, TransmitStatus};
+use quicket_engine::{Event, StreamEvent, Transmit, TransmitStatus};
 use quicket_wire::Dir;
 
 use super::Core;
@@ -71,21 +71,18 @@ impl Core {
 
     /// Passes on what the application may want to know.
     fn report(&self, now: Time, cell: &Arc<Cell>, conn: &mut Conn, wakes: &mut Wakes) {
-        let early = conn.engine.early_data() == EarlyData::Accepted;
-        // A tap sees to its streams itself.
-        if early && !conn.established && conn.role != Role::Client && conn.tap.is_none() {
-            // Before the news of completion: whatever came in the same batch counts as early.
-            conn.collect_early_streams(wakes);
-            if conn.role == Role::Announcing && !conn.early_streams.iter().all(|e| e.is_empty()) {
-                self.announce_early(cell, conn, wakes);
-            }
-        }
         while let Some(event) = conn.engine.poll_event() {
             if let Some(tap) = conn.tap.clone() {
                 tap.on_event(&mut conn.engine, &event);
             }
             match event {
-                Event::Stream(event) => on_stream_event(conn, event, wakes),
+                Event::Stream(event) => {
+                    if conn.role == Role::Announcing && matches!(event, StreamEvent::Opened { .. })
+                    {
+                        self.announce_early(cell, conn, wakes);
+                    }
+                    on_stream_event(conn, event, wakes);
+                }
                 Event::HandshakeComplete => self.on_established(cell, conn, wakes),
                 Event::Closed(error) => self.on_closed(conn, error, wakes),
                 Event::EarlyDataReady => {
@@ -153,6 +150,8 @@ impl Core {
         None
     }
 
+    /// Hands over a connection whose handshake is not complete, if the listener wants it: there is
+    /// early data to read.
     fn announce_early(&self, cell: &Arc<Cell>, conn: &mut Conn, wakes: &mut Wakes) {
         let mut routing = self.routing();
         if routing.listener.as_ref().is_some_and(|listener| listener.early)

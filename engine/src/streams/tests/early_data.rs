@@ -106,3 +106,43 @@ fn a_reset_of_refused_early_data_counts_nothing() {
     assert!(matches!(packet.frames()[0], Frame::ResetStream(frame) if frame.final_size == 0));
     assert_eq!(client.write(id, b"x"), Err(WriteError::ClosedStream));
 }
+
+/// The client's stream `index` as it is accepted: its index, and whether it is early data.
+fn accept_next(server: &mut Streams) -> Option<(u64, bool)> {
+    let id = server.accept(Dir::Bidi)?;
+    Some((id.index(), server.is_early_data(id)))
+}
+
+#[test]
+fn a_stream_is_early_data_if_its_first_frame_came_in_a_0rtt_packet() {
+    let (_, mut server) = pair(config());
+    let data = |server: &mut Streams, early, index, offset| {
+        server.receive_early(early);
+        let id = client_stream(Dir::Bidi, index);
+        server.on_stream(&stream_frame(id, offset, b"data", false)).unwrap();
+    };
+    data(&mut server, true, 0, 0);
+    data(&mut server, true, 2, 0);
+    data(&mut server, false, 2, 4);
+    // The rest may come when the handshake is complete, and before anything is accepted.
+    data(&mut server, false, 1, 0);
+    data(&mut server, false, 4, 4);
+    data(&mut server, true, 4, 0);
+    data(&mut server, true, 3, 0);
+    let accepted: Vec<_> = core::iter::from_fn(|| accept_next(&mut server)).collect();
+    assert_eq!(accepted, [(0, true), (1, false), (2, true), (3, true), (4, false)]);
+}
+
+#[test]
+fn streams_opened_by_early_data_of_higher_ones_are_early_data() {
+    // RFC 9000, Section 3.2: a frame opens all lower streams as well.
+    let (_, mut server) = pair(config());
+    for (early, index) in [(true, 1), (false, 3)] {
+        server.receive_early(early);
+        let id = client_stream(Dir::Bidi, index);
+        server.on_stream(&stream_frame(id, 0, b"data", false)).unwrap();
+    }
+    let accepted: Vec<_> = core::iter::from_fn(|| accept_next(&mut server)).collect();
+    assert_eq!(accepted, [(0, true), (1, true), (2, false), (3, false)]);
+    assert!(!server.is_early_data(server_stream(Dir::Bidi, 0)));
+}

@@ -38,6 +38,8 @@ pub struct Tally {
     pub streams_sent: u64,
     /// Streams read to their end.
     pub streams_received: u64,
+    /// Streams accepted that began as early data.
+    pub streams_early: u64,
     /// Streams that the peer or this side gave up.
     pub streams_given_up: u64,
     /// Datagrams that the connection took.

@@ -186,6 +186,7 @@ impl WorkApp {
                 if id.initiator() == cx.side || id.dir() != dir {
                     return Err(format!("accept gave a stream of another kind: {}", u64::from(id)));
                 }
+                self.tally.streams_early += u64::from(cx.connection.is_early_data(id));
                 let incoming = Some(Incoming::request(id, cx.side.peer()));
                 let exchange = Exchange { outgoing: None, incoming, finished: false };
                 if self.theirs.insert(id, exchange).is_some() {
