@@ -20,7 +20,10 @@ fn another_certificate_than_the_pinned_one_is_refused() {
     let server = Server::start();
     let wrong = format!("sha256:{}", "ab".repeat(32));
     let url = server.url("/hello.txt");
-    get(server.dir.path(), &["--pin", &wrong, &url, "-o", "x"]).assert_code(4);
+    let outcome = get(server.dir.path(), &["--pin", &wrong, &url, "-o", "x"]);
+    outcome.assert_code(4);
+    let reason = format!("the fingerprint {}, which is not pinned", server.pin);
+    assert!(outcome.stderr.contains(&reason), "{}", outcome.stderr);
     assert!(!server.path("x").exists());
     // Of several pins, one has to fit.
     get(server.dir.path(), &["--pin", &wrong, "--pin", &server.pin, &url, "-o", "x"])

@@ -90,7 +90,7 @@ impl Session {
     fn library_error(&mut self, error: &rustls::Error) -> HandshakeError {
         let alert =
             self.tls.alert().map_or_else(|| default_alert(error), |alert| Alert(alert.into()));
-        self.fail(alert, error.to_string())
+        self.fail(alert, reason(error))
     }
 
     /// RFC 9001, Section 4.1.3: TLS takes data of one level at a time and says when it wants the
@@ -264,6 +264,21 @@ impl Session {
             server_name,
             resumed: self.tls.handshake_kind() == Some(HandshakeKind::Resumed),
         }
+    }
+}
+
+/// What went wrong, for people.
+fn reason(error: &rustls::Error) -> String {
+    use rustls::{CertificateError, Error};
+    match error {
+        Error::InvalidCertificate(CertificateError::Other(ours)) => ours.0.to_string(),
+        Error::InvalidCertificate(CertificateError::UnknownIssuer) => {
+            "the peer's certificate was issued by nobody who is trusted".into()
+        }
+        Error::InvalidCertificate(CertificateError::Expired) => {
+            "the peer's certificate has expired".into()
+        }
+        error => error.to_string(),
     }
 }
 

@@ -64,7 +64,7 @@ Examples:
 )]
 pub(crate) struct Get {
     /// What to fetch: https://HOST[:PORT]/PATH, or hq://... for HTTP/0.9
-    #[arg(value_name = "URL", required_unless_present = "input")]
+    #[arg(value_name = "URL", required_unless_present = "input", value_parser = parse_url)]
     pub(crate) urls: Vec<Url>,
 
     /// Read further URLs from a file, one per line; - is standard input
@@ -135,6 +135,17 @@ pub(crate) struct Get {
 
     #[command(flatten)]
     pub(crate) transport: Transport,
+}
+
+/// Reads a URL; says what is missing where there is none.
+pub(crate) fn parse_url(text: &str) -> Result<Url, String> {
+    let schemeless = || format!("a URL begins with its scheme; write https://{text}");
+    match Url::parse(text) {
+        Err(url::ParseError::RelativeUrlWithoutBase) => Err(schemeless()),
+        // As in localhost:4433/file.
+        Ok(url) if url.cannot_be_a_base() => Err(schemeless()),
+        parsed => parsed.map_err(|error| error.to_string()),
+    }
 }
 
 fn fingerprint(text: &str) -> Result<Fingerprint, String> {

@@ -15,7 +15,7 @@ use std::path::PathBuf;
 use clap::{Parser, Subcommand};
 
 pub(crate) use demo::Demo;
-pub(crate) use get::{Get, Protocol};
+pub(crate) use get::{Get, Protocol, parse_url};
 pub(crate) use serve::{Retry, Serve};
 pub(crate) use transport::{Congestion, Transport};
 

@@ -36,7 +36,8 @@ pub(crate) struct Serve {
     pub(crate) dir: PathBuf,
 
     /// The UDP address to listen on; [::]:443 stands for all addresses, port 0 for any free port
-    #[arg(long, short, default_value = "127.0.0.1:4433", value_name = "ADDR")]
+    #[arg(long, short, default_value = "127.0.0.1:4433", value_name = "ADDR",
+          value_parser = address)]
     pub(crate) listen: SocketAddr,
 
     /// The certificate chain in PEM, the server's own certificate first
@@ -92,6 +93,10 @@ pub(crate) struct Serve {
 
     #[command(flatten)]
     pub(crate) transport: Transport,
+}
+
+fn address(text: &str) -> Result<SocketAddr, &'static str> {
+    text.parse().map_err(|_| "give an IP address and a port, such as 127.0.0.1:4433 or [::]:443")
 }
 
 impl Serve {

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use super::child::Server;
 use super::input::Input;
 use crate::exit::{Failure, Kind};
+use crate::get::Lost;
 use crate::units::{Bytes, Rate, Time};
 
 /// One fetch of everything, as both sides saw it.
@@ -89,7 +90,7 @@ pub(super) fn round(round: &Round, which: usize) -> String {
     let sender = &round.server;
     format!(
         "Connection {which}: {}, {}, {}, {}\n  {session}, {early}; handshake {}\n  {} in {}: {}\n  \
-         the server sent {} packets of up to {}; {} were lost and their content sent again\n",
+         the server sent {} packets of up to {}, {}\n",
         word(&connection["quic_version"]),
         word(&connection["alpn"]),
         word(&connection["cipher_suite"]),
@@ -100,14 +101,15 @@ pub(super) fn round(round: &Round, which: usize) -> String {
         Rate::of(received, round.took()),
         number(&sender["packets_sent"]),
         Bytes(number(&sender["mtu"])),
-        number(&sender["packets_lost"]),
+        Lost(number(&sender["packets_lost"])),
     )
 }
 
 /// The result.
 pub(super) fn end(input: &Input, rounds: &[Round]) -> String {
     let files = input.items.len();
-    format!("All {files} files came {} times and have the right SHA-256.", rounds.len())
+    let times = rounds.len();
+    format!("All {files} files came {times} times, each with the right SHA-256.")
 }
 
 /// Everything as JSON.

@@ -1,5 +1,6 @@
 //! Connections to servers.
 
+use std::fmt;
 use std::future::{Future, poll_fn};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
@@ -72,7 +73,7 @@ impl Linker {
             }
         }
         Err(last.unwrap_or_else(|| {
-            Failure::new(Kind::Connection, format!("{authority}: this name has no address"))
+            Failure::new(Kind::Connection, format!("{} has no address", authority.host))
         }))
     }
 
@@ -82,7 +83,13 @@ impl Linker {
         }
         let found = lookup_host((authority.host.as_str(), authority.port)).await;
         found.map(Iterator::collect).map_err(|error| {
-            let message = format!("{authority}: the address cannot be looked up: {error}");
+            let error = error.to_string();
+            // What the standard library puts before the system's words.
+            let reason = error.trim_start_matches("failed to lookup address information: ");
+            let host = &authority.host;
+            let message = format!(
+                "{host} cannot be looked up: {reason}; is the name right, and is there a network?"
+            );
             Failure::new(Kind::Connection, message)
         })
     }
@@ -152,6 +159,17 @@ fn config(args: &Get, protocol: Protocol, qlog: Option<&Qlog>) -> Result<ClientC
     Ok(config.sessions(Arc::new(store)))
 }
 
+/// A server, with its address if that says more.
+struct Peer<'a>(&'a Authority, SocketAddr);
+
+impl fmt::Display for Peer<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(authority, remote) = self;
+        write!(f, "{authority}")?;
+        if authority.to_string() == remote.to_string() { Ok(()) } else { write!(f, " ({remote})") }
+    }
+}
+
 /// Why there is no connection, and what can be done.
 fn failure(error: &ConnectError, authority: &Authority, remote: SocketAddr) -> Failure {
     let (kind, hint) = match error {
@@ -159,7 +177,7 @@ fn failure(error: &ConnectError, authority: &Authority, remote: SocketAddr) -> F
         ConnectError::Invalid(_) => (Kind::Usage, ""),
         ConnectError::Handshake(error) if is_distrust(error.alert.0) => (
             Kind::Trust,
-            "; if you know this server, name its certificate with --pin or its CA with --ca",
+            "; if you know this server, name its CA with --ca, or its own certificate with --pin",
         ),
         ConnectError::Lost(ConnectionError::PeerTransport { code, .. })
             if *code == TransportErrorCode::CONNECTION_REFUSED =>
@@ -171,7 +189,7 @@ fn failure(error: &ConnectError, authority: &Authority, remote: SocketAddr) -> F
         }
         _ => (Kind::Connection, ""),
     };
-    Failure::new(kind, format!("{authority} ({remote}): {error}{hint}"))
+    Failure::new(kind, format!("{}: {error}{hint}", Peer(authority, remote)))
 }
 
 /// Alerts that say that a certificate is not good enough (RFC 8446, Section 6.2): bad_certificate

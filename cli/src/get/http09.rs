@@ -27,8 +27,11 @@ where
     let begun = Instant::now();
     let failed = |error: io::Error| failure(&error, job);
     let line = format!("GET {}\r\n", job.target.path_and_query());
-    send.write_all(line.as_bytes()).await.map_err(failed)?;
-    send.shutdown().await.map_err(failed)?;
+    // A server may have read enough before all of this is sent (RFC 9000, Section 3.5): whether the
+    // request arrived, its answer tells.
+    if send.write_all(line.as_bytes()).await.is_ok() {
+        let _ = send.shutdown().await;
+    }
     // Nothing is written where there is nothing to fetch: a reset comes before any data.
     let mut piece = BytesMut::with_capacity(PIECE);
     let mut read = recv.read_buf(&mut piece).await.map_err(failed)?;

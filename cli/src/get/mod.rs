@@ -19,16 +19,16 @@ use std::time::{Duration, Instant};
 
 use tokio::task::JoinSet;
 
-use self::report::Report;
-
 use self::connect::{Link, Linker};
 use self::download::{Fetched, Job};
 use self::place::Place;
 use self::progress::Progress;
-use self::report::FileReport;
+use self::report::{FileReport, Report};
 use self::target::Authority;
 use crate::args::Get;
 use crate::exit::{Failure, Kind};
+
+pub(crate) use self::report::Lost;
 
 /// Runs the command.
 pub(crate) fn run(args: &Get) -> Result<(), Failure> {
@@ -49,7 +49,7 @@ pub(crate) fn run(args: &Get) -> Result<(), Failure> {
         let json = serde_json::to_string(&report)
             .map_err(|error| Failure::environment("cannot print the summary", error))?;
         println!("{json}");
-    } else if !args.quiet {
+    } else if !args.quiet && !report.is_empty() {
         eprintln!("{report}");
     }
     failure.map_or(Ok(()), Err)

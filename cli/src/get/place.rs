@@ -17,6 +17,8 @@ pub(crate) enum Place {
     Stdout,
     /// To a file; written under another name until it is complete.
     File(PathBuf),
+    /// To something else that has a path and cannot be replaced: a device, a named pipe.
+    Device(PathBuf),
 }
 
 impl Place {
@@ -63,7 +65,11 @@ pub(crate) fn decide(args: &Get, targets: &[Target]) -> Result<Vec<Place>, Failu
             );
             return Err(usage(&message));
         }
-        places.push(Place::File(path));
+        let exists = path.metadata().map(|found| found.file_type());
+        places.push(match exists.is_ok_and(|kind| !kind.is_file() && !kind.is_dir()) {
+            true => Place::Device(path),
+            false => Place::File(path),
+        });
     }
     Ok(places)
 }
@@ -97,6 +103,7 @@ mod tests {
             .into_iter()
             .map(|place| match place {
                 Place::File(path) => path,
+                Place::Device(path) => Path::new("device").join(path.file_name().unwrap()),
                 Place::Stdout => "stdout".into(),
             })
             .collect())
@@ -111,6 +118,11 @@ mod tests {
         assert_eq!(places(&["https://a/b", "-o", dir]).unwrap(), [Path::new(dir).join("b")]);
         assert_eq!(places(&["https://a/", "-o", "new/"]).unwrap(), [Path::new("new/index.html")]);
         assert_eq!(places(&["https://a/b", "-o", "-"]).unwrap(), [Path::new("stdout")]);
+        #[cfg(unix)]
+        assert_eq!(
+            places(&["https://a/b", "-o", "/dev/null"]).unwrap(),
+            [Path::new("device/null")]
+        );
     }
 
     #[test]

@@ -1,8 +1,12 @@
 //! Progress bars, on terminals only.
 
+use std::fmt::Write;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
+
+use crate::units::{Bytes, Rate};
 
 /// More files than this have no bars of their own.
 const MAX_BARS: usize = 8;
@@ -13,6 +17,8 @@ pub(crate) struct Progress {
     all: MultiProgress,
     total: ProgressBar,
     files: usize,
+    /// How many of them have begun: before all have, nobody knows how much there is.
+    begun: AtomicUsize,
 }
 
 impl Progress {
@@ -23,21 +29,28 @@ impl Progress {
             if quiet { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr() };
         let all = MultiProgress::with_draw_target(target);
         let total = all.add(ProgressBar::new(0));
-        let style = "{msg} {bar:30} {decimal_bytes}/{decimal_total_bytes} \
-                     {decimal_bytes_per_sec} {elapsed}";
-        total.set_style(style_of(style));
-        total.set_message(counted(0, files));
+        total.set_style(style_of("{spinner} {msg}"));
+        total.set_message("connecting");
         total.enable_steady_tick(Duration::from_millis(100));
-        Self { all, total, files }
+        Self { all, total, files, begun: AtomicUsize::new(0) }
     }
 
     /// A file begins, `kept` bytes of it being here already.
     pub(crate) fn begin(&self, name: &str, kept: u64, len: Option<u64>) -> FileProgress {
         let expected = len.unwrap_or(0);
         self.total.inc_length(expected);
+        let begun = self.begun.fetch_add(1, Ordering::Relaxed) + 1;
+        if begun == 1 {
+            self.ended(0);
+        }
+        if begun == self.files {
+            self.total.set_style(style_of("{msg}{bar:30} {done} of {all}, {rate}"));
+        } else if begun == 1 {
+            self.total.set_style(style_of("{spinner} {msg}{done}, {rate}"));
+        }
         let own = (1 < self.files && self.files <= MAX_BARS).then(|| {
             let bar = self.all.insert_before(&self.total, ProgressBar::new(kept + expected));
-            bar.set_style(style_of("{msg:20!} {bar:30} {decimal_bytes}/{decimal_total_bytes}"));
+            bar.set_style(style_of("{msg:20!} {bar:30} {done} of {all}"));
             bar.set_message(name.to_owned());
             bar.inc(kept);
             bar
@@ -62,11 +75,24 @@ impl Progress {
 }
 
 fn counted(ended: usize, files: usize) -> String {
-    if files == 1 { String::new() } else { format!("{ended} of {files} files") }
+    if files == 1 { String::new() } else { format!("{ended} of {files} files ") }
 }
 
 fn style_of(template: &str) -> ProgressStyle {
-    ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar())
+    let style = ProgressStyle::with_template(template);
+    // What cannot be written is not shown.
+    style
+        .unwrap_or_else(|_| ProgressStyle::default_bar())
+        .with_key("done", |state: &ProgressState, out: &mut dyn Write| {
+            let _ = write!(out, "{}", Bytes(state.pos()));
+        })
+        .with_key("all", |state: &ProgressState, out: &mut dyn Write| {
+            let _ = write!(out, "{}", Bytes(state.len().unwrap_or_default()));
+        })
+        .with_key("rate", |state: &ProgressState, out: &mut dyn Write| {
+            let second = Duration::from_secs(1);
+            let _ = write!(out, "{}", Rate::of(state.per_sec() as u64, second));
+        })
 }
 
 /// The progress of one file.
@@ -101,6 +127,7 @@ mod tests {
     #[test]
     fn bars_count_all_bytes_of_all_files() {
         let progress = Progress::new(2, true);
+        assert_eq!(progress.total.message(), "connecting");
         let first = progress.begin("a", 5, Some(10));
         let second = progress.begin("b", 0, None);
         first.advance(10);
@@ -108,6 +135,6 @@ mod tests {
         assert_eq!((progress.total.position(), progress.total.length()), (17, Some(10)));
         assert_eq!(first.own.as_ref().unwrap().position(), 15);
         progress.ended(1);
-        assert_eq!(progress.total.message(), "1 of 2 files");
+        assert_eq!(progress.total.message(), "1 of 2 files ");
     }
 }

@@ -71,7 +71,7 @@ impl FileReport {
     pub(crate) fn of(job: &Job) -> Self {
         let path = match &job.place {
             Place::Stdout => None,
-            Place::File(path) => Some(path.display().to_string()),
+            Place::File(path) | Place::Device(path) => Some(path.display().to_string()),
         };
         Self {
             url: job.target.url.to_string(),
@@ -118,6 +118,11 @@ fn seconds<S: serde::Serializer>(time: &Duration, serializer: S) -> Result<S::Ok
 }
 
 impl Report {
+    /// There is nothing to say that the failure does not say.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.files.iter().all(|file| file.error.is_some()) && self.received == 0
+    }
+
     /// Adds up.
     pub(crate) fn finish(&mut self, took: Duration) {
         self.received = self.files.iter().map(|file| file.received).sum();
@@ -139,7 +144,11 @@ impl fmt::Display for EarlyData {
 impl fmt::Display for ConnectionReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { server, remote, quic_version, alpn, cipher_suite, key_exchange, .. } = self;
-        write!(f, "{server} ({remote}): {quic_version}, {alpn}, {cipher_suite}")?;
+        f.write_str(server)?;
+        if server != remote {
+            write!(f, " ({remote})")?;
+        }
+        write!(f, ": {quic_version}, {alpn}, {cipher_suite}")?;
         if !key_exchange.is_empty() {
             write!(f, ", {key_exchange}")?;
         }
@@ -150,15 +159,26 @@ impl fmt::Display for ConnectionReport {
         writeln!(f, ", {session}, {}", self.early_data)?;
         write!(
             f,
-            "  handshake {}, round trip {}, packets of up to {}, {} packets received, {} sent, {} \
-             lost and sent again",
+            "  handshake {}, round trip {}, packets of up to {}, {} received, {} sent, {}",
             Time(self.handshake_seconds),
             Time(self.rtt_seconds),
             Bytes(self.mtu.into()),
             self.packets_received,
             self.packets_sent,
-            self.packets_lost,
+            Lost(self.packets_lost),
         )
+    }
+}
+
+/// How many packets were lost, in words.
+pub(crate) struct Lost(pub(crate) u64);
+
+impl fmt::Display for Lost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            0 => f.write_str("none lost"),
+            lost => write!(f, "{lost} lost and their content sent again"),
+        }
     }
 }
 
@@ -169,10 +189,14 @@ impl fmt::Display for Report {
         }
         let good = self.files.iter().filter(|file| file.error.is_none()).count();
         let verified = self.files.iter().filter(|file| file.verified).count();
-        let all = self.files.len();
-        let files = if all == 1 { "file" } else { "files" };
-        write!(f, "{good} of {all} {files}, {}", Bytes(self.received))?;
-        write!(f, " in {}: {}", Time(self.seconds), Rate::of(self.received, self.seconds))?;
+        match (&self.files[..], good) {
+            ([FileReport { path: Some(path), .. }], 1) => f.write_str(path)?,
+            ([_], _) => f.write_str("1 file")?,
+            (all, _) if good == all.len() => write!(f, "{good} files")?,
+            (all, _) => write!(f, "{good} of {} files", all.len())?,
+        }
+        write!(f, ": {}", Bytes(self.received))?;
+        write!(f, " in {}, {}", Time(self.seconds), Rate::of(self.received, self.seconds))?;
         let kept: u64 = self.files.iter().map(|file| file.kept).sum();
         if kept > 0 {
             write!(f, ", {} kept from before", Bytes(kept))?;

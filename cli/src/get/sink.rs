@@ -124,6 +124,10 @@ fn write_all(
     let mut hasher = Hasher::new();
     let (mut out, shown): (Box<dyn Write>, PathBuf) = match place {
         Place::Stdout => (Box::new(io::stdout().lock()), "standard output".into()),
+        Place::Device(path) => {
+            let device = OpenOptions::new().write(true).open(path).map_err(cannot_write(path))?;
+            (Box::new(device), path.clone())
+        }
         Place::File(path) => {
             let file = open(path, kept, etag, &mut hasher)?;
             (Box::new(file), Place::partial(path))
@@ -214,6 +218,20 @@ mod tests {
         sink.finish().await.unwrap();
         assert_eq!(partial(&path), None);
         fs::remove_dir_all(dir).unwrap();
+    }
+
+    #[cfg(target_os = "linux")]
+    #[tokio::test]
+    async fn a_device_is_written_to_and_not_replaced() {
+        let sink = Sink::open(Place::Device("/dev/null".into()), 0, Some("\"1\"".into()));
+        sink.write(Bytes::from_static(b"abc")).await.unwrap();
+        sink.finish().await.unwrap().keep().unwrap();
+        assert!(!fs::metadata("/dev/null").unwrap().is_file());
+        assert!(!Path::new("/dev/null.part").exists());
+        let sink = Sink::open(Place::Device("/dev/full".into()), 0, None);
+        sink.write(Bytes::from_static(b"abc")).await.unwrap();
+        let failure = sink.finish().await.unwrap_err();
+        assert!(failure.message.contains("cannot write /dev/full"), "{failure}");
     }
 
     #[tokio::test]

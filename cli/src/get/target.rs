@@ -7,7 +7,7 @@ use std::io::{self, Read};
 use percent_encoding::percent_decode_str;
 use url::{Host, Url};
 
-use crate::args::{Get, Protocol};
+use crate::args::{Get, Protocol, parse_url};
 use crate::exit::{Failure, Kind};
 
 /// The port of https.
@@ -112,7 +112,7 @@ pub(crate) fn all(args: &Get) -> Result<Vec<Target>, Failure> {
             if url.is_empty() || url.starts_with('#') {
                 continue;
             }
-            let url = Url::parse(url).map_err(|error| {
+            let url = parse_url(url).map_err(|error| {
                 Failure::new(Kind::Usage, format!("{shown}, line {line}: {error}"))
             })?;
             targets.push(Target::new(&url, args.alpn)?);

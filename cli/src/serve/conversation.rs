@@ -100,6 +100,10 @@ async fn exchange(stream: Stream, client: Arc<Client>) {
         Ok(()) => send.finish(),
         Err(_) => send.reset(http09::REFUSED),
     };
+    let took = begun.elapsed();
+    if outcome.is_ok() {
+        http09::read_rest(&mut recv).await;
+    }
     let _ = recv.stop(http09::REFUSED);
     if client.site.access_log {
         let record = Record {
@@ -109,7 +113,7 @@ async fn exchange(stream: Stream, client: Arc<Client>) {
             target: target.as_deref().unwrap_or_default(),
             status: None,
             sent,
-            took: begun.elapsed(),
+            took,
             early,
             error: outcome.err(),
         };

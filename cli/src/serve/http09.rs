@@ -3,10 +3,12 @@
 
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
 use http::{HeaderMap, Method};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::task::spawn_blocking;
+use tokio::time::timeout;
 
 use super::answer::{Answer, Body, Question, answer};
 use super::chunks::Chunks;
@@ -14,7 +16,8 @@ use super::tree::Tree;
 
 /// The longest request line, in bytes.
 const MAX_LINE: u64 = 8 << 10;
-
+/// How long to wait for the end of a request that was answered.
+const PATIENCE: Duration = Duration::from_secs(1);
 /// Code of resets and stops: the protocol has none of its own.
 pub(crate) const REFUSED: u64 = 1;
 
@@ -34,6 +37,13 @@ pub(crate) async fn request<R: AsyncRead + Unpin>(recv: &mut R) -> io::Result<Op
         return Ok(None);
     }
     Ok(parse(&line))
+}
+
+/// Reads the end of a stream whose request was answered, if it comes soon: clients take it ill
+/// when they are stopped at that point.
+pub(crate) async fn read_rest<R: AsyncRead + Unpin>(recv: &mut R) {
+    let mut rest = recv.take(MAX_LINE);
+    let _ = timeout(PATIENCE, tokio::io::copy(&mut rest, &mut tokio::io::sink())).await;
 }
 
 fn parse(line: &[u8]) -> Option<String> {

@@ -12,13 +12,14 @@ mod log;
 mod range;
 mod tree;
 
+use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use quicket::tokio::{Endpoint, Listener};
-use quicket::{Decision, Fingerprint, Qlog, RetryPolicy, ServerConfig, ServerTls};
+use quicket::{BindError, Decision, Fingerprint, Qlog, RetryPolicy, ServerConfig, ServerTls};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
@@ -64,9 +65,7 @@ pub(crate) fn run(args: &Serve) -> Result<(), Failure> {
     let (config, pin) = config(args, &live, qlog.as_ref())?;
     let runtime = crate::runtime()?;
     let served = runtime.block_on(async {
-        let endpoint = Endpoint::bind(args.listen)
-            .await
-            .map_err(|error| Failure::new(Kind::Environment, error.to_string()))?;
+        let endpoint = Endpoint::bind(args.listen).await.map_err(|error| cannot_bind(&error))?;
         let listener = endpoint
             .listen_early(config)
             .map_err(|error| Failure::new(Kind::Environment, error.to_string()))?;
@@ -115,6 +114,20 @@ fn config(
         config = config.qlog(qlog.clone());
     }
     Ok((config, pin))
+}
+
+/// Why there is no socket, and what can be done.
+fn cannot_bind(error: &BindError) -> Failure {
+    let message = match error.io_error().kind() {
+        io::ErrorKind::AddrInUse => format!(
+            "UDP port {} of {} is in use, perhaps by another quicket serve; choose another with \
+             --listen (port 0 stands for any free one)",
+            error.address().port(),
+            error.address().ip(),
+        ),
+        _ => error.to_string(),
+    };
+    Failure::new(Kind::Environment, message)
 }
 
 /// Says where to find what.
