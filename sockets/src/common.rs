@@ -148,6 +148,14 @@ macro_rules! connection_methods {
             self.conn.act(|conn, now| conn.engine.update_keys(now))
         }
 
+        /// Sends each write at once (true), or lets small ones (less than 60 KiB together) wait for
+        /// more to go out with them (false, as at first). They wait until a call of the
+        /// application has to wait, or [`flush`](std::io::Write::flush), or 1 ms at the most.
+        /// Datagrams never wait.
+        pub fn set_nodelay(&self, nodelay: bool) {
+            self.conn.act(|conn, _| conn.nodelay = nodelay);
+        }
+
         /// Asks the peer for a sign of life; the round trip time is measured with it.
         pub fn ping(&self) {
             self.conn.act(|conn, _| conn.engine.ping());

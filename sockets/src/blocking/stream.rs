@@ -127,8 +127,10 @@ impl Write for SendStream {
         Ok(self.write_some(data)?)
     }
 
-    /// Does nothing: what is written is sent as soon as the network allows.
+    /// Sends what waits for more to come, as soon as the network allows; see
+    /// [`Connection::set_nodelay`](super::Connection::set_nodelay).
     fn flush(&mut self) -> io::Result<()> {
+        self.half.conn().flush();
         Ok(())
     }
 }

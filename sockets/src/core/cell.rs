@@ -32,6 +32,14 @@ pub(crate) struct Conn {
     pub(super) unsent: Option<Unsent>,
     /// Nothing is left of it, and its handle may be another's by now.
     pub(super) drained: bool,
+    /// It has something to do that was left for later.
+    pub(crate) postponed: bool,
+    /// It is among those that act when a thread waits next.
+    pub(super) listed: bool,
+    /// How much was written since it acted last.
+    pub(super) postponed_bytes: usize,
+    /// Nothing is postponed.
+    pub(crate) nodelay: bool,
     /// It got datagrams in the current batch.
     pub(super) touched: bool,
     /// The handshake is complete.
@@ -114,6 +122,10 @@ impl Cell {
             queued: None,
             unsent: None,
             drained: false,
+            postponed: false,
+            listed: false,
+            postponed_bytes: 0,
+            nodelay: false,
             touched: false,
             established: false,
             early_ready: false,

@@ -2,19 +2,19 @@
 
 use std::future::Future;
 use std::io;
+use std::net::UdpSocket;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use ::tokio::io::Interest as Readiness;
-use ::tokio::net::UdpSocket;
+use ::tokio::io::unix::AsyncFd;
 use ::tokio::time::Sleep;
 use quicket_engine::time::Time;
 
 use super::Core;
 use super::lead::{Background, HANDOVER, Rank, Seat};
 use super::link::Link;
-use super::receive::Until;
 
 /// Drives an endpoint until nobody needs it. Where a caller of the blocking API leads, it stands
 /// aside.
@@ -30,10 +30,39 @@ pub(crate) struct Driver {
     waker: Option<Waker>,
 }
 
-/// A socket and the runtime's handle of it, which tells when it is ready.
+/// A socket and the runtime's handles of it, which tell when it is ready.
 struct Registered {
     link: Arc<Link>,
-    io: UdpSocket,
+    readable: AsyncFd<UdpSocket>,
+    /// While somebody waits for room in the socket: otherwise the runtime would be told of room
+    /// after each packet.
+    writable: Option<AsyncFd<UdpSocket>>,
+}
+
+impl Registered {
+    fn new(link: &Arc<Link>) -> io::Result<Self> {
+        let readable = register(link, Readiness::READABLE)?;
+        Ok(Self { link: Arc::clone(link), readable, writable: None })
+    }
+
+    /// True if the socket has room, or may have; else the task is woken when it has.
+    fn is_writable(&mut self, context: &mut Context<'_>) -> io::Result<bool> {
+        let io = match &self.writable {
+            Some(io) => io,
+            None => self.writable.insert(register(&self.link, Readiness::WRITABLE)?),
+        };
+        let ready = io.poll_write_ready(context).is_ready();
+        if ready {
+            self.writable = None;
+        }
+        Ok(ready)
+    }
+}
+
+// The newer functions are unsafe, for descriptors that are not what they say; an owned socket is.
+#[allow(deprecated)]
+fn register(link: &Link, interest: Readiness) -> io::Result<AsyncFd<UdpSocket>> {
+    AsyncFd::with_interest(link.socket.try_clone_io()?, interest)
 }
 
 impl Driver {
@@ -55,8 +84,7 @@ impl Driver {
         self.sockets.retain(|known| links.iter().any(|link| Arc::ptr_eq(link, &known.link)));
         for link in links.iter() {
             if !self.sockets.iter().any(|known| Arc::ptr_eq(link, &known.link)) {
-                let io = UdpSocket::from_std(link.socket.try_clone_io()?)?;
-                self.sockets.push(Registered { link: Arc::clone(link), io });
+                self.sockets.push(Registered::new(link)?);
             }
         }
         Ok(())
@@ -74,34 +102,31 @@ impl Driver {
     /// Receives from all sockets that have something; true if one of them may have more.
     fn receive(&mut self, context: &mut Context<'_>, seat: &mut Seat<'_>) -> bool {
         let mut more = false;
-        for Registered { link, io } in &self.sockets {
-            while let Poll::Ready(Ok(())) = io.poll_recv_ready(context) {
+        for Registered { link, readable, .. } in &self.sockets {
+            while let Poll::Ready(Ok(mut ready)) = readable.poll_read_ready(context) {
                 let Some(scratch) = seat.scratch() else { return false };
-                let receive = || {
-                    let empty = self.core.receive_from(&link.socket, scratch, Until::WouldBlock);
-                    if empty { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(()) }
-                };
-                if io.try_io(Readiness::READABLE, receive).is_ok() {
+                // It is empty for now; of what comes from now on the runtime tells anew.
+                if !self.core.receive_from(&link.socket, scratch) {
                     more = true;
                     break;
                 }
+                ready.clear_ready();
             }
         }
         more
     }
 
     /// True if somebody waits for room in a socket and there is some now.
-    fn is_writable(&self, context: &mut Context<'_>) -> bool {
+    fn is_writable(&mut self, context: &mut Context<'_>) -> bool {
+        if !self.core.wants_writable() {
+            return false;
+        }
         let mut writable = false;
-        if self.core.wants_writable() {
-            for Registered { io, .. } in &self.sockets {
-                if let Poll::Ready(Ok(())) = io.poll_send_ready(context) {
-                    writable = true;
-                    // Should it be full again, the next attempt finds out.
-                    let full = || -> io::Result<()> { Err(io::ErrorKind::WouldBlock.into()) };
-                    let _ = io.try_io(Readiness::WRITABLE, full);
-                }
-            }
+        for socket in &mut self.sockets {
+            writable |= socket.is_writable(context).unwrap_or_else(|error| {
+                log::warn!("the runtime does not watch the endpoint's socket: {error}");
+                true
+            });
         }
         writable
     }

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use quicket_engine::time::Time;
 
 use super::waiters::{Interest, WaiterId, Wakes};
-use super::{Cell, Conn, Core, ENDED};
+use super::{Cell, Conn, Core, ENDED, Effect};
 
 impl Core {
     /// Does something to a connection and lets it act on that, if anything changed.
@@ -17,10 +17,27 @@ impl Core {
         cell: &Arc<Cell>,
         action: impl FnOnce(&mut Conn, Time) -> (R, bool),
     ) -> R {
+        self.act_as(cell, |conn, now| {
+            let (result, changed) = action(conn, now);
+            (result, if changed { Effect::Now } else { Effect::None })
+        })
+    }
+
+    /// Does something to a connection and lets it act on that, now or later.
+    pub(crate) fn act_as<R>(
+        &self,
+        cell: &Arc<Cell>,
+        action: impl FnOnce(&mut Conn, Time) -> (R, Effect),
+    ) -> R {
         let now = self.clock.now();
         let mut conn = cell.lock();
-        let (result, changed) = action(&mut conn, now);
-        if changed {
+        let (result, effect) = action(&mut conn, now);
+        let acts = match effect {
+            Effect::None => false,
+            Effect::Later(bytes) => !self.postpone(cell, &mut conn, bytes),
+            Effect::Now => true,
+        };
+        if acts {
             let mut wakes = Wakes::default();
             self.pump(now, cell, &mut conn, &mut wakes);
             drop(conn);
@@ -99,6 +116,16 @@ impl ConnRef {
     /// Like [`ConnRef::act`]; `action` also says whether it changed anything.
     pub(crate) fn act_if<R>(&self, action: impl FnOnce(&mut Conn, Time) -> (R, bool)) -> R {
         self.core.act_on(&self.cell, action)
+    }
+
+    /// Like [`ConnRef::act`]; `action` also says what is to be done about it, and when.
+    pub(crate) fn act_as<R>(&self, action: impl FnOnce(&mut Conn, Time) -> (R, Effect)) -> R {
+        self.core.act_as(&self.cell, action)
+    }
+
+    /// Does now what was left for later.
+    pub(crate) fn flush(&self) {
+        self.act_if(|conn, _| ((), conn.postponed));
     }
 
     /// Looks at the connection.

@@ -83,9 +83,14 @@ impl Leadership {
         &self.kick
     }
 
+    /// True if nobody leads, so that the background will soon unless a caller does.
+    pub(super) fn is_vacant(&self) -> bool {
+        self.rank.load(Ordering::SeqCst) == Rank::Vacant as u8
+    }
+
     /// Gets a leader of any kind to look again.
     pub(super) fn interrupt(&self) {
-        if self.rank.load(Ordering::SeqCst) != Rank::Vacant as u8 {
+        if !self.is_vacant() {
             self.kick.kick();
         }
         self.wake_task();
@@ -143,8 +148,7 @@ impl Leadership {
     /// For the background: how long to keep away, or `None` to take the seat now.
     pub(super) fn keep_away(&self, now: Time) -> Option<Duration> {
         let left = Time::from_nanos(self.left.load(Ordering::SeqCst));
-        let vacant = self.rank.load(Ordering::SeqCst) == Rank::Vacant as u8;
-        if !vacant {
+        if !self.is_vacant() {
             return Some(HANDOVER);
         }
         let idle = now.since(left);
@@ -179,7 +183,8 @@ impl Leadership {
         }
     }
 
-    fn wake_task(&self) {
+    /// Gets a task that drives in the background to look again.
+    pub(super) fn wake_task(&self) {
         if let Some(Background::Task(waker)) =
             &*self.background.lock().unwrap_or_else(PoisonError::into_inner)
         {

@@ -16,6 +16,7 @@ mod lead;
 mod link;
 mod parker;
 mod poller;
+mod postpone;
 mod pump;
 mod receive;
 mod routing;
@@ -40,6 +41,8 @@ use lead::Leadership;
 pub(crate) use lead::Rank;
 pub(crate) use link::{Link, Links};
 use parker::Kick;
+pub(crate) use postpone::Effect;
+use postpone::Postponed;
 use routing::Routing;
 pub(crate) use routing::{Greeter, ListenOptions};
 use timers::Timers;
@@ -56,6 +59,7 @@ pub(crate) struct Core {
     deadlines: Mutex<Deadlines>,
     lead: Leadership,
     buffers: BufferPool,
+    postponed: Postponed,
     /// Connections that wait for room in the kernel's send buffer.
     blocked: Mutex<Vec<Arc<Cell>>>,
     is_blocked: AtomicBool,
@@ -100,6 +104,7 @@ impl Core {
             }),
             lead: Leadership::new(Kick::new()?),
             buffers: BufferPool::default(),
+            postponed: Postponed::default(),
             blocked: Mutex::new(Vec::new()),
             is_blocked: AtomicBool::new(false),
             handles: AtomicUsize::new(0),

@@ -12,7 +12,7 @@ use quicket_engine::time::{Duration, Time};
 use super::Core;
 use super::lead::Seat;
 use super::link::{Links, MAX_LINKS};
-use super::receive::{Scratch, Until};
+use super::receive::Scratch;
 
 /// How long sockets are left alone after receiving failed for a reason that is not the peer's.
 const PAUSE: Duration = Duration::from_millis(10);
@@ -31,6 +31,10 @@ impl Core {
     pub(super) fn turn(&self, seat: &mut Seat<'_>, limit: Option<Time>) {
         let links = self.links();
         let now = self.clock.now();
+        if let Some(scratch) = seat.scratch() {
+            self.catch_up(now, &mut scratch.work.wakes);
+            scratch.work.wakes.fire();
+        }
         let paused = seat.scratch().and_then(|scratch| scratch.paused_until);
         let paused = paused.filter(|&until| until > now);
         let deadline = self.fall_asleep(earlier(limit, paused));
@@ -40,7 +44,7 @@ impl Core {
         let Some(scratch) = seat.scratch() else { return };
         for (index, link) in links.iter().enumerate() {
             if ready.readable & (1 << index) != 0 {
-                self.receive_from(&link.socket, scratch, Until::Short);
+                self.receive_from(&link.socket, scratch);
             }
         }
         seat.now = self.act(scratch, ready.writable);
@@ -51,9 +55,8 @@ impl Core {
         &self,
         socket: &crate::udp::UdpSocket,
         scratch: &mut Scratch,
-        until: Until,
     ) -> bool {
-        self.receive(socket, scratch, until).unwrap_or_else(|error| {
+        self.receive(socket, scratch).unwrap_or_else(|error| {
             log::warn!("receiving on {} failed: {error}", socket.local_addr());
             scratch.paused_until = Some(self.clock.now() + PAUSE);
             true
@@ -64,6 +67,7 @@ impl Core {
     pub(super) fn act(&self, scratch: &mut Scratch, writable: bool) -> Time {
         let now = self.clock.now();
         let wakes = &mut scratch.work.wakes;
+        self.catch_up(now, wakes);
         if writable {
             self.on_writable(now, wakes);
         }

@@ -23,6 +23,8 @@ const CIPHER_RETRY: Duration = Duration::from_micros(50);
 impl Core {
     /// Lets a connection report, send and set its timer. Call after anything that changed it.
     pub(super) fn pump(&self, now: Time, cell: &Arc<Cell>, conn: &mut Conn, wakes: &mut Wakes) {
+        conn.postponed = false;
+        conn.postponed_bytes = 0;
         if conn.drained {
             return;
         }

@@ -17,15 +17,6 @@ use crate::udp::{Batch, Outgoing, ReceiveBuffers, Train, UdpSocket};
 /// How many batches one turn receives before timers and the application get theirs.
 const BATCHES_PER_TURN: usize = 8;
 
-/// When a socket counts as empty.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Until {
-    /// After fewer trains than were asked for: good enough for who polls by level.
-    Short,
-    /// When the kernel says so: for who hears of datagrams by edges.
-    WouldBlock,
-}
-
 /// What a leader works with; kept for the next one.
 #[derive(Default)]
 pub(crate) struct Scratch {
@@ -45,13 +36,8 @@ pub(crate) struct Work {
 }
 
 impl Core {
-    /// Receives what is there and processes it; true if the socket is empty now.
-    pub(super) fn receive(
-        &self,
-        socket: &UdpSocket,
-        scratch: &mut Scratch,
-        until: Until,
-    ) -> io::Result<bool> {
+    /// Receives what is there and processes it; true if the socket was empty at the end.
+    pub(super) fn receive(&self, socket: &UdpSocket, scratch: &mut Scratch) -> io::Result<bool> {
         let Scratch { buffers, work, .. } = scratch;
         for _ in 0..BATCHES_PER_TURN {
             let mut batch = match socket.receive(buffers) {
@@ -61,7 +47,7 @@ impl Core {
             };
             let short = !batch.more;
             self.process(&mut batch, work);
-            if short && until == Until::Short {
+            if short {
                 return Ok(true);
             }
         }

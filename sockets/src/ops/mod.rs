@@ -13,7 +13,7 @@ pub(crate) use connection::source_for;
 
 use std::task::Poll;
 
-use crate::core::{Conn, ConnRef, Interest, Waiter};
+use crate::core::{Conn, ConnRef, Effect, Interest, Waiter};
 
 /// Turns [`Poll`] into an answer for callers that do not wait.
 pub(crate) fn now_or<T, E>(poll: Poll<Result<T, E>>, would_block: E) -> Result<T, E> {
@@ -40,5 +40,26 @@ impl ConnRef {
             let changed = poll.is_ready();
             (poll, changed)
         })
+    }
+
+    /// Like [`ConnRef::try_act`], for what may be sent later; `bytes` says how much there is.
+    fn try_later<T>(
+        &self,
+        bytes: impl FnOnce(&T) -> usize,
+        action: impl FnOnce(&mut Conn) -> Poll<T>,
+    ) -> Poll<T> {
+        self.act_as(|conn, _| {
+            let poll = action(conn);
+            let effect = match &poll {
+                Poll::Ready(answer) => Effect::Later(bytes(answer)),
+                Poll::Pending => Effect::None,
+            };
+            (poll, effect)
+        })
+    }
+
+    /// Like [`ConnRef::act`], for what may be sent later.
+    fn later<T>(&self, action: impl FnOnce(&mut Conn) -> T) -> T {
+        self.act_as(|conn, _| (action(conn), Effect::Later(0)))
     }
 }

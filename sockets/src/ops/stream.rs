@@ -15,22 +15,25 @@ impl ConnRef {
         dir: Dir,
         waiter: Option<Waiter<'_>>,
     ) -> Poll<Result<StreamId, OpenError>> {
-        self.try_act(|conn| {
-            if let Some(error) = conn.lost() {
-                return Poll::Ready(Err(OpenError::Lost(error)));
-            }
-            match conn.engine.open(dir) {
-                Ok(id) => {
-                    conn.send_ends.insert(id, None);
-                    Poll::Ready(Ok(id))
+        self.try_later(
+            |_| 0,
+            |conn| {
+                if let Some(error) = conn.lost() {
+                    return Poll::Ready(Err(OpenError::Lost(error)));
                 }
-                Err(quicket_engine::OpenError::StreamLimit) => {
-                    conn.wait(Interest::Open(dir), waiter);
-                    Poll::Pending
+                match conn.engine.open(dir) {
+                    Ok(id) => {
+                        conn.send_ends.insert(id, None);
+                        Poll::Ready(Ok(id))
+                    }
+                    Err(quicket_engine::OpenError::StreamLimit) => {
+                        conn.wait(Interest::Open(dir), waiter);
+                        Poll::Pending
+                    }
+                    Err(_) => Poll::Ready(Err(OpenError::OutOfMemory)),
                 }
-                Err(_) => Poll::Ready(Err(OpenError::OutOfMemory)),
-            }
-        })
+            },
+        )
     }
 
     /// The next stream that the peer opened, and whether it came as early data.
@@ -39,14 +42,17 @@ impl ConnRef {
         dir: Dir,
         waiter: Option<Waiter<'_>>,
     ) -> Poll<Result<(StreamId, bool), AcceptError>> {
-        self.try_act(|conn| match (conn.accept(dir), conn.lost()) {
-            (Some(next), _) => Poll::Ready(Ok(next)),
-            (None, Some(error)) => Poll::Ready(Err(AcceptError::Lost(error))),
-            (None, None) => {
-                conn.wait(Interest::Accept(dir), waiter);
-                Poll::Pending
-            }
-        })
+        self.try_later(
+            |_| 0,
+            |conn| match (conn.accept(dir), conn.lost()) {
+                (Some(next), _) => Poll::Ready(Ok(next)),
+                (None, Some(error)) => Poll::Ready(Err(AcceptError::Lost(error))),
+                (None, None) => {
+                    conn.wait(Interest::Accept(dir), waiter);
+                    Poll::Pending
+                }
+            },
+        )
     }
 
     /// Reads what has arrived.
@@ -56,7 +62,7 @@ impl ConnRef {
         out: &mut [u8],
         waiter: Option<Waiter<'_>>,
     ) -> Poll<Result<ReadOutcome, ReadError>> {
-        self.try_act(|conn| match conn.engine.read(id, out) {
+        self.try_later(read_len, |conn| match conn.engine.read(id, out) {
             Ok(outcome) => Poll::Ready(Ok(outcome)),
             Err(error) => match read_error(error) {
                 Some(error) => Poll::Ready(Err(error)),
@@ -78,7 +84,7 @@ impl ConnRef {
         view: &mut dyn FnMut(&[u8], bool) -> usize,
         waiter: Option<Waiter<'_>>,
     ) -> Poll<Result<ReadOutcome, ReadError>> {
-        self.try_act(|conn| {
+        self.try_later(read_len, |conn| {
             let taken = match conn.engine.peek(id) {
                 Ok(peek) => {
                     let last = peek.fin && peek.second.is_empty();
@@ -115,24 +121,27 @@ impl ConnRef {
         data: &[u8],
         waiter: Option<Waiter<'_>>,
     ) -> Poll<Result<usize, WriteError>> {
-        self.try_act(|conn| {
-            if let Some(error) = conn.lost() {
-                return Poll::Ready(Err(WriteError::Lost(error)));
-            }
-            match conn.engine.write(id, data) {
-                Ok(written) => Poll::Ready(Ok(written)),
-                Err(quicket_engine::WriteError::Blocked) => {
-                    conn.wait(Interest::Writable(id), waiter);
-                    Poll::Pending
+        self.try_later(
+            |written: &Result<usize, WriteError>| *written.as_ref().unwrap_or(&0),
+            |conn| {
+                if let Some(error) = conn.lost() {
+                    return Poll::Ready(Err(WriteError::Lost(error)));
                 }
-                Err(error) => Poll::Ready(Err(write_error(conn.send_end(id), error))),
-            }
-        })
+                match conn.engine.write(id, data) {
+                    Ok(written) => Poll::Ready(Ok(written)),
+                    Err(quicket_engine::WriteError::Blocked) => {
+                        conn.wait(Interest::Writable(id), waiter);
+                        Poll::Pending
+                    }
+                    Err(error) => Poll::Ready(Err(write_error(conn.send_end(id), error))),
+                }
+            },
+        )
     }
 
     /// Ends a stream.
     pub(crate) fn finish(&self, id: StreamId) -> Result<(), WriteError> {
-        self.act(|conn, _| match (conn.lost(), conn.engine.finish(id)) {
+        self.later(|conn| match (conn.lost(), conn.engine.finish(id)) {
             (_, Ok(())) => Ok(()),
             (Some(error), _) => Err(WriteError::Lost(error)),
             (None, Err(error)) => Err(write_error(conn.send_end(id), error)),
@@ -161,21 +170,24 @@ impl ConnRef {
         id: StreamId,
         waiter: Option<Waiter<'_>>,
     ) -> Poll<Result<Option<u64>, WriteError>> {
-        self.try_act(|conn| match (conn.send_end(id), conn.lost()) {
-            (Some(SendEnd::Finished), _) => Poll::Ready(Ok(None)),
-            (Some(SendEnd::Stopped(code)), _) => Poll::Ready(Ok(Some(code))),
-            (None, Some(error)) => Poll::Ready(Err(WriteError::Lost(error))),
-            (None, None) => {
-                conn.wait(Interest::SendDone(id), waiter);
-                Poll::Pending
-            }
-        })
+        self.try_later(
+            |_| 0,
+            |conn| match (conn.send_end(id), conn.lost()) {
+                (Some(SendEnd::Finished), _) => Poll::Ready(Ok(None)),
+                (Some(SendEnd::Stopped(code)), _) => Poll::Ready(Ok(Some(code))),
+                (None, Some(error)) => Poll::Ready(Err(WriteError::Lost(error))),
+                (None, None) => {
+                    conn.wait(Interest::SendDone(id), waiter);
+                    Poll::Pending
+                }
+            },
+        )
     }
 
     /// The application lets go of a sending half: ends the stream if that was not done yet, or
     /// gives it up if the application is unwinding.
     pub(crate) fn release_send(&self, id: StreamId, ended: bool) {
-        self.act(|conn, _| {
+        self.later(|conn| {
             conn.send_ends.remove(&id);
             if !ended && std::thread::panicking() {
                 let _ = conn.engine.reset(id, 0);
@@ -188,11 +200,16 @@ impl ConnRef {
     /// The application lets go of a receiving half.
     pub(crate) fn release_receive(&self, id: StreamId, ended: bool) {
         if !ended {
-            self.act(|conn, _| {
+            self.later(|conn| {
                 let _ = conn.engine.stop_sending(id, 0);
             });
         }
     }
+}
+
+/// How much was read.
+fn read_len(read: &Result<ReadOutcome, ReadError>) -> usize {
+    read.as_ref().map_or(0, |outcome| outcome.len)
 }
 
 /// The engine's error as the application hears it; `None` for "not yet".

@@ -142,8 +142,10 @@ impl AsyncWrite for SendStream {
         self.poll_write_some(context, data).map_err(io::Error::from)
     }
 
-    /// Does nothing: what is written is sent as soon as the network allows.
+    /// Sends what waits for more to come, as soon as the network allows; see
+    /// [`Connection::set_nodelay`](super::Connection::set_nodelay).
     fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.half.conn().flush();
         Poll::Ready(Ok(()))
     }
 
