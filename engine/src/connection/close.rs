@@ -36,19 +36,19 @@ impl Connection {
     }
 
     /// The levels at which the peer may be able to read (RFC 9000, Section 10.2.3).
-    fn close_levels(&self) -> [Option<Level>; 3] {
+    fn close_levels(&self) -> [Option<Level>; 4] {
         let available = |level: Level| self.keys.sending(level).is_some().then_some(level);
         if self.handshake.confirmed {
-            return [available(Level::OneRtt), None, None];
+            return [available(Level::OneRtt), None, None, None];
         }
-        [available(Level::Initial), available(Level::Handshake), available(Level::OneRtt)]
+        [Level::Initial, Level::EarlyData, Level::Handshake, Level::OneRtt].map(available)
     }
 }
 
 fn write_reason(level: Level, reason: &CloseReason, packet: &mut PacketBuilder<'_>) {
     let error;
     let close = match (level, reason) {
-        (Level::OneRtt, CloseReason::Application { code, reason }) => {
+        (Level::EarlyData | Level::OneRtt, CloseReason::Application { code, reason }) => {
             ConnectionClose::Application { error_code: *code, reason }
         }
         _ => {

@@ -47,6 +47,10 @@ impl Connection {
             summary.ack_eliciting |= frame.is_ack_eliciting();
             summary.probing_only &= frame.is_probing();
             self.counters.frames_received.add(frame.frame_type());
+            if let Frame::ConnectionClose(close) = &frame {
+                self.on_connection_close(arrival.now, level, close);
+                break;
+            }
             self.process_frame(arrival.now, header, (level, path), &frame)?;
             if !self.state.is_open() {
                 break;
@@ -63,7 +67,8 @@ impl Connection {
         frame: &Frame<'_>,
     ) -> Result<(), TransportError> {
         match frame {
-            Frame::Padding(_) | Frame::Ping => Ok(()),
+            // The packet's last frame is not for here.
+            Frame::Padding(_) | Frame::Ping | Frame::ConnectionClose(_) => Ok(()),
             Frame::Ack(ack) => self.on_ack(now, SpaceId::of(level), ack),
             Frame::Crypto(crypto) => {
                 self.crypto_received = true;
@@ -104,10 +109,6 @@ impl Connection {
             Frame::HandshakeDone => self.on_handshake_done(now),
             Frame::AckFrequency(frame) => self.spaces.data.acks.on_ack_frequency(frame),
             Frame::ImmediateAck => self.spaces.data.acks.on_immediate_ack(),
-            Frame::ConnectionClose(close) => {
-                self.on_connection_close(now, close);
-                Ok(())
-            }
         }
     }
 
@@ -139,7 +140,7 @@ impl Connection {
         Ok(())
     }
 
-    fn on_connection_close(&mut self, now: Time, close: &ConnectionClose<'_>) {
+    fn on_connection_close(&mut self, now: Time, level: Level, close: &ConnectionClose<'_>) {
         let error = match close {
             ConnectionClose::Transport { error_code, frame_type, reason } => {
                 ConnectionError::PeerTransport {
@@ -152,6 +153,19 @@ impl Connection {
                 ConnectionError::PeerApplication { code: *error_code, reason: reason.to_vec() }
             }
         };
-        self.drain(now, error);
+        // RFC 9000, Section 10.2.3: it stands for a code of the application, which is in a packet
+        // of a higher level, if the peer could send any: mostly behind this one.
+        let is_stand_in = matches!(
+            (level, &error),
+            (
+                Level::Initial | Level::Handshake,
+                ConnectionError::PeerTransport { code: TransportErrorCode::APPLICATION_ERROR, .. }
+            )
+        );
+        if is_stand_in {
+            self.hidden_close.get_or_insert(error);
+        } else {
+            self.drain(now, error);
+        }
     }
 }

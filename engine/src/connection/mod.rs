@@ -126,6 +126,9 @@ pub struct Connection {
     rng: Box<dyn Random>,
     state: State,
     error: Option<crate::ConnectionError>,
+    /// The peer's CONNECTION_CLOSE that may hide a code of the application, which is looked for in
+    /// the packets that are at hand (RFC 9000, Section 10.2.3).
+    hidden_close: Option<crate::ConnectionError>,
     handshake_error: Option<HandshakeError>,
 
     keys: Box<Keys>,
@@ -290,6 +293,7 @@ impl Connection {
             server_config: None,
             state: State::Open,
             error: None,
+            hidden_close: None,
             handshake_error: None,
             keys,
             handshake: Box::new(HandshakeState::new(cids, versions, deadline)),

@@ -106,6 +106,13 @@ impl Connection {
 
     /// Lets TLS read what came, and opens what waited for its keys.
     pub(super) fn after_receiving(&mut self, now: Time) {
+        self.read_all(now);
+        if let Some(error) = self.hidden_close.take() {
+            self.drain(now, error);
+        }
+    }
+
+    fn read_all(&mut self, now: Time) {
         // Each round opens packets only if new keys came, so there are at most as many rounds as
         // key changes.
         for _ in 0..8 {

@@ -1,12 +1,12 @@
 //! The end of a connection: RFC 9000, Section 10.
 
-use quicket_engine::ConnectionError;
 use quicket_engine::time::Duration;
-use quicket_sim::app::Workload;
+use quicket_engine::{ClientConfig, ConnectionError};
+use quicket_sim::app::{WorkApp, Workload};
 use quicket_sim::sim::{CLOSE_CODE, Pair, PairOptions};
 use quicket_wire::TransportErrorCode;
 
-use crate::support::{CLEAN, P2P, RTT, error_of, establish, ms, ok, pair, secs};
+use crate::support::{CLEAN, P2P, RTT, error_of, establish, ms, ok, pair, secs, session};
 
 fn close_client(pair: &mut Pair) {
     let now = pair.now();
@@ -88,27 +88,74 @@ fn both_sides_may_close_at_once() {
     }
 }
 
-/// RFC 9000, Section 10.2.3: before the handshake is done, the application's code stays hidden.
-#[test]
-fn closes_during_the_handshake_say_nothing_of_the_application() {
-    let mut pair = pair(PairOptions::new(CLEAN));
+/// A server that closes as soon as it has sent its first flight; how the client sees that.
+fn close_before_the_client_finishes(scenario: &str) -> Option<ConnectionError> {
+    let mut pair = pair(PairOptions::new(scenario));
     pair.connect(Workload::none());
     let server = pair.server;
     ok(pair.sim.run_until(secs(5), "the server's connection", |sim| {
         sim.host(server).sessions().next().is_some()
     }));
     let now = pair.now();
-    pair.at_server().connection.close(now, 77, b"secret");
+    let server = &mut pair.at_server().connection;
+    assert!(server.is_handshaking());
+    server.close(now, 77, b"secret");
+    ok(pair.run_to_end(secs(60)));
+    error_of(&pair, pair.client)
+}
+
+/// RFC 9000, Section 10.2.3: what stands for the application's code at lower levels does not hide
+/// it from a peer that can read it.
+#[test]
+fn a_server_that_closes_during_the_handshake_tells_its_code_to_a_client_that_has_the_keys() {
+    let error = close_before_the_client_finishes(CLEAN);
+    let theirs = ConnectionError::PeerApplication { code: 77, reason: b"secret".to_vec() };
+    assert_eq!(error, Some(theirs));
+}
+
+/// RFC 9000, Section 10.2.3: below 1-RTT, nothing is said of the application.
+#[test]
+fn closes_during_the_handshake_say_nothing_of_the_application_to_others() {
+    // The server's first flight is lost, and with it the keys of all but Initial packets.
+    let error = close_before_the_client_finishes("delay=50ms; down drop=1");
+    let Some(ConnectionError::PeerTransport { code, reason, .. }) = error else {
+        panic!("{error:?}")
+    };
+    assert_eq!(code, TransportErrorCode::APPLICATION_ERROR);
+    assert!(reason.is_empty());
+}
+
+/// RFC 9000, Section 10.2.3: a client's close comes in Handshake and 1-RTT packets until the
+/// handshake is confirmed.
+#[test]
+fn a_client_that_closes_before_confirmation_tells_its_code() {
+    let mut pair = pair(PairOptions::new(CLEAN));
+    pair.connect(Workload::none());
+    let client = pair.client;
+    ok(pair.sim.run_until(secs(5), "the handshake", |sim| {
+        sim.host(client).sessions().any(|(_, session)| session.connection.is_established())
+    }));
+    assert!(!pair.at_client().connection.is_confirmed());
+    close_client(&mut pair);
     ok(pair.run_to_end(secs(20)));
-    match error_of(&pair, pair.client) {
-        Some(ConnectionError::PeerTransport { code, reason, .. }) => {
-            assert_eq!(code, TransportErrorCode::APPLICATION_ERROR);
-            assert!(reason.is_empty());
-        }
-        // The server had 1-RTT keys to say it all with, and the client understood it.
-        Some(ConnectionError::PeerApplication { code: 77, .. }) => {}
-        other => panic!("{other:?}"),
-    }
+    let theirs = ConnectionError::PeerApplication { code: 7, reason: b"enough".to_vec() };
+    assert_eq!(error_of(&pair, pair.server), Some(theirs));
+}
+
+/// RFC 9000, Section 10.2.3: a client that has sent early data may tell its code in 0-RTT packets.
+#[test]
+fn a_client_that_closes_before_the_server_has_answered_tells_its_code_early() {
+    let options = || PairOptions::new(CLEAN);
+    let mut pair = pair(options());
+    let session = Some(session(options()));
+    let config = ClientConfig { session, early_data: true, ..pair.config() };
+    let work = Workload { early: true, ..Workload::requests(1, 1) };
+    pair.connect_with(config, Box::new(WorkApp::new(work)));
+    ok(pair.sim.run_for(ms(1)));
+    close_client(&mut pair);
+    ok(pair.run_to_end(secs(20)));
+    let theirs = ConnectionError::PeerApplication { code: 7, reason: b"enough".to_vec() };
+    assert_eq!(error_of(&pair, pair.server), Some(theirs));
 }
 
 #[test]

@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 use common::{configs, pair_with};
 use gate::Gate;
 use quicket::{
-    ClientConfig, Connection, EarlyData, FileSessionStore, Listener, MemorySessionStore,
-    RetryPolicy, ServerConfig, SessionStore, Stream,
+    ClientConfig, Connection, ConnectionError, EarlyData, FileSessionStore, Listener,
+    MemorySessionStore, RetryPolicy, ServerConfig, SessionStore, Stream,
 };
 
 fn listen(server: ServerConfig) -> (Listener, Gate) {
@@ -239,6 +239,24 @@ fn who_waits_for_a_stream_is_woken_before_the_handshake_is_complete() {
         assert!(accepted.handshake().is_none());
     });
     gate.open();
+}
+
+#[test]
+fn a_server_that_closes_before_the_handshake_is_complete_tells_its_code() {
+    let (server, client, store) = with_store();
+    let (listener, gate) = listen(server);
+    let first = Connection::connect(gate.address(), "localhost", &client).unwrap();
+    drop(listener.accept().unwrap());
+    wait_for_session(&*store, &gate.name());
+    drop(first);
+    let (connection, mut stream) = connect_and_ask(&gate, &client, b"question");
+    let accepted = listener.accept().unwrap();
+    assert!(accepted.handshake().is_none());
+    accepted.close(77, b"no");
+    gate.open();
+    let error = stream.read_to_end(100).unwrap_err();
+    let expected = ConnectionError::PeerApplication { code: 77, reason: b"no".to_vec() };
+    assert_eq!(connection.close_reason(), Some(expected), "{error}");
 }
 
 #[test]
