@@ -15,11 +15,16 @@ const MIN_CAPACITY: usize = 1024;
 #[derive(Debug, Default)]
 pub(crate) struct Ring {
     bytes: Vec<u8>,
+    /// The most that was needed at once since the buffer was taken.
+    peak: usize,
+    /// The peak of the time before: a stream that is filled and emptied again and again takes as
+    /// much at once, instead of growing, and copying, step by step.
+    usual: usize,
 }
 
 impl Ring {
     pub(crate) const fn new() -> Self {
-        Self { bytes: Vec::new() }
+        Self { bytes: Vec::new(), peak: 0, usual: 0 }
     }
 
     /// How many bytes are allocated.
@@ -36,11 +41,14 @@ impl Ring {
         pool: &mut BufferPool,
     ) -> Result<(), OutOfMemory> {
         let needed = usize::try_from(end.saturating_sub(kept.start)).map_err(|_| OutOfMemory)?;
+        self.peak = self.peak.max(needed);
         if needed <= self.bytes.len() {
             return Ok(());
         }
-        let size = needed.max(MIN_CAPACITY).checked_next_power_of_two().ok_or(OutOfMemory)?;
-        let mut grown = Self { bytes: pool.take(size)? };
+        let usual = if self.bytes.is_empty() { self.usual } else { 0 };
+        let size = needed.max(usual).max(MIN_CAPACITY);
+        let size = size.checked_next_power_of_two().ok_or(OutOfMemory)?;
+        let mut grown = Self { bytes: pool.take(size)?, ..Self::new() };
         let len = usize::try_from(kept.end.saturating_sub(kept.start)).unwrap_or(0);
         let (first, second) = self.slices(kept.start, len);
         grown.write(kept.start, first);
@@ -69,6 +77,7 @@ impl Ring {
     /// Gives the memory back; the contents are gone.
     pub(crate) fn release(&mut self, pool: &mut BufferPool) {
         pool.give(core::mem::take(&mut self.bytes));
+        self.usual = core::mem::take(&mut self.peak);
     }
 
     /// Where `offset` lies; always within the buffer or 0.
@@ -115,6 +124,20 @@ mod tests {
         assert_eq!(ring.capacity(), 2048);
         assert_eq!(joined(&ring, base, 900), data);
         assert_eq!(joined(&ring, base + 100, 5), data[100..105]);
+    }
+
+    #[test]
+    fn an_emptied_ring_takes_at_once_what_it_needed_the_last_time() {
+        let mut pool = BufferPool::new(1 << 20);
+        let mut ring = Ring::new();
+        ring.reserve(0..0, 1000, &mut pool).unwrap();
+        ring.reserve(0..1000, 5000, &mut pool).unwrap();
+        ring.release(&mut pool);
+        ring.reserve(5000..5000, 5010, &mut pool).unwrap();
+        assert_eq!(ring.capacity(), 8192);
+        ring.release(&mut pool);
+        ring.reserve(5010..5010, 5020, &mut pool).unwrap();
+        assert_eq!(ring.capacity(), MIN_CAPACITY, "but no more than that");
     }
 
     #[test]

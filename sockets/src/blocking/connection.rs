@@ -98,7 +98,7 @@ impl Connection {
     pub fn wait_established(&self) -> Result<(), ConnectError> {
         self.conn
             .core()
-            .block_on(Rank::Eager, None, |waiter| self.conn.poll_established(Some(waiter)))
+            .block_on_answer(None, |waiter| self.conn.poll_established(Some(waiter)))
             .unwrap_or(Err(ConnectError::TimedOut))
     }
 
@@ -270,7 +270,6 @@ impl Connection {
 
     fn wait_open(&self, dir: Dir) -> Result<quicket_wire::StreamId, OpenError> {
         self.wait(
-            Rank::Eager,
             |waiter| self.conn.poll_open(dir, waiter),
             OpenError::WouldBlock,
             OpenError::TimedOut,
@@ -279,7 +278,6 @@ impl Connection {
 
     fn wait_accept(&self, dir: Dir) -> Result<(quicket_wire::StreamId, bool), AcceptError> {
         self.wait(
-            Rank::Eager,
             |waiter| self.conn.poll_accept(dir, waiter),
             AcceptError::WouldBlock,
             AcceptError::TimedOut,
@@ -290,12 +288,11 @@ impl Connection {
         &self,
         poll: impl FnMut(Option<Waiter<'_>>) -> Poll<Result<T, DatagramError>>,
     ) -> Result<T, DatagramError> {
-        self.wait(Rank::Eager, poll, DatagramError::WouldBlock, DatagramError::TimedOut)
+        self.wait(poll, DatagramError::WouldBlock, DatagramError::TimedOut)
     }
 
     fn wait<T, E>(
         &self,
-        rank: Rank,
         mut poll: impl FnMut(Option<Waiter<'_>>) -> Poll<Result<T, E>>,
         would_block: E,
         timed_out: E,
@@ -306,7 +303,7 @@ impl Connection {
         }
         self.conn
             .core()
-            .block_on(rank, deadline(waiting.timeout), |waiter| poll(Some(waiter)))
+            .block_on_answer(deadline(waiting.timeout), |waiter| poll(Some(waiter)))
             .unwrap_or(Err(timed_out))
     }
 }

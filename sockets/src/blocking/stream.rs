@@ -246,7 +246,7 @@ impl RecvStream {
             return now_or(poll(half, None), ReadError::WouldBlock);
         }
         let core = half.conn().core().clone();
-        core.block_on(Rank::Eager, deadline(waiting.timeout), |waiter| poll(half, Some(waiter)))
+        core.block_on_answer(deadline(waiting.timeout), |waiter| poll(half, Some(waiter)))
             .unwrap_or(Err(ReadError::TimedOut))
     }
 }

@@ -61,6 +61,8 @@ pub(crate) struct Seat<'a> {
     leadership: &'a Leadership,
     scratch: Option<MutexGuard<'a, Scratch>>,
     rank: Rank,
+    /// The holder waits for an answer that may come at once.
+    pub(super) spins: bool,
     /// The time at the end of the holder's last turn.
     pub(super) now: Time,
 }
@@ -142,7 +144,7 @@ impl Leadership {
 
     fn seated<'a>(&'a self, scratch: MutexGuard<'a, Scratch>, rank: Rank, now: Time) -> Seat<'a> {
         self.rank.store(rank as u8, Ordering::SeqCst);
-        Seat { leadership: self, scratch: Some(scratch), rank, now }
+        Seat { leadership: self, scratch: Some(scratch), rank, spins: false, now }
     }
 
     /// For the background: how long to keep away, or `None` to take the seat now.

@@ -20,6 +20,7 @@ mod postpone;
 mod pump;
 mod receive;
 mod routing;
+mod spin;
 mod timers;
 mod waiters;
 

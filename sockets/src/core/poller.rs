@@ -38,8 +38,13 @@ impl Core {
         let paused = seat.scratch().and_then(|scratch| scratch.paused_until);
         let paused = paused.filter(|&until| until > now);
         let deadline = self.fall_asleep(earlier(limit, paused));
-        let wait = deadline.map_or(LONGEST, |at| at.since(now));
-        let ready = self.wait(&links, paused.is_none(), wait);
+        let came = seat.spins && self.spin_on(&links, seat, now, deadline);
+        let ready = if came {
+            Readiness::default()
+        } else {
+            let wait = deadline.map_or(LONGEST, |at| at.since(now));
+            self.wait(&links, paused.is_none(), wait)
+        };
         self.wake_up();
         let Some(scratch) = seat.scratch() else { return };
         for (index, link) in links.iter().enumerate() {
@@ -48,6 +53,22 @@ impl Core {
             }
         }
         seat.now = self.act(scratch, ready.writable);
+    }
+
+    /// Watches the socket for a moment, if there is but one and nothing else to wait for; true if
+    /// something came and was processed.
+    fn spin_on(
+        &self,
+        links: &Links,
+        seat: &mut Seat<'_>,
+        now: Time,
+        deadline: Option<Time>,
+    ) -> bool {
+        let mut sockets = links.iter();
+        let (Some(link), None) = (sockets.next(), sockets.next()) else { return false };
+        let Some(scratch) = seat.scratch() else { return false };
+        let free = scratch.paused_until.is_none() && !self.wants_writable();
+        free && self.spin(&link.socket, scratch, now, deadline)
     }
 
     /// Receives and sees to errors; true if the socket is empty now.

@@ -10,6 +10,7 @@ use quicket_wire::{ConnectionId, EcnCodepoint};
 
 use super::Core;
 use super::cell::{Cell, Role};
+use super::spin::Spinning;
 use super::waiters::Wakes;
 use crate::config::Decision;
 use crate::udp::{Batch, Outgoing, ReceiveBuffers, Train, UdpSocket};
@@ -22,6 +23,9 @@ const BATCHES_PER_TURN: usize = 8;
 pub(crate) struct Scratch {
     pub(super) buffers: ReceiveBuffers,
     pub(super) work: Work,
+    /// How many batches came.
+    pub(super) received: u64,
+    pub(super) spinning: Spinning,
     /// Receiving failed: leave the socket alone until then.
     pub(super) paused_until: Option<Time>,
 }
@@ -38,24 +42,30 @@ pub(crate) struct Work {
 impl Core {
     /// Receives what is there and processes it; true if the socket was empty at the end.
     pub(super) fn receive(&self, socket: &UdpSocket, scratch: &mut Scratch) -> io::Result<bool> {
-        let Scratch { buffers, work, .. } = scratch;
+        let Scratch { buffers, work, received, spinning, .. } = scratch;
         for _ in 0..BATCHES_PER_TURN {
             let mut batch = match socket.receive(buffers) {
                 Ok(batch) => batch,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(true),
                 Err(error) => return Err(error),
             };
-            let short = !batch.more;
-            self.process(&mut batch, work);
+            let (short, long) = (!batch.more, batch.long);
+            *received += 1;
+            spinning.bulk = long;
+            let woken = self.process(&mut batch, work);
             if short {
                 return Ok(true);
+            }
+            if long && woken {
+                break;
             }
         }
         Ok(false)
     }
 
-    /// Hands a batch to its connections, then lets each of them act once.
-    fn process(&self, batch: &mut Batch<'_>, work: &mut Work) {
+    /// Hands a batch to its connections, then lets each of them act once. True if somebody has
+    /// something to do now.
+    fn process(&self, batch: &mut Batch<'_>, work: &mut Work) -> bool {
         let now = self.clock().now();
         for train in batch.trains() {
             self.deliver(now, train, work);
@@ -65,7 +75,7 @@ impl Core {
             conn.touched = false;
             self.pump(now, &cell, &mut conn, &mut work.wakes);
         }
-        work.wakes.fire();
+        work.wakes.fire()
     }
 
     fn deliver(&self, now: Time, train: Train<'_>, work: &mut Work) {

@@ -165,14 +165,16 @@ impl Wakes {
         self.deferred.push(Box::new(action));
     }
 
-    /// Does it all.
-    pub(crate) fn fire(&mut self) {
+    /// Does it all; true if anybody was woken.
+    pub(crate) fn fire(&mut self) -> bool {
+        let any = !self.wakers.is_empty();
         for action in self.deferred.drain(..) {
             action();
         }
         for waker in self.wakers.drain(..) {
             waker.wake();
         }
+        any
     }
 }
 

@@ -52,6 +52,8 @@ pub(crate) struct Batch<'a> {
     port: u16,
     /// True if the socket may hold more.
     pub(crate) more: bool,
+    /// True if it brought much: whoever waits for it should have it while it is in the cache.
+    pub(crate) long: bool,
 }
 
 /// Datagrams of equal size (the last may be shorter) that came from one address to one address
@@ -108,8 +110,10 @@ impl UdpSocket {
         };
         let meta = buffers.meta.get(..count).unwrap_or_default();
         let total: usize = meta.iter().map(|m| m.len).sum();
-        buffers.ask = if total > LONG * count { FEW_TRAINS } else { MAX_TRAINS };
-        Ok(Batch { bytes: &mut buffers.bytes, meta, port: self.local.port(), more: count == ask })
+        let long = total > LONG * count;
+        buffers.ask = if long { FEW_TRAINS } else { MAX_TRAINS };
+        let port = self.local.port();
+        Ok(Batch { bytes: &mut buffers.bytes, meta, port, more: count == ask, long })
     }
 }
 
@@ -151,8 +155,8 @@ mod tests {
             buffers.meta[i].dst_ip = Some(local.parse().unwrap());
             buffers.meta[i].len = i + 1;
         }
-        let mut batch =
-            Batch { bytes: &mut buffers.bytes, meta: &buffers.meta[..3], port: 7, more: false };
+        let (bytes, meta) = (&mut *buffers.bytes, &buffers.meta[..3]);
+        let mut batch = Batch { bytes, meta, port: 7, more: false, long: false };
         let kept: Vec<_> = batch.trains().map(|t| (t.remote, t.local, t.bytes.len())).collect();
         let address: SocketAddr = "127.0.0.1:9".parse().unwrap();
         assert_eq!(kept, [(address, Some(SocketAddr::new(address.ip(), 7)), 3)]);
