@@ -1,13 +1,17 @@
 //! Logs of a connection over loopback, read back.
 
 mod common;
+#[path = "../src/qlog/schema.rs"]
+mod schema;
 
 use std::collections::BTreeSet;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::thread;
+use std::time::Duration;
 
 use common::{configs, pair_with};
-use quicket::Qlog;
+use quicket::{Qlog, RetryPolicy};
 use serde_json::Value;
 
 /// A folder that goes away with the test.
@@ -34,7 +38,7 @@ impl Drop for Folder {
     }
 }
 
-/// The records of a file (RFC 7464): the header, then events.
+/// The records of a file (RFC 7464), which fit the schema: the header, then events.
 fn read(path: &Path) -> (Value, Vec<Value>) {
     let text = std::fs::read_to_string(path).unwrap();
     assert!(text.starts_with('\u{1e}') && text.ends_with('\n'));
@@ -42,7 +46,12 @@ fn read(path: &Path) -> (Value, Vec<Value>) {
         assert_eq!(record.matches('\n').count(), 1, "one record, one line");
         serde_json::from_str(record).unwrap()
     });
-    (records.next().unwrap(), records.collect())
+    let (header, events): (Value, Vec<Value>) = (records.next().unwrap(), records.collect());
+    assert_eq!(schema::check_header(&header), Ok(()), "{header}");
+    for event in &events {
+        assert_eq!(schema::check_event(event), Ok(()));
+    }
+    (header, events)
 }
 
 fn events<'a>(log: &'a [Value], name: &str) -> Vec<&'a Value> {
@@ -139,12 +148,11 @@ fn what_one_side_sends_the_other_received_or_the_first_takes_for_lost() {
         assert!(arrived.is_subset(&sent), "{:?}", arrived.difference(&sent));
         assert!(sent.len() > 10);
         arrived.extend(numbers(sender, "quic:packet_lost"));
-        // The last packets cross the end of the connection: after the receiver has closed,
-        // it does not look at them.
-        let closed = events(receiver, "quic:packet_sent").into_iter().any(|data| {
-            data["frames"].as_array().unwrap().iter().any(|f| f["frame_type"] == "connection_close")
-        });
+        // The last packets cross the end of the connection: after the receiver has closed, it
+        // does not look at them; nor at more than one CONNECTION_CLOSE (RFC 9000, Section 10.2).
+        let closed = !closes(receiver).is_empty();
         let newest = arrived.iter().filter(|(space, _)| space == "1RTT").map(|p| p.1).max();
+        arrived.extend(closes(sender));
         let missing: Vec<_> = sent
             .difference(&arrived)
             .filter(|(space, number)| {
@@ -154,6 +162,16 @@ fn what_one_side_sends_the_other_received_or_the_first_takes_for_lost() {
             .collect();
         assert!(missing.is_empty(), "neither received nor lost: {missing:?}");
     }
+}
+
+/// The packets with CONNECTION_CLOSE that a side sent.
+fn closes(log: &[Value]) -> BTreeSet<(String, u64)> {
+    let has_close = |event: &&Value| {
+        let frames = event["data"]["frames"].as_array();
+        frames.is_some_and(|frames| frames.iter().any(|f| f["frame_type"] == "connection_close"))
+    };
+    let closes: Vec<_> = log.iter().filter(has_close).cloned().collect();
+    numbers(&closes, "quic:packet_sent")
 }
 
 /// RFC 9001, Section 4.9: packets of a level whose keys are gone are dropped unread.
@@ -220,6 +238,81 @@ fn frames_say_what_was_transferred() {
         }
         assert_eq!(end, 50_000, "{name}");
     }
+}
+
+/// Types of the frames in all packets of a log.
+fn frame_types(log: &[Value]) -> BTreeSet<&str> {
+    let sent = events(log, "quic:packet_sent").into_iter();
+    let packets = sent.chain(events(log, "quic:packet_received"));
+    let frames = packets.filter_map(|data| data["frames"].as_array()).flatten();
+    frames.filter_map(|frame| frame["frame_type"].as_str()).collect()
+}
+
+#[test]
+fn all_that_a_lively_connection_does_fits_the_schema() {
+    let folder = Folder::new("qlog-lively");
+    let qlog = Qlog::new(&folder.0).unwrap();
+    let (server, client) = configs();
+    let server = server.retry(RetryPolicy::Always).qlog(qlog.clone());
+    let (client, server) = pair_with((server, client.qlog(qlog.clone())));
+    let answering = thread::spawn(move || {
+        let mut stopped = server.accept_uni().unwrap();
+        stopped.stop(9).unwrap();
+        let mut stream = server.accept_bi().unwrap();
+        let request = stream.read_to_end(2_000_000).unwrap();
+        server.send_datagram(&server.recv_datagram().unwrap()).unwrap();
+        stream.write_all(&request).unwrap();
+        stream.finish().unwrap();
+        server.closed();
+    });
+    let mut reset = client.open_uni().unwrap();
+    reset.write_all(b"unwanted").unwrap();
+    let mut stream = client.open_bi().unwrap();
+    stream.write_all(&vec![7; 500_000]).unwrap();
+    // Not before the handshake is confirmed (RFC 9001, Section 6).
+    while client.update_keys().is_err() {
+        assert_eq!(client.close_reason(), None);
+        thread::sleep(Duration::from_millis(1));
+    }
+    client.migrate("127.0.0.1:0".parse().unwrap()).unwrap();
+    client.send_datagram(b"datagram").unwrap();
+    stream.write_all(&vec![8; 500_000]).unwrap();
+    stream.finish().unwrap();
+    assert_eq!(client.recv_datagram().unwrap(), b"datagram");
+    assert_eq!(stream.read_to_end(1_000_000).unwrap().len(), 1_000_000);
+    client.close(7, b"done");
+    answering.join().unwrap();
+    drop((client, stream, reset));
+    qlog.flush();
+    // Nothing is logged of what the server did before the client came back with its token.
+    let files = folder.files();
+    let side = |side: &str| files.iter().find(|path| path.to_str().unwrap().contains(side));
+    for log in [side("_client").unwrap(), side("_server").unwrap()].map(|path| read(path).1) {
+        let types = frame_types(&log);
+        for name in [
+            "padding",
+            "ack",
+            "crypto",
+            "new_token",
+            "stream",
+            "stop_sending",
+            "reset_stream",
+            "max_data",
+            "datagram",
+            "new_connection_id",
+            "path_challenge",
+            "path_response",
+            "handshake_done",
+            "connection_close",
+        ] {
+            assert!(types.contains(name), "no {name} in {types:?}");
+        }
+        let phases = events(&log, "quic:key_updated").into_iter();
+        assert!(phases.filter_map(|data| data["key_phase"].as_u64()).any(|phase| phase == 1));
+    }
+    let (_, client) = read(side("_client").unwrap());
+    let received = events(&client, "quic:packet_received");
+    assert!(received.iter().any(|data| data["header"]["packet_type"] == "retry"));
 }
 
 #[test]

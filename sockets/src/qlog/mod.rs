@@ -20,6 +20,8 @@ mod translate;
 mod writer;
 
 #[cfg(test)]
+mod schema;
+#[cfg(test)]
 mod tests;
 
 use std::fmt;

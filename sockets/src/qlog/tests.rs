@@ -15,6 +15,7 @@ use quicket_wire::{
 use serde_json::{Value, json};
 
 use super::observer::ConnectionLog;
+use super::schema;
 use super::writer::Writer as LogWriter;
 
 /// A log of a client in a folder of its own.
@@ -38,12 +39,19 @@ impl Bench {
         self.log.observe(Time::from_nanos(1_500_000), observation);
     }
 
-    /// All records but the header.
+    /// All records but the header. Each fits the schema.
     fn events(&self) -> Vec<Value> {
         self.writer.flush();
         let path = self.folder.join("abababababababab_client.sqlog");
         let text = std::fs::read_to_string(path).unwrap();
-        text.split('\u{1e}').skip(2).map(|text| serde_json::from_str(text).unwrap()).collect()
+        let records = text.split('\u{1e}').skip(1).map(|text| serde_json::from_str(text).unwrap());
+        let mut records: Vec<Value> = records.collect();
+        let header = records.remove(0);
+        assert_eq!(schema::check_header(&header), Ok(()), "{header}");
+        for event in &records {
+            assert_eq!(schema::check_event(event), Ok(()));
+        }
+        records
     }
 }
 
@@ -332,6 +340,27 @@ fn keys_and_paths() {
         event("connectivity", "quic:migration_state_updated", migration),
     ];
     assert_eq!(logged("path", &Observation::PathChanged { local: None, remote }), expected);
+}
+
+#[test]
+fn what_does_not_fit_the_schema_is_found() {
+    let good = event("connectivity", "quic:mtu_updated", json!({ "old": 1200, "new": 1452 }));
+    assert_eq!(schema::check_event(&good), Ok(()));
+    for (data, wrong) in [
+        (json!({ "old": 1200 }), "new is missing"),
+        (json!({ "new": "1452" }), "new: \"1452\" is not uint32"),
+        (json!({ "new": 1u64 << 32 }), "is not uint32"),
+        (json!({ "new": 1452, "other": 1 }), "other is not in the schema"),
+    ] {
+        let event = event("connectivity", "quic:mtu_updated", data);
+        let found = schema::check_event(&event).unwrap_err();
+        assert!(found.contains(wrong), "{found}");
+    }
+    let unknown = event("connectivity", "quic:mtu_changed", json!({ "new": 1452 }));
+    assert!(schema::check_event(&unknown).unwrap_err().contains("no known name"));
+    let frames = json!({ "header": { "packet_type": "1RTT" }, "frames": [{ "frame_type": "x" }] });
+    let odd = event("transport", "quic:packet_sent", frames);
+    assert!(schema::check_event(&odd).unwrap_err().contains("no frame"));
 }
 
 #[test]

@@ -147,7 +147,9 @@ impl ConnectionLog {
         let data = ParametersSet::new(initiator(direction), parameters);
         self.records.write(Category::Transport, "quic:parameters_set", &data);
         let Some(versions) = &parameters.version_information else { return };
-        let available = Some(versions.available_versions.iter().copied().map(VersionHex).collect());
+        let available: Vec<_> =
+            versions.available_versions.iter().copied().map(VersionHex).collect();
+        let available = Some(available).filter(|available| !available.is_empty());
         let chosen_version = Some(VersionHex(versions.chosen_version));
         let data = match self.sender(direction) {
             Side::Client => VersionInformation {
