@@ -251,6 +251,9 @@ pub struct TransportConfig {
     pub max_streams_bidi: u64,
     /// How many unidirectional streams the peer may have open at once; at most 2^60.
     pub max_streams_uni: u64,
+    /// How many closed streams it takes until the peer hears that it may open others
+    /// (RFC 9000, Section 4.6); `None` for an eighth of those that may be open.
+    pub max_streams_step: Option<u64>,
     /// How much unacknowledged and unsent data one stream holds.
     pub stream_send_buffer: usize,
     /// How much unacknowledged and unsent data all streams together hold.
@@ -311,6 +314,7 @@ impl Default for TransportConfig {
             max_receive_window: 24 << 20,
             max_streams_bidi: 100,
             max_streams_uni: 100,
+            max_streams_step: None,
             stream_send_buffer: 4 << 20,
             send_buffer: 16 << 20,
             send_fairness: true,

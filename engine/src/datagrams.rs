@@ -164,6 +164,11 @@ impl Datagrams {
         unblocked
     }
 
+    /// How many bytes of datagrams wait to be sent.
+    pub(crate) fn bytes_unsent(&self) -> usize {
+        self.to_send.bytes()
+    }
+
     /// True if datagrams wait to be sent.
     pub(crate) fn has_pending(&self) -> bool {
         !self.to_send.is_empty()

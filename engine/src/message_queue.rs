@@ -48,6 +48,11 @@ impl MessageQueue {
         self.entries.is_empty()
     }
 
+    /// How many bytes wait, without what keeping them costs.
+    pub(crate) fn bytes(&self) -> usize {
+        self.cost.saturating_sub(self.entries.len().saturating_mul(Self::OVERHEAD))
+    }
+
     /// How many messages wait.
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {

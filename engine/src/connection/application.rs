@@ -35,6 +35,7 @@ pub(super) fn new_streams(
         max_window: config.max_receive_window,
         max_streams_bidi: config.max_streams_bidi,
         max_streams_uni: config.max_streams_uni,
+        max_streams_step: config.max_streams_step,
         stream_send_buffer: config.stream_send_buffer,
         send_buffer: config.send_buffer,
         fair: config.send_fairness,
@@ -228,6 +229,11 @@ impl Connection {
     pub fn max_datagram_size(&mut self) -> Option<usize> {
         self.update_datagram_limit();
         self.datagrams.max_size()
+    }
+
+    /// How many bytes of datagrams wait to be sent.
+    pub fn datagram_bytes_unsent(&self) -> usize {
+        self.datagrams.bytes_unsent()
     }
 
     /// Reports through [`Connection::poll_datagram_fate`] what becomes of datagrams, or stops to.

@@ -127,6 +127,8 @@ pub(super) struct RemoteStreams {
     max_open: u64,
     /// The limit that the peer knows.
     limit: u64,
+    /// How far the limit may lag behind before the peer hears of it.
+    step: u64,
     /// Opened streams without state. A range more needs a stream in use more, which the limit
     /// bounds.
     untouched: RangeSet,
@@ -135,7 +137,9 @@ pub(super) struct RemoteStreams {
 }
 
 impl RemoteStreams {
-    pub(super) fn new(max_open: u64) -> Self {
+    /// Streams of which `max_open` may be open at once. The peer hears of a new limit when
+    /// `step` more may be opened: an eighth of them if that is not given.
+    pub(super) fn new(max_open: u64, step: Option<u64>) -> Self {
         let max_open = max_open.min(MAX_STREAMS);
         Self {
             opened: 0,
@@ -144,6 +148,7 @@ impl RemoteStreams {
             closed: 0,
             max_open,
             limit: max_open,
+            step: step.unwrap_or(max_open / 8).max(1),
             untouched: RangeSet::new(usize::MAX),
             announce: false,
             resend: false,
@@ -218,9 +223,9 @@ impl RemoteStreams {
         self.closed = self.closed.saturating_add(1);
     }
 
-    /// True if MAX_STREAMS is to be sent: an eighth of the limit is free again.
+    /// True if MAX_STREAMS is to be sent.
     pub(super) fn update_due(&self) -> bool {
-        self.resend || self.growth() >= (self.max_open / 8).max(1)
+        self.resend || self.growth() >= self.step
     }
 
     /// Moves the limit; returns it for MAX_STREAMS.
@@ -272,7 +277,7 @@ mod tests {
     #[test]
     fn opening_a_stream_opens_all_lower_ones_at_no_cost() {
         // RFC 9000, Section 3.2
-        let mut remote = RemoteStreams::new(MAX_STREAMS);
+        let mut remote = RemoteStreams::new(MAX_STREAMS, None);
         remote.open_up_to(4_000_000, false).unwrap();
         assert!(remote.take_opened_event() && !remote.take_opened_event());
         assert_eq!(remote.untouched.len(), 1);
@@ -284,8 +289,18 @@ mod tests {
     }
 
     #[test]
+    fn a_step_of_one_tells_of_each_closed_stream() {
+        let mut remote = RemoteStreams::new(16, Some(1));
+        assert!(!remote.update_due());
+        remote.on_closed();
+        assert!(remote.update_due());
+        assert_eq!(remote.update(), 17);
+        assert!(!remote.update_due());
+    }
+
+    #[test]
     fn closed_streams_make_room_for_new_ones() {
-        let mut remote = RemoteStreams::new(16);
+        let mut remote = RemoteStreams::new(16, None);
         assert!(remote.permits(15) && !remote.permits(16));
         remote.on_closed();
         assert!(!remote.update_due(), "waits for an eighth of the limit");
@@ -307,7 +322,7 @@ mod tests {
     #[test]
     fn the_limit_never_exceeds_what_stream_ids_can_express() {
         // RFC 9000, Section 4.6
-        let mut remote = RemoteStreams::new(u64::MAX);
+        let mut remote = RemoteStreams::new(u64::MAX, None);
         remote.on_closed();
         assert_eq!(remote.update(), MAX_STREAMS);
     }

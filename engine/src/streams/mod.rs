@@ -70,6 +70,8 @@ pub(crate) struct StreamsConfig {
     pub(crate) max_streams_bidi: u64,
     /// How many unidirectional streams the peer may have open, as announced.
     pub(crate) max_streams_uni: u64,
+    /// How many more streams the peer may open before it hears of that; by default an eighth.
+    pub(crate) max_streams_step: Option<u64>,
     /// How much a stream holds of what is to be sent or acknowledged.
     pub(crate) stream_send_buffer: usize,
     /// How much all streams together hold of it.
@@ -163,8 +165,8 @@ impl Streams {
             table: Table::new(seed),
             local: PerDir { bidi: LocalStreams::default(), uni: LocalStreams::default() },
             remote: PerDir {
-                bidi: RemoteStreams::new(config.max_streams_bidi),
-                uni: RemoteStreams::new(config.max_streams_uni),
+                bidi: RemoteStreams::new(config.max_streams_bidi, config.max_streams_step),
+                uni: RemoteStreams::new(config.max_streams_uni, config.max_streams_step),
             },
             credit: SendCredit::default(),
             window: RecvWindow::new(config.window, config.max_window),
@@ -383,6 +385,7 @@ impl From<&TransportConfig> for StreamsConfig {
             max_window: config.max_receive_window,
             max_streams_bidi: config.max_streams_bidi,
             max_streams_uni: config.max_streams_uni,
+            max_streams_step: config.max_streams_step,
             stream_send_buffer: config.stream_send_buffer,
             send_buffer: config.send_buffer,
             fair: config.send_fairness,

@@ -1,7 +1,7 @@
 //! What waits to be received, in the order in which it will be: TLS messages, notifications, then
 //! stream data and datagrams as they came.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 
 use quicket_engine::{Connection, ReadError, RecvState};
 use quicket_wire::StreamId;
@@ -94,6 +94,15 @@ enum Arrival {
     Datagram(Held),
 }
 
+/// A stream of which the program wants no more than had come by then.
+#[derive(Debug)]
+struct Stopped {
+    /// How much of that is not received yet.
+    wanted: usize,
+    /// All of it, to its end, has come nevertheless.
+    complete: bool,
+}
+
 /// What waits to be received.
 #[derive(Debug, Default)]
 pub(super) struct Inbox {
@@ -102,6 +111,8 @@ pub(super) struct Inbox {
     arrivals: VecDeque<Arrival>,
     /// The streams among them.
     queued: HashSet<StreamId>,
+    /// Streams of which the program wants no more.
+    stopped: HashMap<StreamId, Stopped>,
     /// The size of what is held whole, in bytes.
     held: usize,
     /// The most that may be; notifications and datagrams beyond it are dropped.
@@ -173,12 +184,57 @@ impl Inbox {
         }
     }
 
+    /// The program wants no more of a stream than what is here.
+    pub(super) fn stop_stream(&mut self, engine: &mut Connection, id: StreamId) {
+        let wanted = readable_len(engine, id);
+        self.stopped.insert(id, Stopped { wanted, complete: false });
+    }
+
+    /// All of a stream is here. True if the program wants no more of it.
+    pub(super) fn on_complete(&mut self, id: StreamId) -> bool {
+        let Some(stopped) = self.stopped.get_mut(&id) else { return false };
+        stopped.complete = true;
+        if stopped.wanted == 0 {
+            self.stopped.remove(&id);
+        }
+        true
+    }
+
+    /// True if the program wants no more of a stream.
+    pub(super) fn is_stopped(&self, id: StreamId) -> bool {
+        self.stopped.contains_key(&id)
+    }
+
+    /// The peer gave a stream up.
+    pub(super) fn on_reset(&mut self, id: StreamId) {
+        self.stopped.remove(&id);
+    }
+
+    /// How much of a stream can be received beyond what was.
+    fn wanted_of(&self, id: StreamId) -> usize {
+        self.stopped.get(&id).map_or(usize::MAX, |stopped| stopped.wanted)
+    }
+
+    /// Drops what came of a stream after the program wanted no more of it, once all else of it
+    /// is received. True if that is so.
+    fn drop_unwanted(&mut self, engine: &mut Connection, id: StreamId) -> bool {
+        let Some(stopped) = self.stopped.get(&id) else { return false };
+        if stopped.wanted > 0 {
+            return false;
+        }
+        let _ = engine.consume(id, usize::MAX);
+        if stopped.complete {
+            self.stopped.remove(&id);
+        }
+        true
+    }
+
     /// A stream may have something to read.
     pub(super) fn offer_stream(&mut self, engine: &mut Connection, id: StreamId) {
         let recv = engine.stream_status(id).and_then(|status| status.recv);
         let untouched =
             |recv: quicket_engine::RecvStatus| recv.state == RecvState::Recv && recv.received == 0;
-        if recv.is_none_or(untouched) {
+        if recv.is_none_or(untouched) || self.drop_unwanted(engine, id) {
             return;
         }
         match engine.peek(id) {
@@ -206,7 +262,8 @@ impl Inbox {
 
     /// How many bytes wait.
     pub(super) fn waiting(&self, engine: &mut Connection) -> usize {
-        let of_streams = self.queued.iter().map(|id| readable_len(engine, *id)).sum::<usize>();
+        let wanted_of = |id: &StreamId| readable_len(engine, *id).min(self.wanted_of(*id));
+        let of_streams = self.queued.iter().map(wanted_of).sum::<usize>();
         let read = |held: &VecDeque<Held>| held.iter().map(Held::left).sum::<usize>();
         let datagrams = self.arrivals.iter().map(|arrival| match arrival {
             Arrival::Datagram(held) => held.left(),
@@ -255,9 +312,10 @@ impl Inbox {
             Arrival::Stream(..) if !streams => None,
             Arrival::Stream(id, quota) => {
                 let id = *id;
-                let readable = readable_len(engine, id);
+                let wanted = self.stopped.get(&id).map_or(usize::MAX, |stopped| stopped.wanted);
+                let readable = readable_len(engine, id).min(wanted);
                 let turn = *quota.get_or_insert(readable);
-                let alone = self.arrivals.len() == 1;
+                let alone = self.arrivals.len() == 1 && wanted == usize::MAX;
                 // Others have come meanwhile: what came after them waits its turn.
                 let most = if alone { out.len() } else { out.len().min(turn) };
                 let out = out.get_mut(..most).unwrap_or_default();
@@ -285,6 +343,10 @@ impl Inbox {
 
     /// Puts the stream at the front where it belongs now.
     fn after_read(&mut self, engine: &mut Connection, id: StreamId, len: usize, fin: bool) {
+        if let Some(stopped) = self.stopped.get_mut(&id) {
+            stopped.wanted = stopped.wanted.saturating_sub(len);
+        }
+        self.drop_unwanted(engine, id);
         let Some(Arrival::Stream(_, quota)) = self.arrivals.front_mut() else { return };
         let left = quota.unwrap_or_default().saturating_sub(len);
         if fin || engine.peek(id).is_err() {

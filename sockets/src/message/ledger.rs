@@ -192,6 +192,13 @@ impl Account {
     }
 
     fn on_news(&mut self, side: Side, news: StreamNews) {
+        match news {
+            // The program is through with it: what is left to hear of is the reset.
+            StreamNews::SizeKnown { id, .. } if self.inbox.is_stopped(id) => return,
+            StreamNews::Received { id, .. } if self.inbox.on_complete(id) => return,
+            StreamNews::ResetReceived { id, .. } => self.inbox.on_reset(id),
+            _ => {}
+        }
         let update = |id: StreamId, state: StreamState, errcode: u64, finalsz: u64| {
             Notification::StreamUpdate(StreamUpdate {
                 id: signed(id),

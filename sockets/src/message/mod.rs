@@ -23,7 +23,7 @@
 //! listener.bind("127.0.0.1:0".parse()?)?;
 //! listener.set_alpn(b"echo")?;
 //! listener.listen(16)?;
-//! let address = listener.local_addr()?;
+//! let address = listener.local_addr();
 //! let server = std::thread::spawn(move || {
 //!     let socket = listener.accept()?;
 //!     socket.accept_tls(server_tls)?;
@@ -47,6 +47,44 @@
 //! server.join().unwrap()?;
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
+//!
+//! # What differs from the in-kernel module
+//!
+//! Because RFC 9000 says so:
+//!
+//! - A server does not move an established connection (Section 9): CONNECTION_MIGRATION is EINVAL
+//!   there, and on a client whose server forbids moves. Before the handshake it sets the preferred
+//!   address, as in the kernel.
+//! - Connection IDs that the peer has not yet retired count (Section 5.1.2): CONNECTION_ID is
+//!   EAGAIN until it has answered the last request.
+//! - Parameters and packet behaviour are settled once the handshake begins: TRANSPORT_PARAM and
+//!   CONFIG are EINVAL from then on, where the kernel would change what nobody hears of.
+//!
+//! Because nothing is gained by the kernel's way:
+//!
+//! - Each way of [`Socket::shutdown`] tells the peer; the kernel falls silent for SHUT_RD.
+//! - A client that no listener wants hears of it (no_application_protocol), and so does one whose
+//!   ClientHello cannot be read; ClientHellos in several packets are put together before a
+//!   listener is chosen.
+//! - A path's MTU is searched for even if CONFIG does not say how often.
+//! - A stream of the peer counts among those that may be open until all of it is received by the
+//!   program; in the kernel until all of it has arrived.
+//! - STREAM_STOP_SENDING drops what comes afterwards, as in the kernel, but a stream that is whole
+//!   by then is over: no reset is told.
+//! - MAX_DATA and MAX_STREAM_DATA are sent for half of a window, in the kernel for a sixteenth.
+//! - What can be read of a stream when its turn comes is received together; in the kernel a
+//!   message ends where a packet of another stream came between.
+//!
+//! Because this is no kernel:
+//!
+//! - SIGPIPE is never raised: whoever binds this to C does it for EPIPE, unless
+//!   [`MsgFlags::NOSIGNAL`] is set. Signals do not end a wait, and EINTR is not seen.
+//! - Buffers count bytes of data, not the system's bookkeeping: SO_SNDBUF is 4 MiB and does not
+//!   follow the congestion window, SO_RCVBUF bounds what is not stream data, SIOCINQ counts what
+//!   can be received now, and SIOCOUTQ leaves TLS messages out.
+//! - Listeners are told apart by protocol within one process; SO_REUSEPORT is among its sockets.
+//! - TLS_CIPHER_AES_CCM_128 can be preferred with CONFIG, but CRYPTO_SECRET refuses it: AWS-LC has
+//!   no packet protection of the kind. Port 0 cannot be connected to.
 
 mod errno;
 mod flags;

@@ -114,6 +114,7 @@ impl Settings {
             self.remote = Some(kept);
         } else {
             self.local = kept;
+            self.receive_buffer = None;
         }
         Ok(())
     }
@@ -172,6 +173,8 @@ impl Settings {
             max_receive_window: local.max_data,
             max_streams_bidi: u64::from(local.max_streams_bidi),
             max_streams_uni: u64::from(local.max_streams_uni),
+            // Programs follow the limit stream by stream.
+            max_streams_step: Some(1),
             stream_send_buffer: self.send_buffer,
             send_buffer: self.send_buffer,
             datagram_receive_buffer: if takes_datagrams { self.receive_buffer() } else { 0 },
@@ -377,6 +380,9 @@ mod tests {
         settings.set_param(&TransportParam { max_data: 5000, ..Default::default() }).unwrap();
         assert_eq!(settings.local, TransportParam { max_data: 5000, ..before });
         assert_eq!(settings.receive_buffer(), 20_000);
+        settings.receive_buffer = Some(7000);
+        settings.set_param(&TransportParam { max_data: 6000, ..Default::default() }).unwrap();
+        assert_eq!(settings.receive_buffer(), 24_000, "a new one follows from the parameters");
     }
 
     #[test]

@@ -23,7 +23,7 @@ fn dropping_the_last_clone_ends_the_connection() {
 fn what_was_sent_goes_out_before_the_end() {
     let (client, server) = pair();
     send(&client, b"last words", 0, NEW_FIN).unwrap();
-    client.shutdown(Shutdown::Write);
+    client.shutdown(Shutdown::Write).unwrap();
     assert_eq!(recv(&server).0, b"last words");
     settle(|| server.poll_state().hup);
 }
@@ -36,7 +36,7 @@ fn a_handshake_that_is_broken_off_says_so() {
     client.set_nonblocking(true);
     assert_eq!(client.connect_tls(Tls::new().client("test"), "localhost"), Err(Errno::EAGAIN));
     let server = listening.accept().unwrap();
-    server.shutdown(Shutdown::Both);
+    server.shutdown(Shutdown::Both).unwrap();
     settle(|| client.poll_state().hup);
     // RFC 9000, Section 10.2.3: the application's own code is not for strangers.
     assert_eq!(client.connection_close().errcode, 0x0c);
@@ -90,7 +90,7 @@ fn who_waits_to_receive_hears_of_the_end() {
             let mut buffer = [0; 8];
             server.recv_message(&mut buffer, MsgFlags::NONE)
         });
-        client.shutdown(Shutdown::Both);
+        client.shutdown(Shutdown::Both).unwrap();
         assert_eq!(waiting.join().unwrap(), Err(Errno::ENOTCONN));
     });
 }

@@ -2,11 +2,11 @@
 
 use quicket::message::raw::{ErrInfo, StreamMaxData, StreamUpdate};
 use quicket::message::{
-    Errno, EventType, MessageKind, MsgFlags, Notification, Shutdown, Socket, StreamFlags,
-    StreamState, TransportParam,
+    Config, Errno, EventType, MessageKind, MsgFlags, Notification, Shutdown, Socket, StreamFlags,
+    StreamInfo, StreamState, TransportParam,
 };
 
-use crate::pair::{NEW, NEW_FIN, pair, pair_with, recv, send, settle};
+use crate::pair::{NEW, NEW_FIN, pair, pair_by_relay, pair_with, recv, send, settle};
 
 /// The next message, which must be a notification.
 #[track_caller]
@@ -98,16 +98,28 @@ fn a_request_to_stop_is_answered_by_a_reset() {
 }
 
 #[test]
-fn what_comes_before_a_stop_takes_effect_can_be_received() {
-    let (client, server) = pair();
+fn what_came_before_a_request_to_stop_can_be_received_and_nothing_after_it() {
+    let (client, server, relay) = pair_by_relay(|socket| {
+        socket.set_config(&Config { stream_data_nodelay: 1, ..Config::default() }).unwrap();
+    });
+    server.set_event(EventType::StreamUpdate, true);
     send(&client, b"still good", 0, NEW).unwrap();
-    settle(|| server.bytes_to_receive() == Ok(10));
+    assert_eq!(told(&server), update(0, StreamState::Recv, 0, 0));
+    relay.hold_to_client(true);
     server.stop_sending(ErrInfo { stream_id: 0, errcode: 9 }).unwrap();
-    let mut buffer = [0; 16];
-    // Unless the answer is faster.
-    if let Ok(message) = server.recv_message(&mut buffer, MsgFlags::DONTWAIT) {
-        assert_eq!(&buffer[..message.len], b"still good");
-    }
+    // The client does not know yet.
+    send(&client, b" too late", 0, StreamFlags::NONE).unwrap();
+    send(&client, b"another", 4, NEW_FIN).unwrap();
+    settle(|| server.bytes_to_receive() == Ok(2 * 25 + 17));
+    assert_eq!(told(&server), update(4, StreamState::Recv, 0, 0));
+    assert_eq!(told(&server), update(4, StreamState::RecvRecvd, 0, 7));
+    assert_eq!(server.bytes_to_receive(), Ok(17));
+    assert_eq!(recv(&server).0, b"still good");
+    assert_eq!(recv(&server).0, b"another");
+    assert_nothing(&server);
+    relay.hold_to_client(false);
+    assert_eq!(told(&server), update(0, StreamState::RecvResetRecvd, 9, 19));
+    assert_nothing(&server);
 }
 
 #[test]
@@ -137,8 +149,9 @@ fn raised_limits_are_told() {
     send(&client, b"x", 0, NEW_FIN).unwrap();
     recv(&server);
     server.send_message(b"", None, StreamFlags::FIN.into()).unwrap();
-    recv(&client);
+    settle(|| client.bytes_to_receive() == Ok(9));
     assert_eq!(told(&client), Notification::StreamMaxStream(8));
+    assert_eq!(recv(&client).1.len, 0);
 }
 
 #[test]
@@ -151,7 +164,7 @@ fn the_end_is_told_with_its_reason_and_stays_to_be_asked_for() {
         one.set_connection_close(&close);
         let kept = one.connection_close();
         assert_eq!((kept.errcode, kept.frame, kept.words()), (10, 0, &b"this is app err"[..]));
-        one.shutdown(Shutdown::Both);
+        one.shutdown(Shutdown::Both).unwrap();
         let Notification::ConnectionClose(told) = told(&other) else { panic!() };
         assert_eq!(told, kept);
         assert_eq!(other.connection_close(), kept);
@@ -235,15 +248,19 @@ fn what_a_listener_wants_to_be_told_its_connections_do_too() {
 
 #[test]
 fn a_missing_piece_shows_as_a_known_size() {
-    // A reset before the data leaves no such step; all others are told in order.
-    let (client, server) = pair();
+    let (client, server, relay) = pair_by_relay(|socket| {
+        socket.set_config(&Config { stream_data_nodelay: 1, ..Config::default() }).unwrap();
+    });
     server.set_event(EventType::StreamUpdate, true);
-    send(&client, b"x", 2, NEW).unwrap();
-    client.reset_stream(ErrInfo { stream_id: 2, errcode: 1 }).unwrap();
-    let mut steps = Vec::new();
-    while steps.last() != Some(&StreamState::RecvResetRecvd.number()) {
-        let Notification::StreamUpdate(update) = told(&server) else { panic!() };
-        steps.push(update.state);
-    }
-    assert!(steps.len() <= 2);
+    settle(|| client.bytes_to_send() == Ok(0));
+    relay.drop_below(900);
+    send(&client, b"head", 2, NEW).unwrap();
+    send(&client, &[7; 1000], 2, StreamFlags::FIN).unwrap();
+    assert_eq!(told(&server), update(2, StreamState::Recv, 0, 0));
+    assert_eq!(told(&server), update(2, StreamState::RecvSizeKnown, 0, 1004));
+    relay.drop_below(0);
+    assert_eq!(told(&server), update(2, StreamState::RecvRecvd, 0, 1004));
+    let (data, message) = recv(&server);
+    assert_eq!((&data[..5], data.len()), (&b"head\x07"[..], 1004));
+    assert_eq!(message.kind, MessageKind::Stream(StreamInfo::new(2, StreamFlags::FIN)));
 }

@@ -130,7 +130,7 @@ fn a_token_proves_the_address_on_the_next_connection() {
     listening.bind(crate::pair::ANY.parse().unwrap()).unwrap();
     validate(&listening);
     listening.listen(4).unwrap();
-    let address = listening.local_addr().unwrap();
+    let address = listening.local_addr();
     let tls = Tls::new();
     let first = socket();
     first.connect(address).unwrap();

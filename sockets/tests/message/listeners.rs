@@ -36,9 +36,9 @@ fn accept(listening: &Socket, tls: ServerTls) -> Socket {
 fn clients_reach_the_listener_of_their_protocol() {
     let tls = Tls::new();
     let smbd = listening(ANY.parse().unwrap(), "smbd, h3").unwrap();
-    let address = smbd.local_addr().unwrap();
+    let address = smbd.local_addr();
     let ksmbd = listening(address, "ksmbd").unwrap();
-    assert_eq!(ksmbd.local_addr(), Ok(address));
+    assert_eq!(ksmbd.local_addr(), address);
     for (name, listening, other) in
         [("smbd", &smbd, &ksmbd), ("ksmbd", &ksmbd, &smbd), ("h3", &smbd, &ksmbd)]
     {
@@ -57,7 +57,7 @@ fn clients_reach_the_listener_of_their_protocol() {
 fn a_clients_favourite_decides_between_listeners() {
     let tls = Tls::new();
     let one = listening(ANY.parse().unwrap(), "one").unwrap();
-    let address = one.local_addr().unwrap();
+    let address = one.local_addr();
     let two = listening(address, "two").unwrap();
     let client = connect(address, tls.client_of(&["none", "two", "one"]));
     let server = accept(&two, tls.server("two"));
@@ -70,7 +70,7 @@ fn a_clients_favourite_decides_between_listeners() {
 fn a_client_that_no_listener_speaks_to_is_turned_away() {
     let tls = Tls::new();
     let one = listening(ANY.parse().unwrap(), "one").unwrap();
-    let address = one.local_addr().unwrap();
+    let address = one.local_addr();
     let client = connect(address, tls.client("two"));
     assert_eq!(client.join().unwrap().unwrap_err(), Errno::ECONNRESET);
     let client = connect(address, tls.client_without_alpn());
@@ -88,7 +88,7 @@ fn a_client_that_no_listener_speaks_to_is_turned_away() {
 #[test]
 fn protocols_belong_to_one_listener_unless_both_share_the_port() {
     let first = listening(ANY.parse().unwrap(), "a,b").unwrap();
-    let address = first.local_addr().unwrap();
+    let address = first.local_addr();
     assert_eq!(listening(address, "b,c").unwrap_err(), Errno::EADDRINUSE, "some of them");
     assert_eq!(listening(address, "a,b").unwrap_err(), Errno::EADDRINUSE, "all of them");
     let sharing = |alpn: &str| {
@@ -118,7 +118,7 @@ fn a_full_backlog_turns_clients_away() {
     let listening = socket();
     listening.bind(ANY.parse().unwrap()).unwrap();
     listening.listen(1).unwrap();
-    let address = listening.local_addr().unwrap();
+    let address = listening.local_addr();
     // One more than the backlog may wait.
     let mut waiting: Vec<_> = (0..3)
         .map(|_| {
@@ -181,7 +181,7 @@ fn accepted_sockets_have_the_settings_of_their_listener() {
     listening.set_alpn(b"test").unwrap();
     listening.listen(1).unwrap();
     let client = socket();
-    client.connect(listening.local_addr().unwrap()).unwrap();
+    client.connect(listening.local_addr()).unwrap();
     let (client, server) = handshake(&tls, &client, &listening);
     assert_eq!(server.transport_param(false).max_data, 54_321);
     assert_eq!(client.transport_param(true).max_data, 54_321);
@@ -202,7 +202,7 @@ fn clients_share_an_address_with_a_listener_and_with_each_other() {
             client.bind(other_address).unwrap();
             client.connect(address).unwrap();
             let (client, server) = handshake(&tls, &client, &listening);
-            assert_eq!(client.local_addr(), Ok(other_address));
+            assert_eq!(client.local_addr(), other_address);
             assert_eq!(server.peer_addr(), Ok(other_address));
             (client, server)
         })

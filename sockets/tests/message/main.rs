@@ -11,4 +11,5 @@ mod options;
 mod pair;
 mod polling;
 mod program;
+mod relay;
 mod transfer;

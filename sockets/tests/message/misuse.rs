@@ -23,7 +23,7 @@ fn a_new_socket_has_nothing_to_send_to_or_receive_from() {
     assert_eq!(socket.recv_message(&mut buffer, MsgFlags::NONE), Err(Errno::ENOTCONN));
     assert_eq!(socket.open_stream(StreamInfo::new(-1, NONE)), Err(Errno::EPIPE));
     assert_eq!(socket.accept().unwrap_err(), Errno::EINVAL);
-    assert_eq!(socket.local_addr(), Err(Errno::EINVAL));
+    assert_eq!(socket.local_addr(), "0.0.0.0:0".parse().unwrap());
     assert_eq!(socket.peer_addr(), Err(Errno::ENOTCONN));
     assert_eq!(socket.listen(0), Err(Errno::EINVAL));
     assert_eq!(socket.disconnect(), Err(Errno::EOPNOTSUPP));
@@ -82,6 +82,55 @@ fn addresses_that_do_not_fit_are_refused() {
     let old = Socket::new_v4();
     old.set_config(&Config { version: 0xff00_001d, ..Config::default() }).unwrap();
     assert_eq!(old.connect(other.local_addr().unwrap()), Err(Errno::EINVAL), "no such version");
+}
+
+#[test]
+fn addresses_stand_for_one_host_and_are_of_a_family_that_fits() {
+    let address = |text: &str| text.parse().unwrap();
+    let v4 = Socket::new_v4();
+    let v6 = Socket::new_v6();
+    assert_eq!(v4.local_addr(), address("0.0.0.0:0"));
+    assert_eq!(v6.local_addr(), address("[::]:0"));
+    for (socket, bad) in
+        [(&v4, "224.0.0.1:9"), (&v6, "224.0.0.1:9"), (&v6, "[ff02::1]:9"), (&v6, "[fe80::1]:9")]
+    {
+        assert_eq!(socket.bind(address(bad)), Err(Errno::EINVAL), "{bad}");
+        assert_eq!(socket.connect(address(bad)), Err(Errno::EINVAL), "{bad}");
+    }
+    assert_eq!(v6.connect(address("[::]:9")), Err(Errno::EINVAL));
+    // A socket for IPv6 serves IPv4 too, by whichever name.
+    v6.bind(address("127.0.0.1:0")).unwrap();
+    assert!(v6.local_addr().is_ipv4());
+    let mapped = Socket::new_v6();
+    mapped.bind(address("[::ffff:127.0.0.1]:0")).unwrap();
+    assert!(mapped.local_addr().is_ipv4());
+    v6.listen(1).unwrap();
+    mapped.connect(v6.local_addr()).unwrap();
+    assert_eq!(mapped.peer_addr(), Ok(v6.local_addr()));
+    for bad in ["0.0.0.0:9", "224.0.0.1:9", "127.0.0.1:0"] {
+        assert_eq!(mapped.migrate(address(bad)), Err(Errno::EINVAL), "{bad}");
+    }
+}
+
+#[test]
+fn only_a_connection_can_be_shut_down_and_only_once() {
+    let ways = [Shutdown::Read, Shutdown::Write, Shutdown::Both];
+    for how in ways {
+        assert_eq!(Socket::new_v4().shutdown(how), Err(Errno::ENOTCONN));
+        let (client, server) = pair();
+        assert_eq!(client.shutdown(how), Ok(()));
+        assert_eq!(client.peer_addr(), Err(Errno::ENOTCONN));
+        settle(|| server.poll_state().hup);
+        for again in ways {
+            assert_eq!(client.shutdown(again), Err(Errno::ENOTCONN));
+            assert_eq!(server.shutdown(again), Err(Errno::ENOTCONN));
+        }
+    }
+    let (listener, _) = listener();
+    assert_eq!(listener.shutdown(Shutdown::Write), Ok(()));
+    assert_eq!(listener.shutdown(Shutdown::Read), Err(Errno::EOPNOTSUPP));
+    assert_eq!(listener.shutdown(Shutdown::Both), Err(Errno::EOPNOTSUPP));
+    assert_eq!(listener.set_alpn(b"h3"), Err(Errno::EINVAL), "it listens all the same");
 }
 
 #[test]
@@ -174,7 +223,7 @@ fn a_closed_socket_reports_what_waits_and_then_that_it_is_closed() {
     let (client, server) = pair();
     send(&client, b"last words", 0, NEW_FIN).unwrap();
     settle(|| server.bytes_to_receive() == Ok(10));
-    client.shutdown(Shutdown::Both);
+    client.shutdown(Shutdown::Both).unwrap();
     assert_eq!(send(&client, b"x", 4, NEW), Err(Errno::EPIPE));
     assert_eq!(client.open_stream(StreamInfo::new(-1, NONE)), Err(Errno::EPIPE));
     assert_eq!(client.update_keys(), Err(Errno::EPIPE));

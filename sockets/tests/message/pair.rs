@@ -6,6 +6,8 @@ use std::time::{Duration, Instant};
 use quicket::message::{Errno, Message, MsgFlags, Socket, StreamFlags, StreamInfo};
 use quicket::{ClientTls, Identity, ServerTls};
 
+use crate::relay::Relay;
+
 pub(crate) const ANY: &str = "127.0.0.1:0";
 /// Longer than anything takes here.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
@@ -56,7 +58,7 @@ pub(crate) fn listener() -> (Socket, SocketAddr) {
     let listening = socket();
     listening.bind(ANY.parse().unwrap()).unwrap();
     listening.listen(8).unwrap();
-    let address = listening.local_addr().unwrap();
+    let address = listening.local_addr();
     (listening, address)
 }
 
@@ -74,8 +76,19 @@ pub(crate) fn pair_with(client: impl Fn(&Socket), listen: impl Fn(&Socket)) -> (
     listening.listen(8).unwrap();
     let connecting = socket();
     client(&connecting);
-    connecting.connect(listening.local_addr().unwrap()).unwrap();
+    connecting.connect(listening.local_addr()).unwrap();
     handshake(&tls, &connecting, &listening)
+}
+
+/// Like [`pair`], with a relay between both.
+pub(crate) fn pair_by_relay(client: impl Fn(&Socket)) -> (Socket, Socket, Relay) {
+    let (listening, address) = listener();
+    let relay = Relay::to(address);
+    let connecting = socket();
+    client(&connecting);
+    connecting.connect(relay.address).unwrap();
+    let (connected, accepted) = handshake(&Tls::new(), &connecting, &listening);
+    (connected, accepted, relay)
 }
 
 /// Performs a handshake by Quicket's TLS.

@@ -28,7 +28,7 @@ fn each_state_shows() {
     settle(|| server.poll_state() == PollState { readable: true, ..WRITABLE });
     recv(&server);
     assert_eq!(server.poll_state(), WRITABLE);
-    server.shutdown(Shutdown::Write);
+    server.shutdown(Shutdown::Write).unwrap();
     assert_eq!(server.poll_state(), ENDED);
     settle(|| client.poll_state() == ENDED);
     listening.listen(0).unwrap();
@@ -81,7 +81,7 @@ fn a_waker_is_woken_by_messages_and_by_the_end() {
     let _ = server.poll_change(&id, &waker);
     woken();
     let _ = server.poll_change(&id, &waker);
-    client.shutdown(Shutdown::Both);
+    client.shutdown(Shutdown::Both).unwrap();
     settle(woken);
     settle(|| server.poll_state().hup);
 }

@@ -175,6 +175,7 @@ fn datagrams_keep_their_boundaries_in_both_directions() {
     }
     assert_eq!(client.send_message(&[0; 4096], None, MsgFlags::DATAGRAM), Err(Errno::EMSGSIZE));
     assert_eq!(client.send_message(b"", None, MsgFlags::DATAGRAM), Err(Errno::EMSGSIZE));
+    assert_eq!(client.bytes_unsent(), Ok(0), "none of them waits");
     client.send_message(b"in pieces", None, MsgFlags::DATAGRAM).unwrap();
     let mut buffer = [0; 5];
     let first = server.recv_message(&mut buffer, MsgFlags::NONE).unwrap();

@@ -34,6 +34,7 @@ fn config() -> StreamsConfig {
         max_window: 60_000,
         max_streams_bidi: 8,
         max_streams_uni: 8,
+        max_streams_step: None,
         stream_send_buffer: 16_384,
         send_buffer: 50_000,
         fair: true,

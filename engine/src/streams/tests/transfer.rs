@@ -259,6 +259,7 @@ fn tight_limits_slow_down_but_never_deadlock() {
         max_window: 900,
         max_streams_bidi: 2,
         max_streams_uni: 1,
+        max_streams_step: None,
         stream_send_buffer: 1000,
         send_buffer: 1500,
         fair: false,

@@ -207,36 +207,51 @@ impl Socket {
         self.control().settings.reuse_port = reuse;
     }
 
-    /// The address of this side; that of the active path once connected.
-    ///
-    /// # Errors
-    ///
-    /// EINVAL before the socket has one.
-    pub fn local_addr(&self) -> Result<SocketAddr, Errno> {
+    /// The address of this side; that of the active path once connected, and an unspecified one
+    /// with port 0 before the socket has any.
+    #[must_use]
+    pub fn local_addr(&self) -> SocketAddr {
         let control = self.control();
         let of_path = match &control.phase {
             Phase::Connection(session) => session.conn.look(|conn| conn.engine.local()),
             Phase::Idle | Phase::Listening(_) => None,
         };
         let bound = || control.bound.as_ref().map(|bound| bound.core.local_addr());
-        of_path.or_else(bound).ok_or(Errno::EINVAL)
+        of_path.or_else(bound).unwrap_or_else(|| control.unspecified())
     }
 
     /// The address of the peer; it changes when the peer moves.
     ///
     /// # Errors
     ///
-    /// ENOTCONN without a connection.
+    /// ENOTCONN without a connection, and once it has ended.
     pub fn peer_addr(&self) -> Result<SocketAddr, Errno> {
         let control = self.control();
         let session = control.session(Errno::ENOTCONN)?;
-        Ok(session.conn.look(|conn| conn.engine.remote()))
+        session.conn.look(|conn| match state_of(conn) {
+            State::Closed => Err(Errno::ENOTCONN),
+            _ => Ok(conn.engine.remote()),
+        })
     }
 
-    /// Ends the connection: the peer gets what was set with
+    /// Ends the connection, whichever way it is shut down: the peer gets what was set with
     /// [`Socket::set_connection_close`]. What was written is sent as far as that goes at once.
-    pub fn shutdown(&self, _how: Shutdown) {
-        self.shared.end();
+    ///
+    /// # Errors
+    ///
+    /// ENOTCONN without a connection, or if it has ended; on a listener, which goes on listening,
+    /// EOPNOTSUPP unless `how` is [`Shutdown::Write`].
+    pub fn shutdown(&self, how: Shutdown) -> Result<(), Errno> {
+        let state = self.control().state();
+        match (state, how) {
+            (State::Closed, _) => Err(Errno::ENOTCONN),
+            (State::Listening, Shutdown::Write) => Ok(()),
+            (State::Listening, Shutdown::Read | Shutdown::Both) => Err(Errno::EOPNOTSUPP),
+            (State::Establishing | State::Established, _) => {
+                self.shared.end();
+                Ok(())
+            }
+        }
     }
 }
 

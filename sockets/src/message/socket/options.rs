@@ -45,8 +45,8 @@ impl Socket {
         })
     }
 
-    /// Asks the peer to stop sending on a stream (STREAM_STOP_SENDING). What comes until it does
-    /// is still received.
+    /// Asks the peer to stop sending on a stream (STREAM_STOP_SENDING). What is here can be
+    /// received; what comes until the peer does stop is dropped.
     ///
     /// # Errors
     ///
@@ -57,7 +57,10 @@ impl Socket {
         session.conn.act(|conn, _| {
             let id = streams::parse(info.stream_id)?;
             streams::for_stop(&mut conn.engine, id)?;
-            conn.engine.request_stop(id, u64::from(info.errcode)).map_err(|_| Errno::EINVAL)
+            let asked = conn.engine.request_stop(id, u64::from(info.errcode));
+            asked.map_err(|_| Errno::EINVAL)?;
+            self.ledger().lock().inbox.stop_stream(&mut conn.engine, id);
+            Ok(())
         })
     }
 
@@ -143,10 +146,11 @@ impl Socket {
     /// let move (RFC 9000, Section 9); EAGAIN while a move is under way, or too early for one;
     /// else what the system says.
     pub fn migrate(&self, address: SocketAddr) -> Result<(), Errno> {
-        if address.port() == 0 {
+        let mut control = self.control();
+        let address = control.accept_address(address)?;
+        if address.port() == 0 || address.ip().is_unspecified() {
             return Err(Errno::EINVAL);
         }
-        let mut control = self.control();
         let state = control.state();
         let Phase::Connection(session) = &mut control.phase else { return Err(Errno::EPIPE) };
         if state == State::Closed {

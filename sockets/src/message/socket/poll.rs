@@ -3,7 +3,7 @@
 use std::task::Waker;
 
 use super::{Control, Phase, Socket, State, state_of};
-use crate::core::{Interest, Waiter, WaiterId};
+use crate::core::{Conn, Interest, Waiter, WaiterId};
 use crate::message::errno::Errno;
 
 /// What poll(2) would say of a socket.
@@ -74,7 +74,8 @@ impl Socket {
         Ok(session.conn.look(|conn| self.ledger().lock().inbox.waiting(&mut conn.engine)))
     }
 
-    /// How many bytes were written and are not acknowledged (SIOCOUTQ).
+    /// How many bytes of streams were written and are not acknowledged, and of datagrams are not
+    /// sent (SIOCOUTQ).
     ///
     /// # Errors
     ///
@@ -82,10 +83,11 @@ impl Socket {
     pub fn bytes_to_send(&self) -> Result<usize, Errno> {
         let control = self.control();
         let Some(session) = control.connection()? else { return Ok(0) };
-        Ok(session.conn.look(|conn| conn.engine.bytes_held()))
+        let held = |conn: &mut Conn| conn.engine.bytes_held() + conn.engine.datagram_bytes_unsent();
+        Ok(session.conn.look(held))
     }
 
-    /// How many bytes were written and are not sent (SIOCOUTQNSD).
+    /// How many bytes of streams and datagrams were written and are not sent (SIOCOUTQNSD).
     ///
     /// # Errors
     ///
@@ -93,8 +95,10 @@ impl Socket {
     pub fn bytes_unsent(&self) -> Result<usize, Errno> {
         let control = self.control();
         let Some(session) = control.connection()? else { return Ok(0) };
-        let unsent = session.conn.look(|conn| conn.engine.bytes_unsent());
-        Ok(usize::try_from(unsent).unwrap_or(usize::MAX))
+        let (of_streams, of_datagrams) = session
+            .conn
+            .look(|conn| (conn.engine.bytes_unsent(), conn.engine.datagram_bytes_unsent()));
+        Ok(usize::try_from(of_streams).unwrap_or(usize::MAX).saturating_add(of_datagrams))
     }
 }
 

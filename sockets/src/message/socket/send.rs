@@ -149,9 +149,13 @@ impl Socket {
             if state_of(conn) == State::Closed {
                 return Poll::Ready(Err(Errno::EPIPE));
             }
+            if conn.engine.max_datagram_size().is_none() {
+                return Poll::Ready(Err(Errno::EINVAL));
+            }
+            if data.is_empty() {
+                return Poll::Ready(Err(Errno::EMSGSIZE));
+            }
             let sent = match conn.engine.send_datagram(data, WhenFull::Block) {
-                _ if conn.engine.max_datagram_size().is_none() => Err(Errno::EINVAL),
-                _ if data.is_empty() => Err(Errno::EMSGSIZE),
                 Ok(_) => Ok(data.len()),
                 Err(DatagramError::Blocked) => {
                     if let Some(waiter) = waiter {

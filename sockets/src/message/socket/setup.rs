@@ -20,7 +20,26 @@ impl Control {
         Ok(self.bound.insert(Bound::to(address)?))
     }
 
-    fn unspecified(&self) -> SocketAddr {
+    /// An address as the socket can use it: of its family, or of IPv4 on a socket for IPv6.
+    /// None that stands for several hosts, and none of a link that it does not name.
+    pub(super) fn accept_address(&self, address: SocketAddr) -> Result<SocketAddr, Errno> {
+        let usable = match address {
+            SocketAddr::V4(v4) => !v4.ip().is_multicast(),
+            SocketAddr::V6(v6) => {
+                let ip = v6.ip();
+                let is_placed = !ip.is_unicast_link_local() || v6.scope_id() != 0;
+                self.is_v6 && !ip.is_multicast() && is_placed
+            }
+        };
+        let canonical = SocketAddr::new(address.ip().to_canonical(), address.port());
+        match (usable, address) {
+            (false, _) => Err(Errno::EINVAL),
+            (true, SocketAddr::V6(_)) if canonical.is_ipv4() => Ok(canonical),
+            (true, _) => Ok(address),
+        }
+    }
+
+    pub(super) fn unspecified(&self) -> SocketAddr {
         if self.is_v6 { ([0u16; 8], 0).into() } else { ([0u8; 4], 0).into() }
     }
 
@@ -38,11 +57,12 @@ impl Socket {
     ///
     /// # Errors
     ///
-    /// EINVAL if it is bound already or the address is of another family; else what the system
-    /// says.
+    /// EINVAL if it is bound already or the address is of another family, though a socket for
+    /// IPv6 takes addresses of IPv4; else what the system says.
     pub fn bind(&self, address: SocketAddr) -> Result<(), Errno> {
         let mut control = self.control();
-        if control.bound.is_some() || address.is_ipv6() != control.is_v6 {
+        let address = control.accept_address(address)?;
+        if control.bound.is_some() {
             return Err(Errno::EINVAL);
         }
         control.bind(address).map(drop)
@@ -132,12 +152,7 @@ impl Socket {
         };
         let ledger = Arc::new(Ledger::default());
         let wanted = self.ledger().lock().inbox.wanted();
-        let ticket = self.ledger().lock().ticket.clone();
-        {
-            let mut account = ledger.lock();
-            account.inbox.set_wanted(wanted);
-            account.ticket = ticket;
-        }
+        ledger.lock().inbox.set_wanted(wanted);
         let conn = ConnRef::new(bound.core.clone(), cell);
         conn.look(|conn| {
             let hello = conn.engine.held_client_hello().unwrap_or_default().to_vec();
@@ -162,11 +177,9 @@ impl Socket {
     /// the system says.
     pub fn connect(&self, remote: SocketAddr) -> Result<(), Errno> {
         let mut control = self.control();
-        if !matches!(control.phase, Phase::Idle)
-            || remote.port() == 0
-            || remote.ip().is_unspecified()
-            || (remote.is_ipv6() && !control.is_v6)
-        {
+        let remote = control.accept_address(remote)?;
+        let is_target = remote.port() != 0 && !remote.ip().is_unspecified();
+        if !is_target || !matches!(control.phase, Phase::Idle) {
             return Err(Errno::EINVAL);
         }
         if control.bound.is_none() {
