@@ -54,7 +54,10 @@ fn the_limit_of_all_streams_holds_too() {
     assert_eq!(try_send(&client, &[1; 2500], info(0, NEW)), Ok(2500));
     assert_eq!(try_send(&client, &[1; 2500], info(4, NEW)), Ok(500));
     assert!(!client.poll_state().writable);
-    while recv(&server).1.len > 0 && server.bytes_to_receive() != Ok(0) {}
+    settle(|| server.bytes_to_receive() == Ok(3000));
+    while server.bytes_to_receive() != Ok(0) {
+        recv(&server);
+    }
     settle(|| client.poll_state().writable);
 }
 
