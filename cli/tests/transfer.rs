@@ -3,8 +3,11 @@
 mod common;
 
 use std::fs;
+use std::io::Read;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
-use common::{Server, content};
+use common::{Server, content, quicket};
 
 #[test]
 fn a_file_arrives_whole_and_the_summary_says_how() {
@@ -59,6 +62,24 @@ fn http09_brings_files_and_refuses_what_is_none() {
     assert_eq!(flag.assert_code(0).stdout, b"hello, world\n");
     server.get(&[&url("/absent"), "-o", "absent"]).assert_code(1);
     assert!(!server.path("absent").exists() && !server.path("absent.part").exists());
+}
+
+#[test]
+fn a_server_hears_of_an_interrupted_client_at_once() {
+    let server = Server::start();
+    let mut get = quicket(server.dir.path());
+    get.args(["get", "--pin", &server.pin, &server.url("/large"), "-o", "-"]);
+    // Nobody reads on: it cannot come to an end by itself.
+    let mut client = get.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    client.stdout.as_mut().unwrap().read_exact(&mut [0; 1000]).unwrap();
+    let interrupt = Command::new("kill").args(["-INT", &client.id().to_string()]).status();
+    assert!(interrupt.unwrap().success());
+    assert_eq!(client.wait().unwrap().code(), Some(130));
+    let begun = Instant::now();
+    let (_, log, _) = server.interrupt();
+    assert!(log.contains("/large") && log.contains("the connection ended"), "{log}");
+    // Sooner than by the idle timeout of 30 seconds.
+    assert!(begun.elapsed() < Duration::from_secs(20));
 }
 
 #[test]

@@ -306,6 +306,14 @@ impl Link {
     }
 }
 
+impl Drop for Link {
+    /// The server hears it at once when this program is interrupted, and in so many words.
+    fn drop(&mut self) {
+        // Without effect where it is closed already.
+        self.connection.close(h3::error::Code::H3_REQUEST_CANCELLED.value(), b"interrupted");
+    }
+}
+
 /// Starts HTTP/3 on a connection.
 async fn requests(connection: &Connection) -> Result<SendRequest, ConnectError> {
     let transport = quicket_h3::Connection::new(connection.clone());

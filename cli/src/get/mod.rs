@@ -30,11 +30,14 @@ use crate::exit::{Failure, Kind};
 
 pub(crate) use self::report::Lost;
 
+/// How long connections have to be closed when this program is interrupted.
+const LEAVE: Duration = Duration::from_millis(100);
+
 /// Runs the command.
 pub(crate) fn run(args: &Get) -> Result<(), Failure> {
     let jobs = plan(args)?;
     let runtime = crate::runtime()?;
-    let (report, failure) = runtime.block_on(async {
+    let outcome = runtime.block_on(async {
         tokio::select! {
             done = fetch_all(args, jobs) => done,
             _ = tokio::signal::ctrl_c() => Err(Failure::new(
@@ -42,9 +45,10 @@ pub(crate) fn run(args: &Get) -> Result<(), Failure> {
                 "interrupted; go on with --continue",
             )),
         }
-    })?;
+    });
     // Threads that write to a terminal or pipe nobody reads are not waited for.
-    runtime.shutdown_background();
+    runtime.shutdown_timeout(LEAVE);
+    let (report, failure) = outcome?;
     if args.json {
         let json = serde_json::to_string(&report)
             .map_err(|error| Failure::environment("cannot print the summary", error))?;

@@ -90,8 +90,7 @@ fn style_of(template: &str) -> ProgressStyle {
             let _ = write!(out, "{}", Bytes(state.len().unwrap_or_default()));
         })
         .with_key("rate", |state: &ProgressState, out: &mut dyn Write| {
-            let second = Duration::from_secs(1);
-            let _ = write!(out, "{}", Rate::of(state.per_sec() as u64, second));
+            let _ = write!(out, "{}", Rate::of(state.pos(), state.elapsed()));
         })
 }
 

@@ -121,6 +121,15 @@ async fn ask(site: &Arc<Site>, request: &Request<()>, early: bool) -> Result<Ans
     .map_err(|error| error.to_string())
 }
 
+/// Why an answer did not get through, for the access log.
+fn said(error: StreamError) -> String {
+    match error {
+        StreamError::RemoteTerminate { code, .. } => format!("the client stopped it ({code})"),
+        StreamError::ConnectionError { .. } => "the connection ended".to_owned(),
+        other => other.to_string(),
+    }
+}
+
 async fn send<S>(
     answer: Answer,
     stream: &mut RequestStream<S, Bytes>,
@@ -129,7 +138,6 @@ async fn send<S>(
 where
     S: quic::SendStream<Bytes>,
 {
-    let said = |error: StreamError| error.to_string();
     let Answer { status, headers, body } = answer;
     let mut response = Response::new(());
     *response.status_mut() = status;
