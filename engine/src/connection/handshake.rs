@@ -326,7 +326,7 @@ impl Connection {
                 HandshakeEvent::PeerTransportParameters(encoded) => {
                     self.read_peer_parameters(now, &encoded)?;
                 }
-                HandshakeEvent::EarlyData(accepted) => self.on_early_data(accepted)?,
+                HandshakeEvent::EarlyData(accepted) => self.on_early_data(now, accepted)?,
                 HandshakeEvent::Complete(summary) => self.on_handshake_complete(now, summary)?,
                 HandshakeEvent::SessionTicket(ticket) => self.on_session_ticket(&ticket),
             }
@@ -405,7 +405,7 @@ impl Connection {
         Ok(())
     }
 
-    fn on_early_data(&mut self, accepted: bool) -> Result<(), TransportError> {
+    fn on_early_data(&mut self, now: Time, accepted: bool) -> Result<(), TransportError> {
         self.handshake.early_data =
             if accepted { EarlyData::Accepted } else { EarlyData::Rejected };
         if self.side == Side::Server {
@@ -419,6 +419,8 @@ impl Connection {
             }
             return Ok(());
         }
+        // What is sent again from here on must not be 0-RTT.
+        self.discard_early_keys(now);
         self.early_data_rejected();
         if let Some(theirs) = &self.handshake.remote_parameters {
             self.streams.set_peer_limits(theirs);

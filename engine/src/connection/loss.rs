@@ -313,6 +313,13 @@ impl Connection {
                 pto_base: space.recovery.pto_base().filter(|_| usable),
             }
         };
+        // 0-RTT may fill the window, and has no timer before the handshake is confirmed: handshake
+        // data that waits behind it goes out as a probe.
+        let waits = |id: SpaceId| {
+            let space = self.spaces.get(id);
+            !space.discarded && space.crypto.has_pending()
+        };
+        let handshake_waits = waits(SpaceId::Initial) || waits(SpaceId::Handshake);
         let inputs = TimerInputs {
             last_progress: self.last_progress,
             spaces: [times(SpaceId::Initial), times(SpaceId::Handshake), times(SpaceId::Data)],
@@ -320,7 +327,8 @@ impl Connection {
             max_ack_delay: self.ack_frequency.max_ack_delay(),
             pto_count: self.pto_count,
             amplification_limited: self.paths.active().sendable_data() < MIN_PACKET,
-            peer_validated_address: self.peer_validated_us || !self.side.is_client(),
+            peer_validated_address: (self.peer_validated_us || !self.side.is_client())
+                && !handshake_waits,
             has_handshake_keys: self.keys.sending(Level::Handshake).is_some(),
             handshake_confirmed: self.handshake.confirmed,
         };

@@ -1,5 +1,8 @@
 //! 0-RTT: RFC 9001, Section 4.6.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
 use quicket_engine::{ClientConfig, EarlyData, Event};
 use quicket_sim::app::{WorkApp, Workload};
 use quicket_sim::null_tls::NullTlsOptions;
@@ -78,6 +81,27 @@ fn refused_early_data_is_sent_again() {
         assert_eq!(client.sent, server.received);
         assert_eq!(client.streams_received, 10);
     }
+}
+
+/// Only 1-RTT packets carry it then: others would be thrown away, and fill the window meanwhile.
+#[test]
+fn refused_early_data_is_not_sent_again_in_0rtt_packets() {
+    // The refusal arrives some time before the rest of the handshake.
+    let tls =
+        NullTlsOptions { certificate_len: 4_000, ticket_key: 99, ..NullTlsOptions::default() };
+    let options = PairOptions::new("delay=50ms; down rate=1mbit").server_tls(tls);
+    let mut pair = resume(options, Workload::upload(100_000));
+    let count = Arc::new(AtomicU32::new(0));
+    let (seen, refused_at) = (count.clone(), pair.now() + RTT);
+    pair.sim.network_mut().set_tap(move |now, datagram| {
+        // RFC 9000, Section 17.2.3: the first byte of a 0-RTT packet.
+        let is_0rtt = datagram.payload[0] & 0xb0 == 0x90 && datagram.dst.port() == 443;
+        seen.fetch_add(u32::from(is_0rtt && now >= refused_at), Ordering::Relaxed);
+        true
+    });
+    ok(pair.run(secs(20)));
+    assert_eq!(count.load(Ordering::Relaxed), 0);
+    ok(pair.close());
 }
 
 #[test]

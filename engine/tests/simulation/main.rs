@@ -5,6 +5,7 @@ mod close;
 mod congestion;
 mod early_data;
 mod ecn;
+mod extras;
 mod handshake;
 mod hostile;
 mod impairments;

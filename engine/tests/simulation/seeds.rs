@@ -21,6 +21,7 @@ use quicket_sim::test_crypto::TestCrypto;
 use quicket_sim::units::{Probability, QueueLength};
 use quicket_wire::Version;
 
+use crate::extras::Extras;
 use crate::support::ok;
 
 /// Runs unless the environment says otherwise.
@@ -187,11 +188,15 @@ fn rebind_at_times(pair: &mut Pair, rebind: Rebind, period: Duration) {
 }
 
 fn run(seed: u64) -> Result<(), Failure> {
-    let mut rng = SimRng::new(seed).stream("options");
+    let base = SimRng::new(seed);
+    let mut rng = base.stream("options");
     let mut options = options(&mut rng);
     let mut work = work(&mut rng);
     let rebind = rng.one_in(4).then(|| *rng.pick(&[Rebind::Port, Rebind::Address]));
-    if rebind.is_some() {
+    let mut extras = Extras::new(base.stream("extras"));
+    extras.apply(&mut options, scenario);
+    extras.refuse(&mut options);
+    if rebind.is_some() || extras.moves() {
         // A client that only listens must say something now and then: when the packet is lost
         // that shows its new address, the server cannot know where it is.
         options = options.client_transport(|t| t.keep_alive = Duration::from_secs(5));
@@ -201,14 +206,22 @@ fn run(seed: u64) -> Result<(), Failure> {
         work.datagrams =
             Some(DatagramLoad { count: rng.between(1, 60), len: (8, 1_100), interval });
     }
+    let work = extras.work(work);
     let mut pair = Pair::new(seed, options);
     if let Some(rebind) = rebind {
         let period = Duration::from_millis(rng.between(400, 3_000));
         rebind_at_times(&mut pair, rebind, period);
     }
-    pair.connect(work);
+    extras.connect(&mut pair, work, || {
+        let mut options = self::options(&mut base.stream("options"));
+        Extras::new(base.stream("extras")).apply(&mut options, scenario);
+        options
+    })?;
+    extras.migrate(&mut pair);
     pair.run(Duration::from_secs(300))?;
-    if rebind.is_some() || rng.one_in(2) {
+    // Early work may be done before the server knows of it.
+    pair.run_to_handshake(Duration::from_secs(120))?;
+    if rebind.is_some() || extras.moves() || rng.one_in(2) {
         pair.close()?;
         pair.check_sums()
     } else {

@@ -208,6 +208,17 @@ impl Pair {
         lost.map_or(Ok(()), |error| Err(self.sim.failure(error)))
     }
 
+    /// Runs until the handshakes of the client's connections are confirmed.
+    ///
+    /// # Errors
+    /// A broken promise of the engine, or `limit` passed.
+    pub fn run_to_handshake(&mut self, limit: Duration) -> Result<(), Failure> {
+        let client = self.client;
+        self.sim.run_until(limit, "waiting for the handshake", |sim| {
+            sim.host(client).sessions().all(|(_, session)| session.connection.is_confirmed())
+        })
+    }
+
     /// Closes the client's connections and runs until nothing is left of any.
     ///
     /// # Errors
