@@ -78,6 +78,8 @@ impl Tap for Ledger {
             Event::Stream(StreamEvent::Readable { id }) => account.inbox.offer_stream(engine, *id),
             Event::DatagramReceived => account.inbox.take_datagrams(engine),
             Event::SessionTicket(ticket) => account.on_ticket(ticket.clone()),
+            // RFC 9000, Section 19.7: a frame that was taken for lost comes again.
+            Event::NewToken(token) if account.token == *token => {}
             Event::NewToken(token) => {
                 account.token.clone_from(token);
                 account.notify(&Notification::NewToken(token.clone()));

@@ -236,3 +236,41 @@ fn an_address_can_be_taken_again_at_once() {
         again.listen(1).unwrap();
     }
 }
+
+/// A socket that is bound to all addresses of a family.
+fn anywhere(address: &str) -> Socket {
+    let address: SocketAddr = address.parse().unwrap();
+    let socket = if address.is_ipv6() { Socket::new_v6() } else { Socket::new_v4() };
+    socket.bind(address).unwrap();
+    socket
+}
+
+#[test]
+fn a_listener_for_ipv6_serves_both_families() {
+    let tls = Tls::new();
+    let listening = Socket::new_v6();
+    listening.set_receive_timeout(Some(crate::pair::PATIENCE));
+    listening.bind("[::]:0".parse().unwrap()).unwrap();
+    listening.listen(4).unwrap();
+    let port = listening.local_addr().port();
+    for (client, host) in [
+        (socket(), "127.0.0.1"),
+        (Socket::new_v6(), "::1"),
+        (Socket::new_v6(), "127.0.0.1"),
+        (Socket::new_v6(), "::ffff:127.0.0.1"),
+        (anywhere("0.0.0.0:0"), "127.0.0.1"),
+        (anywhere("[::]:0"), "127.0.0.1"),
+        (anywhere("[::]:0"), "::1"),
+    ] {
+        client.set_receive_timeout(Some(crate::pair::PATIENCE));
+        client.connect(SocketAddr::new(host.parse().unwrap(), port)).unwrap();
+        assert!(!client.local_addr().ip().is_unspecified(), "the route has settled it");
+        let (client, server) = handshake(&tls, &client, &listening);
+        send(&client, host.as_bytes(), 0, NEW_FIN).unwrap();
+        assert_eq!(recv(&server).0, host.as_bytes());
+        let canonical = |address: SocketAddr| (address.ip().to_canonical(), address.port());
+        assert_eq!(server.peer_addr().map(canonical), Ok(canonical(client.local_addr())));
+        assert_eq!(server.peer_addr().map(|address| address.is_ipv4()), Ok(host.contains('.')));
+        assert_eq!(client.peer_addr().map(|address| address.is_ipv4()), Ok(host.contains('.')));
+    }
+}

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Wake, Waker};
 
-use quicket::message::{PollId, PollState, Shutdown, Socket, StreamFlags};
+use quicket::message::{Errno, PollId, PollState, Shutdown, Socket, StreamFlags};
 
 use crate::pair::{NEW_FIN, Tls, handshake, listener, pair, recv, send, settle, socket};
 
@@ -48,7 +48,10 @@ fn a_listener_is_readable_once_a_client_is_there() {
             scope.spawn(move || client.connect_tls(tls, "localhost"))
         };
         settle(|| listening.poll_state().readable);
+        listening.set_nonblocking(true);
         let server = listening.accept().unwrap();
+        assert!(!server.is_nonblocking(), "that is not passed on");
+        assert_eq!(listening.accept().unwrap_err(), Errno::EAGAIN);
         assert!(!listening.poll_state().readable);
         assert!(server.poll_state().readable, "the ClientHello");
         server.accept_tls(tls.server("test")).unwrap();

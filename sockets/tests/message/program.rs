@@ -2,12 +2,12 @@
 
 use quicket::ServerTls;
 use quicket::message::raw::{
-    CRYPTO_SECRET_SIZE, CryptoSecret, TLS_CIPHER_AES_GCM_128, TLS_CIPHER_AES_GCM_256,
+    CRYPTO_SECRET_SIZE, CryptoSecret, Raw, TLS_CIPHER_AES_GCM_128, TLS_CIPHER_AES_GCM_256,
     TLS_CIPHER_CHACHA20_POLY1305,
 };
 use quicket::message::{
-    CryptoLevel, Errno, EventType, MessageKind, MsgFlags, Notification, Socket, StreamFlags,
-    TransportParam,
+    CryptoLevel, Errno, EventType, MessageKind, MsgFlags, Notification, OptionName, Socket,
+    StreamFlags, TransportParam,
 };
 use quicket_engine::crypto::{
     Aead, Direction, Handshake, HandshakeEvent, HandshakeStart, Level, Secret, TlsConfig,
@@ -50,10 +50,17 @@ fn raw_secret(level: Level, direction: Direction, secret: &Secret) -> CryptoSecr
     }
 }
 
+/// What TLS announces.
+fn own_parameters(socket: &Socket) -> Vec<u8> {
+    let mut parameters = vec![0; 512];
+    let len = socket.get_option(OptionName::TransportParamExt.number(), &mut parameters).unwrap();
+    parameters.truncate(len);
+    parameters
+}
+
 impl Program {
     fn client(socket: &Socket, config: &dyn TlsConfig, resume: Option<&[u8]>) -> Self {
-        let parameters = socket.transport_param_ext().unwrap();
-        assert!(parameters.len() <= 256);
+        let parameters = own_parameters(socket);
         let start = HandshakeStart {
             server_name: "localhost",
             transport_parameters: &parameters,
@@ -79,7 +86,7 @@ impl Program {
         let mut buffer = vec![0; 1 << 14];
         let hello = socket.recv_message(&mut buffer, MsgFlags::NONE).unwrap();
         assert_eq!(hello.kind, MessageKind::Handshake(CryptoLevel::Initial.number()));
-        let parameters = socket.transport_param_ext().unwrap();
+        let parameters = own_parameters(socket);
         let start = HandshakeStart {
             server_name: "",
             transport_parameters: &parameters,
@@ -101,10 +108,12 @@ impl Program {
                     assert_eq!(socket.send_handshake(&data, level, MsgFlags::NONE), Ok(data.len()));
                 }
                 HandshakeEvent::Secret(level, direction, secret) => {
-                    socket.set_crypto_secret(&raw_secret(level, direction, &secret)).unwrap();
+                    let secret = raw_secret(level, direction, &secret).to_bytes();
+                    socket.set_option(OptionName::CryptoSecret.number(), &secret).unwrap();
                 }
                 HandshakeEvent::PeerTransportParameters(encoded) => {
-                    socket.set_transport_param_ext(&encoded).unwrap();
+                    let option = OptionName::TransportParamExt.number();
+                    socket.set_option(option, &encoded).unwrap();
                 }
                 HandshakeEvent::Complete(_) => self.complete = true,
                 HandshakeEvent::SessionTicket(ticket) => self.tickets.push(ticket),

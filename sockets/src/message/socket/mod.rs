@@ -163,7 +163,9 @@ impl Socket {
         self.shared.nonblocking.store(nonblocking, Ordering::Relaxed);
     }
 
-    fn is_nonblocking(&self) -> bool {
+    /// True if calls answer at once.
+    #[must_use]
+    pub fn is_nonblocking(&self) -> bool {
         self.shared.nonblocking.load(Ordering::Relaxed)
     }
 

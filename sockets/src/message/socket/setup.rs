@@ -42,14 +42,6 @@ impl Control {
     pub(super) fn unspecified(&self) -> SocketAddr {
         if self.is_v6 { ([0u16; 8], 0).into() } else { ([0u8; 4], 0).into() }
     }
-
-    /// Where packets to `remote` leave from, port 0.
-    fn source_of(&self, remote: SocketAddr) -> Result<SocketAddr, Errno> {
-        let ip = source_for(remote).map_err(|error| Errno::from(&error))?;
-        // An IPv6 socket reaches IPv4 hosts from any of its addresses.
-        let ip = if self.is_v6 && ip.is_ipv4() { self.unspecified().ip() } else { ip };
-        Ok(SocketAddr::new(ip, 0))
-    }
 }
 
 impl Socket {
@@ -108,8 +100,8 @@ impl Socket {
         Ok(())
     }
 
-    /// Waits for a client and returns a socket for it, with the settings of this one. Its
-    /// handshake is still to be performed.
+    /// Waits for a client and returns a socket for it, with the settings of this one, except that
+    /// it waits whether this one does or not. Its handshake is still to be performed.
     ///
     /// # Errors
     ///
@@ -164,9 +156,7 @@ impl Socket {
         });
         let session = Session { conn, is_server: true, begun: false, preferred: None };
         let phase = Phase::Connection(session);
-        let accepted = Self::with(Control { settings, is_v6, bound: Some(bound), phase }, ledger);
-        accepted.set_nonblocking(self.is_nonblocking());
-        accepted
+        Self::with(Control { settings, is_v6, bound: Some(bound), phase }, ledger)
     }
 
     /// Begins a connection. Its handshake is still to be performed; nothing is sent before.
@@ -182,9 +172,9 @@ impl Socket {
         if !is_target || !matches!(control.phase, Phase::Idle) {
             return Err(Errno::EINVAL);
         }
+        let source = source_for(remote).map_err(|error| Errno::from(&error))?;
         if control.bound.is_none() {
-            let address = control.source_of(remote)?;
-            control.bind(address)?;
+            control.bind(SocketAddr::new(source, 0))?;
         }
         let settings = &control.settings;
         let mut config = ClientConfig::new(Arc::new(self.ledger().mailbox.clone()));
@@ -193,7 +183,9 @@ impl Socket {
         config.hold = true;
         let bound = control.bound.as_ref().ok_or(Errno::EINVAL)?;
         let address = bound.core.local_addr();
-        let local = (!address.ip().is_unspecified()).then_some(address);
+        // The route settles what binding left open.
+        let settled = SocketAddr::new(source, address.port());
+        let local = Some(if address.ip().is_unspecified() { settled } else { address });
         let now = bound.core.clock().now();
         let mut routing = bound.core.routing();
         let begun = routing.endpoint.connect(now, config, remote, local, "");
