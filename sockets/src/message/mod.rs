@@ -71,13 +71,14 @@
 //!   program; in the kernel until all of it has arrived.
 //! - STREAM_STOP_SENDING drops what comes afterwards, as in the kernel, but a stream that is whole
 //!   by then is over: no reset is told.
+//! - A NEW_TOKEN frame that comes again (RFC 9000, Section 19.7) is told once.
 //! - MAX_DATA and MAX_STREAM_DATA are sent for half of a window, in the kernel for a sixteenth.
 //! - What can be read of a stream when its turn comes is received together; in the kernel a
 //!   message ends where a packet of another stream came between.
 //!
 //! Because this is no kernel:
 //!
-//! - SIGPIPE is never raised: whoever binds this to C does it for EPIPE, unless
+//! - SIGPIPE is never raised: whoever binds this to C does it for EPIPE on stream data, unless
 //!   [`MsgFlags::NOSIGNAL`] is set. Signals do not end a wait, and EINTR is not seen.
 //! - Buffers count bytes of data, not the system's bookkeeping: SO_SNDBUF is 4 MiB and does not
 //!   follow the congestion window, SO_RCVBUF bounds what is not stream data, SIOCINQ counts what

@@ -364,7 +364,8 @@ impl Socket {
         Ok(bound.hub.ticket_key(client))
     }
 
-    /// Client: the session to resume. Server: the master key of tickets (SESSION_TICKET).
+    /// Client: the session to resume. Server: the master key of tickets, for a program that
+    /// performs the handshake; Quicket's TLS has keys of its own (SESSION_TICKET).
     ///
     /// # Errors
     ///

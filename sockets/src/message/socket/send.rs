@@ -3,7 +3,6 @@
 use std::task::Poll;
 
 use quicket_engine::crypto::Level;
-use quicket_engine::time::Time;
 use quicket_engine::{Connection, DatagramError, WhenFull};
 use quicket_wire::StreamId;
 
@@ -229,8 +228,8 @@ fn step(
     waiter: Option<Waiter<'_>>,
     opening: bool,
 ) -> Poll<Result<Step, Errno>> {
-    session.conn.act_if(|conn, now| {
-        let result = attempt(conn, ledger, sending, now);
+    session.conn.act_if(|conn, _| {
+        let result = attempt(conn, ledger, sending);
         let answer = match result {
             Ok(()) => Poll::Ready(Ok(Step::Done)),
             Err(Ok(Blocked::Room)) if opening => Poll::Ready(Ok(Step::Blocked)),
@@ -281,7 +280,6 @@ fn attempt(
     conn: &mut Conn,
     ledger: &Ledger,
     sending: &mut Sending<'_>,
-    _now: Time,
 ) -> Result<(), Result<Blocked, Errno>> {
     if state_of(conn) == State::Closed {
         return Err(Err(Errno::EPIPE));
