@@ -2,8 +2,8 @@
 
 use core::ops::Range;
 
+use quicket_wire::TransportErrorCode;
 use quicket_wire::frame::Crypto;
-use quicket_wire::{TransportErrorCode, varint};
 
 use crate::error::TransportError;
 use crate::frame_sink::FrameSink;
@@ -102,7 +102,7 @@ impl CryptoStream {
         loop {
             let room = sink.remaining();
             let offset = self.to_send.first_lost().map_or(self.to_send.next(), |lost| lost.start);
-            let overhead = 1 + varint::len(offset) + varint::len(room as u64);
+            let overhead = Crypto::header_len(offset, room);
             let Some(frame) = self.next_frame(room.saturating_sub(overhead)) else { return };
             let (offset, len) = (frame.offset, frame.data.len());
             let sent_len = u32::try_from(len).unwrap_or(u32::MAX);

@@ -153,7 +153,7 @@ impl Datagrams {
             }
             Err(PushError::OutOfMemory) => return Err(DatagramError::OutOfMemory),
         }
-        self.next_id += 1;
+        self.next_id = self.next_id.wrapping_add(1);
         Ok(id)
     }
 
@@ -189,7 +189,7 @@ impl Datagrams {
             let size = frame.encoded_len();
             // A frame without a length must end the packet, so it must fill it.
             if !has_length && size < sink.remaining() {
-                let count = sink.remaining() - size;
+                let count = sink.remaining().saturating_sub(size);
                 if sink.frame(&Padding { count }, None).is_err() {
                     return;
                 }
@@ -215,10 +215,10 @@ impl Datagrams {
         let len = frame.data.len();
         while self.received.max_len() >= Some(len) && !self.received.has_room(len) {
             self.received.pop();
-            self.received_dropped += 1;
+            self.received_dropped = self.received_dropped.saturating_add(1);
         }
         if self.received.push(0, frame.data).is_err() {
-            self.received_dropped += 1;
+            self.received_dropped = self.received_dropped.saturating_add(1);
         }
         Ok(())
     }

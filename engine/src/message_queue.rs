@@ -88,7 +88,7 @@ impl MessageQueue {
             target.copy_from_slice(data);
         }
         self.entries.push_back(Entry { id, start, len: data.len() });
-        self.cost += Self::cost_of(data.len());
+        self.cost = self.cost.saturating_add(Self::cost_of(data.len()));
         Ok(())
     }
 

@@ -23,6 +23,6 @@ pub trait Random: Send {
 
     /// A number below `bound` (0 when `bound` is 0), near enough to uniform for protocol use.
     fn below(&mut self, bound: u64) -> u64 {
-        ((u128::from(self.next_u64()) * u128::from(bound)) >> 64) as u64
+        (u128::from(self.next_u64()).saturating_mul(u128::from(bound)) >> 64) as u64
     }
 }

@@ -99,8 +99,9 @@ impl RangeSet {
             first.start = first.start.min(range.start);
             first.end = end.max(range.end);
         }
-        if to > from + 1 {
-            self.ranges.drain(from + 1..to);
+        let swallowed = from.saturating_add(1);
+        if to > swallowed {
+            self.ranges.drain(swallowed..to);
         }
         Ok(())
     }
@@ -110,9 +111,10 @@ impl RangeSet {
     pub(crate) fn insert_widening(&mut self, range: Range<u64>) -> Result<(), TooManyRanges> {
         let Err(full) = self.insert(range.clone()) else { return Ok(()) };
         let after = self.ranges.partition_point(|known| known.end < range.start);
-        let gap_after = self.ranges.get(after).map(|next| next.start - range.end);
+        let gap_after = self.ranges.get(after).map(|next| next.start.saturating_sub(range.end));
         let before = after.checked_sub(1);
-        let gap_before = before.and_then(|at| self.ranges.get(at)).map(|p| range.start - p.end);
+        let gap_before =
+            before.and_then(|at| self.ranges.get(at)).map(|p| range.start.saturating_sub(p.end));
         let to_the_left = match (gap_before, gap_after) {
             (Some(left), Some(right)) => left <= right,
             (left, _) => left.is_some(),
@@ -133,12 +135,12 @@ impl RangeSet {
         let Some(first) = self.ranges.get(from).cloned() else { return Ok(()) };
         if first.start < range.start {
             if first.end > range.end {
-                self.place(from + 1, range.end..first.end)?;
+                self.place(from.saturating_add(1), range.end..first.end)?;
             }
             if let Some(first) = self.ranges.get_mut(from) {
                 first.end = range.start;
             }
-            from += 1;
+            from = from.saturating_add(1);
         }
         let to = self.ranges.partition_point(|known| known.end <= range.end);
         if let Some(last) = self.ranges.get_mut(to) {

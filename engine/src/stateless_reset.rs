@@ -86,7 +86,11 @@ impl ResetLimiter {
     /// True if one more may be sent now; it then counts as sent.
     pub(crate) fn take(&mut self, now: Time) -> bool {
         let interval = Duration::from_secs(1).over(u64::from(self.per_second));
-        let more = now.since(self.refilled).as_nanos() / interval.as_nanos().max(1);
+        let more = now
+            .since(self.refilled)
+            .as_nanos()
+            .checked_div(interval.as_nanos().max(1))
+            .unwrap_or(0);
         if more > 0 {
             let more = u32::try_from(more).unwrap_or(u32::MAX);
             self.allowance = self.allowance.saturating_add(more).min(self.per_second);

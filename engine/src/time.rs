@@ -98,11 +98,10 @@ impl Duration {
 
     /// `self * num / den` in 128 bits, saturating; a zero `den` gives [`Duration::MAX`].
     pub const fn scale(self, num: u64, den: u64) -> Self {
-        if den == 0 {
-            return Self::MAX;
+        match (self.0 as u128).saturating_mul(num as u128).checked_div(den as u128) {
+            Some(wide) if wide <= u64::MAX as u128 => Self(wide as u64),
+            _ => Self::MAX,
         }
-        let wide = self.0 as u128 * num as u128 / den as u128;
-        if wide > u64::MAX as u128 { Self::MAX } else { Self(wide as u64) }
     }
 
     /// `self * 2^shift`, saturating.

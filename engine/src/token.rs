@@ -240,7 +240,7 @@ impl TokenLog for StrikeRegister {
         if issued.saturating_add(CLOCK_SKEW) < since {
             return false;
         }
-        let period = issued / lifetime.max(1);
+        let period = issued.checked_div(lifetime).unwrap_or(issued);
         if period > self.current.period {
             let next = Generation { period, ..Generation::default() };
             self.previous = core::mem::replace(&mut self.current, next);

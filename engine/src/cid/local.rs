@@ -126,7 +126,8 @@ impl LocalCids {
     }
 
     fn refill(&mut self, now: Time) {
-        let intervals = now.since(self.refilled).as_nanos() / CHURN_INTERVAL.as_nanos();
+        let intervals =
+            now.since(self.refilled).as_nanos().checked_div(CHURN_INTERVAL.as_nanos()).unwrap_or(0);
         if intervals > 0 {
             let more = u32::try_from(intervals).unwrap_or(u32::MAX);
             self.allowance = self.allowance.saturating_add(more).min(CHURN_BURST);

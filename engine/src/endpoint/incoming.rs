@@ -198,7 +198,7 @@ impl Endpoint {
         let close = ConnectionClose::Transport { error_code: code, frame_type: 0, reason: b"" };
         close.encode(&mut writer).ok()?;
         marks.finish(&mut writer, TAG_LEN).ok()?;
-        let end = writer.position() + TAG_LEN;
+        let end = writer.position().saturating_add(TAG_LEN);
         let mut queue = SealQueue::default();
         queue.push(Unsealed {
             level: Level::Initial,

@@ -299,7 +299,7 @@ impl Endpoint {
         if self.waiting >= self.config.max_incoming {
             return Route::Dropped(DropReason::Limit);
         }
-        self.waiting += 1;
+        self.waiting = self.waiting.saturating_add(1);
         Route::Incoming(incoming)
     }
 

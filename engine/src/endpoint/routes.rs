@@ -36,7 +36,7 @@ pub(super) struct Routes {
 
 impl Routes {
     pub(super) fn connections(&self) -> usize {
-        self.entries.len() - self.free.len()
+        self.entries.len().saturating_sub(self.free.len())
     }
 
     pub(super) fn handshakes(&self) -> usize {
@@ -52,8 +52,9 @@ impl Routes {
             *slot = Some(entry);
             return ConnectionHandle(index);
         }
+        let index = self.entries.len();
         self.entries.push(Some(entry));
-        ConnectionHandle(self.entries.len() - 1)
+        ConnectionHandle(index)
     }
 
     fn entry(&mut self, handle: ConnectionHandle) -> Option<&mut Entry> {
@@ -134,14 +135,14 @@ impl Routes {
     pub(super) fn begin_handshake(&mut self, handle: ConnectionHandle) {
         let Some(entry) = self.entry(handle) else { return };
         if !core::mem::replace(&mut entry.handshaking, true) {
-            self.handshakes += 1;
+            self.handshakes = self.handshakes.saturating_add(1);
         }
     }
 
     pub(super) fn end_handshake(&mut self, handle: ConnectionHandle) {
         let Some(entry) = self.entry(handle) else { return };
         if core::mem::replace(&mut entry.handshaking, false) {
-            self.handshakes -= 1;
+            self.handshakes = self.handshakes.saturating_sub(1);
         }
     }
 
