@@ -27,7 +27,13 @@ pub(super) fn new_streams(
     config: &TransportConfig,
     rng: &mut dyn Random,
 ) -> Box<Streams> {
-    let streams = StreamsConfig {
+    let seed = rng.next_u64();
+    Box::new(Streams::new(side, streams_config(config), seed))
+}
+
+#[inline(never)] // keeps a copy of it out of the frame of `new_streams`
+fn streams_config(config: &TransportConfig) -> StreamsConfig {
+    StreamsConfig {
         stream_window: config.initial_stream_window,
         windows: config.announced.stream_windows,
         max_stream_window: config.max_stream_window,
@@ -39,8 +45,7 @@ pub(super) fn new_streams(
         stream_send_buffer: config.stream_send_buffer,
         send_buffer: config.send_buffer,
         fair: config.send_fairness,
-    };
-    Box::new(Streams::new(side, streams, rng.next_u64()))
+    }
 }
 
 pub(super) fn new_datagrams(config: &TransportConfig) -> Datagrams {

@@ -5,7 +5,7 @@ use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use quicket_wire::{ClientHello, Side, TransportErrorCode, TransportParameters};
+use quicket_wire::{ClientHello, Side, TransportErrorCode, TransportParameters, Version};
 
 use super::Connection;
 use super::parameters::{self, HandshakeCids, Session, Versions};
@@ -120,6 +120,13 @@ impl From<HandshakeError> for TransportError {
     }
 }
 
+/// The session in `bytes`, if it is one for `version`.
+#[inline(never)] // keeps copies of the parameters out of the frame of its caller
+fn session_of(bytes: Option<&[u8]>, version: Version) -> Option<Session<'_>> {
+    // RFC 9369, Section 5: tickets are good for the version that issued them.
+    bytes.and_then(Session::decode).filter(|session| session.version == version)
+}
+
 impl Connection {
     /// Starts a client's handshake.
     #[inline(never)] // keeps the parameters out of the frame of `Connection::client`
@@ -131,10 +138,7 @@ impl Connection {
         session: Option<&[u8]>,
         early_data: bool,
     ) -> Result<(), HandshakeError> {
-        let session = session
-            .and_then(Session::decode)
-            // RFC 9369, Section 5: tickets are good for the version that issued them.
-            .filter(|session| session.version == self.handshake.versions.original);
+        let session = session_of(session, self.handshake.versions.original);
         let parameters = self.announce_parameters(now);
         let handshake = tls.start_client(&HandshakeStart {
             server_name,
@@ -153,6 +157,7 @@ impl Connection {
     }
 
     /// Encodes our transport parameters and remembers them.
+    #[inline(never)] // keeps the parameters out of the frames of its callers
     fn announce_parameters(&mut self, now: Time) -> Vec<u8> {
         let handshake = &mut self.handshake;
         let mut ours = parameters::local(

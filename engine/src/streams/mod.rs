@@ -305,6 +305,12 @@ impl Streams {
 
     /// Makes a stream's state.
     fn create(&mut self, id: StreamId) -> Result<Slot, OutOfMemory> {
+        let stream = self.new_stream(id);
+        self.table.insert(stream)
+    }
+
+    #[inline(never)] // keeps the halves out of the frame of `create`
+    fn new_stream(&self, id: StreamId) -> Stream {
         let is_local = id.initiator() == self.side;
         let sends = is_local || id.dir() == Dir::Bidi;
         let receives = !is_local || id.dir() == Dir::Bidi;
@@ -321,7 +327,7 @@ impl Streams {
         let mut stream =
             Stream::new(id, sends.then(|| SendStream::new(limit)), receives.then(window));
         stream.accepted = is_local || self.remote.get(id.dir()).is_accepted(id.index());
-        self.table.insert(stream)
+        stream
     }
 
     /// Notes an event for the application, if it knows the stream: one that waits to be accepted

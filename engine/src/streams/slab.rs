@@ -86,23 +86,21 @@ impl<T> Slab<T> {
         Ok(slot)
     }
 
-    /// Takes a value out. The last one's removal gives the memory back.
-    pub(crate) fn remove(&mut self, slot: Slot) -> Option<T> {
-        let entry = self.entries.get_mut(slot.index())?;
-        if matches!(entry, Entry::Vacant(_)) {
-            return None;
+    /// Drops a value where it is; false if there is none. The last one's removal gives the memory
+    /// back.
+    pub(crate) fn remove(&mut self, slot: Slot) -> bool {
+        let vacant = self.vacant;
+        match self.entries.get_mut(slot.index()) {
+            Some(entry @ Entry::Live(_)) => *entry = Entry::Vacant(vacant),
+            Some(Entry::Vacant(_)) | None => return false,
         }
-        let entry = core::mem::replace(entry, Entry::Vacant(self.vacant));
         self.vacant = slot.0;
         self.live -= 1;
         if self.live == 0 && self.entries.len() > 64 {
             self.entries = Vec::new();
             self.vacant = Slot::NONE;
         }
-        match entry {
-            Entry::Live(value) => Some(value),
-            Entry::Vacant(_) => None,
-        }
+        true
     }
 
     /// All places that may hold a value.
@@ -229,11 +227,12 @@ mod tests {
     fn places_are_used_again_and_memory_goes_with_the_last_value() {
         let mut slab = Slab::new();
         let slots: Vec<Slot> = (0..100).map(|n| slab.insert(value(n)).unwrap()).collect();
-        assert_eq!(slab.remove(slots[3]).unwrap().name, 3);
-        assert!(slab.get(slots[3]).is_none() && slab.remove(slots[3]).is_none());
+        assert_eq!(slab.get(slots[3]).unwrap().name, 3);
+        assert!(slab.remove(slots[3]));
+        assert!(slab.get(slots[3]).is_none() && !slab.remove(slots[3]));
         assert_eq!(slab.insert(value(7)).unwrap(), slots[3]);
         for slot in &slots {
-            assert!(slab.remove(*slot).is_some());
+            assert!(slab.remove(*slot));
         }
         assert_eq!((slab.len(), slab.entries.capacity()), (0, 0));
         assert_eq!(slab.insert(value(1)).unwrap(), Slot(0));

@@ -65,6 +65,7 @@ impl Table {
     }
 
     /// Adds a stream whose ID is new.
+    #[inline(never)] // keeps a copy of the stream out of the frame of its caller
     pub(super) fn insert(&mut self, stream: Stream) -> Result<Slot, OutOfMemory> {
         let id = stream.id;
         let slot = self.slab.insert(stream)?;
@@ -78,9 +79,10 @@ impl Table {
 
     /// Removes a stream that is in no queue.
     pub(super) fn remove(&mut self, slot: Slot) {
-        if let Some(stream) = self.slab.remove(slot) {
-            self.map.remove(stream.id.as_u64());
-            self.last = self.last.filter(|(id, _)| *id != stream.id);
+        if let Some(removed) = self.slab.get(slot).map(|stream| stream.id) {
+            self.slab.remove(slot);
+            self.map.remove(removed.as_u64());
+            self.last = self.last.filter(|(id, _)| *id != removed);
         }
     }
 }
