@@ -2,8 +2,11 @@
 //!
 //! To sleep and to be woken costs a thread more than the exchange of a small request and its
 //! answer takes on a fast network. A caller that waits for an answer therefore asks the socket
-//! again and again for a moment first, as long as answers come that fast; each time that it did so
-//! in vain it goes to sleep at once the next 1, 3, 7, ... [`MOST_SKIPPED`] times.
+//! again and again for a moment first. That is worth it when answers come within
+//! [`UdpConfig::busy_poll`](crate::UdpConfig::busy_poll). They may come late only because the
+//! other side sleeps in between, as this one would: so some waits in a row are watched for longer,
+//! to find out whether two that watch are fast. Each time that it was in vain the next 1, 3, 7,
+//! ... [`MOST_SKIPPED`] waits sleep at once.
 
 use quicket_engine::time::{Duration, Time};
 
@@ -12,17 +15,33 @@ use super::receive::Scratch;
 use crate::udp::UdpSocket;
 
 /// The most waits in a row without another attempt.
-const MOST_SKIPPED: u32 = 1023;
+const MOST_SKIPPED: u32 = 255;
+/// How many late answers in a row are waited for.
+const LATE_ANSWERS: u32 = 64;
+/// How many times longer than answers should take they are waited for.
+const PATIENCE: u64 = 4;
 /// How often the processor's pause instruction is executed between two looks: about 1 µs.
 const PAUSES: u32 = 20;
+
+/// What came of watching.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Outcome {
+    /// An answer in time.
+    Fast,
+    /// An answer, but so late that sleeping would have been cheaper.
+    Late,
+    Nothing,
+}
 
 /// Whether watching has been worth it of late.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Spinning {
     /// How many waits to let pass.
     skip: u32,
-    /// How many to let pass after the next failure.
+    /// How many were let pass after the last failure.
     penalty: u32,
+    /// How many answers in a row came late.
+    late: u32,
     /// What came last was long: the sender has more to do than to answer.
     pub(super) bulk: bool,
 }
@@ -38,9 +57,20 @@ impl Spinning {
         attempt
     }
 
-    fn on_outcome(&mut self, success: bool) {
-        self.penalty = if success { 0 } else { (self.penalty * 2 + 1).min(MOST_SKIPPED) };
-        self.skip = self.penalty;
+    /// `chance` shortens the time without attempts by up to a half: two sides that answer each
+    /// other must not go on missing each other's.
+    fn on_outcome(&mut self, outcome: Outcome, chance: u64) {
+        self.late = if outcome == Outcome::Late { self.late + 1 } else { 0 };
+        match outcome {
+            Outcome::Fast => self.penalty = 0,
+            Outcome::Late if self.late < LATE_ANSWERS => {}
+            Outcome::Late | Outcome::Nothing => {
+                self.late = 0;
+                self.penalty = (self.penalty * 2 + 1).min(MOST_SKIPPED);
+                let less = chance % u64::from(self.penalty / 2 + 1);
+                self.skip = self.penalty - u32::try_from(less).unwrap_or(0);
+            }
+        }
     }
 }
 
@@ -58,23 +88,25 @@ impl Core {
         if limit.is_zero() || !scratch.spinning.attempt() {
             return false;
         }
-        let until = now + Duration::from(limit);
+        let limit = Duration::from(limit);
+        let until = now + limit.times(PATIENCE);
         let until = deadline.map_or(until, |deadline| deadline.min(until));
         let before = scratch.received;
-        let success = loop {
+        let outcome = loop {
             self.receive_from(socket, scratch);
+            let time = self.clock().now();
             if scratch.received != before {
-                break true;
+                break if time < now + limit { Outcome::Fast } else { Outcome::Late };
             }
-            if scratch.paused_until.is_some() || self.clock().now() >= until {
-                break false;
+            if scratch.paused_until.is_some() || time >= until {
+                break Outcome::Nothing;
             }
             for _ in 0..PAUSES {
                 std::hint::spin_loop();
             }
         };
-        scratch.spinning.on_outcome(success);
-        success
+        scratch.spinning.on_outcome(outcome, self.clock().now().as_nanos() / 64);
+        outcome != Outcome::Nothing
     }
 }
 
@@ -89,14 +121,36 @@ mod tests {
         for _ in 0..10_000 {
             if spinning.attempt() {
                 attempts += 1;
-                spinning.on_outcome(false);
+                spinning.on_outcome(Outcome::Nothing, 0);
             }
         }
-        assert!((15..25).contains(&attempts), "{attempts} attempts");
+        assert!((40..60).contains(&attempts), "{attempts} attempts");
         while !spinning.attempt() {}
-        spinning.on_outcome(true);
+        spinning.on_outcome(Outcome::Fast, 0);
         assert!(spinning.attempt() && spinning.attempt());
         spinning.bulk = true;
         assert!(!spinning.attempt());
+    }
+
+    /// Two sides that answer each other: a wait is short if the other side watches too.
+    #[test]
+    fn two_sides_that_answer_each_other_find_out_that_both_should_watch() {
+        let mut sides = [Spinning { skip: 255, penalty: 255, ..Spinning::default() }; 2];
+        sides[1].skip = 100;
+        let mut chance = 1_u64;
+        let mut other_watches = false;
+        let mut fast = 0;
+        for turn in 0..4000 {
+            let side = &mut sides[turn % 2];
+            let watches = side.attempt();
+            if watches {
+                chance = chance.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                let outcome = if other_watches { Outcome::Fast } else { Outcome::Late };
+                side.on_outcome(outcome, chance >> 33);
+            }
+            fast = if watches && other_watches { fast + 1 } else { 0 };
+            other_watches = watches;
+        }
+        assert!(fast > 2000, "{fast} fast answers in a row at the end");
     }
 }

@@ -25,9 +25,10 @@ pub struct UdpConfig {
     pub only_v6: bool,
     /// Hands the kernel up to 64 datagrams in one call (UDP GSO), if it can.
     pub segmentation_offload: bool,
-    /// How long a thread that waits in a blocking call for data or a stream asks the socket again
-    /// and again before it sleeps, as long as data comes that fast; zero: never. For a request
-    /// and its answer on a fast network that takes half the time. 50 µs at first.
+    /// Within which time answers should come for a thread that waits in a blocking call for data
+    /// or a stream to ask the socket again and again instead of sleeping; zero: never. For a
+    /// request and its answer on a fast network that takes half the time. 50 µs at first. It is
+    /// tried for up to four times as long, ever more rarely while it is in vain.
     pub busy_poll: Duration,
 }
 
