@@ -117,6 +117,11 @@ impl Connection {
         self.streams.bytes_unacked(id)
     }
 
+    /// How many streams are open or have something to be acknowledged.
+    pub fn stream_count(&self) -> usize {
+        self.streams.len()
+    }
+
     /// True if the peer has acknowledged everything that was written, finished or reset on any
     /// stream: closing the connection loses nothing then.
     pub fn is_delivered(&self) -> bool {

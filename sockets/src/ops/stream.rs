@@ -5,8 +5,12 @@ use std::task::Poll;
 use quicket_engine::ReadOutcome;
 use quicket_wire::{Dir, StreamId};
 
-use super::super::core::{ConnRef, Interest, SendEnd, Waiter};
+use super::super::core::{ConnRef, Effect, Interest, SendEnd, Waiter};
 use crate::error::{AcceptError, OpenError, ReadError, WriteError};
+
+/// With so many streams at most, the end of one is sent at once: as in one exchange after the other,
+/// where the previous stream is still to be acknowledged.
+const FEW_STREAMS: usize = 2;
 
 impl ConnRef {
     /// Opens a stream.
@@ -141,10 +145,15 @@ impl ConnRef {
 
     /// Ends a stream.
     pub(crate) fn finish(&self, id: StreamId) -> Result<(), WriteError> {
-        self.later(|conn| match (conn.lost(), conn.engine.finish(id)) {
-            (_, Ok(())) => Ok(()),
-            (Some(error), _) => Err(WriteError::Lost(error)),
-            (None, Err(error)) => Err(write_error(conn.send_end(id), error)),
+        self.act_as(|conn, _| {
+            let finished = match (conn.lost(), conn.engine.finish(id)) {
+                (_, Ok(())) => Ok(()),
+                (Some(error), _) => Err(WriteError::Lost(error)),
+                (None, Err(error)) => Err(write_error(conn.send_end(id), error)),
+            };
+            // Where few streams are open, little is likely to follow.
+            let few = conn.engine.stream_count() <= FEW_STREAMS;
+            (finished, if few { Effect::Now } else { Effect::Later(0) })
         })
     }
 

@@ -5,7 +5,7 @@ use quicket::message::{
     Config, CryptoLevel, Errno, MsgFlags, Shutdown, Socket, StreamFlags, StreamInfo, TransportParam,
 };
 
-use crate::pair::{NEW, NEW_FIN, listener, pair, recv, send, settle, socket};
+use crate::pair::{NEW, NEW_FIN, listener, pair, pair_by_relay, recv, send, settle, socket};
 
 const NONE: StreamFlags = StreamFlags::NONE;
 
@@ -175,7 +175,7 @@ fn streams_of_the_wrong_kind_are_refused() {
 
 #[test]
 fn resets_and_requests_to_stop_need_a_stream_for_it() {
-    let (client, server) = pair();
+    let (client, server, relay) = pair_by_relay(|_| ());
     assert_eq!(client.reset_stream(err(0)), Err(Errno::EINVAL), "not open");
     assert_eq!(client.reset_stream(err(1)), Err(Errno::EINVAL));
     assert_eq!(client.reset_stream(err(3)), Err(Errno::EINVAL), "the server's to send on");
@@ -183,10 +183,13 @@ fn resets_and_requests_to_stop_need_a_stream_for_it() {
     assert_eq!(client.stop_sending(err(1)), Err(Errno::EINVAL));
     assert_eq!(client.stop_sending(err(2)), Err(Errno::EINVAL), "the client's to send on");
     send(&client, b"x", 0, NEW).unwrap();
+    // The server answers a request to stop with a reset, after which there is nothing to ask for.
+    relay.hold_to_client(true);
     assert_eq!(client.stop_sending(err(0)), Ok(()));
     assert_eq!(client.stop_sending(err(0)), Err(Errno::EAGAIN), "asked already");
     assert_eq!(client.reset_stream(err(0)), Ok(()));
     assert_eq!(client.reset_stream(err(0)), Err(Errno::EINVAL), "given up already");
+    relay.hold_to_client(false);
     assert_eq!(send(&client, b"x", 0, NONE), Err(Errno::EINVAL));
     send(&client, b"x", 4, NEW_FIN).unwrap();
     settle(|| server.stop_sending(err(4)) == Err(Errno::EINVAL));
