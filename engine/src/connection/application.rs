@@ -17,7 +17,7 @@ use crate::random::Random;
 use crate::stats::{PathStats, Stats};
 use crate::streams::{
     OpenError, Peek, ReadError, ReadOutcome, SendRoom, StreamCounts, StreamNews, StreamStatus,
-    Streams, StreamsConfig, WriteError,
+    Streams, WriteError,
 };
 use crate::time::Time;
 
@@ -28,24 +28,7 @@ pub(super) fn new_streams(
     rng: &mut dyn Random,
 ) -> Box<Streams> {
     let seed = rng.next_u64();
-    Box::new(Streams::new(side, streams_config(config), seed))
-}
-
-#[inline(never)] // keeps a copy of it out of the frame of `new_streams`
-fn streams_config(config: &TransportConfig) -> StreamsConfig {
-    StreamsConfig {
-        stream_window: config.initial_stream_window,
-        windows: config.announced.stream_windows,
-        max_stream_window: config.max_stream_window,
-        window: config.initial_receive_window,
-        max_window: config.max_receive_window,
-        max_streams_bidi: config.max_streams_bidi,
-        max_streams_uni: config.max_streams_uni,
-        max_streams_step: config.max_streams_step,
-        stream_send_buffer: config.stream_send_buffer,
-        send_buffer: config.send_buffer,
-        fair: config.send_fairness,
-    }
+    Box::new(Streams::new(side, config.into(), seed))
 }
 
 pub(super) fn new_datagrams(config: &TransportConfig) -> Datagrams {

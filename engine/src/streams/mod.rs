@@ -382,6 +382,7 @@ impl From<&TransportParameters> for PeerLimits {
 }
 
 impl From<&TransportConfig> for StreamsConfig {
+    #[inline(never)] // keeps a copy of it out of the frame of who makes streams
     fn from(config: &TransportConfig) -> Self {
         Self {
             stream_window: config.initial_stream_window,
