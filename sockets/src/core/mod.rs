@@ -9,6 +9,7 @@ mod background;
 mod block;
 mod buffers;
 mod cell;
+mod cell_list;
 mod clock;
 mod driver;
 mod handle;
@@ -35,6 +36,7 @@ use quicket_engine::{ConnectionHandle, Endpoint};
 use crate::udp::UdpConfig;
 use buffers::BufferPool;
 pub(crate) use cell::{Cell, Conn, Role, SendEnd, Tap};
+use cell_list::CellList;
 pub(crate) use clock::Clock;
 pub(crate) use driver::Driver;
 pub(crate) use handle::{ConnRef, CoreRef};
@@ -43,7 +45,6 @@ pub(crate) use lead::Rank;
 pub(crate) use link::{Link, Links};
 use parker::Kick;
 pub(crate) use postpone::Effect;
-use postpone::Postponed;
 use routing::Routing;
 pub(crate) use routing::{Greeter, ListenOptions};
 use timers::Timers;
@@ -60,10 +61,10 @@ pub(crate) struct Core {
     deadlines: Mutex<Deadlines>,
     lead: Leadership,
     buffers: BufferPool,
-    postponed: Postponed,
+    /// Connections that have something to send when the caller's thread waits next.
+    postponed: CellList,
     /// Connections that wait for room in the kernel's send buffer.
-    blocked: Mutex<Vec<Arc<Cell>>>,
-    is_blocked: AtomicBool,
+    blocked: CellList,
     /// How many public values lead here.
     handles: AtomicUsize,
     /// The application closed it: no connections come or go out.
@@ -105,9 +106,8 @@ impl Core {
             }),
             lead: Leadership::new(Kick::new()?),
             buffers: BufferPool::default(),
-            postponed: Postponed::default(),
-            blocked: Mutex::new(Vec::new()),
-            is_blocked: AtomicBool::new(false),
+            postponed: CellList::default(),
+            blocked: CellList::default(),
             handles: AtomicUsize::new(0),
             closed: AtomicBool::new(false),
             over: AtomicBool::new(false),
@@ -178,18 +178,14 @@ impl Core {
 
     /// The kernel's send buffer is full: has the leader tell when it is not.
     fn wait_for_room(&self, cell: &Arc<Cell>) {
-        self.blocked.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(cell));
-        if !self.is_blocked.swap(true, Ordering::AcqRel) {
+        if self.blocked.push(cell) {
             self.lead.interrupt();
         }
     }
 
     /// There is room again.
     fn on_writable(&self, now: Time, wakes: &mut Wakes) {
-        self.is_blocked.store(false, Ordering::Release);
-        let blocked =
-            std::mem::take(&mut *self.blocked.lock().unwrap_or_else(PoisonError::into_inner));
-        for cell in blocked {
+        for cell in self.blocked.take() {
             self.pump(now, &cell, &mut cell.lock(), wakes);
         }
     }

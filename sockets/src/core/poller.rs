@@ -2,7 +2,6 @@
 
 use std::io;
 use std::os::fd::AsFd;
-use std::sync::atomic::Ordering;
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, ppoll};
@@ -113,7 +112,7 @@ impl Core {
 
     /// True if somebody waits for room in the kernel's send buffer.
     pub(super) fn wants_writable(&self) -> bool {
-        self.is_blocked.load(Ordering::Acquire)
+        !self.blocked.is_empty()
     }
 
     fn wait(&self, links: &Links, receive: bool, timeout: Duration) -> Readiness {

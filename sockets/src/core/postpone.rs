@@ -7,8 +7,6 @@
 //! leading. Nothing waits while another thread leads: it may sleep longer than that.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
 
 use quicket_engine::time::Time;
 
@@ -28,30 +26,6 @@ pub(crate) enum Effect {
     Later(usize),
     /// Something to send at once.
     Now,
-}
-
-/// Connections that have something to send when the caller's thread waits next.
-#[derive(Default)]
-pub(super) struct Postponed {
-    cells: Mutex<Vec<Arc<Cell>>>,
-    any: AtomicBool,
-}
-
-impl Postponed {
-    /// True if this is the first.
-    fn push(&self, cell: &Arc<Cell>) -> bool {
-        self.cells.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(cell));
-        !self.any.swap(true, Ordering::SeqCst)
-    }
-
-    fn take(&self) -> Vec<Arc<Cell>> {
-        if !self.any.load(Ordering::SeqCst) {
-            return Vec::new();
-        }
-        let mut cells = self.cells.lock().unwrap_or_else(PoisonError::into_inner);
-        self.any.store(false, Ordering::SeqCst);
-        std::mem::take(&mut *cells)
-    }
 }
 
 impl Core {
