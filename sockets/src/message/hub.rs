@@ -55,6 +55,30 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Keeps the addresses of this process from changing hands while it forks, for bindings to C: a
+/// lock that another thread holds then would be held in the child for ever.
+pub struct ForkHold(MutexGuard<'static, Registry>);
+
+impl ForkHold {
+    /// Takes hold, before the process forks. In the parent, letting go is all.
+    #[must_use]
+    pub fn acquire() -> Self {
+        Self(registry())
+    }
+
+    /// In the child: what is in use belongs to the parent.
+    pub fn forget(mut self) {
+        // Whatever it leads to may be locked by threads that are not here.
+        std::mem::forget(std::mem::take(&mut *self.0));
+    }
+}
+
+impl std::fmt::Debug for ForkHold {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ForkHold").finish_non_exhaustive()
+    }
+}
+
 /// A socket's hold on an address.
 #[derive(Clone)]
 pub(super) struct Bound {

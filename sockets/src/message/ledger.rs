@@ -140,6 +140,13 @@ impl Account {
         }
     }
 
+    /// A stream takes no more data: messages that name none go elsewhere.
+    pub(super) fn release_stream(&mut self, id: StreamId) {
+        if self.active_stream == Some(id) {
+            self.active_stream = None;
+        }
+    }
+
     /// True if something can be sent on a stream without limits of its own. Whoever waits for
     /// that hears of it.
     pub(super) fn check_room(&mut self, engine: &Connection) -> bool {
@@ -199,6 +206,7 @@ impl Account {
             StreamNews::SizeKnown { id, .. } if self.inbox.is_stopped(id) => return,
             StreamNews::Received { id, .. } if self.inbox.on_complete(id) => return,
             StreamNews::ResetReceived { id, .. } => self.inbox.on_reset(id),
+            StreamNews::Stopped { id, .. } => self.release_stream(id),
             _ => {}
         }
         let update = |id: StreamId, state: StreamState, errcode: u64, finalsz: u64| {

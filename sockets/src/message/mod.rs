@@ -101,6 +101,7 @@ mod socket;
 
 pub use errno::Errno;
 pub use flags::{MsgFlags, StreamFlags};
+pub use hub::ForkHold;
 pub use inbox::{Message, MessageKind};
 pub use notification::{CryptoLevel, EventType, Notification, StreamState};
 pub use option::OptionName;

@@ -2,7 +2,8 @@
 
 use quicket::message::raw::{ConnectionIdInfo, CryptoSecret, ErrInfo};
 use quicket::message::{
-    Config, CryptoLevel, Errno, MsgFlags, Shutdown, Socket, StreamFlags, StreamInfo, TransportParam,
+    Config, CryptoLevel, Errno, MessageKind, MsgFlags, Shutdown, Socket, StreamFlags, StreamInfo,
+    TransportParam,
 };
 
 use crate::pair::{NEW, NEW_FIN, listener, pair, pair_by_relay, recv, send, settle, socket};
@@ -237,4 +238,22 @@ fn a_closed_socket_reports_what_waits_and_then_that_it_is_closed() {
     assert_eq!(server.recv_message(&mut buffer, MsgFlags::NONE), Err(Errno::ENOTCONN));
     assert_eq!(send(&server, b"x", 1, NEW), Err(Errno::EPIPE));
     assert_eq!(server.session_ticket(), Err(Errno::EPIPE));
+}
+
+#[test]
+fn a_message_without_a_stream_does_not_go_to_one_that_was_given_up() {
+    let (client, server) = pair();
+    // By this side ...
+    client.send_message(b"a", None, StreamFlags::NEW.into()).unwrap();
+    recv(&server);
+    client.reset_stream(err(0)).unwrap();
+    client.send_message(b"b", None, StreamFlags::NEW.into()).unwrap();
+    let (data, message) = recv(&server);
+    let MessageKind::Stream(info) = message.kind else { panic!("{message:?}") };
+    assert_eq!((&data[..], info.stream_id), (&b"b"[..], 4));
+    // ... and by the peer, who wants no more.
+    server.stop_sending(err(4)).unwrap();
+    settle(|| client.send_message(b"c", None, MsgFlags::NONE).is_err());
+    client.send_message(b"d", None, StreamFlags::NEW.into()).unwrap();
+    settle(|| matches!(recv(&server).1.kind, MessageKind::Stream(info) if info.stream_id == 8));
 }

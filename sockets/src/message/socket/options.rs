@@ -41,7 +41,9 @@ impl Socket {
         session.conn.act(|conn, _| {
             let id = streams::parse(info.stream_id)?;
             streams::for_reset(&mut conn.engine, ledger, &mut ledger.lock(), id)?;
-            conn.engine.reset(id, u64::from(info.errcode)).map_err(|_| Errno::EINVAL)
+            conn.engine.reset(id, u64::from(info.errcode)).map_err(|_| Errno::EINVAL)?;
+            ledger.lock().release_stream(id);
+            Ok(())
         })
     }
 

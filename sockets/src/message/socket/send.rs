@@ -306,10 +306,7 @@ fn attempt(
     }
     if ends {
         engine.finish(id).map_err(|_| Err(Errno::EINVAL))?;
-        let mut account = ledger.lock();
-        if account.active_stream == Some(id) {
-            account.active_stream = None;
-        }
+        ledger.lock().release_stream(id);
     }
     Ok(())
 }
