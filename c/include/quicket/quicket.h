@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * QUIC sockets as functions of a library. Each does with a QUIC socket what the call of the system
+ * does that has its name without `quicket_`: values, errno and all. Descriptors of these sockets can
+ * be waited for together with others, through the functions below.
+ */
+#ifndef QUICKET_QUICKET_H
+#define QUICKET_QUICKET_H
+
+#include <poll.h>
+#include <stdint.h>
+#include <sys/epoll.h>
+#include <sys/select.h>
+#include <sys/socket.h>
+#include <sys/types.h>
+#include <sys/uio.h>
+
+#include "quic.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct mmsghdr;
+
+int quicket_socket(int domain, int type, int protocol);
+int quicket_bind(int fd, const struct sockaddr *address, socklen_t length);
+int quicket_listen(int fd, int backlog);
+int quicket_accept(int fd, struct sockaddr *address, socklen_t *length);
+int quicket_accept4(int fd, struct sockaddr *address, socklen_t *length, int flags);
+int quicket_connect(int fd, const struct sockaddr *address, socklen_t length);
+int quicket_shutdown(int fd, int how);
+int quicket_getsockname(int fd, struct sockaddr *address, socklen_t *length);
+int quicket_getpeername(int fd, struct sockaddr *address, socklen_t *length);
+int quicket_getsockopt(int fd, int level, int name, void *value, socklen_t *length);
+int quicket_setsockopt(int fd, int level, int name, const void *value, socklen_t length);
+
+ssize_t quicket_send(int fd, const void *data, size_t length, int flags);
+ssize_t quicket_sendto(int fd, const void *data, size_t length, int flags,
+		       const struct sockaddr *address, socklen_t address_length);
+ssize_t quicket_sendmsg(int fd, const struct msghdr *message, int flags);
+int quicket_sendmmsg(int fd, struct mmsghdr *messages, unsigned int count, int flags);
+ssize_t quicket_write(int fd, const void *data, size_t length);
+ssize_t quicket_writev(int fd, const struct iovec *parts, int count);
+ssize_t quicket_sendfile(int fd, int file, off_t *offset, size_t count);
+
+ssize_t quicket_recv(int fd, void *data, size_t length, int flags);
+ssize_t quicket_recvfrom(int fd, void *data, size_t length, int flags,
+			 struct sockaddr *address, socklen_t *address_length);
+ssize_t quicket_recvmsg(int fd, struct msghdr *message, int flags);
+int quicket_recvmmsg(int fd, struct mmsghdr *messages, unsigned int count, int flags,
+		     struct timespec *timeout);
+ssize_t quicket_read(int fd, void *data, size_t length);
+ssize_t quicket_readv(int fd, const struct iovec *parts, int count);
+
+/* Of QUIC sockets only; quicket_dup2 and quicket_dup3 where at least one of both is one. */
+int quicket_close(int fd);
+int quicket_dup(int fd);
+int quicket_dup2(int from, int to);
+int quicket_dup3(int from, int to, int flags);
+int quicket_fcntl(int fd, int command, uintptr_t argument);
+int quicket_ioctl(int fd, unsigned long request, uintptr_t argument);
+
+/* Of sets that contain QUIC sockets, and others. */
+int quicket_poll(struct pollfd *fds, nfds_t count, int timeout);
+int quicket_ppoll(struct pollfd *fds, nfds_t count, const struct timespec *timeout,
+		  const sigset_t *signals);
+int quicket_select(int count, fd_set *read, fd_set *write, fd_set *except,
+		   struct timeval *timeout);
+int quicket_epoll_ctl(int epoll, int operation, int fd, struct epoll_event *event);
+
+/*
+ * Handshakes by Quicket's own TLS, for programs that have none. A client trusts the roots of
+ * `ca_file`, or of the system, or the one certificate with the SHA-256 fingerprint `pin`. Lists of
+ * application protocols are separated by commas; NULL stands for none. On a socket with O_NONBLOCK
+ * EAGAIN says that it is under way: quicket_continue_handshake, when the socket is ready, tells.
+ */
+int quicket_client_handshake(int fd, const char *hostname, const char *alpns,
+			     const char *ca_file, const char *pin);
+int quicket_server_handshake(int fd, const char *key_file, const char *cert_file,
+			     const char *alpns);
+int quicket_continue_handshake(int fd);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,47 @@
+//! The calls, each as the kernel has it: with the number of a descriptor and addresses in the
+//! program's memory, to a value or the number of an error.
+
+pub(crate) mod descriptors;
+pub(crate) mod names;
+pub(crate) mod options;
+pub(crate) mod receive;
+pub(crate) mod send;
+pub(crate) mod setup;
+pub(crate) mod tls;
+pub(crate) mod watch;
+
+use libc::{iovec, msghdr};
+use quicket::message::Errno;
+
+use crate::constants::{MAX_PARTS, MAX_TRANSFER};
+use crate::memory::Memory;
+use crate::native::Result;
+
+fn number(errno: Errno) -> std::ffi::c_int {
+    errno.number()
+}
+
+/// The parts of a buffer; what is beyond the most that a call transfers is cut off.
+fn parts(memory: &mut Memory, address: usize, count: usize) -> Result<Vec<iovec>> {
+    if count > MAX_PARTS {
+        return Err(libc::EMSGSIZE);
+    }
+    let mut parts: Vec<iovec> = memory.values(address, count)?;
+    let mut room = MAX_TRANSFER;
+    for part in &mut parts {
+        if part.iov_len > isize::MAX as usize {
+            return Err(libc::EINVAL);
+        }
+        part.iov_len = part.iov_len.min(room);
+        room -= part.iov_len;
+    }
+    Ok(parts)
+}
+
+fn parts_of(memory: &mut Memory, header: &msghdr) -> Result<Vec<iovec>> {
+    parts(memory, header.msg_iov as usize, header.msg_iovlen)
+}
+
+fn part(address: usize, len: usize) -> iovec {
+    iovec { iov_base: address as *mut _, iov_len: len.min(MAX_TRANSFER) }
+}

@@ -1,0 +1,25 @@
+//! getsockname and getpeername.
+
+use std::ffi::c_int;
+
+use super::number;
+use crate::address;
+use crate::memory::Memory;
+use crate::native::Result;
+use crate::table;
+
+/// getsockname(2).
+pub(crate) fn getsockname(fd: c_int, address: usize, len: usize) -> Result<c_int> {
+    let entry = table::get(fd)?;
+    let local = entry.socket.local_addr();
+    address::write(&mut Memory::new(), local, entry.is_v6, address, len)?;
+    Ok(0)
+}
+
+/// getpeername(2).
+pub(crate) fn getpeername(fd: c_int, address: usize, len: usize) -> Result<c_int> {
+    let entry = table::get(fd)?;
+    let peer = entry.socket.peer_addr().map_err(number)?;
+    address::write(&mut Memory::new(), peer, entry.is_v6, address, len)?;
+    Ok(0)
+}

@@ -1,0 +1,195 @@
+//! getsockopt and setsockopt.
+//!
+//! Options of QUIC go to the socket. Of those of all sockets some concern it; some only need to be
+//! remembered, which the descriptor behind it does; others are refused rather than ignored.
+
+use std::ffi::c_int;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use super::number;
+use crate::constants::{IPPROTO_QUIC, SOL_QUIC};
+use crate::entry::Entry;
+use crate::memory::Memory;
+use crate::native::{self, Result};
+use crate::table;
+
+/// The longest value that is read or written, in bytes.
+const MAX_VALUE: usize = 8192;
+/// The least that a buffer has in the kernel, in bytes.
+const MIN_BUFFER: usize = 4608;
+const MICROS: i64 = 1_000_000;
+
+/// What a socket remembers for its program.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Remembered {
+    receive_timeout: [i64; 2],
+    send_timeout: [i64; 2],
+    reuse_port: bool,
+}
+
+/// setsockopt(2).
+pub(crate) fn set(fd: c_int, level: c_int, name: c_int, value: usize, len: u32) -> Result<c_int> {
+    let entry = table::get(fd)?;
+    let len = usize::try_from(len.cast_signed()).map_err(|_| libc::EINVAL)?;
+    match level {
+        SOL_QUIC => {
+            if len > MAX_VALUE {
+                return Err(libc::EINVAL);
+            }
+            let value = Memory::new().bytes(value, len)?;
+            let set = entry.socket.set_option(name, &value).map_err(number);
+            entry.settle();
+            set?;
+        }
+        libc::SOL_SOCKET => set_for_all(&entry, fd, name, value, len)?,
+        libc::IPPROTO_IPV6 if name == libc::IPV6_V6ONLY && entry.is_v6 => {
+            if len < size_of::<c_int>() {
+                return Err(libc::EINVAL);
+            }
+            // A socket for IPv6 serves both.
+            if Memory::new().value::<i32>(value)? != 0 {
+                return Err(libc::ENOPROTOOPT);
+            }
+        }
+        _ => return Err(libc::ENOPROTOOPT),
+    }
+    Ok(0)
+}
+
+fn set_for_all(entry: &Entry, fd: c_int, name: c_int, value: usize, len: usize) -> Result<()> {
+    let mut memory = Memory::new();
+    let mut integer = || {
+        if len < size_of::<c_int>() {
+            return Err(libc::EINVAL);
+        }
+        memory.value::<i32>(value)
+    };
+    // As the kernel does, for its bookkeeping.
+    let doubled = |size: i32| (size.clamp(0, i32::MAX / 2) as usize * 2).max(MIN_BUFFER);
+    match name {
+        libc::SO_SNDBUF => entry.socket.set_send_buffer(doubled(integer()?)),
+        libc::SO_RCVBUF => entry.socket.set_receive_buffer(doubled(integer()?)),
+        libc::SO_REUSEPORT => {
+            let reuse = integer()? != 0;
+            entry.remembered().reuse_port = reuse;
+            entry.socket.set_reuse_port(reuse);
+        }
+        libc::SO_RCVTIMEO | libc::SO_SNDTIMEO => {
+            if len < size_of::<libc::timeval>() {
+                return Err(libc::EINVAL);
+            }
+            let time = memory.value::<libc::timeval>(value)?;
+            let (timeout, kept) = timeout(time.tv_sec, time.tv_usec)?;
+            let mut remembered = entry.remembered();
+            if name == libc::SO_RCVTIMEO {
+                remembered.receive_timeout = kept;
+                entry.socket.set_receive_timeout(timeout);
+            } else {
+                remembered.send_timeout = kept;
+                entry.socket.set_send_timeout(timeout);
+            }
+        }
+        _ if is_kept_by_the_system(name) => {
+            native::setsockopt(fd, libc::SOL_SOCKET, name, value, len as u32)?;
+        }
+        _ => return Err(libc::ENOPROTOOPT),
+    }
+    Ok(())
+}
+
+/// Options without an effect on QUIC in the kernel either, which programs set out of habit.
+const fn is_kept_by_the_system(name: c_int) -> bool {
+    matches!(
+        name,
+        libc::SO_REUSEADDR
+            | libc::SO_KEEPALIVE
+            | libc::SO_LINGER
+            | libc::SO_BROADCAST
+            | libc::SO_PRIORITY
+    )
+}
+
+/// A time as it counts, and as the program sees it again. None for zero; a negative one is over
+/// at once.
+fn timeout(seconds: i64, micros: i64) -> Result<(Option<Duration>, [i64; 2])> {
+    if !(0..MICROS).contains(&micros) {
+        return Err(libc::EDOM);
+    }
+    if seconds < 0 {
+        return Ok((Some(Duration::ZERO), [0, 0]));
+    }
+    let time = Duration::new(seconds.cast_unsigned(), micros as u32 * 1000);
+    Ok((Some(time).filter(|time| !time.is_zero()), [seconds, micros]))
+}
+
+/// getsockopt(2).
+pub(crate) fn get(
+    fd: c_int,
+    level: c_int,
+    name: c_int,
+    value: usize,
+    len_at: usize,
+) -> Result<c_int> {
+    let entry = table::get(fd)?;
+    let mut memory = Memory::new();
+    let room = usize::try_from(memory.value::<i32>(len_at)?).map_err(|_| libc::EINVAL)?;
+    if level == libc::SOL_SOCKET && is_kept_by_the_system(name) {
+        native::getsockopt(fd, level, name, value, len_at)?;
+        return Ok(0);
+    }
+    let found = match level {
+        SOL_QUIC => {
+            // Some options say in it what they are asked.
+            let mut bytes = memory.bytes(value, room.min(MAX_VALUE))?;
+            let got = entry.socket.get_option(name, &mut bytes).map_err(number);
+            entry.settle();
+            bytes.truncate(got?);
+            bytes
+        }
+        libc::SOL_SOCKET => get_for_all(&entry, name)?,
+        libc::IPPROTO_IPV6 if name == libc::IPV6_V6ONLY && entry.is_v6 => {
+            0i32.to_ne_bytes().to_vec()
+        }
+        _ => return Err(libc::ENOPROTOOPT),
+    };
+    let found = found.get(..room.min(found.len())).unwrap_or_default();
+    memory.put_bytes(value, found)?;
+    memory.put(len_at, found.len() as i32)?;
+    Ok(0)
+}
+
+fn get_for_all(entry: &Entry, name: c_int) -> Result<Vec<u8>> {
+    let size = |bytes: usize| i32::try_from(bytes).unwrap_or(i32::MAX);
+    let remembered = *entry.remembered();
+    let integer = match name {
+        libc::SO_TYPE => entry.kind,
+        libc::SO_DOMAIN if entry.is_v6 => libc::AF_INET6,
+        libc::SO_DOMAIN => libc::AF_INET,
+        libc::SO_PROTOCOL => IPPROTO_QUIC,
+        // What goes wrong is told by the call that it concerns.
+        libc::SO_ERROR => 0,
+        libc::SO_ACCEPTCONN => i32::from(entry.listening.load(Ordering::Acquire)),
+        libc::SO_SNDBUF => size(entry.socket.send_buffer()),
+        libc::SO_RCVBUF => size(entry.socket.receive_buffer()),
+        libc::SO_REUSEPORT => i32::from(remembered.reuse_port),
+        libc::SO_RCVTIMEO => return Ok(remembered.receive_timeout.map(i64::to_ne_bytes).concat()),
+        libc::SO_SNDTIMEO => return Ok(remembered.send_timeout.map(i64::to_ne_bytes).concat()),
+        _ => return Err(libc::ENOPROTOOPT),
+    };
+    Ok(integer.to_ne_bytes().to_vec())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_taken_as_the_kernel_takes_them() {
+        assert_eq!(timeout(0, 0), Ok((None, [0, 0])));
+        assert_eq!(timeout(1, 500_000), Ok((Some(Duration::from_millis(1500)), [1, 500_000])));
+        assert_eq!(timeout(-1, 0), Ok((Some(Duration::ZERO), [0, 0])));
+        assert_eq!(timeout(0, MICROS), Err(libc::EDOM));
+        assert_eq!(timeout(0, -1), Err(libc::EDOM));
+    }
+}

@@ -1,0 +1,173 @@
+//! Sending: send, sendto, sendmsg, sendmmsg, write, writev, sendfile.
+
+use std::borrow::Cow;
+use std::ffi::c_int;
+
+use libc::{iovec, mmsghdr, msghdr};
+use quicket::message::{Errno, MsgFlags};
+
+use super::{number, part, parts, parts_of};
+use crate::control::Control;
+use crate::entry::Entry;
+use crate::memory::Memory;
+use crate::native::{self, Result};
+use crate::table;
+
+/// How much of a file is sent at once.
+const FILE_PIECE: usize = 256 << 10;
+
+/// send(2), and write(2) without flags.
+pub(crate) fn send(fd: c_int, address: usize, len: usize, flags: c_int) -> Result<isize> {
+    let entry = table::get(fd)?;
+    transmit(&entry, &mut Memory::new(), &[part(address, len)], Control::default(), flags)
+}
+
+/// writev(2).
+pub(crate) fn writev(fd: c_int, address: usize, count: c_int) -> Result<isize> {
+    let entry = table::get(fd)?;
+    let mut memory = Memory::new();
+    let count = usize::try_from(count).map_err(|_| libc::EINVAL)?;
+    let parts = parts(&mut memory, address, count).map_err(of_vector)?;
+    transmit(&entry, &mut memory, &parts, Control::default(), 0)
+}
+
+/// readv(2) and writev(2) have another error for too many parts.
+pub(super) const fn of_vector(error: c_int) -> c_int {
+    if error == libc::EMSGSIZE { libc::EINVAL } else { error }
+}
+
+/// sendmsg(2). The address is not looked at: there is one peer.
+pub(crate) fn sendmsg(fd: c_int, header: usize, flags: c_int) -> Result<isize> {
+    let entry = table::get(fd)?;
+    let mut memory = Memory::new();
+    let header: msghdr = memory.value(header)?;
+    send_header(&entry, &mut memory, &header, flags)
+}
+
+/// sendmmsg(2).
+pub(crate) fn sendmmsg(fd: c_int, headers: usize, count: u32, flags: c_int) -> Result<c_int> {
+    let entry = table::get(fd)?;
+    let mut memory = Memory::new();
+    let count = (count as usize).min(super::MAX_PARTS);
+    let mut sent = 0;
+    for index in 0..count {
+        let at = headers.saturating_add(index * size_of::<mmsghdr>());
+        let one = memory.value::<mmsghdr>(at).and_then(|mut message| {
+            let len = send_header(&entry, &mut memory, &message.msg_hdr, flags)?;
+            message.msg_len = len as u32;
+            memory.put(at, message)
+        });
+        match one {
+            Ok(()) => sent += 1,
+            Err(error) if sent == 0 => return Err(error),
+            Err(_) => break,
+        }
+    }
+    Ok(sent)
+}
+
+fn send_header(entry: &Entry, memory: &mut Memory, header: &msghdr, flags: c_int) -> Result<isize> {
+    let parts = parts_of(memory, header)?;
+    let control = Control::read(memory, header)?;
+    transmit(entry, memory, &parts, control, flags)
+}
+
+fn transmit(
+    entry: &Entry,
+    memory: &mut Memory,
+    parts: &[iovec],
+    control: Control,
+    flags: c_int,
+) -> Result<isize> {
+    let data = gather(memory, parts)?;
+    let flags = MsgFlags::from_bits(flags.cast_unsigned());
+    let sent = match control.handshake()? {
+        Some(level) => entry.socket.send_handshake(&data, level, flags),
+        None => entry.socket.send_message(&data, control.stream, flags),
+    };
+    entry.settle();
+    if sent == Err(Errno::EPIPE)
+        && control.level.is_none()
+        && !flags.intersects(MsgFlags::NOSIGNAL | MsgFlags::DATAGRAM)
+    {
+        native::raise_sigpipe();
+    }
+    sent.map(|len| len as isize).map_err(number)
+}
+
+/// The data: where it is if it is in one piece, else copied together.
+fn gather(memory: &mut Memory, parts: &[iovec]) -> Result<Cow<'static, [u8]>> {
+    if let [one] = parts {
+        return memory.slice(one.iov_base as usize, one.iov_len).map(Cow::Borrowed);
+    }
+    let mut data = Vec::new();
+    for part in parts {
+        let piece = memory.slice(part.iov_base as usize, part.iov_len)?;
+        data.try_reserve(piece.len()).map_err(|_| libc::ENOMEM)?;
+        data.extend_from_slice(piece);
+    }
+    Ok(Cow::Owned(data))
+}
+
+/// sendfile(2): a file's content as stream data.
+pub(crate) fn sendfile(fd: c_int, file: c_int, offset: usize, count: usize) -> Result<isize> {
+    let entry = table::get(fd)?;
+    if table::kind(file) == table::Kind::Socket {
+        return Err(libc::EINVAL);
+    }
+    let mut memory = Memory::new();
+    let start = match offset {
+        0 => native::position(file).map_err(|_| libc::EINVAL)?,
+        at => memory.value::<i64>(at)?,
+    };
+    if start < 0 {
+        return Err(libc::EINVAL);
+    }
+    let sent = send_file(&entry, file, start, count.min(super::MAX_TRANSFER));
+    entry.settle();
+    let (sent, error) = sent;
+    let end = start.saturating_add(sent as i64);
+    match offset {
+        0 if sent > 0 => {
+            native::seek(file, end)?;
+        }
+        0 => {}
+        at => memory.put(at, end)?,
+    }
+    match error {
+        Some(error) if sent == 0 => {
+            if error == libc::EPIPE {
+                native::raise_sigpipe();
+            }
+            Err(error)
+        }
+        _ => Ok(sent as isize),
+    }
+}
+
+/// How much was sent, and what ended it early.
+fn send_file(entry: &Entry, file: c_int, start: i64, count: usize) -> (usize, Option<c_int>) {
+    let mut piece = vec![0; FILE_PIECE.min(count)];
+    let mut sent = 0;
+    while sent < count {
+        let most = piece.len().min(count - sent);
+        let Some(room) = piece.get_mut(..most) else { break };
+        let read = match native::pread(file, room, start.saturating_add(sent as i64)) {
+            Ok(0) => break,
+            Ok(read) => read,
+            Err(libc::ESPIPE) => return (sent, Some(libc::EINVAL)),
+            Err(error) => return (sent, Some(error)),
+        };
+        let data = piece.get(..read).unwrap_or_default();
+        match entry.socket.send_message(data, None, MsgFlags::NONE) {
+            Ok(len) => {
+                sent += len;
+                if len < read {
+                    break;
+                }
+            }
+            Err(error) => return (sent, Some(number(error))),
+        }
+    }
+    (sent, None)
+}

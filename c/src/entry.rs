@@ -1,0 +1,212 @@
+//! A socket with its descriptor.
+
+use std::ffi::c_int;
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::task::{Wake, Waker};
+
+use quicket::message::{PollId, Socket};
+
+use crate::calls::options::Remembered;
+use crate::keeper;
+use crate::native::{self, Result};
+use crate::shadow::Shadow;
+use crate::table;
+
+/// A QUIC socket of the program.
+pub(crate) struct Entry {
+    pub(crate) socket: Socket,
+    /// AF_INET6.
+    pub(crate) is_v6: bool,
+    /// SOCK_STREAM or SOCK_DGRAM, which makes no difference.
+    pub(crate) kind: c_int,
+    /// It has, or had, a connection: when that has ended, it is over.
+    connected: AtomicBool,
+    pub(crate) listening: AtomicBool,
+    remembered: Mutex<Remembered>,
+    shadow: Mutex<Shadow>,
+    /// How many calls of poll(2) or select(2) wait for it.
+    pollers: AtomicUsize,
+    /// It was given to epoll_ctl(2).
+    in_epoll: AtomicBool,
+    /// ... with EPOLLET.
+    edges: AtomicBool,
+    poll_id: PollId,
+    bell: Arc<Bell>,
+    waker: Waker,
+}
+
+/// Rings when what poll(2) should say may have changed.
+pub(crate) struct Bell {
+    entry: Weak<Entry>,
+    /// The keeper knows already.
+    rung: AtomicBool,
+}
+
+impl Wake for Bell {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    /// Whoever calls this may hold locks that a look at the socket takes: the keeper looks.
+    fn wake_by_ref(self: &Arc<Self>) {
+        if !self.rung.swap(true, Ordering::AcqRel) {
+            keeper::ring(&self.entry);
+        }
+    }
+}
+
+impl Entry {
+    /// Gives a socket a descriptor. One that was accepted remembers what its listener does.
+    pub(crate) fn open(
+        socket: Socket,
+        is_v6: bool,
+        kind: c_int,
+        remembered: Option<Remembered>,
+        flags: c_int,
+    ) -> Result<c_int> {
+        let (connected, remembered) = (remembered.is_some(), remembered.unwrap_or_default());
+        let (shadow, fd) = Shadow::new()?;
+        socket.set_nonblocking(flags & libc::SOCK_NONBLOCK != 0);
+        let entry = Arc::new_cyclic(|entry| {
+            let bell = Arc::new(Bell { entry: Weak::clone(entry), rung: AtomicBool::new(false) });
+            Self {
+                socket,
+                is_v6,
+                kind,
+                connected: AtomicBool::new(connected),
+                listening: AtomicBool::new(false),
+                remembered: Mutex::new(remembered),
+                shadow: Mutex::new(shadow),
+                pollers: AtomicUsize::new(0),
+                in_epoll: AtomicBool::new(false),
+                edges: AtomicBool::new(false),
+                poll_id: PollId::unique(),
+                waker: Waker::from(Arc::clone(&bell)),
+                bell,
+            }
+        });
+        // The flag of the front is what F_GETFL shows.
+        let status = if entry.socket.is_nonblocking() { libc::O_NONBLOCK } else { 0 };
+        let prepared = native::fcntl(fd, libc::F_SETFL, status as usize);
+        let cloexec = flags & libc::SOCK_CLOEXEC != 0;
+        let entered = prepared.and_then(|_| table::lock().insert(fd, entry, cloexec));
+        match entered {
+            Ok(stale) => {
+                drop(stale);
+                Ok(fd)
+            }
+            Err(error) => {
+                let _ = native::close(fd);
+                Err(error)
+            }
+        }
+    }
+
+    pub(crate) fn shadow(&self) -> MutexGuard<'_, Shadow> {
+        self.shadow.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn remembered(&self) -> MutexGuard<'_, Remembered> {
+        self.remembered.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The socket has a connection from now on.
+    pub(crate) fn set_connected(&self) {
+        self.connected.store(true, Ordering::Release);
+    }
+
+    fn is_watched(&self) -> bool {
+        self.in_epoll.load(Ordering::Acquire) || self.pollers.load(Ordering::Acquire) > 0
+    }
+
+    /// Has the kernel say what is the case now, if anybody looks.
+    pub(crate) fn settle(&self) {
+        if self.is_watched() {
+            self.show(false);
+        }
+    }
+
+    /// The bell has rung.
+    pub(crate) fn on_bell(&self) {
+        self.bell.rung.store(false, Ordering::Release);
+        if self.is_watched() {
+            self.show(self.edges.load(Ordering::Acquire));
+        }
+    }
+
+    /// Looks and shows under one lock, so that what is shown is never older than what was.
+    fn show(&self, anew: bool) {
+        let mut shadow = self.shadow();
+        let state = self.socket.poll_change(&self.poll_id, &self.waker);
+        let ended = state.hup && self.connected.load(Ordering::Acquire);
+        shadow.show(state, ended, anew);
+    }
+
+    /// Somebody polls, until [`Entry::unwatch`].
+    pub(crate) fn watch(&self) {
+        self.pollers.fetch_add(1, Ordering::AcqRel);
+        self.show(false);
+    }
+
+    /// Somebody polls no more.
+    pub(crate) fn unwatch(&self) {
+        self.pollers.fetch_sub(1, Ordering::AcqRel);
+    }
+
+    /// It is given to epoll.
+    pub(crate) fn watch_by_epoll(&self, edges: bool) {
+        self.in_epoll.store(true, Ordering::Release);
+        if edges {
+            self.edges.store(true, Ordering::Release);
+        }
+        self.show(false);
+    }
+
+    /// Closes a descriptor of the socket. With the last one the socket ends, once no call uses it.
+    pub(crate) fn close(self: &Arc<Self>, fd: c_int) -> Result<()> {
+        let mut shadow = self.shadow();
+        let mut table = table::lock();
+        if !table.remove(fd, self) {
+            return Err(libc::EBADF);
+        }
+        shadow.remove(fd);
+        native::close(fd)
+    }
+
+    /// Gives up a descriptor of the socket that is about to become something else.
+    pub(crate) fn release(self: &Arc<Self>, fd: c_int) -> bool {
+        let mut shadow = self.shadow();
+        let removed = table::lock().remove(fd, self);
+        if removed {
+            shadow.remove(fd);
+        }
+        removed
+    }
+
+    /// Enters another descriptor of the socket.
+    pub(crate) fn adopt(self: &Arc<Self>, fd: c_int, cloexec: bool) -> Result<()> {
+        let mut shadow = self.shadow();
+        let entered = table::lock().insert(fd, Arc::clone(self), cloexec);
+        match entered {
+            Ok(stale) => {
+                shadow.add(fd);
+                // It may be this one, by another number.
+                drop(shadow);
+                drop(stale);
+                Ok(())
+            }
+            Err(error) => {
+                let _ = native::close(fd);
+                Err(error)
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Entry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Entry").field("socket", &self.socket).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,116 @@
+//! Calls that set sockets up, send and receive.
+
+use std::ffi::{c_int, c_uint, c_ulong, c_void};
+
+use libc::{
+    iovec, mmsghdr, msghdr, off_t, off64_t, size_t, sockaddr, socklen_t, ssize_t, timespec,
+};
+use quicket_c::constants::IPPROTO_QUIC;
+
+use crate::next::{by_descriptor, next};
+use crate::{Whose, opened, whose};
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
+    if protocol == IPPROTO_QUIC && matches!(domain, libc::AF_INET | libc::AF_INET6) {
+        // SAFETY: numbers.
+        return unsafe { quicket_c::quicket_socket(domain, kind, protocol) };
+    }
+    type Function = unsafe extern "C" fn(c_int, c_int, c_int) -> c_int;
+    // SAFETY: numbers.
+    opened(unsafe { next!(socket: Function)(domain, kind, protocol) })
+}
+
+by_descriptor! {
+    bind(fd: c_int, address: *const sockaddr, len: socklen_t) -> c_int
+        = quicket_bind(fd, address, len);
+    listen(fd: c_int, backlog: c_int) -> c_int = quicket_listen(fd, backlog);
+    accept(fd: c_int, address: *mut sockaddr, len: *mut socklen_t) -> c_int
+        = quicket_accept(fd, address, len);
+    accept4(fd: c_int, address: *mut sockaddr, len: *mut socklen_t, flags: c_int) -> c_int
+        = quicket_accept4(fd, address, len, flags);
+    connect(fd: c_int, address: *const sockaddr, len: socklen_t) -> c_int
+        = quicket_connect(fd, address, len);
+    __connect(fd: c_int, address: *const sockaddr, len: socklen_t) -> c_int
+        = quicket_connect(fd, address, len);
+    shutdown(fd: c_int, how: c_int) -> c_int = quicket_shutdown(fd, how);
+    getsockname(fd: c_int, address: *mut sockaddr, len: *mut socklen_t) -> c_int
+        = quicket_getsockname(fd, address, len);
+    getpeername(fd: c_int, address: *mut sockaddr, len: *mut socklen_t) -> c_int
+        = quicket_getpeername(fd, address, len);
+    getsockopt(fd: c_int, level: c_int, name: c_int, value: *mut c_void, len: *mut socklen_t)
+        -> c_int = quicket_getsockopt(fd, level, name, value, len);
+    setsockopt(fd: c_int, level: c_int, name: c_int, value: *const c_void, len: socklen_t)
+        -> c_int = quicket_setsockopt(fd, level, name, value, len);
+
+    send(fd: c_int, data: *const c_void, len: size_t, flags: c_int) -> ssize_t
+        = quicket_send(fd, data, len, flags);
+    __send(fd: c_int, data: *const c_void, len: size_t, flags: c_int) -> ssize_t
+        = quicket_send(fd, data, len, flags);
+    sendto(
+        fd: c_int, data: *const c_void, len: size_t, flags: c_int,
+        to: *const sockaddr, to_len: socklen_t
+    ) -> ssize_t = quicket_sendto(fd, data, len, flags, to, to_len);
+    sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t
+        = quicket_sendmsg(fd, message, flags);
+    sendmmsg(fd: c_int, messages: *mut mmsghdr, count: c_uint, flags: c_int) -> c_int
+        = quicket_sendmmsg(fd, messages, count, flags);
+    write(fd: c_int, data: *const c_void, len: size_t) -> ssize_t
+        = quicket_write(fd, data, len);
+    __write(fd: c_int, data: *const c_void, len: size_t) -> ssize_t
+        = quicket_write(fd, data, len);
+    writev(fd: c_int, parts: *const iovec, count: c_int) -> ssize_t
+        = quicket_writev(fd, parts, count);
+    sendfile(fd: c_int, file: c_int, offset: *mut off_t, count: size_t) -> ssize_t
+        = quicket_sendfile(fd, file, offset, count);
+    sendfile64(fd: c_int, file: c_int, offset: *mut off64_t, count: size_t) -> ssize_t
+        = quicket_sendfile(fd, file, offset, count);
+
+    recv(fd: c_int, data: *mut c_void, len: size_t, flags: c_int) -> ssize_t
+        = quicket_recv(fd, data, len, flags);
+    recvfrom(
+        fd: c_int, data: *mut c_void, len: size_t, flags: c_int,
+        from: *mut sockaddr, from_len: *mut socklen_t
+    ) -> ssize_t = quicket_recvfrom(fd, data, len, flags, from, from_len);
+    recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t
+        = quicket_recvmsg(fd, message, flags);
+    recvmmsg(
+        fd: c_int, messages: *mut mmsghdr, count: c_uint, flags: c_int, timeout: *mut timespec
+    ) -> c_int = quicket_recvmmsg(fd, messages, count, flags, timeout);
+    read(fd: c_int, data: *mut c_void, len: size_t) -> ssize_t = quicket_read(fd, data, len);
+    __read(fd: c_int, data: *mut c_void, len: size_t) -> ssize_t = quicket_read(fd, data, len);
+    readv(fd: c_int, parts: *const iovec, count: c_int) -> ssize_t
+        = quicket_readv(fd, parts, count);
+
+    ioctl(fd: c_int, request: c_ulong, argument: usize) -> c_int
+        = quicket_ioctl(fd, request as usize, argument);
+}
+
+/// What the compiler makes of calls whose buffers it knows the size of: a size that is too small is
+/// for the C library to complain about.
+macro_rules! checked {
+    ($($name:ident($($argument:ident: $kind:ty),*; $asked:ident <= $room:ident) = $plain:ident($($given:expr),*);)*) => {
+        $(
+            #[unsafe(no_mangle)]
+            pub unsafe extern "C" fn $name(fd: c_int $(, $argument: $kind)*) -> ssize_t {
+                if whose(fd) != Whose::System && $asked <= $room {
+                    // SAFETY: the arguments are the caller's.
+                    return unsafe { $plain(fd $(, $given)*) };
+                }
+                type Function = unsafe extern "C" fn(c_int $(, $kind)*) -> ssize_t;
+                // SAFETY: the arguments are the caller's.
+                unsafe { next!($name: Function)(fd $(, $argument)*) }
+            }
+        )*
+    };
+}
+
+checked! {
+    __read_chk(data: *mut c_void, len: size_t, room: size_t; len <= room) = read(data, len);
+    __recv_chk(data: *mut c_void, len: size_t, room: size_t, flags: c_int; len <= room)
+        = recv(data, len, flags);
+    __recvfrom_chk(
+        data: *mut c_void, len: size_t, room: size_t, flags: c_int,
+        from: *mut sockaddr, from_len: *mut socklen_t; len <= room
+    ) = recvfrom(data, len, flags, from, from_len);
+}

@@ -1,0 +1,323 @@
+/* Each call of the system on QUIC sockets: what works, and what fails as in the kernel. */
+#include "pair.h"
+
+#include <signal.h>
+#include <sys/epoll.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/select.h>
+#include <sys/sendfile.h>
+#include <sys/uio.h>
+#include <sys/wait.h>
+
+#define WAIT 10000
+
+static short polled(int fd, short events, int timeout)
+{
+	struct pollfd poll_fd = { .fd = fd, .events = events };
+	int ready = poll(&poll_fd, 1, timeout);
+	CHECK(ready >= 0);
+	return poll_fd.revents;
+}
+
+static void transfer(int family)
+{
+	struct pair pair = connected(family, family == AF_INET ? SOCK_STREAM : SOCK_DGRAM);
+	char data[64];
+	int64_t id;
+	uint32_t flags;
+
+	CHECK(send_on(pair.client, "hello", 5, -1, QUIC_STREAM_FLAG_NEW) == 5);
+	CHECK(recv_from(pair.server, data, sizeof(data), &id, &flags) == 5);
+	CHECK(id == 0 && memcmp(data, "hello", 5) == 0);
+	/* Without a stream: the latest that is open. */
+	CHECK(write(pair.server, "world", 5) == 5);
+	CHECK(recv(pair.client, data, 2, MSG_PEEK) == 2);
+	CHECK(read(pair.client, data, 2) == 2 && memcmp(data, "wo", 2) == 0);
+	struct iovec parts[3] = { { data, 1 }, { NULL, 0 }, { data + 1, 20 } };
+	CHECK(readv(pair.client, parts, 3) == 3 && memcmp(data, "rld", 3) == 0);
+	struct iovec more[2] = { { "ab", 2 }, { "cd", 2 } };
+	CHECK(writev(pair.client, more, 2) == 4);
+	struct sockaddr_storage from;
+	socklen_t from_length = sizeof(from);
+	CHECK(recvfrom(pair.server, data, sizeof(data), 0, (struct sockaddr *)&from,
+		       &from_length) == 4);
+	CHECK(memcmp(data, "abcd", 4) == 0);
+
+	/* A file, by its own position and by another. */
+	FILE *file = tmpfile();
+	CHECK(file != NULL && fputs("0123456789", file) >= 0 && fflush(file) == 0);
+	int file_fd = fileno(file);
+	CHECK(lseek(file_fd, 2, SEEK_SET) == 2);
+	CHECK(sendfile(pair.client, file_fd, NULL, 3) == 3);
+	CHECK(lseek(file_fd, 0, SEEK_CUR) == 5);
+	off_t offset = 7;
+	CHECK(sendfile(pair.client, file_fd, &offset, 100) == 3 && offset == 10);
+	size_t got = 0;
+	while (got < 6) {
+		ssize_t length = recv(pair.server, data + got, sizeof(data) - got, 0);
+		CHECK(length > 0);
+		got += (size_t)length;
+	}
+	CHECK(memcmp(data, "234789", 6) == 0);
+
+	CHECK(send(pair.client, "!", 1, MSG_FIN) == 1);
+	CHECK(recv_from(pair.server, data, sizeof(data), &id, &flags) == 1);
+	CHECK(flags & QUIC_STREAM_FLAG_FIN);
+
+	/* Names. */
+	struct sockaddr_storage one, other;
+	socklen_t one_length = sizeof(one), other_length = sizeof(other);
+	memset(&one, 0, sizeof(one));
+	memset(&other, 0, sizeof(other));
+	CHECK(getsockname(pair.client, (struct sockaddr *)&one, &one_length) == 0);
+	CHECK(getpeername(pair.server, (struct sockaddr *)&other, &other_length) == 0);
+	CHECK(one_length == other_length && memcmp(&one, &other, one_length) == 0);
+
+	CHECK(shutdown(pair.client, SHUT_RDWR) == 0);
+	FAILS(recv(pair.server, data, sizeof(data), 0), ENOTCONN);
+	FAILS(send(pair.server, "x", 1, MSG_NOSIGNAL), EPIPE);
+	CHECK(close(pair.client) == 0 && close(pair.server) == 0 && close(pair.listener) == 0);
+	FAILS(close(pair.client), EBADF);
+}
+
+static void polling(void)
+{
+	struct pair pair = connected(AF_INET, SOCK_DGRAM);
+	char data[64];
+
+	CHECK(polled(pair.listener, POLLIN | POLLOUT, 0) == 0);
+	CHECK(polled(pair.server, POLLIN | POLLOUT, 0) == POLLOUT);
+	CHECK(send(pair.client, "a", 1, MSG_SYN) == 1);
+	CHECK(polled(pair.server, POLLIN, WAIT) == POLLIN);
+	CHECK(recv(pair.server, data, sizeof(data), 0) == 1);
+	CHECK(polled(pair.server, POLLIN, 0) == 0);
+
+	fd_set set;
+	FD_ZERO(&set);
+	FD_SET(pair.server, &set);
+	CHECK(send(pair.client, "b", 1, 0) == 1);
+	struct timeval time = { .tv_sec = WAIT / 1000 };
+	CHECK(select(pair.server + 1, &set, NULL, NULL, &time) == 1);
+	CHECK(FD_ISSET(pair.server, &set));
+	CHECK(recv(pair.server, data, sizeof(data), 0) == 1);
+
+	/* Level-triggered, then by edges: each arrival is told, even of what was not received. */
+	int epoll = epoll_create1(EPOLL_CLOEXEC);
+	struct epoll_event event = { .events = EPOLLIN, .data.u32 = 7 }, told;
+	CHECK(epoll_ctl(epoll, EPOLL_CTL_ADD, pair.server, &event) == 0);
+	CHECK(epoll_wait(epoll, &told, 1, 0) == 0);
+	CHECK(send(pair.client, "c", 1, 0) == 1);
+	CHECK(epoll_wait(epoll, &told, 1, WAIT) == 1 && told.data.u32 == 7);
+	CHECK(epoll_wait(epoll, &told, 1, 0) == 1);
+	CHECK(recv(pair.server, data, sizeof(data), 0) == 1);
+	CHECK(epoll_wait(epoll, &told, 1, 0) == 0);
+	event.events = EPOLLIN | EPOLLET;
+	CHECK(epoll_ctl(epoll, EPOLL_CTL_MOD, pair.server, &event) == 0);
+	for (int i = 0; i < 3; i++) {
+		CHECK(send(pair.client, "d", 1, 0) == 1);
+		CHECK(epoll_wait(epoll, &told, 1, WAIT) == 1);
+	}
+
+	/* The end of the connection shows in all ways. */
+	CHECK(close(pair.client) == 0);
+	for (int i = 0; i < WAIT && !(polled(pair.server, POLLIN, 1) & POLLHUP); i++)
+		usleep(1000);
+	short all = POLLIN | POLLOUT | POLLERR | POLLHUP;
+	CHECK(polled(pair.server, POLLIN | POLLOUT, 0) == all);
+	CHECK(close(epoll) == 0);
+
+	/* A knock shows at the listener. */
+	CHECK(fcntl(pair.listener, F_SETFL, O_NONBLOCK) == 0);
+	FAILS(accept(pair.listener, NULL, NULL), EAGAIN);
+}
+
+static volatile sig_atomic_t pipes;
+
+static void on_pipe(int number)
+{
+	(void)number;
+	pipes++;
+}
+
+static void errors(void)
+{
+	FAILS(socket(AF_UNIX, SOCK_DGRAM, IPPROTO_QUIC), EPROTONOSUPPORT);
+	FAILS(socket(AF_INET, SOCK_RAW, IPPROTO_QUIC), ESOCKTNOSUPPORT);
+	struct pair pair = connected(AF_INET, SOCK_DGRAM);
+	char data[64];
+	char *wild = (char *)0xdead0000;
+	struct sockaddr *nowhere = (struct sockaddr *)wild;
+	socklen_t length = sizeof(struct sockaddr_in);
+
+	FAILS(send(pair.client, wild, 8, MSG_SYN), EFAULT);
+	FAILS(write(pair.client, NULL, 8), EFAULT);
+	FAILS(sendmsg(pair.client, (struct msghdr *)wild, 0), EFAULT);
+	FAILS(writev(pair.client, (struct iovec *)wild, 2), EFAULT);
+	FAILS(setsockopt(pair.client, SOL_QUIC, QUIC_SOCKOPT_CONFIG, wild, 28), EFAULT);
+	FAILS(getsockopt(pair.client, SOL_QUIC, QUIC_SOCKOPT_CONFIG, data, (socklen_t *)wild),
+	      EFAULT);
+	FAILS(getsockname(pair.client, nowhere, &length), EFAULT);
+	FAILS(connect(pair.client, nowhere, length), EFAULT);
+	FAILS(ioctl(pair.client, FIONREAD, wild), EFAULT);
+	CHECK(send(pair.client, "x", 1, MSG_SYN) == 1);
+	FAILS(recv(pair.server, wild, 8, 0), EFAULT);
+	void *constant = mmap(NULL, 4096, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	CHECK(constant != MAP_FAILED);
+	FAILS(recv(pair.server, constant, 8, 0), EFAULT);
+	CHECK(recv(pair.server, data, 8, 0) == 1);
+	/* More than one page of it is there. */
+	char *half = mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	CHECK(half != MAP_FAILED && munmap(half + 4096, 4096) == 0);
+	FAILS(send(pair.client, half + 4000, 200, 0), EFAULT);
+	CHECK(send(pair.client, half + 4000, 96, 0) == 96);
+	CHECK(recv(pair.server, data, sizeof(data), 0) == sizeof(data));
+
+	FAILS(send(pair.client, "x", 1, MSG_OOB), EINVAL);
+	FAILS(send(pair.client, "", 0, 0), EMSGSIZE);
+	FAILS(listen(pair.client, 1), EINVAL);
+	FAILS(accept4(pair.listener, NULL, NULL, 1), EINVAL);
+	FAILS(shutdown(pair.client, 3), EINVAL);
+	FAILS(getsockopt(pair.client, SOL_QUIC, 99, data, &length), ENOPROTOOPT);
+	FAILS(setsockopt(pair.client, IPPROTO_TCP, 1, data, 4), ENOPROTOOPT);
+	struct sockaddr nothing = { .sa_family = AF_UNSPEC };
+	FAILS(connect(pair.client, &nothing, sizeof(nothing)), EOPNOTSUPP);
+
+	/* A signal for whoever writes after the end, unless he asks for none. */
+	struct sigaction action = { .sa_handler = on_pipe };
+	CHECK(sigaction(SIGPIPE, &action, NULL) == 0);
+	CHECK(shutdown(pair.client, SHUT_RDWR) == 0);
+	FAILS(send(pair.client, "x", 1, MSG_NOSIGNAL), EPIPE);
+	CHECK(pipes == 0);
+	FAILS(send(pair.client, "x", 1, 0), EPIPE);
+	CHECK(pipes == 1);
+}
+
+static void descriptors(void)
+{
+	struct pair pair = connected(AF_INET, SOCK_DGRAM);
+	char data[64];
+	int value;
+	socklen_t length = sizeof(value);
+
+	CHECK(getsockopt(pair.client, SOL_SOCKET, SO_PROTOCOL, &value, &length) == 0);
+	CHECK(value == IPPROTO_QUIC && length == sizeof(value));
+	CHECK(getsockopt(pair.client, SOL_SOCKET, SO_TYPE, &value, &length) == 0);
+	CHECK(value == SOCK_DGRAM);
+	CHECK(getsockopt(pair.listener, SOL_SOCKET, SO_ACCEPTCONN, &value, &length) == 0);
+	CHECK(value == 1);
+	struct timeval time = { .tv_usec = 20000 }, kept;
+	CHECK(setsockopt(pair.server, SOL_SOCKET, SO_RCVTIMEO, &time, sizeof(time)) == 0);
+	length = sizeof(kept);
+	CHECK(getsockopt(pair.server, SOL_SOCKET, SO_RCVTIMEO, &kept, &length) == 0);
+	CHECK(kept.tv_sec == 0 && kept.tv_usec == 20000);
+	FAILS(recv(pair.server, data, 1, 0), EAGAIN);
+
+	/* Flags are of the socket; whether exec closes it is of the descriptor. */
+	int twin = dup(pair.client);
+	CHECK(twin >= 0 && twin != pair.client);
+	CHECK((fcntl(twin, F_GETFL) & O_NONBLOCK) == 0);
+	CHECK(fcntl(twin, F_SETFL, O_NONBLOCK) == 0);
+	CHECK(fcntl(pair.client, F_GETFL) & O_NONBLOCK);
+	FAILS(recv(pair.client, data, 1, 0), EAGAIN);
+	value = 0;
+	CHECK(ioctl(pair.client, FIONBIO, &value) == 0);
+	CHECK((fcntl(twin, F_GETFL) & O_NONBLOCK) == 0);
+	CHECK(fcntl(twin, F_GETFD) == 0);
+	CHECK(fcntl(twin, F_SETFD, FD_CLOEXEC) == 0);
+	CHECK(fcntl(twin, F_GETFD) == FD_CLOEXEC && fcntl(pair.client, F_GETFD) == 0);
+
+	/* The socket lives as long as one of its descriptors. */
+	CHECK(close(pair.client) == 0);
+	CHECK(send(twin, "x", 1, MSG_SYN) == 1);
+	CHECK(recv(pair.server, data, sizeof(data), 0) == 1);
+	int far = fcntl(twin, F_DUPFD, 200);
+	CHECK(far >= 200 && close(twin) == 0);
+	int null = open("/dev/null", O_RDWR);
+	CHECK(null >= 0 && dup2(far, null) == null && close(far) == 0);
+	CHECK(send(null, "yz", 2, 0) == 2);
+	int count = 0;
+	CHECK(recv(pair.server, data, 1, 0) == 1);
+	CHECK(ioctl(pair.server, FIONREAD, &count) == 0 && count == 1);
+	CHECK(recv(pair.server, data, 1, 0) == 1);
+
+	/* What replaces it ends it. */
+	int other = open("/dev/null", O_RDWR);
+	CHECK(dup2(other, null) == null);
+	CHECK(write(null, "x", 1) == 1);
+	FAILS(recv(null, data, 1, 0), ENOTSOCK);
+	time.tv_sec = WAIT / 1000;
+	CHECK(setsockopt(pair.server, SOL_SOCKET, SO_RCVTIMEO, &time, sizeof(time)) == 0);
+	FAILS(recv(pair.server, data, sizeof(data), 0), ENOTCONN);
+
+	/* A program that closes what it does not know does no harm. */
+	struct pair fresh = connected(AF_INET, SOCK_DGRAM);
+	for (int fd = 3; fd < 1024; fd++)
+		if (fd != fresh.client && fd != fresh.server)
+			close(fd);
+	CHECK(send(fresh.client, "still", 5, MSG_SYN) == 5);
+	CHECK(recv(fresh.server, data, sizeof(data), 0) == 5);
+	CHECK(close_range(3, ~0U, 0) == 0);
+	FAILS(send(fresh.client, "x", 1, 0), EBADF);
+	struct pair again = connected(AF_INET, SOCK_DGRAM);
+	CHECK(close(again.client) == 0);
+}
+
+static void forks(void)
+{
+	struct pair pair = connected(AF_INET, SOCK_DGRAM);
+	char data[64];
+	pid_t child = fork();
+	CHECK(child >= 0);
+	if (child == 0) {
+		FAILS(send(pair.client, "x", 1, MSG_SYN), EBADFD);
+		FAILS(recv(pair.server, data, 1, 0), EBADFD);
+		FAILS(dup(pair.server), EBADFD);
+		CHECK(close(pair.client) == 0 && close(pair.server) == 0);
+		FAILS(close(pair.client), EBADF);
+		/* It can have its own. */
+		struct pair own = connected(AF_INET, SOCK_DGRAM);
+		CHECK(send(own.client, "own", 3, MSG_SYN) == 3);
+		CHECK(recv(own.server, data, sizeof(data), 0) == 3);
+		_exit(0);
+	}
+	int status;
+	CHECK(waitpid(child, &status, 0) == child && status == 0);
+	CHECK(send(pair.client, "on", 2, MSG_SYN) == 2);
+	CHECK(recv(pair.server, data, sizeof(data), 0) == 2);
+	/* In a child that shares memory as well. */
+	child = vfork();
+	CHECK(child >= 0);
+	if (child == 0) {
+		close(pair.client);
+		close(pair.server);
+		_exit(0);
+	}
+	CHECK(waitpid(child, &status, 0) == child && status == 0);
+	CHECK(send(pair.client, "and on", 6, 0) == 6);
+	CHECK(recv(pair.server, data, sizeof(data), 0) == 6);
+}
+
+int main(int count, char **arguments)
+{
+	const char *what = count > 1 ? arguments[1] : "";
+	/* Nothing here takes so long, unless it hangs. */
+	alarm(60);
+	if (strcmp(what, "transfer") == 0) {
+		transfer(AF_INET);
+		transfer(AF_INET6);
+	} else if (strcmp(what, "polling") == 0) {
+		polling();
+	} else if (strcmp(what, "errors") == 0) {
+		errors();
+	} else if (strcmp(what, "descriptors") == 0) {
+		descriptors();
+	} else if (strcmp(what, "forks") == 0) {
+		forks();
+	} else {
+		fprintf(stderr, "which test?\n");
+		return 2;
+	}
+	puts("passed");
+	return 0;
+}

@@ -1,0 +1,168 @@
+/* Two ends of a connection in one process, through nothing but the system's calls. */
+#ifndef PAIR_H
+#define PAIR_H
+
+#define _GNU_SOURCE
+#include <arpa/inet.h>
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/types.h>
+#include <unistd.h>
+
+#include <quicket/quic.h>
+
+#define CHECK(condition)                                                                        \
+	do {                                                                                    \
+		if (!(condition)) {                                                             \
+			fprintf(stderr, "%s:%d: %s (errno %d, %s)\n", __FILE__, __LINE__,       \
+				#condition, errno, strerror(errno));                            \
+			exit(1);                                                                \
+		}                                                                               \
+	} while (0)
+
+/* The call fails with this error. */
+#define FAILS(call, error)                                                                      \
+	do {                                                                                    \
+		errno = 0;                                                                      \
+		long answer_ = (long)(call);                                                    \
+		int errno_ = errno;                                                             \
+		if (answer_ != -1 || errno_ != (error)) {                                       \
+			fprintf(stderr, "%s:%d: %s gives %ld, errno %d (%s), not %d\n",         \
+				__FILE__, __LINE__, #call, answer_, errno_, strerror(errno_),   \
+				(error));                                                       \
+			exit(1);                                                                \
+		}                                                                               \
+	} while (0)
+
+struct pair {
+	int listener;
+	int client;
+	int server;
+};
+
+/* What the environment of the test says. */
+static inline const char *given(const char *name)
+{
+	const char *value = getenv(name);
+	CHECK(value != NULL);
+	return value;
+}
+
+static inline int listener(int family, struct sockaddr_storage *address, socklen_t *length)
+{
+	int fd = socket(family, SOCK_DGRAM, IPPROTO_QUIC);
+	CHECK(fd >= 0);
+	memset(address, 0, sizeof(*address));
+	if (family == AF_INET) {
+		struct sockaddr_in *v4 = (struct sockaddr_in *)address;
+		v4->sin_family = AF_INET;
+		v4->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+		*length = sizeof(*v4);
+	} else {
+		struct sockaddr_in6 *v6 = (struct sockaddr_in6 *)address;
+		v6->sin6_family = AF_INET6;
+		v6->sin6_addr = in6addr_loopback;
+		*length = sizeof(*v6);
+	}
+	CHECK(bind(fd, (struct sockaddr *)address, *length) == 0);
+	CHECK(setsockopt(fd, SOL_QUIC, QUIC_SOCKOPT_ALPN, "test", 4) == 0);
+	CHECK(listen(fd, 8) == 0);
+	*length = sizeof(*address);
+	CHECK(getsockname(fd, (struct sockaddr *)address, length) == 0);
+	return fd;
+}
+
+static inline void *serve(void *argument)
+{
+	int (*handshake)(int, const char *, const char *, const char *) =
+		(int (*)(int, const char *, const char *, const char *))dlsym(
+			RTLD_DEFAULT, "quicket_server_handshake");
+	CHECK(handshake != NULL);
+	struct pair *pair = argument;
+	pair->server = accept(pair->listener, NULL, NULL);
+	CHECK(pair->server >= 0);
+	CHECK(handshake(pair->server, given("KEY"), given("CERTIFICATE"), "test") == 0);
+	return NULL;
+}
+
+/* A connection, established on both sides. */
+static inline struct pair connected(int family, int type)
+{
+	int (*handshake)(int, const char *, const char *, const char *, const char *) =
+		(int (*)(int, const char *, const char *, const char *, const char *))dlsym(
+			RTLD_DEFAULT, "quicket_client_handshake");
+	CHECK(handshake != NULL);
+	struct sockaddr_storage address;
+	socklen_t length;
+	struct pair pair = { .listener = listener(family, &address, &length) };
+	pthread_t thread;
+	CHECK(pthread_create(&thread, NULL, serve, &pair) == 0);
+	pair.client = socket(family, type, IPPROTO_QUIC);
+	CHECK(pair.client >= 0);
+	CHECK(connect(pair.client, (struct sockaddr *)&address, length) == 0);
+	CHECK(handshake(pair.client, "localhost", "test", NULL, given("PIN")) == 0);
+	CHECK(pthread_join(thread, NULL) == 0);
+	return pair;
+}
+
+/* Sends data of a stream. */
+static inline ssize_t send_on(int fd, const void *data, size_t length, int64_t id, uint32_t flags)
+{
+	union {
+		char bytes[CMSG_SPACE(sizeof(struct quic_stream_info))];
+		struct cmsghdr align;
+	} control;
+	struct iovec part = { .iov_base = (void *)data, .iov_len = length };
+	struct msghdr message = {
+		.msg_iov = &part,
+		.msg_iovlen = 1,
+		.msg_control = &control,
+		.msg_controllen = sizeof(control),
+	};
+	memset(&control, 0, sizeof(control));
+	struct cmsghdr *header = CMSG_FIRSTHDR(&message);
+	header->cmsg_level = SOL_QUIC;
+	header->cmsg_type = QUIC_STREAM_INFO;
+	header->cmsg_len = CMSG_LEN(sizeof(struct quic_stream_info));
+	struct quic_stream_info info = { .stream_id = id, .stream_flags = flags };
+	memcpy(CMSG_DATA(header), &info, sizeof(info));
+	return sendmsg(fd, &message, MSG_NOSIGNAL);
+}
+
+/* Receives, and says from which stream and with which flags. */
+static inline ssize_t recv_from(int fd, void *data, size_t length, int64_t *id, uint32_t *flags)
+{
+	union {
+		char bytes[CMSG_SPACE(sizeof(struct quic_stream_info))];
+		struct cmsghdr align;
+	} control;
+	struct iovec part = { .iov_base = data, .iov_len = length };
+	struct msghdr message = {
+		.msg_iov = &part,
+		.msg_iovlen = 1,
+		.msg_control = &control,
+		.msg_controllen = sizeof(control),
+	};
+	ssize_t received = recvmsg(fd, &message, 0);
+	*id = -1;
+	*flags = (uint32_t)message.msg_flags;
+	struct cmsghdr *header = received < 0 ? NULL : CMSG_FIRSTHDR(&message);
+	if (header != NULL && header->cmsg_level == SOL_QUIC &&
+	    header->cmsg_type == QUIC_STREAM_INFO) {
+		struct quic_stream_info info;
+		memcpy(&info, CMSG_DATA(header), sizeof(info));
+		*id = info.stream_id;
+		*flags |= info.stream_flags;
+	}
+	return received;
+}
+
+#endif
