@@ -8,6 +8,8 @@ mod exit;
 mod get;
 mod pages;
 mod places;
+#[cfg(target_os = "linux")]
+mod run;
 mod serve;
 mod transport;
 mod units;
@@ -33,6 +35,8 @@ fn main() -> ExitCode {
         Command::Serve(serve) => serve::run(serve),
         Command::Get(get) => get::run(get),
         Command::Demo(demo) => demo::run(demo),
+        #[cfg(target_os = "linux")]
+        Command::Run(args) => run::run(args),
         #[cfg(target_os = "linux")]
         Command::Lab(command) => lab((**command).clone()),
         Command::Completion { shell } => pages::completion(*shell),

@@ -7,6 +7,8 @@
 
 mod demo;
 mod get;
+#[cfg(target_os = "linux")]
+mod run;
 mod serve;
 mod transport;
 
@@ -16,6 +18,8 @@ use clap::{Parser, Subcommand};
 
 pub(crate) use demo::Demo;
 pub(crate) use get::{Get, Protocol, parse_url};
+#[cfg(target_os = "linux")]
+pub(crate) use run::Run;
 pub(crate) use serve::{Retry, Serve};
 pub(crate) use transport::{Congestion, Transport};
 
@@ -46,6 +50,9 @@ pub(crate) enum Command {
     Get(Box<Get>),
     /// Show both sides at work on this machine: files cross over HTTP/3 and are verified
     Demo(Demo),
+    /// Start a program that knows the kernel's QUIC sockets, with Quicket's
+    #[cfg(target_os = "linux")]
+    Run(Run),
     /// Measure Quicket, and drive it against other implementations
     #[cfg(target_os = "linux")]
     #[command(subcommand)]
