@@ -88,8 +88,10 @@ pub enum DropReason {
 pub enum LossTrigger {
     /// By packet number or time threshold (RFC 9002, Section 6.1).
     Threshold,
-    /// 0-RTT was refused.
+    /// 0-RTT was refused, or the server asked for a Retry.
     EarlyDataRejected,
+    /// The peer sends much and acknowledges nothing.
+    Silence,
 }
 
 /// With what loss detection and congestion control begin (RFC 9002, Appendix A and B).

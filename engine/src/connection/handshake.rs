@@ -225,16 +225,19 @@ impl Connection {
     fn read_client_hello(&mut self, now: Time) -> Result<(), TransportError> {
         let Some(listening) = &mut self.handshake.listening else { return Ok(()) };
         let stream = &mut self.spaces.of_level_mut(Level::Initial).crypto;
-        let data = stream.readable();
-        let len = data.len();
-        if listening.hello.len() + len > self.config.crypto_buffer {
-            return Err(TransportError::new(
-                TransportErrorCode::CRYPTO_BUFFER_EXCEEDED,
-                "the ClientHello is larger than the CRYPTO buffer",
-            ));
+        // What came in another order than it was sent may lie in two parts.
+        while !stream.readable().is_empty() {
+            let data = stream.readable();
+            let len = data.len();
+            if listening.hello.len() + len > self.config.crypto_buffer {
+                return Err(TransportError::new(
+                    TransportErrorCode::CRYPTO_BUFFER_EXCEEDED,
+                    "the ClientHello is larger than the CRYPTO buffer",
+                ));
+            }
+            listening.hello.extend_from_slice(data);
+            stream.consume(len);
         }
-        listening.hello.extend_from_slice(data);
-        stream.consume(len);
         let whole = ClientHello::message_len(&listening.hello)
             .map_err(|_| unexpected_message("the first TLS message is no ClientHello"))?
             .is_some_and(|len| listening.hello.len() >= len);
@@ -426,7 +429,7 @@ impl Connection {
         }
         // What is sent again from here on must not be 0-RTT.
         self.discard_early_keys(now);
-        self.early_data_rejected();
+        self.early_data_rejected(now);
         if let Some(theirs) = &self.handshake.remote_parameters {
             self.streams.set_peer_limits(theirs);
         }

@@ -296,8 +296,10 @@ impl Keys {
             }
             KeyChoice::Next => {
                 // RFC 9001, Section 6.2: a second update before we acknowledged the first, which
-                // shows as an update while our own is unanswered.
-                if receive.first.is_none() && self.updates > 0 {
+                // shows as an update while our own is unanswered, or while we have sent nothing
+                // under the keys of the last one.
+                let silent = self.send.as_ref().is_some_and(|send| send.first.is_none());
+                if self.updates > 0 && (receive.first.is_none() || silent) {
                     return Err(key_update_error("the peer updated keys twice in a row"));
                 }
                 self.rotate();

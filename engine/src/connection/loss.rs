@@ -66,10 +66,11 @@ impl AckSink for Fates<'_> {
 
 impl LossSink for Fates<'_> {
     fn lost_packet(&mut self, number: u64, packet: &SentPacket) {
-        if self.trigger == LossTrigger::Threshold {
-            self.parts.paths.on_packet_lost(self.now, number, packet);
-        } else {
-            self.parts.paths.on_packet_discarded(packet);
+        match self.trigger {
+            LossTrigger::Threshold | LossTrigger::Silence => {
+                self.parts.paths.on_packet_lost(self.now, number, packet);
+            }
+            LossTrigger::EarlyDataRejected => self.parts.paths.on_packet_discarded(packet),
         }
         let counters = &mut *self.parts.counters;
         if packet.mtu_probe {
@@ -205,22 +206,31 @@ impl Connection {
     }
 
     /// 0-RTT was refused: everything in it goes out again (RFC 9001, Section 4.6.2).
-    pub(super) fn early_data_rejected(&mut self) {
-        self.declare_all_lost(SpaceId::Data);
+    pub(super) fn early_data_rejected(&mut self, now: Time) {
+        self.declare_all_lost(now, SpaceId::Data, LossTrigger::EarlyDataRejected);
         self.streams.on_early_data_rejected();
         self.events.push(crate::Event::EarlyDataRejected);
     }
 
-    /// What was sent in a space is void, through nobody's fault: it goes out again.
-    pub(super) fn declare_all_lost(&mut self, id: SpaceId) {
+    /// A peer that sends much and acknowledges nothing makes us remember every packet since: what
+    /// is outstanding is given up, and that is congestion as any other loss.
+    pub(super) fn give_up_on_silence(&mut self, now: Time, id: SpaceId) {
+        if self.spaces.get(id).recovery.is_clogged() {
+            self.declare_all_lost(now, id, LossTrigger::Silence);
+            self.paths.process_congestion(now, None, None);
+        }
+    }
+
+    /// What was sent in a space goes out again.
+    pub(super) fn declare_all_lost(&mut self, now: Time, id: SpaceId, trigger: LossTrigger) {
         let (space, parts) = self.split(id);
         let mut fates = Fates {
-            now: Time::ZERO,
+            now,
             space: id,
             parts,
             crypto: &mut space.crypto,
             received: &mut space.received,
-            trigger: LossTrigger::EarlyDataRejected,
+            trigger,
         };
         let end = space.recovery.next_packet_number();
         space.recovery.declare_lost(0..end, &mut fates);

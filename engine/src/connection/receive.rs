@@ -51,6 +51,8 @@ struct WaitingPacket {
 
 /// How many packets may wait for keys (RFC 9001, Section 5.7 permits; the bound is ours).
 const MAX_WAITING: usize = 32;
+/// ... and how many bytes of those without keys: nobody has proved yet to be the peer.
+const MAX_WAITING_BYTES: usize = 64 << 10;
 
 /// Packets that wait, oldest first.
 #[derive(Default)]
@@ -200,7 +202,10 @@ impl Connection {
     fn keep(&mut self, arrival: &Arrival, header: &Header, packet: &[u8], bare: Option<Opened>) {
         let (now, kind, size) = (arrival.now, header.kind, packet.len());
         let mut data = Vec::new();
-        if self.waiting.0.len() >= MAX_WAITING || data.try_reserve_exact(size).is_err() {
+        let waiting: usize = self.waiting.0.iter().map(|waiting| waiting.data.len()).sum();
+        let too_large = bare.is_none() && waiting + size > MAX_WAITING_BYTES;
+        let full = too_large || self.waiting.0.len() >= MAX_WAITING;
+        if full || data.try_reserve_exact(size).is_err() {
             return self.drop_packet(now, Some(kind), size, DropReason::KeysUnavailable);
         }
         data.extend_from_slice(packet);

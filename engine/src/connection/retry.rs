@@ -7,7 +7,8 @@ use super::receive::Arrival;
 use super::space::SpaceId;
 use crate::crypto::Level;
 use crate::error::ConnectionError;
-use crate::observer::PacketContent;
+use crate::observer::{LossTrigger, PacketContent};
+use crate::time::Time;
 
 impl Connection {
     /// Begins anew with the token of a Retry packet; false if the packet is to be ignored.
@@ -40,20 +41,20 @@ impl Connection {
         let token = retry.token.to_vec();
         self.handshake.cids.retry_scid = Some(header.scid);
         self.initial_token = token;
-        self.restart_initial(header.scid);
+        self.restart_initial(arrival.now, header.scid);
         true
     }
 
     /// Everything sent so far is void: the same CRYPTO data and 0-RTT data go out again, under
     /// keys of the new connection ID (RFC 9000, Section 17.2.5.2 and 17.2.5.3).
-    fn restart_initial(&mut self, dcid: ConnectionId) {
+    fn restart_initial(&mut self, now: Time, dcid: ConnectionId) {
         self.handshake.cids.initial_dcid = dcid;
         self.remote_cids.set_initial(dcid);
         self.keys.discard_initial();
         let version = self.handshake.versions.current;
         self.keys.derive_initial(version, &dcid, self.side);
         for id in [SpaceId::Initial, SpaceId::Data] {
-            self.declare_all_lost(id);
+            self.declare_all_lost(now, id, LossTrigger::EarlyDataRejected);
         }
         self.pto_count = 0;
         self.set_loss_timer();

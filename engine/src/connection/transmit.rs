@@ -335,6 +335,7 @@ impl Connection {
     ) {
         let id = SpaceId::of(level);
         let Some(dcid) = self.remote_cids.get(out.route.key) else { return };
+        self.give_up_on_silence(out.now, id);
         let space = self.spaces.get_mut(id);
         if !space.recovery.reserve() {
             return;

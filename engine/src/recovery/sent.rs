@@ -21,6 +21,10 @@ pub(crate) const MAX_TRACKED_PACKETS: usize = 1 << 18;
 /// Packets that elicit no ACK may never get one. Once this many packets are kept, the oldest are
 /// forgotten if they are all of that kind.
 const MAX_IDLE_PACKETS: usize = 512;
+/// This many packets, and so many more for each that asks for an ACK, are kept for a peer that
+/// acknowledges none of them.
+const MAX_SILENT_PACKETS: usize = 1 << 14;
+const SILENT_PER_ELICITING: usize = 8;
 /// How many skipped packet numbers are remembered.
 const MAX_SKIPPED: usize = 32;
 /// Room for frames that is made ahead of each packet.
@@ -151,6 +155,17 @@ impl SentPackets {
             && self.packets.try_reserve(1).is_ok()
             && self.blocks.try_reserve(1).is_ok()
             && self.frames.try_reserve(FRAME_HEADROOM).is_ok()
+    }
+
+    /// True if few packets that ask for ACKs, which do not come, keep many others from being
+    /// forgotten.
+    pub(super) fn is_clogged(&self) -> bool {
+        let allowed = self.ack_eliciting_outstanding.saturating_mul(SILENT_PER_ELICITING);
+        let count = self.packets.len();
+        // Only when the next call of `reserve` releases what is settled then.
+        count > MAX_SILENT_PACKETS.saturating_add(allowed)
+            && count.is_multiple_of(BLOCK as usize)
+            && self.blocks.front().is_some_and(|block| block.outstanding != 0)
     }
 
     /// Adds a frame to the packet under construction.

@@ -142,6 +142,12 @@ impl RecoverySpace {
         self.sent.reserve()
     }
 
+    /// True if a peer that does not acknowledge makes us remember too many packets that it need
+    /// not acknowledge. What is outstanding is to be given up for lost then.
+    pub(crate) fn is_clogged(&self) -> bool {
+        self.sent.is_clogged()
+    }
+
     /// Records a frame of the packet under construction.
     pub(crate) fn push_frame(&mut self, frame: SentFrame) {
         self.sent.push_frame(frame);
@@ -348,8 +354,8 @@ impl RecoverySpace {
         found
     }
 
-    /// Declares all outstanding packets of `range` lost for a reason other than congestion:
-    /// 0-RTT was rejected (RFC 9001, Section 4.6.2), or a Retry came (RFC 9000, Section 17.2.5).
+    /// Declares all outstanding packets of `range` lost without a look at ACKs: 0-RTT was rejected
+    /// (RFC 9001, Section 4.6.2), a Retry came (RFC 9000, Section 17.2.5), or ACKs do not come.
     pub(crate) fn declare_lost<S: LossSink>(&mut self, range: Range<u64>, sink: &mut S) {
         let Some(last) = range.end.checked_sub(1) else { return };
         let mut from = range.start;

@@ -367,6 +367,35 @@ fn a_peer_that_never_acknowledges_meets_a_bound() {
     assert_eq!(count, MAX_TRACKED_PACKETS);
 }
 
+/// One packet that asks for an ACK must not keep all later ones from being forgotten.
+#[test]
+fn a_peer_that_sends_and_never_acknowledges_clogs_the_ring_until_all_is_given_up() {
+    let mut space = RecoverySpace::new();
+    send(&mut space, at(0));
+    let mut acknowledgments = 0;
+    while !space.is_clogged() {
+        assert!(space.reserve());
+        space.on_sent(&SentInfo { ack_eliciting: false, in_flight: false, ..info(at(1)) });
+        acknowledgments += 1;
+        assert!(acknowledgments < MAX_TRACKED_PACKETS, "it is never clogged");
+    }
+    let mut log = Log::default();
+    space.declare_lost(0..space.next_packet_number(), &mut log);
+    assert!(log.frames == [0] && !space.is_clogged());
+    assert!(space.reserve());
+    assert_eq!(space.sent.memory().0, 0);
+}
+
+/// A large window that the peer is slow to acknowledge is no silence.
+#[test]
+fn packets_in_flight_do_not_clog_the_ring() {
+    let mut space = RecoverySpace::new();
+    for n in 0..100_000 {
+        send(&mut space, at(n));
+        assert!(!space.is_clogged());
+    }
+}
+
 #[test]
 fn memory_is_released_as_packets_are_settled() {
     let mut space = RecoverySpace::new();
