@@ -7,8 +7,10 @@
 #![forbid(unsafe_code)]
 
 pub mod app;
+pub mod attack;
 pub mod clock;
 pub mod datagram;
+pub mod fuzz;
 mod keyed_hash;
 pub mod link;
 pub mod log;

@@ -1,0 +1,118 @@
+//! Acknowledgments that lie, and packet numbers that are to make long acknowledgments
+//! (RFC 9000, Sections 13.1, 13.2.3 and 21.4).
+
+use quicket_engine::TransportErrorCode;
+use quicket_engine::crypto::Level;
+use quicket_engine::{Dir, Side};
+use quicket_sim::attack::{Duel, Payload};
+use quicket_wire::{Frame, Frames, frame};
+
+use crate::memory::growth;
+use crate::support::{BOTH, KIB, MIB, assert_alive, code, confirmed, ms};
+
+/// A victim that has much to send and may.
+fn sender(attacker: Side, bytes: usize) -> Duel {
+    let mut duel = confirmed(attacker);
+    let credit = Payload::of(&frame::MaxData { maximum: 1 << 40 })
+        .frame(&frame::MaxStreams { dir: Dir::Uni, maximum: 1 << 20 });
+    duel.attack(Level::OneRtt, &credit);
+    let id = duel.connection().open(Dir::Uni).unwrap();
+    duel.attack(Level::OneRtt, &Payload::of(&frame::MaxStreamData { id, maximum: 1 << 40 }));
+    duel.connection().write(id, &vec![7; bytes]).unwrap();
+    duel
+}
+
+/// CVE-2025-4821 of quiche, among others.
+#[test]
+fn acknowledging_what_was_never_sent_ends_the_connection() {
+    for side in BOTH {
+        let mut duel = confirmed(side);
+        let grown = growth(&mut duel, |duel| {
+            duel.attack(Level::OneRtt, &Payload::new().ack(0, &[0..=1 << 40], None));
+        });
+        assert_eq!(code(&mut duel), Some(TransportErrorCode::PROTOCOL_VIOLATION));
+        assert!(grown < 8 * KIB, "{grown} bytes");
+    }
+}
+
+/// CVE-2025-4820 of quiche: who acknowledges before anything arrived makes the sender flood the
+/// path. It cannot know which numbers were left out.
+#[test]
+fn optimistic_acknowledgments_are_found_out() {
+    for side in BOTH {
+        let mut duel = sender(side, 4 << 20);
+        let mut rounds = 0;
+        while !duel.connection().is_closed() {
+            let sent = duel.pass(ms(1));
+            sent.iter().for_each(|sent| drop(duel.forge.open(&sent.data)));
+            let largest = duel.forge.largest_opened[2];
+            duel.attack(Level::OneRtt, &Payload::new().ack(0, &[0..=largest], None));
+            rounds += 1;
+            assert!(rounds < 5_000, "nothing is found out");
+        }
+        assert_eq!(code(&mut duel), Some(TransportErrorCode::PROTOCOL_VIOLATION));
+        let sent = duel.connection().stats().counters.packets_sent;
+        assert!(sent < 2_000, "{sent} packets went out before");
+    }
+}
+
+/// Every other packet is acknowledged: nothing piles up, and the window closes.
+#[test]
+fn acknowledgments_with_gaps_cost_no_memory() {
+    let mut duel = sender(Side::Client, 1 << 20);
+    let grown = growth(&mut duel, |duel| {
+        for _ in 0..2_000 {
+            let sent = duel.pass(ms(5));
+            sent.iter().for_each(|sent| drop(duel.forge.open(&sent.data)));
+            let even = duel.forge.opened.iter().cloned().flatten().filter(|n| n % 2 == 0);
+            let mut even: Vec<_> = even.map(|n| n..=n).collect();
+            even.reverse();
+            even.truncate(300);
+            if !even.is_empty() {
+                duel.attack(Level::OneRtt, &Payload::new().ack(0, &even, None));
+            }
+        }
+    });
+    assert_alive(&mut duel);
+    assert!(grown < 2 * MIB, "{grown} bytes");
+}
+
+/// RFC 9000, Section 13.2.3: ranges to acknowledge are bounded, and so is the frame.
+#[test]
+fn numbers_with_gaps_make_short_acknowledgments() {
+    for side in BOTH {
+        let mut duel = confirmed(side);
+        let mut ranges = 0;
+        let grown = growth(&mut duel, |duel| {
+            for _ in 0..60_000 {
+                duel.forge.next_number[2] += 1;
+                duel.attack(Level::OneRtt, &Payload::of(&frame::Ping));
+                for packet in duel.opened_answers() {
+                    for frame in Frames::new(&packet.payload) {
+                        if let Ok(Frame::Ack(ack)) = frame {
+                            ranges = ranges.max(ack.ranges.len());
+                        }
+                    }
+                }
+            }
+        });
+        assert_alive(&mut duel);
+        assert!((2..=64).contains(&ranges), "{ranges} ranges");
+        // 16384 packets that are not acknowledged.
+        assert!(grown < 4 * MIB, "{grown} bytes");
+    }
+}
+
+/// A peer that never acknowledges is remembered for as long as its window, not for ever.
+#[test]
+fn silence_keeps_a_bounded_number_of_packets() {
+    let mut duel = confirmed(Side::Client);
+    let grown = growth(&mut duel, |duel| {
+        for _ in 0..30_000 {
+            duel.attack(Level::OneRtt, &Payload::of(&frame::Ping));
+            drop(duel.pass(ms(1)));
+        }
+    });
+    assert_alive(&mut duel);
+    assert!(grown < 256 * KIB, "{grown} bytes");
+}

@@ -1,0 +1,159 @@
+//! Floods of first packets, and what they make a server send (RFC 9000, Sections 8.1 and 14.1).
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+
+use quicket_engine::time::{Duration, Time};
+use quicket_engine::{EcnCodepoint, RetryPolicy};
+use quicket_sim::attack::Party;
+
+use crate::memory::growth;
+use crate::support::{Flights, KIB, START, server, stranger};
+
+const NONE: EcnCodepoint = EcnCodepoint::NotEct;
+
+/// Counts what goes to each address, and fails if it is more than three times what came.
+#[derive(Default)]
+struct Ledger(BTreeMap<SocketAddr, (usize, usize)>);
+
+impl Ledger {
+    fn receive(&mut self, server: &mut Party, n: u32, data: &mut [u8]) {
+        self.0.entry(stranger(n)).or_default().0 += data.len();
+        server.receive(START, stranger(n), NONE, data);
+    }
+
+    fn sent(&mut self, server: &mut Party, now: Time) -> usize {
+        let sent = server.transmit(now);
+        for datagram in &sent {
+            let (received, sent) = self.0.entry(datagram.remote).or_default();
+            *sent += datagram.data.len();
+            assert!(*sent <= 3 * *received, "{sent} bytes for {received}");
+        }
+        sent.len()
+    }
+}
+
+/// A handshake that never ends costs a bounded sum for ten seconds, and three bytes for one.
+#[test]
+fn unfinished_handshakes_cost_little_and_end() {
+    const FLIGHTS: u32 = 500;
+    let mut server = server(|_| {});
+    let mut ledger = Ledger::default();
+    let mut flights = Flights::new();
+    let mut datagrams: Vec<_> = (0..FLIGHTS).map(|_| flights.next(START, &[])).collect();
+    let grown = growth(&mut server, |server| {
+        for (n, data) in (0..).zip(&mut datagrams) {
+            ledger.receive(server, n, data);
+            ledger.sent(server, START);
+        }
+    });
+    assert_eq!(server.connections.len(), FLIGHTS as usize);
+    let each = grown / FLIGHTS as isize;
+    assert!(each < 24 * KIB, "{each} bytes for each unfinished handshake");
+    let mut now = START;
+    while let Some(at) = server.next_timeout() {
+        now = now.max(at);
+        server.handle_timeouts(now);
+        ledger.sent(&mut server, now);
+        server.bury();
+    }
+    assert!(now - START <= Duration::from_secs(20), "{:?}", now - START);
+    assert_eq!((server.connections.len(), server.endpoint.connections()), (0, 0));
+}
+
+/// A spoofed address gets one Retry for each packet, smaller than it; nothing is remembered.
+#[test]
+fn a_flood_of_first_packets_costs_no_memory_where_retry_is_asked_for() {
+    let mut server = server(|config| config.retry = RetryPolicy::Always);
+    let mut ledger = Ledger::default();
+    let mut flights = Flights::new();
+    let mut datagrams: Vec<_> = (0..2_000).map(|_| flights.next(START, &[])).collect();
+    // What the ledger needs for itself comes before.
+    ledger.0.extend((0..2_000).map(|n| (stranger(n), (0, 0))));
+    let grown = growth(&mut server, |server| {
+        for (n, data) in (0..).zip(&mut datagrams) {
+            let len = data.len();
+            ledger.receive(server, n, data);
+            let sent = server.transmit(START);
+            assert!(matches!(&sent[..], [retry] if retry.data.len() < len));
+        }
+    });
+    assert_eq!(server.endpoint.connections(), 0);
+    assert!(grown < KIB, "{grown} bytes");
+}
+
+#[test]
+fn first_packets_that_do_not_open_leave_nothing() {
+    let mut server = server(|_| {});
+    let mut flights = Flights::new();
+    let mut datagrams: Vec<_> = (0..1_000).map(|_| flights.next(START, &[])).collect();
+    let grown = growth(&mut server, |server| {
+        for (n, data) in (0..).zip(&mut datagrams) {
+            let last = data.len() - 1;
+            data[last] ^= 1;
+            server.receive(START, stranger(n), NONE, data);
+            assert!(server.transmit(START).is_empty());
+        }
+    });
+    assert_eq!((server.invalid, server.endpoint.connections()), (1_000, 0));
+    assert!(grown < KIB, "{grown} bytes");
+}
+
+/// The limit turns Retry on when it is needed, and the flood stops there.
+#[test]
+fn retry_begins_where_too_many_handshakes_are_unfinished() {
+    let mut server = server(|config| config.retry = RetryPolicy::AboveHandshakes(50));
+    let mut flights = Flights::new();
+    for n in 0..500 {
+        let mut data = flights.next(START, &[]);
+        server.receive(START, stranger(n), NONE, &mut data);
+        drop(server.transmit(START));
+    }
+    assert_eq!(server.connections.len(), 51);
+}
+
+/// RFC 9000, Section 14.1: small datagrams start nothing.
+#[test]
+fn small_first_packets_are_dropped() {
+    let mut server = server(|_| {});
+    let mut data = Flights::new().next(START, &[]);
+    server.receive(START, stranger(1), NONE, &mut data[..1_199]);
+    assert!(server.transmit(START).is_empty());
+    assert_eq!(server.endpoint.connections(), 0);
+}
+
+/// Every answer that needs no state is smaller than what it answers, or three times as large at
+/// most; resets are rare besides (RFC 9000, Sections 6, 8.1 and 10.3).
+#[test]
+fn stateless_answers_amplify_nothing() {
+    let mut server = server(|config| config.retry = RetryPolicy::Always);
+    let mut first = Flights::new().next(START, &[]);
+    let mut resets = 0;
+    for n in 0..3_000_u32 {
+        let len = 1 + (n as usize % 1_400);
+        let mut data = vec![0x5a; len];
+        match n % 3 {
+            // Short headers of no connection.
+            0 => data[0] = 0x40,
+            // An unknown version.
+            1 => {
+                data[0] = 0xc0;
+                data.iter_mut().skip(1).take(4).for_each(|byte| *byte = 0x1a);
+                data.iter_mut().skip(5).take(1).for_each(|byte| *byte = 8);
+                data.iter_mut().skip(14).take(1).for_each(|byte| *byte = 8);
+            }
+            // A first packet.
+            _ => {
+                first[20] = n as u8;
+                data.clone_from(&first);
+            }
+        }
+        let len = data.len();
+        server.receive(START, stranger(n), NONE, &mut data);
+        for answer in server.transmit(START) {
+            assert!(answer.data.len() < len, "{} for {len}, kind {}", answer.data.len(), n % 3);
+            resets += usize::from(n % 3 == 0);
+        }
+    }
+    assert!((1..=1_000).contains(&resets), "{resets} resets at once");
+}

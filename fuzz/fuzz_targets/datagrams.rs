@@ -1,0 +1,5 @@
+#![no_main]
+
+use quicket_sim::fuzz::Target;
+
+libfuzzer_sys::fuzz_target!(|input: &[u8]| Target::Datagrams.run(input));
