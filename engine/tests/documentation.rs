@@ -96,6 +96,23 @@ fn every_file_that_is_named_exists() {
     assert!(seen > 15, "{seen} names were found");
 }
 
+/// docs/security.md promises a test for each attack; `file.rs::test` is one, in
+/// `engine/tests/hostile` unless it has a folder.
+#[test]
+fn every_test_that_the_security_document_names_exists() {
+    let text = fs::read_to_string(root().join("docs/security.md")).unwrap();
+    let mut seen = 0;
+    for name in quoted(&text) {
+        let Some((file, test)) = name.split_once(".rs::") else { continue };
+        let folder = if file.contains('/') { "" } else { "engine/tests/hostile" };
+        let path = root().join(folder).join(format!("{file}.rs"));
+        let source = fs::read_to_string(&path).unwrap_or_else(|e| panic!("{name}: {e}"));
+        assert!(source.contains(&format!("fn {test}()")), "{name}");
+        seen += 1;
+    }
+    assert!(seen > 50, "{seen} tests were found");
+}
+
 /// All sources below a folder.
 fn collect(folder: &Path, files: &mut Vec<String>) {
     let mut folders = vec![folder.to_owned()];
