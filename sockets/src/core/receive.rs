@@ -196,7 +196,9 @@ impl ShortDestination {
         if destination(rest, self.0.len())? != self.0.as_slice() {
             return None;
         }
-        let (next, behind) = std::mem::take(rest).split_at_mut_checked(stride).unwrap_or_default();
+        let rest_len = rest.len();
+        // The last datagram of a train may be shorter.
+        let (next, behind) = std::mem::take(rest).split_at_mut(stride.min(rest_len));
         *rest = behind;
         Some(next)
     }
@@ -207,4 +209,37 @@ impl ShortDestination {
 fn destination(datagram: &[u8], cid_len: usize) -> Option<&[u8]> {
     let (first, rest) = datagram.split_first()?;
     (first & 0x80 == 0).then(|| rest.get(..cid_len))?
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A datagram with a short header to a connection ID of two bytes.
+    fn datagram(cid: [u8; 2], len: usize) -> Vec<u8> {
+        let mut bytes = vec![0x40, cid[0], cid[1]];
+        bytes.resize(len, cid[0]);
+        bytes
+    }
+
+    #[test]
+    fn datagrams_to_one_connection_are_cut_off_whole_the_shorter_last_one_too() {
+        let mut train = [datagram([1, 1], 9), datagram([1, 1], 9), datagram([1, 1], 5)].concat();
+        let destination = ShortDestination::of(&train, 2).unwrap();
+        let mut rest = train.as_mut_slice();
+        let lengths: Vec<_> =
+            std::iter::from_fn(|| destination.next(&mut rest, 9)).map(|next| next.len()).collect();
+        assert_eq!(lengths, [9, 9, 5]);
+        assert!(rest.is_empty());
+    }
+
+    #[test]
+    fn a_datagram_to_another_connection_or_with_a_long_header_stays_for_the_next_look_up() {
+        for mut other in [datagram([2, 1], 9), vec![0xc0; 9]] {
+            let destination = ShortDestination::of(&datagram([1, 1], 9), 2).unwrap();
+            let mut rest = other.as_mut_slice();
+            assert!(destination.next(&mut rest, 9).is_none());
+            assert_eq!(rest.len(), 9);
+        }
+    }
 }
