@@ -55,7 +55,8 @@ impl KeyLog for KeyLogFile {
     }
 }
 
-/// The secrets of one connection that the engine wants; each is overwritten when taken or dropped.
+/// The secrets of one connection that the engine wants, or that outlive the handshake; each is
+/// overwritten when taken or dropped.
 #[derive(Default)]
 pub(crate) struct Secrets {
     pub(crate) early: Option<SecretBytes>,
@@ -63,6 +64,7 @@ pub(crate) struct Secrets {
     pub(crate) server_handshake: Option<SecretBytes>,
     pub(crate) client_traffic: Option<SecretBytes>,
     pub(crate) server_traffic: Option<SecretBytes>,
+    pub(crate) exporter: Option<SecretBytes>,
 }
 
 /// The bytes of a secret; overwritten when dropped.
@@ -113,6 +115,7 @@ impl rustls::KeyLog for SecretTap {
                 "SERVER_HANDSHAKE_TRAFFIC_SECRET" => Some(&mut secrets.server_handshake),
                 "CLIENT_TRAFFIC_SECRET_0" => Some(&mut secrets.client_traffic),
                 "SERVER_TRAFFIC_SECRET_0" => Some(&mut secrets.server_traffic),
+                "EXPORTER_SECRET" => Some(&mut secrets.exporter),
                 _ => None,
             };
             if let Some(slot) = slot {

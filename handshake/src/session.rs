@@ -1,5 +1,9 @@
 //! One handshake: rustls' QUIC connection behind the engine's [`Handshake`].
+//!
+//! A server needs that connection no more once the handshake is complete and its tickets are made:
+//! what is left of it then is a secret.
 
+mod done;
 mod output;
 
 use std::collections::VecDeque;
@@ -11,10 +15,12 @@ use quicket_engine::crypto::{
 };
 use rustls::quic::Connection;
 
+use self::done::Done;
 use crate::client::TicketReceiver;
 use crate::key_log::SecretTap;
 use crate::messages::Framing;
 use crate::offer::{group_name, suite_name};
+use crate::provider::Exporter;
 use crate::psk;
 use crate::server::TicketIssuer;
 
@@ -37,7 +43,15 @@ pub(crate) enum Role {
 }
 
 /// A handshake in progress, or done.
-pub(crate) struct Session {
+pub(crate) enum Session {
+    /// TLS may still have something to say.
+    Running(Box<Running>),
+    /// A server's, complete.
+    Done(Done),
+}
+
+/// A handshake with all that TLS needs.
+pub(crate) struct Running {
     tls: Connection,
     role: Role,
     tap: Arc<SecretTap>,
@@ -52,6 +66,12 @@ pub(crate) struct Session {
 
 impl Session {
     pub(crate) fn new(tls: Connection, role: Role, tap: Arc<SecretTap>) -> Self {
+        Self::Running(Box::new(Running::new(tls, role, tap)))
+    }
+}
+
+impl Running {
+    fn new(tls: Connection, role: Role, tap: Arc<SecretTap>) -> Self {
         let mut session = Self {
             tls,
             role,
@@ -267,6 +287,50 @@ impl Session {
     }
 }
 
+impl Running {
+    fn read(&mut self, level: Level, data: &[u8]) -> Result<(), HandshakeError> {
+        if let Some(error) = &self.failed {
+            return Err(error.clone());
+        }
+        if data.is_empty() {
+            return Ok(());
+        }
+        self.check_level(level)?;
+        self.feed(level, data)?;
+        self.collect(level);
+        Ok(())
+    }
+
+    /// What remains of a server's handshake that is complete: rustls has made the tickets with the
+    /// answer to the client's Finished, and clients have nothing to say after that.
+    fn finish(&mut self) -> Option<Done> {
+        if !self.complete || matches!(self.role, Role::Client { .. }) {
+            return None;
+        }
+        let secret = self.tap.secrets().exporter.take();
+        let exporter = Exporter::new(self.aead()?, secret?.as_bytes())?;
+        let alpn = self.tls.alpn_protocol().unwrap_or_default();
+        Some(Done::new(std::mem::take(&mut self.events), alpn.into(), exporter))
+    }
+
+    fn alpn(&self) -> Option<&[u8]> {
+        let read =
+            self.complete || matches!(self.role, Role::Server { .. }) && self.parameters_given;
+        read.then(|| self.tls.alpn_protocol().unwrap_or_default())
+    }
+
+    fn export_keying_material(
+        &self,
+        label: &[u8],
+        context: &[u8],
+        out: &mut [u8],
+    ) -> Result<(), HandshakeError> {
+        self.tls.export_keying_material(out, label, Some(context)).map(|_| ()).map_err(|error| {
+            HandshakeError { alert: Alert::INTERNAL_ERROR, reason: error.to_string() }
+        })
+    }
+}
+
 /// What went wrong, for people.
 fn reason(error: &rustls::Error) -> String {
     use rustls::{CertificateError, Error};
@@ -301,29 +365,33 @@ fn default_alert(error: &rustls::Error) -> Alert {
 
 impl Handshake for Session {
     fn read(&mut self, level: Level, data: &[u8]) -> Result<(), HandshakeError> {
-        if let Some(error) = &self.failed {
-            return Err(error.clone());
+        match self {
+            Self::Running(running) => {
+                running.read(level, data)?;
+                if let Some(done) = running.finish() {
+                    *self = Self::Done(done);
+                }
+                Ok(())
+            }
+            Self::Done(done) => done.read(data),
         }
-        if data.is_empty() {
-            return Ok(());
-        }
-        self.check_level(level)?;
-        self.feed(level, data)?;
-        self.collect(level);
-        Ok(())
     }
 
     fn poll(&mut self) -> Result<Option<HandshakeEvent>, HandshakeError> {
-        match &self.failed {
-            Some(error) => Err(error.clone()),
-            None => Ok(self.events.pop_front()),
+        match self {
+            Self::Running(running) => match &running.failed {
+                Some(error) => Err(error.clone()),
+                None => Ok(running.events.pop_front()),
+            },
+            Self::Done(done) => done.poll(),
         }
     }
 
     fn alpn(&self) -> Option<&[u8]> {
-        let read =
-            self.complete || matches!(self.role, Role::Server { .. }) && self.parameters_given;
-        read.then(|| self.tls.alpn_protocol().unwrap_or_default())
+        match self {
+            Self::Running(running) => running.alpn(),
+            Self::Done(done) => Some(done.alpn()),
+        }
     }
 
     fn export_keying_material(
@@ -332,8 +400,9 @@ impl Handshake for Session {
         context: &[u8],
         out: &mut [u8],
     ) -> Result<(), HandshakeError> {
-        self.tls.export_keying_material(out, label, Some(context)).map(|_| ()).map_err(|error| {
-            HandshakeError { alert: Alert::INTERNAL_ERROR, reason: error.to_string() }
-        })
+        match self {
+            Self::Running(running) => running.export_keying_material(label, context, out),
+            Self::Done(done) => done.export_keying_material(label, context, out),
+        }
     }
 }

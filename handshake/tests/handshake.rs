@@ -172,6 +172,25 @@ fn keying_material_is_the_same_on_both_sides() {
     assert_eq!(exported, export(&pair.server, b"label", b"context").unwrap());
     assert_ne!(exported, export(&pair.server, b"label", b"other").unwrap());
     assert_ne!(exported, export(&pair.server, b"other", b"context").unwrap());
+    // RFC 8446, Section 7.5: the label is part of a structure that has room for 249 bytes of it.
+    assert!(export(&pair.server, &[b'l'; 249], b"").is_ok());
+    assert!(export(&pair.server, &[b'l'; 250], b"").is_err());
+}
+
+/// The client's is the TLS library's own; the server has let go of that and derives it itself.
+#[test]
+fn keying_material_is_the_same_with_every_cipher_suite() {
+    let identity = identity();
+    for aead in [Aead::Aes128Gcm, Aead::Aes256Gcm, Aead::ChaCha20Poly1305] {
+        let client = client(&identity).cipher_suites(&[aead]).build().unwrap();
+        let pair = shake_well(&client, &server(&identity).build().unwrap(), &Options::default());
+        for (len, context) in [(1, &b""[..]), (32, b"short"), (500, &[7; 300])] {
+            let (mut ours, mut theirs) = (vec![0; len], vec![0; len]);
+            pair.client.handshake.export_keying_material(b"label", context, &mut ours).unwrap();
+            pair.server.handshake.export_keying_material(b"label", context, &mut theirs).unwrap();
+            assert_eq!(ours, theirs, "{aead:?}");
+        }
+    }
 }
 
 #[test]
@@ -252,7 +271,9 @@ fn data_at_another_level_is_an_error() {
         assert!(again.server.handshake.read(level, &[0]).is_err(), "{level:?}");
     }
     // A client has nothing to say after the handshake.
-    assert!(pair.server.handshake.read(Level::OneRtt, &[24, 0, 0, 1, 0]).is_err());
+    let error = pair.server.handshake.read(Level::OneRtt, &[24, 0, 0, 1, 0]).unwrap_err();
+    assert_eq!(error.alert, Alert::UNEXPECTED_MESSAGE);
+    assert!(pair.server.handshake.poll().is_err(), "the error stays");
 }
 
 #[test]

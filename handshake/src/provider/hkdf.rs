@@ -1,5 +1,6 @@
-//! HKDF-Expand-Label (RFC 8446, Section 7.1) with an empty context, as QUIC uses it.
+//! HKDF-Expand-Label (RFC 8446, Section 7.1).
 
+use aws_lc_rs::error::Unspecified;
 use aws_lc_rs::hkdf::{self, KeyType, Prk};
 use quicket_engine::crypto::Aead;
 
@@ -24,7 +25,7 @@ pub(super) fn algorithm(aead: Aead) -> hkdf::Algorithm {
     }
 }
 
-/// Fills `out` with `HKDF-Expand-Label(secret, label, "", out.len())`.
+/// Fills `out` with `HKDF-Expand-Label(secret, label, "", out.len())`, for QUIC's own labels.
 ///
 /// # Panics
 ///
@@ -41,4 +42,19 @@ pub(super) fn expand_label(secret: &Prk, label: &[u8], out: &mut [u8]) {
         .expand(&[&info[..info_len]], OutputLen(out.len()))
         .and_then(|okm| okm.fill(out))
         .expect("QUIC's outputs are far below 255 hash lengths");
+}
+
+/// Fills `out` with `HKDF-Expand-Label(secret, label, context, out.len())`, for labels of the
+/// application. Fails if label, context or output is longer than the function can take.
+pub(super) fn expand_label_with_context(
+    secret: &Prk,
+    label: &[u8],
+    context: &[u8],
+    out: &mut [u8],
+) -> Result<(), Unspecified> {
+    let len = u16::try_from(out.len()).map_err(|_| Unspecified)?.to_be_bytes();
+    let label_len = [u8::try_from(PREFIX.len() + label.len()).map_err(|_| Unspecified)?];
+    let context_len = [u8::try_from(context.len()).map_err(|_| Unspecified)?];
+    let info: [&[u8]; 6] = [&len, &label_len, PREFIX, label, &context_len, context];
+    secret.expand(&info, OutputLen(out.len()))?.fill(out)
 }

@@ -1,5 +1,6 @@
 //! [`CryptoProvider`] over aws-lc-rs.
 
+mod exporter;
 mod hkdf;
 mod keys;
 mod labels;
@@ -12,6 +13,7 @@ use quicket_engine::crypto::{
 };
 use quicket_wire::{ConnectionId, Side, Version};
 
+pub(crate) use self::exporter::Exporter;
 use self::keys::{AwsLcHeaderKey, AwsLcPacketKey};
 
 /// Packet protection, tokens and keyed hashes by AWS-LC.

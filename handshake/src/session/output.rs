@@ -3,10 +3,10 @@
 use quicket_engine::crypto::{Direction, HandshakeEvent, Level, Secret};
 use rustls::quic::KeyChange;
 
-use super::{Role, Session};
+use super::{Role, Running};
 use crate::key_log::SecretBytes;
 
-impl Session {
+impl Running {
     /// Takes all messages and key changes that rustls has ready.
     pub(super) fn drain_output(&mut self) {
         loop {
