@@ -37,6 +37,12 @@ impl CryptoStream {
         }
     }
 
+    /// Gives back memory that what is lost and what came out of order took.
+    pub(crate) fn trim(&mut self) {
+        self.received.trim();
+        self.to_send.trim();
+    }
+
     /// Takes in a CRYPTO frame.
     pub(crate) fn on_frame(&mut self, frame: &Crypto<'_>) -> Result<(), TransportError> {
         let end = frame.offset.saturating_add(frame.data.len() as u64);

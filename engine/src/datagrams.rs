@@ -105,6 +105,13 @@ impl Datagrams {
         }
     }
 
+    /// Gives back memory of empty queues.
+    pub(crate) fn trim(&mut self) {
+        self.to_send.trim();
+        self.received.trim();
+        self.fates.shrink_to_fit();
+    }
+
     /// The peer's max_datagram_frame_size (RFC 9221, Section 3).
     pub(crate) fn set_peer_limit(&mut self, max_datagram_frame_size: u64) {
         self.peer_max_frame = max_datagram_frame_size;

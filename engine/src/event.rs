@@ -124,6 +124,11 @@ impl Events {
         }
     }
 
+    /// Gives back memory without events.
+    pub(crate) fn trim(&mut self) {
+        self.queue.shrink_to_fit();
+    }
+
     pub(crate) fn pop(&mut self) -> Option<Event> {
         self.queue.pop_front()
     }

@@ -109,6 +109,14 @@ impl MessageQueue {
         Some(front.id)
     }
 
+    /// Gives the memory back if the queue is empty.
+    pub(crate) fn trim(&mut self) {
+        if self.entries.is_empty() {
+            self.buffer = Vec::new();
+            self.entries = VecDeque::new();
+        }
+    }
+
     const fn cost_of(len: usize) -> usize {
         len.saturating_add(Self::OVERHEAD)
     }
@@ -196,5 +204,19 @@ mod tests {
         queue.push(0, &[0; 100_000]).unwrap();
         queue.pop();
         assert_eq!(queue.buffer.capacity(), 0);
+    }
+
+    #[test]
+    fn trimming_frees_an_empty_queue_and_leaves_another_alone() {
+        let mut queue = MessageQueue::new(1 << 20);
+        queue.push(7, b"stays").unwrap();
+        queue.trim();
+        assert_eq!(queue.front(), Some((7, &b"stays"[..])));
+        queue.pop();
+        assert_ne!(queue.buffer.capacity(), 0);
+        queue.trim();
+        assert_eq!((queue.buffer.capacity(), queue.entries.capacity()), (0, 0));
+        queue.push(8, b"anew").unwrap();
+        assert_eq!(queue.front(), Some((8, &b"anew"[..])));
     }
 }

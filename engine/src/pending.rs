@@ -37,6 +37,14 @@ impl Pending {
         self.tokens.push(Token { bytes, in_flight: false });
     }
 
+    /// Forgets tokens that have arrived, if all have. Only while no packet with any of them is
+    /// remembered: their indices begin anew.
+    pub(crate) fn trim(&mut self) {
+        if !self.has_unacknowledged_token() {
+            self.tokens = Vec::new();
+        }
+    }
+
     /// True until all tokens have arrived.
     pub(crate) fn has_unacknowledged_token(&self) -> bool {
         self.tokens.iter().any(|token| !token.bytes.is_empty())

@@ -11,7 +11,7 @@ pub(crate) struct TooManyRanges;
 /// A set of `u64` as half-open ranges: sorted, disjoint, never touching, never empty.
 ///
 /// Appending to the last range and taking from the first are O(1); all else is a binary search
-/// and at worst a move of the ranges on the shorter side. An empty set owns no memory.
+/// and at worst a move of the ranges on the shorter side. A set that was never used owns no memory.
 #[derive(Clone, Debug)]
 pub(crate) struct RangeSet {
     ranges: VecDeque<Range<u64>>,
@@ -36,6 +36,11 @@ impl RangeSet {
     /// Empties the set and gives its memory back.
     pub(crate) fn clear(&mut self) {
         self.ranges = VecDeque::new();
+    }
+
+    /// Gives back memory beyond that of the ranges.
+    pub(crate) fn trim(&mut self) {
+        self.ranges.shrink_to_fit();
     }
 
     /// The ranges in ascending order.

@@ -1,35 +1,51 @@
 //! Counters and gauges of a connection.
 
+use quicket_wire::frame;
+
 use crate::time::Duration;
 
-/// How many frames there were of each type; types of 0x40 and above count as one.
+/// How many frames there were of each type.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FrameCounts {
-    by_type: [u64; 64],
-    others: u64,
+    /// Those of types below 0x20, then the others in the order of [`FrameCounts::place`].
+    by_type: [u64; TYPES],
 }
+
+/// Types of frames that can be counted.
+const TYPES: usize = 0x20 + 3;
 
 impl Default for FrameCounts {
     fn default() -> Self {
-        Self { by_type: [0; 64], others: 0 }
+        Self { by_type: [0; TYPES] }
     }
 }
 
 impl FrameCounts {
-    pub(crate) fn add(&mut self, frame_type: u64) {
-        let slot = usize::try_from(frame_type).ok().and_then(|index| self.by_type.get_mut(index));
-        *slot.unwrap_or(&mut self.others) += 1;
+    /// Where a type is counted. Connections are many, and most of the numbers are no type.
+    fn place(frame_type: u64) -> Option<usize> {
+        match frame_type {
+            0..0x20 => Some(frame_type as usize),
+            frame::Datagram::TYPE => Some(0x20),
+            frame::Datagram::TYPE_WITH_LENGTH => Some(0x21),
+            frame::AckFrequency::TYPE => Some(0x22),
+            _ => None,
+        }
     }
 
-    /// How many frames of a type there were, such as 0x06 for CRYPTO.
+    pub(crate) fn add(&mut self, frame_type: u64) {
+        if let Some(count) = Self::place(frame_type).and_then(|at| self.by_type.get_mut(at)) {
+            *count += 1;
+        }
+    }
+
+    /// How many frames of a type there were, such as 0x06 for CRYPTO; 0 for what is no type.
     pub fn of_type(&self, frame_type: u64) -> u64 {
-        let index = usize::try_from(frame_type).ok();
-        index.and_then(|index| self.by_type.get(index)).copied().unwrap_or(self.others)
+        Self::place(frame_type).and_then(|at| self.by_type.get(at)).copied().unwrap_or(0)
     }
 
     /// How many frames there were.
     pub fn total(&self) -> u64 {
-        self.by_type.iter().sum::<u64>() + self.others
+        self.by_type.iter().sum()
     }
 }
 
@@ -153,4 +169,26 @@ pub struct Stats {
     pub send_buffered: usize,
     /// Received datagrams (RFC 9221) that were dropped before the application took them.
     pub datagrams_dropped: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_type_of_frame_is_counted_apart() {
+        let mut counts = FrameCounts::default();
+        let types = (0..0x20).chain([0x30, 0x31, 0xaf]);
+        for (frame_type, times) in types.clone().zip(1..) {
+            (0..times).for_each(|_| counts.add(frame_type));
+        }
+        for (frame_type, times) in types.zip(1..) {
+            assert_eq!(counts.of_type(frame_type), times, "0x{frame_type:x}");
+        }
+        assert_eq!(counts.total(), (1..=35_u64).sum::<u64>());
+        for frame_type in [0x20, 0x2f, 0x32, 0xae, 0xb0, u64::MAX] {
+            counts.add(frame_type);
+            assert_eq!(counts.of_type(frame_type), 0);
+        }
+    }
 }

@@ -239,6 +239,11 @@ impl ReceivedPackets {
         }
     }
 
+    /// Gives back memory that gaps took.
+    pub(crate) fn trim(&mut self) {
+        self.ranges.shrink_to(INITIAL_CAPACITY);
+    }
+
     /// True, once in a while, when so many ranges are held that an ack-eliciting packet should go
     /// along with the next ACK (RFC 9000, Section 13.2.4).
     pub(crate) fn take_ping_wish(&mut self) -> bool {

@@ -1,5 +1,6 @@
 //! The connection IDs that we issued: by these the peer reaches us (RFC 9000, Section 5.1.1).
 
+use alloc::vec;
 use alloc::vec::Vec;
 
 use quicket_wire::frame::{NewConnectionId, RetireConnectionId};
@@ -69,15 +70,14 @@ impl LocalCids {
     /// Begins with the Source Connection ID of our first packets, which has sequence number 0
     /// (RFC 9000, Section 5.1.1). The endpoint knows it already.
     pub(crate) fn new(initial: ConnectionId) -> Self {
-        let mut issued = Vec::with_capacity(MAX_LOCAL_CIDS);
-        issued.push(Issued {
+        let issued = vec![Issued {
             sequence: 0,
             cid: initial,
             token: StatelessResetToken([0; 16]),
             delivery: Delivery::Known,
             announced: true,
             lingers_until: None,
-        });
+        }];
         Self {
             issued,
             next_sequence: 1,
@@ -299,6 +299,11 @@ impl LocalCids {
     /// The frame was acknowledged.
     pub(crate) fn on_frame_acked(&mut self, sequence: u64) {
         self.set_delivery(sequence, Delivery::Known);
+    }
+
+    /// Gives back memory beyond what is issued.
+    pub(crate) fn trim(&mut self) {
+        self.issued.shrink_to_fit();
     }
 
     fn set_delivery(&mut self, sequence: u64, delivery: Delivery) {

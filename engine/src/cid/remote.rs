@@ -146,6 +146,12 @@ impl RemoteCids {
         }
     }
 
+    /// Gives back memory beyond what is kept.
+    pub(crate) fn trim(&mut self) {
+        self.given.shrink_to_fit();
+        self.retiring.shrink_to_fit();
+    }
+
     /// Takes another limit before it is announced.
     pub(crate) fn set_limit(&mut self, active_connection_id_limit: u64) {
         self.limit = clamp_limit(active_connection_id_limit);

@@ -276,12 +276,12 @@ impl Connection {
 
     /// Why the connection ended.
     pub fn close_reason(&self) -> Option<&ConnectionError> {
-        self.error.as_ref()
+        self.error.as_deref()
     }
 
     /// What TLS said when the handshake failed on this side.
     pub fn handshake_error(&self) -> Option<&HandshakeError> {
-        self.handshake_error.as_ref()
+        self.handshake_error.as_deref()
     }
 }
 
@@ -390,6 +390,7 @@ impl Connection {
         if !self.state.is_open() || !self.keys.may_update(self.handshake.confirmed) {
             return Err(KeyUpdateError);
         }
+        self.wake_keys(now);
         self.keys.update();
         self.on_key_update(now, false);
         Ok(())

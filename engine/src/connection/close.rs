@@ -37,7 +37,7 @@ impl Connection {
 
     /// The levels at which the peer may be able to read (RFC 9000, Section 10.2.3).
     fn close_levels(&self) -> [Option<Level>; 4] {
-        let available = |level: Level| self.keys.sending(level).is_some().then_some(level);
+        let available = |level: Level| self.keys.can_send(level).then_some(level);
         if self.handshake.confirmed {
             return [available(Level::OneRtt), None, None, None];
         }

@@ -1,5 +1,7 @@
 //! Hands the frames of a packet to their owners.
 
+use alloc::boxed::Box;
+
 use quicket_wire::frame::ConnectionClose;
 use quicket_wire::{Frame, FrameEncode, Frames, Header, Side, TransportErrorCode};
 
@@ -72,7 +74,8 @@ impl Connection {
             Frame::Ack(ack) => self.on_ack(now, SpaceId::of(level), ack),
             Frame::Crypto(crypto) => {
                 self.crypto_received = true;
-                self.spaces.of_level_mut(level).crypto.on_frame(crypto)
+                let space = self.spaces.of_level_mut(level);
+                space.map_or(Ok(()), |space| space.crypto.on_frame(crypto))
             }
             Frame::Stream(stream) => self.streams.on_stream(stream),
             Frame::ResetStream(frame) => self.streams.on_reset_stream(frame),
@@ -163,7 +166,7 @@ impl Connection {
             )
         );
         if is_stand_in {
-            self.hidden_close.get_or_insert(error);
+            self.hidden_close.get_or_insert_with(|| Box::new(error));
         } else {
             self.drain(now, error);
         }

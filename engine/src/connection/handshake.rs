@@ -53,7 +53,8 @@ pub(super) struct HandshakeState {
     pub(super) versions: Versions,
     pub(super) local_parameters: TransportParameters,
     pub(super) remote_parameters: Option<TransportParameters>,
-    remembered: Option<TransportParameters>,
+    /// Client: those of the session that is resumed, until the handshake is complete.
+    remembered: Option<Box<TransportParameters>>,
     pub(super) summary: Option<Box<HandshakeSummary>>,
     pub(super) early_data: EarlyData,
     pub(super) complete: bool,
@@ -101,7 +102,7 @@ impl HandshakeState {
 
     /// Remembers the parameters of a session that is resumed.
     pub(super) fn remember(&mut self, parameters: TransportParameters) {
-        self.remembered = Some(parameters);
+        self.remembered = Some(Box::new(parameters));
     }
 
     /// True until TLS has read the peer's first message.
@@ -148,7 +149,7 @@ impl Connection {
         })?;
         self.handshake.tls = Some(handshake);
         if let Some(session) = session {
-            self.handshake.remembered = Some(session.parameters);
+            self.handshake.remember(session.parameters);
         }
         self.drive_tls(now).map_err(|error| HandshakeError {
             alert: Alert::INTERNAL_ERROR,
@@ -191,7 +192,8 @@ impl Connection {
         }
         for level in [Level::Initial, Level::Handshake, Level::OneRtt] {
             while let Some(tls) = &mut self.handshake.tls {
-                let stream = &mut self.spaces.of_level_mut(level).crypto;
+                let Some(space) = self.spaces.of_level_mut(level) else { break };
+                let stream = &mut space.crypto;
                 let data = stream.readable();
                 if data.is_empty() {
                     break;
@@ -217,14 +219,15 @@ impl Connection {
 
     fn tls_failed(&mut self, error: HandshakeError) -> TransportError {
         let transport = TransportError::from(error.clone());
-        self.handshake_error = Some(error);
+        self.handshake_error = Some(Box::new(error));
         transport
     }
 
     /// Collects the ClientHello and, once it is whole, starts the server's TLS.
     fn read_client_hello(&mut self, now: Time) -> Result<(), TransportError> {
         let Some(listening) = &mut self.handshake.listening else { return Ok(()) };
-        let stream = &mut self.spaces.of_level_mut(Level::Initial).crypto;
+        let Some(space) = self.spaces.of_level_mut(Level::Initial) else { return Ok(()) };
+        let stream = &mut space.crypto;
         // What came in another order than it was sent may lie in two parts.
         while !stream.readable().is_empty() {
             let data = stream.readable();
@@ -320,9 +323,8 @@ impl Connection {
             };
             match event {
                 HandshakeEvent::Send(level, data) => {
-                    let space = self.spaces.of_level_mut(level);
                     // TLS that runs elsewhere may be late.
-                    if !space.discarded {
+                    if let Some(space) = self.spaces.of_level_mut(level) {
                         space.crypto.write(&data)?;
                     }
                 }
@@ -354,7 +356,7 @@ impl Connection {
         }
         match (level, direction, self.side) {
             (Level::EarlyData, Direction::Send, Side::Client) => {
-                let Some(old) = &self.handshake.remembered else { return };
+                let Some(old) = self.handshake.remembered.as_deref() else { return };
                 self.handshake.early_data = EarlyData::Offered;
                 self.streams.set_peer_limits(old);
                 self.datagrams.set_peer_limit(old.max_datagram_frame_size);
@@ -449,6 +451,7 @@ impl Connection {
             ));
         }
         self.handshake.complete = true;
+        self.handshake.remembered = None;
         // 1-RTT packets may have waited for this (RFC 9001, Section 5.7).
         self.retry_waiting = true;
         self.observe(now, &Observation::HandshakeComplete(&summary));

@@ -1,6 +1,10 @@
-//! Idle timeout and keep-alive (RFC 9000, Section 10.1).
+//! Idle timeout and keep-alive (RFC 9000, Section 10.1), and quiet.
 
 use crate::time::{Duration, Time};
+
+/// A connection without packets for this long is quiet, and for three probe timeouts at least: no
+/// late ACKs are to be expected then.
+const QUIET_AFTER: Duration = Duration::from_secs(1);
 
 /// Watches for silence.
 #[derive(Debug)]
@@ -17,6 +21,8 @@ pub(crate) struct Idle {
     last_activity: Time,
     /// A keep-alive PING went out and the peer has not been heard since.
     keep_alive_sent: bool,
+    /// When memory that is kept for speed alone was last of use; `None` once it is given back.
+    in_use: Option<Time>,
 }
 
 impl Idle {
@@ -28,6 +34,7 @@ impl Idle {
             sent_since_received: false,
             last_activity: now,
             keep_alive_sent: false,
+            in_use: Some(now),
         }
     }
 
@@ -45,11 +52,13 @@ impl Idle {
         self.last_activity = now;
         self.sent_since_received = false;
         self.keep_alive_sent = false;
+        self.in_use = Some(now);
     }
 
     /// An ack-eliciting packet was sent.
     pub(crate) fn on_sent_ack_eliciting(&mut self, now: Time) {
         self.last_activity = now;
+        self.in_use = Some(now);
         if !core::mem::replace(&mut self.sent_since_received, true) {
             self.restarted = now;
         }
@@ -73,6 +82,26 @@ impl Idle {
 
     pub(crate) fn on_keep_alive(&mut self) {
         self.keep_alive_sent = true;
+    }
+
+    /// When the connection is quiet if nothing happens; `None` if it is already.
+    pub(crate) fn quiet_deadline(&self, pto: Duration) -> Option<Time> {
+        self.in_use.map(|at| at + QUIET_AFTER.max(pto.times(3)))
+    }
+
+    /// True from [`Self::on_quiet`] until something happens.
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.in_use.is_none()
+    }
+
+    /// Memory was given back.
+    pub(crate) fn on_quiet(&mut self) {
+        self.in_use = None;
+    }
+
+    /// Some of it is in use again, without a packet of the peer.
+    pub(crate) fn on_woken(&mut self, now: Time) {
+        self.in_use = Some(now);
     }
 
     /// The timeout in force; `None` if there is none.
@@ -115,5 +144,21 @@ mod tests {
         idle.on_received(at(6));
         assert_eq!(idle.deadline(Duration::ZERO), Some(at(16)));
         assert_eq!(idle.deadline(SECOND.times(4)), Some(at(18)));
+    }
+
+    #[test]
+    fn quiet_comes_once_after_each_time_of_use() {
+        let mut idle = Idle::new(Time::ZERO, Duration::ZERO, Duration::ZERO);
+        let at = |secs| Time::ZERO + SECOND.times(secs);
+        assert_eq!(idle.quiet_deadline(Duration::ZERO), Some(at(1)));
+        assert_eq!(idle.quiet_deadline(SECOND), Some(at(3)), "three probe timeouts");
+        let uses: [fn(&mut Idle, Time); 3] =
+            [Idle::on_received, Idle::on_sent_ack_eliciting, Idle::on_woken];
+        for (used, n) in uses.into_iter().zip(5..) {
+            idle.on_quiet();
+            assert_eq!(idle.quiet_deadline(Duration::ZERO), None);
+            used(&mut idle, at(n));
+            assert_eq!(idle.quiet_deadline(Duration::ZERO), Some(at(n + 1)));
+        }
     }
 }

@@ -39,6 +39,65 @@ struct InitialKeys {
     send: DirectionKeys,
 }
 
+/// The keys of the levels before 1-RTT.
+#[derive(Default)]
+struct EarlierKeys {
+    initial: [Option<InitialKeys>; 2],
+    early: LevelKeys,
+    handshake: LevelKeys,
+}
+
+impl LevelKeys {
+    fn is_empty(&self) -> bool {
+        self.receive.is_none() && self.send.is_none()
+    }
+}
+
+impl EarlierKeys {
+    fn is_empty(&self) -> bool {
+        self.initial.iter().all(Option::is_none)
+            && self.early.is_empty()
+            && self.handshake.is_empty()
+    }
+
+    fn initial(&self, version: Version) -> Option<&InitialKeys> {
+        self.initial.iter().flatten().find(|keys| keys.version == version)
+    }
+}
+
+/// The 1-RTT secrets of one direction, from which its keys can be derived at any time.
+struct OneRttSecrets {
+    current: Secret,
+    /// That of the first phase, if another is current: the header protection key stays
+    /// (RFC 9001, Section 6.1).
+    first: Option<Box<Secret>>,
+}
+
+impl OneRttSecrets {
+    fn new(secret: Secret) -> Self {
+        Self { current: secret, first: None }
+    }
+
+    fn keys(&self, crypto: &dyn CryptoProvider, version: Version) -> DirectionKeys {
+        DirectionKeys {
+            header: crypto.header_key(version, self.first.as_deref().unwrap_or(&self.current)),
+            packet: crypto.packet_key(version, &self.current),
+        }
+    }
+
+    /// The AEAD key of the next phase.
+    fn next_key(&self, crypto: &dyn CryptoProvider, version: Version) -> Box<dyn PacketKey> {
+        crypto.packet_key(version, &crypto.next_secret(version, &self.current))
+    }
+
+    /// Goes on to the next phase.
+    fn advance(&mut self, crypto: &dyn CryptoProvider, version: Version) {
+        let next = crypto.next_secret(version, &self.current);
+        let before = core::mem::replace(&mut self.current, next);
+        self.first.get_or_insert_with(|| Box::new(before));
+    }
+}
+
 /// Which AEAD key opens a 1-RTT packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum KeyChoice {
@@ -51,8 +110,9 @@ pub(crate) enum KeyChoice {
 }
 
 struct OneRttSend {
-    keys: DirectionKeys,
-    secret: Secret,
+    /// `None` while they sleep.
+    keys: Option<DirectionKeys>,
+    secrets: OneRttSecrets,
     /// Packets sealed with the current key.
     sealed: u64,
     /// The first packet number sent in the current phase.
@@ -60,9 +120,9 @@ struct OneRttSend {
 }
 
 struct OneRttReceive {
-    keys: DirectionKeys,
-    secret: Secret,
-    next: Box<dyn PacketKey>,
+    /// `None` while they sleep.
+    keys: Option<ReceiveKeys>,
+    secrets: OneRttSecrets,
     previous: Option<Box<dyn PacketKey>>,
     /// When the previous key is forgotten (RFC 9001, Section 6.5).
     previous_expires: Option<Time>,
@@ -72,15 +132,31 @@ struct OneRttReceive {
     last_of_previous: u64,
 }
 
+/// What opens packets of the current and of the next phase. The latter is derived ahead: how long
+/// a packet takes must not tell its Key Phase bit (RFC 9001, Section 6.3).
+struct ReceiveKeys {
+    current: DirectionKeys,
+    next: Box<dyn PacketKey>,
+}
+
+impl ReceiveKeys {
+    fn derive(crypto: &dyn CryptoProvider, version: Version, secrets: &OneRttSecrets) -> Self {
+        Self { current: secrets.keys(crypto, version), next: secrets.next_key(crypto, version) }
+    }
+}
+
 /// All keys of a connection.
+///
+/// Those of 1-RTT packets take some kilobytes. While nothing is sent or received they can
+/// [sleep](Keys::sleep): only the secrets are kept, from which they are derived when needed again.
 pub(crate) struct Keys {
     crypto: Arc<dyn CryptoProvider>,
     version: Version,
-    initial: [Option<InitialKeys>; 2],
-    early: LevelKeys,
-    handshake: LevelKeys,
+    /// `None` once all are discarded.
+    earlier: Option<Box<EarlierKeys>>,
     send: Option<OneRttSend>,
     receive: Option<OneRttReceive>,
+    asleep: bool,
     phase: bool,
     /// True once the peer acknowledged a packet of this phase: only then may we update again
     /// (RFC 9001, Section 6.1).
@@ -103,11 +179,10 @@ impl Keys {
         Self {
             crypto,
             version,
-            initial: [None, None],
-            early: LevelKeys::default(),
-            handshake: LevelKeys::default(),
+            earlier: None,
             send: None,
             receive: None,
+            asleep: false,
             phase: false,
             phase_acknowledged: false,
             updates: 0,
@@ -135,7 +210,7 @@ impl Keys {
             receive: DirectionKeys::derive(&*self.crypto, version, &receive),
             send: DirectionKeys::derive(&*self.crypto, version, &send),
         };
-        let [first, second] = &mut self.initial;
+        let [first, second] = &mut self.earlier().initial;
         match first {
             Some(held) if held.version != version => *second = Some(keys),
             _ => *first = Some(keys),
@@ -144,17 +219,31 @@ impl Keys {
 
     /// Forgets all Initial keys, as after a Retry changed the connection ID that they come from.
     pub(crate) fn discard_initial(&mut self) {
-        self.initial = [None, None];
+        self.discard(|keys| keys.initial = [None, None]);
     }
 
     pub(crate) fn discard_handshake(&mut self) {
-        self.handshake = LevelKeys::default();
+        self.discard(|keys| keys.handshake = LevelKeys::default());
     }
 
     /// Forgets 0-RTT keys (RFC 9001, Section 4.9.3); false if there were none.
     pub(crate) fn discard_early(&mut self) -> bool {
-        let early = core::mem::take(&mut self.early);
-        early.send.is_some() || early.receive.is_some()
+        let existed = self.earlier.as_ref().is_some_and(|keys| !keys.early.is_empty());
+        self.discard(|keys| keys.early = LevelKeys::default());
+        existed
+    }
+
+    fn discard(&mut self, forget: impl FnOnce(&mut EarlierKeys)) {
+        if let Some(keys) = &mut self.earlier {
+            forget(keys);
+            if keys.is_empty() {
+                self.earlier = None;
+            }
+        }
+    }
+
+    fn earlier(&mut self) -> &mut EarlierKeys {
+        self.earlier.get_or_insert_with(Box::default)
     }
 
     /// 1-RTT packets go unencrypted from now on (negotiated `disable_1rtt_encryption`).
@@ -167,13 +256,16 @@ impl Keys {
     }
 
     pub(crate) fn install(&mut self, level: Level, direction: Direction, secret: Secret) {
+        if level == Level::OneRtt {
+            return self.install_1rtt(direction, secret);
+        }
         let keys = DirectionKeys::derive(&*self.crypto, self.version, &secret);
+        let earlier = self.earlier();
         let slot = match level {
-            Level::EarlyData => &mut self.early,
-            Level::Handshake => &mut self.handshake,
-            Level::OneRtt => return self.install_1rtt(direction, keys, secret),
+            Level::EarlyData => &mut earlier.early,
+            Level::Handshake => &mut earlier.handshake,
             // Initial secrets come from the connection ID, never from TLS.
-            Level::Initial => return,
+            Level::Initial | Level::OneRtt => return,
         };
         match direction {
             Direction::Receive => slot.receive = Some(keys),
@@ -181,17 +273,18 @@ impl Keys {
         }
     }
 
-    fn install_1rtt(&mut self, direction: Direction, keys: DirectionKeys, secret: Secret) {
+    fn install_1rtt(&mut self, direction: Direction, secret: Secret) {
+        let (crypto, version) = (&*self.crypto, self.version);
+        let secrets = OneRttSecrets::new(secret);
         match direction {
             Direction::Send => {
-                self.send = Some(OneRttSend { keys, secret, sealed: 0, first: None });
+                let keys = Some(secrets.keys(crypto, version));
+                self.send = Some(OneRttSend { keys, secrets, sealed: 0, first: None });
             }
             Direction::Receive => {
-                let next = self.crypto.next_secret(self.version, &secret);
                 self.receive = Some(OneRttReceive {
-                    keys,
-                    next: self.crypto.packet_key(self.version, &next),
-                    secret,
+                    keys: Some(ReceiveKeys::derive(crypto, version, &secrets)),
+                    secrets,
                     previous: None,
                     previous_expires: None,
                     first: None,
@@ -201,28 +294,67 @@ impl Keys {
         }
     }
 
-    /// The keys that packets of `level` are sealed with.
+    /// True if packets of `level` can be sealed, perhaps after [`Keys::wake`].
+    pub(crate) fn can_send(&self, level: Level) -> bool {
+        match level {
+            Level::OneRtt => self.send.is_some(),
+            level => self.sending(level).is_some(),
+        }
+    }
+
+    /// The keys that packets of `level` are sealed with; `None` if there are none, or they sleep.
     pub(crate) fn sending(&self, level: Level) -> Option<&DirectionKeys> {
         match level {
-            Level::Initial => self.initial_keys(self.version).map(|keys| &keys.send),
-            Level::EarlyData => self.early.send.as_ref(),
-            Level::Handshake => self.handshake.send.as_ref(),
-            Level::OneRtt => self.send.as_ref().map(|send| &send.keys),
+            Level::OneRtt => self.send.as_ref()?.keys.as_ref(),
+            Level::Initial => Some(&self.earlier.as_ref()?.initial(self.version)?.send),
+            Level::EarlyData => self.earlier.as_ref()?.early.send.as_ref(),
+            Level::Handshake => self.earlier.as_ref()?.handshake.send.as_ref(),
         }
     }
 
-    /// The keys that packets of `level` are opened with. `version` is the packet's own.
+    /// The keys that packets of `level` are opened with; `None` if there are none, or they sleep.
+    /// `version` is the packet's own.
     pub(crate) fn receiving(&self, level: Level, version: Version) -> Option<&DirectionKeys> {
         match level {
-            Level::Initial => self.initial_keys(version).map(|keys| &keys.receive),
-            Level::EarlyData => self.early.receive.as_ref(),
-            Level::Handshake => self.handshake.receive.as_ref(),
-            Level::OneRtt => self.receive.as_ref().map(|receive| &receive.keys),
+            Level::OneRtt => Some(&self.receive.as_ref()?.keys.as_ref()?.current),
+            Level::Initial => Some(&self.earlier.as_ref()?.initial(version)?.receive),
+            Level::EarlyData => self.earlier.as_ref()?.early.receive.as_ref(),
+            Level::Handshake => self.earlier.as_ref()?.handshake.receive.as_ref(),
         }
     }
 
-    fn initial_keys(&self, version: Version) -> Option<&InitialKeys> {
-        self.initial.iter().flatten().find(|keys| keys.version == version)
+    /// Gives up the 1-RTT keys, and keeps their secrets. Not while a key update is under way.
+    pub(crate) fn sleep(&mut self) {
+        let (Some(send), Some(receive)) = (&mut self.send, &mut self.receive) else { return };
+        if receive.previous.is_some() {
+            return;
+        }
+        send.keys = None;
+        receive.keys = None;
+        self.asleep = true;
+    }
+
+    /// Derives again what [`Keys::sleep`] gave up; true if there was anything to derive. Call it
+    /// before a packet is looked at: the time that it takes says nothing of the packet then
+    /// (RFC 9001, Section 9.5).
+    #[inline]
+    pub(crate) fn wake(&mut self) -> bool {
+        let slept = core::mem::take(&mut self.asleep);
+        if slept {
+            self.derive_1rtt();
+        }
+        slept
+    }
+
+    #[cold]
+    fn derive_1rtt(&mut self) {
+        let (crypto, version) = (&*self.crypto, self.version);
+        if let Some(send) = &mut self.send {
+            send.keys = Some(send.secrets.keys(crypto, version));
+        }
+        if let Some(receive) = &mut self.receive {
+            receive.keys = Some(ReceiveKeys::derive(crypto, version, &receive.secrets));
+        }
     }
 
     /// The key phase bit of packets to send (RFC 9001, Section 6).
@@ -252,13 +384,13 @@ impl Keys {
         }
     }
 
-    /// The AEAD key for a choice; `None` if it is forgotten.
+    /// The AEAD key for a choice; `None` if it is forgotten, or sleeps.
     pub(crate) fn chosen(&self, choice: KeyChoice) -> Option<&dyn PacketKey> {
         let receive = self.receive.as_ref()?;
         match choice {
-            KeyChoice::Current => Some(&*receive.keys.packet),
+            KeyChoice::Current => Some(&*receive.keys.as_ref()?.current.packet),
             KeyChoice::Previous => receive.previous.as_deref(),
-            KeyChoice::Next => Some(&*receive.next),
+            KeyChoice::Next => Some(&*receive.keys.as_ref()?.next),
         }
     }
 
@@ -332,18 +464,20 @@ impl Keys {
     }
 
     fn rotate(&mut self) {
+        self.wake();
+        let (crypto, version) = (&*self.crypto, self.version);
         let (Some(send), Some(receive)) = (&mut self.send, &mut self.receive) else { return };
-        let crypto = &*self.crypto;
-        send.secret = crypto.next_secret(self.version, &send.secret);
-        send.keys.packet = crypto.packet_key(self.version, &send.secret);
+        let (Some(sending), Some(receiving)) = (&mut send.keys, &mut receive.keys) else { return };
+        // The header protection keys stay (RFC 9001, Section 6.1).
+        send.secrets.advance(crypto, version);
+        sending.packet = crypto.packet_key(version, &send.secrets.current);
         send.sealed = 0;
         send.first = None;
 
-        // The header protection key stays (RFC 9001, Section 6.1).
-        receive.secret = crypto.next_secret(self.version, &receive.secret);
-        let after = crypto.next_secret(self.version, &receive.secret);
-        let next = core::mem::replace(&mut receive.next, crypto.packet_key(self.version, &after));
-        receive.previous = Some(core::mem::replace(&mut receive.keys.packet, next));
+        receive.secrets.advance(crypto, version);
+        let after = receive.secrets.next_key(crypto, version);
+        let next = core::mem::replace(&mut receiving.next, after);
+        receive.previous = Some(core::mem::replace(&mut receiving.current.packet, next));
         receive.previous_expires = None;
         receive.last_of_previous = 0;
         receive.first = None;
@@ -370,7 +504,7 @@ impl Keys {
         let Some(send) = &mut self.send else { return false };
         send.sealed += 1;
         send.first.get_or_insert(packet_number);
-        let limit = send.secret.aead().confidentiality_limit();
+        let limit = send.secrets.current.aead().confidentiality_limit();
         send.sealed >= self.update_after.min(limit / 2)
     }
 
@@ -378,7 +512,7 @@ impl Keys {
     pub(crate) fn is_exhausted(&self) -> bool {
         self.send
             .as_ref()
-            .is_some_and(|send| send.sealed >= send.secret.aead().confidentiality_limit())
+            .is_some_and(|send| send.sealed >= send.secrets.current.aead().confidentiality_limit())
     }
 
     /// The peer acknowledged 1-RTT packets up to `largest`.
@@ -396,7 +530,7 @@ impl Keys {
         let limit = self
             .receive
             .as_ref()
-            .map_or(1 << 36, |receive| receive.secret.aead().integrity_limit());
+            .map_or(1 << 36, |receive| receive.secrets.current.aead().integrity_limit());
         if self.failures > limit {
             return Err(TransportError::new(
                 TransportErrorCode::AEAD_LIMIT_REACHED,

@@ -1,6 +1,8 @@
 //! From open to drained, and what the endpoint must know on the way.
 
+use alloc::boxed::Box;
 use alloc::collections::VecDeque;
+use alloc::vec::Vec;
 use core::net::SocketAddr;
 
 use quicket_wire::{Side, StatelessResetToken, TransportErrorCode};
@@ -10,7 +12,6 @@ use super::space::SpaceId;
 use super::state::State;
 use crate::cid::CidEvent;
 use crate::crypto::Level;
-use crate::crypto_stream::CryptoStream;
 use crate::endpoint::EndpointEvent;
 use crate::error::{ConnectionError, TransportError};
 use crate::event::Event;
@@ -25,8 +26,18 @@ pub(super) struct Reports {
     queue: VecDeque<EndpointEvent>,
     /// [`crate::cid::RemoteCids::generation`] at the last report.
     generation: Option<u32>,
-    resets: alloc::vec::Vec<(SocketAddr, StatelessResetToken)>,
+    /// The stateless reset tokens at the last report, and the peer's address then.
+    resets: Vec<StatelessResetToken>,
+    resets_of: Option<SocketAddr>,
     handshake_over: bool,
+}
+
+impl Reports {
+    /// Gives back memory without events.
+    pub(super) fn trim(&mut self) {
+        self.queue.shrink_to_fit();
+        self.resets.shrink_to_fit();
+    }
 }
 
 impl Connection {
@@ -79,11 +90,12 @@ impl Connection {
         self.reports.generation = Some(generation);
         let remote = self.paths.active().remote();
         let reports = &mut self.reports;
-        for (remote, token) in reports.resets.drain(..) {
-            reports.queue.push_back(EndpointEvent::ResetTokenRemoved(remote, token));
+        if let Some(former) = reports.resets_of.replace(remote) {
+            let removed = |token| EndpointEvent::ResetTokenRemoved(former, token);
+            reports.queue.extend(reports.resets.drain(..).map(removed));
         }
         for token in self.remote_cids.reset_tokens() {
-            reports.resets.push((remote, *token));
+            reports.resets.push(*token);
             reports.queue.push_back(EndpointEvent::ResetTokenAdded(remote, *token));
         }
     }
@@ -114,15 +126,8 @@ impl Connection {
     /// Forgets a packet number space whose keys are discarded (RFC 9001, Section 4.9;
     /// RFC 9002, Section 6.4).
     pub(super) fn discard_space(&mut self, now: Time, id: SpaceId) {
-        let (space, parts) = self.split(id);
-        if core::mem::replace(&mut space.discarded, true) {
-            return;
-        }
-        space.recovery.discard(|packet| parts.paths.on_packet_discarded(packet));
-        space.acks.on_ack_sent(now);
-        space.crypto = CryptoStream::new(0);
-        space.probes = 0;
-        space.ping = false;
+        let Some(mut space) = self.spaces.discard(id) else { return };
+        space.recovery.discard(|packet| self.paths.on_packet_discarded(packet));
         match id {
             SpaceId::Initial => self.keys.discard_initial(),
             SpaceId::Handshake => self.keys.discard_handshake(),
@@ -201,7 +206,7 @@ impl Connection {
         self.observe(now, &Observation::Closed(&error));
         self.report_handshake_over();
         self.events.close(error.clone());
-        self.error = Some(error);
+        self.error = Some(Box::new(error));
     }
 
     /// Nothing is left of the connection.

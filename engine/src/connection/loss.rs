@@ -126,7 +126,7 @@ impl Connection {
         ack: &Ack<'_>,
     ) -> Result<(), TransportError> {
         let delay = self.peer_ack_delay(id, ack.delay);
-        let (space, parts) = self.split(id);
+        let Some((space, parts)) = self.split(id) else { return Ok(()) };
         let mut fates = Fates {
             now,
             space: id,
@@ -152,9 +152,10 @@ impl Connection {
                 confirmed.then_some(max_delay),
             );
         }
-        if outcome.largest_advanced {
-            let ecn = &mut self.spaces.get_mut(id).ecn;
-            self.paths.on_ecn_ack(now, largest, &outcome, ack.ecn, ecn);
+        if outcome.largest_advanced
+            && let Some(space) = self.spaces.get_mut(id)
+        {
+            self.paths.on_ecn_ack(now, largest, &outcome, ack.ecn, &mut space.ecn);
         }
         if id == SpaceId::Data {
             self.keys.acknowledged_1rtt(largest.number);
@@ -192,7 +193,7 @@ impl Connection {
     fn detect_lost(&mut self, now: Time, id: SpaceId, sample: Option<(PathKey, Duration)>) {
         let max_ack_delay = self.ack_frequency.max_ack_delay();
         let rtt = self.paths.active().rtt;
-        let (space, parts) = self.split(id);
+        let Some((space, parts)) = self.split(id) else { return };
         let mut fates = Fates {
             now,
             space: id,
@@ -215,7 +216,7 @@ impl Connection {
     /// A peer that sends much and acknowledges nothing makes us remember every packet since: what
     /// is outstanding is given up, and that is congestion as any other loss.
     pub(super) fn give_up_on_silence(&mut self, now: Time, id: SpaceId) {
-        if self.spaces.get(id).recovery.is_clogged() {
+        if self.spaces.get(id).is_some_and(|space| space.recovery.is_clogged()) {
             self.declare_all_lost(now, id, LossTrigger::Silence);
             self.paths.process_congestion(now, None, None);
         }
@@ -223,7 +224,7 @@ impl Connection {
 
     /// What was sent in a space goes out again.
     pub(super) fn declare_all_lost(&mut self, now: Time, id: SpaceId, trigger: LossTrigger) {
-        let (space, parts) = self.split(id);
+        let Some((space, parts)) = self.split(id) else { return };
         let mut fates = Fates {
             now,
             space: id,
@@ -260,7 +261,9 @@ impl Connection {
             self.probe(SpaceId::Data, 1);
         }
         if id != SpaceId::Data && self.resend_flights() {
-            self.spaces.get_mut(id).probes = PROBES_PER_PTO;
+            if let Some(space) = self.spaces.get_mut(id) {
+                space.probes = PROBES_PER_PTO;
+            }
             return;
         }
         self.probe(id, PROBES_PER_PTO);
@@ -269,7 +272,7 @@ impl Connection {
     /// Up to `count` packets go out whatever the congestion window says: with what is oldest and
     /// unacknowledged, or new data if there is none.
     fn probe(&mut self, id: SpaceId, count: u8) {
-        let (space, mut parts) = self.split(id);
+        let Some((space, mut parts)) = self.split(id) else { return };
         let crypto = &mut space.crypto;
         let found = space.recovery.frames_for_probe(usize::from(count), |frame| {
             lost_frame(frame, &mut parts, crypto);
@@ -282,8 +285,9 @@ impl Connection {
     fn resend_flights(&mut self) -> bool {
         let mut found = false;
         for id in [SpaceId::Initial, SpaceId::Handshake] {
-            let space = self.spaces.get_mut(id);
-            if !space.discarded && space.crypto.has_unacked() {
+            if let Some(space) = self.spaces.get_mut(id)
+                && space.crypto.has_unacked()
+            {
                 space.crypto.resend_all();
                 // The other level too, although the window may be full of what the peer cannot
                 // open before it has this.
@@ -301,20 +305,19 @@ impl Connection {
         if !matches!(level, Level::Initial | Level::Handshake) || self.hurried >= MAX_HURRIED {
             return;
         }
-        let space = self.spaces.of_level_mut(level);
-        if space.discarded || space.crypto.has_pending() || !space.crypto.has_unacked() {
+        let Some(space) = self.spaces.of_level_mut(level) else { return };
+        if space.crypto.has_pending() || !space.crypto.has_unacked() {
             return;
         }
+        space.probes = space.probes.max(1);
         self.hurried += 1;
         self.resend_flights();
-        let space = self.spaces.of_level_mut(level);
-        space.probes = space.probes.max(1);
     }
 
     /// Chooses the next moment for loss detection (RFC 9002, Section A.8).
     pub(super) fn set_loss_timer(&mut self) {
         let times = |id: SpaceId| {
-            let space = self.spaces.get(id);
+            let Some(space) = self.spaces.get(id) else { return SpaceTimes::default() };
             let usable = id != SpaceId::Data || self.handshake.complete;
             SpaceTimes {
                 loss_time: space.recovery.loss_time(),
@@ -325,10 +328,8 @@ impl Connection {
         };
         // 0-RTT may fill the window, and has no timer before the handshake is confirmed: handshake
         // data that waits behind it goes out as a probe.
-        let waits = |id: SpaceId| {
-            let space = self.spaces.get(id);
-            !space.discarded && space.crypto.has_pending()
-        };
+        let waits =
+            |id: SpaceId| self.spaces.get(id).is_some_and(|space| space.crypto.has_pending());
         let handshake_waits = waits(SpaceId::Initial) || waits(SpaceId::Handshake);
         let inputs = TimerInputs {
             last_progress: self.last_progress,
@@ -339,7 +340,7 @@ impl Connection {
             amplification_limited: self.paths.active().sendable_data() < MIN_PACKET,
             peer_validated_address: (self.peer_validated_us || !self.side.is_client())
                 && !handshake_waits,
-            has_handshake_keys: self.keys.sending(Level::Handshake).is_some(),
+            has_handshake_keys: self.keys.can_send(Level::Handshake),
             handshake_confirmed: self.handshake.confirmed,
         };
         self.loss_timer = loss_detection_timer(&inputs);

@@ -7,7 +7,7 @@
 //! * a datagram comes in: `receive` → `frames` → the owner of each frame; ACKs through `loss`
 //! * TLS is driven: `handshake`, `parameters`, `retry`
 //! * datagrams go out: `transmit` → `content` → `packet_builder` → `sealing`
-//! * time passes: `timers`
+//! * time passes: `timers`; nothing happens: `quiet`
 
 mod application;
 mod close;
@@ -23,6 +23,7 @@ mod observing;
 mod packet_builder;
 mod parameters;
 mod paths;
+mod quiet;
 mod receive;
 mod retry;
 mod sealing;
@@ -125,11 +126,12 @@ pub struct Connection {
     server_config: Option<Arc<ServerConfig>>,
     rng: Box<dyn Random>,
     state: State,
-    error: Option<crate::ConnectionError>,
+    // What comes at the end, if ever, is boxed: most connections are idle ones.
+    error: Option<Box<crate::ConnectionError>>,
     /// The peer's CONNECTION_CLOSE that may hide a code of the application, which is looked for in
     /// the packets that are at hand (RFC 9000, Section 10.2.3).
-    hidden_close: Option<crate::ConnectionError>,
-    handshake_error: Option<HandshakeError>,
+    hidden_close: Option<Box<crate::ConnectionError>>,
+    handshake_error: Option<Box<HandshakeError>>,
 
     keys: Box<Keys>,
     handshake: Box<HandshakeState>,
@@ -162,7 +164,7 @@ pub struct Connection {
     crypto_received: bool,
 
     seal_queue: SealQueue,
-    unsealed_transmit: Option<Transmit>,
+    unsealed_transmit: Option<Box<Transmit>>,
     discard_initial_after_sealing: bool,
     grease_fixed_bit: bool,
     key_update_due: bool,
@@ -283,11 +285,7 @@ impl Connection {
         let paths = paths::first_path(side, now, &config, tuple, peer_may_migrate, &mut *rng);
         let first = paths.active().key();
         let remote_cids = RemoteCids::new(initial_dcid, first, config.active_connection_id_limit);
-        let spaces = Spaces {
-            initial: Space::new(AckScheduler::immediate(), config.crypto_buffer),
-            handshake: Space::new(AckScheduler::immediate(), config.crypto_buffer),
-            data: Space::new(AckScheduler::new(ack_policy(&config)), config.crypto_buffer),
-        };
+        let spaces = Spaces::new(AckScheduler::new(ack_policy(&config)), config.crypto_buffer);
         Box::new(Self {
             side,
             server_config: None,
@@ -333,8 +331,9 @@ impl Connection {
         })
     }
 
-    /// A packet number space and, apart from it, everybody who owns frames.
-    fn split(&mut self, id: SpaceId) -> (&mut Space, Parts<'_>) {
+    /// A packet number space and, apart from it, everybody who owns frames; `None` if the space
+    /// was discarded.
+    fn split(&mut self, id: SpaceId) -> Option<(&mut Space, Parts<'_>)> {
         let parts = Parts {
             streams: &mut self.streams,
             datagrams: &mut self.datagrams,
@@ -346,7 +345,7 @@ impl Connection {
             counters: &mut self.counters,
             observer: self.observer.as_deref_mut(),
         };
-        (self.spaces.get_mut(id), parts)
+        Some((self.spaces.get_mut(id)?, parts))
     }
 
     fn observe(&mut self, now: Time, observation: &Observation<'_>) {

@@ -234,7 +234,7 @@ impl Connection {
     /// Client: moves to the server's preferred address (RFC 9000, Section 9.6).
     pub(super) fn move_to_preferred_address(&mut self, now: Time) {
         let Some(preferred) =
-            self.handshake.remote_parameters.as_ref().and_then(|p| p.preferred_address.as_ref())
+            self.handshake.remote_parameters.as_ref().and_then(|p| p.preferred_address.as_deref())
         else {
             return;
         };
@@ -269,12 +269,12 @@ impl Connection {
         let connection_id = self.endpoint.cid_generator.generate(&mut *self.rng);
         let stateless_reset_token = token(&connection_id);
         self.local_cids.add_preferred(connection_id, stateless_reset_token);
-        ours.preferred_address = Some(quicket_wire::PreferredAddress {
+        ours.preferred_address = Some(Box::new(quicket_wire::PreferredAddress {
             ipv4,
             ipv6,
             connection_id,
             stateless_reset_token,
-        });
+        }));
     }
 
     /// PATH_CHALLENGE and PATH_RESPONSE on paths other than the active one, each in a datagram

@@ -58,6 +58,13 @@ const MAX_WAITING_BYTES: usize = 64 << 10;
 #[derive(Default)]
 pub(super) struct Waiting(VecDeque<WaitingPacket>);
 
+impl Waiting {
+    /// Gives back memory without packets.
+    pub(super) fn trim(&mut self) {
+        self.0.shrink_to_fit();
+    }
+}
+
 /// What became of a packet.
 enum Outcome {
     Processed,
@@ -76,6 +83,7 @@ impl Connection {
             self.state.on_datagram_while_closing();
             return;
         }
+        self.wake_keys(now);
         let tuple = four_tuple(datagram.local, datagram.remote);
         let path = self.paths.on_datagram(&tuple, len);
         let arrival = Arrival { now, tuple, path, ecn: datagram.ecn, datagram_len: len };
@@ -110,7 +118,7 @@ impl Connection {
     pub(super) fn after_receiving(&mut self, now: Time) {
         self.read_all(now);
         if let Some(error) = self.hidden_close.take() {
-            self.drain(now, error);
+            self.drain(now, *error);
         }
     }
 
@@ -231,7 +239,7 @@ impl Connection {
         }
         if !self.keys_exist(level, header) {
             let gone = match level {
-                Level::Initial | Level::Handshake => self.spaces.get(SpaceId::of(level)).discarded,
+                Level::Initial | Level::Handshake => self.spaces.get(SpaceId::of(level)).is_none(),
                 Level::EarlyData => self.side.is_client() || self.handshake.complete,
                 Level::OneRtt => false,
             };
@@ -249,7 +257,8 @@ impl Connection {
                 None => return Ok(Outcome::Dropped(DropReason::Malformed)),
             },
         };
-        if self.spaces.of_level_mut(level).received.is_duplicate(bare.number) {
+        let space = self.spaces.get(SpaceId::of(level));
+        if space.is_some_and(|space| space.received.is_duplicate(bare.number)) {
             return Ok(Outcome::Dropped(DropReason::Duplicate));
         }
         let len = if plain {
@@ -298,7 +307,7 @@ impl Connection {
             self.keys.receiving(level, header.version)?.header.mask(sample)
         };
         let (pn_len, truncated) = unprotect(packet, header.pn_offset, mask)?;
-        let expected = self.spaces.of_level_mut(level).received.expected();
+        let expected = self.spaces.get(SpaceId::of(level))?.received.expected();
         let number = packet_number::decode(truncated, pn_len, expected);
         Some(Opened { number, payload: header.pn_offset + pn_len })
     }
@@ -363,12 +372,12 @@ impl Connection {
         if level != Level::OneRtt {
             self.on_long_header(now, header, level)?;
         }
-        let known = self.spaces.of_level_mut(level).received.largest();
+        let space = self.spaces.get(SpaceId::of(level));
+        let known = space.and_then(|space| space.received.largest());
         let newest = known.is_none_or(|largest| number > largest);
         let summary = self.process_frames(arrival, header, (level, path), content.payload)?;
         self.idle.on_received(now);
-        let space = self.spaces.of_level_mut(level);
-        if !space.discarded {
+        if let Some(space) = self.spaces.of_level_mut(level) {
             space.received.record(number, now, arrival.ecn);
             let eliciting = summary.ack_eliciting;
             space.acks.on_packet(now, number, eliciting, arrival.ecn, &space.received);

@@ -44,6 +44,11 @@ impl SealQueue {
         self.packets.push(packet);
     }
 
+    /// Gives back memory without packets.
+    pub(crate) fn trim(&mut self) {
+        self.packets.shrink_to_fit();
+    }
+
     pub(crate) fn is_full(&self) -> bool {
         self.packets.len() >= BATCH
     }

@@ -45,8 +45,6 @@ pub(crate) struct Space {
     pub(crate) probes: u8,
     /// A PING is to be sent.
     pub(crate) ping: bool,
-    /// Keys were discarded: the space is no more.
-    pub(crate) discarded: bool,
     /// The packet number to skip next.
     pub(crate) next_skip: Option<u64>,
 }
@@ -63,7 +61,6 @@ impl Space {
             ecn: EcnSpace::default(),
             probes: 0,
             ping: false,
-            discarded: false,
             next_skip: None,
         })
     }
@@ -81,35 +78,60 @@ impl Space {
     }
 }
 
-/// The three spaces.
+/// The three spaces, of which two end with the keys of their level.
 pub(crate) struct Spaces {
-    pub(crate) initial: Box<Space>,
-    pub(crate) handshake: Box<Space>,
+    /// `None` once its keys are discarded (RFC 9001, Section 4.9.1).
+    initial: Option<Box<Space>>,
+    /// `None` once its keys are discarded (RFC 9001, Section 4.9.2).
+    handshake: Option<Box<Space>>,
     pub(crate) data: Box<Space>,
 }
 
 impl Spaces {
-    pub(crate) fn get(&self, id: SpaceId) -> &Space {
-        match id {
-            SpaceId::Initial => &self.initial,
-            SpaceId::Handshake => &self.handshake,
-            SpaceId::Data => &self.data,
+    /// The spaces of a new connection. `data` schedules the ACKs of application data, and
+    /// `crypto_buffer` is as in [`Space::new`].
+    pub(crate) fn new(data: AckScheduler, crypto_buffer: usize) -> Self {
+        Self {
+            initial: Some(Space::new(AckScheduler::immediate(), crypto_buffer)),
+            handshake: Some(Space::new(AckScheduler::immediate(), crypto_buffer)),
+            data: Space::new(data, crypto_buffer),
         }
     }
 
-    pub(crate) fn get_mut(&mut self, id: SpaceId) -> &mut Space {
+    /// The space; `None` if it was discarded.
+    pub(crate) fn get(&self, id: SpaceId) -> Option<&Space> {
         match id {
-            SpaceId::Initial => &mut self.initial,
-            SpaceId::Handshake => &mut self.handshake,
-            SpaceId::Data => &mut self.data,
+            SpaceId::Initial => self.initial.as_deref(),
+            SpaceId::Handshake => self.handshake.as_deref(),
+            SpaceId::Data => Some(&self.data),
         }
     }
 
-    pub(crate) fn of_level_mut(&mut self, level: Level) -> &mut Space {
+    /// The space; `None` if it was discarded.
+    pub(crate) fn get_mut(&mut self, id: SpaceId) -> Option<&mut Space> {
+        match id {
+            SpaceId::Initial => self.initial.as_deref_mut(),
+            SpaceId::Handshake => self.handshake.as_deref_mut(),
+            SpaceId::Data => Some(&mut self.data),
+        }
+    }
+
+    /// The space of a level; `None` if it was discarded.
+    pub(crate) fn of_level_mut(&mut self, level: Level) -> Option<&mut Space> {
         self.get_mut(SpaceId::of(level))
     }
 
+    /// Ends a space; returns what it was. That of application data never ends.
+    pub(crate) fn discard(&mut self, id: SpaceId) -> Option<Box<Space>> {
+        match id {
+            SpaceId::Initial => self.initial.take(),
+            SpaceId::Handshake => self.handshake.take(),
+            SpaceId::Data => None,
+        }
+    }
+
+    /// The spaces that are left.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Space> {
-        SpaceId::ALL.into_iter().map(|id| self.get(id))
+        SpaceId::ALL.into_iter().filter_map(|id| self.get(id))
     }
 }

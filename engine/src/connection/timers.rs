@@ -26,6 +26,7 @@ impl Connection {
             self.paths.timeout(),
             self.handshake.confirmed.then(|| path.mtu.timeout()).flatten(),
             self.early_keys_expire,
+            self.quiet_deadline(),
         ]
         .into_iter()
         .flatten()
@@ -67,14 +68,14 @@ impl Connection {
             return self.fail(now, error);
         }
         self.issue_cids(now);
-        if self.streams.held() == 0 {
-            self.streams.trim();
-        }
         if self.has_waiting() {
             self.retry_waiting = true;
             self.after_receiving(now);
         }
         self.report_cids(now);
+        if self.quiet_deadline().is_some_and(|at| at <= now) {
+            self.go_quiet();
+        }
     }
 
     /// Idle and handshake timeouts end the connection without a word

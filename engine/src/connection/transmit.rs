@@ -1,5 +1,6 @@
 //! Writes the next datagrams: which packets, with which frames, on which path.
 
+use alloc::boxed::Box;
 use core::net::SocketAddr;
 
 use quicket_wire::EcnCodepoint;
@@ -148,7 +149,7 @@ impl Connection {
         max_segments: usize,
     ) -> TransmitStatus {
         if let Some(transmit) = self.unsealed_transmit.take() {
-            return self.seal(now, buf, transmit);
+            return self.seal(now, buf, *transmit);
         }
         self.watch_key_usage(now);
         let transmit = match self.state {
@@ -175,7 +176,7 @@ impl Connection {
         match self.seal_queue.seal(&self.keys, buf) {
             Sealing::Done => {}
             Sealing::NotYet => {
-                self.unsealed_transmit = Some(transmit);
+                self.unsealed_transmit = Some(Box::new(transmit));
                 return TransmitStatus::NotYet;
             }
             Sealing::Failed => return TransmitStatus::Idle,
@@ -248,12 +249,12 @@ impl Connection {
 
     /// Whether a packet of `level` would have something to say.
     fn wants_packet(&self, now: Time, level: Level, may_elicit: bool) -> bool {
-        if self.keys.sending(level).is_none() {
+        if !self.keys.can_send(level) {
             return false;
         }
-        let space = self.spaces.get(SpaceId::of(level));
+        let Some(space) = self.spaces.get(SpaceId::of(level)) else { return false };
         if level == Level::EarlyData {
-            let early = self.keys.sending(Level::OneRtt).is_none();
+            let early = !self.keys.can_send(Level::OneRtt);
             return early && (space.probes > 0 || (may_elicit && self.has_stream_data()));
         }
         if space.acks.should_send_ack(now) || space.probes > 0 {
@@ -333,10 +334,11 @@ impl Connection {
         level: Level,
         write: impl FnOnce(&mut SpaceContent<'_>, &mut Owners<'_>, &mut PacketBuilder<'_>),
     ) {
+        self.wake_keys(out.now);
         let id = SpaceId::of(level);
         let Some(dcid) = self.remote_cids.get(out.route.key) else { return };
         self.give_up_on_silence(out.now, id);
-        let space = self.spaces.get_mut(id);
+        let Some(space) = self.spaces.get_mut(id) else { return };
         if !space.recovery.reserve() {
             return;
         }
@@ -432,8 +434,6 @@ impl Connection {
             Some(path) if packet.in_flight => path.congestion.on_sent(now, size),
             _ => RateSnapshot::default(),
         };
-        let space = self.spaces.get_mut(SpaceId::of(level));
-        space.ecn.on_sent(out.route.ecn);
         let info = SentInfo {
             time_sent: now,
             size,
@@ -444,10 +444,13 @@ impl Connection {
             ecn_ect: matches!(out.route.ecn, EcnCodepoint::Ect0 | EcnCodepoint::Ect1),
             rate,
         };
-        if out.purpose == Purpose::PathProbe {
-            space.recovery.on_sent_elsewhere(&info);
-        } else {
-            space.recovery.on_sent(&info);
+        if let Some(space) = self.spaces.of_level_mut(level) {
+            space.ecn.on_sent(out.route.ecn);
+            if out.purpose == Purpose::PathProbe {
+                space.recovery.on_sent_elsewhere(&info);
+            } else {
+                space.recovery.on_sent(&info);
+            }
         }
         self.seal_queue.push(packet.unsealed);
         self.counters.packets_sent += 1;
@@ -458,7 +461,7 @@ impl Connection {
             self.key_update_due = true;
         }
         if level == Level::Handshake && self.side.is_client() {
-            self.discard_initial_after_sealing = !self.spaces.initial.discarded;
+            self.discard_initial_after_sealing = self.spaces.get(SpaceId::Initial).is_some();
         }
         self.observe(
             now,

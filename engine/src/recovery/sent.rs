@@ -117,7 +117,7 @@ impl<'a> Iterator for Frames<'a> {
 /// The packets of one packet number space that were sent and are neither settled nor forgotten.
 #[derive(Debug, Default)]
 pub(super) struct SentPackets {
-    /// The packet number of `packets[0]`; a multiple of [`BLOCK`].
+    /// The packet number of `packets[0]`.
     base: u64,
     packets: VecDeque<SentPacket>,
     blocks: VecDeque<Block>,
@@ -382,6 +382,32 @@ impl SentPackets {
         let count = self.frames.len().min(count as usize);
         self.frames.drain(..count);
         self.frames_base += count as u64;
+    }
+
+    /// Forgets all packets and gives their memory back, if none of them matters to anybody any
+    /// more; false if one does. For connections that have gone quiet: packets that elicit no ACK
+    /// may stay outstanding for as long as that.
+    pub(super) fn trim(&mut self) -> bool {
+        let matters = |number: u64| self.get(number).is_some_and(|packet| packet.in_flight);
+        let mut next = self.next_outstanding(0, u64::MAX);
+        while let Some(number) = next {
+            if matters(number) {
+                return false;
+            }
+            next = self.next_outstanding(number + 1, u64::MAX);
+        }
+        if self.pending_frames() > 0 {
+            return false;
+        }
+        self.base = self.next_packet_number();
+        self.cursor = self.base;
+        self.frames_base = self.pending_frames;
+        self.packets = VecDeque::new();
+        self.blocks = VecDeque::new();
+        self.frames = VecDeque::new();
+        self.skipped.shrink_to_fit();
+        self.ack_eliciting_outstanding = 0;
+        true
     }
 
     /// Gives memory back after a burst.

@@ -371,6 +371,12 @@ impl RecoverySpace {
         }
     }
 
+    /// Forgets all packets and gives their memory back, if none is in flight; false if one is. What
+    /// was declared lost is no longer recognised when an ACK comes for it.
+    pub(crate) fn trim(&mut self) -> bool {
+        self.sent.trim()
+    }
+
     /// Ends the space when its keys are discarded (RFC 9002, Section 6.4). Reports the packets
     /// that leave the flight, for their bytes to be taken off their paths.
     pub(crate) fn discard(&mut self, mut sink: impl FnMut(&SentPacket)) {

@@ -333,6 +333,28 @@ fn discarded_keys_take_the_flight_along() {
 }
 
 #[test]
+fn a_quiet_space_forgets_what_elicits_no_ack_and_goes_on_counting() {
+    let mut space = sent(70);
+    ack(&mut space, at(100), &[0..=68]).0.unwrap();
+    assert!(!space.trim(), "packet 69 is in flight");
+    assert_eq!(ack(&mut space, at(100), &[0..=69]).1.packets, [69]);
+    space.on_sent(&SentInfo { ack_eliciting: false, in_flight: false, ..info(at(101)) });
+    space.skip_packet_number();
+    assert!(space.trim());
+    assert_eq!(space.sent.memory(), (0, 0));
+    assert_eq!((space.next_packet_number(), space.largest_acked()), (72, Some(69)));
+    // RFC 9000, Section 21.4: the skipped number is still known.
+    assert!(ack(&mut space, at(102), &[71..=71]).0.is_err());
+    for n in 72..300 {
+        assert_eq!(send(&mut space, at(n)), n);
+        let (outcome, log) = ack(&mut space, at(n + 1), &[n..=n]);
+        assert_eq!((outcome.unwrap().newly_acked, log.packets, log.frames), (1, vec![n], vec![n]));
+        lose(&mut space, at(n + 1));
+    }
+    assert!(space.sent.memory().0 < 64, "blocks are released as before");
+}
+
+#[test]
 fn an_abandoned_packet_leaves_no_frames() {
     let mut space = sent(1);
     space.push_frame(SentFrame::MaxData { maximum: 99 });

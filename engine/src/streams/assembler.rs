@@ -41,6 +41,11 @@ impl Assembler {
         Self { ring: Ring::new(), read: 0, ready: 0, ahead: RangeSet::new(max_pieces) }
     }
 
+    /// Gives back memory of gaps.
+    pub(crate) fn trim(&mut self) {
+        self.ahead.trim();
+    }
+
     /// How many bytes were consumed.
     pub(crate) fn consumed(&self) -> u64 {
         self.read

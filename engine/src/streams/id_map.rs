@@ -48,6 +48,13 @@ impl IdMap {
         Ok(())
     }
 
+    /// Gives the memory back if the table is empty.
+    pub(crate) fn trim(&mut self) {
+        if self.len == 0 {
+            self.entries = Vec::new();
+        }
+    }
+
     pub(crate) fn remove(&mut self, id: u64) {
         let mut hole = self.home(id);
         loop {

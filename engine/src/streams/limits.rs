@@ -137,6 +137,11 @@ pub(super) struct RemoteStreams {
 }
 
 impl RemoteStreams {
+    /// Gives back memory of streams that were skipped.
+    pub(super) fn trim(&mut self) {
+        self.untouched.trim();
+    }
+
     /// Streams of which `max_open` may be open at once. The peer hears of a new limit when
     /// `step` more may be opened: an eighth of them if that is not given.
     pub(super) fn new(max_open: u64, step: Option<u64>) -> Self {

@@ -230,6 +230,12 @@ impl Streams {
     /// Gives back memory that is kept for speed alone. For connections that have gone quiet.
     pub(crate) fn trim(&mut self) {
         self.pool.trim();
+        self.table.trim();
+        self.news.trim();
+        self.scheduler.trim();
+        for dir in DIRS {
+            self.remote.get_mut(dir).trim();
+        }
     }
 
     /// How many streams have state.

@@ -101,6 +101,13 @@ impl News {
     }
 }
 
+impl News {
+    /// Gives back memory without news.
+    pub(super) fn trim(&mut self) {
+        self.queue.shrink_to_fit();
+    }
+}
+
 /// A receiving half before a frame, to be compared with what it is after.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Before {

@@ -37,6 +37,11 @@ impl Scheduler {
         Self { levels: Vec::new(), blocked: Queue::new(QueueKind::Send), fair }
     }
 
+    /// Gives back memory without streams.
+    pub(super) fn trim(&mut self) {
+        self.levels.shrink_to_fit();
+    }
+
     /// True if no stream can send.
     pub(super) fn is_empty(&self) -> bool {
         self.levels.is_empty()

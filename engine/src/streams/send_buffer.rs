@@ -36,6 +36,12 @@ impl SendBuffer {
         }
     }
 
+    /// Gives back memory of data that was lost, or acknowledged out of order.
+    pub(crate) fn trim(&mut self) {
+        self.acked.trim();
+        self.lost.trim();
+    }
+
     /// How many bytes are held: written and not yet acknowledged from the start on.
     pub(crate) fn held(&self) -> usize {
         usize::try_from(self.end - self.base).unwrap_or(usize::MAX)

@@ -96,11 +96,18 @@ impl<T> Slab<T> {
         }
         self.vacant = slot.0;
         self.live -= 1;
-        if self.live == 0 && self.entries.len() > 64 {
+        if self.entries.len() > 64 {
+            self.trim();
+        }
+        true
+    }
+
+    /// Gives the memory back if there are no values.
+    pub(crate) fn trim(&mut self) {
+        if self.live == 0 {
             self.entries = Vec::new();
             self.vacant = Slot::NONE;
         }
-        true
     }
 
     /// All places that may hold a value.

@@ -31,6 +31,14 @@ impl Table {
         self.slab.capacity()
     }
 
+    /// Gives the memory back if there are no streams.
+    pub(super) fn trim(&mut self) {
+        if self.slab.len() == 0 {
+            self.slab.trim();
+            self.map.trim();
+        }
+    }
+
     /// The place of stream `id`.
     #[inline]
     pub(super) fn find(&mut self, id: StreamId) -> Option<Slot> {

@@ -1,5 +1,5 @@
 //! What only some of the random simulations do beside the rest: 0-RTT, migration, preferred
-//! addresses, tiny windows, very many streams.
+//! addresses, tiny windows, very many streams, silence.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -33,6 +33,7 @@ pub(crate) struct Extras {
     preferred: bool,
     tiny: bool,
     many: bool,
+    pause: Option<Duration>,
 }
 
 impl Extras {
@@ -44,6 +45,7 @@ impl Extras {
             preferred: rng.one_in(8),
             tiny: rng.one_in(8),
             many: rng.one_in(12),
+            pause: rng.one_in(6).then(|| Duration::from_millis(rng.between(900, 8_000))),
             rng,
         }
     }
@@ -95,6 +97,9 @@ impl Extras {
                 response_len: (0, 60),
                 ..work
             };
+        }
+        if let Some(pause) = self.pause {
+            return Workload { requests: self.rng.between(2, 10), parallel: 2, pause, ..work };
         }
         work
     }

@@ -13,6 +13,7 @@ mod key_update;
 mod migration;
 mod mtu;
 mod offload;
+mod quiet;
 mod retry;
 mod seeds;
 mod streams;

@@ -29,7 +29,7 @@ pub(crate) struct Conn {
     /// The deadline that the endpoint's timers hold for it; never later than the true one.
     pub(super) queued: Option<Time>,
     /// What the kernel, or the cipher, did not take yet.
-    pub(super) unsent: Option<Unsent>,
+    pub(super) unsent: Option<Box<Unsent>>,
     /// Nothing is left of it, and its handle may be another's by now.
     pub(super) drained: bool,
     /// It has something to do that was left for later.
@@ -149,6 +149,12 @@ impl Cell {
 }
 
 impl Conn {
+    /// Gives back memory that only busy connections use.
+    pub(super) fn trim(&mut self) {
+        self.waiters.trim();
+        self.send_ends.shrink_to_fit();
+    }
+
     /// The next stream that the peer opened and whether it came as early data.
     pub(crate) fn accept(&mut self, dir: Dir) -> Option<(StreamId, bool)> {
         let id = self.engine.accept(dir)?;

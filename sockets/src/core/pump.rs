@@ -50,6 +50,9 @@ impl Core {
         conn.queued = None;
         if conn.engine.poll_timeout().is_some_and(|deadline| deadline <= now) {
             conn.engine.handle_timeout(now);
+            if conn.engine.is_quiet() {
+                conn.trim();
+            }
         }
         self.pump(now, cell, &mut conn, wakes);
     }
@@ -195,7 +198,7 @@ impl Core {
     /// Sends what is to be sent. Returns when to try again, if nobody else will say so.
     fn transmit(&self, now: Time, cell: &Arc<Cell>, conn: &mut Conn) -> Option<Time> {
         let links = self.links();
-        let mut buffer = match conn.unsent.take() {
+        let mut buffer = match conn.unsent.take().map(|unsent| *unsent) {
             None => self.buffers().take(),
             Some(Unsent { buffer, state: UnsentState::Sealing }) => buffer,
             Some(Unsent { buffer, state: UnsentState::Blocked(transmit, sent) }) => {
@@ -216,7 +219,7 @@ impl Core {
                     break;
                 }
                 TransmitStatus::NotYet => {
-                    conn.unsent = Some(Unsent { buffer, state: UnsentState::Sealing });
+                    conn.unsent = Some(Box::new(Unsent { buffer, state: UnsentState::Sealing }));
                     return Some(now + CIPHER_RETRY);
                 }
                 TransmitStatus::Ready(transmit) => {
@@ -232,7 +235,7 @@ impl Core {
     }
 
     fn block(&self, cell: &Arc<Cell>, conn: &mut Conn, buffer: Buffer, state: UnsentState) {
-        conn.unsent = Some(Unsent { buffer, state });
+        conn.unsent = Some(Box::new(Unsent { buffer, state }));
         self.wait_for_room(cell);
     }
 }

@@ -74,6 +74,11 @@ impl Waiters {
         }
     }
 
+    /// Gives back memory beyond that of the lists.
+    pub(crate) fn trim(&mut self) {
+        self.lists.shrink_to_fit();
+    }
+
     /// Takes a party off a list.
     pub(crate) fn unregister(&mut self, interest: Interest, id: WaiterId) {
         if let Entry::Occupied(mut entry) = self.lists.entry(interest) {

@@ -79,7 +79,7 @@ impl ParametersSet {
             initial_max_stream_data_uni: parameters.initial_max_stream_data_uni,
             initial_max_streams_bidi: parameters.initial_max_streams_bidi,
             initial_max_streams_uni: parameters.initial_max_streams_uni,
-            preferred_address: parameters.preferred_address.as_ref().map(PreferredAddress::new),
+            preferred_address: parameters.preferred_address.as_deref().map(PreferredAddress::new),
             max_datagram_frame_size: parameters.max_datagram_frame_size,
             grease_quic_bit: parameters.grease_quic_bit,
             min_ack_delay: parameters.min_ack_delay,

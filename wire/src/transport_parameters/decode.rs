@@ -1,5 +1,6 @@
 //! Reading transport parameters, with the checks of RFC 9000, Section 18.2.
 
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::net::{Ipv4Addr, Ipv6Addr, SocketAddrV4, SocketAddrV6};
 use core::ops::RangeInclusive;
@@ -56,7 +57,9 @@ impl TransportParameters {
                     .map_err(|_| ParameterError::new(id, "a reset token has 16 bytes"))?;
                 self.stateless_reset_token = Some(StatelessResetToken(token));
             }
-            id::PREFERRED_ADDRESS => self.preferred_address = Some(preferred_address(value)?),
+            id::PREFERRED_ADDRESS => {
+                self.preferred_address = Some(Box::new(preferred_address(value)?));
+            }
             id::VERSION_INFORMATION => {
                 self.version_information = Some(version_information(value, sender)?);
             }

@@ -5,6 +5,7 @@ mod encode;
 #[cfg(test)]
 mod tests;
 
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::fmt;
 use core::net::{SocketAddrV4, SocketAddrV6};
@@ -83,8 +84,8 @@ pub struct TransportParameters {
     pub max_ack_delay: u64,
     /// The peer must not migrate, except to the preferred address.
     pub disable_active_migration: bool,
-    /// Where the server wants to continue; from a server only.
-    pub preferred_address: Option<PreferredAddress>,
+    /// Where the server wants to continue; from a server only. Boxed as it is large and rare.
+    pub preferred_address: Option<Box<PreferredAddress>>,
     /// How many connection IDs of the peer the endpoint stores; at least 2.
     pub active_connection_id_limit: u64,
     /// Source Connection ID of the endpoint's first Initial. Mandatory: who compares it with

@@ -74,7 +74,7 @@ fn random(rng: &mut Rng, sender: Side) -> TransportParameters {
         parameters.original_destination_connection_id = Some(cid(rng.below(21) as usize));
         parameters.retry_source_connection_id = Some(cid(rng.below(21) as usize));
         parameters.stateless_reset_token = Some(StatelessResetToken([rng.next() as u8; 16]));
-        parameters.preferred_address = Some(preferred_address());
+        parameters.preferred_address = Some(preferred_address().into());
     }
     parameters
 }
@@ -147,7 +147,7 @@ fn a_client_cannot_send_what_only_a_server_can() {
         original_destination_connection_id: Some(cid(8)),
         retry_source_connection_id: Some(cid(8)),
         stateless_reset_token: Some(StatelessResetToken([1; 16])),
-        preferred_address: Some(preferred_address()),
+        preferred_address: Some(preferred_address().into()),
         ..Default::default()
     };
     assert!(encode(&all, Side::Client).is_empty());
@@ -230,8 +230,10 @@ fn connection_ids_and_tokens_have_their_lengths() {
 /// RFC 9000, Section 18.2.
 #[test]
 fn a_preferred_address_is_whole_and_has_a_connection_id() {
-    let mut parameters =
-        TransportParameters { preferred_address: Some(preferred_address()), ..Default::default() };
+    let mut parameters = TransportParameters {
+        preferred_address: Some(preferred_address().into()),
+        ..Default::default()
+    };
     let bytes = encode(&parameters, Side::Server);
     let value = &bytes[2..];
     for len in 0..value.len() {
@@ -261,7 +263,7 @@ fn a_preferred_address_can_be_of_one_family() {
             ..all
         };
         let parameters =
-            TransportParameters { preferred_address: Some(address), ..Default::default() };
+            TransportParameters { preferred_address: Some(address.into()), ..Default::default() };
         let bytes = encode(&parameters, Side::Server);
         assert_eq!(TransportParameters::decode(&bytes, Side::Server), Ok(parameters));
     }

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use quicket_engine::random::Random;
-use quicket_engine::time::Time;
+use quicket_engine::time::{Duration, Time};
 use quicket_engine::{Event, OpenError, StreamEvent};
 use quicket_wire::{Dir, StreamId};
 
@@ -39,6 +39,8 @@ pub struct Workload {
     pub early: bool,
     /// Updates the keys after every so many requests; 0 for never.
     pub key_update_every: u64,
+    /// Silence after each `parallel` requests, which then start and end together; zero for none.
+    pub pause: Duration,
 }
 
 impl Default for Workload {
@@ -54,6 +56,7 @@ impl Default for Workload {
             datagrams: None,
             early: false,
             key_update_every: 0,
+            pause: Duration::ZERO,
         }
     }
 }
@@ -107,6 +110,8 @@ pub struct WorkApp {
     workload: Workload,
     ready: bool,
     started: u64,
+    /// When the silence between requests ends.
+    silent_until: Option<Time>,
     ours: BTreeMap<StreamId, Exchange>,
     theirs: BTreeMap<StreamId, Exchange>,
     /// Streams that the peer stopped, some of them before we knew them.
@@ -124,6 +129,7 @@ impl WorkApp {
             workload,
             ready: false,
             started: 0,
+            silent_until: None,
             ours: BTreeMap::new(),
             theirs: BTreeMap::new(),
             stopped: BTreeSet::new(),
@@ -133,7 +139,25 @@ impl WorkApp {
         }
     }
 
+    /// True between requests while the workload has it so.
+    fn is_silent(&mut self, now: Time) -> bool {
+        if self.workload.pause.is_zero() || self.started == 0 {
+            return false;
+        }
+        if !self.ours.is_empty() || self.started == self.workload.requests {
+            return true;
+        }
+        let until = *self.silent_until.get_or_insert(now + self.workload.pause);
+        if until <= now {
+            self.silent_until = None;
+        }
+        until > now
+    }
+
     fn start_requests(&mut self, cx: &mut AppContext<'_>) -> Result<(), String> {
+        if self.is_silent(cx.now) {
+            return Ok(());
+        }
         while self.started < self.workload.requests && self.ours.len() < self.workload.parallel {
             let dir =
                 if cx.rng.one_in(self.workload.unidirectional) { Dir::Uni } else { Dir::Bidi };
@@ -318,7 +342,11 @@ impl App for WorkApp {
     }
 
     fn next_time(&self) -> Option<Time> {
-        self.datagrams.as_ref().filter(|_| !self.closed).and_then(Datagrams::next_time)
+        if self.closed {
+            return None;
+        }
+        let datagrams = self.datagrams.as_ref().and_then(Datagrams::next_time);
+        datagrams.into_iter().chain(self.silent_until).min()
     }
 
     fn tally(&self) -> Tally {
