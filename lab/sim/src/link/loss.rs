@@ -73,6 +73,26 @@ impl BurstState {
     }
 }
 
+/// Independent draws of which no more than some in a row hit.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Runs {
+    hits: u64,
+}
+
+impl Runs {
+    /// Draws for one packet. After `limit` hits in a row the next packet is spared.
+    pub(super) fn draw(
+        &mut self,
+        probability: Probability,
+        limit: Option<u64>,
+        rng: &mut SimRng,
+    ) -> bool {
+        let hit = probability.draw(rng) && limit.is_none_or(|limit| self.hits < limit);
+        self.hits = if hit { self.hits + 1 } else { 0 };
+        hit
+    }
+}
+
 /// Numbers of packets, counted from 1 in the order in which they reach the link:
 /// `2,5-7` or `100-` (all from the hundredth on).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -144,6 +164,15 @@ mod tests {
         // Stationary loss is enter / (enter + leave) = 3.85 %, the mean burst 1 / leave = 4.
         assert!((6_700..8_700).contains(&lost), "{lost}");
         assert!((35..45).contains(&(lost * 10 / bursts)), "{lost} in {bursts}");
+    }
+
+    #[test]
+    fn runs_end_at_their_limit() {
+        let (mut runs, mut rng) = (Runs::default(), SimRng::new(5));
+        let always = Probability::ALWAYS;
+        let hits: Vec<bool> = (0..8).map(|_| runs.draw(always, Some(3), &mut rng)).collect();
+        assert_eq!(hits, [true, true, true, false, true, true, true, false]);
+        assert!((0..100).all(|_| runs.draw(always, None, &mut rng)));
     }
 
     #[test]

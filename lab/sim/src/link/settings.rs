@@ -20,12 +20,16 @@ pub struct LinkSettings {
     pub queue: Option<QueueLength>,
     /// Independent loss.
     pub loss: Probability,
+    /// Most packets in a row that independent loss takes; `None` is unlimited.
+    pub loss_run: Option<u64>,
     /// Loss in bursts.
     pub burst_loss: Option<BurstLoss>,
     /// Packets to drop by number.
     pub drop: PacketList,
     /// Packets in which bits flip.
     pub corrupt: Probability,
+    /// Most packets in a row in which bits flip; `None` is unlimited.
+    pub corrupt_run: Option<u64>,
     /// Packets that are overtaken.
     pub reorder: Option<Reorder>,
     /// Packets that arrive twice.
@@ -53,12 +57,16 @@ pub enum Setting {
     Queue(Option<QueueLength>),
     /// See [`LinkSettings::loss`].
     Loss(Probability),
+    /// See [`LinkSettings::loss_run`].
+    LossRun(Option<u64>),
     /// See [`LinkSettings::burst_loss`].
     BurstLoss(Option<BurstLoss>),
     /// See [`LinkSettings::drop`].
     Drop(PacketList),
     /// See [`LinkSettings::corrupt`].
     Corrupt(Probability),
+    /// See [`LinkSettings::corrupt_run`].
+    CorruptRun(Option<u64>),
     /// See [`LinkSettings::reorder`].
     Reorder(Option<Reorder>),
     /// See [`LinkSettings::duplicate`].
@@ -82,9 +90,11 @@ impl LinkSettings {
             Setting::Rate(rate) => self.rate = rate,
             Setting::Queue(queue) => self.queue = queue,
             Setting::Loss(loss) => self.loss = loss,
+            Setting::LossRun(packets) => self.loss_run = packets,
             Setting::BurstLoss(loss) => self.burst_loss = loss,
             Setting::Drop(list) => self.drop = list,
             Setting::Corrupt(probability) => self.corrupt = probability,
+            Setting::CorruptRun(packets) => self.corrupt_run = packets,
             Setting::Reorder(reorder) => self.reorder = reorder,
             Setting::Duplicate(probability) => self.duplicate = probability,
             Setting::Mtu(mtu) => self.mtu = mtu,
@@ -102,9 +112,11 @@ impl LinkSettings {
             Setting::Rate(self.rate),
             Setting::Queue(self.queue),
             Setting::Loss(self.loss),
+            Setting::LossRun(self.loss_run),
             Setting::BurstLoss(self.burst_loss),
             Setting::Drop(self.drop.clone()),
             Setting::Corrupt(self.corrupt),
+            Setting::CorruptRun(self.corrupt_run),
             Setting::Reorder(self.reorder),
             Setting::Duplicate(self.duplicate),
             Setting::Mtu(self.mtu),

@@ -1,3 +1,5 @@
+use quicket_wire::EcnCodepoint;
+
 use super::*;
 use crate::schedule::When;
 use crate::units::{Probability, QueueLength};

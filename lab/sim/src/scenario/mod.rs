@@ -8,16 +8,23 @@
 //! (`at TIME`, `every TIME` or `every TIME from TIME`) and by a direction (`up`: from the host that
 //! connects, `down`: to it; both if neither is written). The first clause may be the name of a
 //! [named scenario](Scenario::NAMES) that the others then change.
+//!
+//! What the simulator of the QUIC interop runner takes is understood as well:
+//!
+//! ```text
+//! drop-rate --delay=15ms --bandwidth=10Mbps --queue=25 --rate_to_server=2 --rate_to_client=2
+//! ```
 
 mod named;
 mod parse;
 mod print;
+mod runner;
 #[cfg(test)]
 mod tests;
 
 use quicket_engine::time::{Duration, Time};
 
-use crate::link::{Link, LinkChange, LinkSettings, Setting};
+use crate::link::{Channel, Link, LinkChange, LinkSettings, Setting};
 use crate::nat::{Nat, Rebind};
 use crate::rng::SimRng;
 use crate::schedule::{Schedule, When};
@@ -69,7 +76,13 @@ pub struct Scenario {
 impl Scenario {
     /// The two links of the path, up and down, for a start at `start`.
     pub fn links(&self, start: Time, rng: &SimRng) -> (Link, Link) {
-        let link = |way, settings: &LinkSettings, label| {
+        let (up, down) = self.channels(start, rng);
+        (up.into(), down.into())
+    }
+
+    /// The decisions of the two links, for those who keep packets themselves.
+    pub fn channels(&self, start: Time, rng: &SimRng) -> (Channel, Channel) {
+        let channel = |way, settings: &LinkSettings, label| {
             let changes = self.changes.iter().filter_map(move |change| {
                 let concerned = change.way.is_none_or(|w| w == way);
                 let action = match &change.action {
@@ -79,18 +92,23 @@ impl Scenario {
                 };
                 concerned.then_some((change.when, action))
             });
-            Link::new(settings.clone(), Schedule::new(start, changes), &rng.stream(label))
+            Channel::new(settings.clone(), Schedule::new(start, changes), &rng.stream(label))
         };
-        (link(Way::Up, &self.up, "up"), link(Way::Down, &self.down, "down"))
+        (channel(Way::Up, &self.up, "up"), channel(Way::Down, &self.down, "down"))
     }
 
     /// The NAT in front of the host that connects; see [`Nat::new`] for `site`.
     pub fn nat(&self, start: Time, site: u8, rng: &SimRng) -> Nat {
+        Nat::new(self.rebindings(start), site, rng)
+    }
+
+    /// When the NAT in front of the host that connects rebinds.
+    pub fn rebindings(&self, start: Time) -> Schedule<Rebind> {
         let changes = self.changes.iter().filter_map(|change| match change.action {
             Action::Rebind(rebind) => Some((change.when, rebind)),
             Action::Set(_) | Action::Blackhole(_) => None,
         });
-        Nat::new(Schedule::new(start, changes), site, rng)
+        Schedule::new(start, changes)
     }
 
     /// The shortest round trip at the start: propagation both ways.

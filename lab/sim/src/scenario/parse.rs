@@ -13,8 +13,8 @@ use crate::units::{parse_rate, parse_time};
 /// Why a text is not a scenario, and what to write instead.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ScenarioError {
-    clause: String,
-    reason: String,
+    pub(super) clause: String,
+    pub(super) reason: String,
 }
 
 impl fmt::Display for ScenarioError {
@@ -29,6 +29,9 @@ impl FromStr for Scenario {
     type Err = ScenarioError;
 
     fn from_str(text: &str) -> Result<Self, ScenarioError> {
+        if let Some(scenario) = super::runner::parse(text)? {
+            return Ok(scenario);
+        }
         let mut scenario = Self::default();
         let clauses = text.split(';').map(str::trim).enumerate().filter(|(_, c)| !c.is_empty());
         for (position, clause) in clauses {
@@ -134,9 +137,11 @@ fn parse_action(word: &str) -> Result<Action, String> {
         "rate" => Setting::Rate(optional(value, parse_rate)?),
         "queue" => Setting::Queue(optional(value, str::parse)?),
         "loss" => Setting::Loss(value.parse()?),
+        "loss-run" => Setting::LossRun(optional(value, parse_run)?),
         "burst-loss" => Setting::BurstLoss(optional(value, str::parse)?),
         "drop" => Setting::Drop(value.parse()?),
         "corrupt" => Setting::Corrupt(value.parse()?),
+        "corrupt-run" => Setting::CorruptRun(optional(value, parse_run)?),
         "reorder" => Setting::Reorder(optional(value, str::parse)?),
         "duplicate" => Setting::Duplicate(value.parse()?),
         "mtu" => Setting::Mtu(optional(value, parse_mtu)?),
@@ -145,7 +150,7 @@ fn parse_action(word: &str) -> Result<Action, String> {
         "ecn" => Setting::Ecn(parse_ecn(value)?),
         _ => {
             return Err(format!(
-                "`{key}` is not a setting; use one of blackhole, rebind, delay, jitter, rate, queue, loss, burst-loss, drop, corrupt, reorder, duplicate, mtu, mark, mark-above, ecn"
+                "`{key}` is not a setting; use one of blackhole, rebind, delay, jitter, rate, queue, loss, loss-run, burst-loss, drop, corrupt, corrupt-run, reorder, duplicate, mtu, mark, mark-above, ecn"
             ));
         }
     };
@@ -164,6 +169,12 @@ fn parse_mtu(value: &str) -> Result<u32, String> {
         format!(
             "`{value}` is not an MTU: write the bytes of an IP packet, such as `1500`, or `off`"
         )
+    })
+}
+
+fn parse_run(value: &str) -> Result<u64, String> {
+    value.parse().map_err(|_| {
+        format!("`{value}` is not a number of packets in a row: write it as `3`, or `off`")
     })
 }
 
