@@ -106,3 +106,24 @@ fn servers_do_not_move_and_may_forbid_it() {
     assert!(error.to_string().contains("server"), "{error}");
     exchange(&client, &server);
 }
+
+#[test]
+fn a_client_moves_to_the_preferred_address_on_another_socket_of_the_server() {
+    let endpoint = Endpoint::bind("127.0.0.1:0").unwrap();
+    let preferred = endpoint.also_bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let (server, client) = configs();
+    let listener = endpoint.listen(server.preferred_address(preferred)).unwrap();
+    let first = endpoint.local_addr();
+    let (client, server) = thread::scope(|scope| {
+        let accepted = scope.spawn(|| listener.accept().unwrap());
+        (Connection::connect(first, "localhost", &client).unwrap(), accepted.join().unwrap())
+    });
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while client.remote_addr() == first {
+        assert!(Instant::now() < deadline, "the client is still at {first}");
+        exchange(&client, &server);
+        thread::sleep(Duration::from_millis(2));
+    }
+    assert_eq!(client.remote_addr(), preferred);
+    exchange(&client, &server);
+}

@@ -158,6 +158,18 @@ impl Endpoint {
         self.core.rebind(address)
     }
 
+    /// Receives at another address as well, and returns it: a server's
+    /// [preferred address](crate::ServerConfig::preferred_address) must reach its endpoint
+    /// (RFC 9000, Section 9.6). New connections to servers start at the first address still. An
+    /// endpoint has four sockets at most; the oldest but the first makes room.
+    ///
+    /// # Errors
+    ///
+    /// If no socket can be made.
+    pub fn also_bind(&self, address: SocketAddr) -> Result<SocketAddr, BindError> {
+        self.core.also_bind(address)
+    }
+
     /// Closes all connections as [`Connection::close`] does. New ones are neither accepted nor
     /// made from then on.
     pub fn close(&self, code: u64, reason: &[u8]) {
