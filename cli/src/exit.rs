@@ -20,6 +20,8 @@ pub(crate) enum Kind {
     Content = 5,
     /// This machine: files, sockets, memory.
     Environment = 6,
+    /// The laboratory does not know the test case; the QUIC interop runner asks for this code.
+    Unsupported = 127,
     /// Ctrl-C.
     Interrupted = 130,
 }
@@ -34,6 +36,7 @@ Exit codes:
   4    the server's certificate is not trusted
   5    what arrived is not what was expected (length, SHA-256)
   6    a file or socket of this machine cannot be used
+  127  a test case that lab endpoint does not know
   130  interrupted";
 
 /// An error that ends a command, or one of its downloads.
@@ -77,7 +80,9 @@ mod tests {
     #[test]
     fn every_code_is_documented() {
         use Kind::*;
-        for kind in [Refused, Usage, Connection, Trust, Content, Environment, Interrupted] {
+        for kind in
+            [Refused, Usage, Connection, Trust, Content, Environment, Unsupported, Interrupted]
+        {
             let code = format!("\n  {} ", kind as u8);
             assert!(CODES.contains(&code), "{kind:?}");
         }

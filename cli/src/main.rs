@@ -54,9 +54,17 @@ fn main() -> ExitCode {
 /// Carries out a command of the laboratory.
 #[cfg(target_os = "linux")]
 fn lab(command: quicket_lab::command::Command) -> Result<(), Failure> {
+    use quicket_lab::command::Outcome;
+
     match quicket_lab::command::run(command) {
-        Ok(true) => Ok(()),
-        Ok(false) => Err(Failure::new(Kind::Refused, "not everything passed: see the table above")),
+        Ok(Outcome::Passed) => Ok(()),
+        Ok(Outcome::Unsupported) => Err(Failure::new(
+            Kind::Unsupported,
+            "this test case is not known; quicket lab endpoint --help says more",
+        )),
+        Ok(Outcome::Failed) => {
+            Err(Failure::new(Kind::Refused, "not everything passed: see the table above"))
+        }
         Err(failure) => Err(Failure::new(Kind::Environment, failure.to_string())),
     }
 }

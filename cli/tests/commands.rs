@@ -20,7 +20,17 @@ fn text(bytes: &[u8]) -> String {
 
 #[test]
 fn help_has_examples_and_exit_codes() {
-    for command in ["serve", "get", "demo", "lab interop", "lab bench", "completion", "man"] {
+    for command in [
+        "serve",
+        "get",
+        "demo",
+        "lab interop",
+        "lab link",
+        "lab endpoint",
+        "lab bench",
+        "completion",
+        "man",
+    ] {
         let words: Vec<_> = command.split(' ').chain(["--help"]).collect();
         let help = run(&words);
         assert!(help.status.success());
@@ -49,6 +59,35 @@ fn wrong_usage_has_its_exit_code_and_says_what_to_do() {
         outcome.assert_code(2);
         assert!(outcome.stderr.contains(words), "{arguments:?}: {}", outcome.stderr);
     }
+}
+
+#[test]
+fn an_endpoint_of_the_interop_runner_does_what_its_environment_says() {
+    let home = tempdir().unwrap();
+    let endpoint = |role: &str, case: &str| {
+        let mut command = quicket(home.path());
+        command.args(["lab", "endpoint"]).env("ROLE", role).env("TESTCASE", case);
+        // The runner sets variables without a value, too.
+        command.env("QLOGDIR", "").env("CERTS", "absent");
+        command.env("REQUESTS", "https://127.0.0.1:1/file").output().unwrap()
+    };
+    for role in ["client", "server"] {
+        assert_eq!(endpoint(role, "a-case-of-tomorrow").status.code(), Some(127));
+    }
+    let absent = endpoint("client", "handshake");
+    assert_eq!(absent.status.code(), Some(6));
+    assert!(text(&absent.stderr).contains("absent/cert.pem"), "{}", text(&absent.stderr));
+}
+
+#[test]
+fn scenarios_of_the_link_are_listed_and_errors_say_what_to_write() {
+    let list = run(&["lab", "link", "--list"]);
+    for name in ["simple-p2p", "droplist", "lte", "bad-wifi", "data-centre"] {
+        assert!(text(&list.stdout).contains(name), "{name}");
+    }
+    let wrong = run(&["lab", "link", "--to", "127.0.0.1:1", "--scenario", "delay=15"]);
+    assert_eq!(wrong.status.code(), Some(2));
+    assert!(text(&wrong.stderr).contains("such as `15ms`"), "{}", text(&wrong.stderr));
 }
 
 #[test]

@@ -5,9 +5,12 @@ use std::str::FromStr;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand};
+pub use quicket_peer::endpoint::UNSUPPORTED;
+use quicket_peer::endpoint::{self, EndpointArguments, Verdict};
 
 use crate::bench::{self, Contender, NetworkKind, Row};
 use crate::interop::{self, Case, Options};
+use crate::link::{self, LinkArguments};
 use crate::peers::{Implementation, Workshop};
 
 const INTEROP_EXAMPLES: &str = "\
@@ -41,6 +44,10 @@ pub enum Command {
         #[arg(long, value_name = "FILE")]
         json: Option<PathBuf>,
     },
+    /// Lay an impaired link between two sockets: delay, rate, loss, rebinding and more
+    Link(Box<LinkArguments>),
+    /// Be one end of a test of the QUIC interop runner, as its environment variables say
+    Endpoint(Box<EndpointArguments>),
     /// Measure implementations side by side
     #[command(after_help = BENCH_EXAMPLES)]
     Bench(BenchArguments),
@@ -80,14 +87,31 @@ where
 /// Why a command could not be carried out, in a sentence.
 pub type Failure = Box<dyn std::error::Error + Send + Sync>;
 
-/// Carries out a command: prints its report, and returns whether everything passed.
+/// What came of a command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    /// Everything went well.
+    Passed,
+    /// A case failed; the report says which.
+    Failed,
+    /// What was asked for is not known: the process is to end with [`UNSUPPORTED`].
+    Unsupported,
+}
+
+impl Outcome {
+    const fn of(passed: bool) -> Self {
+        if passed { Self::Passed } else { Self::Failed }
+    }
+}
+
+/// Carries out a command: prints its report, and returns what came of it.
 ///
 /// The program that calls this must have called [`hidden_process`](crate::hidden_process) first.
 ///
 /// # Errors
 ///
 /// When a peer cannot be built, a process cannot be started, or a file cannot be written.
-pub fn run(command: Command) -> Result<bool, Failure> {
+pub fn run(command: Command) -> Result<Outcome, Failure> {
     match command {
         Command::Peers => peers(),
         Command::Interop { case, client, server, json } => {
@@ -97,20 +121,25 @@ pub fn run(command: Command) -> Result<bool, Failure> {
             options.cases.retain(|one| case.is_empty() || case.contains(one));
             run_interop(&options, json)
         }
+        Command::Link(arguments) => link::run(&arguments).map(|()| Outcome::Passed),
+        Command::Endpoint(arguments) => Ok(match endpoint::run(&arguments)? {
+            Verdict::Done => Outcome::Passed,
+            Verdict::Unsupported => Outcome::Unsupported,
+        }),
         Command::Bench(arguments) => run_bench(arguments),
     }
 }
 
-fn peers() -> Result<bool, Failure> {
+fn peers() -> Result<Outcome, Failure> {
     let workshop = Workshop::new()?;
     for implementation in Implementation::ALL {
         let program = workshop.prepare(implementation)?;
         println!("{implementation}: {}", program.executable.display());
     }
-    Ok(true)
+    Ok(Outcome::Passed)
 }
 
-fn run_interop(options: &Options, json: Option<PathBuf>) -> Result<bool, Failure> {
+fn run_interop(options: &Options, json: Option<PathBuf>) -> Result<Outcome, Failure> {
     let report = interop::run(options, &Workshop::new()?, |run| {
         let outcome = match &run.outcome {
             interop::Outcome::Passed => "ok",
@@ -123,10 +152,10 @@ fn run_interop(options: &Options, json: Option<PathBuf>) -> Result<bool, Failure
     if let Some(path) = json {
         std::fs::write(path, report.to_json())?;
     }
-    Ok(report.passed())
+    Ok(Outcome::of(report.passed()))
 }
 
-fn run_bench(arguments: BenchArguments) -> Result<bool, Failure> {
+fn run_bench(arguments: BenchArguments) -> Result<Outcome, Failure> {
     let mut options = bench::Options::everything(std::env::current_exe()?);
     let BenchArguments { implementation, network, row, runs, quick, out } = arguments;
     options.contenders.retain(|one| implementation.is_empty() || implementation.contains(one));
@@ -145,5 +174,5 @@ fn run_bench(arguments: BenchArguments) -> Result<bool, Failure> {
             std::fs::write(folder.join(format!("bench-{network}.svg")), report.to_svg(network))?;
         }
     }
-    Ok(true)
+    Ok(Outcome::Passed)
 }

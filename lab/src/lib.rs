@@ -10,6 +10,7 @@ mod certificates;
 pub mod command;
 mod hidden;
 pub mod interop;
+pub mod link;
 pub mod netns;
 pub mod peers;
 pub mod process;

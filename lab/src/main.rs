@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::Parser;
-use quicket_lab::command::{self, Command};
+use quicket_lab::command::{self, Command, Outcome, UNSUPPORTED};
 
 #[derive(Parser)]
 #[command(name = "quicket-lab", about = "Measures Quicket, and drives it against real peers")]
@@ -17,8 +17,9 @@ fn main() -> ExitCode {
         return code;
     }
     match command::run(Arguments::parse().command) {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
+        Ok(Outcome::Passed) => ExitCode::SUCCESS,
+        Ok(Outcome::Failed) => ExitCode::FAILURE,
+        Ok(Outcome::Unsupported) => ExitCode::from(UNSUPPORTED),
         Err(failure) => {
             eprintln!("quicket-lab: {failure}");
             ExitCode::FAILURE

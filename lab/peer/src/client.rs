@@ -5,40 +5,70 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use quicket::tokio::{Connection, Endpoint};
-use quicket::{ClientConfig, ClientTls, EarlyData, MemorySessionStore};
+use quicket::{ClientConfig, ClientTls, EarlyData};
 use quicket_workload::bench::Failure;
 use quicket_workload::peer::{ALPN_ECHO, ALPN_H3, ClientArguments, Event, Facts, emit};
 use tokio::sync::OnceCell;
 use tokio::task::JoinSet;
 
+use crate::tickets::Tickets;
 use crate::{echo, files, http3, http09};
 
-/// Session tickets come after the handshake and nothing tells when; on loopback this is plenty.
-const TICKET_WAIT: Duration = Duration::from_millis(300);
-/// Requests under way at once.
-const CONCURRENCY: usize = 32;
+/// Requests under way at once: as many as fit into the early data of a connection.
+const CONCURRENCY: usize = 100;
+/// How long to wait between attempts to update the keys, which need the handshake's end.
+const KEY_UPDATE_RETRY: Duration = Duration::from_millis(2);
+/// How many attempts there are.
+const KEY_UPDATE_ATTEMPTS: u32 = 5_000;
 
 pub(crate) async fn run(arguments: ClientArguments) -> Result<(), Failure> {
     let tls = ClientTls::builder().ca_file(&arguments.ca).alpn([&arguments.alpn]);
     let tls = tls.early_data(arguments.early_data).build()?;
-    let config = ClientConfig::new(tls).sessions(Arc::new(MemorySessionStore::new()));
-    let local = if arguments.connect.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
-    let endpoint = Endpoint::bind(local.parse::<SocketAddr>()?).await?;
-    let client = Client { endpoint, config, arguments: Arc::new(arguments) };
+    let client = Client::new(ClientConfig::new(tls), arguments).await?;
     client.work().await?;
-    client.endpoint.wait_idle().await;
-    emit(&Event::Done);
+    client.finish().await;
     Ok(())
 }
 
-struct Client {
+/// A client with its socket and what it is told.
+pub(crate) struct Client {
     endpoint: Endpoint,
     config: ClientConfig,
+    tickets: Arc<Tickets>,
     arguments: Arc<ClientArguments>,
 }
 
 impl Client {
-    async fn work(&self) -> Result<(), Failure> {
+    /// A client that connects with `config`, whatever `arguments` say about trust.
+    pub(crate) async fn new(
+        config: ClientConfig,
+        arguments: ClientArguments,
+    ) -> Result<Self, Failure> {
+        let tickets = Arc::new(Tickets::default());
+        let config = config.sessions(tickets.clone());
+        let local = if arguments.connect.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
+        let endpoint = Endpoint::bind(local.parse::<SocketAddr>()?).await?;
+        Ok(Self { endpoint, config, tickets, arguments: Arc::new(arguments) })
+    }
+
+    /// Waits until all connections have ended.
+    pub(crate) async fn finish(&self) {
+        self.endpoint.wait_idle().await;
+        emit(&Event::Done);
+    }
+
+    /// Downloads each file over a connection of its own, one after the other. No session is
+    /// resumed.
+    pub(crate) async fn one_by_one(&self) -> Result<(), Failure> {
+        for (number, path) in (1..).zip(&self.arguments.download) {
+            self.tickets.forget();
+            let session = self.connect(number).await?;
+            session.everything(std::slice::from_ref(path)).await?;
+        }
+        Ok(())
+    }
+
+    pub(crate) async fn work(&self) -> Result<(), Failure> {
         let arguments = &*self.arguments;
         let mut paths = arguments.download.as_slice();
         let mut number = 1;
@@ -46,7 +76,7 @@ impl Client {
             let (first, rest) = paths.split_at_checked(1).unwrap_or((paths, &[]));
             let session = self.connect(number).await?;
             session.download(first).await?;
-            tokio::time::sleep(TICKET_WAIT).await;
+            self.tickets.arrival().await?;
             session.close(first.len());
             paths = rest;
             number += 1;
@@ -120,20 +150,36 @@ impl Session {
 
     /// All that the command line asks of the last connection.
     async fn everything(self, paths: &[String]) -> Result<(), Failure> {
-        let mut rest = paths;
-        if self.arguments.key_update {
-            let (first, others) = paths.split_at_checked(1).unwrap_or((paths, &[]));
-            self.download(first).await?;
-            self.connection.update_keys()?;
-            rest = others;
+        match (self.arguments.key_update, paths) {
+            (true, [only]) => {
+                let (done, updated) =
+                    tokio::join!(self.download(std::slice::from_ref(only)), self.update_keys());
+                done.and(updated)?;
+            }
+            (true, [first, others @ ..]) => {
+                self.download(std::slice::from_ref(first)).await?;
+                self.update_keys().await?;
+                self.download(others).await?;
+            }
+            _ => self.download(paths).await?,
         }
-        self.download(rest).await?;
         let mut streams = paths.len();
         if self.arguments.alpn == ALPN_ECHO {
             streams += self.echo().await?;
         }
         self.close(streams);
         Ok(())
+    }
+
+    /// Updates the keys as soon as that is possible.
+    async fn update_keys(&self) -> Result<(), Failure> {
+        for _ in 0..KEY_UPDATE_ATTEMPTS {
+            if self.connection.update_keys().is_ok() {
+                return Ok(());
+            }
+            tokio::time::sleep(KEY_UPDATE_RETRY).await;
+        }
+        Ok(self.connection.update_keys()?)
     }
 
     async fn echo(&self) -> Result<usize, Failure> {
@@ -161,10 +207,19 @@ impl Session {
                     Ok::<_, Failure>((path, content))
                 });
             }
-            while let Some(result) = tasks.join_next().await {
-                let (path, content) = result??;
-                files::store(self.arguments.out.as_deref(), self.number, &path, &content)?;
-            }
+            self.store(tasks).await?;
+        }
+        Ok(())
+    }
+
+    /// Stores what comes, in whatever order.
+    async fn store(
+        &self,
+        mut tasks: JoinSet<Result<(String, Vec<u8>), Failure>>,
+    ) -> Result<(), Failure> {
+        while let Some(result) = tasks.join_next().await {
+            let (path, content) = result??;
+            files::store(self.arguments.out.as_deref(), self.number, &path, &content)?;
         }
         Ok(())
     }
@@ -173,9 +228,17 @@ impl Session {
         let start = || http3::Client::new(self.connection.clone());
         let client = self.http3.get_or_try_init(start).await?;
         let authority = &self.arguments.server_name;
-        for path in paths {
-            let content = client.get(authority, path).await?;
-            files::store(self.arguments.out.as_deref(), self.number, path, &content)?;
+        for group in paths.chunks(CONCURRENCY) {
+            let mut tasks = JoinSet::new();
+            for path in group {
+                let (requests, path) = (client.requests(), path.clone());
+                let authority = authority.clone();
+                tasks.spawn(async move {
+                    let content = http3::get(requests, &authority, &path).await?;
+                    Ok::<_, Failure>((path, content))
+                });
+            }
+            self.store(tasks).await?;
         }
         Ok(())
     }

@@ -11,7 +11,7 @@ use quicket_workload::bench::Failure;
 use crate::files;
 
 type RequestStream = h3::server::RequestStream<quicket_h3::BidiStream<Bytes>, Bytes>;
-type SendRequest = h3::client::SendRequest<quicket_h3::OpenStreams, Bytes>;
+pub(crate) type SendRequest = h3::client::SendRequest<quicket_h3::OpenStreams, Bytes>;
 
 /// Serves requests until the client closes; returns how many.
 pub(crate) async fn serve(connection: Connection, folder: Option<&Path>) -> Result<u64, Failure> {
@@ -71,24 +71,9 @@ impl Client {
         Ok(Self { requests, driver })
     }
 
-    pub(crate) async fn get(&self, authority: &str, path: &str) -> Result<Vec<u8>, Failure> {
-        let request = Request::get(format!("https://{authority}{path}")).body(())?;
-        let mut stream = self.requests.clone().send_request(request).await?;
-        stream.finish().await?;
-        let response = stream.recv_response().await?;
-        if response.status() != StatusCode::OK {
-            return Err(format!("{path}: the server answered {}", response.status()).into());
-        }
-        let mut content = Vec::new();
-        while let Some(mut data) = stream.recv_data().await? {
-            while data.has_remaining() {
-                let chunk = data.chunk();
-                content.extend_from_slice(chunk);
-                let length = chunk.len();
-                data.advance(length);
-            }
-        }
-        Ok(content)
+    /// For one request.
+    pub(crate) fn requests(&self) -> SendRequest {
+        self.requests.clone()
     }
 }
 
@@ -96,4 +81,29 @@ impl Drop for Client {
     fn drop(&mut self) {
         self.driver.abort();
     }
+}
+
+/// Fetches a file.
+pub(crate) async fn get(
+    mut requests: SendRequest,
+    authority: &str,
+    path: &str,
+) -> Result<Vec<u8>, Failure> {
+    let request = Request::get(format!("https://{authority}{path}")).body(())?;
+    let mut stream = requests.send_request(request).await?;
+    stream.finish().await?;
+    let response = stream.recv_response().await?;
+    if response.status() != StatusCode::OK {
+        return Err(format!("{path}: the server answered {}", response.status()).into());
+    }
+    let mut content = Vec::new();
+    while let Some(mut data) = stream.recv_data().await? {
+        while data.has_remaining() {
+            let chunk = data.chunk();
+            content.extend_from_slice(chunk);
+            let length = chunk.len();
+            data.advance(length);
+        }
+    }
+    Ok(content)
 }

@@ -14,11 +14,34 @@ use crate::{echo, http3, http09};
 
 pub(crate) async fn run(arguments: ServerArguments) -> Result<(), Failure> {
     let endpoint = Endpoint::bind(arguments.listen).await?;
-    let listener = endpoint.listen_early(config(&arguments)?)?;
+    let config = config(&arguments)?;
+    let site = Site { folder: arguments.www, retries: arguments.retry };
+    let input_ends = async {
+        let mut discarded = Vec::new();
+        tokio::io::stdin().read_to_end(&mut discarded).await.map(|_| ())
+    };
+    serve(&endpoint, config, site, input_ends).await
+}
+
+/// What connections are to find.
+#[derive(Clone)]
+pub(crate) struct Site {
+    pub(crate) folder: Option<PathBuf>,
+    /// Clients are sent Retry packets.
+    pub(crate) retries: bool,
+}
+
+/// Serves until `end`.
+pub(crate) async fn serve(
+    endpoint: &Endpoint,
+    config: ServerConfig,
+    site: Site,
+    end: impl Future<Output = std::io::Result<()>>,
+) -> Result<(), Failure> {
+    let listener = endpoint.listen_early(config)?;
     emit(&Event::Listening { address: endpoint.local_addr() });
-    let accepting = tokio::spawn(accept(listener, arguments));
-    let mut discarded = Vec::new();
-    tokio::io::stdin().read_to_end(&mut discarded).await?;
+    let accepting = tokio::spawn(accept(listener, site));
+    end.await?;
     accepting.abort();
     endpoint.close(0, b"the server stops");
     Ok(())
@@ -31,7 +54,7 @@ fn config(arguments: &ServerArguments) -> Result<ServerConfig, Failure> {
     Ok(ServerConfig::new(tls).transport(TransportConfig::default()).retry(retry))
 }
 
-async fn accept(listener: Listener, arguments: ServerArguments) {
+async fn accept(listener: Listener, site: Site) {
     let mut number = 0;
     loop {
         let connection = match listener.accept().await {
@@ -42,9 +65,9 @@ async fn accept(listener: Listener, arguments: ServerArguments) {
             }
         };
         number += 1;
-        let folder = arguments.www.clone();
+        let folder = site.folder.clone();
         let served = Served { number, folder, streams: Arc::default(), early: Arc::default() };
-        let retried = arguments.retry;
+        let retried = site.retries;
         tokio::spawn(async move {
             if let Err(failure) = served.run(connection, retried).await {
                 emit(&Event::Error { message: format!("connection {number}: {failure}") });

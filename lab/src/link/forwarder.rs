@@ -1,0 +1,246 @@
+//! The loop: receive, decide, wait, send.
+
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, ppoll};
+use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
+use nix::sys::time::TimeSpec;
+use quicket_engine::time::{Duration as Span, Time};
+use quicket_sim::rng::SimRng;
+
+use super::clock::{self, Clock};
+use super::direction::{Burst, Direction};
+use super::namespace::Namespace;
+use super::nat::{Nat, OutsideId, Wish};
+use super::report::Report;
+use super::socket::{Buffers, Socket};
+use super::{LinkError, Options};
+
+/// What epoll calls the socket that clients send to; the others go by their numbers.
+const LISTENER: u64 = u64::MAX;
+/// Sockets that are looked at before time is.
+const EVENTS: usize = 16;
+/// The longest sleep.
+const NAP: Duration = Duration::from_secs(3600);
+/// Bytes of UDP header and of IP header without options.
+const IPV4_OVERHEAD: usize = 28;
+const IPV6_OVERHEAD: usize = 48;
+
+/// A link and all of its sockets.
+#[derive(Debug)]
+pub(super) struct Forwarder {
+    options: Options,
+    namespace: Namespace,
+    listener: Socket,
+    nat: Nat,
+    up: Direction<OutsideId>,
+    down: Direction<OutsideId>,
+    clock: Clock,
+    epoll: Epoll,
+    buffers: Buffers,
+    burst: Burst<OutsideId>,
+    /// CPU time used so far.
+    cpu: Duration,
+}
+
+impl Forwarder {
+    pub(super) fn new(options: &Options) -> Result<Self, LinkError> {
+        if options.listen.ip().is_unspecified() || options.to.ip().is_unspecified() {
+            return Err(LinkError::new(
+                "0.0.0.0 and [::] stand for any address; name the one that clients send to with \
+                 `--listen`, and that of the server with `--to`",
+            ));
+        }
+        let namespace = Namespace::open(options.listen_in.as_deref())?;
+        let listener = namespace.inside(|| Socket::bind(options.listen))?.map_err(|error| {
+            LinkError::new(format!(
+                "cannot listen on {}: {error}; `--listen` takes another address, port 0 any free \
+                 port",
+                options.listen
+            ))
+        })?;
+        let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)
+            .map_err(|error| LinkError::system("cannot make an epoll instance", error))?;
+        watch(&epoll, &listener, LISTENER)?;
+        let (up, down) = options.scenario.channels(Time::ZERO, &SimRng::new(options.seed));
+        let overhead = |of: SocketAddr| if of.is_ipv4() { IPV4_OVERHEAD } else { IPV6_OVERHEAD };
+        let up = Direction::new(up, overhead(options.to), options.memory);
+        let down = Direction::new(down, overhead(options.listen), options.memory);
+        Ok(Self {
+            nat: Nat::new(options)?,
+            namespace,
+            listener,
+            up,
+            down,
+            clock: Clock::default(),
+            epoll,
+            buffers: Buffers::new(),
+            burst: Burst::new(),
+            cpu: Duration::ZERO,
+            options: options.clone(),
+        })
+    }
+
+    /// Where clients send to.
+    pub(super) const fn address(&self) -> SocketAddr {
+        self.listener.local()
+    }
+
+    /// Where somebody else asks for a rebinding.
+    pub(super) fn wish(&self) -> Wish {
+        self.nat.wish.clone()
+    }
+
+    /// Carries datagrams until `until` can be read or is closed, or until `deadline`.
+    pub(super) fn run(
+        &mut self,
+        until: Option<BorrowedFd<'_>>,
+        deadline: Option<Instant>,
+    ) -> Result<(), LinkError> {
+        // Wakes up on time, not up to 50 us later; a system without that is only less exact.
+        let _ = nix::sys::prctl::set_timerslack(1);
+        let cpu = cpu_time();
+        loop {
+            let busy = self.receive()?;
+            self.send();
+            let left = deadline.map_or(NAP, |at| at.saturating_duration_since(Instant::now()));
+            // Even a link that is never idle ends.
+            let wait = if busy { Duration::ZERO } else { left.min(self.until_next()) };
+            if left.is_zero() || self.sleep(until, wait)? {
+                break;
+            }
+        }
+        self.cpu += cpu_time().saturating_sub(cpu);
+        self.nat.count_kernel_drops()?;
+        let drops = self.namespace.inside(|| self.listener.kernel_drops())?;
+        self.nat.tally.kernel_drops += drops;
+        Ok(())
+    }
+
+    /// What happened so far.
+    pub(super) fn report(&self) -> Report {
+        let elapsed = Duration::from_nanos(self.clock.now().as_nanos());
+        let ways = [self.up.tally(), self.down.tally()];
+        Report::new(&self.options, (elapsed, self.cpu), ways, self.nat.tally)
+    }
+
+    /// How long until the next datagram leaves.
+    fn until_next(&self) -> Duration {
+        let next = [self.up.next_time(), self.down.next_time()].into_iter().flatten().min();
+        let wait = next.map_or(NAP, |at| self.clock.until(at));
+        if wait <= self.options.spin { Duration::ZERO } else { wait - self.options.spin }
+    }
+
+    /// Waits for datagrams; true if it is time to end.
+    fn sleep(&self, until: Option<BorrowedFd<'_>>, wait: Duration) -> Result<bool, LinkError> {
+        let sockets = PollFd::new(self.epoll.0.as_fd(), PollFlags::POLLIN);
+        let end = until.map(|fd| PollFd::new(fd, PollFlags::POLLIN));
+        let mut both = [end.unwrap_or_else(|| sockets.clone()), sockets];
+        match ppoll(&mut both, Some(TimeSpec::from_duration(wait)), None) {
+            Ok(_) | Err(Errno::EINTR) => {}
+            Err(error) => return Err(LinkError::system("cannot wait for datagrams", error)),
+        }
+        let [end, _] = &both;
+        Ok(until.is_some() && end.any().unwrap_or(true))
+    }
+
+    /// Takes in what waits, a few trains of each socket; true if there was anything.
+    fn receive(&mut self) -> Result<bool, LinkError> {
+        let mut events = [EpollEvent::empty(); EVENTS];
+        let count = match self.epoll.wait(&mut events, 0_u8) {
+            Ok(count) => count,
+            Err(Errno::EINTR) => 0,
+            Err(error) => return Err(LinkError::system("cannot ask for datagrams", error)),
+        };
+        for event in events.iter().take(count) {
+            match event.data() {
+                LISTENER => self.receive_from_clients()?,
+                number => self.receive_from_server(OutsideId(number))?,
+            }
+            // What is due must not wait for the other sockets.
+            self.send();
+        }
+        Ok(count > 0)
+    }
+
+    fn receive_from_clients(&mut self) -> Result<(), LinkError> {
+        let Self { buffers, listener, clock, nat, up, epoll, .. } = self;
+        let Some(trains) = buffers.receive(listener).map_err(receiving)? else { return Ok(()) };
+        for train in trains {
+            let age = clock::age(train.stamp);
+            clock.start(age);
+            let at = clock.now() - Span::from(age);
+            let Some((id, is_new)) = nat.outbound(at, train.from)? else {
+                train.for_each(|_| nat.tally.turned_away += 1);
+                continue;
+            };
+            if is_new && let Some(socket) = nat.socket(id) {
+                watch(epoll, socket, id.0)?;
+            }
+            let ecn = train.ecn;
+            train.for_each(|datagram| up.offer(at, id, ecn, datagram));
+        }
+        Ok(())
+    }
+
+    fn receive_from_server(&mut self, id: OutsideId) -> Result<(), LinkError> {
+        let Self { buffers, clock, nat, down, options, .. } = self;
+        let Some(socket) = nat.socket(id) else { return Ok(()) };
+        let Some(trains) = buffers.receive(socket).map_err(receiving)? else { return Ok(()) };
+        let mut strangers = 0;
+        for train in trains {
+            // A client that asked the server hears nobody else.
+            if train.from.ip() != options.to.ip() {
+                train.for_each(|_| strangers += 1);
+                continue;
+            }
+            let at = clock.now() - Span::from(clock::age(train.stamp));
+            let ecn = train.ecn;
+            train.for_each(|datagram| down.offer(at, id, ecn, datagram));
+        }
+        nat.tally.unknown += strangers;
+        Ok(())
+    }
+
+    /// Sends what is due.
+    fn send(&mut self) {
+        let Self { listener, nat, up, down, clock, burst, options, .. } = self;
+        while up.take(clock.now(), burst) {
+            let Some(socket) = burst.route.and_then(|id| nat.socket(id)) else {
+                nat.tally.unknown += burst.len();
+                continue;
+            };
+            let refused = socket.send(options.to, burst.ecn, burst.segment, &burst.bytes);
+            up.count_refused(refused);
+            up.has_left(clock.now(), burst);
+        }
+        while down.take(clock.now(), burst) {
+            let Some(client) = burst.route.and_then(|id| nat.client(id)) else {
+                nat.tally.unknown += burst.len();
+                continue;
+            };
+            let refused = listener.send(client, burst.ecn, burst.segment, &burst.bytes);
+            down.count_refused(refused);
+            down.has_left(clock.now(), burst);
+        }
+    }
+}
+
+/// CPU time of this thread.
+fn cpu_time() -> Duration {
+    nix::time::clock_gettime(nix::time::ClockId::CLOCK_THREAD_CPUTIME_ID)
+        .map_or(Duration::ZERO, Duration::from)
+}
+
+fn receiving(error: std::io::Error) -> LinkError {
+    LinkError::system("cannot receive", error)
+}
+
+fn watch(epoll: &Epoll, socket: &Socket, number: u64) -> Result<(), LinkError> {
+    epoll
+        .add(socket, EpollEvent::new(EpollFlags::EPOLLIN, number))
+        .map_err(|error| LinkError::system("cannot watch a socket", error))
+}
