@@ -18,6 +18,7 @@ mod psk;
 mod random;
 mod server;
 mod session;
+mod unused;
 
 pub use certificates::{Fingerprint, Identity, Roots};
 pub use client::{ClientTls, ClientTlsBuilder};

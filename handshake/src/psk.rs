@@ -8,7 +8,8 @@
 //! * In: for a nonce made by [`nonce_for`], the derivation yields the key that the nonce carries.
 //!   Such nonces begin with random bytes that never leave the process.
 //!
-//! Everything else is passed on to the library's own HKDF.
+//! Keys that nobody uses are not derived ([`unused`](crate::unused)). Everything else is passed on to
+//! the library's own HKDF.
 
 use std::cell::RefCell;
 use std::sync::{LazyLock, OnceLock};
@@ -18,6 +19,8 @@ use rustls::crypto::aws_lc_rs::cipher_suite;
 use rustls::crypto::tls13::{Hkdf, HkdfExpander, OkmBlock, OutputLengthError};
 use rustls::crypto::{ActiveKeyExchange, hmac};
 use rustls::{CipherSuite, CipherSuiteCommon, SupportedCipherSuite, Tls13CipherSuite};
+
+use crate::unused::{self, Unused};
 
 /// The label of the derivation, without TLS 1.3's prefix.
 const RESUMPTION: &[u8] = b"resumption";
@@ -108,6 +111,12 @@ struct TicketExpander(Box<dyn HkdfExpander>);
 
 impl HkdfExpander for TicketExpander {
     fn expand_slice(&self, info: &[&[u8]], output: &mut [u8]) -> Result<(), OutputLengthError> {
+        if let [_, _, _, label, _, context] = info
+            && unused::is_for_unused(label, context)
+        {
+            output.fill(0);
+            return Ok(());
+        }
         self.0.expand_slice(info, output)
     }
 
@@ -138,6 +147,7 @@ impl HkdfExpander for TicketExpander {
 
 fn wrap(suite: SupportedCipherSuite) -> Tls13CipherSuite {
     let suite = suite.tls13().expect("a suite of TLS 1.3");
+    let unused: &Unused = Box::leak(Box::new(Unused::new(suite.aead_alg.key_len())));
     Tls13CipherSuite {
         common: CipherSuiteCommon {
             suite: suite.common.suite,
@@ -145,8 +155,8 @@ fn wrap(suite: SupportedCipherSuite) -> Tls13CipherSuite {
             confidentiality_limit: suite.common.confidentiality_limit,
         },
         hkdf_provider: Box::leak(Box::new(TicketHkdf(suite.hkdf_provider))),
-        aead_alg: suite.aead_alg,
-        quic: suite.quic,
+        aead_alg: unused,
+        quic: Some(unused),
     }
 }
 
@@ -201,6 +211,24 @@ mod tests {
         assert_eq!(captured[0].as_bytes(), psk);
         let (_, captured) = capture(|| ());
         assert!(captured.is_empty());
+    }
+
+    /// A label of the application's, as of an exporter, may be one of those.
+    #[test]
+    fn keys_for_nothing_are_not_derived_and_all_else_is() {
+        let expander = expander(Aead::Aes128Gcm, &[7; 32]);
+        let slice = |label: &[u8], context: &[u8]| {
+            let mut output = [1; 16];
+            let parts: [&[u8]; 6] = [&[0, 16], &[0], b"tls13 ", label, &[0], context];
+            expander.expand_slice(&parts, &mut output).unwrap();
+            output
+        };
+        for label in [&b"quic key"[..], b"quic iv", b"quic hp", b"key", b"iv"] {
+            assert_eq!(slice(label, b""), [0; 16]);
+            assert_ne!(slice(label, b"context"), [0; 16]);
+            assert_ne!(derive(&*expander, label, b""), [0; 32]);
+        }
+        assert_ne!(slice(b"exporter", b""), [0; 16]);
     }
 
     #[test]
