@@ -96,7 +96,7 @@ pub struct ReadOutcome {
 pub struct Peek<'a> {
     /// The next bytes.
     pub first: &'a [u8],
-    /// The bytes behind `first`; empty unless the buffer wraps around.
+    /// The bytes behind `first`, which may lie elsewhere. Of much data there is more behind it.
     pub second: &'a [u8],
     /// The stream ends behind them.
     pub fin: bool,

@@ -50,7 +50,7 @@ use table::Table;
 use crate::config::{StreamWindows, TransportConfig};
 
 /// How many bytes of unused buffers a connection keeps for its next streams.
-const POOL_BYTES: usize = 1 << 20;
+const POOL_BYTES: usize = 2 << 20;
 
 /// What this side grants and reserves. Sizes are in bytes.
 #[derive(Clone, Debug)]

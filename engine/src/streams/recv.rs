@@ -90,7 +90,7 @@ impl RecvStream {
     /// How much memory the data takes.
     #[cfg(test)]
     pub(crate) fn capacity(&self) -> usize {
-        self.assembler.capacity()
+        self.assembler.allocated()
     }
 
     /// Takes in a STREAM frame; true if the application has something new to read.
@@ -226,7 +226,8 @@ impl RecvStream {
     pub(crate) fn peek(&self) -> Result<Peek<'_>, ReadError> {
         self.check_open()?;
         let (first, second) = self.assembler.peek();
-        let fin = self.state == RecvState::DataRecvd;
+        let shown = first.len() + second.len();
+        let fin = self.state == RecvState::DataRecvd && shown == self.assembler.readable();
         if self.state == RecvState::ResetRecvd {
             return Err(ReadError::Reset(self.reset_code));
         }

@@ -6,85 +6,201 @@ use core::ops::Range;
 use super::pool::{BufferPool, OutOfMemory};
 
 /// The smallest buffer, in bytes.
-const MIN_CAPACITY: usize = 1024;
+const MIN_CAPACITY: u64 = 1024;
+/// The exponent of the largest page: 64 KiB, about as much as one system call sends or receives.
+/// Long transfers move through few pages, which are used again while they are in the cache.
+const PAGE_BITS: u32 = 16;
 
-/// Bytes of a stream around some offset, contiguous but for one wrap.
+/// Bytes of a stream around some offset, in pages of one size.
 ///
-/// The byte at stream offset `n` lies at index `n` modulo the capacity, a power of two. Which
-/// offsets hold data is for the owner to know; reading others gives old bytes, never a fault.
+/// The byte at stream offset `n` lies at index `n` modulo the capacity, a power of two. Up to
+/// 64 KiB there is one page, of that capacity. Beyond, pages are only where something was
+/// written and not let go of yet. Which offsets hold data is for the owner to know; reading
+/// others gives old bytes or none, never a fault.
 #[derive(Debug, Default)]
 pub(crate) struct Ring {
-    bytes: Vec<u8>,
+    /// A power of two of them; those of a large ring may be absent (empty).
+    pages: Vec<Vec<u8>>,
+    /// The exponent of the size of pages.
+    page_bits: u32,
     /// The most that was needed at once since the buffer was taken.
-    peak: usize,
+    peak: u64,
     /// The peak of the time before: a stream that is filled and emptied again and again takes as
     /// much at once, instead of growing, and copying, step by step.
-    usual: usize,
+    usual: u64,
 }
 
 impl Ring {
     pub(crate) const fn new() -> Self {
-        Self { bytes: Vec::new(), peak: 0, usual: 0 }
+        Self { pages: Vec::new(), page_bits: 0, peak: 0, usual: 0 }
     }
 
     /// How many bytes are allocated.
     #[cfg(test)]
-    pub(crate) fn capacity(&self) -> usize {
-        self.bytes.len()
+    pub(crate) fn allocated(&self) -> usize {
+        self.pages.iter().map(Vec::len).sum()
     }
 
-    /// Makes room for all offsets from `kept.start` to `end`; the bytes of `kept` survive.
+    /// Makes room for the offsets `new`; the bytes at the offsets `kept` survive.
     pub(crate) fn reserve(
         &mut self,
         kept: Range<u64>,
-        end: u64,
+        new: Range<u64>,
         pool: &mut BufferPool,
     ) -> Result<(), OutOfMemory> {
-        let needed = usize::try_from(end.saturating_sub(kept.start)).map_err(|_| OutOfMemory)?;
-        self.peak = self.peak.max(needed);
-        if needed <= self.bytes.len() {
+        let all = kept.start.min(new.start)..kept.end.max(new.end);
+        self.peak = self.peak.max(len(&all));
+        if !self.covers(&all) {
+            self.grow(kept, &all, pool)?;
+        }
+        self.allocate(&new, pool)
+    }
+
+    /// True if each of these offsets has a place of its own.
+    fn covers(&self, all: &Range<u64>) -> bool {
+        if self.pages.len() > 1 {
+            len(&blocks(all, self.page_bits)) <= self.pages.len() as u64
+        } else {
+            len(all) <= (self.pages.len() as u64) << self.page_bits
+        }
+    }
+
+    /// Makes the ring large enough for the offsets `all`.
+    fn grow(
+        &mut self,
+        kept: Range<u64>,
+        all: &Range<u64>,
+        pool: &mut BufferPool,
+    ) -> Result<(), OutOfMemory> {
+        let usual = if self.pages.is_empty() { self.usual } else { 0 };
+        let size = len(all).max(usual).max(MIN_CAPACITY).checked_next_power_of_two();
+        let size = size.ok_or(OutOfMemory)?;
+        let page_bits = size.trailing_zeros().min(PAGE_BITS);
+        let mut count = size >> page_bits;
+        if count > 1 {
+            // One page more than the size suggests if the range does not begin with one.
+            count = count.max(len(&blocks(all, page_bits)).next_power_of_two());
+        }
+        let count = usize::try_from(count).map_err(|_| OutOfMemory)?;
+        let mut pages = Vec::new();
+        pages.try_reserve_exact(count).map_err(|_| OutOfMemory)?;
+        pages.resize_with(count, Vec::new);
+        let mut grown = Self { pages, page_bits, peak: self.peak, usual: self.usual };
+        self.hand_over(&kept, &mut grown, pool)?;
+        self.release(pool);
+        *self = grown;
+        Ok(())
+    }
+
+    /// Moves the bytes at the offsets `kept` to a larger ring.
+    fn hand_over(
+        &mut self,
+        kept: &Range<u64>,
+        to: &mut Self,
+        pool: &mut BufferPool,
+    ) -> Result<(), OutOfMemory> {
+        if self.pages.len() > 1 {
+            for block in blocks(kept, self.page_bits) {
+                if let (Some(old), Some(new)) = (self.page_mut(block), to.page_mut(block)) {
+                    *new = core::mem::take(old);
+                }
+            }
             return Ok(());
         }
-        let usual = if self.bytes.is_empty() { self.usual } else { 0 };
-        let size = needed.max(usual).max(MIN_CAPACITY);
-        let size = size.checked_next_power_of_two().ok_or(OutOfMemory)?;
-        let mut grown = Self { bytes: pool.take(size)?, ..Self::new() };
-        let len = usize::try_from(kept.end.saturating_sub(kept.start)).unwrap_or(0);
-        let (first, second) = self.slices(kept.start, len);
-        grown.write(kept.start, first);
-        grown.write(kept.start.saturating_add(first.len() as u64), second);
-        pool.give(core::mem::replace(&mut self.bytes, grown.bytes));
+        to.allocate(kept, pool)?;
+        let (first, second) = self.slices(kept.start, usize::try_from(len(kept)).unwrap_or(0));
+        to.write(kept.start, first);
+        to.write(kept.start.saturating_add(first.len() as u64), second);
+        Ok(())
+    }
+
+    /// Sees to it that there are pages at the offsets `range`.
+    fn allocate(&mut self, range: &Range<u64>, pool: &mut BufferPool) -> Result<(), OutOfMemory> {
+        let size = 1 << self.page_bits;
+        for block in blocks(range, self.page_bits) {
+            if let Some(page) = self.page_mut(block).filter(|page| page.is_empty()) {
+                *page = pool.take(size)?;
+            }
+        }
         Ok(())
     }
 
     /// Copies `data` to the offsets from `offset` on, for which there must be room.
-    pub(crate) fn write(&mut self, offset: u64, data: &[u8]) {
-        let at = self.index(offset);
-        let (front, back) = self.bytes.split_at_mut(at);
-        let (first, second) = data.split_at(data.len().min(back.len()));
-        copy(back, first);
-        copy(front, second);
+    pub(crate) fn write(&mut self, mut offset: u64, mut data: &[u8]) {
+        while !data.is_empty() {
+            let at = self.index_in_page(offset);
+            let Some(page) = self.page_mut(offset >> self.page_bits) else { return };
+            let room = page.get_mut(at..).unwrap_or_default();
+            let (first, rest) = data.split_at(data.len().min(room.len()));
+            if first.is_empty() {
+                return;
+            }
+            copy(room, first);
+            offset = offset.saturating_add(first.len() as u64);
+            data = rest;
+        }
     }
 
-    /// The `len` bytes from `offset` on, for which there must be room.
+    /// The `len` bytes from `offset` on, for which there must be room, or as many as lie in two
+    /// pages.
     pub(crate) fn slices(&self, offset: u64, len: usize) -> (&[u8], &[u8]) {
-        let (front, back) = self.bytes.split_at(self.index(offset));
-        let in_back = len.min(back.len());
-        let in_front = (len - in_back).min(front.len());
-        (back.split_at(in_back).0, front.split_at(in_front).0)
+        let first = self.part(offset, len);
+        let second = self.part(offset.saturating_add(first.len() as u64), len - first.len());
+        (first, second)
+    }
+
+    /// The `len` bytes from `offset` on, or as many as lie in one page.
+    fn part(&self, offset: u64, len: usize) -> &[u8] {
+        let page = self.pages.get(self.slot(offset >> self.page_bits));
+        let rest = page.and_then(|page| page.get(self.index_in_page(offset)..));
+        let rest = rest.unwrap_or_default();
+        rest.get(..len).unwrap_or(rest)
+    }
+
+    /// Lets go of the pages before `end`; `start` is where the last call ended.
+    pub(crate) fn release_before(&mut self, start: u64, end: u64, pool: &mut BufferPool) {
+        if self.pages.len() > 1 {
+            for block in (start >> self.page_bits)..(end >> self.page_bits) {
+                if let Some(page) = self.page_mut(block) {
+                    pool.give(core::mem::take(page));
+                }
+            }
+        }
     }
 
     /// Gives the memory back; the contents are gone.
     pub(crate) fn release(&mut self, pool: &mut BufferPool) {
-        pool.give(core::mem::take(&mut self.bytes));
+        for page in core::mem::take(&mut self.pages) {
+            pool.give(page);
+        }
         self.usual = core::mem::take(&mut self.peak);
     }
 
-    /// Where `offset` lies; always within the buffer or 0.
-    fn index(&self, offset: u64) -> usize {
-        let mask = self.bytes.len().saturating_sub(1);
-        (offset as usize) & mask
+    fn page_mut(&mut self, block: u64) -> Option<&mut Vec<u8>> {
+        let slot = self.slot(block);
+        self.pages.get_mut(slot)
     }
+
+    /// Where the page of a block lies; always within the table or 0.
+    fn slot(&self, block: u64) -> usize {
+        (block as usize) & self.pages.len().saturating_sub(1)
+    }
+
+    /// Where `offset` lies in its page.
+    fn index_in_page(&self, offset: u64) -> usize {
+        (offset as usize) & ((1 << self.page_bits) - 1)
+    }
+}
+
+fn len(range: &Range<u64>) -> u64 {
+    range.end.saturating_sub(range.start)
+}
+
+/// The numbers of the pages in which these offsets lie.
+fn blocks(range: &Range<u64>, page_bits: u32) -> Range<u64> {
+    let first = range.start >> page_bits;
+    let last = range.end.saturating_sub(1) >> page_bits;
+    first..if range.is_empty() { first } else { last.saturating_add(1) }
 }
 
 /// The longest piece that is copied at once. Beyond some 2 KB, C libraries copy with one string
@@ -104,10 +220,24 @@ pub(crate) fn copy(to: &mut [u8], from: &[u8]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::XorShift;
+
+    const PAGE: u64 = 1 << PAGE_BITS;
 
     fn joined(ring: &Ring, offset: u64, len: usize) -> Vec<u8> {
-        let (a, b) = ring.slices(offset, len);
-        [a, b].concat()
+        let mut out = Vec::new();
+        while out.len() < len {
+            let (a, b) = ring.slices(offset + out.len() as u64, len - out.len());
+            if a.is_empty() {
+                break;
+            }
+            out.extend([a, b].concat());
+        }
+        out
+    }
+
+    fn data(offset: u64, len: usize) -> Vec<u8> {
+        (offset..).take(len).map(|n| (n ^ (n >> 8) ^ (n >> 16)) as u8).collect()
     }
 
     #[test]
@@ -115,29 +245,87 @@ mod tests {
         let mut pool = BufferPool::new(1 << 20);
         let mut ring = Ring::new();
         let base = 1000;
-        let data: Vec<u8> = (0..900u32).map(|n| n as u8).collect();
-        ring.reserve(base..base, base + 900, &mut pool).unwrap();
-        assert_eq!(ring.capacity(), 1024);
-        ring.write(base, &data);
-        assert_eq!(joined(&ring, base, 900), data);
-        ring.reserve(base..base + 900, base + 1500, &mut pool).unwrap();
-        assert_eq!(ring.capacity(), 2048);
-        assert_eq!(joined(&ring, base, 900), data);
-        assert_eq!(joined(&ring, base + 100, 5), data[100..105]);
+        ring.reserve(base..base, base..base + 900, &mut pool).unwrap();
+        assert_eq!(ring.allocated(), 1024);
+        ring.write(base, &data(base, 900));
+        assert_eq!(joined(&ring, base, 900), data(base, 900));
+        ring.reserve(base..base + 900, base + 900..base + 1500, &mut pool).unwrap();
+        assert_eq!(ring.allocated(), 2048);
+        assert_eq!(joined(&ring, base, 900), data(base, 900));
+        assert_eq!(joined(&ring, base + 100, 5), data(base + 100, 5));
+    }
+
+    #[test]
+    fn a_long_transfer_moves_through_few_pages() {
+        let mut pool = BufferPool::new(1 << 20);
+        let mut ring = Ring::new();
+        let (mut base, mut end) = (70_000, 70_000);
+        for _ in 0..300 {
+            ring.reserve(base..end, end..end + 50_000, &mut pool).unwrap();
+            ring.write(end, &data(end, 50_000));
+            end += 50_000;
+            if end - base > 200_000 {
+                assert_eq!(joined(&ring, base, 50_000), data(base, 50_000));
+                ring.release_before(base, base + 50_000, &mut pool);
+                base += 50_000;
+            }
+            assert!(ring.allocated() <= 6 << PAGE_BITS, "{}", ring.allocated());
+        }
+        assert!(pool.len() <= 6, "{}", pool.len());
+    }
+
+    #[test]
+    fn pages_are_only_where_something_was_written() {
+        let mut pool = BufferPool::new(0);
+        let mut ring = Ring::new();
+        let far = 10 * PAGE + 5;
+        ring.reserve(3..3, far..far + 2, &mut pool).unwrap();
+        ring.write(far, b"ab");
+        assert_eq!(ring.allocated(), PAGE as usize);
+        ring.reserve(3..far + 2, 3..8, &mut pool).unwrap();
+        ring.write(3, b"begin");
+        assert_eq!(ring.allocated(), 2 * PAGE as usize);
+        assert_eq!((joined(&ring, 3, 5), joined(&ring, far, 2)), (b"begin".into(), b"ab".into()));
+        assert_eq!(joined(&ring, PAGE, 5), [], "nothing was written there");
     }
 
     #[test]
     fn an_emptied_ring_takes_at_once_what_it_needed_the_last_time() {
         let mut pool = BufferPool::new(1 << 20);
         let mut ring = Ring::new();
-        ring.reserve(0..0, 1000, &mut pool).unwrap();
-        ring.reserve(0..1000, 5000, &mut pool).unwrap();
+        ring.reserve(0..0, 0..1000, &mut pool).unwrap();
+        ring.reserve(0..1000, 1000..5000, &mut pool).unwrap();
         ring.release(&mut pool);
-        ring.reserve(5000..5000, 5010, &mut pool).unwrap();
-        assert_eq!(ring.capacity(), 8192);
+        ring.reserve(5000..5000, 5000..5010, &mut pool).unwrap();
+        assert_eq!(ring.allocated(), 8192);
         ring.release(&mut pool);
-        ring.reserve(5010..5010, 5020, &mut pool).unwrap();
-        assert_eq!(ring.capacity(), MIN_CAPACITY, "but no more than that");
+        ring.reserve(5010..5010, 5010..5020, &mut pool).unwrap();
+        assert_eq!(ring.allocated(), MIN_CAPACITY as usize, "but no more than that");
+    }
+
+    #[test]
+    fn random_windows_hold_what_was_written() {
+        let mut rng = XorShift::new(5);
+        for _ in 0..30 {
+            let (mut pool, mut ring) = (BufferPool::new(1 << 18), Ring::new());
+            let most = 1 << (8 + rng.below(11));
+            let mut base = rng.below(1 << 20);
+            let mut end = base;
+            for _ in 0..60 {
+                let more = rng.below(most).min(most - (end - base).min(most));
+                ring.reserve(base..end, end..end + more, &mut pool).unwrap();
+                ring.write(end, &data(end, more as usize));
+                end += more;
+                let held = (end - base) as usize;
+                assert_eq!(joined(&ring, base, held), data(base, held));
+                let less = rng.below(end - base + 1);
+                ring.release_before(base, base + less, &mut pool);
+                base += less;
+                if base == end && rng.chance(50) {
+                    ring.release(&mut pool);
+                }
+            }
+        }
     }
 
     #[test]
@@ -156,10 +344,10 @@ mod tests {
     fn an_empty_ring_has_nothing_and_tolerates_everything() {
         let mut pool = BufferPool::new(0);
         let mut ring = Ring::new();
-        assert_eq!(joined(&ring, 77, 10), []);
+        assert_eq!(joined(&ring, 77, 10), [0; 0]);
         ring.write(77, b"lost");
-        assert_eq!(ring.reserve(0..0, u64::MAX, &mut pool), Err(OutOfMemory));
+        assert_eq!(ring.reserve(0..0, 0..u64::MAX, &mut pool), Err(OutOfMemory));
         ring.release(&mut pool);
-        assert_eq!(ring.capacity(), 0);
+        assert_eq!(ring.allocated(), 0);
     }
 }

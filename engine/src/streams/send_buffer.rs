@@ -76,13 +76,13 @@ impl SendBuffer {
     pub(crate) fn write(&mut self, data: &[u8], pool: &mut BufferPool) -> Result<(), OutOfMemory> {
         let end = self.end.checked_add(data.len() as u64).ok_or(OutOfMemory)?;
         self.lost.reserve_one().map_err(|_| OutOfMemory)?;
-        self.ring.reserve(self.base..self.end, end, pool)?;
+        self.ring.reserve(self.base..self.end, self.end..end, pool)?;
         self.ring.write(self.end, data);
         self.end = end;
         Ok(())
     }
 
-    /// The bytes of `range`, which must lie within what is held.
+    /// The bytes of `range`, which must lie within what is held, or as many as lie in two pages.
     pub(crate) fn slices(&self, range: Range<u64>) -> (&[u8], &[u8]) {
         self.ring.slices(range.start, usize::try_from(range.end - range.start).unwrap_or(0))
     }
@@ -120,6 +120,8 @@ impl SendBuffer {
         }
         if self.is_all_acked() {
             self.ring.release(pool);
+        } else {
+            self.ring.release_before(before, self.base, pool);
         }
         usize::try_from(self.base - before).unwrap_or(usize::MAX)
     }
@@ -185,7 +187,7 @@ mod tests {
         assert_eq!(buffer.held(), 300);
         assert_eq!(buffer.on_acked(0..100, &mut pool), 300);
         assert!(buffer.is_all_acked());
-        assert_eq!(buffer.ring.capacity(), 0, "nothing held, nothing allocated");
+        assert_eq!(buffer.ring.allocated(), 0, "nothing held, nothing allocated");
     }
 
     #[test]

@@ -42,6 +42,9 @@ impl Core {
             self.pump(now, cell, &mut conn, &mut wakes);
             drop(conn);
             wakes.fire();
+            if matches!(effect, Effect::Later(_)) {
+                self.glance(now);
+            }
         }
         result
     }

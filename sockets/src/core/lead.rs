@@ -115,13 +115,17 @@ impl Leadership {
 
     /// Takes the seat if it is free, or from a leader of lower rank.
     pub(super) fn take(&self, rank: Rank, now: Time) -> Option<Seat<'_>> {
-        match self.seat.try_lock() {
-            Ok(scratch) => Some(self.seated(scratch, rank, now)),
-            Err(TryLockError::Poisoned(poisoned)) => {
-                Some(self.seated(poisoned.into_inner(), rank, now))
-            }
-            Err(TryLockError::WouldBlock) => self.displace(rank, now),
-        }
+        self.take_vacant(rank, now).or_else(|| self.displace(rank, now))
+    }
+
+    /// Takes the seat if it is free.
+    pub(super) fn take_vacant(&self, rank: Rank, now: Time) -> Option<Seat<'_>> {
+        let scratch = match self.seat.try_lock() {
+            Ok(scratch) => scratch,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return None,
+        };
+        Some(self.seated(scratch, rank, now))
     }
 
     fn displace(&self, rank: Rank, now: Time) -> Option<Seat<'_>> {
