@@ -316,16 +316,6 @@ impl Connection {
 
     /// Chooses the next moment for loss detection (RFC 9002, Section A.8).
     pub(super) fn set_loss_timer(&mut self) {
-        let times = |id: SpaceId| {
-            let Some(space) = self.spaces.get(id) else { return SpaceTimes::default() };
-            let usable = id != SpaceId::Data || self.handshake.complete;
-            SpaceTimes {
-                loss_time: space.recovery.loss_time(),
-                // RFC 9002, Section 6.2.1: no probe timer for application data before the
-                // handshake is complete, unless it is all that there is (0-RTT).
-                pto_base: space.recovery.pto_base().filter(|_| usable),
-            }
-        };
         // 0-RTT may fill the window, and has no timer before the handshake is confirmed: handshake
         // data that waits behind it goes out as a probe.
         let waits =
@@ -333,7 +323,7 @@ impl Connection {
         let handshake_waits = waits(SpaceId::Initial) || waits(SpaceId::Handshake);
         let inputs = TimerInputs {
             last_progress: self.last_progress,
-            spaces: [times(SpaceId::Initial), times(SpaceId::Handshake), times(SpaceId::Data)],
+            spaces: SpaceId::ALL.map(|id| self.space_times(id)),
             rtt: &self.paths.active().rtt,
             max_ack_delay: self.ack_frequency.max_ack_delay(),
             pto_count: self.pto_count,
@@ -344,6 +334,19 @@ impl Connection {
             handshake_confirmed: self.handshake.confirmed,
         };
         self.loss_timer = loss_detection_timer(&inputs);
+    }
+
+    /// What the timer depends on in one packet number space.
+    #[inline(never)] // Inlined, it becomes a thousand instructions that take single bits apart.
+    fn space_times(&self, id: SpaceId) -> SpaceTimes {
+        let Some(space) = self.spaces.get(id) else { return SpaceTimes::default() };
+        let usable = id != SpaceId::Data || self.handshake.complete;
+        SpaceTimes {
+            loss_time: space.recovery.loss_time(),
+            // RFC 9002, Section 6.2.1: no probe timer for application data before the handshake
+            // is complete, unless it is all that there is (0-RTT).
+            pto_base: space.recovery.pto_base().filter(|_| usable),
+        }
     }
 
     /// Reports the state of recovery and looks whether to ask for fewer ACKs.

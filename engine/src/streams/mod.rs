@@ -50,7 +50,7 @@ use table::Table;
 use crate::config::{StreamWindows, TransportConfig};
 
 /// How many bytes of unused buffers a connection keeps for its next streams.
-const POOL_BYTES: usize = 2 << 20;
+const POOL_BYTES: usize = 4 << 20;
 
 /// What this side grants and reserves. Sizes are in bytes.
 #[derive(Clone, Debug)]
@@ -263,6 +263,10 @@ impl Streams {
         let place = stream.wanted_place(self.credit.available());
         let control = stream.has_control() && !stream.held_back;
         let finished = stream.is_finished();
+        if stream.place == place && stream.is_in_control() == control && !finished {
+            // As mostly: nothing to move.
+            return;
+        }
         let id = stream.id;
         self.scheduler.put(self.table.slab_mut(), slot, place);
         if control {

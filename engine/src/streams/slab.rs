@@ -139,6 +139,11 @@ impl Link {
     pub(crate) const fn new() -> Self {
         Self { prev: Slot::NONE, next: Slot::NONE, queued: false }
     }
+
+    /// True if the value is in the queue.
+    pub(crate) const fn is_queued(&self) -> bool {
+        self.queued
+    }
 }
 
 /// A value that can be in queues of kind `K`, in one of each kind at a time.

@@ -123,6 +123,11 @@ impl Stream {
         }
     }
 
+    /// True if the stream is in the queue of those with control frames to send.
+    pub(super) const fn is_in_control(&self) -> bool {
+        self.control_link.is_queued()
+    }
+
     /// True if any control frame is to be sent.
     pub(super) fn has_control(&self) -> bool {
         let sends = |send: &SendStream| send.due_reset().is_some() || send.due_blocked().is_some();
