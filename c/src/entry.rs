@@ -68,6 +68,7 @@ impl Entry {
     ) -> Result<c_int> {
         let (connected, remembered) = (remembered.is_some(), remembered.unwrap_or_default());
         let (shadow, fd) = Shadow::new()?;
+        socket.set_interruptible(true);
         socket.set_nonblocking(flags & libc::SOCK_NONBLOCK != 0);
         let entry = Arc::new_cyclic(|entry| {
             let bell = Arc::new(Bell { entry: Weak::clone(entry), rung: AtomicBool::new(false) });

@@ -1,14 +1,16 @@
-//! What becomes of sockets when the process forks: they stay with the parent.
+//! What becomes of sockets when the process forks (they stay with the parent), and when it ends.
 //!
 //! A connection is state in memory, with keys, packet numbers and timers: only one process can go on
 //! with it. So in the child each descriptor of a QUIC socket fails with EBADFD, except that it can be
 //! closed; the parent goes on undisturbed. The child may have sockets of its own.
 
 use std::cell::RefCell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Once;
 
-use quicket::message::ForkHold;
+use quicket::message::{ForkHold, Shutdown};
 
+use crate::inside::Inside;
 use crate::keeper;
 use crate::native;
 use crate::table::{self, Locked};
@@ -33,7 +35,18 @@ pub(crate) fn prepare() {
         if let Err(error) = native::at_fork(before, in_parent, in_child) {
             log::error!("forks will go unnoticed: {}", std::io::Error::from_raw_os_error(error));
         }
+        native::at_exit(at_exit);
     });
+}
+
+/// Connections of a process that ends are closed, as the kernel does.
+extern "C" fn at_exit() {
+    let _inside = Inside::enter();
+    let _ = catch_unwind(AssertUnwindSafe(|| {
+        for entry in table::all() {
+            let _ = entry.socket.shutdown(Shutdown::Both);
+        }
+    }));
 }
 
 extern "C" fn before() {

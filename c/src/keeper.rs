@@ -6,6 +6,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 
 use crate::entry::Entry;
 use crate::inside::Inside;
+use crate::native;
 
 /// Enough to look at a socket.
 const STACK: usize = 128 << 10;
@@ -41,10 +42,8 @@ fn start() -> Option<Arc<Keeper>> {
     let keeper = Arc::new(Keeper::default());
     let its = Arc::clone(&keeper);
     let _inside = Inside::enter();
-    let started = std::thread::Builder::new()
-        .name("quicket-poll".to_owned())
-        .stack_size(STACK)
-        .spawn(move || its.run());
+    let thread = std::thread::Builder::new().name("quicket-poll".to_owned()).stack_size(STACK);
+    let started = native::without_signals(|| thread.spawn(move || its.run()));
     match started {
         Ok(_) => Some(keeper),
         Err(error) => {

@@ -28,6 +28,8 @@
 //!   descriptors can be closed; every other call fails with EBADFD. The child can have sockets of
 //!   its own, even though POSIX promises little to children of processes with threads.
 //! - **vfork**: as after fork.
+//! - **exit**: connections are closed, and peers hear of it; not after _exit, a signal that ends the
+//!   process, or exec, where peers wait until the connection is idle for too long.
 //! - **exec**: they are closed, whatever FD_CLOEXEC says (which can be set and read as ever): in
 //!   the new program they would be no QUIC sockets.
 //! - **SCM_RIGHTS**: whoever gets one has a Unix socket with nothing to read.
@@ -38,7 +40,9 @@
 //!
 //! - A socket that neither listens nor has had a connection polls as readable and writable; in the
 //!   kernel also as hung up.
-//! - A call that waits is not ended by a signal, and is no cancellation point of pthreads.
+//! - A signal ends a call that waits (EINTR, or what was done so far) unless all handlers of the
+//!   program let calls go on (SA_RESTART); one that comes in the moment before the thread sleeps
+//!   does not. No call is a cancellation point of pthreads.
 //! - One call receives 256 KiB at most.
 //! - SO_ERROR is always 0: each call tells of its own errors.
 //! - The time of recvmmsg(2) is not looked at: it waits for the first message only.

@@ -4,6 +4,7 @@
 //! lead back to it.
 
 use std::ffi::{c_int, c_long, c_void};
+use std::mem::MaybeUninit;
 
 use libc::syscall;
 
@@ -190,6 +191,44 @@ pub(crate) fn raise_sigpipe() {
         let thread = syscall(libc::SYS_gettid);
         syscall(libc::SYS_tgkill, pid(), thread, libc::SIGPIPE);
     }
+}
+
+/// True if all signals that the program handles let calls go on (SA_RESTART).
+pub(crate) fn signals_restart() -> bool {
+    (1..=libc::SIGRTMAX()).all(|signal| {
+        let mut action = MaybeUninit::<libc::sigaction>::zeroed();
+        // SAFETY: the call writes a structure, and changes nothing; zeros are one, too.
+        let action = unsafe {
+            libc::sigaction(signal, std::ptr::null(), action.as_mut_ptr());
+            action.assume_init()
+        };
+        let handled = !matches!(action.sa_sigaction, libc::SIG_DFL | libc::SIG_IGN);
+        !handled || action.sa_flags & libc::SA_RESTART != 0
+    })
+}
+
+/// Does something while no signal is handled by this thread; threads that it starts inherit that.
+pub(crate) fn without_signals<T>(work: impl FnOnce() -> T) -> T {
+    let mut before = MaybeUninit::<libc::sigset_t>::zeroed();
+    // SAFETY: the calls write and read sets of this frame.
+    unsafe {
+        let mut all = MaybeUninit::<libc::sigset_t>::zeroed();
+        libc::sigfillset(all.as_mut_ptr());
+        libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr());
+    }
+    let done = work();
+    // SAFETY: as above.
+    unsafe {
+        libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), std::ptr::null_mut());
+    }
+    done
+}
+
+/// Has a function called when the process ends in order.
+pub(crate) fn at_exit(last: extern "C" fn()) {
+    // SAFETY: the function lives as long as the library, and unwinds into nothing. It fails for
+    // want of memory: then peers wait for as long as they would after a crash.
+    unsafe { libc::atexit(last) };
 }
 
 /// Has functions called around fork(2).

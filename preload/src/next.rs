@@ -4,35 +4,73 @@ use std::ffi::{CStr, c_int, c_void};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-/// A function that comes next. It is looked for at the first call, which may come before this
-/// library's constructors have run.
-#[derive(Debug)]
-pub(crate) struct Next {
-    name: &'static CStr,
-    address: AtomicPtr<c_void>,
+/// Declares the names.
+macro_rules! names {
+    ($($name:ident)*) => {
+        /// The name of a function that this library stands before.
+        #[allow(non_camel_case_types, reason = "they are those of the C library")]
+        #[derive(Clone, Copy, Debug)]
+        pub(crate) enum Name { $($name),* }
+
+        const NAMES: &[&CStr] = &[
+            $(
+                // A name of C has no zero within.
+                match CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes()) {
+                    Ok(name) => name,
+                    Err(_) => c"",
+                }
+            ),*
+        ];
+    };
 }
 
-impl Next {
-    pub(crate) const fn new(name: &'static CStr) -> Self {
-        Self { name, address: AtomicPtr::new(null_mut()) }
-    }
+names! {
+    socket bind listen accept accept4 connect __connect shutdown getsockname getpeername
+    getsockopt setsockopt
+    send __send sendto sendmsg sendmmsg write __write writev sendfile sendfile64
+    recv recvfrom recvmsg recvmmsg read __read readv __read_chk __recv_chk __recvfrom_chk
+    close __close dup dup2 dup3 fcntl fcntl64 __fcntl ioctl eventfd
+    poll __poll ppoll __poll_chk __ppoll_chk select __select pselect epoll_ctl
+    pthread_create
+}
 
-    /// Its address.
+static ADDRESSES: [AtomicPtr<c_void>; NAMES.len()] =
+    [const { AtomicPtr::new(null_mut()) }; NAMES.len()];
+
+/// All are looked for when the library is loaded: a handler of a signal, or a child that shares
+/// memory, must not have to.
+#[used]
+#[unsafe(link_section = ".init_array")]
+static FIND_ALL: extern "C" fn() = find_all;
+
+extern "C" fn find_all() {
+    for index in 0..NAMES.len() {
+        find(index);
+    }
+}
+
+#[cold]
+fn find(index: usize) -> *mut c_void {
+    let (Some(name), Some(place)) = (NAMES.get(index), ADDRESSES.get(index)) else {
+        return missing as *mut c_void;
+    };
+    // SAFETY: the name ends with a zero.
+    let mut address = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) };
+    if address.is_null() {
+        address = missing as *mut c_void;
+    }
+    place.store(address, Ordering::Relaxed);
+    address
+}
+
+impl Name {
+    /// The address of the next function of this name. A call may come before this library's
+    /// constructors have run.
     #[inline]
-    pub(crate) fn address(&self) -> *mut c_void {
-        let address = self.address.load(Ordering::Relaxed);
-        if address.is_null() { self.find() } else { address }
-    }
-
-    #[cold]
-    fn find(&self) -> *mut c_void {
-        // SAFETY: the name ends with a zero.
-        let mut address = unsafe { libc::dlsym(libc::RTLD_NEXT, self.name.as_ptr()) };
-        if address.is_null() {
-            address = missing as *mut c_void;
-        }
-        self.address.store(address, Ordering::Relaxed);
-        address
+    pub(crate) fn address(self) -> *mut c_void {
+        let index = self as usize;
+        let known = ADDRESSES.get(index).map_or(null_mut(), |place| place.load(Ordering::Relaxed));
+        if known.is_null() { find(index) } else { known }
     }
 }
 
@@ -51,17 +89,10 @@ pub(crate) fn set_errno(number: c_int) {
 /// The next function of a name and type.
 macro_rules! next {
     ($name:ident: $type:ty) => {{
-        static NEXT: $crate::next::Next = {
-            // A name of C has no zero within.
-            match std::ffi::CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes()) {
-                Ok(name) => $crate::next::Next::new(name),
-                Err(_) => $crate::next::Next::new(c""),
-            }
-        };
+        let address = $crate::next::Name::$name.address();
         #[allow(unused_unsafe, reason = "callers are unsafe blocks for its call")]
-        let function =
-            // SAFETY: a function of this name has this type.
-            unsafe { std::mem::transmute::<*mut std::ffi::c_void, $type>(NEXT.address()) };
+        // SAFETY: a function of this name has this type.
+        let function = unsafe { std::mem::transmute::<*mut std::ffi::c_void, $type>(address) };
         function
     }};
 }

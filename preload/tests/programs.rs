@@ -109,6 +109,16 @@ fn descriptors_are_duplicated_replaced_and_closed() {
 }
 
 #[test]
+fn signals_end_calls_that_wait() {
+    c_program("signals");
+}
+
+#[test]
+fn two_processes_talk_and_the_end_of_one_closes_its_connections() {
+    c_program("exits");
+}
+
+#[test]
 fn sockets_stay_with_the_parent() {
     c_program("forks");
 }

@@ -15,7 +15,22 @@ use quicket::message::Errno;
 
 use crate::constants::{MAX_PARTS, MAX_TRANSFER};
 use crate::memory::Memory;
-use crate::native::Result;
+use crate::native::{self, Result};
+
+/// Does what may wait. A signal ends it with EINTR, unless the program wants calls to go on
+/// (SA_RESTART) and there is no time after which this one ends by itself (socket(7), signal(7)).
+/// Which signal it was cannot be known: one handler without the flag is enough for EINTR.
+fn unless_interrupted<T>(
+    timed: bool,
+    mut call: impl FnMut() -> std::result::Result<T, Errno>,
+) -> Result<T> {
+    loop {
+        match call() {
+            Err(Errno::EINTR) if !timed && native::signals_restart() => {}
+            done => return done.map_err(number),
+        }
+    }
+}
 
 fn number(errno: Errno) -> std::ffi::c_int {
     errno.number()

@@ -7,7 +7,7 @@ use std::ffi::c_int;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::number;
+use super::{number, unless_interrupted};
 use crate::constants::{IPPROTO_QUIC, SOL_QUIC};
 use crate::entry::Entry;
 use crate::memory::Memory;
@@ -26,6 +26,18 @@ pub(crate) struct Remembered {
     receive_timeout: [i64; 2],
     send_timeout: [i64; 2],
     reuse_port: bool,
+}
+
+impl Remembered {
+    /// Receiving and accepting end by themselves.
+    pub(crate) const fn receiving_is_timed(&self) -> bool {
+        self.receive_timeout[0] != 0 || self.receive_timeout[1] != 0
+    }
+
+    /// Sending ends by itself.
+    pub(crate) const fn sending_is_timed(&self) -> bool {
+        self.send_timeout[0] != 0 || self.send_timeout[1] != 0
+    }
 }
 
 /// setsockopt(2).
@@ -142,7 +154,8 @@ pub(crate) fn get(
         SOL_QUIC => {
             // Some options say in it what they are asked.
             let mut bytes = memory.bytes(value, room.min(MAX_VALUE))?;
-            let got = entry.socket.get_option(name, &mut bytes).map_err(number);
+            let timed = entry.remembered().sending_is_timed();
+            let got = unless_interrupted(timed, || entry.socket.get_option(name, &mut bytes));
             entry.settle();
             bytes.truncate(got?);
             bytes

@@ -6,7 +6,7 @@ use libc::{iovec, mmsghdr, msghdr};
 use quicket::message::{Message, MsgFlags};
 
 use super::send::of_vector;
-use super::{number, part, parts, parts_of};
+use super::{part, parts, parts_of, unless_interrupted};
 use crate::control;
 use crate::entry::Entry;
 use crate::memory::Memory;
@@ -101,10 +101,11 @@ fn receive_header(
 
 fn receive(entry: &Entry, memory: &mut Memory, parts: &[iovec], flags: c_int) -> Result<Message> {
     let flags = MsgFlags::from_bits(flags.cast_unsigned());
+    let timed = entry.remembered().receiving_is_timed();
     let message = match parts {
         [one] => {
             let room = memory.slice_mut(one.iov_base as usize, one.iov_len.min(AT_ONCE))?;
-            entry.socket.recv_message(room, flags).map_err(number)
+            unless_interrupted(timed, || entry.socket.recv_message(room, flags))
         }
         _ => receive_into_parts(entry, memory, parts, flags),
     };
@@ -128,7 +129,8 @@ fn receive_into_parts(
         places.push(place);
     }
     let mut room = vec![0; len];
-    let message = entry.socket.recv_message(&mut room, flags).map_err(number)?;
+    let timed = entry.remembered().receiving_is_timed();
+    let message = unless_interrupted(timed, || entry.socket.recv_message(&mut room, flags))?;
     let mut data = room.get(..message.len).unwrap_or_default();
     for place in places {
         let (piece, more) = data.split_at(data.len().min(place.len()));

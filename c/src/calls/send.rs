@@ -4,9 +4,9 @@ use std::borrow::Cow;
 use std::ffi::c_int;
 
 use libc::{iovec, mmsghdr, msghdr};
-use quicket::message::{Errno, MsgFlags};
+use quicket::message::MsgFlags;
 
-use super::{number, part, parts, parts_of};
+use super::{number, part, parts, parts_of, unless_interrupted};
 use crate::control::Control;
 use crate::entry::Entry;
 use crate::memory::Memory;
@@ -81,18 +81,21 @@ fn transmit(
 ) -> Result<isize> {
     let data = gather(memory, parts)?;
     let flags = MsgFlags::from_bits(flags.cast_unsigned());
+    let timed = entry.remembered().sending_is_timed();
     let sent = match control.handshake()? {
-        Some(level) => entry.socket.send_handshake(&data, level, flags),
-        None => entry.socket.send_message(&data, control.stream, flags),
+        Some(level) => entry.socket.send_handshake(&data, level, flags).map_err(number),
+        None => {
+            unless_interrupted(timed, || entry.socket.send_message(&data, control.stream, flags))
+        }
     };
     entry.settle();
-    if sent == Err(Errno::EPIPE)
+    if sent == Err(libc::EPIPE)
         && control.level.is_none()
         && !flags.intersects(MsgFlags::NOSIGNAL | MsgFlags::DATAGRAM)
     {
         native::raise_sigpipe();
     }
-    sent.map(|len| len as isize).map_err(number)
+    sent.map(|len| len as isize)
 }
 
 /// The data: where it is if it is in one piece, else copied together.
@@ -159,14 +162,17 @@ fn send_file(entry: &Entry, file: c_int, start: i64, count: usize) -> (usize, Op
             Err(error) => return (sent, Some(error)),
         };
         let data = piece.get(..read).unwrap_or_default();
-        match entry.socket.send_message(data, None, MsgFlags::NONE) {
+        let timed = entry.remembered().sending_is_timed();
+        let part =
+            unless_interrupted(timed, || entry.socket.send_message(data, None, MsgFlags::NONE));
+        match part {
             Ok(len) => {
                 sent += len;
                 if len < read {
                     break;
                 }
             }
-            Err(error) => return (sent, Some(number(error))),
+            Err(error) => return (sent, Some(error)),
         }
     }
     (sent, None)

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use quicket::message::{Shutdown, Socket};
 
-use super::number;
+use super::{number, unless_interrupted};
 use crate::address::{self, Given};
 use crate::constants::IPPROTO_QUIC;
 use crate::entry::Entry;
@@ -62,9 +62,10 @@ pub(crate) fn accept4(fd: c_int, address: usize, len: usize, flags: c_int) -> Re
         return Err(libc::EINVAL);
     }
     let entry = table::get(fd)?;
-    let accepted = entry.socket.accept();
+    let timed = entry.remembered().receiving_is_timed();
+    let accepted = unless_interrupted(timed, || entry.socket.accept());
     entry.settle();
-    let socket = accepted.map_err(number)?;
+    let socket = accepted?;
     if address != 0 {
         // It may have ended already.
         let peer = socket.peer_addr().unwrap_or_else(|_| address::unspecified(entry.is_v6));

@@ -5,9 +5,11 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use quicket::message::Errno;
 use quicket::{ClientTls, ConfigError, Fingerprint, Identity, ServerTls};
 
-use super::number;
+use super::unless_interrupted;
+use crate::entry::Entry;
 use crate::memory::Memory;
 use crate::native::Result;
 use crate::table;
@@ -61,9 +63,8 @@ pub(crate) fn client_handshake(
     let hostname = text(hostname)?.unwrap_or_else(|| b"localhost".to_vec());
     let hostname = String::from_utf8(hostname).map_err(|_| libc::EINVAL)?;
     let tls = Arc::new(tls.build().map_err(|error| refused(&error))?);
-    let done = entry.socket.connect_tls(tls, &hostname).map_err(number);
-    entry.settle();
-    done.map(|()| 0)
+    let done = entry.socket.connect_tls(tls, &hostname);
+    finish(&entry, done)
 }
 
 /// A server's handshake, with a certificate and its key in PEM files. Without `alpns` any client
@@ -84,15 +85,24 @@ pub(crate) fn server_handshake(
         None => tls.without_alpn(),
     };
     let tls = Arc::new(tls.build().map_err(|error| refused(&error))?);
-    let done = entry.socket.accept_tls(tls).map_err(number);
-    entry.settle();
-    done.map(|()| 0)
+    let done = entry.socket.accept_tls(tls);
+    finish(&entry, done)
 }
 
 /// Goes on with a handshake that was under way on a socket that does not wait.
 pub(crate) fn continue_handshake(fd: c_int) -> Result<c_int> {
     let entry = table::get(fd)?;
-    let done = entry.socket.wait_established().map_err(number);
+    let done = entry.socket.wait_established();
+    finish(&entry, done)
+}
+
+/// Goes on waiting where a signal does not end it.
+fn finish(entry: &Entry, first: std::result::Result<(), Errno>) -> Result<c_int> {
+    let timed = entry.remembered().receiving_is_timed();
+    let mut first = Some(first);
+    let done = unless_interrupted(timed, || {
+        first.take().unwrap_or_else(|| entry.socket.wait_established())
+    });
     entry.settle();
     done.map(|()| 0)
 }

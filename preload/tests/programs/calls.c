@@ -298,6 +298,132 @@ static void forks(void)
 	CHECK(recv(pair.server, data, sizeof(data), 0) == 6);
 }
 
+static volatile sig_atomic_t signals_handled;
+static volatile sig_atomic_t call_is_over;
+
+static void on_signal(int number)
+{
+	(void)number;
+	signals_handled++;
+}
+
+/* Sends signals to a thread until its call is over. */
+struct alarm {
+	pthread_t thread, thread_of_alarm;
+	/* Where to send data after some signals, or -1. */
+	int fd;
+};
+
+static void *keep_signalling(void *argument)
+{
+	struct alarm *alarm = argument;
+	while (!call_is_over) {
+		usleep(2000);
+		if (alarm->fd >= 0 && signals_handled >= 5) {
+			CHECK(send(alarm->fd, "x", 1, MSG_SYN | MSG_FIN) == 1);
+			break;
+		}
+		CHECK(pthread_kill(alarm->thread, SIGUSR1) == 0);
+	}
+	return NULL;
+}
+
+static void begin_signals(struct alarm *alarm, int flags, int fd)
+{
+	struct sigaction action = { .sa_handler = on_signal, .sa_flags = flags };
+	CHECK(sigaction(SIGUSR1, &action, NULL) == 0);
+	signals_handled = call_is_over = 0;
+	alarm->thread = pthread_self();
+	alarm->fd = fd;
+	CHECK(pthread_create(&alarm->thread_of_alarm, NULL, keep_signalling, alarm) == 0);
+}
+
+static void end_signals(struct alarm *alarm)
+{
+	call_is_over = 1;
+	CHECK(pthread_join(alarm->thread_of_alarm, NULL) == 0);
+}
+
+static void *receive_one(void *argument)
+{
+	char data[8];
+	CHECK(recv(*(int *)argument, data, sizeof(data), 0) == 1);
+	return NULL;
+}
+
+static void signals(void)
+{
+	struct pair pair = connected(AF_INET, SOCK_DGRAM);
+	char data[8];
+	pthread_t receiver;
+	struct alarm alarm;
+
+	/* A signal ends a call that waits ... */
+	begin_signals(&alarm, 0, -1);
+	FAILS(recv(pair.server, data, sizeof(data), 0), EINTR);
+	end_signals(&alarm);
+	/* ... also where another thread works for the same address. */
+	CHECK(pthread_create(&receiver, NULL, receive_one, &pair.server) == 0);
+	usleep(10000);
+	begin_signals(&alarm, 0, -1);
+	FAILS(accept(pair.listener, NULL, NULL), EINTR);
+	end_signals(&alarm);
+	CHECK(send(pair.client, "x", 1, MSG_SYN | MSG_FIN) == 1);
+	CHECK(pthread_join(receiver, NULL) == 0);
+
+	/* Those that let calls go on do, */
+	begin_signals(&alarm, SA_RESTART, pair.client);
+	CHECK(recv(pair.server, data, sizeof(data), 0) == 1);
+	end_signals(&alarm);
+	/* but not those that end by themselves. */
+	struct timeval time = { .tv_sec = 30 };
+	CHECK(setsockopt(pair.server, SOL_SOCKET, SO_RCVTIMEO, &time, sizeof(time)) == 0);
+	begin_signals(&alarm, SA_RESTART, -1);
+	FAILS(recv(pair.server, data, sizeof(data), 0), EINTR);
+	end_signals(&alarm);
+	/* A blocked stream tells how much it took. */
+	static char much[64 << 20];
+	begin_signals(&alarm, 0, -1);
+	ssize_t sent = send(pair.client, much, sizeof(much), MSG_SYN);
+	CHECK(sent > 0 && sent < (ssize_t)sizeof(much));
+	end_signals(&alarm);
+}
+
+/* A process that ends without closing its sockets: the peer hears of it at once. */
+static void exits(void)
+{
+	int ends[2];
+	struct sockaddr_storage address;
+	socklen_t length;
+	struct pair pair = { .listener = -1 };
+	CHECK(pipe(ends) == 0);
+	pid_t child = fork();
+	CHECK(child >= 0);
+	if (child == 0) {
+		int (*handshake)(int, const char *, const char *, const char *, const char *) =
+			(int (*)(int, const char *, const char *, const char *, const char *))dlsym(
+				RTLD_DEFAULT, "quicket_client_handshake");
+		CHECK(read(ends[0], &length, sizeof(length)) == sizeof(length));
+		CHECK(read(ends[0], &address, sizeof(address)) == sizeof(address));
+		int fd = socket(AF_INET, SOCK_DGRAM, IPPROTO_QUIC);
+		CHECK(connect(fd, (struct sockaddr *)&address, length) == 0);
+		CHECK(handshake(fd, "localhost", "test", NULL, given("PIN")) == 0);
+		CHECK(send(fd, "last", 4, MSG_SYN) == 4);
+		exit(0);
+	}
+	pair.listener = listener(AF_INET, &address, &length);
+	CHECK(write(ends[1], &length, sizeof(length)) == sizeof(length));
+	CHECK(write(ends[1], &address, sizeof(address)) == sizeof(address));
+	serve(&pair);
+	char data[8];
+	struct timeval time = { .tv_sec = 10 };
+	CHECK(setsockopt(pair.server, SOL_SOCKET, SO_RCVTIMEO, &time, sizeof(time)) == 0);
+	CHECK(recv(pair.server, data, sizeof(data), 0) == 4);
+	FAILS(recv(pair.server, data, sizeof(data), 0), ENOTCONN);
+	int status;
+	CHECK(waitpid(child, &status, 0) == child && status == 0);
+}
+
 int main(int count, char **arguments)
 {
 	const char *what = count > 1 ? arguments[1] : "";
@@ -314,6 +440,10 @@ int main(int count, char **arguments)
 		descriptors();
 	} else if (strcmp(what, "forks") == 0) {
 		forks();
+	} else if (strcmp(what, "signals") == 0) {
+		signals();
+	} else if (strcmp(what, "exits") == 0) {
+		exits();
 	} else {
 		fprintf(stderr, "which test?\n");
 		return 2;

@@ -4,6 +4,8 @@ use std::io;
 use std::sync::Arc;
 use std::thread;
 
+use nix::sys::signal::{SigSet, SigmaskHow};
+
 use super::Core;
 use super::lead::{Background, Rank};
 
@@ -14,10 +16,17 @@ impl Core {
     /// Starts the thread; it ends with the endpoint.
     pub(crate) fn start_thread(self: &Arc<Self>) -> io::Result<()> {
         let core = Arc::clone(self);
-        let handle = thread::Builder::new()
+        // Inherited by the thread: signals are for the program's threads, whose calls they end.
+        let mask = SigSet::all().thread_swap_mask(SigmaskHow::SIG_BLOCK);
+        let spawned = thread::Builder::new()
             .name("quicket".to_owned())
             .stack_size(STACK)
-            .spawn(move || core.run())?;
+            .spawn(move || core.run());
+        if let Ok(mask) = mask {
+            // Fails for no mask that there was.
+            let _ = mask.thread_set_mask();
+        }
+        let handle = spawned?;
         self.lead.set_background(Some(Background::Thread(handle.thread().clone())));
         Ok(())
     }

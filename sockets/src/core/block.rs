@@ -9,6 +9,25 @@ use super::lead::Rank;
 use super::parker::CurrentThread;
 use super::waiters::Waiter;
 
+/// Why a wait ended without an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum GivenUp {
+    /// The time is up.
+    Late,
+    /// The thread has handled a signal.
+    Interrupted,
+}
+
+/// How a thread waits.
+#[derive(Clone, Copy)]
+struct Manner {
+    rank: Rank,
+    /// Watches the socket for a moment first.
+    spins: bool,
+    /// Signals end it.
+    interruptible: bool,
+}
+
 impl Core {
     /// Polls until there is an answer or `deadline` has passed (`None`).
     pub(crate) fn block_on<T>(
@@ -17,7 +36,20 @@ impl Core {
         deadline: Option<Instant>,
         poll: impl FnMut(Waiter<'_>) -> Poll<T>,
     ) -> Option<T> {
-        self.wait_until(rank, false, deadline, poll)
+        let manner = Manner { rank, spins: false, interruptible: false };
+        self.wait_until(manner, deadline, poll).ok()
+    }
+
+    /// Like [`Core::block_on`], until a signal is handled by this thread while it sleeps. One
+    /// that comes just before is not noticed.
+    pub(crate) fn block_on_unless_interrupted<T>(
+        &self,
+        rank: Rank,
+        deadline: Option<Instant>,
+        poll: impl FnMut(Waiter<'_>) -> Poll<T>,
+    ) -> Result<T, GivenUp> {
+        let manner = Manner { rank, spins: false, interruptible: true };
+        self.wait_until(manner, deadline, poll)
     }
 
     /// Like [`Core::block_on`], for something that the peer may answer at once.
@@ -26,45 +58,54 @@ impl Core {
         deadline: Option<Instant>,
         poll: impl FnMut(Waiter<'_>) -> Poll<T>,
     ) -> Option<T> {
-        self.wait_until(Rank::Eager, true, deadline, poll)
+        let manner = Manner { rank: Rank::Eager, spins: true, interruptible: false };
+        self.wait_until(manner, deadline, poll).ok()
     }
 
     fn wait_until<T>(
         &self,
-        rank: Rank,
-        spins: bool,
+        manner: Manner,
         deadline: Option<Instant>,
         mut poll: impl FnMut(Waiter<'_>) -> Poll<T>,
-    ) -> Option<T> {
+    ) -> Result<T, GivenUp> {
         let thread = CurrentThread::get();
+        let mut interrupted = false;
         loop {
             thread.reset();
             if let Poll::Ready(answer) = poll(thread.waiter()) {
-                return Some(answer);
+                return Ok(answer);
+            }
+            if interrupted {
+                return Err(GivenUp::Interrupted);
             }
             if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
-                return None;
+                return Err(GivenUp::Late);
             }
-            self.wait_as(rank, spins, &thread, deadline);
+            interrupted = self.wait_as(manner, &thread, deadline);
         }
     }
 
     /// Waits until the thread is woken or the deadline has passed, or somebody more urgent wants
-    /// to lead.
-    fn wait_as(&self, rank: Rank, spins: bool, thread: &CurrentThread, deadline: Option<Instant>) {
-        let Some(mut seat) = self.lead.take(rank, self.clock.now()) else {
+    /// to lead; true if a signal ended it.
+    fn wait_as(&self, manner: Manner, thread: &CurrentThread, deadline: Option<Instant>) -> bool {
+        let Some(mut seat) = self.lead.take(manner.rank, self.clock.now()) else {
+            if manner.interruptible {
+                return thread.park_unless_interrupted(deadline);
+            }
             thread.park(deadline);
-            return;
+            return false;
         };
-        seat.spins = spins;
+        seat.spins = manner.spins;
         let limit = deadline.map(|deadline| self.clock.time_of(deadline));
         thread.set_leading(Some(self.lead.kick().clone()));
-        while !thread.is_woken() && !seat.is_wanted() {
-            self.turn(&mut seat, limit);
+        let mut interrupted = false;
+        while !thread.is_woken() && !seat.is_wanted() && !interrupted {
+            interrupted = self.turn(&mut seat, limit) && manner.interruptible;
             if limit.is_some_and(|limit| seat.now >= limit) {
                 break;
             }
         }
         thread.set_leading(None);
+        interrupted
     }
 }

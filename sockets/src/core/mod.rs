@@ -34,6 +34,7 @@ use quicket_engine::time::Time;
 use quicket_engine::{ConnectionHandle, Endpoint};
 
 use crate::udp::UdpConfig;
+pub(crate) use block::GivenUp;
 use buffers::BufferPool;
 pub(crate) use cell::{Cell, Conn, Role, SendEnd, Tap};
 use cell_list::CellList;

@@ -4,14 +4,20 @@ use std::cell::OnceCell;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::task::{Wake, Waker};
 use std::thread::{self, Thread};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::eventfd::{EfdFlags, EventFd};
+use nix::sys::time::TimeSpec;
 
 use super::waiters::{Waiter, WaiterId};
+
+/// The longest sleep; so that no time is too long for the kernel.
+const LONGEST: Duration = Duration::from_secs(3600);
 
 /// Interrupts a thread that polls an endpoint's socket.
 #[derive(Debug)]
@@ -36,6 +42,13 @@ impl Kick {
         // Fails only when there is none.
         let _ = self.fd.read();
     }
+
+    /// Sleeps until kicked or for as long as is said; true if a signal ended it.
+    fn sleep(&self, time: Option<Duration>) -> bool {
+        let mut fds = [PollFd::new(self.as_fd(), PollFlags::POLLIN)];
+        let time = TimeSpec::from(time.unwrap_or(LONGEST).min(LONGEST));
+        ppoll(&mut fds, Some(time), None) == Err(Errno::EINTR)
+    }
 }
 
 impl AsFd for Kick {
@@ -52,6 +65,8 @@ pub(crate) struct Parker {
     woken: AtomicBool,
     /// Set while the thread leads: what gets it out of poll(2).
     leading: Mutex<Option<Arc<Kick>>>,
+    /// What it sleeps on where signals should be noticed; made when first needed.
+    bed: OnceLock<Arc<Kick>>,
 }
 
 impl Wake for Parker {
@@ -92,6 +107,7 @@ impl CurrentThread {
             thread: thread::current(),
             woken: AtomicBool::new(false),
             leading: Mutex::new(None),
+            bed: OnceLock::new(),
         });
         Self { waker: Waker::from(Arc::clone(&parker)), parker }
     }
@@ -127,6 +143,36 @@ impl CurrentThread {
         }
     }
 
+    /// Sleeps until woken, until `deadline`, or until the thread has handled a signal: true.
+    pub(crate) fn park_unless_interrupted(&self, deadline: Option<Instant>) -> bool {
+        let Some(kick) = self.bed() else {
+            // Without descriptors signals go unnoticed.
+            self.park(deadline);
+            return false;
+        };
+        self.set_leading(Some(Arc::clone(&kick)));
+        let mut interrupted = false;
+        while !self.is_woken() && !interrupted {
+            let left = deadline.map(|at| at.saturating_duration_since(Instant::now()));
+            if left.is_some_and(|left| left.is_zero()) {
+                break;
+            }
+            interrupted = kick.sleep(left);
+        }
+        self.set_leading(None);
+        kick.clear();
+        interrupted
+    }
+
+    fn bed(&self) -> Option<Arc<Kick>> {
+        let bed = &self.parker.bed;
+        if bed.get().is_none() {
+            // Only this thread makes it.
+            let _ = bed.set(Arc::new(Kick::new().ok()?));
+        }
+        bed.get().cloned()
+    }
+
     /// From now on a wake-up also kicks `kick`; `None` ends that.
     pub(crate) fn set_leading(&self, kick: Option<Arc<Kick>>) {
         *self.parker.leading.lock().unwrap_or_else(PoisonError::into_inner) = kick;
@@ -136,7 +182,6 @@ impl CurrentThread {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Duration;
 
     #[test]
     fn a_wake_before_parking_is_not_lost() {
@@ -154,6 +199,19 @@ mod tests {
         current.reset();
         let start = Instant::now();
         current.park(Some(start + Duration::from_millis(5)));
+        assert!(!current.is_woken() && start.elapsed() >= Duration::from_millis(5));
+    }
+
+    #[test]
+    fn a_sleep_that_signals_end_is_ended_by_wakes_and_time_as_well() {
+        let current = CurrentThread::get();
+        current.reset();
+        let waker = current.waiter().waker.clone();
+        thread::spawn(move || waker.wake()).join().unwrap();
+        assert!(!current.park_unless_interrupted(None));
+        current.reset();
+        let start = Instant::now();
+        assert!(!current.park_unless_interrupted(Some(start + Duration::from_millis(5))));
         assert!(!current.is_woken() && start.elapsed() >= Duration::from_millis(5));
     }
 

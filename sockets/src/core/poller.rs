@@ -23,11 +23,14 @@ const LONGEST: Duration = Duration::from_secs(3600);
 struct Readiness {
     readable: u32,
     writable: bool,
+    /// A signal ended it.
+    interrupted: bool,
 }
 
 impl Core {
-    /// Waits until there is something to do, but no longer than `limit`, and does it.
-    pub(super) fn turn(&self, seat: &mut Seat<'_>, limit: Option<Time>) {
+    /// Waits until there is something to do, but no longer than `limit`, and does it. True if a
+    /// signal ended the wait.
+    pub(super) fn turn(&self, seat: &mut Seat<'_>, limit: Option<Time>) -> bool {
         let links = self.links();
         let now = self.clock.now();
         if let Some(scratch) = seat.scratch() {
@@ -45,13 +48,14 @@ impl Core {
             self.wait(&links, paused.is_none(), wait)
         };
         self.wake_up();
-        let Some(scratch) = seat.scratch() else { return };
+        let Some(scratch) = seat.scratch() else { return ready.interrupted };
         for (index, link) in links.iter().enumerate() {
             if ready.readable & (1 << index) != 0 {
                 self.receive_from(&link.socket, scratch);
             }
         }
         seat.now = self.act(scratch, ready.writable);
+        ready.interrupted
     }
 
     /// Watches the socket for a moment, if there is but one and nothing else to wait for; true if
@@ -143,7 +147,7 @@ impl Core {
         let timeout = TimeSpec::from(std::time::Duration::from(timeout.min(LONGEST)));
         match ppoll(fds.get_mut(..=count).unwrap_or_default(), Some(timeout), None) {
             Ok(_) => {}
-            Err(Errno::EINTR) => return Readiness::default(),
+            Err(Errno::EINTR) => return Readiness { interrupted: true, ..Readiness::default() },
             Err(error) => {
                 // Out of memory: nothing to do but to try again.
                 log::warn!("poll failed: {}", io::Error::from(error));

@@ -79,7 +79,8 @@
 //! Because this is no kernel:
 //!
 //! - SIGPIPE is never raised: whoever binds this to C does it for EPIPE on stream data, unless
-//!   [`MsgFlags::NOSIGNAL`] is set. Signals do not end a wait, and EINTR is not seen.
+//!   [`MsgFlags::NOSIGNAL`] is set. Signals end a wait (EINTR) only
+//!   if that is wanted ([`Socket::set_interruptible`]).
 //! - Buffers count bytes of data, not the system's bookkeeping: SO_SNDBUF is 4 MiB and does not
 //!   follow the congestion window, SO_RCVBUF bounds what is not stream data, SIOCINQ counts what
 //!   can be received now, and SIOCOUTQ leaves TLS messages out.

@@ -9,7 +9,6 @@ use quicket_engine::{ClientConfig, ConnectionError, ServerConfig, TransportError
 use quicket_handshake::{ClientTls, ServerTls};
 use quicket_wire::Version;
 
-use super::send::wait;
 use super::{Patience, Phase, Session, Socket, State, state_of};
 use crate::core::{Conn, Interest, Link};
 use crate::message::errno::Errno;
@@ -102,7 +101,7 @@ impl Socket {
             (session, control.settings.receive_timeout)
         };
         let patience = Patience::new(self.is_nonblocking(), timeout);
-        wait(&session, patience, Errno::EAGAIN, |waiter| {
+        self.wait(&session, patience, |waiter| {
             session.conn.look(|conn| match (state_of(conn), &conn.ended) {
                 (State::Established, _) => Poll::Ready(Ok(())),
                 (State::Closed, ended) => {

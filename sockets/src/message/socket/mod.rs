@@ -12,6 +12,7 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 pub use poll::{PollId, PollState};
@@ -20,7 +21,7 @@ use super::errno::Errno;
 use super::hub::{Bound, ListenQueue};
 use super::ledger::Ledger;
 use super::settings::Settings;
-use crate::core::{Conn, ConnRef};
+use crate::core::{Conn, ConnRef, Core, GivenUp, Rank, Waiter};
 
 /// A QUIC socket that sends and receives messages.
 ///
@@ -35,6 +36,7 @@ struct Shared {
     control: Mutex<Control>,
     ledger: Arc<Ledger>,
     nonblocking: AtomicBool,
+    interruptible: AtomicBool,
 }
 
 /// What is decided call by call. Locked before everything else, and never while waiting.
@@ -147,7 +149,8 @@ impl Socket {
     fn with(control: Control, ledger: Arc<Ledger>) -> Self {
         ledger.lock().inbox.set_limit(control.settings.receive_buffer());
         let control = Mutex::new(control);
-        Self { shared: Arc::new(Shared { control, ledger, nonblocking: AtomicBool::new(false) }) }
+        let (nonblocking, interruptible) = (AtomicBool::new(false), AtomicBool::new(false));
+        Self { shared: Arc::new(Shared { control, ledger, nonblocking, interruptible }) }
     }
 
     fn control(&self) -> MutexGuard<'_, Control> {
@@ -167,6 +170,31 @@ impl Socket {
     #[must_use]
     pub fn is_nonblocking(&self) -> bool {
         self.shared.nonblocking.load(Ordering::Relaxed)
+    }
+
+    /// Lets a signal that the waiting thread handles end a call: EINTR, or what was done so far.
+    /// One that comes just before the thread sleeps is not noticed. Without this, calls go on.
+    pub fn set_interruptible(&self, interruptible: bool) {
+        self.shared.interruptible.store(interruptible, Ordering::Relaxed);
+    }
+
+    /// Waits until `poll` has an answer: EAGAIN if it takes too long, EINTR for a signal if that
+    /// is wanted.
+    fn wait_for<T>(
+        &self,
+        core: &Core,
+        rank: Rank,
+        deadline: Option<Instant>,
+        poll: impl FnMut(Waiter<'_>) -> Poll<Result<T, Errno>>,
+    ) -> Result<T, Errno> {
+        if !self.shared.interruptible.load(Ordering::Relaxed) {
+            return core.block_on(rank, deadline, poll).unwrap_or(Err(Errno::EAGAIN));
+        }
+        match core.block_on_unless_interrupted(rank, deadline, poll) {
+            Ok(answer) => answer,
+            Err(GivenUp::Late) => Err(Errno::EAGAIN),
+            Err(GivenUp::Interrupted) => Err(Errno::EINTR),
+        }
     }
 
     /// How long sending may wait (SO_SNDTIMEO); `None` for as long as it takes.

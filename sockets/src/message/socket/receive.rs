@@ -34,10 +34,9 @@ impl Socket {
             },
             Patience::Until(deadline) => {
                 let core = session.conn.core().core();
-                let waited = core.block_on(Rank::Eager, deadline, |waiter| {
+                self.wait_for(core, Rank::Eager, deadline, |waiter| {
                     self.poll_receive(&session, buffer, peek, Some(waiter))
-                });
-                waited.unwrap_or(Err(Errno::EAGAIN))
+                })
             }
         }
     }

@@ -177,7 +177,7 @@ impl Socket {
                 (answer, changed)
             })
         };
-        wait(session, patience, Errno::EAGAIN, poll)
+        self.wait(session, patience, poll)
     }
 
     fn send_stream(
@@ -188,7 +188,7 @@ impl Socket {
     ) -> Result<usize, Errno> {
         let ledger = self.ledger();
         // Which wait it is decides which patience holds: first for a stream, then for room.
-        let opened = wait(session, for_stream, Errno::EAGAIN, |waiter| {
+        let opened = self.wait(session, for_stream, |waiter| {
             step(session, ledger, &mut sending, waiter, true)
         })?;
         if opened == Step::Done {
@@ -197,7 +197,7 @@ impl Socket {
         let result = match for_room {
             // Not even for an answer to what the peer was just told.
             Patience::None => Err(Errno::EAGAIN),
-            Patience::Until(_) => wait(session, for_room, Errno::EAGAIN, |waiter| {
+            Patience::Until(_) => self.wait(session, for_room, |waiter| {
                 step(session, ledger, &mut sending, waiter, false)
             }),
         };
@@ -349,27 +349,26 @@ fn write(engine: &mut Connection, id: StreamId, data: &[u8]) -> Result<usize, Er
     })
 }
 
-/// Polls until there is an answer or patience ends, with `late`.
-pub(super) fn wait<T>(
-    session: &Session,
-    patience: Patience,
-    late: Errno,
-    mut poll: impl FnMut(Option<Waiter<'_>>) -> Poll<Result<T, Errno>>,
-) -> Result<T, Errno> {
-    match patience {
-        Patience::None => match poll(None) {
-            Poll::Ready(result) => result,
-            Poll::Pending => Err(late),
-        },
-        Patience::Until(deadline) => {
-            let core = session.conn.core().core();
-            let waited = core.block_on(Rank::Eager, deadline, |waiter| poll(Some(waiter)));
-            waited.unwrap_or(Err(late))
+impl Socket {
+    /// Polls until there is an answer or patience ends.
+    pub(super) fn wait<T>(
+        &self,
+        session: &Session,
+        patience: Patience,
+        mut poll: impl FnMut(Option<Waiter<'_>>) -> Poll<Result<T, Errno>>,
+    ) -> Result<T, Errno> {
+        match patience {
+            Patience::None => match poll(None) {
+                Poll::Ready(result) => result,
+                Poll::Pending => Err(Errno::EAGAIN),
+            },
+            Patience::Until(deadline) => {
+                let core = session.conn.core().core();
+                self.wait_for(core, Rank::Eager, deadline, |waiter| poll(Some(waiter)))
+            }
         }
     }
-}
 
-impl Socket {
     /// Opens a stream (STREAM_OPEN): that of `info`, or with -1 the next one, unidirectional
     /// with [`StreamFlags::UNI`]. A stream that is open and unused is returned as it is.
     ///
@@ -387,7 +386,7 @@ impl Socket {
         let ledger = self.ledger();
         let mut wanted = None;
         let patience = Patience::new(info.flags.contains(StreamFlags::DONTWAIT), timeout);
-        let id = wait(&session, patience, Errno::EAGAIN, |waiter| {
+        let id = self.wait(&session, patience, |waiter| {
             session.conn.act(|conn, _| {
                 if state_of(conn) == State::Closed {
                     return Poll::Ready(Err(Errno::EPIPE));

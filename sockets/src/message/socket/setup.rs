@@ -129,8 +129,7 @@ impl Socket {
             },
             Patience::Until(deadline) => {
                 let core = bound.core.core();
-                let waited = core.block_on(Rank::Patient, deadline, |waiter| poll(Some(waiter)));
-                waited.unwrap_or(Err(Errno::EAGAIN))?
+                self.wait_for(core, Rank::Patient, deadline, |waiter| poll(Some(waiter)))?
             }
         };
         Ok(self.accepted(bound, cell))
