@@ -50,35 +50,38 @@ fn parse(bytes: &[u8]) -> Result<Given> {
     }
 }
 
-/// An address as it lies in memory. A socket for IPv6 has addresses of IPv4 as mapped ones.
-fn encode(address: SocketAddr, is_v6: bool) -> Vec<u8> {
+/// An address as it lies in memory. Those of IPv4 are never mapped ones, whatever the family of
+/// the socket: so it is in the kernel's module.
+fn encode(address: SocketAddr) -> Vec<u8> {
     let port = address.port().to_be_bytes();
-    let (ip, scope) = match address {
-        SocketAddr::V4(v4) if !is_v6 => {
+    match (address, address.ip().to_canonical()) {
+        (_, IpAddr::V4(ip)) => {
             let family = (libc::AF_INET as u16).to_ne_bytes();
-            let mut bytes = [&family[..], &port, &v4.ip().octets()].concat();
+            let mut bytes = [&family[..], &port, &ip.octets()].concat();
             bytes.resize(V4_SIZE, 0);
-            return bytes;
+            bytes
         }
-        SocketAddr::V4(v4) => (v4.ip().to_ipv6_mapped(), 0),
-        SocketAddr::V6(v6) => (*v6.ip(), v6.scope_id()),
-    };
-    let family = (libc::AF_INET6 as u16).to_ne_bytes();
-    let scope = scope.to_ne_bytes();
-    [&family[..], &port, &[0; 4], &ip.octets(), &scope].concat()
+        (address, IpAddr::V6(ip)) => {
+            let family = (libc::AF_INET6 as u16).to_ne_bytes();
+            let scope = match address {
+                SocketAddr::V6(v6) => v6.scope_id(),
+                SocketAddr::V4(_) => 0,
+            };
+            [&family[..], &port, &[0; 4], &ip.octets(), &scope.to_ne_bytes()].concat()
+        }
+    }
 }
 
 /// Puts an address where the program has room for some of it, and its whole length beside it.
 pub(crate) fn write(
     memory: &mut Memory,
     address: SocketAddr,
-    is_v6: bool,
     to: usize,
     len_at: usize,
 ) -> Result<()> {
     let room = memory.value::<i32>(len_at)?;
     let room = usize::try_from(room).map_err(|_| libc::EINVAL)?;
-    let bytes = encode(address, is_v6);
+    let bytes = encode(address);
     memory.put_bytes(to, bytes.get(..room.min(bytes.len())).unwrap_or_default())?;
     memory.put(len_at, bytes.len() as i32)
 }
@@ -96,18 +99,16 @@ mod tests {
 
     #[test]
     fn addresses_survive_their_encoding() {
-        for (text, is_v6, size) in [
-            ("127.0.0.1:8080", false, V4_SIZE),
-            ("[::1]:443", true, 28),
-            ("[fe80::1%7]:443", true, 28),
-        ] {
+        for (text, size) in
+            [("127.0.0.1:8080", V4_SIZE), ("[::1]:443", 28), ("[fe80::1%7]:443", 28)]
+        {
             let address: SocketAddr = text.parse().unwrap();
-            let bytes = encode(address, is_v6);
+            let bytes = encode(address);
             assert_eq!(bytes.len(), size);
             assert_eq!(parse(&bytes), Ok(Given::Address(address)));
         }
-        let mapped = encode("192.0.2.1:1".parse().unwrap(), true);
-        assert_eq!(parse(&mapped), Ok(Given::Address("[::ffff:192.0.2.1]:1".parse().unwrap())));
+        let mapped = encode("[::ffff:192.0.2.1]:1".parse().unwrap());
+        assert_eq!(parse(&mapped), Ok(Given::Address("192.0.2.1:1".parse().unwrap())));
     }
 
     #[test]
@@ -124,10 +125,10 @@ mod tests {
         let mut len = 4i32;
         let (to, len_at) = (place.as_mut_ptr() as usize, (&raw mut len) as usize);
         let address = "127.0.0.1:258".parse().unwrap();
-        write(&mut Memory::new(), address, false, to, len_at).unwrap();
+        write(&mut Memory::new(), address, to, len_at).unwrap();
         assert_eq!((place, len), ([2, 0, 1, 2, 0xff, 0xff, 0xff, 0xff], 16));
         len = -1;
-        assert_eq!(write(&mut Memory::new(), address, false, to, len_at), Err(libc::EINVAL));
+        assert_eq!(write(&mut Memory::new(), address, to, len_at), Err(libc::EINVAL));
         assert_eq!(len, -1);
     }
 }

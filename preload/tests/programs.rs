@@ -10,6 +10,7 @@ use quicket::Identity;
 struct Prepared {
     library: PathBuf,
     calls: PathBuf,
+    features: PathBuf,
     gnutls: PathBuf,
     certificate: PathBuf,
     key: PathBuf,
@@ -23,10 +24,11 @@ fn prepared() -> &'static Prepared {
         let file = |name: &str| dir.join(format!("{name}-{}", std::process::id()));
         let identity = Identity::self_signed(["localhost"]).unwrap();
         let (certificate, key) = (file("certificate"), file("key"));
-        let (calls, gnutls) = (file("calls"), file("gnutls"));
+        let (calls, features, gnutls) = (file("calls"), file("features"), file("gnutls"));
         std::fs::write(&certificate, identity.chain_pem()).unwrap();
         std::fs::write(&key, identity.key_pem()).unwrap();
         compile("calls.c", &calls, &[]);
+        compile("features.c", &features, &[]);
         compile("gnutls.c", &gnutls, &["-lgnutls"]);
         // Cargo puts it beside the tests that it is built for.
         let this = std::env::current_exe().unwrap();
@@ -35,6 +37,7 @@ fn prepared() -> &'static Prepared {
         Prepared {
             library,
             calls,
+            features,
             gnutls,
             certificate,
             key,
@@ -86,6 +89,45 @@ fn passes(command: &mut Command) {
 
 fn c_program(test: &str) {
     passes(Command::new(&prepared().calls).arg(test));
+}
+
+fn feature(test: &str) {
+    passes(Command::new(&prepared().features).arg(test));
+}
+
+#[test]
+fn all_ciphers_both_versions_and_no_encryption_protect_packets() {
+    feature("protection");
+}
+
+#[test]
+fn keys_are_updated() {
+    feature("keys");
+}
+
+#[test]
+fn a_client_moves_to_another_address() {
+    feature("migration");
+}
+
+#[test]
+fn datagrams_have_limits_and_ends() {
+    feature("datagrams");
+}
+
+#[test]
+fn thousands_of_streams_come_and_go() {
+    feature("streams");
+}
+
+#[test]
+fn listeners_are_told_apart_by_protocol() {
+    feature("protocols");
+}
+
+#[test]
+fn epoll_hears_of_everything_under_load() {
+    feature("load");
 }
 
 #[test]

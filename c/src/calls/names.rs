@@ -12,7 +12,7 @@ use crate::table;
 pub(crate) fn getsockname(fd: c_int, address: usize, len: usize) -> Result<c_int> {
     let entry = table::get(fd)?;
     let local = entry.socket.local_addr();
-    address::write(&mut Memory::new(), local, entry.is_v6, address, len)?;
+    address::write(&mut Memory::new(), local, address, len)?;
     Ok(0)
 }
 
@@ -20,6 +20,6 @@ pub(crate) fn getsockname(fd: c_int, address: usize, len: usize) -> Result<c_int
 pub(crate) fn getpeername(fd: c_int, address: usize, len: usize) -> Result<c_int> {
     let entry = table::get(fd)?;
     let peer = entry.socket.peer_addr().map_err(number)?;
-    address::write(&mut Memory::new(), peer, entry.is_v6, address, len)?;
+    address::write(&mut Memory::new(), peer, address, len)?;
     Ok(0)
 }

@@ -69,7 +69,7 @@ pub(crate) fn accept4(fd: c_int, address: usize, len: usize, flags: c_int) -> Re
     if address != 0 {
         // It may have ended already.
         let peer = socket.peer_addr().unwrap_or_else(|_| address::unspecified(entry.is_v6));
-        address::write(&mut Memory::new(), peer, entry.is_v6, address, len)?;
+        address::write(&mut Memory::new(), peer, address, len)?;
     }
     let remembered = *entry.remembered();
     Entry::open(socket, entry.is_v6, entry.kind, Some(remembered), flags)

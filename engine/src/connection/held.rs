@@ -82,9 +82,10 @@ impl Connection {
 
     /// Client whose TLS is the application's: what the server's transport parameters were when
     /// it issued the session that is resumed, for 0-RTT (RFC 9000, Section 7.4.1). Call before
-    /// the key of early data comes.
+    /// the key of early data comes. From now on streams can be opened and written to.
     pub fn remember_parameters(&mut self, parameters: TransportParameters) {
         if self.side == Side::Client && self.handshake.early_data == EarlyData::None {
+            self.streams.set_peer_limits(&parameters);
             self.handshake.remember(parameters);
         }
     }

@@ -212,6 +212,8 @@ static void descriptors(void)
 	CHECK(getsockopt(pair.server, SOL_SOCKET, SO_RCVTIMEO, &kept, &length) == 0);
 	CHECK(kept.tv_sec == 0 && kept.tv_usec == 20000);
 	FAILS(recv(pair.server, data, 1, 0), EAGAIN);
+	time.tv_sec = WAIT / 1000;
+	CHECK(setsockopt(pair.server, SOL_SOCKET, SO_RCVTIMEO, &time, sizeof(time)) == 0);
 
 	/* Flags are of the socket; whether exec closes it is of the descriptor. */
 	int twin = dup(pair.client);
@@ -246,8 +248,6 @@ static void descriptors(void)
 	CHECK(dup2(other, null) == null);
 	CHECK(write(null, "x", 1) == 1);
 	FAILS(recv(null, data, 1, 0), ENOTSOCK);
-	time.tv_sec = WAIT / 1000;
-	CHECK(setsockopt(pair.server, SOL_SOCKET, SO_RCVTIMEO, &time, sizeof(time)) == 0);
 	FAILS(recv(pair.server, data, sizeof(data), 0), ENOTCONN);
 
 	/* A program that closes what it does not know does no harm. */
@@ -428,7 +428,7 @@ int main(int count, char **arguments)
 {
 	const char *what = count > 1 ? arguments[1] : "";
 	/* Nothing here takes so long, unless it hangs. */
-	alarm(60);
+	alarm(120);
 	if (strcmp(what, "transfer") == 0) {
 		transfer(AF_INET);
 		transfer(AF_INET6);

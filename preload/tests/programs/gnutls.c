@@ -243,7 +243,7 @@ int main(int count, char **arguments)
 {
 	struct sockaddr_storage address;
 	socklen_t length;
-	alarm(60);
+	alarm(120);
 	CHECK(count > 1);
 	struct served served = {
 		.listener = listener(AF_INET6, &address, &length),

@@ -56,7 +56,9 @@ static inline const char *given(const char *name)
 	return value;
 }
 
-static inline int listener(int family, struct sockaddr_storage *address, socklen_t *length)
+/* A listener; `prepare` sets what else it should be. */
+static inline int prepared_listener(int family, struct sockaddr_storage *address,
+				    socklen_t *length, void (*prepare)(int))
 {
 	int fd = socket(family, SOCK_DGRAM, IPPROTO_QUIC);
 	CHECK(fd >= 0);
@@ -74,10 +76,17 @@ static inline int listener(int family, struct sockaddr_storage *address, socklen
 	}
 	CHECK(bind(fd, (struct sockaddr *)address, *length) == 0);
 	CHECK(setsockopt(fd, SOL_QUIC, QUIC_SOCKOPT_ALPN, "test", 4) == 0);
+	if (prepare != NULL)
+		prepare(fd);
 	CHECK(listen(fd, 8) == 0);
 	*length = sizeof(*address);
 	CHECK(getsockname(fd, (struct sockaddr *)address, length) == 0);
 	return fd;
+}
+
+static inline int listener(int family, struct sockaddr_storage *address, socklen_t *length)
+{
+	return prepared_listener(family, address, length, NULL);
 }
 
 static inline void *serve(void *argument)
@@ -93,8 +102,8 @@ static inline void *serve(void *argument)
 	return NULL;
 }
 
-/* A connection, established on both sides. */
-static inline struct pair connected(int family, int type)
+/* A connection, established on both sides, which `prepare` has set up. */
+static inline struct pair prepared_pair(int family, int type, void (*prepare)(int))
 {
 	int (*handshake)(int, const char *, const char *, const char *, const char *) =
 		(int (*)(int, const char *, const char *, const char *, const char *))dlsym(
@@ -102,15 +111,24 @@ static inline struct pair connected(int family, int type)
 	CHECK(handshake != NULL);
 	struct sockaddr_storage address;
 	socklen_t length;
-	struct pair pair = { .listener = listener(family, &address, &length) };
+	struct pair pair = {
+		.listener = prepared_listener(family, &address, &length, prepare),
+	};
 	pthread_t thread;
 	CHECK(pthread_create(&thread, NULL, serve, &pair) == 0);
 	pair.client = socket(family, type, IPPROTO_QUIC);
 	CHECK(pair.client >= 0);
+	if (prepare != NULL)
+		prepare(pair.client);
 	CHECK(connect(pair.client, (struct sockaddr *)&address, length) == 0);
 	CHECK(handshake(pair.client, "localhost", "test", NULL, given("PIN")) == 0);
 	CHECK(pthread_join(thread, NULL) == 0);
 	return pair;
+}
+
+static inline struct pair connected(int family, int type)
+{
+	return prepared_pair(family, type, NULL);
 }
 
 /* Sends data of a stream. */

@@ -265,9 +265,10 @@ fn a_session_ticket_is_told_and_resumed_with_early_data() {
     let second = socket();
     second.connect(address).unwrap();
     second.set_transport_param(&remembered).unwrap();
+    assert_eq!(send(&second, b"first", 0, NEW_FIN), Ok(5), "before the handshake has begun");
     let mut client = Program::client(&second, &tls.client("test"), Some(&session));
     client.drive();
-    assert_eq!(send(&second, b"early", 0, NEW_FIN), Ok(5), "before the server has answered");
+    assert_eq!(send(&second, b"early", 4, NEW_FIN), Ok(5), "before the server has answered");
     let accepted = listening.accept().unwrap();
     let server = std::thread::scope(|scope| {
         let server = scope.spawn(|| {
@@ -283,6 +284,7 @@ fn a_session_ticket_is_told_and_resumed_with_early_data() {
         assert_eq!(client.early_data, Some(true));
         server.join().unwrap()
     });
+    assert_eq!(recv(&server.socket).0, b"first");
     assert_eq!(recv(&server.socket).0, b"early");
 }
 

@@ -144,6 +144,22 @@ impl Socket {
         self.begin(Performer { tls, server_name: "", early_data: false, is_external: true })
     }
 
+    /// A client that remembers the server's parameters can write before its handshake: what it
+    /// writes is sent with the key of early data, or after the handshake.
+    pub(super) fn begin_early(&self) -> Result<(), Errno> {
+        let remembered = {
+            let control = self.control();
+            let Phase::Connection(session) = &control.phase else { return Ok(()) };
+            control.settings.remote.filter(|_| !session.is_server && !session.begun)
+        };
+        let Some(remembered) = remembered else { return Ok(()) };
+        let session = self.begin_external()?;
+        session.conn.act(|conn, _| {
+            conn.engine.remember_parameters(settings::remembered(&remembered));
+        });
+        Ok(())
+    }
+
     /// Begins the handshake with what is set now; goes on with it if it is the program's and has
     /// begun.
     fn begin(&self, performer: Performer<'_>) -> Result<Session, Errno> {

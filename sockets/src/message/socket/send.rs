@@ -60,6 +60,7 @@ impl Socket {
         info: Option<StreamInfo>,
         flags: MsgFlags,
     ) -> Result<usize, Errno> {
+        self.begin_early()?;
         let (session, timeout, nodelay) = self.sender(flags)?;
         if info.is_some_and(|info| info.flags.intersects(!StreamFlags::ALL)) {
             return Err(Errno::EINVAL);
