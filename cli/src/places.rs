@@ -21,6 +21,12 @@ pub(crate) fn state() -> Result<PathBuf, Failure> {
     place(&|name| env::var_os(name), "XDG_STATE_HOME", ".local/state")
 }
 
+/// For what can be made again.
+#[cfg(target_os = "linux")]
+pub(crate) fn cache() -> Result<PathBuf, Failure> {
+    place(&|name| env::var_os(name), "XDG_CACHE_HOME", ".cache")
+}
+
 fn place(lookup: Lookup<'_>, variable: &str, below_home: &str) -> Result<PathBuf, Failure> {
     // "All paths must be absolute"; others are to be ignored, says the specification.
     let absolute = |name: &str| lookup(name).map(PathBuf::from).filter(|path| path.is_absolute());

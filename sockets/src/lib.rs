@@ -42,3 +42,7 @@ pub use quicket_wire::{Dir, StreamId, TransportErrorCode, TransportParameters, V
 #[cfg(doctest)]
 #[doc = include_str!("../../README.md")]
 struct Readme;
+
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/from-tcp-to-quic.md")]
+struct FromTcp;

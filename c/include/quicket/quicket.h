@@ -58,6 +58,8 @@ int quicket_close(int fd);
 int quicket_dup(int fd);
 int quicket_dup2(int from, int to);
 int quicket_dup3(int from, int to, int flags);
+/* Of all descriptors of the range but those that the library has for itself. */
+int quicket_close_range(unsigned int first, unsigned int last, int flags);
 int quicket_fcntl(int fd, int command, uintptr_t argument);
 int quicket_ioctl(int fd, unsigned long request, uintptr_t argument);
 

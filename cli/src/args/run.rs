@@ -15,7 +15,8 @@ Examples:
   quicket run -- ./server 127.0.0.1 4433
   quicket run -- python3 client.py")]
 pub(crate) struct Run {
-    /// The library to preload; by default libquicket_preload.so beside this program or in ../lib
+    /// The library to preload; by default the one within this program, or else
+    /// libquicket_preload.so beside it or in ../lib
     #[arg(long, value_name = "FILE", env = "QUICKET_PRELOAD")]
     pub(crate) library: Option<PathBuf>,
 

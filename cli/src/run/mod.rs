@@ -1,5 +1,6 @@
 //! `quicket run`: a program with QUIC sockets.
 
+mod embedded;
 mod program;
 
 use std::env;
@@ -38,13 +39,17 @@ fn library(given: Option<&Path>) -> Result<PathBuf, Failure> {
             Failure::environment(format!("cannot use {}", given.display()), error)
         });
     }
+    if let Some(unpacked) = embedded::library() {
+        return unpacked;
+    }
     let this = env::current_exe()
         .map_err(|error| Failure::environment("cannot tell where this program is", error))?;
     let beside = this.parent().unwrap_or(Path::new("/"));
     let places = PLACES.map(|place| beside.join(place).join(LIBRARY));
     places.iter().find_map(|place| place.canonicalize().ok()).ok_or_else(|| {
         let message = format!(
-            "{LIBRARY} is neither in {} nor in ../lib: build it with `cargo build --release -p \
+            "this program was built without {LIBRARY} (`./install` builds one with it), and it is \
+             neither in {} nor in ../lib: build it with `cargo build --release -p \
              quicket-preload` and put it there, or name it with --library",
             beside.display()
         );

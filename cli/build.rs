@@ -1,0 +1,14 @@
+//! Takes the library for `quicket run` into the program where the environment names one: see
+//! `install`.
+
+use std::env;
+
+fn main() {
+    println!("cargo::rerun-if-env-changed=QUICKET_EMBED");
+    println!("cargo::rustc-check-cfg=cfg(embedded_preload)");
+    if let Some(file) = env::var_os("QUICKET_EMBED").filter(|file| !file.is_empty()) {
+        println!("cargo::rerun-if-changed={}", file.display());
+        println!("cargo::rustc-cfg=embedded_preload");
+        println!("cargo::rustc-env=QUICKET_EMBED={}", file.display());
+    }
+}
