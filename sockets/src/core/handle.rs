@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering;
 
 use quicket_engine::time::Time;
 
+use super::postpone::Postponed;
 use super::waiters::{Interest, WaiterId, Wakes};
 use super::{Cell, Conn, Core, ENDED, Effect};
 
@@ -32,19 +33,21 @@ impl Core {
         let now = self.clock.now();
         let mut conn = cell.lock();
         let (result, effect) = action(&mut conn, now);
-        let acts = match effect {
-            Effect::None => false,
-            Effect::Later(bytes) => !self.postpone(cell, &mut conn, bytes),
-            Effect::Now => true,
+        let verdict = match effect {
+            Effect::None => return result,
+            Effect::Later(bytes) => self.postpone(cell, &mut conn, bytes),
+            Effect::Now => Postponed::Refused,
         };
-        if acts {
-            let mut wakes = Wakes::default();
-            self.pump(now, cell, &mut conn, &mut wakes);
-            drop(conn);
-            wakes.fire();
-            if matches!(effect, Effect::Later(_)) {
-                self.glance(now);
-            }
+        let mut wakes = Wakes::default();
+        match verdict {
+            Postponed::Waits => return result,
+            Postponed::Full => self.pump_bursts(now, cell, &mut conn, &mut wakes),
+            Postponed::Refused => self.pump(now, cell, &mut conn, &mut wakes),
+        }
+        drop(conn);
+        wakes.fire();
+        if verdict == Postponed::Full {
+            self.glance(now);
         }
         result
     }

@@ -119,7 +119,7 @@ impl Leadership {
     }
 
     /// Takes the seat if it is free.
-    pub(super) fn take_vacant(&self, rank: Rank, now: Time) -> Option<Seat<'_>> {
+    fn take_vacant(&self, rank: Rank, now: Time) -> Option<Seat<'_>> {
         let scratch = match self.seat.try_lock() {
             Ok(scratch) => scratch,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),

@@ -87,11 +87,11 @@ impl Core {
         })
     }
 
-    /// Receives what is there, if nobody else does. For callers that send for long without ever
+    /// Receives what is there, unless another caller does. For callers that send for long without ever
     /// waiting: acknowledgments that nobody reads keep memory in use, and the round trip looks
     /// longer than it is.
     pub(super) fn glance(&self, now: Time) {
-        let Some(mut seat) = self.lead.take_vacant(Rank::Eager, now) else { return };
+        let Some(mut seat) = self.lead.take(Rank::Eager, now) else { return };
         let Some(scratch) = seat.scratch() else { return };
         if scratch.paused_until.is_none_or(|until| until <= now) {
             for link in self.links().iter() {

@@ -10,6 +10,7 @@ use super::Core;
 use super::buffers::Buffer;
 use super::cell::{Cell, Conn, Role, SendEnd, Unsent, UnsentState};
 use super::link::Links;
+use super::postpone::POSTPONED;
 use super::waiters::{Interest, Wakes};
 use crate::udp::{Outgoing, SendOutcome};
 
@@ -20,17 +21,40 @@ const LINGER: Duration = Duration::from_secs(30);
 /// When to ask a cipher again that was busy.
 const CIPHER_RETRY: Duration = Duration::from_micros(50);
 
+/// How much a connection is to send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Extent {
+    /// All that it can.
+    All,
+    /// As long as what was postponed makes a burst.
+    Bursts,
+}
+
 impl Core {
     /// Lets a connection report, send and set its timer. Call after anything that changed it.
     pub(super) fn pump(&self, now: Time, cell: &Arc<Cell>, conn: &mut Conn, wakes: &mut Wakes) {
+        self.pump_as(now, cell, conn, Extent::All, wakes);
+    }
+
+    /// Like [`Core::pump`], but perhaps not all of what there is to send.
+    pub(super) fn pump_as(
+        &self,
+        now: Time,
+        cell: &Arc<Cell>,
+        conn: &mut Conn,
+        extent: Extent,
+        wakes: &mut Wakes,
+    ) {
         conn.postponed = false;
-        conn.postponed_bytes = 0;
+        if extent == Extent::All {
+            conn.postponed_bytes = 0;
+        }
         if conn.drained {
             return;
         }
         self.report(now, cell, conn, wakes);
         let linger_end = self.linger(now, conn);
-        let retry_at = self.transmit(now, cell, conn);
+        let retry_at = self.transmit(now, cell, conn, extent);
         if self.forward(conn, wakes) {
             return;
         }
@@ -196,7 +220,13 @@ impl Core {
     }
 
     /// Sends what is to be sent. Returns when to try again, if nobody else will say so.
-    fn transmit(&self, now: Time, cell: &Arc<Cell>, conn: &mut Conn) -> Option<Time> {
+    fn transmit(
+        &self,
+        now: Time,
+        cell: &Arc<Cell>,
+        conn: &mut Conn,
+        extent: Extent,
+    ) -> Option<Time> {
         let links = self.links();
         let mut buffer = match conn.unsent.take().map(|unsent| *unsent) {
             None => self.buffers().take(),
@@ -213,8 +243,14 @@ impl Core {
         };
         let mut retry_at = Some(now);
         for _ in 0..BURSTS_PER_TURN {
+            if extent == Extent::Bursts && conn.postponed_bytes < POSTPONED {
+                retry_at = None;
+                break;
+            }
             match conn.engine.poll_transmit(now, &mut buffer, links.max_segments()) {
                 TransmitStatus::Idle => {
+                    // What is left waits for the peer.
+                    conn.postponed_bytes = 0;
                     retry_at = None;
                     break;
                 }
@@ -223,6 +259,7 @@ impl Core {
                     return Some(now + CIPHER_RETRY);
                 }
                 TransmitStatus::Ready(transmit) => {
+                    conn.postponed_bytes = conn.postponed_bytes.saturating_sub(transmit.len);
                     if let Some(sent) = send(&links, &buffer, &transmit, 0, conn) {
                         self.block(cell, conn, buffer, UnsentState::Blocked(transmit, sent));
                         return None;
