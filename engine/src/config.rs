@@ -39,6 +39,8 @@ pub struct EndpointConfig {
     /// How many connection attempts may wait for [`crate::Endpoint::accept`]; more are dropped,
     /// for the client to try again.
     pub max_incoming: usize,
+    /// ... and how many bytes of datagrams may wait with them.
+    pub max_incoming_bytes: usize,
     /// How many stateless resets may be sent in a second (RFC 9000, Section 10.3.3).
     pub stateless_resets_per_second: u32,
 }
@@ -54,21 +56,31 @@ impl EndpointConfig {
             max_udp_payload_size: MAX_UDP_PAYLOAD,
             grease_quic_bit: true,
             max_incoming: 4096,
+            max_incoming_bytes: 8 << 20,
             stateless_resets_per_second: 1000,
         }
     }
 }
 
 /// When a server asks clients to prove their address with a Retry (RFC 9000, Section 8.1.2).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RetryPolicy {
     /// Never; the limit of three times the received bytes still holds.
-    #[default]
     Never,
     /// For every client without a valid token.
     Always,
     /// While more than this many handshakes are unfinished.
     AboveHandshakes(usize),
+}
+
+/// Unless told otherwise a server asks for proof of address while this many handshakes are
+/// unfinished: addresses that are not their senders' then take nothing away from others.
+pub const HANDSHAKES_WITHOUT_RETRY: usize = 512;
+
+impl Default for RetryPolicy {
+    fn default() -> Self {
+        Self::AboveHandshakes(HANDSHAKES_WITHOUT_RETRY)
+    }
 }
 
 /// What a server wants of its connections.
@@ -106,12 +118,12 @@ pub struct ServerConfig {
 }
 
 impl ServerConfig {
-    /// The defaults: no Retry, early data as TLS allows, migration allowed.
+    /// The defaults: Retry under load, early data as TLS allows, migration allowed.
     pub fn new(tls: Arc<dyn TlsConfig>) -> Self {
         Self {
             transport: Arc::new(TransportConfig::default()),
             tls,
-            retry: RetryPolicy::Never,
+            retry: RetryPolicy::default(),
             retry_token_lifetime: Duration::from_secs(15),
             new_token_lifetime: Duration::from_secs(14 * 24 * 3600),
             new_tokens: 2,

@@ -64,8 +64,8 @@ mod token;
 
 pub use cid::{CidNumbers, ConnectionIdGenerator, RandomConnectionIds};
 pub use config::{
-    Announced, ClientConfig, EndpointConfig, MtuDiscovery, RetryPolicy, ServerConfig,
-    StreamWindows, TransportConfig,
+    Announced, ClientConfig, EndpointConfig, HANDSHAKES_WITHOUT_RETRY, MtuDiscovery, RetryPolicy,
+    ServerConfig, StreamWindows, TransportConfig,
 };
 pub use congestion::CongestionAlgorithm;
 pub use connection::{Connection, EarlyData, KeyUpdateError, Transmit, TransmitStatus};

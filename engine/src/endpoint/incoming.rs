@@ -116,7 +116,7 @@ impl Endpoint {
     /// Asks the client to prove its address: writes a Retry packet into `reply`, to be sent to
     /// [`Incoming::remote`]. `None` if the attempt cannot be retried.
     pub fn retry(&mut self, incoming: Incoming, reply: &mut Vec<u8>) -> Option<()> {
-        self.waiting = self.waiting.saturating_sub(1);
+        self.decided(&incoming);
         self.write_retry(&incoming, reply)
     }
 
@@ -155,14 +155,19 @@ impl Endpoint {
     /// Turns an attempt away with CONNECTION_REFUSED: writes the packet into `reply`, to be sent
     /// to [`Incoming::remote`].
     pub fn refuse(&mut self, incoming: Incoming, reply: &mut Vec<u8>) -> Option<()> {
-        self.waiting = self.waiting.saturating_sub(1);
+        self.decided(&incoming);
         self.write_close(&incoming, TransportErrorCode::CONNECTION_REFUSED, reply)
     }
 
     /// Drops an attempt without a word; the client will try again for a while.
     pub fn ignore(&mut self, incoming: Incoming) {
-        drop(incoming);
+        self.decided(&incoming);
+    }
+
+    /// An attempt does not wait any more.
+    pub(super) fn decided(&mut self, incoming: &Incoming) {
         self.waiting = self.waiting.saturating_sub(1);
+        self.waiting_bytes = self.waiting_bytes.saturating_sub(incoming.data.len());
     }
 
     pub(super) fn refuse_token(&mut self, incoming: &Incoming, reply: &mut Vec<u8>) -> Route {

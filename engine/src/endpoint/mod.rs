@@ -136,6 +136,8 @@ pub struct Endpoint {
     strikes: Box<dyn TokenLog>,
     /// Attempts handed out as [`Incoming`] and not yet decided.
     waiting: usize,
+    /// The bytes of their first datagrams.
+    waiting_bytes: usize,
 }
 
 impl Endpoint {
@@ -156,6 +158,7 @@ impl Endpoint {
             resets,
             strikes: Box::new(StrikeRegister::new(TOKENS_REMEMBERED)),
             waiting: 0,
+            waiting_bytes: 0,
         }
     }
 
@@ -296,9 +299,11 @@ impl Endpoint {
                 None => Route::Dropped(DropReason::Malformed),
             };
         }
-        if self.waiting >= self.config.max_incoming {
+        let bytes = self.waiting_bytes.saturating_add(incoming.data.len());
+        if self.waiting >= self.config.max_incoming || bytes > self.config.max_incoming_bytes {
             return Route::Dropped(DropReason::Limit);
         }
+        self.waiting_bytes = bytes;
         self.waiting = self.waiting.saturating_add(1);
         Route::Incoming(incoming)
     }
@@ -319,7 +324,7 @@ impl Endpoint {
         incoming: Incoming,
         config: Option<Arc<ServerConfig>>,
     ) -> Result<(ConnectionHandle, Box<Connection>), AcceptError> {
-        self.waiting = self.waiting.saturating_sub(1);
+        self.decided(&incoming);
         let server = config.or_else(|| self.server.clone()).ok_or(AcceptError::NotListening)?;
         // The same attempt may have been accepted meanwhile.
         if self.routes.find(&incoming.dcid, incoming.remote).is_some() {

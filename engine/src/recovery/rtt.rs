@@ -7,6 +7,10 @@ pub(crate) const GRANULARITY: Duration = Duration::from_millis(1);
 /// Loss for this many probe timeouts is persistent congestion (RFC 9002, Section 7.6.1).
 pub(crate) const PERSISTENT_CONGESTION_THRESHOLD: u64 = 3;
 
+/// Longer samples count as this. A peer that is late with its ACKs on purpose would stretch the
+/// probe timeout with each of them, and with it how long it may be silent (RFC 9000, Section 10.1).
+const MAX_RTT: Duration = Duration::from_secs(60);
+
 /// The round trip time of one path.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RttEstimator {
@@ -42,6 +46,7 @@ impl RttEstimator {
         ack_delay: Duration,
         max_ack_delay: Option<Duration>,
     ) {
+        let latest = latest.min(MAX_RTT);
         self.latest = latest;
         if self.first_sample.is_none() {
             // RFC 9002, Section 5.3: the first sample resets the estimator.
@@ -208,6 +213,8 @@ mod tests {
     fn absurd_samples_saturate() {
         let mut rtt = sampled(1);
         rtt.update(Time::ZERO, Duration::MAX, Duration::MAX, None);
+        assert_eq!(rtt.latest(), MAX_RTT);
+        assert!(rtt.pto(Duration::ZERO) < MAX_RTT.times(2));
         assert!(rtt.pto(Duration::MAX) == Duration::MAX);
     }
 }

@@ -4,7 +4,7 @@ use quicket_engine::{EndpointConfig, Side};
 use quicket_sim::attack::{Duel, DuelOptions, Party, Stage};
 
 use crate::memory::held;
-use crate::support::{BOTH, KIB, SERVER, START, ms, stranger};
+use crate::support::{BOTH, KIB, SERVER, START, confirmed, ms, stranger};
 
 /// What an idle connection of a server costs, and that it ends.
 #[test]
@@ -26,6 +26,26 @@ fn an_idle_connection_costs_a_few_kilobytes_and_ends() {
             drop(duel.pass(ms(31_000)));
             assert!(duel.connection().is_drained());
         }
+    }
+}
+
+/// RFC 9000, Section 10.1: a connection may be silent for three probe timeouts. A peer whose ACKs
+/// come later and later must not make that hours.
+#[test]
+fn late_acknowledgments_do_not_stretch_silence_without_end() {
+    for side in BOTH {
+        let mut duel = confirmed(side);
+        for seconds in [20, 50, 120, 300, 700, 1_600, 3_600] {
+            duel.connection().ping();
+            duel.opened_answers();
+            drop(duel.pass(ms(seconds * 1_000)));
+            if duel.connection().is_closed() {
+                break;
+            }
+            duel.acknowledge();
+        }
+        drop(duel.pass(ms(1_000_000)));
+        assert!(duel.connection().is_drained(), "{side:?}");
     }
 }
 

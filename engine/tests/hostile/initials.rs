@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use quicket_engine::time::{Duration, Time};
-use quicket_engine::{EcnCodepoint, RetryPolicy};
+use quicket_engine::{Datagram, EcnCodepoint, HANDSHAKES_WITHOUT_RETRY, RetryPolicy, Route};
 use quicket_sim::attack::Party;
 
 use crate::memory::growth;
@@ -110,6 +110,48 @@ fn retry_begins_where_too_many_handshakes_are_unfinished() {
         drop(server.transmit(START));
     }
     assert_eq!(server.connections.len(), 51);
+}
+
+/// That is so where nothing else was said.
+#[test]
+fn a_flood_of_first_packets_leaves_a_bounded_number_of_handshakes() {
+    let mut server = server(|_| {});
+    let mut flights = Flights::new();
+    for n in 0..1_000 {
+        let mut data = flights.next(START, &[]);
+        server.receive(START, stranger(n), NONE, &mut data);
+        drop(server.transmit(START));
+    }
+    assert_eq!(server.connections.len(), HANDSHAKES_WITHOUT_RETRY + 1);
+}
+
+/// Attempts that the application does not decide on hold a bounded number of bytes, however
+/// large their datagrams are.
+#[test]
+fn attempts_that_wait_hold_a_bounded_number_of_bytes() {
+    let mut server = server(|config| config.retry = RetryPolicy::Never);
+    let mut flights = Flights::new();
+    let mut first = flights.next(START, &[]);
+    // What follows the first packet is anything.
+    first.resize(60_000, 0);
+    let mut attempts = Vec::with_capacity(4_096);
+    let grown = growth(&mut server, |server| {
+        for n in 0..1_000 {
+            let mut datagram =
+                Datagram { remote: stranger(n), local: None, ecn: NONE, data: &mut first.clone() };
+            let route = server.endpoint.route(START, 0, &mut datagram, &mut Vec::new());
+            if let Route::Incoming(attempt) = route {
+                attempts.push(attempt);
+            }
+        }
+    });
+    assert_eq!(attempts.len(), (8 << 20) / 60_000);
+    assert!(grown <= 9 * 1_024 * KIB, "{grown} bytes");
+    attempts.drain(..).for_each(|attempt| server.endpoint.ignore(attempt));
+    let mut datagram =
+        Datagram { remote: stranger(1), local: None, ecn: NONE, data: &mut first.clone() };
+    let route = server.endpoint.route(START, 0, &mut datagram, &mut Vec::new());
+    assert!(matches!(route, Route::Incoming(_)), "there is room again");
 }
 
 /// RFC 9000, Section 14.1: small datagrams start nothing.
