@@ -27,4 +27,6 @@ pub use key_log::{KeyLog, KeyLogFile};
 pub use offer::KeyExchange;
 pub use provider::AwsLcProvider;
 pub use random::SystemRandom;
-pub use server::{ClientAuth, ServerTls, ServerTlsBuilder, TicketKey};
+pub use server::{
+    ClientAuth, STRIKE_WINDOW, ServerTls, ServerTlsBuilder, StrikeRegister, TicketId, TicketKey,
+};

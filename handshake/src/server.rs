@@ -17,6 +17,8 @@ use rustls::server::{NoClientAuth, WebPkiClientVerifier};
 
 use self::names::CertificatesByName;
 use self::promise::Promise;
+use self::replay::ProcessRegister;
+pub use self::replay::{STRIKE_WINDOW, StrikeRegister, TicketId};
 pub(crate) use self::tickets::TicketIssuer;
 pub use self::tickets::TicketKey;
 use self::tickets::{TicketRules, Tickets};
@@ -57,6 +59,7 @@ pub struct ServerTlsBuilder {
     tickets: u8,
     ticket_lifetime: Duration,
     ticket_keys: Vec<TicketKey>,
+    strikes: Arc<dyn StrikeRegister>,
     key_log: Option<Arc<dyn KeyLog>>,
 }
 
@@ -99,9 +102,17 @@ impl ServerTlsBuilder {
 
     /// Whether 0-RTT is accepted. An attacker can replay what clients send early
     /// (RFC 9001, Section 9.2): within one process each ticket brings early data in once, but
-    /// servers that share ticket keys do not know of each other.
+    /// servers that share ticket keys do not know of each other without a common
+    /// [`Self::strike_register`].
     pub fn early_data(mut self, accepted: bool) -> Self {
         self.early_data = accepted;
+        self
+    }
+
+    /// Who remembers which tickets brought early data; for servers that share ticket keys. Without
+    /// it each configuration has a register of its own, of up to 65536 uses in two minutes.
+    pub fn strike_register(mut self, register: Arc<dyn StrikeRegister>) -> Self {
+        self.strikes = register;
         self
     }
 
@@ -162,8 +173,11 @@ impl ServerTlsBuilder {
         base.alpn_protocols = self.offer.alpn()?;
         base.send_tls13_tickets = usize::from(self.tickets);
         base.max_tls13_tickets = usize::from(self.tickets);
-        let rules =
-            TicketRules { lifetime: self.ticket_lifetime.as_secs() as u32, client_auth: auth };
+        let rules = TicketRules {
+            lifetime: self.ticket_lifetime.as_secs() as u32,
+            client_auth: auth,
+            strikes: self.strikes,
+        };
         let tickets = Arc::new(Tickets::new(self.ticket_keys, rules));
         Ok(ServerTls { base, early_data: self.early_data, tickets, key_log: self.key_log })
     }
@@ -214,6 +228,7 @@ impl ServerTls {
             tickets: 2,
             ticket_lifetime: Duration::from_secs(24 * 60 * 60),
             ticket_keys: Vec::new(),
+            strikes: Arc::new(ProcessRegister::default()),
             key_log: None,
         }
     }

@@ -3,13 +3,16 @@
 
 mod common;
 
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use common::{
     Lines, NAME, Options, Pair, client, identity, server, shake, shake_well, start_client,
 };
 use quicket_engine::crypto::{Aead, Direction, Level};
-use quicket_handshake::{Identity, KeyExchange, ServerTls, ServerTlsBuilder, TicketKey};
+use quicket_handshake::{
+    Identity, KeyExchange, ServerTls, ServerTlsBuilder, StrikeRegister, TicketId, TicketKey,
+};
 use quicket_wire::{Side, TransportParameters, Version, VersionInformation};
 
 const EARLY: (Level, Direction, Direction) =
@@ -209,6 +212,33 @@ fn a_ticket_brings_early_data_in_once() {
     let again = resume(&identity, &server, &ticket);
     assert!(!again.client.summary().resumed);
     assert_early_data_refused(&again);
+}
+
+/// What a store of several servers does, in short.
+#[derive(Debug, Default)]
+struct SharedRegister(Mutex<Vec<TicketId>>);
+
+impl StrikeRegister for SharedRegister {
+    fn first_use(&self, ticket: &TicketId, _: u64) -> bool {
+        let mut used = self.0.lock().unwrap();
+        let first = !used.contains(ticket);
+        used.push(*ticket);
+        first
+    }
+}
+
+/// RFC 8446, Section 8.1: servers that share keys may share the register of used tickets too.
+#[test]
+fn servers_with_one_register_take_early_data_once_between_them() {
+    let identity = identity();
+    let ticket = ticket(&identity);
+    let register = Arc::new(SharedRegister::default());
+    let server = || keyed_server(&identity).strike_register(register.clone()).build().unwrap();
+    assert_early_data_accepted(&resume(&identity, &server(), &ticket));
+    assert_early_data_refused(&resume(&identity, &server(), &ticket));
+    let alone = keyed_server(&identity).build().unwrap();
+    assert_early_data_accepted(&resume(&identity, &alone, &ticket));
+    assert_eq!(register.0.lock().unwrap().len(), 2);
 }
 
 #[test]

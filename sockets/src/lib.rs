@@ -34,7 +34,7 @@ pub use quicket_engine::{
 };
 pub use quicket_handshake::{
     ClientAuth, ClientTls, ConfigError, Fingerprint, Identity, KeyExchange, KeyLog, KeyLogFile,
-    Roots, ServerTls, TicketKey,
+    Roots, STRIKE_WINDOW, ServerTls, StrikeRegister, TicketId, TicketKey,
 };
 pub use quicket_wire::{Dir, StreamId, TransportErrorCode, TransportParameters, Version};
 

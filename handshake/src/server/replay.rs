@@ -1,7 +1,9 @@
 //! Lets each ticket bring early data in only once (RFC 8446, Section 8).
 
 use std::collections::HashSet;
+use std::fmt;
 use std::mem;
+use std::sync::{Mutex, PoisonError};
 
 /// How long a use is remembered, in seconds. rustls refuses early data whose ticket age is off by
 /// more than a minute, so a copy of a ClientHello comes in at most two minutes apart.
@@ -10,11 +12,41 @@ const WINDOW: u64 = 120;
 const CAPACITY: usize = 1 << 16;
 
 /// What identifies a ticket: the random nonce with which it was sealed.
-pub(super) type TicketId = [u8; 12];
+pub type TicketId = [u8; 12];
 
-/// Remembers the tickets used of late.
+/// Remembers which tickets brought early data, so that a copy of a client's first messages is not
+/// taken for the client (RFC 8446, Section 8.1).
+///
+/// Unless told otherwise a server asks a register of its own process. Servers that share ticket
+/// keys need one that they share too, or each of them takes a copy once.
+pub trait StrikeRegister: fmt::Debug + Send + Sync {
+    /// Notes that `ticket` came with early data at `now`, in seconds since 1970. True if it is the
+    /// first time; false if it is not, or if that cannot be told at once: the client then performs
+    /// a full handshake and sends its data again.
+    ///
+    /// A use must be remembered for [two minutes](STRIKE_WINDOW); older copies are refused by their
+    /// age. It is called in the midst of a handshake, by the thread that serves all connections of
+    /// an endpoint: a store that is far away should answer from what it knows.
+    fn first_use(&self, ticket: &TicketId, now: u64) -> bool;
+}
+
+/// How long a [`StrikeRegister`] must remember a use, in seconds.
+pub const STRIKE_WINDOW: u64 = WINDOW;
+
+/// The register of one process.
 #[derive(Debug, Default)]
-pub(super) struct UsedTickets {
+pub(super) struct ProcessRegister(Mutex<UsedTickets>);
+
+impl StrikeRegister for ProcessRegister {
+    fn first_use(&self, ticket: &TicketId, now: u64) -> bool {
+        let mut used = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        used.first_use(*ticket, now)
+    }
+}
+
+/// The tickets used of late.
+#[derive(Debug, Default)]
+struct UsedTickets {
     current: HashSet<TicketId>,
     previous: HashSet<TicketId>,
     /// When `current` began, in seconds since 1970.
@@ -23,7 +55,7 @@ pub(super) struct UsedTickets {
 
 impl UsedTickets {
     /// Notes a use. False if there was one before, or if too many tickets are in use to tell.
-    pub(super) fn first_use(&mut self, ticket: TicketId, now: u64) -> bool {
+    fn first_use(&mut self, ticket: TicketId, now: u64) -> bool {
         let age = now.saturating_sub(self.since);
         if age >= WINDOW {
             let ended = mem::take(&mut self.current);

@@ -17,7 +17,7 @@ use rustls::pki_types::UnixTime;
 use rustls::server::StoresServerSessions;
 
 use super::promise::{PROMISE_LEN, Promise, version_of_client};
-use super::replay::{TicketId, UsedTickets};
+use super::replay::{StrikeRegister, TicketId};
 use crate::messages::{Framing, NewSessionTicket, offers_early_data, transport_parameters};
 
 /// Keys that are still accepted beside the current one.
@@ -90,6 +90,8 @@ pub(super) struct TicketRules {
     pub(super) lifetime: u32,
     /// Bytes that tell client authentication policies apart.
     pub(super) client_auth: Vec<u8>,
+    /// Which tickets brought early data.
+    pub(super) strikes: Arc<dyn StrikeRegister>,
 }
 
 struct NamedKey {
@@ -110,7 +112,7 @@ pub(super) struct Tickets {
     lifetime: u32,
     /// Ties tickets to the rules without spelling these out in each.
     associated: [u8; 32],
-    used: Mutex<UsedTickets>,
+    strikes: Arc<dyn StrikeRegister>,
 }
 
 impl Tickets {
@@ -126,7 +128,7 @@ impl Tickets {
             keys: RwLock::new(keys),
             lifetime: rules.lifetime,
             associated,
-            used: Mutex::default(),
+            strikes: rules.strikes,
         }
     }
 
@@ -193,8 +195,8 @@ impl Tickets {
         if offer.early_data {
             // An onlooker who copies a ticket from its ClientHello can use it up, as it can drop
             // that ClientHello: the owner then loses a round trip, nothing else.
-            let mut used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
-            if !offer.promise.keeps(&ticket.promise) || !used.first_use(ticket.id, now) {
+            let keeps = offer.promise.keeps(&ticket.promise);
+            if !keeps || !self.strikes.first_use(&ticket.id, now) {
                 return None;
             }
         }

@@ -1,9 +1,11 @@
 use quicket_wire::TransportParameters;
 
+use super::super::replay::ProcessRegister;
 use super::*;
 
 fn tickets(keys: &[&TicketKey], client_auth: &[u8]) -> Tickets {
-    let rules = TicketRules { lifetime: 100, client_auth: client_auth.to_vec() };
+    let strikes = Arc::new(ProcessRegister::default());
+    let rules = TicketRules { lifetime: 100, client_auth: client_auth.to_vec(), strikes };
     Tickets::new(keys.iter().map(|key| (*key).clone()).collect(), rules)
 }
 
