@@ -167,6 +167,12 @@ impl Endpoint {
         self.core.udp_stats()
     }
 
+    /// What is below it.
+    #[cfg(test)]
+    pub(crate) const fn core(&self) -> &CoreRef {
+        &self.core
+    }
+
     /// Waits until all connections have ended, their peers told.
     pub fn wait_idle(&self) {
         self.core.block_on(Rank::Patient, None, |waiter| self.core.poll_idle(waiter));

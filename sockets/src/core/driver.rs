@@ -15,6 +15,7 @@ use quicket_engine::time::Time;
 use super::Core;
 use super::lead::{Background, HANDOVER, Rank, Seat};
 use super::link::Link;
+use super::poller::PAUSE;
 
 /// Drives an endpoint until nobody needs it. Where a caller of the blocking API leads, it stands
 /// aside.
@@ -28,6 +29,9 @@ pub(crate) struct Driver {
     sleep: Pin<Box<Sleep>>,
     /// The waker that the endpoint has.
     waker: Option<Waker>,
+    /// The runtime cannot watch for room, as when there are no descriptors left: when to try to
+    /// send again.
+    retry_at: Option<Time>,
 }
 
 /// A socket and the runtime's handles of it, which tell when it is ready.
@@ -73,6 +77,7 @@ impl Driver {
             sockets: Vec::new(),
             sleep: Box::pin(::tokio::time::sleep(std::time::Duration::ZERO)),
             waker: None,
+            retry_at: None,
         };
         this.register()?;
         Ok(this)
@@ -121,12 +126,22 @@ impl Driver {
         if !self.core.wants_writable() {
             return false;
         }
-        let mut writable = false;
+        let (mut writable, mut watched) = (false, true);
         for socket in &mut self.sockets {
             writable |= socket.is_writable(context).unwrap_or_else(|error| {
-                log::warn!("the runtime does not watch the endpoint's socket: {error}");
-                true
+                self.core.complaints.warn(format_args!(
+                    "the runtime does not watch the endpoint's socket: {error}"
+                ));
+                watched = false;
+                false
             });
+        }
+        let now = self.core.clock().now();
+        if watched {
+            self.retry_at = None;
+        } else if self.retry_at.is_none_or(|at| at <= now) {
+            self.retry_at = Some(now + PAUSE);
+            return true;
         }
         writable
     }
@@ -144,7 +159,9 @@ impl Driver {
     /// One round of work; ready when there is more at once.
     fn turn(&mut self, context: &mut Context<'_>) -> Poll<()> {
         if let Err(error) = self.register() {
-            log::warn!("the runtime does not take the endpoint's socket: {error}");
+            self.core
+                .complaints
+                .warn(format_args!("the runtime does not take the endpoint's socket: {error}"));
         }
         let core = Arc::clone(&self.core);
         let now = core.clock().now();
@@ -161,7 +178,7 @@ impl Driver {
         if more || (core.wants_writable() && self.is_writable(context)) {
             return Poll::Ready(());
         }
-        let deadline = core.fall_asleep(None);
+        let deadline = core.fall_asleep(self.retry_at.filter(|_| core.wants_writable()));
         drop(seat);
         self.poll_deadline(context, deadline)
     }

@@ -12,6 +12,8 @@ mod cell;
 mod cell_list;
 mod clock;
 mod driver;
+#[cfg(test)]
+mod environment_tests;
 mod handle;
 mod lead;
 mod link;
@@ -33,7 +35,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use quicket_engine::time::Time;
 use quicket_engine::{ConnectionHandle, Endpoint};
 
-use crate::udp::UdpConfig;
+use crate::udp::{Complaints, UdpConfig};
 pub(crate) use block::GivenUp;
 use buffers::BufferPool;
 pub(crate) use cell::{Cell, Conn, Role, SendEnd, Tap};
@@ -66,6 +68,8 @@ pub(crate) struct Core {
     postponed: CellList,
     /// Connections that wait for room in the kernel's send buffer.
     blocked: CellList,
+    /// Receiving, or waiting for it, failed.
+    complaints: Complaints,
     /// How many public values lead here.
     handles: AtomicUsize,
     /// The application closed it: no connections come or go out.
@@ -109,6 +113,7 @@ impl Core {
             buffers: BufferPool::default(),
             postponed: CellList::default(),
             blocked: CellList::default(),
+            complaints: Complaints::default(),
             handles: AtomicUsize::new(0),
             closed: AtomicBool::new(false),
             over: AtomicBool::new(false),

@@ -14,7 +14,7 @@ use super::link::{Links, MAX_LINKS};
 use super::receive::Scratch;
 
 /// How long sockets are left alone after receiving failed for a reason that is not the peer's.
-const PAUSE: Duration = Duration::from_millis(10);
+pub(super) const PAUSE: Duration = Duration::from_millis(10);
 /// The longest sleep; so that no deadline is too large for the kernel.
 const LONGEST: Duration = Duration::from_secs(3600);
 
@@ -81,7 +81,11 @@ impl Core {
         scratch: &mut Scratch,
     ) -> bool {
         self.receive(socket, scratch).unwrap_or_else(|error| {
-            log::warn!("receiving on {} failed: {error}", socket.local_addr());
+            self.complaints.warn(format_args!(
+                "the system refuses to receive on {}: {error}; it is asked again every {} ms",
+                socket.local_addr(),
+                PAUSE.as_millis()
+            ));
             scratch.paused_until = Some(self.clock.now() + PAUSE);
             true
         })
@@ -149,8 +153,9 @@ impl Core {
             Ok(_) => {}
             Err(Errno::EINTR) => return Readiness { interrupted: true, ..Readiness::default() },
             Err(error) => {
-                // Out of memory: nothing to do but to try again.
-                log::warn!("poll failed: {}", io::Error::from(error));
+                // Out of memory: nothing to do but to try again, and not too often.
+                self.complaints.warn(format_args!("poll failed: {}", io::Error::from(error)));
+                std::thread::sleep(PAUSE.into());
                 return Readiness::default();
             }
         }

@@ -47,6 +47,8 @@ errnos! {
     ENOMEM = 12, "out of memory";
     EACCES = 13, "not allowed in this state or by this peer";
     EINVAL = 22, "an argument does not fit the state of the socket";
+    ENFILE = 23, "the host has too many files open";
+    EMFILE = 24, "the process has too many files open: close some, or raise the limit";
     ENOSPC = 28, "flow control leaves no room to send";
     EPIPE = 32, "the connection is closed";
     ENOSTR = 60, "there is no such stream";

@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use nix::errno::Errno;
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 
 use super::UdpSocket;
@@ -81,10 +82,23 @@ impl fmt::Display for BindError {
             io::ErrorKind::PermissionDenied => f.write_str(
                 "; ports below net.ipv4.ip_unprivileged_port_start need CAP_NET_BIND_SERVICE",
             ),
-            _ if self.source.raw_os_error() == Some(nix::errno::Errno::EAFNOSUPPORT as i32) => {
-                f.write_str("; this host has no support for the address family")
-            }
-            _ => Ok(()),
+            _ => match self.source.raw_os_error().map(Errno::from_raw) {
+                Some(Errno::EAFNOSUPPORT) => {
+                    f.write_str("; this host has no support for the address family")
+                }
+                Some(Errno::EMFILE) => f.write_str(
+                    "; the process has as many files open as it may: close some, or raise the \
+                     limit (ulimit -n, LimitNOFILE= of a service)",
+                ),
+                Some(Errno::ENFILE) => f.write_str(
+                    "; the host has as many files open as it may: raise the limit with sysctl -w \
+                     fs.file-max=…",
+                ),
+                Some(Errno::ENOBUFS | Errno::ENOMEM) => {
+                    f.write_str("; the kernel has no memory left for sockets")
+                }
+                _ => Ok(()),
+            },
         }
     }
 }

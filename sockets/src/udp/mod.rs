@@ -6,10 +6,14 @@
 
 mod address;
 mod bind;
+mod complaints;
+#[cfg(test)]
+mod faults;
 mod receive;
 mod send;
 
 pub use bind::{BindError, UdpConfig};
+pub(crate) use complaints::Complaints;
 pub(crate) use receive::{Batch, ReceiveBuffers, Train};
 pub use send::UdpStats;
 pub(crate) use send::{Outgoing, SendOutcome, Sender};
@@ -33,6 +37,8 @@ pub(crate) struct UdpSocket {
     local: SocketAddr,
     /// An IPv6 socket speaks to IPv4 hosts with mapped addresses.
     is_v6: bool,
+    #[cfg(test)]
+    pub(crate) faults: faults::Faults,
 }
 
 impl UdpSocket {
@@ -41,7 +47,14 @@ impl UdpSocket {
     pub(crate) fn new(io: std::net::UdpSocket) -> io::Result<Self> {
         let state = offload_state(&io)?;
         let local = io.local_addr()?;
-        Ok(Self { io, state, local: canonical(local), is_v6: local.is_ipv6() })
+        Ok(Self {
+            io,
+            state,
+            local: canonical(local),
+            is_v6: local.is_ipv6(),
+            #[cfg(test)]
+            faults: faults::Faults::default(),
+        })
     }
 
     /// The address that the socket is bound to.

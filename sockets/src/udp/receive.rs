@@ -95,6 +95,8 @@ impl<'a> Batch<'a> {
 impl UdpSocket {
     /// Receives what has arrived, without waiting: `WouldBlock` if there is nothing.
     pub(crate) fn receive<'a>(&self, buffers: &'a mut ReceiveBuffers) -> io::Result<Batch<'a>> {
+        #[cfg(test)]
+        self.faults.check_receive()?;
         let ask = buffers.ask;
         let mut chunks = buffers.bytes.chunks_exact_mut(TRAIN);
         let mut slices: [IoSliceMut<'_>; MAX_TRAINS] =

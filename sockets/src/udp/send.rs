@@ -4,16 +4,12 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::ops::AddAssign;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
-use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use quicket_wire::EcnCodepoint;
 
 use super::address::{for_socket, ip_for_socket};
-use super::{MAX_SEGMENTS, UdpConfig, UdpSocket, offload_state};
-
-/// How often refusals of the operating system are logged at most.
-const LOG_INTERVAL: Duration = Duration::from_secs(60);
+use super::{Complaints, MAX_SEGMENTS, UdpConfig, UdpSocket, offload_state};
 
 /// One burst: datagrams of `segment_size` bytes each, the last perhaps shorter.
 #[derive(Clone, Copy, Debug)]
@@ -74,7 +70,7 @@ pub(crate) struct Sender {
     state: RwLock<quinn_udp::UdpSocketState>,
     offload: bool,
     stats: Mutex<UdpStats>,
-    last_logged: Mutex<Option<Instant>>,
+    complaints: Complaints,
 }
 
 impl Sender {
@@ -85,7 +81,7 @@ impl Sender {
             state,
             offload: config.segmentation_offload,
             stats: Mutex::default(),
-            last_logged: Mutex::default(),
+            complaints: Complaints::default(),
         })
     }
 
@@ -118,6 +114,8 @@ impl Sender {
     }
 
     fn try_send(&self, burst: &Outgoing<'_>, local: Option<IpAddr>) -> io::Result<()> {
+        #[cfg(test)]
+        self.socket.faults.check_send(burst.segment_size.min(burst.bytes.len()))?;
         let is_v6 = self.socket.is_v6;
         let transmit = quinn_udp::Transmit {
             destination: for_socket(burst.remote, is_v6),
@@ -182,17 +180,18 @@ impl Sender {
 
     fn count_refusal(&self, burst: &Outgoing<'_>, error: &io::Error) {
         lock(&self.stats).refused += 1;
-        let now = Instant::now();
-        let mut last = lock(&self.last_logged);
-        if last.is_none_or(|last| now - last >= LOG_INTERVAL) {
-            *last = Some(now);
-            log::warn!(
-                "the system refuses to send from {:?} to {}: {error}; connections there end by \
-                 their idle timeout unless it recovers",
-                burst.local,
-                burst.remote
-            );
-        }
+        let from = burst.local.unwrap_or_else(|| self.socket.local_addr().ip());
+        let hint = match error.raw_os_error().map(Errno::from_raw) {
+            Some(Errno::EPERM) => "; does a firewall of this host drop it?",
+            Some(Errno::ENOBUFS | Errno::ENOMEM) => "; the device's queue or memory is full",
+            _ => "",
+        };
+        self.complaints.warn(format_args!(
+            "the system refuses to send from {from} (port {}) to {}: {error}{hint}; connections \
+             there go on if it recovers before their idle timeout",
+            self.socket.local_addr().port(),
+            burst.remote
+        ));
     }
 }
 
