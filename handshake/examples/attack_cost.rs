@@ -43,6 +43,8 @@ unsafe impl GlobalAlloc for Counting {
 }
 
 const SERVER: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)), 443);
+/// As many pieces as a connection may have, or nearly.
+const PIECES: u64 = 16_200;
 const START: Time = Time::from_nanos(1_000_000_000);
 
 fn stranger(n: usize) -> SocketAddr {
@@ -139,19 +141,7 @@ fn established() {
         false,
         many(|n| of(frame::PathChallenge { data: n.to_be_bytes() }), 100),
     );
-    connected(
-        "one-byte pieces, every other one, upwards",
-        1_000,
-        false,
-        many(|n| piece(1 + 2 * n), 150),
-    );
-    connected("the same, downwards", 1_000, false, many(|n| piece(32_000 - 2 * n), 150));
-    connected(
-        "the same, at random",
-        1_000,
-        false,
-        many(|n| piece(1 + 2 * (n.wrapping_mul(7_919) % 16_381)), 150),
-    );
+    pieces();
     connected("RESET_STREAM of all streams", 200, true, |n| {
         of(frame::ResetStream { id: uni(n), error_code: 0, final_size: 0 })
     });
@@ -175,6 +165,25 @@ fn established() {
     gaps();
     key_updates();
     undecryptable();
+}
+
+/// Pieces of one byte beyond gaps, in three orders; and then one after another is joined to its
+/// neighbour and another one made, in the midst of all.
+fn pieces() {
+    let packets = (PIECES / 150) as usize;
+    let up = |n| piece(1 + 2 * n);
+    let down = |n| piece(2 * PIECES - 2 * n);
+    let random = |n: u64| piece(1 + 2 * (n.wrapping_mul(7_919) % PIECES));
+    connected("one-byte pieces beyond gaps, upwards", packets, false, many(up, 150));
+    connected("the same, downwards", packets, false, many(down, 150));
+    connected("the same, at random", packets, false, many(random, 150));
+    let churn = move |n: u64| {
+        let Some(n) = n.checked_sub(PIECES) else { return up(n) };
+        // Two pieces become one, and a new one begins where another gap was.
+        let at = PIECES / 2 + n % (PIECES / 2);
+        if n.is_multiple_of(2) { piece(at & !1) } else { piece(2 * PIECES + n) }
+    };
+    connected("the same, joined and made anew", 3 * packets, false, many(churn, 150));
 }
 
 /// Every other packet number, so that acknowledgments are long.
