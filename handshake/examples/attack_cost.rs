@@ -287,6 +287,8 @@ fn flood(name: &str, count: usize, retry: RetryPolicy, change: impl Fn(&mut Vec<
                 answered += transmit.len;
             }
             server.connections.insert(handle, connection);
+        } else {
+            drop(server.transmit(START));
         }
         took += start.elapsed();
     }
