@@ -28,7 +28,7 @@ const SILENT_PER_ELICITING: usize = 8;
 /// How many skipped packet numbers are remembered.
 const MAX_SKIPPED: usize = 32;
 /// Room for frames that is made ahead of each packet.
-const FRAME_HEADROOM: usize = 64;
+const FRAME_HEADROOM: usize = 16;
 /// Rings of at most this many entries are never given back to the allocator.
 const SMALL_RING: usize = 256;
 
