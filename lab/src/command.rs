@@ -21,7 +21,8 @@ Examples:
 const BENCH_EXAMPLES: &str = "\
 Examples:
   quicket lab bench --out results
-  quicket lab bench --network loopback --row upload --runs 9";
+  quicket lab bench --network loopback --row upload --runs 9
+  quicket lab bench --implementation quicket --row idle --connections 50000";
 
 /// What to do in the laboratory.
 #[derive(Debug, Clone, Subcommand)]
@@ -68,6 +69,12 @@ pub struct BenchArguments {
     /// Measurements of each row, of which the median counts
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..=1000))]
     runs: Option<u16>,
+    /// Connections of the row `idle`
+    ///
+    /// Over TCP each takes an open file on both sides, and a port; over QUIC all of a side share a
+    /// socket.
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=i64::from(bench::MAX_IDLE_CONNECTIONS)))]
+    connections: Option<u32>,
     /// Make everything small: it shows that all of it runs, and no more
     #[arg(long)]
     quick: bool,
@@ -157,11 +164,12 @@ fn run_interop(options: &Options, json: Option<PathBuf>) -> Result<Outcome, Fail
 
 fn run_bench(arguments: BenchArguments) -> Result<Outcome, Failure> {
     let mut options = bench::Options::everything(std::env::current_exe()?);
-    let BenchArguments { implementation, network, row, runs, quick, out } = arguments;
+    let BenchArguments { implementation, network, row, runs, connections, quick, out } = arguments;
     options.contenders.retain(|one| implementation.is_empty() || implementation.contains(one));
     options.networks.retain(|one| network.is_empty() || network.contains(one));
     options.rows.retain(|one| row.is_empty() || row.contains(one));
     options.quick = quick;
+    options.idle_connections = connections.map(|count| count as usize);
     options.runs = runs.map_or(if quick { 1 } else { options.runs }, usize::from);
     let report = bench::run(&options, |next| eprintln!("{next}"))?;
     print!("{}", report.to_markdown());

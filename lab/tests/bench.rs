@@ -85,3 +85,17 @@ fn an_unknown_row_is_refused_with_the_known_ones() {
     let said = String::from_utf8(output.stderr).unwrap();
     assert!(said.contains("handshakes-50"), "{said}");
 }
+
+/// Two figures for memory come from each idle measurement, whatever the number of connections.
+#[test]
+fn the_idle_row_takes_any_number_of_connections() {
+    let out = tempfile::tempdir().unwrap();
+    let arguments =
+        ["--network", "loopback", "--row", "idle", "--implementation", "quicket", "--connections"];
+    let report = bench(&[&arguments[..], &["300"]].concat(), out.path());
+    assert_eq!(report.settings.idle_connections, 300);
+    for metric in report.metrics(NetworkKind::Loopback) {
+        let spread = report.spread(NetworkKind::Loopback, metric, Contender::Quicket).unwrap();
+        assert!((1_000.0..200_000.0).contains(&spread.median), "{}: {spread:?}", metric.name);
+    }
+}

@@ -152,12 +152,25 @@ pub const METRICS: &[Metric] = &[
     Metric {
         row: Row::Idle,
         name: "server memory per connection",
-        unit: "KiB",
+        unit: "bytes",
         better: Better::Lower,
-        digits: 2,
+        digits: 0,
         value: |measurement| match measurement.result {
-            Outcome::Idle { connections, server_bytes } => {
-                Some(server_bytes as f64 / connections as f64 / 1024.0)
+            Outcome::Idle { connections, server_bytes, .. } => {
+                Some(server_bytes as f64 / connections as f64)
+            }
+            _ => None,
+        },
+    },
+    Metric {
+        row: Row::Idle,
+        name: "client memory per connection",
+        unit: "bytes",
+        better: Better::Lower,
+        digits: 0,
+        value: |measurement| match measurement.result {
+            Outcome::Idle { connections, client_bytes, .. } => {
+                Some(client_bytes as f64 / connections as f64)
             }
             _ => None,
         },

@@ -24,6 +24,7 @@ pub use contender::Contender;
 pub use machine::Machine;
 pub use metric::{Better, METRICS, Metric, Row};
 pub use network::NetworkKind;
+pub use quicket_workload::bench::MAX_IDLE_CONNECTIONS;
 pub use report::{Report, Series, Settings, Spread};
 
 use crate::Certificates;
@@ -45,6 +46,8 @@ pub struct Options {
     pub runs: usize,
     /// Whether everything is small: it shows that all of it runs, and no more.
     pub quick: bool,
+    /// Connections of the idle row; a default if it is not given.
+    pub idle_connections: Option<usize>,
     /// The cipher suite.
     pub cipher: Cipher,
     /// UDP payloads of this size in bytes.
@@ -64,6 +67,7 @@ impl Options {
             rows: Row::ALL.to_vec(),
             runs: 5,
             quick: false,
+            idle_connections: None,
             cipher: Cipher::Aes128Gcm,
             udp_payload: 1472,
             executable,

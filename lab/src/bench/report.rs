@@ -32,7 +32,7 @@ impl Settings {
     pub(super) fn of(options: &Options) -> Self {
         let Options { quick, runs, cipher, udp_payload, .. } = *options;
         let (bulk_bytes, milliseconds, idle_connections) =
-            if quick { (256 << 20, 500, 100) } else { (4 << 30, 3000, 1000) };
+            if quick { (256 << 20, 500, 100) } else { (4 << 30, 3000, 5000) };
         let verified_bytes = if quick { 16 << 20 } else { 64 << 20 };
         Self {
             quick,
@@ -42,7 +42,7 @@ impl Settings {
             bulk_bytes,
             verified_bytes,
             milliseconds,
-            idle_connections,
+            idle_connections: options.idle_connections.unwrap_or(idle_connections),
         }
     }
 }
@@ -205,8 +205,9 @@ impl Report {
              once the client has completed it; the connection is then closed. No session tickets."
                 .to_owned(),
             format!(
-                "Memory: growth of the server's resident memory over {idle_connections} \
-                 connections; what the kernel keeps for TCP connections is not in it."
+                "Memory: growth of a process's resident memory over {idle_connections} \
+                 connections, two seconds after the last was made; what the kernel keeps for \
+                 TCP connections is not in it."
             ),
             "Checked before measuring: every byte of an untimed transfer in both directions, \
              refusal of a client with another cipher suite, affinity as the kernel tells it, mean \

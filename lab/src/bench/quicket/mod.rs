@@ -18,7 +18,7 @@ pub(super) use runtime::TokioClient;
 pub(super) use runtime_server::serve as serve_tokio;
 
 /// How long a connection may be silent: longer than any load.
-const IDLE: Duration = Duration::from_secs(120);
+const IDLE: Duration = Duration::from_secs(300);
 /// Streams that a client may have open at once.
 const STREAMS: u64 = 1000;
 

@@ -73,6 +73,10 @@ fn read(
 impl Client for TcpTlsClient {
     type Connection = ClientChannel;
 
+    fn sockets(connections: usize) -> usize {
+        connections
+    }
+
     fn connect(&mut self) -> Result<ClientChannel, Failure> {
         establish(&self.config, self.server, &mut self.buffers)
     }

@@ -11,8 +11,12 @@ use super::{Cipher, Direction, Failure, Latencies, Scenario, Summary, Usage, rai
 const WARM_UP_EXCHANGES: u64 = 200;
 /// Handshakes made before the clock starts.
 const WARM_UP_HANDSHAKES: u64 = 20;
-/// How long connections rest between being opened and the server's memory being read.
+/// How long a server is given to count what the client has completed.
 const SETTLE: Duration = Duration::from_millis(500);
+/// How long idle connections rest before the memory that they take is read.
+const REST: Duration = Duration::from_secs(2);
+/// Open files of a client beside its connections' sockets.
+const OTHER_FILES: u64 = 100;
 
 /// A bulk transfer of `bytes` bytes of the pattern.
 #[derive(Debug, Clone, Copy)]
@@ -30,6 +34,11 @@ pub struct Transfer {
 pub trait Client: Sized {
     /// An open connection, its handshake complete.
     type Connection;
+
+    /// How many sockets a client with so many connections has open.
+    fn sockets(_connections: usize) -> usize {
+        1
+    }
 
     /// Opens a connection.
     ///
@@ -155,6 +164,8 @@ pub enum Outcome {
         connections: u64,
         /// Growth of the server's resident memory in bytes.
         server_bytes: u64,
+        /// Growth of the client's resident memory in bytes.
+        client_bytes: u64,
     },
     /// Nothing to measure; what had to happen has happened.
     Passed,
@@ -220,7 +231,7 @@ fn handshakes<C: Client>(
     concurrency: usize,
     milliseconds: u64,
 ) -> Result<Measurement, Failure> {
-    raise_open_files(concurrency as u64 * 4)?;
+    raise_open_files(C::sockets(concurrency) as u64 * 4 + OTHER_FILES)?;
     client.handshake_while(1, &|begun| begun < WARM_UP_HANDSHAKES)?;
     let mut control = client.connect()?;
     let before = client.usage(&mut control)?.handshakes;
@@ -238,25 +249,26 @@ fn handshakes<C: Client>(
 }
 
 fn idle<C: Client>(client: &mut C, connections: usize) -> Result<Measurement, Failure> {
-    raise_open_files(connections as u64 + 100)?;
+    raise_open_files(C::sockets(connections) as u64 + OTHER_FILES)?;
     let mut control = client.connect()?;
     // Whatever a server allocates once, on its first connections, is none of the row's business.
     let mut warm_up = client.connect()?;
     client.hold(&mut warm_up)?;
     client.rest(SETTLE);
     let clock = Clock::start(client, &mut control)?;
-    let before = client.usage(&mut control)?.resident_bytes;
     let mut held = Vec::with_capacity(connections);
+    let before = (client.usage(&mut control)?.resident_bytes, Usage::now()?.resident_bytes);
     for _ in 0..connections {
         let mut connection = client.connect()?;
         client.hold(&mut connection)?;
         held.push(connection);
     }
-    client.rest(SETTLE);
-    let after = client.usage(&mut control)?.resident_bytes;
+    client.rest(REST);
+    let after = (client.usage(&mut control)?.resident_bytes, Usage::now()?.resident_bytes);
     let outcome = Outcome::Idle {
         connections: connections as u64,
-        server_bytes: after.saturating_sub(before),
+        server_bytes: after.0.saturating_sub(before.0),
+        client_bytes: after.1.saturating_sub(before.1),
     };
     Message::Holding { connections }.emit();
     while !standard_input_ended() {

@@ -32,6 +32,8 @@ pub const SERVER_NAME: &str = "localhost";
 /// Flow control window of a connection and of its streams in bytes, for every implementation that
 /// can be told: large enough never to be what limits a bulk transfer.
 pub const WINDOW: u32 = 16 << 20;
+/// The most idle connections that a benchmark holds.
+pub const MAX_IDLE_CONNECTIONS: u32 = 50_000;
 
 /// Why a benchmarked process cannot go on.
 pub type Failure = Box<dyn std::error::Error + Send + Sync>;

@@ -58,15 +58,22 @@ impl Usage {
     }
 }
 
-/// Raises the limit of open files to what is permitted, for loads of many connections.
+/// Raises the limit of open files to what is permitted, for loads of many connections: above the
+/// hard limit too if this process may.
 ///
 /// # Errors
 ///
-/// When fewer than `wanted` files are permitted.
+/// When fewer than `wanted` files are permitted; the limit is raised all the same.
 pub fn raise_open_files(wanted: u64) -> Result<(), Failure> {
-    use rustix::process::{Resource, getrlimit, setrlimit};
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
+    if limit.maximum.is_some_and(|maximum| maximum < wanted) {
+        let enough = Rlimit { current: Some(wanted), maximum: Some(wanted) };
+        if setrlimit(Resource::Nofile, enough).is_ok() {
+            return Ok(());
+        }
+    }
     setrlimit(Resource::Nofile, limit)?;
     match limit.maximum {
         Some(maximum) if maximum < wanted => Err(format!(

@@ -56,7 +56,7 @@ fn transport(assignment: &Assignment) -> Result<Arc<TransportConfig>, Failure> {
         .receive_window(WINDOW.into())
         .send_window(WINDOW.into())
         .max_concurrent_bidi_streams(1000_u32.into())
-        .max_idle_timeout(Some(Duration::from_secs(120).try_into()?));
+        .max_idle_timeout(Some(Duration::from_secs(300).try_into()?));
     Ok(Arc::new(transport))
 }
 
