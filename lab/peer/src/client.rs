@@ -5,14 +5,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use quicket::tokio::{Connection, Endpoint};
-use quicket::{ClientConfig, ClientTls, EarlyData};
+use quicket::{Aead, ClientConfig, ClientTls, EarlyData, TransportConfig, Version};
 use quicket_workload::bench::Failure;
 use quicket_workload::peer::{ALPN_ECHO, ALPN_H3, ClientArguments, Event, Facts, emit};
 use tokio::sync::OnceCell;
 use tokio::task::JoinSet;
 
+use crate::endpoint::negotiation;
 use crate::tickets::Tickets;
-use crate::{echo, files, http3, http09};
+use crate::{HANDSHAKE_TIMEOUT, echo, files, http3, http09, logs};
 
 /// Requests under way at once: as many as fit into the early data of a connection.
 const CONCURRENCY: usize = 100;
@@ -22,12 +23,41 @@ const KEY_UPDATE_RETRY: Duration = Duration::from_millis(2);
 const KEY_UPDATE_ATTEMPTS: u32 = 5_000;
 
 pub(crate) async fn run(arguments: ClientArguments) -> Result<(), Failure> {
-    let tls = ClientTls::builder().ca_file(&arguments.ca).alpn([&arguments.alpn]);
-    let tls = tls.early_data(arguments.early_data).build()?;
-    let client = Client::new(ClientConfig::new(tls), arguments).await?;
+    if arguments.unknown_version {
+        negotiation::provoke(arguments.connect).await?;
+        emit(&Event::Done);
+        return Ok(());
+    }
+    let client = Client::new(config(&arguments)?, arguments).await?;
     client.work().await?;
     client.finish().await;
     Ok(())
+}
+
+fn config(arguments: &ClientArguments) -> Result<ClientConfig, Failure> {
+    let mut tls = ClientTls::builder().ca_file(&arguments.ca).alpn([&arguments.alpn]);
+    tls = tls.early_data(arguments.early_data);
+    if arguments.chacha20 {
+        tls = tls.cipher_suites(&[Aead::ChaCha20Poly1305]);
+    }
+    if let Some(log) = logs::key_log(logs::variable("SSLKEYLOGFILE").as_deref())? {
+        tls = tls.key_log(log);
+    }
+    let mut transport =
+        TransportConfig { handshake_timeout: HANDSHAKE_TIMEOUT.into(), ..Default::default() };
+    if arguments.early_data {
+        // What is sent late is counted, padding of probes too.
+        transport.mtu_discovery = None;
+    }
+    let acceptable: &[Version] =
+        if arguments.v2 { &[Version::V2, Version::V1] } else { &[Version::V1] };
+    let mut config = ClientConfig::new(tls.build()?)
+        .transport(transport)
+        .versions(Version::V1, acceptable.iter().copied());
+    if let Some(log) = logs::qlog(logs::variable("QLOGDIR").as_deref())? {
+        config = config.qlog(log);
+    }
+    Ok(config)
 }
 
 /// A client with its socket and what it is told.
@@ -59,7 +89,7 @@ impl Client {
 
     /// Downloads each file over a connection of its own, one after the other. No session is
     /// resumed.
-    pub(crate) async fn one_by_one(&self) -> Result<(), Failure> {
+    async fn one_by_one(&self) -> Result<(), Failure> {
         for (number, path) in (1..).zip(&self.arguments.download) {
             self.tickets.forget();
             let session = self.connect(number).await?;
@@ -70,6 +100,9 @@ impl Client {
 
     pub(crate) async fn work(&self) -> Result<(), Failure> {
         let arguments = &*self.arguments;
+        if arguments.one_by_one {
+            return self.one_by_one().await;
+        }
         let mut paths = arguments.download.as_slice();
         let mut number = 1;
         if arguments.resume || arguments.early_data {

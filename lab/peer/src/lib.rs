@@ -8,11 +8,15 @@ pub mod endpoint;
 mod files;
 mod http09;
 mod http3;
+mod logs;
 mod server;
 mod tickets;
 
 use quicket_workload::bench::Failure;
 use quicket_workload::peer::Role;
+
+/// How long a handshake may take: where 30 % of the packets are lost, ten seconds are not enough.
+const HANDSHAKE_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(60);
 
 /// Does what a peer is told.
 ///

@@ -5,15 +5,21 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use quicket::tokio::{Connection, Endpoint, Listener};
-use quicket::{AcceptError, Identity, RetryPolicy, ServerConfig, ServerTls, TransportConfig};
+use quicket::{
+    AcceptError, EndpointConfig, Identity, RetryPolicy, ServerConfig, ServerTls, TransportConfig,
+    Version,
+};
 use quicket_workload::bench::Failure;
 use quicket_workload::peer::{ALPN_ECHO, ALPN_H3, Event, Facts, ServerArguments, emit};
 use tokio::io::AsyncReadExt;
 
-use crate::{echo, http3, http09};
+use crate::{HANDSHAKE_TIMEOUT, echo, http3, http09, logs};
 
 pub(crate) async fn run(arguments: ServerArguments) -> Result<(), Failure> {
-    let endpoint = Endpoint::bind(arguments.listen).await?;
+    let mut endpoint_config = EndpointConfig::default();
+    endpoint_config.protocol.versions =
+        if arguments.v2 { vec![Version::V1, Version::V2] } else { vec![Version::V1] };
+    let endpoint = Endpoint::bind_with(arguments.listen, endpoint_config).await?;
     let config = config(&arguments)?;
     let site = Site { folder: arguments.www, retries: arguments.retry };
     let input_ends = async {
@@ -49,9 +55,21 @@ pub(crate) async fn serve(
 
 fn config(arguments: &ServerArguments) -> Result<ServerConfig, Failure> {
     let identity = Identity::from_pem_files(&arguments.cert, &arguments.key)?;
-    let tls = ServerTls::builder(identity).alpn(&arguments.alpn).early_data(true).build()?;
+    let mut tls = ServerTls::builder(identity).alpn(&arguments.alpn).early_data(true);
+    if let Some(log) = logs::key_log(logs::variable("SSLKEYLOGFILE").as_deref())? {
+        tls = tls.key_log(log);
+    }
     let retry = if arguments.retry { RetryPolicy::Always } else { RetryPolicy::Never };
-    Ok(ServerConfig::new(tls).transport(TransportConfig::default()).retry(retry))
+    let transport =
+        TransportConfig { handshake_timeout: HANDSHAKE_TIMEOUT.into(), ..Default::default() };
+    let mut config = ServerConfig::new(tls.build()?).transport(transport).retry(retry);
+    if arguments.v2 {
+        config.protocol_mut().preferred_version = Some(Version::V2);
+    }
+    if let Some(log) = logs::qlog(logs::variable("QLOGDIR").as_deref())? {
+        config = config.qlog(log);
+    }
+    Ok(config)
 }
 
 async fn accept(listener: Listener, site: Site) {

@@ -17,7 +17,8 @@ from aioquic.quic.events import (
     StreamDataReceived,
     StreamReset,
 )
-from aioquic.tls import SessionTicket
+from aioquic.quic.packet import QuicProtocolVersion
+from aioquic.tls import CipherSuite, SessionTicket
 
 from events import (
     ALPN_ECHO,
@@ -29,13 +30,19 @@ from events import (
     echo_payload,
     emit,
     facts_of,
+    key_log,
 )
 
 H3_NO_ERROR = 0x100
-CONCURRENCY = 32
+CONCURRENCY = 100
+# Into a transfer, the handshake is over.
+KEY_UPDATE_AFTER = 0.5
 TICKET_PATIENCE = 2.0
 DATAGRAM_PATIENCE = 0.5
 DATAGRAM_ATTEMPTS = 5
+# Reserved to exercise version negotiation (RFC 9000, Section 15).
+UNKNOWN_VERSION = 0x1A2A3A4A
+NO_COMMON_VERSION = "Could not find a common protocol version"
 
 
 class Answer:
@@ -154,7 +161,18 @@ class Client:
             server_name=self.arguments.server_name,
             max_datagram_frame_size=65535,
             quic_logger=CountingLogger(),
+            secrets_log_file=key_log(),
         )
+        if self.arguments.chacha20:
+            configuration.cipher_suites = [CipherSuite.CHACHA20_POLY1305_SHA256]
+        if self.arguments.v2:
+            configuration.original_version = QuicProtocolVersion.VERSION_1
+            configuration.supported_versions = [
+                QuicProtocolVersion.VERSION_2,
+                QuicProtocolVersion.VERSION_1,
+            ]
+        if self.arguments.unknown_version:
+            configuration.supported_versions = [UNKNOWN_VERSION]
         configuration.load_verify_locations(self.arguments.ca)
         return configuration
 
@@ -162,6 +180,15 @@ class Client:
         arguments = self.arguments
         paths = arguments.download
         ticket = None
+        if arguments.unknown_version:
+            await self.negotiate()
+            emit("done")
+            return
+        if arguments.one_by_one:
+            for path in paths:
+                await self.connect(lambda connection: self.download(connection, [path]))
+            emit("done")
+            return
         if arguments.resume or arguments.early_data:
             first, paths = paths[:1], paths[1:]
             ticket = await self.connect(lambda connection: self.first(connection, first))
@@ -196,6 +223,23 @@ class Client:
             connection.close(H3_NO_ERROR if self.arguments.alpn == ALPN_H3 else 0)
             return result
 
+    async def negotiate(self) -> None:
+        """Offers a version that nobody has, and waits until the server has said what it has."""
+        async with connect(
+            *self.arguments.connect,
+            configuration=self.configuration(),
+            create_protocol=ClientProtocol,
+            wait_connected=False,
+        ) as connection:
+            connection.transmit()
+            try:
+                await connection.completed
+            except ConnectionError as error:
+                if NO_COMMON_VERSION not in str(error):
+                    raise
+                return
+            raise ConnectionError("the server accepted a version that nobody has")
+
     async def first(self, connection: ClientProtocol, paths: list[str]) -> SessionTicket:
         await self.download(connection, paths)
         async with asyncio.timeout(TICKET_PATIENCE):
@@ -203,9 +247,7 @@ class Client:
 
     async def everything(self, connection: ClientProtocol, paths: list[str]) -> None:
         if self.arguments.key_update:
-            await self.download(connection, paths[:1])
-            connection.request_key_update()
-            paths = paths[1:]
+            asyncio.get_running_loop().call_later(KEY_UPDATE_AFTER, connection.request_key_update)
         await self.download(connection, paths)
         if self.arguments.alpn == ALPN_ECHO:
             await self.echo(connection)

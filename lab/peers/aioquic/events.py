@@ -2,13 +2,14 @@
 
 import asyncio
 import json
+import os
 import sys
 import threading
-from typing import Any
+from typing import Any, TextIO
 
 from aioquic.quic.connection import QuicConnection
 from aioquic.quic.events import HandshakeCompleted
-from aioquic.quic.logger import QuicLogger, QuicLoggerTrace
+from aioquic.quic.logger import QuicFileLogger, QuicLogger, QuicLoggerTrace
 
 ALPN_HQ = "hq-interop"
 ALPN_H3 = "h3"
@@ -33,14 +34,17 @@ def echo_payload(number: int, length: int) -> bytes:
 
 
 class CountingTrace(QuicLoggerTrace):
-    """Keeps counts of what the driver asks about, in place of a log of everything."""
+    """Keeps counts of what the driver asks about, and everything if a file is wanted."""
 
-    def __init__(self, *, is_client: bool, odcid: bytes) -> None:
+    def __init__(self, *, is_client: bool, odcid: bytes, keep: bool) -> None:
         super().__init__(is_client=is_client, odcid=odcid)
+        self.keep = keep
         self.keys_changed = 0
         self.retries = 0
 
     def log_event(self, *, category: str, event: str, data: dict) -> None:
+        if self.keep:
+            super().log_event(category=category, event=event, data=data)
         if event == "key_updated" and data["trigger"] in ("local_update", "remote_update"):
             self.keys_changed += 1
         elif event == "packet_received" and data["header"]["packet_type"] == "retry":
@@ -48,11 +52,28 @@ class CountingTrace(QuicLoggerTrace):
 
 
 class CountingLogger(QuicLogger):
+    """Writes the files that QLOGDIR asks for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        folder = os.environ.get("QLOGDIR")
+        self.file = QuicFileLogger(folder) if folder else None
+
     def start_trace(self, is_client: bool, odcid: bytes) -> CountingTrace:
-        return CountingTrace(is_client=is_client, odcid=odcid)
+        trace = CountingTrace(is_client=is_client, odcid=odcid, keep=self.file is not None)
+        if self.file is not None:
+            self.file._traces.append(trace)
+        return trace
 
     def end_trace(self, trace: QuicLoggerTrace) -> None:
-        pass
+        if self.file is not None:
+            self.file.end_trace(trace)
+
+
+def key_log() -> TextIO | None:
+    """The file for TLS secrets that SSLKEYLOGFILE names."""
+    name = os.environ.get("SSLKEYLOGFILE")
+    return open(name, "a") if name else None
 
 
 class Counts:

@@ -26,6 +26,7 @@ def parse_arguments() -> argparse.Namespace:
     server.add_argument("--key", required=True, help="private key, PEM")
     server.add_argument("--alpn", action="append", required=True)
     server.add_argument("--retry", action="store_true")
+    server.add_argument("--v2", action="store_true", help="it chooses version 2 in any case")
     server.add_argument("--www", help="folder served by hq-interop and h3")
 
     client = roles.add_parser("client", help="connect, do what is asked, report and exit")
@@ -36,6 +37,10 @@ def parse_arguments() -> argparse.Namespace:
     client.add_argument("--resume", action="store_true")
     client.add_argument("--0rtt", action="store_true", dest="early_data")
     client.add_argument("--key-update", action="store_true")
+    client.add_argument("--one-by-one", action="store_true")
+    client.add_argument("--chacha20", action="store_true")
+    client.add_argument("--v2", action="store_true", help="prefer version 2, start with 1")
+    client.add_argument("--unknown-version", action="store_true")
     client.add_argument("--streams", type=int, default=0)
     client.add_argument("--datagrams", type=int, default=0)
     client.add_argument("--download", action="append", default=[])

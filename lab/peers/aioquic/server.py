@@ -23,6 +23,7 @@ from events import (
     Counts,
     emit,
     facts_of,
+    key_log,
     standard_input_ended,
 )
 
@@ -130,6 +131,7 @@ async def run_server(arguments: argparse.Namespace) -> None:
         alpn_protocols=arguments.alpn,
         max_datagram_frame_size=65535,
         quic_logger=CountingLogger(),
+        secrets_log_file=key_log(),
     )
     configuration.load_cert_chain(arguments.cert, arguments.key)
     folder = Path(arguments.www) if arguments.www else None

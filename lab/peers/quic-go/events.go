@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"os"
 	"sync"
 	"sync/atomic"
@@ -76,9 +77,17 @@ func emitError(message string) {
 	emit(map[string]string{"event": "error", "message": message})
 }
 
-// counts is what the driver asks about and quic-go tells only to qlog.
+// counts is what the driver asks about and quic-go tells only to qlog, on its way to the file that
+// QLOGDIR asks for.
 type counts struct {
 	keysUpdated, retries atomic.Int64
+	file                 qlogwriter.Trace
+}
+
+// recorder passes on what it counts.
+type recorder struct {
+	*counts
+	file qlogwriter.Recorder
 }
 
 // keyUpdates counts each update once: it changes the keys of both directions, each an event.
@@ -87,11 +96,26 @@ func (c *counts) keyUpdates() *int64 {
 	return &updates
 }
 
-func (c *counts) AddProducer() qlogwriter.Recorder   { return c }
-func (c *counts) SupportsSchemas(schema string) bool { return schema == qlog.EventSchema }
-func (c *counts) Close() error                       { return nil }
+func (c *counts) AddProducer() qlogwriter.Recorder {
+	if c.file == nil {
+		return &recorder{c, nil}
+	}
+	return &recorder{c, c.file.AddProducer()}
+}
 
-func (c *counts) RecordEvent(event qlogwriter.Event) {
+func (c *counts) SupportsSchemas(schema string) bool { return schema == qlog.EventSchema }
+
+func (r *recorder) Close() error {
+	if r.file == nil {
+		return nil
+	}
+	return r.file.Close()
+}
+
+func (c *recorder) RecordEvent(event qlogwriter.Event) {
+	if c.file != nil {
+		c.file.RecordEvent(event)
+	}
 	switch event := event.(type) {
 	case qlog.KeyUpdated:
 		if event.Trigger == qlog.KeyUpdateLocal || event.Trigger == qlog.KeyUpdateRemote {
@@ -104,6 +128,21 @@ func (c *counts) RecordEvent(event qlogwriter.Event) {
 	}
 }
 
-func newCounts(context.Context, bool, quic.ConnectionID) qlogwriter.Trace { return &counts{} }
+func newCounts(ctx context.Context, isClient bool, id quic.ConnectionID) qlogwriter.Trace {
+	// A nil that has a type is not equal to nil.
+	if file := qlog.DefaultConnectionTracer(ctx, isClient, id); file != nil {
+		return &counts{file: file}
+	}
+	return &counts{}
+}
+
+// keyLog opens the file for TLS secrets that SSLKEYLOGFILE names; without, they go nowhere.
+func keyLog() (io.Writer, error) {
+	name := os.Getenv("SSLKEYLOGFILE")
+	if name == "" {
+		return nil, nil
+	}
+	return os.OpenFile(name, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+}
 
 func countsOf(conn *quic.Conn) *counts { return conn.QlogTrace().(*counts) }

@@ -33,6 +33,7 @@ type serverArguments struct {
 type clientArguments struct {
 	connect, ca, serverName, alpn, out string
 	resume, earlyData, keyUpdate       bool
+	oneByOne                           bool
 	streams, datagrams                 uint
 	download                           list
 }
@@ -61,6 +62,7 @@ func parseClient(arguments []string) clientArguments {
 	flags.BoolVar(&parsed.resume, "resume", false, "connect twice, resume the session")
 	flags.BoolVar(&parsed.earlyData, "0rtt", false, "as --resume, with early data")
 	flags.BoolVar(&parsed.keyUpdate, "key-update", false, "expect a key update")
+	flags.BoolVar(&parsed.oneByOne, "one-by-one", false, "download each file over a connection of its own")
 	flags.UintVar(&parsed.streams, "streams", 0, "streams to echo")
 	flags.UintVar(&parsed.datagrams, "datagrams", 0, "datagrams to echo")
 	flags.Var(&parsed.download, "download", "path to download; may be repeated")

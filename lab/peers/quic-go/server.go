@@ -41,8 +41,16 @@ func runServer(arguments serverArguments) error {
 		Conn:                socket,
 		VerifySourceAddress: func(net.Addr) bool { return arguments.retry },
 	}
-	tlsConfig := &tls.Config{Certificates: []tls.Certificate{certificate}, NextProtos: arguments.alpn}
-	config := &quic.Config{Allow0RTT: true, EnableDatagrams: true, Tracer: newCounts}
+	secrets, err := keyLog()
+	if err != nil {
+		return err
+	}
+	tlsConfig := &tls.Config{
+		Certificates: []tls.Certificate{certificate},
+		NextProtos:   arguments.alpn,
+		KeyLogWriter: secrets,
+	}
+	config := &quic.Config{Allow0RTT: true, EnableDatagrams: true, HandshakeIdleTimeout: handshakePatience, Tracer: newCounts}
 	listener, err := transport.ListenEarly(tlsConfig, config)
 	if err != nil {
 		return err

@@ -28,17 +28,17 @@ pub(super) async fn run(arguments: &EndpointArguments, case: Case) -> Result<(),
         resume: case.second == Second::Resumed,
         early_data: case.second == Second::Early,
         key_update: case.key_update,
+        one_by_one: case.one_by_one,
+        chacha20: case.chacha20,
+        v2: case.versions == Versions::Upgrade,
+        unknown_version: false,
         streams: 0,
         datagrams: 0,
         download: requests.paths,
         out: Some(arguments.downloads.clone()),
     };
     let client = Client::new(config(arguments, case)?, told).await?;
-    if case.one_by_one {
-        client.one_by_one().await?;
-    } else {
-        client.work().await?;
-    }
+    client.work().await?;
     client.finish().await;
     Ok(())
 }

@@ -5,20 +5,22 @@
 
 mod case;
 mod client;
-mod negotiation;
+pub(crate) mod negotiation;
 mod server;
 mod url;
 
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, ValueEnum};
-use quicket::{Aead, KeyLog, KeyLogFile, Qlog, TransportConfig};
+use quicket::{Aead, KeyLog, Qlog, TransportConfig};
 use quicket_workload::bench::Failure;
 
 use case::Case;
+
+use crate::{HANDSHAKE_TIMEOUT, logs};
 
 /// The exit code for a test case that an endpoint does not know.
 pub const UNSUPPORTED: u8 = 127;
@@ -26,8 +28,6 @@ pub const UNSUPPORTED: u8 = 127;
 /// The windows of transfers, in bytes: small, so that they must grow.
 const STREAM_WINDOW: u64 = 128 << 10;
 const RECEIVE_WINDOW: u64 = 256 << 10;
-/// How long a handshake may take: where 30 % of the packets are lost, ten seconds are not enough.
-const HANDSHAKE_TIMEOUT: core::time::Duration = core::time::Duration::from_secs(60);
 
 const EXAMPLES: &str = "\
 Examples:
@@ -130,20 +130,11 @@ impl EndpointArguments {
     }
 
     fn key_log(&self) -> Result<Option<Arc<dyn KeyLog>>, Failure> {
-        let Some(path) = given(self.keylog.as_deref()) else { return Ok(None) };
-        if let Some(folder) = given(path.parent()) {
-            std::fs::create_dir_all(folder)
-                .map_err(|error| format!("cannot make {}: {error}", folder.display()))?;
-        }
-        Ok(Some(Arc::new(KeyLogFile::open(path)?)))
+        logs::key_log(self.keylog.as_deref())
     }
 
     fn qlog(&self) -> Result<Option<Qlog>, Failure> {
-        let Some(folder) = given(self.qlog.as_deref()) else { return Ok(None) };
-        std::fs::create_dir_all(folder)
-            .and_then(|()| Qlog::new(folder))
-            .map(Some)
-            .map_err(|error| format!("cannot write to {}: {error}", folder.display()).into())
+        logs::qlog(self.qlog.as_deref())
     }
 }
 
@@ -152,15 +143,14 @@ fn path() -> impl TypedValueParser<Value = PathBuf> {
     OsStringValueParser::new().map(PathBuf::from)
 }
 
-/// A path that is not empty.
-fn given(path: Option<&Path>) -> Option<&Path> {
-    path.filter(|path| !path.as_os_str().is_empty())
-}
-
 impl Case {
     fn transport(&self) -> TransportConfig {
         let mut transport =
             TransportConfig { handshake_timeout: HANDSHAKE_TIMEOUT.into(), ..Default::default() };
+        if self.second == case::Second::Early {
+            // What the client sends late is counted, padding of probes too.
+            transport.mtu_discovery = None;
+        }
         if self.small_windows {
             transport.initial_stream_window = STREAM_WINDOW;
             transport.initial_receive_window = RECEIVE_WINDOW;

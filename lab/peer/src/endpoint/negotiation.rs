@@ -22,7 +22,7 @@ const PATIENCE: Duration = Duration::from_millis(500);
 const ATTEMPTS: usize = 20;
 
 /// Connects with an unknown version and gives up once a Version Negotiation packet answers.
-pub(super) async fn provoke(server: SocketAddr) -> Result<(), Failure> {
+pub(crate) async fn provoke(server: SocketAddr) -> Result<(), Failure> {
     let local = if server.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
     let socket = UdpSocket::bind(local).await?;
     socket.connect(server).await?;

@@ -6,7 +6,9 @@ use std::time::Duration;
 use quicket_workload::bench::Failure;
 use quicket_workload::peer::{ALPN_ECHO, ALPN_H3, ClientArguments, Event, Facts, emit};
 use quinn::crypto::rustls::HandshakeData;
-use quinn::{ClientConfig, Connection, Endpoint, EndpointConfig, ZeroRttAccepted};
+use quinn::{
+    ClientConfig, Connection, Endpoint, EndpointConfig, TransportConfig, ZeroRttAccepted,
+};
 use tokio::sync::OnceCell;
 use tokio::task::JoinSet;
 
@@ -16,10 +18,12 @@ use crate::{VERSION, echo, files, http3, http09, key_updates, tls};
 /// Session tickets come after the handshake and nothing tells when; on loopback this is plenty.
 const TICKET_WAIT: Duration = Duration::from_millis(300);
 /// Requests under way at once.
-const CONCURRENCY: usize = 32;
+const CONCURRENCY: usize = 100;
+/// Into a download, the handshake is over.
+const KEY_UPDATE_AFTER: Duration = Duration::from_millis(500);
 
 pub async fn run(arguments: ClientArguments) -> Result<(), Failure> {
-    let (crypto, witness) = tls::client(&arguments.ca, &arguments.alpn)?;
+    let (crypto, witness) = tls::client(&arguments)?;
     let mut endpoint_config = EndpointConfig::default();
     endpoint_config.supported_versions(vec![VERSION]);
     let local = if arguments.connect.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
@@ -27,6 +31,12 @@ pub async fn run(arguments: ClientArguments) -> Result<(), Failure> {
     let mut endpoint = Endpoint::new(endpoint_config, None, socket, Arc::new(quinn::TokioRuntime))?;
     let mut config = ClientConfig::new(crypto);
     config.version(VERSION);
+    if arguments.early_data {
+        // What is sent late is counted, padding of probes too.
+        let mut transport = TransportConfig::default();
+        transport.mtu_discovery_config(None);
+        config.transport_config(Arc::new(transport));
+    }
     endpoint.set_default_client_config(config);
 
     let arguments = Arc::new(arguments);
@@ -46,6 +56,13 @@ struct Client {
 impl Client {
     async fn work(&self) -> Result<(), Failure> {
         let arguments = &*self.arguments;
+        if arguments.one_by_one {
+            for (number, path) in (1..).zip(&arguments.download) {
+                let session = self.connect(number).await?;
+                session.everything(std::slice::from_ref(path)).await?;
+            }
+            return Ok(());
+        }
         let mut paths = arguments.download.as_slice();
         let mut number = 1;
         if arguments.resume || arguments.early_data {
@@ -149,14 +166,14 @@ impl Session {
 
     /// All that the command line asks of the last connection.
     async fn everything(self, paths: &[String]) -> Result<(), Failure> {
-        let mut rest = paths;
-        if self.arguments.key_update {
-            let (first, others) = paths.split_at_checked(1).unwrap_or((paths, &[]));
-            self.download(first).await?;
-            self.connection.force_key_update();
-            rest = others;
-        }
-        self.download(rest).await?;
+        let update = async {
+            if self.arguments.key_update {
+                tokio::time::sleep(KEY_UPDATE_AFTER).await;
+                self.connection.force_key_update();
+            }
+        };
+        let (downloaded, ()) = tokio::join!(self.download(paths), update);
+        downloaded?;
         let mut streams = paths.len();
         if self.arguments.alpn == ALPN_ECHO {
             streams += self.echo().await?;

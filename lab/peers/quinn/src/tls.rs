@@ -5,16 +5,20 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use quicket_workload::bench::Failure;
+use quicket_workload::peer::ClientArguments;
 use quinn::crypto::rustls::{QuicClientConfig, QuicServerConfig};
-use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::{Resumption, WebPkiServerVerifier};
+use rustls::crypto::aws_lc_rs::cipher_suite::TLS13_CHACHA20_POLY1305_SHA256;
 use rustls::crypto::aws_lc_rs::default_provider;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::{
-    ClientConfig, DigitallySignedStruct, Error, RootCertStore, ServerConfig, SignatureScheme,
-    version,
+    ClientConfig, DigitallySignedStruct, Error, KeyLogFile, RootCertStore, ServerConfig,
+    SignatureScheme, version,
 };
+
+use crate::bench;
 
 pub fn server(
     certificate: &Path,
@@ -27,6 +31,7 @@ pub fn server(
         .with_protocol_versions(&[&version::TLS13])?
         .with_no_client_auth()
         .with_single_cert(chain, key)?;
+    config.key_log = Arc::new(KeyLogFile::new());
     config.alpn_protocols = alpn.iter().map(|name| name.as_bytes().to_vec()).collect();
     // The only value that permits early data in QUIC (RFC 9001, Section 4.6.1).
     config.max_early_data_size = u32::MAX;
@@ -34,12 +39,18 @@ pub fn server(
 }
 
 /// A client's configuration, and what tells whether certificates had to be verified.
-pub fn client(ca: &Path, alpn: &str) -> Result<(Arc<QuicClientConfig>, Arc<Witness>), Failure> {
+pub fn client(
+    arguments: &ClientArguments,
+) -> Result<(Arc<QuicClientConfig>, Arc<Witness>), Failure> {
     let mut roots = RootCertStore::empty();
-    for root in CertificateDer::pem_file_iter(ca)? {
+    for root in CertificateDer::pem_file_iter(&arguments.ca)? {
         roots.add(root?)?;
     }
-    let provider = Arc::new(default_provider());
+    let mut provider = default_provider();
+    if arguments.chacha20 {
+        provider.cipher_suites = vec![TLS13_CHACHA20_POLY1305_SHA256];
+    }
+    let provider = Arc::new(provider);
     let inner = WebPkiServerVerifier::builder_with_provider(roots.into(), provider.clone());
     let witness = Arc::new(Witness { inner: inner.build()?, verified: AtomicU64::new(0) });
     let mut config = ClientConfig::builder_with_provider(provider)
@@ -47,9 +58,14 @@ pub fn client(ca: &Path, alpn: &str) -> Result<(Arc<QuicClientConfig>, Arc<Witne
         .dangerous()
         .with_custom_certificate_verifier(witness.clone())
         .with_no_client_auth();
-    config.alpn_protocols = vec![alpn.as_bytes().to_vec()];
+    config.alpn_protocols = vec![arguments.alpn.as_bytes().to_vec()];
+    config.key_log = Arc::new(KeyLogFile::new());
     config.enable_early_data = true;
-    Ok((Arc::new(QuicClientConfig::try_from(config)?), witness))
+    if arguments.one_by_one {
+        config.resumption = Resumption::disabled();
+    }
+    let crypto = QuicClientConfig::with_initial(Arc::new(config), bench::initial_suite()?)?;
+    Ok((Arc::new(crypto), witness))
 }
 
 /// Verifies as usual and counts: a resumed session has no certificate to verify.

@@ -6,6 +6,9 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 
 /// Command line of a peer.
+///
+/// Both roles append TLS secrets to the file that the environment variable SSLKEYLOGFILE names, and
+/// write qlog files into the folder that QLOGDIR names, if the implementation can.
 #[derive(Debug, Clone, Parser)]
 #[command(about = "An interoperability peer driven by quicket-lab")]
 pub struct Arguments {
@@ -44,6 +47,9 @@ pub struct ServerArguments {
     /// Demand address validation by a Retry packet of every client (RFC 9000, Section 8.1.2).
     #[arg(long)]
     pub retry: bool,
+    /// Choose version 2 where the client has it (RFC 9368, Section 2.3).
+    #[arg(long)]
+    pub v2: bool,
     /// Folder served by `hq-interop` and `h3`.
     #[arg(long)]
     pub www: Option<PathBuf>,
@@ -70,9 +76,21 @@ pub struct ClientArguments {
     /// As `--resume`, and send the first requests of the second connection as early data.
     #[arg(long = "0rtt")]
     pub early_data: bool,
-    /// Update the packet protection keys between the first download and the rest.
+    /// Update the packet protection keys in the middle of a download.
     #[arg(long)]
     pub key_update: bool,
+    /// Download each file over a connection of its own, without resuming a session.
+    #[arg(long)]
+    pub one_by_one: bool,
+    /// Offer ChaCha20-Poly1305 and no other cipher.
+    #[arg(long)]
+    pub chacha20: bool,
+    /// Start with version 1 and let the server choose version 2 (RFC 9368, Section 2.3).
+    #[arg(long)]
+    pub v2: bool,
+    /// Start with a version that no server has, and end when Version Negotiation answers.
+    #[arg(long)]
+    pub unknown_version: bool,
     /// Echo this many bidirectional streams (`echo` only).
     #[arg(long, default_value_t = 0)]
     pub streams: u32,

@@ -61,7 +61,7 @@ fn transport(assignment: &Assignment) -> Result<Arc<TransportConfig>, Failure> {
 }
 
 /// The suite of Initial packets, whatever the one of the connection is (RFC 9001, Section 5.2).
-fn initial_suite() -> Result<Suite, Failure> {
+pub(crate) fn initial_suite() -> Result<Suite, Failure> {
     let suite = TLS13_AES_128_GCM_SHA256.tls13().and_then(|suite| suite.quic_suite());
     suite.ok_or_else(|| "AES-128-GCM is not there for QUIC".into())
 }
