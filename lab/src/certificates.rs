@@ -3,9 +3,15 @@
 use std::path::{Path, PathBuf};
 
 use rcgen::{
-    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
-    KeyUsagePurpose,
+    BasicConstraints, CertificateParams, CustomExtension, DnType, ExtendedKeyUsagePurpose, IsCa,
+    Issuer, KeyPair, KeyUsagePurpose,
 };
+
+/// Certificates between the authority and the server of a long chain.
+const INTERMEDIATES: usize = 4;
+/// An extension that means nothing, of the arc for examples (RFC 7229), and its length in bytes.
+const BALLAST: &[u64] = &[1, 3, 6, 1, 5, 5, 7, 13, 1];
+const BALLAST_LEN: usize = 1700;
 
 /// PEM files of an authority and of a server certificate for `localhost`, ECDSA P-256.
 #[derive(Debug)]
@@ -20,15 +26,23 @@ impl Certificates {
     ///
     /// When the files cannot be written, or a key cannot be made.
     pub fn generate() -> Result<Self, Box<dyn std::error::Error + Send + Sync>> {
-        let folder = tempfile::Builder::new().prefix("quicket-certificates").tempdir()?;
+        Self::with_intermediates(0)
+    }
 
-        let mut authority = CertificateParams::new(Vec::new())?;
-        authority.distinguished_name.push(DnType::CommonName, "Quicket lab authority");
-        authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        authority.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
-        let authority_key = KeyPair::generate()?;
-        let authority_pem = authority.self_signed(&authority_key)?.pem();
-        let issuer = Issuer::new(authority, authority_key);
+    fn with_intermediates(count: usize) -> Result<Self, Box<dyn std::error::Error + Send + Sync>> {
+        let folder = tempfile::Builder::new().prefix("quicket-certificates").tempdir()?;
+        let key = KeyPair::generate()?;
+        let authority = authority("Quicket lab authority")?;
+        let authority_pem = authority.self_signed(&key)?.pem();
+        let mut issuer = Issuer::new(authority, key);
+        let mut chain = Vec::new();
+        for number in 0..count {
+            let mut intermediate = authority_of_chain(number)?;
+            intermediate.use_authority_key_identifier_extension = true;
+            let key = KeyPair::generate()?;
+            chain.push(intermediate.signed_by(&key, &issuer)?.pem());
+            issuer = Issuer::new(intermediate, key);
+        }
 
         let mut server = CertificateParams::new(vec!["localhost".to_owned()])?;
         server.distinguished_name.push(DnType::CommonName, "Quicket lab server");
@@ -36,13 +50,24 @@ impl Certificates {
         server.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         server.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
         let server_key = KeyPair::generate()?;
-        let server_pem = server.signed_by(&server_key, &issuer)?.pem();
+        chain.push(server.signed_by(&server_key, &issuer)?.pem());
+        chain.reverse();
 
         let made = Self { folder };
         std::fs::write(made.authority(), authority_pem)?;
-        std::fs::write(made.certificate(), server_pem)?;
+        std::fs::write(made.certificate(), chain.concat())?;
         std::fs::write(made.key(), server_key.serialize_pem())?;
         Ok(made)
+    }
+
+    /// As [`generate`](Self::generate), with a chain of more than 7.5 kB, which is more than a
+    /// server may send to an address that is not validated.
+    ///
+    /// # Errors
+    ///
+    /// When the files cannot be written, or a key cannot be made.
+    pub fn long_chain() -> Result<Self, Box<dyn std::error::Error + Send + Sync>> {
+        Self::with_intermediates(INTERMEDIATES)
     }
 
     /// The authority's certificate, for clients to trust.
@@ -51,7 +76,7 @@ impl Certificates {
         self.file("authority.pem")
     }
 
-    /// The server's certificate.
+    /// The server's certificate, then those of authorities between it and the one to trust.
     #[must_use]
     pub fn certificate(&self) -> PathBuf {
         self.file("server.pem")
@@ -68,6 +93,24 @@ impl Certificates {
     }
 }
 
+/// The parameters of a certificate authority.
+fn authority(name: &str) -> Result<CertificateParams, rcgen::Error> {
+    let mut authority = CertificateParams::new(Vec::new())?;
+    authority.distinguished_name.push(DnType::CommonName, name);
+    authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    authority.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+    Ok(authority)
+}
+
+/// One with a certificate that is large for the sake of it. Verifiers do not permit chains as long
+/// as many small ones would make.
+fn authority_of_chain(number: usize) -> Result<CertificateParams, rcgen::Error> {
+    let mut authority = authority(&format!("Quicket lab authority {number}"))?;
+    let ballast = CustomExtension::from_oid_content(BALLAST, vec![0x04; BALLAST_LEN]);
+    authority.custom_extensions.push(ballast);
+    Ok(authority)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -81,5 +124,15 @@ mod tests {
         let file = made.key();
         drop(made);
         assert!(!file.exists());
+    }
+
+    #[test]
+    fn a_long_chain_is_longer_than_an_unvalidated_address_may_get() {
+        let made = Certificates::long_chain().unwrap();
+        let chain = std::fs::read_to_string(made.certificate()).unwrap();
+        assert_eq!(chain.matches("BEGIN CERTIFICATE").count(), INTERMEDIATES + 1);
+        // Of four bytes in PEM, three are of the certificate.
+        assert!(chain.len() * 3 / 4 > 7500 + 300);
+        server_config(Cipher::Aes128Gcm, &made.certificate(), &made.key()).unwrap();
     }
 }

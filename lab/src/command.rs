@@ -1,6 +1,6 @@
 //! The laboratory's command line, for its own program and for `quicket lab`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
@@ -9,14 +9,19 @@ pub use quicket_peer::endpoint::UNSUPPORTED;
 use quicket_peer::endpoint::{self, EndpointArguments, Verdict};
 
 use crate::bench::{self, Contender, NetworkKind, Row};
-use crate::interop::{self, Case, Options};
+use crate::interop::{self, CASES, CaseName};
 use crate::link::{self, LinkArguments};
 use crate::peers::{Implementation, Workshop};
 
 const INTEROP_EXAMPLES: &str = "\
 Examples:
-  quicket lab interop --client quicket
-  quicket lab interop --case retry --case zerortt --json report.json";
+  quicket lab interop                            everything; the page is out/interop/index.html
+  quicket lab interop --peer quinn --case retry --case zerortt
+  quicket lab interop --client quic-go --server quinn --json report.json
+
+Each case runs over a link as `quicket lab link` lays it, and is judged by the files that arrive and by
+the captured packets, decrypted. What a failed case leaves (captures, key logs, qlogs) is in a folder
+beside the page.";
 
 const BENCH_EXAMPLES: &str = "\
 Examples:
@@ -31,20 +36,7 @@ pub enum Command {
     Peers,
     /// Run interoperability cases between implementations
     #[command(after_help = INTEROP_EXAMPLES)]
-    Interop {
-        /// Only this case; may be given several times
-        #[arg(long, value_name = "NAME", value_parser = known(&Case::ALL, Case::name))]
-        case: Vec<Case>,
-        /// Only this client; may be given several times
-        #[arg(long, value_name = "NAME", value_parser = known(&Implementation::ALL, Implementation::name))]
-        client: Vec<Implementation>,
-        /// Only this server; may be given several times
-        #[arg(long, value_name = "NAME", value_parser = known(&Implementation::ALL, Implementation::name))]
-        server: Vec<Implementation>,
-        /// Write the report as JSON to this file
-        #[arg(long, value_name = "FILE")]
-        json: Option<PathBuf>,
-    },
+    Interop(InteropArguments),
     /// Lay an impaired link between two sockets: delay, rate, loss, rebinding and more
     Link(Box<LinkArguments>),
     /// Be one end of a test of the QUIC interop runner, as its environment variables say
@@ -52,6 +44,72 @@ pub enum Command {
     /// Measure implementations side by side
     #[command(after_help = BENCH_EXAMPLES)]
     Bench(BenchArguments),
+}
+
+/// What to run.
+#[derive(Debug, Clone, Args)]
+pub struct InteropArguments {
+    /// Only this case; may be given several times
+    #[arg(long, value_name = "NAME", value_parser = known_case())]
+    case: Vec<CaseName>,
+    /// Only Quicket with this implementation; may be given several times
+    #[arg(long, value_name = "NAME", value_parser = known(&Implementation::ALL, Implementation::name))]
+    peer: Vec<Implementation>,
+    /// Only this client; may be given several times
+    #[arg(long, value_name = "NAME", value_parser = known(&Implementation::ALL, Implementation::name))]
+    client: Vec<Implementation>,
+    /// Only this server; may be given several times. With --client, Quicket need not take part
+    #[arg(long, value_name = "NAME", value_parser = known(&Implementation::ALL, Implementation::name))]
+    server: Vec<Implementation>,
+    /// Runs at once; most of the time they wait for the link
+    #[arg(long, value_name = "NUMBER", default_value_t = 6)]
+    #[arg(value_parser = clap::value_parser!(u16).range(1..=256))]
+    jobs: u16,
+    /// Folder for the page index.html, report.json, and what failed runs leave
+    #[arg(long, value_name = "DIR", default_value = "out/interop")]
+    out: PathBuf,
+    /// Keep what runs leave that passed, too
+    #[arg(long)]
+    keep: bool,
+    /// Write the report as JSON to this file as well
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Write the table as Markdown to this file
+    #[arg(long, value_name = "FILE")]
+    markdown: Option<PathBuf>,
+}
+
+impl InteropArguments {
+    fn options(&self) -> interop::Options {
+        let wanted = |list: &[Implementation], one| list.is_empty() || list.contains(&one);
+        let pairs = if self.client.is_empty() || self.server.is_empty() {
+            let peers = if self.peer.is_empty() { &Implementation::ALL[..] } else { &self.peer };
+            let mut pairs = interop::pairs_with(Implementation::Quicket, peers);
+            pairs.retain(|pair| {
+                self.peer.is_empty() || self.peer.contains(&pair.0) || self.peer.contains(&pair.1)
+            });
+            pairs.retain(|pair| wanted(&self.client, pair.0) && wanted(&self.server, pair.1));
+            pairs
+        } else {
+            let with = |&client| self.server.iter().map(move |&server| (client, server));
+            self.client.iter().flat_map(with).collect()
+        };
+        let wanted = |case: &&'static interop::Case| {
+            self.case.is_empty() || self.case.iter().any(|name| name.0 == *case)
+        };
+        interop::Options {
+            cases: CASES.iter().filter(wanted).collect(),
+            pairs,
+            jobs: self.jobs.into(),
+            out: self.out.clone(),
+            keep: self.keep,
+        }
+    }
+}
+
+fn known_case() -> impl TypedValueParser<Value = CaseName> {
+    PossibleValuesParser::new(CASES.iter().map(|case| case.name))
+        .try_map(|name| name.parse::<CaseName>())
 }
 
 /// What to measure.
@@ -121,13 +179,7 @@ impl Outcome {
 pub fn run(command: Command) -> Result<Outcome, Failure> {
     match command {
         Command::Peers => peers(),
-        Command::Interop { case, client, server, json } => {
-            let mut options = Options::everything();
-            let wanted = |list: &[Implementation], one| list.is_empty() || list.contains(&one);
-            options.pairs.retain(|pair| wanted(&client, pair.0) && wanted(&server, pair.1));
-            options.cases.retain(|one| case.is_empty() || case.contains(one));
-            run_interop(&options, json)
-        }
+        Command::Interop(arguments) => run_interop(&arguments),
         Command::Link(arguments) => link::run(&arguments).map(|()| Outcome::Passed),
         Command::Endpoint(arguments) => Ok(match endpoint::run(&arguments)? {
             Verdict::Done => Outcome::Passed,
@@ -146,19 +198,23 @@ fn peers() -> Result<Outcome, Failure> {
     Ok(Outcome::Passed)
 }
 
-fn run_interop(options: &Options, json: Option<PathBuf>) -> Result<Outcome, Failure> {
-    let report = interop::run(options, &Workshop::new()?, |run| {
-        let outcome = match &run.outcome {
-            interop::Outcome::Passed => "ok",
-            interop::Outcome::Failed { .. } => "FAIL",
-        };
-        let interop::Run { case, client, server, seconds, .. } = run;
-        eprintln!("{client:<9} {server:<9} {case:<13} {outcome:<4} {seconds:5.2} s");
-    })?;
-    print!("{}", report.table());
-    if let Some(path) = json {
-        std::fs::write(path, report.to_json())?;
+fn run_interop(arguments: &InteropArguments) -> Result<Outcome, Failure> {
+    let options = arguments.options();
+    let report = interop::run(&options, &Workshop::new()?)?;
+    println!("{}", report.table());
+    let write = |path: &Path, text: String| {
+        std::fs::write(path, text).map_err(|error| format!("{}: {error}", path.display()))
+    };
+    let page = options.out.join("index.html");
+    write(&page, report.to_html())?;
+    write(&options.out.join("report.json"), report.to_json())?;
+    if let Some(path) = &arguments.json {
+        write(path, report.to_json())?;
     }
+    if let Some(path) = &arguments.markdown {
+        write(path, report.to_markdown())?;
+    }
+    println!("{}", page.display());
     Ok(Outcome::of(report.passed()))
 }
 

@@ -14,6 +14,7 @@ pub mod link;
 pub mod netns;
 pub mod peers;
 pub mod process;
+mod trace;
 
 pub use certificates::Certificates;
 pub use hidden::hidden_process;

@@ -1,45 +1,19 @@
-//! All cases between all implementations.
+//! Every case between Quicket and each other implementation, in both roles.
 
-use quicket_lab::interop::{self, Options, Outcome};
+use quicket_lab::interop::{self, CASES, Options};
 use quicket_lab::peers::{Implementation, Workshop};
 
-/// Runs every case with `client`, against each server.
-fn all_servers(client: Implementation) {
-    let mut options = Options::everything();
-    options.pairs.retain(|pair| pair.0 == client);
-    let workshop = Workshop::new().unwrap();
-    let report = interop::run(&options, &workshop, |run| {
-        println!("{} to {}, {}: {:.2} s", run.client, run.server, run.case, run.seconds);
-    })
-    .unwrap();
-    for run in &report.runs {
-        assert!(
-            matches!(run.outcome, Outcome::Passed),
-            "{} to {}, {}\n{}",
-            run.client,
-            run.server,
-            run.case,
-            report.table()
-        );
-    }
-}
-
 #[test]
-fn quicket_as_a_client_does_every_case_with_every_server() {
-    all_servers(Implementation::Quicket);
-}
-
-#[test]
-fn quinn_as_a_client_does_every_case_with_every_server() {
-    all_servers(Implementation::Quinn);
-}
-
-#[test]
-fn quic_go_as_a_client_does_every_case_with_every_server() {
-    all_servers(Implementation::QuicGo);
-}
-
-#[test]
-fn aioquic_as_a_client_does_every_case_with_every_server() {
-    all_servers(Implementation::Aioquic);
+fn quicket_does_every_case_with_everybody_in_both_roles() {
+    let out = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("interop");
+    let options = Options {
+        cases: CASES.iter().collect(),
+        pairs: interop::pairs_with(Implementation::Quicket, &Implementation::ALL),
+        jobs: 6,
+        out: out.clone(),
+        keep: false,
+    };
+    let report = interop::run(&options, &Workshop::new().unwrap()).unwrap();
+    std::fs::write(out.join("index.html"), report.to_html()).unwrap();
+    assert!(report.passed(), "see {}\n{}", out.display(), report.table());
 }

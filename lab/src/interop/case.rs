@@ -1,196 +1,339 @@
-//! The cases: what the two ends are told, and what must have happened.
+//! The cases: what the two ends are told, what lies between them, and what must have happened.
 
 use std::fmt;
 use std::str::FromStr;
 
 use quicket_workload::peer::{ALPN_ECHO, ALPN_H3, ALPN_HQ};
-use serde::{Deserialize, Serialize};
 
-/// One thing that two implementations must be able to do together.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub enum Case {
-    /// A handshake and one small file.
-    #[serde(rename = "handshake")]
-    Handshake,
-    /// Files of several sizes, at once.
-    #[serde(rename = "transfer")]
-    Transfer,
-    /// 2,000 echoed streams where a server permits about 100 at once.
-    #[serde(rename = "streams-2000")]
-    Streams,
-    /// A Retry packet validates the client's address.
-    #[serde(rename = "retry")]
-    Retry,
-    /// The second connection resumes the session of the first.
-    #[serde(rename = "resumption")]
-    Resumption,
-    /// The second connection's requests are sent, and accepted, as early data.
-    #[serde(rename = "zerortt")]
-    ZeroRtt,
-    /// The packet protection keys are updated in the middle of a transfer.
-    #[serde(rename = "keyupdate")]
-    KeyUpdate,
-    /// Files over HTTP/3.
-    #[serde(rename = "http3")]
-    Http3,
-    /// Echoed datagrams.
-    #[serde(rename = "datagrams")]
-    Datagrams,
-}
+use super::check::{self, Check};
 
-/// What the two ends are told, and what must have happened.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Plan {
-    pub(super) alpn: &'static str,
-    /// Whether the server is to send Retry packets.
-    pub(super) retry: bool,
-    /// Sizes in bytes of the files to download.
-    pub(super) files: &'static [usize],
-    /// Further options of the client.
-    pub(super) options: &'static [&'static str],
-    pub(super) expected: Expected,
-}
-
-/// What must have happened on the last connection.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Expected {
-    /// Connections before the last one.
-    pub(super) earlier_connections: usize,
-    pub(super) resumed: bool,
-    /// `None` where it does not matter: a client that resumes may offer early data and send none.
-    pub(super) early_data: Option<bool>,
-    /// Whether at least one key update is expected; without, their number is of no interest.
-    pub(super) key_update: bool,
-    pub(super) streams: u32,
-    pub(super) datagrams: u32,
-}
-
-impl Expected {
-    /// An ordinary connection.
-    pub(super) const PLAIN: Self = Self {
-        earlier_connections: 0,
-        resumed: false,
-        early_data: Some(false),
-        key_update: false,
-        streams: 0,
-        datagrams: 0,
-    };
-}
+/// The link of most cases, in the words of the interop runner's simulator.
+const PLAIN: &str = "simple-p2p --delay=15ms --bandwidth=10Mbps --queue=25";
+const LONG_RTT: &str = "simple-p2p --delay=750ms --bandwidth=10Mbps --queue=25";
+/// Lets the ClientHello pass and drops what the client sends next.
+const AMPLIFICATION: &str =
+    "droplist --delay=15ms --bandwidth=10Mbps --queue=25 --drops_to_server=2,3,4,5,6,7";
+const BLACKHOLE: &str = "blackhole --delay=15ms --bandwidth=10Mbps --queue=25 --on=5s --off=2s";
+const LOSS_30: &str = "drop-rate --delay=15ms --bandwidth=10Mbps --queue=25 --rate_to_server=30 \
+     --rate_to_client=30 --burst_to_server=3 --burst_to_client=3";
+const LOSS_2: &str = "drop-rate --delay=15ms --bandwidth=10Mbps --queue=25 --rate_to_server=2 \
+     --rate_to_client=2 --burst_to_server=3 --burst_to_client=3";
+const CORRUPTION_30: &str = "corrupt-rate --delay=15ms --bandwidth=10Mbps --queue=25 \
+     --rate_to_server=30 --rate_to_client=30 --burst_to_server=3 --burst_to_client=3";
+const CORRUPTION_2: &str = "corrupt-rate --delay=15ms --bandwidth=10Mbps --queue=25 \
+     --rate_to_server=2 --rate_to_client=2 --burst_to_server=3 --burst_to_client=3";
+const REBIND_PORT: &str =
+    "rebind --delay=15ms --bandwidth=10Mbps --queue=25 --first-rebind=1s --rebind-freq=5s";
+const REBIND_ADDRESS: &str = "rebind --delay=15ms --bandwidth=10Mbps --queue=25 \
+     --first-rebind=1s --rebind-freq=5s --rebind-addr";
 
 const KIB: usize = 1024;
 const MIB: usize = 1024 * KIB;
+/// Names so long that the requests of `zerortt` fill several packets.
+const LONG_NAME: usize = 250;
+const SHORT_NAME: usize = 10;
+/// Connections of `handshakeloss` and `handshakecorruption`.
+const ATTEMPTS: usize = 50;
 
-impl Case {
-    /// All cases.
-    pub const ALL: [Self; 9] = [
-        Self::Handshake,
-        Self::Transfer,
-        Self::Streams,
-        Self::Retry,
-        Self::Resumption,
-        Self::ZeroRtt,
-        Self::KeyUpdate,
-        Self::Http3,
-        Self::Datagrams,
-    ];
+/// Something that two implementations must be able to do together.
+#[derive(Debug)]
+pub struct Case {
+    /// The name, that of the interop runner if it has the case.
+    pub name: &'static str,
+    /// What must happen, in a sentence.
+    pub description: &'static str,
+    /// The scenario of the link between both ends.
+    pub scenario: &'static str,
+    pub(super) alpn: &'static str,
+    pub(super) files: Files,
+    /// Further options of the client, and of the server.
+    pub(super) client: &'static [&'static str],
+    pub(super) server: &'static [&'static str],
+    /// Whether the server's certificate chain is to be longer than a few datagrams.
+    pub(super) long_chain: bool,
+    pub(super) ipv6: bool,
+    /// How many seconds the client may take.
+    pub(super) patience: u64,
+    pub(super) checks: &'static [Check],
+}
 
-    /// The name by which it is known.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Handshake => "handshake",
-            Self::Transfer => "transfer",
-            Self::Streams => "streams-2000",
-            Self::Retry => "retry",
-            Self::Resumption => "resumption",
-            Self::ZeroRtt => "zerortt",
-            Self::KeyUpdate => "keyupdate",
-            Self::Http3 => "http3",
-            Self::Datagrams => "datagrams",
-        }
+/// Files to download.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Files {
+    /// How many there are of each size in bytes.
+    pub(super) sizes: &'static [(usize, usize)],
+    /// Length of their names.
+    pub(super) name: usize,
+}
+
+impl Files {
+    const fn of(sizes: &'static [(usize, usize)]) -> Self {
+        Self { sizes, name: SHORT_NAME }
     }
 
-    pub(super) fn plan(self) -> Plan {
-        let expected = Expected::PLAIN;
-        let plan = Plan { alpn: ALPN_HQ, retry: false, files: &[KIB], options: &[], expected };
-        match self {
-            Self::Handshake => plan,
-            Self::Transfer => Plan { files: &[0, 1, 10 * KIB, MIB, 5 * MIB], ..plan },
-            Self::Streams => Plan {
-                alpn: ALPN_ECHO,
-                files: &[],
-                options: &["--streams", "2000"],
-                expected: Expected { streams: 2000, ..expected },
-                ..plan
-            },
-            Self::Retry => Plan { retry: true, ..plan },
-            Self::Resumption => Plan {
-                files: &[KIB, 10 * KIB],
-                options: &["--resume"],
-                expected: Expected {
-                    earlier_connections: 1,
-                    resumed: true,
-                    early_data: None,
-                    ..expected
-                },
-                ..plan
-            },
-            Self::ZeroRtt => Plan {
-                files: &[KIB, 2 * KIB, 3 * KIB],
-                options: &["--0rtt"],
-                expected: Expected {
-                    earlier_connections: 1,
-                    resumed: true,
-                    early_data: Some(true),
-                    ..expected
-                },
-                ..plan
-            },
-            Self::KeyUpdate => Plan {
-                files: &[KIB, MIB, 2 * MIB],
-                options: &["--key-update"],
-                expected: Expected { key_update: true, ..expected },
-                ..plan
-            },
-            Self::Http3 => Plan { alpn: ALPN_H3, files: &[0, KIB, 100 * KIB, MIB], ..plan },
-            Self::Datagrams => Plan {
-                alpn: ALPN_ECHO,
-                files: &[],
-                options: &["--datagrams", "200"],
-                expected: Expected { datagrams: 200, ..expected },
-                ..plan
-            },
-        }
+    /// The sizes of all files, one by one.
+    pub(super) fn all(self) -> impl Iterator<Item = usize> {
+        self.sizes.iter().flat_map(|&(count, size)| std::iter::repeat_n(size, count))
+    }
+}
+
+impl Case {
+    const BASE: Self = Self {
+        name: "",
+        description: "",
+        scenario: PLAIN,
+        alpn: ALPN_HQ,
+        files: Files::of(&[(1, KIB)]),
+        client: &[],
+        server: &[],
+        long_chain: false,
+        ipv6: false,
+        patience: 60,
+        checks: &[check::handshakes::<1>, check::version_1],
+    };
+}
+
+/// All cases: those of the interop runner, then our own.
+pub static CASES: &[Case] = &[
+    Case {
+        name: "handshake",
+        description: "A handshake completes and a file is transferred.",
+        checks: &[check::handshakes::<1>, check::version_1, check::no_retry],
+        ..Case::BASE
+    },
+    Case {
+        name: "transfer",
+        description: "Three files are transferred at once.",
+        files: Files::of(&[(1, 2 * MIB), (1, 3 * MIB), (1, 5 * MIB)]),
+        ..Case::BASE
+    },
+    Case {
+        name: "longrtt",
+        description: "A handshake completes over a round trip of 1.5 s; the ClientHello is repeated.",
+        scenario: LONG_RTT,
+        checks: &[check::handshakes::<1>, check::version_1, check::client_hello_repeated],
+        ..Case::BASE
+    },
+    Case {
+        name: "chacha20",
+        description: "ChaCha20-Poly1305 is the only cipher offered, and used.",
+        files: Files::of(&[(1, 3 * MIB)]),
+        client: &["--chacha20"],
+        checks: &[check::handshakes::<1>, check::version_1, check::only_chacha20],
+        ..Case::BASE
+    },
+    Case {
+        name: "multiplexing",
+        description: "1,999 files over one connection, whose server allows 1,000 streams at first.",
+        files: Files::of(&[(1999, 32)]),
+        checks: &[check::handshakes::<1>, check::version_1, check::stream_limit],
+        ..Case::BASE
+    },
+    Case {
+        name: "retry",
+        description: "The server sends a Retry; an Initial with its token continues.",
+        files: Files::of(&[(1, 10 * KIB)]),
+        server: &["--retry"],
+        checks: &[check::handshakes::<1>, check::version_1, check::retry],
+        ..Case::BASE
+    },
+    Case {
+        name: "resumption",
+        description: "A second connection resumes the session, without certificates.",
+        files: Files::of(&[(1, 5 * KIB), (1, 10 * KIB)]),
+        client: &["--resume"],
+        checks: &[check::handshakes::<2>, check::version_1, check::resumed],
+        ..Case::BASE
+    },
+    Case {
+        name: "zerortt",
+        description: "The requests of a second connection are sent as early data.",
+        files: Files { sizes: &[(40, 32)], name: LONG_NAME },
+        client: &["--0rtt"],
+        checks: &[check::handshakes::<2>, check::version_1, check::early_data],
+        ..Case::BASE
+    },
+    Case {
+        name: "http3",
+        description: "Three files over HTTP/3.",
+        alpn: ALPN_H3,
+        files: Files::of(&[(1, 5 * KIB), (1, 10 * KIB), (1, 500 * KIB)]),
+        ..Case::BASE
+    },
+    Case {
+        name: "blackhole",
+        description: "A transfer survives two seconds in which everything is lost.",
+        scenario: BLACKHOLE,
+        files: Files::of(&[(1, 10 * MIB)]),
+        ..Case::BASE
+    },
+    Case {
+        name: "keyupdate",
+        description: "The client updates the keys, and the server follows.",
+        files: Files::of(&[(1, 3 * MIB)]),
+        client: &["--key-update"],
+        checks: &[check::handshakes::<1>, check::version_1, check::key_update],
+        ..Case::BASE
+    },
+    Case {
+        name: "ecn",
+        description: "Both ends mark packets with ECT, and report marks in their ACK frames.",
+        files: Files::of(&[(1, 100 * KIB)]),
+        checks: &[check::handshakes::<1>, check::version_1, check::no_retry, check::ecn],
+        ..Case::BASE
+    },
+    Case {
+        name: "amplificationlimit",
+        description: "A server with a long certificate chain sends at most three times what came.",
+        scenario: AMPLIFICATION,
+        files: Files::of(&[(1, 5 * KIB)]),
+        long_chain: true,
+        checks: &[check::handshakes::<1>, check::version_1, check::amplification],
+        ..Case::BASE
+    },
+    Case {
+        name: "handshakeloss",
+        description: "50 handshakes where 30 % of the packets are lost.",
+        scenario: LOSS_30,
+        files: Files::of(&[(ATTEMPTS, KIB)]),
+        client: &["--one-by-one"],
+        patience: 300,
+        checks: &[check::handshakes::<ATTEMPTS>, check::version_1],
+        ..Case::BASE
+    },
+    Case {
+        name: "transferloss",
+        description: "A transfer where 2 % of the packets are lost.",
+        scenario: LOSS_2,
+        files: Files::of(&[(1, 2 * MIB)]),
+        ..Case::BASE
+    },
+    Case {
+        name: "handshakecorruption",
+        description: "50 handshakes where 30 % of the packets are corrupted.",
+        scenario: CORRUPTION_30,
+        files: Files::of(&[(ATTEMPTS, KIB)]),
+        client: &["--one-by-one"],
+        patience: 300,
+        checks: &[check::handshakes::<ATTEMPTS>, check::version_1],
+        ..Case::BASE
+    },
+    Case {
+        name: "transfercorruption",
+        description: "A transfer where 2 % of the packets are corrupted.",
+        scenario: CORRUPTION_2,
+        files: Files::of(&[(1, 2 * MIB)]),
+        ..Case::BASE
+    },
+    Case {
+        name: "ipv6",
+        description: "A transfer over IPv6.",
+        files: Files::of(&[(1, 5 * KIB), (1, 10 * KIB)]),
+        ipv6: true,
+        checks: &[check::handshakes::<1>, check::version_1, check::only_ipv6],
+        ..Case::BASE
+    },
+    Case {
+        name: "v2",
+        description: "The client starts with version 1, the server chooses version 2.",
+        client: &["--v2"],
+        server: &["--v2"],
+        checks: &[check::handshakes::<1>, check::version_2],
+        ..Case::BASE
+    },
+    Case {
+        name: "rebind-port",
+        description: "A transfer survives new ports of the client, each of which is validated.",
+        scenario: REBIND_PORT,
+        files: Files::of(&[(1, 10 * MIB)]),
+        checks: &[check::handshakes::<1>, check::version_1, check::paths_validated],
+        ..Case::BASE
+    },
+    Case {
+        name: "rebind-addr",
+        description: "A transfer survives new addresses of the client, each of which is validated.",
+        scenario: REBIND_ADDRESS,
+        files: Files::of(&[(1, 10 * MIB)]),
+        checks: &[
+            check::handshakes::<1>,
+            check::version_1,
+            check::addresses_changed,
+            check::paths_validated,
+        ],
+        ..Case::BASE
+    },
+    Case {
+        name: "versionnegotiation",
+        description: "A version that no server has is answered with Version Negotiation.",
+        files: Files::of(&[]),
+        client: &["--unknown-version"],
+        checks: &[check::version_negotiation],
+        ..Case::BASE
+    },
+    Case {
+        name: "streams-2000",
+        description: "2,000 echoed streams where the server permits about 100 at once.",
+        alpn: ALPN_ECHO,
+        files: Files::of(&[]),
+        client: &["--streams", "2000"],
+        checks: &[check::handshakes::<1>, check::version_1, check::echoed_streams::<2000>],
+        ..Case::BASE
+    },
+    Case {
+        name: "datagrams",
+        description: "200 echoed datagrams.",
+        alpn: ALPN_ECHO,
+        files: Files::of(&[]),
+        client: &["--datagrams", "200"],
+        checks: &[check::handshakes::<1>, check::version_1, check::echoed_datagrams::<200>],
+        ..Case::BASE
+    },
+];
+
+impl PartialEq for Case {
+    fn eq(&self, other: &Self) -> bool {
+        self.name == other.name
     }
 }
 
 impl fmt::Display for Case {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
+        f.pad(self.name)
     }
 }
 
-impl FromStr for Case {
+/// A case on the command line.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct CaseName(pub &'static Case);
+
+impl FromStr for CaseName {
     type Err = String;
 
     fn from_str(name: &str) -> Result<Self, String> {
-        Self::ALL.into_iter().find(|known| known.name() == name).ok_or_else(|| {
-            let known = Self::ALL.map(Self::name).join(", ");
-            format!("unknown case {name:?}: expected one of {known}")
+        CASES.iter().find(|known| known.name == name).map(Self).ok_or_else(|| {
+            let known: Vec<_> = CASES.iter().map(|case| case.name).collect();
+            format!("unknown case {name:?}: expected one of {}", known.join(", "))
         })
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
+    use quicket_sim::scenario::Scenario;
+
     use super::*;
 
     #[test]
-    fn names_are_those_of_the_json_and_can_be_read_back() {
-        for case in Case::ALL {
-            assert_eq!(case.name().parse(), Ok(case));
-            assert_eq!(serde_json::to_string(&case).unwrap(), format!("\"{case}\""));
+    fn every_case_has_a_name_of_its_own_a_scenario_that_parses_and_checks() {
+        let names: BTreeSet<_> = CASES.iter().map(|case| case.name).collect();
+        assert_eq!(names.len(), CASES.len());
+        for case in CASES {
+            assert!(case.scenario.parse::<Scenario>().is_ok(), "{case}");
+            assert!(!case.checks.is_empty() && !case.description.is_empty(), "{case}");
+            assert_eq!(case.name.parse(), Ok(CaseName(case)));
         }
-        assert!("handshakes".parse::<Case>().unwrap_err().contains("streams-2000"));
+        assert!("handshakes".parse::<CaseName>().unwrap_err().contains("streams-2000"));
     }
 }

@@ -1,232 +1,344 @@
-//! Whether what both ends have told is what had to happen.
+//! What must have happened on the wire. The rules are those of the interop runner where it has the
+//! case.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 
-use quicket_workload::peer::Facts;
+use quicket_engine::crypto::Aead;
+use quicket_wire::{
+    EcnCodepoint, Frame, PacketKind, Reader, Side, StreamId, TransportParameters, Version,
+};
 
-use super::case::{Case, Expected};
-use super::report::Outcome;
-use super::session::Record;
-use super::site::{self, Site};
+use crate::trace::{Packet, Trace};
 
-/// Judges a run.
-pub(super) fn outcome(case: Case, record: &Record, site: &Site) -> Outcome {
-    match check(case, record, site) {
-        Ok(()) => Outcome::Passed,
-        Err(reason) => Outcome::Failed { reason },
+/// A rule, and what is wrong if it was broken.
+pub(super) type Check = fn(&Evidence) -> Result<(), String>;
+
+/// What was seen on both sides of the link.
+#[derive(Debug)]
+pub(super) struct Evidence {
+    /// At the client: what it sent, and what came to it.
+    pub(super) client: Trace,
+    /// At the server.
+    pub(super) server: Trace,
+    /// Whether the server is ours, which is held to the letter where the runner is lenient.
+    pub(super) server_is_ours: bool,
+}
+
+/// TLS handshake messages (RFC 8446, Section 4), and the extension of RFC 9001, Section 8.2.
+const ENCRYPTED_EXTENSIONS: u8 = 8;
+const CERTIFICATE: u8 = 11;
+const TRANSPORT_PARAMETERS: u16 = 0x39;
+const CHACHA20_POLY1305_SHA256: u16 = 0x1303;
+/// The most streams that a server of `multiplexing` may permit at first.
+const STREAM_LIMIT: u64 = 1000;
+/// The least Handshake data, in bytes, that shows that a long chain was sent.
+const LONG_CHAIN: usize = 7500;
+/// The most 1-RTT data of the client, in bytes, that shows that the requests were early data: half
+/// of the names of the files.
+const LATE_REQUESTS: usize = 5000;
+
+fn ensure(right: bool, what: impl FnOnce() -> String) -> Result<(), String> {
+    if right { Ok(()) } else { Err(what()) }
+}
+
+/// The server has answered `N` connections with TLS messages, each with a connection ID of its own.
+/// What it refuses does not count: a corrupted Initial may seem to have a token that is not valid.
+pub(super) fn handshakes<const N: usize>(evidence: &Evidence) -> Result<(), String> {
+    let answers = |packet: &&Packet| packet.frames().any(|frame| matches!(frame, Frame::Crypto(_)));
+    let initials = evidence.server.of(PacketKind::Initial, false).filter(answers);
+    let found = initials.map(|packet| packet.scid).collect::<BTreeSet<_>>().len();
+    ensure(found == N, || format!("there were {found} handshakes instead of {N}"))
+}
+
+pub(super) fn version_1(evidence: &Evidence) -> Result<(), String> {
+    only_version(&evidence.server, PacketKind::Initial, false, Version::V1)
+}
+
+fn only_version(
+    trace: &Trace,
+    kind: PacketKind,
+    from_client: bool,
+    wanted: Version,
+) -> Result<(), String> {
+    let versions: BTreeSet<_> = trace.of(kind, from_client).map(|packet| packet.version).collect();
+    let end = if from_client { "client" } else { "server" };
+    ensure(versions == BTreeSet::from([wanted]), || {
+        format!("the {end}'s {kind:?} packets have the versions {versions:?}, not {wanted:?} alone")
+    })
+}
+
+/// RFC 9368, Section 2.3: compatible version negotiation.
+pub(super) fn version_2(evidence: &Evidence) -> Result<(), String> {
+    let Evidence { client, server, .. } = evidence;
+    let has = |trace: &Trace, from_client, wanted| {
+        trace.of(PacketKind::Initial, from_client).any(|packet| packet.version == wanted)
+    };
+    ensure(has(client, true, Version::V1), || "the client did not start with version 1".into())?;
+    ensure(has(server, false, Version::V2), || "the server did not choose version 2".into())?;
+    only_version(client, PacketKind::Handshake, true, Version::V2)?;
+    only_version(server, PacketKind::Handshake, false, Version::V2)
+}
+
+/// RFC 9000, Section 6.1.
+pub(super) fn version_negotiation(evidence: &Evidence) -> Result<(), String> {
+    let first = evidence.client.packets.first().ok_or("the client sent nothing")?;
+    let answers = evidence.client.of(PacketKind::VersionNegotiation, false);
+    let answers: Vec<_> = answers.collect();
+    ensure(!answers.is_empty(), || "no Version Negotiation packet came".into())?;
+    let mirrored = |packet: &&Packet| packet.scid == first.dcid && packet.dcid == first.scid;
+    ensure(answers.iter().all(mirrored), || {
+        "the Version Negotiation packet does not have the client's connection IDs".into()
+    })
+}
+
+pub(super) fn no_retry(evidence: &Evidence) -> Result<(), String> {
+    let retries = evidence.client.of(PacketKind::Retry, false).count();
+    ensure(retries == 0, || "the server sent a Retry, unasked".into())
+}
+
+/// RFC 9000, Section 17.2.5: the token comes back, and packet numbers go on.
+pub(super) fn retry(evidence: &Evidence) -> Result<(), String> {
+    let trace = &evidence.client;
+    let tokens: Vec<_> = trace.of(PacketKind::Retry, false).map(|retry| &retry.token).collect();
+    ensure(tokens.iter().any(|token| !token.is_empty()), || "no Retry with a token came".into())?;
+    let mut before = None;
+    for packet in trace.of(PacketKind::Initial, true) {
+        let number = packet.content.as_ref().map(|content| content.number);
+        if packet.token.is_empty() {
+            before = before.max(number);
+        } else if tokens.contains(&&packet.token) {
+            return ensure(number > before, || {
+                "the client began packet numbers anew after the Retry".into()
+            });
+        }
+    }
+    Err("no Initial of the client has the token of the Retry".into())
+}
+
+pub(super) fn client_hello_repeated(evidence: &Evidence) -> Result<(), String> {
+    let begins = |packet: &&Packet| {
+        packet.frames().any(|frame| matches!(frame, Frame::Crypto(crypto) if crypto.offset == 0))
+    };
+    let count = evidence.client.of(PacketKind::Initial, true).filter(begins).count();
+    ensure(count >= 2, || format!("the client sent {count} ClientHello instead of 2 or more"))
+}
+
+pub(super) fn only_chacha20(evidence: &Evidence) -> Result<(), String> {
+    let trace = &evidence.client;
+    let hello = trace.crypto(0, PacketKind::Initial, true);
+    let offered = offered_ciphers(&hello).ok_or("the ClientHello could not be read")?;
+    ensure(offered == [CHACHA20_POLY1305_SHA256], || {
+        format!("the client offered the ciphers {offered:#06x?}, not 0x1303 alone")
+    })?;
+    let used = trace.ciphers.first().copied().flatten();
+    ensure(used == Some(Aead::ChaCha20Poly1305), || format!("{used:?} was used"))
+}
+
+/// The cipher suites of a ClientHello (RFC 8446, Section 4.1.2).
+fn offered_ciphers(hello: &[u8]) -> Option<Vec<u16>> {
+    let mut reader = Reader::new(hello);
+    // Type, length, legacy version, random.
+    reader.bytes(1 + 3 + 2 + 32).ok()?;
+    let session_id = reader.u8().ok()?;
+    reader.bytes(session_id.into()).ok()?;
+    let length = reader.u16().ok()?;
+    let suites = reader.bytes(length.into()).ok()?;
+    Some(suites.chunks_exact(2).map(|pair| u16::from_be_bytes([pair[0], pair[1]])).collect())
+}
+
+/// TLS handshake messages with their types.
+fn messages(bytes: &[u8]) -> Vec<(u8, &[u8])> {
+    let mut reader = Reader::new(bytes);
+    let mut next = || {
+        let [kind, high, middle, low] = *reader.array::<4>().ok()?;
+        let length = u32::from_be_bytes([0, high, middle, low]);
+        Some((kind, reader.bytes(length as usize).ok()?))
+    };
+    std::iter::from_fn(&mut next).collect()
+}
+
+/// What the server declares in its EncryptedExtensions.
+fn server_parameters(trace: &Trace) -> Option<TransportParameters> {
+    let bytes = trace.crypto(0, PacketKind::Handshake, false);
+    let (_, body) = messages(&bytes).into_iter().find(|(kind, _)| *kind == ENCRYPTED_EXTENSIONS)?;
+    let mut reader = Reader::new(body);
+    reader.u16().ok()?;
+    loop {
+        let kind = reader.u16().ok()?;
+        let length = reader.u16().ok()?;
+        let data = reader.bytes(length.into()).ok()?;
+        if kind == TRANSPORT_PARAMETERS {
+            return TransportParameters::decode(data, Side::Server).ok();
+        }
     }
 }
 
-fn check(case: Case, record: &Record, site: &Site) -> Result<(), String> {
-    let plan = case.plan();
-    if let Some(error) = record.client.errors.first() {
-        return Err(format!("the client says: {error}"));
-    }
-    if let Some(error) = record.server.errors.first() {
-        return Err(format!("the server says: {error}"));
-    }
-    if !record.client.done {
-        return Err("the client did not say that it is done".into());
-    }
-    files(plan.files, record, site)?;
-    let connections = plan.expected.earlier_connections + 1;
-    for (end, told) in [("client", &record.client), ("server", &record.server)] {
-        if told.connections.len() != connections {
-            let number = told.connections.len();
-            return Err(format!("the {end} had {number} connections instead of {connections}"));
-        }
-        if told.closed != connections {
-            return Err(format!("the {end} saw {} connections closed", told.closed));
-        }
-    }
-    if (record.client.streams, record.client.datagrams)
-        != (plan.expected.streams, plan.expected.datagrams)
+pub(super) fn stream_limit(evidence: &Evidence) -> Result<(), String> {
+    let parameters = server_parameters(&evidence.client)
+        .ok_or("the server's transport parameters could not be read")?;
+    let limit = parameters.initial_max_streams_bidi;
+    ensure(limit <= STREAM_LIMIT, || format!("the server permitted {limit} streams at first"))
+}
+
+/// RFC 8446, Section 4.4.2: who resumes a session needs no certificate.
+pub(super) fn resumed(evidence: &Evidence) -> Result<(), String> {
+    let trace = &evidence.client;
+    let has_certificate = |connection| {
+        let bytes = trace.crypto(connection, PacketKind::Handshake, false);
+        messages(&bytes).iter().any(|(kind, _)| *kind == CERTIFICATE)
+    };
+    ensure(has_certificate(0), || "the first handshake has no certificate".into())?;
+    let opened = trace.of(PacketKind::Handshake, false);
+    let second = |packet: &Packet| packet.content.as_ref().is_some_and(|it| it.connection == 1);
+    ensure(opened.into_iter().any(second), || "the second handshake could not be read".into())?;
+    ensure(!has_certificate(1), || "the second handshake has a certificate".into())
+}
+
+pub(super) fn early_data(evidence: &Evidence) -> Result<(), String> {
+    let trace = &evidence.client;
+    // Not every implementation logs the secret of early data.
+    let early = trace.of(PacketKind::ZeroRtt, true).map(|packet| packet.len).sum::<usize>();
+    let late = trace.of(PacketKind::OneRtt, true).filter_map(|packet| packet.content.as_ref());
+    let late = late.map(|content| content.payload.len()).sum::<usize>();
+    ensure(early > 0, || "the client sent no early data".into())?;
+    ensure(late <= LATE_REQUESTS, || format!("the client sent {late} bytes in 1-RTT packets"))
+}
+
+/// RFC 9001, Section 6.
+pub(super) fn key_update(evidence: &Evidence) -> Result<(), String> {
+    for (trace, from_client, end) in
+        [(&evidence.client, true, "client"), (&evidence.server, false, "server")]
     {
-        return Err(format!(
-            "{} streams and {} datagrams were echoed instead of {} and {}",
-            record.client.streams,
-            record.client.datagrams,
-            plan.expected.streams,
-            plan.expected.datagrams
-        ));
-    }
-    let ends = record.client.connections.values().zip(record.server.connections.values());
-    for (number, (client, server)) in ends.enumerate() {
-        let last = number + 1 == connections;
-        let expected = if last { plan.expected } else { Expected::PLAIN };
-        connection(client, server, plan.alpn, plan.retry, expected)
-            .map_err(|reason| format!("connection {}: {reason}", number + 1))?;
+        let updated = |packet: &Packet| packet.content.as_ref().is_some_and(|it| it.key_phase);
+        ensure(trace.of(PacketKind::OneRtt, from_client).any(updated), || {
+            format!("the {end} sent nothing with keys of the second phase")
+        })?;
     }
     Ok(())
 }
 
-fn files(sizes: &[usize], record: &Record, site: &Site) -> Result<(), String> {
-    let on_disk: BTreeMap<_, _> =
-        sizes.iter().map(|&size| (site::name(size), site.sha256(size).to_owned())).collect();
-    if record.stored != on_disk {
-        return Err(format!("the files stored are {:?}", record.stored));
-    }
-    for &size in sizes {
-        let claimed = record.client.files.get(&format!("/{}", site::name(size)));
-        if claimed.map(String::as_str) != Some(site.sha256(size)) {
-            return Err(format!("the client reports {claimed:?} for {}", site::name(size)));
-        }
-    }
-    Ok(())
-}
-
-fn connection(
-    client: &Facts,
-    server: &Facts,
-    alpn: &str,
-    retry: bool,
-    expected: Expected,
-) -> Result<(), String> {
-    if client.version.is_none() || client.version != server.version {
-        return Err(format!("versions are {:?} and {:?}", client.version, server.version));
-    }
-    for facts in [client, server] {
-        if facts.alpn.as_deref() != Some(alpn) {
-            return Err(format!("the application protocol is {:?}", facts.alpn));
-        }
-    }
-    agreed("retry", client.retry, server.retry, retry)?;
-    agreed("resumed", client.resumed, server.resumed, expected.resumed)?;
-    if let Some(early_data) = expected.early_data {
-        agreed("early data", client.early_data, server.early_data, early_data)?;
-    }
-    if expected.key_update {
-        let updated = |facts: &Facts| facts.key_updates.map(|updates| updates > 0);
-        agreed("key update", updated(client), updated(server), true)?;
-    }
-    Ok(())
-}
-
-/// At least one end must tell, and none may tell otherwise.
-fn agreed(
-    what: &str,
-    client: Option<bool>,
-    server: Option<bool>,
-    expected: bool,
-) -> Result<(), String> {
-    let told = [client, server];
-    if told.contains(&Some(expected)) && !told.contains(&Some(!expected)) {
-        Ok(())
-    } else {
-        Err(format!("{what}: client {client:?}, server {server:?}, expected {expected}"))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::super::session::Told;
-    use super::*;
-
-    /// What a good run of `case` looks like.
-    fn good(case: Case, site: &Site) -> Record {
-        let plan = case.plan();
-        let mut record = Record::default();
-        let connections = plan.expected.earlier_connections as u64 + 1;
-        for number in 1..=connections {
-            let expected = if number == connections { plan.expected } else { Expected::PLAIN };
-            let facts = Facts {
-                version: Some("0x00000001".into()),
-                alpn: Some(plan.alpn.into()),
-                resumed: Some(expected.resumed),
-                early_data: expected.early_data,
-                retry: Some(plan.retry),
-                key_updates: Some(u64::from(expected.key_update)),
-            };
-            for told in [&mut record.client, &mut record.server] {
-                told.connections.insert(number, facts.clone());
-                told.closed += 1;
-            }
-        }
-        for &size in plan.files {
-            let digest = site.sha256(size).to_owned();
-            record.client.files.insert(format!("/{}", site::name(size)), digest.clone());
-            record.stored.insert(site::name(size), digest);
-        }
-        record.client = Told {
-            streams: plan.expected.streams,
-            datagrams: plan.expected.datagrams,
-            done: true,
-            ..record.client
+/// RFC 9000, Section 13.4.
+pub(super) fn ecn(evidence: &Evidence) -> Result<(), String> {
+    for (trace, from_client, end) in
+        [(&evidence.client, true, "client"), (&evidence.server, false, "server")]
+    {
+        let sent = || trace.packets.iter().filter(|packet| packet.from_client == from_client);
+        let marked =
+            |packet: &Packet| matches!(packet.ecn, EcnCodepoint::Ect0 | EcnCodepoint::Ect1);
+        ensure(sent().any(marked), || format!("the {end} marked nothing with ECT"))?;
+        ensure(sent().all(|packet| packet.ecn != EcnCodepoint::Ce), || {
+            format!("the {end} marked something with CE, which is for routers")
+        })?;
+        let reports = |packet: &Packet| {
+            packet.frames().any(|frame| matches!(frame, Frame::Ack(ack) if ack.ecn.is_some()))
         };
-        record
+        ensure(sent().any(reports), || format!("the {end} reported no marks in ACK frames"))?;
     }
+    Ok(())
+}
 
-    #[test]
-    fn a_good_run_of_every_case_passes() {
-        let site = Site::generate(&Case::ALL).unwrap();
-        for case in Case::ALL {
-            assert_eq!(check(case, &good(case, &site), &site), Ok(()), "{case}");
+/// RFC 9000, Section 8.1: until a Handshake packet of the client has come. The runner lets it pass
+/// when others send up to four times what came.
+pub(super) fn amplification(evidence: &Evidence) -> Result<(), String> {
+    let trace = &evidence.server;
+    let sent = trace.crypto(0, PacketKind::Handshake, false).len();
+    ensure(sent >= LONG_CHAIN, || format!("the server's Handshake data has {sent} bytes only"))?;
+    let factor = if evidence.server_is_ours { 3 } else { 4 };
+    let (mut received, mut sent) = (0, 0);
+    for packet in &trace.packets {
+        match (packet.from_client, packet.kind) {
+            (true, PacketKind::Handshake) => return Ok(()),
+            (true, _) => received += packet.datagram_len,
+            (false, PacketKind::VersionNegotiation) => {
+                return Err("the server answered with Version Negotiation".into());
+            }
+            (false, _) => sent += packet.datagram_len,
+        }
+        ensure(sent <= factor * received, || {
+            format!("the server sent {sent} bytes for {received} from an unvalidated address")
+        })?;
+    }
+    Err("the client sent no Handshake packet".into())
+}
+
+pub(super) fn only_ipv6(evidence: &Evidence) -> Result<(), String> {
+    let right = evidence.server.packets.iter().all(|packet| packet.server.is_ipv6());
+    ensure(right, || "there were packets over IPv4".into())
+}
+
+pub(super) fn addresses_changed(evidence: &Evidence) -> Result<(), String> {
+    let addresses: BTreeSet<_> =
+        evidence.server.packets.iter().map(|packet| packet.client.ip()).collect();
+    ensure(addresses.len() > 1, || "the server saw one address of the client only".into())
+}
+
+/// RFC 9000, Section 9.3: what a server sends to a new address first contains a challenge, and each
+/// challenge is answered.
+pub(super) fn paths_validated(evidence: &Evidence) -> Result<(), String> {
+    let challenges_in = |packet: &Packet| -> Vec<[u8; 8]> {
+        let challenge = |frame| match frame {
+            Frame::PathChallenge(challenge) => Some(challenge.data),
+            _ => None,
+        };
+        packet.frames().filter_map(challenge).collect()
+    };
+    let mut paths = BTreeSet::new();
+    let mut challenges = Vec::new();
+    for packet in evidence.server.packets.iter().filter(|packet| !packet.from_client) {
+        let is_first = paths.is_empty();
+        if paths.insert(packet.client) && !is_first {
+            let found = challenges_in(packet);
+            ensure(!found.is_empty(), || {
+                format!("the first packet to {} contains no PATH_CHALLENGE", packet.client)
+            })?;
+            challenges.extend(found);
         }
     }
+    ensure(paths.len() > 1, || "the server used one path only".into())?;
+    let responses: BTreeSet<_> = evidence
+        .client
+        .packets
+        .iter()
+        .filter(|packet| packet.from_client)
+        .flat_map(Packet::frames)
+        .filter_map(|frame| match frame {
+            Frame::PathResponse(response) => Some(response.data),
+            _ => None,
+        })
+        .collect();
+    ensure(challenges.iter().all(|challenge| responses.contains(challenge)), || {
+        "a PATH_CHALLENGE has no PATH_RESPONSE".into()
+    })
+}
 
-    /// Spoils a good run of `case` and returns the complaint.
-    fn spoiled(case: Case, spoil: impl FnOnce(&mut Record)) -> String {
-        let site = Site::generate(&[case]).unwrap();
-        let mut record = good(case, &site);
-        spoil(&mut record);
-        check(case, &record, &site).unwrap_err()
-    }
-
-    #[test]
-    fn each_case_fails_when_its_feature_was_not_used() {
-        let last = |record: &mut Record| record.server.connections.clone().len() as u64;
-        let complaint = spoiled(Case::Retry, |record| {
-            record.server.connections.get_mut(&1).unwrap().retry = Some(false);
-        });
-        assert!(complaint.contains("retry"), "{complaint}");
-        let complaint = spoiled(Case::Resumption, |record| {
-            let last = last(record);
-            record.client.connections.get_mut(&last).unwrap().resumed = Some(false);
-        });
-        assert!(complaint.contains("connection 2: resumed"), "{complaint}");
-        let complaint = spoiled(Case::ZeroRtt, |record| {
-            for told in [&mut record.client, &mut record.server] {
-                told.connections.get_mut(&2).unwrap().early_data = None;
+/// The server has ended `N` streams of the client with as much data as came on each.
+pub(super) fn echoed_streams<const N: usize>(evidence: &Evidence) -> Result<(), String> {
+    let ends = |trace: &Trace, from_client| -> BTreeSet<(StreamId, u64)> {
+        let packets = trace.packets.iter().filter(|packet| packet.from_client == from_client);
+        let end = |frame| match frame {
+            Frame::Stream(stream) if stream.fin => {
+                Some((stream.id, stream.offset + stream.data.len() as u64))
             }
-        });
-        assert!(complaint.contains("early data"), "{complaint}");
-        let complaint = spoiled(Case::KeyUpdate, |record| {
-            record.server.connections.get_mut(&1).unwrap().key_updates = Some(0);
-        });
-        assert!(complaint.contains("key update"), "{complaint}");
-        let complaint = spoiled(Case::Streams, |record| record.client.streams -= 1);
-        assert!(complaint.contains("1999 streams"), "{complaint}");
-        let complaint = spoiled(Case::Datagrams, |record| record.client.datagrams = 0);
-        assert!(complaint.contains("0 datagrams"), "{complaint}");
-    }
+            _ => None,
+        };
+        packets.flat_map(Packet::frames).filter_map(end).collect()
+    };
+    let (asked, echoed) = (ends(&evidence.client, true), ends(&evidence.client, false));
+    let whole = asked.intersection(&echoed).count();
+    ensure(whole == N, || format!("{whole} streams were echoed instead of {N}"))
+}
 
-    #[test]
-    fn a_wrong_or_missing_file_fails() {
-        let complaint = spoiled(Case::Transfer, |record| {
-            record.stored.insert(site::name(1), site::sha256(b"x"));
-        });
-        assert!(complaint.contains("the files stored"), "{complaint}");
-        let complaint = spoiled(Case::Http3, |record| {
-            record.client.files.pop_first();
-        });
-        assert!(complaint.contains("the client reports None"), "{complaint}");
-    }
-
-    #[test]
-    fn a_complaint_of_either_end_fails() {
-        let complaint = spoiled(Case::Handshake, |record| {
-            record.server.errors.push("broken".into());
-        });
-        assert_eq!(complaint, "the server says: broken");
-        let complaint = spoiled(Case::Handshake, |record| record.client.done = false);
-        assert!(complaint.contains("done"), "{complaint}");
-    }
-
-    #[test]
-    fn one_end_may_be_ignorant_but_not_of_another_opinion() {
-        assert!(agreed("x", None, Some(true), true).is_ok());
-        assert!(agreed("x", None, None, true).is_err());
-        assert!(agreed("x", Some(false), Some(true), true).is_err());
-        assert!(agreed("x", Some(true), None, false).is_err());
-    }
+/// At least `N` datagrams of the client came back.
+pub(super) fn echoed_datagrams<const N: usize>(evidence: &Evidence) -> Result<(), String> {
+    let datagrams = |from_client| -> BTreeSet<&[u8]> {
+        let packets = &evidence.client.packets;
+        let packets = packets.iter().filter(|packet| packet.from_client == from_client);
+        let data = |frame| match frame {
+            Frame::Datagram(datagram) => Some(datagram.data),
+            _ => None,
+        };
+        packets.flat_map(Packet::frames).filter_map(data).collect()
+    };
+    let echoed = datagrams(true).intersection(&datagrams(false)).count();
+    ensure(echoed >= N, || format!("{echoed} datagrams were echoed instead of {N}"))
 }

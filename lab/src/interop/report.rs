@@ -1,18 +1,22 @@
-//! What came of the runs, as a table and as JSON.
+//! What came of the runs, as a table for a terminal, as JSON and as Markdown.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use serde::{Deserialize, Serialize};
 
-use super::Case;
-use super::session::Record;
+use super::case::{CASES, Case};
+use super::html;
 use crate::peers::Implementation;
 
 /// What came of all runs.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Report {
-    /// In the order in which they were run.
+    /// The day, in UTC.
+    pub date: String,
+    /// The versions of the implementations.
+    pub versions: BTreeMap<Implementation, String>,
+    /// Sorted by pair, then by case.
     pub runs: Vec<Run>,
 }
 
@@ -20,7 +24,7 @@ pub struct Report {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Run {
     /// The case.
-    pub case: Case,
+    pub case: String,
     /// The client.
     pub client: Implementation,
     /// The server.
@@ -30,9 +34,6 @@ pub struct Run {
     pub outcome: Outcome,
     /// How long it took in seconds.
     pub seconds: f64,
-    /// What both ends have told, if they came to their end.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub record: Option<Record>,
 }
 
 /// Whether a run passed.
@@ -46,45 +47,97 @@ pub enum Outcome {
         /// What.
         reason: String,
     },
+    /// An implementation cannot do it.
+    Unsupported {
+        /// Which one, and how that is known.
+        reason: String,
+    },
+}
+
+/// The folder of what a run has left.
+pub(super) fn folder(client: Implementation, server: Implementation, case: &str) -> String {
+    format!("{client}-{server}-{case}")
 }
 
 impl Report {
-    /// Whether there are runs and all of them passed.
+    /// Whether nothing failed and something passed.
     #[must_use]
     pub fn passed(&self) -> bool {
-        !self.runs.is_empty() && self.runs.iter().all(|run| run.outcome == Outcome::Passed)
+        let has = |wanted: fn(&Outcome) -> bool| self.runs.iter().any(|run| wanted(&run.outcome));
+        has(|outcome| *outcome == Outcome::Passed)
+            && !has(|outcome| matches!(outcome, Outcome::Failed { .. }))
     }
 
-    /// A table for a terminal: a line for each pair, a column for each case; then what failed.
+    /// Pairs of client and server, each once.
+    pub(super) fn pairs(&self) -> Vec<(Implementation, Implementation)> {
+        let mut pairs = Vec::new();
+        for run in &self.runs {
+            if !pairs.contains(&(run.client, run.server)) {
+                pairs.push((run.client, run.server));
+            }
+        }
+        pairs
+    }
+
+    /// The cases that were run, in their usual order.
+    pub(super) fn cases(&self) -> Vec<&'static Case> {
+        let ran = |case: &&Case| self.runs.iter().any(|run| run.case == case.name);
+        CASES.iter().filter(ran).collect()
+    }
+
+    pub(super) fn run_of(
+        &self,
+        (client, server): (Implementation, Implementation),
+        case: &Case,
+    ) -> Option<&Run> {
+        self.runs
+            .iter()
+            .find(|run| (run.client, run.server, run.case.as_str()) == (client, server, case.name))
+    }
+
+    /// How many runs passed, failed, and were not supported.
+    pub(super) fn counts(&self) -> [usize; 3] {
+        let mut counts = [0; 3];
+        for run in &self.runs {
+            let [passed, failed, unsupported] = &mut counts;
+            *match run.outcome {
+                Outcome::Passed => passed,
+                Outcome::Failed { .. } => failed,
+                Outcome::Unsupported { .. } => unsupported,
+            } += 1;
+        }
+        counts
+    }
+
+    /// A table for a terminal: a line for each case, a column for each pair; then what failed.
     #[must_use]
     pub fn table(&self) -> String {
-        let mut cases = Vec::new();
-        for run in &self.runs {
-            if !cases.contains(&run.case) {
-                cases.push(run.case);
+        let pairs = self.pairs();
+        let heads: Vec<[String; 2]> = pairs
+            .iter()
+            .map(|(client, server)| [format!("{client} ▸"), server.to_string()])
+            .collect();
+        let widths: Vec<usize> = heads
+            .iter()
+            .map(|lines| lines.iter().map(|line| line.chars().count()).max().unwrap_or(0))
+            .collect();
+        let mut table = String::new();
+        for line in 0..2 {
+            let _ = write!(table, "{:<20}", "");
+            for (head, width) in heads.iter().zip(&widths) {
+                let _ = write!(table, " {:<width$}", head[line]);
             }
+            end_line(&mut table);
         }
-        let mut table = format!("{:<9} {:<9}", "client", "server");
-        for case in &cases {
-            let _ = write!(table, " {case}");
-        }
-        table.push('\n');
-        let mut seen = BTreeSet::new();
-        for Run { client, server, .. } in &self.runs {
-            if seen.insert((*client, *server)) {
-                let _ = write!(table, "{client:<9} {server:<9}");
-                for case in &cases {
-                    let _ = write!(
-                        table,
-                        " {:^width$}",
-                        self.cell(*client, *server, *case),
-                        width = case.name().len()
-                    );
-                }
-                table.truncate(table.trim_end().len());
-                table.push('\n');
+        for case in self.cases() {
+            let _ = write!(table, "{case:<20}");
+            for (pair, width) in pairs.iter().zip(&widths) {
+                let _ = write!(table, " {:<width$}", cell(self.run_of(*pair, case)));
             }
+            end_line(&mut table);
         }
+        let [passed, failed, unsupported] = self.counts();
+        let _ = writeln!(table, "\n{passed} passed, {failed} failed, {unsupported} unsupported");
         for run in &self.runs {
             if let Outcome::Failed { reason } = &run.outcome {
                 let Run { case, client, server, .. } = run;
@@ -100,16 +153,79 @@ impl Report {
         serde_json::to_string_pretty(self).unwrap_or_default()
     }
 
-    fn cell(&self, client: Implementation, server: Implementation, case: Case) -> &'static str {
-        let run = self
-            .runs
-            .iter()
-            .find(|run| (run.client, run.server, run.case) == (client, server, case));
-        match run.map(|run| &run.outcome) {
-            Some(Outcome::Passed) => "ok",
-            Some(Outcome::Failed { .. }) => "FAIL",
-            None => "-",
+    /// The report as a page.
+    #[must_use]
+    pub fn to_html(&self) -> String {
+        html::page(self)
+    }
+
+    /// The report for the documentation.
+    #[must_use]
+    pub fn to_markdown(&self) -> String {
+        let pairs = self.pairs();
+        let mut text = String::from("# Interoperability\n\n");
+        let _ = writeln!(
+            text,
+            "Made by `quicket lab interop --markdown docs/interop.md` on {}. Each case runs between\n\
+             two processes over `quicket lab link`; the verdict comes from the files that arrived\n\
+             and from the captured packets, decrypted. Cases and rules are those of the [QUIC\n\
+             interop runner](https://github.com/quic-interop/quic-interop-runner), then our own.\n",
+            self.date
+        );
+        for (implementation, version) in &self.versions {
+            let _ = writeln!(text, "- {implementation} {version}");
         }
+        text.push_str("\n| client<br>server |");
+        for (client, server) in &pairs {
+            let _ = write!(text, " {client}<br>{server} |");
+        }
+        text.push_str("\n| --- |");
+        text.push_str(&" :-: |".repeat(pairs.len()));
+        for case in self.cases() {
+            let _ = write!(text, "\n| {case} |");
+            for pair in &pairs {
+                let mark = match self.run_of(*pair, case).map(|run| &run.outcome) {
+                    Some(Outcome::Passed) => "✓",
+                    Some(Outcome::Failed { .. }) => "**✗**",
+                    Some(Outcome::Unsupported { .. }) => "–",
+                    None => "",
+                };
+                let _ = write!(text, " {mark} |");
+            }
+        }
+        text.push_str("\n\n✓ passed, ✗ failed, – not supported:\n\n");
+        for (reason, cases) in self.unsupported() {
+            let _ = writeln!(text, "- {}: {reason}", cases.join(", "));
+        }
+        text
+    }
+
+    /// Why something is not supported, and which cases it concerns.
+    pub(super) fn unsupported(&self) -> BTreeMap<&str, Vec<&str>> {
+        let mut reasons = BTreeMap::<&str, Vec<&str>>::new();
+        for run in &self.runs {
+            if let Outcome::Unsupported { reason } = &run.outcome {
+                let cases = reasons.entry(reason).or_default();
+                if !cases.contains(&run.case.as_str()) {
+                    cases.push(&run.case);
+                }
+            }
+        }
+        reasons
+    }
+}
+
+fn end_line(table: &mut String) {
+    table.truncate(table.trim_end().len());
+    table.push('\n');
+}
+
+fn cell(run: Option<&Run>) -> &'static str {
+    match run.map(|run| &run.outcome) {
+        Some(Outcome::Passed) => "ok",
+        Some(Outcome::Failed { .. }) => "FAILED",
+        Some(Outcome::Unsupported { .. }) => "-",
+        None => "",
     }
 }
 
@@ -117,31 +233,66 @@ impl Report {
 mod tests {
     use super::*;
 
-    fn run(case: Case, server: Implementation, outcome: Outcome) -> Run {
-        let client = Implementation::Quinn;
-        Run { case, client, server, outcome, seconds: 0.5, record: None }
+    fn run(case: &str, server: Implementation, outcome: Outcome) -> Run {
+        let client = Implementation::Quicket;
+        Run { case: case.into(), client, server, outcome, seconds: 0.5 }
+    }
+
+    pub(crate) fn report() -> Report {
+        let failed = Outcome::Failed { reason: "no <Retry>".into() };
+        let unsupported = Outcome::Unsupported { reason: "aioquic: it has no ECN".into() };
+        Report {
+            date: "2026-11-21".into(),
+            versions: BTreeMap::from([(Implementation::Quinn, "0.11.12".into())]),
+            runs: vec![
+                run("handshake", Implementation::Quinn, Outcome::Passed),
+                run("retry", Implementation::Quinn, failed),
+                run("handshake", Implementation::Aioquic, Outcome::Passed),
+                run("ecn", Implementation::Aioquic, unsupported),
+            ],
+        }
     }
 
     #[test]
-    fn the_table_has_a_line_for_each_pair_and_tells_why_something_failed() {
-        let failed = Outcome::Failed { reason: "no Retry".into() };
-        let report = Report {
-            runs: vec![
-                run(Case::Handshake, Implementation::Quinn, Outcome::Passed),
-                run(Case::Retry, Implementation::Quinn, failed),
-                run(Case::Handshake, Implementation::QuicGo, Outcome::Passed),
-            ],
-        };
+    fn the_table_has_a_line_for_each_case_and_tells_why_something_failed() {
+        let report = report();
         assert!(!report.passed());
-        let expected = "\
-client    server    handshake retry
-quinn     quinn        ok     FAIL
-quinn     quic-go      ok       -
-quinn to quinn, retry: no Retry
+        let expected = "                     quicket ▸ quicket ▸
+                     quinn     aioquic
+handshake            ok        ok
+retry                FAILED
+ecn                            -
+
+2 passed, 1 failed, 1 unsupported
+quicket to quinn, retry: no <Retry>
 ";
         assert_eq!(report.table(), expected);
         let back: Report = serde_json::from_str(&report.to_json()).unwrap();
         assert_eq!(back.runs[1].outcome, report.runs[1].outcome);
+    }
+
+    #[test]
+    fn markdown_has_versions_marks_and_evidence() {
+        let text = report().to_markdown();
+        for line in [
+            "- quinn 0.11.12",
+            "| retry | **✗** |  |",
+            "| ecn |  | – |",
+            "- ecn: aioquic: it has no ECN",
+        ] {
+            assert!(text.contains(line), "{line}\n{text}");
+        }
+    }
+
+    #[test]
+    fn the_page_is_whole_escapes_what_it_quotes_and_links_to_what_failed() {
+        let page = report().to_html();
+        for part in
+            ["</html>", "no &lt;Retry&gt;", "href=\"quicket-quinn-retry/", "prefers-color-scheme"]
+        {
+            assert!(page.contains(part), "{part}");
+        }
+        assert!(!page.contains("quicket-quinn-handshake/"), "what passed leaves nothing");
     }
 
     #[test]

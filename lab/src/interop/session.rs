@@ -1,152 +1,132 @@
-//! One client against one server.
+//! One client against one server, and a link between them.
 
-use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use quicket_workload::bench::SERVER_NAME;
-use quicket_workload::peer::{Event, Facts};
-use serde::{Deserialize, Serialize};
+use quicket_workload::peer::Event;
 
-use super::Case;
+use super::case::Case;
+use super::check::Evidence;
 use super::site::{self, Site};
 use crate::Certificates;
+use crate::link::{self, RunningLink};
 use crate::peers::Program;
 use crate::process::{Process, ProcessError};
+use crate::trace::{Trace, pcap};
 
 /// How long a server may take until it listens; an interpreter may have to load a lot.
-const START: Duration = Duration::from_secs(15);
-/// How long a client may take.
-const WORK: Duration = Duration::from_secs(40);
-/// How long a server may take to notice that a connection is closed.
-const CLOSE: Duration = Duration::from_secs(10);
+const START: Duration = Duration::from_secs(30);
+/// How long a server may take to end.
+const END: Duration = Duration::from_secs(10);
+/// Where chance starts from: it is the same in every run.
+const SEED: u64 = 1;
 
 /// One client against one server.
 pub(super) struct Session<'a> {
-    pub(super) case: Case,
+    pub(super) case: &'static Case,
     pub(super) client: &'a Program,
     pub(super) server: &'a Program,
     pub(super) certificates: &'a Certificates,
     pub(super) site: &'a Site,
+    pub(super) server_is_ours: bool,
+    /// Where captures, key logs and qlogs go.
+    pub(super) folder: &'a Path,
 }
 
-/// What both ends have told.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct Record {
-    /// The client's side.
-    pub client: Told,
-    /// The server's side.
-    pub server: Told,
-    /// The digests of what the client has stored, by the name of the file.
-    pub stored: BTreeMap<String, String>,
-}
-
-/// What one end has told.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct Told {
-    /// What it knows of each connection, by its number.
-    pub connections: BTreeMap<u64, Facts>,
-    /// How many of its connections have ended.
-    pub closed: usize,
-    /// The digests that it has computed, by path.
-    pub files: BTreeMap<String, String>,
-    /// Streams that were echoed.
-    pub streams: u32,
-    /// Datagrams that were echoed.
-    pub datagrams: u32,
-    /// What it has complained of.
-    pub errors: Vec<String>,
-    /// Whether it has done all that it was told.
-    pub done: bool,
-}
-
-impl Told {
-    fn hear(&mut self, event: Event) {
-        match event {
-            Event::Listening { .. } => {}
-            Event::Connection { connection, facts } => {
-                self.connections.entry(connection).or_default().update(&facts);
-            }
-            Event::Closed { connection, facts, .. } => {
-                self.connections.entry(connection).or_default().update(&facts);
-                self.closed += 1;
-            }
-            Event::File { path, sha256, .. } => {
-                self.files.insert(path, sha256);
-            }
-            Event::Echo { streams, datagrams, .. } => {
-                self.streams += streams;
-                self.datagrams += datagrams;
-            }
-            Event::Error { message } => self.errors.push(message),
-            Event::Done => self.done = true,
-        }
-    }
-}
+type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 impl Session<'_> {
-    /// Runs both ends to their end.
-    pub(super) fn run(&self) -> Result<Record, Box<dyn std::error::Error + Send + Sync>> {
-        let out = tempfile::Builder::new().prefix("quicket-out").tempdir()?;
+    /// Runs both ends to their end, and says what was wrong.
+    pub(super) fn run(&self) -> Result<(), Failure> {
+        let case = self.case;
+        let downloads = tempfile::Builder::new().prefix("quicket-out").tempdir()?;
         let mut server = self.start_server()?;
-        let address = listening(&mut server)?;
+        let server_address = listening(&mut server)?;
+        let mut link = link::Options::new(server_address, case.scenario.parse()?);
+        link.listen.set_ip(server_address.ip());
+        link.seed = SEED;
+        link.capture = Some(self.folder.to_owned());
+        let link = RunningLink::start(&link)?;
+        let link_address = link.address();
 
-        let mut client = self.start_client(address, out.path())?;
-        let mut record = Record::default();
-        let deadline = Instant::now() + WORK;
-        while let Some(event) = client.next(deadline)? {
-            record.client.hear(event);
-        }
-        let status = client.wait(deadline)?;
-
-        let deadline = Instant::now() + CLOSE;
-        while record.client.done && record.server.closed < record.client.closed {
-            let Some(event) = server.next(deadline)? else { break };
-            record.server.hear(event);
-        }
+        let mut client = self.start_client(link_address, downloads.path())?;
+        let deadline = Instant::now() + Duration::from_secs(case.patience);
+        let heard = hear(&mut client, deadline);
+        let status = heard.and_then(|complaints| Ok((complaints, client.wait(deadline)?)));
         server.end_input();
-        while let Some(event) = server.next(deadline)? {
-            record.server.hear(event);
-        }
+        let deadline = Instant::now() + END;
+        let server_complaints = hear(&mut server, deadline)?;
         server.wait(deadline)?;
+        link.finish()?;
 
+        let (complaints, status) = status?;
         if !status.success() {
-            let reasons = [record.client.errors, record.server.errors].concat().join("; ");
+            let reasons = [complaints, server_complaints].concat().join("; ");
             return Err(client.error(format!("ended with {status}: {reasons}")).into());
         }
-        for entry in std::fs::read_dir(out.path())? {
-            let entry = entry?;
-            let name = entry.file_name().to_string_lossy().into_owned();
-            record.stored.insert(name, site::sha256(&std::fs::read(entry.path())?));
+        self.site.check(case, downloads.path())?;
+        let evidence = self.evidence(link_address, server_address)?;
+        for check in case.checks {
+            check(&evidence)?;
         }
-        Ok(record)
+        Ok(())
     }
 
-    fn start_server(&self) -> Result<Process, ProcessError> {
-        let plan = self.case.plan();
+    fn evidence(&self, link: SocketAddr, server: SocketAddr) -> Result<Evidence, Failure> {
+        // Either end's secrets are enough; an implementation may log none.
+        let mut key_log = String::new();
+        for end in ["client", "server"] {
+            key_log += &std::fs::read_to_string(self.key_log(end)).unwrap_or_default();
+        }
+        let trace = |name, server| -> Result<Trace, Failure> {
+            Ok(Trace::new(&pcap::read(&self.folder.join(name))?, &[server], &key_log))
+        };
+        Ok(Evidence {
+            client: trace("client.pcap", link)?,
+            server: trace("server.pcap", server)?,
+            server_is_ours: self.server_is_ours,
+        })
+    }
+
+    fn key_log(&self, end: &str) -> PathBuf {
+        self.folder.join(format!("{end}.keys"))
+    }
+
+    /// Tells an end where to write its logs, by the variables that implementations have agreed on.
+    fn logs(&self, command: &mut Command, end: &str) -> Result<(), Failure> {
+        let qlog = self.folder.join(format!("{end}.qlog"));
+        std::fs::create_dir_all(&qlog)?;
+        command.env("SSLKEYLOGFILE", self.key_log(end)).env("QLOGDIR", qlog);
+        Ok(())
+    }
+
+    fn start_server(&self) -> Result<Process, Failure> {
+        let case = self.case;
         let mut command = self.server.command();
-        command.args(["server", "--listen", "127.0.0.1:0", "--alpn", plan.alpn]);
+        let listen = if case.ipv6 { "[::1]:0" } else { "127.0.0.1:0" };
+        command.args(["server", "--listen", listen, "--alpn", case.alpn]);
         command.arg("--cert").arg(self.certificates.certificate());
         command.arg("--key").arg(self.certificates.key());
         command.arg("--www").arg(self.site.folder());
-        command.args(plan.retry.then_some("--retry"));
-        Process::start("server", &mut command)
+        command.args(case.server);
+        self.logs(&mut command, "server")?;
+        Ok(Process::start("server", &mut command)?)
     }
 
-    fn start_client(
-        &self,
-        address: SocketAddr,
-        out: &std::path::Path,
-    ) -> Result<Process, ProcessError> {
-        let plan = self.case.plan();
+    fn start_client(&self, address: SocketAddr, downloads: &Path) -> Result<Process, Failure> {
+        let case = self.case;
         let mut command = self.client.command();
         command.args(["client", "--connect", &address.to_string(), "--server-name", SERVER_NAME]);
         command.arg("--ca").arg(self.certificates.authority());
-        command.args(["--alpn", plan.alpn]).args(plan.options).arg("--out").arg(out);
-        for &size in plan.files {
-            command.arg("--download").arg(format!("/{}", site::name(size)));
+        command.args(["--alpn", case.alpn]).args(case.client).arg("--out").arg(downloads);
+        for (name, _) in site::names(case) {
+            command.arg("--download").arg(format!("/{name}"));
         }
-        Process::start("client", &mut command)
+        self.logs(&mut command, "client")?;
+        Ok(Process::start("client", &mut command)?)
     }
 }
 
@@ -156,4 +136,15 @@ fn listening(server: &mut Process) -> Result<SocketAddr, ProcessError> {
         Some(other) => Err(server.error(format!("does not listen: {other:?}"))),
         None => Err(server.error("ended before it listened")),
     }
+}
+
+/// Waits until an end has nothing more to say, and returns what it has complained of.
+fn hear(end: &mut Process, deadline: Instant) -> Result<Vec<String>, ProcessError> {
+    let mut complaints = Vec::new();
+    while let Some(event) = end.next(deadline)? {
+        if let Event::Error { message } = event {
+            complaints.push(message);
+        }
+    }
+    Ok(complaints)
 }

@@ -74,6 +74,9 @@ pub struct LinkArguments {
     #[arg(long, value_name = "MIB", default_value_t = 256)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=65_536))]
     memory: u32,
+    /// Capture what passes on both sides into client.pcap and server.pcap in this folder
+    #[arg(long, value_name = "DIR")]
+    capture: Option<PathBuf>,
     /// Write the report as JSON to this file; `-` writes it instead of the table
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -110,6 +113,7 @@ impl LinkArguments {
             send_in: self.to_in.clone(),
             spin: self.spin,
             memory: (self.memory as usize) << 20,
+            capture: self.capture.clone(),
         }
     }
 }

@@ -11,6 +11,7 @@ use nix::sys::time::TimeSpec;
 use quicket_engine::time::{Duration as Span, Time};
 use quicket_sim::rng::SimRng;
 
+use super::capture::Captures;
 use super::clock::{self, Clock};
 use super::direction::{Burst, Direction};
 use super::namespace::Namespace;
@@ -42,6 +43,7 @@ pub(super) struct Forwarder {
     epoll: Epoll,
     buffers: Buffers,
     burst: Burst<OutsideId>,
+    captures: Captures,
     /// CPU time used so far.
     cpu: Duration,
 }
@@ -79,6 +81,7 @@ impl Forwarder {
             epoll,
             buffers: Buffers::new(),
             burst: Burst::new(),
+            captures: Captures::new(options.capture.as_deref())?,
             cpu: Duration::ZERO,
             options: options.clone(),
         })
@@ -114,6 +117,7 @@ impl Forwarder {
             }
         }
         self.cpu += cpu_time().saturating_sub(cpu);
+        self.captures.finish()?;
         self.nat.count_kernel_drops()?;
         let drops = self.namespace.inside(|| self.listener.kernel_drops())?;
         self.nat.tally.kernel_drops += drops;
@@ -167,7 +171,7 @@ impl Forwarder {
     }
 
     fn receive_from_clients(&mut self) -> Result<(), LinkError> {
-        let Self { buffers, listener, clock, nat, up, epoll, .. } = self;
+        let Self { buffers, listener, clock, nat, up, epoll, captures, .. } = self;
         let Some(trains) = buffers.receive(listener).map_err(receiving)? else { return Ok(()) };
         for train in trains {
             let age = clock::age(train.stamp);
@@ -181,13 +185,17 @@ impl Forwarder {
                 watch(epoll, socket, id.0)?;
             }
             let ecn = train.ecn;
-            train.for_each(|datagram| up.offer(at, id, ecn, datagram));
+            let addresses = (train.from, listener.local());
+            train.for_each(|datagram| {
+                captures.client.add(age, addresses, ecn, datagram);
+                up.offer(at, id, ecn, datagram);
+            });
         }
         Ok(())
     }
 
     fn receive_from_server(&mut self, id: OutsideId) -> Result<(), LinkError> {
-        let Self { buffers, clock, nat, down, options, .. } = self;
+        let Self { buffers, clock, nat, down, options, captures, .. } = self;
         let Some(socket) = nat.socket(id) else { return Ok(()) };
         let Some(trains) = buffers.receive(socket).map_err(receiving)? else { return Ok(()) };
         let mut strangers = 0;
@@ -197,9 +205,14 @@ impl Forwarder {
                 train.for_each(|_| strangers += 1);
                 continue;
             }
-            let at = clock.now() - Span::from(clock::age(train.stamp));
+            let age = clock::age(train.stamp);
+            let at = clock.now() - Span::from(age);
             let ecn = train.ecn;
-            train.for_each(|datagram| down.offer(at, id, ecn, datagram));
+            let addresses = (train.from, socket.local());
+            train.for_each(|datagram| {
+                captures.server.add(age, addresses, ecn, datagram);
+                down.offer(at, id, ecn, datagram);
+            });
         }
         nat.tally.unknown += strangers;
         Ok(())
@@ -207,12 +220,14 @@ impl Forwarder {
 
     /// Sends what is due.
     fn send(&mut self) {
-        let Self { listener, nat, up, down, clock, burst, options, .. } = self;
+        let Self { listener, nat, up, down, clock, burst, options, captures, .. } = self;
         while up.take(clock.now(), burst) {
             let Some(socket) = burst.route.and_then(|id| nat.socket(id)) else {
                 nat.tally.unknown += burst.len();
                 continue;
             };
+            let addresses = (socket.local(), options.to);
+            captures.server.add_burst(addresses, burst.ecn, burst.segment, &burst.bytes);
             let refused = socket.send(options.to, burst.ecn, burst.segment, &burst.bytes);
             up.count_refused(refused);
             up.has_left(clock.now(), burst);
@@ -222,6 +237,8 @@ impl Forwarder {
                 nat.tally.unknown += burst.len();
                 continue;
             };
+            let addresses = (listener.local(), client);
+            captures.client.add_burst(addresses, burst.ecn, burst.segment, &burst.bytes);
             let refused = listener.send(client, burst.ecn, burst.segment, &burst.bytes);
             down.count_refused(refused);
             down.has_left(clock.now(), burst);

@@ -14,6 +14,7 @@
 //! as it is not slower than the scenario; how late datagrams leave is measured and reported.
 
 mod arguments;
+mod capture;
 mod clock;
 mod delay_error;
 mod direction;
@@ -30,6 +31,7 @@ use std::fmt;
 use std::io::{self, PipeWriter};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::fd::AsFd;
+use std::path::PathBuf;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -71,12 +73,14 @@ pub struct Options {
     pub spin: Duration,
     /// Most bytes of datagrams on their way in each direction; more are dropped and counted.
     pub memory: usize,
+    /// Folder for captures of what passes on both sides: `client.pcap` and `server.pcap`.
+    pub capture: Option<PathBuf>,
 }
 
 impl Options {
     /// A link from a free port of the IPv4 loopback.
     #[must_use]
-    pub const fn new(to: SocketAddr, scenario: Scenario) -> Self {
+    pub fn new(to: SocketAddr, scenario: Scenario) -> Self {
         Self {
             listen: SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0),
             to,
@@ -87,6 +91,7 @@ impl Options {
             send_in: None,
             spin: Duration::ZERO,
             memory: MEMORY,
+            capture: None,
         }
     }
 }

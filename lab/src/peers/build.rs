@@ -50,10 +50,30 @@ impl Workshop {
         let _lock = self.lock(implementation)?;
         match implementation {
             Implementation::Quicket => self.build_quicket(),
-            Implementation::Quinn => self.build_quinn(),
+            Implementation::Quinn => self.build_with_cargo("quinn"),
             Implementation::QuicGo => self.build_quic_go(),
             Implementation::Aioquic => self.install_aioquic(),
         }
+    }
+
+    /// The version of an implementation, as the file tells that its tool builds it from.
+    ///
+    /// # Errors
+    ///
+    /// When that file cannot be read or does not tell.
+    pub fn version(&self, implementation: Implementation) -> Result<String, PeerError> {
+        let (file, before) = match implementation {
+            Implementation::Quicket => return Ok(env!("CARGO_PKG_VERSION").to_owned()),
+            Implementation::Quinn => return self.quinn_version(),
+            Implementation::QuicGo => ("quic-go/go.mod", "github.com/quic-go/quic-go v"),
+            Implementation::Aioquic => ("aioquic/requirements.txt", "aioquic=="),
+        };
+        let path = self.sources.join(file);
+        let text = std::fs::read_to_string(&path)
+            .map_err(|error| PeerError(format!("{}: {error}", path.display())))?;
+        let version = text.split(before).nth(1).and_then(|rest| rest.split_whitespace().next());
+        let version = version.map(str::to_owned);
+        version.ok_or_else(|| PeerError(format!("{} has no {before}", path.display())))
     }
 
     /// The version of quinn that is built, as its lock file tells.
@@ -62,13 +82,19 @@ impl Workshop {
     ///
     /// When the lock file cannot be read or does not tell.
     pub fn quinn_version(&self) -> Result<String, PeerError> {
-        let path = self.sources.join("quinn/Cargo.lock");
+        self.locked_version("quinn", "quinn")
+    }
+
+    /// The version of a package in the lock file of a peer.
+    fn locked_version(&self, folder: &str, package: &str) -> Result<String, PeerError> {
+        let path = self.sources.join(folder).join("Cargo.lock");
         let lock = std::fs::read_to_string(&path)
             .map_err(|error| PeerError(format!("{}: {error}", path.display())))?;
-        let mut lines = lock.lines().skip_while(|line| *line != "name = \"quinn\"");
+        let name = format!("name = \"{package}\"");
+        let mut lines = lock.lines().skip_while(|line| *line != name);
         let version = lines.nth(1).and_then(|line| line.strip_prefix("version = "));
         let version = version.map(|version| version.trim_matches('"').to_owned());
-        version.ok_or_else(|| PeerError(format!("{} does not name quinn", path.display())))
+        version.ok_or_else(|| PeerError(format!("{} does not name {package}", path.display())))
     }
 
     fn build_quicket(&self) -> Result<Program, PeerError> {
@@ -83,16 +109,18 @@ impl Workshop {
         Ok(Program { executable: target.join("release/quicket-peer"), arguments: Vec::new() })
     }
 
-    fn build_quinn(&self) -> Result<Program, PeerError> {
+    /// Builds a peer that is a Cargo workspace of its own.
+    fn build_with_cargo(&self, folder: &str) -> Result<Program, PeerError> {
         let target = self.cache.join("cargo");
-        let manifest = self.sources.join("quinn/Cargo.toml");
+        let manifest = self.sources.join(folder).join("Cargo.toml");
         // The Cargo that runs this program, if one does, is the one that it was built with.
         let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
         let mut command = Command::new(cargo);
         command.args(["build", "--release", "--locked", "--quiet", "--manifest-path"]);
         command.arg(manifest).arg("--target-dir").arg(&target);
         run(&mut command, "install Rust with Cargo")?;
-        Ok(Program { executable: target.join("release/quicket-peer-quinn"), arguments: Vec::new() })
+        let executable = target.join(format!("release/quicket-peer-{folder}"));
+        Ok(Program { executable, arguments: Vec::new() })
     }
 
     fn build_quic_go(&self) -> Result<Program, PeerError> {
@@ -171,5 +199,14 @@ mod tests {
     fn the_version_of_quinn_is_the_one_locked() {
         let version = Workshop::new().unwrap().quinn_version().unwrap();
         assert!(version.starts_with("0.11."), "{version}");
+    }
+
+    #[test]
+    fn every_implementation_has_a_version() {
+        let workshop = Workshop::new().unwrap();
+        for implementation in Implementation::ALL {
+            let version = workshop.version(implementation).unwrap();
+            assert!(version.starts_with(|first: char| first.is_ascii_digit()), "{version}");
+        }
     }
 }

@@ -1,6 +1,7 @@
 //! The implementations that are driven: how to build them and how to start them.
 
 mod build;
+mod lacks;
 
 use std::fmt;
 use std::path::PathBuf;
@@ -10,6 +11,15 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 pub use build::{PeerError, Workshop};
+
+/// Which end of a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    /// The one that connects.
+    Client,
+    /// The one that accepts.
+    Server,
+}
 
 /// A QUIC implementation with a program that speaks the common command line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

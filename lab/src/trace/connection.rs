@@ -1,0 +1,202 @@
+//! What is known of a connection, enough to open its packets.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use quicket_engine::crypto::Aead;
+use quicket_wire::frame::Frames;
+use quicket_wire::{ConnectionId, Frame, Header, PacketKind, Version};
+
+use super::key_log::{ClientRandom, Secrets};
+use super::keys::{Keys, Opened};
+
+/// Handshake type, length, legacy version: what comes before the random of a ClientHello.
+const BEFORE_RANDOM: usize = 6;
+
+/// A connection, seen from beside.
+#[derive(Default)]
+pub(super) struct Connection {
+    /// What the client has called the server before it knew better: keys of Initial packets come
+    /// from that (RFC 9001, Section 5.2), or from what a Retry said.
+    first_dcids: Vec<ConnectionId>,
+    client_cids: BTreeSet<ConnectionId>,
+    server_cids: BTreeSet<ConnectionId>,
+    client_hello: CryptoData,
+    secrets: Option<Secrets>,
+    keys: HashMap<Slot, Vec<Keys>>,
+    /// The cipher of the session, as soon as it is known.
+    pub(super) aead: Option<Aead>,
+}
+
+/// What keys are for. 1-RTT packets do not tell the version.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+struct Slot {
+    from_client: bool,
+    kind: PacketKind,
+    version: Version,
+}
+
+impl Connection {
+    /// One that starts with an Initial packet of the client.
+    pub(super) fn started(header: &Header) -> Self {
+        let first_dcids = vec![header.dcid];
+        let client_cids = BTreeSet::from([header.scid]);
+        Self { first_dcids, client_cids, ..Self::default() }
+    }
+
+    /// Forgets which packets came, not what they told.
+    pub(super) fn rewind(&mut self) {
+        self.keys.values_mut().flatten().for_each(Keys::rewind);
+    }
+
+    /// Whether a packet with a long header may be of this connection.
+    pub(super) fn may_own(&self, from_client: bool, dcid: &ConnectionId) -> bool {
+        if from_client {
+            self.server_cids.contains(dcid) || self.first_dcids.contains(dcid)
+        } else {
+            self.client_cids.contains(dcid)
+        }
+    }
+
+    /// The length of the connection ID in a short header, if the packet may be of this connection.
+    pub(super) fn short_dcid_len(&self, from_client: bool, packet: &[u8]) -> Option<usize> {
+        let known = if from_client { &self.server_cids } else { &self.client_cids };
+        let rest = packet.get(1..)?;
+        known.iter().map(ConnectionId::as_slice).find(|cid| rest.starts_with(cid)).map(<[u8]>::len)
+    }
+
+    /// Notes what a Retry packet says of the server.
+    pub(super) fn retried(&mut self, header: &Header) {
+        if !self.first_dcids.contains(&header.scid) {
+            self.first_dcids.push(header.scid);
+        }
+    }
+
+    /// Opens a packet and learns from it.
+    pub(super) fn open(
+        &mut self,
+        from_client: bool,
+        packet: &[u8],
+        header: &Header,
+        log: &HashMap<ClientRandom, Secrets>,
+    ) -> Option<Opened> {
+        let slot = Slot { from_client, kind: header.kind, version: header.version };
+        if !self.keys.contains_key(&slot) {
+            let keys = self.make_keys(slot)?;
+            self.keys.insert(slot, keys);
+        }
+        let keys = self.keys.get_mut(&slot)?;
+        let (index, opened) = keys
+            .iter_mut()
+            .enumerate()
+            .find_map(|(index, keys)| Some((index, keys.open(packet, header)?)))?;
+        if matches!(header.kind, PacketKind::Handshake | PacketKind::OneRtt) {
+            // The others were guesses.
+            let right = keys.swap_remove(index);
+            self.aead = right.aead();
+            *keys = vec![right];
+        }
+        self.learn(from_client, header, &opened.payload, log);
+        Some(opened)
+    }
+
+    fn make_keys(&self, slot: Slot) -> Option<Vec<Keys>> {
+        if slot.kind == PacketKind::Initial {
+            let of = |dcid| {
+                let [client, server] = Keys::initial(slot.version, dcid);
+                if slot.from_client { client } else { server }
+            };
+            return Some(self.first_dcids.iter().map(of).collect());
+        }
+        let secrets = self.secrets.as_ref()?;
+        let secret = match (slot.kind, slot.from_client) {
+            (PacketKind::ZeroRtt, true) => &secrets.client_early,
+            (PacketKind::Handshake, true) => &secrets.client_handshake,
+            (PacketKind::Handshake, false) => &secrets.server_handshake,
+            (PacketKind::OneRtt, true) => &secrets.client_application,
+            (PacketKind::OneRtt, false) => &secrets.server_application,
+            _ => return None,
+        };
+        let secret = secret.as_deref()?;
+        let versions = match slot.kind {
+            PacketKind::OneRtt => Version::SUPPORTED,
+            _ => std::slice::from_ref(&slot.version),
+        };
+        Some(versions.iter().flat_map(|&version| Keys::candidates(version, secret)).collect())
+    }
+
+    fn learn(
+        &mut self,
+        from_client: bool,
+        header: &Header,
+        payload: &[u8],
+        log: &HashMap<ClientRandom, Secrets>,
+    ) {
+        let own_cids = if from_client { &mut self.client_cids } else { &mut self.server_cids };
+        if header.is_long() {
+            own_cids.insert(header.scid);
+        }
+        for frame in Frames::new(payload).map_while(Result::ok) {
+            match frame {
+                Frame::NewConnectionId(new) => {
+                    own_cids.insert(new.connection_id);
+                }
+                Frame::Crypto(crypto) if from_client && header.kind == PacketKind::Initial => {
+                    self.client_hello.add(crypto.offset, crypto.data);
+                }
+                _ => {}
+            }
+        }
+        if self.secrets.is_none() {
+            let message = self.client_hello.contiguous();
+            let random = message.get(BEFORE_RANDOM..).and_then(|rest| rest.first_chunk::<32>());
+            self.secrets = random.and_then(|random| log.get(random)).cloned();
+        }
+    }
+
+    /// Adds keys that what a Retry said makes possible.
+    pub(super) fn keys_are_stale(&mut self) {
+        self.keys.retain(|slot, _| slot.kind != PacketKind::Initial);
+    }
+}
+
+/// CRYPTO data in whatever order.
+#[derive(Debug, Default)]
+pub(crate) struct CryptoData {
+    pieces: BTreeMap<u64, Vec<u8>>,
+}
+
+impl CryptoData {
+    pub(crate) fn add(&mut self, offset: u64, data: &[u8]) {
+        let longest = self.pieces.entry(offset).or_default();
+        if longest.len() < data.len() {
+            *longest = data.to_vec();
+        }
+    }
+
+    /// What is there from the start to the first gap.
+    pub(crate) fn contiguous(&self) -> Vec<u8> {
+        let mut all = Vec::new();
+        for (&offset, data) in &self.pieces {
+            let Some(skip) = (all.len() as u64).checked_sub(offset) else { break };
+            all.extend_from_slice(data.get(skip as usize..).unwrap_or_default());
+        }
+        all
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn crypto_data_is_put_together_up_to_the_first_gap() {
+        let mut data = CryptoData::default();
+        data.add(3, b"def");
+        data.add(0, b"ab");
+        assert_eq!(data.contiguous(), b"ab");
+        data.add(1, b"bcd");
+        data.add(9, b"x");
+        data.add(3, b"d");
+        assert_eq!(data.contiguous(), b"abcdef");
+    }
+}
