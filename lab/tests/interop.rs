@@ -4,7 +4,7 @@ use quicket_lab::interop::{self, CASES, Options};
 use quicket_lab::peers::{Implementation, Workshop};
 
 /// Where 30 % of the packets are lost, chance can be such that an end hears nothing for its idle
-/// timeout, which no implementation can help: whoever wants these cases has `lab interop`.
+/// timeout. A test may not depend on that; `lab interop` has these cases.
 const LEFT_TO_CHANCE: &[&str] = &["handshakeloss", "handshakecorruption"];
 
 #[test]
