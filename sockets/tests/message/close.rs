@@ -29,6 +29,16 @@ fn what_was_sent_goes_out_before_the_end() {
 }
 
 #[test]
+fn a_handshake_that_was_complete_counts_though_the_peer_has_left() {
+    let (client, server) = pair();
+    send(&client, b"last words", 0, NEW_FIN).unwrap();
+    client.shutdown(Shutdown::Write).unwrap();
+    settle(|| server.poll_state().hup);
+    assert_eq!(server.wait_established(), Ok(()), "it may be asked only now");
+    assert_eq!(recv(&server).0, b"last words");
+}
+
+#[test]
 fn a_handshake_that_is_broken_off_says_so() {
     let (listening, address) = listener();
     let client = socket();

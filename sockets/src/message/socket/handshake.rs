@@ -103,6 +103,8 @@ impl Socket {
         let patience = Patience::new(self.is_nonblocking(), timeout);
         self.wait(&session, patience, |waiter| {
             session.conn.look(|conn| match (state_of(conn), &conn.ended) {
+                // The peer may have said what it had to say and left since.
+                _ if conn.established => Poll::Ready(Ok(())),
                 (State::Established, _) => Poll::Ready(Ok(())),
                 (State::Closed, ended) => {
                     Poll::Ready(Err(ended.as_ref().map_or(Errno::EPIPE, errno_of)))
