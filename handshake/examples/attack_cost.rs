@@ -17,7 +17,7 @@ use quicket_engine::{
     Dir, EcnCodepoint, EndpointConfig, EndpointEvent, RetryPolicy, ServerConfig, Side, StreamId,
 };
 use quicket_handshake::AwsLcProvider;
-use quicket_sim::attack::{Duel, DuelOptions, Party, Payload, Stage};
+use quicket_sim::attack::{Duel, DuelOptions, Party, Payload, Sent, Stage};
 use quicket_wire::{ConnectionId, FrameEncode, StatelessResetToken, frame};
 
 static HELD: AtomicIsize = AtomicIsize::new(0);
@@ -59,9 +59,14 @@ fn report(name: &str, packets: usize, bytes: usize, took: std::time::Duration, h
     println!("| {name} | {packets} | {size} | {each} | {held} |");
 }
 
-/// Runs an attack on an established connection. The victim answers as it likes after each
-/// packet; the attacker acknowledges now and then if it is `polite`.
-fn connected(name: &str, packets: usize, polite: bool, make: impl Fn(u64) -> Payload) {
+/// Runs an attack on an established connection, until all `packets` are delivered or the victim
+/// ends it. `forge` makes a packet, and `answered` is what the attacker does about the answers.
+fn attack(
+    name: &str,
+    packets: usize,
+    mut forge: impl FnMut(&mut Duel, u64) -> Vec<u8>,
+    mut answered: impl FnMut(&mut Duel, u64, &[Sent]),
+) -> Duel {
     let mut options = DuelOptions::new(Side::Client);
     options.crypto = Arc::new(AwsLcProvider);
     let mut duel = Duel::new(options, Stage::Confirmed);
@@ -69,19 +74,14 @@ fn connected(name: &str, packets: usize, polite: bool, make: impl Fn(u64) -> Pay
     let (mut bytes, mut sent) = (0, 0);
     let before = HELD.load(Ordering::Relaxed);
     for n in 0..packets as u64 {
-        let mut packet = duel.forge.seal(Level::OneRtt, make(n).bytes());
+        let mut packet = forge(&mut duel, n);
         bytes += packet.len();
         sent += 1;
         let start = Instant::now();
         duel.deliver(&mut packet);
         let answers = duel.answers();
         took += start.elapsed();
-        for answer in &answers {
-            duel.forge.open(&answer.data);
-        }
-        if polite && n % 16 == 15 {
-            duel.acknowledge();
-        }
+        answered(&mut duel, n, &answers);
         if duel.connection().is_closed() {
             break;
         }
@@ -90,6 +90,20 @@ fn connected(name: &str, packets: usize, polite: bool, make: impl Fn(u64) -> Pay
     let held = HELD.load(Ordering::Relaxed) - before;
     let end = if duel.connection().is_closed() { ", which end it" } else { "" };
     report(&format!("{name}{end}"), sent, bytes, took, held);
+    duel
+}
+
+/// An attack by well-made packets, whose sender acknowledges now and then if it is `polite`.
+fn connected(name: &str, packets: usize, polite: bool, make: impl Fn(u64) -> Payload) {
+    let forge = |duel: &mut Duel, n| duel.forge.seal(Level::OneRtt, make(n).bytes());
+    attack(name, packets, forge, |duel, n, answers| {
+        for answer in answers {
+            duel.forge.open(&answer.data);
+        }
+        if polite && n % 16 == 15 {
+            duel.acknowledge();
+        }
+    });
 }
 
 fn many(frame: impl Fn(u64) -> Payload, count: u64) -> impl Fn(u64) -> Payload {
@@ -188,65 +202,33 @@ fn pieces() {
 
 /// Every other packet number, so that acknowledgments are long.
 fn gaps() {
-    let mut options = DuelOptions::new(Side::Client);
-    options.crypto = Arc::new(AwsLcProvider);
-    let mut duel = Duel::new(options, Stage::Confirmed);
-    let (mut took, mut bytes) = (std::time::Duration::ZERO, 0);
-    let before = HELD.load(Ordering::Relaxed);
-    for _ in 0..50_000 {
+    let forge = |duel: &mut Duel, _| {
         duel.forge.next_number[2] += 1;
-        let mut packet = duel.forge.seal(Level::OneRtt, &[1; 20]);
-        bytes += packet.len();
-        let start = Instant::now();
-        duel.deliver(&mut packet);
-        drop(duel.answers());
-        took += start.elapsed();
-        duel.now += Duration::from_micros(20);
-    }
-    let held = HELD.load(Ordering::Relaxed) - before;
-    report("PING under every other packet number", 50_000, bytes, took, held);
+        duel.forge.seal(Level::OneRtt, &[1; 20])
+    };
+    attack("PING under every other packet number", 50_000, forge, |_, _, _| ());
 }
 
 fn key_updates() {
-    let mut options = DuelOptions::new(Side::Client);
-    options.crypto = Arc::new(AwsLcProvider);
-    let mut duel = Duel::new(options, Stage::Confirmed);
-    let (mut took, mut bytes) = (std::time::Duration::ZERO, 0);
-    let before = HELD.load(Ordering::Relaxed);
-    for _ in 0..5_000 {
-        duel.forge.update_keys();
-        for _ in 0..2 {
-            let mut packet = duel.forge.seal(Level::OneRtt, &[1; 20]);
-            bytes += packet.len();
-            let start = Instant::now();
-            duel.deliver(&mut packet);
-            drop(duel.answers());
-            took += start.elapsed();
-            duel.now += Duration::from_micros(20);
+    let forge = |duel: &mut Duel, n: u64| {
+        if n.is_multiple_of(2) {
+            duel.forge.update_keys();
         }
-    }
+        duel.forge.seal(Level::OneRtt, &[1; 20])
+    };
+    let mut duel = attack("key update in every second packet", 10_000, forge, |_, _, _| ());
     assert_eq!(duel.connection().stats().counters.key_updates, 5_000);
-    let held = HELD.load(Ordering::Relaxed) - before;
-    report("key update in every second packet", 10_000, bytes, took, held);
 }
 
 fn undecryptable() {
-    let mut options = DuelOptions::new(Side::Client);
-    options.crypto = Arc::new(AwsLcProvider);
-    let mut duel = Duel::new(options, Stage::Confirmed);
-    let before = HELD.load(Ordering::Relaxed);
-    let (mut took, mut bytes) = (std::time::Duration::ZERO, 0);
-    for _ in 0..100_000 {
+    let forge = |duel: &mut Duel, _| {
         let mut packet = duel.forge.seal(Level::OneRtt, &[1; 1_150]);
-        let last = packet.len() - 1;
-        packet[last] ^= 1;
-        bytes += packet.len();
-        let start = Instant::now();
-        duel.deliver(&mut packet);
-        took += start.elapsed();
-    }
-    let held = HELD.load(Ordering::Relaxed) - before;
-    report("packets that do not open", 100_000, bytes, took, held);
+        if let Some(last) = packet.last_mut() {
+            *last ^= 1;
+        }
+        packet
+    };
+    attack("packets that do not open", 100_000, forge, |_, _, _| ());
 }
 
 /// Floods of first packets.
