@@ -46,25 +46,10 @@ static int on_message(gnutls_session_t session, gnutls_record_encryption_level_t
 {
 	if (type == GNUTLS_HANDSHAKE_CHANGE_CIPHER_SPEC)
 		return 0;
-	union {
-		char bytes[CMSG_SPACE(sizeof(struct quic_handshake_info))];
-		struct cmsghdr align;
-	} control;
-	struct iovec part = { .iov_base = (void *)data, .iov_len = length };
-	struct msghdr message = {
-		.msg_iov = &part,
-		.msg_iovlen = 1,
-		.msg_control = &control,
-		.msg_controllen = sizeof(control),
-	};
-	memset(&control, 0, sizeof(control));
-	struct cmsghdr *header = CMSG_FIRSTHDR(&message);
-	header->cmsg_level = SOL_QUIC;
-	header->cmsg_type = QUIC_HANDSHAKE_INFO;
-	header->cmsg_len = CMSG_LEN(sizeof(struct quic_handshake_info));
 	struct quic_handshake_info info = { .crypto_level = level_of[level] };
-	memcpy(CMSG_DATA(header), &info, sizeof(info));
-	return sendmsg(socket_of(session), &message, 0) == (ssize_t)length ? 0 : -1;
+	ssize_t sent = send_with(socket_of(session), data, length, QUIC_HANDSHAKE_INFO, &info,
+				 sizeof(info), 0);
+	return sent == (ssize_t)length ? 0 : -1;
 }
 
 /* TLS has a secret. */

@@ -131,11 +131,12 @@ static inline struct pair connected(int family, int type)
 	return prepared_pair(family, type, NULL);
 }
 
-/* Sends data of a stream. */
-static inline ssize_t send_on(int fd, const void *data, size_t length, int64_t id, uint32_t flags)
+/* Sends with a control message of SOL_QUIC. */
+static inline ssize_t send_with(int fd, const void *data, size_t length, int type,
+				const void *info, size_t size, int flags)
 {
 	union {
-		char bytes[CMSG_SPACE(sizeof(struct quic_stream_info))];
+		char bytes[CMSG_SPACE(64)];
 		struct cmsghdr align;
 	} control;
 	struct iovec part = { .iov_base = (void *)data, .iov_len = length };
@@ -143,16 +144,23 @@ static inline ssize_t send_on(int fd, const void *data, size_t length, int64_t i
 		.msg_iov = &part,
 		.msg_iovlen = 1,
 		.msg_control = &control,
-		.msg_controllen = sizeof(control),
+		.msg_controllen = CMSG_SPACE(size),
 	};
+	CHECK(message.msg_controllen <= sizeof(control));
 	memset(&control, 0, sizeof(control));
 	struct cmsghdr *header = CMSG_FIRSTHDR(&message);
 	header->cmsg_level = SOL_QUIC;
-	header->cmsg_type = QUIC_STREAM_INFO;
-	header->cmsg_len = CMSG_LEN(sizeof(struct quic_stream_info));
+	header->cmsg_type = type;
+	header->cmsg_len = CMSG_LEN(size);
+	memcpy(CMSG_DATA(header), info, size);
+	return sendmsg(fd, &message, flags);
+}
+
+/* Sends data of a stream. */
+static inline ssize_t send_on(int fd, const void *data, size_t length, int64_t id, uint32_t flags)
+{
 	struct quic_stream_info info = { .stream_id = id, .stream_flags = flags };
-	memcpy(CMSG_DATA(header), &info, sizeof(info));
-	return sendmsg(fd, &message, MSG_NOSIGNAL);
+	return send_with(fd, data, length, QUIC_STREAM_INFO, &info, sizeof(info), MSG_NOSIGNAL);
 }
 
 /* Receives, and says from which stream and with which flags. */
