@@ -74,3 +74,54 @@ pub(crate) enum SentFrame {
         id: u64,
     },
 }
+
+impl SentFrame {
+    /// Takes in STREAM data that follows on this; false, and nothing changes, if `next` is none.
+    pub(crate) fn join(&mut self, next: &SentFrame) -> bool {
+        let (
+            SentFrame::Stream { id, offset, len, fin },
+            SentFrame::Stream { id: next_id, offset: next_offset, len: more, fin: next_fin },
+        ) = (self, next)
+        else {
+            return false;
+        };
+        let follows = offset.checked_add(u64::from(*len)) == Some(*next_offset);
+        let Some(joined) = len.checked_add(*more).filter(|_| follows && id == next_id && !*fin)
+        else {
+            return false;
+        };
+        *len = joined;
+        *fin = *next_fin;
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use quicket_wire::{Dir, Side};
+
+    use super::*;
+
+    fn data(index: u64, offset: u64, len: u32, fin: bool) -> SentFrame {
+        SentFrame::Stream { id: StreamId::new(Side::Client, Dir::Uni, index), offset, len, fin }
+    }
+
+    #[test]
+    fn stream_data_joins_only_what_follows_on_it() {
+        let mut joined = data(1, 100, 50, false);
+        for other in [
+            data(2, 150, 10, false),
+            data(1, 151, 10, false),
+            data(1, 140, 10, false),
+            data(1, 150, u32::MAX, false),
+            SentFrame::Ping,
+        ] {
+            assert!(!joined.join(&other), "{other:?}");
+            assert_eq!(joined, data(1, 100, 50, false));
+        }
+        assert!(joined.join(&data(1, 150, 10, false)));
+        assert!(joined.join(&data(1, 160, 0, true)));
+        assert_eq!(joined, data(1, 100, 60, true));
+        assert!(!joined.join(&data(1, 160, 0, true)), "nothing follows the end");
+    }
+}

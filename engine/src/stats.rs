@@ -32,9 +32,9 @@ impl FrameCounts {
         }
     }
 
-    pub(crate) fn add(&mut self, frame_type: u64) {
+    pub(crate) fn add(&mut self, frame_type: u64, times: u64) {
         if let Some(count) = Self::place(frame_type).and_then(|at| self.by_type.get_mut(at)) {
-            *count += 1;
+            *count += times;
         }
     }
 
@@ -180,14 +180,14 @@ mod tests {
         let mut counts = FrameCounts::default();
         let types = (0..0x20).chain([0x30, 0x31, 0xaf]);
         for (frame_type, times) in types.clone().zip(1..) {
-            (0..times).for_each(|_| counts.add(frame_type));
+            counts.add(frame_type, times);
         }
         for (frame_type, times) in types.zip(1..) {
             assert_eq!(counts.of_type(frame_type), times, "0x{frame_type:x}");
         }
         assert_eq!(counts.total(), (1..=35_u64).sum::<u64>());
         for frame_type in [0x20, 0x2f, 0x32, 0xae, 0xb0, u64::MAX] {
-            counts.add(frame_type);
+            counts.add(frame_type, 1);
             assert_eq!(counts.of_type(frame_type), 0);
         }
     }

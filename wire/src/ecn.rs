@@ -56,13 +56,19 @@ impl EcnCounts {
     /// Counts one received packet.
     #[inline]
     pub fn count(&mut self, codepoint: EcnCodepoint) {
+        self.count_many(codepoint, 1);
+    }
+
+    /// Counts `count` packets with the same mark.
+    #[inline]
+    pub fn count_many(&mut self, codepoint: EcnCodepoint, count: u64) {
         let counter = match codepoint {
             EcnCodepoint::NotEct => return,
             EcnCodepoint::Ect0 => &mut self.ect0,
             EcnCodepoint::Ect1 => &mut self.ect1,
             EcnCodepoint::Ce => &mut self.ce,
         };
-        *counter = counter.saturating_add(1);
+        *counter = counter.saturating_add(count);
     }
 }
 

@@ -92,6 +92,19 @@ impl ReceivedPackets {
         true
     }
 
+    /// Records packets in order of which the first is the [expected](Self::expected) one.
+    pub(crate) fn record_run(&mut self, run: RangeInclusive<u64>, now: Time, ecn: EcnCodepoint) {
+        let (first, last) = (*run.start(), *run.end());
+        self.record(first, now, ecn);
+        if let Some(newest) = self.ranges.last_mut().filter(|newest| newest.last == first) {
+            newest.last = last;
+            let more = last.saturating_sub(first);
+            self.since_ping =
+                self.since_ping.saturating_add(u32::try_from(more).unwrap_or(u32::MAX));
+            self.ecn.count_many(ecn, more);
+        }
+    }
+
     fn record_out_of_order(&mut self, pn: u64, now: Time) -> bool {
         if pn < self.floor {
             return false;

@@ -1,6 +1,8 @@
 //! When to send an ACK (RFC 9000, Sections 13.2.1 and 13.2.2; draft-ietf-quic-ack-frequency,
 //! Section 6).
 
+use core::ops::RangeInclusive;
+
 use quicket_wire::frame::AckFrequency;
 use quicket_wire::{EcnCodepoint, TransportErrorCode};
 
@@ -11,9 +13,9 @@ use crate::time::{Duration, Time};
 /// max_ack_delay of 2^14 ms and more is invalid (RFC 9000, Section 18.2).
 const MAX_ACK_DELAY_LIMIT: Duration = Duration::from_millis(1 << 14);
 /// Packets in order after which the sender is taken to send in bulk.
-const BULK_AFTER: u32 = 100;
+const BULK_AFTER: u64 = 100;
 /// Packets handed over at the same moment that make a train, as receive offload produces them.
-const TRAIN_PACKETS: u32 = 4;
+const TRAIN_PACKETS: u64 = 4;
 /// In bulk an ACK waits for at most this fraction of a round trip.
 const BULK_DELAY_FRACTION: u64 = 4;
 /// ... but no less than this, which timers can still keep.
@@ -64,9 +66,9 @@ pub(crate) struct AckScheduler {
     last_ack_sent: Option<Time>,
     previous_was_ce: bool,
     /// Ack-eliciting packets in order since the last one out of order.
-    in_order: u32,
+    in_order: u64,
     train_at: Time,
-    train_len: u32,
+    train_len: u64,
     trains: bool,
 }
 
@@ -131,9 +133,38 @@ impl AckScheduler {
         if !ack_eliciting {
             return;
         }
-        let in_order = self.note_order(pn, received);
-        self.note_train(now);
-        self.unacked = self.unacked.saturating_add(1);
+        self.on_eliciting(now, pn..=pn, (is_ce, ce_began), received);
+    }
+
+    /// Ack-eliciting packets in order were processed, none of which closes a gap; `received` has
+    /// recorded them already.
+    pub(crate) fn on_run(
+        &mut self,
+        now: Time,
+        run: RangeInclusive<u64>,
+        ecn: EcnCodepoint,
+        received: &ReceivedPackets,
+    ) {
+        let is_ce = ecn == EcnCodepoint::Ce;
+        let ce_began = is_ce && !self.previous_was_ce;
+        self.previous_was_ce = is_ce;
+        self.largest = self.largest.max(Some(*run.end()));
+        self.on_eliciting(now, run, (is_ce, ce_began), received);
+    }
+
+    #[inline]
+    fn on_eliciting(
+        &mut self,
+        now: Time,
+        run: RangeInclusive<u64>,
+        (is_ce, ce_began): (bool, bool),
+        received: &ReceivedPackets,
+    ) {
+        let count = (run.end() - run.start()).saturating_add(1);
+        let pn = *run.end();
+        let in_order = self.note_order(&run, received);
+        self.note_train(now, count);
+        self.unacked = self.unacked.saturating_add(count);
 
         let threshold = self.threshold();
         self.send_now |= self.immediate
@@ -150,23 +181,25 @@ impl AckScheduler {
 
     /// Updates "Largest Unacked"; true if nothing is missing between it and the packet.
     #[inline]
-    fn note_order(&mut self, pn: u64, received: &ReceivedPackets) -> bool {
+    fn note_order(&mut self, run: &RangeInclusive<u64>, received: &ReceivedPackets) -> bool {
+        let (pn, last) = (*run.start(), *run.end());
         let next = self.largest_eliciting.map_or(0, |largest| largest.saturating_add(1));
         let in_order = pn == next || (pn > next && received.first_missing(next) > pn);
-        self.largest_eliciting = self.largest_eliciting.max(Some(pn));
-        self.in_order = if in_order { self.in_order.saturating_add(1) } else { 0 };
+        self.largest_eliciting = self.largest_eliciting.max(Some(last));
+        let count = (last - pn).saturating_add(1);
+        self.in_order = if in_order { self.in_order.saturating_add(count) } else { 0 };
         // A hole below that the peer has not heard of keeps counting (Table 1 of the draft).
         in_order && !self.has_unreported_missing(received)
     }
 
     #[inline]
-    fn note_train(&mut self, now: Time) {
+    fn note_train(&mut self, now: Time, count: u64) {
         if now == self.train_at {
-            self.train_len = self.train_len.saturating_add(1);
+            self.train_len = self.train_len.saturating_add(count);
         } else {
             self.trains = self.train_len >= TRAIN_PACKETS;
             self.train_at = now;
-            self.train_len = 1;
+            self.train_len = count;
         }
     }
 

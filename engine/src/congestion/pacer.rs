@@ -85,6 +85,18 @@ impl Pacer {
         Some(at)
     }
 
+    /// How many packets of `size` bytes, one after the other, [`Self::delay`] would let go now.
+    pub(crate) fn packets(&mut self, now: Time, size: u64) -> u64 {
+        if self.rate == 0 {
+            return u64::MAX;
+        }
+        if self.delay(now).is_some() {
+            return 0;
+        }
+        let ahead = (now + self.burst).since(self.due.max(now));
+        volume(self.rate, ahead) / size.max(1) + 1
+    }
+
     /// `bytes` are sent.
     pub(crate) fn on_sent(&mut self, now: Time, bytes: u64) {
         if self.rate != 0 {

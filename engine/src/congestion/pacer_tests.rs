@@ -112,3 +112,23 @@ fn the_send_quantum_is_a_millisecond_within_bounds() {
     assert_eq!(paced(1_250_000_000).send_quantum(MTU), 64 << 10);
     assert_eq!(Pacer::new().send_quantum(MTU), 64 << 10);
 }
+
+#[test]
+fn a_burst_is_as_long_as_packets_one_by_one_would_be() {
+    for rate in [125_000, 12_500_000, 1_250_000_000] {
+        let (mut burst, mut single) = (paced(rate), paced(rate));
+        for micros in [0, 10, 400, 2_000, 2_500, 9_000] {
+            let now = at_micros(micros);
+            let packets = burst.packets(now, u64::from(MTU));
+            burst.on_sent(now, packets * u64::from(MTU));
+            // What comes behind the burst asks as ever.
+            let _ = burst.delay(now);
+            let sent = drain(&mut single, now, u64::from(MTU)) / u64::from(MTU);
+            assert!(
+                packets.abs_diff(sent) <= 1,
+                "{rate} bytes/s at {micros} us: {packets}, {sent}"
+            );
+            assert_eq!(Pacer::new().packets(now, 1), u64::MAX);
+        }
+    }
+}

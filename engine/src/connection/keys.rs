@@ -316,11 +316,17 @@ impl Keys {
     /// `version` is the packet's own.
     pub(crate) fn receiving(&self, level: Level, version: Version) -> Option<&DirectionKeys> {
         match level {
-            Level::OneRtt => Some(&self.receive.as_ref()?.keys.as_ref()?.current),
+            Level::OneRtt => self.current_receiving(),
             Level::Initial => Some(&self.earlier.as_ref()?.initial(version)?.receive),
             Level::EarlyData => self.earlier.as_ref()?.early.receive.as_ref(),
             Level::Handshake => self.earlier.as_ref()?.handshake.receive.as_ref(),
         }
+    }
+
+    /// The keys of the current phase, for 1-RTT packets that come.
+    #[inline]
+    pub(crate) fn current_receiving(&self) -> Option<&DirectionKeys> {
+        Some(&self.receive.as_ref()?.keys.as_ref()?.current)
     }
 
     /// Gives up the 1-RTT keys, and keeps their secrets. Not while a key update is under way.
@@ -499,11 +505,12 @@ impl Keys {
         }
     }
 
-    /// Counts a 1-RTT packet to be sealed; true if it is time to update the keys.
-    pub(crate) fn sealing_1rtt(&mut self, packet_number: u64) -> bool {
+    /// Counts `count` 1-RTT packets to be sealed, from number `first` on; true if it is time to
+    /// update the keys.
+    pub(crate) fn sealing_1rtt(&mut self, first: u64, count: u64) -> bool {
         let Some(send) = &mut self.send else { return false };
-        send.sealed += 1;
-        send.first.get_or_insert(packet_number);
+        send.sealed += count;
+        send.first.get_or_insert(first);
         let limit = send.secrets.current.aead().confidentiality_limit();
         send.sealed >= self.update_after.min(limit / 2)
     }

@@ -29,6 +29,27 @@ struct Fates<'a> {
     crypto: &'a mut crate::crypto_stream::CryptoStream,
     received: &'a mut crate::ack::ReceivedPackets,
     trigger: LossTrigger,
+    /// Acknowledged STREAM data that its stream has not heard of: what follows on it is joined,
+    /// so that the stream hears of a run of packets once.
+    acked_data: Option<SentFrame>,
+}
+
+impl Fates<'_> {
+    fn acked_stream_frame(&mut self, frame: &SentFrame) {
+        if self.acked_data.as_mut().is_some_and(|data| data.join(frame)) {
+            return;
+        }
+        if let Some(before) = self.acked_data.replace(*frame) {
+            self.parts.streams.on_acked(&before);
+        }
+    }
+
+    /// Tells the last stream what it has not heard of.
+    fn finish(self) {
+        if let Some(data) = self.acked_data {
+            self.parts.streams.on_acked(&data);
+        }
+    }
 }
 
 impl AckSink for Fates<'_> {
@@ -45,7 +66,7 @@ impl AckSink for Fates<'_> {
     fn acked_frame(&mut self, frame: &SentFrame) {
         let parts = &mut self.parts;
         match *frame {
-            SentFrame::Stream { .. } => parts.streams.on_acked(frame),
+            SentFrame::Stream { .. } => self.acked_stream_frame(frame),
             SentFrame::Ack { largest } => self.received.on_ack_of_ack(largest),
             SentFrame::Crypto { offset, len } => self.crypto.on_acked(offset, len),
             SentFrame::NewConnectionId { sequence } => parts.local_cids.on_frame_acked(sequence),
@@ -134,8 +155,10 @@ impl Connection {
             crypto: &mut space.crypto,
             received: &mut space.received,
             trigger: LossTrigger::Threshold,
+            acked_data: None,
         };
         let outcome = space.recovery.on_ack(now, ack, &mut fates)?;
+        fates.finish();
         let Some(largest) = outcome.largest_newly_acked else { return Ok(()) };
         // What the peer kept until it had the keys says little about the path: a first sample is
         // taken without regard to the delay (RFC 9002, Section 5.3).
@@ -201,6 +224,7 @@ impl Connection {
             crypto: &mut space.crypto,
             received: &mut space.received,
             trigger: LossTrigger::Threshold,
+            acked_data: None,
         };
         let outcome = space.recovery.detect_lost(now, &rtt, max_ack_delay, &mut fates);
         self.paths.process_congestion(now, sample, outcome.persistent_congestion);
@@ -232,6 +256,7 @@ impl Connection {
             crypto: &mut space.crypto,
             received: &mut space.received,
             trigger,
+            acked_data: None,
         };
         let end = space.recovery.next_packet_number();
         space.recovery.declare_lost(0..end, &mut fates);

@@ -4,9 +4,11 @@
 //! spaces, keys, streams, datagrams, connection IDs, paths (each with its congestion control),
 //! timers. Files here only wire them together:
 //!
-//! * a datagram comes in: `receive` → `frames` → the owner of each frame; ACKs through `loss`
+//! * a datagram comes in: `receive` → `frames` → the owner of each frame; ACKs through `loss`;
+//!   most of a long transfer: `receive_run` → the stream
 //! * TLS is driven: `handshake`, `parameters`, `retry`
-//! * datagrams go out: `transmit` → `content` → `packet_builder` → `sealing`
+//! * datagrams go out: `transmit` → `content` → `packet_builder` → `sealing`; most of a long
+//!   transfer: `transmit` → `send_run` → `sealing`
 //! * time passes: `timers`; nothing happens: `quiet`
 
 mod application;
@@ -25,8 +27,10 @@ mod parameters;
 mod paths;
 mod quiet;
 mod receive;
+mod receive_run;
 mod retry;
 mod sealing;
+mod send_run;
 mod space;
 mod state;
 mod timers;
@@ -97,7 +101,8 @@ pub(crate) struct ServerStart<'a> {
 ///
 /// The caller brings time, datagrams and a buffer, and asks in a loop:
 ///
-/// * in: [`handle_datagram`](Self::handle_datagram), [`handle_timeout`](Self::handle_timeout)
+/// * in: [`handle_datagram`](Self::handle_datagram), [`handle_train`](Self::handle_train),
+///   [`handle_timeout`](Self::handle_timeout)
 /// * out: [`poll_transmit`](Self::poll_transmit) until idle, then
 ///   [`poll_timeout`](Self::poll_timeout) for when to call again
 /// * news: [`poll_event`](Self::poll_event) for the application,

@@ -172,7 +172,7 @@ impl<'a> PacketBuilder<'a> {
         self.ack_eliciting |= ack_eliciting;
         let written = self.writer.written().get(before..).unwrap_or(&[]);
         let frame_type = Reader::new(written).varint().unwrap_or(0);
-        self.ledger.counts.add(frame_type);
+        self.ledger.counts.add(frame_type, 1);
         if let Some(sent) = sent {
             self.ledger.recovery.push_frame(sent);
         }

@@ -135,11 +135,11 @@ impl Connection {
     pub(super) fn on_packet_path(
         &mut self,
         now: Time,
-        header: &Header,
+        dcid: &ConnectionId,
         key: PathKey,
         (is_largest, is_probing): (bool, bool),
     ) -> Result<(), TransportError> {
-        let mut context = self.packet_context(now, &header.dcid);
+        let mut context = self.packet_context(now, dcid);
         context.is_largest = is_largest;
         // RFC 9000, Section 9.5: the peer cannot be followed to where no connection ID of its own
         // leads. Perhaps this packet brought one.

@@ -36,9 +36,10 @@ pub(super) struct Arrival {
 
 /// A packet whose header protection is gone.
 #[derive(Clone, Copy, Debug)]
-struct Opened {
-    number: u64,
-    payload: usize,
+pub(super) struct Opened {
+    pub(super) number: u64,
+    /// Where in the packet the payload begins.
+    pub(super) payload: usize,
 }
 
 /// A packet that cannot be opened yet: its keys are missing or the cipher is busy.
@@ -112,6 +113,21 @@ impl Connection {
             self.detect_stateless_reset(now, datagram.data);
         }
         self.after_receiving(now);
+    }
+
+    /// Goes on with a 1-RTT packet whose header protection is gone, alone in its datagram.
+    pub(super) fn resume_datagram(
+        &mut self,
+        arrival: &Arrival,
+        header: &Header,
+        packet: &mut [u8],
+        bare: Opened,
+    ) {
+        let opened_before = self.counters.packets_received;
+        self.handle_packet(arrival, header, packet, Some(bare));
+        if self.counters.packets_received == opened_before {
+            self.detect_stateless_reset(arrival.now, packet);
+        }
     }
 
     /// Lets TLS read what came, and opens what waited for its keys.
@@ -207,7 +223,13 @@ impl Connection {
         Ok(if used { Outcome::Processed } else { Outcome::Dropped(DropReason::Unexpected) })
     }
 
-    fn keep(&mut self, arrival: &Arrival, header: &Header, packet: &[u8], bare: Option<Opened>) {
+    pub(super) fn keep(
+        &mut self,
+        arrival: &Arrival,
+        header: &Header,
+        packet: &[u8],
+        bare: Option<Opened>,
+    ) {
         let (now, kind, size) = (arrival.now, header.kind, packet.len());
         let mut data = Vec::new();
         let waiting: usize = self.waiting.0.iter().map(|waiting| waiting.data.len()).sum();
@@ -340,7 +362,7 @@ impl Connection {
         Ok(result)
     }
 
-    fn opened_1rtt(
+    pub(super) fn opened_1rtt(
         &mut self,
         now: Time,
         choice: KeyChoice,
@@ -355,7 +377,7 @@ impl Connection {
     }
 
     /// A packet has authenticated.
-    fn process_packet(
+    pub(super) fn process_packet(
         &mut self,
         arrival: &Arrival,
         header: &Header,
@@ -387,7 +409,7 @@ impl Connection {
         }
         if level == Level::OneRtt {
             self.update_spin(path, spin, newest);
-            self.on_packet_path(now, header, path, (newest, summary.probing_only))?;
+            self.on_packet_path(now, &header.dcid, path, (newest, summary.probing_only))?;
         }
         Ok(())
     }
@@ -413,7 +435,7 @@ impl Connection {
 
     /// RFC 9000, Section 10.3.1: a datagram with no packet for us may tell us that the peer has
     /// lost the connection.
-    fn detect_stateless_reset(&mut self, now: Time, datagram: &[u8]) {
+    pub(super) fn detect_stateless_reset(&mut self, now: Time, datagram: &[u8]) {
         let crypto = self.keys.crypto().clone();
         let is_reset = stateless_reset::candidate_token(datagram)
             .is_some_and(|token| self.remote_cids.is_reset_token(&*crypto, &token.0));

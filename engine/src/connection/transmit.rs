@@ -9,6 +9,7 @@ use super::Connection;
 use super::content::{self, Owners, SpaceContent};
 use super::packet_builder::{BuiltPacket, HeaderFields, Ledger, PacketBuilder, kind_of};
 use super::sealing::Sealing;
+use super::send_run::RunSpace;
 use super::space::SpaceId;
 use super::state::State;
 use crate::config::MIN_UDP_PAYLOAD;
@@ -201,7 +202,19 @@ impl Connection {
         let mut end = 0;
         let quantum = usize::try_from(self.paths.active().congestion.send_quantum());
         let max_segments = max_segments.min(quantum.unwrap_or(usize::MAX) / mtu);
-        for segment in 0..max_segments.max(1) {
+        let mut segment = 0;
+        while segment < max_segments.max(1) {
+            if segment > 0 {
+                let most = max_segments - segment;
+                let (start, size) = (end, segment_size);
+                let mut run = RunSpace { now, buf: &mut *buf, start, size, most, route };
+                let written = self.write_run(&mut run);
+                end += written * size;
+                segment += written;
+                if self.seal_queue.is_full() || segment >= max_segments {
+                    break;
+                }
+            }
             let room = buf.len().saturating_sub(end).min(segment_size);
             let limit = room.min(self.sendable(now));
             // Segments are of one size: what does not fit a whole one waits for the next call.
@@ -217,6 +230,7 @@ impl Connection {
             if segment == 0 {
                 segment_size = len;
             }
+            segment += 1;
             if len < segment_size || segment_size < mtu {
                 break;
             }
@@ -274,9 +288,13 @@ impl Connection {
     }
 
     fn has_1rtt_data(&self, now: Time) -> bool {
+        self.has_stream_data() || self.has_1rtt_control(now)
+    }
+
+    /// Whether there are frames for 1-RTT packets that are not the streams' or DATAGRAM.
+    pub(super) fn has_1rtt_control(&self, now: Time) -> bool {
         let path = self.paths.active();
-        self.has_stream_data()
-            || self.pending.is_pending()
+        self.pending.is_pending()
             || self.local_cids.next_frame().is_some()
             || self.remote_cids.next_frame().is_some()
             || self.ack_frequency.next_frame().is_some()
@@ -457,7 +475,7 @@ impl Connection {
         if packet.ack_eliciting {
             self.idle.on_sent_ack_eliciting(now);
         }
-        if level == Level::OneRtt && self.keys.sealing_1rtt(packet.unsealed.packet_number) {
+        if level == Level::OneRtt && self.keys.sealing_1rtt(packet.unsealed.packet_number, 1) {
             self.key_update_due = true;
         }
         if level == Level::Handshake && self.side.is_client() {

@@ -45,7 +45,8 @@ pub struct Datagram<'a> {
 /// Where a datagram belongs.
 #[derive(Debug)]
 pub enum Route {
-    /// To this connection: hand it to [`Connection::handle_datagram`].
+    /// To this connection: hand it to [`Connection::handle_datagram`], or with those that came
+    /// together with it to [`Connection::handle_train`].
     Connection(ConnectionHandle),
     /// A client wants to connect: [`Endpoint::accept`], [`Endpoint::refuse`] or
     /// [`Endpoint::retry`] it.

@@ -20,6 +20,17 @@ enum Half {
     Recv,
 }
 
+/// STREAM frames of one stream that come one after the other.
+#[derive(Debug)]
+pub(crate) struct ReceiveRun {
+    id: StreamId,
+    slot: Slot,
+    /// What the stream was before the first.
+    before: Before,
+    /// There is more to read than before.
+    readable: bool,
+}
+
 impl Streams {
     /// The frames that come next are those of a 0-RTT packet, or not.
     pub(crate) fn receive_early(&mut self, early: bool) {
@@ -28,16 +39,49 @@ impl Streams {
 
     /// STREAM (RFC 9000, Section 19.8).
     pub(crate) fn on_stream(&mut self, frame: &Stream<'_>) -> Result<(), TransportError> {
+        let mut run = None;
+        self.on_stream_of_run(&mut run, frame)?;
+        self.end_run(run);
+        Ok(())
+    }
+
+    /// STREAM among others of one stream: what concerns the stream as a whole is left for
+    /// [`Self::end_run`].
+    #[inline]
+    pub(crate) fn on_stream_of_run(
+        &mut self,
+        run: &mut Option<ReceiveRun>,
+        frame: &Stream<'_>,
+    ) -> Result<(), TransportError> {
         let frame_type = frame.header().frame_type();
-        let Some(slot) = self.addressed(frame.id, Half::Recv, frame_type)? else { return Ok(()) };
-        let Some((recv, mut shared)) = self.receiving(slot) else { return Ok(()) };
-        let before = Before::of(recv);
-        let readable = recv
+        if run.as_ref().is_none_or(|run| run.id != frame.id) {
+            self.end_run(run.take());
+            *run = self.begin_run(frame.id, frame_type)?;
+        }
+        let Some(run) = run else { return Ok(()) };
+        let Some((recv, mut shared)) = self.receiving(run.slot) else { return Ok(()) };
+        run.readable |= recv
             .on_data(frame.offset, frame.data, frame.fin, &mut shared)
             .map_err(|(code, reason)| TransportError::at(code, frame_type, reason))?;
-        self.tell_received(slot, before);
-        self.after_receiving(slot, readable);
         Ok(())
+    }
+
+    fn begin_run(
+        &mut self,
+        id: StreamId,
+        frame_type: u64,
+    ) -> Result<Option<ReceiveRun>, TransportError> {
+        let Some(slot) = self.addressed(id, Half::Recv, frame_type)? else { return Ok(None) };
+        let Some((recv, _)) = self.receiving(slot) else { return Ok(None) };
+        Ok(Some(ReceiveRun { id, slot, before: Before::of(recv), readable: false }))
+    }
+
+    /// Draws the conclusions from the STREAM frames of a run.
+    pub(crate) fn end_run(&mut self, run: Option<ReceiveRun>) {
+        if let Some(ReceiveRun { slot, before, readable, .. }) = run {
+            self.tell_received(slot, before);
+            self.after_receiving(slot, readable);
+        }
     }
 
     /// RESET_STREAM (RFC 9000, Section 19.4).

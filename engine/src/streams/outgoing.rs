@@ -1,5 +1,7 @@
 //! Frames that go to the peer, and what became of them.
 
+use core::ops::Range;
+
 use quicket_wire::frame::{
     DataBlocked, MaxData, MaxStreamData, MaxStreams, Padding, ResetStream, StopSending,
     StreamDataBlocked, StreamHeader, StreamsBlocked,
@@ -23,8 +25,12 @@ impl Streams {
     /// True if there is anything to send. It may turn out to wait for the peer's limits:
     /// [`Self::write_frames`] then leaves the packet as it was and this becomes false.
     pub(crate) fn has_pending(&self) -> bool {
-        (!self.scheduler.is_empty() && !self.corked)
-            || !self.control.is_empty()
+        (!self.scheduler.is_empty() && !self.corked) || self.has_control()
+    }
+
+    /// True if there are frames without data to send.
+    fn has_control(&self) -> bool {
+        !self.control.is_empty()
             || self.window.update_due()
             || self.blocked_due()
             || self.remote.bidi.update_due()
@@ -179,6 +185,34 @@ impl Streams {
         true
     }
 
+    /// What packets that carry nothing but data of one stream may carry next; `None` if there is
+    /// anything else to send, or another stream has its turn in between.
+    pub(crate) fn run(&self) -> Option<StreamRun> {
+        let slot = self.scheduler.sole()?;
+        if self.corked || self.has_control() {
+            return None;
+        }
+        let stream = self.table.get(slot)?;
+        let range = stream.send.as_ref()?.next_run(self.credit.available())?;
+        Some(StreamRun { slot, id: stream.id, range })
+    }
+
+    /// `len` bytes of a run from `offset` on.
+    pub(crate) fn run_data(&self, run: &StreamRun, offset: u64, len: usize) -> (&[u8], &[u8]) {
+        let send = self.table.get(run.slot).and_then(|stream| stream.send.as_ref());
+        send.map_or((&[], &[]), |send| send.data(offset..offset.saturating_add(len as u64)))
+    }
+
+    /// Notes that what is left of a run is on its way.
+    pub(crate) fn on_run_sent(&mut self, run: StreamRun) {
+        let Some(stream) = self.table.get_mut(run.slot) else { return };
+        let Some(send) = &mut stream.send else { return };
+        let new = send.on_segment_sent(&Segment { range: run.range, fin: false });
+        self.credit.spend(new);
+        self.settle(run.slot);
+        self.scheduler.rotate(self.table.slab_mut(), run.slot);
+    }
+
     /// A packet with this frame was acknowledged.
     pub(crate) fn on_acked(&mut self, frame: &SentFrame) {
         match *frame {
@@ -276,6 +310,22 @@ impl Streams {
                 self.settle(slot);
             }
         }
+    }
+}
+
+/// Unsent data of one stream that no other frame interrupts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct StreamRun {
+    slot: Slot,
+    id: StreamId,
+    /// The offsets of the data. It never ends the stream: the FIN goes the usual way.
+    pub(crate) range: Range<u64>,
+}
+
+impl StreamRun {
+    /// The header of the first frame. Each frame ends its packet (RFC 9000, Section 19.8).
+    pub(crate) fn header(&self) -> StreamHeader {
+        StreamHeader { id: self.id, offset: self.range.start, len: None, fin: false }
     }
 }
 

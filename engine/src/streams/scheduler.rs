@@ -57,6 +57,12 @@ impl Scheduler {
         self.levels.first()?.queue.front()
     }
 
+    /// The stream whose turn it is, and will be as long as it can send.
+    pub(super) fn sole(&self) -> Option<Slot> {
+        let queue = &self.levels.first()?.queue;
+        queue.front().filter(|_| !self.fair || queue.has_one())
+    }
+
     /// Moves a stream to `place`, at its end; one that is there already keeps its turn.
     #[inline]
     pub(super) fn put(&mut self, slab: &mut Slab<Stream>, slot: Slot, place: Place) {

@@ -166,6 +166,23 @@ impl SendStream {
         Some(Segment { range, fin })
     }
 
+    /// Data for packets of its own: never sent before, and if the stream ends behind it, short of
+    /// that by a byte, which is left to go with the FIN.
+    pub(crate) fn next_run(&self, connection_credit: u64) -> Option<Range<u64>> {
+        if !self.state.sends_data() || self.buffer.first_lost().is_some() {
+            return None;
+        }
+        let credit = self.credit.available().min(connection_credit);
+        let unsent = self.buffer.unsent().saturating_sub(u64::from(self.fin == Fin::Due));
+        let next = self.buffer.next();
+        Some(next..next.saturating_add(credit.min(unsent)))
+    }
+
+    /// The bytes at the offsets `range`.
+    pub(crate) fn data(&self, range: Range<u64>) -> (&[u8], &[u8]) {
+        self.buffer.slices(range)
+    }
+
     /// The bytes of a segment.
     pub(crate) fn slices(&self, segment: &Segment) -> (&[u8], &[u8]) {
         self.buffer.slices(segment.range.clone())

@@ -173,6 +173,11 @@ impl<K: Copy> Queue<K> {
         Slot::from_raw(self.head)
     }
 
+    /// True if exactly one value is queued.
+    pub(crate) fn has_one(&self) -> bool {
+        self.head != Slot::NONE && self.head == self.tail
+    }
+
     /// Appends a value; one that is queued already stays where it is.
     pub(crate) fn push_back<T: Linked<K>>(&mut self, slab: &mut Slab<T>, slot: Slot) {
         let Some(link) = slab.get_mut(slot).map(|value| value.link(self.kind)) else { return };

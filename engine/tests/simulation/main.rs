@@ -15,6 +15,7 @@ mod mtu;
 mod offload;
 mod quiet;
 mod retry;
+mod runs;
 mod seeds;
 mod streams;
 mod support;

@@ -122,10 +122,13 @@ impl Pair {
         while let TransmitStatus::Ready(transmit) =
             from.poll_transmit(self.now, &mut self.buffer, SEGMENTS)
         {
-            for data in self.buffer[..transmit.len].chunks_mut(transmit.segment_size) {
-                self.packets += 1;
-                let ecn = transmit.ecn;
-                to.handle_datagram(self.now, &mut Datagram { remote, local: None, ecn, data });
+            let (ecn, stride) = (transmit.ecn, transmit.segment_size);
+            let mut data = &mut self.buffer[..transmit.len];
+            self.packets += data.len().div_ceil(stride) as u64;
+            while !data.is_empty() {
+                let mut train = Datagram { remote, local: None, ecn, data };
+                let used = to.handle_train(self.now, &mut train, stride);
+                data = &mut train.data[used..];
             }
         }
         while from.poll_event().is_some() {}

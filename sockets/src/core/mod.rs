@@ -56,7 +56,6 @@ pub(crate) use waiters::{Interest, Waiter, WaiterId, Waiters, Wakes};
 /// An endpoint with everything that belongs to it.
 pub(crate) struct Core {
     clock: Clock,
-    cid_len: usize,
     /// How further sockets are made.
     udp: UdpConfig,
     links: RwLock<Arc<Links>>,
@@ -92,15 +91,9 @@ struct Deadlines {
 
 impl Core {
     /// An endpoint on a socket. Nothing drives it yet.
-    pub(crate) fn new(
-        link: Link,
-        udp: UdpConfig,
-        endpoint: Endpoint,
-        cid_len: usize,
-    ) -> io::Result<Arc<Self>> {
+    pub(crate) fn new(link: Link, udp: UdpConfig, endpoint: Endpoint) -> io::Result<Arc<Self>> {
         Ok(Arc::new(Self {
             clock: Clock::new(),
-            cid_len,
             udp,
             links: RwLock::new(Arc::new(Links::new(link))),
             routing: Mutex::new(Routing::new(endpoint)),
@@ -126,10 +119,6 @@ impl Core {
 
     pub(crate) const fn udp_config(&self) -> &UdpConfig {
         &self.udp
-    }
-
-    const fn cid_len(&self) -> usize {
-        self.cid_len
     }
 
     const fn buffers(&self) -> &BufferPool {

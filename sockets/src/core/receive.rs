@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use quicket_engine::time::Time;
 use quicket_engine::{Datagram, Incoming, Route};
-use quicket_wire::{ConnectionId, EcnCodepoint};
+use quicket_wire::EcnCodepoint;
 
 use super::Core;
 use super::cell::{Cell, Role};
@@ -82,16 +82,17 @@ impl Core {
         let Train { remote, local, ecn, stride, bytes } = train;
         let mut rest = bytes;
         while !rest.is_empty() {
-            let (first, behind) = rest.split_at_mut(stride.min(rest.len()));
-            rest = behind;
-            let destination = ShortDestination::of(first, self.cid_len());
+            let (first, _) = rest.split_at_mut(stride.min(rest.len()));
             let mut datagram = Datagram { remote, local, ecn, data: first };
-            let Some(cell) = self.route(now, &mut datagram, work) else { continue };
+            let first = datagram.data.len();
+            let Some(cell) = self.route(now, &mut datagram, work) else {
+                rest = std::mem::take(&mut rest).split_at_mut(first).1;
+                continue;
+            };
             let mut conn = cell.lock();
-            conn.engine.handle_datagram(now, &mut datagram);
-            while let Some(next) = destination.as_ref().and_then(|d| d.next(&mut rest, stride)) {
-                conn.engine.handle_datagram(now, &mut Datagram { remote, local, ecn, data: next });
-            }
+            let mut train = Datagram { remote, local, ecn, data: rest };
+            let used = conn.engine.handle_train(now, &mut train, stride);
+            rest = train.data.split_at_mut(used).1;
             if !std::mem::replace(&mut conn.touched, true) {
                 drop(conn);
                 work.touched.push(cell);
@@ -178,68 +179,6 @@ impl Core {
         if let Some(link) = self.links().for_path(local) {
             // When the kernel's buffer is full, the peer asks again.
             let _ = link.sender.send(&burst);
-        }
-    }
-}
-
-/// The Destination Connection ID of a datagram that begins with a short header: what follows it
-/// in a train to the same ID belongs to the same connection.
-struct ShortDestination(ConnectionId);
-
-impl ShortDestination {
-    fn of(datagram: &[u8], cid_len: usize) -> Option<Self> {
-        destination(datagram, cid_len).and_then(ConnectionId::new).map(Self)
-    }
-
-    /// Cuts the next datagram off `rest` if it goes to the same connection.
-    fn next<'a>(&self, rest: &mut &'a mut [u8], stride: usize) -> Option<&'a mut [u8]> {
-        if destination(rest, self.0.len())? != self.0.as_slice() {
-            return None;
-        }
-        let rest_len = rest.len();
-        // The last datagram of a train may be shorter.
-        let (next, behind) = std::mem::take(rest).split_at_mut(stride.min(rest_len));
-        *rest = behind;
-        Some(next)
-    }
-}
-
-/// RFC 9000, Section 17.3: the ID follows the first byte of a short header, whose highest bit
-/// is 0.
-fn destination(datagram: &[u8], cid_len: usize) -> Option<&[u8]> {
-    let (first, rest) = datagram.split_first()?;
-    (first & 0x80 == 0).then(|| rest.get(..cid_len))?
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// A datagram with a short header to a connection ID of two bytes.
-    fn datagram(cid: [u8; 2], len: usize) -> Vec<u8> {
-        let mut bytes = vec![0x40, cid[0], cid[1]];
-        bytes.resize(len, cid[0]);
-        bytes
-    }
-
-    #[test]
-    fn datagrams_to_one_connection_are_cut_off_whole_the_shorter_last_one_too() {
-        let mut train = [datagram([1, 1], 9), datagram([1, 1], 9), datagram([1, 1], 5)].concat();
-        let destination = ShortDestination::of(&train, 2).unwrap();
-        let mut rest = train.as_mut_slice();
-        let lengths: Vec<_> =
-            std::iter::from_fn(|| destination.next(&mut rest, 9)).map(|next| next.len()).collect();
-        assert_eq!(lengths, [9, 9, 5]);
-        assert!(rest.is_empty());
-    }
-
-    #[test]
-    fn a_datagram_to_another_connection_or_with_a_long_header_stays_for_the_next_look_up() {
-        for mut other in [datagram([2, 1], 9), vec![0xc0; 9]] {
-            let destination = ShortDestination::of(&datagram([1, 1], 9), 2).unwrap();
-            let mut rest = other.as_mut_slice();
-            assert!(destination.next(&mut rest, 9).is_none());
-            assert_eq!(rest.len(), 9);
         }
     }
 }

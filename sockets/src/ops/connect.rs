@@ -30,14 +30,13 @@ pub(crate) fn endpoint_from(socket: UdpSocket, config: EndpointConfig) -> io::Re
 }
 
 fn endpoint_on(link: Link, config: EndpointConfig) -> io::Result<CoreRef> {
-    let cid_len = config.protocol.cid_generator.len();
     let engine = quicket_engine::Endpoint::new(
         config.protocol,
         None,
         Arc::new(AwsLcProvider),
         Box::new(SystemRandom::new()),
     );
-    Ok(CoreRef::new(Core::new(link, config.udp, engine, cid_len)?))
+    Ok(CoreRef::new(Core::new(link, config.udp, engine)?))
 }
 
 /// How a connection begins, beyond its configuration.

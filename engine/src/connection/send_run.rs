@@ -1,0 +1,193 @@
+//! Runs: packets that differ in nothing but their number and the offset of the one STREAM frame
+//! that fills each. Most of a long transfer consists of them, so what is the same for all is
+//! looked at once for the run.
+//!
+//! A run only ever follows a datagram of full size in the same burst. Whatever else there is to
+//! say goes the usual way, through `content`.
+
+use quicket_wire::frame::StreamHeader;
+use quicket_wire::{EcnCodepoint, Full, ShortHeader, Writer, packet_number};
+
+use super::Connection;
+use super::sealing::{Sealing, Unsealed};
+use super::transmit::Route;
+use crate::crypto::{Level, TAG_LEN};
+use crate::recovery::SentInfo;
+use crate::sent_frame::SentFrame;
+use crate::streams::StreamRun;
+use crate::time::Time;
+
+/// Fewer packets than this are not worth the look.
+const MIN_RUN: usize = 2;
+
+/// Where the datagrams of a run go in the transmit buffer.
+pub(super) struct RunSpace<'b> {
+    pub(super) now: Time,
+    pub(super) buf: &'b mut [u8],
+    /// Offset of the first datagram.
+    pub(super) start: usize,
+    /// The size of each, which is the path's.
+    pub(super) size: usize,
+    /// How many there may be.
+    pub(super) most: usize,
+    pub(super) route: Route,
+}
+
+/// What all packets of a run have in common.
+#[derive(Debug)]
+struct Shape {
+    header: ShortHeader,
+    pn_len: usize,
+    tag_len: usize,
+    /// A random bit for each packet, which becomes its Fixed Bit; all set without RFC 9287.
+    fixed_bits: u64,
+    stream: StreamRun,
+}
+
+impl Connection {
+    /// Writes a run; returns how many datagrams it has, 0 if what comes next is no run.
+    #[inline(never)] // keeps its frame out of that of `poll_transmit`
+    pub(super) fn write_run(&mut self, space: &mut RunSpace<'_>) -> usize {
+        let Some((shape, count)) = self.plan_run(space) else { return 0 };
+        let mut stream = shape.stream.clone();
+        let mut written = 0;
+        while written < count {
+            let Some(offset) = self.write_run_packet(space, &shape, written, stream.range.start)
+            else {
+                break;
+            };
+            stream.range.start = offset;
+            written += 1;
+            if self.seal_queue.is_full()
+                && self.seal_queue.seal(&self.keys, space.buf) != Sealing::Done
+            {
+                break;
+            }
+        }
+        stream.range = shape.stream.range.start..stream.range.start;
+        self.streams.on_run_sent(stream);
+        self.on_run_sent(space, &shape, written);
+        written
+    }
+
+    /// What the next packets have in common, and how many of them there can be.
+    fn plan_run(&mut self, space: &RunSpace<'_>) -> Option<(Shape, usize)> {
+        let RunSpace { now, size, .. } = *space;
+        let room = space.buf.len().saturating_sub(space.start) / size.max(1);
+        // As many as there are bits in `fixed_bits`.
+        let most = space.most.min(room).min(64);
+        if most < MIN_RUN || !self.has_only_stream_data(now) {
+            return None;
+        }
+        let stream = self.streams.run()?;
+        let data = &mut self.spaces.data;
+        data.maybe_skip_packet_number(&mut *self.rng);
+        let first = data.recovery.next_packet_number();
+        let until_skip = data.next_skip.map_or(u64::MAX, |skip| skip.saturating_sub(first));
+        let most = most.min(usize::try_from(until_skip).unwrap_or(usize::MAX));
+        let pn_len = packet_number::encoded_len(first + most as u64, data.recovery.largest_acked());
+        let dcid = self.remote_cids.get(space.route.key)?;
+        let path = self.paths.get_mut(space.route.key)?;
+        let header = ShortHeader {
+            dcid,
+            spin: path.spin.next(&dcid, &mut *self.rng),
+            key_phase: self.keys.phase(),
+            fixed_bit: true,
+        };
+        let tag_len = if self.keys.is_1rtt_plain() { 0 } else { TAG_LEN };
+        // The first offset is the shortest, so that its frame has room for the most data.
+        let overhead = header.encoded_len(pn_len) + tag_len + stream.header().encoded_len();
+        let per_packet = size.checked_sub(overhead)?;
+        let data = usize::try_from(stream.range.end - stream.range.start).unwrap_or(usize::MAX);
+        let most = most.min(data / per_packet.max(1));
+        let count = path.congestion.burst(now, size as u64, most as u64) as usize;
+        let fixed_bits = if self.grease_fixed_bit { self.rng.next_u64() } else { u64::MAX };
+        let shape = Shape { header, pn_len, tag_len, fixed_bits, stream };
+        (count >= MIN_RUN).then_some((shape, count))
+    }
+
+    /// True if data of streams is all that there is to send, and nothing stands in its way.
+    fn has_only_stream_data(&self, now: Time) -> bool {
+        let space = &self.spaces.data;
+        self.handshake.confirmed
+            && self.observer.is_none()
+            && self.paths.active().is_validated()
+            && !space.acks.should_bundle_ack()
+            && space.probes == 0
+            && !space.ping
+            && !space.crypto.has_pending()
+            && !self.datagrams.has_pending()
+            && !self.has_1rtt_control(now)
+    }
+
+    /// Writes packet `n` of a run, with the data from `offset` on; returns where the data ends.
+    fn write_run_packet(
+        &mut self,
+        space: &mut RunSpace<'_>,
+        shape: &Shape,
+        n: usize,
+        offset: u64,
+    ) -> Option<u64> {
+        let recovery = &mut self.spaces.data.recovery;
+        if !recovery.reserve() {
+            return None;
+        }
+        let start = space.start + n * space.size;
+        let end = start + space.size;
+        let packet_number = recovery.next_packet_number();
+        let mut writer = Writer::new(space.buf.get_mut(start..end - shape.tag_len)?);
+        let fixed_bit = shape.fixed_bits >> n & 1 == 1;
+        let short = ShortHeader { fixed_bit, ..shape.header };
+        let pn_offset = short.encode(&mut writer, packet_number, shape.pn_len).ok()?;
+        let payload = writer.position();
+        let header = StreamHeader { offset, ..shape.stream.header() };
+        header.encode(&mut writer).ok()?;
+        let len = writer.remaining();
+        let (head, tail) = self.streams.run_data(&shape.stream, offset, len);
+        fill(&mut writer, head, tail).ok()?;
+        let sent = SentFrame::Stream { id: header.id, offset, len: len as u32, fin: false };
+        recovery.push_frame(sent);
+        let path = self.paths.get_mut(space.route.key)?;
+        let size = u16::try_from(space.size).unwrap_or(u16::MAX);
+        recovery.on_sent(&SentInfo {
+            time_sent: space.now,
+            size,
+            path: space.route.key,
+            ack_eliciting: true,
+            in_flight: true,
+            mtu_probe: false,
+            ecn_ect: matches!(space.route.ecn, EcnCodepoint::Ect0 | EcnCodepoint::Ect1),
+            rate: path.congestion.on_sent(space.now, size),
+        });
+        let (pn_offset, payload) = (start + pn_offset, start + payload);
+        let level = Level::OneRtt;
+        self.seal_queue.push(Unsealed { level, packet_number, start, pn_offset, payload, end });
+        Some(offset + len as u64)
+    }
+
+    /// Tells everybody of the packets of a run what they would have heard of each.
+    fn on_run_sent(&mut self, space: &RunSpace<'_>, shape: &Shape, count: usize) {
+        let RunSpace { now, size, route, .. } = *space;
+        let pto = self.pto();
+        for _ in 0..count {
+            self.counters.udp_sent(size);
+            self.spaces.data.ecn.on_sent(route.ecn);
+            self.paths.on_datagram_sent(now, route.key, size, route.ecn, pto);
+        }
+        let next = self.spaces.data.recovery.next_packet_number();
+        self.key_update_due |=
+            self.keys.sealing_1rtt(next.saturating_sub(count as u64), count as u64);
+        self.counters.packets_sent += count as u64;
+        let frame_type = StreamHeader { offset: 1, ..shape.stream.header() }.frame_type();
+        self.counters.frames_sent.add(frame_type, count as u64);
+        if count > 0 {
+            self.idle.on_sent_ack_eliciting(now);
+        }
+    }
+}
+
+fn fill(writer: &mut Writer<'_>, head: &[u8], tail: &[u8]) -> Result<(), Full> {
+    writer.bytes(head)?;
+    writer.bytes(tail)?;
+    if writer.remaining() > 0 { Err(Full) } else { Ok(()) }
+}
