@@ -1,6 +1,7 @@
 //! Client configuration.
 
 mod restore;
+mod sessions;
 mod ticket;
 mod verify;
 
@@ -9,13 +10,15 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use quicket_engine::crypto::{Aead, Alert, Handshake, HandshakeError, HandshakeStart, TlsConfig};
-use rustls::client::Resumption;
+use rustls::NamedGroup;
 use rustls::client::danger::ServerCertVerifier;
+use rustls::client::{Resumption, Tls13ClientSessionValue};
 use rustls::pki_types::ServerName;
 use rustls::quic::{ClientConnection, Connection, Version};
 
+use self::sessions::{ConnectionSessions, Sessions};
 pub(crate) use self::ticket::TicketReceiver;
-use self::ticket::{SessionBinding, Ticket};
+use self::ticket::{Checksum, SessionBinding, Ticket};
 use self::verify::{AcceptAny, Pinned};
 use crate::key_log::SecretTap;
 use crate::offer::{self, Offer};
@@ -155,6 +158,7 @@ impl ClientTlsBuilder {
             identity,
             early_data: self.early_data,
             key_log: self.key_log,
+            sessions: Arc::default(),
         })
     }
 }
@@ -169,6 +173,8 @@ pub struct ClientTls {
     identity: Option<Fingerprint>,
     early_data: bool,
     key_log: Option<Arc<dyn KeyLog>>,
+    /// What later connections may resume without further ado.
+    sessions: Arc<Sessions>,
 }
 
 impl ClientTls {
@@ -186,13 +192,29 @@ impl ClientTls {
     /// Puts an earlier session into `config`. A ticket that does not fit (garbled, expired, of
     /// another server, of a server that would not be trusted now) is left aside: the handshake is
     /// then a full one.
-    fn resume(&self, config: &mut rustls::ClientConfig, binding: &SessionBinding, bytes: &[u8]) {
-        let Some(ticket) = Ticket::decode(bytes) else { return };
+    fn resume(
+        &self,
+        config: &mut rustls::ClientConfig,
+        binding: &SessionBinding,
+        bytes: &[u8],
+    ) -> Option<Resumed> {
+        let ticket = Ticket::decode(bytes)?;
         if !ticket.fits(binding, &self.suites, &config.alpn_protocols) {
-            return;
+            return None;
         }
-        restore::session(config, &self.verifier, &ticket);
+        let known = Checksum::of(bytes).and_then(|checksum| self.sessions.take(checksum));
+        let is_restored = known.is_none();
+        let session = known.or_else(|| restore::session(config, &self.verifier, &ticket))?;
+        Some(Resumed { session, group: ticket.group, is_restored })
     }
+}
+
+/// An earlier session, to be resumed.
+struct Resumed {
+    session: Tls13ClientSessionValue,
+    group: NamedGroup,
+    /// It was rebuilt for one configuration, which alone can resume what follows from it.
+    is_restored: bool,
 }
 
 impl fmt::Debug for ClientTls {
@@ -225,9 +247,13 @@ impl TlsConfig for ClientTls {
         let mut config = self.base.clone();
         config.key_log = tap.clone();
         config.enable_early_data = self.early_data && start.early_data;
-        if let Some(ticket) = start.resume {
-            self.resume(&mut config, &binding, ticket);
-        }
+        let resumed = start.resume.and_then(|ticket| self.resume(&mut config, &binding, ticket));
+        let kept = resumed.as_ref().is_none_or(|resumed| !resumed.is_restored);
+        let store = resumed.map_or_else(Arc::default, |resumed| {
+            ConnectionSessions::offering(resumed.session, resumed.group)
+        });
+        config.resumption = Resumption::store(store.clone());
+        let tickets = TicketReceiver::new(binding, store, kept.then(|| self.sessions.clone()));
         // The version matters to rustls only for keys that are not used here; the transport
         // parameters have the same codepoint in both.
         let tls = ClientConnection::new(
@@ -240,7 +266,7 @@ impl TlsConfig for ClientTls {
         let role = Role::Client {
             early_data_pending: false,
             hello_sent: false,
-            tickets: TicketReceiver::new(binding),
+            tickets,
             server_name: start.server_name.to_owned(),
         };
         Ok(Box::new(Session::new(Connection::Client(tls), role, tap)))

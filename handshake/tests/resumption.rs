@@ -501,3 +501,38 @@ fn a_name_chooses_the_certificate_and_the_session() {
     let again = Options { resume: Some(ticket), ..options("other.test") };
     assert!(shake_well(&client, &server(), &again).client.summary().resumed);
 }
+
+#[test]
+fn one_configuration_resumes_again_and_again() {
+    let identity = identity();
+    let client = client(&identity).build().unwrap();
+    let server = keyed_server(&identity).build().unwrap();
+    let mut pair = shake_well(&client, &server, &Options::default());
+    for _ in 0..4 {
+        let ticket = pair.client.tickets.remove(0);
+        let options = Options { resume: Some(&ticket), ..Options::default() };
+        pair = shake_well(&client, &server, &options);
+        assert!(pair.client.summary().resumed);
+        assert_early_data_accepted(&pair);
+        assert_eq!(pair.client.summary().peer_certificates, [identity.chain().next().unwrap()]);
+    }
+}
+
+#[test]
+fn tickets_beyond_those_that_a_process_remembers_resume_all_the_same() {
+    let identity = identity();
+    let client = client(&identity).build().unwrap();
+    let server = keyed_server(&identity).build().unwrap();
+    let mut tickets = Vec::new();
+    while tickets.len() < 300 {
+        tickets.append(&mut shake_well(&client, &server, &Options::default()).client.tickets);
+    }
+    for ticket in [&tickets[0], tickets.last().unwrap()] {
+        // The second time, the session is rebuilt from the ticket.
+        for _ in 0..2 {
+            let options =
+                Options { resume: Some(ticket), client_early_data: false, ..Options::default() };
+            assert!(shake_well(&client, &server, &options).client.summary().resumed);
+        }
+    }
+}

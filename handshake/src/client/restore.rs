@@ -7,10 +7,10 @@
 //! and the public values of the ticket survives the exchange, so it does without real key exchange
 //! and signature.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use rustls::client::danger::ServerCertVerifier;
-use rustls::client::{ClientSessionStore, Resumption, Tls13ClientSessionValue};
+use rustls::client::{Resumption, Tls13ClientSessionValue};
 use rustls::crypto::{ActiveKeyExchange, CryptoProvider, SharedSecret, SupportedKxGroup};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::quic::{ClientConnection, ServerConnection, Version};
@@ -19,6 +19,7 @@ use rustls::sign::{CertifiedKey, Signer, SigningKey};
 use rustls::time_provider::TimeProvider;
 use rustls::{Error, NamedGroup, SignatureAlgorithm, SignatureScheme};
 
+use super::sessions::ConnectionSessions;
 use super::ticket::Ticket;
 use super::verify::ResumptionVerifier;
 use crate::messages::{NewSessionTicket, ticket_extensions};
@@ -28,17 +29,17 @@ use crate::psk;
 const MAX_ROUNDS: usize = 4;
 
 /// Lets `config` resume the session of `ticket`, if the server of that time would be trusted today.
-/// Otherwise `config` stays as it was.
+/// Otherwise `config` stays as it was. Returns the session, for that configuration alone.
 pub(super) fn session(
     config: &mut rustls::ClientConfig,
     verifier: &Arc<dyn ServerCertVerifier>,
     ticket: &Ticket,
-) {
+) -> Option<Tls13ClientSessionValue> {
     let verifier = Arc::new(ResumptionVerifier::new(verifier.clone()));
-    let Ok(Some(session)) = rebuild(config, &verifier, ticket) else { return };
+    let session = rebuild(config, &verifier, ticket).ok()??;
     verifier.restored();
     config.dangerous().set_certificate_verifier(verifier);
-    config.resumption = Resumption::store(Arc::new(OneSession::holding(session, ticket.group)));
+    Some(session)
 }
 
 fn rebuild(
@@ -46,7 +47,7 @@ fn rebuild(
     verifier: &Arc<ResumptionVerifier>,
     ticket: &Ticket,
 ) -> Result<Option<Tls13ClientSessionValue>, Error> {
-    let store = Arc::new(OneSession::default());
+    let store = Arc::new(ConnectionSessions::default());
     let mut client = client(config, verifier, ticket, store.clone())?;
     let mut server = server(ticket)?;
     for _ in 0..MAX_ROUNDS {
@@ -66,7 +67,7 @@ fn rebuild(
     if let Some(message) = message.encode() {
         client.read_hs(&message)?;
     }
-    Ok(store.take())
+    Ok(store.next())
 }
 
 /// Takes messages from one party to the other, those of each encryption level apart.
@@ -98,7 +99,7 @@ fn client(
     config: &rustls::ClientConfig,
     verifier: &Arc<ResumptionVerifier>,
     ticket: &Ticket,
-    store: Arc<OneSession>,
+    store: Arc<ConnectionSessions>,
 ) -> Result<ClientConnection, Error> {
     let name = ServerName::try_from(ticket.binding.server_name.clone())
         .map_err(|_| Error::General("stored server name".to_owned()))?;
@@ -123,54 +124,6 @@ fn server(ticket: &Ticket) -> Result<ServerConnection, Error> {
     config.session_storage = Arc::new(NoServerSessionStorage {});
     config.send_tls13_tickets = 0;
     ServerConnection::new(Arc::new(config), Version::V1, Vec::new())
-}
-
-/// A store for the one session of a connection.
-#[derive(Debug, Default)]
-struct OneSession {
-    session: Mutex<Option<Tls13ClientSessionValue>>,
-    /// The group that the server chose then. A ClientHello with a key for another one may be
-    /// answered by a HelloRetryRequest, which refuses early data (RFC 8446, Section 4.2.10).
-    group: Option<NamedGroup>,
-}
-
-impl OneSession {
-    fn holding(session: Tls13ClientSessionValue, group: NamedGroup) -> Self {
-        Self { session: Mutex::new(Some(session)), group: Some(group) }
-    }
-
-    fn take(&self) -> Option<Tls13ClientSessionValue> {
-        self.session.lock().unwrap_or_else(PoisonError::into_inner).take()
-    }
-}
-
-impl ClientSessionStore for OneSession {
-    fn set_kx_hint(&self, _: ServerName<'static>, _: NamedGroup) {}
-
-    fn kx_hint(&self, _: &ServerName<'_>) -> Option<NamedGroup> {
-        self.group
-    }
-
-    fn set_tls12_session(
-        &self,
-        _: ServerName<'static>,
-        _: rustls::client::Tls12ClientSessionValue,
-    ) {
-    }
-
-    fn tls12_session(&self, _: &ServerName<'_>) -> Option<rustls::client::Tls12ClientSessionValue> {
-        None
-    }
-
-    fn remove_tls12_session(&self, _: &ServerName<'static>) {}
-
-    fn insert_tls13_ticket(&self, _: ServerName<'static>, session: Tls13ClientSessionValue) {
-        *self.session.lock().unwrap_or_else(PoisonError::into_inner) = Some(session);
-    }
-
-    fn take_tls13_ticket(&self, _: &ServerName<'static>) -> Option<Tls13ClientSessionValue> {
-        self.take()
-    }
 }
 
 /// The time at which a ticket came.

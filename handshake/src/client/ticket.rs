@@ -2,6 +2,7 @@
 //! another process too.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use aws_lc_rs::digest;
 use quicket_engine::crypto::{Aead, HandshakeSummary};
@@ -9,6 +10,7 @@ use quicket_wire::Reader;
 use rustls::NamedGroup;
 use rustls::pki_types::UnixTime;
 
+use super::sessions::{ConnectionSessions, Sessions};
 use crate::Fingerprint;
 use crate::messages::{NewSessionTicket, push_vector_16, vector_8, vector_16};
 use crate::psk::Psk;
@@ -17,7 +19,12 @@ use crate::psk::Psk;
 const LAYOUT: u8 = 2;
 /// Length of the hash at the end, in bytes. It finds out what storage has damaged; who may write
 /// there can do worse anyway.
-const CHECKSUM_LEN: usize = 16;
+pub(super) const CHECKSUM_LEN: usize = 16;
+
+/// That hash.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Checksum(pub(super) [u8; CHECKSUM_LEN]);
+
 /// The longest life of a ticket, in seconds (RFC 8446, Section 4.6.1).
 pub(crate) const MAX_LIFETIME: u32 = 7 * 24 * 60 * 60;
 /// Tickets of one connection that are passed on; a server that sends more is not thanked.
@@ -52,6 +59,13 @@ pub(crate) struct Ticket {
     pub(crate) binding: SessionBinding,
     /// The server's certificates, its own first.
     pub(crate) certificates: Vec<Vec<u8>>,
+}
+
+impl Checksum {
+    /// The one at the end of an encoded ticket.
+    pub(super) fn of(encoded: &[u8]) -> Option<Self> {
+        encoded.last_chunk().copied().map(Self)
+    }
 }
 
 impl Ticket {
@@ -179,12 +193,23 @@ pub(crate) struct TicketReceiver {
     suite: Option<(Aead, NamedGroup)>,
     received: u32,
     ready: VecDeque<Vec<u8>>,
+    /// What TLS makes of the tickets that come.
+    received_sessions: Arc<ConnectionSessions>,
+    /// Where that is kept for the next connections of this process; not for those that cannot
+    /// resume it.
+    sessions: Option<Arc<Sessions>>,
 }
 
 impl TicketReceiver {
-    pub(crate) fn new(binding: SessionBinding) -> Self {
+    pub(crate) fn new(
+        binding: SessionBinding,
+        received_sessions: Arc<ConnectionSessions>,
+        sessions: Option<Arc<Sessions>>,
+    ) -> Self {
         Self {
             binding,
+            received_sessions,
+            sessions,
             alpn: Vec::new(),
             certificates: Vec::new(),
             suite: None,
@@ -207,11 +232,17 @@ impl TicketReceiver {
     pub(crate) fn receive(&mut self, message: &[u8], psks: &mut impl Iterator<Item = Psk>) {
         let Some(message) = NewSessionTicket::decode(message) else { return };
         let Some(psk) = psks.next() else { return };
+        let session = self.received_sessions.next();
         self.received = self.received.saturating_add(1);
         if self.received > MAX_TICKETS || message.ticket.is_empty() || message.lifetime == 0 {
             return;
         }
         if let Some(ticket) = self.ticket(&message, psk).and_then(|ticket| ticket.encode()) {
+            if let (Some(sessions), Some(session)) = (&self.sessions, session)
+                && let Some(checksum) = Checksum::of(&ticket)
+            {
+                sessions.insert(checksum, session);
+            }
             self.ready.push_back(ticket);
         }
     }
