@@ -1,4 +1,4 @@
-//! A certificate authority and a server certificate, made anew for each use.
+//! A certificate authority and certificates of both ends, made anew for each use.
 
 use std::path::{Path, PathBuf};
 
@@ -44,19 +44,18 @@ impl Certificates {
             issuer = Issuer::new(intermediate, key);
         }
 
-        let mut server = CertificateParams::new(vec!["localhost".to_owned()])?;
-        server.distinguished_name.push(DnType::CommonName, "Quicket lab server");
-        server.use_authority_key_identifier_extension = true;
-        server.key_usages = vec![KeyUsagePurpose::DigitalSignature];
-        server.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
-        let server_key = KeyPair::generate()?;
+        let (server, server_key) = leaf("Quicket lab server", ExtendedKeyUsagePurpose::ServerAuth)?;
         chain.push(server.signed_by(&server_key, &issuer)?.pem());
         chain.reverse();
+        let (client, client_key) = leaf("Quicket lab client", ExtendedKeyUsagePurpose::ClientAuth)?;
+        let client_pem = client.signed_by(&client_key, &issuer)?.pem();
 
         let made = Self { folder };
         std::fs::write(made.authority(), authority_pem)?;
         std::fs::write(made.certificate(), chain.concat())?;
         std::fs::write(made.key(), server_key.serialize_pem())?;
+        std::fs::write(made.client_certificate(), client_pem)?;
+        std::fs::write(made.client_key(), client_key.serialize_pem())?;
         Ok(made)
     }
 
@@ -88,9 +87,34 @@ impl Certificates {
         self.file("server.key")
     }
 
+    /// A client's certificate, of the last authority of the chain.
+    #[must_use]
+    pub fn client_certificate(&self) -> PathBuf {
+        self.file("client.pem")
+    }
+
+    /// The client's private key, PKCS #8.
+    #[must_use]
+    pub fn client_key(&self) -> PathBuf {
+        self.file("client.key")
+    }
+
     fn file(&self, name: &str) -> PathBuf {
         Path::join(self.folder.path(), name)
     }
+}
+
+/// The parameters and the key of an end's certificate for `localhost`.
+fn leaf(
+    name: &str,
+    usage: ExtendedKeyUsagePurpose,
+) -> Result<(CertificateParams, KeyPair), rcgen::Error> {
+    let mut leaf = CertificateParams::new(vec!["localhost".to_owned()])?;
+    leaf.distinguished_name.push(DnType::CommonName, name);
+    leaf.use_authority_key_identifier_extension = true;
+    leaf.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+    leaf.extended_key_usages = vec![usage];
+    Ok((leaf, KeyPair::generate()?))
 }
 
 /// The parameters of a certificate authority.

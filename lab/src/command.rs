@@ -1,5 +1,6 @@
 //! The laboratory's command line, for its own program and for `quicket lab`.
 
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
@@ -22,6 +23,9 @@ Examples:
 Each case runs over a link as `quicket lab link` lays it, and is judged by the files that arrive and by
 the captured packets, decrypted. What a failed case leaves (captures, key logs, qlogs) is in a folder
 beside the page.";
+
+/// What people write of a table stands below this.
+const FINDINGS: &str = "\n## Findings\n";
 
 const BENCH_EXAMPLES: &str = "\
 Examples:
@@ -49,7 +53,7 @@ pub enum Command {
 /// What to run.
 #[derive(Debug, Clone, Args)]
 pub struct InteropArguments {
-    /// Only this case; may be given several times
+    /// Only this case; may be given several times. transfer-4gib runs when it is named only
     #[arg(long, value_name = "NAME", value_parser = known_case())]
     case: Vec<CaseName>,
     /// Only Quicket with this implementation; may be given several times
@@ -74,7 +78,7 @@ pub struct InteropArguments {
     /// Write the report as JSON to this file as well
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Write the table as Markdown to this file
+    /// Write the table as Markdown to this file; what it has from a heading Findings on stays
     #[arg(long, value_name = "FILE")]
     markdown: Option<PathBuf>,
 }
@@ -95,7 +99,8 @@ impl InteropArguments {
             self.client.iter().flat_map(with).collect()
         };
         let wanted = |case: &&'static interop::Case| {
-            self.case.is_empty() || self.case.iter().any(|name| name.0 == *case)
+            (self.case.is_empty() && !case.on_request)
+                || self.case.iter().any(|name| name.0 == *case)
         };
         interop::Options {
             cases: CASES.iter().filter(wanted).collect(),
@@ -193,7 +198,7 @@ fn peers() -> Result<Outcome, Failure> {
     let workshop = Workshop::new()?;
     for implementation in Implementation::ALL {
         let program = workshop.prepare(implementation)?;
-        println!("{implementation}: {}", program.executable.display());
+        print(&format!("{implementation}: {}\n", program.executable.display()))?;
     }
     Ok(Outcome::Passed)
 }
@@ -201,7 +206,7 @@ fn peers() -> Result<Outcome, Failure> {
 fn run_interop(arguments: &InteropArguments) -> Result<Outcome, Failure> {
     let options = arguments.options();
     let report = interop::run(&options, &Workshop::new()?)?;
-    println!("{}", report.table());
+    print(&format!("{}\n", report.table()))?;
     let write = |path: &Path, text: String| {
         std::fs::write(path, text).map_err(|error| format!("{}: {error}", path.display()))
     };
@@ -212,9 +217,11 @@ fn run_interop(arguments: &InteropArguments) -> Result<Outcome, Failure> {
         write(path, report.to_json())?;
     }
     if let Some(path) = &arguments.markdown {
-        write(path, report.to_markdown())?;
+        let findings = std::fs::read_to_string(path).unwrap_or_default();
+        let findings = findings.find(FINDINGS).map_or("", |start| &findings[start..]);
+        write(path, report.to_markdown() + findings)?;
     }
-    println!("{}", page.display());
+    print(&format!("{}\n", page.display()))?;
     Ok(Outcome::of(report.passed()))
 }
 
@@ -228,7 +235,7 @@ fn run_bench(arguments: BenchArguments) -> Result<Outcome, Failure> {
     options.idle_connections = connections.map(|count| count as usize);
     options.runs = runs.map_or(if quick { 1 } else { options.runs }, usize::from);
     let report = bench::run(&options, |next| eprintln!("{next}"))?;
-    print!("{}", report.to_markdown());
+    print(&report.to_markdown())?;
     if let Some(folder) = out {
         std::fs::create_dir_all(&folder)?;
         std::fs::write(folder.join("bench.md"), report.to_markdown())?;
@@ -239,4 +246,13 @@ fn run_bench(arguments: BenchArguments) -> Result<Outcome, Failure> {
         }
     }
     Ok(Outcome::Passed)
+}
+
+/// Prints to standard output. It is no failure that whoever reads has had enough.
+pub(crate) fn print(text: &str) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        written => written,
+    }
 }

@@ -124,7 +124,8 @@ impl Process {
         ProcessError { name: self.name.clone(), problem }
     }
 
-    fn kill(&mut self) {
+    /// Ends the child at once.
+    pub fn kill(&mut self) {
         // Fails only for a child that has ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();

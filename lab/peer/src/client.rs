@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use quicket::tokio::{Connection, Endpoint};
-use quicket::{Aead, ClientConfig, ClientTls, EarlyData, TransportConfig, Version};
+use quicket::{Aead, ClientConfig, ClientTls, EarlyData, Identity, TransportConfig, Version};
 use quicket_workload::bench::Failure;
 use quicket_workload::peer::{ALPN_ECHO, ALPN_H3, ClientArguments, Event, Facts, emit};
 use tokio::sync::OnceCell;
@@ -39,6 +39,9 @@ fn config(arguments: &ClientArguments) -> Result<ClientConfig, Failure> {
     tls = tls.early_data(arguments.early_data);
     if arguments.chacha20 {
         tls = tls.cipher_suites(&[Aead::ChaCha20Poly1305]);
+    }
+    if let (Some(certificate), Some(key)) = (&arguments.cert, &arguments.key) {
+        tls = tls.client_certificate(Identity::from_pem_files(certificate, key)?);
     }
     if let Some(log) = logs::key_log(logs::variable("SSLKEYLOGFILE").as_deref())? {
         tls = tls.key_log(log);
@@ -98,10 +101,23 @@ impl Client {
         Ok(())
     }
 
+    /// Downloads each file over a connection of its own, all at once.
+    async fn parallel(&self) -> Result<(), Failure> {
+        let attempts = (1..).zip(&self.arguments.download).map(async |(number, path)| {
+            let session = self.connect(number).await?;
+            session.everything(std::slice::from_ref(path)).await
+        });
+        futures_util::future::try_join_all(attempts).await?;
+        Ok(())
+    }
+
     pub(crate) async fn work(&self) -> Result<(), Failure> {
         let arguments = &*self.arguments;
         if arguments.one_by_one {
             return self.one_by_one().await;
+        }
+        if arguments.parallel {
+            return self.parallel().await;
         }
         let mut paths = arguments.download.as_slice();
         let mut number = 1;
@@ -183,18 +199,13 @@ impl Session {
 
     /// All that the command line asks of the last connection.
     async fn everything(self, paths: &[String]) -> Result<(), Failure> {
-        match (self.arguments.key_update, paths) {
-            (true, [only]) => {
-                let (done, updated) =
-                    tokio::join!(self.download(std::slice::from_ref(only)), self.update_keys());
+        if self.arguments.key_update {
+            for path in paths.chunks(1) {
+                let (done, updated) = tokio::join!(self.download(path), self.update_keys());
                 done.and(updated)?;
             }
-            (true, [first, others @ ..]) => {
-                self.download(std::slice::from_ref(first)).await?;
-                self.update_keys().await?;
-                self.download(others).await?;
-            }
-            _ => self.download(paths).await?,
+        } else {
+            self.download(paths).await?;
         }
         let mut streams = paths.len();
         if self.arguments.alpn == ALPN_ECHO {
@@ -216,6 +227,7 @@ impl Session {
     }
 
     async fn echo(&self) -> Result<usize, Failure> {
+        echo::resets(&self.connection, self.arguments.resets).await?;
         let streams = echo::streams(&self.connection, self.arguments.streams).await?;
         let (datagrams, datagrams_lost) =
             echo::datagrams(&self.connection, self.arguments.datagrams).await?;

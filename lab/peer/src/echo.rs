@@ -2,9 +2,12 @@
 
 use std::time::Duration;
 
+use quicket::ReadError;
 use quicket::tokio::{Connection, Stream};
 use quicket_workload::bench::Failure;
-use quicket_workload::peer::{ECHO_DATAGRAM_LENGTH, ECHO_STREAM_LENGTH, echo_payload};
+use quicket_workload::peer::{
+    ECHO_DATAGRAM_LENGTH, ECHO_STREAM_LENGTH, RESET_CODE, STOP_CODE, echo_payload,
+};
 use tokio::task::JoinSet;
 
 /// How long a datagram's echo may take before the datagram is sent again.
@@ -16,11 +19,16 @@ pub(crate) async fn serve_stream(stream: Stream) -> Result<(), Failure> {
     let (mut send, mut recv) = stream.split();
     let mut buffer = vec![0; 64 * 1024];
     loop {
-        let len = recv.read_some(&mut buffer).await?;
-        if len == 0 {
-            return Ok(send.finish()?);
+        match recv.read_some(&mut buffer).await {
+            Ok(0) => return Ok(send.finish()?),
+            Ok(len) => send.write_all(&buffer[..len]).await?,
+            Err(ReadError::Reset(code)) => {
+                // The client has given the stream up, and may not have said so of this direction.
+                let _ = send.reset(code);
+                return Ok(());
+            }
+            Err(error) => return Err(error.into()),
         }
-        send.write_all(&buffer[..len]).await?;
     }
 }
 
@@ -57,6 +65,21 @@ async fn stream(connection: &Connection, number: u32) -> Result<(), Failure> {
     } else {
         Err(format!("the echo of stream {number} differs").into())
     }
+}
+
+/// Begins `count` streams, and gives each up when a part of its echo has come.
+pub(crate) async fn resets(connection: &Connection, count: u32) -> Result<(), Failure> {
+    for number in 0..count {
+        let mut stream = connection.open_bi().await?;
+        stream.send().write_all(&echo_payload(number, ECHO_STREAM_LENGTH)).await?;
+        let (mut send, mut recv) = stream.split();
+        if recv.read_some(&mut [0; ECHO_STREAM_LENGTH]).await? == 0 {
+            return Err(format!("the echo of stream {number} ended by itself").into());
+        }
+        send.reset(RESET_CODE.into())?;
+        recv.stop(STOP_CODE.into())?;
+    }
+    Ok(())
 }
 
 /// Has `count` datagrams echoed; returns how many were, and how many had to be sent again.

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use quicket::tokio::{Connection, Endpoint, Listener};
 use quicket::{
-    AcceptError, EndpointConfig, Identity, RetryPolicy, ServerConfig, ServerTls, TransportConfig,
-    Version,
+    AcceptError, ClientAuth, EndpointConfig, Identity, RetryPolicy, Roots, ServerConfig, ServerTls,
+    TransportConfig, Version,
 };
 use quicket_workload::bench::Failure;
 use quicket_workload::peer::{ALPN_ECHO, ALPN_H3, Event, Facts, ServerArguments, emit};
@@ -19,6 +19,9 @@ pub(crate) async fn run(arguments: ServerArguments) -> Result<(), Failure> {
     let mut endpoint_config = EndpointConfig::default();
     endpoint_config.protocol.versions =
         if arguments.v2 { vec![Version::V1, Version::V2] } else { vec![Version::V1] };
+    if let Some(key) = &arguments.reset_key {
+        endpoint_config.protocol.reset_key = reset_key(key);
+    }
     let endpoint = Endpoint::bind_with(arguments.listen, endpoint_config).await?;
     let config = config(&arguments)?;
     let site = Site { folder: arguments.www, retries: arguments.retry };
@@ -56,20 +59,36 @@ pub(crate) async fn serve(
 fn config(arguments: &ServerArguments) -> Result<ServerConfig, Failure> {
     let identity = Identity::from_pem_files(&arguments.cert, &arguments.key)?;
     let mut tls = ServerTls::builder(identity).alpn(&arguments.alpn).early_data(true);
+    if let Some(authority) = &arguments.client_ca {
+        tls = tls.client_auth(ClientAuth::Required(Roots::PemFile(authority.clone())));
+    }
     if let Some(log) = logs::key_log(logs::variable("SSLKEYLOGFILE").as_deref())? {
         tls = tls.key_log(log);
     }
     let retry = if arguments.retry { RetryPolicy::Always } else { RetryPolicy::Never };
-    let transport =
-        TransportConfig { handshake_timeout: HANDSHAKE_TIMEOUT.into(), ..Default::default() };
+    let transport = TransportConfig {
+        handshake_timeout: HANDSHAKE_TIMEOUT.into(),
+        ack_frequency: arguments.ack_frequency,
+        ..Default::default()
+    };
     let mut config = ServerConfig::new(tls.build()?).transport(transport).retry(retry);
     if arguments.v2 {
         config.protocol_mut().preferred_version = Some(Version::V2);
+    }
+    if let Some(address) = arguments.preferred {
+        config = config.preferred_address(address);
     }
     if let Some(log) = logs::qlog(logs::variable("QLOGDIR").as_deref())? {
         config = config.qlog(log);
     }
     Ok(config)
+}
+
+/// A key that is the same in every process that is told the same text.
+fn reset_key(text: &str) -> [u8; 32] {
+    let mut key = [0; 32];
+    key.iter_mut().zip(text.bytes().cycle()).for_each(|(byte, given)| *byte = given);
+    key
 }
 
 async fn accept(listener: Listener, site: Site) {

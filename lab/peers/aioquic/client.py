@@ -2,6 +2,7 @@
 
 import argparse
 import asyncio
+import functools
 import hashlib
 from pathlib import Path
 
@@ -40,6 +41,9 @@ KEY_UPDATE_AFTER = 0.5
 TICKET_PATIENCE = 2.0
 DATAGRAM_PATIENCE = 0.5
 DATAGRAM_ATTEMPTS = 5
+# The codes of a client that gives streams up.
+RESET_CODE = 7
+STOP_CODE = 8
 # Reserved to exercise version negotiation (RFC 9000, Section 15).
 UNKNOWN_VERSION = 0x1A2A3A4A
 NO_COMMON_VERSION = "Could not find a common protocol version"
@@ -51,6 +55,7 @@ class Answer:
     def __init__(self) -> None:
         self.data = bytearray()
         self.status = b"200"
+        self.begun = asyncio.Event()
         self.done: asyncio.Future = asyncio.get_running_loop().create_future()
 
     def end(self) -> None:
@@ -102,6 +107,7 @@ class ClientProtocol(QuicConnectionProtocol):
         elif isinstance(event, StreamDataReceived) and event.stream_id in self.answers:
             answer = self.answers[event.stream_id]
             answer.data += event.data
+            answer.begun.set()
             if event.end_stream:
                 answer.end()
 
@@ -126,6 +132,18 @@ class ClientProtocol(QuicConnectionProtocol):
             return await answer.done
         finally:
             del self.answers[stream_id]
+
+    async def give_up(self, request: bytes) -> None:
+        """Begins a stream, and gives it up when a part of what comes back is there."""
+        stream_id = self._quic.get_next_available_stream_id()
+        answer = self.answers[stream_id] = Answer()
+        self._quic.send_stream_data(stream_id, request)
+        self.transmit()
+        await answer.begun.wait()
+        del self.answers[stream_id]
+        self._quic.reset_stream(stream_id, RESET_CODE)
+        self._quic.stop_stream(stream_id, STOP_CODE)
+        self.transmit()
 
     async def get(self, authority: str, path: str) -> bytes:
         if self.http3 is None:
@@ -174,6 +192,8 @@ class Client:
         if self.arguments.unknown_version:
             configuration.supported_versions = [UNKNOWN_VERSION]
         configuration.load_verify_locations(self.arguments.ca)
+        if self.arguments.cert is not None:
+            configuration.load_cert_chain(self.arguments.cert, self.arguments.key)
         return configuration
 
     async def run(self) -> None:
@@ -189,6 +209,13 @@ class Client:
                 await self.connect(lambda connection: self.download(connection, [path]))
             emit("done")
             return
+        if arguments.parallel:
+            async with asyncio.TaskGroup() as tasks:
+                for path in paths:
+                    work = functools.partial(self.download, paths=[path])
+                    tasks.create_task(self.connect(work))
+            emit("done")
+            return
         if arguments.resume or arguments.early_data:
             first, paths = paths[:1], paths[1:]
             ticket = await self.connect(lambda connection: self.first(connection, first))
@@ -201,6 +228,7 @@ class Client:
         configuration = self.configuration()
         configuration.session_ticket = ticket
         self.connections += 1
+        number = self.connections
         early = ticket is not None and self.arguments.early_data
         async with connect(
             *self.arguments.connect,
@@ -209,7 +237,7 @@ class Client:
             session_ticket_handler=self.tickets.put_nowait,
             wait_connected=False,
         ) as connection:
-            connection.number = self.connections
+            connection.number = number
             if not early:
                 connection.transmit()
                 await connection.completed
@@ -281,6 +309,8 @@ class Client:
             if await connection.ask(payload) != payload:
                 raise ConnectionError(f"the echo of stream {number} differs")
 
+        for number in range(self.arguments.resets):
+            await connection.give_up(echo_payload(number, ECHO_STREAM_LENGTH))
         async with asyncio.TaskGroup() as tasks:
             for number in range(self.arguments.streams):
                 tasks.create_task(one(number))

@@ -13,7 +13,9 @@ from aioquic.quic.events import (
     DatagramFrameReceived,
     HandshakeCompleted,
     QuicEvent,
+    StopSendingReceived,
     StreamDataReceived,
+    StreamReset,
 )
 
 from events import (
@@ -49,6 +51,7 @@ class ServerProtocol(QuicConnectionProtocol):
         self.facts: dict = {}
         self.requests: dict[int, bytearray] = {}
         self.streams: set[int] = set()
+        self.given_up: set[int] = set()
         self.http3: H3Connection | None = None
         self.alpn: str | None = None
 
@@ -69,6 +72,11 @@ class ServerProtocol(QuicConnectionProtocol):
                 self.http3_event_received(http_event)
         elif isinstance(event, StreamDataReceived):
             self.stream_data_received(event)
+        elif isinstance(event, StopSendingReceived | StreamReset):
+            # The library leaves the answer to the application (RFC 9000, Section 3.5).
+            if event.stream_id not in self.given_up:
+                self.given_up.add(event.stream_id)
+                self._quic.reset_stream(event.stream_id, event.error_code)
         elif isinstance(event, DatagramFrameReceived) and self.alpn == ALPN_ECHO:
             self._quic.send_datagram_frame(event.data)
 
@@ -80,7 +88,7 @@ class ServerProtocol(QuicConnectionProtocol):
         emit("closed", connection=self.number, streams=len(self.streams), **self.facts)
 
     def stream_data_received(self, event: StreamDataReceived) -> None:
-        if not is_bidirectional(event.stream_id):
+        if not is_bidirectional(event.stream_id) or event.stream_id in self.given_up:
             return
         self.streams.add(event.stream_id)
         if self.alpn == ALPN_ECHO:

@@ -22,6 +22,9 @@ const (
 	ticketPatience   = 2 * time.Second
 	datagramPatience = 500 * time.Millisecond
 	datagramAttempts = 5
+	// The codes of the RESET_STREAM and STOP_SENDING frames of a client that gives streams up.
+	resetCode = 7
+	stopCode  = 8
 	// Where 30 % of the packets are lost, the usual five seconds are not enough.
 	handshakePatience = 60 * time.Second
 )
@@ -50,13 +53,9 @@ type client struct {
 }
 
 func runClient(arguments clientArguments) error {
-	authorities, err := os.ReadFile(arguments.ca)
+	roots, err := readPool(arguments.ca)
 	if err != nil {
 		return err
-	}
-	roots := x509.NewCertPool()
-	if !roots.AppendCertsFromPEM(authorities) {
-		return fmt.Errorf("%s holds no certificate", arguments.ca)
 	}
 	address, err := net.ResolveUDPAddr("udp", arguments.connect)
 	if err != nil {
@@ -89,6 +88,13 @@ func runClient(arguments clientArguments) error {
 		},
 		tickets: cache,
 	}
+	if arguments.cert != "" {
+		certificate, err := tls.LoadX509KeyPair(arguments.cert, arguments.key)
+		if err != nil {
+			return err
+		}
+		c.tls.Certificates = []tls.Certificate{certificate}
+	}
 	defer c.transport.Close()
 	if err := c.work(); err != nil {
 		return err
@@ -97,8 +103,21 @@ func runClient(arguments clientArguments) error {
 	return nil
 }
 
+// readPool reads certificates to trust.
+func readPool(path string) (*x509.CertPool, error) {
+	authorities, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(authorities) {
+		return nil, fmt.Errorf("%s holds no certificate", path)
+	}
+	return pool, nil
+}
+
 func (c *client) work() error {
-	if c.oneByOne {
+	if c.oneByOne || c.parallel {
 		return c.eachAlone()
 	}
 	paths, number := c.download, 1
@@ -126,20 +145,28 @@ func (c *client) work() error {
 // eachAlone downloads each file over a connection of its own, none of which resumes a session.
 func (c *client) eachAlone() error {
 	c.tls.ClientSessionCache = nil
-	for i, path := range c.download {
-		conn, err := c.transport.Dial(context.Background(), c.address, c.tls, c.config)
-		if err != nil {
-			return err
-		}
-		c.report(conn, i+1)
-		if err := c.get(conn, i+1, []string{path}); err != nil {
-			return err
-		}
-		if err := c.close(conn, i+1); err != nil {
+	if c.parallel {
+		return parallel(len(c.download), c.alone)
+	}
+	for i := range c.download {
+		if err := c.alone(i); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// alone downloads the file of that index over a connection of its own.
+func (c *client) alone(i int) error {
+	conn, err := c.transport.Dial(context.Background(), c.address, c.tls, c.config)
+	if err != nil {
+		return err
+	}
+	c.report(conn, i+1)
+	if err := c.get(conn, i+1, []string{c.download[i]}); err != nil {
+		return err
+	}
+	return c.close(conn, i+1)
 }
 
 // first makes the connection whose session is resumed later.
@@ -191,6 +218,11 @@ func (c *client) everything(conn *quic.Conn, number int, paths []string) error {
 	}
 	if c.alpn != alpnEcho {
 		return nil
+	}
+	for i := range c.resets {
+		if err := giveUp(conn, uint32(i)); err != nil {
+			return err
+		}
 	}
 	if err := parallel(int(c.streams), func(i int) error { return echoStream(conn, uint32(i)) }); err != nil {
 		return err
@@ -299,6 +331,23 @@ func echoStream(conn *quic.Conn, number uint32) error {
 		err = fmt.Errorf("the echo of stream %d differs", number)
 	}
 	return err
+}
+
+// giveUp begins a stream, and gives it up when a part of its echo has come.
+func giveUp(conn *quic.Conn, number uint32) error {
+	stream, err := conn.OpenStreamSync(context.Background())
+	if err != nil {
+		return err
+	}
+	if _, err := stream.Write(echoPayload(number, echoStreamLength)); err != nil {
+		return err
+	}
+	if _, err := io.ReadFull(stream, make([]byte, 1)); err != nil {
+		return err
+	}
+	stream.CancelWrite(resetCode)
+	stream.CancelRead(stopCode)
+	return nil
 }
 
 // echoDatagram has one datagram echoed and returns how often it had to be sent again.

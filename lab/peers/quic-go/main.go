@@ -26,15 +26,17 @@ func (l *list) Set(value string) error {
 
 type serverArguments struct {
 	listen, cert, key, www string
+	clientCA, resetKey     string
 	alpn                   list
 	retry                  bool
 }
 
 type clientArguments struct {
 	connect, ca, serverName, alpn, out string
+	cert, key                          string
 	resume, earlyData, keyUpdate       bool
-	oneByOne                           bool
-	streams, datagrams                 uint
+	oneByOne, parallel                 bool
+	streams, resets, datagrams         uint
 	download                           list
 }
 
@@ -47,6 +49,8 @@ func parseServer(arguments []string) serverArguments {
 	flags.StringVar(&parsed.www, "www", "", "folder served by hq-interop and h3")
 	flags.Var(&parsed.alpn, "alpn", "application protocol to offer; may be repeated")
 	flags.BoolVar(&parsed.retry, "retry", false, "demand address validation of every client")
+	flags.StringVar(&parsed.clientCA, "client-ca", "", "demand certificates of clients that lead to these, PEM")
+	flags.StringVar(&parsed.resetKey, "reset-key", "", "what stateless reset tokens are made with")
 	flags.Parse(arguments) // exits on an error
 	return parsed
 }
@@ -63,6 +67,10 @@ func parseClient(arguments []string) clientArguments {
 	flags.BoolVar(&parsed.earlyData, "0rtt", false, "as --resume, with early data")
 	flags.BoolVar(&parsed.keyUpdate, "key-update", false, "expect a key update")
 	flags.BoolVar(&parsed.oneByOne, "one-by-one", false, "download each file over a connection of its own")
+	flags.BoolVar(&parsed.parallel, "parallel", false, "download each file over a connection of its own, all at once")
+	flags.StringVar(&parsed.cert, "cert", "", "certificate to present, PEM")
+	flags.StringVar(&parsed.key, "key", "", "its private key, PEM")
+	flags.UintVar(&parsed.resets, "resets", 0, "streams to give up when a part of the echo has come")
 	flags.UintVar(&parsed.streams, "streams", 0, "streams to echo")
 	flags.UintVar(&parsed.datagrams, "datagrams", 0, "datagrams to echo")
 	flags.Var(&parsed.download, "download", "path to download; may be repeated")

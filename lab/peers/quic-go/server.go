@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/sha256"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -41,6 +42,10 @@ func runServer(arguments serverArguments) error {
 		Conn:                socket,
 		VerifySourceAddress: func(net.Addr) bool { return arguments.retry },
 	}
+	if arguments.resetKey != "" {
+		key := quic.StatelessResetKey(sha256.Sum256([]byte(arguments.resetKey)))
+		transport.StatelessResetKey = &key
+	}
 	secrets, err := keyLog()
 	if err != nil {
 		return err
@@ -49,6 +54,12 @@ func runServer(arguments serverArguments) error {
 		Certificates: []tls.Certificate{certificate},
 		NextProtos:   arguments.alpn,
 		KeyLogWriter: secrets,
+	}
+	if arguments.clientCA != "" {
+		if tlsConfig.ClientCAs, err = readPool(arguments.clientCA); err != nil {
+			return err
+		}
+		tlsConfig.ClientAuth = tls.RequireAndVerifyClientCert
 	}
 	config := &quic.Config{Allow0RTT: true, EnableDatagrams: true, HandshakeIdleTimeout: handshakePatience, Tracer: newCounts}
 	listener, err := transport.ListenEarly(tlsConfig, config)
@@ -140,7 +151,14 @@ func regularEnd(err error) error {
 
 func (s *served) serveStream(alpn string, stream *quic.Stream) error {
 	if alpn == alpnEcho {
-		if _, err := io.Copy(stream, stream); err != nil {
+		_, err := io.Copy(stream, stream)
+		var reset *quic.StreamError
+		if errors.As(err, &reset) && reset.Remote {
+			// The client has given the stream up. If it has not said so of this direction, it hears it.
+			stream.CancelWrite(reset.ErrorCode)
+			return nil
+		}
+		if err != nil {
 			return err
 		}
 		return stream.Close()

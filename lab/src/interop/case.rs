@@ -9,6 +9,7 @@ use super::check::{self, Check};
 
 /// The link of most cases, in the words of the interop runner's simulator.
 const PLAIN: &str = "simple-p2p --delay=15ms --bandwidth=10Mbps --queue=25";
+const FAST: &str = "simple-p2p --delay=15ms --bandwidth=100Mbps --queue=1000";
 const LONG_RTT: &str = "simple-p2p --delay=750ms --bandwidth=10Mbps --queue=25";
 /// Lets the ClientHello pass and drops what the client sends next.
 const AMPLIFICATION: &str =
@@ -52,9 +53,26 @@ pub struct Case {
     /// Whether the server's certificate chain is to be longer than a few datagrams.
     pub(super) long_chain: bool,
     pub(super) ipv6: bool,
+    pub(super) arrangement: Arrangement,
+    /// It takes so much that it is run only when it is named.
+    pub on_request: bool,
     /// How many seconds the client may take.
     pub(super) patience: u64,
     pub(super) checks: &'static [Check],
+}
+
+/// What a case needs of whoever runs it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Arrangement {
+    /// Nothing.
+    None,
+    /// A certificate for the client.
+    ClientCertificate,
+    /// A second way to the server, for the address that it prefers.
+    PreferredAddress,
+    /// The server is killed while the client sends, and started again at the same address; the
+    /// client must fail.
+    Restart,
 }
 
 /// Files to download.
@@ -88,6 +106,8 @@ impl Case {
         server: &[],
         long_chain: false,
         ipv6: false,
+        arrangement: Arrangement::None,
+        on_request: false,
         patience: 60,
         checks: &[check::handshakes::<1>, check::version_1],
     };
@@ -263,6 +283,19 @@ pub static CASES: &[Case] = &[
         ..Case::BASE
     },
     Case {
+        name: "connectionmigration",
+        description: "A transfer goes on at the address that the server prefers, which validates.",
+        files: Files::of(&[(1, 2 * MIB)]),
+        arrangement: Arrangement::PreferredAddress,
+        checks: &[
+            check::handshakes::<1>,
+            check::version_1,
+            check::paths_validated,
+            check::client_migrated,
+        ],
+        ..Case::BASE
+    },
+    Case {
         name: "versionnegotiation",
         description: "A version that no server has is answered with Version Negotiation.",
         files: Files::of(&[]),
@@ -286,6 +319,69 @@ pub static CASES: &[Case] = &[
         files: Files::of(&[]),
         client: &["--datagrams", "200"],
         checks: &[check::handshakes::<1>, check::version_1, check::echoed_datagrams::<200>],
+        ..Case::BASE
+    },
+    Case {
+        name: "resets",
+        description: "50 streams are given up by RESET_STREAM and STOP_SENDING, which the server \
+                      answers; the connection goes on.",
+        alpn: ALPN_ECHO,
+        files: Files::of(&[]),
+        client: &["--resets", "50", "--streams", "10"],
+        checks: &[
+            check::handshakes::<1>,
+            check::version_1,
+            check::given_up::<50>,
+            check::echoed_streams::<10>,
+        ],
+        ..Case::BASE
+    },
+    Case {
+        name: "clientauth",
+        description: "The server demands a certificate of the client, and gets it.",
+        arrangement: Arrangement::ClientCertificate,
+        checks: &[check::handshakes::<1>, check::version_1, check::client_certificate],
+        ..Case::BASE
+    },
+    Case {
+        name: "statelessreset",
+        description: "A server that was killed and started again ends a connection that it has \
+                      forgotten by a stateless reset, which silences the client.",
+        alpn: ALPN_ECHO,
+        files: Files::of(&[]),
+        client: &["--streams", "5000"],
+        server: &["--reset-key", "interoperability"],
+        arrangement: Arrangement::Restart,
+        patience: 25,
+        checks: &[check::version_1, check::stateless_reset],
+        ..Case::BASE
+    },
+    Case {
+        name: "ackfrequency",
+        description: "The server asks for fewer ACKs by ACK_FREQUENCY, and the client sends fewer.",
+        files: Files::of(&[(1, 3 * MIB)]),
+        server: &["--ack-frequency"],
+        checks: &[check::handshakes::<1>, check::version_1, check::ack_frequency],
+        ..Case::BASE
+    },
+    Case {
+        name: "parallel-64",
+        description: "64 connections at once.",
+        scenario: FAST,
+        files: Files::of(&[(64, 20 * KIB)]),
+        client: &["--parallel"],
+        checks: &[check::handshakes::<64>, check::version_1],
+        ..Case::BASE
+    },
+    Case {
+        name: "transfer-4gib",
+        description: "8 files of 512 MiB, in each of which the client updates the keys.",
+        scenario: "ideal",
+        files: Files::of(&[(8, 512 * MIB)]),
+        client: &["--key-update"],
+        on_request: true,
+        patience: 900,
+        checks: &[check::handshakes::<1>, check::version_1, check::key_updates::<8>],
         ..Case::BASE
     },
 ];

@@ -2,13 +2,14 @@
 //! case.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use quicket_engine::crypto::Aead;
 use quicket_wire::{
-    EcnCodepoint, Frame, PacketKind, Reader, Side, StreamId, TransportParameters, Version,
+    EcnCodepoint, Frame, PacketKind, Reader, StreamId, TransportParameters, Version,
 };
 
-use crate::trace::{Packet, Trace};
+use crate::trace::{Packet, Stray, Trace, tls};
 
 /// A rule, and what is wrong if it was broken.
 pub(super) type Check = fn(&Evidence) -> Result<(), String>;
@@ -24,10 +25,10 @@ pub(super) struct Evidence {
     pub(super) server_is_ours: bool,
 }
 
-/// TLS handshake messages (RFC 8446, Section 4), and the extension of RFC 9001, Section 8.2.
-const ENCRYPTED_EXTENSIONS: u8 = 8;
+/// TLS handshake messages (RFC 8446, Section 4).
 const CERTIFICATE: u8 = 11;
-const TRANSPORT_PARAMETERS: u16 = 0x39;
+const CERTIFICATE_REQUEST: u8 = 13;
+const CERTIFICATE_VERIFY: u8 = 15;
 const CHACHA20_POLY1305_SHA256: u16 = 0x1303;
 /// The most streams that a server of `multiplexing` may permit at first.
 const STREAM_LIMIT: u64 = 1000;
@@ -36,6 +37,12 @@ const LONG_CHAIN: usize = 7500;
 /// The most 1-RTT data of the client, in bytes, that shows that the requests were early data: half
 /// of the names of the files.
 const LATE_REQUESTS: usize = 5000;
+
+/// How long after a stateless reset has left the link packets of the client may still come to it.
+const LAST_WORDS: Duration = Duration::from_millis(500);
+/// Data packets for each ACK that show that a client acknowledges less often than is usual, which is
+/// every second packet (RFC 9000, Section 13.2.2).
+const PACKETS_OF_AN_ACK: usize = 3;
 
 fn ensure(right: bool, what: impl FnOnce() -> String) -> Result<(), String> {
     if right { Ok(()) } else { Err(what()) }
@@ -146,31 +153,9 @@ fn offered_ciphers(hello: &[u8]) -> Option<Vec<u16>> {
     Some(suites.chunks_exact(2).map(|pair| u16::from_be_bytes([pair[0], pair[1]])).collect())
 }
 
-/// TLS handshake messages with their types.
-fn messages(bytes: &[u8]) -> Vec<(u8, &[u8])> {
-    let mut reader = Reader::new(bytes);
-    let mut next = || {
-        let [kind, high, middle, low] = *reader.array::<4>().ok()?;
-        let length = u32::from_be_bytes([0, high, middle, low]);
-        Some((kind, reader.bytes(length as usize).ok()?))
-    };
-    std::iter::from_fn(&mut next).collect()
-}
-
-/// What the server declares in its EncryptedExtensions.
+/// What the server declares.
 fn server_parameters(trace: &Trace) -> Option<TransportParameters> {
-    let bytes = trace.crypto(0, PacketKind::Handshake, false);
-    let (_, body) = messages(&bytes).into_iter().find(|(kind, _)| *kind == ENCRYPTED_EXTENSIONS)?;
-    let mut reader = Reader::new(body);
-    reader.u16().ok()?;
-    loop {
-        let kind = reader.u16().ok()?;
-        let length = reader.u16().ok()?;
-        let data = reader.bytes(length.into()).ok()?;
-        if kind == TRANSPORT_PARAMETERS {
-            return TransportParameters::decode(data, Side::Server).ok();
-        }
-    }
+    tls::server_parameters(&trace.crypto(0, PacketKind::Handshake, false))
 }
 
 pub(super) fn stream_limit(evidence: &Evidence) -> Result<(), String> {
@@ -185,7 +170,7 @@ pub(super) fn resumed(evidence: &Evidence) -> Result<(), String> {
     let trace = &evidence.client;
     let has_certificate = |connection| {
         let bytes = trace.crypto(connection, PacketKind::Handshake, false);
-        messages(&bytes).iter().any(|(kind, _)| *kind == CERTIFICATE)
+        tls::messages(&bytes).iter().any(|(kind, _)| *kind == CERTIFICATE)
     };
     ensure(has_certificate(0), || "the first handshake has no certificate".into())?;
     let opened = trace.of(PacketKind::Handshake, false);
@@ -213,6 +198,24 @@ pub(super) fn key_update(evidence: &Evidence) -> Result<(), String> {
         ensure(trace.of(PacketKind::OneRtt, from_client).any(updated), || {
             format!("the {end} sent nothing with keys of the second phase")
         })?;
+    }
+    Ok(())
+}
+
+/// Both ends have moved on to other keys `N` times (RFC 9001, Section 6).
+pub(super) fn key_updates<const N: usize>(evidence: &Evidence) -> Result<(), String> {
+    for (trace, from_client, end) in
+        [(&evidence.client, true, "client"), (&evidence.server, false, "server")]
+    {
+        let mut phase = false;
+        let mut updates = 0;
+        for packet in trace.of(PacketKind::OneRtt, from_client) {
+            if let Some(content) = packet.content.as_ref().filter(|it| it.key_phase != phase) {
+                phase = content.key_phase;
+                updates += 1;
+            }
+        }
+        ensure(updates == N, || format!("the {end} updated its keys {updates} times, not {N}"))?;
     }
     Ok(())
 }
@@ -272,7 +275,7 @@ pub(super) fn addresses_changed(evidence: &Evidence) -> Result<(), String> {
     ensure(addresses.len() > 1, || "the server saw one address of the client only".into())
 }
 
-/// RFC 9000, Section 9.3: what a server sends to a new address first contains a challenge, and each
+/// RFC 9000, Section 9.3: what a server sends on a new path first contains a challenge, and each
 /// challenge is answered.
 pub(super) fn paths_validated(evidence: &Evidence) -> Result<(), String> {
     let challenges_in = |packet: &Packet| -> Vec<[u8; 8]> {
@@ -286,10 +289,11 @@ pub(super) fn paths_validated(evidence: &Evidence) -> Result<(), String> {
     let mut challenges = Vec::new();
     for packet in evidence.server.packets.iter().filter(|packet| !packet.from_client) {
         let is_first = paths.is_empty();
-        if paths.insert(packet.client) && !is_first {
+        if paths.insert((packet.server, packet.client)) && !is_first {
             let found = challenges_in(packet);
             ensure(!found.is_empty(), || {
-                format!("the first packet to {} contains no PATH_CHALLENGE", packet.client)
+                let (from, to) = (packet.server, packet.client);
+                format!("the first packet from {from} to {to} contains no PATH_CHALLENGE")
             })?;
             challenges.extend(found);
         }
@@ -341,4 +345,100 @@ pub(super) fn echoed_datagrams<const N: usize>(evidence: &Evidence) -> Result<()
     };
     let echoed = datagrams(true).intersection(&datagrams(false)).count();
     ensure(echoed >= N, || format!("{echoed} datagrams were echoed instead of {N}"))
+}
+
+/// RFC 9000, Section 9.5: the first packet of a client on a new path has another connection ID.
+pub(super) fn client_migrated(evidence: &Evidence) -> Result<(), String> {
+    let mut paths = BTreeSet::new();
+    let mut last = None;
+    for packet in evidence.client.packets.iter().filter(|packet| packet.from_client) {
+        let is_new = paths.insert((packet.client, packet.server));
+        ensure(!is_new || last != Some(packet.dcid), || {
+            let (from, to) = (packet.client, packet.server);
+            format!("the first packet from {from} to {to} has the connection ID of the path before")
+        })?;
+        last = Some(packet.dcid);
+    }
+    ensure(paths.len() > 1, || "the client used one path only".into())
+}
+
+/// The client has given up `N` streams in both directions, and the server has ended its side of each
+/// by RESET_STREAM (RFC 9000, Section 3.5).
+pub(super) fn given_up<const N: usize>(evidence: &Evidence) -> Result<(), String> {
+    let trace = &evidence.client;
+    let streams = |from_client, id: fn(&Frame<'_>) -> Option<StreamId>| -> BTreeSet<StreamId> {
+        let packets = trace.packets.iter().filter(|packet| packet.from_client == from_client);
+        packets.flat_map(Packet::frames).filter_map(|frame| id(&frame)).collect()
+    };
+    let reset = |frame: &Frame<'_>| match frame {
+        Frame::ResetStream(frame) => Some(frame.id),
+        _ => None,
+    };
+    let stopped = |frame: &Frame<'_>| match frame {
+        Frame::StopSending(frame) => Some(frame.id),
+        _ => None,
+    };
+    for (what, found) in [
+        ("the client reset", streams(true, reset)),
+        ("the client stopped", streams(true, stopped)),
+        ("the server reset", streams(false, reset)),
+    ] {
+        ensure(found.len() == N, || format!("{what} {} streams instead of {N}", found.len()))?;
+    }
+    Ok(())
+}
+
+/// RFC 8446, Sections 4.3.2, 4.4.2 and 4.4.3.
+pub(super) fn client_certificate(evidence: &Evidence) -> Result<(), String> {
+    let has = |from_client, wanted| {
+        let bytes = evidence.client.crypto(0, PacketKind::Handshake, from_client);
+        tls::messages(&bytes).iter().any(|(kind, _)| *kind == wanted)
+    };
+    ensure(has(false, CERTIFICATE_REQUEST), || "the server asked for no certificate".into())?;
+    ensure(has(true, CERTIFICATE), || "the client sent no certificate".into())?;
+    // Without a certificate there is none, even if the message for certificates comes.
+    ensure(has(true, CERTIFICATE_VERIFY), || "the client did not prove a certificate".into())
+}
+
+/// RFC 9000, Section 10.3: what the server sent last has a token that it gave the client, who says
+/// nothing after that.
+pub(super) fn stateless_reset(evidence: &Evidence) -> Result<(), String> {
+    let trace = &evidence.client;
+    let mut tokens = BTreeSet::new();
+    if let Some(parameters) = server_parameters(trace) {
+        tokens.extend(parameters.stateless_reset_token.map(|token| token.0));
+    }
+    for packet in trace.packets.iter().filter(|packet| !packet.from_client) {
+        for frame in packet.frames() {
+            if let Frame::NewConnectionId(new) = frame {
+                tokens.insert(new.stateless_reset_token.0);
+            }
+        }
+    }
+    let is_reset = |stray: &&Stray| !stray.from_client && tokens.contains(&stray.tail);
+    let reset = trace.strays.iter().find(is_reset).ok_or_else(|| {
+        format!("no datagram of the server has one of its {} tokens", tokens.len())
+    })?;
+    let late = trace.packets.iter().filter(|packet| packet.from_client);
+    let late = late.filter(|packet| packet.at > reset.at + LAST_WORDS).count();
+    ensure(late == 0, || format!("the client sent {late} packets after the stateless reset"))
+}
+
+/// draft-ietf-quic-ack-frequency, Section 4: the server's frame has an effect.
+pub(super) fn ack_frequency(evidence: &Evidence) -> Result<(), String> {
+    let mut asked = false;
+    let (mut data, mut acks) = (0_usize, 0_usize);
+    for packet in &evidence.client.packets {
+        let has = |wanted: fn(&Frame<'_>) -> bool| packet.frames().any(|frame| wanted(&frame));
+        if packet.from_client {
+            acks += usize::from(asked && has(|frame| matches!(frame, Frame::Ack(_))));
+        } else {
+            asked |= has(|frame| matches!(frame, Frame::AckFrequency(_)));
+            data += usize::from(asked && has(|frame| matches!(frame, Frame::Stream(_))));
+        }
+    }
+    ensure(asked, || "the server sent no ACK_FREQUENCY".into())?;
+    ensure(acks * PACKETS_OF_AN_ACK <= data, || {
+        format!("the client sent {acks} ACKs for {data} packets after ACK_FREQUENCY")
+    })
 }

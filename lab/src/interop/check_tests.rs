@@ -1,9 +1,11 @@
 //! Each rule passes when it is kept and fails when it is broken.
 
+use std::time::Duration;
+
 use quicket_wire::ConnectionId;
 
 use super::check::*;
-use crate::trace::{Content, Packet, Trace};
+use crate::trace::{Content, Packet, Stray, Trace};
 use quicket_engine::crypto::Aead;
 use quicket_wire::{EcnCodepoint, PacketKind, Version};
 
@@ -15,6 +17,7 @@ fn packet(kind: PacketKind, from_client: bool, payload: &[u8]) -> Packet {
     let cid = |byte| ConnectionId::new(&[byte; 4]).unwrap();
     let (dcid, scid) = if from_client { (cid(2), cid(1)) } else { (cid(1), cid(2)) };
     Packet {
+        at: Duration::ZERO,
         from_client,
         client: "127.0.0.1:1".parse().unwrap(),
         server: "127.0.0.1:2".parse().unwrap(),
@@ -37,7 +40,8 @@ fn packet(kind: PacketKind, from_client: bool, payload: &[u8]) -> Packet {
 
 /// Both ends see the same.
 fn evidence(packets: Vec<Packet>) -> Evidence {
-    let trace = |packets| Trace { packets, ciphers: vec![Some(Aead::Aes128Gcm)] };
+    let trace =
+        |packets| Trace { packets, ciphers: vec![Some(Aead::Aes128Gcm)], ..Trace::default() };
     Evidence { client: trace(packets.clone()), server: trace(packets), server_is_ours: true }
 }
 
@@ -197,6 +201,24 @@ fn both_ends_must_use_updated_keys() {
 }
 
 #[test]
+fn key_updates_are_counted_on_both_sides() {
+    let phases = |from_client, phases: &[bool]| -> Vec<Packet> {
+        let of = |&phase: &bool| {
+            let mut packet = packet(PacketKind::OneRtt, from_client, PING);
+            content(&mut packet).key_phase = phase;
+            packet
+        };
+        phases.iter().map(of).collect()
+    };
+    let twice = [false, true, true, false];
+    let both = [phases(true, &twice), phases(false, &twice)].concat();
+    assert_eq!(key_updates::<2>(&evidence(both.clone())), Ok(()));
+    assert!(key_updates::<1>(&evidence(both)).unwrap_err().contains("2 times"));
+    let client_alone = [phases(true, &twice), phases(false, &[false, true])].concat();
+    assert!(key_updates::<2>(&evidence(client_alone)).unwrap_err().contains("server"));
+}
+
+#[test]
 fn both_ends_mark_and_report_and_none_says_ce() {
     let marked = |from_client, ecn, payload| Packet {
         ecn,
@@ -273,4 +295,81 @@ fn echoes_are_as_long_as_what_was_sent() {
     assert!(echoed_datagrams::<1>(&evidence(both)).is_ok());
     let other = vec![datagram(true, 1), datagram(false, 2)];
     assert!(echoed_datagrams::<1>(&evidence(other)).is_err());
+}
+
+#[test]
+fn a_migration_changes_the_connection_id() {
+    let to = |server: &str, dcid: u8| Packet {
+        server: server.parse().unwrap(),
+        dcid: ConnectionId::new(&[dcid; 4]).unwrap(),
+        ..packet(PacketKind::OneRtt, true, PING)
+    };
+    let (first, second) = ("127.0.0.1:2", "127.0.0.1:3");
+    assert_eq!(client_migrated(&evidence(vec![to(first, 2), to(second, 4)])), Ok(()));
+    let same = vec![to(first, 2), to(second, 2)];
+    assert!(client_migrated(&evidence(same)).unwrap_err().contains("path before"));
+    assert!(client_migrated(&evidence(vec![to(first, 2), to(first, 4)])).is_err(), "one path");
+}
+
+#[test]
+fn streams_are_given_up_by_both_ends() {
+    // RESET_STREAM with code and final size, STOP_SENDING with code, both of stream 0.
+    let (reset, stop): (&[u8], &[u8]) = (&[0x04, 0, 8, 0], &[0x05, 0, 8]);
+    let of =
+        |from_client, frames: &[&[u8]]| packet(PacketKind::OneRtt, from_client, &frames.concat());
+    let good = vec![of(true, &[reset, stop]), of(false, &[reset])];
+    assert_eq!(given_up::<1>(&evidence(good.clone())), Ok(()));
+    assert!(given_up::<2>(&evidence(good.clone())).is_err());
+    assert!(given_up::<1>(&evidence(good[..1].to_vec())).unwrap_err().contains("the server"));
+    assert!(given_up::<1>(&evidence(vec![of(true, &[reset]), good[1].clone()])).is_err());
+    assert!(given_up::<1>(&evidence(vec![of(true, &[stop]), good[1].clone()])).is_err());
+}
+
+#[test]
+fn a_client_proves_the_certificate_that_it_is_asked_for() {
+    let messages = |from_client, kinds: &[u8]| {
+        let bytes: Vec<u8> = kinds.iter().flat_map(|&kind| message(kind, &[0; 4])).collect();
+        packet(PacketKind::Handshake, from_client, &crypto(0, &bytes))
+    };
+    let judge = |server: &[u8], client: &[u8]| {
+        client_certificate(&evidence(vec![messages(false, server), messages(true, client)]))
+    };
+    assert_eq!(judge(&[8, 13, 11, 15, 20], &[11, 15, 20]), Ok(()));
+    assert!(judge(&[8, 11, 15, 20], &[11, 15, 20]).unwrap_err().contains("asked"));
+    assert!(judge(&[8, 13, 11, 15, 20], &[20]).is_err());
+    assert!(judge(&[8, 13, 11, 15, 20], &[11, 20]).unwrap_err().contains("prove"));
+}
+
+#[test]
+fn a_stateless_reset_has_a_token_that_was_given_and_is_the_last_word() {
+    let token = [9; 16];
+    // NEW_CONNECTION_ID 1 of four bytes, which retires none.
+    let new = [&[0x18, 1, 0, 4, 5, 5, 5, 5][..], &token].concat();
+    let at = Duration::from_secs;
+    let given = packet(PacketKind::OneRtt, false, &new);
+    let said = |when| Packet { at: at(when), ..packet(PacketKind::OneRtt, true, PING) };
+    let judge = |packets: Vec<Packet>, tail| {
+        let mut seen = evidence(packets);
+        seen.client.strays.push(Stray { at: at(5), from_client: false, tail });
+        stateless_reset(&seen)
+    };
+    assert_eq!(judge(vec![given.clone(), said(4)], token), Ok(()));
+    assert!(judge(vec![given.clone()], [8; 16]).unwrap_err().contains("1 tokens"));
+    assert!(judge(vec![given, said(6)], token).unwrap_err().contains("after the stateless reset"));
+}
+
+#[test]
+fn acknowledgements_are_fewer_after_ack_frequency() {
+    let asks = packet(PacketKind::OneRtt, false, &[0x40, 0xaf, 0, 10, 10, 0]);
+    let data = packet(PacketKind::OneRtt, false, &[0x08, 0, 1]);
+    let ack = packet(PacketKind::OneRtt, true, &[0x02, 0, 0, 0, 0]);
+    let of = |data_packets: usize, acks: usize| {
+        let mut packets = vec![asks.clone()];
+        packets.extend(std::iter::repeat_n(data.clone(), data_packets));
+        packets.extend(std::iter::repeat_n(ack.clone(), acks));
+        packets
+    };
+    assert_eq!(ack_frequency(&evidence(of(30, 10))), Ok(()));
+    assert!(ack_frequency(&evidence(of(30, 15))).unwrap_err().contains("15 ACKs for 30"));
+    assert!(ack_frequency(&evidence(of(30, 0)[1..].to_vec())).is_err(), "nobody asked");
 }

@@ -173,6 +173,7 @@ fn attempt(options: &Options, scene: &Scene, cell: Cell) -> Result<Outcome, Fail
         server: server_program,
         certificates: if case.long_chain { &scene.long_chain } else { &scene.certificates },
         site: &scene.site,
+        alpn: server.speaks(client.speaks(case.alpn)),
         server_is_ours: server == Implementation::Quicket,
         folder: &folder,
     };

@@ -24,6 +24,13 @@ impl Progress {
 
     /// Counts a run, and shows it.
     pub(super) fn ended(&mut self, run: &Run) {
+        let text = self.count(run);
+        let mut err = std::io::stderr().lock();
+        let _ = err.write_all(text.as_bytes()).and_then(|()| err.flush());
+    }
+
+    /// Counts a run; returns what is to be shown.
+    fn count(&mut self, run: &Run) -> String {
         let word = match &run.outcome {
             Outcome::Passed => {
                 self.passed += 1;
@@ -39,16 +46,14 @@ impl Progress {
             }
         };
         let Run { case, client, server, seconds, .. } = run;
-        let mut err = std::io::stderr().lock();
         if !self.on_terminal {
-            let _ = writeln!(err, "{client} to {server}, {case}: {word} ({seconds:.1} s)");
-            return;
+            return format!("{client} to {server}, {case}: {word} ({seconds:.1} s)\n");
         }
+        let mut text = String::new();
         if matches!(run.outcome, Outcome::Failed { .. }) {
-            let _ = writeln!(err, "\r\x1b[K{client} to {server}, {case}: {word}");
+            text = format!("\r\x1b[K{client} to {server}, {case}: {word}\n");
         }
-        let _ = write!(err, "\r\x1b[K{}", self.line(run));
-        let _ = err.flush();
+        text + "\r\x1b[K" + &self.line(run)
     }
 
     /// Takes the bar away.
@@ -84,7 +89,7 @@ mod tests {
     #[test]
     fn the_bar_fills_as_runs_end() {
         let mut progress =
-            Progress { all: 2, passed: 0, failed: 0, unsupported: 0, on_terminal: false };
+            Progress { all: 2, passed: 0, failed: 0, unsupported: 0, on_terminal: true };
         let run = Run {
             case: "retry".into(),
             client: Implementation::Quinn,
@@ -92,8 +97,9 @@ mod tests {
             outcome: Outcome::Failed { reason: "no Retry".into() },
             seconds: 1.0,
         };
-        progress.ended(&run);
-        let line = progress.line(&run);
+        let text = progress.count(&run);
+        let (before, line) = text.rsplit_once('\r').unwrap();
+        assert!(before.contains("quinn to quicket, retry: FAILED: no Retry\n"), "{before}");
         assert!(line.contains("1/2, 1 failed, 0 unsupported; quinn to quicket, retry"), "{line}");
         assert_eq!(line.matches('=').count(), WIDTH / 2);
     }

@@ -162,7 +162,6 @@ impl Report {
     /// The report for the documentation.
     #[must_use]
     pub fn to_markdown(&self) -> String {
-        let pairs = self.pairs();
         let mut text = String::from("# Interoperability\n\n");
         let _ = writeln!(
             text,
@@ -175,15 +174,40 @@ impl Report {
         for (implementation, version) in &self.versions {
             let _ = writeln!(text, "- {implementation} {version}");
         }
+        let is_client = |pair: &(Implementation, _)| pair.0 == Implementation::Quicket;
+        let (as_client, others): (Vec<_>, Vec<_>) = self.pairs().into_iter().partition(is_client);
+        self.markdown_table(&mut text, &as_client);
+        self.markdown_table(&mut text, &others);
+        text.push_str("\n✓ passed, ✗ failed, – not supported:\n\n");
+        for (reason, cases) in self.unsupported() {
+            let _ = writeln!(text, "- {}: {reason}", cases.join(", "));
+        }
+        if !self.passed() {
+            text.push_str("\nWhat failed:\n\n");
+        }
+        for Run { case, client, server, outcome, .. } in &self.runs {
+            if let Outcome::Failed { reason } = outcome {
+                let reason = reason.replace(['\n', '\r'], " ");
+                let _ = writeln!(text, "- {client} to {server}, {case}: {reason}");
+            }
+        }
+        text
+    }
+
+    /// A line for each case, a column for each pair.
+    fn markdown_table(&self, text: &mut String, pairs: &[(Implementation, Implementation)]) {
+        if pairs.is_empty() {
+            return;
+        }
         text.push_str("\n| client<br>server |");
-        for (client, server) in &pairs {
+        for (client, server) in pairs {
             let _ = write!(text, " {client}<br>{server} |");
         }
         text.push_str("\n| --- |");
         text.push_str(&" :-: |".repeat(pairs.len()));
         for case in self.cases() {
             let _ = write!(text, "\n| {case} |");
-            for pair in &pairs {
+            for pair in pairs {
                 let mark = match self.run_of(*pair, case).map(|run| &run.outcome) {
                     Some(Outcome::Passed) => "✓",
                     Some(Outcome::Failed { .. }) => "**✗**",
@@ -193,11 +217,7 @@ impl Report {
                 let _ = write!(text, " {mark} |");
             }
         }
-        text.push_str("\n\n✓ passed, ✗ failed, – not supported:\n\n");
-        for (reason, cases) in self.unsupported() {
-            let _ = writeln!(text, "- {}: {reason}", cases.join(", "));
-        }
-        text
+        text.push('\n');
     }
 
     /// Why something is not supported, and which cases it concerns.
@@ -272,13 +292,14 @@ quicket to quinn, retry: no <Retry>
     }
 
     #[test]
-    fn markdown_has_versions_marks_and_evidence() {
+    fn markdown_has_versions_marks_evidence_and_what_failed() {
         let text = report().to_markdown();
         for line in [
             "- quinn 0.11.12",
             "| retry | **✗** |  |",
             "| ecn |  | – |",
             "- ecn: aioquic: it has no ECN",
+            "- quicket to quinn, retry: no <Retry>",
         ] {
             assert!(text.contains(line), "{line}\n{text}");
         }

@@ -1,6 +1,6 @@
 //! One client against one server, and a link between them.
 
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use quicket_workload::bench::SERVER_NAME;
 use quicket_workload::peer::Event;
 
-use super::case::Case;
+use super::case::{Arrangement, Case};
 use super::check::Evidence;
 use super::site::{self, Site};
 use crate::Certificates;
@@ -21,6 +21,12 @@ use crate::trace::{Trace, pcap};
 const START: Duration = Duration::from_secs(30);
 /// How long a server may take to end.
 const END: Duration = Duration::from_secs(10);
+/// How long a connection is under way before its server is killed.
+const BEFORE_RESTART: Duration = Duration::from_millis(500);
+/// Bytes that show the header of a packet, of cases that would fill the disk.
+const SNAP: usize = 64;
+/// Where a server is that listens at every address of the loopback, beside 127.0.0.1.
+const SECOND_ADDRESS: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 /// Where chance starts from: it is the same in every run.
 const SEED: u64 = 1;
 
@@ -31,6 +37,8 @@ pub(super) struct Session<'a> {
     pub(super) server: &'a Program,
     pub(super) certificates: &'a Certificates,
     pub(super) site: &'a Site,
+    /// The application protocol, which may not be that of the case.
+    pub(super) alpn: &'static str,
     pub(super) server_is_ours: bool,
     /// Where captures, key logs and qlogs go.
     pub(super) folder: &'a Path,
@@ -43,17 +51,40 @@ impl Session<'_> {
     pub(super) fn run(&self) -> Result<(), Failure> {
         let case = self.case;
         let downloads = tempfile::Builder::new().prefix("quicket-out").tempdir()?;
-        let mut server = self.start_server()?;
-        let server_address = listening(&mut server)?;
+        let preferred = match case.arrangement {
+            Arrangement::PreferredAddress => Some(free_address()?),
+            _ => None,
+        };
+        let listen = match (preferred, case.ipv6) {
+            // Both addresses lead to one socket.
+            (Some(_), _) => (Ipv4Addr::UNSPECIFIED, 0).into(),
+            (None, true) => (Ipv6Addr::LOCALHOST, 0).into(),
+            (None, false) => (Ipv4Addr::LOCALHOST, 0).into(),
+        };
+        let mut server = self.start_server(listen, preferred)?;
+        let mut server_address = listening(&mut server)?;
+        if preferred.is_some() {
+            server_address.set_ip(Ipv4Addr::LOCALHOST.into());
+        }
         let mut link = link::Options::new(server_address, case.scenario.parse()?);
         link.listen.set_ip(server_address.ip());
+        link.also = preferred
+            .map(|address| (address, (SECOND_ADDRESS, server_address.port()).into()))
+            .into_iter()
+            .collect();
         link.seed = SEED;
         link.capture = Some(self.folder.to_owned());
+        link.snap = case.on_request.then_some(SNAP);
+        let mut servers = vec![server_address];
+        servers.extend(link.also.iter().map(|gate| gate.1));
         let link = RunningLink::start(&link)?;
-        let link_address = link.address();
+        let links = link.addresses().to_vec();
 
-        let mut client = self.start_client(link_address, downloads.path())?;
+        let mut client = self.start_client(link.address(), downloads.path())?;
         let deadline = Instant::now() + Duration::from_secs(case.patience);
+        if case.arrangement == Arrangement::Restart {
+            server = self.restart(server, &mut client, server_address, deadline)?;
+        }
         let heard = hear(&mut client, deadline);
         let status = heard.and_then(|complaints| Ok((complaints, client.wait(deadline)?)));
         server.end_input();
@@ -63,30 +94,53 @@ impl Session<'_> {
         link.finish()?;
 
         let (complaints, status) = status?;
-        if !status.success() {
+        if case.arrangement == Arrangement::Restart {
+            if status.success() {
+                return Err(client.error("did not notice that the server was another one").into());
+            }
+        } else if !status.success() {
             let reasons = [complaints, server_complaints].concat().join("; ");
             return Err(client.error(format!("ended with {status}: {reasons}")).into());
         }
         self.site.check(case, downloads.path())?;
-        let evidence = self.evidence(link_address, server_address)?;
+        let evidence = self.evidence(&links, &servers)?;
         for check in case.checks {
             check(&evidence)?;
         }
         Ok(())
     }
 
-    fn evidence(&self, link: SocketAddr, server: SocketAddr) -> Result<Evidence, Failure> {
+    /// Kills the server while the client has much to say, and starts another at the same address.
+    fn restart(
+        &self,
+        mut server: Process,
+        client: &mut Process,
+        address: SocketAddr,
+        deadline: Instant,
+    ) -> Result<Process, Failure> {
+        match client.next(deadline)? {
+            Some(Event::Connection { .. }) => {}
+            other => return Err(client.error(format!("does not connect: {other:?}")).into()),
+        }
+        std::thread::sleep(BEFORE_RESTART);
+        server.kill();
+        let mut server = self.start_server(address, None)?;
+        listening(&mut server)?;
+        Ok(server)
+    }
+
+    fn evidence(&self, links: &[SocketAddr], servers: &[SocketAddr]) -> Result<Evidence, Failure> {
         // Either end's secrets are enough; an implementation may log none.
         let mut key_log = String::new();
         for end in ["client", "server"] {
             key_log += &std::fs::read_to_string(self.key_log(end)).unwrap_or_default();
         }
-        let trace = |name, server| -> Result<Trace, Failure> {
-            Ok(Trace::new(&pcap::read(&self.folder.join(name))?, &[server], &key_log))
+        let trace = |name, servers| -> Result<Trace, Failure> {
+            Ok(Trace::new(&pcap::read(&self.folder.join(name))?, servers, &key_log))
         };
         Ok(Evidence {
-            client: trace("client.pcap", link)?,
-            server: trace("server.pcap", server)?,
+            client: trace("client.pcap", links)?,
+            server: trace("server.pcap", servers)?,
             server_is_ours: self.server_is_ours,
         })
     }
@@ -103,15 +157,24 @@ impl Session<'_> {
         Ok(())
     }
 
-    fn start_server(&self) -> Result<Process, Failure> {
+    fn start_server(
+        &self,
+        listen: SocketAddr,
+        preferred: Option<SocketAddr>,
+    ) -> Result<Process, Failure> {
         let case = self.case;
         let mut command = self.server.command();
-        let listen = if case.ipv6 { "[::1]:0" } else { "127.0.0.1:0" };
-        command.args(["server", "--listen", listen, "--alpn", case.alpn]);
+        command.args(["server", "--listen", &listen.to_string(), "--alpn", self.alpn]);
         command.arg("--cert").arg(self.certificates.certificate());
         command.arg("--key").arg(self.certificates.key());
         command.arg("--www").arg(self.site.folder());
         command.args(case.server);
+        if let Some(address) = preferred {
+            command.args(["--preferred", &address.to_string()]);
+        }
+        if case.arrangement == Arrangement::ClientCertificate {
+            command.arg("--client-ca").arg(self.certificates.authority());
+        }
         self.logs(&mut command, "server")?;
         Ok(Process::start("server", &mut command)?)
     }
@@ -121,13 +184,22 @@ impl Session<'_> {
         let mut command = self.client.command();
         command.args(["client", "--connect", &address.to_string(), "--server-name", SERVER_NAME]);
         command.arg("--ca").arg(self.certificates.authority());
-        command.args(["--alpn", case.alpn]).args(case.client).arg("--out").arg(downloads);
+        command.args(["--alpn", self.alpn]).args(case.client).arg("--out").arg(downloads);
         for (name, _) in site::names(case) {
             command.arg("--download").arg(format!("/{name}"));
+        }
+        if case.arrangement == Arrangement::ClientCertificate {
+            command.arg("--cert").arg(self.certificates.client_certificate());
+            command.arg("--key").arg(self.certificates.client_key());
         }
         self.logs(&mut command, "client")?;
         Ok(Process::start("client", &mut command)?)
     }
+}
+
+/// An address that nobody has, for a link to listen at and for a server to name before that.
+fn free_address() -> std::io::Result<SocketAddr> {
+    UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()
 }
 
 fn listening(server: &mut Process) -> Result<SocketAddr, ProcessError> {

@@ -1,6 +1,6 @@
 //! The command `quicket lab link`.
 
-use std::io::Write;
+use std::fmt::Write;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ use quicket_sim::units::parse_time;
 use super::forwarder::Forwarder;
 use super::measure::{self, Load};
 use super::{LinkError, Options, Report};
-use crate::command::Failure;
+use crate::command::{Failure, print};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -49,6 +49,10 @@ pub struct LinkArguments {
     /// Where clients send to; port 0 takes a free one, which is printed
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:0")]
     listen: SocketAddr,
+    /// Another place that clients send to, and the address of the server that it reaches; may be
+    /// given several times
+    #[arg(long, value_name = "ADDRESS:PORT=ADDRESS:PORT", value_parser = gate)]
+    also: Vec<(SocketAddr, SocketAddr)>,
     /// What the link does: a name of --list, a text, or both
     #[arg(long, value_name = "SCENARIO", default_value = "ideal")]
     scenario: Scenario,
@@ -77,6 +81,9 @@ pub struct LinkArguments {
     /// Capture what passes on both sides into client.pcap and server.pcap in this folder
     #[arg(long, value_name = "DIR")]
     capture: Option<PathBuf>,
+    /// Keep only this many bytes in captures of datagrams with short headers: 64 show their headers
+    #[arg(long, value_name = "BYTES", requires = "capture")]
+    snap: Option<usize>,
     /// Write the report as JSON to this file; `-` writes it instead of the table
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -86,6 +93,13 @@ pub struct LinkArguments {
     /// List the scenarios that have a name
     #[arg(long)]
     list: bool,
+}
+
+fn gate(text: &str) -> Result<(SocketAddr, SocketAddr), String> {
+    let parse = |text: &str| text.parse().map_err(|_| format!("`{text}` is no ADDRESS:PORT"));
+    let (listen, to) =
+        text.split_once('=').ok_or("write what clients send to, `=`, the server's")?;
+    Ok((parse(listen)?, parse(to)?))
 }
 
 fn time(text: &str) -> Result<Duration, String> {
@@ -106,6 +120,7 @@ impl LinkArguments {
         Options {
             listen: self.listen,
             to,
+            also: self.also.clone(),
             scenario: self.scenario.clone(),
             seed: self.seed,
             outside: self.outside.clone(),
@@ -114,6 +129,7 @@ impl LinkArguments {
             spin: self.spin,
             memory: (self.memory as usize) << 20,
             capture: self.capture.clone(),
+            snap: self.snap,
         }
     }
 }
@@ -138,13 +154,13 @@ pub(crate) fn run(arguments: &LinkArguments) -> Result<(), Failure> {
 }
 
 fn list() -> Result<(), Failure> {
-    let mut out = std::io::stdout().lock();
+    let mut all = String::new();
     for name in Scenario::NAMES {
         let description = Scenario::description(name).unwrap_or_default();
         let text = Scenario::named(name).map(|scenario| scenario.to_string()).unwrap_or_default();
-        writeln!(out, "{name:<13} {description}\n{:13} {text}\n", "")?;
+        let _ = writeln!(all, "{name:<13} {description}\n{:13} {text}\n", "");
     }
-    Ok(())
+    Ok(print(&all)?)
 }
 
 fn forward(options: &Options, duration: Option<Duration>) -> Result<Report, Failure> {
@@ -155,18 +171,20 @@ fn forward(options: &Options, duration: Option<Duration>) -> Result<Report, Fail
     let interrupted = SignalFd::with_flags(&signals, SfdFlags::SFD_CLOEXEC)?;
     let mut forwarder = Forwarder::new(options)?;
     let end = if duration.is_none() { "; Ctrl-C ends it" } else { "" };
-    eprintln!("link from {} to {}{end}", forwarder.address(), options.to);
+    let targets = [options.to].into_iter().chain(options.also.iter().map(|gate| gate.1));
+    for (listen, to) in forwarder.addresses().into_iter().zip(targets) {
+        eprintln!("link from {listen} to {to}{end}");
+    }
     let deadline = duration.map(|duration| Instant::now() + duration);
     forwarder.run(Some(interrupted.as_fd()), deadline)?;
     Ok(forwarder.report())
 }
 
 fn write(report: &Report, json: Option<&Path>) -> Result<(), Failure> {
-    let mut out = std::io::stdout().lock();
     if json == Some(Path::new("-")) {
-        return Ok(out.write_all(report.to_json().as_bytes())?);
+        return Ok(print(&report.to_json())?);
     }
-    out.write_all(report.table().as_bytes())?;
+    print(&report.table())?;
     if let Some(path) = json {
         std::fs::write(path, report.to_json()).map_err(|error| {
             LinkError::system(format!("cannot write {}", path.display()), error)

@@ -10,6 +10,9 @@ use quicket_wire::EcnCodepoint;
 use super::LinkError;
 use crate::trace::pcap::Capture;
 
+/// Set in the first byte of long headers (RFC 8999, Section 5.1).
+const LONG_HEADER: u8 = 0x80;
+
 /// What the client and what the server would capture; nothing unless it is wanted.
 #[derive(Debug, Default)]
 pub(super) struct Captures {
@@ -21,19 +24,21 @@ pub(super) struct Captures {
 #[derive(Debug, Default)]
 pub(super) struct Side {
     file: Option<Capture>,
+    snap: Option<usize>,
     /// The first error; nothing is written after it.
     failed: Option<io::Error>,
 }
 
 impl Captures {
-    pub(super) fn new(folder: Option<&Path>) -> Result<Self, LinkError> {
+    /// Captures of whole datagrams, but those with short headers of which `snap` bytes are enough.
+    pub(super) fn new(folder: Option<&Path>, snap: Option<usize>) -> Result<Self, LinkError> {
         let Some(folder) = folder else { return Ok(Self::default()) };
         let side = |name| {
             let path = folder.join(name);
             let file = Capture::create(&path).map_err(|error| {
                 LinkError::system(format!("cannot write {}", path.display()), error)
             })?;
-            Ok(Side { file: Some(file), failed: None })
+            Ok(Side { file: Some(file), snap, failed: None })
         };
         Ok(Self { client: side("client.pcap")?, server: side("server.pcap")? })
     }
@@ -61,7 +66,9 @@ impl Side {
     ) {
         if self.file.is_some() {
             let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-            self.keep(|file| file.add(now.saturating_sub(age), addresses, ecn, payload));
+            let is_short = payload.first().is_some_and(|first| first & LONG_HEADER == 0);
+            let keep = self.snap.filter(|_| is_short).unwrap_or(payload.len());
+            self.keep(|file| file.add(now.saturating_sub(age), addresses, ecn, payload, keep));
         }
     }
 

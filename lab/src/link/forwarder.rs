@@ -20,8 +20,9 @@ use super::report::Report;
 use super::socket::{Buffers, Socket};
 use super::{LinkError, Options};
 
-/// What epoll calls the socket that clients send to; the others go by their numbers.
-const LISTENER: u64 = u64::MAX;
+/// From here on epoll calls the sockets that clients send to, by their index; the others go by
+/// their numbers.
+const GATES: u64 = u64::MAX / 2;
 /// Sockets that are looked at before time is.
 const EVENTS: usize = 16;
 /// The longest sleep.
@@ -30,19 +31,30 @@ const NAP: Duration = Duration::from_secs(3600);
 const IPV4_OVERHEAD: usize = 28;
 const IPV6_OVERHEAD: usize = 48;
 
+/// Where clients send to, and the address of the server that this reaches.
+#[derive(Debug)]
+struct Gate {
+    listener: Socket,
+    to: SocketAddr,
+}
+
+/// What a datagram must know of its way: the client's socket outside, and through which gate.
+type Route = (OutsideId, usize);
+
 /// A link and all of its sockets.
 #[derive(Debug)]
 pub(super) struct Forwarder {
     options: Options,
     namespace: Namespace,
-    listener: Socket,
+    /// At least one.
+    gates: Vec<Gate>,
     nat: Nat,
-    up: Direction<OutsideId>,
-    down: Direction<OutsideId>,
+    up: Direction<Route>,
+    down: Direction<Route>,
     clock: Clock,
     epoll: Epoll,
     buffers: Buffers,
-    burst: Burst<OutsideId>,
+    burst: Burst<Route>,
     captures: Captures,
     /// CPU time used so far.
     cpu: Duration,
@@ -50,23 +62,15 @@ pub(super) struct Forwarder {
 
 impl Forwarder {
     pub(super) fn new(options: &Options) -> Result<Self, LinkError> {
-        if options.listen.ip().is_unspecified() || options.to.ip().is_unspecified() {
-            return Err(LinkError::new(
-                "0.0.0.0 and [::] stand for any address; name the one that clients send to with \
-                 `--listen`, and that of the server with `--to`",
-            ));
-        }
         let namespace = Namespace::open(options.listen_in.as_deref())?;
-        let listener = namespace.inside(|| Socket::bind(options.listen))?.map_err(|error| {
-            LinkError::new(format!(
-                "cannot listen on {}: {error}; `--listen` takes another address, port 0 any free \
-                 port",
-                options.listen
-            ))
-        })?;
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)
             .map_err(|error| LinkError::system("cannot make an epoll instance", error))?;
-        watch(&epoll, &listener, LISTENER)?;
+        let mut gates = Vec::new();
+        for &(listen, to) in [(options.listen, options.to)].iter().chain(&options.also) {
+            let gate = Gate { listener: namespace.inside(|| listen_on(listen, to))??, to };
+            watch(&epoll, &gate.listener, GATES + gates.len() as u64)?;
+            gates.push(gate);
+        }
         let (up, down) = options.scenario.channels(Time::ZERO, &SimRng::new(options.seed));
         let overhead = |of: SocketAddr| if of.is_ipv4() { IPV4_OVERHEAD } else { IPV6_OVERHEAD };
         let up = Direction::new(up, overhead(options.to), options.memory);
@@ -74,22 +78,22 @@ impl Forwarder {
         Ok(Self {
             nat: Nat::new(options)?,
             namespace,
-            listener,
+            gates,
             up,
             down,
             clock: Clock::default(),
             epoll,
             buffers: Buffers::new(),
             burst: Burst::new(),
-            captures: Captures::new(options.capture.as_deref())?,
+            captures: Captures::new(options.capture.as_deref(), options.snap)?,
             cpu: Duration::ZERO,
             options: options.clone(),
         })
     }
 
     /// Where clients send to.
-    pub(super) const fn address(&self) -> SocketAddr {
-        self.listener.local()
+    pub(super) fn addresses(&self) -> Vec<SocketAddr> {
+        self.gates.iter().map(|gate| gate.listener.local()).collect()
     }
 
     /// Where somebody else asks for a rebinding.
@@ -119,7 +123,8 @@ impl Forwarder {
         self.cpu += cpu_time().saturating_sub(cpu);
         self.captures.finish()?;
         self.nat.count_kernel_drops()?;
-        let drops = self.namespace.inside(|| self.listener.kernel_drops())?;
+        let drops = || self.gates.iter().map(|gate| gate.listener.kernel_drops()).sum::<u64>();
+        let drops = self.namespace.inside(drops)?;
         self.nat.tally.kernel_drops += drops;
         Ok(())
     }
@@ -161,7 +166,7 @@ impl Forwarder {
         };
         for event in events.iter().take(count) {
             match event.data() {
-                LISTENER => self.receive_from_clients()?,
+                number @ GATES.. => self.receive_from_clients((number - GATES) as usize)?,
                 number => self.receive_from_server(OutsideId(number))?,
             }
             // What is due must not wait for the other sockets.
@@ -170,8 +175,9 @@ impl Forwarder {
         Ok(count > 0)
     }
 
-    fn receive_from_clients(&mut self) -> Result<(), LinkError> {
-        let Self { buffers, listener, clock, nat, up, epoll, captures, .. } = self;
+    fn receive_from_clients(&mut self, index: usize) -> Result<(), LinkError> {
+        let Self { buffers, gates, clock, nat, up, epoll, captures, .. } = self;
+        let Some(Gate { listener, .. }) = gates.get(index) else { return Ok(()) };
         let Some(trains) = buffers.receive(listener).map_err(receiving)? else { return Ok(()) };
         for train in trains {
             let age = clock::age(train.stamp);
@@ -188,30 +194,34 @@ impl Forwarder {
             let addresses = (train.from, listener.local());
             train.for_each(|datagram| {
                 captures.client.add(age, addresses, ecn, datagram);
-                up.offer(at, id, ecn, datagram);
+                up.offer(at, (id, index), ecn, datagram);
             });
         }
         Ok(())
     }
 
     fn receive_from_server(&mut self, id: OutsideId) -> Result<(), LinkError> {
-        let Self { buffers, clock, nat, down, options, captures, .. } = self;
+        let Self { buffers, gates, clock, nat, down, captures, .. } = self;
         let Some(socket) = nat.socket(id) else { return Ok(()) };
         let Some(trains) = buffers.receive(socket).map_err(receiving)? else { return Ok(()) };
         let mut strangers = 0;
         for train in trains {
+            let gate_to =
+                |right: &dyn Fn(SocketAddr) -> bool| gates.iter().position(|it| right(it.to));
+            let gate = gate_to(&|to| to == train.from)
+                .or_else(|| gate_to(&|to| to.ip() == train.from.ip()));
             // A client that asked the server hears nobody else.
-            if train.from.ip() != options.to.ip() {
+            let Some(gate) = gate else {
                 train.for_each(|_| strangers += 1);
                 continue;
-            }
+            };
             let age = clock::age(train.stamp);
             let at = clock.now() - Span::from(age);
             let ecn = train.ecn;
             let addresses = (train.from, socket.local());
             train.for_each(|datagram| {
                 captures.server.add(age, addresses, ecn, datagram);
-                down.offer(at, id, ecn, datagram);
+                down.offer(at, (id, gate), ecn, datagram);
             });
         }
         nat.tally.unknown += strangers;
@@ -220,20 +230,24 @@ impl Forwarder {
 
     /// Sends what is due.
     fn send(&mut self) {
-        let Self { listener, nat, up, down, clock, burst, options, captures, .. } = self;
+        let Self { gates, nat, up, down, clock, burst, captures, .. } = self;
         while up.take(clock.now(), burst) {
-            let Some(socket) = burst.route.and_then(|id| nat.socket(id)) else {
+            let route =
+                burst.route.and_then(|(id, gate)| Some((nat.socket(id)?, gates.get(gate)?)));
+            let Some((socket, gate)) = route else {
                 nat.tally.unknown += burst.len();
                 continue;
             };
-            let addresses = (socket.local(), options.to);
+            let addresses = (socket.local(), gate.to);
             captures.server.add_burst(addresses, burst.ecn, burst.segment, &burst.bytes);
-            let refused = socket.send(options.to, burst.ecn, burst.segment, &burst.bytes);
+            let refused = socket.send(gate.to, burst.ecn, burst.segment, &burst.bytes);
             up.count_refused(refused);
             up.has_left(clock.now(), burst);
         }
         while down.take(clock.now(), burst) {
-            let Some(client) = burst.route.and_then(|id| nat.client(id)) else {
+            let route =
+                burst.route.and_then(|(id, gate)| Some((nat.client(id)?, gates.get(gate)?)));
+            let Some((client, Gate { listener, .. })) = route else {
                 nat.tally.unknown += burst.len();
                 continue;
             };
@@ -244,6 +258,22 @@ impl Forwarder {
             down.has_left(clock.now(), burst);
         }
     }
+}
+
+/// A socket at `listen` for what goes to `to`.
+fn listen_on(listen: SocketAddr, to: SocketAddr) -> Result<Socket, LinkError> {
+    if listen.ip().is_unspecified() || to.ip().is_unspecified() {
+        return Err(LinkError::new(
+            "0.0.0.0 and [::] stand for any address; name the one that clients send to with \
+             `--listen`, and that of the server with `--to`",
+        ));
+    }
+    Socket::bind(listen).map_err(|error| {
+        LinkError::new(format!(
+            "cannot listen on {listen}: {error}; `--listen` takes another address, port 0 any \
+             free port"
+        ))
+    })
 }
 
 /// CPU time of this thread.

@@ -57,6 +57,9 @@ pub struct Options {
     pub listen: SocketAddr,
     /// The server.
     pub to: SocketAddr,
+    /// More places that clients send to, each with the address of the server that it reaches: one
+    /// that the server prefers, say (RFC 9000, Section 9.6).
+    pub also: Vec<(SocketAddr, SocketAddr)>,
     /// What the link does.
     pub scenario: Scenario,
     /// Where chance starts from: equal seeds make equal decisions for equal datagrams.
@@ -75,6 +78,8 @@ pub struct Options {
     pub memory: usize,
     /// Folder for captures of what passes on both sides: `client.pcap` and `server.pcap`.
     pub capture: Option<PathBuf>,
+    /// How many bytes to keep in captures of datagrams with short headers; all if `None`.
+    pub snap: Option<usize>,
 }
 
 impl Options {
@@ -84,6 +89,7 @@ impl Options {
         Self {
             listen: SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0),
             to,
+            also: Vec::new(),
             scenario,
             seed: 1,
             outside: Vec::new(),
@@ -92,6 +98,7 @@ impl Options {
             spin: Duration::ZERO,
             memory: MEMORY,
             capture: None,
+            snap: None,
         }
     }
 }
@@ -99,7 +106,7 @@ impl Options {
 /// A link that carries datagrams on a thread of its own until it is finished or dropped.
 #[derive(Debug)]
 pub struct RunningLink {
-    address: SocketAddr,
+    addresses: Vec<SocketAddr>,
     wish: Wish,
     /// The thread ends when this is closed.
     stop: Option<PipeWriter>,
@@ -114,7 +121,7 @@ impl RunningLink {
     /// When the options make no sense or a socket cannot be made; the message says what to do.
     pub fn start(options: &Options) -> Result<Self, LinkError> {
         let mut forwarder = Forwarder::new(options)?;
-        let (address, wish) = (forwarder.address(), forwarder.wish());
+        let (addresses, wish) = (forwarder.addresses(), forwarder.wish());
         let (until, stop) =
             io::pipe().map_err(|error| LinkError::system("cannot make a pipe", error))?;
         let thread = std::thread::Builder::new()
@@ -124,13 +131,19 @@ impl RunningLink {
                 Ok(forwarder.report())
             })
             .map_err(|error| LinkError::system("cannot start a thread", error))?;
-        Ok(Self { address, wish, stop: Some(stop), thread: Some(thread) })
+        Ok(Self { addresses, wish, stop: Some(stop), thread: Some(thread) })
     }
 
     /// Where clients send to.
     #[must_use]
-    pub const fn address(&self) -> SocketAddr {
-        self.address
+    pub fn address(&self) -> SocketAddr {
+        self.addresses[0]
+    }
+
+    /// All that clients may send to: [`Options::listen`], then those of [`Options::also`].
+    #[must_use]
+    pub fn addresses(&self) -> &[SocketAddr] {
+        &self.addresses
     }
 
     /// Rebinds with the next datagram of a client, beside what the scenario says. An address needs

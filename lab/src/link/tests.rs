@@ -56,6 +56,25 @@ fn marks_pass_both_ways_and_clients_hear_the_link_alone() {
 }
 
 #[test]
+fn a_client_reaches_each_address_of_the_server_through_its_own_gate() {
+    let (client, server, preferred) = (socket(), socket(), socket());
+    let mut options = Options::new(server.local(), "ideal".parse().unwrap());
+    options.also = vec![("127.0.0.1:0".parse().unwrap(), preferred.local())];
+    let link = RunningLink::start(&options).unwrap();
+    assert_eq!(link.addresses().len(), 2);
+    let mut outsides = Vec::new();
+    for (gate, end) in link.addresses().iter().zip([&server, &preferred]) {
+        assert_eq!(client.send(*gate, EcnCodepoint::Ect0, 4, b"ping"), 0);
+        let (outside, _, bytes) = next(end);
+        assert_eq!(bytes, b"ping");
+        assert_eq!(end.send(outside, EcnCodepoint::NotEct, 4, b"pong"), 0);
+        assert_eq!(next(&client).0, *gate);
+        outsides.push(outside);
+    }
+    assert_eq!(outsides[0], outsides[1], "one client is behind one address");
+}
+
+#[test]
 fn clients_do_not_hear_each_other() {
     let (a, b, server) = (socket(), socket(), socket());
     let link = link(server.local(), "");

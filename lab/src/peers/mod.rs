@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::str::FromStr;
 
+use quicket_workload::peer::{ALPN_H3, ALPN_HQ};
 use serde::{Deserialize, Serialize};
 
 pub use build::{PeerError, Workshop};
@@ -33,11 +34,35 @@ pub enum Implementation {
     QuicGo,
     /// aioquic, in Python.
     Aioquic,
+    /// s2n-quic, in Rust.
+    S2nQuic,
+    /// noq, a fork of quinn, in Rust.
+    Noq,
+    /// ngtcp2's programs as Debian has them, in C++ over libraries in C.
+    Ngtcp2,
+    /// quiche, in Rust over BoringSSL in C.
+    Quiche,
 }
 
 impl Implementation {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::Quicket, Self::Quinn, Self::QuicGo, Self::Aioquic];
+    pub const ALL: [Self; 8] = [
+        Self::Quicket,
+        Self::Quinn,
+        Self::QuicGo,
+        Self::Aioquic,
+        Self::S2nQuic,
+        Self::Noq,
+        Self::Ngtcp2,
+        Self::Quiche,
+    ];
+
+    /// Whether it takes minutes to build, and more than Rust and a C compiler: such peers are left
+    /// out of the tests.
+    #[must_use]
+    pub const fn is_costly(self) -> bool {
+        matches!(self, Self::Quiche)
+    }
 
     /// The name by which it is known.
     #[must_use]
@@ -47,7 +72,17 @@ impl Implementation {
             Self::Quinn => "quinn",
             Self::QuicGo => "quic-go",
             Self::Aioquic => "aioquic",
+            Self::S2nQuic => "s2n-quic",
+            Self::Noq => "noq",
+            Self::Ngtcp2 => "ngtcp2",
+            Self::Quiche => "quiche",
         }
+    }
+
+    /// The application protocol for a case that is written for `alpn`: a program that has no
+    /// HTTP/0.9 gets its files over HTTP/3.
+    pub(crate) fn speaks(self, alpn: &'static str) -> &'static str {
+        if self == Self::Ngtcp2 && alpn == ALPN_HQ { ALPN_H3 } else { alpn }
     }
 }
 

@@ -8,6 +8,7 @@ use quicket_wire::{ConnectionId, Frame, Header, PacketKind, Version};
 
 use super::key_log::{ClientRandom, Secrets};
 use super::keys::{Keys, Opened};
+use super::tls;
 
 /// Handshake type, length, legacy version: what comes before the random of a ClientHello.
 const BEFORE_RANDOM: usize = 6;
@@ -21,6 +22,9 @@ pub(super) struct Connection {
     client_cids: BTreeSet<ConnectionId>,
     server_cids: BTreeSet<ConnectionId>,
     client_hello: CryptoData,
+    /// What the server has sent in Handshake packets, until its preferred address is known.
+    server_flight: CryptoData,
+    server_parameters_known: bool,
     secrets: Option<Secrets>,
     keys: HashMap<Slot, Vec<Keys>>,
     /// The cipher of the session, as soon as it is known.
@@ -69,6 +73,24 @@ impl Connection {
         if !self.first_dcids.contains(&header.scid) {
             self.first_dcids.push(header.scid);
         }
+    }
+
+    /// Looks at the header of a packet that is not all there.
+    pub(super) fn peek(
+        &mut self,
+        from_client: bool,
+        packet: &[u8],
+        header: &Header,
+    ) -> Option<Opened> {
+        let slot = Slot { from_client, kind: header.kind, version: header.version };
+        if !self.keys.contains_key(&slot) {
+            let keys = self.make_keys(slot)?;
+            self.keys.insert(slot, keys);
+        }
+        // What the packet holds cannot tell which cipher is right.
+        let aead = self.aead?;
+        let mut keys = self.keys.get_mut(&slot)?.iter_mut();
+        keys.find(|keys| keys.aead() == Some(aead))?.peek(packet, header)
     }
 
     /// Opens a packet and learns from it.
@@ -142,6 +164,18 @@ impl Connection {
                 }
                 Frame::Crypto(crypto) if from_client && header.kind == PacketKind::Initial => {
                     self.client_hello.add(crypto.offset, crypto.data);
+                }
+                Frame::Crypto(crypto)
+                    if !from_client
+                        && header.kind == PacketKind::Handshake
+                        && !self.server_parameters_known =>
+                {
+                    self.server_flight.add(crypto.offset, crypto.data);
+                    let parameters = tls::server_parameters(&self.server_flight.contiguous());
+                    self.server_parameters_known = parameters.is_some();
+                    // A connection ID that no frame tells (RFC 9000, Section 5.1.1).
+                    let preferred = parameters.and_then(|known| known.preferred_address);
+                    own_cids.extend(preferred.map(|address| address.connection_id));
                 }
                 _ => {}
             }

@@ -79,6 +79,17 @@ impl Keys {
         None
     }
 
+    /// Takes the protection of the header away, of a packet that is not all there.
+    pub(super) fn peek(&mut self, packet: &[u8], header: &Header) -> Option<Opened> {
+        let mask = self.header.mask(header_sample(packet, header.pn_offset)?);
+        let mut plain = packet.to_vec();
+        let (pn_len, truncated) = unprotect(&mut plain, header.pn_offset, mask)?;
+        let number = packet_number::decode(truncated, pn_len, self.expected);
+        self.expected = self.expected.max(number + 1);
+        let key_phase = !header.is_long() && key_phase(*plain.first()?);
+        Some(Opened { number, key_phase, payload: Vec::new() })
+    }
+
     /// The generations that a packet may be of: the present one or its neighbours.
     fn possible(&self, is_long: bool, key_phase: bool) -> Vec<usize> {
         let now = self.generation;

@@ -7,9 +7,11 @@ mod keys;
 pub(crate) mod pcap;
 #[cfg(test)]
 mod tests;
+pub(crate) mod tls;
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use quicket_engine::crypto::Aead;
 use quicket_wire::frame::Frames;
@@ -23,6 +25,8 @@ use pcap::Datagram;
 /// A QUIC packet on its way.
 #[derive(Clone, Debug)]
 pub(crate) struct Packet {
+    /// When it was seen, since 1970.
+    pub(crate) at: Duration,
     pub(crate) from_client: bool,
     pub(crate) client: SocketAddr,
     pub(crate) server: SocketAddr,
@@ -51,6 +55,13 @@ pub(crate) struct Content {
     pub(crate) payload: Vec<u8>,
 }
 
+impl Content {
+    fn of(connection: usize, opened: keys::Opened) -> Self {
+        let keys::Opened { number, key_phase, payload } = opened;
+        Self { connection, number, key_phase, payload }
+    }
+}
+
 impl Packet {
     /// Its frames, up to the first that is not known.
     pub(crate) fn frames(&self) -> impl Iterator<Item = Frame<'_>> {
@@ -65,6 +76,18 @@ pub(crate) struct Trace {
     pub(crate) packets: Vec<Packet>,
     /// The cipher of each connection.
     pub(crate) ciphers: Vec<Option<Aead>>,
+    /// Datagrams that are of no connection.
+    pub(crate) strays: Vec<Stray>,
+}
+
+/// A datagram that is of no connection, as a stateless reset seems to be (RFC 9000, Section 10.3).
+#[derive(Clone, Debug)]
+pub(crate) struct Stray {
+    /// When it was seen, since 1970.
+    pub(crate) at: Duration,
+    pub(crate) from_client: bool,
+    /// Its last bytes.
+    pub(crate) tail: [u8; 16],
 }
 
 impl Trace {
@@ -74,9 +97,10 @@ impl Trace {
         // What tells of keys and connection IDs may come later than what needs it.
         observer.packets(datagrams, servers);
         observer.connections.iter_mut().for_each(Connection::rewind);
+        observer.strays.clear();
         let packets = observer.packets(datagrams, servers);
         let ciphers = observer.connections.iter().map(|connection| connection.aead).collect();
-        Self { packets, ciphers }
+        Self { packets, ciphers, strays: observer.strays }
     }
 
     /// The packets of a kind from one end.
@@ -107,6 +131,7 @@ impl Trace {
 struct Observer {
     log: HashMap<ClientRandom, Secrets>,
     connections: Vec<Connection>,
+    strays: Vec<Stray>,
 }
 
 impl Observer {
@@ -115,10 +140,16 @@ impl Observer {
         for datagram in datagrams {
             let from_client = servers.contains(&datagram.to);
             let mut rest = datagram.payload.as_slice();
-            let mut datagram_len = rest.len();
+            let mut datagram_len = datagram.len;
             while let Some(mut packet) = self.packet(datagram, from_client, &mut rest) {
                 packet.datagram_len = std::mem::take(&mut datagram_len);
                 packets.push(packet);
+            }
+            // Nothing was taken from it.
+            if rest.len() == datagram.payload.len()
+                && let Some(&tail) = rest.last_chunk()
+            {
+                self.strays.push(Stray { at: datagram.at, from_client, tail });
             }
         }
         packets
@@ -133,7 +164,7 @@ impl Observer {
     ) -> Option<Packet> {
         let bytes = *rest;
         let (header, content) = if bytes.first()? & 0x80 == 0 {
-            self.short(bytes, from_client)?
+            self.short(bytes, from_client, datagram.payload.len() == datagram.len)?
         } else {
             let header = Header::parse(bytes, 0).ok()?;
             let content = self.long(bytes.get(..header.end)?, &header, from_client);
@@ -150,6 +181,7 @@ impl Observer {
         let (client, server) =
             if from_client { (datagram.from, datagram.to) } else { (datagram.to, datagram.from) };
         Some(Packet {
+            at: datagram.at,
             from_client,
             client,
             server,
@@ -184,7 +216,12 @@ impl Observer {
         self.open(packet, header, from_client, known)
     }
 
-    fn short(&mut self, packet: &[u8], from_client: bool) -> Option<(Header, Option<Content>)> {
+    fn short(
+        &mut self,
+        packet: &[u8],
+        from_client: bool,
+        is_whole: bool,
+    ) -> Option<(Header, Option<Content>)> {
         let mut lengths: Vec<usize> = self
             .connections
             .iter()
@@ -196,13 +233,32 @@ impl Observer {
         for &length in lengths.iter().rev() {
             let header = Header::parse(packet, length).ok()?;
             let known = |one: &Connection| one.short_dcid_len(from_client, packet) == Some(length);
-            let content = self.open(packet, &header, from_client, known);
+            let content = if is_whole {
+                self.open(packet, &header, from_client, known)
+            } else {
+                self.peek(packet, &header, from_client, known)
+            };
             if content.is_some() {
                 return Some((header, content));
             }
             unopened = Some((header, None));
         }
         unopened
+    }
+
+    /// Looks at the header of a packet that is not all there.
+    fn peek(
+        &mut self,
+        packet: &[u8],
+        header: &Header,
+        from_client: bool,
+        known: impl Fn(&Connection) -> bool,
+    ) -> Option<Content> {
+        let mut connections = self.connections.iter_mut().enumerate().rev();
+        connections.find_map(|(number, connection)| {
+            let opened = known(connection).then(|| connection.peek(from_client, packet, header))?;
+            Some(Content::of(number, opened?))
+        })
     }
 
     /// Tries the latest connection first: the earlier ones may have ended.
@@ -217,10 +273,7 @@ impl Observer {
             if known(connection)
                 && let Some(opened) = connection.open(from_client, packet, header, &self.log)
             {
-                let keys::Opened { number: packet_number, key_phase, payload } = opened;
-                let content =
-                    Content { connection: number, number: packet_number, key_phase, payload };
-                return Some(content);
+                return Some(Content::of(number, opened));
             }
         }
         None

@@ -28,6 +28,9 @@ pub(crate) struct Datagram {
     pub(crate) from: SocketAddr,
     pub(crate) to: SocketAddr,
     pub(crate) ecn: EcnCodepoint,
+    /// Bytes that it had.
+    pub(crate) len: usize,
+    /// As many of them as were kept.
     pub(crate) payload: Vec<u8>,
 }
 
@@ -46,23 +49,26 @@ impl Capture {
         Ok(Self { file })
     }
 
-    /// Adds a datagram. Both addresses are of one family.
+    /// Adds a datagram, of which the first `keep` bytes are written. Both addresses are of one
+    /// family.
     pub(crate) fn add(
         &mut self,
         at: Duration,
         (from, to): (SocketAddr, SocketAddr),
         ecn: EcnCodepoint,
         payload: &[u8],
+        keep: usize,
     ) -> io::Result<()> {
         let udp = udp_header(from, to, payload);
         let ip = ip_header(from.ip(), to.ip(), ecn, udp.len() + payload.len());
-        let len = (ip.len() + udp.len() + payload.len()) as u32;
-        for word in [at.as_secs() as u32, at.subsec_nanos(), len, len] {
+        let kept = payload.get(..keep).unwrap_or(payload);
+        let len = |payload: &[u8]| (ip.len() + udp.len() + payload.len()) as u32;
+        for word in [at.as_secs() as u32, at.subsec_nanos(), len(kept), len(payload)] {
             self.file.write_all(&word.to_be_bytes())?;
         }
         self.file.write_all(&ip)?;
         self.file.write_all(&udp)?;
-        self.file.write_all(payload)
+        self.file.write_all(kept)
     }
 
     /// Writes what is still in memory.
@@ -109,12 +115,14 @@ fn datagram(at: Duration, packet: &[u8]) -> Option<Datagram> {
         (header[0] << 4 | header[1] >> 4, address(8)?.into(), address(24)?.into(), udp)
     };
     let (header, payload) = udp.split_first_chunk::<UDP_HEADER>()?;
+    // The length is as wide as a port, and follows them.
     let port = |at: usize| Some(u16::from_be_bytes(*header.get(at..)?.first_chunk::<2>()?));
     Some(Datagram {
         at,
         from: SocketAddr::new(from, port(0)?),
         to: SocketAddr::new(to, port(2)?),
         ecn: EcnCodepoint::from_bits(class),
+        len: usize::from(port(4)?).checked_sub(UDP_HEADER)?,
         payload: payload.to_vec(),
     })
 }
@@ -214,13 +222,19 @@ mod tests {
                     from: from.parse().unwrap(),
                     to: to.parse().unwrap(),
                     ecn,
+                    len: all.len(),
                     payload: vec![ecn.bits(); all.len()],
                 };
-                let Datagram { at, from, to, ecn, payload } = &datagram;
-                capture.add(*at, (*from, *to), *ecn, payload).unwrap();
+                let Datagram { at, from, to, ecn, payload, .. } = &datagram;
+                capture.add(*at, (*from, *to), *ecn, payload, usize::MAX).unwrap();
                 all.push(datagram);
             }
         }
+        // One of which only the beginning is kept.
+        let mut last = Datagram { len: 100, payload: vec![7; 100], ..all[0].clone() };
+        capture.add(last.at, (last.from, last.to), last.ecn, &last.payload, 30).unwrap();
+        last.payload.truncate(30);
+        all.push(last);
         capture.finish().unwrap();
         assert_eq!(read(&path).unwrap(), all);
     }
@@ -231,7 +245,7 @@ mod tests {
         let path = folder.path().join("some.pcap");
         let addresses = ("127.0.0.1:5".parse().unwrap(), "127.0.0.1:6".parse().unwrap());
         let mut capture = Capture::create(&path).unwrap();
-        capture.add(Duration::ZERO, addresses, EcnCodepoint::NotEct, &[1; 10]).unwrap();
+        capture.add(Duration::ZERO, addresses, EcnCodepoint::NotEct, &[1; 10], 10).unwrap();
         capture.finish().unwrap();
         let bytes = std::fs::read(&path).unwrap();
         std::fs::write(&path, &bytes[..bytes.len() - 1]).unwrap();

@@ -7,18 +7,23 @@ use quicket_workload::bench::Failure;
 use quicket_workload::peer::{ALPN_ECHO, ALPN_H3, ClientArguments, Event, Facts, emit};
 use quinn::crypto::rustls::HandshakeData;
 use quinn::{
-    ClientConfig, Connection, Endpoint, EndpointConfig, TransportConfig, ZeroRttAccepted,
+    ClientConfig, Connecting, Connection, Endpoint, EndpointConfig, TransportConfig,
+    ZeroRttAccepted,
 };
 use tokio::sync::OnceCell;
 use tokio::task::JoinSet;
 
 use crate::tls::Witness;
-use crate::{VERSION, echo, files, http3, http09, key_updates, tls};
+use quicket_peer_common::files;
+
+use crate::{VERSION, echo, http3, http09, tls};
 
 /// Session tickets come after the handshake and nothing tells when; on loopback this is plenty.
 const TICKET_WAIT: Duration = Duration::from_millis(300);
 /// Requests under way at once.
 const CONCURRENCY: usize = 100;
+/// The round trip that early data counts on, about that of the link.
+const EARLY_RTT: Duration = Duration::from_millis(30);
 /// Into a download, the handshake is over.
 const KEY_UPDATE_AFTER: Duration = Duration::from_millis(500);
 
@@ -28,19 +33,20 @@ pub async fn run(arguments: ClientArguments) -> Result<(), Failure> {
     endpoint_config.supported_versions(vec![VERSION]);
     let local = if arguments.connect.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
     let socket = std::net::UdpSocket::bind(local)?;
-    let mut endpoint = Endpoint::new(endpoint_config, None, socket, Arc::new(quinn::TokioRuntime))?;
+    let endpoint = Endpoint::new(endpoint_config, None, socket, Arc::new(quinn::TokioRuntime))?;
     let mut config = ClientConfig::new(crypto);
     config.version(VERSION);
     if arguments.early_data {
         // What is sent late is counted, padding of probes too.
         let mut transport = TransportConfig::default();
         transport.mtu_discovery_config(None);
+        // What is sent early is paced by it.
+        transport.initial_rtt(EARLY_RTT);
         config.transport_config(Arc::new(transport));
     }
-    endpoint.set_default_client_config(config);
 
     let arguments = Arc::new(arguments);
-    let client = Client { endpoint, arguments, witness };
+    let client = Client { endpoint, config, arguments, witness };
     client.work().await?;
     client.endpoint.wait_idle().await;
     emit(&Event::Done);
@@ -49,6 +55,7 @@ pub async fn run(arguments: ClientArguments) -> Result<(), Failure> {
 
 struct Client {
     endpoint: Endpoint,
+    config: ClientConfig,
     arguments: Arc<ClientArguments>,
     witness: Arc<Witness>,
 }
@@ -62,6 +69,9 @@ impl Client {
                 session.everything(std::slice::from_ref(path)).await?;
             }
             return Ok(());
+        }
+        if arguments.parallel {
+            return self.parallel().await;
         }
         let mut paths = arguments.download.as_slice();
         let mut number = 1;
@@ -87,6 +97,16 @@ impl Client {
         }
     }
 
+    /// Downloads each file over a connection of its own, all at once.
+    async fn parallel(&self) -> Result<(), Failure> {
+        let attempts = (1..).zip(&self.arguments.download).map(async |(number, path)| {
+            let session = self.connect(number).await?;
+            session.everything(std::slice::from_ref(path)).await
+        });
+        futures_util::future::try_join_all(attempts).await?;
+        Ok(())
+    }
+
     /// Sends the first requests at once, and again if the server refuses early data.
     async fn early(
         &self,
@@ -106,10 +126,15 @@ impl Client {
         Ok(())
     }
 
+    fn begin(&self) -> Result<Connecting, Failure> {
+        let ClientArguments { connect, server_name, .. } = &*self.arguments;
+        Ok(self.endpoint.connect_with(self.config.clone(), *connect, server_name)?)
+    }
+
     async fn connect(&self, number: u64) -> Result<Session, Failure> {
         let verified = self.witness.verified();
         let arguments = &self.arguments;
-        let connecting = self.endpoint.connect(arguments.connect, &arguments.server_name)?;
+        let connecting = self.begin()?;
         let mut session = Session::new(connecting.await?, number, arguments.clone(), verified);
         session.report(&self.witness, Some(false));
         Ok(session)
@@ -118,7 +143,7 @@ impl Client {
     fn connect_early(&self, number: u64) -> Result<(Session, ZeroRttAccepted), Failure> {
         let verified = self.witness.verified();
         let arguments = &self.arguments;
-        let connecting = self.endpoint.connect(arguments.connect, &arguments.server_name)?;
+        let connecting = self.begin()?;
         let Ok((connection, accepted)) = connecting.into_0rtt() else {
             return Err("there is no session ticket that permits early data".into());
         };
@@ -132,7 +157,6 @@ struct Session {
     number: u64,
     arguments: Arc<ClientArguments>,
     verified_before: u64,
-    updates_before: u64,
     facts: Facts,
     http3: OnceCell<http3::Client>,
 }
@@ -144,10 +168,9 @@ impl Session {
         arguments: Arc<ClientArguments>,
         verified_before: u64,
     ) -> Self {
-        let updates_before = key_updates::count();
         let facts = Facts::default();
         let http3 = OnceCell::new();
-        Self { connection, number, arguments, verified_before, updates_before, facts, http3 }
+        Self { connection, number, arguments, verified_before, facts, http3 }
     }
 
     /// Reports the complete handshake.
@@ -166,14 +189,18 @@ impl Session {
 
     /// All that the command line asks of the last connection.
     async fn everything(self, paths: &[String]) -> Result<(), Failure> {
-        let update = async {
-            if self.arguments.key_update {
-                tokio::time::sleep(KEY_UPDATE_AFTER).await;
-                self.connection.force_key_update();
+        if self.arguments.key_update {
+            for path in paths.chunks(1) {
+                let update = async {
+                    tokio::time::sleep(KEY_UPDATE_AFTER).await;
+                    self.connection.force_key_update();
+                };
+                let (downloaded, ()) = tokio::join!(self.download(path), update);
+                downloaded?;
             }
-        };
-        let (downloaded, ()) = tokio::join!(self.download(paths), update);
-        downloaded?;
+        } else {
+            self.download(paths).await?;
+        }
         let mut streams = paths.len();
         if self.arguments.alpn == ALPN_ECHO {
             streams += self.echo().await?;
@@ -183,6 +210,7 @@ impl Session {
     }
 
     async fn echo(&self) -> Result<usize, Failure> {
+        echo::resets(&self.connection, self.arguments.resets).await?;
         let streams = echo::streams(&self.connection, self.arguments.streams).await?;
         let (datagrams, datagrams_lost) =
             echo::datagrams(&self.connection, self.arguments.datagrams).await?;
@@ -226,8 +254,7 @@ impl Session {
         Ok(())
     }
 
-    async fn close(mut self, streams: usize) {
-        self.facts.key_updates = Some(key_updates::count() - self.updates_before);
+    async fn close(self, streams: usize) {
         // H3_NO_ERROR (RFC 9114, Section 8.1); the other protocols define no codes.
         let code: u32 = if self.arguments.alpn == ALPN_H3 { 0x100 } else { 0 };
         self.connection.close(code.into(), b"done");

@@ -3,8 +3,10 @@
 use std::time::Duration;
 
 use quicket_workload::bench::Failure;
-use quicket_workload::peer::{ECHO_DATAGRAM_LENGTH, ECHO_STREAM_LENGTH, echo_payload};
-use quinn::{Connection, RecvStream, SendStream};
+use quicket_workload::peer::{
+    ECHO_DATAGRAM_LENGTH, ECHO_STREAM_LENGTH, RESET_CODE, STOP_CODE, echo_payload,
+};
+use quinn::{Connection, ReadError, RecvStream, SendStream};
 use tokio::task::JoinSet;
 
 /// How long a datagram's echo may take before the datagram is sent again.
@@ -13,10 +15,19 @@ const PATIENCE: Duration = Duration::from_millis(500);
 const ATTEMPTS: u32 = 5;
 
 pub async fn serve_stream(mut send: SendStream, mut recv: RecvStream) -> Result<(), Failure> {
-    while let Some(chunk) = recv.read_chunk(64 * 1024, true).await? {
-        send.write_chunk(chunk.bytes).await?;
+    let mut buffer = vec![0; 64 * 1024];
+    loop {
+        match recv.read(&mut buffer).await {
+            Ok(Some(len)) => send.write_all(&buffer[..len]).await?,
+            Ok(None) => return Ok(send.finish()?),
+            Err(ReadError::Reset(code)) => {
+                // The client has given the stream up, and may not have said so of this direction.
+                let _ = send.reset(code);
+                return Ok(());
+            }
+            Err(error) => return Err(error.into()),
+        }
     }
-    Ok(send.finish()?)
 }
 
 pub async fn serve_datagrams(connection: Connection) {
@@ -52,6 +63,20 @@ async fn stream(connection: &Connection, number: u32) -> Result<(), Failure> {
     } else {
         Err(format!("the echo of stream {number} differs").into())
     }
+}
+
+/// Begins `count` streams, and gives each up when a part of its echo has come.
+pub async fn resets(connection: &Connection, count: u32) -> Result<(), Failure> {
+    for number in 0..count {
+        let (mut send, mut recv) = connection.open_bi().await?;
+        send.write_all(&echo_payload(number, ECHO_STREAM_LENGTH)).await?;
+        if recv.read(&mut [0; ECHO_STREAM_LENGTH]).await?.is_none() {
+            return Err(format!("the echo of stream {number} ended by itself").into());
+        }
+        send.reset(RESET_CODE.into())?;
+        recv.stop(STOP_CODE.into())?;
+    }
+    Ok(())
 }
 
 /// Has `count` datagrams echoed; returns how many were, and how many had to be sent again.

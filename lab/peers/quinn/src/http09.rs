@@ -5,7 +5,7 @@ use std::path::Path;
 use quicket_workload::bench::Failure;
 use quinn::{Connection, RecvStream, SendStream};
 
-use crate::files;
+use quicket_peer_common::files;
 
 const MAX_REQUEST: usize = 4096;
 

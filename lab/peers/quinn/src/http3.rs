@@ -7,7 +7,7 @@ use http::{Request, Response, StatusCode};
 use quicket_workload::bench::Failure;
 use quinn::Connection;
 
-use crate::files;
+use quicket_peer_common::files;
 
 type RequestStream = h3::server::RequestStream<h3_quinn::BidiStream<Bytes>, Bytes>;
 type SendRequest = h3::client::SendRequest<h3_quinn::OpenStreams, Bytes>;

@@ -3,21 +3,24 @@
 mod bench;
 mod client;
 mod echo;
-mod files;
 mod http09;
 mod http3;
-mod key_updates;
+mod ids;
 mod server;
 mod tls;
 
 use std::process::ExitCode;
 
-use clap::Parser;
 use quicket_workload::bench::Failure;
-use quicket_workload::peer::{Arguments, Event, Role, emit};
+use quicket_workload::peer::Role;
 
 /// The version that this peer speaks, as events name it; quinn has no accessor for it.
 const VERSION: u32 = 1;
+
+/// Has connection IDs drawn at random.
+fn draw_ids(config: &mut quinn::EndpointConfig) {
+    config.cid_generator(|| Box::new(ids::Drawn));
+}
 
 fn main() -> ExitCode {
     let mut arguments = std::env::args().skip(1);
@@ -25,17 +28,10 @@ fn main() -> ExitCode {
         let assignment = arguments.next().unwrap_or_default();
         return quicket_workload::bench::run(&assignment, bench::serve, bench::QuinnClient::new);
     }
-    match peer(Arguments::parse().role) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => {
-            emit(&Event::Error { message: failure.to_string() });
-            ExitCode::FAILURE
-        }
-    }
+    quicket_peer_common::main(peer)
 }
 
 fn peer(role: Role) -> Result<(), Failure> {
-    key_updates::watch()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let result = runtime.block_on(async {
         match role {

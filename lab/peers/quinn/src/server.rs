@@ -1,17 +1,25 @@
 //! The server role.
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use aws_lc_rs::hmac;
 use quicket_workload::bench::Failure;
 use quicket_workload::peer::{ALPN_ECHO, ALPN_H3, Event, Facts, ServerArguments, emit};
 use quinn::crypto::rustls::HandshakeData;
-use quinn::{Connection, ConnectionError, Endpoint, EndpointConfig, Incoming, ServerConfig};
+use quinn::{
+    AckFrequencyConfig, Connection, ConnectionError, Endpoint, EndpointConfig, Incoming,
+    ServerConfig, TransportConfig,
+};
 use tokio::io::AsyncReadExt;
 
-use crate::{VERSION, echo, http3, http09, key_updates, tls};
+use crate::{VERSION, draw_ids, echo, http3, http09, tls};
+
+/// Packets that may come before an acknowledgement must be sent, where the case asks for fewer.
+const ACK_THRESHOLD: u32 = 10;
 
 pub async fn run(arguments: ServerArguments) -> Result<(), Failure> {
     let endpoint = bind(&arguments)?;
@@ -26,9 +34,29 @@ pub async fn run(arguments: ServerArguments) -> Result<(), Failure> {
 }
 
 fn bind(arguments: &ServerArguments) -> Result<Endpoint, Failure> {
-    let crypto = tls::server(&arguments.cert, &arguments.key, &arguments.alpn)?;
-    let config = ServerConfig::with_crypto(crypto);
-    let mut endpoint_config = EndpointConfig::default();
+    let mut config = ServerConfig::with_crypto(tls::server(arguments)?);
+    match arguments.preferred {
+        Some(SocketAddr::V4(v4)) => _ = config.preferred_address_v4(Some(v4)),
+        Some(SocketAddr::V6(v6)) => _ = config.preferred_address_v6(Some(v6)),
+        None => {}
+    }
+    if arguments.ack_frequency {
+        let mut frequency = AckFrequencyConfig::default();
+        frequency.ack_eliciting_threshold(ACK_THRESHOLD.into());
+        let mut transport = TransportConfig::default();
+        transport.ack_frequency_config(Some(frequency));
+        config.transport_config(Arc::new(transport));
+    }
+    let mut endpoint_config = match &arguments.reset_key {
+        Some(key) => {
+            let key = hmac::Key::new(hmac::HMAC_SHA256, key.as_bytes());
+            EndpointConfig::new(Arc::new(key))
+        }
+        None => EndpointConfig::default(),
+    };
+    if arguments.reset_key.is_some() {
+        draw_ids(&mut endpoint_config);
+    }
     endpoint_config.supported_versions(vec![VERSION]);
     let socket = std::net::UdpSocket::bind(arguments.listen)?;
     let runtime = Arc::new(quinn::TokioRuntime);
@@ -70,7 +98,6 @@ impl Served {
     }
 
     async fn run(self, incoming: Incoming, retried: bool) -> Result<(), Failure> {
-        let updates = key_updates::count();
         let mut connecting = incoming.accept()?;
         let data = connecting.handshake_data().await?;
         let alpn = data.downcast::<HandshakeData>().ok().and_then(|data| data.protocol);
@@ -91,7 +118,6 @@ impl Served {
             emit(&Event::Connection { connection, facts });
         });
         let result = self.serve(connection, &alpn).await;
-        facts.key_updates = Some(key_updates::count() - updates);
         // quinn decides about a stream when it is accepted, not when it came: `false` says nothing.
         facts.early_data = self.early.load(Ordering::Relaxed).then_some(true);
         let streams = self.streams.load(Ordering::Relaxed);

@@ -50,6 +50,19 @@ pub struct ServerArguments {
     /// Choose version 2 where the client has it (RFC 9368, Section 2.3).
     #[arg(long)]
     pub v2: bool,
+    /// Demand certificates of clients that lead to these, PEM.
+    #[arg(long)]
+    pub client_ca: Option<PathBuf>,
+    /// Tell clients to go on at this address, which leads to the same socket (RFC 9000,
+    /// Section 9.6).
+    #[arg(long)]
+    pub preferred: Option<SocketAddr>,
+    /// What stateless reset tokens are made with, the same after a restart.
+    #[arg(long)]
+    pub reset_key: Option<String>,
+    /// Ask clients for fewer acknowledgements (draft-ietf-quic-ack-frequency).
+    #[arg(long)]
+    pub ack_frequency: bool,
     /// Folder served by `hq-interop` and `h3`.
     #[arg(long)]
     pub www: Option<PathBuf>,
@@ -76,12 +89,21 @@ pub struct ClientArguments {
     /// As `--resume`, and send the first requests of the second connection as early data.
     #[arg(long = "0rtt")]
     pub early_data: bool,
-    /// Update the packet protection keys in the middle of a download.
+    /// Download one file after the other, and update the packet protection keys in each.
     #[arg(long)]
     pub key_update: bool,
     /// Download each file over a connection of its own, without resuming a session.
     #[arg(long)]
     pub one_by_one: bool,
+    /// Download each file over a connection of its own, all at once.
+    #[arg(long)]
+    pub parallel: bool,
+    /// Certificate to present, PEM.
+    #[arg(long, requires = "key")]
+    pub cert: Option<PathBuf>,
+    /// Its private key, PEM (PKCS #8).
+    #[arg(long, requires = "cert")]
+    pub key: Option<PathBuf>,
     /// Offer ChaCha20-Poly1305 and no other cipher.
     #[arg(long)]
     pub chacha20: bool,
@@ -94,6 +116,10 @@ pub struct ClientArguments {
     /// Echo this many bidirectional streams (`echo` only).
     #[arg(long, default_value_t = 0)]
     pub streams: u32,
+    /// Give up this many bidirectional streams when a part of the echo has come, by RESET_STREAM and
+    /// STOP_SENDING, before those of `--streams` (`echo` only).
+    #[arg(long, default_value_t = 0)]
+    pub resets: u32,
     /// Echo this many datagrams (`echo` only).
     #[arg(long, default_value_t = 0)]
     pub datagrams: u32,

@@ -19,6 +19,10 @@ pub const ALPN_ECHO: &str = "echo";
 
 /// Length in bytes of what a client sends on each echoed stream.
 pub const ECHO_STREAM_LENGTH: usize = 1024;
+/// The code in the RESET_STREAM frames of a client that gives streams up.
+pub const RESET_CODE: u32 = 7;
+/// The code in its STOP_SENDING frames.
+pub const STOP_CODE: u32 = 8;
 /// Length in bytes of each echoed datagram.
 pub const ECHO_DATAGRAM_LENGTH: usize = 512;
 

@@ -16,7 +16,8 @@ use quinn::{ClientConfig, Connection, Endpoint, RecvStream, SendStream};
 use tokio::runtime::Runtime;
 
 use super::server::{receive, transmit};
-use super::{endpoint_config, initial_suite, runtime, socket, transport};
+use super::{endpoint_config, runtime, socket, transport};
+use crate::tls::initial_suite;
 
 /// A client over quinn.
 pub struct QuinnClient {

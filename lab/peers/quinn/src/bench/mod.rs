@@ -10,8 +10,6 @@ use std::time::Duration;
 
 use quicket_workload::bench::{Assignment, Failure, WINDOW};
 use quinn::{AckFrequencyConfig, EndpointConfig, TransportConfig};
-use rustls::crypto::aws_lc_rs::cipher_suite::TLS13_AES_128_GCM_SHA256;
-use rustls::quic::Suite;
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::runtime::Runtime;
 
@@ -58,10 +56,4 @@ fn transport(assignment: &Assignment) -> Result<Arc<TransportConfig>, Failure> {
         .max_concurrent_bidi_streams(1000_u32.into())
         .max_idle_timeout(Some(Duration::from_secs(300).try_into()?));
     Ok(Arc::new(transport))
-}
-
-/// The suite of Initial packets, whatever the one of the connection is (RFC 9001, Section 5.2).
-pub(crate) fn initial_suite() -> Result<Suite, Failure> {
-    let suite = TLS13_AES_128_GCM_SHA256.tls13().and_then(|suite| suite.quic_suite());
-    suite.ok_or_else(|| "AES-128-GCM is not there for QUIC".into())
 }

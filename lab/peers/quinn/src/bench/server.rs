@@ -13,7 +13,8 @@ use quinn::crypto::rustls::QuicServerConfig;
 use quinn::{Connection, Endpoint, RecvStream, SendStream, ServerConfig};
 use tokio::task::LocalSet;
 
-use super::{endpoint_config, initial_suite, runtime, socket, transport};
+use super::{endpoint_config, runtime, socket, transport};
+use crate::tls::initial_suite;
 
 pub fn serve(assignment: &Assignment, ready: &mut dyn FnMut(SocketAddr)) -> Result<(), Failure> {
     let Role::Server { listen, certificate, key } = &assignment.role else {

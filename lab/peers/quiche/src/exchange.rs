@@ -1,0 +1,69 @@
+//! One bidirectional stream: what is to be sent on it, and what came.
+
+use quicket_workload::bench::Failure;
+use quiche::{Connection, Error, Shutdown};
+
+use crate::DATAGRAM;
+
+/// A stream of either end.
+#[derive(Default)]
+pub struct Exchange {
+    pub out: Vec<u8>,
+    /// Whether nothing comes after `out`.
+    pub ends: bool,
+    sent: usize,
+    end_sent: bool,
+    pub input: Vec<u8>,
+    /// All has come.
+    pub complete: bool,
+    /// The other end, or this one, has given the stream up.
+    pub given_up: bool,
+}
+
+impl Exchange {
+    /// One that sends all of this and then no more.
+    pub fn request(out: Vec<u8>) -> Self {
+        Self { out, ends: true, ..Self::default() }
+    }
+
+    /// Sends what can be sent now.
+    pub fn push(&mut self, conn: &mut Connection, id: u64) -> Result<(), Failure> {
+        while !self.given_up && (self.sent < self.out.len() || (self.ends && !self.end_sent)) {
+            match conn.stream_send(id, &self.out[self.sent..], self.ends) {
+                Ok(len) => {
+                    self.sent += len;
+                    self.end_sent = self.ends && self.sent == self.out.len();
+                    if len == 0 {
+                        break;
+                    }
+                }
+                Err(Error::Done) => break,
+                // quiche has answered with RESET_STREAM (RFC 9000, Section 3.5).
+                Err(Error::StreamStopped(_)) => self.given_up = true,
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+
+    /// Receives what has come.
+    pub fn pull(&mut self, conn: &mut Connection, id: u64) -> Result<(), Failure> {
+        let mut buffer = [0; DATAGRAM];
+        while !self.given_up && !self.complete {
+            match conn.stream_recv(id, &mut buffer) {
+                Ok((len, end)) => {
+                    self.input.extend_from_slice(&buffer[..len]);
+                    self.complete = end;
+                }
+                Err(Error::Done | Error::InvalidStreamState(_)) => break,
+                Err(Error::StreamReset(code)) => {
+                    self.given_up = true;
+                    // Fails if it has been stopped too, and answered.
+                    let _ = conn.stream_shutdown(id, Shutdown::Write, code);
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+}
