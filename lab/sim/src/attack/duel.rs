@@ -302,6 +302,12 @@ impl Duel {
         self.victim.receive(self.now, from, EcnCodepoint::NotEct, datagram);
     }
 
+    /// Lets datagrams of the attacker arrive together, of which the first has `stride` bytes.
+    pub fn deliver_train(&mut self, train: &mut [u8], stride: usize) {
+        let from = (self.address, EcnCodepoint::NotEct);
+        self.victim.receive_train(self.now, from, train, stride);
+    }
+
     /// What the victim sends now.
     pub fn answers(&mut self) -> Vec<Sent> {
         self.victim.transmit(self.now)

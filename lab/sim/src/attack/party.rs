@@ -76,14 +76,54 @@ impl Party {
 
     /// Takes in a datagram. Connection attempts are accepted at once.
     pub fn receive(&mut self, now: Time, remote: SocketAddr, ecn: EcnCodepoint, data: &mut [u8]) {
+        let stride = data.len();
+        self.receive_train(now, (remote, ecn), data, stride);
+    }
+
+    /// Takes in datagrams of `stride` bytes that came together; the last may be shorter.
+    pub fn receive_train(
+        &mut self,
+        now: Time,
+        (remote, ecn): (SocketAddr, EcnCodepoint),
+        mut train: &mut [u8],
+        stride: usize,
+    ) {
+        loop {
+            let used = self.receive_front(now, (remote, ecn), train, stride);
+            train = train.split_at_mut(used).1;
+            if train.is_empty() {
+                break;
+            }
+        }
+    }
+
+    /// Takes in the first datagram of a train, and those behind it that are the same
+    /// connection's; returns how many bytes that was.
+    fn receive_front(
+        &mut self,
+        now: Time,
+        (remote, ecn): (SocketAddr, EcnCodepoint),
+        train: &mut [u8],
+        stride: usize,
+    ) -> usize {
+        let first = stride.clamp(1, train.len().max(1)).min(train.len());
+        let (data, behind) = train.split_at_mut(first);
         let unix_secs = UNIX_SECS + now.as_nanos() / 1_000_000_000;
         let mut datagram = Datagram { remote, local: Some(self.address), ecn, data };
         let mut reply = Vec::new();
         match self.endpoint.route(now, unix_secs, &mut datagram, &mut reply) {
             Route::Connection(handle) => {
                 if let Some(connection) = self.connections.get_mut(&handle) {
-                    connection.handle_datagram(now, &mut datagram);
+                    let Datagram { remote, local, ecn, .. } = datagram;
+                    let used = if behind.is_empty() {
+                        connection.handle_datagram(now, &mut datagram);
+                        first
+                    } else {
+                        let mut train = Datagram { remote, local, ecn, data: train };
+                        connection.handle_train(now, &mut train, stride)
+                    };
                     self.settle(handle);
+                    return used;
                 }
             }
             Route::Incoming(attempt) => match self.endpoint.accept(now, attempt, None) {
@@ -98,6 +138,7 @@ impl Party {
             }
             Route::Dropped(_) => {}
         }
+        first
     }
 
     /// Passes on what a connection tells the endpoint, and forgets it when it is over.

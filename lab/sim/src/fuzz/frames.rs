@@ -33,7 +33,11 @@ pub(super) fn run(input: &[u8]) {
 }
 
 fn step(duel: &mut Duel, input: &mut Input<'_>) {
-    match input.byte() % 16 {
+    let what = input.byte();
+    if what == u8::MAX {
+        return train(duel, input);
+    }
+    match what % 16 {
         0..=5 => attack(duel, Level::OneRtt, input),
         6 => attack(duel, Level::Handshake, input),
         7 => attack(duel, Level::Initial, input),
@@ -54,6 +58,33 @@ fn attack(duel: &mut Duel, level: Level, input: &mut Input<'_>) {
     if duel.forge.can_seal(level) && payload.len() < 16_000 {
         duel.attack(level, &payload);
     }
+}
+
+/// Packets of one size that arrive together, one of them perhaps garbled.
+fn train(duel: &mut Duel, input: &mut Input<'_>) {
+    if !duel.forge.can_seal(Level::OneRtt) {
+        return;
+    }
+    let count = 2 + usize::from(input.byte() % 8);
+    let garbled = usize::from(input.byte());
+    let mut payload = input.chunk().to_vec();
+    payload.truncate(1_200);
+    let mut train = Vec::new();
+    let mut stride = 0;
+    for n in 0..count {
+        let mut packet = duel.forge.seal(Level::OneRtt, &payload);
+        stride = stride.max(packet.len());
+        if n == garbled {
+            let at = packet.len() - 1 - n;
+            packet[at] ^= 1;
+        }
+        train.append(&mut packet);
+        // The next one has as many bytes: other frames, or the same again.
+        payload
+            .iter_mut()
+            .for_each(|byte| *byte ^= if input.is_empty() { 0 } else { input.byte() });
+    }
+    duel.deliver_train(&mut train, stride);
 }
 
 /// Leaves out packet numbers, a few or many.
