@@ -138,13 +138,13 @@ fn authority_of_chain(number: usize) -> Result<CertificateParams, rcgen::Error> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use quicket_workload::bench::{Cipher, client_config, server_config};
+    use quicket_workload::bench::{Conditions, client_config, server_config};
 
     #[test]
     fn rustls_takes_them_for_both_ends_and_they_go_with_the_value() {
         let made = Certificates::generate().unwrap();
-        server_config(Cipher::Aes128Gcm, &made.certificate(), &made.key()).unwrap();
-        client_config(Cipher::Aes128Gcm, &made.authority()).unwrap();
+        server_config(Conditions::default(), &made.certificate(), &made.key()).unwrap();
+        client_config(Conditions::default(), &made.authority()).unwrap();
         let file = made.key();
         drop(made);
         assert!(!file.exists());
@@ -157,6 +157,6 @@ mod tests {
         assert_eq!(chain.matches("BEGIN CERTIFICATE").count(), INTERMEDIATES + 1);
         // Of four bytes in PEM, three are of the certificate.
         assert!(chain.len() * 3 / 4 > 7500 + 300);
-        server_config(Cipher::Aes128Gcm, &made.certificate(), &made.key()).unwrap();
+        server_config(Conditions::default(), &made.certificate(), &made.key()).unwrap();
     }
 }

@@ -29,9 +29,14 @@ const FINDINGS: &str = "\n## Findings\n";
 
 const BENCH_EXAMPLES: &str = "\
 Examples:
-  quicket lab bench --out results
-  quicket lab bench --network loopback --row upload --runs 9
-  quicket lab bench --implementation quicket --row idle --connections 50000";
+  quicket lab bench                                      the everyday rows over loopback, 5 minutes
+  quicket lab bench --row all --out results              everything; the page is results/bench.html
+  quicket lab bench --network veth --row upload --runs 9
+  quicket lab bench --network link --row loss --row fairness
+  quicket lab bench --implementation quicket --row idle --connections 50000
+
+Rows run over the networks that they are meant for; those other than loopback need root. A
+measurement during which other programs had the processor is thrown away and made again.";
 
 /// What to do in the laboratory.
 #[derive(Debug, Clone, Subcommand)]
@@ -123,12 +128,12 @@ pub struct BenchArguments {
     /// Only this implementation; may be given several times
     #[arg(long, value_name = "NAME", value_parser = known(&Contender::ALL, Contender::name))]
     implementation: Vec<Contender>,
-    /// Only this network; may be given several times
+    /// Only this network; may be given several times. Loopback if neither it nor a row is given
     #[arg(long, value_name = "NAME", value_parser = known(&NetworkKind::ALL, NetworkKind::name))]
     network: Vec<NetworkKind>,
-    /// Only this row; may be given several times
-    #[arg(long, value_name = "NAME", value_parser = known(&Row::ALL, Row::name))]
-    row: Vec<Row>,
+    /// Only this row, or `all`; may be given several times. A few everyday ones if it is not given
+    #[arg(long, value_name = "NAME", value_parser = rows())]
+    row: Vec<Rows>,
     /// Measurements of each row, of which the median counts
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..=1000))]
     runs: Option<u16>,
@@ -144,6 +149,50 @@ pub struct BenchArguments {
     /// Write bench.md, bench.json, bench.html and plots as SVG into this directory
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
+}
+
+/// One row, or all.
+#[derive(Debug, Clone, Copy)]
+enum Rows {
+    All,
+    One(Row),
+}
+
+fn rows() -> impl TypedValueParser<Value = Rows> {
+    const ALL: &str = "all";
+    let names = std::iter::once(ALL).chain(Row::ALL.iter().map(|row| row.name()));
+    PossibleValuesParser::new(names).try_map(|name| match &*name {
+        ALL => Ok(Rows::All),
+        name => name.parse().map(Rows::One),
+    })
+}
+
+impl BenchArguments {
+    fn options(&self, executable: PathBuf) -> bench::Options {
+        let mut options = bench::Options::everything(executable);
+        let wanted =
+            |one: &Contender| self.implementation.is_empty() || self.implementation.contains(one);
+        options.contenders.retain(wanted);
+        let all = self.row.iter().any(|rows| matches!(rows, Rows::All));
+        let everything = all || self.quick && self.row.is_empty();
+        if self.row.is_empty() && !self.quick {
+            options.rows = Row::DEFAULT.to_vec();
+        } else {
+            let asked = |row: &Row| {
+                self.row.iter().any(|rows| matches!(rows, Rows::One(one) if one == row))
+            };
+            options.rows.retain(|row| everything || asked(row));
+        }
+        if self.network.is_empty() && self.row.is_empty() && !self.quick {
+            options.networks = vec![NetworkKind::Loopback];
+        } else {
+            options.networks.retain(|one| self.network.is_empty() || self.network.contains(one));
+        }
+        options.quick = self.quick;
+        options.idle_connections = self.connections.map(|count| count as usize);
+        options.runs = self.runs.map_or(if self.quick { 1 } else { options.runs }, usize::from);
+        options
+    }
 }
 
 /// Accepts the names of all of these, and lists them in help and completion.
@@ -190,7 +239,7 @@ pub fn run(command: Command) -> Result<Outcome, Failure> {
             Verdict::Done => Outcome::Passed,
             Verdict::Unsupported => Outcome::Unsupported,
         }),
-        Command::Bench(arguments) => run_bench(arguments),
+        Command::Bench(arguments) => run_bench(&arguments),
     }
 }
 
@@ -225,19 +274,12 @@ fn run_interop(arguments: &InteropArguments) -> Result<Outcome, Failure> {
     Ok(Outcome::of(report.passed()))
 }
 
-fn run_bench(arguments: BenchArguments) -> Result<Outcome, Failure> {
-    let mut options = bench::Options::everything(std::env::current_exe()?);
-    let BenchArguments { implementation, network, row, runs, connections, quick, out } = arguments;
-    options.contenders.retain(|one| implementation.is_empty() || implementation.contains(one));
-    options.networks.retain(|one| network.is_empty() || network.contains(one));
-    options.rows.retain(|one| row.is_empty() || row.contains(one));
-    options.quick = quick;
-    options.idle_connections = connections.map(|count| count as usize);
-    options.runs = runs.map_or(if quick { 1 } else { options.runs }, usize::from);
+fn run_bench(arguments: &BenchArguments) -> Result<Outcome, Failure> {
+    let options = arguments.options(std::env::current_exe()?);
     let report = bench::run(&options, |next| eprintln!("{next}"))?;
     print(&report.to_markdown())?;
-    if let Some(folder) = out {
-        std::fs::create_dir_all(&folder)?;
+    if let Some(folder) = &arguments.out {
+        std::fs::create_dir_all(folder)?;
         std::fs::write(folder.join("bench.md"), report.to_markdown())?;
         std::fs::write(folder.join("bench.json"), report.to_json())?;
         std::fs::write(folder.join("bench.html"), report.to_html())?;
@@ -245,7 +287,7 @@ fn run_bench(arguments: BenchArguments) -> Result<Outcome, Failure> {
             std::fs::write(folder.join(format!("bench-{network}.svg")), report.to_svg(network))?;
         }
     }
-    Ok(Outcome::Passed)
+    Ok(Outcome::of(report.failures.is_empty()))
 }
 
 /// Prints to standard output. It is no failure that whoever reads has had enough.

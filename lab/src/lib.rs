@@ -15,6 +15,7 @@ pub mod netns;
 pub mod peers;
 pub mod process;
 mod trace;
+mod tun;
 
 pub use certificates::Certificates;
 pub use hidden::hidden_process;

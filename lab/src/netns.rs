@@ -1,7 +1,8 @@
-//! Two network namespaces joined by a pair of virtual Ethernet devices.
+//! Two network namespaces, which a pair of virtual Ethernet devices may join.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
+use std::ops::Deref;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -18,47 +19,42 @@ pub enum End {
     Right,
 }
 
-/// Two network namespaces joined by virtual Ethernet devices; nothing else is connected to them.
+/// Two network namespaces to which nothing is connected.
 ///
 /// They are removed on drop. They are removed as well when this process ends in any other way,
 /// even when it is killed: that is done by a shell which waits for the end of a pipe.
 #[derive(Debug)]
-pub struct VethPair {
+pub struct Namespaces {
     names: [String; 2],
     janitor: Child,
 }
 
-impl VethPair {
-    /// Makes them, with the given MTU of the devices in bytes.
+impl Namespaces {
+    /// Makes them.
     ///
     /// # Errors
     ///
     /// When it is not permitted or the tool `ip` is missing; the message says so.
-    pub fn new(mtu: u16) -> Result<Self, NetnsError> {
+    pub fn new() -> Result<Self, NetnsError> {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let name = |end: &str| format!("quicket-{}-{number}-{end}", std::process::id());
         let names = [name("left"), name("right")];
         let janitor = start_janitor(&names)?;
-        let pair = Self { names, janitor };
-        pair.set_up(mtu)?;
-        Ok(pair)
-    }
-
-    fn set_up(&self, mtu: u16) -> Result<(), NetnsError> {
-        let [left, right] = &self.names;
-        for name in &self.names {
+        let made = Self { names, janitor };
+        for name in &made.names {
             ip(&["netns", "add", name])?;
         }
-        ip(&[
-            "-n", left, "link", "add", DEVICE, "type", "veth", "peer", "name", DEVICE, "netns",
-            right,
-        ])?;
+        Ok(made)
+    }
+
+    /// Gives a device of each its address and MTU in bytes, and takes it into use.
+    pub(crate) fn set_up(&self, device: &str, mtu: u16) -> Result<(), NetnsError> {
         let mtu = mtu.to_string();
-        for (name, end) in self.names.iter().zip([End::Left, End::Right]) {
-            let address = format!("{}/30", Self::address(end));
-            ip(&["-n", name, "addr", "add", &address, "dev", DEVICE])?;
-            ip(&["-n", name, "link", "set", DEVICE, "mtu", &mtu, "up"])?;
+        for end in [End::Left, End::Right] {
+            let (name, address) = (self.name(end), format!("{}/30", Self::address(end)));
+            ip(&["-n", name, "addr", "add", &address, "dev", device])?;
+            ip(&["-n", name, "link", "set", device, "mtu", &mtu, "up"])?;
             ip(&["-n", name, "link", "set", "lo", "up"])?;
         }
         Ok(())
@@ -103,10 +99,48 @@ impl VethPair {
     }
 }
 
-impl Drop for VethPair {
+impl Drop for Namespaces {
     fn drop(&mut self) {
         self.janitor.stdin = None;
         let _ = self.janitor.wait();
+    }
+}
+
+/// Two network namespaces joined by virtual Ethernet devices; nothing else is connected to them.
+#[derive(Debug)]
+pub struct VethPair {
+    namespaces: Namespaces,
+}
+
+impl VethPair {
+    /// Makes them, with the given MTU of the devices in bytes.
+    ///
+    /// # Errors
+    ///
+    /// When it is not permitted or the tool `ip` is missing; the message says so.
+    pub fn new(mtu: u16) -> Result<Self, NetnsError> {
+        let namespaces = Namespaces::new()?;
+        let [left, right] = [End::Left, End::Right].map(|end| namespaces.name(end));
+        ip(&[
+            "-n", left, "link", "add", DEVICE, "type", "veth", "peer", "name", DEVICE, "netns",
+            right,
+        ])?;
+        namespaces.set_up(DEVICE, mtu)?;
+        Ok(Self { namespaces })
+    }
+
+    /// The address of an end.
+    #[must_use]
+    pub fn address(end: End) -> IpAddr {
+        Namespaces::address(end)
+    }
+}
+
+impl Deref for VethPair {
+    type Target = Namespaces;
+
+    fn deref(&self) -> &Namespaces {
+        &self.namespaces
     }
 }
 
@@ -145,7 +179,7 @@ fn ip(arguments: &[&str]) -> Result<(), NetnsError> {
 
 /// Why there are no namespaces.
 #[derive(Debug, Clone)]
-pub struct NetnsError(String);
+pub struct NetnsError(pub(crate) String);
 
 impl fmt::Display for NetnsError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

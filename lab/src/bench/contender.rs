@@ -1,13 +1,14 @@
 //! The implementations that are measured.
 
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::fmt;
 use std::str::FromStr;
 
 use quicket_workload::bench::Failure;
 use serde::{Deserialize, Serialize};
 
-use super::Options;
+use super::{Options, Row};
 use crate::hidden::HIDDEN_BENCH;
 use crate::peers::{Implementation, Program, Workshop};
 
@@ -15,6 +16,10 @@ use crate::peers::{Implementation, Program, Workshop};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Contender {
+    /// TCP without encryption, blocking sockets: only in rows without encryption.
+    Tcp,
+    /// TLS 1.3 over TCP: OpenSSL, blocking sockets.
+    TcpOpenssl,
     /// TLS 1.3 over TCP: rustls, blocking sockets.
     TcpTls,
     /// quinn.
@@ -27,17 +32,40 @@ pub enum Contender {
 
 impl Contender {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::TcpTls, Self::Quinn, Self::Quicket, Self::QuicketTokio];
+    pub const ALL: [Self; 6] =
+        [Self::Tcp, Self::TcpOpenssl, Self::TcpTls, Self::Quinn, Self::Quicket, Self::QuicketTokio];
 
     /// The name by which it is known.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
+            Self::Tcp => "tcp",
+            Self::TcpOpenssl => "tcp-openssl",
             Self::TcpTls => "tcp-tls",
             Self::Quinn => "quinn",
             Self::Quicket => "quicket",
             Self::QuicketTokio => "quicket-tokio",
         }
+    }
+
+    /// Whether it is this project's.
+    #[must_use]
+    pub fn is_own(self) -> bool {
+        matches!(self, Self::Quicket | Self::QuicketTokio)
+    }
+
+    /// Whether it is QUIC.
+    #[must_use]
+    pub fn is_quic(self) -> bool {
+        !matches!(self, Self::Tcp | Self::TcpOpenssl | Self::TcpTls)
+    }
+
+    /// Whether it can be asked for at all in this row; whether it can do it is for its program to
+    /// say.
+    #[must_use]
+    pub fn takes_part(self, row: Row) -> bool {
+        (self == Self::Tcp || self.is_own()) && !row.is_encrypted()
+            || self != Self::Tcp && row.is_encrypted()
     }
 }
 
@@ -58,11 +86,13 @@ impl FromStr for Contender {
     }
 }
 
+const TCP: &str = "TCP without encryption, blocking sockets; in rows without encryption only";
+const OPENSSL: &str = "of the system, TLS 1.3 over TCP, blocking sockets, reading ahead, a \
+                       system call for each record";
 const TCP_TLS: &str = "TLS 1.3 over TCP: rustls 0.23, unbuffered, blocking sockets";
 const QUINN: &str = "on a current-thread tokio runtime, windows of 16 MiB, segmentation offload \
-                     on, path MTU fixed, ACK frequency extension";
-const QUICKET: &str =
-    "Quicket's blocking sockets, windows of 16 MiB, path MTU fixed, otherwise its defaults";
+                     on, ACK frequency extension";
+const QUICKET: &str = "Quicket's blocking sockets, windows of 16 MiB, otherwise its defaults";
 const QUICKET_TOKIO: &str = "Quicket's sockets for tokio on a current-thread runtime, configured \
                              as the blocking ones";
 
@@ -73,27 +103,28 @@ pub(super) struct Contenders {
 }
 
 impl Contenders {
-    pub(super) fn prepare(options: &Options, workshop: &Workshop) -> Result<Self, Failure> {
+    /// Builds what must be built. Those that cannot be are left out; `skip` is told why.
+    pub(super) fn prepare(
+        options: &Options,
+        workshop: &Workshop,
+        mut skip: impl FnMut(String),
+    ) -> Self {
         let mut made = Self { programs: BTreeMap::new(), descriptions: BTreeMap::new() };
-        let this_program = |contender: Contender| Program {
-            executable: options.executable.clone(),
-            arguments: vec![HIDDEN_BENCH.into(), contender.name().into()],
-        };
         for &contender in &options.contenders {
-            let (program, description) = match contender {
-                Contender::TcpTls => (this_program(contender), TCP_TLS.to_owned()),
-                Contender::Quinn => {
-                    let mut program = workshop.prepare(Implementation::Quinn)?;
-                    program.arguments.push("bench".into());
-                    (program, format!("quinn {} {QUINN}", workshop.quinn_version()?))
+            match prepare(contender, options, workshop) {
+                Ok((program, description)) => {
+                    made.programs.insert(contender, program);
+                    made.descriptions.insert(contender, description);
                 }
-                Contender::Quicket => (this_program(contender), QUICKET.to_owned()),
-                Contender::QuicketTokio => (this_program(contender), QUICKET_TOKIO.to_owned()),
-            };
-            made.programs.insert(contender, program);
-            made.descriptions.insert(contender, description);
+                Err(failure) => skip(format!("{contender} was left out: {failure}")),
+            }
         }
-        Ok(made)
+        made
+    }
+
+    /// Those that are there.
+    pub(super) fn all(&self) -> impl Iterator<Item = Contender> {
+        self.programs.keys().copied()
     }
 
     pub(super) fn program(&self, contender: Contender) -> Result<&Program, Failure> {
@@ -102,5 +133,70 @@ impl Contenders {
 
     pub(super) fn descriptions(&self) -> BTreeMap<Contender, String> {
         self.descriptions.clone()
+    }
+}
+
+fn prepare(
+    contender: Contender,
+    options: &Options,
+    workshop: &Workshop,
+) -> Result<(Program, String), Failure> {
+    let peer = |name: &str| -> Result<Program, Failure> {
+        let mut program = workshop.prepare_contender(name)?;
+        program.arguments.push("bench".into());
+        Ok(program)
+    };
+    let this_program = Program {
+        executable: options.executable.clone(),
+        arguments: vec![HIDDEN_BENCH.into(), contender.name().into()],
+    };
+    Ok(match contender {
+        Contender::Tcp => (this_program, TCP.into()),
+        Contender::TcpTls => (this_program, TCP_TLS.into()),
+        Contender::Quicket => (this_program, QUICKET.into()),
+        Contender::QuicketTokio => (this_program, QUICKET_TOKIO.into()),
+        Contender::TcpOpenssl => {
+            let program = peer("openssl")?;
+            let version = said(program.executable.as_os_str(), "version")?;
+            (program, format!("{version} {OPENSSL}"))
+        }
+        Contender::Quinn => {
+            let mut program = workshop.prepare(Implementation::Quinn)?;
+            program.arguments.push("bench".into());
+            (program, format!("quinn {} {QUINN}", workshop.quinn_version()?))
+        }
+    })
+}
+
+/// What a program prints when it is asked for `argument`.
+fn said(program: &OsStr, argument: &str) -> Result<String, Failure> {
+    let output = std::process::Command::new(program).arg(argument).output()?;
+    if output.status.success() {
+        Ok(String::from_utf8(output.stdout)?.trim().to_owned())
+    } else {
+        Err(format!("{} {argument}: {}", program.display(), output.status).into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_contender_has_one_name_everywhere() {
+        for contender in Contender::ALL {
+            assert_eq!(contender.name().parse(), Ok(contender));
+            let json = serde_json::to_string(&contender).unwrap();
+            assert_eq!(json, format!("{:?}", contender.name()));
+        }
+    }
+
+    #[test]
+    fn rows_without_encryption_are_between_tcp_and_quicket() {
+        for contender in Contender::ALL {
+            let plain = matches!(contender, Contender::Tcp) || contender.is_own();
+            assert_eq!(contender.takes_part(Row::UploadPlain), plain, "{contender}");
+            assert_eq!(contender.takes_part(Row::Upload), contender != Contender::Tcp);
+        }
     }
 }

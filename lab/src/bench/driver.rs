@@ -2,13 +2,21 @@
 
 use std::time::{Duration, Instant};
 
-use quicket_workload::bench::{Assignment, Cipher, Failure, Measurement, Message, Role, Scenario};
+use quicket_workload::bench::{
+    Assignment, Cipher, Conditions, Failure, Measurement, Message, Outcome, Payload, Role, Scenario,
+};
 
 use super::contender::Contenders;
+use super::load::{Disturbance, Load};
 use super::network::Network;
+use super::row::{Point, Rival};
 use super::{Contender, Direction, Settings};
 use crate::Certificates;
 use crate::process::Process;
+use crate::tun::TunLink;
+
+/// Where chance starts from on a link, which is the same for every implementation.
+const SEED: u64 = 1;
 
 /// How long a process may take to start.
 const START: Duration = Duration::from_secs(10);
@@ -26,73 +34,126 @@ pub(super) struct Driver<'a> {
     pub(super) settings: &'a Settings,
 }
 
+/// What came of a measurement.
+pub(super) enum Measured {
+    /// A measurement.
+    Good(Measurement),
+    /// A measurement while others had the processor.
+    Disturbed(Measurement, Disturbance),
+    /// The implementation cannot do it, and says why.
+    Unsupported(String),
+}
+
+/// What a client says in the end.
+enum Said {
+    Measured(Measurement),
+    Unsupported(String),
+}
+
+/// A server and a client under way.
+struct Pair {
+    server: Process,
+    client: Process,
+}
+
 impl Driver<'_> {
     /// Checks that bytes arrive unchanged, that no other cipher suite is accepted, that processes
     /// are pinned, and that UDP payloads have the size asked for.
-    pub(super) fn check(&self, contender: Contender) -> Result<(), Failure> {
+    pub(super) fn check(&self, contender: Contender, point: &Point) -> Result<(), Failure> {
+        let _link = self.network.carry(point, SEED)?;
         for direction in [Direction::Upload, Direction::Download] {
             let scenario = Scenario::Verify { direction, bytes: self.settings.verified_bytes };
-            let measurement = self.run(contender, scenario, self.settings.cipher, true)?;
-            if let (Direction::Upload, Some(mean)) = (direction, measurement.link.mean_udp_payload)
+            let pair =
+                self.start(contender, scenario, point.conditions, point.conditions.cipher)?;
+            pinned(&pair.server, CORES[0])?;
+            pinned(&pair.client, CORES[1])?;
+            let Said::Measured(measurement) = pair.finish()? else { continue };
+            if let (Direction::Upload, Payload::Fixed(expected), Some(mean)) =
+                (direction, point.conditions.payload, measurement.link.mean_udp_payload)
             {
-                let expected = f64::from(self.settings.udp_payload);
+                let expected = f64::from(expected);
                 if mean > expected || mean < expected * 0.8 {
                     let problem = format!("{contender} sends {mean:.0} bytes in a UDP payload");
                     return Err(format!("{problem}, where {expected} were asked for").into());
                 }
             }
         }
-        let another = self.settings.cipher.another();
-        self.run(contender, Scenario::Refusal, another, false)?;
+        if point.conditions.encryption {
+            let another = point.conditions.cipher.another();
+            self.start(contender, Scenario::Refusal, point.conditions, another)?.finish()?;
+        }
         Ok(())
     }
 
+    /// Makes one measurement. `round` is its number.
     pub(super) fn measure(
         &self,
         contender: Contender,
-        scenario: Scenario,
-    ) -> Result<Measurement, Failure> {
-        self.run(contender, scenario, self.settings.cipher, false)
+        point: &Point,
+        round: usize,
+    ) -> Result<Measured, Failure> {
+        let link = self.network.carry(point, SEED + round as u64)?;
+        let start = |contender| {
+            self.start(contender, point.scenario, point.conditions, point.conditions.cipher)
+        };
+        let before = Load::now();
+        let rival = match point.rival {
+            None => None,
+            Some(Rival::Itself) => Some(start(contender)?),
+            Some(Rival::TcpCubic) => Some(start(Contender::TcpTls)?),
+        };
+        let mut own = start(contender)?;
+        let said = own.result()?;
+        let mut ids = vec![std::process::id(), own.server.id(), own.client.id()];
+        let rivals = match rival {
+            None => None,
+            Some(mut rival) => {
+                let said = rival.result()?;
+                ids.extend([rival.server.id(), rival.client.id()]);
+                Some((rival, said))
+            }
+        };
+        let disturbance = before.disturbance_until(&Load::now(), &ids);
+        own.end()?;
+        let said = match rivals {
+            None => said,
+            Some((rival, other)) => {
+                rival.end()?;
+                both(said, other)?
+            }
+        };
+        link.map_or(Ok(()), TunLink::finish)?;
+        Ok(match (said, disturbance) {
+            (Said::Unsupported(reason), _) => Measured::Unsupported(reason),
+            (Said::Measured(measurement), None) => Measured::Good(measurement),
+            (Said::Measured(measurement), Some(others)) => Measured::Disturbed(measurement, others),
+        })
     }
 
-    fn run(
+    fn start(
         &self,
         contender: Contender,
         scenario: Scenario,
+        conditions: Conditions,
         client_cipher: Cipher,
-        check_pinned: bool,
-    ) -> Result<Measurement, Failure> {
+    ) -> Result<Pair, Failure> {
         let role = Role::Server {
             listen: (self.network.server_address(), 0).into(),
             certificate: self.certificates.certificate(),
             key: self.certificates.key(),
         };
-        let assignment = self.assignment(CORES[0], self.settings.cipher, role);
-        let mut server = self.start(contender, &assignment)?;
+        let mut server = self.spawn(contender, &Assignment { core: CORES[0], conditions, role })?;
         let connect = match server.next(Instant::now() + START)? {
             Some(Message::Listening { address }) => address,
             other => return Err(server.error(format!("does not listen: {other:?}")).into()),
         };
-
         let role = Role::Client { connect, roots: self.certificates.authority(), scenario };
-        let assignment = self.assignment(CORES[1], client_cipher, role);
-        let mut client = self.start(contender, &assignment)?;
-        if check_pinned {
-            pinned(&server, CORES[0])?;
-            pinned(&client, CORES[1])?;
-        }
-        let measurement = self.result(&mut client)?;
-        client.wait(Instant::now() + START)?;
-        server.end_input();
-        server.wait(Instant::now() + START)?;
-        Ok(measurement)
+        let conditions = Conditions { cipher: client_cipher, ..conditions };
+        let client = self.spawn(contender, &Assignment { core: CORES[1], conditions, role })?;
+        Ok(Pair { server, client })
     }
 
-    fn assignment(&self, core: usize, cipher: Cipher, role: Role) -> Assignment {
-        Assignment { core, cipher, udp_payload: self.settings.udp_payload, role }
-    }
-
-    fn start(&self, contender: Contender, assignment: &Assignment) -> Result<Process, Failure> {
+    fn spawn(&self, contender: Contender, assignment: &Assignment) -> Result<Process, Failure> {
         let mut command = self.contenders.program(contender)?.command();
         command.arg(serde_json::to_string(assignment)?);
         let (end, mut command) = match assignment.role {
@@ -101,18 +162,52 @@ impl Driver<'_> {
         };
         Ok(Process::start(format!("the {end} of {contender}"), &mut command)?)
     }
+}
 
-    fn result(&self, client: &mut Process) -> Result<Measurement, Failure> {
+impl Pair {
+    /// The client's result; both processes are still there.
+    fn result(&mut self) -> Result<Said, Failure> {
+        let client = &mut self.client;
         let deadline = Instant::now() + WORK;
         loop {
             match client.next(deadline)? {
                 Some(Message::Holding { .. }) => client.end_input(),
-                Some(Message::Measured(measurement)) => return Ok(measurement),
+                Some(Message::Measured(measurement)) => return Ok(Said::Measured(measurement)),
+                Some(Message::Unsupported { reason }) => return Ok(Said::Unsupported(reason)),
                 Some(Message::Failed { reason }) => return Err(client.error(reason).into()),
                 Some(other) => return Err(client.error(format!("says {other:?}")).into()),
                 None => return Err(client.error("ended without a result").into()),
             }
         }
+    }
+
+    fn end(mut self) -> Result<(), Failure> {
+        self.client.wait(Instant::now() + START)?;
+        self.server.end_input();
+        self.server.wait(Instant::now() + START)?;
+        Ok(())
+    }
+
+    fn finish(mut self) -> Result<Said, Failure> {
+        let said = self.result()?;
+        self.end()?;
+        Ok(said)
+    }
+}
+
+/// Two downloads that shared a link as one measurement.
+fn both(own: Said, rival: Said) -> Result<Said, Failure> {
+    let (own, rival) = match (own, rival) {
+        (Said::Measured(own), Said::Measured(rival)) => (own, rival),
+        (Said::Unsupported(reason), _) | (_, Said::Unsupported(reason)) => {
+            return Ok(Said::Unsupported(reason));
+        }
+    };
+    match (own.result, rival.result) {
+        (Outcome::Flow(flow), Outcome::Flow(rival)) => {
+            Ok(Said::Measured(Measurement { result: Outcome::Shared { own: flow, rival }, ..own }))
+        }
+        _ => Err("two loads shared a link that are no flows".into()),
     }
 }
 

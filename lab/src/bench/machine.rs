@@ -15,6 +15,8 @@ pub struct Machine {
     pub memory_mib: u64,
     /// The kernel's release.
     pub kernel: String,
+    /// Whether UDP segmentation and receive offload (GSO and GRO) are there.
+    pub offloads: String,
     /// Largest receive buffer that a socket may ask for, in bytes (`net.core.rmem_max`).
     pub rmem_max: String,
     /// The day, in UTC.
@@ -34,9 +36,42 @@ impl Machine {
             cores: std::thread::available_parallelism().map_or(0, usize::from),
             memory_mib: kib.unwrap_or_default() / 1024,
             kernel: read("/proc/sys/kernel/osrelease").trim().into(),
+            offloads: offloads().to_owned(),
             rmem_max: read("/proc/sys/net/core/rmem_max").trim().into(),
             date: date(seconds),
         }
+    }
+}
+
+impl Machine {
+    /// All of it in a sentence.
+    #[must_use]
+    pub fn sentence(&self) -> String {
+        format!(
+            "{}, {} cores, {} MiB of memory, Linux {}, {}, net.core.rmem_max {}; {}.",
+            self.cpu,
+            self.cores,
+            self.memory_mib,
+            self.kernel,
+            self.offloads,
+            self.rmem_max,
+            self.date
+        )
+    }
+}
+
+/// What the kernel takes of the offloads of UDP.
+fn offloads() -> &'static str {
+    use nix::sys::socket::{AddressFamily, SockFlag, SockType, setsockopt, socket, sockopt};
+    let socket = socket(AddressFamily::Inet, SockType::Datagram, SockFlag::SOCK_CLOEXEC, None);
+    let Ok(socket) = socket else { return "UDP offloads unknown" };
+    let segmentation = setsockopt(&socket, sockopt::UdpGsoSegment, &1200).is_ok();
+    let receive = setsockopt(&socket, sockopt::UdpGroSegment, &true).is_ok();
+    match (segmentation, receive) {
+        (true, true) => "UDP GSO and GRO",
+        (true, false) => "UDP GSO without GRO",
+        (false, true) => "UDP GRO without GSO",
+        (false, false) => "neither UDP GSO nor GRO",
     }
 }
 
@@ -82,5 +117,7 @@ mod tests {
         let machine = Machine::describe();
         assert!(machine.cores > 0 && machine.memory_mib > 100);
         assert!(machine.kernel.contains('.'), "{}", machine.kernel);
+        let sentence = machine.sentence();
+        assert!(sentence.contains(&machine.kernel) && sentence.contains("G"), "{sentence}");
     }
 }

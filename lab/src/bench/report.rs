@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use quicket_workload::bench::{Cipher, Measurement};
+use quicket_workload::bench::{Cipher, Direction, Measurement};
 use serde::{Deserialize, Serialize};
 
-use super::{Contender, METRICS, Machine, Metric, NetworkKind, Options, Row, markdown, plot};
+use super::{Contender, Figure, Machine, NetworkKind, Options, Row, markdown, plot};
 
 /// The sizes of a benchmark.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
@@ -16,12 +16,14 @@ pub struct Settings {
     pub runs: usize,
     /// The cipher suite.
     pub cipher: Cipher,
-    /// UDP payloads of this size in bytes.
+    /// UDP payloads of this size in bytes, where they are not discovered.
     pub udp_payload: u16,
     /// Bytes of a bulk transfer.
     pub bulk_bytes: u64,
     /// Bytes of an untimed transfer of which every byte is compared.
     pub verified_bytes: u64,
+    /// Length of downloads without end in milliseconds.
+    pub flow: u64,
     /// Length of all other loads in milliseconds.
     pub milliseconds: u64,
     /// Connections of the idle row.
@@ -31,9 +33,9 @@ pub struct Settings {
 impl Settings {
     pub(super) fn of(options: &Options) -> Self {
         let Options { quick, runs, cipher, udp_payload, .. } = *options;
-        let (bulk_bytes, milliseconds, idle_connections) =
-            if quick { (256 << 20, 500, 100) } else { (4 << 30, 3000, 5000) };
-        let verified_bytes = if quick { 16 << 20 } else { 64 << 20 };
+        let (bulk_bytes, verified_bytes, idle_connections) =
+            if quick { (32 << 20, 4 << 20, 100) } else { (2 << 30, 64 << 20, 5000) };
+        let (milliseconds, flow) = if quick { (100, 500) } else { (2000, 30_000) };
         Self {
             quick,
             runs,
@@ -41,23 +43,50 @@ impl Settings {
             udp_payload,
             bulk_bytes,
             verified_bytes,
+            flow,
             milliseconds,
             idle_connections: options.idle_connections.unwrap_or(idle_connections),
         }
     }
 }
 
-/// The measurements of one implementation in one row over one network.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Series {
+/// What a measurement is of.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Place {
     /// The network.
     pub network: NetworkKind,
     /// The row.
     pub row: Row,
+    /// The point of the row, if it has several.
+    pub point: String,
     /// The implementation.
     pub contender: Contender,
+}
+
+/// The measurements of one implementation at one point over one network.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Series {
+    /// What they are of.
+    pub place: Place,
     /// In the order in which they were made.
     pub measurements: Vec<Measurement>,
+    /// How many were thrown away, because others had the processor.
+    pub discarded: usize,
+    /// How many count although others had it: it did not become quiet.
+    pub disturbed: usize,
+}
+
+/// A figure of a point of a row over a network, for all implementations.
+#[derive(Debug, Clone, Copy)]
+pub struct Line<'a> {
+    /// The network.
+    pub network: NetworkKind,
+    /// The row.
+    pub row: Row,
+    /// The point of the row, if it has several.
+    pub point: &'a str,
+    /// The figure.
+    pub figure: &'static Figure,
 }
 
 /// What was measured.
@@ -71,11 +100,13 @@ pub struct Report {
     pub contenders: BTreeMap<Contender, String>,
     /// Sentences on what was left out, and why.
     pub skipped: Vec<String>,
+    /// Sentences on what has failed.
+    pub failures: Vec<String>,
     /// The measurements.
     pub series: Vec<Series>,
 }
 
-/// The values of a metric over all measurements of a series.
+/// The values of a figure over all measurements of a series.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Spread {
     /// The median; of an even number of values the mean of the two in the middle.
@@ -104,26 +135,70 @@ impl Spread {
     }
 }
 
+/// How far the payloads of two implementations may be apart for their figures to be compared.
+const ALIKE: f64 = 0.03;
+
+/// What one implementation's figure is in proportion to another's.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Ratio {
+    /// So many times as good.
+    Times(f64),
+    /// They sent packets of different sizes.
+    Unlike,
+}
+
 impl Report {
     pub(super) fn new(settings: Settings, contenders: BTreeMap<Contender, String>) -> Self {
         let machine = Machine::describe();
-        Self { machine, settings, contenders, skipped: Vec::new(), series: Vec::new() }
+        Self {
+            machine,
+            settings,
+            contenders,
+            skipped: Vec::new(),
+            failures: Vec::new(),
+            series: Vec::new(),
+        }
     }
 
-    pub(super) fn add(
-        &mut self,
-        network: NetworkKind,
-        row: Row,
-        contender: Contender,
-        measurement: Measurement,
-    ) {
-        let mut known = self.series.iter_mut();
-        match known.find(|s| (s.network, s.row, s.contender) == (network, row, contender)) {
-            Some(series) => series.measurements.push(measurement),
+    fn series_of(&mut self, place: Place) -> &mut Series {
+        let index = match self.series.iter().position(|series| series.place == place) {
+            Some(index) => index,
             None => {
-                let measurements = vec![measurement];
-                self.series.push(Series { network, row, contender, measurements });
+                let measurements = Vec::new();
+                self.series.push(Series { place, measurements, discarded: 0, disturbed: 0 });
+                self.series.len() - 1
             }
+        };
+        &mut self.series[index]
+    }
+
+    pub(super) fn add(&mut self, place: Place, measurement: Measurement) {
+        self.series_of(place).measurements.push(measurement);
+    }
+
+    pub(super) fn add_disturbed(&mut self, place: Place, measurement: Measurement) {
+        let series = self.series_of(place);
+        series.measurements.push(measurement);
+        series.disturbed += 1;
+    }
+
+    pub(super) fn discard(&mut self, place: Place) {
+        self.series_of(place).discarded += 1;
+    }
+
+    pub(super) fn failed(&mut self, place: &Place, failure: &str) {
+        let Place { network, row, point, contender } = place;
+        let what = format!("{row} {point}");
+        self.failures
+            .push(format!("{contender} failed in {} over {network}: {failure}", what.trim_end()));
+    }
+
+    pub(super) fn unsupported(&mut self, place: &Place, reason: &str) {
+        let Place { row, point, contender, .. } = place;
+        let what = format!("{row} {point}");
+        let sentence = format!("{contender} has no figures for {}: {reason}.", what.trim_end());
+        if !self.skipped.contains(&sentence) {
+            self.skipped.push(sentence);
         }
     }
 
@@ -131,28 +206,80 @@ impl Report {
     #[must_use]
     pub fn networks(&self) -> Vec<NetworkKind> {
         let all = NetworkKind::ALL.into_iter();
-        all.filter(|kind| self.series.iter().any(|series| series.network == *kind)).collect()
+        all.filter(|kind| self.series.iter().any(|series| series.place.network == *kind)).collect()
     }
 
-    /// The metrics that were measured over `network`.
-    pub fn metrics(&self, network: NetworkKind) -> impl Iterator<Item = &'static Metric> {
-        METRICS.iter().filter(move |metric| {
-            self.series.iter().any(|series| (series.network, series.row) == (network, metric.row))
+    /// The rows that were measured over `network`.
+    #[must_use]
+    pub fn rows(&self, network: NetworkKind) -> Vec<Row> {
+        let measured = |row: &Row| !self.points(network, *row).is_empty();
+        Row::ALL.into_iter().filter(measured).collect()
+    }
+
+    /// The points of a row that were measured over `network`.
+    #[must_use]
+    pub fn points(&self, network: NetworkKind, row: Row) -> Vec<&str> {
+        let mut points: Vec<&str> = Vec::new();
+        for Series { place, .. } in &self.series {
+            if (place.network, place.row) == (network, row) && !points.contains(&&*place.point) {
+                points.push(&place.point);
+            }
+        }
+        points
+    }
+
+    /// The figures that were measured over `network`.
+    #[must_use]
+    pub fn lines(&self, network: NetworkKind) -> Vec<Line<'_>> {
+        let mut lines = Vec::new();
+        for row in self.rows(network) {
+            for point in self.points(network, row) {
+                for figure in row.figures() {
+                    lines.push(Line { network, row, point, figure });
+                }
+            }
+        }
+        lines
+    }
+
+    /// The measurements of an implementation at a point.
+    #[must_use]
+    pub fn series(&self, line: &Line<'_>, contender: Contender) -> Option<&Series> {
+        self.series.iter().find(|Series { place, .. }| {
+            (place.network, place.row, &*place.point, place.contender)
+                == (line.network, line.row, line.point, contender)
         })
     }
 
-    /// The values of a metric.
+    /// The values of a figure.
     #[must_use]
-    pub fn spread(
-        &self,
-        network: NetworkKind,
-        metric: &Metric,
-        contender: Contender,
-    ) -> Option<Spread> {
-        let wanted = (network, metric.row, contender);
-        let mut known = self.series.iter();
-        let series = known.find(|s| (s.network, s.row, s.contender) == wanted)?;
-        Spread::of(series.measurements.iter().filter_map(|one| metric.of(one)).collect())
+    pub fn spread(&self, line: &Line<'_>, contender: Contender) -> Option<Spread> {
+        let series = self.series(line, contender)?;
+        Spread::of(series.measurements.iter().filter_map(|one| line.figure.of(one)).collect())
+    }
+
+    /// Mean UDP payload in bytes of whoever sends in bulk, if that is known.
+    #[must_use]
+    pub fn payload(&self, line: &Line<'_>, contender: Contender) -> Option<f64> {
+        let direction = line.row.direction()?;
+        let payloads =
+            self.series(line, contender)?.measurements.iter().filter_map(|one| match direction {
+                Direction::Upload => one.link.mean_udp_payload,
+                Direction::Download => one.link.mean_udp_payload_received,
+            });
+        Some(Spread::of(payloads.collect())?.median)
+    }
+
+    /// What `own`'s figure is in proportion to `other`'s: above one it is better.
+    #[must_use]
+    pub fn ratio(&self, line: &Line<'_>, own: Contender, other: Contender) -> Option<Ratio> {
+        if let (Some(own), Some(other)) = (self.payload(line, own), self.payload(line, other))
+            && (own / other - 1.0).abs() > ALIKE
+        {
+            return Some(Ratio::Unlike);
+        }
+        let (own, other) = (self.spread(line, own)?, self.spread(line, other)?);
+        line.figure.ratio(own.median, other.median).map(Ratio::Times)
     }
 
     /// The report as JSON.
@@ -179,16 +306,45 @@ impl Report {
         plot::svg(self, network)
     }
 
+    /// How many measurements were thrown away because others had the processor, and how many
+    /// count nevertheless.
+    #[must_use]
+    pub fn disturbances(&self) -> (usize, usize) {
+        let sum = |count: fn(&Series) -> usize| self.series.iter().map(count).sum();
+        (sum(|series| series.discarded), sum(|series| series.disturbed))
+    }
+
     /// What a reader must know to judge the figures.
     #[must_use]
     pub fn notes(&self) -> Vec<String> {
-        let Settings { cipher, udp_payload, runs, bulk_bytes, idle_connections, .. } =
+        let Settings { cipher, udp_payload, runs, bulk_bytes, idle_connections, quick, .. } =
             self.settings;
-        let mut notes = vec![
+        let mut notes = Vec::new();
+        if quick {
+            notes.push(
+                "Quick run: it shows that everything works; the figures do not count.".to_owned(),
+            );
+        }
+        let (discarded, disturbed) = self.disturbances();
+        if !quick {
+            notes.push(format!(
+                "{discarded} measurements were thrown away and made again, because other programs \
+                 (or the host of a virtual machine) had more than 5 % of a core meanwhile."
+            ));
+        }
+        if disturbed > 0 {
+            notes.push(format!(
+                "{disturbed} measurements were disturbed by other load again and again and count \
+                 nevertheless: make the machine quiet and repeat this run."
+            ));
+        }
+        notes.extend([
             format!(
                 "{}, X25519, ECDSA P-256 certificate verified by the client; UDP payloads of \
-                 {udp_payload} bytes without path MTU discovery. TCP chooses its segments itself: \
-                 the loopback device has an MTU of 65,536 bytes.",
+                 {udp_payload} bytes without path MTU discovery, or of 8,972 bytes found by it. \
+                 TCP chooses its segments itself: the loopback device has an MTU of 65,536 bytes. \
+                 CUBIC, also for TCP, unless a row says otherwise; segmentation and receive \
+                 offload as the kernel has them.",
                 cipher.name()
             ),
             format!(
@@ -202,7 +358,9 @@ impl Report {
                 bulk_bytes >> 24
             ),
             "Requests go on a new stream each; over TCP on one connection. A handshake counts \
-             once the client has completed it; the connection is then closed. No session tickets."
+             once the client has completed it; the connection is then closed. Session tickets only \
+             where connections are resumed; after 0-RTT, the rate has a second request in it, which \
+             the next ticket comes with."
                 .to_owned(),
             format!(
                 "Memory: growth of a process's resident memory over {idle_connections} \
@@ -213,20 +371,41 @@ impl Report {
              refusal of a client with another cipher suite, affinity as the kernel tells it, mean \
              UDP payload."
                 .to_owned(),
-        ];
-        if self.settings.quick {
-            notes.insert(
-                0,
-                "Quick run: it shows that everything works; the figures do not count.".into(),
-            );
-        }
+        ]);
         notes
     }
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
+    use quicket_workload::bench::{Link, Outcome, Summary};
+
+    pub(in crate::bench) fn empty() -> Report {
+        let options = Options::everything("lab".into());
+        let contenders = Contender::ALL.into_iter().map(|one| (one, format!("<{one}>")));
+        Report::new(Settings::of(&options), contenders.collect())
+    }
+
+    pub(in crate::bench) fn place(row: Row, point: &str, contender: Contender) -> Place {
+        Place { network: NetworkKind::Loopback, row, point: point.into(), contender }
+    }
+
+    /// A bulk transfer at so many bytes a second.
+    pub(in crate::bench) fn bulk(bytes: u64) -> Measurement {
+        Measurement {
+            result: Outcome::Bulk { bytes, nanoseconds: 1_000_000_000 },
+            client_cpu_ns: 1,
+            server_cpu_ns: 1,
+            link: Link::default(),
+        }
+    }
+
+    pub(in crate::bench) fn transfers(per_second: f64) -> Measurement {
+        let summary =
+            Summary { count: 10, per_second, p50_us: 1000.0, p99_us: 2000.0, max_us: 3000.0 };
+        Measurement { result: Outcome::Transfers { summary, bytes: 16384 }, ..bulk(0) }
+    }
 
     #[test]
     fn the_median_is_the_middle_or_the_mean_of_both_middles() {
@@ -236,5 +415,61 @@ mod tests {
         assert_eq!(Spread::of(vec![4.0, 1.0]).unwrap().median, 2.5);
         assert_eq!(Spread::of(vec![7.0]).unwrap().median, 7.0);
         assert_eq!(Spread::of(Vec::new()), None);
+    }
+
+    #[test]
+    fn lines_are_in_the_order_of_rows_and_points_in_that_of_time() {
+        let mut report = empty();
+        report.add(place(Row::Streams, "1", Contender::Quinn), transfers(1.0));
+        report.add(place(Row::Streams, "1000", Contender::Quinn), transfers(1.0));
+        report.add(place(Row::Upload, "", Contender::Quinn), bulk(1));
+        let lines: Vec<_> =
+            report.lines(NetworkKind::Loopback).iter().map(|l| (l.row, l.point)).collect();
+        assert_eq!(
+            lines[..4],
+            [(Row::Upload, ""), (Row::Upload, ""), (Row::Upload, ""), (Row::Streams, "1")]
+        );
+        assert_eq!(lines.last(), Some(&(Row::Streams, "1000")));
+        assert!(report.lines(NetworkKind::Veth).is_empty());
+    }
+
+    #[test]
+    fn unlike_packet_sizes_are_not_compared() {
+        let mut report = empty();
+        let with_payload = |bytes, sent| {
+            let link = Link { mean_udp_payload: Some(sent), ..Link::default() };
+            Measurement { link, ..bulk(bytes) }
+        };
+        report.add(place(Row::Upload, "", Contender::Quinn), with_payload(10, 1200.0));
+        report.add(place(Row::Upload, "", Contender::Quicket), with_payload(20, 1471.0));
+        report.add(place(Row::Upload, "", Contender::QuicketTokio), with_payload(80, 1468.0));
+        report.add(place(Row::Upload, "", Contender::TcpTls), bulk(40));
+        let line = report.lines(NetworkKind::Loopback)[0];
+        let ratio = |other| report.ratio(&line, Contender::Quicket, other);
+        assert_eq!(ratio(Contender::Quinn), Some(Ratio::Unlike));
+        assert_eq!(ratio(Contender::QuicketTokio), Some(Ratio::Times(0.25)));
+        assert_eq!(ratio(Contender::TcpTls), Some(Ratio::Times(0.5)), "TCP does not tell");
+        assert_eq!(ratio(Contender::TcpOpenssl), None, "not measured");
+    }
+
+    #[test]
+    fn what_was_disturbed_is_counted_and_said() {
+        let mut report = empty();
+        report.discard(place(Row::Upload, "", Contender::Quinn));
+        report.discard(place(Row::Upload, "", Contender::Quicket));
+        report.add_disturbed(place(Row::Upload, "", Contender::Quinn), bulk(1));
+        assert_eq!(report.disturbances(), (2, 1));
+        let notes = report.notes().concat();
+        assert!(notes.contains("2 measurements were thrown away"), "{notes}");
+        assert!(notes.contains("1 measurements were disturbed"), "{notes}");
+    }
+
+    #[test]
+    fn what_an_implementation_cannot_do_is_said_once() {
+        let mut report = empty();
+        for _ in 0..2 {
+            report.unsupported(&place(Row::Streams, "10", Contender::TcpTls), "no streams");
+        }
+        assert_eq!(report.skipped, ["tcp-tls has no figures for streams 10: no streams."]);
     }
 }

@@ -12,7 +12,7 @@ use super::delay_error::{DelayError, Histogram};
 /// Room that is made at once for a datagram: the most that Ethernet carries.
 const COMMON: usize = 1500;
 /// The most segments, and the most bytes of a burst: what Linux takes in one call.
-pub(super) const MAX_SEGMENTS: usize = 64;
+pub(crate) const MAX_SEGMENTS: usize = 64;
 const MAX_BURST: usize = 65_000;
 
 /// Datagrams on their way in one direction, each with a `Route`: where it goes.
@@ -20,7 +20,7 @@ const MAX_BURST: usize = 65_000;
 /// Buffers are used again and again: once there are as many as there were ever datagrams on their
 /// way, nothing is allocated.
 #[derive(Debug)]
-pub(super) struct Direction<Route> {
+pub(crate) struct Direction<Route> {
     channel: Channel,
     /// Bytes of IP and UDP header.
     overhead: usize,
@@ -47,17 +47,17 @@ struct Slot<Route> {
 /// Datagrams that leave together: equally long but the last, which may be shorter, with one mark
 /// and one route.
 #[derive(Debug)]
-pub(super) struct Burst<Route> {
-    pub(super) route: Option<Route>,
-    pub(super) ecn: EcnCodepoint,
-    pub(super) segment: usize,
-    pub(super) bytes: Vec<u8>,
+pub(crate) struct Burst<Route> {
+    pub(crate) route: Option<Route>,
+    pub(crate) ecn: EcnCodepoint,
+    pub(crate) segment: usize,
+    pub(crate) bytes: Vec<u8>,
     /// When each should have left.
     due: Vec<Time>,
 }
 
 impl<Route> Burst<Route> {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self {
             route: None,
             ecn: EcnCodepoint::NotEct,
@@ -68,26 +68,26 @@ impl<Route> Burst<Route> {
     }
 
     /// How many datagrams it has.
-    pub(super) fn len(&self) -> u64 {
+    pub(crate) fn len(&self) -> u64 {
         self.due.len() as u64
     }
 }
 
 /// What a direction did.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Tally<'a> {
-    pub(super) link: &'a LinkStats,
+pub(crate) struct Tally<'a> {
+    pub(crate) link: &'a LinkStats,
     /// Datagrams for which there was no memory.
-    pub(super) overruns: u64,
+    pub(crate) overruns: u64,
     /// Datagrams that the system refused to send.
-    pub(super) refused: u64,
-    pub(super) delay_error: DelayError,
+    pub(crate) refused: u64,
+    pub(crate) delay_error: DelayError,
 }
 
 impl<Route: Copy + PartialEq> Direction<Route> {
     /// A direction whose IP and UDP headers have `overhead` bytes, and which holds `memory` bytes
     /// of datagrams at most.
-    pub(super) fn new(channel: Channel, overhead: usize, memory: usize) -> Self {
+    pub(crate) fn new(channel: Channel, overhead: usize, memory: usize) -> Self {
         Self {
             channel,
             overhead,
@@ -106,7 +106,7 @@ impl<Route: Copy + PartialEq> Direction<Route> {
 
     /// Takes in a datagram that arrived at `at`; one that the scenario corrupts is changed in
     /// place.
-    pub(super) fn offer(
+    pub(crate) fn offer(
         &mut self,
         at: Time,
         route: Route,
@@ -127,12 +127,12 @@ impl<Route: Copy + PartialEq> Direction<Route> {
     }
 
     /// When the next datagram leaves.
-    pub(super) fn next_time(&self) -> Option<Time> {
+    pub(crate) fn next_time(&self) -> Option<Time> {
         self.queue.peek().map(|Reverse((at, _, _))| *at)
     }
 
     /// Fills `burst` with what must have left by `now`; false if that is nothing.
-    pub(super) fn take(&mut self, now: Time, burst: &mut Burst<Route>) -> bool {
+    pub(crate) fn take(&mut self, now: Time, burst: &mut Burst<Route>) -> bool {
         burst.bytes.clear();
         burst.due.clear();
         while let Some(&Reverse((at, _, index))) = self.queue.peek()
@@ -161,18 +161,18 @@ impl<Route: Copy + PartialEq> Direction<Route> {
     }
 
     /// Notes that `burst` has left at `now`.
-    pub(super) fn has_left(&mut self, now: Time, burst: &Burst<Route>) {
+    pub(crate) fn has_left(&mut self, now: Time, burst: &Burst<Route>) {
         for &due in &burst.due {
             self.delay_error.record((now - due).as_nanos());
         }
     }
 
     /// Notes that the system refused to send `count` datagrams.
-    pub(super) fn count_refused(&mut self, count: u64) {
+    pub(crate) fn count_refused(&mut self, count: u64) {
         self.refused += count;
     }
 
-    pub(super) fn tally(&self) -> Tally<'_> {
+    pub(crate) fn tally(&self) -> Tally<'_> {
         Tally {
             link: self.channel.stats(),
             overruns: self.overruns,

@@ -14,7 +14,7 @@ const OWN: &str = "/proc/thread-self/ns/net";
 
 /// Where sockets are made.
 #[derive(Debug)]
-pub(super) enum Namespace {
+pub(crate) enum Namespace {
     /// Where this process is.
     Own,
     /// One that has a name.
@@ -22,7 +22,7 @@ pub(super) enum Namespace {
 }
 
 impl Namespace {
-    pub(super) fn open(name: Option<&str>) -> Result<Self, LinkError> {
+    pub(crate) fn open(name: Option<&str>) -> Result<Self, LinkError> {
         let Some(name) = name else { return Ok(Self::Own) };
         let file = File::open(Path::new(FOLDER).join(name)).map_err(|error| {
             LinkError::new(format!(
@@ -34,7 +34,7 @@ impl Namespace {
     }
 
     /// Does `work` in the namespace. What is opened there stays there.
-    pub(super) fn inside<T>(&self, work: impl FnOnce() -> T) -> Result<T, LinkError> {
+    pub(crate) fn inside<T>(&self, work: impl FnOnce() -> T) -> Result<T, LinkError> {
         let Self::Named { name, file } = self else { return Ok(work()) };
         let fail = |error| {
             LinkError::new(format!(

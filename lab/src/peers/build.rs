@@ -47,7 +47,7 @@ impl Workshop {
     ///
     /// When a tool is missing or the build fails.
     pub fn prepare(&self, implementation: Implementation) -> Result<Program, PeerError> {
-        let _lock = self.lock(implementation)?;
+        let _lock = self.lock(implementation.name())?;
         match implementation {
             Implementation::Quicket => self.build_quicket(),
             Implementation::Quinn => self.build_with_cargo("quinn"),
@@ -58,6 +58,17 @@ impl Workshop {
             Implementation::Ngtcp2 => self.find_ngtcp2(),
             Implementation::Quiche => self.build_with_cargo("quiche"),
         }
+    }
+
+    /// Builds a program of `peers` that takes part in the benchmark only, unless that was done
+    /// before.
+    ///
+    /// # Errors
+    ///
+    /// When a tool is missing or the build fails.
+    pub(crate) fn prepare_contender(&self, folder: &str) -> Result<Program, PeerError> {
+        let _lock = self.lock(folder)?;
+        self.build_with_cargo(folder)
     }
 
     /// The version of an implementation, as the file tells that its tool builds it from.
@@ -171,8 +182,8 @@ impl Workshop {
     }
 
     /// Keeps other processes from building the same peer at the same time.
-    fn lock(&self, implementation: Implementation) -> Result<File, PeerError> {
-        let path = self.cache.join(format!("{implementation}.lock"));
+    fn lock(&self, name: &str) -> Result<File, PeerError> {
+        let path = self.cache.join(format!("{name}.lock"));
         let lock = || {
             let file = File::create(&path)?;
             rustix::fs::flock(&file, rustix::fs::FlockOperation::LockExclusive)?;

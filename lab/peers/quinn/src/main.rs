@@ -26,7 +26,7 @@ fn main() -> ExitCode {
     let mut arguments = std::env::args().skip(1);
     if arguments.next().as_deref() == Some("bench") {
         let assignment = arguments.next().unwrap_or_default();
-        return quicket_workload::bench::run(&assignment, bench::serve, bench::QuinnClient::new);
+        return quicket_workload::bench::run(&assignment, bench::serve, bench::client);
     }
     quicket_peer_common::main(peer)
 }

@@ -5,14 +5,14 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use quicket::{ClientConfig, Connection, Endpoint};
+use quicket::{ClientConfig, Connection, Endpoint, Stream};
 use quicket_workload::bench::{
     Assignment, Client, EXCHANGE_LENGTH, Failure, HEADER_LENGTH, Latencies, Link, Pattern, Request,
-    Role, SERVER_NAME, Transfer, Usage,
+    Role, SERVER_NAME, Session, Transfer, Usage,
 };
 
-use super::blocking_server::{receive, transmit};
-use super::{client_config, link};
+use super::blocking_server::receive;
+use super::{client_config, confirm, link};
 use crate::bench::network::unspecified_for;
 
 /// A client over Quicket's blocking sockets.
@@ -44,6 +44,43 @@ impl BlockingClient {
     }
 }
 
+fn exchange(connection: &Connection, number: u64) -> Result<(), Failure> {
+    let message = Request::exchange(number);
+    let mut stream = connection.open_bi()?;
+    stream.write_all(&message)?;
+    stream.finish()?;
+    if stream.read_to_end(EXCHANGE_LENGTH)? == message {
+        Ok(())
+    } else {
+        Err(format!("the answer to exchange {number} differs").into())
+    }
+}
+
+/// Asks for a transfer.
+fn request(connection: &Connection, transfer: Transfer) -> Result<Stream, Failure> {
+    let mut stream = connection.open_bi()?;
+    stream.write_all(&Request::download(transfer).encode())?;
+    stream.finish()?;
+    Ok(stream)
+}
+
+/// Asks for as many transfers as `connections` has items, and then reads one after the other.
+fn batch<'a>(
+    connections: impl Iterator<Item = &'a Connection>,
+    transfer: Transfer,
+    latencies: &mut Latencies,
+) -> Result<(), Failure> {
+    let mut streams = Vec::new();
+    for connection in connections {
+        streams.push((Instant::now(), request(connection, transfer)?));
+    }
+    for (start, mut stream) in streams {
+        receive(&mut stream, transfer)?;
+        latencies.record(start, Instant::now());
+    }
+    Ok(())
+}
+
 impl Client for BlockingClient {
     type Connection = Connection;
 
@@ -63,10 +100,10 @@ impl Client for BlockingClient {
     }
 
     fn upload(&mut self, connection: &mut Connection, transfer: Transfer) -> Result<(), Failure> {
-        let Transfer { bytes, unique } = transfer;
+        let Transfer { bytes, unique, .. } = transfer;
         let mut stream = connection.open_bi()?;
         stream.write_all(&Request::Upload { bytes, unique }.encode())?;
-        transmit(&mut stream, bytes, unique, &self.block)?;
+        transfer.send(&self.block, |piece| Ok(stream.write_all(piece)?))?;
         stream.finish()?;
         if stream.read_to_end(8)? == bytes.to_be_bytes() {
             Ok(())
@@ -76,16 +113,7 @@ impl Client for BlockingClient {
     }
 
     fn download(&mut self, connection: &mut Connection, transfer: Transfer) -> Result<(), Failure> {
-        let Transfer { bytes, unique } = transfer;
-        let mut stream = connection.open_bi()?;
-        stream.write_all(&Request::Download { bytes, unique }.encode())?;
-        stream.finish()?;
-        let received = receive(&mut stream, Pattern::new(unique))?;
-        if received == bytes {
-            Ok(())
-        } else {
-            Err(format!("{received} bytes came of {bytes}").into())
-        }
+        receive(&mut request(connection, transfer)?, transfer)
     }
 
     fn exchange_while(
@@ -97,13 +125,7 @@ impl Client for BlockingClient {
         let mut number = 0;
         while more(number) {
             let start = Instant::now();
-            let message = Request::exchange(number);
-            let mut stream = connection.open_bi()?;
-            stream.write_all(&message)?;
-            stream.finish()?;
-            if stream.read_to_end(EXCHANGE_LENGTH)? != message {
-                return Err(format!("the answer to exchange {number} differs").into());
-            }
+            exchange(connection, number)?;
             latencies.record(start, Instant::now());
             number += 1;
         }
@@ -137,6 +159,80 @@ impl Client for BlockingClient {
             }
             Ok(all)
         })
+    }
+
+    fn first_byte_while(
+        &mut self,
+        session: Session,
+        more: &mut dyn FnMut(u64) -> bool,
+    ) -> Result<Latencies, Failure> {
+        let Self { endpoint, server, config, .. } = self;
+        let mut latencies = Latencies::default();
+        let mut begun = 0;
+        while more(begun) {
+            let start = Instant::now();
+            let connection = match session {
+                Session::Early => endpoint.connect_early(*server, SERVER_NAME, config)?,
+                Session::None | Session::Resumed => {
+                    endpoint.connect(*server, SERVER_NAME, config)?
+                }
+            };
+            // The whole answer is in one packet.
+            exchange(&connection, begun)?;
+            latencies.record(start, Instant::now());
+            connection.wait_established()?;
+            confirm(session, connection.handshake(), connection.early_data())?;
+            if session == Session::Early {
+                // The first answer came before the ticket for the next connection.
+                exchange(&connection, begun)?;
+            }
+            connection.close(0, b"");
+            begun += 1;
+        }
+        Ok(latencies)
+    }
+
+    fn streams_while(
+        &mut self,
+        connection: &mut Connection,
+        concurrency: usize,
+        transfer: Transfer,
+        more: &mut dyn FnMut(u64) -> bool,
+    ) -> Result<Latencies, Failure> {
+        let mut latencies = Latencies::default();
+        while more(latencies.len() as u64) {
+            let streams = std::iter::repeat_n(&*connection, concurrency);
+            batch(streams, transfer, &mut latencies)?;
+        }
+        Ok(latencies)
+    }
+
+    fn connections_while(
+        &mut self,
+        connections: &mut [Connection],
+        transfer: Transfer,
+        more: &mut dyn FnMut(u64) -> bool,
+    ) -> Result<Latencies, Failure> {
+        let mut latencies = Latencies::default();
+        while more(latencies.len() as u64) {
+            batch(connections.iter(), transfer, &mut latencies)?;
+        }
+        Ok(latencies)
+    }
+
+    fn flow(
+        &mut self,
+        connection: &mut Connection,
+        more: &mut dyn FnMut(usize) -> bool,
+    ) -> Result<(), Failure> {
+        let mut stream = request(connection, Transfer::new(u64::MAX))?;
+        while let Some(length) = stream.recv().read_chunk(|bytes, _| bytes.len())? {
+            if !more(length) {
+                connection.close(0, b"");
+                return Ok(());
+            }
+        }
+        Err("the stream without end has ended".into())
     }
 
     fn usage(&mut self, connection: &mut Connection) -> Result<Usage, Failure> {

@@ -5,16 +5,13 @@ use std::io::{Read, Write};
 use std::net::SocketAddr;
 use std::sync::{Mutex, PoisonError};
 
-use quicket::{Connection, Listener, Stream};
+use quicket::{Connection, Endpoint, Listener, Stream};
 use quicket_workload::bench::{
-    Assignment, Counters, EXCHANGE_LENGTH, Failure, HEADER_LENGTH, Pattern, Request, Role,
-    usage_answer,
+    Arrival, Assignment, Counters, EXCHANGE_LENGTH, Failure, HEADER_LENGTH, Pattern, Request, Role,
+    Transfer, usage_answer, workers,
 };
 
 use super::server_config;
-
-/// Connections served at once; more than any load has busy.
-const WORKERS: usize = 64;
 
 struct Server {
     listener: Listener,
@@ -32,18 +29,28 @@ pub(in crate::bench) fn serve(
         return Err("not told to be a server".into());
     };
     let server = Server {
-        listener: Listener::bind(listen, server_config(assignment)?)?,
+        listener: listen_on(*listen, assignment)?,
         counters: Counters::default(),
         block: Pattern::new(false).block(),
         held: Mutex::default(),
     };
     ready(server.listener.local_addr());
     std::thread::scope(|scope| {
-        for _ in 0..WORKERS {
+        for _ in 0..workers(assignment) {
             scope.spawn(|| server.work());
         }
     });
     Err("no thread accepts any more".into())
+}
+
+/// Listens; where there are tickets, early data is read as soon as it comes.
+fn listen_on(address: SocketAddr, assignment: &Assignment) -> Result<Listener, Failure> {
+    let config = server_config(assignment)?;
+    Ok(if assignment.conditions.tickets {
+        Endpoint::bind(address)?.listen_early(config)?
+    } else {
+        Listener::bind(address, config)?
+    })
 }
 
 impl Server {
@@ -74,19 +81,15 @@ impl Server {
         stream.read_exact(&mut header)?;
         let request = Request::decode(&header)?;
         if let Request::Upload { bytes, unique } = request {
-            let received = receive(&mut stream, Pattern::new(unique))?;
-            if received != bytes {
-                return Err(format!("{received} bytes came of {bytes}").into());
-            }
-            stream.write_all(&received.to_be_bytes())?;
+            receive(&mut stream, Transfer { unique, ..Transfer::new(bytes) })?;
+            stream.write_all(&bytes.to_be_bytes())?;
             stream.finish()?;
             return Ok(request);
         }
         let mut message = stream.read_to_end(EXCHANGE_LENGTH)?;
         match request {
-            Request::Download { bytes, unique } => {
-                transmit(&mut stream, bytes, unique, &self.block)?;
-            }
+            Request::Download { bytes, unique, write } => Transfer { bytes, unique, write }
+                .send(&self.block, |piece| Ok(stream.write_all(piece)?))?,
             Request::Usage => stream.write_all(&usage_answer(&self.counters)?)?,
             Request::Upload { .. } | Request::Exchange { .. } | Request::Hold => {
                 message.splice(..0, header);
@@ -98,40 +101,16 @@ impl Server {
     }
 }
 
-/// Reads to the end, in place; returns the number of bytes.
-pub(super) fn receive(stream: &mut Stream, pattern: Pattern) -> Result<u64, Failure> {
-    let mut offset = 0;
-    let mut wrong = None;
+/// Reads to the end, in place, and checks.
+pub(super) fn receive(stream: &mut Stream, transfer: Transfer) -> Result<(), Failure> {
+    let mut arrival = Arrival::of(transfer);
     while stream
         .recv()
         .read_chunk(|bytes, _| {
-            wrong = wrong.take().or(pattern.check(offset, bytes).err());
-            offset += bytes.len() as u64;
+            arrival.take(bytes);
             bytes.len()
         })?
         .is_some()
     {}
-    wrong.map_or(Ok(offset), Err)
-}
-
-/// Writes `bytes` bytes of the pattern.
-pub(super) fn transmit(
-    stream: &mut Stream,
-    bytes: u64,
-    unique: bool,
-    block: &[u8],
-) -> Result<(), Failure> {
-    let mut own = if unique { vec![0; block.len()] } else { Vec::new() };
-    let mut offset = 0;
-    while offset < bytes {
-        let length = usize::try_from(bytes - offset)?.min(block.len());
-        if unique {
-            Pattern::new(true).fill(offset, &mut own[..length]);
-            stream.write_all(&own[..length])?;
-        } else {
-            stream.write_all(&block[..length])?;
-        }
-        offset += length as u64;
-    }
-    Ok(())
+    arrival.finish()
 }

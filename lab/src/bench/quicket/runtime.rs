@@ -1,170 +1,149 @@
-//! The client of the benchmark over tokio, on a runtime of one thread.
+//! Quicket's sockets for tokio, on a runtime of one thread.
 
 use std::net::SocketAddr;
+use std::ops::Range;
+use std::rc::Rc;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use futures_util::future::try_join_all;
 use quicket::ClientConfig;
-use quicket::tokio::{Connection, Endpoint};
+use quicket::tokio::{Connection, Endpoint, Listener, RecvStream, SendStream};
+use quicket_workload::bench::tasks::{TaskClient, Transport, serve_connection};
 use quicket_workload::bench::{
-    Assignment, Client, EXCHANGE_LENGTH, Failure, HEADER_LENGTH, Latencies, Link, Pattern, Request,
-    Role, SERVER_NAME, Transfer, Usage,
+    Assignment, Counters, Failure, Link, Pattern, Role, SERVER_NAME, Session,
 };
 use tokio::runtime::{Builder, Runtime};
+use tokio::task::{LocalSet, spawn_local};
 
-use super::runtime_server::{receive, transmit};
-use super::{client_config, link};
+use super::{client_config, confirm, link, server_config};
 use crate::bench::network::unspecified_for;
 
-/// A client over Quicket's sockets for tokio.
-pub(in crate::bench) struct TokioClient {
+/// Quicket over tokio.
+pub(in crate::bench) struct Tokio {
     runtime: Runtime,
-    endpoint: Arc<Endpoint>,
+    endpoint: Endpoint,
     config: ClientConfig,
     server: SocketAddr,
-    block: Vec<u8>,
 }
 
-impl TokioClient {
-    pub(in crate::bench) fn new(assignment: &Assignment) -> Result<Self, Failure> {
-        let Role::Client { connect, .. } = &assignment.role else {
-            return Err("not told to be a client".into());
-        };
-        let runtime = Builder::new_current_thread().enable_all().build()?;
-        let endpoint = runtime.block_on(Endpoint::bind(unspecified_for(*connect)))?;
-        Ok(Self {
-            runtime,
-            endpoint: Arc::new(endpoint),
-            config: client_config(assignment)?,
-            server: *connect,
-            block: Pattern::new(false).block(),
-        })
-    }
-
-    fn ask(&self, connection: &Connection, request: Request) -> Result<Vec<u8>, Failure> {
-        self.runtime.block_on(async {
-            let mut stream = connection.open_bi().await?;
-            stream.send().write_all(&request.encode()).await?;
-            stream.finish()?;
-            Ok(stream.read_to_end(EXCHANGE_LENGTH).await?)
-        })
-    }
+/// A client over Quicket's sockets for tokio.
+pub(in crate::bench) fn client(assignment: &Assignment) -> Result<TaskClient<Tokio>, Failure> {
+    let Role::Client { connect, .. } = &assignment.role else {
+        return Err("not told to be a client".into());
+    };
+    let runtime = Builder::new_current_thread().enable_all().build()?;
+    let endpoint = runtime.block_on(Endpoint::bind(unspecified_for(*connect)))?;
+    let config = client_config(assignment)?;
+    Ok(TaskClient::new(Tokio { runtime, endpoint, config, server: *connect }))
 }
 
-impl Client for TokioClient {
-    type Connection = Connection;
-
-    fn connect(&mut self) -> Result<Connection, Failure> {
-        let connect = self.endpoint.connect(self.server, SERVER_NAME, &self.config);
-        Ok(self.runtime.block_on(connect)?)
-    }
-
-    fn close(&mut self, connection: Connection) -> Result<(), Failure> {
-        connection.close(0, b"");
-        drop(connection);
-        self.runtime.block_on(self.endpoint.wait_idle());
-        Ok(())
-    }
-
-    fn link(&mut self, connection: &Connection) -> Link {
-        link(connection.handshake(), &connection.stats())
-    }
-
-    fn upload(&mut self, connection: &mut Connection, transfer: Transfer) -> Result<(), Failure> {
-        let Transfer { bytes, unique } = transfer;
-        self.runtime.block_on(async {
-            let (mut send, mut recv) = connection.open_bi().await?.split();
-            send.write_all(&Request::Upload { bytes, unique }.encode()).await?;
-            transmit(&mut send, bytes, unique, &self.block).await?;
-            send.finish()?;
-            if recv.read_to_end(8).await? == bytes.to_be_bytes() {
-                Ok(())
-            } else {
-                Err("the server confirms another number of bytes".into())
-            }
-        })
-    }
-
-    fn download(&mut self, connection: &mut Connection, transfer: Transfer) -> Result<(), Failure> {
-        let Transfer { bytes, unique } = transfer;
-        self.runtime.block_on(async {
-            let (mut send, mut recv) = connection.open_bi().await?.split();
-            send.write_all(&Request::Download { bytes, unique }.encode()).await?;
-            send.finish()?;
-            let received = receive(&mut recv, Pattern::new(unique)).await?;
-            if received == bytes {
-                Ok(())
-            } else {
-                Err(format!("{received} bytes came of {bytes}").into())
-            }
-        })
-    }
-
-    fn exchange_while(
-        &mut self,
-        connection: &mut Connection,
-        more: &mut dyn FnMut(u64) -> bool,
-    ) -> Result<Latencies, Failure> {
-        self.runtime.block_on(async {
-            let mut latencies = Latencies::with_capacity(1 << 20);
-            let mut number = 0;
-            while more(number) {
-                let start = Instant::now();
-                let message = Request::exchange(number);
-                let mut stream = connection.open_bi().await?;
-                stream.send().write_all(&message).await?;
-                stream.finish()?;
-                if stream.read_to_end(EXCHANGE_LENGTH).await? != message {
-                    return Err(format!("the answer to exchange {number} differs").into());
-                }
-                latencies.record(start, Instant::now());
-                number += 1;
-            }
-            Ok(latencies)
-        })
-    }
-
-    fn handshake_while(
-        &mut self,
-        concurrency: usize,
-        more: &(dyn Fn(u64) -> bool + Sync),
-    ) -> Result<Latencies, Failure> {
-        let begun = std::cell::Cell::new(0);
-        let lane = async || {
-            let mut latencies = Latencies::default();
-            while more(begun.replace(begun.get() + 1)) {
-                let start = Instant::now();
-                let connection =
-                    self.endpoint.connect(self.server, SERVER_NAME, &self.config).await?;
-                latencies.record(start, Instant::now());
-                connection.close(0, b"");
-            }
-            Ok::<_, Failure>(latencies)
-        };
-        self.runtime.block_on(async {
-            let mut all = Latencies::default();
-            for latencies in try_join_all((0..concurrency).map(|_| lane())).await? {
-                all.merge(latencies);
-            }
-            Ok(all)
-        })
-    }
-
-    fn usage(&mut self, connection: &mut Connection) -> Result<Usage, Failure> {
-        let answer = self.ask(connection, Request::Usage)?;
-        Ok(Usage::decode(answer.as_slice().try_into()?))
-    }
-
-    fn hold(&mut self, connection: &mut Connection) -> Result<(), Failure> {
-        if self.ask(connection, Request::Hold)?.len() == HEADER_LENGTH {
-            Ok(())
+/// The server.
+pub(in crate::bench) fn serve(
+    assignment: &Assignment,
+    ready: &mut dyn FnMut(SocketAddr),
+) -> Result<(), Failure> {
+    let Role::Server { listen, .. } = &assignment.role else {
+        return Err("not told to be a server".into());
+    };
+    let runtime = Builder::new_current_thread().enable_all().build()?;
+    LocalSet::new().block_on(&runtime, async {
+        let config = server_config(assignment)?;
+        // Where there are tickets, early data is read as soon as it comes.
+        let listener = if assignment.conditions.tickets {
+            Endpoint::bind(*listen).await?.listen_early(config)?
         } else {
-            Err("the server does not hold the connection".into())
+            Listener::bind(*listen, config).await?
+        };
+        ready(listener.local_addr());
+        let counters = Rc::new(Counters::default());
+        let block = Tokio::block(Pattern::new(false).block());
+        loop {
+            let connection = listener.accept().await?;
+            Tokio::spawn(serve_connection::<Tokio>(connection, counters.clone(), block.clone()));
         }
+    })
+}
+
+impl Transport for Tokio {
+    type Connection = Connection;
+    type Pending = ();
+    type Send = SendStream;
+    type Recv = RecvStream;
+    type Block = Arc<[u8]>;
+
+    fn block(bytes: Vec<u8>) -> Arc<[u8]> {
+        bytes.into()
     }
 
-    fn rest(&mut self, duration: Duration) {
-        self.runtime.block_on(async { tokio::time::sleep(duration).await });
+    fn block_on<T>(&self, work: impl Future<Output = T>) -> T {
+        self.runtime.block_on(work)
+    }
+
+    fn spawn(work: impl Future<Output = ()> + 'static) {
+        spawn_local(work);
+    }
+
+    async fn sleep(duration: Duration) {
+        tokio::time::sleep(duration).await;
+    }
+
+    async fn connect(&self, session: Session) -> Result<(Connection, ()), Failure> {
+        let Self { endpoint, config, server, .. } = self;
+        let connection = match session {
+            Session::Early => endpoint.connect_early(*server, SERVER_NAME, config)?,
+            Session::None | Session::Resumed => {
+                endpoint.connect(*server, SERVER_NAME, config).await?
+            }
+        };
+        Ok((connection, ()))
+    }
+
+    async fn confirm(connection: &Connection, (): (), session: Session) -> Result<(), Failure> {
+        connection.wait_established().await?;
+        confirm(session, connection.handshake(), connection.early_data())
+    }
+
+    fn close(connection: &Connection, code: u32, reason: &[u8]) {
+        connection.close(code.into(), reason);
+    }
+
+    async fn finished(&self) {
+        self.endpoint.wait_idle().await;
+    }
+
+    async fn open(connection: &Connection) -> Result<(SendStream, RecvStream), Failure> {
+        Ok(connection.open_bi().await?.split())
+    }
+
+    async fn accept(connection: &Connection) -> Result<(SendStream, RecvStream), Failure> {
+        Ok(connection.accept_bi().await?.split())
+    }
+
+    async fn write(send: &mut SendStream, data: &[u8]) -> Result<(), Failure> {
+        Ok(send.write_all(data).await?)
+    }
+
+    async fn write_block(
+        send: &mut SendStream,
+        block: &Arc<[u8]>,
+        range: Range<usize>,
+    ) -> Result<(), Failure> {
+        Ok(send.write_all(&block[range]).await?)
+    }
+
+    fn finish(send: &mut SendStream) -> Result<(), Failure> {
+        Ok(send.finish()?)
+    }
+
+    async fn read(recv: &mut RecvStream, sink: &mut dyn FnMut(&[u8])) -> Result<bool, Failure> {
+        let read = recv.read_chunk(|bytes, _| {
+            sink(bytes);
+            bytes.len()
+        });
+        Ok(read.await?.is_some())
+    }
+
+    fn link(connection: &Connection) -> Link {
+        link(connection.handshake(), &connection.stats())
     }
 }

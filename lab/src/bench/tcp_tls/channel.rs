@@ -3,7 +3,9 @@
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
+use quicket_workload::bench::tcp::Peer;
 use quicket_workload::bench::{Failure, Link};
+use rustls::HandshakeKind;
 use rustls::client::{ClientConnectionData, UnbufferedClientConnection};
 use rustls::server::{ServerConnectionData, UnbufferedServerConnection};
 use rustls::unbuffered::{ConnectionState, UnbufferedStatus};
@@ -27,6 +29,8 @@ pub(in crate::bench) trait Tls {
     fn suite(&self) -> Option<rustls::SupportedCipherSuite>;
 
     fn is_handshaking(&self) -> bool;
+
+    fn kind(&self) -> Option<HandshakeKind>;
 }
 
 impl Tls for UnbufferedClientConnection {
@@ -45,6 +49,10 @@ impl Tls for UnbufferedClientConnection {
 
     fn is_handshaking(&self) -> bool {
         rustls::CommonState::is_handshaking(self)
+    }
+
+    fn kind(&self) -> Option<HandshakeKind> {
+        self.handshake_kind()
     }
 }
 
@@ -65,27 +73,23 @@ impl Tls for UnbufferedServerConnection {
     fn is_handshaking(&self) -> bool {
         rustls::CommonState::is_handshaking(self)
     }
+
+    fn kind(&self) -> Option<HandshakeKind> {
+        self.handshake_kind()
+    }
 }
 
 /// What a thread needs to serve one connection after the other.
-pub(super) struct Buffers {
+pub(in crate::bench) struct Buffers {
     incoming: Vec<u8>,
     start: usize,
     end: usize,
     outgoing: Vec<u8>,
-    /// Decrypted, but not yet asked for.
-    plain: Vec<u8>,
 }
 
 impl Default for Buffers {
     fn default() -> Self {
-        Self {
-            incoming: vec![0; READ],
-            start: 0,
-            end: 0,
-            outgoing: vec![0; WRITE + OVERHEAD],
-            plain: Vec::new(),
-        }
+        Self { incoming: vec![0; READ], start: 0, end: 0, outgoing: vec![0; WRITE + OVERHEAD] }
     }
 }
 
@@ -95,13 +99,6 @@ pub(in crate::bench) struct Channel<T> {
     tls: T,
 }
 
-/// Whether the peer has closed the connection.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Peer {
-    Open,
-    Closed,
-}
-
 impl<T: Tls> Channel<T> {
     /// Does the handshake.
     pub(super) fn establish(
@@ -109,10 +106,8 @@ impl<T: Tls> Channel<T> {
         tls: T,
         buffers: &mut Buffers,
     ) -> Result<Self, Failure> {
-        tcp.set_nodelay(true)?;
         buffers.start = 0;
         buffers.end = 0;
-        buffers.plain.clear();
         let mut channel = Self { tcp, tls };
         while !channel.handshake_step(buffers)? {}
         Ok(channel)
@@ -148,6 +143,9 @@ impl<T: Tls> Channel<T> {
                 return Err("the peer closed during the handshake".into());
             }
             if complete {
+                // A ticket, for instance, if the first request has come with the last message of
+                // the handshake.
+                self.tcp.write_all(&outgoing[..ready])?;
                 return Ok(true);
             }
             if blocked {
@@ -175,10 +173,10 @@ impl<T: Tls> Channel<T> {
 
     /// Hands all complete records that are there to `sink`; reads from the socket first if there
     /// is none.
-    fn records(
+    pub(super) fn records(
         &mut self,
         buffers: &mut Buffers,
-        mut sink: impl FnMut(&[u8]) -> Result<(), Failure>,
+        sink: &mut dyn FnMut(&[u8]),
     ) -> Result<Peer, Failure> {
         loop {
             let Buffers { incoming, start, end, .. } = buffers;
@@ -191,10 +189,16 @@ impl<T: Tls> Channel<T> {
                     while let Some(record) = traffic.next_record() {
                         let record = record?;
                         discard += record.discard;
-                        sink(record.payload)?;
+                        sink(record.payload);
                     }
                 }
                 ConnectionState::WriteTraffic(_) => progress = false,
+                // The handshake has written it already.
+                ConnectionState::TransmitTlsData(data) => {
+                    data.done();
+                    *start += discard;
+                    continue;
+                }
                 ConnectionState::PeerClosed | ConnectionState::Closed => peer = Peer::Closed,
                 other => return Err(format!("unexpected while reading: {other:?}").into()),
             }
@@ -208,69 +212,29 @@ impl<T: Tls> Channel<T> {
         }
     }
 
-    /// Reads exactly enough to fill `wanted`; `Closed` if the peer closes before the first byte.
-    pub(super) fn read_exact(
-        &mut self,
-        buffers: &mut Buffers,
-        wanted: &mut [u8],
-    ) -> Result<Peer, Failure> {
-        while buffers.plain.len() < wanted.len() {
-            let mut plain = std::mem::take(&mut buffers.plain);
-            let peer = self.records(buffers, |record| {
-                plain.extend_from_slice(record);
-                Ok(())
-            });
-            buffers.plain = plain;
-            if peer? == Peer::Closed {
-                return if buffers.plain.is_empty() {
-                    Ok(Peer::Closed)
-                } else {
-                    Err("the peer closed in the middle of a message".into())
-                };
-            }
-        }
-        wanted.copy_from_slice(&buffers.plain[..wanted.len()]);
-        buffers.plain.drain(..wanted.len());
-        Ok(Peer::Open)
-    }
-
-    /// Reads `length` bytes and hands them to `sink` with their offset.
-    pub(super) fn read_stream(
-        &mut self,
-        buffers: &mut Buffers,
-        length: u64,
-        sink: impl Fn(u64, &[u8]) -> Result<(), Failure>,
-    ) -> Result<(), Failure> {
-        let head = std::mem::take(&mut buffers.plain);
-        sink(0, &head)?;
-        let mut offset = head.len() as u64;
-        while offset < length {
-            let peer = self.records(buffers, |record| {
-                sink(offset, record)?;
-                offset += record.len() as u64;
-                Ok(())
-            })?;
-            if peer == Peer::Closed {
-                return Err(format!("the peer closed after {offset} of {length} bytes").into());
-            }
-        }
-        if offset > length {
-            return Err(format!("{offset} bytes came of {length}").into());
-        }
-        Ok(())
-    }
-
     /// Encrypts and writes `data`.
     pub(super) fn write(&mut self, buffers: &mut Buffers, data: &[u8]) -> Result<(), Failure> {
         for chunk in data.chunks(WRITE) {
             let Buffers { incoming, start, end, outgoing, .. } = &mut *buffers;
-            let UnbufferedStatus { discard, state, .. } =
-                self.tls.process(&mut incoming[*start..*end]);
-            let length = match state? {
-                ConnectionState::WriteTraffic(mut traffic) => traffic.encrypt(chunk, outgoing)?,
-                other => return Err(format!("unexpected while writing: {other:?}").into()),
+            let length = loop {
+                let UnbufferedStatus { discard, state, .. } =
+                    self.tls.process(&mut incoming[*start..*end]);
+                let length = match state? {
+                    ConnectionState::WriteTraffic(mut traffic) => {
+                        Some(traffic.encrypt(chunk, outgoing)?)
+                    }
+                    // The handshake has written it already.
+                    ConnectionState::TransmitTlsData(data) => {
+                        data.done();
+                        None
+                    }
+                    other => return Err(format!("unexpected while writing: {other:?}").into()),
+                };
+                *start += discard;
+                if let Some(length) = length {
+                    break length;
+                }
             };
-            *start += discard;
             self.tcp.write_all(&outgoing[..length])?;
         }
         Ok(())
@@ -284,6 +248,11 @@ impl<T: Tls> Channel<T> {
             self.tcp.write_all(&buffers.outgoing[..length])?;
         }
         Ok(())
+    }
+
+    /// Whether the handshake used a ticket.
+    pub(super) fn resumed(&self) -> bool {
+        self.tls.kind() == Some(HandshakeKind::Resumed)
     }
 
     /// What can be told of the connection.

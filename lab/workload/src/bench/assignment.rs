@@ -10,13 +10,82 @@ use serde::{Deserialize, Serialize};
 pub struct Assignment {
     /// The core to run on.
     pub core: usize,
-    /// The only cipher suite to offer or accept.
-    pub cipher: Cipher,
-    /// Largest UDP payload to send in bytes; fixed, without path MTU discovery. Without meaning
-    /// for TCP.
-    pub udp_payload: u16,
+    /// What both ends are configured with.
+    pub conditions: Conditions,
     /// Which end to be.
     pub role: Role,
+}
+
+/// What both ends of a connection are configured with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Conditions {
+    /// The only cipher suite to offer or accept.
+    pub cipher: Cipher,
+    /// The size of UDP payloads. Without meaning for TCP.
+    pub payload: Payload,
+    /// The congestion controller.
+    pub congestion: Congestion,
+    /// Whether packets are encrypted after the handshake.
+    pub encryption: bool,
+    /// Whether servers give tickets, and clients come back with them.
+    pub tickets: bool,
+    /// Connections that are busy at once, for servers with a thread for each.
+    pub busy: usize,
+}
+
+impl Default for Conditions {
+    /// AES-128-GCM, payloads as Ethernet carries them, CUBIC; no tickets, few connections.
+    fn default() -> Self {
+        Self {
+            cipher: Cipher::Aes128Gcm,
+            payload: Payload::Fixed(1472),
+            congestion: Congestion::Cubic,
+            encryption: true,
+            tickets: false,
+            busy: 50,
+        }
+    }
+}
+
+/// The size of UDP payloads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Payload {
+    /// So many bytes at most, without path MTU discovery.
+    Fixed(u16),
+    /// From 1,200 bytes on as many as path MTU discovery finds, up to this bound.
+    Discovered(u16),
+}
+
+impl Payload {
+    /// The size that full packets end up with, in bytes.
+    #[must_use]
+    pub fn target(self) -> u16 {
+        match self {
+            Self::Fixed(size) | Self::Discovered(size) => size,
+        }
+    }
+}
+
+/// A congestion controller.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Congestion {
+    /// CUBIC.
+    Cubic,
+    /// BBR, in the version that the implementation has.
+    Bbr,
+}
+
+impl Congestion {
+    /// The name by which Linux knows it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Cubic => "cubic",
+            Self::Bbr => "bbr",
+        }
+    }
 }
 
 /// Which end of the connection a process is.
@@ -55,6 +124,8 @@ pub enum Scenario {
         warm_up: u64,
         /// Bytes moved while the clock runs.
         bytes: u64,
+        /// Bytes that the sender writes at once: 1 to 65,536.
+        write: u32,
     },
     /// As `Bulk`, without a clock: every byte sent is another one and every byte is compared.
     Verify {
@@ -75,6 +146,37 @@ pub enum Scenario {
         /// How long in milliseconds.
         milliseconds: u64,
     },
+    /// Connections with one request of 1 KiB each, one after the other, timed until the answer's
+    /// first byte.
+    FirstBytes {
+        /// What is used of the connection before.
+        session: Session,
+        /// How long in milliseconds.
+        milliseconds: u64,
+    },
+    /// Downloads on many streams of one connection at once, again and again.
+    Streams {
+        /// Streams under way at any time.
+        concurrency: usize,
+        /// Bytes of each.
+        bytes: u64,
+        /// How long in milliseconds.
+        milliseconds: u64,
+    },
+    /// Downloads on many connections at once, again and again.
+    Connections {
+        /// How many.
+        connections: usize,
+        /// Bytes of each download.
+        bytes: u64,
+        /// How long in milliseconds.
+        milliseconds: u64,
+    },
+    /// One download without end, counted as it comes.
+    Flow {
+        /// How long in milliseconds.
+        milliseconds: u64,
+    },
     /// Connections that do nothing, held open until standard input ends.
     Idle {
         /// How many.
@@ -82,6 +184,18 @@ pub enum Scenario {
     },
     /// One handshake that the server must refuse, because of the cipher suite.
     Refusal,
+}
+
+/// What a new connection uses of the one before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Session {
+    /// Nothing: a full handshake.
+    None,
+    /// Its ticket: no certificate is sent and verified.
+    Resumed,
+    /// Its ticket, and the request goes out with the first packets (0-RTT).
+    Early,
 }
 
 /// Who sends the bytes of a bulk transfer.
@@ -137,8 +251,12 @@ mod tests {
     fn an_assignment_survives_its_json() {
         let assignment = Assignment {
             core: 1,
-            cipher: Cipher::Chacha20Poly1305,
-            udp_payload: 1472,
+            conditions: Conditions {
+                cipher: Cipher::Chacha20Poly1305,
+                payload: Payload::Discovered(8972),
+                congestion: Congestion::Bbr,
+                ..Conditions::default()
+            },
             role: Role::Client {
                 connect: "127.0.0.1:1".parse().unwrap(),
                 roots: "ca.pem".into(),

@@ -1,31 +1,23 @@
-//! The loads, written once for all implementations.
+//! What an implementation does for a client, and what is measured of it.
 
-use std::time::{Duration, Instant};
+use std::fmt;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::process::{Message, standard_input_ended};
-use super::{Cipher, Direction, Failure, Latencies, Scenario, Summary, Usage, raise_open_files};
+use super::{Failure, Latencies, Session, Summary, Transfer, Usage};
 
-/// Exchanges made before the clock starts.
-const WARM_UP_EXCHANGES: u64 = 200;
-/// Handshakes made before the clock starts.
-const WARM_UP_HANDSHAKES: u64 = 20;
-/// How long a server is given to count what the client has completed.
-const SETTLE: Duration = Duration::from_millis(500);
-/// How long idle connections rest before the memory that they take is read.
-const REST: Duration = Duration::from_secs(2);
-/// Open files of a client beside its connections' sockets.
-const OTHER_FILES: u64 = 100;
+/// That an implementation, or its interface, cannot do what a load needs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Unsupported(pub &'static str);
 
-/// A bulk transfer of `bytes` bytes of the pattern.
-#[derive(Debug, Clone, Copy)]
-pub struct Transfer {
-    /// Length in bytes.
-    pub bytes: u64,
-    /// Whether the pattern does not repeat and every byte is compared.
-    pub unique: bool,
+impl fmt::Display for Unsupported {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0)
+    }
 }
+
+impl std::error::Error for Unsupported {}
 
 /// What an implementation does for a client.
 ///
@@ -103,6 +95,58 @@ pub trait Client: Sized {
         more: &(dyn Fn(u64) -> bool + Sync),
     ) -> Result<Latencies, Failure>;
 
+    /// Opens a connection, exchanges one request on it, and closes it, one after the other, as long
+    /// as `more` says so, given the number of those begun. Records the time from the beginning to
+    /// the answer's first byte.
+    ///
+    /// # Errors
+    ///
+    /// When a handshake fails, or the server does not accept the session that is given to it.
+    fn first_byte_while(
+        &mut self,
+        session: Session,
+        more: &mut dyn FnMut(u64) -> bool,
+    ) -> Result<Latencies, Failure>;
+
+    /// Downloads on streams of their own, `concurrency` at a time, as long as `more` says so,
+    /// given the number of those begun, and records each.
+    ///
+    /// # Errors
+    ///
+    /// When the connection fails, or number or bytes are wrong.
+    fn streams_while(
+        &mut self,
+        connection: &mut Self::Connection,
+        concurrency: usize,
+        transfer: Transfer,
+        more: &mut dyn FnMut(u64) -> bool,
+    ) -> Result<Latencies, Failure>;
+
+    /// Downloads on all connections at once, again and again, as long as `more` says so, given the
+    /// number of those begun, and records each.
+    ///
+    /// # Errors
+    ///
+    /// When a connection fails, or number or bytes are wrong.
+    fn connections_while(
+        &mut self,
+        connections: &mut [Self::Connection],
+        transfer: Transfer,
+        more: &mut dyn FnMut(u64) -> bool,
+    ) -> Result<Latencies, Failure>;
+
+    /// Downloads without end; gives `more` the number of bytes as they come, as long as it says
+    /// so. The connection is of no use afterwards.
+    ///
+    /// # Errors
+    ///
+    /// When the connection fails.
+    fn flow(
+        &mut self,
+        connection: &mut Self::Connection,
+        more: &mut dyn FnMut(usize) -> bool,
+    ) -> Result<(), Failure>;
+
     /// Asks for the server's usage.
     ///
     /// # Errors
@@ -128,6 +172,8 @@ pub struct Link {
     pub cipher: Option<String>,
     /// Mean length in bytes of the UDP payloads sent, if the implementation counts them.
     pub mean_udp_payload: Option<f64>,
+    /// ... and of those received.
+    pub mean_udp_payload_received: Option<f64>,
     /// Packets declared lost by the client.
     pub lost_packets: Option<u64>,
 }
@@ -146,7 +192,7 @@ pub struct Measurement {
 }
 
 /// What was measured, by the kind of load.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
     /// A bulk transfer.
@@ -158,6 +204,22 @@ pub enum Outcome {
     },
     /// Exchanges or handshakes.
     Operations(Summary),
+    /// Downloads, many at once.
+    Transfers {
+        /// How many, how often and how long.
+        summary: Summary,
+        /// Bytes of each.
+        bytes: u64,
+    },
+    /// A download without end.
+    Flow(Flow),
+    /// Two downloads without end at once, over one link.
+    Shared {
+        /// That of the implementation.
+        own: Flow,
+        /// That of its rival.
+        rival: Flow,
+    },
     /// Idle connections.
     Idle {
         /// How many.
@@ -171,164 +233,58 @@ pub enum Outcome {
     Passed,
 }
 
-/// Puts the load `scenario` on the server.
-pub(super) fn measure<C: Client>(
-    client: &mut C,
-    scenario: Scenario,
-    cipher: Cipher,
-) -> Result<Measurement, Failure> {
-    match scenario {
-        Scenario::Bulk { direction, warm_up, bytes } => {
-            let mut connection = client.connect()?;
-            transfer(client, &mut connection, direction, warm_up, false)?;
-            let mut clock = Clock::start(client, &mut connection)?;
-            transfer(client, &mut connection, direction, bytes, false)?;
-            let nanoseconds = clock.stop();
-            clock.finish(client, connection, Outcome::Bulk { bytes, nanoseconds })
+/// Bytes of a download without end, as they came.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Flow {
+    /// Bytes in each interval of [`Flow::INTERVAL`], the last one complete.
+    pub intervals: Vec<u64>,
+}
+
+impl Flow {
+    /// Length of an interval.
+    pub const INTERVAL: Duration = Duration::from_millis(100);
+
+    /// Counts `bytes` that came so long after the beginning.
+    pub fn count(&mut self, after: Duration, bytes: u64) {
+        let index = (after.as_nanos() / Self::INTERVAL.as_nanos()) as usize;
+        if self.intervals.len() <= index {
+            self.intervals.resize(index + 1, 0);
         }
-        Scenario::Verify { direction, bytes } => {
-            let mut connection = client.connect()?;
-            let clock = Clock::start(client, &mut connection)?;
-            transfer(client, &mut connection, direction, bytes, true)?;
-            let measurement = clock.finish(client, connection, Outcome::Passed)?;
-            check_cipher(measurement, cipher)
-        }
-        Scenario::Exchanges { milliseconds } => exchanges(client, milliseconds),
-        Scenario::Handshakes { concurrency, milliseconds } => {
-            handshakes(client, concurrency, milliseconds)
-        }
-        Scenario::Idle { connections } => idle(client, connections),
-        Scenario::Refusal => refusal(client),
+        self.intervals[index] += bytes;
+    }
+
+    /// Cuts off what came after the end.
+    #[must_use]
+    pub fn until(mut self, end: Duration) -> Self {
+        self.intervals.resize((end.as_nanos() / Self::INTERVAL.as_nanos()) as usize, 0);
+        self
+    }
+
+    /// Bits per second from the interval numbered `from` on.
+    #[must_use]
+    pub fn bits_per_second(&self, from: usize) -> f64 {
+        let intervals = self.intervals.get(from..).unwrap_or_default();
+        let seconds = Self::INTERVAL.as_secs_f64() * intervals.len().max(1) as f64;
+        intervals.iter().sum::<u64>() as f64 * 8.0 / seconds
     }
 }
 
-fn transfer<C: Client>(
-    client: &mut C,
-    connection: &mut C::Connection,
-    direction: Direction,
-    bytes: u64,
-    unique: bool,
-) -> Result<(), Failure> {
-    let transfer = Transfer { bytes, unique };
-    match direction {
-        Direction::Upload => client.upload(connection, transfer),
-        Direction::Download => client.download(connection, transfer),
-    }
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-fn exchanges<C: Client>(client: &mut C, milliseconds: u64) -> Result<Measurement, Failure> {
-    let mut connection = client.connect()?;
-    client.exchange_while(&mut connection, &mut |made| made < WARM_UP_EXCHANGES)?;
-    let mut clock = Clock::start(client, &mut connection)?;
-    let end = Instant::now() + Duration::from_millis(milliseconds);
-    let latencies = client.exchange_while(&mut connection, &mut |_| Instant::now() < end)?;
-    let elapsed = Duration::from_nanos(clock.stop());
-    clock.finish(client, connection, Outcome::Operations(latencies.summary(elapsed)))
-}
-
-fn handshakes<C: Client>(
-    client: &mut C,
-    concurrency: usize,
-    milliseconds: u64,
-) -> Result<Measurement, Failure> {
-    raise_open_files(C::sockets(concurrency) as u64 * 4 + OTHER_FILES)?;
-    client.handshake_while(1, &|begun| begun < WARM_UP_HANDSHAKES)?;
-    let mut control = client.connect()?;
-    let before = client.usage(&mut control)?.handshakes;
-    let mut clock = Clock::start(client, &mut control)?;
-    let end = Instant::now() + Duration::from_millis(milliseconds);
-    let latencies = client.handshake_while(concurrency, &|_| Instant::now() < end)?;
-    let elapsed = Duration::from_nanos(clock.stop());
-    client.rest(SETTLE);
-    let served = client.usage(&mut control)?.handshakes - before;
-    let made = latencies.len() as u64;
-    if served < made {
-        return Err(format!("the client made {made} handshakes, the server saw {served}").into());
-    }
-    clock.finish(client, control, Outcome::Operations(latencies.summary(elapsed)))
-}
-
-fn idle<C: Client>(client: &mut C, connections: usize) -> Result<Measurement, Failure> {
-    raise_open_files(C::sockets(connections) as u64 + OTHER_FILES)?;
-    let mut control = client.connect()?;
-    // Whatever a server allocates once, on its first connections, is none of the row's business.
-    let mut warm_up = client.connect()?;
-    client.hold(&mut warm_up)?;
-    client.rest(SETTLE);
-    let clock = Clock::start(client, &mut control)?;
-    let mut held = Vec::with_capacity(connections);
-    let before = (client.usage(&mut control)?.resident_bytes, Usage::now()?.resident_bytes);
-    for _ in 0..connections {
-        let mut connection = client.connect()?;
-        client.hold(&mut connection)?;
-        held.push(connection);
-    }
-    client.rest(REST);
-    let after = (client.usage(&mut control)?.resident_bytes, Usage::now()?.resident_bytes);
-    let outcome = Outcome::Idle {
-        connections: connections as u64,
-        server_bytes: after.0.saturating_sub(before.0),
-        client_bytes: after.1.saturating_sub(before.1),
-    };
-    Message::Holding { connections }.emit();
-    while !standard_input_ended() {
-        client.rest(Duration::from_millis(20));
-    }
-    drop((held, warm_up));
-    clock.finish(client, control, outcome)
-}
-
-fn refusal<C: Client>(client: &mut C) -> Result<Measurement, Failure> {
-    match client.connect() {
-        Ok(_) => Err("the server accepted a cipher suite that it must not offer".into()),
-        Err(_) => Ok(Measurement {
-            result: Outcome::Passed,
-            client_cpu_ns: 0,
-            server_cpu_ns: 0,
-            link: Link::default(),
-        }),
-    }
-}
-
-fn check_cipher(measurement: Measurement, expected: Cipher) -> Result<Measurement, Failure> {
-    match &measurement.link.cipher {
-        Some(name) if name != expected.name() => {
-            Err(format!("{name} was negotiated in place of {}", expected.name()).into())
-        }
-        _ => Ok(measurement),
-    }
-}
-
-/// Time and CPU time of both ends since a moment.
-struct Clock {
-    start: Instant,
-    nanoseconds: u64,
-    client: Usage,
-    server: Usage,
-}
-
-impl Clock {
-    fn start<C: Client>(client: &mut C, connection: &mut C::Connection) -> Result<Self, Failure> {
-        let server = client.usage(connection)?;
-        Ok(Self { start: Instant::now(), nanoseconds: 0, client: Usage::now()?, server })
-    }
-
-    fn stop(&mut self) -> u64 {
-        self.nanoseconds = u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX);
-        self.nanoseconds
-    }
-
-    fn finish<C: Client>(
-        self,
-        client: &mut C,
-        mut connection: C::Connection,
-        result: Outcome,
-    ) -> Result<Measurement, Failure> {
-        let client_cpu_ns = Usage::now()?.cpu_ns - self.client.cpu_ns;
-        let server = client.usage(&mut connection)?;
-        let link = client.link(&connection);
-        client.close(connection)?;
-        let server_cpu_ns = server.cpu_ns - self.server.cpu_ns;
-        Ok(Measurement { result, client_cpu_ns, server_cpu_ns, link })
+    #[test]
+    fn a_flow_counts_by_intervals_and_ends_when_it_is_told_to() {
+        let mut flow = Flow::default();
+        flow.count(Duration::from_millis(50), 100);
+        flow.count(Duration::from_millis(99), 25);
+        flow.count(Duration::from_millis(310), 1000);
+        assert_eq!(flow.intervals, [125, 0, 0, 1000]);
+        assert_eq!(flow.bits_per_second(1), 1000.0 * 8.0 / 0.3);
+        let flow = flow.until(Duration::from_millis(250));
+        assert_eq!(flow.intervals, [125, 0]);
+        assert_eq!(flow.bits_per_second(0), 125.0 * 8.0 / 0.2);
+        assert_eq!(flow.bits_per_second(9), 0.0);
+        assert_eq!(Flow::default().until(Duration::from_secs(1)).intervals, [0; 10]);
     }
 }

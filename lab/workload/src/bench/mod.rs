@@ -8,20 +8,25 @@
 mod assignment;
 mod client;
 mod latencies;
+mod loads;
 mod pattern;
 mod process;
 mod request;
 mod server;
+pub mod tasks;
+pub mod tcp;
 mod tls;
 mod usage;
 
-pub use assignment::{Assignment, Cipher, Direction, Role, Scenario};
-pub use client::{Client, Link, Measurement, Outcome, Transfer};
+pub use assignment::{
+    Assignment, Cipher, Conditions, Congestion, Direction, Payload, Role, Scenario, Session,
+};
+pub use client::{Client, Flow, Link, Measurement, Outcome, Unsupported};
 pub use latencies::{Latencies, Summary};
-pub use pattern::Pattern;
+pub use pattern::{Arrival, Pattern, Transfer};
 pub use process::{Message, run};
 pub use request::{EXCHANGE_LENGTH, HEADER_LENGTH, Request};
-pub use server::{Counters, usage_answer};
+pub use server::{Counters, usage_answer, workers};
 pub use tls::{client_config, server_config};
 pub use usage::{Usage, raise_open_files};
 

@@ -2,8 +2,7 @@
 
 use super::Failure;
 
-/// Period of the bytes of a timed transfer.
-const PERIOD: u64 = 64 * 1024;
+const PERIOD: u64 = Pattern::PERIOD;
 
 /// A sequence of bytes known to both ends.
 ///
@@ -16,6 +15,9 @@ pub struct Pattern {
 }
 
 impl Pattern {
+    /// Period of the bytes of a timed transfer.
+    pub const PERIOD: u64 = 64 * 1024;
+
     /// The pattern that repeats, or the one that does not (`unique`).
     #[must_use]
     pub fn new(unique: bool) -> Self {
@@ -73,6 +75,109 @@ impl Pattern {
     }
 }
 
+/// A transfer of bytes of the pattern, in either direction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Transfer {
+    /// Length in bytes.
+    pub bytes: u64,
+    /// Whether the pattern does not repeat and every byte is compared.
+    pub unique: bool,
+    /// Bytes that the sender writes at once.
+    pub write: u32,
+}
+
+impl Transfer {
+    /// So many bytes of the pattern that repeats, written in pieces of 64 KiB.
+    #[must_use]
+    pub fn new(bytes: u64) -> Self {
+        Self { bytes, unique: false, write: PERIOD as u32 }
+    }
+
+    /// The pattern.
+    #[must_use]
+    pub fn pattern(self) -> Pattern {
+        Pattern::new(self.unique)
+    }
+
+    /// Offset and length of each piece that a sender writes. None goes beyond a period, so that
+    /// those of the pattern that repeats are pieces of its [block](Pattern::block).
+    pub fn pieces(self) -> impl Iterator<Item = (u64, usize)> {
+        let mut offset = 0;
+        std::iter::from_fn(move || {
+            let length = (self.bytes - offset).min(self.write.into()).min(PERIOD - offset % PERIOD);
+            let piece = (offset, length as usize);
+            offset += length;
+            (length > 0).then_some(piece)
+        })
+    }
+
+    /// Writes the transfer piece by piece. `block` is that of the pattern that repeats.
+    ///
+    /// # Errors
+    ///
+    /// Those of `write`.
+    pub fn send(
+        self,
+        block: &[u8],
+        mut write: impl FnMut(&[u8]) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
+        let mut own = if self.unique { vec![0; PERIOD as usize] } else { Vec::new() };
+        for (offset, length) in self.pieces() {
+            if self.unique {
+                self.pattern().fill(offset, &mut own[..length]);
+                write(&own[..length])?;
+            } else {
+                let start = (offset % PERIOD) as usize;
+                write(&block[start..start + length])?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What comes of a transfer, checked piece by piece.
+#[derive(Debug)]
+pub struct Arrival {
+    transfer: Transfer,
+    offset: u64,
+    wrong: Option<Failure>,
+}
+
+impl Arrival {
+    /// Of the transfer that is expected.
+    #[must_use]
+    pub fn of(transfer: Transfer) -> Self {
+        Self { transfer, offset: 0, wrong: None }
+    }
+
+    /// Takes in the next bytes.
+    pub fn take(&mut self, bytes: &[u8]) {
+        if self.wrong.is_none() {
+            self.wrong = self.transfer.pattern().check(self.offset, bytes).err();
+        }
+        self.offset += bytes.len() as u64;
+    }
+
+    /// Whether everything has come.
+    #[must_use]
+    pub fn complete(&self) -> bool {
+        self.offset >= self.transfer.bytes
+    }
+
+    /// Looks at it after the end.
+    ///
+    /// # Errors
+    ///
+    /// When bytes were wrong, or another number came than was expected.
+    pub fn finish(self) -> Result<(), Failure> {
+        match self.wrong {
+            Some(wrong) => Err(wrong),
+            None if self.offset == self.transfer.bytes => Ok(()),
+            None => Err(format!("{} bytes came of {}", self.offset, self.transfer.bytes).into()),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -120,5 +225,33 @@ mod tests {
         let block = pattern.block();
         pattern.check(PERIOD * 5, &block).unwrap();
         assert!(pattern.check(PERIOD * 5 + 16, &block).is_err());
+    }
+
+    #[test]
+    fn a_transfer_arrives_as_it_was_sent_whatever_the_pieces() {
+        let block = Pattern::new(false).block();
+        for (unique, write) in [(false, 1024), (false, 65_536), (false, 1000), (true, 65_536)] {
+            let transfer = Transfer { bytes: 200_001, unique, write };
+            let mut arrival = Arrival::of(transfer);
+            let send = |piece: &[u8]| {
+                assert!(piece.len() <= write as usize);
+                assert!(!arrival.complete());
+                arrival.take(piece);
+                Ok(())
+            };
+            transfer.send(&block, send).unwrap();
+            assert!(arrival.complete());
+            arrival.finish().unwrap();
+        }
+    }
+
+    #[test]
+    fn an_arrival_that_differs_is_an_error() {
+        let mut short = Arrival::of(Transfer::new(10));
+        short.take(&Pattern::new(false).block()[..9]);
+        assert_eq!(short.finish().unwrap_err().to_string(), "9 bytes came of 10");
+        let mut wrong = Arrival::of(Transfer::new(2));
+        wrong.take(&[0, 0]);
+        assert_eq!(wrong.finish().unwrap_err().to_string(), "wrong byte at offset 0");
     }
 }

@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde::{Deserialize, Serialize};
 
-use super::client::{Client, Measurement, measure};
+use super::client::{Client, Measurement, Unsupported};
+use super::loads::measure;
 use super::{Assignment, Failure, Role};
 
 /// One line of a benchmarked process's standard output.
@@ -26,6 +27,11 @@ pub enum Message {
     },
     /// A client has finished.
     Measured(Measurement),
+    /// The implementation cannot do what the load needs.
+    Unsupported {
+        /// Why.
+        reason: String,
+    },
     /// The process gives up.
     Failed {
         /// Why.
@@ -62,6 +68,10 @@ pub fn run<C: Client>(
 ) -> ExitCode {
     match carry_out(json, serve, client) {
         Ok(()) => ExitCode::SUCCESS,
+        Err(failure) if failure.is::<Unsupported>() => {
+            Message::Unsupported { reason: failure.to_string() }.emit();
+            ExitCode::SUCCESS
+        }
         Err(failure) => {
             Message::Failed { reason: failure.to_string() }.emit();
             ExitCode::FAILURE
@@ -84,7 +94,7 @@ fn carry_out<C: Client>(
         Role::Client { scenario, .. } => {
             watch_standard_input(|| INPUT_ENDED.store(true, Ordering::Relaxed));
             let mut client = client(&assignment)?;
-            let measurement = measure(&mut client, *scenario, assignment.cipher)?;
+            let measurement = measure(&mut client, *scenario, assignment.conditions.cipher)?;
             Message::Measured(measurement).emit();
             Ok(())
         }

@@ -1,6 +1,6 @@
 //! What a client asks of a server, in front of the payload of each stream.
 
-use super::Failure;
+use super::{Failure, Transfer};
 
 /// Length in bytes of an encoded [`Request`].
 pub const HEADER_LENGTH: usize = 16;
@@ -26,6 +26,8 @@ pub enum Request {
         bytes: u64,
         /// Whether the pattern does not repeat and every byte is compared.
         unique: bool,
+        /// Bytes that the server writes at once.
+        write: u32,
     },
     /// The client sends [`EXCHANGE_LENGTH`] bytes, this header included, and gets the same back.
     Exchange {
@@ -42,16 +44,17 @@ impl Request {
     /// The header as sent.
     #[must_use]
     pub fn encode(self) -> [u8; HEADER_LENGTH] {
-        let (code, unique, value) = match self {
-            Self::Upload { bytes, unique } => (1, unique, bytes),
-            Self::Download { bytes, unique } => (2, unique, bytes),
-            Self::Exchange { number } => (3, false, number),
-            Self::Usage => (4, false, 0),
-            Self::Hold => (5, false, 0),
+        let (code, unique, write, value) = match self {
+            Self::Upload { bytes, unique } => (1, unique, 0, bytes),
+            Self::Download { bytes, unique, write } => (2, unique, write, bytes),
+            Self::Exchange { number } => (3, false, 0, number),
+            Self::Usage => (4, false, 0, 0),
+            Self::Hold => (5, false, 0, 0),
         };
         let mut header = [0; HEADER_LENGTH];
         header[0] = code;
         header[1] = u8::from(unique);
+        header[4..8].copy_from_slice(&write.to_be_bytes());
         header[8..].copy_from_slice(&value.to_be_bytes());
         header
     }
@@ -62,16 +65,24 @@ impl Request {
     ///
     /// When the first byte is no known request.
     pub fn decode(header: &[u8; HEADER_LENGTH]) -> Result<Self, Failure> {
-        let [code, unique, _, _, _, _, _, _, value @ ..] = *header;
+        let [code, unique, _, _, w0, w1, w2, w3, value @ ..] = *header;
         let (unique, value) = (unique == 1, u64::from_be_bytes(value));
+        let write = u32::from_be_bytes([w0, w1, w2, w3]);
         match code {
             1 => Ok(Self::Upload { bytes: value, unique }),
-            2 => Ok(Self::Download { bytes: value, unique }),
+            2 if write > 0 => Ok(Self::Download { bytes: value, unique, write }),
             3 => Ok(Self::Exchange { number: value }),
             4 => Ok(Self::Usage),
             5 => Ok(Self::Hold),
             other => Err(format!("unknown request {other}").into()),
         }
+    }
+
+    /// Asks for `transfer`.
+    #[must_use]
+    pub fn download(transfer: Transfer) -> Self {
+        let Transfer { bytes, unique, write } = transfer;
+        Self::Download { bytes, unique, write }
     }
 
     /// The whole request of the exchange numbered `number`.
@@ -91,7 +102,7 @@ mod tests {
     fn every_request_is_decoded_as_it_was_encoded() {
         for request in [
             Request::Upload { bytes: u64::MAX, unique: true },
-            Request::Download { bytes: 5, unique: false },
+            Request::Download { bytes: 5, unique: false, write: 65_536 },
             Request::Exchange { number: 9 },
             Request::Usage,
             Request::Hold,

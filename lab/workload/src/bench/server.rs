@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::{Failure, Usage};
+use super::{Assignment, Failure, Usage};
 
 /// What a server counts, for a client to compare with its own count.
 #[derive(Debug, Default)]
@@ -25,4 +25,12 @@ impl Counters {
 pub fn usage_answer(counters: &Counters) -> Result<[u8; Usage::LENGTH], Failure> {
     let usage = Usage { handshakes: counters.handshakes.load(Ordering::Relaxed), ..Usage::now()? };
     Ok(usage.encode())
+}
+
+/// Threads of a server that gives one to each connection that is busy.
+#[must_use]
+pub fn workers(assignment: &Assignment) -> usize {
+    /// For the control connection, and for those that are about to end.
+    const OTHERS: usize = 14;
+    assignment.conditions.busy + OTHERS
 }

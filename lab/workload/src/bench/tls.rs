@@ -8,7 +8,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ClientConfig, RootCertStore, ServerConfig, version};
 
-use super::{ALPN, Cipher, Failure};
+use super::{ALPN, Cipher, Conditions, Failure};
 
 /// One cipher suite and one key exchange group, so that nothing else can be negotiated.
 fn provider(cipher: Cipher) -> Arc<CryptoProvider> {
@@ -24,25 +24,25 @@ fn provider(cipher: Cipher) -> Arc<CryptoProvider> {
     })
 }
 
-/// A server's configuration: TLS 1.3, X25519, no session tickets, so that each handshake is a full
-/// one and nothing is sent after it.
+/// A server's configuration: TLS 1.3, X25519; unless the conditions ask for session tickets, none,
+/// so that each handshake is a full one and nothing is sent after it. With tickets, 0-RTT too.
 ///
 /// # Errors
 ///
 /// When the files cannot be read or do not belong together.
 pub fn server_config(
-    cipher: Cipher,
+    conditions: Conditions,
     certificate: &Path,
     key: &Path,
 ) -> Result<ServerConfig, Failure> {
     let chain = CertificateDer::pem_file_iter(certificate)?.collect::<Result<Vec<_>, _>>()?;
     let key = PrivateKeyDer::from_pem_file(key)?;
-    let mut config = ServerConfig::builder_with_provider(provider(cipher))
+    let mut config = ServerConfig::builder_with_provider(provider(conditions.cipher))
         .with_protocol_versions(&[&version::TLS13])?
         .with_no_client_auth()
         .with_single_cert(chain, key)?;
     config.alpn_protocols = vec![ALPN.to_vec()];
-    config.send_tls13_tickets = 0;
+    config.send_tls13_tickets = usize::from(conditions.tickets);
     Ok(config)
 }
 
@@ -51,16 +51,18 @@ pub fn server_config(
 /// # Errors
 ///
 /// When the file cannot be read.
-pub fn client_config(cipher: Cipher, roots: &Path) -> Result<ClientConfig, Failure> {
+pub fn client_config(conditions: Conditions, roots: &Path) -> Result<ClientConfig, Failure> {
     let mut store = RootCertStore::empty();
     for root in CertificateDer::pem_file_iter(roots)? {
         store.add(root?)?;
     }
-    let mut config = ClientConfig::builder_with_provider(provider(cipher))
+    let mut config = ClientConfig::builder_with_provider(provider(conditions.cipher))
         .with_protocol_versions(&[&version::TLS13])?
         .with_root_certificates(store)
         .with_no_client_auth();
     config.alpn_protocols = vec![ALPN.to_vec()];
-    config.resumption = rustls::client::Resumption::disabled();
+    if !conditions.tickets {
+        config.resumption = rustls::client::Resumption::disabled();
+    }
     Ok(config)
 }

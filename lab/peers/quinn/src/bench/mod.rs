@@ -8,12 +8,13 @@ use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::time::Duration;
 
-use quicket_workload::bench::{Assignment, Failure, WINDOW};
-use quinn::{AckFrequencyConfig, EndpointConfig, TransportConfig};
+use quicket_workload::bench::{Assignment, Congestion, Failure, Payload, Unsupported, WINDOW};
+use quinn::congestion::{BbrConfig, ControllerFactory, CubicConfig};
+use quinn::{AckFrequencyConfig, EndpointConfig, MtuDiscoveryConfig, TransportConfig};
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::runtime::Runtime;
 
-pub use client::QuinnClient;
+pub use client::client;
 pub use server::serve;
 
 /// Receive and send buffer of the UDP socket in bytes; the kernel may grant less.
@@ -37,18 +38,34 @@ fn socket(address: SocketAddr) -> Result<UdpSocket, Failure> {
 
 fn endpoint_config(assignment: &Assignment) -> Result<EndpointConfig, Failure> {
     let mut config = EndpointConfig::default();
-    config.max_udp_payload_size(assignment.udp_payload)?;
+    config.max_udp_payload_size(assignment.conditions.payload.target())?;
     Ok(config)
 }
 
 fn transport(assignment: &Assignment) -> Result<Arc<TransportConfig>, Failure> {
+    let conditions = assignment.conditions;
+    if !conditions.encryption {
+        return Err(Unsupported("quinn always encrypts").into());
+    }
     let mut frequency = AckFrequencyConfig::default();
     frequency.ack_eliciting_threshold(ACK_THRESHOLD.into());
     let mut transport = TransportConfig::default();
+    match conditions.payload {
+        Payload::Fixed(size) => {
+            transport.initial_mtu(size).min_mtu(size).mtu_discovery_config(None);
+        }
+        Payload::Discovered(upper_bound) => {
+            let mut discovery = MtuDiscoveryConfig::default();
+            discovery.upper_bound(upper_bound);
+            transport.mtu_discovery_config(Some(discovery));
+        }
+    }
+    let congestion: Arc<dyn ControllerFactory + Send + Sync> = match conditions.congestion {
+        Congestion::Cubic => Arc::new(CubicConfig::default()),
+        Congestion::Bbr => Arc::new(BbrConfig::default()),
+    };
     transport
-        .initial_mtu(assignment.udp_payload)
-        .min_mtu(assignment.udp_payload)
-        .mtu_discovery_config(None)
+        .congestion_controller_factory(congestion)
         .ack_frequency_config(Some(frequency))
         .stream_receive_window(WINDOW.into())
         .receive_window(WINDOW.into())

@@ -4,15 +4,13 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use bytes::Bytes;
-use quicket_workload::bench::{
-    Assignment, Counters, EXCHANGE_LENGTH, Failure, HEADER_LENGTH, Pattern, Request, Role,
-    server_config, usage_answer,
-};
+use quicket_workload::bench::tasks::{Transport, serve_connection};
+use quicket_workload::bench::{Assignment, Counters, Failure, Pattern, Role, server_config};
 use quinn::crypto::rustls::QuicServerConfig;
-use quinn::{Connection, Endpoint, RecvStream, SendStream, ServerConfig};
+use quinn::{Endpoint, Incoming, ServerConfig};
 use tokio::task::LocalSet;
 
+use super::client::Quinn;
 use super::{endpoint_config, runtime, socket, transport};
 use crate::tls::initial_suite;
 
@@ -20,7 +18,11 @@ pub fn serve(assignment: &Assignment, ready: &mut dyn FnMut(SocketAddr)) -> Resu
     let Role::Server { listen, certificate, key } = &assignment.role else {
         return Err("not told to be a server".into());
     };
-    let crypto = server_config(assignment.cipher, certificate, key)?;
+    let conditions = assignment.conditions;
+    let mut crypto = server_config(conditions, certificate, key)?;
+    if conditions.tickets {
+        crypto.max_early_data_size = u32::MAX;
+    }
     let crypto = QuicServerConfig::with_initial(Arc::new(crypto), initial_suite()?)?;
     let mut config = ServerConfig::with_crypto(Arc::new(crypto));
     config.transport_config(transport(assignment)?);
@@ -34,90 +36,31 @@ pub fn serve(assignment: &Assignment, ready: &mut dyn FnMut(SocketAddr)) -> Resu
         )?;
         ready(endpoint.local_addr()?);
         let counters = Rc::new(Counters::default());
+        let block = Quinn::block(Pattern::new(false).block());
         while let Some(incoming) = endpoint.accept().await {
-            let counters = counters.clone();
-            tokio::task::spawn_local(async move {
-                let connection = incoming.accept()?.await?;
-                counters.handshake();
-                streams(connection, counters).await
-            });
+            let (counters, block) = (counters.clone(), block.clone());
+            tokio::task::spawn_local(connection(incoming, conditions.tickets, counters, block));
         }
         Err("the endpoint is closed".into())
     })
 }
 
-async fn streams(connection: Connection, counters: Rc<Counters>) -> Result<(), Failure> {
-    let block = Bytes::from(Pattern::new(false).block());
-    // An error ends the connection for the client to see; it is the client who reports.
-    while let Ok((send, recv)) = connection.accept_bi().await {
-        let (connection, counters, block) = (connection.clone(), counters.clone(), block.clone());
-        tokio::task::spawn_local(async move {
-            if let Err(failure) = answer(send, recv, &counters, &block).await {
-                connection.close(1_u32.into(), failure.to_string().as_bytes());
-            }
-        });
-    }
-    Ok(())
-}
-
-async fn answer(
-    mut send: SendStream,
-    mut recv: RecvStream,
-    counters: &Counters,
-    block: &Bytes,
+/// Serves a connection; where there are tickets, early data as soon as it comes.
+async fn connection(
+    incoming: Incoming,
+    early: bool,
+    counters: Rc<Counters>,
+    block: <Quinn as Transport>::Block,
 ) -> Result<(), Failure> {
-    let mut header = [0; HEADER_LENGTH];
-    recv.read_exact(&mut header).await?;
-    let request = Request::decode(&header)?;
-    if let Request::Upload { bytes, unique } = request {
-        let received = receive(&mut recv, Pattern::new(unique)).await?;
-        if received != bytes {
-            return Err(format!("{received} bytes came of {bytes}").into());
+    let connecting = incoming.accept()?;
+    let connection = if early {
+        match connecting.into_0rtt() {
+            Ok((connection, _)) => connection,
+            Err(connecting) => connecting.await?,
         }
-        send.write_all(&received.to_be_bytes()).await?;
-        return Ok(send.finish()?);
-    }
-    let mut message = recv.read_to_end(EXCHANGE_LENGTH).await?;
-    match request {
-        Request::Download { bytes, unique } => transmit(&mut send, bytes, unique, block).await?,
-        Request::Usage => send.write_all(&usage_answer(counters)?).await?,
-        Request::Upload { .. } | Request::Exchange { .. } | Request::Hold => {
-            message.splice(..0, header);
-            send.write_all(&message).await?;
-        }
-    }
-    Ok(send.finish()?)
-}
-
-/// Reads to the end; returns the number of bytes.
-pub async fn receive(recv: &mut RecvStream, pattern: Pattern) -> Result<u64, Failure> {
-    let mut offset = 0;
-    while let Some(chunk) = recv.read_chunk(usize::MAX, true).await? {
-        pattern.check(offset, &chunk.bytes)?;
-        offset += chunk.bytes.len() as u64;
-    }
-    Ok(offset)
-}
-
-/// Writes `bytes` bytes, in the repeating pattern without a copy.
-pub async fn transmit(
-    send: &mut SendStream,
-    bytes: u64,
-    unique: bool,
-    block: &Bytes,
-) -> Result<(), Failure> {
-    let mut offset = 0;
-    while offset < bytes {
-        let length = usize::try_from(bytes - offset)?.min(block.len());
-        let chunk = if unique {
-            let mut chunk = vec![0; length];
-            Pattern::new(true).fill(offset, &mut chunk);
-            chunk.into()
-        } else {
-            block.slice(..length)
-        };
-        send.write_chunk(chunk).await?;
-        offset += length as u64;
-    }
+    } else {
+        connecting.await?
+    };
+    serve_connection::<Quinn>(connection, counters, block).await;
     Ok(())
 }

@@ -1,0 +1,405 @@
+//! The rows of the benchmark: loads under conditions.
+
+use std::fmt;
+use std::str::FromStr;
+
+use quicket_workload::bench::{
+    Conditions, Congestion, Direction, Payload, Scenario, Session, Transfer,
+};
+use serde::{Deserialize, Serialize};
+
+use super::figure::{self, Figure};
+use super::{NetworkKind, Settings};
+
+/// A kind of load.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Row {
+    /// The client sends in bulk, on one stream of one connection.
+    Upload,
+    /// The server sends in bulk, on one stream of one connection.
+    Download,
+    /// As `Upload`, without encryption after the handshake.
+    UploadPlain,
+    /// As `Download`, without encryption after the handshake.
+    DownloadPlain,
+    /// Uploads written in pieces of 1, 4, 16 and 64 KiB.
+    Messages,
+    /// As `Messages`, without encryption after the handshake.
+    MessagesPlain,
+    /// Requests and answers of 1 KiB, one after the other, each on a new stream.
+    Exchanges,
+    /// Full handshakes, one after the other.
+    Handshakes,
+    /// Full handshakes, 50 at once.
+    #[serde(rename = "handshakes-50")]
+    Handshakes50,
+    /// Connections with one request each: full, resumed and 0-RTT handshakes.
+    FirstByte,
+    /// Downloads of 16 KiB on up to 1,000 streams at once.
+    Streams,
+    /// Downloads of 64 KiB on up to 200 connections at once.
+    Connections,
+    /// A download over a link of 100 Mbit/s and 50 ms that loses packets.
+    Loss,
+    /// Two downloads over one link of 100 Mbit/s and 50 ms.
+    Fairness,
+    /// Connections that do nothing.
+    Idle,
+}
+
+/// One measurement of a row: rows that show how something changes have several.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Point {
+    /// Its name within the row; empty if it is the only one.
+    pub name: &'static str,
+    /// Where it is on the axis of a curve; none if it is no point of one.
+    pub at: Option<u32>,
+    /// The load.
+    pub scenario: Scenario,
+    /// What both ends are configured with.
+    pub conditions: Conditions,
+    /// What else is on the link at the same time.
+    pub rival: Option<Rival>,
+    /// Packets lost on a link, in percent.
+    pub loss: u8,
+}
+
+/// Another download at the same time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Rival {
+    /// Of the same implementation.
+    Itself,
+    /// TLS over TCP with CUBIC.
+    TcpCubic,
+}
+
+impl Row {
+    /// All of them.
+    pub const ALL: [Self; 15] = [
+        Self::Upload,
+        Self::Download,
+        Self::UploadPlain,
+        Self::DownloadPlain,
+        Self::Messages,
+        Self::MessagesPlain,
+        Self::Exchanges,
+        Self::Handshakes,
+        Self::Handshakes50,
+        Self::FirstByte,
+        Self::Streams,
+        Self::Connections,
+        Self::Loss,
+        Self::Fairness,
+        Self::Idle,
+    ];
+
+    /// Those that are run if none is asked for: they take less than five minutes.
+    pub const DEFAULT: [Self; 5] =
+        [Self::Upload, Self::Download, Self::Exchanges, Self::Handshakes, Self::Handshakes50];
+
+    /// The name by which it is known.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Upload => "upload",
+            Self::Download => "download",
+            Self::UploadPlain => "upload-plain",
+            Self::DownloadPlain => "download-plain",
+            Self::Messages => "messages",
+            Self::MessagesPlain => "messages-plain",
+            Self::Exchanges => "exchanges",
+            Self::Handshakes => "handshakes",
+            Self::Handshakes50 => "handshakes-50",
+            Self::FirstByte => "first-byte",
+            Self::Streams => "streams",
+            Self::Connections => "connections",
+            Self::Loss => "loss",
+            Self::Fairness => "fairness",
+            Self::Idle => "idle",
+        }
+    }
+
+    /// What it is, for readers of a report.
+    #[must_use]
+    pub fn title(self) -> &'static str {
+        match self {
+            Self::Upload => "Bulk upload, one stream",
+            Self::Download => "Bulk download, one stream",
+            Self::UploadPlain => "Bulk upload without encryption",
+            Self::DownloadPlain => "Bulk download without encryption",
+            Self::Messages => "Upload in messages",
+            Self::MessagesPlain => "Upload in messages without encryption",
+            Self::Exchanges => "Request and response, 1 KiB each, sequential",
+            Self::Handshakes => "Full handshakes, sequential",
+            Self::Handshakes50 => "Full handshakes, 50 at once",
+            Self::FirstByte => "Connection to first byte, sequential",
+            Self::Streams => "Streams of 16 KiB at once",
+            Self::Connections => "Connections with 64 KiB each at once",
+            Self::Loss => "Download under random loss",
+            Self::Fairness => "Two downloads at once",
+            Self::Idle => "Idle connections",
+        }
+    }
+
+    /// The networks that it runs over.
+    #[must_use]
+    pub fn networks(self) -> &'static [NetworkKind] {
+        use NetworkKind::{Link, Loopback, LoopbackJumbo, Veth, VethJumbo};
+        match self {
+            Self::Upload | Self::Download | Self::UploadPlain | Self::DownloadPlain => {
+                &[Loopback, LoopbackJumbo, Veth, VethJumbo]
+            }
+            Self::Messages | Self::MessagesPlain => &[Veth, VethJumbo],
+            Self::FirstByte => &[Loopback, Veth, Link],
+            Self::Loss | Self::Fairness => &[Link],
+            Self::Exchanges
+            | Self::Handshakes
+            | Self::Handshakes50
+            | Self::Streams
+            | Self::Connections
+            | Self::Idle => &[Loopback, Veth],
+        }
+    }
+
+    /// The one of them that a quick run takes, so that each network has its turn.
+    #[must_use]
+    pub fn quick_network(self) -> NetworkKind {
+        match self {
+            Self::Upload | Self::Messages | Self::Handshakes | Self::Connections => {
+                NetworkKind::Veth
+            }
+            Self::UploadPlain | Self::MessagesPlain => NetworkKind::VethJumbo,
+            Self::DownloadPlain => NetworkKind::LoopbackJumbo,
+            Self::FirstByte | Self::Loss | Self::Fairness => NetworkKind::Link,
+            Self::Download | Self::Exchanges | Self::Handshakes50 | Self::Streams | Self::Idle => {
+                NetworkKind::Loopback
+            }
+        }
+    }
+
+    /// What curves have on their axis, if it has any.
+    #[must_use]
+    pub fn axis(self) -> Option<&'static str> {
+        match self {
+            Self::Messages | Self::MessagesPlain => Some("KiB a message"),
+            Self::Streams => Some("streams at once"),
+            Self::Connections => Some("connections at once"),
+            _ => None,
+        }
+    }
+
+    /// Whether packets are encrypted after the handshake.
+    #[must_use]
+    pub fn is_encrypted(self) -> bool {
+        !matches!(self, Self::UploadPlain | Self::DownloadPlain | Self::MessagesPlain)
+    }
+
+    /// Who sends the bytes, if there are many.
+    pub(super) fn direction(self) -> Option<Direction> {
+        match self {
+            Self::Upload | Self::UploadPlain | Self::Messages | Self::MessagesPlain => {
+                Some(Direction::Upload)
+            }
+            Self::Download | Self::DownloadPlain => Some(Direction::Download),
+            _ => None,
+        }
+    }
+
+    /// The figures taken from its measurements, in the order in which reports show them.
+    #[must_use]
+    pub fn figures(self) -> &'static [Figure] {
+        match self {
+            Self::Upload
+            | Self::Download
+            | Self::UploadPlain
+            | Self::DownloadPlain
+            | Self::Messages
+            | Self::MessagesPlain => figure::BULK,
+            Self::Exchanges | Self::Handshakes | Self::Handshakes50 => figure::OPERATIONS,
+            Self::FirstByte => figure::OPERATIONS,
+            Self::Streams | Self::Connections => figure::TRANSFERS,
+            Self::Loss => figure::FLOW,
+            Self::Fairness => figure::SHARED,
+            Self::Idle => figure::IDLE,
+        }
+    }
+
+    /// What is measured for it.
+    #[must_use]
+    pub fn points(self, settings: &Settings, network: NetworkKind) -> Vec<Point> {
+        let mut points = self.all_points(settings, network);
+        if settings.quick {
+            // That it runs is seen from the largest one, too.
+            points.drain(..points.len() - 1);
+        }
+        points
+    }
+
+    fn all_points(self, settings: &Settings, network: NetworkKind) -> Vec<Point> {
+        let milliseconds = settings.milliseconds;
+        let one = |scenario| Point {
+            name: "",
+            at: None,
+            scenario,
+            conditions: Conditions {
+                cipher: settings.cipher,
+                payload: network.payload(settings.udp_payload),
+                encryption: self.is_encrypted(),
+                ..Conditions::default()
+            },
+            rival: None,
+            loss: 0,
+        };
+        let bulk = |direction, write| Scenario::Bulk {
+            direction,
+            warm_up: settings.bulk_bytes / 16,
+            bytes: settings.bulk_bytes,
+            write,
+        };
+        let whole = Transfer::new(0).write;
+        match self {
+            Self::Upload | Self::UploadPlain => vec![one(bulk(Direction::Upload, whole))],
+            Self::Download | Self::DownloadPlain => vec![one(bulk(Direction::Download, whole))],
+            Self::Messages | Self::MessagesPlain => MESSAGES
+                .map(|(name, kib)| Point {
+                    name,
+                    at: Some(kib),
+                    ..one(bulk(Direction::Upload, kib * 1024))
+                })
+                .into(),
+            Self::Exchanges => vec![one(Scenario::Exchanges { milliseconds })],
+            Self::Handshakes => vec![one(Scenario::Handshakes { concurrency: 1, milliseconds })],
+            Self::Handshakes50 => {
+                vec![one(Scenario::Handshakes { concurrency: 50, milliseconds })]
+            }
+            Self::FirstByte => SESSIONS
+                .map(|(name, session)| {
+                    let mut point = one(Scenario::FirstBytes { session, milliseconds });
+                    point.conditions.tickets = session != Session::None;
+                    Point { name, ..point }
+                })
+                .into(),
+            Self::Streams => STREAMS
+                .map(|(name, count)| {
+                    let (concurrency, bytes) = (count as usize, 16 << 10);
+                    let scenario = Scenario::Streams { concurrency, bytes, milliseconds };
+                    Point { name, at: Some(count), ..one(scenario) }
+                })
+                .into(),
+            Self::Connections => CONNECTIONS
+                .map(|(name, count)| {
+                    let (connections, bytes) = (count as usize, 64 << 10);
+                    let scenario = Scenario::Connections { connections, bytes, milliseconds };
+                    let mut point = one(scenario);
+                    point.conditions.busy = connections;
+                    Point { name, at: Some(count), ..point }
+                })
+                .into(),
+            Self::Loss => LOSSES
+                .map(|(name, loss, congestion)| {
+                    let mut point = one(Scenario::Flow { milliseconds: settings.flow });
+                    point.conditions.congestion = congestion;
+                    Point { name, loss, ..point }
+                })
+                .into(),
+            Self::Fairness => RIVALS
+                .map(|(name, rival)| Point {
+                    name,
+                    rival: Some(rival),
+                    ..one(Scenario::Flow { milliseconds: settings.flow })
+                })
+                .into(),
+            Self::Idle => vec![one(Scenario::Idle { connections: settings.idle_connections })],
+        }
+    }
+}
+
+const MESSAGES: [(&str, u32); 4] = [("1 KiB", 1), ("4 KiB", 4), ("16 KiB", 16), ("64 KiB", 64)];
+const SESSIONS: [(&str, Session); 3] =
+    [("full", Session::None), ("resumed", Session::Resumed), ("0-RTT", Session::Early)];
+const STREAMS: [(&str, u32); 4] = [("1", 1), ("10", 10), ("100", 100), ("1000", 1000)];
+const CONNECTIONS: [(&str, u32); 4] = [("1", 1), ("10", 10), ("50", 50), ("200", 200)];
+const LOSSES: [(&str, u8, Congestion); 4] = [
+    ("1 %, CUBIC", 1, Congestion::Cubic),
+    ("5 %, CUBIC", 5, Congestion::Cubic),
+    ("1 %, BBR", 1, Congestion::Bbr),
+    ("5 %, BBR", 5, Congestion::Bbr),
+];
+const RIVALS: [(&str, Rival); 2] =
+    [("with itself", Rival::Itself), ("with TCP CUBIC", Rival::TcpCubic)];
+
+impl fmt::Display for Row {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl FromStr for Row {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        Self::ALL.into_iter().find(|known| known.name() == name).ok_or_else(|| {
+            let known = Self::ALL.map(Self::name).join(", ");
+            format!("unknown row {name:?}: expected one of {known}")
+        })
+    }
+}
+
+/// What full packets of a network have, in bytes of UDP payload.
+impl NetworkKind {
+    fn payload(self, udp_payload: u16) -> Payload {
+        if self.is_jumbo() { Payload::Discovered(8972) } else { Payload::Fixed(udp_payload) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::Options;
+
+    #[test]
+    fn a_row_is_found_by_its_name_and_runs_somewhere() {
+        for row in Row::ALL {
+            assert_eq!(row.name().parse(), Ok(row));
+            assert!(row.networks().contains(&row.quick_network()) && !row.figures().is_empty());
+            let json = serde_json::to_string(&row).unwrap();
+            assert_eq!(json, format!("{:?}", row.name()), "one name everywhere");
+        }
+        assert!("bulk".parse::<Row>().unwrap_err().contains("handshakes-50"));
+    }
+
+    #[test]
+    fn points_have_names_of_their_own_and_curves_an_axis() {
+        let settings = Settings::of(&Options::everything("lab".into()));
+        for row in Row::ALL {
+            let points = row.points(&settings, row.networks()[0]);
+            for (index, point) in points.iter().enumerate() {
+                assert_eq!(point.name.is_empty(), points.len() == 1, "{row}");
+                assert!(points[..index].iter().all(|other| other.name != point.name), "{row}");
+                assert_eq!(point.at.is_some(), row.axis().is_some(), "{row}");
+                assert_eq!(point.conditions.encryption, row.is_encrypted());
+            }
+        }
+    }
+
+    #[test]
+    fn a_quick_run_makes_one_measurement_of_each_row() {
+        let options = Options { quick: true, ..Options::everything("lab".into()) };
+        let settings = Settings::of(&options);
+        for row in Row::ALL {
+            assert_eq!(row.points(&settings, row.networks()[0]).len(), 1, "{row}");
+        }
+        let points = Row::Streams.points(&settings, NetworkKind::Loopback);
+        assert_eq!(points[0].at, Some(1000));
+    }
+
+    #[test]
+    fn jumbo_networks_have_their_payload_discovered() {
+        let settings = Settings::of(&Options::everything("lab".into()));
+        let payload = |network| Row::Upload.points(&settings, network)[0].conditions.payload;
+        assert_eq!(payload(NetworkKind::Veth), Payload::Fixed(1472));
+        assert_eq!(payload(NetworkKind::VethJumbo), Payload::Discovered(8972));
+        assert_eq!(payload(NetworkKind::LoopbackJumbo), Payload::Discovered(8972));
+    }
+}
