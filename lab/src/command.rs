@@ -19,6 +19,7 @@ Examples:
   quicket lab interop                            everything; the page is out/interop/index.html
   quicket lab interop --peer quinn --case retry --case zerortt
   quicket lab interop --client quic-go --server quinn --json report.json
+  quicket lab interop --case retry --onto out/interop/report.json    that again, the rest as it was
 
 Each case runs over a link as `quicket lab link` lays it, and is judged by the files that arrive and by
 the captured packets, decrypted. What a failed case leaves (captures, key logs, qlogs) is in a folder
@@ -80,6 +81,9 @@ pub struct InteropArguments {
     /// Keep what runs leave that passed, too
     #[arg(long)]
     keep: bool,
+    /// Take over what this report, an earlier report.json, has of other runs
+    #[arg(long, value_name = "FILE")]
+    onto: Option<PathBuf>,
     /// Write the report as JSON to this file as well
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -254,7 +258,11 @@ fn peers() -> Result<Outcome, Failure> {
 
 fn run_interop(arguments: &InteropArguments) -> Result<Outcome, Failure> {
     let options = arguments.options();
-    let report = interop::run(&options, &Workshop::new()?)?;
+    let earlier = arguments.onto.as_deref().map(read_report).transpose()?;
+    let mut report = interop::run(&options, &Workshop::new()?)?;
+    if let Some(earlier) = earlier {
+        report = report.onto(earlier);
+    }
     print(&format!("{}\n", report.table()))?;
     let write = |path: &Path, text: String| {
         std::fs::write(path, text).map_err(|error| format!("{}: {error}", path.display()))
@@ -272,6 +280,12 @@ fn run_interop(arguments: &InteropArguments) -> Result<Outcome, Failure> {
     }
     print(&format!("{}\n", page.display()))?;
     Ok(Outcome::of(report.passed()))
+}
+
+fn read_report(path: &Path) -> Result<interop::Report, Failure> {
+    let text = std::fs::read(path).map_err(|error| format!("{}: {error}", path.display()))?;
+    let report = serde_json::from_slice(&text);
+    Ok(report.map_err(|error| format!("{} is no report: {error}", path.display()))?)
 }
 
 fn run_bench(arguments: &BenchArguments) -> Result<Outcome, Failure> {

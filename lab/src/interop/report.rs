@@ -6,7 +6,7 @@ use std::fmt::Write;
 use serde::{Deserialize, Serialize};
 
 use super::case::{CASES, Case};
-use super::html;
+use super::{html, pairs_with};
 use crate::peers::Implementation;
 
 /// What came of all runs.
@@ -66,6 +66,29 @@ impl Report {
         let has = |wanted: fn(&Outcome) -> bool| self.runs.iter().any(|run| wanted(&run.outcome));
         has(|outcome| *outcome == Outcome::Passed)
             && !has(|outcome| matches!(outcome, Outcome::Failed { .. }))
+    }
+
+    /// This report, and what `earlier` has of other runs, in the order of a whole one.
+    #[must_use]
+    pub fn onto(mut self, earlier: Self) -> Self {
+        let is_new = |old: &Run| {
+            let same = |run: &&Run| {
+                (&run.case, run.client, run.server) == (&old.case, old.client, old.server)
+            };
+            !self.runs.iter().any(|run| same(&run))
+        };
+        let kept: Vec<_> = earlier.runs.into_iter().filter(is_new).collect();
+        self.runs.extend(kept);
+        for (implementation, version) in earlier.versions {
+            self.versions.entry(implementation).or_insert(version);
+        }
+        let pairs = pairs_with(Implementation::Quicket, &Implementation::ALL);
+        self.runs.sort_by_key(|run| {
+            let pair = pairs.iter().position(|&pair| pair == (run.client, run.server));
+            let case = CASES.iter().position(|case| case.name == run.case);
+            (pair.unwrap_or(usize::MAX), case)
+        });
+        self
     }
 
     /// Pairs of client and server, each once.
@@ -314,6 +337,23 @@ quicket to quinn, retry: no <Retry>
             assert!(page.contains(part), "{part}");
         }
         assert!(!page.contains("quicket-quinn-handshake/"), "what passed leaves nothing");
+    }
+
+    #[test]
+    fn runs_that_are_repeated_replace_those_of_an_earlier_report() {
+        let mut again = Report {
+            date: "2026-11-22".into(),
+            runs: vec![run("retry", Implementation::Quinn, Outcome::Passed)],
+            ..Report::default()
+        };
+        again = again.onto(report());
+        assert_eq!((again.counts(), again.date.as_str()), ([3, 0, 1], "2026-11-22"));
+        assert_eq!(again.versions.len(), 1);
+        let order: Vec<_> = again.runs.iter().map(|run| (run.server, run.case.as_str())).collect();
+        let (quinn, aioquic) = (Implementation::Quinn, Implementation::Aioquic);
+        let expected =
+            [(quinn, "handshake"), (quinn, "retry"), (aioquic, "handshake"), (aioquic, "ecn")];
+        assert_eq!(order, expected);
     }
 
     #[test]
