@@ -270,7 +270,8 @@ pub struct TransportConfig {
     pub stream_send_buffer: usize,
     /// How much unacknowledged and unsent data all streams together hold.
     pub send_buffer: usize,
-    /// Streams of equal priority take turns by packet (true) or one ends before the next (false).
+    /// Streams of equal priority take turns (true) or one ends before the next (false). Turns are
+    /// of one packet, or of up to 8 where dozens leave at once.
     pub send_fairness: bool,
     /// How far ahead of what TLS has read CRYPTO data may come (RFC 9000, Section 7.5: at least
     /// 4096).

@@ -157,10 +157,10 @@ impl PathCongestion {
         self.in_flight.saturating_add(bytes) <= self.controller.window()
     }
 
-    /// How many packets of `size` bytes window and pacer let go now, at most `most`.
-    pub(crate) fn burst(&mut self, now: Time, size: u64, most: u64) -> u64 {
+    /// How many packets of `size` bytes window and pacer let go now.
+    pub(crate) fn burst(&mut self, now: Time, size: u64) -> u64 {
         let window = self.controller.window().saturating_sub(self.in_flight) / size.max(1);
-        window.min(self.pacer.packets(now, size)).min(most)
+        window.min(self.pacer.packets(now, size))
     }
 
     /// `None` if pacing lets a packet go now, or else when to come back.

@@ -20,6 +20,11 @@ use crate::time::Time;
 /// Fewer packets than this are not worth the look.
 const MIN_RUN: usize = 2;
 
+/// The most packets of one stream while others of its priority wait ...
+const TURN: usize = 8;
+/// ... which they do by packet unless so many may leave at once: they are gone in a moment.
+const FAST_ENOUGH: u64 = 32;
+
 /// Where the datagrams of a run go in the transmit buffer.
 pub(super) struct RunSpace<'b> {
     pub(super) now: Time,
@@ -100,7 +105,13 @@ impl Connection {
         let per_packet = size.checked_sub(overhead)?;
         let data = usize::try_from(stream.range.end - stream.range.start).unwrap_or(usize::MAX);
         let most = most.min(data / per_packet.max(1));
-        let count = path.congestion.burst(now, size as u64, most as u64) as usize;
+        let allowed = path.congestion.burst(now, size as u64);
+        let most = match stream.takes_turns {
+            true if allowed < FAST_ENOUGH => 0,
+            true => most.min(TURN),
+            false => most,
+        };
+        let count = most.min(usize::try_from(allowed).unwrap_or(usize::MAX));
         let fixed_bits = if self.grease_fixed_bit { self.rng.next_u64() } else { u64::MAX };
         let shape = Shape { header, pn_len, tag_len, fixed_bits, stream };
         (count >= MIN_RUN).then_some((shape, count))

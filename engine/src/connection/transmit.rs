@@ -214,6 +214,9 @@ impl Connection {
                 if self.seal_queue.is_full() || segment >= max_segments {
                     break;
                 }
+                if written > 0 {
+                    continue;
+                }
             }
             let room = buf.len().saturating_sub(end).min(segment_size);
             let limit = room.min(self.sendable(now));

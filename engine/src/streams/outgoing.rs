@@ -186,15 +186,16 @@ impl Streams {
     }
 
     /// What packets that carry nothing but data of one stream may carry next; `None` if there is
-    /// anything else to send, or another stream has its turn in between.
+    /// anything else to send.
     pub(crate) fn run(&self) -> Option<StreamRun> {
-        let slot = self.scheduler.sole()?;
+        let slot = self.scheduler.front()?;
         if self.corked || self.has_control() {
             return None;
         }
         let stream = self.table.get(slot)?;
         let range = stream.send.as_ref()?.next_run(self.credit.available())?;
-        Some(StreamRun { slot, id: stream.id, range })
+        let takes_turns = !self.scheduler.is_undisturbed();
+        Some(StreamRun { slot, id: stream.id, range, takes_turns })
     }
 
     /// `len` bytes of a run from `offset` on.
@@ -320,6 +321,8 @@ pub(crate) struct StreamRun {
     id: StreamId,
     /// The offsets of the data. It never ends the stream: the FIN goes the usual way.
     pub(crate) range: Range<u64>,
+    /// Other streams of the same priority wait for their turn.
+    pub(crate) takes_turns: bool,
 }
 
 impl StreamRun {

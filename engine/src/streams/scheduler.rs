@@ -57,10 +57,9 @@ impl Scheduler {
         self.levels.first()?.queue.front()
     }
 
-    /// The stream whose turn it is, and will be as long as it can send.
-    pub(super) fn sole(&self) -> Option<Slot> {
-        let queue = &self.levels.first()?.queue;
-        queue.front().filter(|_| !self.fair || queue.has_one())
+    /// True if the stream whose turn it is has it as long as it can send.
+    pub(super) fn is_undisturbed(&self) -> bool {
+        !self.fair || self.levels.first().is_some_and(|level| level.queue.has_one())
     }
 
     /// Moves a stream to `place`, at its end; one that is there already keeps its turn.

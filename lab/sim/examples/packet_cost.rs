@@ -2,7 +2,8 @@
 //! left is the engine's own work for each packet.
 //!
 //! `scripts/packet-cost.py` counts its instructions. By hand:
-//! `cargo run --release -p quicket-sim --example packet_cost -- 64` (MiB).
+//! `cargo run --release -p quicket-sim --example packet_cost -- 64` (MiB), and with `-- 64 100` on
+//! a hundred streams at once.
 
 use std::error::Error;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -37,7 +38,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mebibytes: usize = std::env::args().nth(1).map_or(Ok(64), |text| text.parse())?;
     let mut pair = Pair::new()?;
     pair.handshake();
-    let packets = pair.upload(mebibytes << 20)?;
+    let streams: usize = std::env::args().nth(2).map_or(Ok(1), |text| text.parse())?;
+    let packets = pair.upload(mebibytes << 20, streams)?;
     println!("{packets} packets");
     Ok(())
 }
@@ -84,24 +86,29 @@ impl Pair {
         }
     }
 
-    /// Sends `total` bytes from the client to the server on one stream; returns how many packets
-    /// that took, both ways.
-    fn upload(&mut self, total: usize) -> Result<u64, Box<dyn Error>> {
-        let id = self.client.connection().open(Dir::Uni)?;
+    /// Sends `total` bytes from the client to the server on so many streams; returns how many
+    /// packets that took, both ways.
+    fn upload(&mut self, total: usize, streams: usize) -> Result<u64, Box<dyn Error>> {
+        let client = self.client.connection();
+        let ids = (0..streams).map(|_| client.open(Dir::Uni)).collect::<Result<Vec<_>, _>>()?;
         let data = vec![7; BUFFER];
         let mut out = vec![0; BUFFER];
-        let mut accepted = None;
+        let mut accepted = Vec::new();
         let (mut written, mut read) = (0, 0);
         while read < total {
-            let piece = data.len().min(total - written);
-            match self.client.connection().write(id, &data[..piece]) {
-                Ok(len) => written += len,
-                Err(WriteError::Blocked) => {}
-                Err(error) => return Err(error.into()),
+            for id in &ids {
+                let piece = data.len().min(total - written);
+                match self.client.connection().write(*id, &data[..piece]) {
+                    Ok(len) => written += len,
+                    Err(WriteError::Blocked) => {}
+                    Err(error) => return Err(error.into()),
+                }
             }
             self.pass_on(true);
-            accepted = accepted.or_else(|| self.server.connection().accept(Dir::Uni));
-            read += read_all(self.server.connection(), accepted, &mut out)?;
+            accepted.extend(std::iter::from_fn(|| self.server.connection().accept(Dir::Uni)));
+            for id in &accepted {
+                read += read_all(self.server.connection(), *id, &mut out)?;
+            }
             self.pass_on(false);
             self.now += ROUND;
             self.client.handle_timeouts(self.now);
@@ -138,11 +145,11 @@ impl Pair {
 
 fn read_all(
     connection: &mut Connection,
-    id: Option<StreamId>,
+    id: StreamId,
     out: &mut [u8],
 ) -> Result<usize, Box<dyn Error>> {
     let mut read = 0;
-    while let Some(id) = id {
+    loop {
         match connection.read(id, out) {
             Ok(outcome) => read += outcome.len,
             Err(ReadError::Blocked) => break,
