@@ -106,7 +106,8 @@ pub(crate) struct ServerStart<'a> {
 /// * out: [`poll_transmit`](Self::poll_transmit) until idle, then
 ///   [`poll_timeout`](Self::poll_timeout) for when to call again
 /// * news: [`poll_event`](Self::poll_event) for the application,
-///   [`poll_endpoint_event`](Self::poll_endpoint_event) for the endpoint
+///   [`poll_endpoint_event`](Self::poll_endpoint_event) for the endpoint, which must know before it
+///   gets the answer to a datagram
 ///
 /// After any call that takes `&mut self` there may be something new to transmit.
 ///

@@ -54,6 +54,11 @@ impl Core {
         }
         self.report(now, cell, conn, wakes);
         let linger_end = self.linger(now, conn);
+        // Before the datagrams that announce new connection IDs: another thread may receive the
+        // answers while this one is still sending.
+        if self.forward(conn, wakes) {
+            return;
+        }
         let retry_at = self.transmit(now, cell, conn, extent);
         if self.forward(conn, wakes) {
             return;
@@ -294,6 +299,7 @@ fn send(
         bytes: buffer.get(sent..transmit.len).unwrap_or_default(),
     };
     let link = links.for_path(transmit.local)?;
+    debug_assert_eq!(conn.engine.poll_endpoint_event(), None, "answers would not find the way");
     match link.sender.send(&outgoing) {
         SendOutcome::Done => None,
         SendOutcome::TooLarge => {
