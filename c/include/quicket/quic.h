@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
  * QUIC sockets: numbers and structures, as the in-kernel QUIC module and draft-lxin-quic-socket-apis
- * have them. They are an ABI. Programs that have them from elsewhere do not need this file; what is
- * defined already stays as it is.
+ * have them. They are an ABI. Programs that have them from <linux/quic.h> do not need this file; what
+ * is defined already stays as it is.
  */
 #ifndef QUICKET_QUIC_H
 #define QUICKET_QUIC_H
@@ -17,31 +17,42 @@
 #define SOL_QUIC 288
 #endif
 
+/* That of Linux, before or after this one, says the same. */
+#ifndef _UAPI_LINUX_QUIC_H
+#define _UAPI_LINUX_QUIC_H
+
 /* Control messages of level SOL_QUIC. */
 enum quic_cmsg_type {
 	QUIC_STREAM_INFO,
 	QUIC_HANDSHAKE_INFO,
 };
 
-/* What becomes of a stream with a message. */
-enum quic_stream_flags {
-	QUIC_STREAM_FLAG_NEW = 0x400,       /* MSG_SYN */
-	QUIC_STREAM_FLAG_FIN = 0x200,       /* MSG_FIN */
-	QUIC_STREAM_FLAG_UNI = 0x800,       /* MSG_CONFIRM */
-	QUIC_STREAM_FLAG_DONTWAIT = 0x10000, /* MSG_WAITFORONE */
-	QUIC_STREAM_FLAG_SNDBLOCK = 0x2000, /* MSG_ERRQUEUE */
+/*
+ * What becomes of a stream with a message, and what a message is: by the names of today, and by
+ * those that there were before.
+ */
+enum quic_msg_flags {
+	MSG_QUIC_STREAM_NEW = 0x400,        /* MSG_SYN */
+	MSG_QUIC_STREAM_FIN = 0x200,        /* MSG_FIN */
+	MSG_QUIC_STREAM_UNI = 0x800,        /* MSG_CONFIRM */
+	MSG_QUIC_STREAM_DONTWAIT = 0x10000, /* MSG_WAITFORONE */
+	MSG_QUIC_STREAM_SNDBLOCK = 0x2000,  /* MSG_ERRQUEUE */
+	MSG_QUIC_DATAGRAM = 0x1000,         /* MSG_RST */
+	MSG_QUIC_NOTIFICATION = 0x8000,     /* MSG_MORE */
+
+	QUIC_STREAM_FLAG_NEW = MSG_QUIC_STREAM_NEW,
+	QUIC_STREAM_FLAG_FIN = MSG_QUIC_STREAM_FIN,
+	QUIC_STREAM_FLAG_UNI = MSG_QUIC_STREAM_UNI,
+	QUIC_STREAM_FLAG_DONTWAIT = MSG_QUIC_STREAM_DONTWAIT,
+	QUIC_STREAM_FLAG_SNDBLOCK = MSG_QUIC_STREAM_SNDBLOCK,
+	QUIC_MSG_DATAGRAM = MSG_QUIC_DATAGRAM,
+	QUIC_MSG_NOTIFICATION = MSG_QUIC_NOTIFICATION,
 };
 
 #define QUIC_STREAM_TYPE_SERVER_MASK 0x1
 #define QUIC_STREAM_TYPE_UNI_MASK 0x2
 #define QUIC_STREAM_TYPE_MASK 0x3
 #define QUIC_STREAM_ID_STEP 4
-
-/* What a message is. */
-enum quic_msg_flags {
-	QUIC_MSG_DATAGRAM = 0x1000,     /* MSG_RST */
-	QUIC_MSG_NOTIFICATION = 0x8000, /* MSG_MORE */
-};
 
 /* Levels of TLS messages and secrets. */
 enum quic_crypto_level {
@@ -143,6 +154,7 @@ struct quic_errinfo {
 /* CONNECTION_ID. */
 struct quic_connection_id_info {
 	uint8_t dest;
+	uint8_t reserved[3];
 	uint32_t active;
 	uint32_t prior_to;
 };
@@ -216,4 +228,29 @@ union quic_event {
 	uint8_t key_update_phase;
 };
 
+/* Codes of transport errors (RFC 9000, Section 20.1; RFC 9368, Section 8.4). */
+enum {
+	QUIC_TRANSPORT_ERROR_NONE = 0x00,
+	QUIC_TRANSPORT_ERROR_INTERNAL = 0x01,
+	QUIC_TRANSPORT_ERROR_CONNECTION_REFUSED = 0x02,
+	QUIC_TRANSPORT_ERROR_FLOW_CONTROL = 0x03,
+	QUIC_TRANSPORT_ERROR_STREAM_LIMIT = 0x04,
+	QUIC_TRANSPORT_ERROR_STREAM_STATE = 0x05,
+	QUIC_TRANSPORT_ERROR_FINAL_SIZE = 0x06,
+	QUIC_TRANSPORT_ERROR_FRAME_ENCODING = 0x07,
+	QUIC_TRANSPORT_ERROR_TRANSPORT_PARAM = 0x08,
+	QUIC_TRANSPORT_ERROR_CONNECTION_ID_LIMIT = 0x09,
+	QUIC_TRANSPORT_ERROR_PROTOCOL_VIOLATION = 0x0a,
+	QUIC_TRANSPORT_ERROR_INVALID_TOKEN = 0x0b,
+	QUIC_TRANSPORT_ERROR_APPLICATION = 0x0c,
+	QUIC_TRANSPORT_ERROR_CRYPTO_BUF_EXCEEDED = 0x0d,
+	QUIC_TRANSPORT_ERROR_KEY_UPDATE = 0x0e,
+	QUIC_TRANSPORT_ERROR_AEAD_LIMIT_REACHED = 0x0f,
+	QUIC_TRANSPORT_ERROR_NO_VIABLE_PATH = 0x10,
+	QUIC_TRANSPORT_ERROR_VERSION_NEGOTIATION = 0x11,
+	/* The first of 256; what is above it is the alert of TLS. */
+	QUIC_TRANSPORT_ERROR_CRYPTO = 0x0100,
+};
+
+#endif /* _UAPI_LINUX_QUIC_H */
 #endif
