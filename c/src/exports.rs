@@ -143,15 +143,49 @@ exports! {
     quicket_client_handshake(
         fd: c_int, hostname: *const c_char, alpns: *const c_char,
         ca_file: *const c_char, pin: *const c_char
-    ) -> c_int = tls::client_handshake(
-        fd, hostname as usize, alpns as usize, ca_file as usize, pin as usize
-    );
+    ) -> c_int = tls::client_handshake(fd, by(hostname, alpns, ca_file, pin));
+    /// Begins one, so that early data can be sent.
+    quicket_client_early_handshake(
+        fd: c_int, hostname: *const c_char, alpns: *const c_char,
+        ca_file: *const c_char, pin: *const c_char
+    ) -> c_int = tls::client_early_handshake(fd, by(hostname, alpns, ca_file, pin));
     /// A server's handshake by Quicket's TLS.
     quicket_server_handshake(
         fd: c_int, key_file: *const c_char, cert_file: *const c_char, alpns: *const c_char
-    ) -> c_int = tls::server_handshake(fd, key_file as usize, cert_file as usize, alpns as usize);
+    ) -> c_int = tls::server_handshake(
+        fd, key_file as usize, cert_file as usize, alpns as usize, false
+    );
+    /// One that takes early data.
+    quicket_server_early_handshake(
+        fd: c_int, key_file: *const c_char, cert_file: *const c_char, alpns: *const c_char
+    ) -> c_int = tls::server_handshake(
+        fd, key_file as usize, cert_file as usize, alpns as usize, true
+    );
     /// Goes on with a handshake on a socket that does not wait.
     quicket_continue_handshake(fd: c_int) -> c_int = tls::continue_handshake(fd);
+    /// What resumes a client's session in another connection.
+    quicket_session_get_data(fd: c_int, data: *mut c_void, size: *mut size_t) -> c_int =
+        tls::session_get_data(fd, data as usize, size as usize);
+    /// Has a client resume a session.
+    quicket_session_set_data(fd: c_int, data: *const c_void, size: size_t) -> c_int =
+        tls::session_set_data(fd, data as usize, size);
+    /// The application protocol that both sides speak.
+    quicket_session_get_alpn(fd: c_int, alpn: *mut c_void, size: *mut size_t) -> c_int =
+        tls::session_get_alpn(fd, alpn as usize, size as usize);
+}
+
+fn by(
+    hostname: *const c_char,
+    alpns: *const c_char,
+    ca_file: *const c_char,
+    pin: *const c_char,
+) -> tls::ClientHandshake {
+    tls::ClientHandshake {
+        hostname: hostname as usize,
+        alpns: alpns as usize,
+        ca_file: ca_file as usize,
+        pin: pin as usize,
+    }
 }
 
 /// poll(2) by way of `next`, the system's.

@@ -62,6 +62,7 @@ mod keeper;
 mod memory;
 #[allow(unsafe_code, reason = "system calls")]
 mod native;
+mod servers;
 #[cfg_attr(test, allow(unsafe_code, reason = "tests ask the kernel"))]
 mod shadow;
 mod table;

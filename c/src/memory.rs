@@ -44,6 +44,8 @@ unsafe impl Plain for u32 {}
 // SAFETY: as above.
 unsafe impl Plain for i64 {}
 // SAFETY: as above.
+unsafe impl Plain for usize {}
+// SAFETY: as above.
 unsafe impl Plain for libc::iovec {}
 // SAFETY: as above.
 unsafe impl Plain for libc::msghdr {}

@@ -83,6 +83,26 @@ int quicket_server_handshake(int fd, const char *key_file, const char *cert_file
 			     const char *alpns);
 int quicket_continue_handshake(int fd);
 
+/*
+ * What resumes a client's session in another connection, by Quicket's TLS: to be got when the server
+ * has sent it (QUIC_EVENT_NEW_SESSION_TICKET; until then of size 0), to be set before the handshake.
+ * `*size` is the room, and then the size: ENOBUFS where the room is too little for it.
+ *
+ * quicket_client_early_handshake does as quicket_client_handshake, but returns at once: what is sent
+ * until quicket_continue_handshake returns 0 goes as early data, if the session permits.
+ * quicket_server_early_handshake does as quicket_server_handshake, and takes early data. ATTACKERS CAN
+ * REPLAY EARLY DATA (RFC 9001, Section 9.2).
+ */
+int quicket_session_get_data(int fd, void *data, size_t *size);
+int quicket_session_set_data(int fd, const void *data, size_t size);
+int quicket_client_early_handshake(int fd, const char *hostname, const char *alpns,
+				   const char *ca_file, const char *pin);
+int quicket_server_early_handshake(int fd, const char *key_file, const char *cert_file,
+				   const char *alpns);
+
+/* The application protocol that both sides speak, without a zero at its end. */
+int quicket_session_get_alpn(int fd, void *alpn, size_t *size);
+
 #ifdef __cplusplus
 }
 #endif

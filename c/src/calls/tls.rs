@@ -6,16 +6,20 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use quicket::message::Errno;
-use quicket::{ClientTls, ConfigError, Fingerprint, Identity, ServerTls};
+use quicket::{ClientTls, ConfigError, Fingerprint};
 
-use super::unless_interrupted;
+use super::{number, unless_interrupted};
 use crate::entry::Entry;
 use crate::memory::Memory;
 use crate::native::Result;
+use crate::servers::Service;
 use crate::table;
 
 /// The longest path or name, in bytes.
 const MAX_TEXT: usize = 4096;
+
+/// More than any session has, in bytes.
+const MAX_SESSION: usize = 1 << 20;
 
 /// Text that a program may leave out.
 fn text(address: usize) -> Result<Option<Vec<u8>>> {
@@ -37,34 +41,85 @@ fn refused(error: &ConfigError) -> c_int {
     libc::EINVAL
 }
 
-/// A client's handshake. The server is trusted if its certificate leads to one of `ca_file` (by
-/// default to a root of the system) or has the fingerprint `pin`. Without `alpns` no protocol is
-/// offered.
-pub(crate) fn client_handshake(
-    fd: c_int,
-    hostname: usize,
-    alpns: usize,
-    ca_file: usize,
-    pin: usize,
-) -> Result<c_int> {
+/// How a client's handshake is performed, as the program says it.
+pub(crate) struct ClientHandshake {
+    pub(crate) hostname: usize,
+    pub(crate) alpns: usize,
+    pub(crate) ca_file: usize,
+    pub(crate) pin: usize,
+}
+
+impl ClientHandshake {
+    /// The server is trusted if its certificate leads to one of `ca_file` (by default to a root of
+    /// the system) or has the fingerprint `pin`. Without `alpns` no protocol is offered.
+    fn read(self) -> Result<(Arc<ClientTls>, String)> {
+        let mut tls = ClientTls::builder();
+        if let Some(file) = text(self.ca_file)? {
+            tls = tls.ca_file(path(file));
+        }
+        if let Some(pin) = text(self.pin)? {
+            let pin = String::from_utf8(pin).map_err(|_| libc::EINVAL)?;
+            tls = tls.pinned([pin.parse::<Fingerprint>().map_err(|error| refused(&error))?]);
+        }
+        tls = match text(self.alpns)? {
+            Some(list) => tls.alpn(names(&list)),
+            None => tls.without_alpn(),
+        };
+        let hostname = text(self.hostname)?.unwrap_or_else(|| b"localhost".to_vec());
+        let hostname = String::from_utf8(hostname).map_err(|_| libc::EINVAL)?;
+        Ok((Arc::new(tls.build().map_err(|error| refused(&error))?), hostname))
+    }
+}
+
+/// A client's handshake.
+pub(crate) fn client_handshake(fd: c_int, how: ClientHandshake) -> Result<c_int> {
     let entry = table::get(fd)?;
-    let mut tls = ClientTls::builder();
-    if let Some(file) = text(ca_file)? {
-        tls = tls.ca_file(path(file));
-    }
-    if let Some(pin) = text(pin)? {
-        let pin = String::from_utf8(pin).map_err(|_| libc::EINVAL)?;
-        tls = tls.pinned([pin.parse::<Fingerprint>().map_err(|error| refused(&error))?]);
-    }
-    tls = match text(alpns)? {
-        Some(list) => tls.alpn(names(&list)),
-        None => tls.without_alpn(),
-    };
-    let hostname = text(hostname)?.unwrap_or_else(|| b"localhost".to_vec());
-    let hostname = String::from_utf8(hostname).map_err(|_| libc::EINVAL)?;
-    let tls = Arc::new(tls.build().map_err(|error| refused(&error))?);
+    let (tls, hostname) = how.read()?;
     let done = entry.socket.connect_tls(tls, &hostname);
     finish(&entry, done)
+}
+
+/// Begins a client's handshake, so that early data can be sent.
+pub(crate) fn client_early_handshake(fd: c_int, how: ClientHandshake) -> Result<c_int> {
+    let entry = table::get(fd)?;
+    let (tls, hostname) = how.read()?;
+    let begun = entry.socket.connect_tls_early(tls, &hostname);
+    entry.settle();
+    begun.map(|()| 0).map_err(number)
+}
+
+/// What resumes a client's session.
+pub(crate) fn session_get_data(fd: c_int, data: usize, size_at: usize) -> Result<c_int> {
+    let session = table::get(fd)?.socket.session().map_err(number)?;
+    put_sized(&session, data, size_at)
+}
+
+/// Has a client resume a session.
+pub(crate) fn session_set_data(fd: c_int, data: usize, size: usize) -> Result<c_int> {
+    let entry = table::get(fd)?;
+    if size > MAX_SESSION {
+        return Err(libc::EINVAL);
+    }
+    let session = Memory::new().bytes(data, size)?;
+    entry.socket.set_session(&session).map(|()| 0).map_err(number)
+}
+
+/// The application protocol that both sides speak.
+pub(crate) fn session_get_alpn(fd: c_int, alpn: usize, size_at: usize) -> Result<c_int> {
+    let negotiated = table::get(fd)?.socket.negotiated_alpn();
+    put_sized(&negotiated.unwrap_or_default(), alpn, size_at)
+}
+
+/// Puts bytes where there is room for all of them, and in any case how many there are.
+fn put_sized(bytes: &[u8], at: usize, size_at: usize) -> Result<c_int> {
+    let mut memory = Memory::new();
+    let room: usize = memory.value(size_at)?;
+    let fits = bytes.len() <= room;
+    if fits {
+        memory.put_bytes(at, bytes)?;
+    }
+    memory.put(size_at, bytes.len())?;
+    if fits { Ok(0) } else { Err(libc::ENOBUFS) }
 }
 
 /// A server's handshake, with a certificate and its key in PEM files. Without `alpns` any client
@@ -74,19 +129,24 @@ pub(crate) fn server_handshake(
     key_file: usize,
     cert_file: usize,
     alpns: usize,
+    early_data: bool,
 ) -> Result<c_int> {
     let entry = table::get(fd)?;
-    let key = text(key_file)?.ok_or(libc::EINVAL)?;
-    let certificate = text(cert_file)?.ok_or(libc::EINVAL)?;
-    let identity = Identity::from_pem_files(path(certificate), path(key));
-    let tls = ServerTls::builder(identity.map_err(|error| refused(&error))?);
-    let tls = match text(alpns)? {
-        Some(list) => tls.alpn(names(&list)),
-        None => tls.without_alpn(),
-    };
-    let tls = Arc::new(tls.build().map_err(|error| refused(&error))?);
+    let (key, chain) = (content(key_file)?, content(cert_file)?);
+    let alpns = text(alpns)?.map(|list| names(&list).into_iter().map(<[u8]>::to_vec).collect());
+    let service = Service { chain, key, alpns, early_data };
+    let tls = service.tls().map_err(|error| refused(&error))?;
     let done = entry.socket.accept_tls(tls);
     finish(&entry, done)
+}
+
+/// What is in the file of a name.
+fn content(name: usize) -> Result<Vec<u8>> {
+    let path = path(text(name)?.ok_or(libc::EINVAL)?);
+    std::fs::read(&path).map_err(|error| {
+        log::error!("{}: {error}", path.display());
+        libc::EINVAL
+    })
 }
 
 /// Goes on with a handshake that was under way on a socket that does not wait.

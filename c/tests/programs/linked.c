@@ -18,6 +18,7 @@
 #define connect quicket_connect
 #define getsockname quicket_getsockname
 #define listen quicket_listen
+#define recv quicket_recv
 #define recvmsg quicket_recvmsg
 #define sendmsg quicket_sendmsg
 #define setsockopt quicket_setsockopt
@@ -26,9 +27,67 @@
 
 #define WAIT 10000
 
+static void *serve_early(void *argument)
+{
+	struct pair *pair = argument;
+	pair->server = accept(pair->listener, NULL, NULL);
+	CHECK(quicket_server_early_handshake(pair->server, given("KEY"), given("CERTIFICATE"),
+					     "test") == 0);
+	return NULL;
+}
+
+/* A session of one connection is resumed by another, with early data. */
+static void sessions(void)
+{
+	struct sockaddr_storage address;
+	socklen_t length;
+	static char session[65536];
+	char data[64];
+	size_t size = sizeof(session), little = 8;
+	struct pair pair = { .listener = listener(AF_INET6, &address, &length) };
+	FAILS(quicket_session_get_data(pair.listener, session, &size), EINVAL);
+	FAILS(quicket_session_set_data(pair.listener, session, 64), EINVAL);
+	pthread_t thread;
+	pair.client = socket(AF_INET6, SOCK_DGRAM, IPPROTO_QUIC);
+	CHECK(connect(pair.client, (struct sockaddr *)&address, length) == 0);
+	CHECK(pthread_create(&thread, NULL, serve_early, &pair) == 0);
+	CHECK(quicket_client_handshake(pair.client, "localhost", "test", NULL, given("PIN")) == 0);
+	CHECK(pthread_join(thread, NULL) == 0);
+	CHECK(quicket_session_get_alpn(pair.server, data, &little) == 0 && little == 4);
+	CHECK(memcmp(data, "test", 4) == 0);
+	little = 3;
+	FAILS(quicket_session_get_alpn(pair.client, data, &little), ENOBUFS);
+	CHECK(little == 4);
+	for (size = 0; size == 0; usleep(1000)) {
+		size = sizeof(session);
+		CHECK(quicket_session_get_data(pair.client, session, &size) == 0);
+	}
+	little = 1;
+	FAILS(quicket_session_get_data(pair.client, session, &little), ENOBUFS);
+	CHECK(little == size);
+	FAILS(quicket_session_get_data(pair.client, (void *)8, &size), EFAULT);
+	FAILS(quicket_session_get_data(pair.client, session, NULL), EFAULT);
+	FAILS(quicket_session_get_data(pair.server, session, &size), EINVAL);
+	FAILS(quicket_session_set_data(pair.client, session, size), EINVAL);
+	CHECK(close(pair.client) == 0 && close(pair.server) == 0);
+
+	int client = socket(AF_INET6, SOCK_DGRAM, IPPROTO_QUIC);
+	FAILS(quicket_session_set_data(client, session, 0), EINVAL);
+	FAILS(quicket_session_set_data(client, (void *)8, size), EFAULT);
+	CHECK(quicket_session_set_data(client, session, size) == 0);
+	CHECK(connect(client, (struct sockaddr *)&address, length) == 0);
+	CHECK(quicket_client_early_handshake(client, "localhost", "test", NULL, given("PIN")) == 0);
+	CHECK(send_on(client, "early", 5, -1, QUIC_STREAM_FLAG_NEW | QUIC_STREAM_FLAG_FIN) == 5);
+	serve_early(&pair);
+	CHECK(quicket_continue_handshake(client) == 0);
+	CHECK(recv(pair.server, data, sizeof(data), 0) == 5 && memcmp(data, "early", 5) == 0);
+	CHECK(close(client) == 0 && close(pair.server) == 0 && close(pair.listener) == 0);
+}
+
 int main(void)
 {
 	alarm(60);
+	sessions();
 	struct pair pair = connected(AF_INET, SOCK_STREAM);
 	char data[64];
 	int64_t id;

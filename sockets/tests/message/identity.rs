@@ -185,6 +185,14 @@ fn a_session_is_resumed_with_early_data() {
     works(&first, &server);
     settle(|| !first.session_ticket().unwrap().is_empty());
     let ticket = first.session_ticket().unwrap();
+    assert_eq!(first.session(), Ok(ticket.clone()));
+    assert_eq!(first.set_session(&ticket), Err(Errno::EINVAL), "too late");
+    assert_eq!(server.session(), Err(Errno::EINVAL));
+    assert_eq!(server.set_session(&ticket), Err(Errno::EINVAL));
+    assert_eq!(socket().session(), Err(Errno::EINVAL));
+    assert_eq!(socket().set_session(&[]), Err(Errno::EINVAL));
+    // Longer than the option takes.
+    assert_eq!(socket().set_session(&[0; 5000]), Ok(()));
     let second = connect(Some(ticket.clone()));
     assert_eq!(second.session_ticket(), Ok(ticket));
     second.connect_tls_early(tls.client("test"), "localhost").unwrap();

@@ -14,6 +14,8 @@ use crate::message::settings::{self, Alpn};
 
 /// The shortest session ticket, in bytes.
 const MIN_TICKET: usize = 64;
+/// The longest session, in bytes: it may hold the server's certificates.
+const MAX_SESSION: usize = 128 << 10;
 /// The longest token, in bytes.
 const MAX_TOKEN: usize = 120;
 
@@ -377,6 +379,37 @@ impl Socket {
             return Err(Errno::EINVAL);
         }
         self.ledger().lock().ticket = ticket.to_vec();
+        Ok(())
+    }
+
+    /// Client: what resumes the session in another connection, by Quicket's TLS; empty before it
+    /// came.
+    ///
+    /// # Errors
+    ///
+    /// EINVAL unless the socket is, or was, a client's.
+    pub fn session(&self) -> Result<Vec<u8>, Errno> {
+        let control = self.control();
+        if control.is_server() || matches!(control.phase, Phase::Idle) {
+            return Err(Errno::EINVAL);
+        }
+        let account = self.ledger().lock();
+        Ok(if account.ticket_ready { account.ticket.clone() } else { Vec::new() })
+    }
+
+    /// Client: a session of an earlier connection, before the handshake. Other than
+    /// [`Socket::set_session_ticket`] it takes all that [`Socket::session`] gives.
+    ///
+    /// # Errors
+    ///
+    /// EINVAL on a server, once the handshake has begun, without bytes and for more than 128 KiB.
+    pub fn set_session(&self, session: &[u8]) -> Result<(), Errno> {
+        let control = self.control();
+        let is_long = session.len() > MAX_SESSION;
+        if control.is_server() || control.has_begun() || session.is_empty() || is_long {
+            return Err(Errno::EINVAL);
+        }
+        self.ledger().lock().ticket = session.to_vec();
         Ok(())
     }
 
