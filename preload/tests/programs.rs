@@ -1,17 +1,28 @@
-//! Programs in C and Python that know nothing of Quicket but its preloaded library.
+//! Programs in C and Python that know nothing of Quicket but its preloaded library; those in C also
+//! with its C library in place of the system's calls.
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
 use quicket::Identity;
 
-/// What programs need beside the library.
+/// Programs, and the libraries that they need.
+const SOURCES: [(&str, &[&str]); 5] = [
+    ("calls", &[]),
+    ("events", &[]),
+    ("features", &[]),
+    ("gnutls", &["-lgnutls"]),
+    ("options", &[]),
+];
+
+/// What programs need beside the libraries.
 struct Prepared {
-    library: PathBuf,
-    calls: PathBuf,
-    features: PathBuf,
-    gnutls: PathBuf,
+    /// Where both libraries are.
+    libraries: PathBuf,
+    /// By name, with the system's calls and with the library's.
+    programs: HashMap<&'static str, [PathBuf; 2]>,
     certificate: PathBuf,
     key: PathBuf,
     pin: String,
@@ -24,33 +35,38 @@ fn prepared() -> &'static Prepared {
         let file = |name: &str| dir.join(format!("{name}-{}", std::process::id()));
         let identity = Identity::self_signed(["localhost"]).unwrap();
         let (certificate, key) = (file("certificate"), file("key"));
-        let (calls, features, gnutls) = (file("calls"), file("features"), file("gnutls"));
         std::fs::write(&certificate, identity.chain_pem()).unwrap();
         std::fs::write(&key, identity.key_pem()).unwrap();
-        compile("calls.c", &calls, &[]);
-        compile("features.c", &features, &[]);
-        compile("gnutls.c", &gnutls, &["-lgnutls"]);
-        // Cargo puts it beside the tests that it is built for.
+        // Cargo puts them beside the tests that they are built for.
         let this = std::env::current_exe().unwrap();
-        let library = this.with_file_name("libquicket_preload.so");
+        let libraries = this.parent().unwrap().to_owned();
+        let library = preloaded(&libraries);
         assert!(library.exists(), "{} is not built", library.display());
-        Prepared {
-            library,
-            calls,
-            features,
-            gnutls,
-            certificate,
-            key,
-            pin: identity.fingerprint().to_string(),
-        }
+        let compiled = SOURCES.map(|(name, needs)| {
+            let programs = [file(name), file(&format!("linked-{name}"))];
+            compile(name, &programs[0], needs);
+            let linked = ["-include", &source("system.h"), "-L"].map(str::to_owned);
+            let path = libraries.to_str().unwrap().to_owned();
+            let linked = [&linked[..], &[path, "-lquicket_c".into()]].concat();
+            let linked = linked.iter().map(String::as_str).chain(needs.iter().copied());
+            compile(name, &programs[1], &linked.collect::<Vec<_>>());
+            (name, programs)
+        });
+        let pin = identity.fingerprint().to_string();
+        Prepared { libraries, programs: compiled.into(), certificate, key, pin }
     })
 }
 
-fn source(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs").join(name)
+fn preloaded(libraries: &Path) -> PathBuf {
+    libraries.join("libquicket_preload.so")
 }
 
-fn compile(name: &str, program: &Path, libraries: &[&str]) {
+/// The path of a source.
+fn source(name: &str) -> String {
+    format!("{}/tests/programs/{name}", env!("CARGO_MANIFEST_DIR"))
+}
+
+fn compile(name: &str, program: &Path, more: &[&str]) {
     let include = Path::new(env!("CARGO_MANIFEST_DIR")).join("../c/include");
     let compiled = Command::new("cc")
         .args([
@@ -65,9 +81,9 @@ fn compile(name: &str, program: &Path, libraries: &[&str]) {
         .args(["-Wno-unused-result", "-Wno-stringop-overflow", "-Wno-nonnull", "-I"])
         .arg(include)
         .arg("-o")
-        .args([program, &source(name)])
+        .args([program, Path::new(&source(&format!("{name}.c")))])
+        .args(more)
         .arg("-ldl")
-        .args(libraries)
         .output()
         .unwrap();
     assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
@@ -76,108 +92,162 @@ fn compile(name: &str, program: &Path, libraries: &[&str]) {
 fn passes(command: &mut Command) {
     let prepared = prepared();
     let ran = command
-        .env("LD_PRELOAD", &prepared.library)
         .env("CERTIFICATE", &prepared.certificate)
         .env("KEY", &prepared.key)
         .env("PIN", &prepared.pin)
         .output()
         .unwrap();
     let (out, err) = (String::from_utf8_lossy(&ran.stdout), String::from_utf8_lossy(&ran.stderr));
-    assert!(ran.status.success(), "{}: {out}{err}", ran.status);
-    assert_eq!(out, "passed\n", "{err}");
+    assert!(ran.status.success(), "{command:?}: {}: {out}{err}", ran.status);
+    assert_eq!(out, "passed\n", "{command:?}: {err}");
 }
 
-fn c_program(test: &str) {
-    passes(Command::new(&prepared().calls).arg(test));
+fn interposed(command: &mut Command) {
+    passes(command.env("LD_PRELOAD", preloaded(&prepared().libraries)));
 }
 
-fn feature(test: &str) {
-    passes(Command::new(&prepared().features).arg(test));
+/// A test of a program in C, interposed and linked.
+fn both_ways(program: &str, test: &str) {
+    let [with_system, with_library] = &prepared().programs[program];
+    interposed(Command::new(with_system).arg(test));
+    let libraries = &prepared().libraries;
+    passes(Command::new(with_library).arg(test).env("LD_LIBRARY_PATH", libraries));
 }
 
 #[test]
 fn all_ciphers_both_versions_and_no_encryption_protect_packets() {
-    feature("protection");
+    both_ways("features", "protection");
 }
 
 #[test]
 fn keys_are_updated() {
-    feature("keys");
+    both_ways("features", "keys");
 }
 
 #[test]
 fn a_client_moves_to_another_address() {
-    feature("migration");
+    both_ways("features", "migration");
+}
+
+#[test]
+fn a_client_moves_to_the_preferred_address_of_its_server() {
+    both_ways("features", "preferred");
 }
 
 #[test]
 fn datagrams_have_limits_and_ends() {
-    feature("datagrams");
+    both_ways("features", "datagrams");
 }
 
 #[test]
 fn thousands_of_streams_come_and_go() {
-    feature("streams");
+    both_ways("features", "streams");
 }
 
 #[test]
 fn listeners_are_told_apart_by_protocol() {
-    feature("protocols");
+    both_ways("features", "protocols");
 }
 
 #[test]
 fn epoll_hears_of_everything_under_load() {
-    feature("load");
+    both_ways("features", "load");
 }
 
 #[test]
 fn data_crosses_in_every_way_over_both_families() {
-    c_program("transfer");
+    both_ways("calls", "transfer");
 }
 
 #[test]
 fn poll_select_and_epoll_say_what_is_the_case() {
-    c_program("polling");
+    both_ways("calls", "polling");
+}
+
+#[test]
+fn flags_do_what_they_say() {
+    both_ways("calls", "flags");
 }
 
 #[test]
 fn misuse_gets_the_errors_of_the_kernel() {
-    c_program("errors");
+    both_ways("calls", "errors");
 }
 
 #[test]
 fn descriptors_are_duplicated_replaced_and_closed() {
-    c_program("descriptors");
+    // Linked, a program could close what the library has for itself.
+    interposed(Command::new(&prepared().programs["calls"][0]).arg("descriptors"));
 }
 
 #[test]
 fn signals_end_calls_that_wait() {
-    c_program("signals");
+    both_ways("calls", "signals");
 }
 
 #[test]
 fn two_processes_talk_and_the_end_of_one_closes_its_connections() {
-    c_program("exits");
+    both_ways("calls", "exits");
 }
 
 #[test]
 fn sockets_stay_with_the_parent() {
-    c_program("forks");
+    both_ways("calls", "forks");
 }
 
 #[test]
 fn programs_perform_the_handshake_with_a_certificate() {
-    passes(Command::new(&prepared().gnutls).arg("certificate"));
+    both_ways("gnutls", "certificate");
 }
 
 #[test]
 fn programs_perform_the_handshake_with_a_pre_shared_key() {
-    passes(Command::new(&prepared().gnutls).arg("psk"));
+    both_ways("gnutls", "psk");
+}
+
+#[test]
+fn programs_send_early_data_with_a_ticket_that_they_kept() {
+    both_ways("gnutls", "early");
+}
+
+#[test]
+fn options_are_got_and_set_where_they_may_be() {
+    for test in ["directions", "events", "streams", "connection_ids", "ends_and_keys"] {
+        both_ways("options", test);
+    }
+}
+
+#[test]
+fn parameters_and_behaviour_have_their_ranges_and_times() {
+    for test in ["transport_param", "config"] {
+        both_ways("options", test);
+    }
+}
+
+#[test]
+fn options_for_tls_tokens_protocols_and_moves_are_got_and_set_where_they_may_be() {
+    for test in ["for_tls", "token", "alpn", "session_ticket", "migration"] {
+        both_ways("options", test);
+    }
+}
+
+#[test]
+fn every_step_of_a_stream_is_told() {
+    for test in ["stream_updates", "missing_pieces", "limits"] {
+        both_ways("events", test);
+    }
+}
+
+#[test]
+fn what_becomes_of_a_connection_is_told() {
+    for test in ["connection_ids", "ends", "key_updates", "tokens"] {
+        both_ways("events", test);
+    }
 }
 
 #[test]
 fn python_uses_its_socket_module() {
-    passes(Command::new("python3").arg(source("sockets.py")));
+    interposed(Command::new("python3").arg(source("sockets.py")));
 }
 
 #[test]
@@ -186,7 +256,7 @@ fn a_program_without_quic_notices_nothing() {
         "exec 2>&1; for i in 1 2 3; do echo $i; done | cat; read x </dev/null; echo passed";
     let ran = Command::new("bash")
         .args(["-c", script])
-        .env("LD_PRELOAD", &prepared().library)
+        .env("LD_PRELOAD", preloaded(&prepared().libraries))
         .output()
         .unwrap();
     assert_eq!(String::from_utf8_lossy(&ran.stdout), "1\n2\n3\npassed\n");

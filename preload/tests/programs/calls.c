@@ -1,6 +1,7 @@
 /* Each call of the system on QUIC sockets: what works, and what fails as in the kernel. */
 #include "pair.h"
 
+#include <linux/sockios.h>
 #include <signal.h>
 #include <sys/epoll.h>
 #include <sys/ioctl.h>
@@ -102,6 +103,16 @@ static void polling(void)
 	CHECK(FD_ISSET(pair.server, &set));
 	CHECK(recv(pair.server, data, sizeof(data), 0) == 1);
 
+	struct timespec precise = { .tv_sec = WAIT / 1000 };
+	struct pollfd one = { .fd = pair.server, .events = POLLIN };
+	CHECK(send(pair.client, "b", 1, 0) == 1);
+	CHECK(ppoll(&one, 1, &precise, NULL) == 1 && one.revents == POLLIN);
+	CHECK(pselect(pair.server + 1, &set, NULL, NULL, &precise, NULL) == 1);
+	CHECK(recv(pair.server, data, sizeof(data), 0) == 1);
+	FD_ZERO(&set);
+	FD_SET(pair.server, &set);
+	CHECK(select(pair.server + 1, NULL, &set, NULL, &time) == 1 && FD_ISSET(pair.server, &set));
+
 	/* Level-triggered, then by edges: each arrival is told, even of what was not received. */
 	int epoll = epoll_create1(EPOLL_CLOEXEC);
 	struct epoll_event event = { .events = EPOLLIN, .data.u32 = 7 }, told;
@@ -130,6 +141,78 @@ static void polling(void)
 	/* A knock shows at the listener. */
 	CHECK(fcntl(pair.listener, F_SETFL, O_NONBLOCK) == 0);
 	FAILS(accept(pair.listener, NULL, NULL), EAGAIN);
+}
+
+static int queued(int fd, unsigned long request)
+{
+	int count = -1;
+	CHECK(ioctl(fd, request, &count) == 0);
+	return count;
+}
+
+/* Flags of messages and streams. */
+static void flags(void)
+{
+	struct pair pair = connected(AF_INET, SOCK_DGRAM);
+	char data[64];
+	int64_t id;
+	uint32_t flags;
+	/* Each of these changes nothing where it may be given. */
+	static const int harmless[] = { MSG_NOSIGNAL, MSG_WAITALL, MSG_DONTWAIT, MSG_BATCH };
+	for (size_t i = 0; i < sizeof(harmless) / sizeof(*harmless); i++) {
+		CHECK(send(pair.client, "whole", 5, MSG_SYN | MSG_FIN | harmless[i]) == 5);
+		CHECK(recv_from(pair.server, data, sizeof(data), &id, &flags) == 5);
+		CHECK(id == (int64_t)(4 * i) && (flags & QUIC_STREAM_FLAG_FIN));
+	}
+	static const int unknown[] = { MSG_OOB, MSG_PEEK, MSG_DONTROUTE, MSG_TRUNC };
+	for (size_t i = 0; i < sizeof(unknown) / sizeof(*unknown); i++)
+		FAILS(send(pair.client, "x", 1, MSG_SYN | unknown[i]), EINVAL);
+	struct quic_stream_info info = { .stream_id = 16, .stream_flags = 1 };
+	FAILS(send_with(pair.client, "x", 1, QUIC_STREAM_INFO, &info, sizeof(info), 0), EINVAL);
+
+	/* MSG_MORE: what is small waits for what follows. */
+	while (queued(pair.client, SIOCOUTQ) != 0)
+		usleep(1000);
+	CHECK(send(pair.client, "part one, ", 10, MSG_SYN | MSG_MORE) == 10);
+	CHECK(queued(pair.client, SIOCOUTQNSD) == 10 && queued(pair.server, SIOCINQ) == 0);
+	CHECK(send(pair.client, "part two", 8, MSG_FIN) == 8);
+	CHECK(recv_from(pair.server, data, sizeof(data), &id, &flags) == 18);
+	CHECK(memcmp(data, "part one, part two", 18) == 0 && (flags & QUIC_STREAM_FLAG_FIN));
+	FAILS(ioctl(pair.listener, SIOCINQ, &(int){ 0 }), EINVAL);
+	FAILS(ioctl(pair.listener, SIOCOUTQ, &(int){ 0 }), EINVAL);
+
+	/* MSG_WAITALL does not wait for more than there is, and MSG_DONTWAIT for nothing. */
+	FAILS(recv(pair.server, data, sizeof(data), MSG_DONTWAIT), EAGAIN);
+	CHECK(send(pair.client, "abc", 3, MSG_SYN | MSG_FIN) == 3);
+	CHECK(recv(pair.server, data, sizeof(data), MSG_WAITALL) == 3);
+
+	/* Without room for the control message the stream's flags are the message's. */
+	CHECK(send(pair.client, "abc", 3, MSG_SYN | MSG_FIN) == 3);
+	struct iovec part = { .iov_base = data, .iov_len = sizeof(data) };
+	char little[4];
+	struct msghdr message = { .msg_iov = &part, .msg_iovlen = 1, .msg_control = little,
+				  .msg_controllen = sizeof(little) };
+	CHECK(recvmsg(pair.server, &message, 0) == 3 && message.msg_controllen == 0);
+	CHECK((message.msg_flags & MSG_CTRUNC) && (message.msg_flags & MSG_FIN));
+	CHECK(!(message.msg_flags & MSG_EOR));
+
+	/* Several messages in one call. */
+	struct iovec parts[3] = { { "one", 3 }, { "two", 3 }, { "three", 5 } };
+	struct mmsghdr several[3] = { 0 };
+	for (int i = 0; i < 3; i++) {
+		several[i].msg_hdr.msg_iov = &parts[i];
+		several[i].msg_hdr.msg_iovlen = 1;
+	}
+	CHECK(sendmmsg(pair.client, several, 3, MSG_SYN) == 1);
+	CHECK(sendmmsg(pair.client, several + 1, 2, 0) == 2);
+	while (queued(pair.server, SIOCINQ) != 11)
+		usleep(1000);
+	parts[0] = (struct iovec){ data, 4 };
+	parts[1] = (struct iovec){ data + 4, 4 };
+	parts[2] = (struct iovec){ data + 8, 4 };
+	CHECK(recvmmsg(pair.server, several, 3, 0, NULL) == 3);
+	CHECK(several[0].msg_len == 4 && several[1].msg_len == 4 && several[2].msg_len == 3);
+	CHECK(memcmp(data, "onetwothree", 11) == 0);
 }
 
 static volatile sig_atomic_t pipes;
@@ -434,6 +517,8 @@ int main(int count, char **arguments)
 		transfer(AF_INET6);
 	} else if (strcmp(what, "polling") == 0) {
 		polling();
+	} else if (strcmp(what, "flags") == 0) {
+		flags();
 	} else if (strcmp(what, "errors") == 0) {
 		errors();
 	} else if (strcmp(what, "descriptors") == 0) {

@@ -135,6 +135,21 @@ static void key_updates(void)
 	finish(&pair);
 }
 
+/* An address that was free a moment ago. */
+static struct sockaddr_storage free_address(int family)
+{
+	struct sockaddr_storage address = { .ss_family = (sa_family_t)family };
+	socklen_t length = sizeof(address);
+	int probe = socket(family, SOCK_DGRAM, 0);
+	if (family == AF_INET)
+		((struct sockaddr_in *)&address)->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	else
+		((struct sockaddr_in6 *)&address)->sin6_addr = in6addr_loopback;
+	CHECK(bind(probe, (struct sockaddr *)&address, length) == 0);
+	CHECK(getsockname(probe, (struct sockaddr *)&address, &length) == 0 && close(probe) == 0);
+	return address;
+}
+
 static void migration(int family)
 {
 	struct pair pair = connected(family, SOCK_DGRAM);
@@ -145,15 +160,7 @@ static void migration(int family)
 	want(pair.server, QUIC_EVENT_CONNECTION_MIGRATION);
 	echo(&pair);
 	CHECK(getsockname(pair.client, (struct sockaddr *)&before, &length) == 0);
-	/* A port that was free a moment ago. */
-	int probe = socket(family, SOCK_DGRAM, 0);
-	after = before;
-	if (family == AF_INET)
-		((struct sockaddr_in *)&after)->sin_port = 0;
-	else
-		((struct sockaddr_in6 *)&after)->sin6_port = 0;
-	CHECK(bind(probe, (struct sockaddr *)&after, length) == 0);
-	CHECK(getsockname(probe, (struct sockaddr *)&after, &length) == 0 && close(probe) == 0);
+	after = free_address(family);
 	/* RFC 9000, Section 9: not by a server, and not before the handshake is confirmed. */
 	FAILS(setsockopt(pair.server, SOL_QUIC, QUIC_SOCKOPT_CONNECTION_MIGRATION, &after, length),
 	      EINVAL);
@@ -172,6 +179,45 @@ static void migration(int family)
 	CHECK(getpeername(pair.server, (struct sockaddr *)&seen, &length) == 0);
 	CHECK(memcmp(&seen, &after, length) == 0 && memcmp(&seen, &before, length) != 0);
 	echo(&pair);
+	finish(&pair);
+}
+
+static struct sockaddr_storage preferred_address;
+
+static void prefer_address(int fd)
+{
+	CHECK(setsockopt(fd, SOL_QUIC, QUIC_SOCKOPT_CONNECTION_MIGRATION, &preferred_address,
+			 sizeof(preferred_address)) == 0);
+}
+
+static void want_moves(int fd)
+{
+	want(fd, QUIC_EVENT_CONNECTION_MIGRATION);
+}
+
+/* A server tells its client before the handshake where it would rather be. */
+static void preferred(int family)
+{
+	struct sockaddr_storage address, seen;
+	socklen_t length;
+	uint8_t data[128];
+	preferred_address = free_address(family);
+	struct pair pair = { .listener = listener(family, &address, &length),
+			     .accepted = prefer_address };
+	connect_pair(&pair, SOCK_DGRAM, &address, length, want_moves);
+	notified(pair.client, QUIC_EVENT_CONNECTION_MIGRATION, data, sizeof(data));
+	length = sizeof(seen);
+	CHECK(getpeername(pair.client, (struct sockaddr *)&seen, &length) == 0);
+	CHECK(memcmp(&seen, &preferred_address, length) == 0);
+	echo(&pair);
+	length = sizeof(seen);
+	CHECK(getsockname(pair.server, (struct sockaddr *)&seen, &length) == 0);
+	CHECK(memcmp(&seen, &preferred_address, length) == 0);
+	/* Others still begin where the server listens. */
+	struct pair other = { .listener = pair.listener };
+	connect_pair(&other, SOCK_DGRAM, &address, length, NULL);
+	echo(&other);
+	CHECK(close(other.client) == 0 && close(other.server) == 0);
 	finish(&pair);
 }
 
@@ -226,19 +272,10 @@ static void protocols(void)
 	CHECK(bind(third, (struct sockaddr *)&address, length) == 0);
 	CHECK(listen(other, 1) == 0);
 	FAILS(listen(third, 1), EADDRINUSE);
-	int client = socket(AF_INET, SOCK_DGRAM, IPPROTO_QUIC);
-	CHECK(connect(client, (struct sockaddr *)&address, length) == 0);
-	pthread_t thread;
-	CHECK(pthread_create(&thread, NULL, serve, &pair) == 0);
-	int (*handshake)(int, const char *, const char *, const char *, const char *) =
-		(int (*)(int, const char *, const char *, const char *, const char *))dlsym(
-			RTLD_DEFAULT, "quicket_client_handshake");
-	CHECK(handshake(client, "localhost", "test", NULL, given("PIN")) == 0);
-	CHECK(pthread_join(thread, NULL) == 0);
+	connect_pair(&pair, SOCK_DGRAM, &address, length, NULL);
 	struct timeval time = { .tv_usec = 1000 };
 	CHECK(setsockopt(other, SOL_SOCKET, SO_RCVTIMEO, &time, sizeof(time)) == 0);
 	FAILS(accept(other, NULL, NULL), EAGAIN);
-	pair.client = client;
 	echo(&pair);
 	finish(&pair);
 }
@@ -310,6 +347,9 @@ int main(int count, char **arguments)
 	} else if (strcmp(what, "migration") == 0) {
 		migration(AF_INET);
 		migration(AF_INET6);
+	} else if (strcmp(what, "preferred") == 0) {
+		preferred(AF_INET);
+		preferred(AF_INET6);
 	} else if (strcmp(what, "datagrams") == 0) {
 		datagrams();
 	} else if (strcmp(what, "streams") == 0) {

@@ -46,6 +46,8 @@ struct pair {
 	int listener;
 	int client;
 	int server;
+	/* What is done with a connection before its handshake, or NULL. */
+	void (*accepted)(int);
 };
 
 /* What the environment of the test says. */
@@ -98,31 +100,40 @@ static inline void *serve(void *argument)
 	struct pair *pair = argument;
 	pair->server = accept(pair->listener, NULL, NULL);
 	CHECK(pair->server >= 0);
+	if (pair->accepted != NULL)
+		pair->accepted(pair->server);
 	CHECK(handshake(pair->server, given("KEY"), given("CERTIFICATE"), "test") == 0);
 	return NULL;
 }
 
-/* A connection, established on both sides, which `prepare` has set up. */
-static inline struct pair prepared_pair(int family, int type, void (*prepare)(int))
+/* A connection of the pair's listener, by an address that leads there; `prepare` sets it up. */
+static inline void connect_pair(struct pair *pair, int type, const struct sockaddr_storage *address,
+				socklen_t length, void (*prepare)(int))
 {
 	int (*handshake)(int, const char *, const char *, const char *, const char *) =
 		(int (*)(int, const char *, const char *, const char *, const char *))dlsym(
 			RTLD_DEFAULT, "quicket_client_handshake");
 	CHECK(handshake != NULL);
+	pthread_t thread;
+	CHECK(pthread_create(&thread, NULL, serve, pair) == 0);
+	pair->client = socket(address->ss_family, type, IPPROTO_QUIC);
+	CHECK(pair->client >= 0);
+	if (prepare != NULL)
+		prepare(pair->client);
+	CHECK(connect(pair->client, (const struct sockaddr *)address, length) == 0);
+	CHECK(handshake(pair->client, "localhost", "test", NULL, given("PIN")) == 0);
+	CHECK(pthread_join(thread, NULL) == 0);
+}
+
+/* A connection, established on both sides, which `prepare` has set up. */
+static inline struct pair prepared_pair(int family, int type, void (*prepare)(int))
+{
 	struct sockaddr_storage address;
 	socklen_t length;
 	struct pair pair = {
 		.listener = prepared_listener(family, &address, &length, prepare),
 	};
-	pthread_t thread;
-	CHECK(pthread_create(&thread, NULL, serve, &pair) == 0);
-	pair.client = socket(family, type, IPPROTO_QUIC);
-	CHECK(pair.client >= 0);
-	if (prepare != NULL)
-		prepare(pair.client);
-	CHECK(connect(pair.client, (struct sockaddr *)&address, length) == 0);
-	CHECK(handshake(pair.client, "localhost", "test", NULL, given("PIN")) == 0);
-	CHECK(pthread_join(thread, NULL) == 0);
+	connect_pair(&pair, type, &address, length, prepare);
 	return pair;
 }
 
