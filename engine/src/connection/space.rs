@@ -129,9 +129,4 @@ impl Spaces {
             SpaceId::Data => None,
         }
     }
-
-    /// The spaces that are left.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &Space> {
-        SpaceId::ALL.into_iter().filter_map(|id| self.get(id))
-    }
 }

@@ -3,7 +3,9 @@
 use super::Connection;
 use super::state::State;
 use super::transmit::MIN_PACKET;
+use crate::crypto::Level;
 use crate::error::{ConnectionError, TransportError};
+use crate::recovery::SpaceId;
 use crate::time::Time;
 
 impl Connection {
@@ -93,12 +95,18 @@ impl Connection {
     }
 
     /// When an ACK is due; without a timer while the anti-amplification limit keeps it back, which
-    /// ends by a datagram from the peer.
+    /// ends by a datagram from the peer, or the key to send it is missing: TLS that runs elsewhere
+    /// may have that to receive with long before.
     fn ack_deadline(&self) -> Option<Time> {
         if self.paths.active().sendable_data() < MIN_PACKET {
             return None;
         }
-        self.spaces.iter().filter_map(|space| space.acks.ack_deadline()).min()
+        let levels = [Level::Initial, Level::Handshake, Level::OneRtt].into_iter();
+        let due = levels.filter(|level| self.keys.can_send(*level)).filter_map(|level| {
+            let space = self.spaces.get(SpaceId::of(level))?;
+            space.acks.ack_deadline()
+        });
+        due.min()
     }
 
     fn keep_alive_deadline(&self) -> Option<Time> {

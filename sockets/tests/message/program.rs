@@ -24,6 +24,10 @@ struct Program {
     /// What the library says only for its own use later.
     tickets: Vec<Vec<u8>>,
     early_data: Option<bool>,
+    /// The key for sending at the Handshake level comes after what is received there, as GnuTLS
+    /// has it with early data.
+    sends_late: bool,
+    late_secret: Option<Vec<u8>>,
 }
 
 fn level_number(level: Level) -> CryptoLevel {
@@ -78,6 +82,8 @@ impl Program {
             complete: false,
             tickets: Vec::new(),
             early_data: None,
+            sends_late: false,
+            late_secret: None,
         }
     }
 
@@ -109,6 +115,11 @@ impl Program {
                 }
                 HandshakeEvent::Secret(level, direction, secret) => {
                     let secret = raw_secret(level, direction, &secret).to_bytes();
+                    let late = self.sends_late && level == Level::Handshake;
+                    if late && direction == Direction::Send {
+                        self.late_secret = Some(secret);
+                        continue;
+                    }
                     socket.set_option(OptionName::CryptoSecret.number(), &secret).unwrap();
                 }
                 HandshakeEvent::PeerTransportParameters(encoded) => {
@@ -136,6 +147,13 @@ impl Program {
                 CryptoLevel::Handshake => Level::Handshake,
                 other => panic!("{other:?}"),
             };
+            if level == Level::Handshake
+                && let Some(secret) = self.late_secret.take()
+            {
+                // Acknowledgments have long been due.
+                std::thread::sleep(std::time::Duration::from_millis(30));
+                self.socket.set_option(OptionName::CryptoSecret.number(), &secret).unwrap();
+            }
             self.tls.read(level, &data).unwrap();
             self.drive();
         }
@@ -186,6 +204,24 @@ fn programs_on_both_sides_establish_a_connection() {
     let (client, server) = perform(&connecting, &listening, &tls, None, &tls.server("test"));
     assert_eq!(client.socket.negotiated_alpn(), None, "the program knows");
     echo(&client.socket, &server.socket);
+}
+
+#[test]
+fn what_comes_before_the_key_to_acknowledge_it_is_acknowledged_later() {
+    let (tls, (listening, address)) = (Tls::new(), listener());
+    let connecting = socket();
+    connecting.connect(address).unwrap();
+    let server = std::thread::scope(|scope| {
+        let accepted = scope.spawn(|| {
+            let accepted = listening.accept().unwrap();
+            Program::server(&accepted, &tls.server("test")).perform()
+        });
+        let mut client = Program::client(&connecting, &tls.client("test"), None);
+        client.sends_late = true;
+        client.perform();
+        accepted.join().unwrap()
+    });
+    echo(&connecting, &server.socket);
 }
 
 #[test]
