@@ -1,5 +1,6 @@
 //! Randomness for the engine, from the operating system through AWS-LC.
 
+use std::cell::Cell;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -41,6 +42,20 @@ impl Default for SystemRandom {
 impl fmt::Debug for SystemRandom {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SystemRandom").finish_non_exhaustive()
+    }
+}
+
+impl SystemRandom {
+    /// Has the calling thread's generator made, once. AWS-LC does that at the first use otherwise,
+    /// and ends the process with SIGABRT should that be while the process ends anyway: a thread
+    /// that may still work then calls this before.
+    pub fn prepare_thread() {
+        thread_local! {
+            static PREPARED: Cell<bool> = const { Cell::new(false) };
+        }
+        if !PREPARED.replace(true) {
+            fill(&mut [0]);
+        }
     }
 }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::thread;
 
 use nix::sys::signal::{SigSet, SigmaskHow};
+use quicket_handshake::SystemRandom;
 
 use super::Core;
 use super::lead::{Background, Rank};
@@ -32,6 +33,7 @@ impl Core {
     }
 
     fn run(&self) {
+        SystemRandom::prepare_thread();
         while !self.is_over() {
             let now = self.clock.now();
             let left = self.lead.left();

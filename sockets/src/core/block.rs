@@ -4,6 +4,8 @@ use std::time::Instant;
 
 use std::task::Poll;
 
+use quicket_handshake::SystemRandom;
+
 use super::Core;
 use super::lead::Rank;
 use super::parker::CurrentThread;
@@ -95,6 +97,7 @@ impl Core {
             thread.park(deadline);
             return false;
         };
+        SystemRandom::prepare_thread();
         seat.spins = manner.spins;
         let limit = deadline.map(|deadline| self.clock.time_of(deadline));
         thread.set_leading(Some(self.lead.kick().clone()));
