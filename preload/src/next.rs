@@ -50,6 +50,7 @@ extern "C" fn find_all() {
 }
 
 #[cold]
+#[inline(never)]
 fn find(index: usize) -> *mut c_void {
     let (Some(name), Some(place)) = (NAMES.get(index), ADDRESSES.get(index)) else {
         return missing as *mut c_void;
@@ -66,11 +67,16 @@ fn find(index: usize) -> *mut c_void {
 impl Name {
     /// The address of the next function of this name. A call may come before this library's
     /// constructors have run.
-    #[inline]
     pub(crate) fn address(self) -> *mut c_void {
-        let index = self as usize;
-        let known = ADDRESSES.get(index).map_or(null_mut(), |place| place.load(Ordering::Relaxed));
-        if known.is_null() { find(index) } else { known }
+        let known = self.known();
+        if known.is_null() { find(self as usize) } else { known }
+    }
+
+    /// The same without looking for it; null before it was looked for.
+    #[inline]
+    pub(crate) fn known(self) -> *mut c_void {
+        let place = ADDRESSES.get(self as usize);
+        place.map_or(null_mut(), |place| place.load(Ordering::Relaxed))
     }
 }
 
@@ -88,8 +94,11 @@ pub(crate) fn set_errno(number: c_int) {
 
 /// The next function of a name and type.
 macro_rules! next {
-    ($name:ident: $type:ty) => {{
-        let address = $crate::next::Name::$name.address();
+    ($name:ident: $type:ty) => {
+        $crate::next::next!(@ $crate::next::Name::$name.address(), $type)
+    };
+    (@ $address:expr, $type:ty) => {{
+        let address = $address;
         #[allow(unused_unsafe, reason = "callers are unsafe blocks for its call")]
         // SAFETY: a function of this name has this type.
         let function = unsafe { std::mem::transmute::<*mut std::ffi::c_void, $type>(address) };
@@ -106,15 +115,31 @@ macro_rules! by_descriptor {
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn $name($fd: c_int $(, $argument: $kind)*) -> $result {
                 type Function = unsafe extern "C" fn(c_int $(, $kind)*) -> $result;
-                match $crate::whose($fd) {
-                    // SAFETY: the arguments are the caller's.
-                    $crate::Whose::System => unsafe {
-                        $crate::next::next!($name: Function)($fd $(, $argument)*)
-                    },
-                    // SAFETY: the arguments are the caller's, and addresses are checked.
-                    $crate::Whose::Quicket => unsafe { quicket_c::$ours($($given),*) },
-                    $crate::Whose::Nobody => $crate::no_descriptor(),
+
+                // By itself, so that the way past it needs no room on the stack.
+                #[cold]
+                #[inline(never)]
+                unsafe extern "C" fn not_the_systems(
+                    $fd: c_int $(, $argument: $kind)*
+                ) -> $result {
+                    match $crate::whose($fd) {
+                        // SAFETY: the arguments are the caller's.
+                        $crate::Whose::System => unsafe {
+                            $crate::next::next!($name: Function)($fd $(, $argument)*)
+                        },
+                        // SAFETY: the arguments are the caller's, and addresses are checked.
+                        $crate::Whose::Quicket => unsafe { quicket_c::$ours($($given),*) },
+                        $crate::Whose::Nobody => $crate::no_descriptor(),
+                    }
                 }
+
+                let known = $crate::next::Name::$name.known();
+                if quicket_c::kind($fd) != quicket_c::Kind::Other || known.is_null() {
+                    // SAFETY: the arguments are the caller's.
+                    return unsafe { not_the_systems($fd $(, $argument)*) };
+                }
+                // SAFETY: the arguments are the caller's.
+                unsafe { $crate::next::next!(@ known, Function)($fd $(, $argument)*) }
             }
         )*
     };

@@ -4,7 +4,7 @@ use std::ffi::c_int;
 
 use libc::{epoll_event, fd_set, nfds_t, pollfd, sigset_t, size_t, timespec, timeval};
 
-use crate::next::next;
+use crate::next::{Name, next};
 
 /// Declares functions that take what poll(2) takes.
 macro_rules! polls {
@@ -16,15 +16,28 @@ macro_rules! polls {
             ) -> c_int {
                 type Function =
                     unsafe extern "C" fn(*mut pollfd, nfds_t $(, $kind)*) -> c_int;
-                let next = || {
-                    // SAFETY: the arguments are the caller's.
-                    unsafe { next!($name: Function)(fds, count $(, $argument)*) }
-                };
-                if !quicket_c::has_sockets() {
-                    return next();
+
+                // By itself, so that the way past it needs no room on the stack.
+                #[cold]
+                #[inline(never)]
+                unsafe extern "C" fn with_sockets(
+                    fds: *mut pollfd, count: nfds_t $(, $argument: $kind)*
+                ) -> c_int {
+                    let next = || {
+                        // SAFETY: the arguments are the caller's.
+                        unsafe { next!($name: Function)(fds, count $(, $argument)*) }
+                    };
+                    // SAFETY: the arguments are the caller's, and addresses are checked.
+                    unsafe { quicket_c::poll_with(fds, count, next) }
                 }
-                // SAFETY: the arguments are the caller's, and addresses are checked.
-                unsafe { quicket_c::poll_with(fds, count, next) }
+
+                let known = Name::$name.known();
+                if quicket_c::has_sockets() || known.is_null() {
+                    // SAFETY: the arguments are the caller's.
+                    return unsafe { with_sockets(fds, count $(, $argument)*) };
+                }
+                // SAFETY: the arguments are the caller's.
+                unsafe { next!(@ known, Function)(fds, count $(, $argument)*) }
             }
         )*
     };
