@@ -24,6 +24,8 @@ pub enum Contender {
     TcpTls,
     /// quinn.
     Quinn,
+    /// s2n-quic.
+    S2nQuic,
     /// Quicket, its blocking sockets.
     Quicket,
     /// Quicket, its sockets for tokio.
@@ -32,8 +34,15 @@ pub enum Contender {
 
 impl Contender {
     /// All of them.
-    pub const ALL: [Self; 6] =
-        [Self::Tcp, Self::TcpOpenssl, Self::TcpTls, Self::Quinn, Self::Quicket, Self::QuicketTokio];
+    pub const ALL: [Self; 7] = [
+        Self::Tcp,
+        Self::TcpOpenssl,
+        Self::TcpTls,
+        Self::Quinn,
+        Self::S2nQuic,
+        Self::Quicket,
+        Self::QuicketTokio,
+    ];
 
     /// The name by which it is known.
     #[must_use]
@@ -43,6 +52,7 @@ impl Contender {
             Self::TcpOpenssl => "tcp-openssl",
             Self::TcpTls => "tcp-tls",
             Self::Quinn => "quinn",
+            Self::S2nQuic => "s2n-quic",
             Self::Quicket => "quicket",
             Self::QuicketTokio => "quicket-tokio",
         }
@@ -92,6 +102,8 @@ const OPENSSL: &str = "of the system, TLS 1.3 over TCP, blocking sockets, readin
 const TCP_TLS: &str = "TLS 1.3 over TCP: rustls 0.23, unbuffered, blocking sockets";
 const QUINN: &str = "on a current-thread tokio runtime, windows of 16 MiB, segmentation offload \
                      on, ACK frequency extension";
+const S2N_QUIC: &str = "with rustls, on a current-thread tokio runtime, windows of 16 MiB, socket \
+                        buffers and queues of 4 MiB, segmentation and receive offload on";
 const QUICKET: &str = "Quicket's blocking sockets, windows of 16 MiB, otherwise its defaults";
 const QUICKET_TOKIO: &str = "Quicket's sockets for tokio on a current-thread runtime, configured \
                              as the blocking ones";
@@ -110,6 +122,9 @@ impl Contenders {
         mut skip: impl FnMut(String),
     ) -> Self {
         let mut made = Self { programs: BTreeMap::new(), descriptions: BTreeMap::new() };
+        // The rival of all others, whether it is measured itself or not.
+        let rival = this_program(options, Contender::TcpTls);
+        made.programs.insert(Contender::TcpTls, rival);
         for &contender in &options.contenders {
             match prepare(contender, options, workshop) {
                 Ok((program, description)) => {
@@ -122,9 +137,9 @@ impl Contenders {
         made
     }
 
-    /// Those that are there.
+    /// Those that take part.
     pub(super) fn all(&self) -> impl Iterator<Item = Contender> {
-        self.programs.keys().copied()
+        self.descriptions.keys().copied()
     }
 
     pub(super) fn program(&self, contender: Contender) -> Result<&Program, Failure> {
@@ -146,10 +161,7 @@ fn prepare(
         program.arguments.push("bench".into());
         Ok(program)
     };
-    let this_program = Program {
-        executable: options.executable.clone(),
-        arguments: vec![HIDDEN_BENCH.into(), contender.name().into()],
-    };
+    let this_program = this_program(options, contender);
     Ok(match contender {
         Contender::Tcp => (this_program, TCP.into()),
         Contender::TcpTls => (this_program, TCP_TLS.into()),
@@ -165,7 +177,20 @@ fn prepare(
             program.arguments.push("bench".into());
             (program, format!("quinn {} {QUINN}", workshop.quinn_version()?))
         }
+        Contender::S2nQuic => {
+            let mut program = workshop.prepare(Implementation::S2nQuic)?;
+            program.arguments.push("bench".into());
+            let version = workshop.version(Implementation::S2nQuic)?;
+            (program, format!("s2n-quic {version} {S2N_QUIC}"))
+        }
     })
+}
+
+fn this_program(options: &Options, contender: Contender) -> Program {
+    Program {
+        executable: options.executable.clone(),
+        arguments: vec![HIDDEN_BENCH.into(), contender.name().into()],
+    }
 }
 
 /// What a program prints when it is asked for `argument`.

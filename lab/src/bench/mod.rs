@@ -223,7 +223,7 @@ pub(crate) fn process(contender: &str, assignment: &str) -> ExitCode {
             run(assignment, quicket::serve_blocking, quicket::BlockingClient::new)
         }
         Ok(Contender::QuicketTokio) => run(assignment, quicket::serve_tokio, quicket::tokio_client),
-        Ok(other @ (Contender::TcpOpenssl | Contender::Quinn)) => {
+        Ok(other @ (Contender::TcpOpenssl | Contender::Quinn | Contender::S2nQuic)) => {
             eprintln!("{other} is a program of its own");
             ExitCode::FAILURE
         }

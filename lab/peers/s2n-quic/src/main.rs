@@ -1,5 +1,6 @@
-//! s2n-quic as an interoperability peer.
+//! s2n-quic as an interoperability peer and a contender of the benchmark.
 
+mod bench;
 mod client;
 mod echo;
 mod http09;
@@ -13,6 +14,11 @@ use quicket_workload::bench::Failure;
 use quicket_workload::peer::Role;
 
 fn main() -> ExitCode {
+    let mut arguments = std::env::args().skip(1);
+    if arguments.next().as_deref() == Some("bench") {
+        let assignment = arguments.next().unwrap_or_default();
+        return quicket_workload::bench::run(&assignment, bench::serve, bench::client);
+    }
     quicket_peer_common::main(peer)
 }
 

@@ -40,6 +40,7 @@ fn colour(contender: Contender) -> &'static str {
         Contender::TcpOpenssl => "#6e7781",
         Contender::TcpTls => "#a8b1bb",
         Contender::Quinn => "#e08a3c",
+        Contender::S2nQuic => "#c9a227",
         Contender::Quicket => "#2f6fde",
         Contender::QuicketTokio => "#7aa7ef",
     }

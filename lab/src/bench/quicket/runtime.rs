@@ -59,13 +59,20 @@ pub(in crate::bench) fn serve(
         let block = Tokio::block(Pattern::new(false).block());
         loop {
             let connection = listener.accept().await?;
-            Tokio::spawn(serve_connection::<Tokio>(connection, counters.clone(), block.clone()));
+            let (counters, block) = (counters.clone(), block.clone());
+            Tokio::spawn(serve_connection::<Tokio>(
+                connection.clone(),
+                connection,
+                counters,
+                block,
+            ));
         }
     })
 }
 
 impl Transport for Tokio {
     type Connection = Connection;
+    type Acceptor = Connection;
     type Pending = ();
     type Send = SendStream;
     type Recv = RecvStream;
@@ -115,7 +122,7 @@ impl Transport for Tokio {
         Ok(connection.open_bi().await?.split())
     }
 
-    async fn accept(connection: &Connection) -> Result<(SendStream, RecvStream), Failure> {
+    async fn accept(connection: &mut Connection) -> Result<(SendStream, RecvStream), Failure> {
         Ok(connection.accept_bi().await?.split())
     }
 

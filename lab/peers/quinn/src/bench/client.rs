@@ -50,6 +50,7 @@ pub fn client(assignment: &Assignment) -> Result<TaskClient<Quinn>, Failure> {
 
 impl Transport for Quinn {
     type Connection = Connection;
+    type Acceptor = Connection;
     type Pending = Option<ZeroRttAccepted>;
     type Send = SendStream;
     type Recv = RecvStream;
@@ -99,7 +100,7 @@ impl Transport for Quinn {
         Ok(connection.open_bi().await?)
     }
 
-    async fn accept(connection: &Connection) -> Result<(SendStream, RecvStream), Failure> {
+    async fn accept(connection: &mut Connection) -> Result<(SendStream, RecvStream), Failure> {
         Ok(connection.accept_bi().await?)
     }
 

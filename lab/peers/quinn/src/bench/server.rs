@@ -61,6 +61,6 @@ async fn connection(
     } else {
         connecting.await?
     };
-    serve_connection::<Quinn>(connection, counters, block).await;
+    serve_connection::<Quinn>(connection.clone(), connection, counters, block).await;
     Ok(())
 }

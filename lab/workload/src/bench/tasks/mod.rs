@@ -17,6 +17,8 @@ use super::{Failure, Link, Session};
 pub trait Transport {
     /// A connection; clones lead to the same.
     type Connection: Clone + 'static;
+    /// What streams of the peer are accepted from.
+    type Acceptor: 'static;
     /// What is known of a handshake only later: whether early data was accepted.
     type Pending;
     /// The sending half of a stream.
@@ -76,7 +78,7 @@ pub trait Transport {
     /// # Errors
     ///
     /// When the connection is over.
-    async fn accept(connection: &Self::Connection) -> Result<(Self::Send, Self::Recv), Failure>;
+    async fn accept(acceptor: &mut Self::Acceptor) -> Result<(Self::Send, Self::Recv), Failure>;
 
     /// Writes all of `data`.
     ///

@@ -8,12 +8,13 @@ use crate::bench::{Arrival, Counters, Failure, HEADER_LENGTH, Request, Transfer,
 /// Answers whatever is asked on a connection, until it is over.
 pub async fn serve_connection<T: Transport + 'static>(
     connection: T::Connection,
+    mut acceptor: T::Acceptor,
     counters: Rc<Counters>,
     block: T::Block,
 ) {
     counters.handshake();
     // An error ends the connection for the client to see; it is the client who reports.
-    while let Ok((mut send, mut recv)) = T::accept(&connection).await {
+    while let Ok((mut send, mut recv)) = T::accept(&mut acceptor).await {
         let (connection, counters, block) = (connection.clone(), counters.clone(), block.clone());
         T::spawn(async move {
             if let Err(failure) = answer::<T>(&mut send, &mut recv, &counters, &block).await {
