@@ -280,7 +280,7 @@ mod tests {
         flow.count(Duration::from_millis(99), 25);
         flow.count(Duration::from_millis(310), 1000);
         assert_eq!(flow.intervals, [125, 0, 0, 1000]);
-        assert_eq!(flow.bits_per_second(1), 1000.0 * 8.0 / 0.3);
+        assert_eq!(flow.bits_per_second(2), 1000.0 * 8.0 / 0.2);
         let flow = flow.until(Duration::from_millis(250));
         assert_eq!(flow.intervals, [125, 0]);
         assert_eq!(flow.bits_per_second(0), 125.0 * 8.0 / 0.2);
