@@ -370,6 +370,7 @@ pub static CASES: &[Case] = &[
         scenario: FAST,
         files: Files::of(&[(64, 20 * KIB)]),
         client: &["--parallel"],
+        patience: 120,
         checks: &[check::handshakes::<64>, check::version_1],
         ..Case::BASE
     },

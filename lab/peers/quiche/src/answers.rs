@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use quiche::{Connection, Error, Shutdown};
 use quicket_peer_common::files;
 use quicket_workload::bench::Failure;
 use quicket_workload::peer::{ALPN_ECHO, ALPN_H3};
-use quiche::{Connection, Error, Shutdown};
 
 use crate::DATAGRAM;
 use crate::exchange::Exchange;

@@ -5,9 +5,9 @@ use std::net::{SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 
 use aws_lc_rs::rand;
+use quiche::{Connection, ConnectionId, RecvInfo};
 use quicket_workload::bench::Failure;
 use quicket_workload::peer::{ALPN_ECHO, ALPN_H3, ClientArguments, Event, Facts, emit};
-use quiche::{Connection, ConnectionId, RecvInfo};
 
 use crate::echo::Echo;
 use crate::http3::Http3;

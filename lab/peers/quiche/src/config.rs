@@ -3,9 +3,9 @@
 use std::fs::{File, OpenOptions};
 use std::path::Path;
 
+use quiche::{Config, PROTOCOL_VERSION};
 use quicket_workload::bench::Failure;
 use quicket_workload::peer::{ClientArguments, ServerArguments};
-use quiche::{Config, PROTOCOL_VERSION};
 
 /// Windows, in bytes.
 const CONNECTION_WINDOW: u64 = 10 << 20;

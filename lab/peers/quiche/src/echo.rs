@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use quiche::{Connection, Error, Shutdown};
 use quicket_workload::bench::Failure;
 use quicket_workload::peer::{
-    ClientArguments, ECHO_DATAGRAM_LENGTH, ECHO_STREAM_LENGTH, Event, RESET_CODE, STOP_CODE, emit,
-    echo_payload,
+    ClientArguments, ECHO_DATAGRAM_LENGTH, ECHO_STREAM_LENGTH, Event, RESET_CODE, STOP_CODE,
+    echo_payload, emit,
 };
-use quiche::{Connection, Error, Shutdown};
 
 use crate::DATAGRAM;
 use crate::client::Work;

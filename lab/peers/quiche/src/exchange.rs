@@ -1,7 +1,7 @@
 //! One bidirectional stream: what is to be sent on it, and what came.
 
-use quicket_workload::bench::Failure;
 use quiche::{Connection, Error, Shutdown};
+use quicket_workload::bench::Failure;
 
 use crate::DATAGRAM;
 

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use quicket_peer_common::files;
-use quicket_workload::bench::Failure;
 use quiche::Connection;
 use quiche::h3::{self, Event, Header, NameValue};
+use quicket_peer_common::files;
+use quicket_workload::bench::Failure;
 
 use crate::answers::read;
 use crate::client::Work;

@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
 
+use quiche::Connection;
 use quicket_peer_common::files;
 use quicket_workload::bench::Failure;
-use quiche::Connection;
 
 use crate::client::Work;
 use crate::exchange::Exchange;

@@ -8,9 +8,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use quiche::{Config, Connection, ConnectionId, Header, RecvInfo, Type};
 use quicket_workload::bench::Failure;
 use quicket_workload::peer::{Event, ServerArguments, emit};
-use quiche::{Config, Connection, ConnectionId, Header, RecvInfo, Type};
 
 use crate::answers::Answers;
 use crate::client::{flush, is_nothing, random_cid};

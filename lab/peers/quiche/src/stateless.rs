@@ -3,8 +3,8 @@
 use std::net::SocketAddr;
 
 use aws_lc_rs::hmac;
-use quicket_workload::bench::Failure;
 use quiche::{ConnectionId, Header, Type};
+use quicket_workload::bench::Failure;
 
 use crate::client::{random, random_cid};
 
