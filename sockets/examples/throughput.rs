@@ -8,12 +8,14 @@
 //! throughput connects 127.0.0.1:4433 1000    # full handshakes, one after the other
 //! ```
 //!
-//! `QUICKET_MTU` fixes the UDP payload (default 1472).
+//! `QUICKET_MTU` fixes the UDP payload (default 1472). `QUICKET_WRITE` and `QUICKET_READ` are the
+//! bytes of a call (default 262144), and `QUICKET_PAUSE` the microseconds that whoever receives
+//! sleeps after each (default 0): for comparison with programs that do so.
 
 use std::error::Error;
 use std::io::{Read, Write};
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use quicket::{
     ClientConfig, ClientTls, Connection, Identity, Listener, ServerConfig, Stream, TransportConfig,
@@ -36,18 +38,41 @@ fn main() -> Result<()> {
     }
 }
 
-fn transport() -> TransportConfig {
-    let mtu = std::env::var("QUICKET_MTU").ok().and_then(|v| v.parse().ok()).unwrap_or(1472);
-    TransportConfig {
-        initial_udp_payload_size: mtu,
+/// A number from the environment.
+fn variable(name: &str, default: usize) -> Result<usize> {
+    match std::env::var(name) {
+        Ok(value) => Ok(value.parse().map_err(|error| format!("{name}={value}: {error}"))?),
+        Err(_) => Ok(default),
+    }
+}
+
+fn transport() -> Result<TransportConfig> {
+    Ok(TransportConfig {
+        initial_udp_payload_size: variable("QUICKET_MTU", 1472)?.try_into()?,
         mtu_discovery: None,
         ..TransportConfig::default()
+    })
+}
+
+/// Receives to the end of the stream; returns how many bytes came.
+fn receive(stream: &mut Stream) -> Result<u64> {
+    let mut buffer = vec![0; variable("QUICKET_READ", CHUNK)?];
+    let pause = Duration::from_micros(variable("QUICKET_PAUSE", 0)?.try_into()?);
+    let mut total = 0;
+    loop {
+        match stream.read(&mut buffer)? {
+            0 => return Ok(total),
+            len => total += len as u64,
+        }
+        if !pause.is_zero() {
+            thread::sleep(pause);
+        }
     }
 }
 
 fn serve(address: &str) -> Result<()> {
     let identity = Identity::self_signed(["localhost"])?;
-    let config = ServerConfig::with_identity(identity, ["perf"])?.transport(transport());
+    let config = ServerConfig::with_identity(identity, ["perf"])?.transport(transport()?);
     let listener = Listener::bind(address, config)?;
     for connection in listener.incoming() {
         let connection = connection?;
@@ -66,12 +91,12 @@ fn serve(address: &str) -> Result<()> {
 fn answer(mut stream: Stream) -> Result<()> {
     let mut size = [0; 8];
     stream.read_exact(&mut size)?;
-    let mut buffer = vec![1; CHUNK];
-    while stream.read(&mut buffer)? > 0 {}
-    send(&mut stream, u64::from_be_bytes(size), &buffer)
+    receive(&mut stream)?;
+    send(&mut stream, u64::from_be_bytes(size))
 }
 
-fn send(stream: &mut Stream, mut left: u64, buffer: &[u8]) -> Result<()> {
+fn send(stream: &mut Stream, mut left: u64) -> Result<()> {
+    let buffer = vec![7; variable("QUICKET_WRITE", CHUNK)?];
     while left > 0 {
         let len = usize::try_from(left)?.min(buffer.len());
         stream.write_all(&buffer[..len])?;
@@ -82,7 +107,7 @@ fn send(stream: &mut Stream, mut left: u64, buffer: &[u8]) -> Result<()> {
 
 fn connect(address: &str) -> Result<Connection> {
     let tls = ClientTls::builder().dangerous_no_verification().alpn(["perf"]).build()?;
-    let config = ClientConfig::new(tls).transport(transport());
+    let config = ClientConfig::new(tls).transport(transport()?);
     Ok(Connection::connect(address, "localhost", &config)?)
 }
 
@@ -98,7 +123,7 @@ fn upload(address: &str, mib: u64) -> Result<()> {
     let start = Instant::now();
     let mut stream = connection.open_bi()?;
     stream.write_all(&0_u64.to_be_bytes())?;
-    send(&mut stream, mib << 20, &vec![7; CHUNK])?;
+    send(&mut stream, mib << 20)?;
     stream.read_to_end(0)?;
     report(&connection, "upload", mib, start);
     Ok(())
@@ -110,15 +135,7 @@ fn download(address: &str, mib: u64) -> Result<()> {
     let mut stream = connection.open_bi()?;
     stream.write_all(&(mib << 20).to_be_bytes())?;
     stream.finish()?;
-    let mut buffer = vec![0; CHUNK];
-    let mut total = 0;
-    loop {
-        match stream.read(&mut buffer)? {
-            0 => break,
-            len => total += len as u64,
-        }
-    }
-    assert_eq!(total, mib << 20);
+    assert_eq!(receive(&mut stream)?, mib << 20);
     report(&connection, "download", mib, start);
     Ok(())
 }
