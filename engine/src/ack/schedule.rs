@@ -124,6 +124,21 @@ impl AckScheduler {
         ecn: EcnCodepoint,
         received: &ReceivedPackets,
     ) {
+        self.on_run(now, pn..=pn, ack_eliciting, ecn, received);
+    }
+
+    /// The same for packets in order, all ack-eliciting or none, with one mark; if there are
+    /// several, none of them closes a gap.
+    #[inline]
+    pub(crate) fn on_run(
+        &mut self,
+        now: Time,
+        run: RangeInclusive<u64>,
+        ack_eliciting: bool,
+        ecn: EcnCodepoint,
+        received: &ReceivedPackets,
+    ) {
+        let pn = *run.end();
         let is_ce = ecn == EcnCodepoint::Ce;
         let ce_began = is_ce && !self.previous_was_ce;
         self.previous_was_ce = is_ce;
@@ -133,35 +148,7 @@ impl AckScheduler {
         if !ack_eliciting {
             return;
         }
-        self.on_eliciting(now, pn..=pn, (is_ce, ce_began), received);
-    }
-
-    /// Ack-eliciting packets in order were processed, none of which closes a gap; `received` has
-    /// recorded them already.
-    pub(crate) fn on_run(
-        &mut self,
-        now: Time,
-        run: RangeInclusive<u64>,
-        ecn: EcnCodepoint,
-        received: &ReceivedPackets,
-    ) {
-        let is_ce = ecn == EcnCodepoint::Ce;
-        let ce_began = is_ce && !self.previous_was_ce;
-        self.previous_was_ce = is_ce;
-        self.largest = self.largest.max(Some(*run.end()));
-        self.on_eliciting(now, run, (is_ce, ce_began), received);
-    }
-
-    #[inline]
-    fn on_eliciting(
-        &mut self,
-        now: Time,
-        run: RangeInclusive<u64>,
-        (is_ce, ce_began): (bool, bool),
-        received: &ReceivedPackets,
-    ) {
-        let count = (run.end() - run.start()).saturating_add(1);
-        let pn = *run.end();
+        let count = (pn - run.start()).saturating_add(1);
         let in_order = self.note_order(&run, received);
         self.note_train(now, count);
         self.unacked = self.unacked.saturating_add(count);

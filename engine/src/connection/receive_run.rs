@@ -6,8 +6,8 @@ use core::ops::Range;
 
 use quicket_wire::frame::Stream;
 use quicket_wire::{
-    ConnectionId, Header, PacketKind, Reader, header_sample, key_phase, packet_number,
-    reserved_bits_are_zero, spin, unprotect,
+    ConnectionId, EcnCodepoint, Header, PacketKind, Reader, header_sample, key_phase,
+    packet_number, reserved_bits_are_zero, spin, unprotect,
 };
 
 use super::Connection;
@@ -18,6 +18,7 @@ use crate::crypto::{CipherError, Level, OpenJob, TAG_LEN};
 use crate::endpoint::Datagram;
 use crate::error::TransportError;
 use crate::observer::{DropReason, PacketContent};
+use crate::path::FourTuple;
 use crate::recovery::PathKey;
 use crate::streams::ReceiveRun;
 use crate::time::Time;
@@ -88,9 +89,10 @@ impl Connection {
         let (first, rest) = data.split_at_mut(stride.clamp(1, whole.max(1)).min(whole));
         self.handle_datagram(now, &mut Datagram { remote, local, ecn, data: first });
         let Some(dcid) = dcid else { return first.len() };
+        let tuple = four_tuple(local, remote);
         let mut train = Train { dcid, stride: stride.max(1), rest };
         while !train.rest.is_empty() {
-            self.receive_run(now, (local, remote, ecn), &mut train);
+            self.receive_run(now, (tuple, ecn), &mut train);
             let Some(data) = train.next() else { break };
             self.handle_datagram(now, &mut Datagram { remote, local, ecn, data });
         }
@@ -98,7 +100,7 @@ impl Connection {
     }
 
     /// Receives a run from the front of a train, and the packet that ends it, if any.
-    fn receive_run(&mut self, now: Time, from: From, train: &mut Train<'_>) {
+    fn receive_run(&mut self, now: Time, from: (FourTuple, EcnCodepoint), train: &mut Train<'_>) {
         let Some(mut run) = self.begin_run(now, from) else { return };
         self.streams.receive_early(false);
         while let Some(packet) = train.next() {
@@ -116,7 +118,7 @@ impl Connection {
     }
 
     /// A run, if the connection is in a state to receive one.
-    fn begin_run(&mut self, now: Time, (local, remote, ecn): From) -> Option<Run> {
+    fn begin_run(&mut self, now: Time, (tuple, ecn): (FourTuple, EcnCodepoint)) -> Option<Run> {
         let plain = self.state.is_open()
             && self.handshake.confirmed
             && self.observer.is_none()
@@ -125,7 +127,6 @@ impl Connection {
             return None;
         }
         self.wake_keys(now);
-        let tuple = four_tuple(local, remote);
         let path = self.paths.find(&tuple)?;
         let active = self.paths.active();
         if path != active.key() || !active.is_validated() {
@@ -193,7 +194,7 @@ impl Connection {
         self.idle.on_received(now);
         let space = &mut self.spaces.data;
         space.received.record_run(run.first..=last, now, ecn);
-        space.acks.on_run(now, run.first..=last, ecn, &space.received);
+        space.acks.on_run(now, run.first..=last, true, ecn, &space.received);
         run.first = last + 1;
         self.update_spin(run.path, run.spin, true);
         let opened = self.opened_1rtt(now, KeyChoice::Current, last);
@@ -238,9 +239,6 @@ impl Connection {
         self.after_receiving(now);
     }
 }
-
-/// Local and remote address and the mark of a train.
-type From = (Option<core::net::SocketAddr>, core::net::SocketAddr, quicket_wire::EcnCodepoint);
 
 /// The STREAM frame that a payload consists of.
 fn sole_stream_frame(payload: &[u8]) -> Option<Stream<'_>> {

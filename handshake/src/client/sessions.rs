@@ -8,7 +8,7 @@ use rustls::NamedGroup;
 use rustls::client::{ClientSessionStore, Tls12ClientSessionValue, Tls13ClientSessionValue};
 use rustls::pki_types::ServerName;
 
-use super::ticket::{CHECKSUM_LEN, Checksum};
+use super::ticket::Checksum;
 
 /// How many sessions a configuration remembers; the oldest make room. A session takes some
 /// kilobytes, mostly the server's certificates.
@@ -23,9 +23,9 @@ pub(crate) struct Sessions(Mutex<Known>);
 
 #[derive(Debug, Default)]
 struct Known {
-    sessions: HashMap<[u8; CHECKSUM_LEN], Tls13ClientSessionValue>,
+    sessions: HashMap<Checksum, Tls13ClientSessionValue>,
     /// Oldest first.
-    order: VecDeque<[u8; CHECKSUM_LEN]>,
+    order: VecDeque<Checksum>,
 }
 
 impl Sessions {
@@ -40,8 +40,8 @@ impl Sessions {
         {
             known.sessions.remove(&oldest);
         }
-        if known.sessions.insert(ticket.0, session).is_none() {
-            known.order.push_back(ticket.0);
+        if known.sessions.insert(ticket, session).is_none() {
+            known.order.push_back(ticket);
         }
     }
 
@@ -49,8 +49,8 @@ impl Sessions {
     /// client better does not (RFC 8446, Section C.4), takes the longer way.
     pub(super) fn take(&self, ticket: Checksum) -> Option<Tls13ClientSessionValue> {
         let mut known = self.known();
-        let session = known.sessions.remove(&ticket.0)?;
-        known.order.retain(|other| *other != ticket.0);
+        let session = known.sessions.remove(&ticket)?;
+        known.order.retain(|other| *other != ticket);
         Some(session)
     }
 }

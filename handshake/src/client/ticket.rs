@@ -19,11 +19,11 @@ use crate::psk::Psk;
 const LAYOUT: u8 = 2;
 /// Length of the hash at the end, in bytes. It finds out what storage has damaged; who may write
 /// there can do worse anyway.
-pub(super) const CHECKSUM_LEN: usize = 16;
+const CHECKSUM_LEN: usize = 16;
 
 /// That hash.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Checksum(pub(super) [u8; CHECKSUM_LEN]);
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Checksum([u8; CHECKSUM_LEN]);
 
 /// The longest life of a ticket, in seconds (RFC 8446, Section 4.6.1).
 pub(crate) const MAX_LIFETIME: u32 = 7 * 24 * 60 * 60;

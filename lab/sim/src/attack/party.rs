@@ -107,21 +107,16 @@ impl Party {
         stride: usize,
     ) -> usize {
         let first = stride.clamp(1, train.len().max(1)).min(train.len());
-        let (data, behind) = train.split_at_mut(first);
+        let (data, _) = train.split_at_mut(first);
         let unix_secs = UNIX_SECS + now.as_nanos() / 1_000_000_000;
         let mut datagram = Datagram { remote, local: Some(self.address), ecn, data };
         let mut reply = Vec::new();
         match self.endpoint.route(now, unix_secs, &mut datagram, &mut reply) {
             Route::Connection(handle) => {
                 if let Some(connection) = self.connections.get_mut(&handle) {
-                    let Datagram { remote, local, ecn, .. } = datagram;
-                    let used = if behind.is_empty() {
-                        connection.handle_datagram(now, &mut datagram);
-                        first
-                    } else {
-                        let mut train = Datagram { remote, local, ecn, data: train };
-                        connection.handle_train(now, &mut train, stride)
-                    };
+                    let local = Some(self.address);
+                    let mut train = Datagram { remote, local, ecn, data: train };
+                    let used = connection.handle_train(now, &mut train, stride);
                     self.settle(handle);
                     return used;
                 }
