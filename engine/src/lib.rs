@@ -12,6 +12,7 @@
         clippy::unwrap_used,
         clippy::expect_used,
         clippy::panic,
+        clippy::arithmetic_side_effects,
         clippy::float_arithmetic
     )
 )]
@@ -19,47 +20,31 @@
 extern crate alloc;
 
 mod ack;
-#[cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
 mod cid;
 pub mod config;
 mod congestion;
 mod connection;
 pub mod crypto;
-#[cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
 mod crypto_stream;
-#[cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
 mod datagrams;
-#[cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
 mod endpoint;
-#[cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
 mod error;
-#[cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
 mod event;
-#[cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
 mod frame_sink;
-#[cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
 mod message_queue;
-#[cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
 mod observer;
 mod path;
-#[cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
 mod pending;
-#[cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
 pub mod random;
-#[cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
 mod range_set;
 mod recovery;
-#[cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
 mod sent_frame;
-#[cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
 mod stateless_reset;
 mod stats;
 mod streams;
 #[cfg(test)]
 mod testing;
-#[cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
 pub mod time;
-#[cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
 mod token;
 
 pub use cid::{CidNumbers, ConnectionIdGenerator, RandomConnectionIds};

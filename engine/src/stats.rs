@@ -34,7 +34,7 @@ impl FrameCounts {
 
     pub(crate) fn add(&mut self, frame_type: u64, times: u64) {
         if let Some(count) = Self::place(frame_type).and_then(|at| self.by_type.get_mut(at)) {
-            *count += times;
+            *count = (*count).saturating_add(times);
         }
     }
 
@@ -91,13 +91,13 @@ pub struct Counters {
 
 impl Counters {
     pub(crate) fn udp_sent(&mut self, bytes: usize) {
-        self.datagrams_sent += 1;
-        self.bytes_sent += bytes as u64;
+        self.datagrams_sent = self.datagrams_sent.saturating_add(1);
+        self.bytes_sent = self.bytes_sent.saturating_add(bytes as u64);
     }
 
     pub(crate) fn udp_received(&mut self, bytes: usize) {
-        self.datagrams_received += 1;
-        self.bytes_received += bytes as u64;
+        self.datagrams_received = self.datagrams_received.saturating_add(1);
+        self.bytes_received = self.bytes_received.saturating_add(bytes as u64);
     }
 }
 

@@ -111,7 +111,8 @@ impl AckFrequencySender {
     }
 
     fn choose(target: &AckFrequencyTarget, min_ack_delay: Duration) -> Request {
-        let packets = target.congestion_window / u64::from(target.packet_size.max(1));
+        let packets =
+            target.congestion_window.checked_div(u64::from(target.packet_size.max(1))).unwrap_or(0);
         let max_ack_delay = target
             .smoothed_rtt
             .over(ACKS_PER_ROUND_TRIP)

@@ -148,7 +148,7 @@ impl AckScheduler {
         if !ack_eliciting {
             return;
         }
-        let count = (pn - run.start()).saturating_add(1);
+        let count = pn.saturating_sub(*run.start()).saturating_add(1);
         let in_order = self.note_order(&run, received);
         self.note_train(now, count);
         self.unacked = self.unacked.saturating_add(count);
@@ -173,7 +173,7 @@ impl AckScheduler {
         let next = self.largest_eliciting.map_or(0, |largest| largest.saturating_add(1));
         let in_order = pn == next || (pn > next && received.first_missing(next) > pn);
         self.largest_eliciting = self.largest_eliciting.max(Some(last));
-        let count = (last - pn).saturating_add(1);
+        let count = last.saturating_sub(pn).saturating_add(1);
         self.in_order = if in_order { self.in_order.saturating_add(count) } else { 0 };
         // A hole below that the peer has not heard of keeps counting (Table 1 of the draft).
         in_order && !self.has_unreported_missing(received)

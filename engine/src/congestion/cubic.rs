@@ -95,7 +95,7 @@ impl Cubic {
             Epoch {
                 start: ack.now,
                 last_ack: ack.now,
-                k: time_to_reach(state.w_max - state.window, mtu),
+                k: time_to_reach(state.w_max.saturating_sub(state.window), mtu),
                 w_est: state.window,
                 est_acked: 0,
                 credit: 0,
@@ -118,11 +118,11 @@ impl Cubic {
         let ahead = t.saturating_add(ticks(ack.rtt.smoothed()));
         let most = state.window.saturating_add(state.window / 2);
         let target = w_cubic(ahead, epoch.k, state.w_max, mtu).clamp(state.window, most);
-        let growth = (target - state.window).saturating_mul(ack.growth_bytes);
+        let growth = target.saturating_sub(state.window).saturating_mul(ack.growth_bytes);
         epoch.credit = epoch.credit.saturating_add(growth);
         let window = state.window.max(1);
-        state.window = state.window.saturating_add(epoch.credit / window);
-        epoch.credit %= window;
+        state.window = state.window.saturating_add(epoch.credit.checked_div(window).unwrap_or(0));
+        epoch.credit = epoch.credit.checked_rem(window).unwrap_or(0);
     }
 }
 
@@ -133,10 +133,10 @@ impl Epoch {
         let per_segment = if self.w_est >= cwnd_prior {
             window
         } else {
-            window.saturating_mul(INVERSE_ALPHA.0) / INVERSE_ALPHA.1
+            window.saturating_mul(INVERSE_ALPHA.0).checked_div(INVERSE_ALPHA.1).unwrap_or(0)
         };
         if self.est_acked >= per_segment {
-            self.est_acked = (self.est_acked - per_segment).min(per_segment);
+            self.est_acked = self.est_acked.saturating_sub(per_segment).min(per_segment);
             self.w_est = self.w_est.saturating_add(mtu);
         }
     }
@@ -210,7 +210,10 @@ impl CongestionController for Cubic {
 }
 
 fn scale(value: u64, (numerator, denominator): (u64, u64)) -> u64 {
-    (u128::from(value) * u128::from(numerator) / u128::from(denominator)) as u64
+    u128::from(value)
+        .wrapping_mul(u128::from(numerator))
+        .checked_div(u128::from(denominator))
+        .unwrap_or(0) as u64
 }
 
 fn ticks(time: Duration) -> u64 {
@@ -221,15 +224,18 @@ fn ticks(time: Duration) -> u64 {
 /// W_cubic (RFC 9438, Section 4.2, Figure 1) in bytes.
 fn w_cubic(t: u64, k: u64, w_max: u64, mtu: u64) -> u64 {
     let distance = u128::from(t.abs_diff(k).min(MAX_TICKS));
-    let segments = (distance * distance * distance * C) >> C_BITS;
-    let bytes = (segments * u128::from(mtu)) >> (3 * TICK_BITS);
+    let segments =
+        distance.saturating_mul(distance).saturating_mul(distance).saturating_mul(C) >> C_BITS;
+    let bytes = segments.saturating_mul(u128::from(mtu)) >> (3 * TICK_BITS);
     let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
     if t >= k { w_max.saturating_add(bytes) } else { w_max.saturating_sub(bytes) }
 }
 
 /// K (RFC 9438, Section 4.2, Figure 2) in ticks, for a window that is `bytes` below w_max.
 fn time_to_reach(bytes: u64, mtu: u64) -> u64 {
-    let cube = (u128::from(bytes) << (3 * TICK_BITS + C_BITS)) / (C * u128::from(mtu.max(1)));
+    let cube = (u128::from(bytes) << (3 * TICK_BITS + C_BITS))
+        .checked_div(C.saturating_mul(u128::from(mtu.max(1))))
+        .unwrap_or(0);
     cube_root(cube).min(MAX_TICKS)
 }
 
@@ -238,7 +244,7 @@ fn cube_root(value: u128) -> u64 {
     let mut root = 0u64;
     for bit in (0..40).rev() {
         let candidate = u128::from(root | 1 << bit);
-        if candidate * candidate * candidate <= value {
+        if candidate.saturating_mul(candidate).saturating_mul(candidate) <= value {
             root |= 1 << bit;
         }
     }

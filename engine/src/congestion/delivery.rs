@@ -74,14 +74,14 @@ impl DeliveryRate {
             delivered_time: self.delivered_time,
             first_sent_time: self.first_sent_time,
             lost: self.lost,
-            tx_in_flight: in_flight + bytes,
+            tx_in_flight: in_flight.saturating_add(bytes),
             app_limited: self.app_limited.is_some(),
         }
     }
 
     /// Takes in a newly acknowledged packet.
     pub(crate) fn on_packet_acked(&mut self, now: Time, number: u64, packet: &SentPacket) {
-        self.delivered += u64::from(packet.size);
+        self.delivered = self.delivered.saturating_add(u64::from(packet.size));
         self.delivered_time = now;
         let is_newest = self
             .newest
@@ -94,7 +94,7 @@ impl DeliveryRate {
 
     /// Takes in a lost packet.
     pub(crate) fn on_packet_lost(&mut self, bytes: u64) {
-        self.lost += bytes;
+        self.lost = self.lost.saturating_add(bytes);
     }
 
     /// Ends the handling of an ACK. `None` if it acknowledged nothing new.
@@ -124,7 +124,7 @@ impl DeliveryRate {
     /// The application has nothing to send although the window has room: what is in flight
     /// now, and what is sent until it is delivered, measures the application, not the path.
     pub(crate) fn mark_app_limited(&mut self, in_flight: u64) {
-        self.app_limited = Some(self.delivered + in_flight);
+        self.app_limited = Some(self.delivered.saturating_add(in_flight));
     }
 
     /// True in a phase that the application limits.
@@ -162,9 +162,10 @@ pub(crate) fn time_for(bytes: u64, rate: u64) -> Duration {
 fn ratio(a: u64, b: u64, c: u64) -> u64 {
     let c = c.max(1);
     match a.checked_mul(b) {
-        Some(product) => product / c,
+        Some(product) => product.checked_div(c).unwrap_or(0),
         None => {
-            let wide = u128::from(a) * u128::from(b) / u128::from(c);
+            let wide =
+                u128::from(a).wrapping_mul(u128::from(b)).checked_div(u128::from(c)).unwrap_or(0);
             u64::try_from(wide).unwrap_or(u64::MAX)
         }
     }

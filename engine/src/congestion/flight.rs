@@ -159,7 +159,12 @@ impl PathCongestion {
 
     /// How many packets of `size` bytes window and pacer let go now.
     pub(crate) fn burst(&mut self, now: Time, size: u64) -> u64 {
-        let window = self.controller.window().saturating_sub(self.in_flight) / size.max(1);
+        let window = self
+            .controller
+            .window()
+            .saturating_sub(self.in_flight)
+            .checked_div(size.max(1))
+            .unwrap_or(0);
         window.min(self.pacer.packets(now, size))
     }
 
@@ -173,7 +178,7 @@ impl PathCongestion {
     pub(crate) fn on_sent(&mut self, now: Time, size: u16) -> RateSnapshot {
         let bytes = u64::from(size);
         let snapshot = self.delivery.on_sent(now, bytes, self.in_flight);
-        self.in_flight += bytes;
+        self.in_flight = self.in_flight.saturating_add(bytes);
         self.peak.current = self.peak.current.max(self.in_flight);
         self.pacer.on_sent(now, bytes);
         self.controller.on_sent(now, bytes, self.in_flight, snapshot.app_limited);
@@ -198,9 +203,9 @@ impl PathCongestion {
         self.in_flight = self.in_flight.saturating_sub(bytes);
         self.delivery.on_packet_acked(now, number, packet);
         let batch = &mut self.batch;
-        batch.acked += bytes;
+        batch.acked = batch.acked.saturating_add(bytes);
         if self.recovery.is_none_or(|recovery| packet.time_sent > recovery.start) {
-            batch.acked_after_event += bytes;
+            batch.acked_after_event = batch.acked_after_event.saturating_add(bytes);
         }
         batch.latest_acked = batch.latest_acked.max(Some(packet.time_sent));
     }
@@ -219,9 +224,9 @@ impl PathCongestion {
             return;
         }
         self.delivery.on_packet_lost(bytes);
-        self.lost_packets += 1;
+        self.lost_packets = self.lost_packets.saturating_add(1);
         let batch = &mut self.batch;
-        batch.lost_packets += 1;
+        batch.lost_packets = batch.lost_packets.saturating_add(1);
         batch.latest_lost = batch.latest_lost.max(Some(packet.time_sent));
         let lost = LostPacket {
             number,
@@ -239,12 +244,12 @@ impl PathCongestion {
         if !packet.in_flight || packet.mtu_probe {
             return;
         }
-        self.spurious_losses += 1;
+        self.spurious_losses = self.spurious_losses.saturating_add(1);
         let Some(recovery) = &mut self.recovery else { return };
         if packet.time_sent > recovery.start || recovery.losses == 0 {
             return;
         }
-        recovery.losses -= 1;
+        recovery.losses = recovery.losses.saturating_sub(1);
         if recovery.losses == 0 {
             self.recovery = None;
             self.controller.on_spurious_loss(now);
@@ -257,7 +262,7 @@ impl PathCongestion {
         if self.in_recovery(time_sent) {
             return;
         }
-        self.ecn_ce_events += 1;
+        self.ecn_ce_events = self.ecn_ce_events.saturating_add(1);
         self.recovering = true;
         self.recovery = Some(RecoveryPeriod { start: now, losses: 0 });
         let prior_in_flight = self.batch.prior_in_flight.max(self.in_flight);
@@ -280,7 +285,7 @@ impl PathCongestion {
         }
         if persistent_congestion {
             // RFC 9002, Section B.8: the recovery period ends too.
-            self.persistent_congestion += 1;
+            self.persistent_congestion = self.persistent_congestion.saturating_add(1);
             self.recovery = None;
             self.recovering = false;
             self.controller.on_persistent_congestion(now);
@@ -296,11 +301,11 @@ impl PathCongestion {
             if let Some(recovery) = &mut self.recovery
                 && recovery.losses > 0
             {
-                recovery.losses += batch.lost_packets;
+                recovery.losses = recovery.losses.saturating_add(batch.lost_packets);
             }
             return;
         }
-        self.congestion_events += 1;
+        self.congestion_events = self.congestion_events.saturating_add(1);
         self.recovering = true;
         self.recovery = Some(RecoveryPeriod { start: now, losses: batch.lost_packets });
         let prior_in_flight = batch.prior_in_flight;
@@ -382,7 +387,11 @@ impl PathCongestion {
             // above 1; in slow start, twice the window is sent while it doubles.
             let window = self.controller.window();
             let slow_start = self.controller.in_slow_start();
-            let paced = if slow_start { window.saturating_mul(2) } else { window + window / 4 };
+            let paced = if slow_start {
+                window.saturating_mul(2)
+            } else {
+                window.saturating_add(window / 4)
+            };
             rate(paced, rtt.smoothed())
         });
         self.pacer.set_rate(now, bytes_per_second, self.mtu);

@@ -85,7 +85,7 @@ impl HyStart {
         self.current_round_min_rtt = Duration::MAX;
         self.rtt_samples = 0;
         self.css.as_mut().is_some_and(|css| {
-            css.rounds += 1;
+            css.rounds = css.rounds.saturating_add(1);
             css.rounds >= CSS_ROUNDS
         })
     }

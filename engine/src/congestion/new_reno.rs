@@ -33,15 +33,15 @@ impl CongestionController for NewReno {
         let mut bytes = ack.growth_bytes;
         if self.in_slow_start() {
             // RFC 9002, Section 7.3.1: by the number of bytes acknowledged.
-            let step = bytes.min(self.ssthresh - self.window);
+            let step = bytes.min(self.ssthresh.saturating_sub(self.window));
             self.window = self.window.saturating_add(step);
-            bytes -= step;
+            bytes = bytes.saturating_sub(step);
         }
         // RFC 9002, Section 7.3.3: by at most one maximum datagram size for each congestion
         // window that is acknowledged.
         self.acked = self.acked.saturating_add(bytes);
         if self.acked >= self.window {
-            self.acked = (self.acked - self.window).min(self.window);
+            self.acked = self.acked.saturating_sub(self.window).min(self.window);
             self.window = self.window.saturating_add(u64::from(self.mtu));
         }
     }

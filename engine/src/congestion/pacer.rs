@@ -94,7 +94,7 @@ impl Pacer {
             return 0;
         }
         let ahead = (now + self.burst).since(self.due.max(now));
-        volume(self.rate, ahead) / size.max(1) + 1
+        volume(self.rate, ahead).checked_div(size.max(1)).unwrap_or(0).saturating_add(1)
     }
 
     /// `bytes` are sent.

@@ -244,7 +244,7 @@ impl Connection {
         let path = self.paths.active();
         let dcid = self.remote_cids.get(path.key()).map_or(0, |cid| cid.len());
         // First byte, connection ID, packet number, tag.
-        let overhead = 1 + dcid + 4 + TAG_LEN;
+        let overhead = dcid.saturating_add(1 + 4 + TAG_LEN);
         usize::from(path.max_datagram()).saturating_sub(overhead)
     }
 

@@ -174,7 +174,7 @@ impl Connection {
         let mut encoded = Vec::new();
         let noise = self.rng.next_u64().to_be_bytes();
         // RFC 9000, Section 18.1: reserved parameters are 31 * N + 27.
-        let reserved = 31 * self.rng.below(1 << 20) + 27;
+        let reserved = self.rng.below(1 << 20).saturating_mul(31).saturating_add(27);
         let grease = self.config.grease.then_some((reserved, noise.as_slice()));
         ours.encode(self.side, &mut encoded, grease);
         self.observe(
@@ -232,7 +232,7 @@ impl Connection {
         while !stream.readable().is_empty() {
             let data = stream.readable();
             let len = data.len();
-            if listening.hello.len() + len > self.config.crypto_buffer {
+            if listening.hello.len().saturating_add(len) > self.config.crypto_buffer {
                 return Err(TransportError::new(
                     TransportErrorCode::CRYPTO_BUFFER_EXCEEDED,
                     "the ClientHello is larger than the CRYPTO buffer",

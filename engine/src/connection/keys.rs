@@ -490,7 +490,7 @@ impl Keys {
 
         self.phase = !self.phase;
         self.phase_acknowledged = false;
-        self.updates += 1;
+        self.updates = self.updates.saturating_add(1);
     }
 
     /// When the previous phase's key is to be forgotten.
@@ -509,7 +509,7 @@ impl Keys {
     /// update the keys.
     pub(crate) fn sealing_1rtt(&mut self, first: u64, count: u64) -> bool {
         let Some(send) = &mut self.send else { return false };
-        send.sealed += count;
+        send.sealed = send.sealed.saturating_add(count);
         send.first.get_or_insert(first);
         let limit = send.secrets.current.aead().confidentiality_limit();
         send.sealed >= self.update_after.min(limit / 2)
@@ -533,7 +533,7 @@ impl Keys {
 
     /// Counts a packet that did not open (RFC 9001, Section 6.6).
     pub(crate) fn open_failed(&mut self) -> Result<(), TransportError> {
-        self.failures += 1;
+        self.failures = self.failures.saturating_add(1);
         let limit = self
             .receive
             .as_ref()

@@ -146,7 +146,7 @@ impl Connection {
 
     /// The keys were updated (RFC 9001, Section 6).
     pub(super) fn on_key_update(&mut self, now: Time, by_peer: bool) {
-        self.counters.key_updates += 1;
+        self.counters.key_updates = self.counters.key_updates.saturating_add(1);
         self.key_update_due = false;
         let updates = self.keys.updates();
         self.observe(now, &Observation::KeyUpdated { updates, by_peer });
@@ -179,7 +179,7 @@ impl Connection {
         let sealer = TokenSealer {
             crypto: &**self.keys.crypto(),
             key: &self.endpoint.token_key,
-            now: unix_secs + now.since(moment).as_secs(),
+            now: unix_secs.saturating_add(now.since(moment).as_secs()),
         };
         let client = self.paths.active().remote().ip();
         for _ in 0..count {

@@ -55,12 +55,12 @@ impl Fates<'_> {
 impl AckSink for Fates<'_> {
     fn acked_packet(&mut self, number: u64, packet: &SentPacket) {
         self.parts.paths.on_packet_acked(self.now, number, packet);
-        self.parts.counters.packets_acked += 1;
+        self.parts.counters.packets_acked = self.parts.counters.packets_acked.saturating_add(1);
     }
 
     fn spurious_packet(&mut self, _number: u64, packet: &SentPacket) {
         self.parts.paths.on_spurious_loss(self.now, packet);
-        self.parts.counters.spurious_losses += 1;
+        self.parts.counters.spurious_losses = self.parts.counters.spurious_losses.saturating_add(1);
     }
 
     fn acked_frame(&mut self, frame: &SentFrame) {
@@ -95,10 +95,10 @@ impl LossSink for Fates<'_> {
         }
         let counters = &mut *self.parts.counters;
         if packet.mtu_probe {
-            counters.mtu_probes_lost += 1;
+            counters.mtu_probes_lost = counters.mtu_probes_lost.saturating_add(1);
         } else {
-            counters.packets_lost += 1;
-            counters.bytes_lost += u64::from(packet.size);
+            counters.packets_lost = counters.packets_lost.saturating_add(1);
+            counters.bytes_lost = counters.bytes_lost.saturating_add(u64::from(packet.size));
         }
         if let Some(observer) = self.parts.observer.as_deref_mut() {
             observer.observe(
@@ -274,7 +274,7 @@ impl Connection {
     fn on_pto(&mut self, now: Time, id: SpaceId) {
         self.pto_count = self.pto_count.saturating_add(1);
         self.last_progress = now;
-        self.counters.probe_timeouts += 1;
+        self.counters.probe_timeouts = self.counters.probe_timeouts.saturating_add(1);
         self.paths.on_pto(self.pto_count);
         if id == SpaceId::Data && self.ack_frequency.is_available() {
             // ACK frequency extension, Section 5: hear of the probe's fate at once.
@@ -335,7 +335,7 @@ impl Connection {
             return;
         }
         space.probes = space.probes.max(1);
-        self.hurried += 1;
+        self.hurried = self.hurried.saturating_add(1);
         self.resend_flights();
     }
 

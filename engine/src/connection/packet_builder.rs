@@ -130,19 +130,19 @@ impl<'a> PacketBuilder<'a> {
     pub(crate) fn finish(mut self) -> BuiltPacket {
         // RFC 9001, Section 5.4.2: packet number and payload have at least 4 bytes, so that with
         // the tag there is enough to sample. begin() made sure of the room.
-        let short_by = (self.pn_offset + 4).saturating_sub(self.writer.position());
+        let short_by = self.pn_offset.saturating_add(4).saturating_sub(self.writer.position());
         let _ = self.writer.zeros(short_by);
-        let end = self.writer.position() + self.tag_len;
+        let end = self.writer.position().saturating_add(self.tag_len);
         let built = BuiltPacket {
             unsealed: Unsealed {
                 level: self.level,
                 packet_number: self.packet_number,
                 start: self.start,
-                pn_offset: self.start + self.pn_offset,
-                payload: self.start + self.payload,
-                end: self.start + end,
+                pn_offset: self.start.saturating_add(self.pn_offset),
+                payload: self.start.saturating_add(self.payload),
+                end: self.start.saturating_add(end),
             },
-            length_offset: self.length_offset.map(|offset| self.start + offset),
+            length_offset: self.length_offset.map(|offset| self.start.saturating_add(offset)),
             tag_len: self.tag_len,
             ack_eliciting: self.ack_eliciting,
             in_flight: self.ack_eliciting || short_by > 0,
@@ -182,7 +182,7 @@ impl<'a> PacketBuilder<'a> {
 impl BuiltPacket {
     /// The Length field of a long header (RFC 9000, Section 17.2), as a two-byte varint.
     fn length_field(&self) -> [u8; 2] {
-        let length = self.unsealed.end - self.unsealed.pn_offset;
+        let length = self.unsealed.end.saturating_sub(self.unsealed.pn_offset);
         (u16::try_from(length).unwrap_or(0) | 0x4000).to_be_bytes()
     }
 
@@ -191,21 +191,23 @@ impl BuiltPacket {
         let Unsealed { start, payload, end, .. } = self.unsealed;
         PacketContent {
             header: buf.get(start..payload).unwrap_or_default(),
-            payload: buf.get(payload..end - self.tag_len).unwrap_or_default(),
+            payload: buf.get(payload..end.saturating_sub(self.tag_len)).unwrap_or_default(),
         }
     }
 
     /// Appends PADDING so that the packet ends at offset `end` of the transmit buffer.
     pub(crate) fn pad(&mut self, buf: &mut [u8], end: usize) {
-        let plaintext_end = self.unsealed.end - self.tag_len;
-        let Some(padding) = buf.get_mut(plaintext_end..end - self.tag_len) else { return };
+        let plaintext_end = self.unsealed.end.saturating_sub(self.tag_len);
+        let Some(padding) = buf.get_mut(plaintext_end..end.saturating_sub(self.tag_len)) else {
+            return;
+        };
         padding.fill(0);
         self.unsealed.end = end;
         // RFC 9002, Section 2: packets with PADDING count toward bytes in flight.
         self.in_flight = true;
         if let Some(offset) = self.length_offset {
             let length = self.length_field();
-            if let Some(field) = buf.get_mut(offset..offset + 2) {
+            if let Some(field) = buf.get_mut(offset..offset.saturating_add(2)) {
                 field.copy_from_slice(&length);
             }
         }
@@ -231,7 +233,9 @@ impl FrameSink for PacketBuilder<'_> {
         sent: SentFrame,
     ) -> Result<(), Full> {
         let before = self.writer.position();
-        if header.encoded_len() + parts.0.len() + parts.1.len() > self.writer.remaining() {
+        if header.encoded_len().saturating_add(parts.0.len()).saturating_add(parts.1.len())
+            > self.writer.remaining()
+        {
             return Err(Full);
         }
         header.encode(&mut self.writer)?;

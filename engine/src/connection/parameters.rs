@@ -252,7 +252,8 @@ impl<'a> Session<'a> {
     pub(crate) fn encode(version: Version, theirs: &TransportParameters, ticket: &[u8]) -> Vec<u8> {
         let mut encoded = Vec::new();
         remembered(theirs).encode(Side::Client, &mut encoded, None);
-        let mut session = Vec::with_capacity(7 + encoded.len() + ticket.len());
+        let mut session =
+            Vec::with_capacity(encoded.len().saturating_add(ticket.len()).saturating_add(7));
         session.push(SESSION_FORMAT);
         session.extend_from_slice(&version.0.to_be_bytes());
         let len = u16::try_from(encoded.len()).unwrap_or(0);

@@ -203,7 +203,7 @@ impl Connection {
     }
 
     fn on_path_change(&mut self, now: Time, _change: PathChange) {
-        self.counters.path_changes += 1;
+        self.counters.path_changes = self.counters.path_changes.saturating_add(1);
         self.ack_frequency.on_path_changed();
         // That the other path did not answer says nothing about this one.
         self.pto_count = 0;

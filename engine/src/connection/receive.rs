@@ -180,7 +180,7 @@ impl Connection {
         size: usize,
         reason: DropReason,
     ) {
-        self.counters.packets_dropped += 1;
+        self.counters.packets_dropped = self.counters.packets_dropped.saturating_add(1);
         self.observe(now, &Observation::PacketDropped { kind, size, reason });
     }
 
@@ -233,7 +233,7 @@ impl Connection {
         let (now, kind, size) = (arrival.now, header.kind, packet.len());
         let mut data = Vec::new();
         let waiting: usize = self.waiting.0.iter().map(|waiting| waiting.data.len()).sum();
-        let too_large = bare.is_none() && waiting + size > MAX_WAITING_BYTES;
+        let too_large = bare.is_none() && waiting.saturating_add(size) > MAX_WAITING_BYTES;
         let full = too_large || self.waiting.0.len() >= MAX_WAITING;
         if full || data.try_reserve_exact(size).is_err() {
             return self.drop_packet(now, Some(kind), size, DropReason::KeysUnavailable);
@@ -284,7 +284,7 @@ impl Connection {
             return Ok(Outcome::Dropped(DropReason::Duplicate));
         }
         let len = if plain {
-            packet.len() - bare.payload
+            packet.len().saturating_sub(bare.payload)
         } else {
             match self.open_packet(arrival.now, level, header, packet, bare)? {
                 Ok(len) => len,
@@ -305,7 +305,7 @@ impl Connection {
         let spin = packet.first().is_some_and(|first| spin(*first));
         let content = PacketContent {
             header: packet.get(..bare.payload).unwrap_or_default(),
-            payload: packet.get(bare.payload..bare.payload + len).unwrap_or_default(),
+            payload: packet.get(bare.payload..bare.payload.saturating_add(len)).unwrap_or_default(),
         };
         self.process_packet(arrival, header, (level, bare.number, spin), content)?;
         Ok(Outcome::Processed)
@@ -331,7 +331,7 @@ impl Connection {
         let (pn_len, truncated) = unprotect(packet, header.pn_offset, mask)?;
         let expected = self.spaces.get(SpaceId::of(level))?.received.expected();
         let number = packet_number::decode(truncated, pn_len, expected);
-        Some(Opened { number, payload: header.pn_offset + pn_len })
+        Some(Opened { number, payload: header.pn_offset.saturating_add(pn_len) })
     }
 
     fn open_packet(
@@ -342,7 +342,7 @@ impl Connection {
         packet: &mut [u8],
         bare: Opened,
     ) -> Result<Result<usize, CipherError>, TransportError> {
-        if packet.len() < bare.payload + TAG_LEN {
+        if packet.len() < bare.payload.saturating_add(TAG_LEN) {
             return Ok(Err(CipherError::Failed));
         }
         let phase = packet.first().is_some_and(|first| quicket_wire::key_phase(*first));
@@ -389,7 +389,7 @@ impl Connection {
             self.drop_packet(now, Some(header.kind), header.end, DropReason::Unexpected);
             return Ok(());
         };
-        self.counters.packets_received += 1;
+        self.counters.packets_received = self.counters.packets_received.saturating_add(1);
         self.observe_received(arrival, header, number, content);
         if level != Level::OneRtt {
             self.on_long_header(now, header, level)?;

@@ -96,7 +96,7 @@ impl Connection {
             let Some(data) = train.next() else { break };
             self.handle_datagram(now, &mut Datagram { remote, local, ecn, data });
         }
-        whole - train.rest.len()
+        whole.saturating_sub(train.rest.len())
     }
 
     /// Receives a run from the front of a train, and the packet that ends it, if any.
@@ -140,21 +140,21 @@ impl Connection {
     #[inline]
     fn continue_run(&mut self, run: &mut Run, cid_len: usize, packet: &mut [u8]) -> Next {
         let too_short = Next::Dropped(DropReason::Malformed);
-        let pn_offset = 1 + cid_len;
+        let pn_offset = cid_len.saturating_add(1);
         let Some(keys) = self.keys.current_receiving() else { return too_short };
         let Some(sample) = header_sample(packet, pn_offset) else { return too_short };
         let mask = keys.header.mask(sample);
         let Some((pn_len, truncated)) = unprotect(packet, pn_offset, mask) else {
             return too_short;
         };
-        let expected = run.first + run.count;
+        let expected = run.first.saturating_add(run.count);
         let number = packet_number::decode(truncated, pn_len, expected);
-        let opened = Opened { number, payload: pn_offset + pn_len };
+        let opened = Opened { number, payload: pn_offset.saturating_add(pn_len) };
         let first = packet.first().copied().unwrap_or_default();
         let usual = number == expected
             && key_phase(first) == self.keys.phase()
             && reserved_bits_are_zero(first)
-            && packet.len() >= opened.payload + TAG_LEN;
+            && packet.len() >= opened.payload.saturating_add(TAG_LEN);
         if !usual {
             return Next::Unopened(opened);
         }
@@ -169,7 +169,7 @@ impl Connection {
                 };
             }
         };
-        let content = opened.payload..opened.payload + len;
+        let content = opened.payload..opened.payload.saturating_add(len);
         let payload = packet.get(content.clone()).unwrap_or_default();
         let Some(frame) = sole_stream_frame(payload) else {
             return Next::Opened(opened, content);
@@ -179,7 +179,7 @@ impl Connection {
         }
         self.counters.frames_received.add(frame.header().frame_type(), 1);
         run.spin = spin(first);
-        run.count += 1;
+        run.count = run.count.saturating_add(1);
         Next::Continued
     }
 
@@ -189,13 +189,13 @@ impl Connection {
         let count = core::mem::take(&mut run.count);
         let Some(more) = count.checked_sub(1) else { return };
         let Arrival { now, ecn, .. } = run.arrival;
-        let last = run.first + more;
-        self.counters.packets_received += count;
+        let last = run.first.saturating_add(more);
+        self.counters.packets_received = self.counters.packets_received.saturating_add(count);
         self.idle.on_received(now);
         let space = &mut self.spaces.data;
         space.received.record_run(run.first..=last, now, ecn);
         space.acks.on_run(now, run.first..=last, true, ecn, &space.received);
-        run.first = last + 1;
+        run.first = last.saturating_add(1);
         self.update_spin(run.path, run.spin, true);
         let opened = self.opened_1rtt(now, KeyChoice::Current, last);
         let result = opened.and_then(|()| self.on_packet_path(now, dcid, run.path, (true, false)));

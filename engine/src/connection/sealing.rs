@@ -63,7 +63,7 @@ impl SealQueue {
             let batch = rest.get(..run).unwrap_or(&[]);
             match seal_run(keys, batch, buf) {
                 Ok(sealed) => {
-                    done += sealed;
+                    done = done.saturating_add(sealed);
                     if sealed < run {
                         break Sealing::NotYet;
                     }
@@ -101,7 +101,7 @@ fn seal_run(keys: &Keys, batch: &[Unsealed], buf: &mut [u8]) -> Result<usize, Ci
         offset = packet.end;
         SealJob {
             packet_number: packet.packet_number,
-            header_len: packet.payload - packet.start,
+            header_len: packet.payload.saturating_sub(packet.start),
             packet: head.get_mut(range.start..).unwrap_or(&mut []),
         }
     });
@@ -110,8 +110,8 @@ fn seal_run(keys: &Keys, batch: &[Unsealed], buf: &mut [u8]) -> Result<usize, Ci
     let mut samples = [[0; HEADER_SAMPLE_LEN]; BATCH];
     for (sample, packet) in samples.iter_mut().zip(done) {
         // RFC 9001, Section 5.4.2: as if the packet number had four bytes.
-        let at = packet.pn_offset + 4;
-        let bytes = buf.get(at..at + HEADER_SAMPLE_LEN).ok_or(CipherError::Failed)?;
+        let at = packet.pn_offset.saturating_add(4);
+        let bytes = buf.get(at..at.saturating_add(HEADER_SAMPLE_LEN)).ok_or(CipherError::Failed)?;
         sample.copy_from_slice(bytes);
     }
     let mut masks = [[0; 5]; BATCH];
@@ -120,7 +120,7 @@ fn seal_run(keys: &Keys, batch: &[Unsealed], buf: &mut [u8]) -> Result<usize, Ci
         keys.header.masks(samples, masks);
         for (mask, packet) in masks.iter().zip(done) {
             let bytes = buf.get_mut(packet.start..packet.end).ok_or(CipherError::Failed)?;
-            protect(bytes, packet.pn_offset - packet.start, *mask);
+            protect(bytes, packet.pn_offset.saturating_sub(packet.start), *mask);
         }
     }
     Ok(sealed)

@@ -62,7 +62,7 @@ impl Connection {
                 break;
             };
             stream.range.start = offset;
-            written += 1;
+            written = written.saturating_add(1);
             if self.seal_queue.is_full()
                 && self.seal_queue.seal(&self.keys, space.buf) != Sealing::Done
             {
@@ -78,7 +78,8 @@ impl Connection {
     /// What the next packets have in common, and how many of them there can be.
     fn plan_run(&mut self, space: &RunSpace<'_>) -> Option<(Shape, usize)> {
         let RunSpace { now, size, .. } = *space;
-        let room = space.buf.len().saturating_sub(space.start) / size.max(1);
+        let room =
+            space.buf.len().saturating_sub(space.start).checked_div(size.max(1)).unwrap_or(0);
         // As many as there are bits in `fixed_bits`.
         let most = space.most.min(room).min(64);
         if most < MIN_RUN || !self.has_only_stream_data(now) {
@@ -90,7 +91,10 @@ impl Connection {
         let first = data.recovery.next_packet_number();
         let until_skip = data.next_skip.map_or(u64::MAX, |skip| skip.saturating_sub(first));
         let most = most.min(usize::try_from(until_skip).unwrap_or(usize::MAX));
-        let pn_len = packet_number::encoded_len(first + most as u64, data.recovery.largest_acked());
+        let pn_len = packet_number::encoded_len(
+            first.saturating_add(most as u64),
+            data.recovery.largest_acked(),
+        );
         let dcid = self.remote_cids.get(space.route.key)?;
         let path = self.paths.get_mut(space.route.key)?;
         let header = ShortHeader {
@@ -101,10 +105,14 @@ impl Connection {
         };
         let tag_len = if self.keys.is_1rtt_plain() { 0 } else { TAG_LEN };
         // The first offset is the shortest, so that its frame has room for the most data.
-        let overhead = header.encoded_len(pn_len) + tag_len + stream.header().encoded_len();
+        let overhead = header
+            .encoded_len(pn_len)
+            .saturating_add(tag_len)
+            .saturating_add(stream.header().encoded_len());
         let per_packet = size.checked_sub(overhead)?;
-        let data = usize::try_from(stream.range.end - stream.range.start).unwrap_or(usize::MAX);
-        let most = most.min(data / per_packet.max(1));
+        let data = usize::try_from(stream.range.end.saturating_sub(stream.range.start))
+            .unwrap_or(usize::MAX);
+        let most = most.min(data.checked_div(per_packet.max(1)).unwrap_or(0));
         let allowed = path.congestion.burst(now, size as u64);
         let most = match stream.takes_turns {
             true if allowed < FAST_ENOUGH => 0,
@@ -143,10 +151,10 @@ impl Connection {
         if !recovery.reserve() {
             return None;
         }
-        let start = space.start + n * space.size;
-        let end = start + space.size;
+        let start = space.start.saturating_add(n.saturating_mul(space.size));
+        let end = start.saturating_add(space.size);
         let packet_number = recovery.next_packet_number();
-        let mut writer = Writer::new(space.buf.get_mut(start..end - shape.tag_len)?);
+        let mut writer = Writer::new(space.buf.get_mut(start..end.saturating_sub(shape.tag_len))?);
         let fixed_bit = shape.fixed_bits >> n & 1 == 1;
         let short = ShortHeader { fixed_bit, ..shape.header };
         let pn_offset = short.encode(&mut writer, packet_number, shape.pn_len).ok()?;
@@ -170,10 +178,10 @@ impl Connection {
             ecn_ect: matches!(space.route.ecn, EcnCodepoint::Ect0 | EcnCodepoint::Ect1),
             rate: path.congestion.on_sent(space.now, size),
         });
-        let (pn_offset, payload) = (start + pn_offset, start + payload);
+        let (pn_offset, payload) = (start.saturating_add(pn_offset), start.saturating_add(payload));
         let level = Level::OneRtt;
         self.seal_queue.push(Unsealed { level, packet_number, start, pn_offset, payload, end });
-        Some(offset + len as u64)
+        Some(offset.saturating_add(len as u64))
     }
 
     /// Tells everybody of the packets of a run what they would have heard of each.
@@ -188,7 +196,7 @@ impl Connection {
         let next = self.spaces.data.recovery.next_packet_number();
         self.key_update_due |=
             self.keys.sealing_1rtt(next.saturating_sub(count as u64), count as u64);
-        self.counters.packets_sent += count as u64;
+        self.counters.packets_sent = self.counters.packets_sent.saturating_add(count as u64);
         let frame_type = StreamHeader { offset: 1, ..shape.stream.header() }.frame_type();
         self.counters.frames_sent.add(frame_type, count as u64);
         if count > 0 {

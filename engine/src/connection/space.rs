@@ -74,7 +74,11 @@ impl Space {
             Some(_) => self.recovery.skip_packet_number(),
             None => {}
         }
-        self.next_skip = Some(next + 1 + SKIP_INTERVAL / 2 + rng.below(SKIP_INTERVAL));
+        self.next_skip = Some(
+            next.saturating_add(SKIP_INTERVAL / 2)
+                .saturating_add(rng.below(SKIP_INTERVAL))
+                .saturating_add(1),
+        );
     }
 }
 

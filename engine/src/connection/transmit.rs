@@ -129,7 +129,7 @@ impl<'b> Outgoing<'b> {
 
     /// Pads the last packet so that the datagram has `minimum` bytes.
     fn pad_to(&mut self, minimum: usize) {
-        let end = self.start + minimum;
+        let end = self.start.saturating_add(minimum);
         if let Some(last) = self.packets.iter_mut().rev().flatten().next()
             && last.unsealed.end < end
         {
@@ -201,16 +201,17 @@ impl Connection {
         let mut segment_size = mtu;
         let mut end = 0;
         let quantum = usize::try_from(self.paths.active().congestion.send_quantum());
-        let max_segments = max_segments.min(quantum.unwrap_or(usize::MAX) / mtu);
+        let max_segments =
+            max_segments.min(quantum.unwrap_or(usize::MAX).checked_div(mtu).unwrap_or(0));
         let mut segment = 0;
         while segment < max_segments.max(1) {
             if segment > 0 {
-                let most = max_segments - segment;
+                let most = max_segments.saturating_sub(segment);
                 let (start, size) = (end, segment_size);
                 let mut run = RunSpace { now, buf: &mut *buf, start, size, most, route };
                 let written = self.write_run(&mut run);
-                end += written * size;
-                segment += written;
+                end = end.saturating_add(written.saturating_mul(size));
+                segment = segment.saturating_add(written);
                 if self.seal_queue.is_full() || segment >= max_segments {
                     break;
                 }
@@ -229,11 +230,11 @@ impl Connection {
             out.end = end;
             out.may_elicit = self.may_elicit(now, segment_size);
             let Some(len) = self.write_datagram(&mut out) else { break };
-            end += len;
+            end = end.saturating_add(len);
             if segment == 0 {
                 segment_size = len;
             }
-            segment += 1;
+            segment = segment.saturating_add(1);
             if len < segment_size || segment_size < mtu {
                 break;
             }
@@ -399,7 +400,7 @@ impl Connection {
             streams: &mut self.streams,
             rng: &mut *self.rng,
         };
-        let limit = out.start + out.limit;
+        let limit = out.start.saturating_add(out.limit);
         let begin = out.end;
         let Some(room) = out.buf.get_mut(begin..limit) else { return };
         let plain = level == Level::OneRtt && self.keys.is_1rtt_plain();
@@ -421,7 +422,7 @@ impl Connection {
             return None;
         }
         out.pad_to(self.minimum_datagram(out));
-        let len = out.end - out.start;
+        let len = out.end.saturating_sub(out.start);
         for packet in out.packets.iter().flatten() {
             self.on_packet_sent(out, packet);
         }
@@ -449,7 +450,7 @@ impl Connection {
 
     fn on_packet_sent(&mut self, out: &Outgoing<'_>, packet: &BuiltPacket) {
         let (now, level) = (out.now, packet.unsealed.level);
-        let size = packet.unsealed.end - packet.unsealed.start;
+        let size = packet.unsealed.end.saturating_sub(packet.unsealed.start);
         let size = u16::try_from(size).unwrap_or(u16::MAX);
         let rate = match self.paths.get_mut(out.route.key) {
             Some(path) if packet.in_flight => path.congestion.on_sent(now, size),
@@ -474,7 +475,7 @@ impl Connection {
             }
         }
         self.seal_queue.push(packet.unsealed);
-        self.counters.packets_sent += 1;
+        self.counters.packets_sent = self.counters.packets_sent.saturating_add(1);
         if packet.ack_eliciting {
             self.idle.on_sent_ack_eliciting(now);
         }

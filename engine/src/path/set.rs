@@ -315,7 +315,7 @@ impl Paths {
             if self.get(key).is_none() && !self.removed.contains(&key) {
                 return Some(key);
             }
-            if self.removed.len() >= usize::from(u8::MAX) - MAX_PATHS {
+            if self.removed.len() >= usize::from(u8::MAX).saturating_sub(MAX_PATHS) {
                 return None;
             }
         }

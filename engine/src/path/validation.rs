@@ -129,7 +129,7 @@ impl PathValidation {
         if let Some(slot) = self.outstanding.get_mut(self.slot) {
             *slot = Some(Challenge { data, expanded });
         }
-        self.slot = (self.slot + 1) % MAX_OUTSTANDING;
+        self.slot = self.slot.saturating_add(1) % MAX_OUTSTANDING;
         if let State::Validating { next, interval, .. } = &mut self.state {
             *next = Some(now + *interval);
             *interval = interval.times(2);
@@ -144,7 +144,7 @@ impl PathValidation {
             && is_ours
             && *hurried < MAX_HURRIED
         {
-            *hurried += 1;
+            *hurried = (*hurried).saturating_add(1);
             *next = None;
         }
     }

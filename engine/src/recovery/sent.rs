@@ -15,6 +15,7 @@ use crate::time::Time;
 
 /// Packets in a block, the unit in which the rings are released.
 const BLOCK: u64 = 64;
+const BLOCK_LEN: usize = BLOCK as usize;
 /// The most packets kept. A peer that lets this many go by without acknowledging the oldest is
 /// sent no more in this packet number space.
 pub(crate) const MAX_TRACKED_PACKETS: usize = 1 << 18;
@@ -109,7 +110,7 @@ impl<'a> Iterator for Frames<'a> {
             return None;
         }
         let frame = self.ring.get(self.next);
-        self.next += 1;
+        self.next = self.next.saturating_add(1);
         frame
     }
 }
@@ -136,7 +137,7 @@ pub(super) struct SentPackets {
 impl SentPackets {
     /// The number of the next packet.
     pub(super) fn next_packet_number(&self) -> u64 {
-        self.base + self.packets.len() as u64
+        self.base.saturating_add(self.packets.len() as u64)
     }
 
     /// How many ack-eliciting packets are outstanding.
@@ -147,7 +148,7 @@ impl SentPackets {
     /// Makes room for one more packet. False at the bound, or when memory is exhausted.
     pub(super) fn reserve(&mut self) -> bool {
         let count = self.packets.len();
-        if count >= MAX_IDLE_PACKETS && count.is_multiple_of(BLOCK as usize) {
+        if count >= MAX_IDLE_PACKETS && count.is_multiple_of(BLOCK_LEN) {
             // Without ACKs nobody else would forget packets that elicit none.
             self.release(Time::ZERO);
         }
@@ -164,7 +165,7 @@ impl SentPackets {
         let count = self.packets.len();
         // Only when the next call of `reserve` releases what is settled then.
         count > MAX_SILENT_PACKETS.saturating_add(allowed)
-            && count.is_multiple_of(BLOCK as usize)
+            && count.is_multiple_of(BLOCK_LEN)
             && self.blocks.front().is_some_and(|block| block.outstanding != 0)
     }
 
@@ -200,7 +201,8 @@ impl SentPackets {
             ecn_ect: info.ecn_ect,
         };
         self.pending_frames = self.frames_end();
-        self.ack_eliciting_outstanding += usize::from(packet.ack_eliciting);
+        self.ack_eliciting_outstanding =
+            self.ack_eliciting_outstanding.saturating_add(usize::from(packet.ack_eliciting));
         self.push_slot(packet, true);
         number
     }
@@ -227,7 +229,7 @@ impl SentPackets {
     }
 
     fn frames_end(&self) -> u64 {
-        self.frames_base + self.frames.len() as u64
+        self.frames_base.saturating_add(self.frames.len() as u64)
     }
 
     fn index(&self, number: u64) -> Option<usize> {
@@ -252,20 +254,20 @@ impl SentPackets {
     /// The lowest outstanding packet at or after `from`, unless it is above `to`.
     pub(super) fn next_outstanding(&self, from: u64, to: u64) -> Option<u64> {
         let from = from.max(self.cursor).max(self.base);
-        let first = usize::try_from((from - self.base) / BLOCK).ok()?;
-        let mut start = self.base + first as u64 * BLOCK;
-        let mut mask = u64::MAX << ((from - self.base) % BLOCK);
+        let first = usize::try_from(from.saturating_sub(self.base) / BLOCK).ok()?;
+        let mut start = self.base.saturating_add((first as u64).saturating_mul(BLOCK));
+        let mut mask = u64::MAX << (from.saturating_sub(self.base) % BLOCK);
         for block in self.blocks.iter().skip(first) {
             let bits = block.outstanding & mask;
             if start > to {
                 return None;
             }
             if bits != 0 {
-                let number = start + u64::from(bits.trailing_zeros());
+                let number = start.saturating_add(u64::from(bits.trailing_zeros()));
                 return (number <= to).then_some(number);
             }
             mask = u64::MAX;
-            start += BLOCK;
+            start = start.saturating_add(BLOCK);
         }
         None
     }
@@ -281,28 +283,36 @@ impl SentPackets {
         if low > high || low >= next {
             return;
         }
-        let (low, high) = (low - self.base, high.min(next - 1) - self.base);
+        let (low, high) = (
+            low.saturating_sub(self.base),
+            high.min(next.saturating_sub(1)).saturating_sub(self.base),
+        );
         let (first, last) = (low / BLOCK, high / BLOCK);
-        let count = (last - first + 1) as usize;
+        let count = last.saturating_sub(first).saturating_add(1) as usize;
         let blocks = self.blocks.iter_mut().skip(first as usize).take(count);
         for (n, block) in (first..).zip(blocks) {
             let from = if n == first { u64::MAX << (low % BLOCK) } else { u64::MAX };
-            let to = if n == last { u64::MAX >> (BLOCK - 1 - high % BLOCK) } else { u64::MAX };
+            let to = if n == last {
+                u64::MAX >> (BLOCK - 1).saturating_sub(high % BLOCK)
+            } else {
+                u64::MAX
+            };
             let lost = block.lost & from & to;
             let mut bits = block.outstanding & from & to | lost;
             block.outstanding &= !bits;
             block.lost &= !bits;
             while bits != 0 {
                 let bit = bits.trailing_zeros();
-                bits &= bits - 1;
-                let index = n * BLOCK + u64::from(bit);
+                bits &= bits.saturating_sub(1);
+                let index = n.saturating_mul(BLOCK).saturating_add(u64::from(bit));
                 let Some(packet) = self.packets.get(index as usize) else { return };
                 let how = if lost >> bit & 1 == 1 { Acked::Spurious } else { Acked::New };
                 if how == Acked::New && packet.ack_eliciting {
-                    self.ack_eliciting_outstanding -= 1;
+                    self.ack_eliciting_outstanding =
+                        self.ack_eliciting_outstanding.saturating_sub(1);
                 }
                 let frames = frames_of(&self.frames, self.frames_base, packet);
-                report(how, self.base + index, packet, frames);
+                report(how, self.base.saturating_add(index), packet, frames);
             }
         }
     }
@@ -312,7 +322,7 @@ impl SentPackets {
     pub(super) fn lose(&mut self, number: u64, remember: bool) {
         let Some(index) = self.index(number) else { return };
         let mask = 1u64 << (index as u64 % BLOCK);
-        let Some(block) = self.blocks.get_mut(index / BLOCK as usize) else { return };
+        let Some(block) = self.blocks.get_mut(index / BLOCK_LEN) else { return };
         if block.outstanding & mask == 0 {
             return;
         }
@@ -321,14 +331,14 @@ impl SentPackets {
             block.lost |= mask;
         }
         if self.packets.get(index).is_some_and(|packet| packet.ack_eliciting) {
-            self.ack_eliciting_outstanding -= 1;
+            self.ack_eliciting_outstanding = self.ack_eliciting_outstanding.saturating_sub(1);
         }
     }
 
     /// True if `number` was sent and acknowledged; false if it is too old to tell.
     pub(super) fn is_acked(&self, number: u64) -> bool {
         let Some(index) = self.index(number) else { return false };
-        let Some(block) = self.blocks.get(index / BLOCK as usize) else { return false };
+        let Some(block) = self.blocks.get(index / BLOCK_LEN) else { return false };
         index < self.packets.len()
             && (block.outstanding | block.lost) >> (index as u64 % BLOCK) & 1 == 0
             && !self.skipped.contains(&number)
@@ -341,7 +351,7 @@ impl SentPackets {
             if let Some(block) = self.blocks.pop_front() {
                 self.forget_front(block);
             }
-            self.base += BLOCK;
+            self.base = self.base.saturating_add(BLOCK);
         }
         self.cursor = self.cursor.max(self.base);
         if let Some(number) = self.next_outstanding(self.cursor, u64::MAX) {
@@ -356,7 +366,7 @@ impl SentPackets {
     fn front_is_settled(&self, keep_since: Time) -> bool {
         let Some(block) = self.blocks.front() else { return false };
         let kept = |bits: u64, keep: &dyn Fn(&SentPacket) -> bool| {
-            let mut packets = self.packets.iter().take(BLOCK as usize).enumerate();
+            let mut packets = self.packets.iter().take(BLOCK_LEN).enumerate();
             bits != 0 && packets.any(|(n, packet)| bits >> n & 1 == 1 && keep(packet))
         };
         if block.outstanding != 0
@@ -368,10 +378,10 @@ impl SentPackets {
     }
 
     fn forget_front(&mut self, block: Block) {
-        let count = self.packets.len().min(BLOCK as usize);
+        let count = self.packets.len().min(BLOCK_LEN);
         for (n, packet) in self.packets.drain(..count).enumerate() {
             if block.outstanding >> n & 1 == 1 && packet.ack_eliciting {
-                self.ack_eliciting_outstanding -= 1;
+                self.ack_eliciting_outstanding = self.ack_eliciting_outstanding.saturating_sub(1);
             }
         }
     }
@@ -381,7 +391,7 @@ impl SentPackets {
         let count = keep_from.saturating_sub(self.frames_base);
         let count = self.frames.len().min(count as usize);
         self.frames.drain(..count);
-        self.frames_base += count as u64;
+        self.frames_base = self.frames_base.saturating_add(count as u64);
     }
 
     /// Forgets all packets and gives their memory back, if none of them matters to anybody any
@@ -394,7 +404,7 @@ impl SentPackets {
             if matters(number) {
                 return false;
             }
-            next = self.next_outstanding(number + 1, u64::MAX);
+            next = self.next_outstanding(number.saturating_add(1), u64::MAX);
         }
         if self.pending_frames() > 0 {
             return false;
@@ -429,5 +439,5 @@ impl SentPackets {
 
 fn frames_of<'a>(ring: &'a VecDeque<SentFrame>, base: u64, packet: &SentPacket) -> Frames<'a> {
     let next = packet.first_frame.saturating_sub(base) as usize;
-    Frames { ring, next, end: next + usize::from(packet.frame_count) }
+    Frames { ring, next, end: next.saturating_add(usize::from(packet.frame_count)) }
 }

@@ -236,16 +236,18 @@ impl RecoverySpace {
         let mut first_spurious = None;
         self.sent.ack(range, |how, number, packet, frames| {
             if how == Acked::Spurious {
-                outcome.spurious += 1;
+                outcome.spurious = outcome.spurious.saturating_add(1);
                 first_spurious = first_spurious.or(Some(number));
                 latest_spurious = Some(number);
                 sink.spurious_packet(number, packet);
             } else {
-                outcome.newly_acked += 1;
+                outcome.newly_acked = outcome.newly_acked.saturating_add(1);
                 if packet.in_flight {
-                    outcome.newly_acked_bytes += u64::from(packet.size);
+                    outcome.newly_acked_bytes =
+                        outcome.newly_acked_bytes.saturating_add(u64::from(packet.size));
                 }
-                outcome.newly_acked_ect += u64::from(packet.ecn_ect);
+                outcome.newly_acked_ect =
+                    outcome.newly_acked_ect.saturating_add(u64::from(packet.ecn_ect));
                 outcome.includes_ack_eliciting |= packet.ack_eliciting;
                 if outcome.largest_newly_acked.is_none_or(|known| known.number < number) {
                     let (time_sent, path) = (packet.time_sent, packet.path);
@@ -266,7 +268,7 @@ impl RecoverySpace {
         let distance = self.largest_acked.map_or(0, |largest| largest.saturating_sub(number));
         let needed = distance.saturating_add(1).min(MAX_PACKET_THRESHOLD);
         self.packet_threshold = self.packet_threshold.max(needed);
-        self.time_threshold = (self.time_threshold + 1).min(MAX_TIME_THRESHOLD);
+        self.time_threshold = self.time_threshold.saturating_add(1).min(MAX_TIME_THRESHOLD);
     }
 
     /// Declares packets lost by the packet and time thresholds (RFC 9002, Section 6.1); call
@@ -288,7 +290,7 @@ impl RecoverySpace {
         while let Some(number) = self.sent.next_outstanding(from, largest_acked) {
             let Some(packet) = self.sent.get(number).copied() else { break };
             let late = now.since(packet.time_sent) >= delay;
-            if !late && largest_acked - number < self.packet_threshold {
+            if !late && largest_acked.saturating_sub(number) < self.packet_threshold {
                 // Packets are lost in the order in which they were sent, so this is the first
                 // for which to wait.
                 self.loss_time = Some(packet.time_sent + delay);
@@ -300,13 +302,13 @@ impl RecoverySpace {
                 period.restart(number, &packet);
             }
             self.sent.lose(number, true);
-            outcome.lost_packets += 1;
+            outcome.lost_packets = outcome.lost_packets.saturating_add(1);
             if packet.in_flight {
-                outcome.lost_bytes += u64::from(packet.size);
+                outcome.lost_bytes = outcome.lost_bytes.saturating_add(u64::from(packet.size));
             }
             sink.lost_packet(number, &packet);
             self.sent.frames(&packet).for_each(|frame| sink.lost_frame(frame));
-            from = number + 1;
+            from = number.saturating_add(1);
         }
         outcome.persistent_congestion = period.verdict;
         let remember = rtt.pto(max_ack_delay).times(REMEMBER_LOST);
@@ -347,9 +349,9 @@ impl RecoverySpace {
         {
             if packet.ack_eliciting {
                 self.sent.frames(packet).for_each(&mut sink);
-                left -= 1;
+                left = left.saturating_sub(1);
             }
-            from = number + 1;
+            from = number.saturating_add(1);
         }
         found
     }
@@ -364,7 +366,7 @@ impl RecoverySpace {
             self.sent.lose(number, false);
             sink.lost_packet(number, &packet);
             self.sent.frames(&packet).for_each(|frame| sink.lost_frame(frame));
-            from = number + 1;
+            from = number.saturating_add(1);
         }
         if !self.has_ack_eliciting_in_flight() {
             self.loss_time = None;
@@ -385,7 +387,7 @@ impl RecoverySpace {
             if let Some(packet) = self.sent.get(number).filter(|packet| packet.in_flight) {
                 sink(packet);
             }
-            from = number + 1;
+            from = number.saturating_add(1);
         }
         *self = Self::new();
     }
@@ -421,7 +423,9 @@ impl LossPeriod {
 
     /// True if nothing between the last packet of the period and `number` was acknowledged.
     fn adjoins(&self, number: u64, sent: &SentPackets) -> bool {
-        self.last.is_some_and(|last| !(last + 1..number).any(|between| sent.is_acked(between)))
+        self.last.is_some_and(|last| {
+            !(last.saturating_add(1)..number).any(|between| sent.is_acked(between))
+        })
     }
 
     fn restart(&mut self, number: u64, packet: &SentPacket) {

@@ -57,7 +57,7 @@ impl Streams {
         };
         let (data, rest) = data.split_at(data.len().min(room));
         send.write(data, &mut self.pool).map_err(|OutOfMemory| WriteError::OutOfMemory)?;
-        self.held += data.len();
+        self.held = self.held.saturating_add(data.len());
         if !rest.is_empty() {
             self.wait_for_room(slot);
         }

@@ -134,7 +134,7 @@ impl Assembler {
     pub(crate) fn consume(&mut self, len: usize, pool: &mut BufferPool) -> usize {
         let len = len.min(self.readable());
         let before = self.read;
-        self.read += len as u64;
+        self.read = self.read.saturating_add(len as u64);
         if self.read == self.ready && self.ahead.is_empty() {
             self.ring.release(pool);
         } else {
@@ -152,7 +152,7 @@ impl Assembler {
 
     /// How many bytes are ready.
     pub(crate) fn readable(&self) -> usize {
-        usize::try_from(self.ready - self.read).unwrap_or(usize::MAX)
+        usize::try_from(self.ready.saturating_sub(self.read)).unwrap_or(usize::MAX)
     }
 }
 

@@ -173,7 +173,7 @@ impl RecvWindow {
     }
 
     fn growth(&self) -> u64 {
-        self.target() - self.limit
+        self.target().saturating_sub(self.limit)
     }
 }
 

@@ -40,11 +40,11 @@ impl IdMap {
     /// Adds an ID that is not in the table.
     pub(crate) fn insert(&mut self, id: u64, slot: Slot) -> Result<(), OutOfMemory> {
         // At most three quarters full: there is always an empty entry to end a search.
-        if (self.len + 1) * 4 > self.entries.len() * 3 {
-            self.resize((self.entries.len() * 2).max(MIN_CAPACITY))?;
+        if self.len.saturating_add(1).saturating_mul(4) > self.entries.len().saturating_mul(3) {
+            self.resize(self.entries.len().saturating_mul(2).max(MIN_CAPACITY))?;
         }
         self.put(id, slot);
-        self.len += 1;
+        self.len = self.len.saturating_add(1);
         Ok(())
     }
 
@@ -64,9 +64,10 @@ impl IdMap {
                 _ => return,
             }
         }
-        self.len -= 1;
+        self.len = self.len.saturating_sub(1);
         self.fill(hole);
-        if self.entries.len() > MIN_CAPACITY * 4 && self.len * 8 < self.entries.len() {
+        if self.entries.len() > MIN_CAPACITY * 4 && self.len.saturating_mul(8) < self.entries.len()
+        {
             // A table that stays too large for want of memory works as well.
             let _too_large = self.resize(self.entries.len() / 4);
         }
@@ -112,12 +113,12 @@ impl IdMap {
 
     /// The entry at which the search for `id` begins.
     fn home(&self, id: u64) -> usize {
-        let mixed = u128::from(id ^ self.seed.rotate_left(32)) * u128::from(self.seed);
+        let mixed = u128::from(id ^ self.seed.rotate_left(32)).wrapping_mul(u128::from(self.seed));
         (((mixed >> 64) ^ mixed) as usize) & self.mask()
     }
 
     fn after(&self, at: usize) -> usize {
-        (at + 1) & self.mask()
+        at.saturating_add(1) & self.mask()
     }
 
     fn distance(&self, from: usize, to: usize) -> usize {

@@ -27,8 +27,8 @@ impl LocalStreams {
             self.refused = true;
             return None;
         }
-        self.opened += 1;
-        Some(self.opened - 1)
+        self.opened = self.opened.saturating_add(1);
+        Some(self.opened.saturating_sub(1))
     }
 
     /// The application wants more streams than the peer permits.
@@ -210,8 +210,8 @@ impl RemoteStreams {
         if self.accepted >= self.opened {
             return None;
         }
-        self.accepted += 1;
-        Some(self.accepted - 1)
+        self.accepted = self.accepted.saturating_add(1);
+        Some(self.accepted.saturating_sub(1))
     }
 
     pub(super) fn is_accepted(&self, index: u64) -> bool {
@@ -255,7 +255,7 @@ impl RemoteStreams {
     }
 
     fn growth(&self) -> u64 {
-        self.target() - self.limit
+        self.target().saturating_sub(self.limit)
     }
 }
 

@@ -265,8 +265,8 @@ impl Streams {
     pub(crate) fn credit_left(&self) -> u64 {
         let credit = self.credit.available();
         // All that is held bounds what is unsent, and is cheaper to know.
-        if credit >= 2 * self.held as u64 && credit > 0 {
-            return credit - self.held as u64;
+        if credit >= (self.held as u64).saturating_mul(2) && credit > 0 {
+            return credit.saturating_sub(self.held as u64);
         }
         credit.saturating_sub(self.unsent())
     }

@@ -361,7 +361,7 @@ impl Fit {
             return Some(Self { segment, header, padding: 0 });
         }
         if whole <= room {
-            let padding = usize::try_from(room - whole).unwrap_or(0);
+            let padding = usize::try_from(room.saturating_sub(whole)).unwrap_or(0);
             return Some(Self { segment, header, padding });
         }
         if room < MIN_FRAGMENT {

@@ -46,7 +46,7 @@ impl BufferPool {
             return;
         }
         if self.free.try_reserve(1).is_ok() {
-            self.bytes += buffer.len();
+            self.bytes = self.bytes.saturating_add(buffer.len());
             self.free.push(buffer);
         }
     }

@@ -201,7 +201,7 @@ impl RecvStream {
 
     /// Drops all data and frees the window of all streams of it.
     fn discard(&mut self, shared: &mut Shared<'_>) {
-        let unread = self.window.received() - self.assembler.consumed();
+        let unread = self.window.received().saturating_sub(self.assembler.consumed());
         shared.window.consume(unread);
         *shared.pieces = shared.pieces.saturating_sub(self.assembler.pieces_ahead());
         self.assembler.discard(shared.pool);
@@ -226,7 +226,7 @@ impl RecvStream {
     pub(crate) fn peek(&self) -> Result<Peek<'_>, ReadError> {
         self.check_open()?;
         let (first, second) = self.assembler.peek();
-        let shown = first.len() + second.len();
+        let shown = first.len().saturating_add(second.len());
         let fin = self.state == RecvState::DataRecvd && shown == self.assembler.readable();
         if self.state == RecvState::ResetRecvd {
             return Err(ReadError::Reset(self.reset_code));

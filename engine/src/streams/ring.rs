@@ -145,7 +145,8 @@ impl Ring {
     /// pages.
     pub(crate) fn slices(&self, offset: u64, len: usize) -> (&[u8], &[u8]) {
         let first = self.part(offset, len);
-        let second = self.part(offset.saturating_add(first.len() as u64), len - first.len());
+        let second =
+            self.part(offset.saturating_add(first.len() as u64), len.saturating_sub(first.len()));
         (first, second)
     }
 
@@ -188,7 +189,7 @@ impl Ring {
 
     /// Where `offset` lies in its page.
     fn index_in_page(&self, offset: u64) -> usize {
-        (offset as usize) & ((1 << self.page_bits) - 1)
+        (offset as usize) & !(usize::MAX << self.page_bits)
     }
 }
 

@@ -38,7 +38,7 @@ pub(crate) struct Segment {
 
 impl Segment {
     pub(crate) fn len(&self) -> u64 {
-        self.range.end - self.range.start
+        self.range.end.saturating_sub(self.range.start)
     }
 
     /// The first `len` bytes of the segment; without FIN if anything is cut off.
@@ -46,7 +46,7 @@ impl Segment {
         if len >= self.len() {
             return self;
         }
-        Self { range: self.range.start..self.range.start + len, fin: false }
+        Self { range: self.range.start..self.range.start.saturating_add(len), fin: false }
     }
 }
 
@@ -160,7 +160,7 @@ impl SendStream {
         let range = self.buffer.first_lost().unwrap_or_else(|| {
             let credit = self.credit.available().min(connection_credit);
             let next = self.buffer.next();
-            next..next + credit.min(self.buffer.unsent())
+            next..next.saturating_add(credit.min(self.buffer.unsent()))
         });
         let fin = self.fin == Fin::Due && range.end == self.buffer.end();
         Some(Segment { range, fin })
@@ -192,7 +192,7 @@ impl SendStream {
     pub(crate) fn on_segment_sent(&mut self, segment: &Segment) -> u64 {
         let before = self.buffer.next();
         self.buffer.on_sent(segment.range.clone());
-        let new = self.buffer.next() - before;
+        let new = self.buffer.next().saturating_sub(before);
         self.credit.spend(new);
         self.state = self.state.after(SendStep::SendData);
         if segment.fin {

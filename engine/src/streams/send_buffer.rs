@@ -44,7 +44,7 @@ impl SendBuffer {
 
     /// How many bytes are held: written and not yet acknowledged from the start on.
     pub(crate) fn held(&self) -> usize {
-        usize::try_from(self.end - self.base).unwrap_or(usize::MAX)
+        usize::try_from(self.end.saturating_sub(self.base)).unwrap_or(usize::MAX)
     }
 
     /// The first offset that was never sent.
@@ -64,7 +64,7 @@ impl SendBuffer {
 
     /// Bytes that were never sent.
     pub(crate) fn unsent(&self) -> u64 {
-        self.end - self.next
+        self.end.saturating_sub(self.next)
     }
 
     /// The first bytes to send again.
@@ -84,7 +84,10 @@ impl SendBuffer {
 
     /// The bytes of `range`, which must lie within what is held, or as many as lie in two pages.
     pub(crate) fn slices(&self, range: Range<u64>) -> (&[u8], &[u8]) {
-        self.ring.slices(range.start, usize::try_from(range.end - range.start).unwrap_or(0))
+        self.ring.slices(
+            range.start,
+            usize::try_from(range.end.saturating_sub(range.start)).unwrap_or(0),
+        )
     }
 
     /// Notes that `range` is on its way: the start of the lost or of the unsent bytes.
@@ -123,7 +126,7 @@ impl SendBuffer {
         } else {
             self.ring.release_before(before, self.base, pool);
         }
-        usize::try_from(self.base - before).unwrap_or(usize::MAX)
+        usize::try_from(self.base.saturating_sub(before)).unwrap_or(usize::MAX)
     }
 
     /// Notes that a packet with `range` is lost: what of it is not acknowledged is sent again.

@@ -82,7 +82,7 @@ impl<T> Slab<T> {
             self.vacant = next;
         }
         *entry = Entry::Live(value);
-        self.live += 1;
+        self.live = self.live.saturating_add(1);
         Ok(slot)
     }
 
@@ -95,7 +95,7 @@ impl<T> Slab<T> {
             Some(Entry::Vacant(_)) | None => return false,
         }
         self.vacant = slot.0;
-        self.live -= 1;
+        self.live = self.live.saturating_sub(1);
         if self.entries.len() > 64 {
             self.trim();
         }

@@ -13,7 +13,7 @@ const HEADROOM: u64 = 15;
 const NOMINAL_RTT: Duration = Duration::from_millis(1);
 
 fn percent(value: u64, gain: u64) -> u64 {
-    (value / 100).saturating_mul(gain).saturating_add(value % 100 * gain / 100)
+    (value / 100).saturating_mul(gain).saturating_add((value % 100).saturating_mul(gain) / 100)
 }
 
 impl State {
@@ -106,7 +106,11 @@ impl Bbr {
     /// QuantizationBudget. The offload budget is what pacing sends at once (Section 5.5.8.2).
     fn quantization_budget(&self, inflight_cap: u64) -> u64 {
         let cap = inflight_cap.max(self.offload_budget).max(self.min_pipe_window());
-        if self.state == State::ProbeBwUp { cap.saturating_add(2 * self.mss()) } else { cap }
+        if self.state == State::ProbeBwUp {
+            cap.saturating_add(self.mss().saturating_mul(2))
+        } else {
+            cap
+        }
     }
 
     /// BDPMultiple
@@ -143,6 +147,6 @@ impl Bbr {
 
     /// MinPipeCwnd (Section 2.8)
     fn min_pipe_window(&self) -> u64 {
-        4 * self.mss()
+        self.mss().saturating_mul(4)
     }
 }

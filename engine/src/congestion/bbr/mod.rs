@@ -135,7 +135,7 @@ impl Bbr {
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;
         self.random ^= self.random << 17;
-        ((u128::from(self.random) * u128::from(bound)) >> 64) as u64
+        (u128::from(self.random).wrapping_mul(u128::from(bound)) >> 64) as u64
     }
 
     /// A packet-timed round begins now.
@@ -162,7 +162,7 @@ impl Bbr {
     /// UpdateCongestionSignals and UpdateMaxBw (Sections 5.5.5 and 5.5.10.3)
     fn update_congestion_signals(&mut self, sample: &RateSample) {
         if self.rounds.update(sample) {
-            self.probe_bw.rounds_since_up += 1;
+            self.probe_bw.rounds_since_up = self.probe_bw.rounds_since_up.saturating_add(1);
         }
         if let Some(rate) = sample.rate
             && (rate >= self.max_bw.get() || !sample.app_limited)

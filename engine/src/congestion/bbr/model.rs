@@ -33,7 +33,7 @@ impl Rounds {
         self.start = sample.prior_delivered >= self.next_round_delivered;
         if self.start {
             self.begin(sample.total_delivered);
-            self.count += 1;
+            self.count = self.count.saturating_add(1);
         }
         self.start
     }
@@ -73,7 +73,7 @@ impl FullBandwidth {
             self.reset(rate);
             return;
         }
-        self.count += 1;
+        self.count = self.count.saturating_add(1);
         self.now = self.count >= 3;
         self.reached |= self.now;
     }
@@ -255,5 +255,7 @@ impl ShortTerm {
 
 /// BBR.Beta times `value`.
 pub(super) fn beta(value: u64) -> u64 {
-    value / 10 * BETA_TENTHS + value % 10 * BETA_TENTHS / 10
+    (value / 10)
+        .saturating_mul(BETA_TENTHS)
+        .saturating_add((value % 10).saturating_mul(BETA_TENTHS) / 10)
 }

@@ -104,7 +104,7 @@ impl Bbr {
 
     /// IsTimeToProbeBW and IsRenoCoexistenceProbeTime
     fn is_time_to_probe_bw(&self, now: Time) -> bool {
-        let reno_rounds = self.target_inflight() / self.mss().max(1);
+        let reno_rounds = self.target_inflight().checked_div(self.mss().max(1)).unwrap_or(0);
         now > self.probe_bw.cycle_stamp + self.probe_bw.wait
             || self.probe_bw.rounds_since_up >= reno_rounds.min(MAX_RENO_ROUNDS)
     }
@@ -136,8 +136,9 @@ impl Bbr {
     /// RaiseInflightLongtermSlope
     fn raise_inflight_longterm_slope(&mut self) {
         let growth = 1u64 << self.probe_bw.up_rounds;
-        self.probe_bw.up_rounds = (self.probe_bw.up_rounds + 1).min(MAX_UP_ROUNDS);
-        self.probe_bw.acked_per_increase = (self.window / growth).max(self.mss());
+        self.probe_bw.up_rounds = self.probe_bw.up_rounds.saturating_add(1).min(MAX_UP_ROUNDS);
+        self.probe_bw.acked_per_increase =
+            self.window.checked_div(growth).unwrap_or(0).max(self.mss());
     }
 
     /// ProbeInflightLongtermUpward
@@ -147,8 +148,8 @@ impl Bbr {
         }
         self.probe_bw.up_acked = self.probe_bw.up_acked.saturating_add(ack.bytes);
         let per_increase = self.probe_bw.acked_per_increase.max(1);
-        let delta = self.probe_bw.up_acked / per_increase;
-        self.probe_bw.up_acked %= per_increase;
+        let delta = self.probe_bw.up_acked.checked_div(per_increase).unwrap_or(0);
+        self.probe_bw.up_acked = self.probe_bw.up_acked.checked_rem(per_increase).unwrap_or(0);
         let increase = delta.saturating_mul(self.mss());
         self.inflight_longterm = self.inflight_longterm.saturating_add(increase);
         if self.rounds.start {

@@ -17,7 +17,7 @@ pub(super) struct LossRanges {
 
 impl LossRanges {
     pub(super) fn note(&mut self, number: u64) {
-        if self.last.is_none_or(|last| number != last + 1) {
+        if self.last.is_none_or(|last| number != last.saturating_add(1)) {
             self.count = self.count.saturating_add(1);
         }
         self.last = Some(number);
@@ -66,7 +66,7 @@ impl Bbr {
     pub(super) fn check_drain_done(&mut self, ack: &AckEvent<'_>) {
         if self.state == State::Drain
             && (ack.in_flight <= self.inflight(self.bandwidth, 100)
-                || self.rounds.count > self.drain_start_round + MAX_DRAIN_ROUNDS)
+                || self.rounds.count > self.drain_start_round.saturating_add(MAX_DRAIN_ROUNDS))
         {
             self.start_probe_bw_down(ack.now);
         }
