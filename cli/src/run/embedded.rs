@@ -1,63 +1,89 @@
 //! The library within this program, for those who have nothing but the program.
 
-use std::fs;
+use std::fs::{self, Metadata};
 use std::io::{self, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use crate::digest::Hasher;
 use crate::exit::Failure;
 use crate::places;
 
-/// The library, if the program was built with it.
+/// The library and what to call it, if the program was built with it.
 #[cfg(embedded_preload)]
-const LIBRARY: Option<&[u8]> = Some(include_bytes!(env!("QUICKET_EMBED")));
+const LIBRARY: Option<(&[u8], &str)> =
+    Some((include_bytes!(env!("QUICKET_EMBED")), env!("QUICKET_EMBED_NAME")));
 #[cfg(not(embedded_preload))]
-const LIBRARY: Option<&[u8]> = None;
+const LIBRARY: Option<(&[u8], &str)> = None;
+
+/// Who but the owner may write.
+const OTHERS_WRITE: u32 = 0o022;
 
 /// Where the loader finds the library within this program; `None` if there is none. Programs that
 /// run need the file, and so do those that they start: it stays, and is named after its content.
 pub(super) fn library() -> Option<Result<PathBuf, Failure>> {
-    let content = LIBRARY?;
+    let (content, name) = LIBRARY?;
     let unpacked = places::cache().and_then(|dir| {
-        unpack(&dir, content).map_err(|error| {
+        unpack(&dir, name, content).map_err(|error| {
             Failure::environment(format!("cannot unpack a library to {}", dir.display()), error)
         })
     });
     Some(unpacked)
 }
 
-fn unpack(dir: &Path, content: &[u8]) -> io::Result<PathBuf> {
-    let mut hash = Hasher::new();
-    hash.update(content);
-    let path = dir.join(format!("libquicket_preload-{}.so", hash.finish()));
-    // It is compared, not trusted: it may have been cut short.
-    if fs::read(&path).is_ok_and(|there| there == content) {
+fn unpack(dir: &Path, name: &str, content: &[u8]) -> io::Result<PathBuf> {
+    let path = dir.join(name);
+    if fs::metadata(&path).is_ok_and(|there| is_unpacked(&there, content)) {
         return Ok(path);
     }
     fs::create_dir_all(dir)?;
-    // Others may do the same at the same time: whole files replace each other.
+    // Others may do the same at the same time: whole files replace each other. It has its name only
+    // once all of it is on the disk.
     let mut file = tempfile::NamedTempFile::new_in(dir)?;
     file.write_all(content)?;
+    file.as_file().sync_all()?;
     file.persist(&path).map_err(|error| error.error)?;
     Ok(path)
 }
 
+/// True for a file of this user that nobody has cut short. To read all of it would take longer than
+/// everything else that happens before the program starts.
+fn is_unpacked(there: &Metadata, content: &[u8]) -> bool {
+    there.is_file()
+        && there.len() == content.len() as u64
+        && there.uid() == rustix::process::geteuid().as_raw()
+        && there.mode() & OTHERS_WRITE == 0
+}
+
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
 
     #[test]
     fn the_library_is_unpacked_once_and_mended_if_it_is_damaged() {
         let dir = tempfile::tempdir().unwrap();
         let below = dir.path().join("cache");
-        let path = unpack(&below, b"library").unwrap();
+        let unpacked = || unpack(&below, "a.so", b"library").unwrap();
+        let path = unpacked();
         assert_eq!(fs::read(&path).unwrap(), b"library");
-        let written = fs::metadata(&path).unwrap().modified().unwrap();
-        assert_eq!(unpack(&below, b"library").unwrap(), path);
-        assert_eq!(fs::metadata(&path).unwrap().modified().unwrap(), written);
+        let written = fs::metadata(&path).unwrap().ino();
+        assert_eq!(unpacked(), path);
+        assert_eq!(fs::metadata(&path).unwrap().ino(), written);
         fs::write(&path, b"libr").unwrap();
-        assert_eq!(unpack(&below, b"library").unwrap(), path);
+        assert_eq!(unpacked(), path);
         assert_eq!(fs::read(&path).unwrap(), b"library");
-        assert_ne!(unpack(&below, b"another").unwrap(), path);
+        assert_ne!(unpack(&below, "b.so", b"another").unwrap(), path);
+    }
+
+    #[test]
+    fn a_library_that_others_can_write_is_replaced() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = unpack(dir.path(), "a.so", b"library").unwrap();
+        fs::write(&path, b"theirs!").unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o666)).unwrap();
+        assert_eq!(unpack(dir.path(), "a.so", b"library").unwrap(), path);
+        assert_eq!(fs::read(&path).unwrap(), b"library");
+        assert_eq!(fs::metadata(&path).unwrap().mode() & OTHERS_WRITE, 0);
     }
 }
