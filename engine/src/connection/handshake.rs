@@ -4,6 +4,7 @@ use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::net::SocketAddr;
 
 use quicket_wire::{ClientHello, Side, TransportErrorCode, TransportParameters, Version};
 
@@ -53,6 +54,8 @@ pub(super) struct HandshakeState {
     pub(super) versions: Versions,
     pub(super) local_parameters: TransportParameters,
     pub(super) remote_parameters: Option<TransportParameters>,
+    /// Client: where the connection can be of the IP family that its path does not have.
+    pub(super) other_family: Option<SocketAddr>,
     /// Client: those of the session that is resumed, until the handshake is complete.
     remembered: Option<Box<TransportParameters>>,
     pub(super) summary: Option<Box<HandshakeSummary>>,
@@ -76,6 +79,7 @@ impl HandshakeState {
             versions,
             local_parameters: TransportParameters::default(),
             remote_parameters: None,
+            other_family: None,
             remembered: None,
             summary: None,
             early_data: EarlyData::None,

@@ -231,7 +231,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Client: moves to the server's preferred address (RFC 9000, Section 9.6).
+    /// Client: moves to the server's preferred address (RFC 9000, Section 9.6): the one of the
+    /// path's IP family, or else that of the other, if there is a way there.
     pub(super) fn move_to_preferred_address(&mut self, now: Time) {
         let Some(preferred) =
             self.handshake.remote_parameters.as_ref().and_then(|p| p.preferred_address.as_deref())
@@ -239,15 +240,42 @@ impl Connection {
             return;
         };
         let active = self.paths.active().tuple();
-        let remote = match active.remote {
-            SocketAddr::V4(_) => preferred.ipv4.map(SocketAddr::V4),
-            SocketAddr::V6(_) => preferred.ipv6.map(SocketAddr::V6),
+        let v4 = preferred.ipv4.map(SocketAddr::V4);
+        let v6 = preferred.ipv6.map(SocketAddr::V6);
+        let (same, other) = if active.remote.is_ipv4() { (v4, v6) } else { (v6, v4) };
+        let tuple = match (same, other.zip(self.handshake.other_family)) {
+            (Some(remote), _) if remote != active.remote => {
+                FourTuple { local: active.local, remote }
+            }
+            (None, Some((remote, local))) => FourTuple { local, remote },
+            _ => return,
         };
-        let Some(remote) = remote.filter(|remote| *remote != active.remote) else { return };
-        let tuple = FourTuple { local: active.local, remote };
         let pto = self.validation_pto();
         if let Ok(key) = self.paths.migrate_to_preferred(tuple, now, pto, &mut *self.rng) {
             self.remote_cids.take_unused(key);
+        }
+    }
+
+    /// Client: where the server would like the connection to move, if it names an address of the
+    /// IP family that the path does not have, and none of the other. See
+    /// [`Connection::reach_other_family`].
+    #[must_use]
+    pub fn preferred_other_family(&self) -> Option<SocketAddr> {
+        let preferred = self.peer_transport_parameters()?.preferred_address.as_deref()?;
+        match (self.remote(), preferred.ipv4, preferred.ipv6) {
+            (SocketAddr::V4(_), None, Some(v6)) => Some(v6.into()),
+            (SocketAddr::V6(_), Some(v4), None) => Some(v4.into()),
+            _ => None,
+        }
+    }
+
+    /// Client: there is a local address from which the connection can reach
+    /// [`Connection::preferred_other_family`]. It moves there once the handshake is confirmed and
+    /// the path validated (RFC 9000, Section 9.6.1).
+    pub fn reach_other_family(&mut self, now: Time, local: SocketAddr) {
+        self.handshake.other_family = Some(local);
+        if self.side == Side::Client && self.handshake.confirmed {
+            self.move_to_preferred_address(now);
         }
     }
 

@@ -1,6 +1,6 @@
 //! Rebinding and migration: RFC 9000, Section 9.
 
-use std::net::SocketAddr;
+use std::net::{SocketAddr, SocketAddrV6};
 
 use quicket_engine::Event;
 use quicket_engine::time::Time;
@@ -189,6 +189,37 @@ fn clients_move_to_the_preferred_address() {
     ok(pair.run(secs(60)));
     assert_eq!(pair.at_client().connection.remote(), SocketAddr::V4(preferred));
     ok(pair.close());
+}
+
+/// RFC 9000, Section 9.6: a client selects one of the addresses; here, there is one in the other IP
+/// family only.
+#[test]
+fn clients_move_to_a_preferred_address_of_the_other_family_if_they_can() {
+    for (reachable, in_time) in [(true, true), (true, false), (false, false)] {
+        let mut options = two_paths(CLEAN);
+        let preferred: SocketAddrV6 = "[2001:db8::2]:443".parse().unwrap();
+        let local: SocketAddr = "[2001:db8::1]:50000".parse().unwrap();
+        options.second_addresses = [local.ip(), (*preferred.ip()).into()];
+        options.server.preferred_address_v6 = Some(preferred);
+        let mut pair = pair(options);
+        pair.connect(Workload { response_len: (1_000, 50_000), ..Workload::requests(40, 2) });
+        let now = pair.now();
+        if reachable && in_time {
+            pair.at_client().connection.reach_other_family(now, local);
+        }
+        establish(&mut pair);
+        let now = pair.now();
+        let wished = pair.at_client().connection.preferred_other_family();
+        assert!(wished == Some(preferred.into()) || reachable && in_time, "{wished:?}");
+        if reachable && !in_time {
+            pair.at_client().connection.reach_other_family(now, local);
+        }
+        ok(pair.run(secs(60)));
+        let client = pair.at_client();
+        let path = (client.connection.local(), client.connection.remote());
+        assert_eq!(path == (Some(local), preferred.into()), reachable, "{path:?}");
+        ok(pair.close());
+    }
 }
 
 #[test]

@@ -221,6 +221,31 @@ static void preferred(int family)
 	finish(&pair);
 }
 
+/* So it can in the other family, by sockets that can be in both. */
+static void preferred_elsewhere(int family)
+{
+	struct sockaddr_storage address = free_address(family), seen;
+	socklen_t length = sizeof(address);
+	uint8_t data[128];
+	preferred_address = free_address(family == AF_INET ? AF_INET6 : AF_INET);
+	struct pair pair = { .listener = socket(AF_INET6, SOCK_DGRAM, IPPROTO_QUIC),
+			     .accepted = prefer_address,
+			     .family = AF_INET6 };
+	CHECK(bind(pair.listener, (struct sockaddr *)&address, length) == 0);
+	set(pair.listener, QUIC_SOCKOPT_ALPN, "test", 4);
+	CHECK(listen(pair.listener, 1) == 0);
+	connect_pair(&pair, SOCK_DGRAM, &address, length, want_moves);
+	notified(pair.client, QUIC_EVENT_CONNECTION_MIGRATION, data, sizeof(data));
+	length = sizeof(seen);
+	CHECK(getpeername(pair.client, (struct sockaddr *)&seen, &length) == 0);
+	CHECK(memcmp(&seen, &preferred_address, length) == 0);
+	length = sizeof(seen);
+	CHECK(getsockname(pair.client, (struct sockaddr *)&seen, &length) == 0);
+	CHECK(seen.ss_family == preferred_address.ss_family);
+	echo(&pair);
+	finish(&pair);
+}
+
 static void permit_datagrams(int fd)
 {
 	struct quic_transport_param param = { .max_datagram_frame_size = 1400 };
@@ -350,6 +375,8 @@ int main(int count, char **arguments)
 	} else if (strcmp(what, "preferred") == 0) {
 		preferred(AF_INET);
 		preferred(AF_INET6);
+		preferred_elsewhere(AF_INET);
+		preferred_elsewhere(AF_INET6);
 	} else if (strcmp(what, "datagrams") == 0) {
 		datagrams();
 	} else if (strcmp(what, "streams") == 0) {

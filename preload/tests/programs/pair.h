@@ -48,6 +48,8 @@ struct pair {
 	int server;
 	/* What is done with a connection before its handshake, or NULL. */
 	void (*accepted)(int);
+	/* The family of the client's socket, if it is not that of the address. */
+	int family;
 };
 
 /* What the environment of the test says. */
@@ -116,7 +118,8 @@ static inline void connect_pair(struct pair *pair, int type, const struct sockad
 	CHECK(handshake != NULL);
 	pthread_t thread;
 	CHECK(pthread_create(&thread, NULL, serve, pair) == 0);
-	pair->client = socket(address->ss_family, type, IPPROTO_QUIC);
+	pair->client = socket(pair->family != 0 ? pair->family : address->ss_family, type,
+			      IPPROTO_QUIC);
 	CHECK(pair->client >= 0);
 	if (prepare != NULL)
 		prepare(pair->client);

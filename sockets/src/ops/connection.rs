@@ -79,6 +79,30 @@ impl ConnRef {
         self.core().change_links(|links, _| Some(links.added(link)));
         self.act(|conn, now| conn.engine.migrate(now, local)).map_err(MigrateError::Refused)
     }
+
+    /// Gives the endpoint a socket for the address that the server prefers, if that is of the
+    /// other IP family than the path: the connection moves there then. Where this host has no way
+    /// there, it stays (RFC 9000, Section 9.6.1, asks for a move; what does not answer is no
+    /// address to move to).
+    pub(crate) fn reach_other_family(&self) {
+        let wished = self.look(|conn| conn.engine.preferred_other_family());
+        let Some(remote) = wished else { return };
+        let Ok(source) = source_for(remote) else { return };
+        let core = self.core();
+        let links = core.links();
+        let mut known = links.iter().map(|link| link.socket.local_addr());
+        let local = match known.find(|local| local.ip() == source) {
+            Some(local) => local,
+            None => {
+                let at = SocketAddr::new(source, 0);
+                let Ok(link) = Link::bind(at, core.udp_config()) else { return };
+                let local = link.socket.local_addr();
+                core.change_links(|links, _| Some(links.added(link)));
+                local
+            }
+        };
+        self.act(|conn, now| conn.engine.reach_other_family(now, local));
+    }
 }
 
 /// The address of this host from which the kernel would send to `remote`. Sends nothing.

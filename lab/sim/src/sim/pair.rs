@@ -36,6 +36,8 @@ pub struct PairOptions {
     pub scenario: Scenario,
     /// A path between second addresses, which both hosts have then.
     pub second_path: Option<Scenario>,
+    /// The second addresses, of the client and of the server.
+    pub second_addresses: [IpAddr; 2],
     /// The client's endpoint.
     pub client_endpoint: EndpointConfig,
     /// The server's endpoint.
@@ -70,6 +72,7 @@ impl PairOptions {
         Self {
             scenario,
             second_path: None,
+            second_addresses: [CLIENT_2, SERVER_2],
             client_endpoint: EndpointConfig::new([1; 32], [2; 32]),
             server_endpoint: EndpointConfig::new([3; 32], [4; 32]),
             client: ClientConfig::new(tls(1)),
@@ -134,10 +137,11 @@ impl Pair {
     pub fn new(seed: u64, options: PairOptions) -> Self {
         let mut sim = Sim::with_clock(seed, options.clock);
         let second = options.second_path.is_some();
+        let [client_2, server_2] = options.second_addresses;
         let addresses =
             |first, other| std::iter::once(first).chain(second.then_some(other)).collect();
         let client = sim.add_host(HostOptions {
-            addresses: addresses(CLIENT, CLIENT_2),
+            addresses: addresses(CLIENT, client_2),
             port: 50_000,
             endpoint: options.client_endpoint,
             server: None,
@@ -146,7 +150,7 @@ impl Pair {
         });
         let work = options.server_work;
         let server = sim.add_host(HostOptions {
-            addresses: addresses(SERVER, SERVER_2),
+            addresses: addresses(SERVER, server_2),
             port: 443,
             endpoint: options.server_endpoint,
             server: Some(options.server),
@@ -155,9 +159,9 @@ impl Pair {
         });
         let path = sim.add_path(CLIENT, SERVER, &options.scenario);
         if let Some(second) = &options.second_path {
-            sim.add_path(CLIENT_2, SERVER, second);
-            sim.add_path(CLIENT, SERVER_2, second);
-            sim.add_path(CLIENT_2, SERVER_2, second);
+            sim.add_path(client_2, SERVER, second);
+            sim.add_path(CLIENT, server_2, second);
+            sim.add_path(client_2, server_2, second);
         }
         Self { sim, client, server, path, config: options.client }
     }

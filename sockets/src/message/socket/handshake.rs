@@ -101,7 +101,7 @@ impl Socket {
             (session, control.settings.receive_timeout)
         };
         let patience = Patience::new(self.is_nonblocking(), timeout);
-        self.wait(&session, patience, |waiter| {
+        let settled = self.wait(&session, patience, |waiter| {
             session.conn.look(|conn| match (state_of(conn), &conn.ended) {
                 // The peer may have said what it had to say and left since.
                 _ if conn.established => Poll::Ready(Ok(())),
@@ -116,7 +116,19 @@ impl Socket {
                     Poll::Pending
                 }
             })
-        })
+        });
+        if settled.is_ok() {
+            self.reach_preferred(&session);
+        }
+        settled
+    }
+
+    /// A client's socket for IPv6 can be in both families, and follows its server from one to the
+    /// other.
+    fn reach_preferred(&self, session: &Session) {
+        if self.control().is_v6 && !session.is_server {
+            session.conn.reach_other_family();
+        }
     }
 
     /// The application protocol that Quicket's TLS settled; `None` before, and if the program
@@ -288,6 +300,7 @@ impl Socket {
         let session = self.begin_external()?;
         self.ledger().mailbox.set_peer_parameters(encoded);
         session.conn.act(|conn, now| conn.engine.handshake_progressed(now));
+        self.reach_preferred(&session);
         let closed = |conn: &mut Conn| match &conn.ended {
             Some(ConnectionError::Transport(error))
                 if error.code == TransportErrorCode::VERSION_NEGOTIATION_ERROR =>
