@@ -57,6 +57,7 @@ impl Workshop {
             Implementation::Noq => self.build_with_cargo("noq"),
             Implementation::Ngtcp2 => self.find_ngtcp2(),
             Implementation::Quiche => self.build_with_cargo("quiche"),
+            Implementation::Tquic => self.build_with_cargo("tquic"),
         }
     }
 
@@ -84,6 +85,7 @@ impl Workshop {
             Implementation::Noq => return self.locked_version("noq", "noq"),
             Implementation::Ngtcp2 => return ngtcp2_version(),
             Implementation::Quiche => return self.locked_version("quiche", "quiche"),
+            Implementation::Tquic => return self.locked_version("tquic", "tquic"),
             Implementation::QuicGo => ("quic-go/go.mod", "github.com/quic-go/quic-go v"),
             Implementation::Aioquic => ("aioquic/requirements.txt", "aioquic=="),
         };
@@ -137,7 +139,10 @@ impl Workshop {
         let mut command = Command::new(cargo);
         command.args(["build", "--release", "--locked", "--quiet", "--manifest-path"]);
         command.arg(manifest).arg("--target-dir").arg(&target);
-        run(&mut command, "install Rust with Cargo; quiche wants CMake and libclang too")?;
+        run(
+            &mut command,
+            "install Rust with Cargo; quiche and TQUIC want CMake too, quiche libclang",
+        )?;
         let executable = target.join(format!("release/quicket-peer-{folder}"));
         Ok(Program { executable, arguments: Vec::new() })
     }

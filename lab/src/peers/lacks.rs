@@ -108,6 +108,36 @@ const TABLE: &[(Implementation, Option<End>, &str, &str)] = &[
         "quiche's transport parameters have no preferred address",
     ),
     (Implementation::Quiche, None, "ackfrequency", "quiche has no ACK_FREQUENCY frames"),
+    (
+        Implementation::Tquic,
+        Some(End::Client),
+        "chacha20",
+        "BoringSSL does not let a program choose the ciphers of TLS 1.3 (SSL_CTX_set_cipher_list)",
+    ),
+    (
+        Implementation::Tquic,
+        Some(End::Client),
+        "keyupdate",
+        "TQUIC follows key updates and has no call for one (TlsSession::initiate_key_update is \
+         called by its tests only)",
+    ),
+    (Implementation::Tquic, None, "ecn", "TQUIC's PacketInfo has no ECN field"),
+    (Implementation::Tquic, None, "v2", "TQUIC has version 1 only (version_is_supported)"),
+    (
+        Implementation::Tquic,
+        Some(End::Client),
+        "versionnegotiation",
+        "TQUIC's client starts with version 1 (Connection::new)",
+    ),
+    (
+        Implementation::Tquic,
+        None,
+        "connectionmigration",
+        "TQUIC reads a preferred address and stays where it is, its server has no call for one \
+         (TransportParams::preferred_address)",
+    ),
+    (Implementation::Tquic, None, "datagrams", "TQUIC has no DATAGRAM frames (frame::Frame)"),
+    (Implementation::Tquic, None, "ackfrequency", "TQUIC has no ACK_FREQUENCY frames"),
     (Implementation::Ngtcp2, None, "streams-2000", NGTCP2_HTTP3),
     (Implementation::Ngtcp2, None, "datagrams", NGTCP2_HTTP3),
     (Implementation::Ngtcp2, None, "resets", NGTCP2_HTTP3),

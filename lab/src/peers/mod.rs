@@ -42,11 +42,13 @@ pub enum Implementation {
     Ngtcp2,
     /// quiche, in Rust over BoringSSL in C.
     Quiche,
+    /// TQUIC, in Rust over BoringSSL in C.
+    Tquic,
 }
 
 impl Implementation {
     /// All of them.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Quicket,
         Self::Quinn,
         Self::QuicGo,
@@ -55,13 +57,14 @@ impl Implementation {
         Self::Noq,
         Self::Ngtcp2,
         Self::Quiche,
+        Self::Tquic,
     ];
 
     /// Whether it takes minutes to build, and more than Rust and a C compiler: such peers are left
     /// out of the tests.
     #[must_use]
     pub const fn is_costly(self) -> bool {
-        matches!(self, Self::Quiche)
+        matches!(self, Self::Quiche | Self::Tquic)
     }
 
     /// The name by which it is known.
@@ -76,6 +79,7 @@ impl Implementation {
             Self::Noq => "noq",
             Self::Ngtcp2 => "ngtcp2",
             Self::Quiche => "quiche",
+            Self::Tquic => "tquic",
         }
     }
 

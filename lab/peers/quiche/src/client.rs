@@ -6,13 +6,12 @@ use std::time::{Duration, Instant};
 
 use aws_lc_rs::rand;
 use quiche::{Connection, ConnectionId, RecvInfo};
+use quicket_peer_common::streams::{DATAGRAM, Downloads, Echo};
 use quicket_workload::bench::Failure;
 use quicket_workload::peer::{ALPN_ECHO, ALPN_H3, ClientArguments, Event, Facts, emit};
 
-use crate::echo::Echo;
+use crate::config;
 use crate::http3::Http3;
-use crate::requests::Downloads;
-use crate::{DATAGRAM, config};
 
 /// Bytes of our connection IDs.
 const CID: usize = 16;

@@ -6,12 +6,10 @@ use std::path::Path;
 use quiche::Connection;
 use quiche::h3::{self, Event, Header, NameValue};
 use quicket_peer_common::files;
+use quicket_peer_common::streams::{DATAGRAM, Downloads, Exchange, read};
 use quicket_workload::bench::Failure;
 
-use crate::answers::read;
 use crate::client::Work;
-use crate::requests::Downloads;
-use crate::{DATAGRAM, exchange::Exchange};
 
 fn start(conn: &mut Connection) -> Result<h3::Connection, Failure> {
     Ok(h3::Connection::with_transport(conn, &h3::Config::new()?)?)
@@ -82,7 +80,7 @@ impl Work for Http3 {
                 _ => {}
             }
         }
-        Ok(downloads.open.is_empty() && downloads.waiting.is_empty())
+        Ok(downloads.is_done())
     }
 }
 

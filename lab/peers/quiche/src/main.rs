@@ -3,19 +3,14 @@
 mod answers;
 mod client;
 mod config;
-mod echo;
-mod exchange;
 mod http3;
-mod requests;
+mod over;
 mod server;
 mod stateless;
 
 use std::process::ExitCode;
 
 use quicket_workload::peer::Role;
-
-/// The most that a datagram holds.
-const DATAGRAM: usize = 65_535;
 
 fn main() -> ExitCode {
     quicket_peer_common::main(|role| match role {

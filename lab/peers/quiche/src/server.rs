@@ -9,13 +9,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use quiche::{Config, Connection, ConnectionId, Header, RecvInfo, Type};
+use quicket_peer_common::streams::DATAGRAM;
 use quicket_workload::bench::Failure;
 use quicket_workload::peer::{Event, ServerArguments, emit};
 
 use crate::answers::Answers;
 use crate::client::{flush, is_nothing, random_cid};
+use crate::config;
 use crate::stateless::Stateless;
-use crate::{DATAGRAM, config};
 
 /// The longest sleep.
 const NAP: Duration = Duration::from_millis(100);

@@ -3,12 +3,10 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
 
-use quiche::Connection;
-use quicket_peer_common::files;
 use quicket_workload::bench::Failure;
 
-use crate::client::Work;
-use crate::exchange::Exchange;
+use super::{Exchange, Streams};
+use crate::files;
 
 /// Requests under way at once.
 const CONCURRENCY: usize = 100;
@@ -18,31 +16,37 @@ pub struct Downloads {
     pub out: Option<PathBuf>,
     pub waiting: VecDeque<String>,
     pub open: BTreeMap<u64, (String, Exchange)>,
-    pub next_stream: u64,
+    begun: u64,
 }
 
 impl Downloads {
     pub fn new(number: u64, out: Option<PathBuf>, paths: &[String]) -> Self {
         let waiting = paths.iter().cloned().collect();
-        Self { number, out, waiting, open: BTreeMap::new(), next_stream: 0 }
+        Self { number, out, waiting, open: BTreeMap::new(), begun: 0 }
     }
-}
 
-impl Work for Downloads {
-    fn go_on(&mut self, conn: &mut Connection) -> Result<bool, Failure> {
+    /// Whether all have come.
+    pub fn is_done(&self) -> bool {
+        self.open.is_empty() && self.waiting.is_empty()
+    }
+
+    /// Does what can be done now; true when all is done.
+    pub fn go_on(&mut self, streams: &mut dyn Streams) -> Result<bool, Failure> {
         while self.open.len() < CONCURRENCY
-            && conn.peer_streams_left_bidi() > 0
-            && let Some(path) = self.waiting.pop_front()
+            && !self.waiting.is_empty()
+            && streams.open(self.begun)?
         {
+            let Some(path) = self.waiting.pop_front() else { break };
+            let id = self.begun * 4;
             let mut exchange = Exchange::request(format!("GET {path}\r\n").into_bytes());
             // Counts as open from here on.
-            exchange.push(conn, self.next_stream)?;
-            self.open.insert(self.next_stream, (path, exchange));
-            self.next_stream += 4;
+            exchange.push(streams, id)?;
+            self.open.insert(id, (path, exchange));
+            self.begun += 1;
         }
         for (&id, (path, exchange)) in &mut self.open {
-            exchange.push(conn, id)?;
-            exchange.pull(conn, id)?;
+            exchange.push(streams, id)?;
+            exchange.pull(streams, id)?;
             if exchange.given_up {
                 return Err(format!("{path}: the server reset the stream").into());
             }
@@ -51,6 +55,6 @@ impl Work for Downloads {
             }
         }
         self.open.retain(|_, (_, exchange)| !exchange.complete);
-        Ok(self.open.is_empty() && self.waiting.is_empty())
+        Ok(self.is_done())
     }
 }

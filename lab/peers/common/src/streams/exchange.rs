@@ -1,9 +1,8 @@
 //! One bidirectional stream: what is to be sent on it, and what came.
 
-use quiche::{Connection, Error, Shutdown};
 use quicket_workload::bench::Failure;
 
-use crate::DATAGRAM;
+use super::{DATAGRAM, Received, Sent, Streams};
 
 /// A stream of either end.
 #[derive(Default)]
@@ -27,41 +26,38 @@ impl Exchange {
     }
 
     /// Sends what can be sent now.
-    pub fn push(&mut self, conn: &mut Connection, id: u64) -> Result<(), Failure> {
+    pub fn push(&mut self, streams: &mut dyn Streams, id: u64) -> Result<(), Failure> {
         while !self.given_up && (self.sent < self.out.len() || (self.ends && !self.end_sent)) {
-            match conn.stream_send(id, &self.out[self.sent..], self.ends) {
-                Ok(len) => {
+            match streams.send(id, &self.out[self.sent..], self.ends)? {
+                Sent::Bytes(len) => {
                     self.sent += len;
                     self.end_sent = self.ends && self.sent == self.out.len();
                     if len == 0 {
                         break;
                     }
                 }
-                Err(Error::Done) => break,
-                // quiche has answered with RESET_STREAM (RFC 9000, Section 3.5).
-                Err(Error::StreamStopped(_)) => self.given_up = true,
-                Err(error) => return Err(error.into()),
+                Sent::Blocked => break,
+                Sent::Stopped => self.given_up = true,
             }
         }
         Ok(())
     }
 
     /// Receives what has come.
-    pub fn pull(&mut self, conn: &mut Connection, id: u64) -> Result<(), Failure> {
+    pub fn pull(&mut self, streams: &mut dyn Streams, id: u64) -> Result<(), Failure> {
         let mut buffer = [0; DATAGRAM];
         while !self.given_up && !self.complete {
-            match conn.stream_recv(id, &mut buffer) {
-                Ok((len, end)) => {
+            match streams.receive(id, &mut buffer)? {
+                Received::Bytes(len, end) => {
                     self.input.extend_from_slice(&buffer[..len]);
                     self.complete = end;
                 }
-                Err(Error::Done | Error::InvalidStreamState(_)) => break,
-                Err(Error::StreamReset(code)) => {
+                Received::Nothing => break,
+                Received::Reset(code) => {
                     self.given_up = true;
                     // Fails if it has been stopped too, and answered.
-                    let _ = conn.stream_shutdown(id, Shutdown::Write, code);
+                    let _ = streams.reset(id, code);
                 }
-                Err(error) => return Err(error.into()),
             }
         }
         Ok(())

@@ -3,16 +3,13 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use quiche::{Connection, Error, Shutdown};
 use quicket_workload::bench::Failure;
 use quicket_workload::peer::{
     ClientArguments, ECHO_DATAGRAM_LENGTH, ECHO_STREAM_LENGTH, Event, RESET_CODE, STOP_CODE,
     echo_payload, emit,
 };
 
-use crate::DATAGRAM;
-use crate::client::Work;
-use crate::exchange::Exchange;
+use super::{DATAGRAM, Exchange, Streams};
 
 /// Streams open at once.
 const CONCURRENCY: usize = 100;
@@ -42,25 +39,25 @@ impl Echo {
         Self { resets, streams, datagrams, begun: 0, open, datagram: 0, sent, attempts: 0, lost: 0 }
     }
 
-    fn streams(&mut self, conn: &mut Connection) -> Result<(), Failure> {
+    fn streams(&mut self, streams: &mut dyn Streams) -> Result<(), Failure> {
         while self.open.len() < CONCURRENCY
-            && conn.peer_streams_left_bidi() > 0
             && self.begun < self.resets + self.streams
+            && streams.open(self.begun.into())?
         {
             let (id, number) = (u64::from(self.begun) * 4, self.begun);
             let mut exchange = Exchange::request(echo_payload(number, ECHO_STREAM_LENGTH));
             exchange.ends = number >= self.resets;
-            exchange.push(conn, id)?;
+            exchange.push(streams, id)?;
             self.open.insert(id, (number, exchange));
             self.begun += 1;
         }
         for (&id, (number, exchange)) in &mut self.open {
-            exchange.push(conn, id)?;
-            exchange.pull(conn, id)?;
+            exchange.push(streams, id)?;
+            exchange.pull(streams, id)?;
             if *number < self.resets {
                 if !exchange.input.is_empty() {
-                    conn.stream_shutdown(id, Shutdown::Write, RESET_CODE.into())?;
-                    conn.stream_shutdown(id, Shutdown::Read, STOP_CODE.into())?;
+                    streams.reset(id, RESET_CODE.into())?;
+                    streams.stop(id, STOP_CODE.into())?;
                     exchange.given_up = true;
                 }
             } else if exchange.given_up || (exchange.complete && exchange.input != exchange.out) {
@@ -71,18 +68,12 @@ impl Echo {
         Ok(())
     }
 
-    fn datagrams(&mut self, conn: &mut Connection) -> Result<(), Failure> {
+    fn datagrams(&mut self, streams: &mut dyn Streams) -> Result<(), Failure> {
         let mut buffer = [0; DATAGRAM];
-        loop {
-            let payload = echo_payload(self.datagram, ECHO_DATAGRAM_LENGTH);
-            match conn.dgram_recv(&mut buffer) {
-                Ok(len) if buffer[..len] == payload[..] => {
-                    (self.sent, self.attempts) = (None, 0);
-                    self.datagram += 1;
-                }
-                Ok(_) => {}
-                Err(Error::Done) => break,
-                Err(error) => return Err(error.into()),
+        while let Some(len) = streams.receive_datagram(&mut buffer)? {
+            if buffer[..len] == echo_payload(self.datagram, ECHO_DATAGRAM_LENGTH)[..] {
+                (self.sent, self.attempts) = (None, 0);
+                self.datagram += 1;
             }
         }
         if self.datagram < self.datagrams && self.sent.is_none_or(|at| at.elapsed() > PATIENCE) {
@@ -90,21 +81,20 @@ impl Echo {
                 return Err(format!("datagram {} was not echoed", self.datagram).into());
             }
             self.lost += u32::from(self.attempts > 0);
-            conn.dgram_send(&echo_payload(self.datagram, ECHO_DATAGRAM_LENGTH))?;
+            streams.send_datagram(&echo_payload(self.datagram, ECHO_DATAGRAM_LENGTH))?;
             self.attempts += 1;
             self.sent = Some(Instant::now());
         }
         Ok(())
     }
-}
 
-impl Work for Echo {
-    fn go_on(&mut self, conn: &mut Connection) -> Result<bool, Failure> {
-        self.streams(conn)?;
+    /// Does what can be done now; true when all is done.
+    pub fn go_on(&mut self, streams: &mut dyn Streams) -> Result<bool, Failure> {
+        self.streams(streams)?;
         if !self.open.is_empty() || self.begun < self.resets + self.streams {
             return Ok(false);
         }
-        self.datagrams(conn)?;
+        self.datagrams(streams)?;
         let done = self.datagram == self.datagrams;
         if done {
             let Self { streams, datagrams, lost, .. } = *self;
