@@ -264,9 +264,20 @@ fn a_new_path_is_challenged_at_once_and_the_challenge_answered() {
     let good = vec![to(1, PING), to(2, &challenge), answer.clone(), to(2, PING)];
     assert_eq!(paths_validated(&evidence(good.clone())), Ok(()));
     assert!(paths_validated(&evidence(good[..2].to_vec())).is_err(), "no answer");
-    assert!(paths_validated(&evidence(vec![to(1, PING), to(2, PING), answer])).is_err());
+    assert!(paths_validated(&evidence(vec![to(1, PING), to(2, PING), answer.clone()])).is_err());
     assert!(paths_validated(&evidence(vec![to(1, PING)])).is_err(), "one path");
     assert!(addresses_changed(&evidence(good.clone())).is_err());
+    // Others may challenge later than in the first packet.
+    let late = vec![to(1, PING), to(2, PING), to(2, &challenge), answer];
+    assert!(paths_validated(&evidence(late.clone())).is_err(), "ours may not");
+    let theirs = Evidence { server_is_ours: false, ..evidence(late.clone()) };
+    assert_eq!(paths_validated(&theirs), Ok(()));
+    // What the link has dropped needs no answer, if what is sent later has one.
+    let mut lossy = evidence(good.clone());
+    lossy.server.packets.insert(1, to(2, &[&[0x1a][..], &[6; 8]].concat()));
+    assert_eq!(paths_validated(&lossy), Ok(()));
+    lossy.client.packets.remove(1);
+    assert!(paths_validated(&lossy).unwrap_err().contains("none came"));
     let mut moved = good;
     moved[1].client = "127.64.0.1:2".parse().unwrap();
     assert!(addresses_changed(&evidence(moved)).is_ok());

@@ -9,7 +9,7 @@ const STYLE: &str = include_str!("page.css");
 
 /// The whole page.
 pub(super) fn page(report: &Report) -> String {
-    let [passed, failed, unsupported] = report.counts();
+    let [passed, failed, faulty, unsupported] = report.counts();
     let verdict = if report.passed() { "all green" } else { "not all green" };
     let mut page = String::new();
     let _ = write!(
@@ -20,8 +20,9 @@ pub(super) fn page(report: &Report) -> String {
          <body>\n<main>\n<h1>Interoperability</h1>\n<p class=\"lead\">Quicket and other QUIC \
          implementations over an impaired link, judged by the files that arrived and the decrypted \
          packets. {}.</p>\n<ul class=\"counts\"><li class=\"ok\"><b>{passed}</b> passed</li>\
-         <li class=\"bad\"><b>{failed}</b> failed</li><li class=\"no\"><b>{unsupported}</b> \
-         not supported</li></ul>\n",
+         <li class=\"bad\"><b>{failed}</b> failed</li><li class=\"peer\"><b>{faulty}</b> failed by \
+         a known fault of the peer</li><li class=\"no\"><b>{unsupported}</b> not supported</li>\
+         </ul>\n",
         escape(&report.date)
     );
     matrix(&mut page, report);
@@ -70,12 +71,16 @@ fn cell(page: &mut String, run: Option<&Run>) {
         Outcome::Passed => {
             write!(page, "<td class=\"ok\" title=\"{what}: passed in {seconds:.1} s\">✓</td>")
         }
-        Outcome::Failed { reason } => write!(
-            page,
-            "<td class=\"bad\" title=\"{what}: {}\"><a href=\"#{}\">✗</a></td>",
-            escape(reason),
-            folder(*client, *server, case)
-        ),
+        Outcome::Failed { reason } => {
+            let is_known = matches!(run.failure(), Some((_, Some(_))));
+            write!(
+                page,
+                "<td class=\"{}\" title=\"{what}: {}\"><a href=\"#{}\">✗</a></td>",
+                if is_known { "peer" } else { "bad" },
+                escape(reason),
+                folder(*client, *server, case)
+            )
+        }
         Outcome::Unsupported { reason } => {
             write!(page, "<td class=\"no\" title=\"{what}: {}\">–</td>", escape(reason))
         }
@@ -84,19 +89,19 @@ fn cell(page: &mut String, run: Option<&Run>) {
 
 /// What failed, with all that was recorded of it.
 fn failures(page: &mut String, report: &Report) {
-    let failed = |run: &&Run| matches!(run.outcome, Outcome::Failed { .. });
-    if !report.runs.iter().any(|run| failed(&run)) {
+    if !report.runs.iter().any(|run| run.failure().is_some()) {
         return;
     }
     page.push_str("<h2>What failed</h2>\n");
-    for run in report.runs.iter().filter(failed) {
-        let Run { case, client, server, outcome, seconds } = run;
-        let Outcome::Failed { reason } = outcome else { continue };
+    for run in &report.runs {
+        let Run { case, client, server, seconds, .. } = run;
+        let Some((reason, fault)) = run.failure() else { continue };
+        let fault = fault.map(|fault| format!("<p>{}</p>\n", escape(&fault))).unwrap_or_default();
         let folder = folder(*client, *server, case);
         let _ = write!(
             page,
             "<section class=\"failure\" id=\"{folder}\"><h3>{client} to {server}, {case}</h3>\n\
-             <p>{} <small>after {seconds:.1} s</small></p>\n<p class=\"links\">",
+             <p>{} <small>after {seconds:.1} s</small></p>\n{fault}<p class=\"links\">",
             escape(reason)
         );
         for file in [

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::case::{CASES, Case};
 use super::{html, pairs_with};
-use crate::peers::Implementation;
+use crate::peers::{End, Implementation};
 
 /// What came of all runs.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
@@ -59,13 +59,22 @@ pub(super) fn folder(client: Implementation, server: Implementation, case: &str)
     format!("{client}-{server}-{case}")
 }
 
+impl Run {
+    /// Why it failed, if it did, and by which fault of an implementation, if that is known.
+    pub(super) fn failure(&self) -> Option<(&str, Option<String>)> {
+        let Outcome::Failed { reason } = &self.outcome else { return None };
+        let fault = |who: Implementation, end| Some((who, who.fault(&self.case, end)?));
+        let fault = fault(self.client, End::Client).or_else(|| fault(self.server, End::Server));
+        Some((reason, fault.map(|(who, evidence)| format!("{who}: {evidence}"))))
+    }
+}
+
 impl Report {
-    /// Whether nothing failed and something passed.
+    /// Whether something passed, and nothing failed but by known faults of others.
     #[must_use]
     pub fn passed(&self) -> bool {
-        let has = |wanted: fn(&Outcome) -> bool| self.runs.iter().any(|run| wanted(&run.outcome));
-        has(|outcome| *outcome == Outcome::Passed)
-            && !has(|outcome| matches!(outcome, Outcome::Failed { .. }))
+        let open = |run: &Run| matches!(run.failure(), Some((_, None)));
+        self.runs.iter().any(|run| run.outcome == Outcome::Passed) && !self.runs.iter().any(open)
     }
 
     /// This report, and what `earlier` has of other runs, in the order of a whole one.
@@ -118,15 +127,16 @@ impl Report {
             .find(|run| (run.client, run.server, run.case.as_str()) == (client, server, case.name))
     }
 
-    /// How many runs passed, failed, and were not supported.
-    pub(super) fn counts(&self) -> [usize; 3] {
-        let mut counts = [0; 3];
+    /// How many runs passed, failed, failed by a known fault of another, and were not supported.
+    pub(super) fn counts(&self) -> [usize; 4] {
+        let mut counts = [0; 4];
         for run in &self.runs {
-            let [passed, failed, unsupported] = &mut counts;
-            *match run.outcome {
-                Outcome::Passed => passed,
-                Outcome::Failed { .. } => failed,
-                Outcome::Unsupported { .. } => unsupported,
+            let [passed, failed, faulty, unsupported] = &mut counts;
+            *match (&run.outcome, run.failure()) {
+                (Outcome::Passed, _) => passed,
+                (_, Some((_, Some(_)))) => faulty,
+                (Outcome::Failed { .. }, _) => failed,
+                (Outcome::Unsupported { .. }, _) => unsupported,
             } += 1;
         }
         counts
@@ -159,12 +169,17 @@ impl Report {
             }
             end_line(&mut table);
         }
-        let [passed, failed, unsupported] = self.counts();
-        let _ = writeln!(table, "\n{passed} passed, {failed} failed, {unsupported} unsupported");
+        let [passed, failed, faulty, unsupported] = self.counts();
+        let _ = writeln!(
+            table,
+            "\n{passed} passed, {failed} failed, {faulty} failed by a known fault of the peer, \
+             {unsupported} unsupported"
+        );
         for run in &self.runs {
-            if let Outcome::Failed { reason } = &run.outcome {
+            if let Some((reason, fault)) = run.failure() {
                 let Run { case, client, server, .. } = run;
-                let _ = writeln!(table, "{client} to {server}, {case}: {reason}");
+                let fault = fault.map(|fault| format!(" [{fault}]")).unwrap_or_default();
+                let _ = writeln!(table, "{client} to {server}, {case}: {reason}{fault}");
             }
         }
         table
@@ -201,18 +216,21 @@ impl Report {
         let (as_client, others): (Vec<_>, Vec<_>) = self.pairs().into_iter().partition(is_client);
         self.markdown_table(&mut text, &as_client);
         self.markdown_table(&mut text, &others);
-        text.push_str("\n✓ passed, ✗ failed, – not supported:\n\n");
+        text.push_str(
+            "\n✓ passed, ✗ failed, ✗ᵖ failed by a known fault of the peer, – not supported:\n\n",
+        );
         for (reason, cases) in self.unsupported() {
             let _ = writeln!(text, "- {}: {reason}", cases.join(", "));
         }
-        if !self.passed() {
+        let failures: Vec<_> =
+            self.runs.iter().filter_map(|run| Some((run, run.failure()?))).collect();
+        if !failures.is_empty() {
             text.push_str("\nWhat failed:\n\n");
         }
-        for Run { case, client, server, outcome, .. } in &self.runs {
-            if let Outcome::Failed { reason } = outcome {
-                let reason = reason.replace(['\n', '\r'], " ");
-                let _ = writeln!(text, "- {client} to {server}, {case}: {reason}");
-            }
+        for (Run { case, client, server, .. }, (reason, fault)) in failures {
+            let reason = reason.replace(['\n', '\r'], " ");
+            let fault = fault.map(|fault| format!(". {fault}")).unwrap_or_default();
+            let _ = writeln!(text, "- {client} to {server}, {case}: {reason}{fault}");
         }
         text
     }
@@ -231,10 +249,12 @@ impl Report {
         for case in self.cases() {
             let _ = write!(text, "\n| {case} |");
             for pair in pairs {
-                let mark = match self.run_of(*pair, case).map(|run| &run.outcome) {
-                    Some(Outcome::Passed) => "✓",
-                    Some(Outcome::Failed { .. }) => "**✗**",
-                    Some(Outcome::Unsupported { .. }) => "–",
+                let run = self.run_of(*pair, case);
+                let mark = match run.map(|run| (&run.outcome, run.failure())) {
+                    Some((Outcome::Passed, _)) => "✓",
+                    Some((_, Some((_, Some(_))))) => "✗ᵖ",
+                    Some((Outcome::Failed { .. }, _)) => "**✗**",
+                    Some((Outcome::Unsupported { .. }, _)) => "–",
                     None => "",
                 };
                 let _ = write!(text, " {mark} |");
@@ -264,10 +284,11 @@ fn end_line(table: &mut String) {
 }
 
 fn cell(run: Option<&Run>) -> &'static str {
-    match run.map(|run| &run.outcome) {
-        Some(Outcome::Passed) => "ok",
-        Some(Outcome::Failed { .. }) => "FAILED",
-        Some(Outcome::Unsupported { .. }) => "-",
+    match run.map(|run| (&run.outcome, run.failure())) {
+        Some((Outcome::Passed, _)) => "ok",
+        Some((_, Some((_, Some(_))))) => "peer's",
+        Some((Outcome::Failed { .. }, _)) => "FAILED",
+        Some((Outcome::Unsupported { .. }, _)) => "-",
         None => "",
     }
 }
@@ -306,7 +327,7 @@ handshake            ok        ok
 retry                FAILED
 ecn                            -
 
-2 passed, 1 failed, 1 unsupported
+2 passed, 1 failed, 0 failed by a known fault of the peer, 1 unsupported
 quicket to quinn, retry: no <Retry>
 ";
         assert_eq!(report.table(), expected);
@@ -347,13 +368,31 @@ quicket to quinn, retry: no <Retry>
             ..Report::default()
         };
         again = again.onto(report());
-        assert_eq!((again.counts(), again.date.as_str()), ([3, 0, 1], "2026-11-22"));
+        assert_eq!((again.counts(), again.date.as_str()), ([3, 0, 0, 1], "2026-11-22"));
         assert_eq!(again.versions.len(), 1);
         let order: Vec<_> = again.runs.iter().map(|run| (run.server, run.case.as_str())).collect();
         let (quinn, aioquic) = (Implementation::Quinn, Implementation::Aioquic);
         let expected =
             [(quinn, "handshake"), (quinn, "retry"), (aioquic, "handshake"), (aioquic, "ecn")];
         assert_eq!(order, expected);
+    }
+
+    #[test]
+    fn a_failure_by_a_known_fault_of_the_peer_is_told_apart_with_its_evidence() {
+        let failed = || Outcome::Failed { reason: "idle timeout".into() };
+        let passed = run("handshake", Implementation::Quiche, Outcome::Passed);
+        let mut report = Report {
+            runs: vec![passed, run("rebind-port", Implementation::Quiche, failed())],
+            ..Report::default()
+        };
+        assert!(report.passed());
+        assert_eq!(report.counts(), [1, 0, 1, 0]);
+        for text in [report.table(), report.to_markdown(), report.to_html()] {
+            assert!(text.contains("cloudflare/quiche/issues/2452"), "{text}");
+        }
+        assert!(report.to_markdown().contains("| rebind-port | ✗ᵖ |"));
+        report.runs.push(run("rebind-port", Implementation::Quinn, failed()));
+        assert!(!report.passed());
     }
 
     #[test]

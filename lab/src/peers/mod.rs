@@ -1,6 +1,7 @@
 //! The implementations that are driven: how to build them and how to start them.
 
 mod build;
+mod faults;
 mod lacks;
 
 use std::fmt;
