@@ -160,6 +160,11 @@ fn data_crosses_in_every_way_over_both_families() {
 }
 
 #[test]
+fn a_socket_for_ipv6_keeps_from_ipv4_if_it_shall() {
+    both_ways("calls", "families");
+}
+
+#[test]
 fn poll_select_and_epoll_say_what_is_the_case() {
     both_ways("calls", "polling");
 }

@@ -59,10 +59,8 @@ pub(crate) fn set(fd: c_int, level: c_int, name: c_int, value: usize, len: u32) 
             if len < size_of::<c_int>() {
                 return Err(libc::EINVAL);
             }
-            // A socket for IPv6 serves both.
-            if Memory::new().value::<i32>(value)? != 0 {
-                return Err(libc::ENOPROTOOPT);
-            }
+            let only = Memory::new().value::<i32>(value)? != 0;
+            entry.socket.set_only_v6(only).map_err(number)?;
         }
         _ => return Err(libc::ENOPROTOOPT),
     }
@@ -162,7 +160,7 @@ pub(crate) fn get(
         }
         libc::SOL_SOCKET => get_for_all(&entry, name)?,
         libc::IPPROTO_IPV6 if name == libc::IPV6_V6ONLY && entry.is_v6 => {
-            0i32.to_ne_bytes().to_vec()
+            i32::from(entry.socket.only_v6()).to_ne_bytes().to_vec()
         }
         _ => return Err(libc::ENOPROTOOPT),
     };

@@ -223,6 +223,45 @@ static void on_pipe(int number)
 	pipes++;
 }
 
+/* A socket for IPv6 has the port in both families, unless it shall not. */
+static void families(void)
+{
+	struct sockaddr_in6 v6 = { .sin6_family = AF_INET6 };
+	struct sockaddr_in v4 = { .sin_family = AF_INET };
+	int tries = 0;
+	for (int only = 0; only < 2; only++) {
+		int six = socket(AF_INET6, SOCK_STREAM, IPPROTO_QUIC);
+		int four = socket(AF_INET, SOCK_STREAM, IPPROTO_QUIC);
+		socklen_t length = sizeof(int);
+		int got = -1;
+		CHECK(setsockopt(six, IPPROTO_IPV6, IPV6_V6ONLY, &only, sizeof(only)) == 0);
+		CHECK(getsockopt(six, IPPROTO_IPV6, IPV6_V6ONLY, &got, &length) == 0 && got == only);
+		FAILS(setsockopt(four, IPPROTO_IPV6, IPV6_V6ONLY, &only, sizeof(only)), ENOPROTOOPT);
+		v6.sin6_port = 0;
+		CHECK(bind(six, (struct sockaddr *)&v6, sizeof(v6)) == 0);
+		length = sizeof(v6);
+		CHECK(getsockname(six, (struct sockaddr *)&v6, &length) == 0 && v6.sin6_port != 0);
+		FAILS(setsockopt(six, IPPROTO_IPV6, IPV6_V6ONLY, &only, sizeof(only)), EINVAL);
+		v4.sin_port = v6.sin6_port;
+		if (!only) {
+			FAILS(bind(four, (struct sockaddr *)&v4, sizeof(v4)), EADDRINUSE);
+		} else if (bind(four, (struct sockaddr *)&v4, sizeof(v4)) != 0) {
+			/* Another program's, by chance. */
+			CHECK(errno == EADDRINUSE && ++tries < 50);
+			CHECK(close(six) == 0 && close(four) == 0);
+			only--;
+			continue;
+		}
+		v4.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+		if (only)
+			FAILS(connect(six, (struct sockaddr *)&v4, sizeof(v4)), EINVAL);
+		else
+			CHECK(connect(six, (struct sockaddr *)&v4, sizeof(v4)) == 0);
+		v4.sin_addr.s_addr = 0;
+		CHECK(close(six) == 0 && close(four) == 0);
+	}
+}
+
 static void errors(void)
 {
 	FAILS(socket(AF_UNIX, SOCK_DGRAM, IPPROTO_QUIC), EPROTONOSUPPORT);
@@ -512,7 +551,9 @@ int main(int count, char **arguments)
 	const char *what = count > 1 ? arguments[1] : "";
 	/* Nothing here takes so long, unless it hangs. */
 	alarm(120);
-	if (strcmp(what, "transfer") == 0) {
+	if (strcmp(what, "families") == 0) {
+		families();
+	} else if (strcmp(what, "transfer") == 0) {
 		transfer(AF_INET);
 		transfer(AF_INET6);
 	} else if (strcmp(what, "polling") == 0) {

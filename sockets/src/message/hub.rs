@@ -88,10 +88,10 @@ pub(super) struct Bound {
 
 impl Bound {
     /// Takes hold of an address: the endpoint that is there, or a new one.
-    pub(super) fn to(address: SocketAddr) -> Result<Self, Errno> {
+    pub(super) fn to(address: SocketAddr, only_v6: bool) -> Result<Self, Errno> {
         let mut tries = 0;
         loop {
-            match Self::find_or_make(address) {
+            match Self::find_or_make(address, only_v6) {
                 // Ours until a moment ago: its thread is about to close it.
                 Err((error, true)) if tries < RELEASE_TRIES => {
                     tries += 1;
@@ -106,7 +106,7 @@ impl Bound {
     }
 
     /// The error comes with whether this process held the address before.
-    fn find_or_make(address: SocketAddr) -> Result<Self, (Errno, bool)> {
+    fn find_or_make(address: SocketAddr, only_v6: bool) -> Result<Self, (Errno, bool)> {
         let mut registry = registry();
         let known = registry.get(&address);
         let was_ours = known.is_some();
@@ -115,7 +115,9 @@ impl Bound {
         {
             return Ok(Self { core, hub: Arc::clone(&place.hub) });
         }
-        let core = ops::endpoint(address, EndpointConfig::default())
+        let mut config = EndpointConfig::default();
+        config.udp.only_v6 = only_v6;
+        let core = ops::endpoint(address, config)
             .map_err(|error| (Errno::from(error.io_error()), was_ours))?;
         let started = core.core().start_thread();
         started.map_err(|error| (Errno::from(&error), false))?;

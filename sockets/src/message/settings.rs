@@ -51,6 +51,7 @@ pub(super) struct Settings {
     pub(super) send_timeout: Option<Duration>,
     pub(super) receive_timeout: Option<Duration>,
     pub(super) reuse_port: bool,
+    pub(super) only_v6: bool,
 }
 
 impl Default for Settings {
@@ -65,6 +66,7 @@ impl Default for Settings {
             send_timeout: None,
             receive_timeout: None,
             reuse_port: false,
+            only_v6: false,
         }
     }
 }

@@ -126,7 +126,11 @@ impl Socket {
     /// A client's socket for IPv6 can be in both families, and follows its server from one to the
     /// other.
     fn reach_preferred(&self, session: &Session) {
-        if self.control().is_v6 && !session.is_server {
+        let is_in_both = {
+            let control = self.control();
+            control.is_v6 && !control.settings.only_v6
+        };
+        if is_in_both && !session.is_server {
             session.conn.reach_other_family();
         }
     }

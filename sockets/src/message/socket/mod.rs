@@ -237,6 +237,29 @@ impl Socket {
         self.control().settings.reuse_port = reuse;
     }
 
+    /// Keeps a socket for IPv6 from IPv4 (IPV6_V6ONLY): another socket may have the same port there.
+    ///
+    /// # Errors
+    ///
+    /// EINVAL once the socket is bound; ENOPROTOOPT for one of IPv4.
+    pub fn set_only_v6(&self, only: bool) -> Result<(), Errno> {
+        let mut control = self.control();
+        match (control.is_v6, &control.bound) {
+            (false, _) => Err(Errno::ENOPROTOOPT),
+            (true, Some(_)) => Err(Errno::EINVAL),
+            (true, None) => {
+                control.settings.only_v6 = only;
+                Ok(())
+            }
+        }
+    }
+
+    /// Whether the socket keeps to IPv6.
+    #[must_use]
+    pub fn only_v6(&self) -> bool {
+        self.control().settings.only_v6
+    }
+
     /// The address of this side; that of the active path once connected, and an unspecified one
     /// with port 0 before the socket has any.
     #[must_use]

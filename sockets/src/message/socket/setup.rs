@@ -17,10 +17,10 @@ use crate::ops::source_for;
 
 impl Control {
     fn bind(&mut self, address: SocketAddr) -> Result<&Bound, Errno> {
-        Ok(self.bound.insert(Bound::to(address)?))
+        Ok(self.bound.insert(Bound::to(address, self.settings.only_v6)?))
     }
 
-    /// An address as the socket can use it: of its family, or of IPv4 on a socket for IPv6.
+    /// An address as the socket can use it: of its family, or of IPv4 on a socket for both.
     /// None that stands for several hosts, and none of a link that it does not name.
     pub(super) fn accept_address(&self, address: SocketAddr) -> Result<SocketAddr, Errno> {
         let usable = match address {
@@ -32,6 +32,7 @@ impl Control {
             }
         };
         let canonical = SocketAddr::new(address.ip().to_canonical(), address.port());
+        let usable = usable && !(self.settings.only_v6 && canonical.is_ipv4());
         match (usable, address) {
             (false, _) => Err(Errno::EINVAL),
             (true, SocketAddr::V6(_)) if canonical.is_ipv4() => Ok(canonical),
