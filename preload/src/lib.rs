@@ -16,13 +16,14 @@
 //! # What goes around it
 //!
 //! Programs that are statically linked or privileged (the loader ignores the variable), syscall(2),
-//! io_uring, and calls within the C library, such as those of streams from fdopen(3).
+//! io_uring, and calls within the C library, such as those of dprintf(3).
 #![allow(unsafe_code, reason = "functions for C, and nothing else")]
 #![allow(unreachable_pub, reason = "the loader reaches them")]
 #![allow(clippy::missing_safety_doc, reason = "they are those of the C library")]
 
 mod descriptors;
 mod next;
+mod streams;
 mod threads;
 mod transfer;
 mod waiting;

@@ -31,6 +31,7 @@ names! {
     recv recvfrom recvmsg recvmmsg read __read readv __read_chk __recv_chk __recvfrom_chk
     close __close dup dup2 dup3 fcntl fcntl64 __fcntl ioctl eventfd
     poll __poll ppoll __poll_chk __ppoll_chk select __select pselect epoll_ctl
+    fdopen preadv2 preadv64v2 pwritev2 pwritev64v2 splice tee vmsplice
     pthread_create
 }
 

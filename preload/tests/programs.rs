@@ -186,6 +186,11 @@ fn descriptors_are_duplicated_replaced_and_closed() {
 }
 
 #[test]
+fn streams_of_the_c_library_and_other_detours_lose_nothing() {
+    interposed(Command::new(&prepared().programs["calls"][0]).arg("detours"));
+}
+
+#[test]
 fn signals_end_calls_that_wait() {
     both_ways("calls", "signals");
 }

@@ -262,6 +262,52 @@ static void families(void)
 	}
 }
 
+/* Ways that lead around the calls of sockets: to the same data, or nowhere. */
+static void detours(void)
+{
+	struct pair pair = connected(AF_INET, SOCK_STREAM);
+	char data[64];
+	CHECK(send(pair.client, "-", 1, MSG_SYN) == 1);
+	CHECK(recv(pair.server, data, sizeof(data), 0) == 1);
+
+	FILE *out = fdopen(dup(pair.client), "w"), *in = fdopen(dup(pair.server), "rb");
+	CHECK(out != NULL && in != NULL);
+	static char large[300000];
+	memset(large, 'x', sizeof(large));
+	CHECK(fprintf(out, "line %d\n", 1) == 7 && fputs("line 2\n", out) >= 0);
+	CHECK(fwrite(large, 1, sizeof(large), out) == sizeof(large) && fflush(out) == 0);
+	CHECK(fgets(data, sizeof(data), in) != NULL && strcmp(data, "line 1\n") == 0);
+	CHECK(fgets(data, sizeof(data), in) != NULL && strcmp(data, "line 2\n") == 0);
+	static char got[sizeof(large)];
+	CHECK(fread(got, 1, sizeof(got), in) == sizeof(got));
+	CHECK(memcmp(got, large, sizeof(large)) == 0);
+	CHECK(fseek(in, 0, SEEK_SET) == -1);
+	CHECK(fclose(out) == 0 && fclose(in) == 0);
+	CHECK(fdopen(pair.client, "nonsense") == NULL && errno == EINVAL);
+
+	/* The socket is still open: the streams had duplicates. */
+	struct iovec parts[2] = { { "ab", 2 }, { "cd", 2 } }, room = { data, sizeof(data) };
+	CHECK(pwritev2(pair.client, parts, 2, -1, 0) == 4);
+	CHECK(preadv2(pair.server, &room, 1, -1, 0) == 4 && memcmp(data, "abcd", 4) == 0);
+	FAILS(preadv2(pair.server, &room, 1, -1, RWF_NOWAIT), EAGAIN);
+	FAILS(preadv2(pair.server, &room, 1, 0, 0), ESPIPE);
+	FAILS(pwritev2(pair.client, parts, 2, -1, RWF_APPEND), EOPNOTSUPP);
+	FAILS(pwrite(pair.client, "x", 1, 0), ESPIPE);
+
+	int ends[2];
+	CHECK(pipe(ends) == 0 && write(ends[1], "lost?", 5) == 5);
+	FAILS(splice(ends[0], NULL, pair.client, NULL, 5, 0), EINVAL);
+	FAILS(splice(pair.server, NULL, ends[1], NULL, 5, SPLICE_F_NONBLOCK), EINVAL);
+	FAILS(vmsplice(pair.client, parts, 1, 0), EINVAL);
+	FAILS(tee(ends[0], pair.client, 5, 0), EINVAL);
+	CHECK(read(ends[0], data, sizeof(data)) == 5);
+	/* All of it was as if it had not been. */
+	CHECK(polled(pair.server, POLLIN, 0) == 0);
+	CHECK(send(pair.client, "end", 3, 0) == 3);
+	CHECK(recv(pair.server, data, sizeof(data), 0) == 3);
+	CHECK(close(pair.client) == 0 && close(pair.server) == 0 && close(pair.listener) == 0);
+}
+
 static void errors(void)
 {
 	FAILS(socket(AF_UNIX, SOCK_DGRAM, IPPROTO_QUIC), EPROTONOSUPPORT);
@@ -551,7 +597,9 @@ int main(int count, char **arguments)
 	const char *what = count > 1 ? arguments[1] : "";
 	/* Nothing here takes so long, unless it hangs. */
 	alarm(120);
-	if (strcmp(what, "families") == 0) {
+	if (strcmp(what, "detours") == 0) {
+		detours();
+	} else if (strcmp(what, "families") == 0) {
 		families();
 	} else if (strcmp(what, "transfer") == 0) {
 		transfer(AF_INET);

@@ -1,0 +1,169 @@
+//! Ways to a descriptor's data that lead past the calls of sockets. To the system a QUIC socket is
+//! something else, which must see nothing of them: what it took would be lost.
+
+use std::ffi::{c_char, c_int, c_uint, c_void};
+use std::ptr::null_mut;
+
+use libc::{FILE, iovec, loff_t, msghdr, off_t, off64_t, size_t, ssize_t};
+
+use crate::next::{next, set_errno};
+use crate::{Whose, no_descriptor, whose};
+
+/// What a stream calls, as the C library declares it (fopencookie(3)).
+#[repr(C)]
+struct Functions {
+    read: unsafe extern "C" fn(*mut c_void, *mut c_char, size_t) -> ssize_t,
+    write: unsafe extern "C" fn(*mut c_void, *const c_char, size_t) -> ssize_t,
+    /// There is none: as of other sockets, the position cannot be changed.
+    seek: Option<unsafe extern "C" fn(*mut c_void, *mut off64_t, c_int) -> c_int>,
+    close: unsafe extern "C" fn(*mut c_void) -> c_int,
+}
+
+unsafe extern "C" {
+    fn fopencookie(cookie: *mut c_void, mode: *const c_char, functions: Functions) -> *mut FILE;
+}
+
+/// A stream's descriptor.
+fn descriptor(cookie: *mut c_void) -> c_int {
+    cookie as usize as c_int
+}
+
+unsafe extern "C" fn read(cookie: *mut c_void, data: *mut c_char, len: size_t) -> ssize_t {
+    // SAFETY: the stream's buffer.
+    unsafe { quicket_c::quicket_read(descriptor(cookie), data.cast(), len) }
+}
+
+/// All of it: the stream does not ask again. An error is that nothing was written.
+unsafe extern "C" fn write(cookie: *mut c_void, data: *const c_char, len: size_t) -> ssize_t {
+    let mut done = 0;
+    while done < len {
+        // SAFETY: within the stream's buffer.
+        let rest = unsafe { data.add(done) };
+        // SAFETY: the rest of that buffer.
+        let wrote =
+            unsafe { quicket_c::quicket_write(descriptor(cookie), rest.cast(), len - done) };
+        match usize::try_from(wrote) {
+            Ok(wrote) if wrote > 0 => done += wrote,
+            _ => break,
+        }
+    }
+    done.cast_signed()
+}
+
+unsafe extern "C" fn close(cookie: *mut c_void) -> c_int {
+    // SAFETY: a number.
+    unsafe { quicket_c::quicket_close(descriptor(cookie)) }
+}
+
+/// The streams of the C library make system calls of their own: those of QUIC sockets call back.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fdopen(fd: c_int, mode: *const c_char) -> *mut FILE {
+    type Function = unsafe extern "C" fn(c_int, *const c_char) -> *mut FILE;
+    match whose(fd) {
+        // SAFETY: the arguments are the caller's.
+        Whose::System => unsafe { next!(fdopen: Function)(fd, mode) },
+        Whose::Quicket => {
+            let functions = Functions { read, write, seek: None, close };
+            // SAFETY: a string, says fdopen(3); the functions take a descriptor for a cookie.
+            unsafe { fopencookie(fd as usize as *mut c_void, mode, functions) }
+        }
+        Whose::Nobody => {
+            set_errno(libc::EBADF);
+            null_mut()
+        }
+    }
+}
+
+/// Declares calls that read or write parts, with flags.
+macro_rules! with_flags {
+    ($($name:ident($offset:ty) = $ours:ident;)*) => {
+        $(
+            #[unsafe(no_mangle)]
+            pub unsafe extern "C" fn $name(
+                fd: c_int, parts: *const iovec, count: c_int, offset: $offset, flags: c_int
+            ) -> ssize_t {
+                type Function =
+                    unsafe extern "C" fn(c_int, *const iovec, c_int, $offset, c_int) -> ssize_t;
+                match whose(fd) {
+                    // SAFETY: the arguments are the caller's.
+                    Whose::System => unsafe {
+                        next!($name: Function)(fd, parts, count, offset, flags)
+                    },
+                    Whose::Quicket => {
+                        let Some((mut header, flags)) = message(parts, count, offset, flags) else {
+                            return -1;
+                        };
+                        // SAFETY: the caller's addresses are checked.
+                        unsafe { quicket_c::$ours(fd, &raw mut header, flags) }
+                    }
+                    Whose::Nobody => no_descriptor(),
+                }
+            }
+        )*
+    };
+}
+
+with_flags! {
+    preadv2(off_t) = quicket_recvmsg;
+    preadv64v2(off64_t) = quicket_recvmsg;
+    pwritev2(off_t) = quicket_sendmsg;
+    pwritev64v2(off64_t) = quicket_sendmsg;
+}
+
+/// The message of parts, and how it is received or sent; else sets the error.
+fn message(
+    parts: *const iovec,
+    count: c_int,
+    offset: i64,
+    flags: c_int,
+) -> Option<(msghdr, c_int)> {
+    let waits = flags & libc::RWF_NOWAIT == 0;
+    let wrong = match usize::try_from(count) {
+        // As of other sockets.
+        _ if offset != -1 => libc::ESPIPE,
+        _ if flags & !libc::RWF_NOWAIT != 0 => libc::EOPNOTSUPP,
+        Err(_) => libc::EINVAL,
+        Ok(count) => {
+            // SAFETY: zeros are a value of it.
+            let mut header: msghdr = unsafe { std::mem::zeroed() };
+            header.msg_iov = parts.cast_mut();
+            header.msg_iovlen = count;
+            return Some((header, if waits { 0 } else { libc::MSG_DONTWAIT }));
+        }
+    };
+    set_errno(wrong);
+    None
+}
+
+/// Declares calls that move data within the system: not to or from QUIC sockets.
+macro_rules! moving {
+    ($($name:ident($($argument:ident: $kind:ty),*; $($fd:ident),*);)*) => {
+        $(
+            #[unsafe(no_mangle)]
+            pub unsafe extern "C" fn $name($($argument: $kind),*) -> ssize_t {
+                type Function = unsafe extern "C" fn($($kind),*) -> ssize_t;
+                for fd in [$($fd),*] {
+                    match whose(fd) {
+                        Whose::System => {}
+                        Whose::Quicket => {
+                            set_errno(libc::EINVAL);
+                            return -1;
+                        }
+                        Whose::Nobody => return no_descriptor(),
+                    }
+                }
+                // SAFETY: the arguments are the caller's.
+                unsafe { next!($name: Function)($($argument),*) }
+            }
+        )*
+    };
+}
+
+moving! {
+    splice(
+        from: c_int, from_offset: *mut loff_t, to: c_int, to_offset: *mut loff_t, len: size_t,
+        flags: c_uint; from, to
+    );
+    tee(from: c_int, to: c_int, len: size_t, flags: c_uint; from, to);
+    vmsplice(fd: c_int, parts: *const iovec, count: size_t, flags: c_uint; fd);
+}
