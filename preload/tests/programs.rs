@@ -201,6 +201,13 @@ fn two_processes_talk_and_the_end_of_one_closes_its_connections() {
 }
 
 #[test]
+fn a_process_may_end_while_its_sockets_begin() {
+    for _ in 0..10 {
+        both_ways("calls", "sudden");
+    }
+}
+
+#[test]
 fn sockets_stay_with_the_parent() {
     both_ways("calls", "forks");
 }

@@ -308,6 +308,17 @@ static void detours(void)
 	CHECK(close(pair.client) == 0 && close(pair.server) == 0 && close(pair.listener) == 0);
 }
 
+/* The process ends as soon as it has sockets. */
+static void sudden(void)
+{
+	struct sockaddr_in address = { .sin_family = AF_INET };
+	address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	for (int count = 0; count < 20; count++) {
+		int fd = socket(AF_INET, SOCK_STREAM, IPPROTO_QUIC);
+		CHECK(bind(fd, (struct sockaddr *)&address, sizeof(address)) == 0);
+	}
+}
+
 static void errors(void)
 {
 	FAILS(socket(AF_UNIX, SOCK_DGRAM, IPPROTO_QUIC), EPROTONOSUPPORT);
@@ -597,7 +608,9 @@ int main(int count, char **arguments)
 	const char *what = count > 1 ? arguments[1] : "";
 	/* Nothing here takes so long, unless it hangs. */
 	alarm(120);
-	if (strcmp(what, "detours") == 0) {
+	if (strcmp(what, "sudden") == 0) {
+		sudden();
+	} else if (strcmp(what, "detours") == 0) {
 		detours();
 	} else if (strcmp(what, "families") == 0) {
 		families();

@@ -1,7 +1,7 @@
 //! The thread that drives an endpoint while no caller does.
 
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 use std::thread;
 
 use nix::sys::signal::{SigSet, SigmaskHow};
@@ -14,26 +14,31 @@ use super::lead::{Background, Rank};
 const STACK: usize = 512 << 10;
 
 impl Core {
-    /// Starts the thread; it ends with the endpoint.
+    /// Starts the thread; it ends with the endpoint. Returns once the thread has its generator of
+    /// random numbers: if the process ended before, that would abort it.
     pub(crate) fn start_thread(self: &Arc<Self>) -> io::Result<()> {
         let core = Arc::clone(self);
+        let (prepared, is_prepared) = mpsc::sync_channel(1);
         // Inherited by the thread: signals are for the program's threads, whose calls they end.
         let mask = SigSet::all().thread_swap_mask(SigmaskHow::SIG_BLOCK);
-        let spawned = thread::Builder::new()
-            .name("quicket".to_owned())
-            .stack_size(STACK)
-            .spawn(move || core.run());
+        let spawned =
+            thread::Builder::new().name("quicket".to_owned()).stack_size(STACK).spawn(move || {
+                SystemRandom::prepare_thread();
+                let _ = prepared.send(());
+                core.run();
+            });
         if let Ok(mask) = mask {
             // Fails for no mask that there was.
             let _ = mask.thread_set_mask();
         }
         let handle = spawned?;
+        // An error is that the thread has ended, as a panic would have it.
+        let _ = is_prepared.recv();
         self.lead.set_background(Some(Background::Thread(handle.thread().clone())));
         Ok(())
     }
 
     fn run(&self) {
-        SystemRandom::prepare_thread();
         while !self.is_over() {
             let now = self.clock.now();
             let left = self.lead.left();
