@@ -35,9 +35,11 @@ Examples:
   quicket lab bench --network veth --row upload --runs 9
   quicket lab bench --network link --row loss --row fairness
   quicket lab bench --implementation quicket --row idle --connections 50000
+  quicket lab bench --from run1/bench.json run2/bench.json run3/bench.json --out results
 
 Rows run over the networks that they are meant for; those other than loopback need root. A
-measurement during which other programs had the processor is thrown away and made again.";
+measurement during which other programs had the processor is thrown away and made again.
+--row all takes a quarter of an hour for each of --runs.";
 
 /// What to do in the laboratory.
 #[derive(Debug, Clone, Subcommand)]
@@ -129,7 +131,8 @@ fn known_case() -> impl TypedValueParser<Value = CaseName> {
 /// What to measure.
 #[derive(Debug, Clone, Args)]
 pub struct BenchArguments {
-    /// Only this implementation; may be given several times
+    /// Only this implementation; may be given several times. quiche, which takes minutes to build,
+    /// if it is named or with --row all
     #[arg(long, value_name = "NAME", value_parser = known(&Contender::ALL, Contender::name))]
     implementation: Vec<Contender>,
     /// Only this network; may be given several times. Loopback if neither it nor a row is given
@@ -147,6 +150,13 @@ pub struct BenchArguments {
     /// socket.
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=i64::from(bench::MAX_IDLE_CONNECTIONS)))]
     connections: Option<u32>,
+    /// Count measurements although other programs had the processor meanwhile
+    #[arg(long)]
+    keep_disturbed: bool,
+    /// Put earlier runs, each a bench.json, into one report instead of measuring
+    #[arg(long, value_name = "FILE", num_args = 1..)]
+    #[arg(conflicts_with_all = ["implementation", "network", "row", "runs", "connections", "quick", "keep_disturbed"])]
+    from: Vec<PathBuf>,
     /// Make everything small: it shows that all of it runs, and no more
     #[arg(long)]
     quick: bool,
@@ -174,10 +184,11 @@ fn rows() -> impl TypedValueParser<Value = Rows> {
 impl BenchArguments {
     fn options(&self, executable: PathBuf) -> bench::Options {
         let mut options = bench::Options::everything(executable);
-        let wanted =
-            |one: &Contender| self.implementation.is_empty() || self.implementation.contains(one);
-        options.contenders.retain(wanted);
         let all = self.row.iter().any(|rows| matches!(rows, Rows::All));
+        options.contenders.retain(|one| {
+            self.implementation.contains(one)
+                || self.implementation.is_empty() && (all || !one.is_costly())
+        });
         let everything = all || self.quick && self.row.is_empty();
         if self.row.is_empty() && !self.quick {
             options.rows = Row::DEFAULT.to_vec();
@@ -193,6 +204,7 @@ impl BenchArguments {
             options.networks.retain(|one| self.network.is_empty() || self.network.contains(one));
         }
         options.quick = self.quick;
+        options.keep_disturbed = self.keep_disturbed;
         options.idle_connections = self.connections.map(|count| count as usize);
         options.runs = self.runs.map_or(if self.quick { 1 } else { options.runs }, usize::from);
         options
@@ -258,7 +270,7 @@ fn peers() -> Result<Outcome, Failure> {
 
 fn run_interop(arguments: &InteropArguments) -> Result<Outcome, Failure> {
     let options = arguments.options();
-    let earlier = arguments.onto.as_deref().map(read_report).transpose()?;
+    let earlier = arguments.onto.as_deref().map(read_json).transpose()?;
     let mut report = interop::run(&options, &Workshop::new()?)?;
     if let Some(earlier) = earlier {
         report = report.onto(earlier);
@@ -282,15 +294,20 @@ fn run_interop(arguments: &InteropArguments) -> Result<Outcome, Failure> {
     Ok(Outcome::of(report.passed()))
 }
 
-fn read_report(path: &Path) -> Result<interop::Report, Failure> {
+fn read_json<T: serde::de::DeserializeOwned>(path: &Path) -> Result<T, Failure> {
     let text = std::fs::read(path).map_err(|error| format!("{}: {error}", path.display()))?;
     let report = serde_json::from_slice(&text);
     Ok(report.map_err(|error| format!("{} is no report: {error}", path.display()))?)
 }
 
 fn run_bench(arguments: &BenchArguments) -> Result<Outcome, Failure> {
-    let options = arguments.options(std::env::current_exe()?);
-    let report = bench::run(&options, |next| eprintln!("{next}"))?;
+    let report = if arguments.from.is_empty() {
+        let options = arguments.options(std::env::current_exe()?);
+        bench::run(&options, |next| eprintln!("{next}"))?
+    } else {
+        let runs = arguments.from.iter().map(|path| read_json(path));
+        bench::Report::of_runs(runs.collect::<Result<_, _>>()?)?
+    };
     print(&report.to_markdown())?;
     if let Some(folder) = &arguments.out {
         std::fs::create_dir_all(folder)?;

@@ -48,6 +48,8 @@ fn has(contender: Contender, row: Row) -> bool {
     let tcp = !contender.is_quic();
     let lacks = match contender {
         Contender::S2nQuic => row == Row::FirstByte,
+        // It has no BBR.
+        Contender::QuicGo => row == Row::Loss,
         _ => tcp && matches!(row, Row::Streams | Row::FirstByte),
     };
     contender.takes_part(row) && !lacks

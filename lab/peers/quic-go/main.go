@@ -1,4 +1,4 @@
-// quic-go as an interoperability peer: the command line that all peers share.
+// quic-go as an interoperability peer, by the command line that all peers share, and as a row of the benchmark.
 package main
 
 import (
@@ -83,6 +83,11 @@ func run() error {
 		return errors.New("expected the role: server or client")
 	}
 	switch role := os.Args[1]; role {
+	case "bench":
+		if len(os.Args) < 3 {
+			return errors.New("expected an assignment")
+		}
+		return runBench(os.Args[2])
 	case "server":
 		return runServer(parseServer(os.Args[2:]))
 	case "client":

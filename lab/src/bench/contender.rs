@@ -26,6 +26,10 @@ pub enum Contender {
     Quinn,
     /// s2n-quic.
     S2nQuic,
+    /// quiche.
+    Quiche,
+    /// quic-go.
+    QuicGo,
     /// Quicket, its blocking sockets.
     Quicket,
     /// Quicket, its sockets for tokio.
@@ -34,12 +38,14 @@ pub enum Contender {
 
 impl Contender {
     /// All of them.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 9] = [
         Self::Tcp,
         Self::TcpOpenssl,
         Self::TcpTls,
         Self::Quinn,
         Self::S2nQuic,
+        Self::Quiche,
+        Self::QuicGo,
         Self::Quicket,
         Self::QuicketTokio,
     ];
@@ -53,6 +59,8 @@ impl Contender {
             Self::TcpTls => "tcp-tls",
             Self::Quinn => "quinn",
             Self::S2nQuic => "s2n-quic",
+            Self::Quiche => "quiche",
+            Self::QuicGo => "quic-go",
             Self::Quicket => "quicket",
             Self::QuicketTokio => "quicket-tokio",
         }
@@ -62,6 +70,13 @@ impl Contender {
     #[must_use]
     pub fn is_own(self) -> bool {
         matches!(self, Self::Quicket | Self::QuicketTokio)
+    }
+
+    /// Whether it takes minutes to build, and more than Rust and a C compiler: it is measured when
+    /// it is asked for, by name or with all rows.
+    #[must_use]
+    pub fn is_costly(self) -> bool {
+        self == Self::Quiche
     }
 
     /// Whether it is QUIC.
@@ -74,6 +89,10 @@ impl Contender {
     /// say.
     #[must_use]
     pub fn takes_part(self, row: Row) -> bool {
+        if self == Self::TcpOpenssl && matches!(row, Row::Loss | Row::Fairness) {
+            // What fills the link is the kernel's, as that of rustls is.
+            return false;
+        }
         (self == Self::Tcp || self.is_own()) && !row.is_encrypted()
             || self != Self::Tcp && row.is_encrypted()
     }
@@ -97,13 +116,17 @@ impl FromStr for Contender {
 }
 
 const TCP: &str = "TCP without encryption, blocking sockets; in rows without encryption only";
-const OPENSSL: &str = "of the system, TLS 1.3 over TCP, blocking sockets, reading ahead, a \
-                       system call for each record";
+const OPENSSL: &str = "built from source, TLS 1.3 over TCP, blocking sockets, reading ahead, the \
+                       records of a write in one system call";
 const TCP_TLS: &str = "TLS 1.3 over TCP: rustls 0.23, unbuffered, blocking sockets";
 const QUINN: &str = "on a current-thread tokio runtime, windows of 16 MiB, segmentation offload \
                      on, ACK frequency extension";
 const S2N_QUIC: &str = "with rustls, on a current-thread tokio runtime, windows of 16 MiB, socket \
                         buffers and queues of 4 MiB, segmentation and receive offload on";
+const QUICHE: &str = "over BoringSSL, on a current-thread tokio runtime, windows of 16 MiB, socket \
+                      buffers of 4 MiB, segmentation and receive offload on, paced with BBR only";
+const QUIC_GO: &str = "over Go's TLS, one processor at each end, windows of 16 MiB, socket buffers of \
+                       7 MiB, segmentation offload on; it has no receive offload";
 const QUICKET: &str = "Quicket's blocking sockets, windows of 16 MiB, otherwise its defaults";
 const QUICKET_TOKIO: &str = "Quicket's sockets for tokio on a current-thread runtime, configured \
                              as the blocking ones";
@@ -156,10 +179,11 @@ fn prepare(
     options: &Options,
     workshop: &Workshop,
 ) -> Result<(Program, String), Failure> {
-    let peer = |name: &str| -> Result<Program, Failure> {
-        let mut program = workshop.prepare_contender(name)?;
+    let interoperable = |implementation, how| -> Result<(Program, String), Failure> {
+        let mut program = workshop.prepare(implementation)?;
         program.arguments.push("bench".into());
-        Ok(program)
+        let version = workshop.version(implementation)?;
+        Ok((program, format!("{implementation} {version} {how}")))
     };
     let this_program = this_program(options, contender);
     Ok(match contender {
@@ -168,21 +192,15 @@ fn prepare(
         Contender::Quicket => (this_program, QUICKET.into()),
         Contender::QuicketTokio => (this_program, QUICKET_TOKIO.into()),
         Contender::TcpOpenssl => {
-            let program = peer("openssl")?;
+            let mut program = workshop.prepare_contender("openssl")?;
+            program.arguments.push("bench".into());
             let version = said(program.executable.as_os_str(), "version")?;
             (program, format!("{version} {OPENSSL}"))
         }
-        Contender::Quinn => {
-            let mut program = workshop.prepare(Implementation::Quinn)?;
-            program.arguments.push("bench".into());
-            (program, format!("quinn {} {QUINN}", workshop.quinn_version()?))
-        }
-        Contender::S2nQuic => {
-            let mut program = workshop.prepare(Implementation::S2nQuic)?;
-            program.arguments.push("bench".into());
-            let version = workshop.version(Implementation::S2nQuic)?;
-            (program, format!("s2n-quic {version} {S2N_QUIC}"))
-        }
+        Contender::Quinn => interoperable(Implementation::Quinn, QUINN)?,
+        Contender::S2nQuic => interoperable(Implementation::S2nQuic, S2N_QUIC)?,
+        Contender::Quiche => interoperable(Implementation::Quiche, QUICHE)?,
+        Contender::QuicGo => interoperable(Implementation::QuicGo, QUIC_GO)?,
     })
 }
 

@@ -7,7 +7,6 @@ use quicket_workload::bench::{
 };
 
 use super::contender::Contenders;
-use super::load::{Disturbance, Load};
 use super::network::Network;
 use super::row::{Point, Rival};
 use super::{Contender, Direction, Settings};
@@ -34,19 +33,11 @@ pub(super) struct Driver<'a> {
     pub(super) settings: &'a Settings,
 }
 
-/// What came of a measurement.
-pub(super) enum Measured {
-    /// A measurement.
-    Good(Measurement),
-    /// A measurement while others had the processor.
-    Disturbed(Measurement, Disturbance),
-    /// The implementation cannot do it, and says why.
-    Unsupported(String),
-}
-
 /// What a client says in the end.
-enum Said {
+pub(super) enum Said {
+    /// What it has measured.
     Measured(Measurement),
+    /// That the implementation cannot do it, and why.
     Unsupported(String),
 }
 
@@ -91,43 +82,23 @@ impl Driver<'_> {
         contender: Contender,
         point: &Point,
         round: usize,
-    ) -> Result<Measured, Failure> {
+    ) -> Result<Said, Failure> {
         let link = self.network.carry(point, SEED + round as u64)?;
         let start = |contender| {
             self.start(contender, point.scenario, point.conditions, point.conditions.cipher)
         };
-        let before = Load::now();
         let rival = match point.rival {
             None => None,
             Some(Rival::Itself) => Some(start(contender)?),
             Some(Rival::TcpCubic) => Some(start(Contender::TcpTls)?),
         };
-        let mut own = start(contender)?;
-        let said = own.result()?;
-        let mut ids = vec![std::process::id(), own.server.id(), own.client.id()];
-        let rivals = match rival {
-            None => None,
-            Some(mut rival) => {
-                let said = rival.result()?;
-                ids.extend([rival.server.id(), rival.client.id()]);
-                Some((rival, said))
-            }
-        };
-        let disturbance = before.disturbance_until(&Load::now(), &ids);
-        own.end()?;
-        let said = match rivals {
-            None => said,
-            Some((rival, other)) => {
-                rival.end()?;
-                both(said, other)?
-            }
+        let own = start(contender)?.finish()?;
+        let said = match rival {
+            None => own,
+            Some(rival) => both(own, rival.finish()?)?,
         };
         link.map_or(Ok(()), TunLink::finish)?;
-        Ok(match (said, disturbance) {
-            (Said::Unsupported(reason), _) => Measured::Unsupported(reason),
-            (Said::Measured(measurement), None) => Measured::Good(measurement),
-            (Said::Measured(measurement), Some(others)) => Measured::Disturbed(measurement, others),
-        })
+        Ok(said)
     }
 
     fn start(

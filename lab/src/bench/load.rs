@@ -6,12 +6,12 @@ use std::time::Instant;
 
 /// Clock ticks of `/proc` in a second: Linux has no other value in its interface to programs.
 const TICKS: f64 = 100.0;
-/// Share of a core that others may have, in percent.
-const TOLERATED: f64 = 5.0;
 
 /// What programs have used of the processors so far.
 pub(super) struct Load {
     at: Instant,
+    /// This process.
+    own: u32,
     /// Ticks of each process, and its name.
     processes: HashMap<u32, (u64, String)>,
     /// Ticks that the host of a virtual machine has given to others.
@@ -39,18 +39,19 @@ impl Load {
             }
         }
         let stat = fs::read_to_string("/proc/stat").unwrap_or_default();
-        Self { at: Instant::now(), processes, stolen: stolen(&stat) }
+        Self { at: Instant::now(), own: std::process::id(), processes, stolen: stolen(&stat) }
     }
 
-    /// What has disturbed whoever measured since: processes other than `own`, their children that
-    /// have ended included, if they had more than is tolerated.
-    pub(super) fn disturbance_until(&self, now: &Self, own: &[u32]) -> Option<Disturbance> {
+    /// What has disturbed whoever measured since: processes other than this one, their children
+    /// that have ended included, if they had more than so many percent of a core. Whoever measured
+    /// has ended, which makes it a part of this process.
+    pub(super) fn disturbance_until(&self, now: &Self, tolerated: f64) -> Option<Disturbance> {
         let seconds = now.at.saturating_duration_since(self.at).as_secs_f64().max(0.001);
         let percent = |ticks: u64| ticks as f64 / TICKS / seconds * 100.0;
         let mut total = now.stolen.saturating_sub(self.stolen);
         let mut most = (total, "the host of this virtual machine");
         for (id, (ticks, name)) in &now.processes {
-            if own.contains(id) {
+            if *id == self.own {
                 continue;
             }
             let before = self.processes.get(id).map_or(0, |(ticks, _)| *ticks);
@@ -61,7 +62,7 @@ impl Load {
             }
         }
         let percent = percent(total);
-        (percent > TOLERATED).then(|| Disturbance { percent, who: most.1.to_owned() })
+        (percent > tolerated).then(|| Disturbance { percent, who: most.1.to_owned() })
     }
 }
 
@@ -97,7 +98,7 @@ mod tests {
 
     fn load(at: Instant, processes: &[(u32, u64)], stolen: u64) -> Load {
         let processes = processes.iter().map(|&(id, ticks)| (id, (ticks, format!("p{id}"))));
-        Load { at, processes: processes.collect(), stolen }
+        Load { at, own: 1, processes: processes.collect(), stolen }
     }
 
     #[test]
@@ -114,12 +115,12 @@ mod tests {
         let end = start + Duration::from_secs(2);
         let before = load(start, &[(1, 100), (2, 50)], 7);
         let quiet = load(end, &[(1, 300), (2, 55), (3, 5)], 7);
-        assert_eq!(before.disturbance_until(&quiet, &[1]), None, "5 % is tolerated");
+        assert_eq!(before.disturbance_until(&quiet, 5.0), None, "5 % is tolerated");
         let busy = load(end, &[(1, 300), (2, 150), (3, 60)], 47);
-        let found = before.disturbance_until(&busy, &[1]).unwrap();
+        let found = before.disturbance_until(&busy, 5.0).unwrap();
         assert_eq!(found, Disturbance { percent: 100.0, who: "p2".to_owned() });
         let stolen = load(end, &[(1, 300), (2, 50)], 207);
-        let found = before.disturbance_until(&stolen, &[1]).unwrap();
+        let found = before.disturbance_until(&stolen, 5.0).unwrap();
         assert!(found.who.contains("host") && found.percent == 100.0, "{found:?}");
     }
 

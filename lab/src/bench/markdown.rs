@@ -183,7 +183,11 @@ mod tests {
         let text = render(&report);
         let lines = |start: &str| text.lines().filter(|line| line.starts_with(start)).count();
         assert_eq!(lines("| Bulk upload, one stream | goodput, Gbit/s | - | 16.00 |"), 1, "{text}");
-        assert_eq!(lines("| | mean UDP payload, bytes | - | - | - | - | - | 1,472 |"), 1, "{text}");
+        assert_eq!(
+            lines("| | mean UDP payload, bytes | - | - | - | - | - | - | - | 1,472 |"),
+            1,
+            "{text}"
+        );
         assert_eq!(lines("| row | figure | quicket : tcp-openssl |"), 1, "{text}");
         assert_eq!(lines("| Bulk upload, one stream | goodput | 0.50 |"), 1, "{text}");
     }

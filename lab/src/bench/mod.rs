@@ -11,9 +11,11 @@ mod load;
 mod machine;
 mod markdown;
 mod network;
+mod plan;
 mod plot;
 mod quicket;
 mod report;
+mod round;
 mod row;
 mod tcp_plain;
 mod tcp_tls;
@@ -33,15 +35,14 @@ pub use report::{Line, Place, Report, Series, Settings, Spread};
 pub use row::{Point, Rival, Row};
 
 use crate::Certificates;
+use crate::netns::NetnsError;
 use crate::peers::Workshop;
 use contender::Contenders;
-use driver::{Driver, Measured};
+use driver::Driver;
 use network::Network;
+use plan::{Progress, Step};
 use tcp_plain::Plain;
 use tcp_tls::Rustls;
-
-/// How often a measurement is made again that was disturbed.
-const RETRIES: usize = 5;
 
 /// What to run.
 #[derive(Debug, Clone)]
@@ -58,6 +59,8 @@ pub struct Options {
     pub quick: bool,
     /// Connections of the idle row; a default if it is not given.
     pub idle_connections: Option<usize>,
+    /// Whether measurements count although others had the processor, instead of being made again.
+    pub keep_disturbed: bool,
     /// The cipher suite.
     pub cipher: Cipher,
     /// UDP payloads of this size in bytes.
@@ -78,6 +81,7 @@ impl Options {
             runs: 3,
             quick: false,
             idle_connections: None,
+            keep_disturbed: false,
             cipher: Cipher::Aes128Gcm,
             udp_payload: 1472,
             executable,
@@ -99,9 +103,10 @@ impl Options {
 ///
 /// # Errors
 ///
-/// When a check fails: bytes that differ, another cipher suite than asked for, a process that is not
-/// pinned. A peer that cannot be built, a network that is not permitted and a measurement that fails
-/// are no errors; the report names them.
+/// When there are no sources of peers or no certificates. A peer that cannot be built, a network
+/// that is not permitted, a measurement that fails and a check that does (bytes that differ,
+/// another cipher suite than asked for, a process that is not pinned) are no errors; the report
+/// names them.
 pub fn run(options: &Options, mut progress: impl FnMut(&str)) -> Result<Report, Failure> {
     let workshop = Workshop::new()?;
     let mut skipped = Vec::new();
@@ -113,104 +118,70 @@ pub fn run(options: &Options, mut progress: impl FnMut(&str)) -> Result<Report, 
     let settings = Settings::of(options);
     let mut report = Report::new(settings, contenders.descriptions());
     report.skipped = skipped;
+    let steps = plan::steps(options, &settings, contenders.all());
+    let mut progress = Progress::new(&steps, &settings, progress);
+    progress.announce();
     for &kind in &options.networks {
-        let rows: Vec<Row> =
-            options.rows.iter().copied().filter(|row| options.runs_over(*row, kind)).collect();
-        if rows.is_empty() {
+        let steps: Vec<&Step> = steps.iter().filter(|step| step.network == kind).collect();
+        if steps.is_empty() {
             continue;
         }
-        let network = match Network::new(kind) {
-            Ok(network) => network,
+        let lanes = (0..kind.lanes()).map(|_| Network::new(kind)).collect();
+        let lanes: Vec<Network> = match lanes {
+            Ok(lanes) => lanes,
             Err(error) => {
+                let error: NetnsError = error;
                 let sentence = format!("The {kind} rows were skipped: {error}.");
-                progress(&sentence);
+                progress.say(&sentence);
                 report.skipped.push(sentence);
                 continue;
             }
         };
-        let driver = Driver {
+        let driver = |network| Driver {
             contenders: &contenders,
             certificates: &certificates,
-            network: &network,
+            network,
             settings: &settings,
         };
-        // A quick run checks once: the code is the same over any network.
-        let checks = !options.quick || report.series.is_empty();
-        for contender in contenders.all().filter(|_| checks) {
-            let checked = rows.iter().find(|row| contender.takes_part(**row));
-            let points = checked.map(|row| row.points(&settings, kind)).unwrap_or_default();
-            if let Some(point) = points.last() {
-                progress(&format!("{kind}: checking {contender}"));
-                driver.check(contender, point)?;
-            }
-        }
-        for row in rows {
-            for point in row.points(&settings, kind) {
-                measure(&driver, kind, row, &point, &mut report, &mut progress)?;
-            }
+        let drivers: Vec<Driver<'_>> = lanes.iter().map(driver).collect();
+        let failed = check(&drivers, &steps, &mut report, &mut progress);
+        for step in steps {
+            let contenders = step.contenders.iter().copied().filter(|one| !failed.contains(one));
+            let step = Step { contenders: contenders.collect(), ..*step };
+            round::measure(&drivers, &step, &mut report, &mut progress);
         }
     }
     Ok(report)
 }
 
-/// Measures one point of a row: all implementations in turn, again and again.
-fn measure(
-    driver: &Driver<'_>,
-    network: NetworkKind,
-    row: Row,
-    point: &Point,
+/// Checks all who take part in `steps`, which are over the same network; returns those that
+/// are not what they claim to be. A quick run checks once: the code is the same over any network.
+fn check(
+    drivers: &[Driver<'_>],
+    steps: &[&Step],
     report: &mut Report,
-    progress: &mut impl FnMut(&str),
-) -> Result<(), Failure> {
-    let mut contenders: Vec<Contender> =
-        driver.contenders.all().filter(|one| one.takes_part(row)).collect();
-    let place = |contender| Place { network, row, point: point.name.into(), contender };
-    for round in 1..=driver.settings.runs {
-        let mut unable = Vec::new();
-        for &contender in &contenders {
-            let what = format!("{network}: {row} {}", point.name);
-            progress(&format!("{}, run {round}, {contender}", what.trim_end()));
-            let mut tries = 0;
-            loop {
-                tries += 1;
-                let measured = match driver.measure(contender, point, round) {
-                    Ok(measured) => measured,
-                    Err(failure) => {
-                        progress(&failure.to_string());
-                        report.failed(&place(contender), &failure.to_string());
-                        unable.push(contender);
-                        break;
-                    }
-                };
-                match measured {
-                    Measured::Good(measurement) => {
-                        report.add(place(contender), measurement);
-                    }
-                    Measured::Disturbed(measurement, _) if driver.settings.quick => {
-                        report.add(place(contender), measurement);
-                    }
-                    Measured::Disturbed(_, others) if tries <= RETRIES => {
-                        progress(&format!(
-                            "again: {} had {:.0} % of a core",
-                            others.who, others.percent
-                        ));
-                        report.discard(place(contender));
-                        continue;
-                    }
-                    Measured::Disturbed(measurement, _) => {
-                        report.add_disturbed(place(contender), measurement);
-                    }
-                    Measured::Unsupported(reason) => {
-                        report.unsupported(&place(contender), &reason);
-                        unable.push(contender);
-                    }
-                }
-                break;
-            }
+    progress: &mut Progress<impl FnMut(&str)>,
+) -> Vec<Contender> {
+    let mut failed = Vec::new();
+    let Some(driver) =
+        drivers.first().filter(|_| !report.settings.quick || report.series.is_empty())
+    else {
+        return failed;
+    };
+    for contender in report.contenders.keys().copied().collect::<Vec<_>>() {
+        let Some(step) = steps.iter().find(|step| step.contenders.contains(&contender)) else {
+            continue;
+        };
+        let network = step.network;
+        progress.say(&format!("{network}: checking {contender}"));
+        if let Err(failure) = driver.check(contender, &step.point) {
+            let sentence = format!("{contender} was left out over {network}: {failure}");
+            progress.say(&sentence);
+            report.failures.push(sentence);
+            failed.push(contender);
         }
-        contenders.retain(|one| !unable.contains(one));
     }
-    Ok(())
+    failed
 }
 
 /// Carries out `assignment` as one process of the benchmark.
@@ -223,7 +194,7 @@ pub(crate) fn process(contender: &str, assignment: &str) -> ExitCode {
             run(assignment, quicket::serve_blocking, quicket::BlockingClient::new)
         }
         Ok(Contender::QuicketTokio) => run(assignment, quicket::serve_tokio, quicket::tokio_client),
-        Ok(other @ (Contender::TcpOpenssl | Contender::Quinn | Contender::S2nQuic)) => {
+        Ok(other) => {
             eprintln!("{other} is a program of its own");
             ExitCode::FAILURE
         }

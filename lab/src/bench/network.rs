@@ -60,6 +60,18 @@ impl NetworkKind {
         matches!(self, Self::LoopbackJumbo | Self::VethJumbo)
     }
 
+    /// How many measurements are made at once: over a link they wait most of the time, and
+    /// each has a link of its own.
+    #[must_use]
+    pub fn lanes(self) -> usize {
+        if self == Self::Link { 3 } else { 1 }
+    }
+
+    /// Share of a core that other programs may have meanwhile, in percent.
+    pub(super) fn tolerated(self) -> f64 {
+        if self == Self::Link { 30.0 } else { 5.0 }
+    }
+
     /// What it is, for readers of a report.
     #[must_use]
     pub fn description(self) -> &'static str {

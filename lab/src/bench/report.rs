@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::{Contender, Figure, Machine, NetworkKind, Options, Row, markdown, plot};
 
 /// The sizes of a benchmark.
-#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Settings {
     /// Whether everything is small: it shows that all of it runs, and no more.
     pub quick: bool,
@@ -24,18 +24,23 @@ pub struct Settings {
     pub verified_bytes: u64,
     /// Length of downloads without end in milliseconds.
     pub flow: u64,
+    /// Length of downloads that share a link, which takes them time, in milliseconds.
+    pub shared_flow: u64,
     /// Length of all other loads in milliseconds.
     pub milliseconds: u64,
     /// Connections of the idle row.
     pub idle_connections: usize,
+    /// Whether measurements count although others had the processor.
+    pub keep_disturbed: bool,
 }
 
 impl Settings {
     pub(super) fn of(options: &Options) -> Self {
         let Options { quick, runs, cipher, udp_payload, .. } = *options;
         let (bulk_bytes, verified_bytes, idle_connections) =
-            if quick { (32 << 20, 4 << 20, 100) } else { (2 << 30, 64 << 20, 5000) };
-        let (milliseconds, flow) = if quick { (100, 500) } else { (2000, 30_000) };
+            if quick { (32 << 20, 4 << 20, 100) } else { (1 << 30, 32 << 20, 5000) };
+        let (milliseconds, flow, shared_flow) =
+            if quick { (100, 500, 500) } else { (1000, 10_000, 24_000) };
         Self {
             quick,
             runs,
@@ -44,7 +49,9 @@ impl Settings {
             bulk_bytes,
             verified_bytes,
             flow,
+            shared_flow,
             milliseconds,
+            keep_disturbed: options.keep_disturbed,
             idle_connections: options.idle_connections.unwrap_or(idle_connections),
         }
     }
@@ -158,6 +165,45 @@ impl Report {
             failures: Vec::new(),
             series: Vec::new(),
         }
+    }
+
+    /// Several runs as one, each with as many measurements as all of them have.
+    ///
+    /// # Errors
+    ///
+    /// When there is none, or they are of different machines or sizes.
+    pub fn of_runs(runs: Vec<Self>) -> Result<Self, String> {
+        let mut runs = runs.into_iter();
+        let mut all = runs.next().ok_or("there is no run")?;
+        for run in runs {
+            let machine = Machine { date: all.machine.date.clone(), ..run.machine.clone() };
+            if machine != all.machine {
+                return Err(format!(
+                    "one run was made on another machine: {} and {}",
+                    all.machine.sentence(),
+                    run.machine.sentence()
+                ));
+            }
+            if (Settings { runs: all.settings.runs, ..run.settings }) != all.settings {
+                return Err("the runs have different sizes: measure them with the same \
+                            options by the same version"
+                    .to_owned());
+            }
+            all.settings.runs += run.settings.runs;
+            all.machine.date = all.machine.date.max(run.machine.date);
+            all.contenders.extend(run.contenders);
+            let known = std::mem::take(&mut all.skipped);
+            let new = run.skipped.into_iter().filter(|sentence| !known.contains(sentence));
+            all.skipped = known.iter().cloned().chain(new).collect();
+            all.failures.extend(run.failures);
+            for series in run.series {
+                let whole = all.series_of(series.place);
+                whole.measurements.extend(series.measurements);
+                whole.discarded += series.discarded;
+                whole.disturbed += series.disturbed;
+            }
+        }
+        Ok(all)
     }
 
     fn series_of(&mut self, place: Place) -> &mut Series {
@@ -462,6 +508,36 @@ pub(super) mod tests {
         let notes = report.notes().concat();
         assert!(notes.contains("2 measurements were thrown away"), "{notes}");
         assert!(notes.contains("1 measurements were disturbed"), "{notes}");
+    }
+
+    #[test]
+    fn runs_become_one_with_all_their_measurements() {
+        let run = |bytes| {
+            let mut report = empty();
+            report.add(place(Row::Upload, "", Contender::Quinn), bulk(bytes));
+            report.discard(place(Row::Upload, "", Contender::Quinn));
+            report.skipped.push("left out".into());
+            report
+        };
+        let mut partly = run(7_000_000_000);
+        partly.series.clear();
+        let all = Report::of_runs(vec![run(1_000_000_000), run(3_000_000_000), partly]).unwrap();
+        let line = all.lines(NetworkKind::Loopback)[0];
+        let spread = all.spread(&line, Contender::Quinn).unwrap();
+        assert_eq!(spread.values, [8.0, 24.0]);
+        assert_eq!((all.disturbances(), all.skipped.len()), ((2, 0), 1));
+        assert_eq!(all.settings.runs, 9);
+    }
+
+    #[test]
+    fn unlike_runs_do_not_become_one() {
+        let mut elsewhere = empty();
+        elsewhere.machine.cpu = "another".into();
+        assert!(Report::of_runs(vec![empty(), elsewhere]).unwrap_err().contains("machine"));
+        let mut smaller = empty();
+        smaller.settings.bulk_bytes /= 2;
+        assert!(Report::of_runs(vec![empty(), smaller]).unwrap_err().contains("sizes"));
+        assert!(Report::of_runs(Vec::new()).is_err());
     }
 
     #[test]

@@ -157,8 +157,9 @@ impl Row {
             | Self::Handshakes
             | Self::Handshakes50
             | Self::Streams
-            | Self::Connections
-            | Self::Idle => &[Loopback, Veth],
+            | Self::Connections => &[Loopback, Veth],
+            // Memory is the same over any network.
+            Self::Idle => &[Loopback],
         }
     }
 
@@ -307,7 +308,7 @@ impl Row {
                 .map(|(name, rival)| Point {
                     name,
                     rival: Some(rival),
-                    ..one(Scenario::Flow { milliseconds: settings.flow })
+                    ..one(Scenario::Flow { milliseconds: settings.shared_flow })
                 })
                 .into(),
             Self::Idle => vec![one(Scenario::Idle { connections: settings.idle_connections })],

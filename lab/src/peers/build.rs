@@ -141,7 +141,8 @@ impl Workshop {
         command.arg(manifest).arg("--target-dir").arg(&target);
         run(
             &mut command,
-            "install Rust with Cargo; quiche and TQUIC want CMake too, quiche libclang",
+            "install Rust with Cargo; quiche and TQUIC want CMake too, quiche libclang, OpenSSL \
+             make and Perl",
         )?;
         let executable = target.join(format!("release/quicket-peer-{folder}"));
         Ok(Program { executable, arguments: Vec::new() })

@@ -1,10 +1,13 @@
 //! TLS 1.3 over TCP by OpenSSL as a contender of the benchmark.
 //!
-//! As a program of its kind does it: blocking sockets, `SSL_write` of whatever there is, `SSL_read`
-//! with read-ahead, buffers released while a connection is idle.
+//! As a program of its kind does it: blocking sockets, `SSL_write` of whatever there is, its records
+//! to the kernel in one call, `SSL_read` with read-ahead, buffers released while a connection is
+//! idle.
 
 mod context;
+mod socket;
 
+use std::io::Write;
 use std::net::TcpStream;
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,6 +15,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use openssl::ssl::{ErrorCode, Ssl, SslContext, SslSession, SslStream};
 use quicket_workload::bench::tcp::{self, Peer, Protocol, TcpClient};
 use quicket_workload::bench::{Assignment, Failure, Link, SERVER_NAME, Session, Unsupported};
+
+use socket::Socket;
 
 fn main() -> ExitCode {
     let mut arguments = std::env::args().skip(1);
@@ -50,7 +55,7 @@ impl Default for Plain {
 }
 
 impl Protocol for OpenSsl {
-    type Channel = SslStream<TcpStream>;
+    type Channel = SslStream<Socket>;
     type Buffers = Plain;
 
     fn new(assignment: &Assignment) -> Result<Self, Failure> {
@@ -77,7 +82,7 @@ impl Protocol for OpenSsl {
                 unsafe { ssl.set_session(&ticket) }?;
             }
         }
-        let mut stream = SslStream::new(ssl, tcp)?;
+        let mut stream = SslStream::new(ssl, Socket::new(tcp))?;
         stream.connect()?;
         if session == Session::Resumed && !stream.ssl().session_reused() {
             return Err("the server did not resume the session".into());
@@ -86,7 +91,7 @@ impl Protocol for OpenSsl {
     }
 
     fn accept(&self, tcp: TcpStream, _: &mut Plain) -> Result<Self::Channel, Failure> {
-        let mut stream = SslStream::new(Ssl::new(&self.context)?, tcp)?;
+        let mut stream = SslStream::new(Ssl::new(&self.context)?, Socket::new(tcp))?;
         stream.accept()?;
         Ok(stream)
     }
@@ -96,7 +101,7 @@ impl Protocol for OpenSsl {
             let written = stream.ssl_write(data)?;
             data = &data[written..];
         }
-        Ok(())
+        Ok(stream.get_mut().flush()?)
     }
 
     fn read(
@@ -116,7 +121,7 @@ impl Protocol for OpenSsl {
 
     fn close(mut stream: Self::Channel, _: &mut Plain) -> Result<(), Failure> {
         stream.shutdown()?;
-        Ok(())
+        Ok(stream.get_mut().flush()?)
     }
 
     fn link(stream: &Self::Channel) -> Link {

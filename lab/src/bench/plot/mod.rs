@@ -41,6 +41,8 @@ fn colour(contender: Contender) -> &'static str {
         Contender::TcpTls => "#a8b1bb",
         Contender::Quinn => "#e08a3c",
         Contender::S2nQuic => "#c9a227",
+        Contender::Quiche => "#8f6bb3",
+        Contender::QuicGo => "#4f9d69",
         Contender::Quicket => "#2f6fde",
         Contender::QuicketTokio => "#7aa7ef",
     }

@@ -8,8 +8,10 @@ use super::{Cipher, Direction, Failure, Scenario, Session, Transfer, Usage, rais
 
 /// Exchanges made before the clock starts.
 const WARM_UP_EXCHANGES: u64 = 200;
-/// Handshakes, and downloads on each of many streams or connections, before the clock starts.
+/// Handshakes, and downloads, before the clock starts.
 const WARM_UP: u64 = 20;
+/// Downloads on each of many streams or connections before the clock starts.
+const WARM_UP_EACH: u64 = 4;
 /// How long a server is given to count what the client has completed.
 const SETTLE: Duration = Duration::from_millis(500);
 /// How long idle connections rest before the memory that they take is read.
@@ -128,7 +130,7 @@ fn streams<C: Client>(
 ) -> Result<Measurement, Failure> {
     let mut connection = client.connect()?;
     let transfer = Transfer::new(bytes);
-    let warm_up = WARM_UP * concurrency as u64;
+    let warm_up = WARM_UP.max(WARM_UP_EACH * concurrency as u64);
     client.streams_while(&mut connection, concurrency, transfer, &mut |begun| begun < warm_up)?;
     let mut clock = Clock::start(client, &mut connection)?;
     let end = Instant::now() + Duration::from_millis(milliseconds);
@@ -152,7 +154,7 @@ fn many_connections<C: Client>(
         open.push(client.connect()?);
     }
     let transfer = Transfer::new(bytes);
-    let warm_up = WARM_UP * connections as u64;
+    let warm_up = WARM_UP.max(WARM_UP_EACH * connections as u64);
     client.connections_while(&mut open, transfer, &mut |begun| begun < warm_up)?;
     let mut clock = Clock::start(client, &mut control)?;
     let end = Instant::now() + Duration::from_millis(milliseconds);

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::client::{Client, Measurement, Unsupported};
 use super::loads::measure;
-use super::{Assignment, Failure, Role};
+use super::{Assignment, Failure, Role, Scenario};
 
 /// One line of a benchmarked process's standard output.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -92,7 +92,12 @@ fn carry_out<C: Client>(
             serve(&assignment, &mut |address| Message::Listening { address }.emit())
         }
         Role::Client { scenario, .. } => {
-            watch_standard_input(|| INPUT_ENDED.store(true, Ordering::Relaxed));
+            let idle = matches!(scenario, Scenario::Idle { .. });
+            watch_standard_input(move || match idle {
+                true => INPUT_ENDED.store(true, Ordering::Relaxed),
+                // Nobody waits for the result any more.
+                false => std::process::exit(1),
+            });
             let mut client = client(&assignment)?;
             let measurement = measure(&mut client, *scenario, assignment.conditions.cipher)?;
             Message::Measured(measurement).emit();
