@@ -8,7 +8,7 @@ use super::state::{CloseReason, State};
 use super::transmit::{Outgoing, Purpose, Transmit};
 use crate::crypto::Level;
 use crate::frame_sink::FrameSink;
-use crate::time::Time;
+use crate::time::{Duration, Time};
 
 /// Longest reason that is sent, in bytes: a close fits any packet.
 pub(super) const MAX_REASON: usize = 256;
@@ -17,11 +17,11 @@ impl Connection {
     /// Writes a datagram with CONNECTION_CLOSE, if one is to be sent.
     #[inline(never)] // keeps its datagram out of the frame of `poll_transmit`
     pub(super) fn transmit_close(&mut self, now: Time, buf: &mut [u8]) -> Option<Transmit> {
-        let State::Closing { pending, reason, .. } = &mut self.state else { return None };
-        if !core::mem::take(pending) {
-            return None;
-        }
+        let State::Closing { pending: true, reason, .. } = &self.state else { return None };
         let reason = reason.clone();
+        let rtt = &self.paths.active().rtt;
+        let min_rtt = rtt.first_sample().map_or(Duration::ZERO, |_| rtt.min());
+        self.state.on_close_sent(now, min_rtt);
         let route = self.active_route();
         let limit = buf
             .len()

@@ -81,7 +81,7 @@ impl Connection {
         let len = datagram.data.len();
         self.counters.udp_received(len);
         if !self.state.is_open() {
-            self.state.on_datagram_while_closing();
+            self.state.on_datagram_while_closing(now);
             return;
         }
         self.wake_keys(now);

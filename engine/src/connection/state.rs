@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use quicket_wire::TransportErrorCode;
 
 use crate::error::{ConnectionError, TransportError};
-use crate::time::Time;
+use crate::time::{Duration, Time};
 
 /// What our CONNECTION_CLOSE says.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,6 +56,8 @@ pub(crate) enum State {
         reason: CloseReason,
         /// A CONNECTION_CLOSE is to be sent.
         pending: bool,
+        /// What comes before this was on its way before the peer could know.
+        heard_from: Time,
         /// Datagrams received since; the close is repeated at powers of two
         /// (RFC 9000, Section 10.2.1).
         received: u32,
@@ -69,6 +71,11 @@ pub(crate) enum State {
 }
 
 impl State {
+    /// A close for `reason`, which is to be sent.
+    pub(crate) fn closing(until: Time, reason: CloseReason) -> Self {
+        Self::Closing { until, reason, pending: true, heard_from: Time::ZERO, received: 0 }
+    }
+
     pub(crate) fn is_open(&self) -> bool {
         matches!(self, Self::Open)
     }
@@ -84,9 +91,19 @@ impl State {
         }
     }
 
+    /// A CONNECTION_CLOSE leaves, which the peer cannot react to sooner than `min_rtt` from now.
+    pub(crate) fn on_close_sent(&mut self, now: Time, min_rtt: Duration) {
+        if let Self::Closing { pending, heard_from, .. } = self {
+            *pending = false;
+            *heard_from = now + min_rtt;
+        }
+    }
+
     /// A datagram arrived while closing: repeat the close now and then.
-    pub(crate) fn on_datagram_while_closing(&mut self) {
-        if let Self::Closing { pending, received, .. } = self {
+    pub(crate) fn on_datagram_while_closing(&mut self, now: Time) {
+        if let Self::Closing { pending, heard_from, received, .. } = self
+            && now >= *heard_from
+        {
             *received = received.saturating_add(1);
             if received.is_power_of_two() {
                 *pending = true;
@@ -99,18 +116,38 @@ impl State {
 mod tests {
     use super::*;
 
+    impl State {
+        fn is_close_pending(&self) -> bool {
+            matches!(self, Self::Closing { pending: true, .. })
+        }
+    }
+
     /// RFC 9000, Section 10.2.1: an endpoint limits the rate of its closing packets.
     #[test]
     fn close_is_repeated_ever_more_rarely() {
         let reason = CloseReason::Application { code: 1, reason: Vec::new() };
-        let mut state = State::Closing { until: Time::ZERO, reason, pending: false, received: 0 };
+        let mut state = State::closing(Time::ZERO, reason);
+        assert!(state.is_close_pending());
         let mut repeats = 0;
-        for _ in 0..1000 {
-            state.on_datagram_while_closing();
-            if let State::Closing { pending, .. } = &mut state {
-                repeats += u32::from(core::mem::take(pending));
-            }
+        for at in 0..1000 {
+            let now = Time::ZERO + Duration::from_millis(at);
+            state.on_close_sent(now, Duration::ZERO);
+            state.on_datagram_while_closing(now);
+            repeats += u32::from(state.is_close_pending());
         }
         assert_eq!(repeats, 10);
+    }
+
+    #[test]
+    fn what_the_peer_sent_before_it_could_know_of_the_close_is_no_reason_to_repeat_it() {
+        let reason = CloseReason::Application { code: 1, reason: Vec::new() };
+        let mut state = State::closing(Time::ZERO, reason);
+        state.on_close_sent(Time::ZERO, Duration::from_millis(30));
+        for at in 0..30 {
+            state.on_datagram_while_closing(Time::ZERO + Duration::from_millis(at));
+        }
+        assert!(!state.is_close_pending());
+        state.on_datagram_while_closing(Time::ZERO + Duration::from_millis(30));
+        assert!(state.is_close_pending());
     }
 }

@@ -125,7 +125,7 @@ impl Connection {
         }
         let error = reason.to_error();
         let until = now + self.pto().times(3);
-        self.state = State::Closing { until, reason, pending: true, received: 0 };
+        self.state = State::closing(until, reason);
         self.closed(now, error);
     }
 

@@ -155,7 +155,9 @@ impl Connection {
         self.watch_key_usage(now);
         let transmit = match self.state {
             State::Draining { .. } | State::Drained => None,
-            State::Closing { .. } => self.transmit_close(now, buf),
+            State::Closing { .. } => {
+                self.transmit_last_flight(now, buf).or_else(|| self.transmit_close(now, buf))
+            }
             State::Open => self
                 .transmit_path_probe(now, buf)
                 .or_else(|| self.transmit_mtu_probe(now, buf))
@@ -243,6 +245,23 @@ impl Connection {
             }
         }
         (end > 0).then(|| route.transmit(end, segment_size))
+    }
+
+    /// What completes the peer's handshake leaves before the close: the peer learns of the
+    /// application's reason from a 1-RTT packet only (RFC 9000, Section 10.2.3), which it cannot
+    /// read sooner (RFC 9001, Section 5.7).
+    fn transmit_last_flight(&mut self, now: Time, buf: &mut [u8]) -> Option<Transmit> {
+        let space = self.spaces.get(SpaceId::Handshake)?;
+        if !self.handshake.complete || !space.crypto.has_pending() {
+            return None;
+        }
+        let path = self.paths.active();
+        let limit = buf.len().min(usize::from(path.max_datagram())).min(path.sendable());
+        let route = self.active_route();
+        let mut out = Outgoing::new(now, buf, route, limit, Purpose::Data);
+        self.write_packet(&mut out, Level::Handshake);
+        let len = self.finish_datagram(&mut out)?;
+        Some(route.transmit(len, len))
     }
 
     /// How long a datagram on the active path may be under the anti-amplification limit.

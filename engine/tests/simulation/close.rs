@@ -1,8 +1,8 @@
 //! The end of a connection: RFC 9000, Section 10.
 
 use quicket_engine::time::Duration;
-use quicket_engine::{ClientConfig, ConnectionError};
-use quicket_sim::app::{WorkApp, Workload};
+use quicket_engine::{ClientConfig, ConnectionError, Event};
+use quicket_sim::app::{App, AppContext, Tally, WorkApp, Workload};
 use quicket_sim::sim::{CLOSE_CODE, Pair, PairOptions};
 use quicket_wire::TransportErrorCode;
 
@@ -137,6 +137,42 @@ fn a_client_that_closes_before_confirmation_tells_its_code() {
     }));
     assert!(!pair.at_client().connection.is_confirmed());
     close_client(&mut pair);
+    ok(pair.run_to_end(secs(20)));
+    let theirs = ConnectionError::PeerApplication { code: 7, reason: b"enough".to_vec() };
+    assert_eq!(error_of(&pair, pair.server), Some(theirs));
+}
+
+/// An application that closes as soon as the handshake is complete.
+#[derive(Debug)]
+struct Hasty;
+
+impl App for Hasty {
+    fn on_event(&mut self, cx: &mut AppContext<'_>, event: &Event) -> Result<(), String> {
+        if *event == Event::HandshakeComplete {
+            cx.connection.close(cx.now, 7, b"enough");
+        }
+        Ok(())
+    }
+
+    fn poll(&mut self, _: &mut AppContext<'_>) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn is_done(&self) -> bool {
+        true
+    }
+
+    fn tally(&self) -> Tally {
+        Tally::default()
+    }
+}
+
+/// RFC 9001, Section 5.7: the server reads no 1-RTT packet before the client's last flight.
+#[test]
+fn a_client_that_closes_before_its_last_flight_has_left_tells_its_code() {
+    let mut pair = pair(PairOptions::new(CLEAN));
+    let config = pair.config();
+    pair.connect_with(config, Box::new(Hasty));
     ok(pair.run_to_end(secs(20)));
     let theirs = ConnectionError::PeerApplication { code: 7, reason: b"enough".to_vec() };
     assert_eq!(error_of(&pair, pair.server), Some(theirs));
