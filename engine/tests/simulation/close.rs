@@ -2,7 +2,7 @@
 
 use quicket_engine::time::Duration;
 use quicket_engine::{ClientConfig, ConnectionError, Event};
-use quicket_sim::app::{App, AppContext, Tally, WorkApp, Workload};
+use quicket_sim::app::{App, AppContext, WorkApp, Workload};
 use quicket_sim::sim::{CLOSE_CODE, Pair, PairOptions};
 use quicket_wire::TransportErrorCode;
 
@@ -152,18 +152,6 @@ impl App for Hasty {
             cx.connection.close(cx.now, 7, b"enough");
         }
         Ok(())
-    }
-
-    fn poll(&mut self, _: &mut AppContext<'_>) -> Result<(), String> {
-        Ok(())
-    }
-
-    fn is_done(&self) -> bool {
-        true
-    }
-
-    fn tally(&self) -> Tally {
-        Tally::default()
     }
 }
 

@@ -61,10 +61,14 @@ pub trait App: std::fmt::Debug {
     ///
     /// # Errors
     /// A sentence that says which promise was broken.
-    fn poll(&mut self, cx: &mut AppContext<'_>) -> Result<(), String>;
+    fn poll(&mut self, _: &mut AppContext<'_>) -> Result<(), String> {
+        Ok(())
+    }
 
-    /// True when it has nothing left to do by itself.
-    fn is_done(&self) -> bool;
+    /// True when it has nothing left to do by itself, as one that only reacts always has.
+    fn is_done(&self) -> bool {
+        true
+    }
 
     /// When it wants to be called without an event.
     fn next_time(&self) -> Option<Time> {
@@ -72,7 +76,9 @@ pub trait App: std::fmt::Debug {
     }
 
     /// What it did so far.
-    fn tally(&self) -> Tally;
+    fn tally(&self) -> Tally {
+        Tally::default()
+    }
 }
 
 /// An application that does nothing.
@@ -82,17 +88,5 @@ pub struct Idle;
 impl App for Idle {
     fn on_event(&mut self, _: &mut AppContext<'_>, _: &Event) -> Result<(), String> {
         Ok(())
-    }
-
-    fn poll(&mut self, _: &mut AppContext<'_>) -> Result<(), String> {
-        Ok(())
-    }
-
-    fn is_done(&self) -> bool {
-        true
-    }
-
-    fn tally(&self) -> Tally {
-        Tally::default()
     }
 }
