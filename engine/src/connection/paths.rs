@@ -234,15 +234,8 @@ impl Connection {
     /// Client: moves to the server's preferred address (RFC 9000, Section 9.6): the one of the
     /// path's IP family, or else that of the other, if there is a way there.
     pub(super) fn move_to_preferred_address(&mut self, now: Time) {
-        let Some(preferred) =
-            self.handshake.remote_parameters.as_ref().and_then(|p| p.preferred_address.as_deref())
-        else {
-            return;
-        };
+        let Some((same, other)) = self.preferred_addresses() else { return };
         let active = self.paths.active().tuple();
-        let v4 = preferred.ipv4.map(SocketAddr::V4);
-        let v6 = preferred.ipv6.map(SocketAddr::V6);
-        let (same, other) = if active.remote.is_ipv4() { (v4, v6) } else { (v6, v4) };
         let tuple = match (same, other.zip(self.handshake.other_family)) {
             (Some(remote), _) if remote != active.remote => {
                 FourTuple { local: active.local, remote }
@@ -261,12 +254,17 @@ impl Connection {
     /// [`Connection::reach_other_family`].
     #[must_use]
     pub fn preferred_other_family(&self) -> Option<SocketAddr> {
+        let (same, other) = self.preferred_addresses()?;
+        if same.is_none() { other } else { None }
+    }
+
+    /// The addresses of the server's preferred_address: that of the path's IP family, and that of
+    /// the other.
+    fn preferred_addresses(&self) -> Option<(Option<SocketAddr>, Option<SocketAddr>)> {
         let preferred = self.peer_transport_parameters()?.preferred_address.as_deref()?;
-        match (self.remote(), preferred.ipv4, preferred.ipv6) {
-            (SocketAddr::V4(_), None, Some(v6)) => Some(v6.into()),
-            (SocketAddr::V6(_), Some(v4), None) => Some(v4.into()),
-            _ => None,
-        }
+        let v4 = preferred.ipv4.map(SocketAddr::V4);
+        let v6 = preferred.ipv6.map(SocketAddr::V6);
+        Some(if self.remote().is_ipv4() { (v4, v6) } else { (v6, v4) })
     }
 
     /// Client: there is a local address from which the connection can reach
