@@ -280,18 +280,31 @@ impl Connection {
             // ACK frequency extension, Section 5: hear of the probe's fate at once.
             self.pending.set_immediate_ack();
         }
+        let mut count = PROBES_PER_PTO;
         if id != SpaceId::Data && self.handshake.complete {
-            // RFC 9002, Section 6.2.4: the server may have no keys but those of 1-RTT packets left,
-            // and see by no other packets where the client is.
-            self.probe(SpaceId::Data, 1);
+            count = self.probe_unconfirmed();
         }
         if id != SpaceId::Data && self.resend_flights() {
             if let Some(space) = self.spaces.get_mut(id) {
-                space.probes = PROBES_PER_PTO;
+                space.probes = count;
             }
             return;
         }
-        self.probe(id, PROBES_PER_PTO);
+        self.probe(id, count);
+    }
+
+    /// RFC 9002, Section 6.2.4: a server whose HANDSHAKE_DONE was lost has no keys but those of
+    /// 1-RTT packets left, and sees by no other packets where the client is. They share the first
+    /// datagram with a Handshake packet; every second time the other datagram is theirs alone, for
+    /// servers that drop what follows a packet that they cannot open (against RFC 9000,
+    /// Section 12.2). Returns how many packets are left for the Handshake level.
+    fn probe_unconfirmed(&mut self) -> u8 {
+        let alone = self.pto_count.is_multiple_of(2);
+        let (ours, handshake) = if alone { (PROBES_PER_PTO, 1) } else { (1, PROBES_PER_PTO) };
+        self.probe(SpaceId::Data, ours);
+        // Whatever was found to repeat, the second datagram is of no use without a packet.
+        self.spaces.data.probes = ours;
+        handshake
     }
 
     /// Up to `count` packets go out whatever the congestion window says: with what is oldest and

@@ -1,6 +1,9 @@
 //! The handshake: RFC 9000, Section 7; RFC 9001, Section 4.
 
+use std::cell::Cell;
+
 use quicket_engine::crypto::{Aead, Alert, Level};
+use quicket_engine::time::Time;
 use quicket_engine::{ConnectionError, Event, TransportError};
 use quicket_sim::app::Workload;
 use quicket_sim::null_tls::{
@@ -68,6 +71,31 @@ fn heavy_loss_delays_the_handshake_but_does_not_stop_it() {
         pair.connect(Workload::download(100));
         ok(pair.run(secs(100)));
     }
+}
+
+/// RFC 9002, Section 6.2.4: a client whose HANDSHAKE_DONE was lost repeats its Finished, for which
+/// the server has no keys any more. One that drops what follows in the datagram, as some do against
+/// RFC 9000, Section 12.2, hears the client by 1-RTT packets in datagrams of their own.
+#[test]
+fn an_unconfirmed_client_is_heard_by_servers_that_drop_the_rest_of_a_datagram() {
+    let heard = Cell::new(false);
+    let mut pair = pair(PairOptions::new(CLEAN));
+    pair.sim.network_mut().set_tap(move |now, datagram| {
+        let long = datagram.payload[0] & 0x80 != 0;
+        // The client's Finished comes at 150 ms.
+        if now < Time::ZERO + ms(150) {
+            return true;
+        }
+        if datagram.dst.port() == 443 {
+            heard.set(heard.get() || !long);
+            !long
+        } else {
+            heard.get()
+        }
+    });
+    pair.connect(Workload::requests(3, 3));
+    ok(pair.run(secs(5)));
+    ok(pair.close());
 }
 
 #[test]
