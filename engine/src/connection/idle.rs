@@ -65,7 +65,8 @@ impl Idle {
     }
 
     /// When the connection ends if nothing happens. RFC 9000, Section 10.1: never sooner than
-    /// three times the probe timeout.
+    /// three times the current probe timeout, which is that of RFC 9002, Section 6.2.1, before any
+    /// back-off: what the path needs does not grow while nothing comes.
     pub(crate) fn deadline(&self, pto: Duration) -> Option<Time> {
         self.timeout.map(|timeout| self.restarted + timeout.max(pto.times(3)))
     }

@@ -18,6 +18,8 @@ use crate::time::{Duration, Time};
 
 /// Probe packets sent per timeout (RFC 9002, Section 6.2.4).
 const PROBES_PER_PTO: u8 = 2;
+/// The exponent of ACK delays (RFC 9000, Section 18.2).
+const DEFAULT_ACK_DELAY_EXPONENT: u8 = 3;
 /// How often handshake data is sent again before its probe timeout (RFC 9002, Section 6.2.3).
 const MAX_HURRIED: u8 = 8;
 
@@ -146,7 +148,7 @@ impl Connection {
         id: SpaceId,
         ack: &Ack<'_>,
     ) -> Result<(), TransportError> {
-        let delay = self.peer_ack_delay(id, ack.delay);
+        let delay = self.peer_ack_delay(ack.delay);
         let Some((space, parts)) = self.split(id) else { return Ok(()) };
         let mut fates = Fates {
             now,
@@ -160,20 +162,17 @@ impl Connection {
         let outcome = space.recovery.on_ack(now, ack, &mut fates)?;
         fates.finish();
         let Some(largest) = outcome.largest_newly_acked else { return Ok(()) };
-        // What the peer kept until it had the keys says little about the path: a first sample is
-        // taken without regard to the delay (RFC 9002, Section 5.3).
+        // What the peer kept until it had the keys, or acknowledges again because its first ACK was
+        // lost, says little about the path: a first sample is taken without regard to the delay
+        // (RFC 9002, Section 5.3).
         let measures_path = |rtt: &Duration| id == SpaceId::Data || delay.times(2) < *rtt;
         let rtt_sample = outcome.rtt_sample.filter(measures_path);
         if let Some(sample) = rtt_sample {
             let confirmed = self.handshake.confirmed;
-            let max_delay = self.ack_frequency.max_ack_delay();
-            self.paths.on_rtt_sample(
-                now,
-                largest.path,
-                sample,
-                delay,
-                confirmed.then_some(max_delay),
-            );
+            let max_delay = confirmed.then(|| self.ack_frequency.max_ack_delay());
+            // RFC 9002, Section 5.3: the delay MAY be ignored for Initial packets.
+            let delay = if id == SpaceId::Initial { Duration::ZERO } else { delay };
+            self.paths.on_rtt_sample(now, largest.path, sample, delay, max_delay);
         }
         if outcome.largest_advanced
             && let Some(space) = self.spaces.get_mut(id)
@@ -198,18 +197,13 @@ impl Connection {
         Ok(())
     }
 
-    /// The ACK delay that the peer reports, in time (RFC 9000, Section 13.2.5).
-    fn peer_ack_delay(&self, id: SpaceId, raw: u64) -> Duration {
+    /// The ACK delay that the peer reports, in time (RFC 9000, Section 13.2.5). A client does not
+    /// know the exponent before it has the server's transport parameters: the default it is then.
+    fn peer_ack_delay(&self, raw: u64) -> Duration {
         let parameters = self.handshake.remote_parameters.as_ref();
-        match (id, parameters) {
-            // RFC 9002, Section 5.3: MAY be ignored for Initial packets. The exponent may be unknown
-            // then, too.
-            (SpaceId::Initial, _) | (_, None) => Duration::ZERO,
-            (_, Some(parameters)) => {
-                let factor = 1u64.checked_shl(u32::from(parameters.ack_delay_exponent));
-                Duration::from_micros(raw.saturating_mul(factor.unwrap_or(u64::MAX)))
-            }
-        }
+        let exponent = parameters.map_or(DEFAULT_ACK_DELAY_EXPONENT, |of| of.ack_delay_exponent);
+        let factor = 1u64.checked_shl(u32::from(exponent)).unwrap_or(u64::MAX);
+        Duration::from_micros(raw.saturating_mul(factor))
     }
 
     /// Finds lost packets of a space and tells everybody concerned.

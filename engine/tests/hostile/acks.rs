@@ -4,7 +4,7 @@
 use quicket_engine::TransportErrorCode;
 use quicket_engine::crypto::Level;
 use quicket_engine::{Dir, Side};
-use quicket_sim::attack::{Duel, Payload};
+use quicket_sim::attack::{Duel, DuelOptions, Payload, Stage};
 use quicket_wire::{Frame, Frames, frame};
 
 use crate::memory::growth;
@@ -54,6 +54,23 @@ fn optimistic_acknowledgments_are_found_out() {
         let sent = duel.connection().stats().counters.packets_sent;
         assert!(sent < 2_000, "{sent} packets went out before");
     }
+}
+
+/// RFC 9002, Section 5.3: a server whose first ACK was lost acknowledges the same Initial again,
+/// later. It says how long it had it: that is no round trip, from which probe and idle timeouts of
+/// a minute would follow.
+#[test]
+fn an_initial_that_is_acknowledged_again_is_no_sample_of_the_round_trip() {
+    let rtt_after = |delay_ms: u64| {
+        let mut duel = Duel::new(DuelOptions::new(Side::Server), Stage::First);
+        drop(duel.pass(ms(3_000)));
+        let ack = Payload::new().ack(delay_ms * 1_000 / 8, &[0..=0], None);
+        duel.attack(Level::Initial, &ack);
+        assert_eq!(duel.connection().stats().counters.packets_acked, 1);
+        duel.connection().stats().path.smoothed_rtt
+    };
+    assert!(rtt_after(2_950) < ms(500), "{:?}", rtt_after(2_950));
+    assert!(rtt_after(0) >= ms(3_000), "{:?}", rtt_after(0));
 }
 
 /// Every other packet is acknowledged: nothing piles up, and the window closes.

@@ -62,6 +62,21 @@ fn idle_timeouts_leave_time_for_probes() {
     }
 }
 
+/// RFC 9000, Section 10.1: those three are not longer for probes that were sent in vain.
+#[test]
+fn probes_into_silence_do_not_stretch_the_idle_timeout() {
+    let options = PairOptions::new("delay=20ms; at 1s blackhole=10min")
+        .transport(|t| t.max_idle_timeout = secs(5));
+    let mut pair = pair(options);
+    pair.connect(Workload::download(1_000_000_000));
+    ok(pair.sim.run_for(ms(5_500)));
+    let timeouts = pair.at_server().connection.stats().counters.probe_timeouts;
+    assert!(timeouts >= 4, "{timeouts}");
+    ok(pair.sim.run_for(ms(1_500)));
+    let server = pair.sim.host(pair.server);
+    assert!(server.sessions().next().is_none(), "three probe timeouts with back-off are longer");
+}
+
 #[test]
 fn keep_alive_holds_a_silent_connection() {
     let options = PairOptions::new(CLEAN)
