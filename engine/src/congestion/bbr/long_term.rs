@@ -5,23 +5,21 @@ use super::model::beta;
 use super::{Bbr, CongestionEvent, LostPacket, State};
 use crate::time::Time;
 
-/// LossThresh (Section 2.8) in percent.
-const LOSS_THRESHOLD_PERCENT: u64 = 2;
-
-/// IsInflightTooHigh
-pub(super) fn is_inflight_too_high(lost: u64, tx_in_flight: u64) -> bool {
-    lost.saturating_mul(100) > tx_in_flight.saturating_mul(LOSS_THRESHOLD_PERCENT)
-}
-
 impl Bbr {
+    /// IsInflightTooHigh
+    pub(super) fn is_inflight_too_high(&self, lost: u64, tx_in_flight: u64) -> bool {
+        lost > self.random_loss.threshold(tx_in_flight, self.mss())
+    }
+
     /// HandleLostPacket
     pub(super) fn handle_lost_packet(&mut self, now: Time, packet: &LostPacket) {
         self.note_loss(packet.total_delivered);
         self.startup_loss.note(packet.number);
         if self.probe_bw.is_probe_sample
-            && is_inflight_too_high(packet.lost_since_sent, packet.tx_in_flight)
+            && self.is_inflight_too_high(packet.lost_since_sent, packet.tx_in_flight)
         {
-            self.handle_inflight_too_high(now, inflight_at_loss(packet), packet.app_limited);
+            let inflight = self.inflight_at_loss(packet);
+            self.handle_inflight_too_high(now, inflight, packet.app_limited);
         }
     }
 
@@ -42,6 +40,7 @@ impl Bbr {
     /// congestion (Section 3.7): a round with a mark is a round with losses beyond the threshold.
     pub(super) fn handle_ecn_ce(&mut self, event: &CongestionEvent) {
         self.note_loss(self.delivered);
+        self.random_loss.on_marked();
         if self.state == State::Startup {
             self.leave_startup_for_congestion();
         } else if self.probe_bw.is_probe_sample {
@@ -75,14 +74,13 @@ impl Bbr {
         }
         self.undo.state = None;
     }
-}
 
-/// How much was in flight when the loss rate went beyond the threshold (InflightAtLoss).
-fn inflight_at_loss(packet: &LostPacket) -> u64 {
-    let inflight_prev = packet.tx_in_flight.saturating_sub(packet.bytes);
-    let lost_prev = packet.lost_since_sent.saturating_sub(packet.bytes);
-    let allowed = inflight_prev.saturating_mul(LOSS_THRESHOLD_PERCENT);
-    let lost_prefix =
-        allowed.saturating_sub(lost_prev.saturating_mul(100)) / (100 - LOSS_THRESHOLD_PERCENT);
-    inflight_prev.saturating_add(lost_prefix)
+    /// How much was in flight when the loss rate went beyond the threshold (InflightAtLoss).
+    fn inflight_at_loss(&self, packet: &LostPacket) -> u64 {
+        let inflight_prev = packet.tx_in_flight.saturating_sub(packet.bytes);
+        let lost_prev = packet.lost_since_sent.saturating_sub(packet.bytes);
+        // Of the packet itself, the part that was still allowed.
+        let allowed = self.random_loss.threshold(inflight_prev, self.mss());
+        inflight_prev.saturating_add(allowed.saturating_sub(lost_prev))
+    }
 }

@@ -3,6 +3,7 @@
 //! Functions and states are named so that they can be read beside the draft's pseudocode:
 //! `model` holds the estimators, `startup`, `probe_bw` and `probe_rtt` the state machine,
 //! `long_term` the reaction to losses while probing, `control` the window and the pacing rate.
+//! `random_loss` is an addition to the draft: it tells losses of the path from congestion.
 
 mod control;
 mod filter;
@@ -10,6 +11,7 @@ mod long_term;
 mod model;
 mod probe_bw;
 mod probe_rtt;
+mod random_loss;
 mod startup;
 
 use super::controller::{AckEvent, CongestionController, CongestionEvent, LostPacket};
@@ -19,6 +21,7 @@ use filter::MaxBwFilter;
 use model::{Aggregation, FullBandwidth, INFINITE, MinRtt, Rounds, ShortTerm};
 use probe_bw::ProbeBw;
 use probe_rtt::ProbeRtt;
+use random_loss::RandomLoss;
 
 /// The state machine (draft-ietf-ccwg-bbr, Section 5.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,6 +78,7 @@ pub(crate) struct Bbr {
     full_bw: FullBandwidth,
     aggregation: Aggregation,
     short_term: ShortTerm,
+    random_loss: RandomLoss,
     inflight_longterm: u64,
     drain_start_round: u64,
     startup_loss: startup::LossRanges,
@@ -107,6 +111,7 @@ impl Bbr {
             full_bw: FullBandwidth::default(),
             aggregation: Aggregation::new(Time::ZERO),
             short_term: ShortTerm::new(),
+            random_loss: RandomLoss::default(),
             inflight_longterm: INFINITE,
             drain_start_round: 0,
             startup_loss: startup::LossRanges::default(),
@@ -145,6 +150,7 @@ impl Bbr {
 
     /// UpdateModelAndState (Section 5.2.3)
     fn update_model_and_state(&mut self, ack: &AckEvent<'_>, sample: &RateSample) {
+        self.random_loss.on_rtt(ack.rtt_sample);
         self.short_term.update(sample);
         self.update_congestion_signals(sample);
         let clock = (self.rounds.count, self.full_bw.reached);
@@ -172,9 +178,19 @@ impl Bbr {
         if !self.short_term.round_start {
             return;
         }
+        let mss = self.mss();
+        let (round, no_queue) =
+            self.random_loss.end_round(sample.total_delivered, self.min_rtt.min);
         // AdaptLowerBoundsFromCongestion
-        if self.short_term.loss_in_round && !self.state.is_probing() {
+        if self.short_term.loss_in_round
+            && !self.state.is_probing()
+            && !self.random_loss.explains(round, mss)
+        {
             self.short_term.lower(self.max_bw.get(), self.window);
+        }
+        let still_grows = self.state == State::Startup && self.full_bw.grows();
+        if no_queue && (still_grows || self.state == State::ProbeBwCruise) {
+            self.random_loss.learn(round, mss);
         }
     }
 
@@ -248,6 +264,7 @@ impl CongestionController for Bbr {
 
     fn on_packet_lost(&mut self, now: Time, packet: &LostPacket) {
         self.delivered = packet.total_delivered;
+        self.random_loss.on_lost(packet.bytes);
         self.handle_lost_packet(now, packet);
     }
 

@@ -63,6 +63,11 @@ impl FullBandwidth {
         self.now = false;
     }
 
+    /// The rate grew by a quarter when it was last looked at.
+    pub(super) fn grows(&self) -> bool {
+        self.count == 0 && !self.now
+    }
+
     /// Takes in a sample.
     pub(super) fn check(&mut self, sample: &RateSample, round_start: bool) {
         if self.now || !round_start || sample.app_limited {

@@ -167,7 +167,7 @@ impl Bbr {
                 _ => {}
             }
         }
-        let too_high = super::long_term::is_inflight_too_high(sample.lost, sample.tx_in_flight);
+        let too_high = self.is_inflight_too_high(sample.lost, sample.tx_in_flight);
         if !too_high && self.inflight_longterm != INFINITE {
             self.inflight_longterm = self.inflight_longterm.max(sample.tx_in_flight);
             if self.state == State::ProbeBwUp {

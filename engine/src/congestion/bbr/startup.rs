@@ -1,6 +1,5 @@
 //! Startup and Drain (draft-ietf-ccwg-bbr, Sections 5.3.1 and 5.3.2).
 
-use super::long_term::is_inflight_too_high;
 use super::{AckEvent, Bbr, RateSample, State};
 
 /// How many separate losses in a round end Startup (Section 5.3.1.3).
@@ -46,7 +45,7 @@ impl Bbr {
         let high_loss = self.short_term.round_start
             && ack.in_recovery
             && self.startup_loss.count >= STARTUP_FULL_LOSS_COUNT
-            && is_inflight_too_high(sample.lost, sample.tx_in_flight);
+            && self.is_inflight_too_high(sample.lost, sample.tx_in_flight);
         if high_loss {
             self.undo.state = Some(State::Startup);
             self.leave_startup_for_congestion();

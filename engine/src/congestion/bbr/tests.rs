@@ -1,4 +1,3 @@
-use super::long_term::is_inflight_too_high;
 use super::*;
 use crate::recovery::RttEstimator;
 use crate::time::Duration;
@@ -375,8 +374,9 @@ fn persistent_congestion_takes_the_window_to_the_minimum_and_it_grows_back() {
 #[test]
 fn more_than_two_percent_is_too_high() {
     // Section 5.5.10.2
-    assert!(!is_inflight_too_high(20, 1000));
-    assert!(is_inflight_too_high(21, 1000));
-    assert!(!is_inflight_too_high(0, 0));
-    assert!(is_inflight_too_high(u64::MAX, 1));
+    let bbr = Bbr::new(MTU, 7);
+    assert!(!bbr.is_inflight_too_high(20, 1000));
+    assert!(bbr.is_inflight_too_high(21, 1000));
+    assert!(!bbr.is_inflight_too_high(0, 0));
+    assert!(bbr.is_inflight_too_high(u64::MAX, 1));
 }

@@ -104,13 +104,37 @@ fn bbr_keeps_the_queue_short_where_cubic_fills_it() {
 
 #[test]
 fn bbr_keeps_its_rate_under_random_loss() {
-    let mut link = Link::new(100, 50, BDP);
-    link.loss_per_million = 10_000;
-    let mut world = world(Bbr, link);
-    world.run_until(at_millis(3000));
-    let delivered = world.run_until(at_millis(33_000))[0];
-    let percent = utilisation(&world, delivered, millis(30_000));
-    assert!(percent >= 80, "{percent} % at 1 % loss");
+    for (rate, buffer, loss, least) in [
+        (100, BDP, 1_000, 90),
+        (100, BDP, 10_000, 90),
+        (100, BDP, 50_000, 85),
+        (100, BDP / 10, 50_000, 80),
+        (10, BDP / 10, 50_000, 80),
+        (2, BDP / 50, 10_000, 80),
+    ] {
+        let mut link = Link::new(rate, 50, buffer);
+        link.loss_per_million = loss;
+        let mut world = world(Bbr, link);
+        world.run_until(at_millis(3000));
+        let delivered = world.run_until(at_millis(33_000))[0];
+        let percent = utilisation(&world, delivered, millis(30_000));
+        assert!(percent >= least, "{percent} % of {rate} Mbit/s at {loss} ppm of loss");
+    }
+}
+
+#[test]
+fn bbr_does_not_take_the_losses_of_others_for_random_ones() {
+    // Per cent that a CUBIC flow keeps beside BBR at least; BBR in the draft's own form
+    // leaves it 14 to 48.
+    for (rate, part, least) in [(100, 10, 20), (100, 1, 40), (20, 10, 30), (5, 5, 30), (5, 1, 30)] {
+        let flows = vec![Flow::new(Bbr, Time::ZERO, 3), Flow::new(Cubic, at_millis(1000), 4)];
+        let buffer = rate * 125_000 * 50 / 1000 * 2 / part;
+        let mut world = World::new(Link::new(rate, 50, buffer), flows);
+        world.run_until(at_millis(10_000));
+        let delivered = world.run_until(at_millis(70_000));
+        let share = delivered[1] * 100 / (delivered[0] + delivered[1]);
+        assert!(share >= least, "{share} % of {rate} Mbit/s with room for {buffer} bytes");
+    }
 }
 
 #[test]
