@@ -63,7 +63,7 @@ impl Run {
     /// Why it failed, if it did, and by which fault of an implementation, if that is known.
     pub(super) fn failure(&self) -> Option<(&str, Option<String>)> {
         let Outcome::Failed { reason } = &self.outcome else { return None };
-        let fault = |who: Implementation, end| Some((who, who.fault(&self.case, end)?));
+        let fault = |who: Implementation, end| Some((who, who.fault(&self.case, end, reason)?));
         let fault = fault(self.client, End::Client).or_else(|| fault(self.server, End::Server));
         Some((reason, fault.map(|(who, evidence)| format!("{who}: {evidence}"))))
     }
@@ -379,10 +379,11 @@ quicket to quinn, retry: no <Retry>
 
     #[test]
     fn a_failure_by_a_known_fault_of_the_peer_is_told_apart_with_its_evidence() {
-        let failed = || Outcome::Failed { reason: "idle timeout".into() };
+        let failed = |why: &str| Outcome::Failed { reason: why.into() };
+        let silent = || failed("idle timeout: nothing was heard from the peer");
         let passed = run("handshake", Implementation::Quiche, Outcome::Passed);
         let mut report = Report {
-            runs: vec![passed, run("rebind-port", Implementation::Quiche, failed())],
+            runs: vec![passed, run("rebind-port", Implementation::Quiche, silent())],
             ..Report::default()
         };
         assert!(report.passed());
@@ -391,8 +392,12 @@ quicket to quinn, retry: no <Retry>
             assert!(text.contains("cloudflare/quiche/issues/2452"), "{text}");
         }
         assert!(report.to_markdown().contains("| rebind-port | ✗ᵖ |"));
-        report.runs.push(run("rebind-port", Implementation::Quinn, failed()));
+        report.runs.push(run("rebind-port", Implementation::Quinn, silent()));
         assert!(!report.passed());
+        report.runs.pop();
+        assert!(report.passed());
+        report.runs.push(run("rebind-addr", Implementation::Quiche, failed("a file differs")));
+        assert!(!report.passed(), "the fault has another symptom");
     }
 
     #[test]

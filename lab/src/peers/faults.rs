@@ -21,26 +21,62 @@ const TQUIC_PROBES: &str = "TQUIC probes with 1-RTT packets before its handshake
      every second time and at doubled intervals (RFC 9002, Section 6.2.1; \
      Recovery::get_pto_time_and_space)";
 
-/// Implementation, end, case, evidence.
-const TABLE: &[(Implementation, End, &str, &str)] = &[
-    (Implementation::Quinn, End::Client, "handshakeloss", QUINN_PROBES),
-    (Implementation::Tquic, End::Client, "handshakeloss", TQUIC_PROBES),
-    (Implementation::Tquic, End::Client, "handshakecorruption", TQUIC_PROBES),
-    (Implementation::Quiche, End::Server, "handshakeloss", QUICHE_COALESCED),
-    (Implementation::Quiche, End::Server, "rebind-port", QUICHE_MIGRATION),
-    (Implementation::Quiche, End::Server, "rebind-addr", QUICHE_MIGRATION),
-    (Implementation::Tquic, End::Server, "rebind-port", TQUIC_MIGRATION),
-    (Implementation::Tquic, End::Server, "rebind-addr", TQUIC_MIGRATION),
+/// What Quicket's client says when nothing comes for its idle timeout; its server says it too.
+const SILENCE: &str = "idle timeout: nothing was heard from the peer";
+/// What Quicket's client says when the peer knows its connection no more.
+const RESET: &str = "reset by the peer, which has lost the connection";
+
+/// What the peer made of TQUIC says when nothing comes for its idle timeout or the handshake's.
+const TQUIC_SILENCE: &str = "the other end has fallen silent";
+
+/// Something that an implementation does wrong.
+struct Fault {
+    who: Implementation,
+    end: End,
+    case: &'static str,
+    /// The verdict on a case that fails by it has these words: what fails otherwise is something
+    /// else.
+    symptom: &'static str,
+    /// How it is known.
+    evidence: &'static str,
+}
+
+impl Fault {
+    const fn new(
+        (who, end): (Implementation, End),
+        case: &'static str,
+        symptom: &'static str,
+        evidence: &'static str,
+    ) -> Self {
+        Self { who, end, case, symptom, evidence }
+    }
+}
+
+const QUINN_CLIENT: (Implementation, End) = (Implementation::Quinn, End::Client);
+const QUICHE_SERVER: (Implementation, End) = (Implementation::Quiche, End::Server);
+const TQUIC_CLIENT: (Implementation, End) = (Implementation::Tquic, End::Client);
+const TQUIC_SERVER: (Implementation, End) = (Implementation::Tquic, End::Server);
+
+const TABLE: &[Fault] = &[
+    Fault::new(QUINN_CLIENT, "handshakeloss", SILENCE, QUINN_PROBES),
+    Fault::new(TQUIC_CLIENT, "handshakeloss", TQUIC_SILENCE, TQUIC_PROBES),
+    Fault::new(TQUIC_CLIENT, "handshakecorruption", TQUIC_SILENCE, TQUIC_PROBES),
+    Fault::new(QUICHE_SERVER, "handshakeloss", SILENCE, QUICHE_COALESCED),
+    Fault::new(QUICHE_SERVER, "rebind-port", SILENCE, QUICHE_MIGRATION),
+    Fault::new(QUICHE_SERVER, "rebind-addr", SILENCE, QUICHE_MIGRATION),
+    Fault::new(TQUIC_SERVER, "rebind-port", RESET, TQUIC_MIGRATION),
+    Fault::new(TQUIC_SERVER, "rebind-addr", RESET, TQUIC_MIGRATION),
 ];
 
 impl Implementation {
-    /// What this end does wrong in a case, if that is known: a case that fails then fails by it.
+    /// The fault of this end that explains why a case failed with this verdict, if one is known.
     #[must_use]
-    pub fn fault(self, case: &str, end: End) -> Option<&'static str> {
+    pub fn fault(self, case: &str, end: End, verdict: &str) -> Option<&'static str> {
         TABLE
             .iter()
-            .find(|(who, which, what, _)| (*who, *which, *what) == (self, end, case))
-            .map(|(.., evidence)| *evidence)
+            .filter(|fault| (fault.who, fault.end, fault.case) == (self, end, case))
+            .find(|fault| verdict.contains(fault.symptom))
+            .map(|fault| fault.evidence)
     }
 }
 
@@ -51,10 +87,24 @@ mod tests {
 
     #[test]
     fn the_table_knows_cases_that_exist_and_blames_others_only() {
-        for (who, _, what, evidence) in TABLE {
-            assert!(CASES.iter().any(|case| case.name == *what), "{what}");
-            assert_ne!(*who, Implementation::Quicket);
-            assert!(evidence.contains("RFC"), "{evidence}");
+        for fault in TABLE {
+            assert!(CASES.iter().any(|case| case.name == fault.case), "{}", fault.case);
+            assert_ne!(fault.who, Implementation::Quicket);
+            assert!(fault.evidence.contains("RFC"), "{}", fault.evidence);
         }
+    }
+
+    #[test]
+    fn a_fault_excuses_its_own_symptom_and_no_other() {
+        let rebind = |verdict| Implementation::Tquic.fault("rebind-port", End::Server, verdict);
+        let reset = quicket_engine::ConnectionError::StatelessReset.to_string();
+        let reset = format!("client ended: {reset}");
+        assert_eq!(rebind(&reset), Some(TQUIC_MIGRATION));
+        let silence = quicket_engine::ConnectionError::IdleTimeout.to_string();
+        assert_eq!(rebind(&silence), None);
+        assert_eq!(rebind("a PATH_CHALLENGE came and has no PATH_RESPONSE"), None);
+        let rebind = |verdict| Implementation::Quiche.fault("rebind-port", End::Server, verdict);
+        assert_eq!(rebind(&silence), Some(QUICHE_MIGRATION));
+        assert_eq!(rebind("a file differs"), None);
     }
 }
