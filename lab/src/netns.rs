@@ -55,9 +55,14 @@ impl Namespaces {
             let (name, address) = (self.name(end), format!("{}/30", Self::address(end)));
             ip(&["-n", name, "addr", "add", &address, "dev", device])?;
             ip(&["-n", name, "link", "set", device, "mtu", &mtu, "up"])?;
-            ip(&["-n", name, "link", "set", "lo", "up"])?;
+            self.use_loopback(end)?;
         }
         Ok(())
+    }
+
+    /// Takes the loopback of an end into use.
+    pub(crate) fn use_loopback(&self, end: End) -> Result<(), NetnsError> {
+        ip(&["-n", self.name(end), "link", "set", "lo", "up"])
     }
 
     /// The address of an end.

@@ -1,6 +1,6 @@
 //! The client role.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,6 +21,8 @@ const CONCURRENCY: usize = 100;
 const KEY_UPDATE_RETRY: Duration = Duration::from_millis(2);
 /// How many attempts there are.
 const KEY_UPDATE_ATTEMPTS: u32 = 5_000;
+/// Into a download, the handshake is over.
+const MIGRATE_AFTER: Duration = Duration::from_millis(500);
 
 pub(crate) async fn run(arguments: ClientArguments) -> Result<(), Failure> {
     if arguments.unknown_version {
@@ -204,6 +206,8 @@ impl Session {
                 let (done, updated) = tokio::join!(self.download(path), self.update_keys());
                 done.and(updated)?;
             }
+        } else if let Some(address) = self.arguments.migrate {
+            tokio::try_join!(self.download(paths), self.migrate(address))?;
         } else {
             self.download(paths).await?;
         }
@@ -224,6 +228,12 @@ impl Session {
             tokio::time::sleep(KEY_UPDATE_RETRY).await;
         }
         Ok(self.connection.update_keys()?)
+    }
+
+    /// Moves to another local address in the middle of a download.
+    async fn migrate(&self, address: IpAddr) -> Result<(), Failure> {
+        tokio::time::sleep(MIGRATE_AFTER).await;
+        Ok(self.connection.migrate((address, 0).into())?)
     }
 
     async fn echo(&self) -> Result<usize, Failure> {

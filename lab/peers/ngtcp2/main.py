@@ -20,6 +20,7 @@ UNKNOWN_VERSION = "0x1a2a3a4a"
 CHACHA20 = "NORMAL:-VERS-ALL:+VERS-TLS1.3:-CIPHER-ALL:+CHACHA20-POLY1305"
 # Into a download, the handshake is over.
 KEY_UPDATE_AFTER = "500ms"
+MIGRATE_AFTER = "500ms"
 # Where 30 % of the packets are lost, ten seconds are not enough.
 HANDSHAKE_TIMEOUT = "60s"
 # How long a server may take until it listens, in seconds, and how often it is looked at.
@@ -49,6 +50,7 @@ def parse_arguments() -> argparse.Namespace:
     server.add_argument("--alpn", choices=["h3"], required=True)
     server.add_argument("--retry", action="store_true")
     server.add_argument("--client-ca", help="demand certificates of clients; nothing is verified")
+    server.add_argument("--preferred", type=address, help="IPv4 address that clients move to")
     server.add_argument("--www", required=True, help="folder that is served")
 
     client = roles.add_parser("client", help="connect, do what is asked, report and exit")
@@ -59,6 +61,7 @@ def parse_arguments() -> argparse.Namespace:
     client.add_argument("--resume", action="store_true")
     client.add_argument("--0rtt", action="store_true", dest="early_data")
     client.add_argument("--key-update", action="store_true")
+    client.add_argument("--migrate", help="move, to a port that the system chooses")
     client.add_argument("--one-by-one", action="store_true")
     client.add_argument("--parallel", action="store_true")
     client.add_argument("--cert", help="certificate to present, PEM")
@@ -93,8 +96,12 @@ def can_bind(host: str, port: int) -> int | None:
 def run_server(arguments: argparse.Namespace) -> None:
     host, port = arguments.listen
     # The program does not tell which port it has.
-    port = port or can_bind(host, 0)
+    taken = arguments.preferred and arguments.preferred[1]
+    while port in (0, taken):
+        port = can_bind(host, 0)
     command = [SERVER, "-q", "-d", arguments.www, "--handshake-timeout", HANDSHAKE_TIMEOUT, *logs()]
+    if arguments.preferred:
+        command += ["--preferred-ipv4-addr", ":".join(map(str, arguments.preferred))]
     command += ["-V"] if arguments.retry else []
     command += ["--verify-client"] if arguments.client_ca else []
     command += [host, str(port), arguments.key, arguments.cert]
@@ -147,7 +154,8 @@ def run_client(arguments: argparse.Namespace) -> None:
             download(arguments, paths[1:], state)
     elif paths:
         update = ["--key-update", KEY_UPDATE_AFTER] if arguments.key_update else []
-        download(arguments, paths, update)
+        migrate = ["--change-local-addr", MIGRATE_AFTER] if arguments.migrate else []
+        download(arguments, paths, update + migrate)
     emit("done")
 
 

@@ -27,6 +27,9 @@ const (
 	stopCode  = 8
 	// Where 30 % of the packets are lost, the usual five seconds are not enough.
 	handshakePatience = 60 * time.Second
+	// Into a download, the handshake is over.
+	migrateAfter  = 500 * time.Millisecond
+	probePatience = 5 * time.Second
 )
 
 // tickets is a session cache that tells when a ticket has come.
@@ -209,7 +212,13 @@ func (c *client) early(number int, paths []string) error {
 
 // everything is all that the command line asks of the last connection.
 func (c *client) everything(conn *quic.Conn, number int, paths []string) error {
-	if err := c.get(conn, number, paths); err != nil {
+	moved := make(chan error, 1)
+	if c.migrate != "" {
+		go func() { moved <- c.move(conn) }()
+	} else {
+		moved <- nil
+	}
+	if err := errors.Join(c.get(conn, number, paths), <-moved); err != nil {
 		return err
 	}
 	// quic-go cannot be asked for a key update: it makes the first one by itself after 100 packets.
@@ -241,6 +250,25 @@ func (c *client) everything(conn *quic.Conn, number int, paths []string) error {
 
 func (c *client) report(conn *quic.Conn, number int) {
 	emit(connectionEvent{"connection", number, factsOf(conn, countsOf(conn).retries.Load() > 0)})
+}
+
+// move goes to another local address in the middle of a download.
+func (c *client) move(conn *quic.Conn) error {
+	time.Sleep(migrateAfter)
+	socket, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.ParseIP(c.migrate)})
+	if err != nil {
+		return err
+	}
+	path, err := conn.AddPath(&quic.Transport{Conn: socket})
+	if err != nil {
+		return err
+	}
+	probing, cancel := context.WithTimeout(context.Background(), probePatience)
+	defer cancel()
+	if err := path.Probe(probing); err != nil {
+		return err
+	}
+	return path.Switch()
 }
 
 func (c *client) close(conn *quic.Conn, number int) error {

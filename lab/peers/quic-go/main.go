@@ -35,6 +35,7 @@ type clientArguments struct {
 	connect, ca, serverName, alpn, out string
 	cert, key                          string
 	resume, earlyData, keyUpdate       bool
+	migrate                            string
 	oneByOne, parallel                 bool
 	streams, resets, datagrams         uint
 	download                           list
@@ -66,6 +67,7 @@ func parseClient(arguments []string) clientArguments {
 	flags.BoolVar(&parsed.resume, "resume", false, "connect twice, resume the session")
 	flags.BoolVar(&parsed.earlyData, "0rtt", false, "as --resume, with early data")
 	flags.BoolVar(&parsed.keyUpdate, "key-update", false, "expect a key update")
+	flags.StringVar(&parsed.migrate, "migrate", "", "local address to move to, half a second into the download")
 	flags.BoolVar(&parsed.oneByOne, "one-by-one", false, "download each file over a connection of its own")
 	flags.BoolVar(&parsed.parallel, "parallel", false, "download each file over a connection of its own, all at once")
 	flags.StringVar(&parsed.cert, "cert", "", "certificate to present, PEM")

@@ -296,6 +296,19 @@ pub static CASES: &[Case] = &[
         ..Case::BASE
     },
     Case {
+        name: "migration",
+        description: "A transfer goes on from another address of the client, which is validated.",
+        files: Files::of(&[(1, 2 * MIB)]),
+        client: &["--migrate", "127.0.0.2"],
+        checks: &[
+            check::handshakes::<1>,
+            check::version_1,
+            check::paths_validated,
+            check::client_migrated,
+        ],
+        ..Case::BASE
+    },
+    Case {
         name: "versionnegotiation",
         description: "A version that no server has is answered with Version Negotiation.",
         files: Files::of(&[]),

@@ -22,6 +22,7 @@ pub use report::{Outcome, Report, Run};
 
 use crate::Certificates;
 use crate::bench::Machine;
+use crate::netns::NetnsError;
 use crate::peers::{End, Implementation, Program, Workshop};
 use progress::Progress;
 use session::Session;
@@ -175,11 +176,15 @@ fn attempt(options: &Options, scene: &Scene, cell: Cell) -> Result<Outcome, Fail
         site: &scene.site,
         alpn: server.speaks(client.speaks(case.alpn)),
         server_is_ours: server == Implementation::Quicket,
+        server_binds_preferred: server.binds_preferred_address(),
         folder: &folder,
     };
     let outcome = match session.run() {
         Ok(()) => Outcome::Passed,
-        Err(failure) => Outcome::Failed { reason: failure.to_string() },
+        Err(failure) => match failure.downcast_ref::<NetnsError>() {
+            Some(denied) => Outcome::Unsupported { reason: format!("this machine: {denied}") },
+            None => Outcome::Failed { reason: failure.to_string() },
+        },
     };
     if outcome == Outcome::Passed && !options.keep {
         std::fs::remove_dir_all(&folder)?;

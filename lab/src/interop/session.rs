@@ -13,6 +13,7 @@ use super::check::Evidence;
 use super::site::{self, Site};
 use crate::Certificates;
 use crate::link::{self, RunningLink};
+use crate::netns::{End, Namespaces};
 use crate::peers::Program;
 use crate::process::{Process, ProcessError};
 use crate::trace::{Trace, pcap};
@@ -40,8 +41,27 @@ pub(super) struct Session<'a> {
     /// The application protocol, which may not be that of the case.
     pub(super) alpn: &'static str,
     pub(super) server_is_ours: bool,
+    /// Whether the server listens at its preferred address itself, so that the link cannot.
+    pub(super) server_binds_preferred: bool,
     /// Where captures, key logs and qlogs go.
     pub(super) folder: &'a Path,
+}
+
+/// Where a server listens, and where it wants to be reached after the handshake.
+struct Place {
+    listen: SocketAddr,
+    preferred: Option<SocketAddr>,
+    /// The server is in the right one: what has an address there may have it here as well.
+    apart: Option<Namespaces>,
+}
+
+impl Place {
+    /// Where the link is to listen for the preferred address, and what it reaches from there.
+    fn second_way(&self, server: SocketAddr) -> Option<(SocketAddr, SocketAddr)> {
+        let preferred = self.preferred?;
+        let nearby = SocketAddr::from((SECOND_ADDRESS, server.port()));
+        Some((preferred, if self.apart.is_some() { preferred } else { nearby }))
+    }
 }
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
@@ -51,27 +71,18 @@ impl Session<'_> {
     pub(super) fn run(&self) -> Result<(), Failure> {
         let case = self.case;
         let downloads = tempfile::Builder::new().prefix("quicket-out").tempdir()?;
-        let preferred = match case.arrangement {
-            Arrangement::PreferredAddress => Some(free_address()?),
-            _ => None,
+        let place = self.place()?;
+        let mut server = self.start_server(&place)?;
+        let server_address = match listening(&mut server)? {
+            address if address.ip().is_unspecified() => {
+                (Ipv4Addr::LOCALHOST, address.port()).into()
+            }
+            address => address,
         };
-        let listen = match (preferred, case.ipv6) {
-            // Both addresses lead to one socket.
-            (Some(_), _) => (Ipv4Addr::UNSPECIFIED, 0).into(),
-            (None, true) => (Ipv6Addr::LOCALHOST, 0).into(),
-            (None, false) => (Ipv4Addr::LOCALHOST, 0).into(),
-        };
-        let mut server = self.start_server(listen, preferred)?;
-        let mut server_address = listening(&mut server)?;
-        if preferred.is_some() {
-            server_address.set_ip(Ipv4Addr::LOCALHOST.into());
-        }
         let mut link = link::Options::new(server_address, case.scenario.parse()?);
         link.listen.set_ip(server_address.ip());
-        link.also = preferred
-            .map(|address| (address, (SECOND_ADDRESS, server_address.port()).into()))
-            .into_iter()
-            .collect();
+        link.also = place.second_way(server_address).into_iter().collect();
+        link.send_in = place.apart.as_ref().map(|apart| apart.name(End::Right).to_owned());
         link.seed = SEED;
         link.capture = Some(self.folder.to_owned());
         link.snap = case.on_request.then_some(SNAP);
@@ -110,6 +121,24 @@ impl Session<'_> {
         Ok(())
     }
 
+    /// Where the server is to be.
+    fn place(&self) -> Result<Place, Failure> {
+        let localhost = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        let nearby = Place { listen: localhost, preferred: None, apart: None };
+        if self.case.arrangement != Arrangement::PreferredAddress {
+            let listen = if self.case.ipv6 { (Ipv6Addr::LOCALHOST, 0).into() } else { localhost };
+            return Ok(Place { listen, ..nearby });
+        }
+        let preferred = Some(free_address()?);
+        if self.server_binds_preferred {
+            let apart = Namespaces::new()?;
+            apart.use_loopback(End::Right)?;
+            return Ok(Place { preferred, apart: Some(apart), ..nearby });
+        }
+        // Both addresses lead to one socket.
+        Ok(Place { listen: (Ipv4Addr::UNSPECIFIED, 0).into(), preferred, ..nearby })
+    }
+
     /// Kills the server while the client has much to say, and starts another at the same address.
     fn restart(
         &self,
@@ -124,7 +153,8 @@ impl Session<'_> {
         }
         std::thread::sleep(BEFORE_RESTART);
         server.kill();
-        let mut server = self.start_server(address, None)?;
+        let place = Place { listen: address, preferred: None, apart: None };
+        let mut server = self.start_server(&place)?;
         listening(&mut server)?;
         Ok(server)
     }
@@ -157,19 +187,18 @@ impl Session<'_> {
         Ok(())
     }
 
-    fn start_server(
-        &self,
-        listen: SocketAddr,
-        preferred: Option<SocketAddr>,
-    ) -> Result<Process, Failure> {
+    fn start_server(&self, place: &Place) -> Result<Process, Failure> {
         let case = self.case;
         let mut command = self.server.command();
-        command.args(["server", "--listen", &listen.to_string(), "--alpn", self.alpn]);
+        if let Some(apart) = &place.apart {
+            command = apart.inside(End::Right, &command);
+        }
+        command.args(["server", "--listen", &place.listen.to_string(), "--alpn", self.alpn]);
         command.arg("--cert").arg(self.certificates.certificate());
         command.arg("--key").arg(self.certificates.key());
         command.arg("--www").arg(self.site.folder());
         command.args(case.server);
-        if let Some(address) = preferred {
+        if let Some(address) = place.preferred {
             command.args(["--preferred", &address.to_string()]);
         }
         if case.arrangement == Arrangement::ClientCertificate {

@@ -144,12 +144,6 @@ const TABLE: &[(Implementation, Option<End>, &str, &str)] = &[
     (Implementation::Ngtcp2, None, "statelessreset", NGTCP2_HTTP3),
     (Implementation::Ngtcp2, None, "ackfrequency", "ngtcp2 0.12 has no ACK_FREQUENCY frames"),
     (
-        Implementation::Ngtcp2,
-        Some(End::Server),
-        "connectionmigration",
-        "gtlsserver listens at the preferred address itself, which is where the link must listen",
-    ),
-    (
         Implementation::Quinn,
         None,
         "connectionmigration",
@@ -211,6 +205,30 @@ const TABLE: &[(Implementation, Option<End>, &str, &str)] = &[
         None,
         "v2",
         "ngtcp2 0.12 has a draft of version 2 only (the alias v2draft of its programs)",
+    ),
+    (
+        Implementation::Aioquic,
+        Some(End::Client),
+        "migration",
+        "aioquic's client has no call that moves it (QuicConnectionProtocol)",
+    ),
+    (
+        Implementation::S2nQuic,
+        Some(End::Client),
+        "migration",
+        "s2n-quic's client has no call that moves it",
+    ),
+    (
+        Implementation::Quiche,
+        Some(End::Client),
+        "migration",
+        "quiche moves between sockets (Connection::migrate_source), and its peer here has one",
+    ),
+    (
+        Implementation::Tquic,
+        Some(End::Client),
+        "migration",
+        "TQUIC moves between sockets (Connection::migrate_path), and its peer here has one",
     ),
 ];
 

@@ -84,6 +84,12 @@ impl Implementation {
         }
     }
 
+    /// Whether its server opens a socket at the address that it prefers, where others leave it to
+    /// whoever starts them that datagrams from there come to the one that they have.
+    pub(crate) fn binds_preferred_address(self) -> bool {
+        self == Self::Ngtcp2
+    }
+
     /// The application protocol for a case that is written for `alpn`: a program that has no
     /// HTTP/0.9 gets its files over HTTP/3.
     pub(crate) fn speaks(self, alpn: &'static str) -> &'static str {

@@ -1,5 +1,6 @@
 //! The client role.
 
+use std::net::{IpAddr, UdpSocket};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -25,6 +26,7 @@ const CONCURRENCY: usize = 100;
 /// The round trip that early data counts on, about that of the link.
 const EARLY_RTT: Duration = Duration::from_millis(30);
 /// Into a download, the handshake is over.
+const MIGRATE_AFTER: Duration = Duration::from_millis(500);
 const KEY_UPDATE_AFTER: Duration = Duration::from_millis(500);
 
 pub async fn run(arguments: ClientArguments) -> Result<(), Failure> {
@@ -32,7 +34,7 @@ pub async fn run(arguments: ClientArguments) -> Result<(), Failure> {
     let mut endpoint_config = EndpointConfig::default();
     endpoint_config.supported_versions(vec![VERSION]);
     let local = if arguments.connect.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
-    let socket = std::net::UdpSocket::bind(local)?;
+    let socket = UdpSocket::bind(local)?;
     let endpoint = Endpoint::new(endpoint_config, None, socket, Arc::new(quinn::TokioRuntime))?;
     let mut config = ClientConfig::new(crypto);
     config.version(VERSION);
@@ -92,9 +94,17 @@ impl Client {
         };
         if let Some(accepted) = accepted {
             self.early(session, accepted, paths).await
+        } else if let Some(address) = arguments.migrate {
+            tokio::try_join!(session.everything(paths), self.migrate(address)).map(|_| ())
         } else {
             session.everything(paths).await
         }
+    }
+
+    /// Moves to another local address in the middle of a download.
+    async fn migrate(&self, address: IpAddr) -> Result<(), Failure> {
+        tokio::time::sleep(MIGRATE_AFTER).await;
+        Ok(self.endpoint.rebind(UdpSocket::bind((address, 0))?)?)
     }
 
     /// Downloads each file over a connection of its own, all at once.

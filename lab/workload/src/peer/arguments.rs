@@ -1,6 +1,6 @@
 //! The command line that all peers share.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
@@ -92,6 +92,9 @@ pub struct ClientArguments {
     /// Download one file after the other, and update the packet protection keys in each.
     #[arg(long)]
     pub key_update: bool,
+    /// Move to this local address half a second into the download.
+    #[arg(long)]
+    pub migrate: Option<IpAddr>,
     /// Download each file over a connection of its own, without resuming a session.
     #[arg(long)]
     pub one_by_one: bool,
