@@ -138,6 +138,21 @@ fn bbr_does_not_take_the_losses_of_others_for_random_ones() {
 }
 
 #[test]
+fn bbr_does_not_learn_losses_of_its_own_making() {
+    // Almost no buffer, as a policer has: what is sent beyond the rate is lost without a queue.
+    for (rate, packets) in [(100, 20), (20, 8), (100, 10), (5, 8)] {
+        let buffer = packets * u64::from(MTU);
+        let mut world = world(Bbr, Link::new(rate, 50, buffer));
+        world.run_until(at_millis(10_000));
+        let before = world.link.overflows;
+        let delivered = world.run_until(at_millis(70_000))[0] / u64::from(MTU);
+        let lost = world.link.overflows - before;
+        let per_thousand = lost * 1000 / (lost + delivered);
+        assert!(per_thousand <= 10, "{lost} of {delivered} packets lost at {rate} Mbit/s");
+    }
+}
+
+#[test]
 fn hystart_leaves_slow_start_before_the_buffer_overflows() {
     // RFC 9406: conservative slow start multiplies the window by at most 1.25^5 once the round
     // trip time has risen, so a buffer of ten times the bandwidth-delay product is enough.
