@@ -142,8 +142,10 @@ impl Connection {
         let mut context = self.packet_context(now, dcid);
         context.is_largest = is_largest;
         // RFC 9000, Section 9.5: the peer cannot be followed to where no connection ID of its own
-        // leads. Perhaps this packet brought one.
-        let reachable = key == self.paths.active().key() || self.give_cid(key);
+        // leads. Perhaps this packet brought one. A client follows nobody: what comes late on a
+        // path that it has left must not cost a connection ID.
+        let stays = key == self.paths.active().key() || self.side.is_client();
+        let reachable = stays || self.give_cid(key);
         context.is_probing = is_probing || !reachable;
         let event = self.paths.on_packet(key, &context);
         self.on_path_event(now, event)
@@ -318,6 +320,7 @@ impl Connection {
                 && self.remote_cids.get(path.key()).is_some()
         };
         let path = self.paths.iter().find(wants)?;
+        let says_last_word = path.is_left() && path.responses.has_pending();
         let route = Route::of(path);
         let limit = buf.len().min(usize::from(path.max_datagram())).min(path.sendable());
         let mut out = Outgoing::new(now, buf, route, limit, Purpose::PathProbe);
@@ -325,7 +328,24 @@ impl Connection {
             owners.write_path(packet);
         });
         let len = self.finish_datagram(&mut out)?;
+        if says_last_word && self.side.is_client() {
+            self.leave_path(now, route.key);
+        }
         Some(route.transmit(len, len))
+    }
+
+    /// Client: the server has seen the move, as its challenge on the former path shows (RFC 9000,
+    /// Section 9.3.3), and has its answer: nothing else is to be sent there, and an endpoint
+    /// should retire the connection ID of an address that it uses no more (Section 5.1.2). The
+    /// path stays for what comes late.
+    fn leave_path(&mut self, now: Time, key: PathKey) {
+        if self.remote_cids.is_zero_length() {
+            return;
+        }
+        // The endpoint hears of it with the next packet: not in between, while packets go out.
+        if let Err(error) = self.remote_cids.release(key) {
+            self.fail(now, error);
+        }
     }
 
     /// A probe for a larger MTU: a PING and padding (RFC 9000, Section 14.4).

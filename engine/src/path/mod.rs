@@ -153,6 +153,12 @@ impl Path {
         self.validation.is_validated()
     }
 
+    /// True if the connection has moved away for good, and the path is there for late packets.
+    #[inline]
+    pub(crate) fn is_left(&self) -> bool {
+        self.purpose == PathPurpose::Previous && self.expires.is_some()
+    }
+
     /// The largest datagram to send, in bytes of UDP payload.
     #[inline]
     pub(crate) fn max_datagram(&self) -> u16 {

@@ -356,7 +356,9 @@ impl Paths {
     fn switch_to(&mut self, key: PathKey) -> Option<PathChange> {
         let previous = self.others.iter_mut().find(|p| p.key == key)?;
         mem::swap(&mut self.active, previous);
-        let kept_state = self.active.is_rebinding_of(previous);
+        // A client that moves does so of its own will, with another connection ID for each of the
+        // two paths, even if only the port differs (RFC 9000, Section 9.5).
+        let kept_state = !self.side.is_client() && self.active.is_rebinding_of(previous);
         if kept_state {
             self.active.swap_state(previous);
         }

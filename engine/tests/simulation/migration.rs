@@ -5,7 +5,7 @@ use std::net::{SocketAddr, SocketAddrV6};
 use quicket_engine::Event;
 use quicket_engine::time::Time;
 use quicket_sim::app::Workload;
-use quicket_sim::sim::{CLIENT_2, SERVER_2};
+use quicket_sim::sim::{CLIENT_2, SERVER, SERVER_2};
 use quicket_sim::sim::{Pair, PairOptions};
 
 use crate::support::{CLEAN, P2P, establish, ms, ok, pair, secs, time_of};
@@ -146,6 +146,40 @@ fn migration_uses_another_connection_id() {
     ok(pair.close());
 }
 
+/// RFC 9000, Sections 5.1.2 and 9.3.3: a client with nothing to say is followed, answers the challenge
+/// on the path that it left, and retires the connection ID that it used there: within round trips,
+/// not when the path is forgotten. What arrives there later costs no other.
+#[test]
+fn a_client_that_moved_retires_its_old_connection_id_at_once() {
+    let mut pair = pair(two_paths(CLEAN));
+    pair.connect(Workload::requests(1, 1));
+    ok(pair.run(secs(5)));
+    let before = pair.at_client().connection.remote_cid_numbers();
+    assert_eq!((before.first, before.active), (0, Some(0)));
+    let now = pair.now();
+    let (old, new) =
+        (pair.at_client().connection.local().unwrap(), SocketAddr::new(CLIENT_2, 50_000));
+    pair.at_client().connection.migrate(now, new).unwrap();
+    ok(pair.sim.run_for(ms(600)));
+    assert_eq!(pair.at_server().connection.remote(), new);
+    let after = pair.at_client().connection.remote_cid_numbers();
+    assert_eq!((after.first, after.active, after.last), (1, Some(1), before.last + 1));
+
+    pair.sim.network_mut().set_tap(move |_, datagram| {
+        if datagram.src.port() == 443 {
+            datagram.dst = old;
+        }
+        true
+    });
+    for _ in 0..5 {
+        pair.at_server().connection.ping();
+        ok(pair.sim.run_for(ms(400)));
+    }
+    ok(pair.sim.run_for(secs(10)));
+    assert_eq!(pair.at_client().connection.remote_cid_numbers(), after);
+    ok(pair.close());
+}
+
 /// RFC 9000, Section 9.3.2: a path that cannot be validated is given up.
 #[test]
 fn migration_to_a_dead_path_is_undone() {
@@ -188,6 +222,23 @@ fn clients_move_to_the_preferred_address() {
     establish(&mut pair);
     ok(pair.run(secs(60)));
     assert_eq!(pair.at_client().connection.remote(), SocketAddr::V4(preferred));
+    ok(pair.close());
+}
+
+/// RFC 9000, Section 9.5: no connection ID is used towards two addresses, even if only the port
+/// differs.
+#[test]
+fn a_preferred_port_gets_a_connection_id_of_its_own() {
+    let mut options = two_paths(CLEAN);
+    let SocketAddr::V4(preferred) = SocketAddr::new(SERVER, 444) else { unreachable!() };
+    options.server.preferred_address_v4 = Some(preferred);
+    let mut pair = pair(options);
+    pair.connect(Workload { response_len: (1_000, 50_000), ..Workload::requests(40, 2) });
+    ok(pair.run(secs(60)));
+    let client = &pair.at_client().connection;
+    assert_eq!(client.remote(), SocketAddr::V4(preferred));
+    // The one of preferred_address (RFC 9000, Section 5.1.1).
+    assert_eq!(client.remote_cid_numbers().active, Some(1));
     ok(pair.close());
 }
 
