@@ -107,7 +107,8 @@ impl Driver {
     /// Receives from all sockets that have something; true if one of them may have more.
     fn receive(&mut self, context: &mut Context<'_>, seat: &mut Seat<'_>) -> bool {
         let mut more = false;
-        for Registered { link, readable, .. } in &self.sockets {
+        // The newest first: see `Links::in_order_of_moves`.
+        for Registered { link, readable, .. } in self.sockets.iter().rev() {
             while let Poll::Ready(Ok(mut ready)) = readable.poll_read_ready(context) {
                 let Some(scratch) = seat.scratch() else { return false };
                 // It is empty for now; of what comes from now on the runtime tells anew.

@@ -102,6 +102,13 @@ impl Links {
         self.list.iter().map(|member| &member.link)
     }
 
+    /// All of them, to receive from: those to which connections move before the one that they come
+    /// from. The peer answers a challenge before its application answers what was sent later, on the
+    /// former path: so a move is heard of before its consequences.
+    pub(crate) fn in_order_of_moves(&self) -> impl Iterator<Item = &Arc<Link>> {
+        self.iter().skip(1).chain(self.iter().take(1))
+    }
+
     /// The one for new connections.
     pub(crate) fn current(&self) -> Option<&Arc<Link>> {
         self.iter().next()
@@ -141,6 +148,16 @@ mod tests {
         assert_eq!(port(Some(b)), b.port());
         assert_eq!(port(None), a.port());
         assert_eq!(port(Some("127.0.0.1:1".parse().unwrap())), a.port());
+    }
+
+    #[test]
+    fn what_comes_where_connections_move_to_is_received_first() {
+        let links = [link(), link(), link()];
+        let ports = links.each_ref().map(|link| link.socket.local_addr().port());
+        let [first, second, third] = links;
+        let links = Links::new(first).added(second).added(third);
+        let order = links.in_order_of_moves().map(|link| link.socket.local_addr().port());
+        assert_eq!(order.collect::<Vec<_>>(), [ports[2], ports[1], ports[0]]);
     }
 
     #[test]

@@ -18,10 +18,11 @@ pub(super) const PAUSE: Duration = Duration::from_millis(10);
 /// The longest sleep; so that no deadline is too large for the kernel.
 const LONGEST: Duration = Duration::from_secs(3600);
 
-/// What a poll found; the sockets as bits, the first lowest.
+/// What a poll found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Readiness {
-    readable: u32,
+    /// One of the sockets at least has something.
+    readable: bool,
     writable: bool,
     /// A signal ended it.
     interrupted: bool,
@@ -49,8 +50,9 @@ impl Core {
         };
         self.wake_up();
         let Some(scratch) = seat.scratch() else { return ready.interrupted };
-        for (index, link) in links.iter().enumerate() {
-            if ready.readable & (1 << index) != 0 {
+        if ready.readable {
+            // A socket may have been added meanwhile.
+            for link in self.links().in_order_of_moves() {
                 self.receive_from(&link.socket, scratch);
             }
         }
@@ -98,7 +100,7 @@ impl Core {
         let Some(mut seat) = self.lead.take(Rank::Eager, now) else { return };
         let Some(scratch) = seat.scratch() else { return };
         if scratch.paused_until.is_none_or(|until| until <= now) {
-            for link in self.links().iter() {
+            for link in self.links().in_order_of_moves() {
                 self.receive_from(&link.socket, scratch);
             }
         }
@@ -160,15 +162,12 @@ impl Core {
             }
         }
         let mut ready = Readiness::default();
-        for (index, fd) in fds.iter().enumerate().take(count) {
+        for fd in fds.iter().take(count) {
             let found = fd.revents().unwrap_or(PollFlags::empty());
             // An error that waits on the socket is taken by receiving.
             let failed = found.intersects(PollFlags::POLLERR | PollFlags::POLLHUP);
-            ready.readable |= u32::from(failed || found.contains(PollFlags::POLLIN)) << index;
+            ready.readable |= receive && (failed || found.contains(PollFlags::POLLIN));
             ready.writable |= found.contains(PollFlags::POLLOUT);
-        }
-        if !receive {
-            ready.readable = 0;
         }
         if fds.get(count).and_then(PollFd::any).unwrap_or(false) {
             kick.clear();
