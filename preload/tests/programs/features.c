@@ -275,10 +275,11 @@ static void datagrams(void)
 	finish(&pair);
 }
 
-static void streams(void)
+/* More of them than may be open at a time. */
+static void streams(int most)
 {
 	struct pair pair = connected(AF_INET, SOCK_DGRAM);
-	for (int count = 0; count < 2000; count++)
+	for (int count = 0; count < most; count++)
 		echo(&pair);
 	finish(&pair);
 }
@@ -380,7 +381,7 @@ int main(int count, char **arguments)
 	} else if (strcmp(what, "datagrams") == 0) {
 		datagrams();
 	} else if (strcmp(what, "streams") == 0) {
-		streams();
+		streams(count > 2 ? atoi(arguments[2]) : 2000);
 	} else if (strcmp(what, "protocols") == 0) {
 		protocols();
 	} else if (strcmp(what, "load") == 0) {
