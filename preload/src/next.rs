@@ -25,7 +25,7 @@ macro_rules! names {
 }
 
 names! {
-    socket bind listen accept accept4 connect __connect shutdown getsockname getpeername
+    socket socketpair bind listen accept accept4 connect __connect shutdown getsockname getpeername
     getsockopt setsockopt
     send __send sendto sendmsg sendmmsg write __write writev sendfile sendfile64
     recv recvfrom recvmsg recvmmsg read __read readv __read_chk __recv_chk __recvfrom_chk

@@ -7,7 +7,7 @@ use libc::{
 };
 use quicket_c::constants::IPPROTO_QUIC;
 
-use crate::next::{by_descriptor, next};
+use crate::next::{by_descriptor, next, set_errno};
 use crate::{Whose, opened, whose};
 
 #[unsafe(no_mangle)]
@@ -19,6 +19,23 @@ pub unsafe extern "C" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> 
     type Function = unsafe extern "C" fn(c_int, c_int, c_int) -> c_int;
     // SAFETY: numbers.
     opened(unsafe { next!(socket: Function)(domain, kind, protocol) })
+}
+
+/// The kernel has none of QUIC sockets, as of TCP's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn socketpair(
+    domain: c_int,
+    kind: c_int,
+    protocol: c_int,
+    pair: *mut c_int,
+) -> c_int {
+    if protocol == IPPROTO_QUIC && matches!(domain, libc::AF_INET | libc::AF_INET6) {
+        set_errno(libc::EOPNOTSUPP);
+        return -1;
+    }
+    type Function = unsafe extern "C" fn(c_int, c_int, c_int, *mut c_int) -> c_int;
+    // SAFETY: the arguments are the caller's.
+    unsafe { next!(socketpair: Function)(domain, kind, protocol, pair) }
 }
 
 by_descriptor! {

@@ -306,6 +306,11 @@ static void detours(void)
 	CHECK(send(pair.client, "end", 3, 0) == 3);
 	CHECK(recv(pair.server, data, sizeof(data), 0) == 3);
 	CHECK(close(pair.client) == 0 && close(pair.server) == 0 && close(pair.listener) == 0);
+	/* There are no pairs of sockets of the Internet's protocols. */
+	int sockets[2];
+	FAILS(socketpair(AF_INET, SOCK_STREAM, IPPROTO_QUIC, sockets), EOPNOTSUPP);
+	CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, sockets) == 0);
+	CHECK(close(sockets[0]) == 0 && close(sockets[1]) == 0);
 }
 
 /* The process ends as soon as it has sockets. */
