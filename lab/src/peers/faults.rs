@@ -23,9 +23,10 @@ const TQUIC_PROBES: &str = "TQUIC probes with 1-RTT packets before its handshake
 
 /// What Quicket's client says when nothing comes for its idle timeout; its server says it too.
 const SILENCE: &str = "idle timeout: nothing was heard from the peer";
-/// What Quicket's client says when the peer knows its connection no more.
-const RESET: &str = "reset by the peer, which has lost the connection";
-
+/// How a client of ours ends whose server sends to where it is no more: nothing comes any more, a
+/// stateless reset comes once the server has given up, or it still waits when its time is over.
+const LOST: &[&str] =
+    &[SILENCE, "reset by the peer, which has lost the connection", "client said nothing in time"];
 /// What the peer made of TQUIC says when nothing comes for its idle timeout or the handshake's.
 const TQUIC_SILENCE: &str = "the other end has fallen silent";
 
@@ -34,9 +35,9 @@ struct Fault {
     who: Implementation,
     end: End,
     case: &'static str,
-    /// The verdict on a case that fails by it has these words: what fails otherwise is something
-    /// else.
-    symptom: &'static str,
+    /// The verdict on a case that fails by it has one of these phrases: what fails otherwise is
+    /// something else.
+    symptoms: &'static [&'static str],
     /// How it is known.
     evidence: &'static str,
 }
@@ -45,10 +46,10 @@ impl Fault {
     const fn new(
         (who, end): (Implementation, End),
         case: &'static str,
-        symptom: &'static str,
+        symptoms: &'static [&'static str],
         evidence: &'static str,
     ) -> Self {
-        Self { who, end, case, symptom, evidence }
+        Self { who, end, case, symptoms, evidence }
     }
 }
 
@@ -58,14 +59,15 @@ const TQUIC_CLIENT: (Implementation, End) = (Implementation::Tquic, End::Client)
 const TQUIC_SERVER: (Implementation, End) = (Implementation::Tquic, End::Server);
 
 const TABLE: &[Fault] = &[
-    Fault::new(QUINN_CLIENT, "handshakeloss", SILENCE, QUINN_PROBES),
-    Fault::new(TQUIC_CLIENT, "handshakeloss", TQUIC_SILENCE, TQUIC_PROBES),
-    Fault::new(TQUIC_CLIENT, "handshakecorruption", TQUIC_SILENCE, TQUIC_PROBES),
-    Fault::new(QUICHE_SERVER, "handshakeloss", SILENCE, QUICHE_COALESCED),
-    Fault::new(QUICHE_SERVER, "rebind-port", SILENCE, QUICHE_MIGRATION),
-    Fault::new(QUICHE_SERVER, "rebind-addr", SILENCE, QUICHE_MIGRATION),
-    Fault::new(TQUIC_SERVER, "rebind-port", RESET, TQUIC_MIGRATION),
-    Fault::new(TQUIC_SERVER, "rebind-addr", RESET, TQUIC_MIGRATION),
+    Fault::new(QUINN_CLIENT, "handshakeloss", &[SILENCE], QUINN_PROBES),
+    Fault::new(TQUIC_CLIENT, "handshakeloss", &[TQUIC_SILENCE], TQUIC_PROBES),
+    Fault::new(TQUIC_CLIENT, "handshakecorruption", &[TQUIC_SILENCE], TQUIC_PROBES),
+    Fault::new(QUICHE_SERVER, "handshakeloss", &[SILENCE], QUICHE_COALESCED),
+    Fault::new(QUICHE_SERVER, "rebind-port", &[SILENCE], QUICHE_MIGRATION),
+    Fault::new(QUICHE_SERVER, "rebind-addr", &[SILENCE], QUICHE_MIGRATION),
+    Fault::new(TQUIC_SERVER, "rebind-port", LOST, TQUIC_MIGRATION),
+    Fault::new(TQUIC_SERVER, "rebind-addr", LOST, TQUIC_MIGRATION),
+    Fault::new(TQUIC_SERVER, "migration", LOST, TQUIC_MIGRATION),
 ];
 
 impl Implementation {
@@ -75,7 +77,7 @@ impl Implementation {
         TABLE
             .iter()
             .filter(|fault| (fault.who, fault.end, fault.case) == (self, end, case))
-            .find(|fault| verdict.contains(fault.symptom))
+            .find(|fault| fault.symptoms.iter().any(|symptom| verdict.contains(symptom)))
             .map(|fault| fault.evidence)
     }
 }
@@ -96,15 +98,19 @@ mod tests {
 
     #[test]
     fn a_fault_excuses_its_own_symptom_and_no_other() {
-        let rebind = |verdict| Implementation::Tquic.fault("rebind-port", End::Server, verdict);
-        let reset = quicket_engine::ConnectionError::StatelessReset.to_string();
-        let reset = format!("client ended: {reset}");
-        assert_eq!(rebind(&reset), Some(TQUIC_MIGRATION));
         let silence = quicket_engine::ConnectionError::IdleTimeout.to_string();
-        assert_eq!(rebind(&silence), None);
+        let reset = quicket_engine::ConnectionError::StatelessReset.to_string();
+        let rebind =
+            |verdict: &str| Implementation::Tquic.fault("rebind-port", End::Server, verdict);
+        for symptom in [&silence, &reset] {
+            let verdict = format!("client ended: {symptom}");
+            assert_eq!(rebind(&verdict), Some(TQUIC_MIGRATION));
+        }
         assert_eq!(rebind("a PATH_CHALLENGE came and has no PATH_RESPONSE"), None);
-        let rebind = |verdict| Implementation::Quiche.fault("rebind-port", End::Server, verdict);
+        let rebind =
+            |verdict: &str| Implementation::Quiche.fault("rebind-port", End::Server, verdict);
         assert_eq!(rebind(&silence), Some(QUICHE_MIGRATION));
+        assert_eq!(rebind(&reset), None);
         assert_eq!(rebind("a file differs"), None);
     }
 }

@@ -213,6 +213,13 @@ const TABLE: &[(Implementation, Option<End>, &str, &str)] = &[
         "aioquic's client has no call that moves it (QuicConnectionProtocol)",
     ),
     (
+        Implementation::Noq,
+        Some(End::Client),
+        "migration",
+        "noq goes on sending from the old address after Endpoint::rebind to a socket of another one, \
+         which hears no answer then (IP_PKTINFO)",
+    ),
+    (
         Implementation::S2nQuic,
         Some(End::Client),
         "migration",
