@@ -96,9 +96,11 @@ impl Connection {
 
     /// When an ACK is due; without a timer while the anti-amplification limit keeps it back, which
     /// ends by a datagram from the peer, or the key to send it is missing: TLS that runs elsewhere
-    /// may have that to receive with long before.
+    /// may have that to receive with long before. Without one, too, on a path whose connection ID the
+    /// peer had retired and not replaced: the next one that comes ends that.
     fn ack_deadline(&self) -> Option<Time> {
-        if self.paths.active().sendable_data() < MIN_PACKET {
+        let path = self.paths.active();
+        if path.sendable_data() < MIN_PACKET || self.remote_cids.get(path.key()).is_none() {
             return None;
         }
         let levels = [Level::Initial, Level::Handshake, Level::OneRtt].into_iter();
