@@ -1,4 +1,4 @@
-//! Randomness for the engine, from the operating system through AWS-LC.
+//! Randomness for the engine, from the operating system.
 
 use std::cell::Cell;
 use std::fmt;
@@ -7,11 +7,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use aws_lc_rs::rand;
 use quicket_engine::random::Random;
 
-/// Bytes drawn from the library at once.
+/// Bytes drawn from the system at once.
 const BUFFER_LEN: usize = 1_024;
 
-/// A cryptographic source of randomness which asks its library once per kilobyte: the engine draws
-/// a few bytes at a time. Forks share the buffer, so that a connection costs a pointer; no byte is
+/// A cryptographic source of randomness which asks the system once per kilobyte: the engine draws
+/// a few bytes at a time. Not AWS-LC, which ends a process that draws while it ends: a thread may
+/// wait for a connection then. Forks share the buffer, so that a connection costs a pointer; no byte is
 /// given out twice. (Of two processes that go on after `fork(2)` only one may: they would give out
 /// the same bytes.)
 #[derive(Clone)]
@@ -46,15 +47,16 @@ impl fmt::Debug for SystemRandom {
 }
 
 impl SystemRandom {
-    /// Has the calling thread's generator made, once. AWS-LC does that at the first use otherwise,
-    /// and ends the process with SIGABRT should that be while the process ends anyway: a thread
-    /// that may still work then calls this before.
+    /// Has AWS-LC make the calling thread's generator, once, from which handshakes draw their keys.
+    /// It does that at the first use otherwise, and ends the process with SIGABRT should that be
+    /// while the process ends anyway: a thread that may still work then calls this before.
     pub fn prepare_thread() {
         thread_local! {
             static PREPARED: Cell<bool> = const { Cell::new(false) };
         }
         if !PREPARED.replace(true) {
-            fill(&mut [0]);
+            // Without randomness a handshake fails, and says so.
+            let _ = rand::fill(&mut [0]);
         }
     }
 }
@@ -65,7 +67,7 @@ impl SystemRandom {
 ///
 /// If the operating system has no randomness to give: there is no safe way to go on.
 pub(crate) fn fill(out: &mut [u8]) {
-    rand::fill(out).expect("the operating system's random generator works");
+    getrandom::fill(out).expect("the operating system's random generator works");
 }
 
 impl Buffer {

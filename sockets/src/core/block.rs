@@ -70,6 +70,8 @@ impl Core {
         deadline: Option<Instant>,
         mut poll: impl FnMut(Waiter<'_>) -> Poll<T>,
     ) -> Result<T, GivenUp> {
+        // Now, and not when this thread must lead: the process may be about to end then.
+        SystemRandom::prepare_thread();
         let thread = CurrentThread::get();
         let mut interrupted = false;
         loop {
@@ -97,7 +99,6 @@ impl Core {
             thread.park(deadline);
             return false;
         };
-        SystemRandom::prepare_thread();
         seat.spins = manner.spins;
         let limit = deadline.map(|deadline| self.clock.time_of(deadline));
         thread.set_leading(Some(self.lead.kick().clone()));
