@@ -56,7 +56,8 @@ pub use reader::Reader;
 pub use stateless_reset::StatelessResetToken;
 pub use stream_id::{Dir, InvalidStreamId, MAX_STREAMS, Side, StreamId};
 pub use transport_parameters::{
-    ParameterError, PreferredAddress, TransportParameters, VersionInformation,
+    DEFAULT_ACK_DELAY_EXPONENT, ParameterError, PreferredAddress, TransportParameters,
+    VersionInformation,
 };
 pub use version::Version;
 pub use writer::Writer;

@@ -1,6 +1,7 @@
 //! Acknowledgments, losses and probe timeouts: each frame's fate goes back to its owner
 //! (RFC 9002; RFC 9000, Section 13.3).
 
+use quicket_wire::DEFAULT_ACK_DELAY_EXPONENT;
 use quicket_wire::frame::Ack;
 
 use super::space::SpaceId;
@@ -18,8 +19,6 @@ use crate::time::{Duration, Time};
 
 /// Probe packets sent per timeout (RFC 9002, Section 6.2.4).
 const PROBES_PER_PTO: u8 = 2;
-/// The exponent of ACK delays (RFC 9000, Section 18.2).
-const DEFAULT_ACK_DELAY_EXPONENT: u8 = 3;
 /// How often handshake data is sent again before its probe timeout (RFC 9002, Section 6.2.3).
 const MAX_HURRIED: u8 = 8;
 

@@ -43,6 +43,8 @@ mod id {
     pub(super) const MIN_ACK_DELAY: u64 = 0xff04_de1b;
 }
 
+/// The ack_delay_exponent of those who name none (RFC 9000, Section 18.2).
+pub const DEFAULT_ACK_DELAY_EXPONENT: u8 = 3;
 /// Largest ack_delay_exponent (RFC 9000, Section 18.2).
 const MAX_ACK_DELAY_EXPONENT: u64 = 20;
 /// First invalid max_ack_delay, in milliseconds (RFC 9000, Section 18.2).
@@ -122,7 +124,7 @@ impl Default for TransportParameters {
             initial_max_stream_data_uni: 0,
             initial_max_streams_bidi: 0,
             initial_max_streams_uni: 0,
-            ack_delay_exponent: 3,
+            ack_delay_exponent: DEFAULT_ACK_DELAY_EXPONENT,
             max_ack_delay: 25,
             disable_active_migration: false,
             preferred_address: None,

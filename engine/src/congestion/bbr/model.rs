@@ -65,7 +65,7 @@ impl FullBandwidth {
 
     /// The rate grew by a quarter when it was last looked at.
     pub(super) fn grows(&self) -> bool {
-        self.count == 0 && !self.now
+        self.count == 0
     }
 
     /// Takes in a sample.

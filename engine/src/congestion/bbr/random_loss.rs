@@ -50,9 +50,8 @@ pub(super) struct RandomLoss {
     rate: u64,
     /// What it was learned from.
     seen: Round,
-    /// Bytes lost since the round began.
-    lost: u64,
-    marked: bool,
+    /// The round so far; what it delivered is known at its end.
+    current: Round,
     /// Bytes ever delivered when it began.
     delivered_before: u64,
     min_rtt: Option<Duration>,
@@ -61,12 +60,12 @@ pub(super) struct RandomLoss {
 impl RandomLoss {
     /// Takes in a lost packet.
     pub(super) fn on_lost(&mut self, bytes: u64) {
-        self.lost = self.lost.saturating_add(bytes);
+        self.current.lost = self.current.lost.saturating_add(bytes);
     }
 
     /// Takes in an ECN-CE mark.
     pub(super) fn on_marked(&mut self) {
-        self.marked = true;
+        self.current.marked = true;
     }
 
     /// Takes in the round trip time that an ACK measured.
@@ -77,14 +76,11 @@ impl RandomLoss {
     /// A round ends when `delivered` bytes were ever delivered. Returns it, and whether it was
     /// without a queue, on a path with a round trip time of `path_rtt`.
     pub(super) fn end_round(&mut self, delivered: u64, path_rtt: Duration) -> (Round, bool) {
-        let round = Round {
-            lost: self.lost,
-            delivered: delivered.saturating_sub(self.delivered_before),
-            marked: self.marked,
-        };
+        let round =
+            Round { delivered: delivered.saturating_sub(self.delivered_before), ..self.current };
         let queue_begins = path_rtt.as_nanos().saturating_add(path_rtt.as_nanos() / 8);
         let no_queue = self.min_rtt.is_some_and(|rtt| rtt.as_nanos() <= queue_begins);
-        (self.lost, self.marked, self.delivered_before, self.min_rtt) = (0, false, delivered, None);
+        (self.current, self.delivered_before, self.min_rtt) = (Round::default(), delivered, None);
         (round, no_queue)
     }
 
