@@ -5,11 +5,14 @@ mod common;
 use std::io::Write;
 use std::sync::mpsc;
 use std::thread;
+use std::time::Duration;
 
 use common::pair;
 use quicket::Connection;
 
 const EXCHANGES: u64 = 200;
+/// Far more than anything here takes.
+const LONG: Duration = Duration::from_secs(20);
 
 /// Answers requests of two pieces on streams of their own, one after the other.
 fn serve(server: &Connection) {
@@ -49,9 +52,8 @@ fn a_request_in_pieces_and_its_end_share_a_packet_unless_told_otherwise() {
     assert!(together * 2 < apart, "{together} datagrams for {EXCHANGES} requests, or {apart}");
 }
 
-#[test]
-fn what_was_written_arrives_though_the_writer_never_calls_again() {
-    let (client, server) = pair();
+/// Writes small pieces, each once the one before has arrived, and calls nothing in between.
+fn write_and_never_wait(client: &Connection, server: &Connection) {
     let (sender, receiver) = mpsc::channel();
     thread::scope(|scope| {
         scope.spawn(|| {
@@ -69,8 +71,24 @@ fn what_was_written_arrives_though_the_writer_never_calls_again() {
                 stream.flush().unwrap();
             }
             // Waits, but not in a call of this library.
-            assert_eq!(receiver.recv().unwrap(), [number; 8]);
+            assert_eq!(receiver.recv_timeout(LONG).unwrap(), [number; 8]);
         }
+    });
+}
+
+#[test]
+fn what_was_written_arrives_though_the_writer_never_calls_again() {
+    let (client, server) = pair();
+    write_and_never_wait(&client, &server);
+}
+
+#[test]
+fn what_was_written_arrives_though_another_thread_leads_meanwhile() {
+    let (client, server) = pair();
+    thread::scope(|scope| {
+        scope.spawn(|| client.accept_bi().unwrap_err());
+        write_and_never_wait(&client, &server);
+        client.close(0, b"");
     });
 }
 

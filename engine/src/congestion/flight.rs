@@ -394,7 +394,7 @@ impl PathCongestion {
             };
             rate(paced, rtt.smoothed())
         });
-        self.pacer.set_rate(now, bytes_per_second, self.mtu);
+        self.pacer.set_rate(now, bytes_per_second, self.mtu, rtt.min());
     }
 
     /// How many bytes to hand to the network at once, 64 KiB at most.

@@ -14,6 +14,11 @@ const BURST: Duration = Duration::from_millis(2);
 /// Packets that may always leave together (RFC 9002, Section 7.7: the initial window).
 const BURST_PACKETS: u64 = 10;
 
+/// With a least round trip time below this, every link of the path sends a packet in less, so
+/// that a burst may be all that segmentation offload takes at once. Linux lets TCP send larger
+/// bursts on such paths, too (tcp_tso_rtt_log in its ip-sysctl document).
+const NEAR: Duration = Duration::from_micros(500);
+
 /// What segmentation offload takes at once, in bytes (draft-ietf-ccwg-bbr, Section 5.6.3).
 const MAX_SEND_QUANTUM: u64 = 64 << 10;
 
@@ -22,6 +27,8 @@ const MAX_SEND_QUANTUM: u64 = 64 << 10;
 pub(crate) struct Pacer {
     /// Bytes per second; 0 sends without pacing.
     rate: u64,
+    /// The path is a short one: [`NEAR`].
+    near: bool,
     burst: Duration,
     due: Time,
     /// Out of credit until then.
@@ -31,13 +38,15 @@ pub(crate) struct Pacer {
 impl Pacer {
     /// A pacer that holds nothing back until it is given a rate.
     pub(crate) fn new() -> Self {
-        Self { rate: 0, burst: BURST, due: Time::ZERO, blocked_until: None }
+        Self { rate: 0, near: false, burst: BURST, due: Time::ZERO, blocked_until: None }
     }
 
-    /// Sends at `rate` bytes per second in packets of at most `mtu` bytes; 0 stops pacing.
-    pub(crate) fn set_rate(&mut self, now: Time, rate: u64, mtu: u16) {
+    /// Sends at `rate` bytes per second in packets of at most `mtu` bytes on a path whose least
+    /// round trip time is `min_rtt`; 0 stops pacing.
+    pub(crate) fn set_rate(&mut self, now: Time, rate: u64, mtu: u16, min_rtt: Duration) {
+        let near = min_rtt < NEAR;
         // Below a percent of difference, what the change costs is better spent on packets.
-        if rate.abs_diff(self.rate) < self.rate / 128 {
+        if rate.abs_diff(self.rate) < self.rate / 128 && near == self.near {
             return;
         }
         let ahead = self.due.since(now);
@@ -49,7 +58,10 @@ impl Pacer {
             self.blocked_until = self.blocked_until.map(|at| at.min(self.due));
         }
         self.rate = rate;
-        self.burst = BURST.max(time_for(BURST_PACKETS * u64::from(mtu), rate));
+        self.near = near;
+        let packets = BURST_PACKETS * u64::from(mtu);
+        let bytes = if near { packets.max(MAX_SEND_QUANTUM) } else { packets };
+        self.burst = BURST.max(time_for(bytes, rate));
     }
 
     /// The pacing rate in bytes per second; 0 without pacing.
@@ -60,7 +72,7 @@ impl Pacer {
     /// How many bytes to hand to the network at once: a quantum, within what segmentation
     /// offload takes.
     pub(crate) fn send_quantum(&self, mtu: u16) -> u64 {
-        if self.rate == 0 {
+        if self.rate == 0 || self.near {
             return MAX_SEND_QUANTUM;
         }
         volume(self.rate, QUANTUM).min(MAX_SEND_QUANTUM).max(2 * u64::from(mtu))

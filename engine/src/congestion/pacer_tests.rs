@@ -1,6 +1,7 @@
 use super::*;
 
 const MTU: u16 = 1250;
+const FAR: Duration = Duration::from_millis(20);
 
 fn at_micros(n: u64) -> Time {
     Time::from_nanos(n * 1000)
@@ -32,7 +33,7 @@ fn run(pacer: &mut Pacer, millis: u64, late: Duration) -> (u64, u64) {
 
 fn paced(rate: u64) -> Pacer {
     let mut pacer = Pacer::new();
-    pacer.set_rate(Time::ZERO, rate, MTU);
+    pacer.set_rate(Time::ZERO, rate, MTU, FAR);
     pacer
 }
 
@@ -99,7 +100,7 @@ fn a_new_rate_applies_to_what_was_sent_ahead() {
     let mut pacer = paced(1_250_000);
     drain(&mut pacer, Time::ZERO, u64::from(MTU));
     let slow = pacer.delay(Time::ZERO).unwrap();
-    pacer.set_rate(Time::ZERO, 125_000_000, MTU);
+    pacer.set_rate(Time::ZERO, 125_000_000, MTU, FAR);
     assert!(pacer.delay(Time::ZERO).is_none_or(|at| at < slow));
     assert_eq!(pacer.rate(), 125_000_000);
 }
@@ -131,4 +132,17 @@ fn a_burst_is_as_long_as_packets_one_by_one_would_be() {
             assert_eq!(Pacer::new().packets(now, 1), u64::MAX);
         }
     }
+}
+
+#[test]
+fn on_a_short_path_a_whole_send_leaves_together() {
+    let mut pacer = paced(10_000_000);
+    assert!(pacer.send_quantum(MTU) < MAX_SEND_QUANTUM);
+    pacer.set_rate(Time::ZERO, 10_000_000, MTU, Duration::from_micros(100));
+    assert_eq!(pacer.send_quantum(MTU), MAX_SEND_QUANTUM);
+    let sent = drain(&mut pacer, Time::ZERO, u64::from(MTU));
+    assert!((MAX_SEND_QUANTUM..=MAX_SEND_QUANTUM + u64::from(MTU)).contains(&sent), "{sent}");
+    // ... and the rate is kept all the same.
+    let (sent, _) = run(&mut pacer, 1000, Duration::ZERO);
+    assert!(sent.abs_diff(10_000_000) <= 2 * MAX_SEND_QUANTUM, "{sent}");
 }

@@ -9,7 +9,8 @@ use quicket_handshake::SystemRandom;
 use super::Core;
 use super::lead::Rank;
 use super::parker::CurrentThread;
-use super::waiters::Waiter;
+use super::postpone::Whose;
+use super::waiters::{Waiter, Wakes};
 
 /// Why a wait ended without an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,7 +93,12 @@ impl Core {
     /// Waits until the thread is woken or the deadline has passed, or somebody more urgent wants
     /// to lead; true if a signal ended it.
     fn wait_as(&self, manner: Manner, thread: &CurrentThread, deadline: Option<Instant>) -> bool {
-        let Some(mut seat) = self.lead.take(manner.rank, self.clock.now()) else {
+        let now = self.clock.now();
+        let Some(mut seat) = self.lead.take(manner.rank, now) else {
+            // The answer may depend on what this thread has left for later.
+            let mut wakes = Wakes::default();
+            self.catch_up(now, Whose::Own, &mut wakes);
+            wakes.fire();
             if manner.interruptible {
                 return thread.park_unless_interrupted(deadline);
             }

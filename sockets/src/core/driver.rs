@@ -16,6 +16,7 @@ use super::Core;
 use super::lead::{Background, HANDOVER, Rank, Seat};
 use super::link::Link;
 use super::poller::PAUSE;
+use super::postpone::Whose;
 
 /// Drives an endpoint until nobody needs it. Where a caller of the blocking API leads, it stands
 /// aside.
@@ -174,7 +175,7 @@ impl Driver {
         let more = self.receive(context, &mut seat);
         let writable = self.is_writable(context);
         if let Some(scratch) = seat.scratch() {
-            seat.now = core.act(scratch, writable);
+            seat.now = core.act(scratch, Whose::All, writable);
         }
         if more || (core.wants_writable() && self.is_writable(context)) {
             return Poll::Ready(());

@@ -35,7 +35,7 @@ impl Core {
         let (result, effect) = action(&mut conn, now);
         let verdict = match effect {
             Effect::None => return result,
-            Effect::Later(bytes) => self.postpone(cell, &mut conn, bytes),
+            Effect::Later(bytes) => self.postpone(now, cell, &mut conn, bytes),
             Effect::Now => Postponed::Refused,
         };
         let mut wakes = Wakes::default();

@@ -50,6 +50,11 @@ pub(crate) struct Leadership {
     wanted: AtomicBool,
     /// When a caller last left the seat, in nanoseconds.
     left: AtomicU64,
+    /// When a leader that sleeps looks again at what was postponed, in nanoseconds; 0 if it does
+    /// so before it sleeps.
+    looks_at: AtomicU64,
+    /// Something was to be postponed while somebody led.
+    is_watched_for: AtomicBool,
     /// The background sleeps until a caller leaves the seat.
     background_sleeps: AtomicBool,
     background: Mutex<Option<Background>>,
@@ -74,6 +79,8 @@ impl Leadership {
             rank: AtomicU8::new(Rank::Vacant as u8),
             wanted: AtomicBool::new(false),
             left: AtomicU64::new(0),
+            looks_at: AtomicU64::new(0),
+            is_watched_for: AtomicBool::new(false),
             background_sleeps: AtomicBool::new(false),
             background: Mutex::new(None),
             kick: Arc::new(kick),
@@ -88,6 +95,31 @@ impl Leadership {
     /// True if nobody leads, so that the background will soon unless a caller does.
     pub(super) fn is_vacant(&self) -> bool {
         self.rank.load(Ordering::SeqCst) == Rank::Vacant as u8
+    }
+
+    /// For whoever has put something on the list of what was postponed: true if it will be looked
+    /// at soon without anybody's doing. Else a leader sleeps, and will sleep for shorter next time.
+    pub(super) fn looks_soon(&self, now: Time) -> bool {
+        if self.is_vacant() {
+            return true;
+        }
+        if !self.is_watched_for.load(Ordering::SeqCst) {
+            self.is_watched_for.store(true, Ordering::SeqCst);
+        }
+        self.looks_at.load(Ordering::SeqCst) <= (now + HANDOVER).as_nanos()
+    }
+
+    /// A leader is going to sleep, but will look at what was postponed before: how long it may
+    /// sleep, if somebody relies on it.
+    pub(super) fn plan_look(&self, now: Time) -> Option<Time> {
+        let look = self.is_watched_for.swap(false, Ordering::SeqCst).then_some(now + HANDOVER);
+        self.looks_at.store(look.map_or(u64::MAX, Time::as_nanos), Ordering::SeqCst);
+        look
+    }
+
+    /// A leader no longer sleeps.
+    pub(super) fn has_woken(&self) {
+        self.looks_at.store(0, Ordering::SeqCst);
     }
 
     /// Gets a leader of any kind to look again.
@@ -268,6 +300,23 @@ mod tests {
             assert!(receiver.recv().unwrap());
         });
         assert!(!leadership.wanted.load(Ordering::SeqCst));
+    }
+
+    #[test]
+    fn a_leader_that_is_relied_on_sleeps_no_longer_than_a_handover() {
+        let leadership = leadership();
+        assert!(leadership.looks_soon(NOW), "nobody leads: whoever comes looks first");
+        let _seat = leadership.take(Rank::Eager, NOW).unwrap();
+        assert_eq!(leadership.plan_look(NOW), None);
+        assert!(!leadership.looks_soon(NOW), "it may sleep for long");
+        leadership.has_woken();
+        assert!(leadership.looks_soon(NOW), "it looks before it sleeps");
+        assert_eq!(leadership.plan_look(NOW), Some(NOW + HANDOVER));
+        assert!(leadership.looks_soon(NOW + Duration::from_micros(10)));
+        leadership.has_woken();
+        assert_eq!(leadership.plan_look(NOW), Some(NOW + HANDOVER));
+        leadership.has_woken();
+        assert_eq!(leadership.plan_look(NOW), None, "nobody has relied on it since");
     }
 
     #[test]

@@ -48,6 +48,7 @@ pub(crate) use lead::Rank;
 pub(crate) use link::{Link, Links};
 use parker::Kick;
 pub(crate) use postpone::Effect;
+use postpone::PostponedList;
 use routing::Routing;
 pub(crate) use routing::{Greeter, ListenOptions};
 use timers::Timers;
@@ -64,7 +65,7 @@ pub(crate) struct Core {
     lead: Leadership,
     buffers: BufferPool,
     /// Connections that have something to send when the caller's thread waits next.
-    postponed: CellList,
+    postponed: PostponedList,
     /// Connections that wait for room in the kernel's send buffer.
     blocked: CellList,
     /// Receiving, or waiting for it, failed.
@@ -104,7 +105,7 @@ impl Core {
             }),
             lead: Leadership::new(Kick::new()?),
             buffers: BufferPool::default(),
-            postponed: CellList::default(),
+            postponed: PostponedList::default(),
             blocked: CellList::default(),
             complaints: Complaints::default(),
             handles: AtomicUsize::new(0),

@@ -11,6 +11,7 @@ use quicket_engine::time::{Duration, Time};
 use super::Core;
 use super::lead::{Rank, Seat};
 use super::link::{Links, MAX_LINKS};
+use super::postpone::Whose;
 use super::receive::Scratch;
 
 /// How long sockets are left alone after receiving failed for a reason that is not the peer's.
@@ -34,13 +35,15 @@ impl Core {
     pub(super) fn turn(&self, seat: &mut Seat<'_>, limit: Option<Time>) -> bool {
         let links = self.links();
         let now = self.clock.now();
+        let look = self.lead.plan_look(now);
         if let Some(scratch) = seat.scratch() {
-            self.catch_up(now, &mut scratch.work.wakes);
+            self.catch_up(now, Whose::Own, &mut scratch.work.wakes);
             scratch.work.wakes.fire();
         }
         let paused = seat.scratch().and_then(|scratch| scratch.paused_until);
         let paused = paused.filter(|&until| until > now);
-        let deadline = self.fall_asleep(earlier(limit, paused));
+        let look = earlier(look, self.postponed.due());
+        let deadline = self.fall_asleep(earlier(earlier(limit, paused), look));
         let came = seat.spins && self.spin_on(&links, seat, now, deadline);
         let ready = if came {
             Readiness::default()
@@ -49,6 +52,7 @@ impl Core {
             self.wait(&links, paused.is_none(), wait)
         };
         self.wake_up();
+        self.lead.has_woken();
         let Some(scratch) = seat.scratch() else { return ready.interrupted };
         if ready.readable {
             // A socket may have been added meanwhile.
@@ -56,7 +60,7 @@ impl Core {
                 self.receive_from(&link.socket, scratch);
             }
         }
-        seat.now = self.act(scratch, ready.writable);
+        seat.now = self.act(scratch, Whose::Own, ready.writable);
         ready.interrupted
     }
 
@@ -108,10 +112,10 @@ impl Core {
     }
 
     /// Does what there is to do beside receiving; returns the time.
-    pub(super) fn act(&self, scratch: &mut Scratch, writable: bool) -> Time {
+    pub(super) fn act(&self, scratch: &mut Scratch, whose: Whose, writable: bool) -> Time {
         let now = self.clock.now();
         let wakes = &mut scratch.work.wakes;
-        self.catch_up(now, wakes);
+        self.catch_up(now, whose, wakes);
         if writable {
             self.on_writable(now, wakes);
         }

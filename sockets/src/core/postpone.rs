@@ -3,16 +3,20 @@
 //! A request is often written in pieces and then ended; sent at once, each piece would be a packet
 //! and a system call of its own. So small changes wait until the caller's thread waits for
 //! something or [`POSTPONED`] bytes have come together, which then go in full packets; less than
-//! such a burst stays behind and waits on. A caller that does neither is helped out by the
-//! background, which takes over [`HANDOVER`](super::lead::HANDOVER) after callers stopped
-//! leading. Nothing waits while another thread leads: it may sleep longer than that.
+//! such a burst stays behind and waits on. A caller that does neither is helped out within
+//! [`HANDOVER`](super::lead::HANDOVER): by the background, which takes over so long after callers
+//! stopped leading, or by the thread that leads, which sleeps no longer than that while others
+//! postpone. Nothing waits for a leader that may sleep longer, as it does when all was quiet.
 
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, ThreadId};
 
 use quicket_engine::time::Time;
 
 use super::Core;
 use super::cell::{Cell, Conn};
+use super::lead::HANDOVER;
 use super::pump::Extent;
 use super::waiters::Wakes;
 
@@ -41,9 +45,76 @@ pub(super) enum Postponed {
     Refused,
 }
 
+/// Whose connections are to act now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Whose {
+    /// Everybody's.
+    All,
+    /// Those that the calling thread has left, as it is about to wait, and those that nobody has
+    /// seen to for too long. Other threads are likely to add to theirs.
+    Own,
+}
+
+/// A connection that was left for later.
+struct Entry {
+    cell: Arc<Cell>,
+    /// Who has left it.
+    by: ThreadId,
+    /// When somebody else must see to it.
+    due: Time,
+}
+
+/// Connections in the order in which they were left. Whether there are any is known without a
+/// lock.
+#[derive(Default)]
+pub(super) struct PostponedList {
+    entries: Mutex<Vec<Entry>>,
+    any: AtomicBool,
+}
+
+impl PostponedList {
+    /// Adds one; true if it is the first.
+    fn push(&self, cell: &Arc<Cell>, now: Time) -> bool {
+        let by = thread::current().id();
+        self.entries().push(Entry { cell: Arc::clone(cell), by, due: now + HANDOVER });
+        !self.any.swap(true, Ordering::SeqCst)
+    }
+
+    fn take(&self, now: Time, whose: Whose) -> Vec<Arc<Cell>> {
+        if !self.any.load(Ordering::SeqCst) {
+            return Vec::new();
+        }
+        let own = thread::current().id();
+        let mut entries = self.entries();
+        let taken = entries
+            .extract_if(.., |entry| whose == Whose::All || entry.by == own || entry.due <= now);
+        let taken = taken.map(|entry| entry.cell).collect();
+        self.any.store(!entries.is_empty(), Ordering::SeqCst);
+        taken
+    }
+
+    /// When somebody must see to the first of them.
+    pub(super) fn due(&self) -> Option<Time> {
+        if !self.any.load(Ordering::SeqCst) {
+            return None;
+        }
+        self.entries().first().map(|entry| entry.due)
+    }
+
+    fn entries(&self) -> MutexGuard<'_, Vec<Entry>> {
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 impl Core {
     /// Leaves a connection until the next wait, if that may be.
-    pub(super) fn postpone(&self, cell: &Arc<Cell>, conn: &mut Conn, bytes: usize) -> Postponed {
+    pub(super) fn postpone(
+        &self,
+        now: Time,
+        cell: &Arc<Cell>,
+        conn: &mut Conn,
+        bytes: usize,
+    ) -> Postponed {
         conn.postponed_bytes += bytes;
         if conn.nodelay || conn.unsent.is_some() {
             return Postponed::Refused;
@@ -52,15 +123,11 @@ impl Core {
             return Postponed::Full;
         }
         conn.postponed = true;
-        if conn.listed {
-            // Whoever has taken the seat since takes the list before it sleeps.
-            return if self.lead.is_vacant() { Postponed::Waits } else { Postponed::Refused };
-        }
-        // The order matters: first the entry, then the look at who leads. A leader that comes in
-        // between finds the entry before it sleeps.
-        let first = self.postponed.push(cell);
+        // The order matters: first the entry, then the look at who leads. A leader says when it
+        // looks next before it takes the list, so that it finds the entry if it says so after.
+        let first = !conn.listed && self.postponed.push(cell, now);
         conn.listed = true;
-        if !self.lead.is_vacant() {
+        if !self.lead.looks_soon(now) {
             return Postponed::Refused;
         }
         if first {
@@ -78,14 +145,14 @@ impl Core {
         wakes: &mut Wakes,
     ) {
         self.pump_as(now, cell, conn, Extent::Bursts, wakes);
-        if conn.postponed_bytes > 0 && self.postpone(cell, conn, 0) != Postponed::Waits {
+        if conn.postponed_bytes > 0 && self.postpone(now, cell, conn, 0) != Postponed::Waits {
             self.pump(now, cell, conn, wakes);
         }
     }
 
-    /// Lets those connections act that were left until now.
-    pub(super) fn catch_up(&self, now: Time, wakes: &mut Wakes) {
-        for cell in self.postponed.take() {
+    /// Lets connections act that were left until now.
+    pub(super) fn catch_up(&self, now: Time, whose: Whose, wakes: &mut Wakes) {
+        for cell in self.postponed.take(now, whose) {
             let mut conn = cell.lock();
             conn.listed = false;
             if conn.postponed {
