@@ -16,10 +16,10 @@ const MAX_ACK_DELAY_LIMIT: Duration = Duration::from_millis(1 << 14);
 const BULK_AFTER: u64 = 100;
 /// Packets handed over at the same moment that make a train, as receive offload produces them.
 const TRAIN_PACKETS: u64 = 4;
-/// In bulk an ACK waits for at most this fraction of a round trip.
-const BULK_DELAY_FRACTION: u64 = 4;
+/// In bulk and after a pause an ACK waits for at most this fraction of a round trip.
+const DELAY_FRACTION: u64 = 4;
 /// ... but no less than this, which timers can still keep.
-const BULK_MIN_DELAY: Duration = Duration::from_millis(1);
+const MIN_DELAY: Duration = Duration::from_millis(1);
 
 /// This side's own choice of how often to acknowledge, until the peer asks for another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -159,10 +159,10 @@ impl AckScheduler {
             || (!in_order && self.reordering_calls_for_ack(pn, received))
             // Every CE mark at the usual rate of ACKs, else only the first of a row
             // (draft-ietf-quic-ack-frequency, Section 6.3).
-            || (is_ce && (threshold <= 2 || ce_began))
-            || self.was_idle(now, threshold);
+            || (is_ce && (threshold <= 2 || ce_began));
         if self.deadline.is_none() {
-            self.deadline = Some(now + self.delay());
+            let soon = self.was_idle(now, threshold);
+            self.deadline = Some(now + if soon { self.part_of_rtt() } else { self.delay() });
         }
     }
 
@@ -223,8 +223,9 @@ impl AckScheduler {
         passed_threshold || came_late || fills_a_hole
     }
 
-    /// With few ACKs asked for, the first packet after a pause gets one at once, so that stale
-    /// round trip times are renewed (draft-ietf-quic-ack-frequency, Section 6.1).
+    /// With few ACKs asked for, the first packet after a pause gets one soon, so that stale round
+    /// trip times are renewed (draft-ietf-quic-ack-frequency, Section 6.1); not at once, as an
+    /// answer may be about to take it along.
     #[inline]
     fn was_idle(&self, now: Time, threshold: u64) -> bool {
         threshold > 2
@@ -257,10 +258,15 @@ impl AckScheduler {
     #[inline]
     fn delay(&self) -> Duration {
         if self.is_bulk() && !self.smoothed_rtt.is_zero() {
-            let part = self.smoothed_rtt.over(BULK_DELAY_FRACTION).max(BULK_MIN_DELAY);
-            return part.min(self.max_ack_delay);
+            return self.part_of_rtt();
         }
         self.max_ack_delay
+    }
+
+    /// A delay that is short beside a round trip, which must be known.
+    #[inline]
+    fn part_of_rtt(&self) -> Duration {
+        self.smoothed_rtt.over(DELAY_FRACTION).max(MIN_DELAY).min(self.max_ack_delay)
     }
 
     /// An ACK_FREQUENCY frame arrived. Older ones than the newest are ignored

@@ -340,5 +340,15 @@ fn after_a_pause_the_first_packet_is_acknowledged_soon() {
     assert!(!r.acks(21));
     r.acks.on_ack_sent(r.now);
     r.now += MS.times(100);
-    assert!(r.acks(22));
+    assert!(!r.acks(22), "an answer may take the ACK along");
+    assert_eq!(r.acks.ack_deadline(), Some(r.now + Duration::from_micros(7500)));
+    let due = r.acks.ack_deadline();
+    r.now += MS;
+    assert!(!r.acks(23));
+    assert_eq!(r.acks.ack_deadline(), due, "the delay began with the first");
+    r.acks.set_smoothed_rtt(Duration::from_micros(100));
+    r.acks.on_ack_sent(r.now);
+    r.now += MS.times(100);
+    assert!(!r.acks(24));
+    assert_eq!(r.acks.ack_deadline(), Some(r.now + MS), "timers are no finer");
 }
