@@ -7,6 +7,9 @@
 //! other side sleeps in between, as this one would: so some waits in a row are watched for longer,
 //! to find out whether two that watch are fast. Each time that it was in vain the next 1, 3, 7,
 //! ... [`MOST_SKIPPED`] waits sleep at once.
+//!
+//! A timer that is due meanwhile says nothing about answers. It interrupts the watching, which then
+//! goes on for the rest of its time.
 
 use quicket_engine::time::{Duration, Time};
 
@@ -31,6 +34,8 @@ enum Outcome {
     /// An answer, but so late that sleeping would have been cheaper.
     Late,
     Nothing,
+    /// A timer was due after so many nanoseconds, before it could be told.
+    Interrupted(u64),
 }
 
 /// Whether watching has been worth it of late.
@@ -42,6 +47,8 @@ pub(super) struct Spinning {
     penalty: u32,
     /// How many answers in a row came late.
     late: u32,
+    /// For how long this wait was watched before timers interrupted it, in nanoseconds.
+    watched: u64,
     /// What came last was long: the sender has more to do than to answer.
     pub(super) bulk: bool,
 }
@@ -60,9 +67,15 @@ impl Spinning {
     /// `chance` shortens the time without attempts by up to a half: two sides that answer each
     /// other must not go on missing each other's.
     fn on_outcome(&mut self, outcome: Outcome, chance: u64) {
+        if let Outcome::Interrupted(watched) = outcome {
+            self.watched = self.watched.saturating_add(watched);
+            return;
+        }
+        self.watched = 0;
         self.late = if outcome == Outcome::Late { self.late + 1 } else { 0 };
         match outcome {
             Outcome::Fast => self.penalty = 0,
+            Outcome::Interrupted(_) => {}
             Outcome::Late if self.late < LATE_ANSWERS => {}
             Outcome::Late | Outcome::Nothing => {
                 self.late = 0;
@@ -75,8 +88,8 @@ impl Spinning {
 }
 
 impl Core {
-    /// Watches the socket until something comes (true) or `deadline`, or for as long as is worth
-    /// it.
+    /// Watches the socket until something comes or `deadline` has passed (true), or for as long as
+    /// is worth it.
     pub(super) fn spin(
         &self,
         socket: &UdpSocket,
@@ -89,8 +102,9 @@ impl Core {
             return false;
         }
         let limit = Duration::from(limit);
-        let until = now + limit.times(PATIENCE);
-        let until = deadline.map_or(until, |deadline| deadline.min(until));
+        let patience = limit.times(PATIENCE).as_nanos().saturating_sub(scratch.spinning.watched);
+        let until = now + Duration::from_nanos(patience);
+        let deadline = deadline.filter(|&deadline| deadline < until);
         let before = scratch.received;
         let outcome = loop {
             self.receive_from(socket, scratch);
@@ -100,6 +114,9 @@ impl Core {
             }
             if scratch.paused_until.is_some() || time >= until {
                 break Outcome::Nothing;
+            }
+            if deadline.is_some_and(|deadline| time >= deadline) {
+                break Outcome::Interrupted(time.since(now).as_nanos());
             }
             for _ in 0..PAUSES {
                 std::hint::spin_loop();
@@ -129,6 +146,19 @@ mod tests {
         spinning.on_outcome(Outcome::Fast, 0);
         assert!(spinning.attempt() && spinning.attempt());
         spinning.bulk = true;
+        assert!(!spinning.attempt());
+    }
+
+    #[test]
+    fn a_timer_says_nothing_about_answers_and_gives_no_more_time() {
+        let mut spinning = Spinning { penalty: 3, late: 5, ..Spinning::default() };
+        for _ in 0..3 {
+            assert!(spinning.attempt());
+            spinning.on_outcome(Outcome::Interrupted(40), 0);
+        }
+        assert_eq!((spinning.penalty, spinning.late, spinning.watched), (3, 5, 120));
+        spinning.on_outcome(Outcome::Nothing, 0);
+        assert_eq!((spinning.penalty, spinning.watched), (7, 0));
         assert!(!spinning.attempt());
     }
 
