@@ -51,8 +51,9 @@ use table::Table;
 
 use crate::config::{StreamWindows, TransportConfig};
 
-/// How many bytes of unused buffers a connection keeps for its next streams.
-const POOL_BYTES: usize = 4 << 20;
+/// How many bytes of unused buffers a connection keeps for its next streams: as much as it holds
+/// by default of what is to be sent. The pool frees what it does not need for long.
+const POOL_BYTES: u32 = 16 << 20;
 
 /// What this side grants and reserves. Sizes are in bytes.
 #[derive(Clone, Debug)]

@@ -3,13 +3,63 @@
 use alloc::vec::Vec;
 use core::ops::Range;
 
-use super::pool::{BufferPool, OutOfMemory};
+use super::pool::{BufferPool, MAX_BITS, MIN_BITS, OutOfMemory};
 
 /// The smallest buffer, in bytes.
-const MIN_CAPACITY: u64 = 1024;
-/// The exponent of the largest page: 64 KiB, about as much as one system call sends or receives.
-/// Long transfers move through few pages, which are used again while they are in the cache.
-const PAGE_BITS: u32 = 16;
+const MIN_CAPACITY: u64 = 1 << MIN_BITS;
+/// The least that a buffer grows to, in bytes: whoever needs more than a packet or two fill
+/// mostly needs much more, and each step of growth copies all there is. Not so without a stock of
+/// buffers: handshakes hold a few KiB, and there may be many of them.
+const GROWN_CAPACITY: u64 = 16 << 10;
+/// The exponent of the largest page. Long transfers move through few pages, which are used again
+/// while they are in the cache.
+const PAGE_BITS: u32 = MAX_BITS;
+
+/// The pages of a ring. A single one lies in the ring itself, so that a short stream allocates
+/// nothing but what the pool has.
+#[derive(Debug, Default)]
+enum Pages {
+    #[default]
+    None,
+    One(Vec<u8>),
+    Many(Vec<Vec<u8>>),
+}
+
+impl Pages {
+    /// `count` absent pages.
+    fn new(count: usize) -> Result<Self, OutOfMemory> {
+        match count {
+            0 => Ok(Self::None),
+            1 => Ok(Self::One(Vec::new())),
+            _ => {
+                let mut pages = Vec::new();
+                pages.try_reserve_exact(count).map_err(|_| OutOfMemory)?;
+                pages.resize_with(count, Vec::new);
+                Ok(Self::Many(pages))
+            }
+        }
+    }
+
+    fn as_slice(&self) -> &[Vec<u8>] {
+        match self {
+            Self::None => &[],
+            Self::One(page) => core::slice::from_ref(page),
+            Self::Many(pages) => pages,
+        }
+    }
+
+    fn as_mut_slice(&mut self) -> &mut [Vec<u8>] {
+        match self {
+            Self::None => &mut [],
+            Self::One(page) => core::slice::from_mut(page),
+            Self::Many(pages) => pages,
+        }
+    }
+
+    fn len(&self) -> usize {
+        self.as_slice().len()
+    }
+}
 
 /// Bytes of a stream around some offset, in pages of one size.
 ///
@@ -20,7 +70,7 @@ const PAGE_BITS: u32 = 16;
 #[derive(Debug, Default)]
 pub(crate) struct Ring {
     /// A power of two of them; those of a large ring may be absent (empty).
-    pages: Vec<Vec<u8>>,
+    pages: Pages,
     /// The exponent of the size of pages.
     page_bits: u32,
     /// The most that was needed at once since the buffer was taken.
@@ -32,13 +82,13 @@ pub(crate) struct Ring {
 
 impl Ring {
     pub(crate) const fn new() -> Self {
-        Self { pages: Vec::new(), page_bits: 0, peak: 0, usual: 0 }
+        Self { pages: Pages::None, page_bits: 0, peak: 0, usual: 0 }
     }
 
     /// How many bytes are allocated.
     #[cfg(test)]
     pub(crate) fn allocated(&self) -> usize {
-        self.pages.iter().map(Vec::len).sum()
+        self.pages.as_slice().iter().map(Vec::len).sum()
     }
 
     /// Makes room for the offsets `new`; the bytes at the offsets `kept` survive.
@@ -50,19 +100,32 @@ impl Ring {
     ) -> Result<(), OutOfMemory> {
         let all = kept.start.min(new.start)..kept.end.max(new.end);
         self.peak = self.peak.max(len(&all));
-        if !self.covers(&all) {
-            self.grow(kept, &all, pool)?;
-        }
-        self.allocate(&new, pool)
+        if self.has_room(&all, &new) { Ok(()) } else { self.make_room(kept, &all, &new, pool) }
     }
 
-    /// True if each of these offsets has a place of its own.
-    fn covers(&self, all: &Range<u64>) -> bool {
-        if self.pages.len() > 1 {
-            len(&blocks(all, self.page_bits)) <= self.pages.len() as u64
-        } else {
-            len(all) <= (self.pages.len() as u64) << self.page_bits
+    /// True if, as mostly, the ring is large enough and the offsets `new` lie in a page that is
+    /// there.
+    #[inline]
+    fn has_room(&self, all: &Range<u64>, new: &Range<u64>) -> bool {
+        let pages = self.pages.as_slice();
+        let block = new.start >> self.page_bits;
+        block == new.end.saturating_sub(1) >> self.page_bits
+            && pages.get(slot(block, pages.len())).is_some_and(|page| !page.is_empty())
+            && covers(all, self.page_bits, pages.len())
+    }
+
+    #[inline(never)] // keeps the way of most packets short
+    fn make_room(
+        &mut self,
+        kept: Range<u64>,
+        all: &Range<u64>,
+        new: &Range<u64>,
+        pool: &mut BufferPool,
+    ) -> Result<(), OutOfMemory> {
+        if !covers(all, self.page_bits, self.pages.len()) {
+            self.grow(kept, all, pool)?;
         }
+        self.allocate(new, pool)
     }
 
     /// Makes the ring large enough for the offsets `all`.
@@ -72,8 +135,13 @@ impl Ring {
         all: &Range<u64>,
         pool: &mut BufferPool,
     ) -> Result<(), OutOfMemory> {
-        let usual = if self.pages.is_empty() { self.usual } else { 0 };
-        let size = len(all).max(usual).max(MIN_CAPACITY).checked_next_power_of_two();
+        let is_first = matches!(self.pages, Pages::None);
+        let least = match is_first {
+            true => self.usual.max(MIN_CAPACITY),
+            false if pool.keeps() => GROWN_CAPACITY,
+            false => MIN_CAPACITY,
+        };
+        let size = len(all).max(least).checked_next_power_of_two();
         let size = size.ok_or(OutOfMemory)?;
         let page_bits = size.trailing_zeros().min(PAGE_BITS);
         let mut count = size >> page_bits;
@@ -82,9 +150,7 @@ impl Ring {
             count = count.max(len(&blocks(all, page_bits)).next_power_of_two());
         }
         let count = usize::try_from(count).map_err(|_| OutOfMemory)?;
-        let mut pages = Vec::new();
-        pages.try_reserve_exact(count).map_err(|_| OutOfMemory)?;
-        pages.resize_with(count, Vec::new);
+        let pages = Pages::new(count)?;
         let mut grown = Self { pages, page_bits, peak: self.peak, usual: self.usual };
         self.hand_over(&kept, &mut grown, pool)?;
         self.release(pool);
@@ -152,7 +218,8 @@ impl Ring {
 
     /// The `len` bytes from `offset` on, or as many as lie in one page.
     fn part(&self, offset: u64, len: usize) -> &[u8] {
-        let page = self.pages.get(self.slot(offset >> self.page_bits));
+        let pages = self.pages.as_slice();
+        let page = pages.get(slot(offset >> self.page_bits, pages.len()));
         let rest = page.and_then(|page| page.get(self.index_in_page(offset)..));
         let rest = rest.unwrap_or_default();
         rest.get(..len).unwrap_or(rest)
@@ -171,20 +238,18 @@ impl Ring {
 
     /// Gives the memory back; the contents are gone.
     pub(crate) fn release(&mut self, pool: &mut BufferPool) {
-        for page in core::mem::take(&mut self.pages) {
-            pool.give(page);
+        match core::mem::take(&mut self.pages) {
+            Pages::None => {}
+            Pages::One(page) => pool.give(page),
+            Pages::Many(pages) => pages.into_iter().for_each(|page| pool.give(page)),
         }
         self.usual = core::mem::take(&mut self.peak);
     }
 
     fn page_mut(&mut self, block: u64) -> Option<&mut Vec<u8>> {
-        let slot = self.slot(block);
-        self.pages.get_mut(slot)
-    }
-
-    /// Where the page of a block lies; always within the table or 0.
-    fn slot(&self, block: u64) -> usize {
-        (block as usize) & self.pages.len().saturating_sub(1)
+        let pages = self.pages.as_mut_slice();
+        let slot = slot(block, pages.len());
+        pages.get_mut(slot)
     }
 
     /// Where `offset` lies in its page.
@@ -195,6 +260,20 @@ impl Ring {
 
 fn len(range: &Range<u64>) -> u64 {
     range.end.saturating_sub(range.start)
+}
+
+/// True if each of these offsets has a place of its own in `count` pages.
+fn covers(all: &Range<u64>, page_bits: u32, count: usize) -> bool {
+    if count > 1 {
+        len(&blocks(all, page_bits)) <= count as u64
+    } else {
+        len(all) <= (count as u64) << page_bits
+    }
+}
+
+/// Where the page of a block lies among `count`, a power of two; always within them or 0.
+fn slot(block: u64, count: usize) -> usize {
+    (block as usize) & count.saturating_sub(1)
 }
 
 /// The numbers of the pages in which these offsets lie.
@@ -251,9 +330,49 @@ mod tests {
         ring.write(base, &data(base, 900));
         assert_eq!(joined(&ring, base, 900), data(base, 900));
         ring.reserve(base..base + 900, base + 900..base + 1500, &mut pool).unwrap();
-        assert_eq!(ring.allocated(), 2048);
+        assert_eq!(ring.allocated(), GROWN_CAPACITY as usize);
         assert_eq!(joined(&ring, base, 900), data(base, 900));
         assert_eq!(joined(&ring, base + 100, 5), data(base + 100, 5));
+    }
+
+    #[test]
+    fn sixteen_kib_in_packets_take_two_buffers_and_come_out_as_they_went_in() {
+        let mut pool = BufferPool::new(1 << 20);
+        let mut ring = Ring::new();
+        let (base, total) = (77, 16 << 10);
+        let mut end = base;
+        while end < base + total {
+            let len = (base + total - end).min(1430);
+            ring.reserve(base..end, end..end + len, &mut pool).unwrap();
+            ring.write(end, &data(end, len as usize));
+            end += len;
+        }
+        assert_eq!((ring.allocated(), pool.len()), (16 << 10, 1), "the one grown out of");
+        assert_eq!(joined(&ring, base, total as usize), data(base, total as usize));
+        ring.release(&mut pool);
+        assert_eq!((ring.allocated(), pool.len()), (0, 2));
+    }
+
+    #[test]
+    fn without_a_stock_of_buffers_growth_is_by_no_more_than_needed() {
+        let mut pool = BufferPool::new(0);
+        let mut ring = Ring::new();
+        ring.reserve(0..0, 0..900, &mut pool).unwrap();
+        ring.write(0, &data(0, 900));
+        ring.reserve(0..900, 900..2500, &mut pool).unwrap();
+        assert_eq!((ring.allocated(), joined(&ring, 0, 900)), (4096, data(0, 900)));
+    }
+
+    #[test]
+    fn a_kib_takes_a_kib_each_time() {
+        let mut pool = BufferPool::new(1 << 20);
+        let mut ring = Ring::new();
+        for at in [0, 1024, 2048] {
+            ring.reserve(at..at, at..at + 1024, &mut pool).unwrap();
+            assert_eq!(ring.allocated(), 1024);
+            ring.release(&mut pool);
+        }
+        assert_eq!(pool.len(), 1);
     }
 
     #[test]
@@ -295,12 +414,12 @@ mod tests {
         let mut pool = BufferPool::new(1 << 20);
         let mut ring = Ring::new();
         ring.reserve(0..0, 0..1000, &mut pool).unwrap();
-        ring.reserve(0..1000, 1000..5000, &mut pool).unwrap();
+        ring.reserve(0..1000, 1000..25_000, &mut pool).unwrap();
         ring.release(&mut pool);
-        ring.reserve(5000..5000, 5000..5010, &mut pool).unwrap();
-        assert_eq!(ring.allocated(), 8192);
+        ring.reserve(25_000..25_000, 25_000..25_010, &mut pool).unwrap();
+        assert_eq!(ring.allocated(), 32_768);
         ring.release(&mut pool);
-        ring.reserve(5010..5010, 5010..5020, &mut pool).unwrap();
+        ring.reserve(25_010..25_010, 25_010..25_020, &mut pool).unwrap();
         assert_eq!(ring.allocated(), MIN_CAPACITY as usize, "but no more than that");
     }
 

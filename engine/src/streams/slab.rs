@@ -4,6 +4,10 @@ use alloc::vec::Vec;
 
 use super::pool::OutOfMemory;
 
+/// The memory for so many values stays when the last one goes, until [`Slab::trim`]: a burst of
+/// as many needs it again.
+const KEPT: usize = 1024;
+
 /// A place in a [`Slab`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Slot(u32);
@@ -87,7 +91,7 @@ impl<T> Slab<T> {
     }
 
     /// Drops a value where it is; false if there is none. The last one's removal gives the memory
-    /// back.
+    /// back if it is much.
     pub(crate) fn remove(&mut self, slot: Slot) -> bool {
         let vacant = self.vacant;
         match self.entries.get_mut(slot.index()) {
@@ -96,7 +100,7 @@ impl<T> Slab<T> {
         }
         self.vacant = slot.0;
         self.live = self.live.saturating_sub(1);
-        if self.entries.len() > 64 {
+        if self.entries.len() > KEPT {
             self.trim();
         }
         true
@@ -241,9 +245,10 @@ mod tests {
     }
 
     #[test]
-    fn places_are_used_again_and_memory_goes_with_the_last_value() {
+    fn places_are_used_again_and_much_memory_goes_with_the_last_value() {
         let mut slab = Slab::new();
-        let slots: Vec<Slot> = (0..100).map(|n| slab.insert(value(n)).unwrap()).collect();
+        let many = KEPT as u32 + 1;
+        let slots: Vec<Slot> = (0..many).map(|n| slab.insert(value(n)).unwrap()).collect();
         assert_eq!(slab.get(slots[3]).unwrap().name, 3);
         assert!(slab.remove(slots[3]));
         assert!(slab.get(slots[3]).is_none() && !slab.remove(slots[3]));
@@ -253,6 +258,21 @@ mod tests {
         }
         assert_eq!((slab.len(), slab.entries.capacity()), (0, 0));
         assert_eq!(slab.insert(value(1)).unwrap(), Slot(0));
+    }
+
+    #[test]
+    fn the_memory_of_a_burst_stays_until_it_is_trimmed() {
+        let mut slab = Slab::new();
+        let slots: Vec<Slot> = (0..KEPT as u32).map(|n| slab.insert(value(n)).unwrap()).collect();
+        slab.trim();
+        assert_eq!(slab.len(), KEPT, "what lives stays");
+        slots.iter().for_each(|slot| assert!(slab.remove(*slot)));
+        assert!(slab.entries.capacity() >= KEPT);
+        let slots: Vec<Slot> = (0..KEPT as u32).map(|n| slab.insert(value(n)).unwrap()).collect();
+        assert_eq!(slab.entries.len(), KEPT, "places are used again");
+        slots.iter().for_each(|slot| assert!(slab.remove(*slot)));
+        slab.trim();
+        assert_eq!((slab.len(), slab.entries.capacity()), (0, 0));
     }
 
     #[test]
