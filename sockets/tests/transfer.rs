@@ -5,6 +5,7 @@ mod common;
 use std::io::{Read, Write};
 use std::net::SocketAddr;
 use std::thread;
+use std::time::Duration;
 
 use common::{Pattern, check, configs, configs_with, pair, pair_with};
 use quicket::{
@@ -103,6 +104,39 @@ fn many_streams_one_after_the_other_and_at_once() {
         }
     });
     client.close(0, b"");
+}
+
+/// The server fills the window of the connection on all of them in turns, while the client waits
+/// for the rest of the first.
+#[test]
+fn many_streams_that_are_read_one_after_the_other_do_not_block_each_other() {
+    const STREAMS: u64 = 100;
+    const LEN: usize = 100_000;
+    let (client, server) = pair();
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let streams: Vec<_> = (0..STREAMS).map(|_| server.accept_bi().unwrap()).collect();
+            thread::scope(|scope| {
+                for stream in streams {
+                    let seed = stream.id().into();
+                    let (mut stream, _) = stream.split();
+                    scope.spawn(move || send(&mut stream, seed, LEN));
+                }
+            });
+            server.closed();
+        });
+        let mut streams: Vec<_> = (0..STREAMS).map(|_| client.open_bi().unwrap()).collect();
+        for stream in &mut streams {
+            stream.finish().unwrap();
+        }
+        for stream in streams {
+            let seed = stream.id().into();
+            let (_, mut stream) = stream.split();
+            stream.set_read_timeout(Some(Duration::from_secs(20)));
+            assert_eq!(receive(&mut stream, seed), LEN);
+        }
+        client.close(0, b"");
+    });
 }
 
 #[test]

@@ -121,6 +121,12 @@ impl Connection {
         self.streams.peek(id)
     }
 
+    /// True if the peer should hear of a larger window of all streams together, as it may even
+    /// after a call that found nothing to read: [`Connection::poll_transmit`] tells it.
+    pub fn is_window_update_due(&self) -> bool {
+        self.streams.window_due()
+    }
+
     /// Marks `len` bytes of what [`Connection::peek`] showed as read.
     pub fn consume(&mut self, id: StreamId, len: usize) -> Result<ReadOutcome, ReadError> {
         self.streams.consume(id, len)

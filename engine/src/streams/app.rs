@@ -122,6 +122,7 @@ impl Streams {
         let slot = self.readable(id)?;
         let (recv, mut shared) = self.receiving(slot).ok_or(ReadError::ClosedStream)?;
         let result = recv.read(out, &mut shared);
+        self.window.on_read(matches!(result, Err(ReadError::Blocked)));
         self.settle(slot);
         result
     }
@@ -129,8 +130,14 @@ impl Streams {
     /// Shows received data in its place. [`Self::consume`] takes it.
     pub(crate) fn peek(&mut self, id: StreamId) -> Result<Peek<'_>, ReadError> {
         let slot = self.readable(id)?;
-        let (recv, _) = self.receiving(slot).ok_or(ReadError::ClosedStream)?;
+        let (recv, shared) = self.receiving(slot).ok_or(ReadError::ClosedStream)?;
+        shared.window.on_read(matches!(recv.peek(), Err(ReadError::Blocked)));
         recv.peek()
+    }
+
+    /// True if the peer should hear of a new limit of all streams together.
+    pub(crate) fn window_due(&self) -> bool {
+        self.window.update_due()
     }
 
     /// Takes up to `len` bytes of what [`Self::peek`] shows; the end is taken with the last of

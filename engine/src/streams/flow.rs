@@ -78,6 +78,10 @@ pub(crate) struct RecvWindow {
     max_size: u64,
     last_update: Option<Time>,
     resend: bool,
+    /// The peer said that it is blocked by `limit`.
+    peer_blocked: bool,
+    /// The application waits for data, and nothing of it is here.
+    reader_waits: bool,
 }
 
 impl RecvWindow {
@@ -93,6 +97,8 @@ impl RecvWindow {
             max_size,
             last_update: None,
             resend: false,
+            peer_blocked: false,
+            reader_waits: false,
         }
     }
 
@@ -149,6 +155,35 @@ impl RecvWindow {
         self.resend |= self.growth() > 0;
     }
 
+    /// The same for a peer whose streams share the window and are blocked by `limit`.
+    pub(crate) fn on_peer_blocked_at(&mut self, limit: u64) {
+        self.peer_blocked |= limit == self.limit;
+        self.on_peer_blocked();
+        self.relieve();
+    }
+
+    /// The application reads from one of the streams that share the window; it `waits` if nothing
+    /// of it is here.
+    #[inline]
+    pub(crate) fn on_read(&mut self, waits: bool) {
+        self.reader_waits = waits;
+        if waits {
+            self.relieve();
+        }
+    }
+
+    /// Doubles the window where other streams fill it while the one that is read waits for data:
+    /// nobody would ever make room. DATA_BLOCKED is there to tune flow control by (RFC 9000,
+    /// Section 19.12).
+    fn relieve(&mut self) {
+        let stuck = self.peer_blocked && self.reader_waits && self.available() == 0;
+        if stuck && self.size < self.max_size {
+            self.grow_to(self.size.saturating_mul(2));
+            self.peer_blocked = false;
+            self.resend = true;
+        }
+    }
+
     /// Moves the limit, and doubles the window if the last update was less than two round trips
     /// ago. Returns the limit to announce.
     pub(crate) fn update(&mut self, now: Time, rtt: Duration) -> u64 {
@@ -158,7 +193,9 @@ impl RecvWindow {
             }
             self.last_update = Some(now);
         }
-        self.limit = self.target();
+        let target = self.target();
+        self.peer_blocked &= target == self.limit;
+        self.limit = target;
         self.resend = false;
         self.limit
     }
@@ -280,6 +317,45 @@ mod tests {
         window.on_peer_blocked();
         assert!(window.update_due());
         assert_eq!(window.update(at(0), RTT), 110);
+    }
+
+    #[test]
+    fn a_window_full_of_other_streams_data_grows_for_a_reader_that_waits() {
+        for peer_first in [true, false] {
+            let mut window = RecvWindow::new(100, 150);
+            window.receive(100);
+            window.consume(3);
+            if peer_first {
+                window.on_peer_blocked_at(100);
+                assert_eq!(window.size(), 100, "nobody waits");
+                window.on_read(true);
+            } else {
+                window.on_read(true);
+                assert_eq!(window.size(), 100, "nobody is blocked");
+                window.on_peer_blocked_at(100);
+            }
+            assert!(window.update_due());
+            assert_eq!(window.update(at(0), RTT), 153, "twice the window, but within its bound");
+            window.on_peer_blocked_at(153);
+            assert!(!window.update_due(), "the peer has not used what it has");
+            window.receive(53);
+            window.on_peer_blocked_at(153);
+            assert!(!window.update_due(), "no larger than allowed");
+        }
+    }
+
+    #[test]
+    fn an_application_that_does_not_read_is_sent_no_more() {
+        let mut window = RecvWindow::new(100, 1000);
+        window.receive(100);
+        window.on_read(true);
+        window.on_read(false);
+        for limit in [100, 99, 101] {
+            window.on_peer_blocked_at(limit);
+        }
+        assert!(!window.update_due());
+        window.on_peer_blocked_at(7);
+        assert_eq!(window.size(), 100);
     }
 
     #[test]

@@ -157,8 +157,8 @@ impl Streams {
     }
 
     /// DATA_BLOCKED (RFC 9000, Section 19.12).
-    pub(crate) fn on_data_blocked(&mut self, _frame: &DataBlocked) -> Result<(), TransportError> {
-        self.window.on_peer_blocked();
+    pub(crate) fn on_data_blocked(&mut self, frame: &DataBlocked) -> Result<(), TransportError> {
+        self.window.on_peer_blocked_at(frame.limit);
         Ok(())
     }
 

@@ -37,7 +37,7 @@ impl ConnRef {
     fn try_act<T>(&self, action: impl FnOnce(&mut Conn) -> Poll<T>) -> Poll<T> {
         self.act_if(|conn, _| {
             let poll = action(conn);
-            let changed = poll.is_ready();
+            let changed = poll.is_ready() || conn.engine.is_window_update_due();
             (poll, changed)
         })
     }
@@ -52,6 +52,8 @@ impl ConnRef {
             let poll = action(conn);
             let effect = match &poll {
                 Poll::Ready(answer) => Effect::Later(bytes(answer)),
+                // Whoever waits for data may call for a larger window.
+                Poll::Pending if conn.engine.is_window_update_due() => Effect::Now,
                 Poll::Pending => Effect::None,
             };
             (poll, effect)
