@@ -12,6 +12,7 @@ use quicket_workload::bench::{Failure, Link, SERVER_NAME, Session};
 use tokio::sync::Notify;
 
 use super::socket::{Messages, Udp};
+use crate::client::GOODBYES;
 
 /// Length of our connection IDs in bytes.
 const ID: usize = 16;
@@ -329,7 +330,9 @@ impl Endpoint {
         }
     }
 
-    /// Sends bursts of packets of one size; false if the socket takes no more.
+    /// Sends bursts of packets of one size; false if the socket takes no more. Of a connection that
+    /// is closed few go out: if a probe is due at that moment, quiche writes others without end,
+    /// and remembers each.
     fn send_all(&self, conn: &mut Conn, buffer: &mut [u8; BURST]) -> bool {
         loop {
             let soon = Instant::now() + EARLY;
@@ -344,7 +347,9 @@ impl Endpoint {
                 (filled, segment, count, to) = (packet.len(), packet.len(), 1, Some(destination));
             }
             let most = conn.quic.max_send_udp_payload_size();
-            while count < self.udp.segments() && filled + most <= BURST {
+            let closes = conn.quic.local_error().is_some();
+            let segments = if closes { GOODBYES } else { self.udp.segments() };
+            while count < segments && filled + most <= BURST {
                 let Ok((length, info)) = conn.quic.send(&mut buffer[filled..filled + most]) else {
                     break;
                 };
@@ -363,6 +368,9 @@ impl Endpoint {
             let Some(to) = to else { return true };
             if !self.udp.send(&buffer[..filled], segment, to) {
                 return false;
+            }
+            if closes {
+                return true;
             }
         }
     }
