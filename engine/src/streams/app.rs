@@ -131,8 +131,9 @@ impl Streams {
     pub(crate) fn peek(&mut self, id: StreamId) -> Result<Peek<'_>, ReadError> {
         let slot = self.readable(id)?;
         let (recv, shared) = self.receiving(slot).ok_or(ReadError::ClosedStream)?;
-        shared.window.on_read(matches!(recv.peek(), Err(ReadError::Blocked)));
-        recv.peek()
+        let shown = recv.peek();
+        shared.window.on_read(matches!(shown, Err(ReadError::Blocked)));
+        shown
     }
 
     /// True if the peer should hear of a new limit of all streams together.

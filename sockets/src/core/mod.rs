@@ -9,7 +9,6 @@ mod background;
 mod block;
 mod buffers;
 mod cell;
-mod cell_list;
 mod clock;
 mod driver;
 #[cfg(test)]
@@ -17,6 +16,7 @@ mod environment_tests;
 mod handle;
 mod lead;
 mod link;
+mod list;
 mod parker;
 mod poller;
 mod postpone;
@@ -39,16 +39,16 @@ use crate::udp::{Complaints, UdpConfig};
 pub(crate) use block::GivenUp;
 use buffers::BufferPool;
 pub(crate) use cell::{Cell, Conn, Role, SendEnd, Tap};
-use cell_list::CellList;
 pub(crate) use clock::Clock;
 pub(crate) use driver::Driver;
 pub(crate) use handle::{ConnRef, CoreRef};
 use lead::Leadership;
 pub(crate) use lead::Rank;
 pub(crate) use link::{Link, Links};
+use list::List;
 use parker::Kick;
 pub(crate) use postpone::Effect;
-use postpone::PostponedList;
+use postpone::Entry;
 use routing::Routing;
 pub(crate) use routing::{Greeter, ListenOptions};
 use timers::Timers;
@@ -65,9 +65,9 @@ pub(crate) struct Core {
     lead: Leadership,
     buffers: BufferPool,
     /// Connections that have something to send when the caller's thread waits next.
-    postponed: PostponedList,
+    postponed: List<Entry>,
     /// Connections that wait for room in the kernel's send buffer.
-    blocked: CellList,
+    blocked: List<Arc<Cell>>,
     /// Receiving, or waiting for it, failed.
     complaints: Complaints,
     /// How many public values lead here.
@@ -105,8 +105,8 @@ impl Core {
             }),
             lead: Leadership::new(Kick::new()?),
             buffers: BufferPool::default(),
-            postponed: PostponedList::default(),
-            blocked: CellList::default(),
+            postponed: List::default(),
+            blocked: List::default(),
             complaints: Complaints::default(),
             handles: AtomicUsize::new(0),
             closed: AtomicBool::new(false),
@@ -174,7 +174,7 @@ impl Core {
 
     /// The kernel's send buffer is full: has the leader tell when it is not.
     fn wait_for_room(&self, cell: &Arc<Cell>) {
-        if self.blocked.push(cell) {
+        if self.blocked.push(Arc::clone(cell)) {
             self.lead.interrupt();
         }
     }

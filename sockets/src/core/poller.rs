@@ -42,7 +42,7 @@ impl Core {
         }
         let paused = seat.scratch().and_then(|scratch| scratch.paused_until);
         let paused = paused.filter(|&until| until > now);
-        let look = earlier(look, self.postponed.due());
+        let look = earlier(look, self.postponed.first(|entry| entry.due));
         let deadline = self.fall_asleep(earlier(earlier(limit, paused), look));
         let came = seat.spins && self.spin_on(&links, seat, now, deadline);
         let ready = if came {

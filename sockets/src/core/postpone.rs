@@ -8,8 +8,7 @@
 //! stopped leading, or by the thread that leads, which sleeps no longer than that while others
 //! postpone. Nothing waits for a leader that may sleep longer, as it does when all was quiet.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::thread::{self, ThreadId};
 
 use quicket_engine::time::Time;
@@ -56,53 +55,17 @@ pub(super) enum Whose {
 }
 
 /// A connection that was left for later.
-struct Entry {
+pub(super) struct Entry {
     cell: Arc<Cell>,
     /// Who has left it.
     by: ThreadId,
     /// When somebody else must see to it.
-    due: Time,
+    pub(super) due: Time,
 }
 
-/// Connections in the order in which they were left. Whether there are any is known without a
-/// lock.
-#[derive(Default)]
-pub(super) struct PostponedList {
-    entries: Mutex<Vec<Entry>>,
-    any: AtomicBool,
-}
-
-impl PostponedList {
-    /// Adds one; true if it is the first.
-    fn push(&self, cell: &Arc<Cell>, now: Time) -> bool {
-        let by = thread::current().id();
-        self.entries().push(Entry { cell: Arc::clone(cell), by, due: now + HANDOVER });
-        !self.any.swap(true, Ordering::SeqCst)
-    }
-
-    fn take(&self, now: Time, whose: Whose) -> Vec<Arc<Cell>> {
-        if !self.any.load(Ordering::SeqCst) {
-            return Vec::new();
-        }
-        let own = thread::current().id();
-        let mut entries = self.entries();
-        let taken = entries
-            .extract_if(.., |entry| whose == Whose::All || entry.by == own || entry.due <= now);
-        let taken = taken.map(|entry| entry.cell).collect();
-        self.any.store(!entries.is_empty(), Ordering::SeqCst);
-        taken
-    }
-
-    /// When somebody must see to the first of them.
-    pub(super) fn due(&self) -> Option<Time> {
-        if !self.any.load(Ordering::SeqCst) {
-            return None;
-        }
-        self.entries().first().map(|entry| entry.due)
-    }
-
-    fn entries(&self) -> MutexGuard<'_, Vec<Entry>> {
-        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+impl Entry {
+    fn new(cell: &Arc<Cell>, now: Time) -> Self {
+        Self { cell: Arc::clone(cell), by: thread::current().id(), due: now + HANDOVER }
     }
 }
 
@@ -125,7 +88,7 @@ impl Core {
         conn.postponed = true;
         // The order matters: first the entry, then the look at who leads. A leader says when it
         // looks next before it takes the list, so that it finds the entry if it says so after.
-        let first = !conn.listed && self.postponed.push(cell, now);
+        let first = !conn.listed && self.postponed.push(Entry::new(cell, now));
         conn.listed = true;
         if !self.lead.looks_soon(now) {
             return Postponed::Refused;
@@ -152,7 +115,10 @@ impl Core {
 
     /// Lets connections act that were left until now.
     pub(super) fn catch_up(&self, now: Time, whose: Whose, wakes: &mut Wakes) {
-        for cell in self.postponed.take(now, whose) {
+        let acts = |entry: &Entry| {
+            whose == Whose::All || entry.due <= now || entry.by == thread::current().id()
+        };
+        for Entry { cell, .. } in self.postponed.take_if(acts) {
             let mut conn = cell.lock();
             conn.listed = false;
             if conn.postponed {

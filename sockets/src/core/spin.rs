@@ -67,16 +67,13 @@ impl Spinning {
     /// `chance` shortens the time without attempts by up to a half: two sides that answer each
     /// other must not go on missing each other's.
     fn on_outcome(&mut self, outcome: Outcome, chance: u64) {
-        if let Outcome::Interrupted(watched) = outcome {
-            self.watched = self.watched.saturating_add(watched);
-            return;
-        }
-        self.watched = 0;
-        self.late = if outcome == Outcome::Late { self.late + 1 } else { 0 };
         match outcome {
-            Outcome::Fast => self.penalty = 0,
-            Outcome::Interrupted(_) => {}
-            Outcome::Late if self.late < LATE_ANSWERS => {}
+            Outcome::Interrupted(watched) => {
+                self.watched = self.watched.saturating_add(watched);
+                return;
+            }
+            Outcome::Fast => (self.penalty, self.late) = (0, 0),
+            Outcome::Late if self.late + 1 < LATE_ANSWERS => self.late += 1,
             Outcome::Late | Outcome::Nothing => {
                 self.late = 0;
                 self.penalty = (self.penalty * 2 + 1).min(MOST_SKIPPED);
@@ -84,6 +81,7 @@ impl Spinning {
                 self.skip = self.penalty - u32::try_from(less).unwrap_or(0);
             }
         }
+        self.watched = 0;
     }
 }
 
