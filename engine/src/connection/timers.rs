@@ -2,7 +2,7 @@
 
 use super::Connection;
 use super::state::State;
-use super::transmit::MIN_PACKET;
+use super::transmit::ACK_ROOM;
 use crate::crypto::Level;
 use crate::error::{ConnectionError, TransportError};
 use crate::recovery::SpaceId;
@@ -26,7 +26,8 @@ impl Connection {
             self.keys.previous_expires(),
             self.local_cids.timeout(),
             self.paths.timeout(),
-            self.handshake.confirmed.then(|| path.mtu.timeout()).flatten(),
+            // As there are probes: a client at a new port has the MTU of the former path at once.
+            (self.handshake.confirmed && path.is_validated()).then(|| path.mtu.timeout()).flatten(),
             self.early_keys_expire,
             self.quiet_deadline(),
         ]
@@ -100,7 +101,7 @@ impl Connection {
     /// peer had retired and not replaced: the next one that comes ends that.
     fn ack_deadline(&self) -> Option<Time> {
         let path = self.paths.active();
-        if path.sendable_data() < MIN_PACKET || self.remote_cids.get(path.key()).is_none() {
+        if path.sendable_data() < ACK_ROOM || self.remote_cids.get(path.key()).is_none() {
             return None;
         }
         let levels = [Level::Initial, Level::Handshake, Level::OneRtt].into_iter();

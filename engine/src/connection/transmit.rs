@@ -538,3 +538,8 @@ impl Route {
 
 /// Less room than this is not worth a packet.
 pub(super) const MIN_PACKET: usize = CHALLENGE_ROOM;
+
+/// Room for a packet with nothing but an ACK of one range, in bytes, all at their longest: first
+/// byte, version, connection IDs, lengths of token and packet, packet number; type, largest number,
+/// delay, count, range, ECN counts; tag.
+pub(super) const ACK_ROOM: usize = (1 + 4 + 2 * 21 + 1 + 2 + 4) + (1 + 8 + 8 + 1 + 8 + 3 * 8) + 16;

@@ -5,7 +5,7 @@ use quicket_engine::TransportErrorCode;
 use quicket_engine::crypto::Level;
 use quicket_engine::{Dir, Side};
 use quicket_sim::attack::{Duel, DuelOptions, Payload, Stage};
-use quicket_wire::{Frame, Frames, frame};
+use quicket_wire::{ConnectionId, EcnCodepoint, Frame, Frames, StatelessResetToken, frame};
 
 use crate::memory::growth;
 use crate::support::{BOTH, KIB, MIB, assert_alive, code, confirmed, ms};
@@ -118,6 +118,39 @@ fn numbers_with_gaps_make_short_acknowledgments() {
         // 16384 packets that are not acknowledged.
         assert!(grown < 4 * MIB, "{grown} bytes");
     }
+}
+
+/// RFC 9000, Section 9.3: a server may send little to a client that has moved and does not show that
+/// it is there, and perhaps less than an ACK needs. Its time comes with the next packet: until then
+/// no timer is due.
+#[test]
+fn an_acknowledgment_that_there_is_no_room_for_is_not_due() {
+    let mut duel = confirmed(Side::Client);
+    // The longest connection IDs, and numbers.
+    for n in 10..12 {
+        let cid = frame::NewConnectionId {
+            sequence_number: n,
+            retire_prior_to: 10,
+            connection_id: ConnectionId::new(&[n as u8; 20]).unwrap(),
+            stateless_reset_token: StatelessResetToken([n as u8; 16]),
+        };
+        duel.attack(Level::OneRtt, &Payload::of(&cid));
+        duel.forge.next_number[2] += 1 << 30;
+    }
+    let mut rng = duel.rng();
+    for step in 0..2_000 {
+        if step % 8 == 0 {
+            duel.address.set_port(10_000 + step);
+        }
+        let padding = vec![0; rng.between(0, 60) as usize];
+        let payload = Payload::of(&frame::Ping).raw(&padding);
+        let mut packet = duel.forge.seal(Level::OneRtt, payload.bytes());
+        duel.victim.receive(duel.now, duel.address, EcnCodepoint::Ect0, &mut packet);
+        drop(duel.pass(ms(30)));
+    }
+    assert_alive(&mut duel);
+    let moves = duel.connection().stats().counters.path_changes;
+    assert!(moves >= 250, "the attacker moved {moves} times");
 }
 
 /// A peer that never acknowledges is remembered for as long as its window, not for ever.

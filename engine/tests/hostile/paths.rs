@@ -196,6 +196,49 @@ fn answer_challenges(duel: &mut Duel, sent: &[Sent]) {
     }
 }
 
+/// A search for a larger MTU is due while the client does not show that it is where its packets
+/// come from (RFC 9000, Section 9.3). The search waits for that, without a timer that is due.
+#[test]
+fn a_search_for_a_larger_mtu_waits_until_the_client_is_found() {
+    let mut options = DuelOptions::new(Side::Client);
+    let discovery = MtuDiscovery { interval: ms(4_000), ..MtuDiscovery::default() };
+    Arc::make_mut(&mut options.server.transport).mtu_discovery = Some(discovery);
+    let mut duel = Duel::new(options, Stage::Confirmed);
+    // What was found until now does not hold: only what is small arrives from now on.
+    let id = duel.connection().open(quicket_engine::Dir::Uni).unwrap();
+    duel.connection().write(id, &[1; 60_000]).unwrap();
+    let probes = |sent: &[Sent]| sent.iter().filter(|sent| sent.data.len() > 1_400).count();
+    let mut last_probe = 0;
+    for step in 0..800 {
+        if step >= 150 && step % 10 == 0 {
+            duel.address.set_port(step);
+        }
+        duel.attack(Level::OneRtt, &Payload::of(&Ping));
+        let sent = duel.pass(ms(10));
+        if probes(&sent) > 0 {
+            last_probe = step;
+        }
+        sent.iter().filter(|sent| sent.data.len() <= 1_400).for_each(|sent| {
+            duel.forge.open(&sent.data);
+        });
+        duel.acknowledge();
+    }
+    assert_alive(&mut duel);
+    assert!(
+        (1..150).contains(&last_probe),
+        "a search ends, and is the last until now: {last_probe}"
+    );
+    let mut more = 0;
+    for _ in 0..500 {
+        duel.attack(Level::OneRtt, &Payload::of(&Ping));
+        let sent = duel.pass(ms(10));
+        more += probes(&sent);
+        answer_challenges(&mut duel, &sent);
+        duel.acknowledge();
+    }
+    assert!(more > 0, "the next search begins");
+}
+
 /// CVE-2026-12707 of quiche: moves that the application does not ask about.
 #[test]
 fn moves_without_end_make_a_bounded_number_of_events() {
