@@ -98,7 +98,8 @@ impl Connection {
     /// When an ACK is due; without a timer while the anti-amplification limit keeps it back, which
     /// ends by a datagram from the peer, or the key to send it is missing: TLS that runs elsewhere
     /// may have that to receive with long before. Without one, too, on a path whose connection ID the
-    /// peer had retired and not replaced: the next one that comes ends that.
+    /// peer had retired and not replaced, and while as many packets are remembered as can be: what
+    /// comes next ends that.
     fn ack_deadline(&self) -> Option<Time> {
         let path = self.paths.active();
         if path.sendable_data() < ACK_ROOM || self.remote_cids.get(path.key()).is_none() {
@@ -107,7 +108,7 @@ impl Connection {
         let levels = [Level::Initial, Level::Handshake, Level::OneRtt].into_iter();
         let due = levels.filter(|level| self.keys.can_send(*level)).filter_map(|level| {
             let space = self.spaces.get(SpaceId::of(level))?;
-            space.acks.ack_deadline()
+            space.acks.ack_deadline().filter(|_| !space.recovery.is_full())
         });
         due.min()
     }

@@ -23,7 +23,7 @@ pub(crate) const MAX_TRACKED_PACKETS: usize = 1 << 18;
 /// forgotten if they are all of that kind.
 const MAX_IDLE_PACKETS: usize = 512;
 /// This many packets, and so many more for each that asks for an ACK, are kept for a peer that
-/// acknowledges none of them.
+/// acknowledges none of them, or late ACKs of what was lost.
 const MAX_SILENT_PACKETS: usize = 1 << 14;
 const SILENT_PER_ELICITING: usize = 8;
 /// How many skipped packet numbers are remembered.
@@ -149,24 +149,37 @@ impl SentPackets {
     pub(super) fn reserve(&mut self) -> bool {
         let count = self.packets.len();
         if count >= MAX_IDLE_PACKETS && count.is_multiple_of(BLOCK_LEN) {
-            // Without ACKs nobody else would forget packets that elicit none.
-            self.release(Time::ZERO);
+            // Without ACKs nobody else would forget packets that elicit none. Lost ones are not
+            // remembered at any price: how long is for the peer to say, by the round trip time.
+            let keep_since = if self.is_long() { Time::from_nanos(u64::MAX) } else { Time::ZERO };
+            self.release(keep_since);
         }
-        self.packets.len() < MAX_TRACKED_PACKETS
+        !self.is_full()
             && self.packets.try_reserve(1).is_ok()
             && self.blocks.try_reserve(1).is_ok()
             && self.frames.try_reserve(FRAME_HEADROOM).is_ok()
     }
 
+    /// True at the bound: nothing can be sent before the peer acknowledges, or something is lost.
+    pub(super) fn is_full(&self) -> bool {
+        self.packets.len() >= MAX_TRACKED_PACKETS
+    }
+
     /// True if few packets that ask for ACKs, which do not come, keep many others from being
     /// forgotten.
     pub(super) fn is_clogged(&self) -> bool {
-        let allowed = self.ack_eliciting_outstanding.saturating_mul(SILENT_PER_ELICITING);
-        let count = self.packets.len();
         // Only when the next call of `reserve` releases what is settled then.
-        count > MAX_SILENT_PACKETS.saturating_add(allowed)
-            && count.is_multiple_of(BLOCK_LEN)
-            && self.blocks.front().is_some_and(|block| block.outstanding != 0)
+        self.is_long()
+            && self.packets.len().is_multiple_of(BLOCK_LEN)
+            && self.blocks.front().is_some_and(|block| {
+                self.any_in_front(block.outstanding, |packet| packet.in_flight)
+            })
+    }
+
+    /// True if more packets are kept than those in flight account for.
+    fn is_long(&self) -> bool {
+        let allowed = self.ack_eliciting_outstanding.saturating_mul(SILENT_PER_ELICITING);
+        self.packets.len() > MAX_SILENT_PACKETS.saturating_add(allowed)
     }
 
     /// Adds a frame to the packet under construction.
@@ -365,16 +378,19 @@ impl SentPackets {
 
     fn front_is_settled(&self, keep_since: Time) -> bool {
         let Some(block) = self.blocks.front() else { return false };
-        let kept = |bits: u64, keep: &dyn Fn(&SentPacket) -> bool| {
-            let mut packets = self.packets.iter().take(BLOCK_LEN).enumerate();
-            bits != 0 && packets.any(|(n, packet)| bits >> n & 1 == 1 && keep(packet))
-        };
         if block.outstanding != 0
-            && (self.packets.len() < MAX_IDLE_PACKETS || kept(block.outstanding, &|p| p.in_flight))
+            && (self.packets.len() < MAX_IDLE_PACKETS
+                || self.any_in_front(block.outstanding, |packet| packet.in_flight))
         {
             return false;
         }
-        !kept(block.lost, &|p| p.time_sent >= keep_since)
+        !self.any_in_front(block.lost, |packet| packet.time_sent >= keep_since)
+    }
+
+    /// True if a packet of the first block whose bit is set `fits`.
+    fn any_in_front(&self, bits: u64, fits: impl Fn(&SentPacket) -> bool) -> bool {
+        let mut packets = self.packets.iter().take(BLOCK_LEN).enumerate();
+        bits != 0 && packets.any(|(n, packet)| bits >> n & 1 == 1 && fits(packet))
     }
 
     fn forget_front(&mut self, block: Block) {

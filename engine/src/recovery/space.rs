@@ -142,6 +142,11 @@ impl RecoverySpace {
         self.sent.reserve()
     }
 
+    /// True if the peer has left too many packets unacknowledged: see [`Self::reserve`].
+    pub(crate) fn is_full(&self) -> bool {
+        self.sent.is_full()
+    }
+
     /// True if a peer that does not acknowledge makes us remember too many packets that it need
     /// not acknowledge. What is outstanding is to be given up for lost then.
     pub(crate) fn is_clogged(&self) -> bool {

@@ -387,6 +387,7 @@ fn a_peer_that_never_acknowledges_meets_a_bound() {
         assert!(count <= MAX_TRACKED_PACKETS);
     }
     assert_eq!(count, MAX_TRACKED_PACKETS);
+    assert!(space.is_full(), "no timer can help");
 }
 
 /// One packet that asks for an ACK must not keep all later ones from being forgotten.
@@ -406,6 +407,23 @@ fn a_peer_that_sends_and_never_acknowledges_clogs_the_ring_until_all_is_given_up
     assert!(log.frames == [0] && !space.is_clogged());
     assert!(space.reserve());
     assert_eq!(space.sent.memory().0, 0);
+}
+
+/// A peer whose ACKs are late on purpose has lost packets remembered for minutes, and may make us
+/// send ACKs without end meanwhile. That says nothing about what is in flight.
+#[test]
+fn a_lost_packet_is_remembered_as_long_as_not_too_many_others_wait_behind_it() {
+    let mut space = sent(4);
+    ack(&mut space, at(50), &[1..=3]).0.unwrap();
+    assert_eq!(lose(&mut space, at(50)).1.packets, [0]);
+    let mut most = 0;
+    for n in 0..40_000 {
+        assert!(!space.is_clogged(), "after {n} packets");
+        assert!(space.reserve());
+        space.on_sent(&SentInfo { ack_eliciting: false, in_flight: false, ..info(at(51)) });
+        most = most.max(space.sent.memory().0);
+    }
+    assert!((10_000..20_000).contains(&most), "{most} packets");
 }
 
 /// A large window that the peer is slow to acknowledge is no silence.
