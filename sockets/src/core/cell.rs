@@ -30,6 +30,8 @@ pub(crate) struct Conn {
     pub(super) queued: Option<Time>,
     /// What the kernel, or the cipher, did not take yet.
     pub(super) unsent: Option<Box<Unsent>>,
+    /// It is among those that wait for room in the kernel's send buffer.
+    pub(super) waits_for_room: bool,
     /// Nothing is left of it, and its handle may be another's by now.
     pub(super) drained: bool,
     /// It has something to do that was left for later.
@@ -121,6 +123,7 @@ impl Cell {
             role,
             queued: None,
             unsent: None,
+            waits_for_room: false,
             drained: false,
             postponed: false,
             listed: false,

@@ -47,6 +47,12 @@ impl<T> List<T> {
         !self.any.load(Ordering::SeqCst)
     }
 
+    /// How many there are.
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.items().len()
+    }
+
     fn items(&self) -> MutexGuard<'_, Vec<T>> {
         self.items.lock().unwrap_or_else(PoisonError::into_inner)
     }

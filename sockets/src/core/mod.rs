@@ -182,7 +182,9 @@ impl Core {
     /// There is room again.
     fn on_writable(&self, now: Time, wakes: &mut Wakes) {
         for cell in self.blocked.take() {
-            self.pump(now, &cell, &mut cell.lock(), wakes);
+            let mut conn = cell.lock();
+            conn.waits_for_room = false;
+            self.pump(now, &cell, &mut conn, wakes);
         }
     }
 

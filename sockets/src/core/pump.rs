@@ -20,6 +20,11 @@ const BURSTS_PER_TURN: usize = 32;
 const LINGER: Duration = Duration::from_secs(30);
 /// When to ask a cipher again that was busy.
 const CIPHER_RETRY: Duration = Duration::from_micros(50);
+/// How often at most a connection looks at its timers while the kernel takes no packets of it: an
+/// ACK that is due, say, cannot leave, and stays due.
+const BLOCKED_RETRY: Duration = Duration::from_millis(10);
+/// Later than now.
+const INSTANT: Duration = Duration::from_nanos(1);
 
 /// How much a connection is to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,10 +69,21 @@ impl Core {
             return;
         }
         let deadlines = [conn.engine.poll_timeout(), retry_at, linger_end];
-        let deadline = deadlines.into_iter().flatten().min();
-        if let Some(deadline) = deadline
-            && conn.queued.is_none_or(|queued| deadline < queued)
-        {
+        if let Some(deadline) = deadlines.into_iter().flatten().min() {
+            self.act_at(now, deadline, cell, conn);
+        }
+    }
+
+    /// Has a connection act again at `deadline`, but not now: all others, and what comes in, get
+    /// their turn before.
+    fn act_at(&self, now: Time, deadline: Time, cell: &Arc<Cell>, conn: &mut Conn) {
+        let pause = match conn.unsent.as_ref().map(|unsent| unsent.state) {
+            None => INSTANT,
+            Some(UnsentState::Sealing) => CIPHER_RETRY,
+            Some(UnsentState::Blocked(..)) => BLOCKED_RETRY,
+        };
+        let deadline = deadline.max(now + pause);
+        if conn.queued.is_none_or(|queued| deadline < queued) {
             conn.queued = Some(deadline);
             self.schedule(conn.handle, cell, deadline);
         }
@@ -278,7 +294,9 @@ impl Core {
 
     fn block(&self, cell: &Arc<Cell>, conn: &mut Conn, buffer: Buffer, state: UnsentState) {
         conn.unsent = Some(Box::new(Unsent { buffer, state }));
-        self.wait_for_room(cell);
+        if !std::mem::replace(&mut conn.waits_for_room, true) {
+            self.wait_for_room(cell);
+        }
     }
 }
 
