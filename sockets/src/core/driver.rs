@@ -112,12 +112,18 @@ impl Driver {
         for Registered { link, readable, .. } in self.sockets.iter().rev() {
             while let Poll::Ready(Ok(mut ready)) = readable.poll_read_ready(context) {
                 let Some(scratch) = seat.scratch() else { return false };
-                // It is empty for now; of what comes from now on the runtime tells anew.
+                if scratch.paused_until.is_some() {
+                    break;
+                }
                 if !self.core.receive_from(&link.socket, scratch) {
                     more = true;
                     break;
                 }
-                ready.clear_ready();
+                // It is empty for now; of what comes from now on the runtime tells anew. Not so of
+                // what the system has refused to hand out.
+                if scratch.paused_until.is_none() {
+                    ready.clear_ready();
+                }
             }
         }
         more
@@ -172,6 +178,9 @@ impl Driver {
             return self.poll_deadline(context, Some(now + HANDOVER));
         };
         core.wake_up();
+        if let Some(scratch) = seat.scratch() {
+            scratch.end_pause(now);
+        }
         let more = self.receive(context, &mut seat);
         let writable = self.is_writable(context);
         if let Some(scratch) = seat.scratch() {
@@ -180,7 +189,9 @@ impl Driver {
         if more || (core.wants_writable() && self.is_writable(context)) {
             return Poll::Ready(());
         }
-        let deadline = core.fall_asleep(self.retry_at.filter(|_| core.wants_writable()));
+        let retry_at = self.retry_at.filter(|_| core.wants_writable());
+        let paused = seat.scratch().and_then(|scratch| scratch.paused_until);
+        let deadline = core.fall_asleep(retry_at.into_iter().chain(paused).min());
         drop(seat);
         self.poll_deadline(context, deadline)
     }

@@ -1,6 +1,7 @@
 //! What the environment does to an endpoint: each time it works afterwards, and has said what is
 //! the matter.
 
+use std::net::UdpSocket;
 use std::sync::{Arc, Mutex, Once, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -8,10 +9,12 @@ use std::time::{Duration, Instant};
 use nix::errno::Errno;
 use quicket_engine::time::Duration as EngineDuration;
 
-use super::Link;
+use super::receive::Scratch;
+use super::{Core, Driver, Link, Rank};
+use crate::config::EndpointConfig;
 use crate::{
     ClientConfig, ClientTls, Connection, ConnectionError, Endpoint, Identity, Listener,
-    ServerConfig, ServerTls,
+    ServerConfig, ServerTls, ops,
 };
 
 /// Longer than anything takes here.
@@ -196,6 +199,91 @@ fn what_the_system_refuses_to_receive_is_received_later() {
         // Once, or another test had the same port before.
         assert!((1..=2).contains(&told), "{warnings:?}");
     }
+}
+
+/// After a pause a caller watches the socket again before it sleeps.
+#[test]
+fn a_failure_to_receive_is_forgotten_after_its_pause() {
+    let pair = Pair::new();
+    let connection = pair.connect();
+    let link = link(&pair.client);
+    link.socket.faults.on_receiving(Errno::ENOMEM);
+    ask_during(&connection, || link.socket.faults.on_receiving(NOTHING));
+    pair.check(&connection);
+    let paused =
+        with_scratch(pair.client.core().core(), Rank::Eager, |scratch| scratch.paused_until);
+    assert_eq!(paused, None);
+}
+
+/// Takes the leader's seat for a look at what is there.
+fn with_scratch<R>(core: &Core, rank: Rank, look: impl Fn(&mut Scratch) -> R) -> R {
+    let start = Instant::now();
+    loop {
+        // Somebody may be about to leave it.
+        if let Some(mut seat) = core.lead.take(rank, core.clock().now()) {
+            return look(seat.scratch().unwrap());
+        }
+        assert!(start.elapsed() < PATIENCE);
+        thread::yield_now();
+    }
+}
+
+/// The runtime tells but once that something has come.
+#[test]
+fn a_task_asks_again_for_what_the_system_refused_to_receive() {
+    let core = ops::endpoint("127.0.0.1:0".parse().unwrap(), EndpointConfig::default()).unwrap();
+    let link = Arc::clone(core.links().current().unwrap());
+    let runtime = ::tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let driver = ::tokio::spawn(Driver::new(Arc::clone(core.core())).unwrap());
+        let until = async |holds: fn(&mut Scratch) -> bool| {
+            let start = Instant::now();
+            while !with_scratch(&core, Rank::Background, holds) {
+                assert!(start.elapsed() < PATIENCE);
+                ::tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        link.socket.faults.on_receiving(Errno::ENOMEM);
+        let peer = UdpSocket::bind("127.0.0.1:0").unwrap();
+        peer.send_to(b"something", core.local_addr()).unwrap();
+        until(|scratch| scratch.paused_until.is_some()).await;
+        link.socket.faults.on_receiving(NOTHING);
+        until(|scratch| scratch.received == 1).await;
+        drop(core);
+        driver.await.unwrap();
+    });
+}
+
+/// How many packets the connections of an endpoint have received.
+fn packets_received(endpoint: &Endpoint) -> u64 {
+    let cells = endpoint.core().routing().all();
+    cells.iter().map(|cell| cell.lock().engine.stats().counters.packets_received).sum()
+}
+
+/// EAGAIN: the send buffer is full. That what is due cannot leave, such as ACKs, keeps nobody from
+/// hearing what comes in.
+#[test]
+fn what_comes_in_is_received_while_nothing_can_be_sent() {
+    let pair = Pair::new();
+    let connection = pair.connect();
+    ask(&connection, 100);
+    let link = link(&pair.server);
+    link.socket.faults.on_sending(Errno::EAGAIN);
+    let mut stream = connection.open_uni().unwrap();
+    for round in 0..5 {
+        let before = packets_received(&pair.server);
+        std::io::Write::write_all(&mut stream, &[1; 100]).unwrap();
+        let start = Instant::now();
+        while packets_received(&pair.server) == before {
+            assert!(start.elapsed() < PATIENCE, "nothing comes in round {round}");
+            assert!(pair.server.core().blocked.len() <= 1, "there is but one connection");
+            thread::sleep(Duration::from_millis(1));
+        }
+        // Longer than an ACK may wait.
+        thread::sleep(Duration::from_millis(30));
+    }
+    link.socket.faults.on_sending(NOTHING);
+    pair.check(&connection);
 }
 
 /// Puts clocks forward until a connection has ended; `then` is done in between. A packet that was

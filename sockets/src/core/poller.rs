@@ -40,8 +40,7 @@ impl Core {
             self.catch_up(now, Whose::Own, &mut scratch.work.wakes);
             scratch.work.wakes.fire();
         }
-        let paused = seat.scratch().and_then(|scratch| scratch.paused_until);
-        let paused = paused.filter(|&until| until > now);
+        let paused = seat.scratch().and_then(|scratch| scratch.end_pause(now));
         let look = earlier(look, self.postponed.first(|entry| entry.due));
         let deadline = self.fall_asleep(earlier(earlier(limit, paused), look));
         let came = seat.spins && self.spin_on(&links, seat, now, deadline);
@@ -103,7 +102,7 @@ impl Core {
     pub(super) fn glance(&self, now: Time) {
         let Some(mut seat) = self.lead.take(Rank::Eager, now) else { return };
         let Some(scratch) = seat.scratch() else { return };
-        if scratch.paused_until.is_none_or(|until| until <= now) {
+        if scratch.end_pause(now).is_none() {
             for link in self.links().in_order_of_moves() {
                 self.receive_from(&link.socket, scratch);
             }

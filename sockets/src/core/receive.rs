@@ -30,6 +30,14 @@ pub(crate) struct Scratch {
     pub(super) paused_until: Option<Time>,
 }
 
+impl Scratch {
+    /// Ends a pause whose time is over; returns until when it lasts if not.
+    pub(super) fn end_pause(&mut self, now: Time) -> Option<Time> {
+        self.paused_until = self.paused_until.filter(|&until| until > now);
+        self.paused_until
+    }
+}
+
 /// What a batch leaves to be done.
 #[derive(Default)]
 pub(crate) struct Work {
