@@ -106,7 +106,12 @@ impl Links {
     /// from. The peer answers a challenge before its application answers what was sent later, on the
     /// former path: so a move is heard of before its consequences.
     pub(crate) fn in_order_of_moves(&self) -> impl Iterator<Item = &Arc<Link>> {
-        self.iter().skip(1).chain(self.iter().take(1))
+        let beside = |replaced: bool| {
+            let others = self.list.iter().skip(1);
+            others.filter(move |member| member.until.is_some() == replaced)
+        };
+        let members = beside(false).chain(self.list.first()).chain(beside(true));
+        members.map(|member| &member.link)
     }
 
     /// The one for new connections.
@@ -158,6 +163,11 @@ mod tests {
         let links = Links::new(first).added(second).added(third);
         let order = links.in_order_of_moves().map(|link| link.socket.local_addr().port());
         assert_eq!(order.collect::<Vec<_>>(), [ports[2], ports[1], ports[0]]);
+        let fourth = link();
+        let port = fourth.socket.local_addr().port();
+        let links = links.replaced(fourth, Time::ZERO);
+        let order = links.in_order_of_moves().map(|link| link.socket.local_addr().port());
+        assert_eq!(order.collect::<Vec<_>>(), [ports[2], ports[1], port, ports[0]]);
     }
 
     #[test]
