@@ -196,10 +196,15 @@ impl ListenQueue {
         lock(&self.queue).waiting.len() <= self.backlog.load(Ordering::Relaxed)
     }
 
-    fn push(&self, cell: &Arc<Cell>, wakes: &mut Wakes) {
+    /// Adds a connection; false if nobody will accept it.
+    fn push(&self, cell: &Arc<Cell>, wakes: &mut Wakes) -> bool {
         let mut queue = lock(&self.queue);
-        queue.waiting.push_back(Arc::clone(cell));
-        queue.waiters.wake(Interest::Message, wakes);
+        let open = !self.closed.load(Ordering::Acquire);
+        if open {
+            queue.waiting.push_back(Arc::clone(cell));
+            queue.waiters.wake(Interest::Message, wakes);
+        }
+        open
     }
 
     /// Nobody accepts any more. What waited is returned.
@@ -345,7 +350,8 @@ impl Greeter for Hub {
         wakes: &mut Wakes,
     ) {
         match self.choose(conn.engine.remote().ip(), alpn) {
-            Some(listener) if listener.has_room() => listener.push(cell, wakes),
+            // It may have been closed this moment.
+            Some(listener) if listener.has_room() && listener.push(cell, wakes) => {}
             Some(_) => conn.engine.abort(now, refused()),
             None => {
                 let code = TransportErrorCode::crypto(NO_APPLICATION_PROTOCOL);
@@ -359,4 +365,31 @@ impl Greeter for Hub {
 /// RFC 9000, Section 5.2.2.
 const fn refused() -> TransportError {
     TransportError::new(TransportErrorCode::CONNECTION_REFUSED, "the listener accepts no more")
+}
+
+#[cfg(test)]
+mod tests {
+    use quicket_engine::ClientConfig;
+
+    use super::*;
+    use crate::core::Role;
+
+    #[test]
+    fn whom_a_listener_is_given_after_it_was_closed_is_not_left_to_wait() {
+        let Bound { core, .. } = Bound::to("127.0.0.1:0".parse().unwrap(), false).unwrap();
+        let mut routing = core.routing();
+        let config = ClientConfig::new(Arc::new(Mailbox::default()));
+        let remote = "127.0.0.1:9".parse().unwrap();
+        let connection = routing.endpoint.connect(Time::ZERO, config, remote, None, "localhost");
+        let (handle, connection) = connection.unwrap();
+        let cell = routing.insert(handle, connection, Role::Client);
+        drop(routing);
+        let listener = ListenQueue::new(Alpn::default(), false, false, 5);
+        let mut wakes = Wakes::default();
+        assert!(listener.push(&cell, &mut wakes));
+        assert_eq!(listener.close().len(), 1);
+        assert!(!listener.push(&cell, &mut wakes));
+        assert!(listener.close().is_empty());
+        core.close_all(0, b"");
+    }
 }
