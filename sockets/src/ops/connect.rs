@@ -99,6 +99,10 @@ impl CoreRef {
         };
         let now = self.clock().now();
         let mut routing = self.routing();
+        // Whoever closes it closes the connections that are in there by then.
+        if self.is_closed() {
+            return Err(ConnectError::EndpointClosed);
+        }
         let (handle, engine) = routing
             .endpoint
             .connect(now, protocol, remote, local, server_name)
@@ -169,10 +173,10 @@ impl CoreRef {
         if let Some(qlog) = qlog {
             protocol.observers = Some(qlog.observers(self.clock()));
         }
+        let mut routing = self.routing();
         if self.is_closed() {
             return Err(ListenError::EndpointClosed);
         }
-        let mut routing = self.routing();
         if !routing.listen(ListenOptions { backlog, admission, early, greeter: None }) {
             return Err(ListenError::AlreadyListening);
         }
@@ -200,6 +204,8 @@ impl CoreRef {
         }
         match self.routing().accept(waiter) {
             Some(cell) => Poll::Ready(Ok(ConnRef::new(self.clone(), cell))),
+            // Whoever closes it wakes those who wait by then.
+            None if self.is_closed() => Poll::Ready(Err(AcceptError::EndpointClosed)),
             None => Poll::Pending,
         }
     }

@@ -33,7 +33,8 @@ impl Conn {
 }
 
 impl ConnRef {
-    /// Like [`ConnRef::act`], for something that may have to wait: then nothing has changed.
+    /// Like [`ConnRef::act`], for something that may have to wait: then nothing has changed but
+    /// perhaps the window, as in [`ConnRef::try_later`].
     fn try_act<T>(&self, action: impl FnOnce(&mut Conn) -> Poll<T>) -> Poll<T> {
         self.act_if(|conn, _| {
             let poll = action(conn);
