@@ -14,8 +14,8 @@ use super::lead::{Background, Rank};
 const STACK: usize = 512 << 10;
 
 impl Core {
-    /// Starts the thread; it ends with the endpoint. Returns once the thread has its generator of
-    /// random numbers: if the process ended before, that would abort it.
+    /// Starts the thread; it ends with the endpoint. Returns once the thread drives the endpoint and
+    /// has its generator of random numbers: if the process ended before, that would abort it.
     pub(crate) fn start_thread(self: &Arc<Self>) -> io::Result<()> {
         let core = Arc::clone(self);
         let (prepared, is_prepared) = mpsc::sync_channel(1);
@@ -24,6 +24,8 @@ impl Core {
         let spawned =
             thread::Builder::new().name("quicket".to_owned()).stack_size(STACK).spawn(move || {
                 SystemRandom::prepare_thread();
+                // Before it sleeps for the first time: it must be found then.
+                core.lead.set_background(Some(Background::Thread(thread::current())));
                 let _ = prepared.send(());
                 core.run();
             });
@@ -31,10 +33,9 @@ impl Core {
             // Fails for no mask that there was.
             let _ = mask.thread_set_mask();
         }
-        let handle = spawned?;
+        spawned?;
         // An error is that the thread has ended, as a panic would have it.
         let _ = is_prepared.recv();
-        self.lead.set_background(Some(Background::Thread(handle.thread().clone())));
         Ok(())
     }
 
