@@ -219,7 +219,7 @@ impl ServerConfig {
     }
 
     /// Asks `decide` about each attempt, before anything is spent on it. It runs on the thread
-    /// that drives the endpoint: be quick.
+    /// that drives the endpoint: be quick, and wait for nothing that the endpoint must bring.
     #[must_use]
     pub fn admission(
         mut self,

@@ -3,6 +3,7 @@
 mod common;
 
 use std::io::{self, Read, Write};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -10,7 +11,7 @@ use common::{ALPN, configs, configs_with, pair, pair_with};
 use quicket::{
     AcceptError, Blame, ClientConfig, ClientTls, ConnectError, Connection, ConnectionError,
     Decision, Endpoint, Identity, ListenError, Listener, OpenError, ReadError, ReadToEndError,
-    RetryPolicy, ServerConfig, TransportConfig, WriteError, blame_of,
+    RetryPolicy, SendStream, ServerConfig, TransportConfig, WriteError, blame_of,
 };
 
 const SHORT: Duration = Duration::from_millis(50);
@@ -278,6 +279,28 @@ fn admission_decides() {
             (decision, result) => panic!("{decision:?}: {result:?}"),
         }
     }
+}
+
+/// It is asked on the thread that drives the endpoint, which must not wait for itself.
+#[test]
+fn who_decides_about_admission_may_send_much() {
+    let (server, client) = configs();
+    let stream: Arc<Mutex<Option<SendStream>>> = Arc::default();
+    let its = Arc::clone(&stream);
+    let server = server.admission(move |_| {
+        if let Some(mut stream) = its.lock().unwrap().take() {
+            stream.write_all(&[7; 200_000]).unwrap();
+        }
+        Decision::Accept
+    });
+    let listener = Listener::bind("127.0.0.1:0", server).unwrap();
+    let connect = || Connection::connect(listener.local_addr(), "localhost", &client).unwrap();
+    let first = connect();
+    let accepted = listener.accept().unwrap();
+    *stream.lock().unwrap() = Some(accepted.open_uni().unwrap());
+    let _second = connect();
+    let data = first.accept_uni().unwrap().read_to_end(1 << 20).unwrap();
+    assert_eq!(data, [7; 200_000]);
 }
 
 #[test]

@@ -5,6 +5,7 @@
 //! in the background (a thread, or a task of an async runtime) keeps away as long as callers do
 //! its work, and takes over [`HANDOVER`] after the last of them stopped.
 
+use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::task::Waker;
@@ -39,6 +40,11 @@ pub(crate) enum Background {
     Thread(Thread),
     /// A task, to be woken.
     Task(Waker),
+}
+
+thread_local! {
+    /// This thread leads.
+    static LEADS: Cell<bool> = const { Cell::new(false) };
 }
 
 /// The leader's seat and the way to get hold of it.
@@ -145,8 +151,12 @@ impl Leadership {
         *self.background.lock().unwrap_or_else(PoisonError::into_inner) = background;
     }
 
-    /// Takes the seat if it is free, or from a leader of lower rank.
+    /// Takes the seat if it is free, or from a leader of lower rank. Not for a thread that leads
+    /// already, and has called the application's code: it would wait for itself.
     pub(super) fn take(&self, rank: Rank, now: Time) -> Option<Seat<'_>> {
+        if LEADS.get() {
+            return None;
+        }
         self.take_vacant(rank, now).or_else(|| self.displace(rank, now))
     }
 
@@ -180,6 +190,7 @@ impl Leadership {
 
     fn seated<'a>(&'a self, scratch: MutexGuard<'a, Scratch>, rank: Rank, now: Time) -> Seat<'a> {
         self.rank.store(rank as u8, Ordering::SeqCst);
+        LEADS.set(true);
         Seat { leadership: self, scratch: Some(scratch), rank, spins: false, now }
     }
 
@@ -253,6 +264,7 @@ impl Drop for Seat<'_> {
             leadership.left.store(now, Ordering::SeqCst);
         }
         leadership.rank.store(Rank::Vacant as u8, Ordering::SeqCst);
+        LEADS.set(false);
         drop(self.scratch.take());
         if caller {
             leadership.on_left();

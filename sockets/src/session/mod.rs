@@ -13,7 +13,8 @@ pub use memory::MemorySessionStore;
 /// Sessions and tokens are secrets of the client, and each should be used only once, as reuse
 /// lets observers link connections (RFC 8446, Appendix C.4; RFC 9000, Section 8.1.3); therefore
 /// they are taken, not read. `server` names the server and the port, such as `example.com:443`.
-/// The functions are called on the thread that drives the endpoint: be quick.
+/// The functions are called on the thread that drives the endpoint: be quick, and wait for nothing
+/// that the endpoint must bring.
 pub trait SessionStore: Send + Sync {
     /// Keeps a session. Best last: the newest one will be taken first.
     fn save_session(&self, server: &str, session: &[u8]);
