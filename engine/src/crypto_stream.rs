@@ -22,8 +22,11 @@ pub(crate) struct CryptoStream {
     received: Assembler,
     to_send: SendBuffer,
     limit: u64,
-    /// Keeps nothing: handshakes are short, and connections many.
-    pool: BufferPool,
+}
+
+/// Keeps nothing: handshakes are short, and connections many.
+const fn no_pool() -> BufferPool {
+    BufferPool::new(0)
 }
 
 impl CryptoStream {
@@ -33,7 +36,6 @@ impl CryptoStream {
             received: Assembler::new(MAX_PIECES),
             to_send: SendBuffer::new(),
             limit: limit.max(MIN_LIMIT) as u64,
-            pool: BufferPool::new(0),
         }
     }
 
@@ -49,7 +51,7 @@ impl CryptoStream {
         if end > self.received.consumed().saturating_add(self.limit) {
             return Err(exceeded("handshake data beyond the buffer"));
         }
-        let result = self.received.insert(frame.offset, frame.data, &mut self.pool);
+        let result = self.received.insert(frame.offset, frame.data, &mut no_pool());
         result.map(drop).map_err(|error| match error {
             AssembleError::TooManyGaps => exceeded("too many gaps in the handshake data"),
             AssembleError::OutOfMemory => out_of_memory(),
@@ -70,12 +72,12 @@ impl CryptoStream {
 
     /// Takes `len` bytes of what [`Self::readable`] shows.
     pub(crate) fn consume(&mut self, len: usize) {
-        self.received.consume(len, &mut self.pool);
+        self.received.consume(len, &mut no_pool());
     }
 
     /// Adds handshake messages to send.
     pub(crate) fn write(&mut self, data: &[u8]) -> Result<(), TransportError> {
-        self.to_send.write(data, &mut self.pool).map_err(|OutOfMemory| out_of_memory())
+        self.to_send.write(data, &mut no_pool()).map_err(|OutOfMemory| out_of_memory())
     }
 
     /// True if there is anything to send, for the first time or again.
@@ -122,7 +124,7 @@ impl CryptoStream {
 
     /// The peer has these bytes.
     pub(crate) fn on_acked(&mut self, offset: u64, len: u32) {
-        self.to_send.on_acked(sent(offset, len), &mut self.pool);
+        self.to_send.on_acked(sent(offset, len), &mut no_pool());
     }
 
     /// A packet with these bytes was lost.

@@ -47,7 +47,7 @@ pub(super) struct Listening {
 /// The TLS side of a connection.
 pub(super) struct HandshakeState {
     tls: Option<Box<dyn Handshake>>,
-    listening: Option<Listening>,
+    listening: Option<Box<Listening>>,
     /// Client: waits for [`Connection::start_handshake`].
     pub(super) held: bool,
     pub(super) cids: HandshakeCids,
@@ -91,7 +91,7 @@ impl HandshakeState {
     }
 
     pub(super) fn listen(&mut self, config: Arc<ServerConfig>) {
-        self.listening = Some(Listening { config, hello: Vec::new(), held: false });
+        self.listening = Some(Box::new(Listening { config, hello: Vec::new(), held: false }));
     }
 
     /// The ClientHello that waits for the application.
@@ -112,6 +112,11 @@ impl HandshakeState {
     /// True until TLS has read the peer's first message.
     pub(super) fn awaits_hello(&self) -> bool {
         self.read_level == Level::Initial
+    }
+
+    /// Gives back memory that only the choice of a version needed.
+    pub(super) fn trim(&mut self) {
+        self.versions.available = Vec::new();
     }
 
     pub(super) fn tls(&self) -> Option<&dyn Handshake> {

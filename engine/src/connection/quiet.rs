@@ -37,6 +37,7 @@ impl Connection {
         self.reports.trim();
         self.seal_queue.trim();
         self.waiting.trim();
+        self.handshake.trim();
         // A cipher that is not done will be asked again.
         if !self.has_waiting() && self.unsealed_transmit.is_none() {
             self.keys.sleep();
