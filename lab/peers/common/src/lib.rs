@@ -2,9 +2,13 @@
 #![forbid(unsafe_code)]
 
 pub mod files;
+pub mod socket;
 pub mod streams;
 
+use std::io::Read;
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use clap::Parser;
 use quicket_workload::bench::Failure;
@@ -19,4 +23,16 @@ pub fn main(run: impl FnOnce(Role) -> Result<(), Failure>) -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// What becomes true when standard input ends, and with it a server.
+pub fn input_ended() -> Arc<AtomicBool> {
+    let ended = Arc::new(AtomicBool::new(false));
+    let end = ended.clone();
+    std::thread::spawn(move || {
+        // However it ends, it has.
+        let _ = std::io::stdin().read_to_end(&mut Vec::new());
+        end.store(true, Ordering::Relaxed);
+    });
+    ended
 }

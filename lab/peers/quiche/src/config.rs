@@ -1,9 +1,7 @@
 //! What connections of both roles are made with.
 
-use std::fs::{File, OpenOptions};
-use std::path::Path;
-
 use quiche::{Config, PROTOCOL_VERSION};
+use quicket_peer_common::files;
 use quicket_workload::bench::Failure;
 use quicket_workload::peer::{ClientArguments, ServerArguments};
 
@@ -23,10 +21,10 @@ const UNKNOWN_VERSION: u32 = 0x1a2a_3a4a;
 
 pub fn server(arguments: &ServerArguments) -> Result<Config, Failure> {
     let mut config = common(PROTOCOL_VERSION, &arguments.alpn)?;
-    config.load_cert_chain_from_pem_file(text(&arguments.cert)?)?;
-    config.load_priv_key_from_pem_file(text(&arguments.key)?)?;
+    config.load_cert_chain_from_pem_file(files::name(&arguments.cert)?)?;
+    config.load_priv_key_from_pem_file(files::name(&arguments.key)?)?;
     if let Some(authority) = &arguments.client_ca {
-        config.load_verify_locations_from_file(text(authority)?)?;
+        config.load_verify_locations_from_file(files::name(authority)?)?;
         config.verify_peer(true);
     }
     config.enable_early_data();
@@ -36,11 +34,11 @@ pub fn server(arguments: &ServerArguments) -> Result<Config, Failure> {
 pub fn client(arguments: &ClientArguments) -> Result<Config, Failure> {
     let version = if arguments.unknown_version { UNKNOWN_VERSION } else { PROTOCOL_VERSION };
     let mut config = common(version, std::slice::from_ref(&arguments.alpn))?;
-    config.load_verify_locations_from_file(text(&arguments.ca)?)?;
+    config.load_verify_locations_from_file(files::name(&arguments.ca)?)?;
     config.verify_peer(true);
     if let (Some(certificate), Some(key)) = (&arguments.cert, &arguments.key) {
-        config.load_cert_chain_from_pem_file(text(certificate)?)?;
-        config.load_priv_key_from_pem_file(text(key)?)?;
+        config.load_cert_chain_from_pem_file(files::name(certificate)?)?;
+        config.load_priv_key_from_pem_file(files::name(key)?)?;
     }
     if arguments.early_data {
         config.enable_early_data();
@@ -64,15 +62,4 @@ fn common(version: u32, alpn: &[String]) -> Result<Config, Failure> {
     config.set_active_connection_id_limit(4);
     config.enable_dgram(true, DATAGRAMS, DATAGRAMS);
     Ok(config)
-}
-
-/// The file for TLS secrets that SSLKEYLOGFILE names.
-pub fn key_log() -> Result<Option<File>, Failure> {
-    let name = std::env::var_os("SSLKEYLOGFILE").filter(|name| !name.is_empty());
-    let open = |name| OpenOptions::new().create(true).append(true).open(name);
-    Ok(name.map(open).transpose()?)
-}
-
-fn text(path: &Path) -> Result<&str, Failure> {
-    path.to_str().ok_or_else(|| format!("{} is not UTF-8", path.display()).into())
 }

@@ -1,11 +1,9 @@
 //! quiche as an interoperability peer and as a row of the benchmark. It does no I/O of its own: a
 //! loop over one socket does.
 
-mod answers;
 mod bench;
 mod client;
 mod config;
-mod http3;
 mod over;
 mod server;
 mod stateless;

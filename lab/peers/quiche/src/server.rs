@@ -1,25 +1,22 @@
 //! The server role.
 
 use std::collections::HashMap;
-use std::io::Read;
 use std::net::{SocketAddr, UdpSocket};
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use quiche::{Config, Connection, ConnectionId, Header, RecvInfo, Type};
-use quicket_peer_common::streams::DATAGRAM;
+use quiche::{Config, ConnectionId, Header, RecvInfo, Type};
+use quicket_peer_common::streams::{Answers, DATAGRAM};
+use quicket_peer_common::{input_ended, socket};
 use quicket_workload::bench::Failure;
 use quicket_workload::peer::{Event, ServerArguments, emit};
 
-use crate::answers::Answers;
-use crate::client::{flush, is_nothing, random_cid};
+use crate::client::{flush, random_cid};
 use crate::config;
+use crate::over::Over;
 use crate::stateless::Stateless;
 
-/// The longest sleep.
-const NAP: Duration = Duration::from_millis(100);
 /// Bytes of our connection IDs, which are those that clients choose at first.
 const CID: usize = 16;
 /// The least datagram that may start a connection (RFC 9000, Section 14.1).
@@ -40,13 +37,7 @@ pub fn run(arguments: &ServerArguments) -> Result<(), Failure> {
         next: 0,
     };
     emit(&Event::Listening { address: local });
-    let ended = Arc::new(AtomicBool::new(false));
-    let end = ended.clone();
-    std::thread::spawn(move || {
-        // However it ends, it has.
-        let _ = std::io::stdin().read_to_end(&mut Vec::new());
-        end.store(true, Ordering::Relaxed);
-    });
+    let ended = input_ended();
     while !ended.load(Ordering::Relaxed) {
         server.turn()?;
     }
@@ -62,21 +53,18 @@ struct Server {
     folder: Option<PathBuf>,
     /// Connection IDs of connections.
     routes: HashMap<ConnectionId<'static>, u64>,
-    served: HashMap<u64, (Connection, Answers)>,
+    served: HashMap<u64, (Over, Answers)>,
     next: u64,
 }
 
 impl Server {
     /// Receives, and lets every connection do what it can.
     fn turn(&mut self) -> Result<(), Failure> {
-        let timeouts = self.served.values().filter_map(|(conn, _)| conn.timeout());
-        let wait = timeouts.min().unwrap_or(NAP).clamp(Duration::from_millis(1), NAP);
-        self.socket.set_read_timeout(Some(wait))?;
+        let timeouts = self.served.values().filter_map(|(over, _)| over.conn.timeout());
         let mut buffer = [0; DATAGRAM];
-        match self.socket.recv_from(&mut buffer) {
-            Ok((len, from)) => self.received(&mut buffer[..len], from)?,
-            Err(error) if is_nothing(error.kind()) => {}
-            Err(error) => return Err(error.into()),
+        if let Some((datagram, from)) = socket::receive(&self.socket, timeouts.min(), &mut buffer)?
+        {
+            self.received(datagram, from)?;
         }
         let numbers: Vec<u64> = self.served.keys().copied().collect();
         for number in numbers {
@@ -94,24 +82,17 @@ impl Server {
             None if header.ty == Type::Short => {
                 let reset = self.stateless.reset(&header.dcid)?;
                 if length > reset.len() {
-                    self.answer(&reset, from)?;
+                    socket::send(&self.socket, &reset, from)?;
                 }
                 None
             }
             None => self.accept(&header, length, from)?,
         };
-        if let Some((conn, _)) = number.and_then(|number| self.served.get_mut(&number)) {
+        if let Some((over, _)) = number.and_then(|number| self.served.get_mut(&number)) {
             // What is wrong with a packet is no concern of the others.
-            let _ = conn.recv(datagram, RecvInfo { from, to: self.local });
+            let _ = over.conn.recv(datagram, RecvInfo { from, to: self.local });
         }
         Ok(())
-    }
-
-    fn answer(&self, packet: &[u8], to: SocketAddr) -> Result<(), Failure> {
-        match self.socket.send_to(packet, to) {
-            Err(error) if !is_nothing(error.kind()) => Err(error.into()),
-            _ => Ok(()),
-        }
     }
 
     /// Answers a packet of no connection, or starts one.
@@ -127,7 +108,7 @@ impl Server {
         }
         if !quiche::version_is_supported(header.version) {
             let len = quiche::negotiate_version(&header.scid, &header.dcid, &mut out)?;
-            self.answer(&out[..len], from)?;
+            socket::send(&self.socket, &out[..len], from)?;
             return Ok(None);
         }
         if header.ty != Type::Initial {
@@ -136,7 +117,7 @@ impl Server {
         let original = self.stateless.original(header, from);
         if self.retry && original.is_none() {
             let len = self.stateless.retry(header, from, &mut out)?;
-            self.answer(&out[..len], from)?;
+            socket::send(&self.socket, &out[..len], from)?;
             return Ok(None);
         }
         // After a Retry it is the one that the Retry has named.
@@ -146,19 +127,17 @@ impl Server {
         };
         self.config.set_stateless_reset_token(Some(self.stateless.reset_token(&cid)));
         let config = &mut self.config;
-        let mut conn = quiche::accept(&cid, original.as_ref(), self.local, from, config)?;
-        if let Some(file) = config::key_log()? {
-            conn.set_keylog(Box::new(file));
-        }
+        let conn = quiche::accept(&cid, original.as_ref(), self.local, from, config)?;
         self.next += 1;
         self.routes.insert(cid, self.next);
         self.routes.insert(ConnectionId::from_vec(header.dcid.to_vec()), self.next);
-        self.served.insert(self.next, (conn, Answers::default()));
+        self.served.insert(self.next, (Over::new(conn)?, Answers::default()));
         Ok(Some(self.next))
     }
 
     fn serve(&mut self, number: u64) -> Result<(), Failure> {
-        let Some((conn, answers)) = self.served.get_mut(&number) else { return Ok(()) };
+        let Some((over, answers)) = self.served.get_mut(&number) else { return Ok(()) };
+        let conn = &mut over.conn;
         if conn.timeout() == Some(Duration::ZERO) {
             conn.on_timeout();
         }
@@ -170,13 +149,14 @@ impl Server {
             }
             if !conn.is_closed()
                 && !conn.is_draining()
-                && let Err(failure) = answers.go_on(conn, self.folder.as_deref())
+                && let Err(failure) = answers.go_on(over, self.folder.as_deref())
             {
                 emit(&Event::Error { message: format!("connection {number}: {failure}") });
                 // Fails if it is closed already.
-                let _ = conn.close(true, 1, b"failed");
+                let _ = over.conn.close(true, 1, b"failed");
             }
         }
+        let conn = &mut over.conn;
         while let Some(cid) = conn.retired_scid_next() {
             self.routes.remove(&cid);
         }

@@ -1,9 +1,7 @@
 //! What endpoints of both roles are made with.
 
-use std::fs::{File, OpenOptions};
-use std::path::Path;
-
 use aws_lc_rs::digest;
+use quicket_peer_common::files;
 use quicket_workload::bench::Failure;
 use quicket_workload::peer::{ClientArguments, ServerArguments};
 use tquic::{Config, TlsConfig};
@@ -21,10 +19,10 @@ const CONNECTION_IDS: u64 = 4;
 
 pub fn server(arguments: &ServerArguments) -> Result<Config, Failure> {
     let protocols = arguments.alpn.iter().map(|name| name.clone().into_bytes()).collect();
-    let (certificate, key) = (text(&arguments.cert)?, text(&arguments.key)?);
+    let (certificate, key) = (files::name(&arguments.cert)?, files::name(&arguments.key)?);
     let mut tls = TlsConfig::new_server_config(certificate, key, protocols, true)?;
     if let Some(authority) = &arguments.client_ca {
-        tls.set_ca_certs(text(authority)?)?;
+        tls.set_ca_certs(files::name(authority)?)?;
         tls.set_verify(true);
     }
     let mut config = common(tls)?;
@@ -40,11 +38,11 @@ pub fn server(arguments: &ServerArguments) -> Result<Config, Failure> {
 pub fn client(arguments: &ClientArguments) -> Result<Config, Failure> {
     let protocols = vec![arguments.alpn.clone().into_bytes()];
     let mut tls = TlsConfig::new_client_config(protocols, arguments.early_data)?;
-    tls.set_ca_certs(text(&arguments.ca)?)?;
+    tls.set_ca_certs(files::name(&arguments.ca)?)?;
     tls.set_verify(true);
     if let (Some(certificate), Some(key)) = (&arguments.cert, &arguments.key) {
-        tls.set_certificate_file(text(certificate)?)?;
-        tls.set_private_key_file(text(key)?)?;
+        tls.set_certificate_file(files::name(certificate)?)?;
+        tls.set_private_key_file(files::name(key)?)?;
     }
     common(tls)
 }
@@ -62,15 +60,4 @@ fn common(tls: TlsConfig) -> Result<Config, Failure> {
     config.set_initial_max_streams_uni(STREAMS);
     config.set_active_connection_id_limit(CONNECTION_IDS);
     Ok(config)
-}
-
-/// The file for TLS secrets that SSLKEYLOGFILE names.
-pub fn key_log() -> Result<Option<File>, Failure> {
-    let name = std::env::var_os("SSLKEYLOGFILE").filter(|name| !name.is_empty());
-    let open = |name| OpenOptions::new().create(true).append(true).open(name);
-    Ok(name.map(open).transpose()?)
-}
-
-fn text(path: &Path) -> Result<&str, Failure> {
-    path.to_str().ok_or_else(|| format!("{} is not UTF-8", path.display()).into())
 }

@@ -1,19 +1,14 @@
 //! An endpoint on its socket.
 
-use std::io::ErrorKind;
 use std::net::{SocketAddr, UdpSocket};
 use std::rc::Rc;
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use quicket_peer_common::streams::DATAGRAM;
+use quicket_peer_common::{files, socket};
 use quicket_workload::bench::Failure;
 use tquic::{Config, Connection, Endpoint, PacketInfo, PacketSendHandler, TransportHandler};
-
-use crate::config;
-
-/// The longest sleep.
-const NAP: Duration = Duration::from_millis(100);
 
 /// What an endpoint tells of its connections, by their index in it.
 pub enum News {
@@ -47,18 +42,15 @@ impl Drive {
     /// Sends what is to be sent, and receives what has come.
     pub fn turn(&mut self) -> Result<(), Failure> {
         self.endpoint.process_connections()?;
-        let wait = self.endpoint.timeout().unwrap_or(NAP).clamp(Duration::from_millis(1), NAP);
-        self.socket.socket.set_read_timeout(Some(wait))?;
+        let Socket { socket, local: dst } = &*self.socket;
         let mut buffer = [0; DATAGRAM];
-        match self.socket.socket.recv_from(&mut buffer) {
-            Ok((len, src)) => {
-                let info = PacketInfo { src, dst: self.socket.local, time: Instant::now() };
-                // What is wrong with a packet is no concern of the others; what ends a connection
-                // shows there.
-                let _ = self.endpoint.recv(&mut buffer[..len], &info);
-            }
-            Err(error) if is_nothing(error.kind()) => {}
-            Err(error) => return Err(error.into()),
+        if let Some((datagram, src)) =
+            socket::receive(socket, self.endpoint.timeout(), &mut buffer)?
+        {
+            let info = PacketInfo { src, dst: *dst, time: Instant::now() };
+            // What is wrong with a packet is no concern of the others; what ends a connection shows
+            // there.
+            let _ = self.endpoint.recv(datagram, &info);
         }
         self.endpoint.on_timeout(Instant::now());
         Ok(self.endpoint.process_connections()?)
@@ -73,21 +65,17 @@ struct Socket {
 impl PacketSendHandler for Socket {
     fn on_packets_send(&self, packets: &[(Vec<u8>, PacketInfo)]) -> tquic::Result<usize> {
         for (packet, info) in packets {
-            match self.socket.send_to(packet, info.dst) {
-                Ok(_) => {}
-                // As if it had been lost.
-                Err(error) if is_nothing(error.kind()) => {}
-                Err(error) => return Err(tquic::Error::InvalidOperation(error.to_string())),
-            }
+            let sent = socket::send(&self.socket, packet, info.dst);
+            sent.map_err(|error| tquic::Error::InvalidOperation(error.to_string()))?;
         }
         Ok(packets.len())
     }
 }
 
-/// Nothing came, or what went before found nobody.
-fn is_nothing(kind: ErrorKind) -> bool {
-    use ErrorKind::{ConnectionRefused, Interrupted, TimedOut, WouldBlock};
-    matches!(kind, WouldBlock | TimedOut | Interrupted | ConnectionRefused)
+/// Whether anything can be done over a connection.
+pub fn is_ready(conn: &Connection) -> bool {
+    let begun = conn.is_established() || conn.is_in_early_data();
+    begun && !conn.is_closing() && !conn.is_draining() && !conn.is_closed()
 }
 
 struct Handler {
@@ -103,7 +91,7 @@ impl Handler {
 
 impl TransportHandler for Handler {
     fn on_conn_created(&mut self, conn: &mut Connection) {
-        if let Ok(Some(file)) = config::key_log() {
+        if let Ok(Some(file)) = files::key_log() {
             conn.set_keylog(Box::new(file));
         }
         self.tell(News::Begun(conn.index().unwrap_or_default()));

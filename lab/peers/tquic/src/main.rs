@@ -3,7 +3,6 @@
 mod client;
 mod config;
 mod drive;
-mod http3;
 mod over;
 mod server;
 

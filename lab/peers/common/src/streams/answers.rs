@@ -1,11 +1,14 @@
-//! What a server does over a connection, but for HTTP/3.
+//! What a server does over a connection.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
 use quicket_workload::bench::Failure;
+use quicket_workload::peer::{ALPN_ECHO, ALPN_H3};
 
-use super::{DATAGRAM, Exchange, Streams};
+use super::exchange::Exchange;
+use super::http3::Http3Answers;
+use super::{Connection, DATAGRAM, Streams};
 use crate::files;
 
 /// The code of a stream whose file is not there.
@@ -15,16 +18,37 @@ const NOT_FOUND: u64 = 1;
 #[derive(Default)]
 pub struct Answers {
     open: BTreeMap<u64, Exchange>,
+    http3: Http3Answers,
 }
 
 impl Answers {
+    /// Does what can be done now.
+    ///
+    /// # Errors
+    ///
+    /// When the connection is over.
+    pub fn go_on(
+        &mut self,
+        conn: &mut dyn Connection,
+        folder: Option<&Path>,
+    ) -> Result<(), Failure> {
+        let protocol = conn.protocol();
+        if protocol == ALPN_H3.as_bytes() {
+            self.http3.serve(conn, folder)
+        } else if protocol == ALPN_ECHO.as_bytes() {
+            self.echo(conn)
+        } else {
+            self.serve(conn, folder)
+        }
+    }
+
     /// Echoes what can be echoed now.
-    pub fn echo(&mut self, streams: &mut dyn Streams) -> Result<(), Failure> {
+    fn echo(&mut self, streams: &mut dyn Streams) -> Result<(), Failure> {
         let mut buffer = [0; DATAGRAM];
         while let Some(len) = streams.receive_datagram(&mut buffer)? {
             streams.send_datagram(&buffer[..len])?;
         }
-        self.go_on(streams, |_, exchange, _, _| {
+        self.exchange(streams, |_, exchange, _, _| {
             exchange.out.append(&mut exchange.input);
             exchange.ends = exchange.complete;
             Ok(())
@@ -32,12 +56,8 @@ impl Answers {
     }
 
     /// Serves files over HTTP/0.9 as far as that can be done now.
-    pub fn serve(
-        &mut self,
-        streams: &mut dyn Streams,
-        folder: Option<&Path>,
-    ) -> Result<(), Failure> {
-        self.go_on(streams, |streams, exchange, id, is_new| {
+    fn serve(&mut self, streams: &mut dyn Streams, folder: Option<&Path>) -> Result<(), Failure> {
+        self.exchange(streams, |streams, exchange, id, is_new| {
             if is_new {
                 match content(folder, &exchange.input) {
                     Ok(content) => (exchange.out, exchange.ends) = (content, true),
@@ -49,7 +69,7 @@ impl Answers {
     }
 
     /// `answer` is told whether a request has become complete.
-    fn go_on(
+    fn exchange(
         &mut self,
         streams: &mut dyn Streams,
         answer: impl Fn(&mut dyn Streams, &mut Exchange, u64, bool) -> Result<(), Failure>,
@@ -76,7 +96,7 @@ fn content(folder: Option<&Path>, request: &[u8]) -> Result<Vec<u8>, Failure> {
 }
 
 /// The file that a path names.
-pub fn read(folder: Option<&Path>, path: &str) -> Result<Vec<u8>, Failure> {
+pub(super) fn read(folder: Option<&Path>, path: &str) -> Result<Vec<u8>, Failure> {
     let folder = folder.ok_or("no folder to serve; start with --www")?;
     Ok(std::fs::read(files::locate(folder, path)?)?)
 }

@@ -1,37 +1,38 @@
-//! Downloads over HTTP/0.9, as the client sees them.
+//! Downloads as the client sees them; over HTTP/0.9 here.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
 
 use quicket_workload::bench::Failure;
 
-use super::{Exchange, Streams};
+use super::Streams;
+use super::exchange::Exchange;
 use crate::files;
 
 /// Requests under way at once.
 const CONCURRENCY: usize = 100;
 
-pub struct Downloads {
-    pub number: u64,
-    pub out: Option<PathBuf>,
-    pub waiting: VecDeque<String>,
-    pub open: BTreeMap<u64, (String, Exchange)>,
+pub(super) struct Downloads {
+    pub(super) number: u64,
+    pub(super) out: Option<PathBuf>,
+    pub(super) waiting: VecDeque<String>,
+    pub(super) open: BTreeMap<u64, (String, Exchange)>,
     begun: u64,
 }
 
 impl Downloads {
-    pub fn new(number: u64, out: Option<PathBuf>, paths: &[String]) -> Self {
+    pub(super) fn new(number: u64, out: Option<PathBuf>, paths: &[String]) -> Self {
         let waiting = paths.iter().cloned().collect();
         Self { number, out, waiting, open: BTreeMap::new(), begun: 0 }
     }
 
     /// Whether all have come.
-    pub fn is_done(&self) -> bool {
+    pub(super) fn is_done(&self) -> bool {
         self.open.is_empty() && self.waiting.is_empty()
     }
 
     /// Does what can be done now; true when all is done.
-    pub fn go_on(&mut self, streams: &mut dyn Streams) -> Result<bool, Failure> {
+    pub(super) fn go_on(&mut self, streams: &mut dyn Streams) -> Result<bool, Failure> {
         while self.open.len() < CONCURRENCY
             && !self.waiting.is_empty()
             && streams.open(self.begun)?

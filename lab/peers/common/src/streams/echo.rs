@@ -9,7 +9,8 @@ use quicket_workload::peer::{
     echo_payload, emit,
 };
 
-use super::{DATAGRAM, Exchange, Streams};
+use super::exchange::Exchange;
+use super::{DATAGRAM, Streams};
 
 /// Streams open at once.
 const CONCURRENCY: usize = 100;
@@ -18,7 +19,7 @@ const PATIENCE: Duration = Duration::from_millis(500);
 /// How often one datagram is sent.
 const ATTEMPTS: u32 = 5;
 
-pub struct Echo {
+pub(super) struct Echo {
     resets: u32,
     streams: u32,
     datagrams: u32,
@@ -33,7 +34,7 @@ pub struct Echo {
 }
 
 impl Echo {
-    pub fn new(arguments: &ClientArguments) -> Self {
+    pub(super) fn new(arguments: &ClientArguments) -> Self {
         let ClientArguments { resets, streams, datagrams, .. } = *arguments;
         let (open, sent) = (BTreeMap::new(), None);
         Self { resets, streams, datagrams, begun: 0, open, datagram: 0, sent, attempts: 0, lost: 0 }
@@ -89,7 +90,7 @@ impl Echo {
     }
 
     /// Does what can be done now; true when all is done.
-    pub fn go_on(&mut self, streams: &mut dyn Streams) -> Result<bool, Failure> {
+    pub(super) fn go_on(&mut self, streams: &mut dyn Streams) -> Result<bool, Failure> {
         self.streams(streams)?;
         if !self.open.is_empty() || self.begun < self.resets + self.streams {
             return Ok(false);

@@ -6,27 +6,27 @@ use super::{DATAGRAM, Received, Sent, Streams};
 
 /// A stream of either end.
 #[derive(Default)]
-pub struct Exchange {
-    pub out: Vec<u8>,
+pub(super) struct Exchange {
+    pub(super) out: Vec<u8>,
     /// Whether nothing comes after `out`.
-    pub ends: bool,
+    pub(super) ends: bool,
     sent: usize,
     end_sent: bool,
-    pub input: Vec<u8>,
+    pub(super) input: Vec<u8>,
     /// All has come.
-    pub complete: bool,
+    pub(super) complete: bool,
     /// The other end, or this one, has given the stream up.
-    pub given_up: bool,
+    pub(super) given_up: bool,
 }
 
 impl Exchange {
     /// One that sends all of this and then no more.
-    pub fn request(out: Vec<u8>) -> Self {
+    pub(super) fn request(out: Vec<u8>) -> Self {
         Self { out, ends: true, ..Self::default() }
     }
 
     /// Sends what can be sent now.
-    pub fn push(&mut self, streams: &mut dyn Streams, id: u64) -> Result<(), Failure> {
+    pub(super) fn push(&mut self, streams: &mut dyn Streams, id: u64) -> Result<(), Failure> {
         while !self.given_up && (self.sent < self.out.len() || (self.ends && !self.end_sent)) {
             match streams.send(id, &self.out[self.sent..], self.ends)? {
                 Sent::Bytes(len) => {
@@ -44,7 +44,7 @@ impl Exchange {
     }
 
     /// Receives what has come.
-    pub fn pull(&mut self, streams: &mut dyn Streams, id: u64) -> Result<(), Failure> {
+    pub(super) fn pull(&mut self, streams: &mut dyn Streams, id: u64) -> Result<(), Failure> {
         let mut buffer = [0; DATAGRAM];
         while !self.given_up && !self.complete {
             match streams.receive(id, &mut buffer)? {
