@@ -6,17 +6,17 @@ use std::time::Duration;
 
 use quicket::tokio::{Connection, Endpoint};
 use quicket::{Aead, ClientConfig, ClientTls, EarlyData, Identity, TransportConfig, Version};
+use quicket_h3::OpenStreams;
+use quicket_peer_common::tasks::{self, http3};
 use quicket_workload::bench::Failure;
 use quicket_workload::peer::{ALPN_ECHO, ALPN_H3, ClientArguments, Event, Facts, emit};
 use tokio::sync::OnceCell;
-use tokio::task::JoinSet;
 
 use crate::endpoint::negotiation;
+use crate::over::Over;
 use crate::tickets::Tickets;
-use crate::{HANDSHAKE_TIMEOUT, echo, files, http3, http09, logs};
+use crate::{HANDSHAKE_TIMEOUT, logs};
 
-/// Requests under way at once: as many as fit into the early data of a connection.
-const CONCURRENCY: usize = 100;
 /// How long to wait between attempts to update the keys, which need the handshake's end.
 const KEY_UPDATE_RETRY: Duration = Duration::from_millis(2);
 /// How many attempts there are.
@@ -92,34 +92,17 @@ impl Client {
         emit(&Event::Done);
     }
 
-    /// Downloads each file over a connection of its own, one after the other. No session is
-    /// resumed.
-    async fn one_by_one(&self) -> Result<(), Failure> {
-        for (number, path) in (1..).zip(&self.arguments.download) {
-            self.tickets.forget();
-            let session = self.connect(number).await?;
-            session.everything(std::slice::from_ref(path)).await?;
-        }
-        Ok(())
-    }
-
-    /// Downloads each file over a connection of its own, all at once.
-    async fn parallel(&self) -> Result<(), Failure> {
-        let attempts = (1..).zip(&self.arguments.download).map(async |(number, path)| {
-            let session = self.connect(number).await?;
-            session.everything(std::slice::from_ref(path)).await
-        });
-        futures_util::future::try_join_all(attempts).await?;
-        Ok(())
-    }
-
     pub(crate) async fn work(&self) -> Result<(), Failure> {
         let arguments = &*self.arguments;
-        if arguments.one_by_one {
-            return self.one_by_one().await;
-        }
-        if arguments.parallel {
-            return self.parallel().await;
+        let apart = async |number, path: &[String]| {
+            if arguments.one_by_one {
+                // No session is resumed.
+                self.tickets.forget();
+            }
+            self.connect(number).await?.everything(path).await
+        };
+        if tasks::download_apart(arguments, apart).await? {
+            return Ok(());
         }
         let mut paths = arguments.download.as_slice();
         let mut number = 1;
@@ -177,7 +160,7 @@ struct Session {
     number: u64,
     arguments: Arc<ClientArguments>,
     facts: Facts,
-    http3: OnceCell<http3::Client>,
+    http3: OnceCell<http3::Client<OpenStreams>>,
 }
 
 impl Session {
@@ -213,7 +196,8 @@ impl Session {
         }
         let mut streams = paths.len();
         if self.arguments.alpn == ALPN_ECHO {
-            streams += self.echo().await?;
+            tasks::echo(&Over(self.connection.clone()), self.number, &self.arguments).await?;
+            streams += self.arguments.streams as usize;
         }
         self.close(streams);
         Ok(())
@@ -236,16 +220,6 @@ impl Session {
         Ok(self.connection.migrate((address, 0).into())?)
     }
 
-    async fn echo(&self) -> Result<usize, Failure> {
-        echo::resets(&self.connection, self.arguments.resets).await?;
-        let streams = echo::streams(&self.connection, self.arguments.streams).await?;
-        let (datagrams, datagrams_lost) =
-            echo::datagrams(&self.connection, self.arguments.datagrams).await?;
-        let connection = self.number;
-        emit(&Event::Echo { connection, streams, datagrams, datagrams_lost });
-        Ok(streams as usize)
-    }
-
     async fn download(&self, paths: &[String]) -> Result<(), Failure> {
         if paths.is_empty() {
             return Ok(());
@@ -253,49 +227,16 @@ impl Session {
         if self.arguments.alpn == ALPN_H3 {
             return self.download_http3(paths).await;
         }
-        for group in paths.chunks(CONCURRENCY) {
-            let mut tasks = JoinSet::new();
-            for path in group {
-                let (connection, path) = (self.connection.clone(), path.clone());
-                tasks.spawn(async move {
-                    let content = http09::get(&connection, &path).await?;
-                    Ok::<_, Failure>((path, content))
-                });
-            }
-            self.store(tasks).await?;
-        }
-        Ok(())
-    }
-
-    /// Stores what comes, in whatever order.
-    async fn store(
-        &self,
-        mut tasks: JoinSet<Result<(String, Vec<u8>), Failure>>,
-    ) -> Result<(), Failure> {
-        while let Some(result) = tasks.join_next().await {
-            let (path, content) = result??;
-            files::store(self.arguments.out.as_deref(), self.number, &path, &content)?;
-        }
-        Ok(())
+        let connection = Over(self.connection.clone());
+        let get = |path: &str| tasks::get(&connection, path);
+        tasks::download(&self.arguments, self.number, paths, get).await
     }
 
     async fn download_http3(&self, paths: &[String]) -> Result<(), Failure> {
-        let start = || http3::Client::new(self.connection.clone());
+        let start = || http3::Client::new(quicket_h3::Connection::new(self.connection.clone()));
         let client = self.http3.get_or_try_init(start).await?;
-        let authority = &self.arguments.server_name;
-        for group in paths.chunks(CONCURRENCY) {
-            let mut tasks = JoinSet::new();
-            for path in group {
-                let (requests, path) = (client.requests(), path.clone());
-                let authority = authority.clone();
-                tasks.spawn(async move {
-                    let content = http3::get(requests, &authority, &path).await?;
-                    Ok::<_, Failure>((path, content))
-                });
-            }
-            self.store(tasks).await?;
-        }
-        Ok(())
+        let get = |path: &str| client.get(&self.arguments.server_name, path);
+        tasks::download(&self.arguments, self.number, paths, get).await
     }
 
     fn close(mut self, streams: usize) {

@@ -3,15 +3,13 @@
 #![forbid(unsafe_code)]
 
 mod client;
-mod echo;
 pub mod endpoint;
-mod files;
-mod http09;
-mod http3;
 mod logs;
+mod over;
 mod server;
 mod tickets;
 
+use quicket_peer_common::tasks;
 use quicket_workload::bench::Failure;
 use quicket_workload::peer::Role;
 
@@ -24,18 +22,5 @@ const HANDSHAKE_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(60
 ///
 /// When anything fails, in a sentence.
 pub fn run(role: Role) -> Result<(), Failure> {
-    block_on(async {
-        match role {
-            Role::Server(arguments) => server::run(arguments).await,
-            Role::Client(arguments) => client::run(arguments).await,
-        }
-    })
-}
-
-fn block_on<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let result = runtime.block_on(work);
-    // A read of standard input may still be under way on a thread that nothing can interrupt.
-    runtime.shutdown_background();
-    result
+    tasks::run(role, server::run, client::run)
 }

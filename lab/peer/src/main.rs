@@ -4,15 +4,6 @@
 
 use std::process::ExitCode;
 
-use clap::Parser;
-use quicket_workload::peer::{Arguments, Event, emit};
-
 fn main() -> ExitCode {
-    match quicket_peer::run(Arguments::parse().role) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => {
-            emit(&Event::Error { message: failure.to_string() });
-            ExitCode::FAILURE
-        }
-    }
+    quicket_peer_common::main(quicket_peer::run)
 }

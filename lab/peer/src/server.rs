@@ -9,11 +9,13 @@ use quicket::{
     AcceptError, ClientAuth, EndpointConfig, Identity, RetryPolicy, Roots, ServerConfig, ServerTls,
     TransportConfig, Version,
 };
+use quicket_peer_common::tasks::{self, http3};
 use quicket_workload::bench::Failure;
 use quicket_workload::peer::{ALPN_ECHO, ALPN_H3, Event, Facts, ServerArguments, emit};
 use tokio::io::AsyncReadExt;
 
-use crate::{HANDSHAKE_TIMEOUT, echo, http3, http09, logs};
+use crate::over::{Both, Over};
+use crate::{HANDSHAKE_TIMEOUT, logs};
 
 pub(crate) async fn run(arguments: ServerArguments) -> Result<(), Failure> {
     let mut endpoint_config = EndpointConfig::default();
@@ -145,13 +147,14 @@ impl Served {
 
     async fn serve(&self, connection: Connection, alpn: &str) -> Result<(), Failure> {
         if alpn == ALPN_H3 {
-            let requests = http3::serve(connection, self.folder.as_deref()).await?;
+            let session = quicket_h3::Connection::new(connection);
+            let requests = http3::serve(session, self.folder.as_deref()).await?;
             self.streams.store(requests, Ordering::Relaxed);
             return Ok(());
         }
         let echoes = alpn == ALPN_ECHO;
         if echoes {
-            tokio::spawn(echo::serve_datagrams(connection.clone()));
+            tokio::spawn(tasks::serve_datagrams(Over(connection.clone())));
         }
         loop {
             let stream = match connection.accept_bi().await {
@@ -163,17 +166,7 @@ impl Served {
             };
             self.early.fetch_or(stream.is_early_data(), Ordering::Relaxed);
             self.streams.fetch_add(1, Ordering::Relaxed);
-            let folder = self.folder.clone();
-            tokio::spawn(async move {
-                let result = if echoes {
-                    echo::serve_stream(stream).await
-                } else {
-                    http09::serve(folder.as_deref(), stream).await
-                };
-                if let Err(failure) = result {
-                    emit(&Event::Error { message: failure.to_string() });
-                }
-            });
+            tasks::serve(Both(stream), echoes, self.folder.clone());
         }
     }
 }

@@ -16,6 +16,7 @@ use std::sync::Arc;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, ValueEnum};
 use quicket::{Aead, KeyLog, Qlog, TransportConfig};
+use quicket_peer_common::tasks::block_on;
 use quicket_workload::bench::Failure;
 
 use case::Case;
@@ -111,7 +112,7 @@ pub fn run(arguments: &EndpointArguments) -> Result<Verdict, Failure> {
     let Some(case) = Case::named(&arguments.testcase) else {
         return Ok(Verdict::Unsupported);
     };
-    crate::block_on(async {
+    block_on(async {
         match arguments.role {
             EndpointRole::Client => client::run(arguments, case).await,
             EndpointRole::Server => server::run(arguments, case).await,

@@ -4,6 +4,9 @@
 pub mod files;
 pub mod socket;
 pub mod streams;
+#[cfg(feature = "tasks")]
+pub mod tasks;
+pub mod tls;
 
 use std::io::Read;
 use std::process::ExitCode;

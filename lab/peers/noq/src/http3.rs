@@ -14,11 +14,11 @@ pub async fn serve(_: Connection, _: Option<&Path>) -> Result<u64, Failure> {
 /// There is none.
 pub enum Client {}
 
-impl Client {
-    pub async fn new(_: Connection) -> Result<Self, Failure> {
-        Err(REFUSAL.into())
-    }
+pub async fn connect(_: Connection) -> Result<Client, Failure> {
+    Err(REFUSAL.into())
+}
 
+impl Client {
     pub async fn get(&self, _: &str, _: &str) -> Result<Vec<u8>, Failure> {
         match *self {}
     }

@@ -4,6 +4,7 @@ use std::net::{IpAddr, UdpSocket};
 use std::sync::Arc;
 use std::time::Duration;
 
+use quicket_peer_common::{files, tasks};
 use quicket_workload::bench::Failure;
 use quicket_workload::peer::{ALPN_ECHO, ALPN_H3, ClientArguments, Event, Facts, emit};
 use quinn::crypto::rustls::HandshakeData;
@@ -12,17 +13,13 @@ use quinn::{
     ZeroRttAccepted,
 };
 use tokio::sync::OnceCell;
-use tokio::task::JoinSet;
 
+use crate::over::Over;
 use crate::tls::Witness;
-use quicket_peer_common::files;
-
-use crate::{VERSION, echo, http3, http09, tls};
+use crate::{VERSION, http3, tls};
 
 /// Session tickets come after the handshake and nothing tells when; on loopback this is plenty.
 const TICKET_WAIT: Duration = Duration::from_millis(300);
-/// Requests under way at once.
-const CONCURRENCY: usize = 100;
 /// The round trip that early data counts on, about that of the link.
 const EARLY_RTT: Duration = Duration::from_millis(30);
 /// Into a download, the handshake is over.
@@ -65,15 +62,10 @@ struct Client {
 impl Client {
     async fn work(&self) -> Result<(), Failure> {
         let arguments = &*self.arguments;
-        if arguments.one_by_one {
-            for (number, path) in (1..).zip(&arguments.download) {
-                let session = self.connect(number).await?;
-                session.everything(std::slice::from_ref(path)).await?;
-            }
+        let apart =
+            async |number, path: &[String]| self.connect(number).await?.everything(path).await;
+        if tasks::download_apart(arguments, apart).await? {
             return Ok(());
-        }
-        if arguments.parallel {
-            return self.parallel().await;
         }
         let mut paths = arguments.download.as_slice();
         let mut number = 1;
@@ -105,16 +97,6 @@ impl Client {
     async fn migrate(&self, address: IpAddr) -> Result<(), Failure> {
         tokio::time::sleep(MIGRATE_AFTER).await;
         Ok(self.endpoint.rebind(UdpSocket::bind((address, 0))?)?)
-    }
-
-    /// Downloads each file over a connection of its own, all at once.
-    async fn parallel(&self) -> Result<(), Failure> {
-        let attempts = (1..).zip(&self.arguments.download).map(async |(number, path)| {
-            let session = self.connect(number).await?;
-            session.everything(std::slice::from_ref(path)).await
-        });
-        futures_util::future::try_join_all(attempts).await?;
-        Ok(())
     }
 
     /// Sends the first requests at once, and again if the server refuses early data.
@@ -213,20 +195,11 @@ impl Session {
         }
         let mut streams = paths.len();
         if self.arguments.alpn == ALPN_ECHO {
-            streams += self.echo().await?;
+            tasks::echo(&Over(self.connection.clone()), self.number, &self.arguments).await?;
+            streams += self.arguments.streams as usize;
         }
         self.close(streams).await;
         Ok(())
-    }
-
-    async fn echo(&self) -> Result<usize, Failure> {
-        echo::resets(&self.connection, self.arguments.resets).await?;
-        let streams = echo::streams(&self.connection, self.arguments.streams).await?;
-        let (datagrams, datagrams_lost) =
-            echo::datagrams(&self.connection, self.arguments.datagrams).await?;
-        let connection = self.number;
-        emit(&Event::Echo { connection, streams, datagrams, datagrams_lost });
-        Ok(streams as usize)
     }
 
     async fn download(&self, paths: &[String]) -> Result<(), Failure> {
@@ -236,25 +209,13 @@ impl Session {
         if self.arguments.alpn == ALPN_H3 {
             return self.download_http3(paths).await;
         }
-        for group in paths.chunks(CONCURRENCY) {
-            let mut tasks = JoinSet::new();
-            for path in group {
-                let (connection, path) = (self.connection.clone(), path.clone());
-                tasks.spawn(async move {
-                    let content = http09::get(&connection, &path).await?;
-                    Ok::<_, Failure>((path, content))
-                });
-            }
-            while let Some(result) = tasks.join_next().await {
-                let (path, content) = result??;
-                files::store(self.arguments.out.as_deref(), self.number, &path, &content)?;
-            }
-        }
-        Ok(())
+        let connection = Over(self.connection.clone());
+        let get = |path: &str| tasks::get(&connection, path);
+        tasks::download(&self.arguments, self.number, paths, get).await
     }
 
     async fn download_http3(&self, paths: &[String]) -> Result<(), Failure> {
-        let start = || http3::Client::new(self.connection.clone());
+        let start = || http3::connect(self.connection.clone());
         let client = self.http3.get_or_try_init(start).await?;
         let authority = &self.arguments.server_name;
         for path in paths {

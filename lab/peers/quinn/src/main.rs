@@ -2,17 +2,15 @@
 
 mod bench;
 mod client;
-mod echo;
-mod http09;
 mod http3;
 mod ids;
+mod over;
 mod server;
 mod tls;
 
 use std::process::ExitCode;
 
-use quicket_workload::bench::Failure;
-use quicket_workload::peer::Role;
+use quicket_peer_common::tasks;
 
 /// The version that this peer speaks, as events name it; quinn has no accessor for it.
 const VERSION: u32 = 1;
@@ -28,18 +26,5 @@ fn main() -> ExitCode {
         let assignment = arguments.next().unwrap_or_default();
         return quicket_workload::bench::run(&assignment, bench::serve, bench::client);
     }
-    quicket_peer_common::main(peer)
-}
-
-fn peer(role: Role) -> Result<(), Failure> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let result = runtime.block_on(async {
-        match role {
-            Role::Server(arguments) => server::run(arguments).await,
-            Role::Client(arguments) => client::run(arguments).await,
-        }
-    });
-    // A read of standard input may still be under way on a thread that nothing can interrupt.
-    runtime.shutdown_background();
-    result
+    quicket_peer_common::main(|role| tasks::run(role, server::run, client::run))
 }

@@ -1,12 +1,13 @@
 //! The server role.
 
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use aws_lc_rs::hmac;
+use quicket_peer_common::tasks;
 use quicket_workload::bench::Failure;
 use quicket_workload::peer::{ALPN_ECHO, ALPN_H3, Event, Facts, ServerArguments, emit};
 use quinn::crypto::rustls::HandshakeData;
@@ -16,7 +17,8 @@ use quinn::{
 };
 use tokio::io::AsyncReadExt;
 
-use crate::{VERSION, draw_ids, echo, http3, http09, tls};
+use crate::over::{Both, Over};
+use crate::{VERSION, draw_ids, http3, tls};
 
 /// Packets that may come before an acknowledgement must be sent, where the case asks for fewer.
 const ACK_THRESHOLD: u32 = 10;
@@ -131,10 +133,10 @@ impl Served {
             self.streams.store(requests, Ordering::Relaxed);
             return Ok(());
         }
-        if alpn == ALPN_ECHO {
-            tokio::spawn(echo::serve_datagrams(connection.clone()));
-        }
         let echoes = alpn == ALPN_ECHO;
+        if echoes {
+            tokio::spawn(tasks::serve_datagrams(Over(connection.clone())));
+        }
         loop {
             let (send, recv) = match connection.accept_bi().await {
                 Ok(stream) => stream,
@@ -143,17 +145,7 @@ impl Served {
             };
             self.early.fetch_or(recv.is_0rtt(), Ordering::Relaxed);
             self.streams.fetch_add(1, Ordering::Relaxed);
-            let folder = self.folder.clone();
-            tokio::spawn(async move {
-                let result = if echoes {
-                    echo::serve_stream(send, recv).await
-                } else {
-                    http09::serve(folder.as_deref().map(Path::new), send, recv).await
-                };
-                if let Err(failure) = result {
-                    emit(&Event::Error { message: failure.to_string() });
-                }
-            });
+            tasks::serve(Both { send, recv }, echoes, self.folder.clone());
         }
     }
 }

@@ -4,20 +4,17 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use quicket_peer_common::files;
+use quicket_peer_common::tasks;
 use quicket_workload::bench::Failure;
 use quicket_workload::peer::{ALPN_ECHO, ClientArguments, Event, Facts, emit};
 use s2n_quic::Connection;
 use s2n_quic::client::{Client as Endpoint, Connect};
-use s2n_quic::connection::Handle;
-use tokio::task::JoinSet;
 
-use crate::{echo, http09, provider, tls};
+use crate::over::Over;
+use crate::{provider, tls};
 
 /// Session tickets come after the handshake and nothing tells when; on loopback this is plenty.
 const TICKET_WAIT: Duration = Duration::from_millis(300);
-/// Requests under way at once.
-const CONCURRENCY: usize = 100;
 
 pub async fn run(arguments: ClientArguments) -> Result<(), Failure> {
     let local = if arguments.connect.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
@@ -42,26 +39,17 @@ struct Client {
 impl Client {
     async fn work(&self) -> Result<(), Failure> {
         let arguments = &*self.arguments;
+        let apart = async |number, path: &[String]| {
+            let session = self.connect(number).await?;
+            session.download(path).await?;
+            session.close();
+            Ok(())
+        };
+        if tasks::download_apart(arguments, apart).await? {
+            return Ok(());
+        }
         let mut paths = arguments.download.as_slice();
         let mut number = 1;
-        if arguments.one_by_one {
-            for (number, path) in (1..).zip(paths) {
-                let session = self.connect(number).await?;
-                session.download(std::slice::from_ref(path)).await?;
-                session.close();
-            }
-            return Ok(());
-        }
-        if arguments.parallel {
-            let attempts = (1..).zip(paths).map(async |(number, path)| {
-                let session = self.connect(number).await?;
-                session.download(std::slice::from_ref(path)).await?;
-                session.close();
-                Ok::<_, Failure>(())
-            });
-            futures_util::future::try_join_all(attempts).await?;
-            return Ok(());
-        }
         if arguments.resume {
             let (first, rest) = paths.split_at_checked(1).unwrap_or((paths, &[]));
             let session = self.connect(number).await?;
@@ -73,7 +61,7 @@ impl Client {
         let session = self.connect(number).await?;
         session.download(paths).await?;
         if arguments.alpn == ALPN_ECHO {
-            session.echo().await?;
+            tasks::echo(&session.over(), number, arguments).await?;
         }
         session.close();
         Ok(())
@@ -99,35 +87,14 @@ struct Session {
 }
 
 impl Session {
-    fn handle(&self) -> Handle {
-        self.connection.handle()
+    fn over(&self) -> Over {
+        Over(self.connection.handle())
     }
 
     async fn download(&self, paths: &[String]) -> Result<(), Failure> {
-        for group in paths.chunks(CONCURRENCY) {
-            let mut tasks = JoinSet::new();
-            for path in group {
-                let (connection, path) = (self.handle(), path.clone());
-                tasks.spawn(async move {
-                    let content = http09::get(connection, &path).await?;
-                    Ok::<_, Failure>((path, content))
-                });
-            }
-            while let Some(result) = tasks.join_next().await {
-                let (path, content) = result??;
-                files::store(self.arguments.out.as_deref(), self.number, &path, &content)?;
-            }
-        }
-        Ok(())
-    }
-
-    async fn echo(&self) -> Result<(), Failure> {
-        let ClientArguments { streams, datagrams, .. } = *self.arguments;
-        echo::resets(&self.handle(), self.arguments.resets).await?;
-        echo::streams(&self.handle(), streams).await?;
-        let datagrams_lost = echo::datagrams(&self.handle(), datagrams).await?;
-        emit(&Event::Echo { connection: self.number, streams, datagrams, datagrams_lost });
-        Ok(())
+        let over = self.over();
+        let get = |path: &str| tasks::get(&over, path);
+        tasks::download(&self.arguments, self.number, paths, get).await
     }
 
     fn close(self) {

@@ -2,13 +2,15 @@
 
 use std::path::PathBuf;
 
+use quicket_peer_common::tasks;
 use quicket_workload::bench::Failure;
 use quicket_workload::peer::{ALPN_ECHO, Event, ServerArguments, emit};
 use s2n_quic::provider::endpoint_limits::{ConnectionAttempt, Limiter, Outcome};
 use s2n_quic::{Connection, Server};
 use tokio::io::AsyncReadExt;
 
-use crate::{echo, http09, provider, tls};
+use crate::over::{Both, Over};
+use crate::{provider, tls};
 
 pub async fn run(arguments: ServerArguments) -> Result<(), Failure> {
     let server = Server::builder()
@@ -54,20 +56,10 @@ async fn accept(mut server: Server, folder: Option<PathBuf>) {
 async fn serve(mut connection: Connection, folder: Option<PathBuf>) -> Result<(), Failure> {
     let echoes = connection.application_protocol()? == ALPN_ECHO.as_bytes();
     if echoes {
-        tokio::spawn(echo::serve_datagrams(connection.handle()));
+        tokio::spawn(tasks::serve_datagrams(Over(connection.handle())));
     }
     while let Some(stream) = connection.accept_bidirectional_stream().await? {
-        let folder = folder.clone();
-        tokio::spawn(async move {
-            let result = if echoes {
-                echo::serve_stream(stream).await
-            } else {
-                http09::serve(folder.as_deref(), stream).await
-            };
-            if let Err(failure) = result {
-                emit(&Event::Error { message: failure.to_string() });
-            }
-        });
+        tasks::serve(Both(stream), echoes, folder.clone());
     }
     Ok(())
 }

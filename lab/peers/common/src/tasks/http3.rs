@@ -2,21 +2,25 @@
 
 use std::path::Path;
 
-use bytes::{Buf, Bytes};
+use bytes::{BufMut, Bytes};
+use h3::quic;
 use http::{Request, Response, StatusCode};
-use quicket::tokio::Connection;
-use quicket_h3::h3;
 use quicket_workload::bench::Failure;
 
 use crate::files;
 
-type RequestStream = h3::server::RequestStream<quicket_h3::BidiStream<Bytes>, Bytes>;
-pub(crate) type SendRequest = h3::client::SendRequest<quicket_h3::OpenStreams, Bytes>;
-
 /// Serves requests until the client closes; returns how many.
-pub(crate) async fn serve(connection: Connection, folder: Option<&Path>) -> Result<u64, Failure> {
+///
+/// # Errors
+///
+/// When the connection ends otherwise.
+pub async fn serve<C>(connection: C, folder: Option<&Path>) -> Result<u64, Failure>
+where
+    C: quic::Connection<Bytes>,
+    C::BidiStream: Send + 'static,
+{
     let mut requests = 0;
-    let mut session = h3::server::Connection::new(quicket_h3::Connection::new(connection)).await?;
+    let mut session = h3::server::Connection::new(connection).await?;
     loop {
         match session.accept().await {
             Ok(Some(resolver)) => {
@@ -32,9 +36,9 @@ pub(crate) async fn serve(connection: Connection, folder: Option<&Path>) -> Resu
     }
 }
 
-async fn answer(
+async fn answer<S: quic::SendStream<Bytes>>(
     request: &Request<()>,
-    mut stream: RequestStream,
+    mut stream: h3::server::RequestStream<S, Bytes>,
     folder: Option<&Path>,
 ) -> Result<(), Failure> {
     let folder = folder.ok_or("no folder to serve; start with --www")?;
@@ -56,54 +60,55 @@ async fn answer(
 ///
 /// It must live until the QUIC connection is closed: with it goes the control stream, whose end
 /// alone is an error to the server (RFC 9114, Section 6.2.1).
-pub(crate) struct Client {
-    requests: SendRequest,
+pub struct Client<T: quic::OpenStreams<Bytes>> {
+    requests: h3::client::SendRequest<T, Bytes>,
     driver: tokio::task::JoinHandle<()>,
 }
 
-impl Client {
-    pub(crate) async fn new(connection: Connection) -> Result<Self, Failure> {
-        let (mut session, requests) =
-            h3::client::new(quicket_h3::Connection::new(connection)).await?;
+impl<T: quic::OpenStreams<Bytes> + Clone> Client<T> {
+    /// Begins HTTP/3 over a connection.
+    ///
+    /// # Errors
+    ///
+    /// When the connection is over.
+    pub async fn new<C>(connection: C) -> Result<Self, Failure>
+    where
+        C: quic::Connection<Bytes, OpenStreams = T>,
+        h3::client::Connection<C, Bytes>: Send + 'static,
+    {
+        let (mut session, requests) = h3::client::new(connection).await?;
         let driver = tokio::spawn(async move {
             session.wait_idle().await;
         });
         Ok(Self { requests, driver })
     }
 
-    /// For one request.
-    pub(crate) fn requests(&self) -> SendRequest {
-        self.requests.clone()
+    /// Fetches a file.
+    pub fn get(
+        &self,
+        authority: &str,
+        path: &str,
+    ) -> impl Future<Output = Result<Vec<u8>, Failure>> + use<T> {
+        let mut requests = self.requests.clone();
+        let (url, path) = (format!("https://{authority}{path}"), path.to_owned());
+        async move {
+            let mut stream = requests.send_request(Request::get(url).body(())?).await?;
+            stream.finish().await?;
+            let response = stream.recv_response().await?;
+            if response.status() != StatusCode::OK {
+                return Err(format!("{path}: the server answered {}", response.status()).into());
+            }
+            let mut content = Vec::new();
+            while let Some(data) = stream.recv_data().await? {
+                content.put(data);
+            }
+            Ok(content)
+        }
     }
 }
 
-impl Drop for Client {
+impl<T: quic::OpenStreams<Bytes>> Drop for Client<T> {
     fn drop(&mut self) {
         self.driver.abort();
     }
-}
-
-/// Fetches a file.
-pub(crate) async fn get(
-    mut requests: SendRequest,
-    authority: &str,
-    path: &str,
-) -> Result<Vec<u8>, Failure> {
-    let request = Request::get(format!("https://{authority}{path}")).body(())?;
-    let mut stream = requests.send_request(request).await?;
-    stream.finish().await?;
-    let response = stream.recv_response().await?;
-    if response.status() != StatusCode::OK {
-        return Err(format!("{path}: the server answered {}", response.status()).into());
-    }
-    let mut content = Vec::new();
-    while let Some(mut data) = stream.recv_data().await? {
-        while data.has_remaining() {
-            let chunk = data.chunk();
-            content.extend_from_slice(chunk);
-            let length = chunk.len();
-            data.advance(length);
-        }
-    }
-    Ok(content)
 }
