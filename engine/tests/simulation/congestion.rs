@@ -31,7 +31,7 @@ fn utilisation(bytes: u64, rate: u64, took: Duration) -> u64 {
 fn clean_links_are_filled() {
     for algorithm in ALGORITHMS {
         let bytes = 10_000_000;
-        let (took, _) = download("delay=15ms rate=10mbit queue=50", algorithm, bytes);
+        let (took, _) = download("delay=15ms rate=10mbit queue=50 mtu=1500", algorithm, bytes);
         let used = utilisation(bytes, 10_000_000, took);
         assert!(used >= 85, "{algorithm:?} used {used} % in {took:?}");
     }
@@ -41,7 +41,7 @@ fn clean_links_are_filled() {
 fn long_fat_links_are_filled() {
     for algorithm in ALGORITHMS {
         let bytes = 60_000_000;
-        let scenario = "delay=50ms rate=100mbit queue=1.25MB";
+        let scenario = "delay=50ms rate=100mbit queue=1.25MB mtu=1500";
         let (took, _) = download(scenario, algorithm, bytes);
         let used = utilisation(bytes, 100_000_000, took);
         assert!(used >= 70, "{algorithm:?} used {used} % in {took:?}");
@@ -51,31 +51,32 @@ fn long_fat_links_are_filled() {
 #[test]
 fn bbr_keeps_going_where_losses_do_not_mean_congestion() {
     let bytes = 5_000_000;
-    let scenario = "delay=30ms rate=10mbit queue=100 loss=1%";
+    let scenario = "delay=30ms rate=10mbit queue=100 loss=1% mtu=1500";
     let (took, _) = download(scenario, CongestionAlgorithm::Bbr, bytes);
     let used = utilisation(bytes, 10_000_000, took);
     assert!(used >= 70, "{used} % in {took:?}");
 }
 
-/// RFC 9002, Section 7.7: pacing keeps bursts out of a short queue.
+/// RFC 9002, Section 7.7: pacing keeps bursts out of a short queue, here while the window grows
+/// towards what the link takes.
 #[test]
 fn pacing_spares_short_queues() {
     let lost = |pacing| {
-        let options =
-            PairOptions::new("delay=40ms rate=20mbit queue=20").transport(|t| t.pacing = pacing);
+        let scenario = "delay=40ms rate=20mbit queue=20 mtu=1500";
+        let options = PairOptions::new(scenario).transport(|t| t.pacing = pacing);
         let mut pair = pair(options);
-        pair.transfer(Workload::download(1_000_000), secs(60));
+        pair.transfer(Workload::download(250_000), secs(60));
         pair.sim.network().link_stats(pair.path, Way::Down).dropped_by_queue
     };
-    let (with, without) = (lost(true), lost(false));
-    assert!(with <= without, "{with} packets dropped with pacing, {without} without");
+    assert_eq!(lost(true), 0);
+    assert!(lost(false) > 0, "the queue is too long to show anything");
 }
 
 /// Two connections share a bottleneck; neither starves.
 #[test]
 fn connections_share_a_link() {
     for algorithm in ALGORITHMS {
-        let options = PairOptions::new("delay=15ms rate=20mbit queue=75")
+        let options = PairOptions::new("delay=15ms rate=20mbit queue=75 mtu=1500")
             .transport(|t| t.congestion = algorithm);
         let mut pair = pair(options);
         for _ in 0..2 {

@@ -69,7 +69,7 @@ fn spurious_losses_are_recognised() {
 
 #[test]
 fn jitter_alone_loses_nothing() {
-    let pair = both_ways("delay=30ms jitter=25ms rate=10mbit queue=500", 60);
+    let pair = both_ways("delay=30ms jitter=25ms rate=10mbit queue=500 mtu=1500", 60);
     for host in [pair.client, pair.server] {
         let counters = &pair.ended(host).stats.counters;
         assert_eq!(counters.packets_lost, 0, "{counters:?}");
@@ -100,7 +100,7 @@ fn corrupted_packets_are_as_good_as_lost() {
 fn all_at_once() {
     both_ways(
         "delay=20ms jitter=5ms rate=5mbit queue=30 loss=2% burst-loss=0.2%,20% corrupt=1% \
-         reorder=2%,10ms duplicate=2%",
+         reorder=2%,10ms duplicate=2% mtu=1500",
         120,
     );
 }

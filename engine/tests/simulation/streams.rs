@@ -50,10 +50,11 @@ fn small_windows_let_everything_through() {
 /// Windows grow to what the path needs (100 Mbit/s at 100 ms are 1.25 MB).
 #[test]
 fn windows_are_tuned_to_the_path() {
-    let options = PairOptions::new("delay=50ms rate=100mbit queue=1.25MB").transport(|t| {
-        t.initial_stream_window = 64 << 10;
-        t.initial_receive_window = 64 << 10;
-    });
+    let options =
+        PairOptions::new("delay=50ms rate=100mbit queue=1.25MB mtu=1500").transport(|t| {
+            t.initial_stream_window = 64 << 10;
+            t.initial_receive_window = 64 << 10;
+        });
     let mut pair = pair(options);
     let start = pair.now();
     pair.transfer(Workload::download(50_000_000), secs(60));
