@@ -18,7 +18,13 @@ impl Step {
     /// How long one measurement takes, roughly, as a share of the network: where there is room for
     /// several at once, each takes a part of the time.
     fn each(&self) -> Duration {
-        expected(&self.point.scenario) / self.network.lanes() as u32
+        expected(&self.point.scenario) / self.lanes() as u32
+    }
+
+    /// How many contenders are measured at once. Not so where two flows compete: what they leave
+    /// slow start with, which stays for long, is a matter of milliseconds.
+    pub(super) fn lanes(&self) -> usize {
+        if self.row == Row::Fairness { 1 } else { self.network.lanes() }
     }
 }
 
@@ -174,10 +180,10 @@ mod tests {
     }
 
     #[test]
-    fn a_complete_run_takes_less_than_eighteen_minutes() {
+    fn a_complete_run_takes_less_than_twenty_minutes() {
         let (steps, settings) = everything(1);
         let progress = Progress::new(&steps, &settings, |_: &str| ());
-        assert!(progress.expected.1 < Duration::from_secs(18 * 60), "{:?}", progress.expected.1);
+        assert!(progress.expected.1 < Duration::from_secs(20 * 60), "{:?}", progress.expected.1);
     }
 
     #[test]

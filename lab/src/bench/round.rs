@@ -14,7 +14,7 @@ use super::{Contender, Point};
 const RETRIES: usize = 3;
 
 /// Measures a point. Where there are several drivers, so many implementations are measured at a
-/// time.
+/// time, unless they should be alone.
 pub(super) fn measure(
     drivers: &[Driver<'_>],
     step: &Step,
@@ -25,7 +25,7 @@ pub(super) fn measure(
     let mut contenders = step.contenders.clone();
     for round in 1..=runs {
         let mut unable = Vec::new();
-        for group in contenders.chunks(drivers.len().max(1)) {
+        for group in contenders.chunks(drivers.len().clamp(1, step.lanes())) {
             unable.extend(turn(drivers, step, round, group, report, progress));
         }
         contenders.retain(|one| !unable.contains(one));
