@@ -4,6 +4,7 @@ use quicket_wire::frame::ConnectionClose;
 
 use super::Connection;
 use super::packet_builder::PacketBuilder;
+use super::sealing::Draft;
 use super::state::{CloseReason, State};
 use super::transmit::{Outgoing, Purpose, Transmit};
 use crate::crypto::Level;
@@ -16,7 +17,7 @@ pub(super) const MAX_REASON: usize = 256;
 impl Connection {
     /// Writes a datagram with CONNECTION_CLOSE, if one is to be sent.
     #[inline(never)] // keeps its datagram out of the frame of `poll_transmit`
-    pub(super) fn transmit_close(&mut self, now: Time, buf: &mut [u8]) -> Option<Transmit> {
+    pub(super) fn transmit_close(&mut self, now: Time, buf: &mut [u8]) -> Option<Draft<Transmit>> {
         let State::Closing { pending: true, reason, .. } = &self.state else { return None };
         let reason = reason.clone();
         let rtt = &self.paths.active().rtt;

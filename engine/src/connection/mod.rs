@@ -66,7 +66,7 @@ use idle::Idle;
 pub(crate) use keys::Keys;
 use parameters::{HandshakeCids, Versions};
 use receive::Waiting;
-pub(crate) use sealing::{SealQueue, Sealing, Unsealed};
+pub(crate) use sealing::{Draft, SealQueue, Sealing, Unsealed};
 use space::{Space, SpaceId, Spaces};
 use state::State;
 pub use transmit::{Transmit, TransmitStatus};
@@ -170,7 +170,7 @@ pub struct Connection {
     crypto_received: bool,
 
     seal_queue: SealQueue,
-    unsealed_transmit: Option<Box<Transmit>>,
+    unsealed_transmit: Option<Box<Draft<Transmit>>>,
     discard_initial_after_sealing: bool,
     grease_fixed_bit: bool,
     key_update_due: bool,

@@ -8,6 +8,7 @@ use quicket_wire::{ConnectionId, EcnCodepoint, Header, Side, TransportParameters
 
 use super::Connection;
 use super::receive::Arrival;
+use super::sealing::Draft;
 use super::transmit::{MIN_PACKET, Outgoing, Purpose, Route, Transmit};
 use crate::config::{MAX_UDP_PAYLOAD, TransportConfig};
 use crate::crypto::Level;
@@ -308,7 +309,11 @@ impl Connection {
     /// PATH_CHALLENGE and PATH_RESPONSE on paths other than the active one, each in a datagram
     /// of its own (RFC 9000, Sections 8.2.1 and 8.2.2).
     #[inline(never)] // keeps its datagram out of the frame of `poll_transmit`
-    pub(super) fn transmit_path_probe(&mut self, now: Time, buf: &mut [u8]) -> Option<Transmit> {
+    pub(super) fn transmit_path_probe(
+        &mut self,
+        now: Time,
+        buf: &mut [u8],
+    ) -> Option<Draft<Transmit>> {
         if !self.handshake.complete {
             return None;
         }
@@ -350,7 +355,11 @@ impl Connection {
 
     /// A probe for a larger MTU: a PING and padding (RFC 9000, Section 14.4).
     #[inline(never)] // keeps its datagram out of the frame of `poll_transmit`
-    pub(super) fn transmit_mtu_probe(&mut self, now: Time, buf: &mut [u8]) -> Option<Transmit> {
+    pub(super) fn transmit_mtu_probe(
+        &mut self,
+        now: Time,
+        buf: &mut [u8],
+    ) -> Option<Draft<Transmit>> {
         if !self.handshake.confirmed || !self.paths.active().is_validated() {
             return None;
         }

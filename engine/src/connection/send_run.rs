@@ -9,7 +9,7 @@ use quicket_wire::frame::StreamHeader;
 use quicket_wire::{EcnCodepoint, Full, ShortHeader, Writer, packet_number};
 
 use super::Connection;
-use super::sealing::{Sealing, Unsealed};
+use super::sealing::Unsealed;
 use super::transmit::Route;
 use crate::crypto::{Level, TAG_LEN};
 use crate::recovery::SentInfo;
@@ -63,10 +63,11 @@ impl Connection {
             };
             stream.range.start = offset;
             written = written.saturating_add(1);
-            if self.seal_queue.is_full()
-                && self.seal_queue.seal(&self.keys, space.buf) != Sealing::Done
-            {
-                break;
+            if self.seal_queue.is_full() {
+                self.seal_queue.seal_ahead(&self.keys, space.buf);
+                if !self.seal_queue.takes_more() {
+                    break;
+                }
             }
         }
         stream.range = shape.stream.range.start..stream.range.start;

@@ -3,18 +3,19 @@
 use alloc::boxed::Box;
 use core::net::SocketAddr;
 
-use quicket_wire::EcnCodepoint;
+use quicket_wire::{EcnCodepoint, TransportErrorCode};
 
 use super::Connection;
 use super::content::{self, Owners, SpaceContent};
 use super::packet_builder::{BuiltPacket, HeaderFields, Ledger, PacketBuilder, kind_of};
-use super::sealing::Sealing;
+use super::sealing::{Draft, Sealing};
 use super::send_run::RunSpace;
 use super::space::SpaceId;
 use super::state::State;
 use crate::config::MIN_UDP_PAYLOAD;
 use crate::congestion::RateSnapshot;
 use crate::crypto::{Direction, Level};
+use crate::error::{ConnectionError, TransportError};
 use crate::observer::Observation;
 use crate::path::CHALLENGE_ROOM;
 use crate::recovery::{PathKey, SentInfo};
@@ -46,6 +47,10 @@ pub enum TransmitStatus {
     /// The cipher is not done: ask again later with the same, unchanged buffer.
     NotYet,
 }
+
+/// Why the connection ends when the cipher does not seal a packet.
+const CIPHER_FAILED: TransportError =
+    TransportError::new(TransportErrorCode::INTERNAL_ERROR, "the cipher failed to seal a packet");
 
 /// Encryption levels in the order in which their packets are coalesced
 /// (RFC 9000, Section 12.2).
@@ -149,11 +154,14 @@ impl Connection {
         buf: &mut [u8],
         max_segments: usize,
     ) -> TransmitStatus {
-        if let Some(transmit) = self.unsealed_transmit.take() {
-            return self.seal(now, buf, *transmit);
+        if let Some(draft) = self.unsealed_transmit.take() {
+            match self.finish_draft(now, buf, *draft) {
+                Sealing::Discarded => {}
+                sealing => return self.status(sealing),
+            }
         }
         self.watch_key_usage(now);
-        let transmit = match self.state {
+        let draft = match self.state {
             State::Draining { .. } | State::Drained => None,
             State::Closing { .. } => {
                 self.transmit_last_flight(now, buf).or_else(|| self.transmit_close(now, buf))
@@ -163,8 +171,11 @@ impl Connection {
                 .or_else(|| self.transmit_mtu_probe(now, buf))
                 .or_else(|| self.transmit_data(now, buf, max_segments)),
         };
-        match transmit {
-            Some(transmit) => self.seal(now, buf, transmit),
+        match draft {
+            Some(draft) => {
+                let sealing = self.finish_draft(now, buf, draft);
+                self.status(sealing)
+            }
             None => {
                 if self.pacing_until.is_none() {
                     self.paths.active_mut().congestion.set_app_limited();
@@ -174,22 +185,49 @@ impl Connection {
         }
     }
 
-    /// Seals what is still to be sealed.
-    fn seal(&mut self, now: Time, buf: &mut [u8], transmit: Transmit) -> TransmitStatus {
-        match self.seal_queue.seal(&self.keys, buf) {
-            Sealing::Done => {}
-            Sealing::NotYet => {
-                self.unsealed_transmit = Some(Box::new(transmit));
-                return TransmitStatus::NotYet;
+    /// Seals what is still to be sealed of a draft.
+    fn finish_draft(
+        &mut self,
+        now: Time,
+        buf: &mut [u8],
+        draft: Draft<Transmit>,
+    ) -> Sealing<Transmit> {
+        // RFC 9000, Section 10.2.2: nothing is sent once the peer has closed, nor later.
+        if matches!(self.state, State::Draining { .. } | State::Drained) {
+            self.seal_queue.abandon(draft);
+            return Sealing::Discarded;
+        }
+        let sealing = self.seal_queue.finish(&self.keys, buf, draft);
+        match sealing {
+            Sealing::Done(_) => {
+                // RFC 9001, Section 4.9.1: a client's Initial keys go with its first Handshake
+                // packet.
+                if core::mem::take(&mut self.discard_initial_after_sealing) {
+                    self.discard_space(now, SpaceId::Initial);
+                }
+                self.set_loss_timer();
             }
-            Sealing::Failed => return TransmitStatus::Idle,
+            Sealing::Discarded => self.discard_initial_after_sealing = false,
+            Sealing::NotYet(_) => {}
+            // Not a word to the peer: CONNECTION_CLOSE would need the same cipher.
+            Sealing::Failed => {
+                self.drain(now, ConnectionError::Transport(CIPHER_FAILED));
+                // Whoever sends on hears of it by a stateless reset.
+                self.state = State::Draining { until: now };
+            }
         }
-        // RFC 9001, Section 4.9.1: a client's Initial keys go with its first Handshake packet.
-        if core::mem::take(&mut self.discard_initial_after_sealing) {
-            self.discard_space(now, SpaceId::Initial);
+        sealing
+    }
+
+    fn status(&mut self, sealing: Sealing<Transmit>) -> TransmitStatus {
+        match sealing {
+            Sealing::Done(transmit) => TransmitStatus::Ready(transmit),
+            Sealing::NotYet(draft) => {
+                self.unsealed_transmit = Some(Box::new(draft));
+                TransmitStatus::NotYet
+            }
+            Sealing::Discarded | Sealing::Failed => TransmitStatus::Idle,
         }
-        self.set_loss_timer();
-        TransmitStatus::Ready(transmit)
     }
 
     fn transmit_data(
@@ -197,7 +235,7 @@ impl Connection {
         now: Time,
         buf: &mut [u8],
         max_segments: usize,
-    ) -> Option<Transmit> {
+    ) -> Option<Draft<Transmit>> {
         let route = self.active_route();
         let mtu = usize::from(self.paths.active().max_datagram());
         let mut segment_size = mtu;
@@ -214,7 +252,7 @@ impl Connection {
                 let written = self.write_run(&mut run);
                 end = end.saturating_add(written.saturating_mul(size));
                 segment = segment.saturating_add(written);
-                if self.seal_queue.is_full() || segment >= max_segments {
+                if !self.seal_queue.takes_more() || segment >= max_segments {
                     break;
                 }
                 if written > 0 {
@@ -240,7 +278,10 @@ impl Connection {
             if len < segment_size || segment_size < mtu {
                 break;
             }
-            if self.seal_queue.is_full() && self.seal_queue.seal(&self.keys, buf) != Sealing::Done {
+            if self.seal_queue.is_full() {
+                self.seal_queue.seal_ahead(&self.keys, buf);
+            }
+            if !self.seal_queue.takes_more() {
                 break;
             }
         }
@@ -250,7 +291,7 @@ impl Connection {
     /// What completes the peer's handshake leaves before the close: the peer learns of the
     /// application's reason from a 1-RTT packet only (RFC 9000, Section 10.2.3), which it cannot
     /// read sooner (RFC 9001, Section 5.7).
-    fn transmit_last_flight(&mut self, now: Time, buf: &mut [u8]) -> Option<Transmit> {
+    fn transmit_last_flight(&mut self, now: Time, buf: &mut [u8]) -> Option<Draft<Transmit>> {
         let space = self.spaces.get(SpaceId::Handshake)?;
         if !self.handshake.complete || !space.crypto.has_pending() {
             return None;
@@ -531,8 +572,9 @@ impl Connection {
 }
 
 impl Route {
-    pub(super) fn transmit(&self, len: usize, segment_size: usize) -> Transmit {
-        Transmit { remote: self.remote, local: self.local, ecn: self.ecn, len, segment_size }
+    pub(super) fn transmit(&self, len: usize, segment_size: usize) -> Draft<Transmit> {
+        let Self { remote, local, ecn, .. } = *self;
+        Draft::new(Transmit { remote, local, ecn, len, segment_size })
     }
 }
 

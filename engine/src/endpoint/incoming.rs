@@ -12,7 +12,7 @@ use quicket_wire::{
 
 use super::{Datagram, Endpoint, Route};
 use crate::config::ServerConfig;
-use crate::connection::{SealQueue, Sealing, Unsealed};
+use crate::connection::{Draft, SealQueue, Sealing, Unsealed};
 use crate::crypto::{Level, TAG_LEN};
 use crate::observer::DropReason;
 use crate::token::{self, TokenLifetimes, TokenSealer, TokenVerdict};
@@ -213,9 +213,16 @@ impl Endpoint {
             payload,
             end,
         });
-        let sealed = queue.seal(&keys, reply);
-        reply.truncate(end);
-        (sealed == Sealing::Done).then_some(())
+        match queue.finish(&keys, reply, Draft::new(end)) {
+            Sealing::Done(end) => {
+                reply.truncate(end);
+                Some(())
+            }
+            Sealing::NotYet(_) | Sealing::Discarded | Sealing::Failed => {
+                reply.clear();
+                None
+            }
+        }
     }
 }
 

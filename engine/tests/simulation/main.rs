@@ -16,6 +16,7 @@ mod offload;
 mod quiet;
 mod retry;
 mod runs;
+mod sealing;
 mod seeds;
 mod streams;
 mod support;

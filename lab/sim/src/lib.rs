@@ -10,6 +10,7 @@ pub mod app;
 pub mod attack;
 pub mod clock;
 pub mod datagram;
+pub mod failing;
 pub mod fuzz;
 mod keyed_hash;
 pub mod link;
