@@ -33,6 +33,13 @@ async fn pair() -> (Connection, Connection) {
 /// HTTP/3 on both ends; the task is the client's driver.
 async fn http() -> (Requests, JoinHandle<ConnectionError>, Server) {
     let (client, server) = pair().await;
+    http_over(client, server).await
+}
+
+async fn http_over(
+    client: Connection,
+    server: Connection,
+) -> (Requests, JoinHandle<ConnectionError>, Server) {
     let (mut driver, requests) =
         h3::client::new(quicket_h3::Connection::new(client)).await.unwrap();
     let driver = tokio::spawn(async move { poll_fn(|cx| driver.poll_close(cx)).await });
@@ -125,4 +132,49 @@ async fn the_code_of_a_closed_connection_arrives() {
     let closed = poll_fn(|cx| driver.poll_close(cx));
     let error = timeout(Duration::from_secs(5), closed).await.unwrap();
     assert!(format!("{error:?}").contains("H3_EXCESSIVE_LOAD"), "{error:?}");
+}
+
+#[tokio::test]
+async fn a_thousand_cancelled_requests_leave_room_for_another() {
+    let (client, server) = pair().await;
+    let (mut requests, _driver, mut server) = http_over(client.clone(), server).await;
+    tokio::spawn(async move {
+        while let Ok(Some(resolver)) = server.accept().await {
+            tokio::spawn(async move {
+                let (_, mut stream) = resolver.resolve_request().await.ok()?;
+                stream.send_response(Response::new(())).await.ok()?;
+                stream.send_data(Bytes::from_static(&[7; 100_000])).await.ok()?;
+                stream.finish().await.ok()?;
+                // Until its end, or its reset.
+                while stream.recv_data().await.ok()?.is_some() {}
+                Some(())
+            });
+        }
+    });
+    // A request that nobody is told of any more waits for its turn for ever.
+    let all = async {
+        for round in 0..1000 {
+            if round % 4 == 0 {
+                // Before the headers are whole: the frame says that 100 bytes follow.
+                let mut stream = client.open_bi().await.unwrap();
+                stream.send().write_all(&[1, 0x40, 100, 0, 0]).await.unwrap();
+                let _ = stream.recv().stop(Code::H3_REQUEST_CANCELLED.value());
+                let _ = stream.send().reset(Code::H3_REQUEST_CANCELLED.value());
+                continue;
+            }
+            let mut stream = requests.send_request(get()).await.unwrap();
+            if round % 4 > 1 {
+                stream.recv_response().await.unwrap();
+            }
+            if round % 4 > 2 {
+                while stream.recv_data().await.unwrap().is_some() {}
+            }
+            stream.stop_sending(Code::H3_REQUEST_CANCELLED);
+            stream.stop_stream(Code::H3_REQUEST_CANCELLED);
+        }
+        let mut stream = requests.send_request(get()).await.unwrap();
+        stream.finish().await.unwrap();
+        assert_eq!(stream.recv_response().await.unwrap().status(), 200);
+    };
+    timeout(Duration::from_secs(60), all).await.expect("no room for another request");
 }

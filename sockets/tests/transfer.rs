@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use common::{Pattern, check, configs, configs_with, pair, pair_with};
 use quicket::{
-    Connection, Endpoint, EndpointConfig, Listener, RecvStream, SendStream, Stream,
+    Connection, Endpoint, EndpointConfig, Listener, ReadError, RecvStream, SendStream, Stream,
     TransportConfig, UdpConfig,
 };
 
@@ -285,4 +285,33 @@ fn received_bytes_can_be_read_in_place() {
         assert_eq!(total, 3 * MIB);
     });
     check(&client, &server);
+}
+
+#[test]
+fn streams_that_are_reset_make_room_for_others() {
+    // However they are read, and whether they are read at all (RFC 9000, Section 4.6).
+    let transport = TransportConfig { max_streams_uni: 2, ..TransportConfig::default() };
+    let (client, server) = pair_with(configs_with(transport));
+    // Where there is no room, opening fails instead of waiting for ever.
+    client.set_timeout(Some(Duration::from_secs(10)));
+    server.set_timeout(Some(Duration::from_secs(10)));
+    for round in 0..30 {
+        let mut sender = client.open_uni().unwrap();
+        sender.write_all(b"a part").unwrap();
+        sender.reset(round).unwrap();
+        let mut receiver = server.accept_uni().unwrap();
+        let mut out = [0; 10];
+        let error = loop {
+            let read = match round % 3 {
+                0 => receiver.read_chunk(|bytes, _| bytes.len()),
+                1 => receiver.read_some(&mut out).map(Some),
+                _ => break None,
+            };
+            if let Err(error) = read {
+                break Some(error);
+            }
+        };
+        let told = (round % 3 < 2).then_some(ReadError::Reset(round));
+        assert_eq!(error, told);
+    }
 }

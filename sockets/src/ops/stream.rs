@@ -95,6 +95,11 @@ impl ConnRef {
                     view(peek.first, last).min(peek.first.len())
                 }
                 Err(error) => {
+                    if matches!(error, quicket_engine::ReadError::Reset(_)) {
+                        // Telling the application of a reset ends the stream (RFC 9000,
+                        // Section 3.2), and makes room for another one. Looking does neither.
+                        let _ = conn.engine.consume(id, 0);
+                    }
                     return match (read_error(error), conn.lost()) {
                         (Some(error), _) => Poll::Ready(Err(error)),
                         (None, Some(error)) => Poll::Ready(Err(ReadError::Lost(error))),
