@@ -7,6 +7,7 @@
 //! TLS knows nothing of QUIC's versions here: the engine gets traffic secrets and derives its own
 //! keys from them.
 
+mod block_cipher;
 mod certificates;
 mod client;
 mod error;
@@ -20,6 +21,7 @@ mod server;
 mod session;
 mod unused;
 
+pub use block_cipher::Aes128;
 pub use certificates::{Fingerprint, Identity, Roots};
 pub use client::{ClientTls, ClientTlsBuilder};
 pub use error::ConfigError;

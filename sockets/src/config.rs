@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use quicket_engine::random::Random;
-use quicket_engine::{RetryPolicy, TransportConfig};
+use quicket_engine::{ConnectionIdGenerator, RetryPolicy, TransportConfig};
 use quicket_handshake::{ClientTls, ConfigError, Identity, ServerTls, SystemRandom};
 use quicket_wire::Version;
 
@@ -36,6 +36,17 @@ impl Default for EndpointConfig {
             udp: UdpConfig::default(),
             protocol: quicket_engine::EndpointConfig::new(key(), key()),
         }
+    }
+}
+
+impl EndpointConfig {
+    /// Where the connection IDs come from by which peers reach this endpoint: random ones of
+    /// eight octets by default, or those that a load balancer routes
+    /// ([`steering`](crate::steering)).
+    #[must_use]
+    pub fn connection_ids(mut self, generator: impl ConnectionIdGenerator + 'static) -> Self {
+        self.protocol.cid_generator = Arc::new(generator);
+        self
     }
 }
 

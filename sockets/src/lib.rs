@@ -11,6 +11,7 @@ pub mod message;
 mod ops;
 mod qlog;
 mod session;
+pub mod steering;
 pub mod tokio;
 mod udp;
 mod waiting;
@@ -28,9 +29,9 @@ pub use udp::{BindError, UdpConfig, UdpStats};
 
 pub use quicket_engine::crypto::{Aead, HandshakeError};
 pub use quicket_engine::{
-    CongestionAlgorithm, ConnectionError, Counters, EarlyData, EcnState, FrameCounts,
-    KeyUpdateError, MigrationError, MtuDiscovery, PathStats, RetryPolicy, Stats, TransportConfig,
-    TransportError,
+    CongestionAlgorithm, ConnectionError, ConnectionIdGenerator, Counters, EarlyData, EcnState,
+    FrameCounts, KeyUpdateError, MigrationError, MtuDiscovery, PathStats, RetryPolicy, Stats,
+    TransportConfig, TransportError,
 };
 pub use quicket_handshake::{
     ClientAuth, ClientTls, ConfigError, Fingerprint, Identity, KeyExchange, KeyLog, KeyLogFile,
