@@ -30,5 +30,6 @@ pub use offer::KeyExchange;
 pub use provider::AwsLcProvider;
 pub use random::SystemRandom;
 pub use server::{
-    ClientAuth, STRIKE_WINDOW, ServerTls, ServerTlsBuilder, StrikeRegister, TicketId, TicketKey,
+    Beginning, ClientAuth, ProcessRegister, STRIKE_WINDOW, ServerTls, ServerTlsBuilder,
+    StrikeRegister, TicketId, TicketKey,
 };

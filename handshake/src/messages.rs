@@ -6,6 +6,8 @@ use quicket_wire::Reader;
 const HEADER_LEN: usize = 4;
 const CLIENT_HELLO: u8 = 1;
 const NEW_SESSION_TICKET: u8 = 4;
+/// pre_shared_key (RFC 8446, Section 4.2.11)
+const PRE_SHARED_KEY_EXTENSION: u16 = 41;
 /// early_data, in ClientHello and NewSessionTicket (RFC 8446, Section 4.2.10)
 const EARLY_DATA_EXTENSION: u16 = 42;
 /// The longest message that is collected; rustls refuses longer ones as well.
@@ -72,6 +74,12 @@ fn body_len([_, a, b, c]: [u8; HEADER_LEN]) -> usize {
 pub(crate) fn offers_early_data(message: &[u8]) -> bool {
     client_hello_extensions(message)
         .is_some_and(|extensions| find_extension(extensions, EARLY_DATA_EXTENSION).is_some())
+}
+
+/// The first ticket in a ClientHello.
+pub(crate) fn first_ticket(message: &[u8]) -> Option<&[u8]> {
+    let offered = find_extension(client_hello_extensions(message)?, PRE_SHARED_KEY_EXTENSION)?;
+    vector_16(&mut Reader::new(vector_16(&mut Reader::new(offered))?))
 }
 
 /// The transport parameters in a ClientHello (RFC 9001, Section 8.2).
@@ -250,5 +258,12 @@ mod tests {
         for len in 0..whole.len() {
             assert!(!offers_early_data(&whole[..len]));
         }
+        let whole = hello(&[0, 42, 0, 0, 0, 41, 0, 12, 0, 9, 0, 3, 7, 8, 9, 0, 0, 0, 1, 0]);
+        assert_eq!(first_ticket(&whole), Some(&[7, 8, 9][..]));
+        for len in 0..whole.len() {
+            assert_eq!(first_ticket(&whole[..len]), None);
+        }
+        assert_eq!(first_ticket(&hello(&[0, 41, 0, 4, 0, 9, 0, 3])), None);
+        assert_eq!(first_ticket(&hello(&[0, 42, 0, 0])), None);
     }
 }

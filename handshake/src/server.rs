@@ -17,8 +17,7 @@ use rustls::server::{NoClientAuth, WebPkiClientVerifier};
 
 use self::names::CertificatesByName;
 use self::promise::Promise;
-use self::replay::ProcessRegister;
-pub use self::replay::{STRIKE_WINDOW, StrikeRegister, TicketId};
+pub use self::replay::{Beginning, ProcessRegister, STRIKE_WINDOW, StrikeRegister, TicketId};
 pub(crate) use self::tickets::TicketIssuer;
 pub use self::tickets::TicketKey;
 use self::tickets::{TicketRules, Tickets};
@@ -60,6 +59,7 @@ pub struct ServerTlsBuilder {
     ticket_lifetime: Duration,
     ticket_keys: Vec<TicketKey>,
     strikes: Arc<dyn StrikeRegister>,
+    trust_earlier: bool,
     key_log: Option<Arc<dyn KeyLog>>,
 }
 
@@ -103,16 +103,34 @@ impl ServerTlsBuilder {
     /// Whether 0-RTT is accepted. An attacker can replay what clients send early
     /// (RFC 9001, Section 9.2): within one process each ticket brings early data in once, but
     /// servers that share ticket keys do not know of each other without a common
-    /// [`Self::strike_register`].
+    /// [`Self::strike_register`]. With [ticket keys](Self::ticket_keys) that are kept, tickets of an
+    /// earlier process bring none in during the first two minutes
+    /// ([`Self::early_data_of_earlier_tickets`]).
     pub fn early_data(mut self, accepted: bool) -> Self {
         self.early_data = accepted;
         self
     }
 
-    /// Who remembers which tickets brought early data; for servers that share ticket keys. Without
-    /// it each configuration has a register of its own, of up to 65536 uses in two minutes.
+    /// Who remembers which tickets brought early data; for servers that share ticket keys, and for
+    /// configurations that follow each other in one process. Without it each configuration has a
+    /// [`ProcessRegister`] of its own.
     pub fn strike_register(mut self, register: Arc<dyn StrikeRegister>) -> Self {
         self.strikes = register;
+        self
+    }
+
+    /// Whether early data is accepted at once with tickets that may have been used before the
+    /// [`StrikeRegister`] began, by an earlier process or by another server with the same keys; not
+    /// unless said otherwise.
+    ///
+    /// The register does not know of those uses: an attacker who recorded one can repeat it once
+    /// here (RFC 8446, Section 8.2). So tickets from before the beginning resume, but bring no
+    /// early data in, for [two minutes](STRIKE_WINDOW); tickets that a server with another register
+    /// made later never do. Tickets that were made for this very register are not concerned.
+    /// Say true only if early data does no harm when it is repeated, or if the server does not
+    /// start again within two minutes.
+    pub fn early_data_of_earlier_tickets(mut self, accepted: bool) -> Self {
+        self.trust_earlier = accepted;
         self
     }
 
@@ -177,6 +195,7 @@ impl ServerTlsBuilder {
             lifetime: self.ticket_lifetime.as_secs() as u32,
             client_auth: auth,
             strikes: self.strikes,
+            trust_earlier: self.trust_earlier,
         };
         let tickets = Arc::new(Tickets::new(self.ticket_keys, rules));
         Ok(ServerTls { base, early_data: self.early_data, tickets, key_log: self.key_log })
@@ -228,7 +247,8 @@ impl ServerTls {
             tickets: 2,
             ticket_lifetime: Duration::from_secs(24 * 60 * 60),
             ticket_keys: Vec::new(),
-            strikes: Arc::new(ProcessRegister::default()),
+            strikes: Arc::new(ProcessRegister::new()),
+            trust_earlier: false,
             key_log: None,
         }
     }

@@ -139,9 +139,13 @@ impl Running {
                 self.tls.read_hs(data)
             }
             Role::Server { tickets, .. } => {
+                let mut refuse = false;
                 self.framing.read(data, first_hello, |message| {
-                    tickets.read_client_hello(message);
+                    refuse |= !tickets.read_client_hello(message);
                 });
+                if refuse && let Connection::Server(server) = &mut self.tls {
+                    server.reject_early_data();
+                }
                 self.tls.read_hs(data)
             }
         };

@@ -67,11 +67,14 @@ fn the_engine_speaks_every_version_with_real_cryptography() {
 #[test]
 fn the_engine_resumes_with_early_data() {
     let (identity, key) = (identity(), TicketKey::random());
-    let mut first = run(2, options(&identity, &key), Workload::download(10_000));
+    let begun = options(&identity, &key);
+    let server = Arc::clone(&begun.server.tls);
+    let mut first = run(2, begun, Workload::download(10_000));
     let ticket = ticket(&mut first);
     let spoken = first.at_client().connection.version();
 
     let mut again = options(&identity, &key);
+    again.server.tls = server;
     again.client.version = spoken;
     again.client.session = Some(ticket);
     again.client.early_data = true;

@@ -11,7 +11,8 @@ use common::{
 };
 use quicket_engine::crypto::{Aead, Direction, Level};
 use quicket_handshake::{
-    Identity, KeyExchange, ServerTls, ServerTlsBuilder, StrikeRegister, TicketId, TicketKey,
+    Beginning, Identity, KeyExchange, ProcessRegister, ServerTls, ServerTlsBuilder, StrikeRegister,
+    TicketId, TicketKey,
 };
 use quicket_wire::{Side, TransportParameters, Version, VersionInformation};
 
@@ -22,8 +23,9 @@ fn key() -> TicketKey {
     TicketKey::new(&[9; 32]).unwrap()
 }
 
+/// A server that starts again and again, with the risk of accepting a repetition.
 fn keyed_server(identity: &Identity) -> ServerTlsBuilder {
-    server(identity).ticket_keys([key()])
+    server(identity).ticket_keys([key()]).early_data_of_earlier_tickets(true)
 }
 
 /// A ticket of a server with [`key`].
@@ -210,8 +212,78 @@ fn a_ticket_brings_early_data_in_once() {
     let server = keyed_server(&identity).build().unwrap();
     assert_early_data_accepted(&resume(&identity, &server, &ticket));
     let again = resume(&identity, &server, &ticket);
-    assert!(!again.client.summary().resumed);
+    assert!(again.client.summary().resumed);
     assert_early_data_refused(&again);
+}
+
+/// RFC 8446, Section 8.2: a register that begins empty does not know what was used before.
+#[test]
+fn a_first_flight_that_is_repeated_after_a_restart_brings_no_early_data_in_again() {
+    let identity = identity();
+    let client = client(&identity).build().unwrap();
+    let start = || server(&identity).ticket_keys([key()]).build().unwrap();
+    let old = start();
+    let ticket = shake_well(&client, &old, &Options::default()).client.tickets.remove(0);
+    let options = Options { resume: Some(&ticket), ..Options::default() };
+    let hello = start_client(&client, &options).unwrap().outbox.remove(0).unwrap().1;
+    let accepts = |server: &ServerTls| {
+        let mut party = common::start_server(server, &options).unwrap();
+        party.handshake.read(Level::Initial, &hello).unwrap();
+        party.poll().unwrap();
+        party.early_data[0]
+    };
+    assert!(accepts(&old), "made for the register, used for the first time");
+    assert!(!accepts(&old));
+    let new = start();
+    assert!(!accepts(&new));
+    assert!(!accepts(&new));
+}
+
+#[test]
+fn tickets_of_an_earlier_process_resume_at_once_and_bring_early_data_after_a_window() {
+    let identity = identity();
+    let client = client(&identity).build().unwrap();
+    let old = server(&identity).ticket_keys([key()]).build().unwrap();
+    let tickets = shake_well(&client, &old, &Options::default()).client.tickets;
+    let new = server(&identity).ticket_keys([key()]).build().unwrap();
+    let first = resume(&identity, &new, &tickets[0]);
+    assert!(first.client.summary().resumed);
+    assert_early_data_refused(&first);
+    // Its own tickets were in use nowhere else.
+    assert_early_data_accepted(&resume(&identity, &new, &first.client.tickets[0]));
+    // A register that is handed on knows all.
+    let register = Arc::new(ProcessRegister::new());
+    let sharing = || server(&identity).ticket_keys([key()]).strike_register(register.clone());
+    let ticket = &shake_well(&client, &sharing().build().unwrap(), &Options::default());
+    let ticket = &ticket.client.tickets[0];
+    assert_early_data_accepted(&resume(&identity, &sharing().build().unwrap(), ticket));
+    assert_early_data_refused(&resume(&identity, &sharing().build().unwrap(), ticket));
+}
+
+/// One that somebody else wrote, in memory.
+#[derive(Debug)]
+struct OwnRegister(SharedRegister, Beginning);
+
+impl StrikeRegister for OwnRegister {
+    fn first_use(&self, ticket: &TicketId, now: u64) -> bool {
+        self.0.first_use(ticket, now)
+    }
+
+    fn beginning(&self) -> Option<Beginning> {
+        Some(self.1)
+    }
+}
+
+#[test]
+fn a_register_of_the_applications_own_may_have_a_beginning_too() {
+    let identity = identity();
+    let ticket = ticket(&identity);
+    let register = Arc::new(OwnRegister(SharedRegister::default(), Beginning::now()));
+    let new = server(&identity).ticket_keys([key()]).strike_register(register).build().unwrap();
+    let pair = resume(&identity, &new, &ticket);
+    assert!(pair.client.summary().resumed);
+    assert_early_data_refused(&pair);
+    assert_early_data_accepted(&resume(&identity, &new, &pair.client.tickets[0]));
 }
 
 /// What a store of several servers does, in short.
@@ -435,6 +507,7 @@ fn early_data_is_refused_when_limits_have_become_lower() {
             ..Options::default()
         };
         let pair = shake_well(&client, &server, &options);
+        assert!(pair.client.summary().resumed);
         assert_eq!(pair.client.early_data, [accepted]);
         assert_eq!(pair.server.early_data, [accepted]);
     }

@@ -34,8 +34,9 @@ pub use quicket_engine::{
     TransportConfig, TransportError,
 };
 pub use quicket_handshake::{
-    ClientAuth, ClientTls, ConfigError, Fingerprint, Identity, KeyExchange, KeyLog, KeyLogFile,
-    Roots, STRIKE_WINDOW, ServerTls, StrikeRegister, TicketId, TicketKey,
+    Beginning, ClientAuth, ClientTls, ConfigError, Fingerprint, Identity, KeyExchange, KeyLog,
+    KeyLogFile, ProcessRegister, Roots, STRIKE_WINDOW, ServerTls, StrikeRegister, TicketId,
+    TicketKey,
 };
 pub use quicket_wire::{Dir, StreamId, TransportErrorCode, TransportParameters, Version};
 

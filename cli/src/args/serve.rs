@@ -49,7 +49,7 @@ pub(crate) struct Serve {
     pub(crate) key: Option<PathBuf>,
 
     /// File with at least 32 secret bytes: with the same ones, clients resume their sessions after
-    /// a restart. Made and kept by itself if not given
+    /// a restart, with 0-RTT from two minutes after it on. Made and kept by itself if not given
     #[arg(long, value_name = "FILE")]
     pub(crate) ticket_key: Option<PathBuf>,
 

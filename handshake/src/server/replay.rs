@@ -1,15 +1,24 @@
 //! Lets each ticket bring early data in only once (RFC 8446, Section 8).
+//!
+//! A register that begins empty does not know what was used before it. Such a use is repeated by
+//! sending the same ClientHello again, which is too old after [`WINDOW`]. So within the first
+//! window only tickets bring early data in that were made for this very register: none of them was
+//! in use before it began (RFC 8446, Section 8.2, asks for that delay).
 
 use std::collections::HashSet;
 use std::fmt;
 use std::mem;
 use std::sync::{Mutex, PoisonError};
 
+use rustls::pki_types::UnixTime;
+
 /// How long a use is remembered, in seconds. rustls refuses early data whose ticket age is off by
 /// more than a minute, so a copy of a ClientHello comes in at most two minutes apart.
 const WINDOW: u64 = 120;
 /// Uses remembered per window, which bounds the memory to a few megabytes.
 const CAPACITY: usize = 1 << 16;
+/// Length of a register's name in tickets, in bytes.
+pub(super) const NAME_LEN: usize = 8;
 
 /// What identifies a ticket: the random nonce with which it was sealed.
 pub type TicketId = [u8; 12];
@@ -17,30 +26,90 @@ pub type TicketId = [u8; 12];
 /// Remembers which tickets brought early data, so that a copy of a client's first messages is not
 /// taken for the client (RFC 8446, Section 8.1).
 ///
-/// Unless told otherwise a server asks a register of its own process. Servers that share ticket
-/// keys need one that they share too, or each of them takes a copy once.
+/// Unless told otherwise a server asks a [`ProcessRegister`]. Servers that share ticket keys need
+/// one that they share too, or each of them takes a copy once.
 pub trait StrikeRegister: fmt::Debug + Send + Sync {
     /// Notes that `ticket` came with early data at `now`, in seconds since 1970. True if it is the
-    /// first time; false if it is not, or if that cannot be told at once: the client then performs
-    /// a full handshake and sends its data again.
+    /// first time; false if it is not, or if that cannot be told at once: the client's session is
+    /// then resumed without its early data, which it sends again.
     ///
     /// A use must be remembered for [two minutes](STRIKE_WINDOW); older copies are refused by their
     /// age. It is called in the midst of a handshake, by the thread that serves all connections of
     /// an endpoint: a store that is far away should answer from what it knows.
     fn first_use(&self, ticket: &TicketId, now: u64) -> bool;
+
+    /// When the register began, if it does not know what was used before: that of a process. By
+    /// default it does, as one does that outlives the server or is common to several.
+    fn beginning(&self) -> Option<Beginning> {
+        None
+    }
 }
 
 /// How long a [`StrikeRegister`] must remember a use, in seconds.
 pub const STRIKE_WINDOW: u64 = WINDOW;
 
-/// The register of one process.
-#[derive(Debug, Default)]
-pub(super) struct ProcessRegister(Mutex<UsedTickets>);
+/// The time from which a [`StrikeRegister`] knows all uses, and a name that no other register has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Beginning {
+    name: [u8; NAME_LEN],
+    /// In seconds since 1970.
+    at: u64,
+}
+
+impl Beginning {
+    /// That of a register which begins now. Make it once for each register.
+    pub fn now() -> Self {
+        let mut name = [0; NAME_LEN];
+        crate::random::fill(&mut name);
+        Self { name, at: UnixTime::now().as_secs() }
+    }
+
+    pub(super) const fn name(&self) -> [u8; NAME_LEN] {
+        self.name
+    }
+
+    /// Whether the register would know of a use of a ticket, now: one that was made at `issued` for
+    /// the register called `made_for`.
+    ///
+    /// Both are sealed in the ticket. One that was made for this register could not be used before
+    /// it began; so nothing depends on clocks. For others there is the age: what was sent before
+    /// the beginning is refused by rustls once the window is over. A ticket that another register's
+    /// server made after that, or in the future, tells of a clock that was set back, or of a server
+    /// that shares the keys: then the age tells nothing.
+    pub(super) fn covers(&self, made_for: &[u8; NAME_LEN], issued: u64, now: u64) -> bool {
+        *made_for == self.name || issued <= self.at && now >= self.at.saturating_add(WINDOW)
+    }
+}
+
+/// A register in memory, of up to 65536 uses in two minutes. It ends with the process; configurations
+/// that follow each other in one process can share it.
+#[derive(Debug)]
+pub struct ProcessRegister {
+    used: Mutex<UsedTickets>,
+    beginning: Beginning,
+}
+
+impl ProcessRegister {
+    /// An empty register, which begins now.
+    pub fn new() -> Self {
+        Self { used: Mutex::default(), beginning: Beginning::now() }
+    }
+}
+
+impl Default for ProcessRegister {
+    fn default() -> Self {
+        Self::new()
+    }
+}
 
 impl StrikeRegister for ProcessRegister {
     fn first_use(&self, ticket: &TicketId, now: u64) -> bool {
-        let mut used = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
         used.first_use(*ticket, now)
+    }
+
+    fn beginning(&self) -> Option<Beginning> {
+        Some(self.beginning)
     }
 }
 
@@ -106,5 +175,23 @@ mod tests {
         }
         assert!(!used.first_use(id(u32::MAX), 1_000));
         assert!(!used.first_use(id(0), 1_000));
+    }
+
+    #[test]
+    fn a_register_knows_of_its_own_tickets_at_once_and_of_older_ones_after_a_window() {
+        // RFC 8446, Section 8.2
+        let (own, other) = ([1; NAME_LEN], [2; NAME_LEN]);
+        let beginning = Beginning { name: own, at: 1_000 };
+        for now in [990, 1_000, 1_000 + WINDOW] {
+            assert!(beginning.covers(&own, 1_000, now));
+        }
+        assert!(!beginning.covers(&other, 500, 1_000));
+        assert!(!beginning.covers(&other, 500, 1_000 + WINDOW - 1));
+        assert!(beginning.covers(&other, 500, 1_000 + WINDOW));
+        assert!(beginning.covers(&other, 1_000, 1_000 + WINDOW));
+        // Made while this register was at work, or by a clock that was ahead: used elsewhere.
+        assert!(!beginning.covers(&other, 1_001, 1_000 + WINDOW));
+        assert!(!beginning.covers(&other, u64::MAX, u64::MAX));
+        assert_ne!(Beginning::now().name, Beginning::now().name);
     }
 }

@@ -5,7 +5,8 @@
 //! store sessions, because it cannot otherwise know whether a ticket was used before. So it is
 //! given a store per connection: what it puts in, leaves sealed in place of the store's key in the
 //! NewSessionTicket message; what it asks for is the sealed session itself, and whether early data
-//! was offered with it before is kept track of here.
+//! was offered with it before is kept track of here, before TLS sees the ClientHello: rustls can
+//! then be told to resume without the early data.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
@@ -17,8 +18,10 @@ use rustls::pki_types::UnixTime;
 use rustls::server::StoresServerSessions;
 
 use super::promise::{PROMISE_LEN, Promise, version_of_client};
-use super::replay::{StrikeRegister, TicketId};
-use crate::messages::{Framing, NewSessionTicket, offers_early_data, transport_parameters};
+use super::replay::{NAME_LEN, StrikeRegister, TicketId};
+use crate::messages::{
+    Framing, NewSessionTicket, first_ticket, offers_early_data, transport_parameters,
+};
 
 /// Keys that are still accepted beside the current one.
 const MAX_OLD_KEYS: usize = 4;
@@ -92,6 +95,8 @@ pub(super) struct TicketRules {
     pub(super) client_auth: Vec<u8>,
     /// Which tickets brought early data.
     pub(super) strikes: Arc<dyn StrikeRegister>,
+    /// Whether tickets that may have been used before the register began bring early data in.
+    pub(super) trust_earlier: bool,
 }
 
 struct NamedKey {
@@ -113,6 +118,7 @@ pub(super) struct Tickets {
     /// Ties tickets to the rules without spelling these out in each.
     associated: [u8; 32],
     strikes: Arc<dyn StrikeRegister>,
+    trust_earlier: bool,
 }
 
 impl Tickets {
@@ -122,13 +128,14 @@ impl Tickets {
             keys.push(NamedKey::from(&TicketKey::random()));
         }
         let mut associated = [0; 32];
-        let context = [&b"quicket ticket 1"[..], &rules.client_auth].concat();
+        let context = [&b"quicket ticket 2"[..], &rules.client_auth].concat();
         associated.copy_from_slice(digest::digest(&digest::SHA256, &context).as_ref());
         Self {
             keys: RwLock::new(keys),
             lifetime: rules.lifetime,
             associated,
             strikes: rules.strikes,
+            trust_earlier: rules.trust_earlier,
         }
     }
 
@@ -138,13 +145,19 @@ impl Tickets {
         keys.truncate(1 + MAX_OLD_KEYS);
     }
 
-    /// Key name, nonce, and sealed: time of issue, promise and session.
+    /// The name of the register, for new tickets; zeros for one without a beginning.
+    fn register(&self) -> [u8; NAME_LEN] {
+        self.strikes.beginning().map_or([0; NAME_LEN], |beginning| beginning.name())
+    }
+
+    /// Key name, nonce, and sealed: time of issue, register, promise and session.
     fn seal(&self, session: &[u8], promise: &Promise, now: u64) -> Option<Vec<u8>> {
         let keys = self.keys.read().unwrap_or_else(PoisonError::into_inner);
         let current = keys.first()?;
         let mut nonce = [0; NONCE_LEN];
         crate::random::fill(&mut nonce);
         let mut sealed = now.to_be_bytes().to_vec();
+        sealed.extend_from_slice(&self.register());
         sealed.extend_from_slice(&promise.encode());
         sealed.extend_from_slice(session);
         current
@@ -174,33 +187,55 @@ impl Tickets {
             .ok()?
         };
         let (issued, opened) = opened.split_first_chunk::<TIME_LEN>()?;
+        let (register, opened) = opened.split_first_chunk::<NAME_LEN>()?;
         let (promise, session) = opened.split_first_chunk::<PROMISE_LEN>()?;
         Some(OpenTicket {
             id: *nonce,
             issued: u64::from_be_bytes(*issued),
+            register: *register,
             promise: Promise::decode(promise)?,
             session: session.to_vec(),
         })
     }
 
-    /// The session in a ticket that `offer` may resume. A ticket that could be resumed, but not
-    /// with the early data that came with it, is refused altogether: rustls cannot be told to take
-    /// only the session.
-    fn resume(&self, ticket: &[u8], offer: &Offer<'_>, now: u64) -> Option<Vec<u8>> {
+    /// What is in a ticket that may be resumed now in a connection of `version`.
+    fn resumable(&self, ticket: &[u8], version: Version, now: u64) -> Option<OpenTicket> {
         let ticket = self.open(ticket)?;
         let expired = now.saturating_sub(ticket.issued) > u64::from(self.lifetime);
-        if expired || ticket.promise.version != offer.version {
-            return None;
-        }
-        if offer.early_data {
-            // An onlooker who copies a ticket from its ClientHello can use it up, as it can drop
-            // that ClientHello: the owner then loses a round trip, nothing else.
-            let keeps = offer.promise.keeps(&ticket.promise);
-            if !keeps || !self.strikes.first_use(&ticket.id, now) {
-                return None;
-            }
-        }
-        Some(ticket.session)
+        (!expired && ticket.promise.version == version).then_some(ticket)
+    }
+
+    /// The session in a ticket that may be resumed.
+    fn resume(&self, ticket: &[u8], version: Version, now: u64) -> Option<Vec<u8>> {
+        Some(self.resumable(ticket, version, now)?.session)
+    }
+
+    /// Whether a ticket brings early data into a connection that promises `promise`; false from the
+    /// second time on.
+    ///
+    /// An onlooker who copies a ticket from its ClientHello can use it up, as it can drop that
+    /// ClientHello: the owner then loses a round trip, nothing else.
+    fn brings_early_data(
+        &self,
+        ticket: &[u8],
+        version: Version,
+        promise: &Promise,
+        now: u64,
+    ) -> bool {
+        let Some(ticket) = self.resumable(ticket, version, now) else { return false };
+        // Of a ticket from the future the age cannot be told, by which old copies are refused.
+        promise.keeps(&ticket.promise)
+            && ticket.issued <= now
+            && self.knows_uses_of(&ticket, now)
+            && self.strikes.first_use(&ticket.id, now)
+    }
+
+    fn knows_uses_of(&self, ticket: &OpenTicket, now: u64) -> bool {
+        self.trust_earlier
+            || self
+                .strikes
+                .beginning()
+                .is_none_or(|beginning| beginning.covers(&ticket.register, ticket.issued, now))
     }
 }
 
@@ -209,18 +244,10 @@ struct OpenTicket {
     id: TicketId,
     /// In seconds since 1970.
     issued: u64,
+    /// Which register was asked by who made the ticket.
+    register: [u8; NAME_LEN],
     promise: Promise,
     session: Vec<u8>,
-}
-
-/// The circumstances of a resumption.
-struct Offer<'a> {
-    /// Early data was offered and would be accepted.
-    early_data: bool,
-    /// Of the client's first flight.
-    version: Version,
-    /// What this connection promises.
-    promise: &'a Promise,
 }
 
 /// The tickets of one connection, in the guise of rustls' session store.
@@ -251,12 +278,26 @@ impl TicketIssuer {
         self.hello.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Looks into the client's first message, before TLS gets it.
-    pub(crate) fn read_client_hello(&self, message: &[u8]) {
-        *self.hello() = Hello {
+    /// Looks into the client's first message, before TLS gets it. False if TLS must refuse the
+    /// early data in it. Early data is accepted with the first ticket only (RFC 8446, Section
+    /// 4.2.10).
+    pub(crate) fn read_client_hello(&self, message: &[u8]) -> bool {
+        let hello = Hello {
             early_data: offers_early_data(message),
             version: transport_parameters(message).and_then(version_of_client),
         };
+        *self.hello() = hello;
+        !(self.early_data && hello.early_data)
+            || first_ticket(message).is_some_and(|ticket| {
+                let now = UnixTime::now().as_secs();
+                self.tickets.brings_early_data(ticket, self.version(hello), &self.promise, now)
+            })
+    }
+
+    /// The version of the client's first flight. A client that does not say cannot have changed it
+    /// (RFC 9368, Section 2.3).
+    fn version(&self, hello: Hello) -> Version {
+        hello.version.unwrap_or(self.promise.version)
     }
 
     /// Whether early data was offered; false from the second call on.
@@ -304,14 +345,8 @@ impl StoresServerSessions for TicketIssuer {
     }
 
     fn take(&self, ticket: &[u8]) -> Option<Vec<u8>> {
-        let hello = *self.hello();
-        let offer = Offer {
-            early_data: self.early_data && hello.early_data,
-            // A client that does not say cannot have changed it (RFC 9368, Section 2.3).
-            version: hello.version.unwrap_or(self.promise.version),
-            promise: &self.promise,
-        };
-        self.tickets.resume(ticket, &offer, UnixTime::now().as_secs())
+        let version = self.version(*self.hello());
+        self.tickets.resume(ticket, version, UnixTime::now().as_secs())
     }
 
     fn can_cache(&self) -> bool {

@@ -4,8 +4,12 @@ use super::super::replay::ProcessRegister;
 use super::*;
 
 fn tickets(keys: &[&TicketKey], client_auth: &[u8]) -> Tickets {
-    let strikes = Arc::new(ProcessRegister::default());
-    let rules = TicketRules { lifetime: 100, client_auth: client_auth.to_vec(), strikes };
+    let rules = TicketRules {
+        lifetime: 100,
+        client_auth: client_auth.to_vec(),
+        strikes: Arc::new(ProcessRegister::new()),
+        trust_earlier: false,
+    };
     Tickets::new(keys.iter().map(|key| (*key).clone()).collect(), rules)
 }
 
@@ -20,19 +24,21 @@ fn seal(tickets: &Tickets) -> Vec<u8> {
     tickets.seal(b"session", &promise(Version::V1, 50), 1_000).unwrap()
 }
 
-fn resumes(tickets: &Tickets, ticket: &[u8], early_data: bool, now: u64) -> bool {
-    let promise = promise(Version::V1, 50);
-    let offer = Offer { early_data, version: Version::V1, promise: &promise };
-    let session = tickets.resume(ticket, &offer, now);
+fn resumes(tickets: &Tickets, ticket: &[u8], now: u64) -> bool {
+    let session = tickets.resume(ticket, Version::V1, now);
     assert!(session.as_ref().is_none_or(|session| session == b"session"));
     session.is_some()
+}
+
+fn brings_early_data(tickets: &Tickets, ticket: &[u8], now: u64) -> bool {
+    tickets.brings_early_data(ticket, Version::V1, &promise(Version::V1, 50), now)
 }
 
 #[test]
 fn a_ticket_opens_wherever_its_key_is_known_and_nowhere_else() {
     let (old, new) = (TicketKey::random(), TicketKey::random());
     let ticket = seal(&tickets(&[&old], &[]));
-    let opens = |keys: &[&TicketKey]| resumes(&tickets(keys, &[]), &ticket, false, 1_001);
+    let opens = |keys: &[&TicketKey]| resumes(&tickets(keys, &[]), &ticket, 1_001);
     assert!(opens(&[&old]));
     assert!(opens(&[&new, &old]));
     assert!(!opens(&[&new]));
@@ -43,48 +49,58 @@ fn a_ticket_opens_wherever_its_key_is_known_and_nowhere_else() {
 fn tickets_expire() {
     let tickets = tickets(&[], &[]);
     let ticket = seal(&tickets);
-    assert!(resumes(&tickets, &ticket, false, 1_100));
-    assert!(!resumes(&tickets, &ticket, false, 1_101));
+    assert!(resumes(&tickets, &ticket, 1_100));
+    assert!(!resumes(&tickets, &ticket, 1_101));
 }
 
 #[test]
 fn a_ticket_made_without_client_authentication_does_not_open_where_it_is_required() {
     let key = TicketKey::random();
     let ticket = seal(&tickets(&[&key], &[0]));
-    assert!(resumes(&tickets(&[&key], &[0]), &ticket, false, 1_000));
-    assert!(!resumes(&tickets(&[&key], &[2]), &ticket, false, 1_000));
+    assert!(resumes(&tickets(&[&key], &[0]), &ticket, 1_000));
+    assert!(!resumes(&tickets(&[&key], &[2]), &ticket, 1_000));
 }
 
 #[test]
-fn early_data_comes_in_once_per_ticket() {
+fn early_data_comes_in_once_per_ticket_and_the_session_always() {
+    // RFC 8446, Section 8.1
     let tickets = tickets(&[], &[]);
     let ticket = seal(&tickets);
-    assert!(resumes(&tickets, &ticket, true, 1_000));
-    assert!(!resumes(&tickets, &ticket, true, 1_000));
-    assert!(resumes(&tickets, &ticket, false, 1_000));
+    assert!(brings_early_data(&tickets, &ticket, 1_000));
+    assert!(!brings_early_data(&tickets, &ticket, 1_000));
+    assert!(resumes(&tickets, &ticket, 1_000));
+}
+
+#[test]
+fn early_data_comes_in_with_tickets_that_are_good_now() {
+    let tickets = tickets(&[], &[]);
+    assert!(!brings_early_data(&tickets, &seal(&tickets), 1_101));
+    assert!(!brings_early_data(&tickets, &seal(&tickets), 999));
+    assert!(!brings_early_data(&tickets, b"garbage", 1_000));
+    assert!(brings_early_data(&tickets, &seal(&tickets), 1_100));
 }
 
 #[test]
 fn early_data_needs_the_limits_that_the_client_remembers() {
     // RFC 9000, Section 7.4.1
     let tickets = tickets(&[], &[]);
-    let resumes = |early_data, initial_max_data| {
+    let ticket = seal(&tickets);
+    let brings = |initial_max_data| {
         let promise = promise(Version::V1, initial_max_data);
-        let offer = Offer { early_data, version: Version::V1, promise: &promise };
-        tickets.resume(&seal(&tickets), &offer, 1_000).is_some()
+        tickets.brings_early_data(&ticket, Version::V1, &promise, 1_000)
     };
-    assert!(resumes(true, 51));
-    assert!(!resumes(true, 49));
-    assert!(resumes(false, 49));
+    assert!(!brings(49));
+    assert!(brings(51));
 }
 
 #[test]
 fn a_ticket_of_another_version_is_refused() {
     // RFC 9369, Section 5
     let tickets = tickets(&[], &[]);
-    let promise = promise(Version::V1, 50);
-    let offer = Offer { early_data: false, version: Version::V2, promise: &promise };
-    assert!(tickets.resume(&seal(&tickets), &offer, 1_000).is_none());
+    let ticket = seal(&tickets);
+    assert!(tickets.resume(&ticket, Version::V2, 1_000).is_none());
+    let promise = promise(Version::V2, 50);
+    assert!(!tickets.brings_early_data(&ticket, Version::V2, &promise, 1_000));
 }
 
 #[test]
@@ -93,10 +109,10 @@ fn rotation_keeps_old_tickets_good_for_a_while() {
     let ticket = seal(&tickets);
     for _ in 0..MAX_OLD_KEYS {
         tickets.rotate(TicketKey::random());
-        assert!(resumes(&tickets, &ticket, false, 1_000));
+        assert!(resumes(&tickets, &ticket, 1_000));
     }
     tickets.rotate(TicketKey::random());
-    assert!(!resumes(&tickets, &ticket, false, 1_000));
+    assert!(!resumes(&tickets, &ticket, 1_000));
 }
 
 #[test]
@@ -106,8 +122,8 @@ fn garbled_tickets_do_not_open() {
     for at in 0..ticket.len() {
         let mut garbled = ticket.clone();
         garbled[at] ^= 1;
-        assert!(!resumes(&tickets, &garbled, false, 1_000), "byte {at}");
-        assert!(!resumes(&tickets, &ticket[..at], false, 1_000), "{at} bytes");
+        assert!(!resumes(&tickets, &garbled, 1_000), "byte {at}");
+        assert!(!resumes(&tickets, &ticket[..at], 1_000), "{at} bytes");
     }
 }
 
