@@ -24,7 +24,7 @@ pub(crate) enum Given {
 /// Reads an address.
 pub(crate) fn read(memory: &mut Memory, address: usize, len: u32) -> Result<Given> {
     let len = usize::try_from(len).ok().filter(|len| *len <= MAX_SIZE).ok_or(libc::EINVAL)?;
-    parse(memory.slice(address, len)?)
+    parse(&memory.bytes(address, len)?)
 }
 
 fn parse(bytes: &[u8]) -> Result<Given> {
@@ -125,10 +125,10 @@ mod tests {
         let mut len = 4i32;
         let (to, len_at) = (place.as_mut_ptr() as usize, (&raw mut len) as usize);
         let address = "127.0.0.1:258".parse().unwrap();
-        write(&mut Memory::new(), address, to, len_at).unwrap();
+        write(&mut Memory::of_test(), address, to, len_at).unwrap();
         assert_eq!((place, len), ([2, 0, 1, 2, 0xff, 0xff, 0xff, 0xff], 16));
         len = -1;
-        assert_eq!(write(&mut Memory::new(), address, to, len_at), Err(libc::EINVAL));
+        assert_eq!(write(&mut Memory::of_test(), address, to, len_at), Err(libc::EINVAL));
         assert_eq!(len, -1);
     }
 }

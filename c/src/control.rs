@@ -34,7 +34,7 @@ impl Control {
         if len > MAX_LEN {
             return Err(libc::ENOBUFS);
         }
-        Self::parse(memory.slice(header.msg_control as usize, len)?)
+        Self::parse(&memory.bytes(header.msg_control as usize, len)?)
     }
 
     fn parse(mut rest: &[u8]) -> Result<Self> {

@@ -10,6 +10,7 @@ use libc::{
 
 use crate::calls::{descriptors, names, options, receive, send, setup, tls, watch};
 use crate::inside::Inside;
+use crate::memory::Memory;
 use crate::native::{self, Result};
 use crate::table::{self, Kind};
 
@@ -23,18 +24,21 @@ fn answer<T: From<i8>>(call: impl FnOnce() -> Result<T>) -> T {
     answer.unwrap_or(T::from(-1))
 }
 
-/// Exports calls that take what the kernel takes.
+/// Exports calls that take what the kernel takes. `$memory` is what reaches the program's memory.
 macro_rules! exports {
-    ($($(#[$doc:meta])* $name:ident($($argument:ident: $kind:ty),*) -> $result:ty = $call:expr;)*) => {
+    ($memory:ident; $($(#[$doc:meta])* $name:ident($($argument:ident: $kind:ty),*) -> $result:ty = $call:expr;)*) => {
         $(
             $(#[$doc])*
             ///
             /// # Safety
             ///
-            /// Memory that arguments point to is not used by others meanwhile. Wild pointers give
+            /// Memory that arguments point to is the caller's to have written to. Wild pointers give
             /// EFAULT.
             #[unsafe(no_mangle)]
+            #[allow(unused_variables, reason = "few calls take no address")]
             pub unsafe extern "C" fn $name($($argument: $kind),*) -> $result {
+                // SAFETY: the addresses that the call is given are the program's, for its time.
+                let $memory = &mut unsafe { Memory::of_program() };
                 answer(|| $call)
             }
         )*
@@ -42,83 +46,85 @@ macro_rules! exports {
 }
 
 exports! {
+    memory;
+
     /// socket(2), for IPPROTO_QUIC.
     quicket_socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int =
         setup::socket(domain, kind, protocol);
     /// bind(2).
     quicket_bind(fd: c_int, address: *const sockaddr, len: socklen_t) -> c_int =
-        setup::bind(fd, address as usize, len);
+        setup::bind(memory, fd, address as usize, len);
     /// listen(2).
     quicket_listen(fd: c_int, backlog: c_int) -> c_int = setup::listen(fd, backlog);
     /// accept(2).
     quicket_accept(fd: c_int, address: *mut sockaddr, len: *mut socklen_t) -> c_int =
-        setup::accept4(fd, address as usize, len as usize, 0);
+        setup::accept4(memory, fd, address as usize, len as usize, 0);
     /// accept4(2).
     quicket_accept4(fd: c_int, address: *mut sockaddr, len: *mut socklen_t, flags: c_int) -> c_int =
-        setup::accept4(fd, address as usize, len as usize, flags);
+        setup::accept4(memory, fd, address as usize, len as usize, flags);
     /// connect(2).
     quicket_connect(fd: c_int, address: *const sockaddr, len: socklen_t) -> c_int =
-        setup::connect(fd, address as usize, len);
+        setup::connect(memory, fd, address as usize, len);
     /// shutdown(2).
     quicket_shutdown(fd: c_int, how: c_int) -> c_int = setup::shutdown(fd, how);
     /// getsockname(2).
     quicket_getsockname(fd: c_int, address: *mut sockaddr, len: *mut socklen_t) -> c_int =
-        names::getsockname(fd, address as usize, len as usize);
+        names::getsockname(memory, fd, address as usize, len as usize);
     /// getpeername(2).
     quicket_getpeername(fd: c_int, address: *mut sockaddr, len: *mut socklen_t) -> c_int =
-        names::getpeername(fd, address as usize, len as usize);
+        names::getpeername(memory, fd, address as usize, len as usize);
     /// getsockopt(2).
     quicket_getsockopt(fd: c_int, level: c_int, name: c_int, value: *mut c_void, len: *mut socklen_t)
-        -> c_int = options::get(fd, level, name, value as usize, len as usize);
+        -> c_int = options::get(memory, fd, level, name, value as usize, len as usize);
     /// setsockopt(2).
     quicket_setsockopt(fd: c_int, level: c_int, name: c_int, value: *const c_void, len: socklen_t)
-        -> c_int = options::set(fd, level, name, value as usize, len);
+        -> c_int = options::set(memory, fd, level, name, value as usize, len);
 
     /// send(2).
     quicket_send(fd: c_int, data: *const c_void, len: size_t, flags: c_int) -> ssize_t =
-        send::send(fd, data as usize, len, flags);
+        send::send(memory, fd, data as usize, len, flags);
     /// sendto(2); the address is not looked at.
     quicket_sendto(
         fd: c_int, data: *const c_void, len: size_t, flags: c_int,
         _address: *const sockaddr, _address_len: socklen_t
-    ) -> ssize_t = send::send(fd, data as usize, len, flags);
+    ) -> ssize_t = send::send(memory, fd, data as usize, len, flags);
     /// sendmsg(2).
     quicket_sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t =
-        send::sendmsg(fd, message as usize, flags);
+        send::sendmsg(memory, fd, message as usize, flags);
     /// sendmmsg(2).
     quicket_sendmmsg(fd: c_int, messages: *mut mmsghdr, count: c_uint, flags: c_int) -> c_int =
-        send::sendmmsg(fd, messages as usize, count, flags);
+        send::sendmmsg(memory, fd, messages as usize, count, flags);
     /// write(2).
     quicket_write(fd: c_int, data: *const c_void, len: size_t) -> ssize_t =
-        send::send(fd, data as usize, len, 0);
+        send::send(memory, fd, data as usize, len, 0);
     /// writev(2).
     quicket_writev(fd: c_int, parts: *const iovec, count: c_int) -> ssize_t =
-        send::writev(fd, parts as usize, count);
+        send::writev(memory, fd, parts as usize, count);
     /// sendfile(2).
     quicket_sendfile(fd: c_int, file: c_int, offset: *mut off_t, count: size_t) -> ssize_t =
-        send::sendfile(fd, file, offset as usize, count);
+        send::sendfile(memory, fd, file, offset as usize, count);
     /// recv(2).
     quicket_recv(fd: c_int, data: *mut c_void, len: size_t, flags: c_int) -> ssize_t =
-        receive::recv(fd, data as usize, len, flags);
+        receive::recv(memory, fd, data as usize, len, flags);
     /// recvfrom(2).
     quicket_recvfrom(
         fd: c_int, data: *mut c_void, len: size_t, flags: c_int,
         address: *mut sockaddr, address_len: *mut socklen_t
     ) -> ssize_t =
-        receive::recvfrom(fd, data as usize, len, flags, address as usize, address_len as usize);
+        receive::recvfrom(memory, fd, data as usize, len, flags, address as usize, address_len as usize);
     /// recvmsg(2).
     quicket_recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t =
-        receive::recvmsg(fd, message as usize, flags);
+        receive::recvmsg(memory, fd, message as usize, flags);
     /// recvmmsg(2).
     quicket_recvmmsg(
         fd: c_int, messages: *mut mmsghdr, count: c_uint, flags: c_int, _timeout: *mut timespec
-    ) -> c_int = receive::recvmmsg(fd, messages as usize, count, flags);
+    ) -> c_int = receive::recvmmsg(memory, fd, messages as usize, count, flags);
     /// read(2).
     quicket_read(fd: c_int, data: *mut c_void, len: size_t) -> ssize_t =
-        receive::recv(fd, data as usize, len, 0);
+        receive::recv(memory, fd, data as usize, len, 0);
     /// readv(2).
     quicket_readv(fd: c_int, parts: *const iovec, count: c_int) -> ssize_t =
-        receive::readv(fd, parts as usize, count);
+        receive::readv(memory, fd, parts as usize, count);
 
     /// close(2).
     quicket_close(fd: c_int) -> c_int = descriptors::close(fd);
@@ -137,41 +143,41 @@ exports! {
         descriptors::fcntl(fd, command, argument);
     /// ioctl(2).
     quicket_ioctl(fd: c_int, request: usize, argument: usize) -> c_int =
-        descriptors::ioctl(fd, request, argument);
+        descriptors::ioctl(memory, fd, request, argument);
 
     /// A client's handshake by Quicket's TLS.
     quicket_client_handshake(
         fd: c_int, hostname: *const c_char, alpns: *const c_char,
         ca_file: *const c_char, pin: *const c_char
-    ) -> c_int = tls::client_handshake(fd, by(hostname, alpns, ca_file, pin));
+    ) -> c_int = tls::client_handshake(memory, fd, by(hostname, alpns, ca_file, pin));
     /// Begins one, so that early data can be sent.
     quicket_client_early_handshake(
         fd: c_int, hostname: *const c_char, alpns: *const c_char,
         ca_file: *const c_char, pin: *const c_char
-    ) -> c_int = tls::client_early_handshake(fd, by(hostname, alpns, ca_file, pin));
+    ) -> c_int = tls::client_early_handshake(memory, fd, by(hostname, alpns, ca_file, pin));
     /// A server's handshake by Quicket's TLS.
     quicket_server_handshake(
         fd: c_int, key_file: *const c_char, cert_file: *const c_char, alpns: *const c_char
     ) -> c_int = tls::server_handshake(
-        fd, key_file as usize, cert_file as usize, alpns as usize, false
+        memory, fd, key_file as usize, cert_file as usize, alpns as usize, false
     );
     /// One that takes early data.
     quicket_server_early_handshake(
         fd: c_int, key_file: *const c_char, cert_file: *const c_char, alpns: *const c_char
     ) -> c_int = tls::server_handshake(
-        fd, key_file as usize, cert_file as usize, alpns as usize, true
+        memory, fd, key_file as usize, cert_file as usize, alpns as usize, true
     );
     /// Goes on with a handshake on a socket that does not wait.
     quicket_continue_handshake(fd: c_int) -> c_int = tls::continue_handshake(fd);
     /// What resumes a client's session in another connection.
     quicket_session_get_data(fd: c_int, data: *mut c_void, size: *mut size_t) -> c_int =
-        tls::session_get_data(fd, data as usize, size as usize);
+        tls::session_get_data(memory, fd, data as usize, size as usize);
     /// Has a client resume a session.
     quicket_session_set_data(fd: c_int, data: *const c_void, size: size_t) -> c_int =
-        tls::session_set_data(fd, data as usize, size);
+        tls::session_set_data(memory, fd, data as usize, size);
     /// The application protocol that both sides speak.
     quicket_session_get_alpn(fd: c_int, alpn: *mut c_void, size: *mut size_t) -> c_int =
-        tls::session_get_alpn(fd, alpn as usize, size as usize);
+        tls::session_get_alpn(memory, fd, alpn as usize, size as usize);
 }
 
 fn by(
@@ -194,7 +200,9 @@ fn by(
 ///
 /// As for poll(2).
 pub unsafe fn poll_with<T>(fds: *mut pollfd, count: nfds_t, next: impl FnOnce() -> T) -> T {
-    let watched = watched(|| watch::Watched::polled(fds as usize, count));
+    // SAFETY: the address is the program's, for the time of the call.
+    let memory = &mut unsafe { Memory::of_program() };
+    let watched = watched(|| watch::Watched::polled(memory, fds as usize, count));
     let answer = next();
     leave(watched);
     answer
@@ -206,7 +214,10 @@ pub unsafe fn poll_with<T>(fds: *mut pollfd, count: nfds_t, next: impl FnOnce() 
 ///
 /// As for select(2).
 pub unsafe fn select_with<T>(count: c_int, sets: [*mut fd_set; 3], next: impl FnOnce() -> T) -> T {
-    let watched = watched(|| watch::Watched::selected(count, sets.map(|set| set as usize)));
+    // SAFETY: the addresses are the program's, for the time of the call.
+    let memory = &mut unsafe { Memory::of_program() };
+    let sets = sets.map(|set| set as usize);
+    let watched = watched(|| watch::Watched::selected(memory, count, sets));
     let answer = next();
     leave(watched);
     answer

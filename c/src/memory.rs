@@ -6,6 +6,10 @@
 //! process_vm_readv(2), which does not notice that pages are read-only. That is one system call a
 //! range, whatever its size; ranges on pages that the same call has asked about are free.
 //!
+//! The memory may be uninitialised, overlap itself (as parts of one buffer may), and be written to by
+//! the program meanwhile. So it is copied by its address, byte by byte where it stands, and never
+//! becomes a reference, which would say that none of this is so.
+//!
 //! A program that unmaps memory in one thread while it passes it to a call in another gets what it
 //! deserves; the kernel is kinder there.
 
@@ -13,6 +17,9 @@ use std::ffi::c_int;
 use std::mem::MaybeUninit;
 use std::ops::Range;
 use std::sync::OnceLock;
+
+use libc::iovec;
+use quicket::message::{Data, Room};
 
 use crate::native::{self, Result};
 
@@ -38,6 +45,8 @@ enum Access {
 pub(crate) unsafe trait Plain: Copy {}
 
 // SAFETY: integers, and structures of integers and raw pointers.
+unsafe impl Plain for u8 {}
+// SAFETY: as above.
 unsafe impl Plain for i32 {}
 // SAFETY: as above.
 unsafe impl Plain for u32 {}
@@ -56,7 +65,10 @@ unsafe impl Plain for libc::timeval {}
 // SAFETY: as above.
 unsafe impl Plain for libc::pollfd {}
 
-/// The program's memory during one call.
+/// How much of what is sent is copied at a time: what the nearest caches hold.
+const PIECE: usize = 32 << 10;
+
+/// The program's memory during one call. Whoever has it may name any address.
 #[derive(Debug)]
 pub(crate) struct Memory {
     /// Pages that were asked about last.
@@ -65,8 +77,18 @@ pub(crate) struct Memory {
 }
 
 impl Memory {
-    pub(crate) const fn new() -> Self {
+    /// # Safety
+    ///
+    /// Addresses that are given to the methods are those that the program gave to a call which has
+    /// not returned, or lead nowhere: what is written there is what the program expects to be.
+    pub(crate) const unsafe fn of_program() -> Self {
         Self { known: 0..0, access: Access::Read }
+    }
+
+    #[cfg(test)]
+    pub(crate) const fn of_test() -> Self {
+        // SAFETY: tests give addresses of what they let be written to, and wild ones.
+        unsafe { Self::of_program() }
     }
 
     fn check(&mut self, address: usize, len: usize, access: Access) -> Result<()> {
@@ -119,35 +141,53 @@ impl Memory {
 
     /// A copy of bytes at an address.
     pub(crate) fn bytes(&mut self, address: usize, len: usize) -> Result<Vec<u8>> {
-        Ok(self.slice(address, len)?.to_vec())
-    }
-
-    /// Bytes at an address, for the time of a call.
-    pub(crate) fn slice<'a>(&mut self, address: usize, len: usize) -> Result<&'a [u8]> {
-        if len == 0 {
-            return Ok(&[]);
+        let mut bytes = Vec::new();
+        if len > 0 {
+            self.check(address, len, Access::Read)?;
+            bytes.try_reserve_exact(len).map_err(|_| libc::ENOMEM)?;
+            // SAFETY: the kernel has the memory readable, and there is room for as much.
+            unsafe { append(&mut bytes, address, len) };
         }
-        self.check(address, len, Access::Read)?;
-        // SAFETY: the kernel has the memory readable. That nobody writes to it meanwhile is for
-        // the program to see to, as with every buffer that it sends.
-        Ok(unsafe { std::slice::from_raw_parts(address as *const u8, len) })
-    }
-
-    /// Room at an address, for the time of a call.
-    pub(crate) fn slice_mut<'a>(&mut self, address: usize, len: usize) -> Result<&'a mut [u8]> {
-        if len == 0 {
-            return Ok(&mut []);
-        }
-        self.check(address, len, Access::Write)?;
-        // SAFETY: the kernel has the memory writable. That nobody else uses it meanwhile is for
-        // the program to see to, as with every buffer that it receives into.
-        Ok(unsafe { std::slice::from_raw_parts_mut(address as *mut u8, len) })
+        Ok(bytes)
     }
 
     /// Puts bytes at an address.
     pub(crate) fn put_bytes(&mut self, address: usize, bytes: &[u8]) -> Result<()> {
-        self.slice_mut(address, bytes.len())?.copy_from_slice(bytes);
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        self.check(address, bytes.len(), Access::Write)?;
+        // SAFETY: the kernel has the memory writable.
+        unsafe { put(address, bytes) };
         Ok(())
+    }
+
+    /// The data in parts of the program's memory, all of which can be read.
+    pub(crate) fn data<'a>(&'a mut self, parts: &'a [iovec]) -> Result<Parts<'a>> {
+        self.parts(parts, usize::MAX, Access::Read)
+    }
+
+    /// The room in parts of the program's memory, as far as `most` bytes, all of which can be
+    /// written to.
+    pub(crate) fn room<'a>(&'a mut self, parts: &'a [iovec], most: usize) -> Result<Parts<'a>> {
+        self.parts(parts, most, Access::Write)
+    }
+
+    fn parts<'a>(
+        &'a mut self,
+        parts: &'a [iovec],
+        most: usize,
+        access: Access,
+    ) -> Result<Parts<'a>> {
+        let mut len = 0usize;
+        for part in parts {
+            let wanted = part.iov_len.min(most - len);
+            if wanted > 0 {
+                self.check(part.iov_base as usize, wanted, access)?;
+            }
+            len = len.checked_add(wanted).ok_or(libc::EINVAL)?;
+        }
+        Ok(Parts { parts, len, access })
     }
 
     /// Text that ends with a zero, of at most `most` bytes; none at address zero.
@@ -157,12 +197,98 @@ impl Memory {
         }
         let mut text = Vec::new();
         for at in address..address.saturating_add(most) {
-            match self.slice(at, 1)? {
-                [0] => return Ok(Some(text)),
-                bytes => text.extend_from_slice(bytes),
+            match self.value::<u8>(at)? {
+                0 => return Ok(Some(text)),
+                byte => text.push(byte),
             }
         }
         Err(libc::ENAMETOOLONG)
+    }
+}
+
+/// Appends a copy of `len` bytes at an address.
+///
+/// # Safety
+///
+/// The memory is readable, and `bytes` has room for as much.
+unsafe fn append(bytes: &mut Vec<u8>, address: usize, len: usize) {
+    // SAFETY: the caller says so; memory of the program may be any, even that of `bytes`, and any
+    // byte is a value.
+    unsafe {
+        std::ptr::copy(address as *const u8, bytes.as_mut_ptr().add(bytes.len()), len);
+        bytes.set_len(bytes.len() + len);
+    }
+}
+
+/// Copies bytes to an address.
+///
+/// # Safety
+///
+/// The memory is writable.
+unsafe fn put(address: usize, bytes: &[u8]) {
+    // SAFETY: the caller says so.
+    unsafe { std::ptr::copy(bytes.as_ptr(), address as *mut u8, bytes.len()) };
+}
+
+/// Parts of the program's memory that were looked at, for the time of a call. They may overlap:
+/// what is received is put into one after the other, as the kernel does it.
+#[derive(Debug)]
+pub(crate) struct Parts<'a> {
+    parts: &'a [iovec],
+    len: usize,
+    access: Access,
+}
+
+impl Parts<'_> {
+    /// Where an offset lies, and how much of its part follows.
+    fn find(&self, at: usize) -> Option<(usize, usize)> {
+        let mut start = 0;
+        for part in self.parts {
+            let len = part.iov_len.min(self.len - start);
+            if at < start + len {
+                return Some((part.iov_base as usize + (at - start), start + len - at));
+            }
+            start += len;
+        }
+        None
+    }
+}
+
+impl Data for Parts<'_> {
+    fn len(&self) -> usize {
+        self.len
+    }
+
+    fn piece<'a>(&'a self, at: usize, scratch: &'a mut Vec<u8>) -> &'a [u8] {
+        scratch.clear();
+        while scratch.len() < PIECE
+            && let Some((address, len)) = self.find(at + scratch.len())
+        {
+            let len = len.min(PIECE - scratch.len());
+            scratch.reserve(len);
+            // SAFETY: all parts are readable, and room was made.
+            unsafe { append(scratch, address, len) };
+        }
+        scratch
+    }
+}
+
+impl Room for Parts<'_> {
+    fn len(&self) -> usize {
+        if self.access == Access::Write { self.len } else { 0 }
+    }
+
+    fn put(&mut self, at: usize, bytes: &[u8]) {
+        let mut done = 0;
+        while let Some(rest) = bytes.get(done..).filter(|rest| !rest.is_empty())
+            && let Some((address, len)) = self.find(at + done)
+            && self.access == Access::Write
+        {
+            let len = len.min(rest.len());
+            // SAFETY: all parts are writable.
+            unsafe { put(address, rest.get(..len).unwrap_or_default()) };
+            done += len;
+        }
     }
 }
 
@@ -174,6 +300,10 @@ fn page() -> usize {
 
 /// True if the kernel knows how to load pages.
 fn can_populate() -> bool {
+    // There is no kernel to ask where Rust's rules on memory are checked.
+    if cfg!(miri) {
+        return true;
+    }
     static CAN: OnceLock<bool> = OnceLock::new();
     *CAN.get_or_init(|| {
         let here = MaybeUninit::<u8>::uninit();
@@ -183,6 +313,9 @@ fn can_populate() -> bool {
 }
 
 fn populate(pages: &Range<usize>, access: Access) -> Result<()> {
+    if cfg!(miri) {
+        return Ok(());
+    }
     let advice = match access {
         Access::Read => MADV_POPULATE_READ,
         Access::Write => MADV_POPULATE_WRITE,
@@ -210,21 +343,30 @@ fn look(pages: &Range<usize>) -> Result<()> {
 mod tests {
     use super::*;
 
-    #[test]
-    fn wild_pointers_are_found_before_they_are_touched() {
-        let mut memory = Memory::new();
-        for wild in [0usize, 8, 4095, 0xdead_0000_0000, usize::MAX - 3, END - 1] {
-            assert_eq!(memory.slice(wild, 16).err(), Some(libc::EFAULT), "{wild:#x}");
-            assert_eq!(memory.slice_mut(wild, 16).err(), Some(libc::EFAULT), "{wild:#x}");
-        }
-        assert_eq!(memory.slice(0, 0), Ok(&[][..]));
+    fn part(address: usize, len: usize) -> iovec {
+        iovec { iov_base: address as *mut _, iov_len: len }
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "asks the kernel")]
+    fn wild_pointers_are_found_before_they_are_touched() {
+        let mut memory = Memory::of_test();
+        for wild in [0usize, 8, 4095, 0xdead_0000_0000, usize::MAX - 3, END - 1] {
+            assert_eq!(memory.bytes(wild, 16).err(), Some(libc::EFAULT), "{wild:#x}");
+            assert_eq!(memory.put_bytes(wild, &[0; 16]).err(), Some(libc::EFAULT), "{wild:#x}");
+            let parts = [part(wild, 16)];
+            assert_eq!(memory.data(&parts).err(), Some(libc::EFAULT), "{wild:#x}");
+            assert_eq!(memory.room(&parts, 16).err(), Some(libc::EFAULT), "{wild:#x}");
+        }
+        assert_eq!(memory.bytes(0, 0), Ok(Vec::new()));
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "asks the kernel")]
     fn constants_can_be_read_and_not_written() {
         static CONSTANT: [u8; 3] = [1, 2, 3];
         let address = CONSTANT.as_ptr() as usize;
-        let mut memory = Memory::new();
+        let mut memory = Memory::of_test();
         assert_eq!(memory.bytes(address, 3), Ok(vec![1, 2, 3]));
         if can_populate() {
             assert_eq!(memory.put_bytes(address, b"x"), Err(libc::EFAULT));
@@ -235,7 +377,7 @@ mod tests {
     fn what_is_written_is_there() {
         let mut place = [0u32; 2];
         let address = place.as_mut_ptr() as usize;
-        let mut memory = Memory::new();
+        let mut memory = Memory::of_test();
         memory.put(address, 7u32).unwrap();
         assert_eq!(memory.value::<u32>(address), Ok(7));
         assert_eq!(memory.values::<u32>(address, 2), Ok(vec![7, 0]));
@@ -243,6 +385,48 @@ mod tests {
     }
 
     #[test]
+    fn parts_may_overlap_and_are_filled_one_after_the_other() {
+        let mut place = [0u8; 8];
+        let address = (&raw mut place) as usize;
+        let parts = [part(address, 5), part(8, 0), part(address + 2, 4), part(address, 1)];
+        let mut memory = Memory::of_test();
+        let mut room = memory.room(&parts, 9).unwrap();
+        assert_eq!(Room::len(&room), 9, "the last part is beyond the most");
+        room.put(0, b"abc");
+        room.put(3, b"defghi");
+        assert_eq!(place, *b"abfghi\0\0");
+        let data = memory.data(&parts).unwrap();
+        let mut scratch = Vec::new();
+        assert_eq!(data.piece(0, &mut scratch), b"abfghfghia");
+        assert_eq!(data.piece(8, &mut scratch), b"ia");
+        assert_eq!(data.piece(10, &mut scratch), b"");
+    }
+
+    #[test]
+    fn memory_that_a_program_has_not_written_yet_can_be_received_into() {
+        let mut place = Box::new(MaybeUninit::<[u8; 6]>::uninit());
+        let parts = [part(place.as_mut_ptr() as usize, 6)];
+        Memory::of_test().room(&parts, 6).unwrap().put(0, b"filled");
+        // SAFETY: all of it was written.
+        assert_eq!(unsafe { place.assume_init_ref() }, b"filled");
+    }
+
+    #[test]
+    fn what_is_sent_may_be_written_to_by_its_program_meanwhile() {
+        let mut place = *b"before";
+        let at = &raw mut place;
+        let parts = [part(at as usize, 6)];
+        let mut memory = Memory::of_test();
+        let data = memory.data(&parts).unwrap();
+        let (mut first, mut second) = (Vec::new(), Vec::new());
+        let first = data.piece(0, &mut first);
+        // SAFETY: the test's own array.
+        unsafe { at.write(*b"after ") };
+        assert_eq!((first, data.piece(0, &mut second)), (&b"before"[..], &b"after "[..]));
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "asks the kernel")]
     fn pages_are_looked_at_without_help_from_madvise() {
         let place = vec![0u8; 3 * page()];
         let start = place.as_ptr() as usize & !(page() - 1);

@@ -163,14 +163,19 @@ pub(crate) fn fcntl(fd: c_int, command: c_int, argument: usize) -> Result<c_int>
 }
 
 /// ioctl(2).
-pub(crate) fn ioctl(fd: c_int, request: usize, argument: usize) -> Result<c_int> {
+pub(crate) fn ioctl(
+    memory: &mut Memory,
+    fd: c_int,
+    request: usize,
+    argument: usize,
+) -> Result<c_int> {
     let entry = table::get(fd)?;
     match request {
-        SIOCINQ => put_count(entry.socket.bytes_to_receive().map_err(number)?, argument),
-        SIOCOUTQ => put_count(entry.socket.bytes_to_send().map_err(number)?, argument),
-        SIOCOUTQNSD => put_count(entry.socket.bytes_unsent().map_err(number)?, argument),
+        SIOCINQ => put_count(memory, entry.socket.bytes_to_receive().map_err(number)?, argument),
+        SIOCOUTQ => put_count(memory, entry.socket.bytes_to_send().map_err(number)?, argument),
+        SIOCOUTQNSD => put_count(memory, entry.socket.bytes_unsent().map_err(number)?, argument),
         _ if request == libc::FIONBIO as usize => {
-            let nonblocking = Memory::new().value::<i32>(argument)? != 0;
+            let nonblocking = memory.value::<i32>(argument)? != 0;
             let done = native::ioctl(fd, request, argument)?;
             entry.socket.set_nonblocking(nonblocking);
             Ok(done)

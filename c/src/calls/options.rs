@@ -41,7 +41,14 @@ impl Remembered {
 }
 
 /// setsockopt(2).
-pub(crate) fn set(fd: c_int, level: c_int, name: c_int, value: usize, len: u32) -> Result<c_int> {
+pub(crate) fn set(
+    memory: &mut Memory,
+    fd: c_int,
+    level: c_int,
+    name: c_int,
+    value: usize,
+    len: u32,
+) -> Result<c_int> {
     let entry = table::get(fd)?;
     let len = usize::try_from(len.cast_signed()).map_err(|_| libc::EINVAL)?;
     match level {
@@ -49,17 +56,17 @@ pub(crate) fn set(fd: c_int, level: c_int, name: c_int, value: usize, len: u32) 
             if len > MAX_VALUE {
                 return Err(libc::EINVAL);
             }
-            let value = Memory::new().bytes(value, len)?;
+            let value = memory.bytes(value, len)?;
             let set = entry.socket.set_option(name, &value).map_err(number);
             entry.settle();
             set?;
         }
-        libc::SOL_SOCKET => set_for_all(&entry, fd, name, value, len)?,
+        libc::SOL_SOCKET => set_for_all(memory, &entry, fd, name, value, len)?,
         libc::IPPROTO_IPV6 if name == libc::IPV6_V6ONLY && entry.is_v6 => {
             if len < size_of::<c_int>() {
                 return Err(libc::EINVAL);
             }
-            let only = Memory::new().value::<i32>(value)? != 0;
+            let only = memory.value::<i32>(value)? != 0;
             entry.socket.set_only_v6(only).map_err(number)?;
         }
         _ => return Err(libc::ENOPROTOOPT),
@@ -67,8 +74,14 @@ pub(crate) fn set(fd: c_int, level: c_int, name: c_int, value: usize, len: u32) 
     Ok(0)
 }
 
-fn set_for_all(entry: &Entry, fd: c_int, name: c_int, value: usize, len: usize) -> Result<()> {
-    let mut memory = Memory::new();
+fn set_for_all(
+    memory: &mut Memory,
+    entry: &Entry,
+    fd: c_int,
+    name: c_int,
+    value: usize,
+    len: usize,
+) -> Result<()> {
     let mut integer = || {
         if len < size_of::<c_int>() {
             return Err(libc::EINVAL);
@@ -135,6 +148,7 @@ fn timeout(seconds: i64, micros: i64) -> Result<(Option<Duration>, [i64; 2])> {
 
 /// getsockopt(2).
 pub(crate) fn get(
+    memory: &mut Memory,
     fd: c_int,
     level: c_int,
     name: c_int,
@@ -142,7 +156,6 @@ pub(crate) fn get(
     len_at: usize,
 ) -> Result<c_int> {
     let entry = table::get(fd)?;
-    let mut memory = Memory::new();
     let room = usize::try_from(memory.value::<i32>(len_at)?).map_err(|_| libc::EINVAL)?;
     if level == libc::SOL_SOCKET && is_kept_by_the_system(name) {
         native::getsockopt(fd, level, name, value, len_at)?;

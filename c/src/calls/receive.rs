@@ -14,19 +14,26 @@ use crate::native::Result;
 use crate::table;
 
 /// How much is received at once at most. The memory for it is loaded before it is known how much
-/// comes, and what is in several parts is copied.
+/// comes.
 const AT_ONCE: usize = 256 << 10;
 
 /// recv(2), and read(2) without flags.
-pub(crate) fn recv(fd: c_int, address: usize, len: usize, flags: c_int) -> Result<isize> {
+pub(crate) fn recv(
+    memory: &mut Memory,
+    fd: c_int,
+    address: usize,
+    len: usize,
+    flags: c_int,
+) -> Result<isize> {
     let entry = table::get(fd)?;
     let parts = [part(address, len)];
-    let message = receive(&entry, &mut Memory::new(), &parts, flags)?;
+    let message = receive(&entry, memory, &parts, flags)?;
     Ok(message.len as isize)
 }
 
 /// recvfrom(2): there is one peer, and no address comes with messages.
 pub(crate) fn recvfrom(
+    memory: &mut Memory,
     fd: c_int,
     address: usize,
     len: usize,
@@ -34,43 +41,46 @@ pub(crate) fn recvfrom(
     from: usize,
     from_len: usize,
 ) -> Result<isize> {
-    let received = recv(fd, address, len, flags)?;
+    let received = recv(memory, fd, address, len, flags)?;
     if from != 0 && from_len != 0 {
-        Memory::new().put(from_len, 0i32)?;
+        memory.put(from_len, 0i32)?;
     }
     Ok(received)
 }
 
 /// readv(2).
-pub(crate) fn readv(fd: c_int, address: usize, count: c_int) -> Result<isize> {
+pub(crate) fn readv(memory: &mut Memory, fd: c_int, address: usize, count: c_int) -> Result<isize> {
     let entry = table::get(fd)?;
-    let mut memory = Memory::new();
     let count = usize::try_from(count).map_err(|_| libc::EINVAL)?;
-    let parts = parts(&mut memory, address, count).map_err(of_vector)?;
-    Ok(receive(&entry, &mut memory, &parts, 0)?.len as isize)
+    let parts = parts(memory, address, count).map_err(of_vector)?;
+    Ok(receive(&entry, memory, &parts, 0)?.len as isize)
 }
 
 /// recvmsg(2).
-pub(crate) fn recvmsg(fd: c_int, at: usize, flags: c_int) -> Result<isize> {
+pub(crate) fn recvmsg(memory: &mut Memory, fd: c_int, at: usize, flags: c_int) -> Result<isize> {
     let entry = table::get(fd)?;
-    let mut memory = Memory::new();
     let header: msghdr = memory.value(at)?;
-    let (header, len) = receive_header(&entry, &mut memory, header, flags)?;
+    let (header, len) = receive_header(&entry, memory, header, flags)?;
     memory.put(at, header)?;
     Ok(len as isize)
 }
 
 /// recvmmsg(2). Waits for the first message only, whatever the time.
-pub(crate) fn recvmmsg(fd: c_int, headers: usize, count: u32, flags: c_int) -> Result<c_int> {
+pub(crate) fn recvmmsg(
+    memory: &mut Memory,
+    fd: c_int,
+    headers: usize,
+    count: u32,
+    flags: c_int,
+) -> Result<c_int> {
     let entry = table::get(fd)?;
-    let mut memory = Memory::new();
     let count = (count as usize).min(super::MAX_PARTS);
     let mut flags = flags & !libc::MSG_WAITFORONE;
     let mut received = 0;
     for index in 0..count {
         let at = headers.saturating_add(index * size_of::<mmsghdr>());
         let one = memory.value::<mmsghdr>(at).and_then(|mut message| {
-            let (header, len) = receive_header(&entry, &mut memory, message.msg_hdr, flags)?;
+            let (header, len) = receive_header(&entry, memory, message.msg_hdr, flags)?;
             (message.msg_hdr, message.msg_len) = (header, len as u32);
             memory.put(at, message)
         });
@@ -102,48 +112,15 @@ fn receive_header(
 fn receive(entry: &Entry, memory: &mut Memory, parts: &[iovec], flags: c_int) -> Result<Message> {
     let flags = MsgFlags::from_bits(flags.cast_unsigned());
     let timed = entry.remembered().receiving_is_timed();
-    let message = match parts {
-        [one] => {
-            let room = memory.slice_mut(one.iov_base as usize, one.iov_len.min(AT_ONCE))?;
-            unless_interrupted(timed, || entry.socket.recv_message(room, flags))
-        }
-        _ => receive_into_parts(entry, memory, parts, flags),
-    };
+    // Before anything is taken from the queue.
+    let mut room = memory.room(parts, AT_ONCE)?;
+    let message = unless_interrupted(timed, || entry.socket.recv_message_into(&mut room, flags));
     entry.settle();
     message
 }
 
-fn receive_into_parts(
-    entry: &Entry,
-    memory: &mut Memory,
-    parts: &[iovec],
-    flags: MsgFlags,
-) -> Result<Message> {
-    let len = parts.iter().map(|part| part.iov_len).sum::<usize>().min(AT_ONCE);
-    // Before anything is taken from the queue.
-    let mut places = Vec::new();
-    let mut rest = len;
-    for part in parts {
-        let place = memory.slice_mut(part.iov_base as usize, part.iov_len.min(rest))?;
-        rest -= place.len();
-        places.push(place);
-    }
-    let mut room = vec![0; len];
-    let timed = entry.remembered().receiving_is_timed();
-    let message = unless_interrupted(timed, || entry.socket.recv_message(&mut room, flags))?;
-    let mut data = room.get(..message.len).unwrap_or_default();
-    for place in places {
-        let (piece, more) = data.split_at(data.len().min(place.len()));
-        for (to, from) in place.iter_mut().zip(piece) {
-            *to = *from;
-        }
-        data = more;
-    }
-    Ok(message)
-}
-
 /// ioctl(2) for what waits.
-pub(super) fn put_count(count: usize, address: usize) -> Result<c_int> {
-    Memory::new().put(address, i32::try_from(count).unwrap_or(i32::MAX))?;
+pub(super) fn put_count(memory: &mut Memory, count: usize, address: usize) -> Result<c_int> {
+    memory.put(address, i32::try_from(count).unwrap_or(i32::MAX))?;
     Ok(0)
 }

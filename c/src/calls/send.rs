@@ -1,10 +1,9 @@
 //! Sending: send, sendto, sendmsg, sendmmsg, write, writev, sendfile.
 
-use std::borrow::Cow;
 use std::ffi::c_int;
 
 use libc::{iovec, mmsghdr, msghdr};
-use quicket::message::MsgFlags;
+use quicket::message::{Data, MsgFlags};
 
 use super::{number, part, parts, parts_of, unless_interrupted};
 use crate::control::Control;
@@ -17,18 +16,28 @@ use crate::table;
 const FILE_PIECE: usize = 256 << 10;
 
 /// send(2), and write(2) without flags.
-pub(crate) fn send(fd: c_int, address: usize, len: usize, flags: c_int) -> Result<isize> {
+pub(crate) fn send(
+    memory: &mut Memory,
+    fd: c_int,
+    address: usize,
+    len: usize,
+    flags: c_int,
+) -> Result<isize> {
     let entry = table::get(fd)?;
-    transmit(&entry, &mut Memory::new(), &[part(address, len)], Control::default(), flags)
+    transmit(&entry, memory, &[part(address, len)], Control::default(), flags)
 }
 
 /// writev(2).
-pub(crate) fn writev(fd: c_int, address: usize, count: c_int) -> Result<isize> {
+pub(crate) fn writev(
+    memory: &mut Memory,
+    fd: c_int,
+    address: usize,
+    count: c_int,
+) -> Result<isize> {
     let entry = table::get(fd)?;
-    let mut memory = Memory::new();
     let count = usize::try_from(count).map_err(|_| libc::EINVAL)?;
-    let parts = parts(&mut memory, address, count).map_err(of_vector)?;
-    transmit(&entry, &mut memory, &parts, Control::default(), 0)
+    let parts = parts(memory, address, count).map_err(of_vector)?;
+    transmit(&entry, memory, &parts, Control::default(), 0)
 }
 
 /// readv(2) and writev(2) have another error for too many parts.
@@ -37,23 +46,32 @@ pub(super) const fn of_vector(error: c_int) -> c_int {
 }
 
 /// sendmsg(2). The address is not looked at: there is one peer.
-pub(crate) fn sendmsg(fd: c_int, header: usize, flags: c_int) -> Result<isize> {
+pub(crate) fn sendmsg(
+    memory: &mut Memory,
+    fd: c_int,
+    header: usize,
+    flags: c_int,
+) -> Result<isize> {
     let entry = table::get(fd)?;
-    let mut memory = Memory::new();
     let header: msghdr = memory.value(header)?;
-    send_header(&entry, &mut memory, &header, flags)
+    send_header(&entry, memory, &header, flags)
 }
 
 /// sendmmsg(2).
-pub(crate) fn sendmmsg(fd: c_int, headers: usize, count: u32, flags: c_int) -> Result<c_int> {
+pub(crate) fn sendmmsg(
+    memory: &mut Memory,
+    fd: c_int,
+    headers: usize,
+    count: u32,
+    flags: c_int,
+) -> Result<c_int> {
     let entry = table::get(fd)?;
-    let mut memory = Memory::new();
     let count = (count as usize).min(super::MAX_PARTS);
     let mut sent = 0;
     for index in 0..count {
         let at = headers.saturating_add(index * size_of::<mmsghdr>());
         let one = memory.value::<mmsghdr>(at).and_then(|mut message| {
-            let len = send_header(&entry, &mut memory, &message.msg_hdr, flags)?;
+            let len = send_header(&entry, memory, &message.msg_hdr, flags)?;
             message.msg_len = len as u32;
             memory.put(at, message)
         });
@@ -79,14 +97,14 @@ fn transmit(
     control: Control,
     flags: c_int,
 ) -> Result<isize> {
-    let data = gather(memory, parts)?;
+    let data = memory.data(parts)?;
     let flags = MsgFlags::from_bits(flags.cast_unsigned());
     let timed = entry.remembered().sending_is_timed();
     let sent = match control.handshake()? {
-        Some(level) => entry.socket.send_handshake(&data, level, flags).map_err(number),
-        None => {
-            unless_interrupted(timed, || entry.socket.send_message(&data, control.stream, flags))
-        }
+        Some(level) => entry.socket.send_handshake(&data.to_vec(), level, flags).map_err(number),
+        None => unless_interrupted(timed, || {
+            entry.socket.send_message_from(&data, control.stream, flags)
+        }),
     };
     entry.settle();
     if sent == Err(libc::EPIPE)
@@ -98,27 +116,18 @@ fn transmit(
     sent.map(|len| len as isize)
 }
 
-/// The data: where it is if it is in one piece, else copied together.
-fn gather(memory: &mut Memory, parts: &[iovec]) -> Result<Cow<'static, [u8]>> {
-    if let [one] = parts {
-        return memory.slice(one.iov_base as usize, one.iov_len).map(Cow::Borrowed);
-    }
-    let mut data = Vec::new();
-    for part in parts {
-        let piece = memory.slice(part.iov_base as usize, part.iov_len)?;
-        data.try_reserve(piece.len()).map_err(|_| libc::ENOMEM)?;
-        data.extend_from_slice(piece);
-    }
-    Ok(Cow::Owned(data))
-}
-
 /// sendfile(2): a file's content as stream data.
-pub(crate) fn sendfile(fd: c_int, file: c_int, offset: usize, count: usize) -> Result<isize> {
+pub(crate) fn sendfile(
+    memory: &mut Memory,
+    fd: c_int,
+    file: c_int,
+    offset: usize,
+    count: usize,
+) -> Result<isize> {
     let entry = table::get(fd)?;
     if table::kind(file) == table::Kind::Socket {
         return Err(libc::EINVAL);
     }
-    let mut memory = Memory::new();
     let start = match offset {
         0 => native::position(file).map_err(|_| libc::EINVAL)?,
         at => memory.value::<i64>(at)?,

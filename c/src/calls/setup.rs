@@ -36,9 +36,9 @@ pub(crate) fn socket(domain: c_int, kind: c_int, protocol: c_int) -> Result<c_in
 }
 
 /// bind(2).
-pub(crate) fn bind(fd: c_int, address: usize, len: u32) -> Result<c_int> {
+pub(crate) fn bind(memory: &mut Memory, fd: c_int, address: usize, len: u32) -> Result<c_int> {
     let entry = table::get(fd)?;
-    let bound = match address::read(&mut Memory::new(), address, len)? {
+    let bound = match address::read(memory, address, len)? {
         Given::Address(address) => entry.socket.bind(address).map_err(number),
         Given::Unspecified => Err(libc::EINVAL),
     };
@@ -57,7 +57,13 @@ pub(crate) fn listen(fd: c_int, backlog: c_int) -> Result<c_int> {
 }
 
 /// accept4(2).
-pub(crate) fn accept4(fd: c_int, address: usize, len: usize, flags: c_int) -> Result<c_int> {
+pub(crate) fn accept4(
+    memory: &mut Memory,
+    fd: c_int,
+    address: usize,
+    len: usize,
+    flags: c_int,
+) -> Result<c_int> {
     if flags & !TYPE_FLAGS != 0 {
         return Err(libc::EINVAL);
     }
@@ -69,16 +75,16 @@ pub(crate) fn accept4(fd: c_int, address: usize, len: usize, flags: c_int) -> Re
     if address != 0 {
         // It may have ended already.
         let peer = socket.peer_addr().unwrap_or_else(|_| address::unspecified(entry.is_v6));
-        address::write(&mut Memory::new(), peer, address, len)?;
+        address::write(memory, peer, address, len)?;
     }
     let remembered = *entry.remembered();
     Entry::open(socket, entry.is_v6, entry.kind, Some(remembered), flags)
 }
 
 /// connect(2).
-pub(crate) fn connect(fd: c_int, address: usize, len: u32) -> Result<c_int> {
+pub(crate) fn connect(memory: &mut Memory, fd: c_int, address: usize, len: u32) -> Result<c_int> {
     let entry = table::get(fd)?;
-    let connected = match address::read(&mut Memory::new(), address, len)? {
+    let connected = match address::read(memory, address, len)? {
         Given::Address(address) => entry.socket.connect(address),
         Given::Unspecified => entry.socket.disconnect(),
     };

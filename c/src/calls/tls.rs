@@ -22,8 +22,8 @@ const MAX_TEXT: usize = 4096;
 const MAX_SESSION: usize = 1 << 20;
 
 /// Text that a program may leave out.
-fn text(address: usize) -> Result<Option<Vec<u8>>> {
-    Memory::new().text(address, MAX_TEXT)
+fn text(memory: &mut Memory, address: usize) -> Result<Option<Vec<u8>>> {
+    memory.text(address, MAX_TEXT)
 }
 
 fn path(text: Vec<u8>) -> PathBuf {
@@ -52,67 +52,89 @@ pub(crate) struct ClientHandshake {
 impl ClientHandshake {
     /// The server is trusted if its certificate leads to one of `ca_file` (by default to a root of
     /// the system) or has the fingerprint `pin`. Without `alpns` no protocol is offered.
-    fn read(self) -> Result<(Arc<ClientTls>, String)> {
+    fn read(self, memory: &mut Memory) -> Result<(Arc<ClientTls>, String)> {
         let mut tls = ClientTls::builder();
-        if let Some(file) = text(self.ca_file)? {
+        if let Some(file) = text(memory, self.ca_file)? {
             tls = tls.ca_file(path(file));
         }
-        if let Some(pin) = text(self.pin)? {
+        if let Some(pin) = text(memory, self.pin)? {
             let pin = String::from_utf8(pin).map_err(|_| libc::EINVAL)?;
             tls = tls.pinned([pin.parse::<Fingerprint>().map_err(|error| refused(&error))?]);
         }
-        tls = match text(self.alpns)? {
+        tls = match text(memory, self.alpns)? {
             Some(list) => tls.alpn(names(&list)),
             None => tls.without_alpn(),
         };
-        let hostname = text(self.hostname)?.unwrap_or_else(|| b"localhost".to_vec());
+        let hostname = text(memory, self.hostname)?.unwrap_or_else(|| b"localhost".to_vec());
         let hostname = String::from_utf8(hostname).map_err(|_| libc::EINVAL)?;
         Ok((Arc::new(tls.build().map_err(|error| refused(&error))?), hostname))
     }
 }
 
 /// A client's handshake.
-pub(crate) fn client_handshake(fd: c_int, how: ClientHandshake) -> Result<c_int> {
+pub(crate) fn client_handshake(
+    memory: &mut Memory,
+    fd: c_int,
+    how: ClientHandshake,
+) -> Result<c_int> {
     let entry = table::get(fd)?;
-    let (tls, hostname) = how.read()?;
+    let (tls, hostname) = how.read(memory)?;
     let done = entry.socket.connect_tls(tls, &hostname);
     finish(&entry, done)
 }
 
 /// Begins a client's handshake, so that early data can be sent.
-pub(crate) fn client_early_handshake(fd: c_int, how: ClientHandshake) -> Result<c_int> {
+pub(crate) fn client_early_handshake(
+    memory: &mut Memory,
+    fd: c_int,
+    how: ClientHandshake,
+) -> Result<c_int> {
     let entry = table::get(fd)?;
-    let (tls, hostname) = how.read()?;
+    let (tls, hostname) = how.read(memory)?;
     let begun = entry.socket.connect_tls_early(tls, &hostname);
     entry.settle();
     begun.map(|()| 0).map_err(number)
 }
 
 /// What resumes a client's session.
-pub(crate) fn session_get_data(fd: c_int, data: usize, size_at: usize) -> Result<c_int> {
+pub(crate) fn session_get_data(
+    memory: &mut Memory,
+    fd: c_int,
+    data: usize,
+    size_at: usize,
+) -> Result<c_int> {
     let session = table::get(fd)?.socket.session().map_err(number)?;
-    put_sized(&session, data, size_at)
+    put_sized(memory, &session, data, size_at)
 }
 
 /// Has a client resume a session.
-pub(crate) fn session_set_data(fd: c_int, data: usize, size: usize) -> Result<c_int> {
+pub(crate) fn session_set_data(
+    memory: &mut Memory,
+    fd: c_int,
+    data: usize,
+    size: usize,
+) -> Result<c_int> {
     let entry = table::get(fd)?;
     if size > MAX_SESSION {
         return Err(libc::EINVAL);
     }
-    let session = Memory::new().bytes(data, size)?;
+    let session = memory.bytes(data, size)?;
     entry.socket.set_session(&session).map(|()| 0).map_err(number)
 }
 
 /// The application protocol that both sides speak.
-pub(crate) fn session_get_alpn(fd: c_int, alpn: usize, size_at: usize) -> Result<c_int> {
+pub(crate) fn session_get_alpn(
+    memory: &mut Memory,
+    fd: c_int,
+    alpn: usize,
+    size_at: usize,
+) -> Result<c_int> {
     let negotiated = table::get(fd)?.socket.negotiated_alpn();
-    put_sized(&negotiated.unwrap_or_default(), alpn, size_at)
+    put_sized(memory, &negotiated.unwrap_or_default(), alpn, size_at)
 }
 
 /// Puts bytes where there is room for all of them, and in any case how many there are.
-fn put_sized(bytes: &[u8], at: usize, size_at: usize) -> Result<c_int> {
-    let mut memory = Memory::new();
+fn put_sized(memory: &mut Memory, bytes: &[u8], at: usize, size_at: usize) -> Result<c_int> {
     let room: usize = memory.value(size_at)?;
     let fits = bytes.len() <= room;
     if fits {
@@ -125,6 +147,7 @@ fn put_sized(bytes: &[u8], at: usize, size_at: usize) -> Result<c_int> {
 /// A server's handshake, with a certificate and its key in PEM files. Without `alpns` any client
 /// is served that names no protocol.
 pub(crate) fn server_handshake(
+    memory: &mut Memory,
     fd: c_int,
     key_file: usize,
     cert_file: usize,
@@ -132,8 +155,9 @@ pub(crate) fn server_handshake(
     early_data: bool,
 ) -> Result<c_int> {
     let entry = table::get(fd)?;
-    let (key, chain) = (content(key_file)?, content(cert_file)?);
-    let alpns = text(alpns)?.map(|list| names(&list).into_iter().map(<[u8]>::to_vec).collect());
+    let (key, chain) = (content(memory, key_file)?, content(memory, cert_file)?);
+    let alpns =
+        text(memory, alpns)?.map(|list| names(&list).into_iter().map(<[u8]>::to_vec).collect());
     let service = Service { chain, key, alpns, early_data };
     let tls = service.tls().map_err(|error| refused(&error))?;
     let done = entry.socket.accept_tls(tls);
@@ -141,8 +165,8 @@ pub(crate) fn server_handshake(
 }
 
 /// What is in the file of a name.
-fn content(name: usize) -> Result<Vec<u8>> {
-    let path = path(text(name)?.ok_or(libc::EINVAL)?);
+fn content(memory: &mut Memory, name: usize) -> Result<Vec<u8>> {
+    let path = path(text(memory, name)?.ok_or(libc::EINVAL)?);
     std::fs::read(&path).map_err(|error| {
         log::error!("{}: {error}", path.display());
         libc::EINVAL

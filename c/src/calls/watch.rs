@@ -25,12 +25,12 @@ impl Watched {
     }
 
     /// The sockets among those of a poll(2).
-    pub(crate) fn polled(fds: usize, count: u64) -> Self {
+    pub(crate) fn polled(memory: &mut Memory, fds: usize, count: u64) -> Self {
         let mut watched = Self::default();
         if table::has_sockets()
             && let Ok(count) = usize::try_from(count)
             // What is wrong with the address is the kernel's to say.
-            && let Ok(fds) = Memory::new().values::<pollfd>(fds, count.min(table::MOST))
+            && let Ok(fds) = memory.values::<pollfd>(fds, count.min(table::MOST))
         {
             fds.iter().for_each(|poll| watched.add(poll.fd));
         }
@@ -38,7 +38,7 @@ impl Watched {
     }
 
     /// The sockets among those of a select(2).
-    pub(crate) fn selected(count: c_int, sets: [usize; 3]) -> Self {
+    pub(crate) fn selected(memory: &mut Memory, count: c_int, sets: [usize; 3]) -> Self {
         let mut watched = Self::default();
         let Ok(count) = usize::try_from(count) else { return watched };
         if !table::has_sockets() {
@@ -47,7 +47,7 @@ impl Watched {
         let words = count.min(table::MOST).div_ceil(64);
         let mut all = vec![0u64; words];
         for set in sets.into_iter().filter(|set| *set != 0) {
-            let Ok(bits) = Memory::new().values::<i64>(set, words) else { return watched };
+            let Ok(bits) = memory.values::<i64>(set, words) else { return watched };
             for (to, from) in all.iter_mut().zip(bits) {
                 *to |= from.cast_unsigned();
             }

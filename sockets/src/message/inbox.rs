@@ -6,6 +6,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use quicket_engine::{Connection, ReadError, RecvState};
 use quicket_wire::StreamId;
 
+use super::buffer::Room;
 use super::flags::{MsgFlags, StreamFlags};
 use super::notification::{EventType, Notification};
 use super::raw::StreamInfo;
@@ -71,12 +72,10 @@ impl Held {
     }
 
     /// Copies out; true if nothing is left.
-    fn copy(&mut self, out: &mut [u8], peek: bool) -> (usize, bool) {
+    fn copy(&mut self, out: &mut dyn Room, peek: bool) -> (usize, bool) {
         let rest = self.bytes.get(self.read..).unwrap_or_default();
         let len = rest.len().min(out.len());
-        for (to, from) in out.iter_mut().zip(rest) {
-            *to = *from;
-        }
+        out.put(0, rest.get(..len).unwrap_or_default());
         let all = len == rest.len();
         if !peek {
             self.read += len;
@@ -290,7 +289,7 @@ impl Inbox {
     pub(super) fn receive(
         &mut self,
         engine: &mut Connection,
-        out: &mut [u8],
+        out: &mut dyn Room,
         peek: bool,
         streams: bool,
     ) -> Option<Message> {
@@ -318,8 +317,7 @@ impl Inbox {
                 let alone = self.arrivals.len() == 1 && wanted == usize::MAX;
                 // Others have come meanwhile: what came after them waits its turn.
                 let most = if alone { out.len() } else { out.len().min(turn) };
-                let out = out.get_mut(..most).unwrap_or_default();
-                Some(self.receive_stream(engine, id, out, peek))
+                Some(self.receive_stream(engine, id, out, most, peek))
             }
         }
     }
@@ -328,10 +326,12 @@ impl Inbox {
         &mut self,
         engine: &mut Connection,
         id: StreamId,
-        out: &mut [u8],
+        out: &mut dyn Room,
+        most: usize,
         peek: bool,
     ) -> Message {
-        let (len, fin) = if peek { peek_stream(engine, id, out) } else { read(engine, id, out) };
+        let copy = if peek { peek_stream } else { read };
+        let (len, fin) = copy(engine, id, out, most);
         if !peek {
             self.after_read(engine, id, len, fin);
         }
@@ -364,7 +364,7 @@ impl Inbox {
 fn take_held(
     queue: &mut VecDeque<Held>,
     total: &mut usize,
-    out: &mut [u8],
+    out: &mut dyn Room,
     peek: bool,
 ) -> Option<Message> {
     let held = queue.front_mut()?;
@@ -381,18 +381,44 @@ fn readable_len(engine: &mut Connection, id: StreamId) -> usize {
     engine.peek(id).map_or(0, |peek| peek.first.len() + peek.second.len())
 }
 
-fn read(engine: &mut Connection, id: StreamId, out: &mut [u8]) -> (usize, bool) {
-    engine.read(id, out).map_or((0, false), |outcome| (outcome.len, outcome.fin))
+/// Copies up to `most` bytes out and takes them from the stream; true with the last of all.
+fn read(engine: &mut Connection, id: StreamId, out: &mut dyn Room, most: usize) -> (usize, bool) {
+    let mut read = 0;
+    loop {
+        // What is there lies in several parts, of which two are seen at a time.
+        let (len, _) = copy_shown(engine, id, out, read, most - read);
+        let Ok(outcome) = engine.consume(id, len) else { return (read, false) };
+        read += outcome.len;
+        if outcome.fin || len == 0 || read == most {
+            return (read, outcome.fin);
+        }
+    }
 }
 
-fn peek_stream(engine: &mut Connection, id: StreamId, out: &mut [u8]) -> (usize, bool) {
+fn peek_stream(
+    engine: &mut Connection,
+    id: StreamId,
+    out: &mut dyn Room,
+    most: usize,
+) -> (usize, bool) {
+    copy_shown(engine, id, out, 0, most)
+}
+
+/// Copies up to `most` bytes of what the engine shows to an offset; true if it ends with them.
+fn copy_shown(
+    engine: &mut Connection,
+    id: StreamId,
+    out: &mut dyn Room,
+    at: usize,
+    most: usize,
+) -> (usize, bool) {
     let Ok(peek) = engine.peek(id) else { return (0, false) };
-    let available = peek.first.len() + peek.second.len();
-    let len = available.min(out.len());
-    for (to, from) in out.iter_mut().zip(peek.first.iter().chain(peek.second)) {
-        *to = *from;
-    }
-    (len, peek.fin && len == available)
+    let first = peek.first.len().min(most);
+    let second = peek.second.len().min(most - first);
+    out.put(at, peek.first.get(..first).unwrap_or_default());
+    out.put(at + first, peek.second.get(..second).unwrap_or_default());
+    let all = first + second == peek.first.len() + peek.second.len();
+    (first + second, peek.fin && all)
 }
 
 #[cfg(test)]
@@ -421,7 +447,7 @@ mod tests {
         let mut inbox = inbox();
         inbox.push_handshake(2, b"hello".to_vec());
         let (mut out, mut held) = ([0; 3], inbox.held);
-        let mut take = |peek| take_held(&mut inbox.handshake, &mut held, &mut out, peek);
+        let mut take = |peek| take_held(&mut inbox.handshake, &mut held, &mut &mut out[..], peek);
         let first = take(true).unwrap();
         assert_eq!((first.len, first.eor), (3, false));
         assert_eq!(take(false), Some(first));

@@ -88,6 +88,7 @@
 //! - TLS_CIPHER_AES_CCM_128 can be preferred with CONFIG, but CRYPTO_SECRET refuses it: AWS-LC has
 //!   no packet protection of the kind. Port 0 cannot be connected to.
 
+mod buffer;
 mod errno;
 mod flags;
 mod hub;
@@ -100,6 +101,7 @@ pub mod raw;
 mod settings;
 mod socket;
 
+pub use buffer::{Data, Room};
 pub use errno::Errno;
 pub use flags::{MsgFlags, StreamFlags};
 pub use hub::ForkHold;

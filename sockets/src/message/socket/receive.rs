@@ -4,6 +4,7 @@ use std::task::Poll;
 
 use super::{Patience, Session, Socket, State, state_of};
 use crate::core::{Conn, Interest, Rank, Waiter};
+use crate::message::buffer::Room;
 use crate::message::errno::Errno;
 use crate::message::flags::MsgFlags;
 use crate::message::inbox::Message;
@@ -19,7 +20,20 @@ impl Socket {
     ///
     /// EAGAIN if nothing comes in time; ENOTCONN without a connection, or when it has ended and
     /// all was received.
-    pub fn recv_message(&self, buffer: &mut [u8], flags: MsgFlags) -> Result<Message, Errno> {
+    pub fn recv_message(&self, mut buffer: &mut [u8], flags: MsgFlags) -> Result<Message, Errno> {
+        self.recv_message_into(&mut buffer, flags)
+    }
+
+    /// Like [`Socket::recv_message`], into memory that is not Rust's.
+    ///
+    /// # Errors
+    ///
+    /// As [`Socket::recv_message`].
+    pub fn recv_message_into(
+        &self,
+        buffer: &mut dyn Room,
+        flags: MsgFlags,
+    ) -> Result<Message, Errno> {
         let (session, timeout) = {
             let control = self.control();
             let session = control.session(Errno::ENOTCONN)?.clone();
@@ -44,7 +58,7 @@ impl Socket {
     fn poll_receive(
         &self,
         session: &Session,
-        buffer: &mut [u8],
+        buffer: &mut dyn Room,
         peek: bool,
         waiter: Option<Waiter<'_>>,
     ) -> Poll<Result<Message, Errno>> {
@@ -62,7 +76,7 @@ impl Socket {
     fn try_receive(
         &self,
         conn: &mut Conn,
-        buffer: &mut [u8],
+        buffer: &mut dyn Room,
         peek: bool,
     ) -> Poll<Result<Message, Errno>> {
         let streams = self.ledger().delivers_streams(&conn.engine);

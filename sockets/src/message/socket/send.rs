@@ -9,15 +9,21 @@ use quicket_wire::StreamId;
 use super::streams::{self, Refusal};
 use super::{Patience, Session, Socket, State, state_of};
 use crate::core::{Conn, Interest, Rank, Waiter};
+use crate::message::buffer::Data;
 use crate::message::errno::Errno;
 use crate::message::flags::{MsgFlags, StreamFlags};
 use crate::message::ledger::Ledger;
 use crate::message::notification::CryptoLevel;
 use crate::message::raw::StreamInfo;
 
+/// No UDP datagram carries more, in bytes.
+const MAX_DATAGRAM: usize = u16::MAX as usize;
+
 /// A message on its way into a stream.
 struct Sending<'a> {
-    data: &'a [u8],
+    data: &'a dyn Data,
+    /// Where pieces of it are copied that cannot be borrowed.
+    scratch: Vec<u8>,
     /// How much of it is written.
     written: usize,
     /// Where it goes, once that is settled.
@@ -60,6 +66,20 @@ impl Socket {
         info: Option<StreamInfo>,
         flags: MsgFlags,
     ) -> Result<usize, Errno> {
+        self.send_message_from(&data, info, flags)
+    }
+
+    /// Like [`Socket::send_message`], from memory that is not Rust's.
+    ///
+    /// # Errors
+    ///
+    /// As [`Socket::send_message`].
+    pub fn send_message_from(
+        &self,
+        data: &dyn Data,
+        info: Option<StreamInfo>,
+        flags: MsgFlags,
+    ) -> Result<usize, Errno> {
         self.begin_early()?;
         let (session, timeout, nodelay) = self.sender(flags)?;
         if info.is_some_and(|info| info.flags.intersects(!StreamFlags::ALL)) {
@@ -72,6 +92,7 @@ impl Socket {
         }
         let sending = Sending {
             data,
+            scratch: Vec::new(),
             written: 0,
             stream: None,
             stream_id: info.map_or(-1, |info| info.stream_id),
@@ -141,10 +162,12 @@ impl Socket {
     fn send_datagram(
         &self,
         session: &Session,
-        data: &[u8],
+        data: &dyn Data,
         flags: MsgFlags,
         patience: Patience,
     ) -> Result<usize, Errno> {
+        let is_large = data.len() > MAX_DATAGRAM;
+        let data = if is_large { Vec::new() } else { data.to_vec() };
         let attempt = |conn: &mut Conn, waiter: Option<Waiter<'_>>| {
             if state_of(conn) == State::Closed {
                 return Poll::Ready(Err(Errno::EPIPE));
@@ -155,7 +178,7 @@ impl Socket {
             if data.is_empty() {
                 return Poll::Ready(Err(Errno::EMSGSIZE));
             }
-            let sent = match conn.engine.send_datagram(data, WhenFull::Block) {
+            let sent = match conn.engine.send_datagram(&data, WhenFull::Block) {
                 Ok(_) => Ok(data.len()),
                 Err(DatagramError::Blocked) => {
                     if let Some(waiter) = waiter {
@@ -189,11 +212,13 @@ impl Socket {
     ) -> Result<usize, Errno> {
         let ledger = self.ledger();
         // Which wait it is decides which patience holds: first for a stream, then for room.
-        let opened = self.wait(session, for_stream, |waiter| {
-            step(session, ledger, &mut sending, waiter, true)
-        })?;
-        if opened == Step::Done {
-            return Ok(sending.written);
+        let opened = self
+            .wait(session, for_stream, |waiter| step(session, ledger, &mut sending, waiter, true));
+        match opened {
+            Ok(Step::Blocked) => {}
+            Ok(Step::Done) => return Ok(sending.written),
+            Err(_) if sending.written > 0 => return Ok(sending.written),
+            Err(error) => return Err(error),
         }
         let result = match for_room {
             // Not even for an answer to what the peer was just told.
@@ -294,11 +319,11 @@ fn attempt(
     if sending.data.is_empty() && !ends {
         return Err(Err(Errno::EMSGSIZE));
     }
-    let rest = sending.data.get(sending.written..).unwrap_or_default();
-    if !rest.is_empty() {
-        let written = write(engine, id, rest).map_err(Err)?;
+    while sending.written < sending.data.len() {
+        let piece = sending.data.piece(sending.written, &mut sending.scratch);
+        let written = write(engine, id, piece).map_err(Err)?;
         sending.written += written;
-        if written < rest.len() {
+        if written < piece.len() || piece.is_empty() {
             if sending.flags.contains(StreamFlags::SNDBLOCK) {
                 engine.tell_blocked(id);
             }
@@ -379,6 +404,7 @@ impl Socket {
     /// this side's to open or in use; ENOSTR for a closed one; EAGAIN if the peer permits no
     /// more and [`StreamFlags::DONTWAIT`] says not to wait.
     pub fn open_stream(&self, info: StreamInfo) -> Result<StreamInfo, Errno> {
+        self.begin_early()?;
         let (session, timeout, _) = self.sender(MsgFlags::NONE)?;
         if info.flags.intersects(!StreamFlags::ALL) {
             return Err(Errno::EINVAL);
