@@ -278,17 +278,13 @@ impl Connection {
         tls: &dyn TlsConfig,
     ) -> Result<(), TransportError> {
         let Some(listening) = self.handshake.listening.take() else { return Ok(()) };
-        let hello = parse_hello(&listening.hello)?;
-        let Some(theirs) = hello.quic_transport_parameters() else {
-            // RFC 9001, Section 8.2.
-            return Err(TransportError::new(
-                TransportErrorCode::crypto(Alert::MISSING_EXTENSION.0),
-                "the ClientHello has no transport parameters",
-            ));
-        };
-        let theirs = TransportParameters::decode(theirs, Side::Client).map_err(parameter_error)?;
         let preferred = listening.config.preferred_version;
-        self.handshake.versions.choose(theirs.version_information.as_ref(), preferred)?;
+        let chosen = parameters_in_hello(&listening.hello).and_then(|theirs| {
+            self.handshake.versions.choose(theirs.version_information.as_ref(), preferred)
+        });
+        if !tls.is_application() {
+            chosen?;
+        }
         self.server_config = Some(listening.config);
         self.use_version(now);
         let parameters = self.announce_parameters(now);
@@ -501,6 +497,18 @@ impl Connection {
 
 fn parse_hello(bytes: &[u8]) -> Result<ClientHello<'_>, TransportError> {
     ClientHello::parse(bytes).map_err(|_| unexpected_message("the ClientHello is malformed"))
+}
+
+fn parameters_in_hello(bytes: &[u8]) -> Result<TransportParameters, TransportError> {
+    let hello = parse_hello(bytes)?;
+    let Some(theirs) = hello.quic_transport_parameters() else {
+        // RFC 9001, Section 8.2.
+        return Err(TransportError::new(
+            TransportErrorCode::crypto(Alert::MISSING_EXTENSION.0),
+            "the ClientHello has no transport parameters",
+        ));
+    };
+    TransportParameters::decode(theirs, Side::Client).map_err(parameter_error)
 }
 
 fn unexpected_message(reason: &'static str) -> TransportError {

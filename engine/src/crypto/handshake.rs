@@ -135,4 +135,11 @@ pub trait TlsConfig: Send + Sync {
         &self,
         start: &HandshakeStart<'_>,
     ) -> Result<Box<dyn Handshake>, HandshakeError>;
+
+    /// True if TLS runs in the application, whose word on the peer's transport parameters counts
+    /// ([`HandshakeEvent::PeerTransportParameters`]). Those in a ClientHello then say which versions
+    /// the client speaks, and are not judged before the application has seen them.
+    fn is_application(&self) -> bool {
+        false
+    }
 }

@@ -130,6 +130,10 @@ impl TlsConfig for Mailbox {
     ) -> Result<Box<dyn Handshake>, HandshakeError> {
         Ok(self.begin(start))
     }
+
+    fn is_application(&self) -> bool {
+        true
+    }
 }
 
 /// The engine's view of the mailbox.

@@ -7,7 +7,7 @@ use quicket::message::raw::{
 };
 use quicket::message::{
     CryptoLevel, Errno, EventType, MessageKind, MsgFlags, Notification, OptionName, Socket,
-    StreamFlags, TransportParam,
+    StreamFlags, StreamInfo, TransportParam,
 };
 use quicket_engine::crypto::{
     Aead, Direction, Handshake, HandshakeEvent, HandshakeStart, Level, Secret, TlsConfig,
@@ -28,6 +28,8 @@ struct Program {
     /// has it with early data.
     sends_late: bool,
     late_secret: Option<Vec<u8>>,
+    /// What the program says in place of what TLS read.
+    peer_parameters: Option<Vec<u8>>,
 }
 
 fn level_number(level: Level) -> CryptoLevel {
@@ -84,6 +86,7 @@ impl Program {
             early_data: None,
             sends_late: false,
             late_secret: None,
+            peer_parameters: None,
         }
     }
 
@@ -123,6 +126,7 @@ impl Program {
                     socket.set_option(OptionName::CryptoSecret.number(), &secret).unwrap();
                 }
                 HandshakeEvent::PeerTransportParameters(encoded) => {
+                    let encoded = self.peer_parameters.take().unwrap_or(encoded);
                     let option = OptionName::TransportParamExt.number();
                     socket.set_option(option, &encoded).unwrap();
                 }
@@ -301,7 +305,10 @@ fn a_session_ticket_is_told_and_resumed_with_early_data() {
     let second = socket();
     second.connect(address).unwrap();
     second.set_transport_param(&remembered).unwrap();
-    assert_eq!(send(&second, b"first", 0, NEW_FIN), Ok(5), "before the handshake has begun");
+    let next = StreamInfo::new(-1, StreamFlags::NONE);
+    let opened = second.open_stream(next).map(|info| info.stream_id);
+    assert_eq!(opened, Ok(0), "before the handshake has begun");
+    assert_eq!(send(&second, b"first", 0, NEW_FIN), Ok(5));
     let mut client = Program::client(&second, &tls.client("test"), Some(&session));
     client.drive();
     assert_eq!(send(&second, b"early", 4, NEW_FIN), Ok(5), "before the server has answered");
@@ -333,6 +340,35 @@ fn invalid_parameters_of_the_peer_end_the_connection() {
     assert_eq!(client.set_transport_param_ext(&[0xff; 7]), Err(Errno::EINVAL));
     assert!(client.poll_state().hup);
     assert_eq!(client.connection_close().errcode, 0x08);
+}
+
+#[test]
+fn a_programs_word_counts_and_not_the_parameters_inside_of_the_client_hello() {
+    let (tls, (listening, address)) = (Tls::new(), listener());
+    let client = socket();
+    client.connect(address).unwrap();
+    let server = std::thread::scope(|scope| {
+        let accepted = scope.spawn(|| {
+            let accepted = listening.accept().unwrap();
+            let mut server = Program::server(&accepted, &tls.server("test"));
+            // As TLS that wraps them, or agrees on them by other means.
+            server.peer_parameters = Some(own_parameters(&client));
+            server.perform().socket
+        });
+        let parameters = own_parameters(&client);
+        let start = HandshakeStart {
+            server_name: "localhost",
+            // A parameter that is longer than what is there.
+            transport_parameters: &[0x04, 0x08, 0xff],
+            resume: None,
+            early_data: false,
+        };
+        assert!(!parameters.is_empty());
+        let session = tls.client("test").start_client(&start).unwrap();
+        Program::new(&client, session, false).perform();
+        accepted.join().unwrap()
+    });
+    echo(&client, &server);
 }
 
 #[test]
