@@ -25,6 +25,8 @@ pub(crate) struct Entry {
     connected: AtomicBool,
     pub(crate) listening: AtomicBool,
     remembered: Mutex<Remembered>,
+    /// What was wrong with a file or text that the program gave last.
+    refusal: Mutex<Option<String>>,
     shadow: Mutex<Shadow>,
     /// How many calls of poll(2) or select(2) wait for it.
     pollers: AtomicUsize,
@@ -79,6 +81,7 @@ impl Entry {
                 connected: AtomicBool::new(connected),
                 listening: AtomicBool::new(false),
                 remembered: Mutex::new(remembered),
+                refusal: Mutex::default(),
                 shadow: Mutex::new(shadow),
                 pollers: AtomicUsize::new(0),
                 in_epoll: AtomicBool::new(false),
@@ -111,6 +114,18 @@ impl Entry {
 
     pub(crate) fn remembered(&self) -> MutexGuard<'_, Remembered> {
         self.remembered.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn refusal(&self) -> MutexGuard<'_, Option<String>> {
+        self.refusal.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Refuses what a program gave, and keeps why.
+    pub(crate) fn refuse(&self, reason: impl fmt::Display) -> c_int {
+        let reason = reason.to_string();
+        log::error!("{reason}");
+        *self.refusal() = Some(reason);
+        libc::EINVAL
     }
 
     /// The socket has a connection from now on.

@@ -8,7 +8,7 @@ use libc::{
     socklen_t, ssize_t, timespec, timeval,
 };
 
-use crate::calls::{descriptors, names, options, receive, send, setup, tls, watch};
+use crate::calls::{descriptors, names, options, reason, receive, send, setup, tls, watch};
 use crate::inside::Inside;
 use crate::memory::Memory;
 use crate::native::{self, Result};
@@ -178,6 +178,18 @@ exports! {
     /// The application protocol that both sides speak.
     quicket_session_get_alpn(fd: c_int, alpn: *mut c_void, size: *mut size_t) -> c_int =
         tls::session_get_alpn(memory, fd, alpn as usize, size as usize);
+}
+
+/// What an error number means and, of a QUIC socket, why a call failed; see
+/// [`reason::strerror`](crate::calls::reason::strerror).
+#[unsafe(no_mangle)]
+pub extern "C" fn quicket_strerror(fd: c_int, error: c_int) -> *const c_char {
+    let before = native::errno();
+    let inside = Inside::enter();
+    let told = catch_unwind(|| reason::strerror(fd, error));
+    drop(inside);
+    native::set_errno(before);
+    told.unwrap_or(c"unknown".as_ptr())
 }
 
 fn by(

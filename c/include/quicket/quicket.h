@@ -100,6 +100,14 @@ int quicket_client_early_handshake(int fd, const char *hostname, const char *alp
 int quicket_server_early_handshake(int fd, const char *key_file, const char *cert_file,
 				   const char *alpns);
 
+/*
+ * What the error number `error` (errno) means and, where `fd` is a QUIC socket, why: what was wrong with
+ * a file or text that was given for its handshake, or how its connection ended, as in "Protocol error: the
+ * server's certificate is not trusted". Any other number for `fd` gives the meaning alone. The text is the
+ * thread's, until it calls this again. errno stays.
+ */
+const char *quicket_strerror(int fd, int error);
+
 /* The application protocol that both sides speak, without a zero at its end. */
 int quicket_session_get_alpn(int fd, void *alpn, size_t *size);
 

@@ -4,6 +4,7 @@
 pub(crate) mod descriptors;
 pub(crate) mod names;
 pub(crate) mod options;
+pub(crate) mod reason;
 pub(crate) mod receive;
 pub(crate) mod send;
 pub(crate) mod setup;

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use quicket::message::Errno;
-use quicket::{ClientTls, ConfigError, Fingerprint};
+use quicket::{ClientTls, Fingerprint};
 
 use super::{number, unless_interrupted};
 use crate::entry::Entry;
@@ -36,11 +36,6 @@ fn names(list: &[u8]) -> Vec<&[u8]> {
     names.filter(|name| !name.is_empty()).collect()
 }
 
-fn refused(error: &ConfigError) -> c_int {
-    log::error!("{error}");
-    libc::EINVAL
-}
-
 /// How a client's handshake is performed, as the program says it.
 pub(crate) struct ClientHandshake {
     pub(crate) hostname: usize,
@@ -52,22 +47,23 @@ pub(crate) struct ClientHandshake {
 impl ClientHandshake {
     /// The server is trusted if its certificate leads to one of `ca_file` (by default to a root of
     /// the system) or has the fingerprint `pin`. Without `alpns` no protocol is offered.
-    fn read(self, memory: &mut Memory) -> Result<(Arc<ClientTls>, String)> {
+    fn read(self, memory: &mut Memory, entry: &Entry) -> Result<(Arc<ClientTls>, String)> {
         let mut tls = ClientTls::builder();
         if let Some(file) = text(memory, self.ca_file)? {
             tls = tls.ca_file(path(file));
         }
         if let Some(pin) = text(memory, self.pin)? {
-            let pin = String::from_utf8(pin).map_err(|_| libc::EINVAL)?;
-            tls = tls.pinned([pin.parse::<Fingerprint>().map_err(|error| refused(&error))?]);
+            let pin = String::from_utf8(pin).map_err(|_| entry.refuse("the pin is no text"))?;
+            tls = tls.pinned([pin.parse::<Fingerprint>().map_err(|error| entry.refuse(error))?]);
         }
         tls = match text(memory, self.alpns)? {
             Some(list) => tls.alpn(names(&list)),
             None => tls.without_alpn(),
         };
         let hostname = text(memory, self.hostname)?.unwrap_or_else(|| b"localhost".to_vec());
-        let hostname = String::from_utf8(hostname).map_err(|_| libc::EINVAL)?;
-        Ok((Arc::new(tls.build().map_err(|error| refused(&error))?), hostname))
+        let hostname =
+            String::from_utf8(hostname).map_err(|_| entry.refuse("the host name is no text"))?;
+        Ok((Arc::new(tls.build().map_err(|error| entry.refuse(error))?), hostname))
     }
 }
 
@@ -78,7 +74,7 @@ pub(crate) fn client_handshake(
     how: ClientHandshake,
 ) -> Result<c_int> {
     let entry = table::get(fd)?;
-    let (tls, hostname) = how.read(memory)?;
+    let (tls, hostname) = how.read(memory, &entry)?;
     let done = entry.socket.connect_tls(tls, &hostname);
     finish(&entry, done)
 }
@@ -90,7 +86,7 @@ pub(crate) fn client_early_handshake(
     how: ClientHandshake,
 ) -> Result<c_int> {
     let entry = table::get(fd)?;
-    let (tls, hostname) = how.read(memory)?;
+    let (tls, hostname) = how.read(memory, &entry)?;
     let begun = entry.socket.connect_tls_early(tls, &hostname);
     entry.settle();
     begun.map(|()| 0).map_err(number)
@@ -155,22 +151,19 @@ pub(crate) fn server_handshake(
     early_data: bool,
 ) -> Result<c_int> {
     let entry = table::get(fd)?;
-    let (key, chain) = (content(memory, key_file)?, content(memory, cert_file)?);
+    let (key, chain) = (content(memory, &entry, key_file)?, content(memory, &entry, cert_file)?);
     let alpns =
         text(memory, alpns)?.map(|list| names(&list).into_iter().map(<[u8]>::to_vec).collect());
     let service = Service { chain, key, alpns, early_data };
-    let tls = service.tls().map_err(|error| refused(&error))?;
+    let tls = service.tls().map_err(|error| entry.refuse(error))?;
     let done = entry.socket.accept_tls(tls);
     finish(&entry, done)
 }
 
 /// What is in the file of a name.
-fn content(memory: &mut Memory, name: usize) -> Result<Vec<u8>> {
+fn content(memory: &mut Memory, entry: &Entry, name: usize) -> Result<Vec<u8>> {
     let path = path(text(memory, name)?.ok_or(libc::EINVAL)?);
-    std::fs::read(&path).map_err(|error| {
-        log::error!("{}: {error}", path.display());
-        libc::EINVAL
-    })
+    std::fs::read(&path).map_err(|error| entry.refuse(format!("{}: {error}", path.display())))
 }
 
 /// Goes on with a handshake that was under way on a socket that does not wait.

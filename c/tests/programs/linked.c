@@ -120,8 +120,14 @@ int main(void)
 	FAILS(quicket_recv(-1, data, 1, 0), EBADF);
 	FAILS(quicket_socket(AF_INET, SOCK_DGRAM, 0), EPROTONOSUPPORT);
 
+	FAILS(quicket_server_handshake(pair.listener, "/nowhere", "/nowhere", NULL), EINVAL);
+	CHECK(strstr(quicket_strerror(pair.listener, EINVAL), "Invalid argument: /nowhere: No such file"));
+	CHECK(strcmp(quicket_strerror(pair.server, EPROTO), "Protocol error") == 0);
+	CHECK(strcmp(quicket_strerror(-1, EPROTO), "Protocol error") == 0);
+
 	CHECK(quicket_close(pair.client) == 0);
 	FAILS(quicket_recv(pair.server, data, sizeof(data), 0), ENOTCONN);
+	CHECK(strstr(quicket_strerror(pair.server, ENOTCONN), ": closed by the peer's application"));
 	CHECK(quicket_close(pair.server) == 0 && quicket_close(pair.listener) == 0);
 	puts("passed");
 	return 0;

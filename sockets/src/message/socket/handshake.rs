@@ -123,6 +123,22 @@ impl Socket {
         settled
     }
 
+    /// Why the connection ended, in words; `None` without one, while it lives, and if this side
+    /// closed it.
+    #[must_use]
+    pub fn failure(&self) -> Option<String> {
+        let control = self.control();
+        let session = control.session(Errno::ENOTCONN).ok()?;
+        session.conn.look(|conn| match conn.ended.as_ref()? {
+            ConnectionError::Local { .. } => None,
+            // What TLS says is more than the code of its alert.
+            ended => Some(match conn.engine.handshake_error() {
+                Some(tls) => tls.to_string(),
+                None => ended.to_string(),
+            }),
+        })
+    }
+
     /// A client's socket for IPv6 can be in both families, and follows its server from one to the
     /// other.
     fn reach_preferred(&self, session: &Session) {
@@ -351,7 +367,7 @@ fn bind_preferred(bound: &Bound, address: SocketAddr) -> Result<(), Errno> {
         return Ok(());
     }
     let link =
-        Link::bind(address, core.udp_config()).map_err(|error| Errno::from(error.io_error()))?;
+        Link::bind(address, &core.udp_config()).map_err(|error| Errno::from(error.io_error()))?;
     core.change_links(|links, _| Some(links.added(link)));
     Ok(())
 }
