@@ -145,6 +145,11 @@ fn thousands_of_streams_come_and_go() {
 }
 
 #[test]
+fn options_of_udp_and_ip_reach_the_packets() {
+    both_ways("features", "udp_options");
+}
+
+#[test]
 fn listeners_are_told_apart_by_protocol() {
     both_ways("features", "protocols");
 }

@@ -25,7 +25,7 @@ pub use error::{
 };
 pub use qlog::Qlog;
 pub use session::{FileSessionStore, MemorySessionStore, SessionStore};
-pub use udp::{BindError, UdpConfig, UdpStats};
+pub use udp::{BindError, UdpConfig, UdpOption, UdpStats};
 
 pub use quicket_engine::crypto::{Aead, HandshakeError};
 pub use quicket_engine::{

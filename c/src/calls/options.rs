@@ -1,11 +1,28 @@
 //! getsockopt and setsockopt.
 //!
 //! Options of QUIC go to the socket. Of those of all sockets some concern it; some only need to be
-//! remembered, which the descriptor behind it does; others are refused rather than ignored.
+//! remembered, which the descriptor behind it does; some are for the UDP socket below; others are
+//! refused rather than ignored.
+//!
+//! | Options | What becomes of them |
+//! | --- | --- |
+//! | SO_SNDBUF, SO_RCVBUF, SO_SNDTIMEO, SO_RCVTIMEO, SO_REUSEPORT, IPV6_V6ONLY | the socket's own |
+//! | SO_TYPE, SO_DOMAIN, SO_PROTOCOL, SO_ERROR, SO_ACCEPTCONN | say what the socket is |
+//! | SO_REUSEADDR, SO_KEEPALIVE, SO_LINGER, SO_BROADCAST | kept; QUIC has no use for them |
+//! | SO_BINDTODEVICE, SO_MARK, SO_PRIORITY, SO_DONTROUTE | the UDP socket's |
+//! | IP_TTL, IP_FREEBIND, IP_TRANSPARENT, and those of IPv6 | the UDP socket's |
+//! | IP_TOS, IPV6_TCLASS | refused: each packet brings its ECN mark, and with it this byte |
+//! | IP_MTU_DISCOVER, IPV6_DONTFRAG | refused: packets are never fragmented (RFC 9000, Section 14) |
+//! | IP_PKTINFO, IP_RECVTOS, IP_RECVERR and their like | refused: they add to what is received below |
+//! | SO_TIMESTAMP, SO_RXQ_OVFL, SO_PEEK_OFF, SO_RCVLOWAT | refused: of packets, or of other sockets |
+//! | SO_ATTACH_FILTER, SO_ATTACH_BPF and their like | refused: packets are no messages of the program |
+//! | multicast, source routes and other IP options | refused: a connection has two ends |
 
 use std::ffi::c_int;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
+
+use quicket::UdpOption;
 
 use super::{number, unless_interrupted};
 use crate::constants::{IPPROTO_QUIC, SOL_QUIC};
@@ -61,7 +78,7 @@ pub(crate) fn set(
             entry.settle();
             set?;
         }
-        libc::SOL_SOCKET => set_for_all(memory, &entry, fd, name, value, len)?,
+        libc::SOL_SOCKET if !is_of_udp(name) => set_for_all(memory, &entry, fd, name, value, len)?,
         libc::IPPROTO_IPV6 if name == libc::IPV6_V6ONLY && entry.is_v6 => {
             if len < size_of::<c_int>() {
                 return Err(libc::EINVAL);
@@ -69,9 +86,82 @@ pub(crate) fn set(
             let only = memory.value::<i32>(value)? != 0;
             entry.socket.set_only_v6(only).map_err(number)?;
         }
-        _ => return Err(libc::ENOPROTOOPT),
+        _ => {
+            let given = match (level, name) {
+                (libc::SOL_SOCKET, libc::SO_BINDTODEVICE) => Given::Bytes({
+                    let mut name = memory.bytes(value, len.min(libc::IFNAMSIZ - 1))?;
+                    let end = name.iter().position(|byte| *byte == 0).unwrap_or(name.len());
+                    name.truncate(end);
+                    name
+                }),
+                // Those of IP may be as short as their range.
+                (libc::IPPROTO_IP, _) if (1..size_of::<c_int>()).contains(&len) => {
+                    Given::Number(memory.value::<u8>(value)?.into())
+                }
+                _ if len < size_of::<c_int>() => return Err(libc::EINVAL),
+                _ => Given::Number(memory.value::<i32>(value)?),
+            };
+            let option = of_udp(level, name, given).ok_or(libc::ENOPROTOOPT)?;
+            entry.socket.set_udp_option(option).map_err(number)?;
+        }
     }
     Ok(0)
+}
+
+/// The value of an option of the UDP socket.
+enum Given {
+    Number(i32),
+    Bytes(Vec<u8>),
+}
+
+/// An option of the UDP socket, by number.
+fn of_udp(level: c_int, name: c_int, given: Given) -> Option<UdpOption> {
+    let number = match given {
+        Given::Bytes(name) => return Some(UdpOption::Device(name)),
+        Given::Number(number) => number,
+    };
+    let (unsigned, on) = (number.cast_unsigned(), number != 0);
+    Some(match (level, name) {
+        (libc::SOL_SOCKET, libc::SO_MARK) => UdpOption::Mark(unsigned),
+        (libc::SOL_SOCKET, libc::SO_PRIORITY) => UdpOption::Priority(number),
+        (libc::SOL_SOCKET, libc::SO_DONTROUTE) => UdpOption::DontRoute(on),
+        (libc::IPPROTO_IP, libc::IP_TTL) => UdpOption::Ttl(unsigned),
+        (libc::IPPROTO_IP, libc::IP_FREEBIND) => UdpOption::FreebindV4(on),
+        (libc::IPPROTO_IP, libc::IP_TRANSPARENT) => UdpOption::TransparentV4(on),
+        (libc::IPPROTO_IPV6, libc::IPV6_UNICAST_HOPS) => UdpOption::HopLimit(unsigned),
+        (libc::IPPROTO_IPV6, libc::IPV6_FREEBIND) => UdpOption::FreebindV6(on),
+        (libc::IPPROTO_IPV6, libc::IPV6_TRANSPARENT) => UdpOption::TransparentV6(on),
+        _ => return None,
+    })
+}
+
+/// The value of such an option, as getsockopt(2) gives it.
+fn get_of_udp(entry: &Entry, level: c_int, name: c_int) -> Result<Vec<u8>> {
+    let given = match (level, name) {
+        (libc::SOL_SOCKET, libc::SO_BINDTODEVICE) => Given::Bytes(Vec::new()),
+        _ => Given::Number(0),
+    };
+    let option = of_udp(level, name, given).ok_or(libc::ENOPROTOOPT)?;
+    let number = match entry.socket.udp_option(&option).map_err(number)? {
+        UdpOption::Device(mut name) => {
+            // With the zero at its end, unless there is none.
+            if !name.is_empty() {
+                name.push(0);
+            }
+            return Ok(name);
+        }
+        UdpOption::Mark(number) | UdpOption::Ttl(number) | UdpOption::HopLimit(number) => {
+            number.cast_signed()
+        }
+        UdpOption::Priority(number) => number,
+        UdpOption::DontRoute(on)
+        | UdpOption::FreebindV4(on)
+        | UdpOption::FreebindV6(on)
+        | UdpOption::TransparentV4(on)
+        | UdpOption::TransparentV6(on) => on.into(),
+        _ => return Err(libc::ENOPROTOOPT),
+    };
+    Ok(number.to_ne_bytes().to_vec())
 }
 
 fn set_for_all(
@@ -123,14 +213,12 @@ fn set_for_all(
 
 /// Options without an effect on QUIC in the kernel either, which programs set out of habit.
 const fn is_kept_by_the_system(name: c_int) -> bool {
-    matches!(
-        name,
-        libc::SO_REUSEADDR
-            | libc::SO_KEEPALIVE
-            | libc::SO_LINGER
-            | libc::SO_BROADCAST
-            | libc::SO_PRIORITY
-    )
+    matches!(name, libc::SO_REUSEADDR | libc::SO_KEEPALIVE | libc::SO_LINGER | libc::SO_BROADCAST)
+}
+
+/// Options of all sockets that go to the UDP socket.
+const fn is_of_udp(name: c_int) -> bool {
+    matches!(name, libc::SO_BINDTODEVICE | libc::SO_MARK | libc::SO_PRIORITY | libc::SO_DONTROUTE)
 }
 
 /// A time as it counts, and as the program sees it again. None for zero; a negative one is over
@@ -171,11 +259,11 @@ pub(crate) fn get(
             bytes.truncate(got?);
             bytes
         }
-        libc::SOL_SOCKET => get_for_all(&entry, name)?,
+        libc::SOL_SOCKET if !is_of_udp(name) => get_for_all(&entry, name)?,
         libc::IPPROTO_IPV6 if name == libc::IPV6_V6ONLY && entry.is_v6 => {
             i32::from(entry.socket.only_v6()).to_ne_bytes().to_vec()
         }
-        _ => return Err(libc::ENOPROTOOPT),
+        _ => get_of_udp(&entry, level, name)?,
     };
     let found = found.get(..room.min(found.len())).unwrap_or_default();
     memory.put_bytes(value, found)?;

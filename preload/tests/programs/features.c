@@ -362,6 +362,82 @@ static void load(uint32_t events)
 	CHECK(close(epoll) == 0);
 }
 
+/* The time to live of the next packet that comes to a UDP socket. */
+static int ttl_of_next(int udp)
+{
+	char data[2048];
+	_Alignas(struct cmsghdr) char control[64];
+	struct iovec part = { data, sizeof(data) };
+	struct msghdr message = { .msg_iov = &part, .msg_iovlen = 1, .msg_control = control,
+				  .msg_controllen = sizeof(control) };
+	int ttl = -1;
+
+	CHECK(recvmsg(udp, &message, 0) > 0);
+	for (struct cmsghdr *one = CMSG_FIRSTHDR(&message); one; one = CMSG_NXTHDR(&message, one))
+		if (one->cmsg_level == IPPROTO_IP && one->cmsg_type == IP_TTL)
+			memcpy(&ttl, CMSG_DATA(one), sizeof(ttl));
+	return ttl;
+}
+
+static int got(int fd, int level, int name)
+{
+	int value = -1;
+	socklen_t size = sizeof(value);
+
+	CHECK(getsockopt(fd, level, name, &value, &size) == 0 && size == sizeof(value));
+	return value;
+}
+
+/* Options of the UDP socket below, before and after bind. */
+static void udp_options(void)
+{
+	struct sockaddr_in at = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	struct sockaddr_in own = at;
+	socklen_t size = sizeof(at);
+	int udp = socket(AF_INET, SOCK_DGRAM, 0), fd = socket(AF_INET, SOCK_DGRAM, IPPROTO_QUIC);
+	int on = 1, seven = 7, nine = 9, none = 0;
+	char name[16] = "";
+
+	CHECK(bind(udp, (struct sockaddr *)&at, size) == 0);
+	CHECK(getsockname(udp, (struct sockaddr *)&at, &size) == 0);
+	CHECK(setsockopt(udp, IPPROTO_IP, IP_RECVTTL, &on, sizeof(on)) == 0);
+
+	CHECK(got(fd, IPPROTO_IP, IP_TTL) > 7 && got(fd, SOL_SOCKET, SO_PRIORITY) == 0);
+	CHECK(setsockopt(fd, IPPROTO_IP, IP_TTL, &seven, sizeof(seven)) == 0);
+	CHECK(setsockopt(fd, SOL_SOCKET, SO_BINDTODEVICE, "lo", 3) == 0);
+	FAILS(setsockopt(fd, SOL_SOCKET, SO_BINDTODEVICE, "no such one", 12), ENODEV);
+	FAILS(setsockopt(fd, IPPROTO_IP, IP_TTL, &none, sizeof(none)), EINVAL);
+	FAILS(setsockopt(fd, IPPROTO_IP, IP_TOS, &none, sizeof(none)), ENOPROTOOPT);
+	FAILS(setsockopt(fd, IPPROTO_IP, IP_MTU_DISCOVER, &none, sizeof(none)), ENOPROTOOPT);
+	FAILS(setsockopt(fd, SOL_SOCKET, SO_TIMESTAMP, &on, sizeof(on)), ENOPROTOOPT);
+	FAILS(setsockopt(fd, IPPROTO_IPV6, IPV6_UNICAST_HOPS, &nine, sizeof(nine)), ENOPROTOOPT);
+	CHECK(bind(fd, (struct sockaddr *)&own, sizeof(own)) == 0);
+	CHECK(got(fd, IPPROTO_IP, IP_TTL) == 7);
+	size = sizeof(name);
+	CHECK(getsockopt(fd, SOL_SOCKET, SO_BINDTODEVICE, name, &size) == 0);
+	CHECK(size == 3 && strcmp(name, "lo") == 0);
+	CHECK(setsockopt(fd, SOL_SOCKET, SO_PRIORITY, &on, sizeof(on)) == 0);
+	CHECK(got(fd, SOL_SOCKET, SO_PRIORITY) == 1);
+	CHECK(connect(fd, (struct sockaddr *)&at, sizeof(at)) == 0);
+	CHECK(fcntl(fd, F_SETFL, O_NONBLOCK) == 0);
+	int (*handshake)(int, const char *, const char *, const char *, const char *) =
+		(int (*)(int, const char *, const char *, const char *, const char *))dlsym(
+			RTLD_DEFAULT, "quicket_client_handshake");
+	FAILS(handshake(fd, "localhost", "test", NULL, given("PIN")), EAGAIN);
+	CHECK(ttl_of_next(udp) == 7);
+	CHECK(setsockopt(fd, IPPROTO_IP, IP_TTL, &nine, sizeof(nine)) == 0);
+	CHECK(got(fd, IPPROTO_IP, IP_TTL) == 9);
+	/* What is sent again goes out with it. */
+	while (ttl_of_next(udp) != 9)
+		;
+	CHECK(close(fd) == 0 && close(udp) == 0);
+
+	fd = socket(AF_INET6, SOCK_DGRAM, IPPROTO_QUIC);
+	CHECK(setsockopt(fd, IPPROTO_IPV6, IPV6_UNICAST_HOPS, &nine, sizeof(nine)) == 0);
+	CHECK(got(fd, IPPROTO_IPV6, IPV6_UNICAST_HOPS) == 9);
+	CHECK(close(fd) == 0);
+}
+
 int main(int count, char **arguments)
 {
 	const char *what = count > 1 ? arguments[1] : "";
@@ -384,6 +460,8 @@ int main(int count, char **arguments)
 		streams(count > 2 ? atoi(arguments[2]) : 2000);
 	} else if (strcmp(what, "protocols") == 0) {
 		protocols();
+	} else if (strcmp(what, "udp_options") == 0) {
+		udp_options();
 	} else if (strcmp(what, "load") == 0) {
 		load(0);
 		load(EPOLLET);

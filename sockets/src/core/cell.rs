@@ -38,7 +38,8 @@ pub(crate) struct Conn {
     pub(crate) postponed: bool,
     /// It is among those that act when a thread waits next.
     pub(super) listed: bool,
-    /// How much was written since it acted last.
+    /// How many bytes its calls left for later: what was written or read since it acted last, less
+    /// what has gone out meanwhile.
     pub(super) postponed_bytes: usize,
     /// Nothing is postponed.
     pub(crate) nodelay: bool,

@@ -34,8 +34,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use quicket_engine::time::Time;
 use quicket_engine::{ConnectionHandle, Endpoint};
+use socket2::SockRef;
 
-use crate::udp::{Complaints, UdpConfig};
+use crate::udp::{Complaints, UdpConfig, UdpOption};
 pub(crate) use block::GivenUp;
 use buffers::BufferPool;
 pub(crate) use cell::{Cell, Conn, Role, SendEnd, Tap};
@@ -59,6 +60,8 @@ pub(crate) struct Core {
     clock: Clock,
     /// How further sockets are made.
     udp: UdpConfig,
+    /// Options of the sockets, those of `udp` first. Nothing else is locked under it but `links`.
+    udp_options: Mutex<Vec<UdpOption>>,
     links: RwLock<Arc<Links>>,
     routing: Mutex<Routing>,
     deadlines: Mutex<Deadlines>,
@@ -95,6 +98,7 @@ impl Core {
     pub(crate) fn new(link: Link, udp: UdpConfig, endpoint: Endpoint) -> io::Result<Arc<Self>> {
         Ok(Arc::new(Self {
             clock: Clock::new(),
+            udp_options: Mutex::new(udp.options.clone()),
             udp,
             links: RwLock::new(Arc::new(Links::new(link))),
             routing: Mutex::new(Routing::new(endpoint)),
@@ -118,8 +122,21 @@ impl Core {
         &self.clock
     }
 
-    pub(crate) const fn udp_config(&self) -> &UdpConfig {
-        &self.udp
+    /// How further sockets are made: with the options that the present ones have.
+    pub(crate) fn udp_config(&self) -> UdpConfig {
+        let options = self.udp_options.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        UdpConfig { options, ..self.udp.clone() }
+    }
+
+    /// Sets an option of all sockets, and of those to come.
+    pub(crate) fn set_udp_option(&self, option: UdpOption) -> io::Result<()> {
+        // Sockets that are made meanwhile have it from the list or from here.
+        let mut options = self.udp_options.lock().unwrap_or_else(PoisonError::into_inner);
+        for link in self.links().iter() {
+            option.set(SockRef::from(&*link.socket))?;
+        }
+        option.put_into(&mut options);
+        Ok(())
     }
 
     const fn buffers(&self) -> &BufferPool {

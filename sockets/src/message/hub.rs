@@ -25,6 +25,7 @@ use crate::core::{
     Cell, Conn, Core, CoreRef, Greeter, Interest, ListenOptions, Waiter, Waiters, Wakes,
 };
 use crate::ops;
+use crate::udp::UdpOption;
 
 /// How many handshakes may be without a whole ClientHello at a time.
 const MAX_GREETINGS: usize = 4096;
@@ -88,10 +89,14 @@ pub(super) struct Bound {
 
 impl Bound {
     /// Takes hold of an address: the endpoint that is there, or a new one.
-    pub(super) fn to(address: SocketAddr, only_v6: bool) -> Result<Self, Errno> {
+    pub(super) fn to(
+        address: SocketAddr,
+        only_v6: bool,
+        options: &[UdpOption],
+    ) -> Result<Self, Errno> {
         let mut tries = 0;
         loop {
-            match Self::find_or_make(address, only_v6) {
+            match Self::find_or_make(address, only_v6, options) {
                 // Ours until a moment ago: its thread is about to close it.
                 Err((error, true)) if tries < RELEASE_TRIES => {
                     tries += 1;
@@ -106,17 +111,26 @@ impl Bound {
     }
 
     /// The error comes with whether this process held the address before.
-    fn find_or_make(address: SocketAddr, only_v6: bool) -> Result<Self, (Errno, bool)> {
+    fn find_or_make(
+        address: SocketAddr,
+        only_v6: bool,
+        options: &[UdpOption],
+    ) -> Result<Self, (Errno, bool)> {
         let mut registry = registry();
         let known = registry.get(&address);
         let was_ours = known.is_some();
         if let Some(place) = known
             && let Some(core) = place.core.upgrade().and_then(CoreRef::revive)
         {
+            for option in options {
+                let set = core.core().set_udp_option(option.clone());
+                set.map_err(|error| (Errno::from(&error), false))?;
+            }
             return Ok(Self { core, hub: Arc::clone(&place.hub) });
         }
         let mut config = EndpointConfig::default();
         config.udp.only_v6 = only_v6;
+        config.udp.options = options.to_vec();
         let core = ops::endpoint(address, config)
             .map_err(|error| (Errno::from(error.io_error()), was_ours))?;
         let started = core.core().start_thread();
@@ -376,7 +390,7 @@ mod tests {
 
     #[test]
     fn whom_a_listener_is_given_after_it_was_closed_is_not_left_to_wait() {
-        let Bound { core, .. } = Bound::to("127.0.0.1:0".parse().unwrap(), false).unwrap();
+        let Bound { core, .. } = Bound::to("127.0.0.1:0".parse().unwrap(), false, &[]).unwrap();
         let mut routing = core.routing();
         let config = ClientConfig::new(Arc::new(Mailbox::default()));
         let remote = "127.0.0.1:9".parse().unwrap();

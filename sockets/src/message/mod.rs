@@ -73,8 +73,9 @@
 //!   by then is over: no reset is told.
 //! - A NEW_TOKEN frame that comes again (RFC 9000, Section 19.7) is told once.
 //! - MAX_DATA and MAX_STREAM_DATA are sent for half of a window, in the kernel for a sixteenth.
-//! - What can be read of a stream when its turn comes is received together; in the kernel a
-//!   message ends where a packet of another stream came between.
+//! - What can be read of a stream when its turn comes is received together, and its end with the
+//!   last of it; in the kernel a message ends where a packet of another stream came between, and
+//!   an end in a packet of its own comes by itself where data has filled the buffer.
 //!
 //! Because this is no kernel:
 //!

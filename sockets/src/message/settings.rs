@@ -11,6 +11,7 @@ use quicket_wire::{TransportParameters, Version};
 
 use super::errno::Errno;
 use super::raw::{Config, TLS_CIPHER_AES_GCM_128, TLS_CIPHER_CHACHA20_POLY1305, TransportParam};
+use crate::udp::UdpOption;
 
 /// The least of what concerns a path, in bytes.
 const MIN_PMTU: u64 = 1200;
@@ -52,6 +53,8 @@ pub(super) struct Settings {
     pub(super) receive_timeout: Option<Duration>,
     pub(super) reuse_port: bool,
     pub(super) only_v6: bool,
+    /// Of the UDP socket.
+    pub(super) udp_options: Vec<UdpOption>,
 }
 
 impl Default for Settings {
@@ -67,6 +70,7 @@ impl Default for Settings {
             receive_timeout: None,
             reuse_port: false,
             only_v6: false,
+            udp_options: Vec::new(),
         }
     }
 }

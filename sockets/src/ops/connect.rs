@@ -118,7 +118,7 @@ impl CoreRef {
 
     /// Adds a socket beside the present ones.
     pub(crate) fn also_bind(&self, address: SocketAddr) -> Result<SocketAddr, BindError> {
-        let link = Link::bind(address, self.udp_config())?;
+        let link = Link::bind(address, &self.udp_config())?;
         let bound = link.socket.local_addr();
         self.change_links(|links, _| Some(links.added(link)));
         Ok(bound)
@@ -127,7 +127,7 @@ impl CoreRef {
     /// Puts another socket in the place of the present one. Client connections move there; peers
     /// of server connections find out by the packets that come from it.
     pub(crate) fn rebind(&self, address: SocketAddr) -> Result<(), BindError> {
-        let link = Link::bind(address, self.udp_config())?;
+        let link = Link::bind(address, &self.udp_config())?;
         let bound = link.socket.local_addr();
         self.change_links(|links, now| Some(links.replaced(link, now)));
         let cells = self.routing().all();

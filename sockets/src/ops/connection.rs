@@ -70,7 +70,7 @@ impl ConnRef {
 
     /// Moves the connection to a new socket.
     pub(crate) fn migrate(&self, local: SocketAddr) -> Result<(), MigrateError> {
-        let link = Link::bind(local, self.core().udp_config())?;
+        let link = Link::bind(local, &self.core().udp_config())?;
         let remote = self.path().remote;
         let mut local = link.socket.local_addr();
         if local.ip().is_unspecified() {
@@ -95,7 +95,7 @@ impl ConnRef {
             Some(local) => local,
             None => {
                 let at = SocketAddr::new(source, 0);
-                let Ok(link) = Link::bind(at, core.udp_config()) else { return };
+                let Ok(link) = Link::bind(at, &core.udp_config()) else { return };
                 let local = link.socket.local_addr();
                 core.change_links(|links, _| Some(links.added(link)));
                 local

@@ -9,7 +9,7 @@ use std::time::Duration;
 use nix::errno::Errno;
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 
-use super::UdpSocket;
+use super::{UdpOption, UdpSocket};
 
 /// How the UDP socket of an endpoint is made.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,6 +31,8 @@ pub struct UdpConfig {
     /// request and its answer on a fast network that takes half the time. 50 µs at first. It is
     /// tried for up to four times as long, ever more rarely while it is in vain.
     pub busy_poll: Duration,
+    /// Further options, set before the socket is bound.
+    pub options: Vec<UdpOption>,
 }
 
 impl Default for UdpConfig {
@@ -42,6 +44,7 @@ impl Default for UdpConfig {
             only_v6: false,
             segmentation_offload: true,
             busy_poll: Duration::from_micros(50),
+            options: Vec::new(),
         }
     }
 }
@@ -127,6 +130,9 @@ impl UdpSocket {
             if config.reuse_port {
                 socket.set_reuse_port(true)?;
             }
+            for option in &config.options {
+                option.set(SockRef::from(&socket))?;
+            }
             socket.bind(&address.into())?;
             size_buffers(&socket, config)?;
             Self::new(socket.into())
@@ -136,6 +142,9 @@ impl UdpSocket {
 
     /// Takes a socket that is bound already.
     pub(crate) fn adopt(io: std::net::UdpSocket, config: &UdpConfig) -> io::Result<Self> {
+        for option in &config.options {
+            option.set(SockRef::from(&io))?;
+        }
         size_buffers(&SockRef::from(&io), config)?;
         Self::new(io)
     }

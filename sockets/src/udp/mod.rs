@@ -9,11 +9,13 @@ mod bind;
 mod complaints;
 #[cfg(test)]
 mod faults;
+mod option;
 mod receive;
 mod send;
 
 pub use bind::{BindError, UdpConfig};
 pub(crate) use complaints::Complaints;
+pub use option::UdpOption;
 pub(crate) use receive::{Batch, ReceiveBuffers, Train};
 pub use send::UdpStats;
 pub(crate) use send::{Outgoing, SendOutcome, Sender};

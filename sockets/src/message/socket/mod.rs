@@ -9,6 +9,7 @@ mod setup;
 mod streams;
 
 use std::fmt;
+use std::io;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,12 +17,14 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 pub use poll::{PollId, PollState};
+use socket2::SockRef;
 
 use super::errno::Errno;
 use super::hub::{Bound, ListenQueue};
 use super::ledger::Ledger;
 use super::settings::Settings;
 use crate::core::{Conn, ConnRef, Core, GivenUp, Rank, Waiter};
+use crate::udp::UdpOption;
 
 /// A QUIC socket that sends and receives messages.
 ///
@@ -124,6 +127,18 @@ impl Control {
             Phase::Connection(session) => Ok(session),
             Phase::Idle | Phase::Listening(_) => Err(error),
         }
+    }
+}
+
+impl Control {
+    /// A UDP socket as this one would be bound to.
+    fn sample(&self) -> io::Result<socket2::Socket> {
+        let domain = if self.is_v6 { socket2::Domain::IPV6 } else { socket2::Domain::IPV4 };
+        let sample = socket2::Socket::new(domain, socket2::Type::DGRAM, None)?;
+        for option in &self.settings.udp_options {
+            option.set(SockRef::from(&sample))?;
+        }
+        Ok(sample)
     }
 }
 
@@ -258,6 +273,45 @@ impl Socket {
     #[must_use]
     pub fn only_v6(&self) -> bool {
         self.control().settings.only_v6
+    }
+
+    /// Sets an option of the UDP socket below, which sockets that are bound to the same address
+    /// share, and of those that take its place.
+    ///
+    /// # Errors
+    ///
+    /// What the system says; ENOPROTOOPT for one of IPv6 on a socket for IPv4.
+    pub fn set_udp_option(&self, option: UdpOption) -> Result<(), Errno> {
+        let mut control = self.control();
+        if option.is_for_v6() && !control.is_v6 {
+            return Err(Errno::ENOPROTOOPT);
+        }
+        let set = match &control.bound {
+            Some(bound) => bound.core.core().set_udp_option(option.clone()),
+            // There is none yet: what it would refuse is refused now.
+            None => control.sample().and_then(|sample| option.set(SockRef::from(&sample))),
+        };
+        set.map_err(|error| Errno::from(&error))?;
+        option.put_into(&mut control.settings.udp_options);
+        Ok(())
+    }
+
+    /// An option of the UDP socket below: of the kind of `option`, whose value does not matter.
+    ///
+    /// # Errors
+    ///
+    /// As [`Socket::set_udp_option`].
+    pub fn udp_option(&self, option: &UdpOption) -> Result<UdpOption, Errno> {
+        let control = self.control();
+        if option.is_for_v6() && !control.is_v6 {
+            return Err(Errno::ENOPROTOOPT);
+        }
+        let links = control.bound.as_ref().map(|bound| bound.core.core().links());
+        let got = match links.as_ref().and_then(|links| links.current()) {
+            Some(link) => option.get(SockRef::from(&*link.socket)),
+            None => control.sample().and_then(|sample| option.get(SockRef::from(&sample))),
+        };
+        got.map_err(|error| Errno::from(&error))
     }
 
     /// The address of this side; that of the active path once connected, and an unspecified one

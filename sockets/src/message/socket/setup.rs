@@ -17,7 +17,8 @@ use crate::ops::source_for;
 
 impl Control {
     fn bind(&mut self, address: SocketAddr) -> Result<&Bound, Errno> {
-        Ok(self.bound.insert(Bound::to(address, self.settings.only_v6)?))
+        let settings = &self.settings;
+        Ok(self.bound.insert(Bound::to(address, settings.only_v6, &settings.udp_options)?))
     }
 
     /// An address as the socket can use it: of its family, or of IPv4 on a socket for both.

@@ -1,0 +1,130 @@
+//! Options of UDP sockets beyond those that QUIC needs.
+
+use std::io;
+use std::mem::discriminant;
+
+use nix::sys::socket::{getsockopt, setsockopt, sockopt};
+use socket2::{Domain, SockRef};
+
+/// An option of the UDP sockets of an endpoint, as socket(7), ip(7) and ipv6(7) describe it. Those of a
+/// version of IP say nothing to sockets of the other.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum UdpOption {
+    /// The interface that packets come from and go to (SO_BINDTODEVICE); any if it is empty.
+    Device(Vec<u8>),
+    /// The mark of packets, for routing and filters (SO_MARK); needs CAP_NET_ADMIN.
+    Mark(u32),
+    /// The priority of packets in the queues of this host (SO_PRIORITY).
+    Priority(i32),
+    /// Packets go to neighbours only, not through gateways (SO_DONTROUTE).
+    DontRoute(bool),
+    /// The time to live of IPv4 packets (IP_TTL), 1 to 255.
+    Ttl(u32),
+    /// The hop limit of IPv6 packets (IPV6_UNICAST_HOPS), 0 to 255.
+    HopLimit(u32),
+    /// Addresses that this host does not have yet can be bound (IP_FREEBIND).
+    FreebindV4(bool),
+    /// ... of IPv6 (IPV6_FREEBIND).
+    FreebindV6(bool),
+    /// Addresses of others can be bound (IP_TRANSPARENT); needs CAP_NET_ADMIN.
+    TransparentV4(bool),
+    /// ... of IPv6 (IPV6_TRANSPARENT).
+    TransparentV6(bool),
+}
+
+impl UdpOption {
+    /// True if both are the same option, whatever their values.
+    pub(crate) fn is_kind_of(&self, other: &Self) -> bool {
+        discriminant(self) == discriminant(other)
+    }
+
+    /// True if it says nothing to sockets of IPv4.
+    pub(crate) const fn is_for_v6(&self) -> bool {
+        matches!(self, Self::HopLimit(_) | Self::FreebindV6(_) | Self::TransparentV6(_))
+    }
+
+    /// Sets the option, unless it says nothing to the socket.
+    pub(crate) fn set(&self, socket: SockRef<'_>) -> io::Result<()> {
+        if self.is_for_v6() && socket.domain()? != Domain::IPV6 {
+            return Ok(());
+        }
+        match self {
+            Self::Device(name) => socket.bind_device(Some(&**name).filter(|name| !name.is_empty())),
+            Self::Mark(mark) => socket.set_mark(*mark),
+            Self::Priority(priority) => {
+                setsockopt(&*socket, sockopt::Priority, priority).map_err(io::Error::from)
+            }
+            Self::DontRoute(on) => {
+                setsockopt(&*socket, sockopt::DontRoute, on).map_err(io::Error::from)
+            }
+            Self::Ttl(hops) => socket.set_ttl_v4(*hops),
+            Self::HopLimit(hops) => socket.set_unicast_hops_v6(*hops),
+            Self::FreebindV4(on) => socket.set_freebind_v4(*on),
+            Self::FreebindV6(on) => socket.set_freebind_v6(*on),
+            Self::TransparentV4(on) => socket.set_ip_transparent_v4(*on),
+            Self::TransparentV6(on) => socket.set_ip_transparent_v6(*on),
+        }
+    }
+
+    /// The same option with the value that a socket has.
+    pub(crate) fn get(&self, socket: SockRef<'_>) -> io::Result<Self> {
+        Ok(match self {
+            Self::Device(_) => Self::Device(socket.device()?.unwrap_or_default()),
+            Self::Mark(_) => Self::Mark(socket.mark()?),
+            Self::Priority(_) => Self::Priority(getsockopt(&*socket, sockopt::Priority)?),
+            Self::DontRoute(_) => Self::DontRoute(getsockopt(&*socket, sockopt::DontRoute)?),
+            Self::Ttl(_) => Self::Ttl(socket.ttl_v4()?),
+            Self::HopLimit(_) => Self::HopLimit(socket.unicast_hops_v6()?),
+            Self::FreebindV4(_) => Self::FreebindV4(socket.freebind_v4()?),
+            Self::FreebindV6(_) => Self::FreebindV6(socket.freebind_v6()?),
+            Self::TransparentV4(_) => Self::TransparentV4(socket.ip_transparent_v4()?),
+            Self::TransparentV6(_) => Self::TransparentV6(socket.ip_transparent_v6()?),
+        })
+    }
+
+    /// Puts the option among others, in the place of one of its kind.
+    pub(crate) fn put_into(self, options: &mut Vec<Self>) {
+        options.retain(|other| !other.is_kind_of(&self));
+        options.push(self);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use socket2::{Socket, Type};
+
+    use super::*;
+
+    #[test]
+    fn sockets_have_what_was_set_and_those_of_ipv4_no_hop_limit() {
+        let options = [
+            UdpOption::Device(b"lo".to_vec()),
+            UdpOption::Priority(3),
+            UdpOption::DontRoute(true),
+            UdpOption::Ttl(7),
+            UdpOption::HopLimit(9),
+            UdpOption::FreebindV4(true),
+            UdpOption::FreebindV6(true),
+        ];
+        for domain in [Domain::IPV4, Domain::IPV6] {
+            let socket = Socket::new(domain, Type::DGRAM, None).unwrap();
+            for option in &options {
+                option.set(SockRef::from(&socket)).unwrap();
+                if domain == Domain::IPV6 || !option.is_for_v6() {
+                    assert_eq!(option.get(SockRef::from(&socket)).unwrap(), *option);
+                }
+            }
+        }
+        let none = UdpOption::Device(b"no such one".to_vec());
+        let socket = Socket::new(Domain::IPV4, Type::DGRAM, None).unwrap();
+        assert!(none.set(SockRef::from(&socket)).is_err());
+    }
+
+    #[test]
+    fn an_option_takes_the_place_of_one_of_its_kind() {
+        let mut options = vec![UdpOption::Ttl(1), UdpOption::Priority(2)];
+        UdpOption::Ttl(3).put_into(&mut options);
+        assert_eq!(options, [UdpOption::Priority(2), UdpOption::Ttl(3)]);
+    }
+}
