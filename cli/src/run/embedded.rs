@@ -8,12 +8,11 @@ use std::path::{Path, PathBuf};
 use crate::exit::Failure;
 use crate::places;
 
-/// The library and what to call it, if the program was built with it.
+/// The library; empty if the program was built without it.
 #[cfg(embedded_preload)]
-const LIBRARY: Option<(&[u8], &str)> =
-    Some((include_bytes!(env!("QUICKET_EMBED")), env!("QUICKET_EMBED_NAME")));
+static LIBRARY: &[u8] = include_bytes!(env!("QUICKET_PRELOAD"));
 #[cfg(not(embedded_preload))]
-const LIBRARY: Option<(&[u8], &str)> = None;
+static LIBRARY: &[u8] = &[];
 
 /// Who but the owner may write.
 const OTHERS_WRITE: u32 = 0o022;
@@ -21,13 +20,36 @@ const OTHERS_WRITE: u32 = 0o022;
 /// Where the loader finds the library within this program; `None` if there is none. Programs that
 /// run need the file, and so do those that they start: it stays, and is named after its content.
 pub(super) fn library() -> Option<Result<PathBuf, Failure>> {
-    let (content, name) = LIBRARY?;
+    if LIBRARY.is_empty() {
+        return None;
+    }
     let unpacked = places::cache().and_then(|dir| {
-        unpack(&dir, name, content).map_err(|error| {
+        unpack(&dir, &name(LIBRARY), LIBRARY).map_err(|error| {
             Failure::environment(format!("cannot unpack a library to {}", dir.display()), error)
         })
     });
     Some(unpacked)
+}
+
+/// What the library is called. Programs of several builds share a cache.
+fn name(content: &[u8]) -> String {
+    format!("libquicket_preload-{:016x}.so", digest(content))
+}
+
+/// Tells builds apart, and nothing else: it is quick, as every start of a program waits for it.
+fn digest(content: &[u8]) -> u64 {
+    /// An odd number without a pattern: 2^64 divided by the golden ratio.
+    const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
+    let (words, rest) = content.as_chunks::<8>();
+    let mut last = [0; 8];
+    for (to, from) in last.iter_mut().zip(rest) {
+        *to = *from;
+    }
+    let mut digest = content.len() as u64;
+    for word in words.iter().chain([&last]) {
+        digest = (digest.rotate_left(5) ^ u64::from_ne_bytes(*word)).wrapping_mul(FACTOR);
+    }
+    digest
 }
 
 fn unpack(dir: &Path, name: &str, content: &[u8]) -> io::Result<PathBuf> {
@@ -74,6 +96,19 @@ mod tests {
         assert_eq!(unpacked(), path);
         assert_eq!(fs::read(&path).unwrap(), b"library");
         assert_ne!(unpack(&below, "b.so", b"another").unwrap(), path);
+    }
+
+    #[test]
+    fn libraries_that_differ_have_different_names() {
+        let library = [7u8; 20];
+        assert_eq!(name(&library), name(&library.to_vec()));
+        for at in 0..library.len() {
+            let mut other = library;
+            other[at] = 8;
+            assert_ne!(name(&other), name(&library), "byte {at}");
+        }
+        assert_ne!(name(&library[..19]), name(&library));
+        assert_ne!(name(&[library.as_slice(), &[0]].concat()), name(&library));
     }
 
     #[test]

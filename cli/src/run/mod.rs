@@ -48,9 +48,10 @@ fn library(given: Option<&Path>) -> Result<PathBuf, Failure> {
     let places = PLACES.map(|place| beside.join(place).join(LIBRARY));
     places.iter().find_map(|place| place.canonicalize().ok()).ok_or_else(|| {
         let message = format!(
-            "this program was built without {LIBRARY} (`./install` builds one with it), and it is \
-             neither in {} nor in ../lib: build it with `cargo build --release -p \
-             quicket-preload` and put it there, or name it with --library",
+            "this program was built without {LIBRARY} (from a checkout, `cargo install --path cli` \
+             and `./install` build one with it), and it is neither in {} nor in ../lib: build it \
+             with `cargo build --release -p quicket-preload` and put it there, or name it with \
+             --library",
             beside.display()
         );
         Failure::new(Kind::Environment, message)
