@@ -17,7 +17,7 @@ const RECEIVE_WINDOW: u64 = 4 << 20;
 /// What both sides' connections have in common.
 pub(crate) fn config(args: &Transport) -> TransportConfig {
     TransportConfig {
-        max_idle_timeout: Duration::from_secs(args.idle_timeout).into(),
+        max_idle_timeout: Duration::from_secs(args.idle_timeout),
         initial_stream_window: STREAM_WINDOW,
         initial_receive_window: RECEIVE_WINDOW,
         // HTTP needs no datagrams here.

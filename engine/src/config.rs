@@ -1,10 +1,15 @@
 //! Configuration: what an endpoint, a server, a client and one connection may be told.
 //!
 //! Every limit that the RFCs leave to an endpoint has its name and default here.
+//!
+//! Times are counted in nanoseconds; more than 584 years count as 584 years. What is announced to
+//! the peer (RFC 9000, Section 18.2) is rounded up to whole milliseconds, and the lifetimes of
+//! tokens down to whole seconds.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::net::{SocketAddrV4, SocketAddrV6};
+use core::time::Duration;
 
 use quicket_wire::Version;
 
@@ -12,7 +17,6 @@ use crate::cid::{ConnectionIdGenerator, RandomConnectionIds};
 use crate::congestion::CongestionAlgorithm;
 use crate::crypto::TlsConfig;
 use crate::observer::Observers;
-use crate::time::Duration;
 
 /// The smallest UDP payload that every QUIC path carries, in bytes (RFC 9000, Section 14).
 pub const MIN_UDP_PAYLOAD: u16 = 1200;

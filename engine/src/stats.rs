@@ -2,7 +2,7 @@
 
 use quicket_wire::frame;
 
-use crate::time::Duration;
+use core::time::Duration;
 
 /// How many frames there were of each type.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -76,6 +76,12 @@ macro_rules! connection_methods {
             self.conn.path().remote
         }
 
+        /// This side's address on the path in use; `None` where the socket is bound to all
+        /// addresses and the operating system does not say which of them is used.
+        pub fn local_addr(&self) -> Option<std::net::SocketAddr> {
+            self.conn.path().local
+        }
+
         /// Both addresses of the path in use.
         pub fn path(&self) -> $crate::PathInfo {
             self.conn.path()

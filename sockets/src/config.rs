@@ -152,7 +152,8 @@ pub struct ServerConfig {
 const BACKLOG: usize = 1024;
 
 impl ServerConfig {
-    /// The defaults: no Retry, everybody is admitted, 1024 connections may wait.
+    /// The defaults: clients must prove their address while more than 512 handshakes are unfinished
+    /// ([`RetryPolicy::default`]), everybody is admitted, 1024 connections may wait.
     pub fn new(tls: ServerTls) -> Self {
         Self {
             protocol: quicket_engine::ServerConfig::new(Arc::new(tls)),
@@ -182,7 +183,8 @@ impl ServerConfig {
         self
     }
 
-    /// When clients must prove their address first (RFC 9000, Section 8.1.2).
+    /// When clients must prove their address first (RFC 9000, Section 8.1.2); by default while
+    /// more than 512 handshakes are unfinished.
     #[must_use]
     pub const fn retry(mut self, policy: RetryPolicy) -> Self {
         self.protocol.retry = policy;

@@ -153,7 +153,7 @@ pub enum AcceptError {
     TimedOut,
     /// The connection ended.
     Lost(ConnectionError),
-    /// The endpoint was closed.
+    /// The endpoint or its listener was closed.
     EndpointClosed,
 }
 
@@ -183,7 +183,7 @@ impl fmt::Display for AcceptError {
             Self::WouldBlock => f.write_str("there is nothing to accept yet"),
             Self::TimedOut => f.write_str("there was nothing to accept before the deadline"),
             Self::Lost(error) => error.fmt(f),
-            Self::EndpointClosed => f.write_str("the endpoint is closed"),
+            Self::EndpointClosed => f.write_str("the endpoint or its listener is closed"),
         }
     }
 }

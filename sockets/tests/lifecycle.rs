@@ -34,7 +34,7 @@ fn a_close_is_heard_with_its_code_and_words() {
 #[test]
 fn a_silent_peer_is_given_up() {
     let transport = TransportConfig {
-        max_idle_timeout: Duration::from_millis(300).into(),
+        max_idle_timeout: Duration::from_millis(300),
         ..TransportConfig::default()
     };
     let (client, server) = pair_with(configs_with(transport));
@@ -47,8 +47,8 @@ fn a_silent_peer_is_given_up() {
 #[test]
 fn keep_alive_keeps_a_silent_connection() {
     let transport = TransportConfig {
-        max_idle_timeout: Duration::from_millis(400).into(),
-        keep_alive: Duration::from_millis(100).into(),
+        max_idle_timeout: Duration::from_millis(400),
+        keep_alive: Duration::from_millis(100),
         ..TransportConfig::default()
     };
     let (client, server) = pair_with(configs_with(transport));
@@ -214,7 +214,7 @@ fn stream_limits_hold_until_streams_end() {
 #[test]
 fn nobody_there_is_a_timeout() {
     let (_, client) = configs_with(TransportConfig {
-        handshake_timeout: Duration::from_millis(200).into(),
+        handshake_timeout: Duration::from_millis(200),
         ..TransportConfig::default()
     });
     let silent = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
@@ -258,7 +258,7 @@ fn retry_is_transparent() {
 fn admission_decides() {
     for decision in [Decision::Refuse, Decision::Ignore, Decision::Retry] {
         let (server, client) = configs_with(TransportConfig {
-            handshake_timeout: Duration::from_millis(500).into(),
+            handshake_timeout: Duration::from_millis(500),
             ..TransportConfig::default()
         });
         let server = server.admission(
@@ -445,4 +445,39 @@ fn server_config_is_printed_without_secrets() {
     let (server, client): (ServerConfig, ClientConfig) = configs();
     assert!(format!("{server:?}").contains("backlog: 1024"));
     assert!(format!("{client:?}").starts_with("ClientConfig"));
+}
+
+#[test]
+fn a_closed_listener_wakes_who_waits_and_makes_room_for_another() {
+    let (server_config, client_config) = configs();
+    let listener = Arc::new(Listener::bind("127.0.0.1:0", server_config.clone()).unwrap());
+    let endpoint = listener.endpoint().clone();
+    let address = listener.local_addr();
+    let accept = |listener: &Arc<Listener>| {
+        let listener = listener.clone();
+        thread::spawn(move || listener.accept().map(drop))
+    };
+    let waiting = [accept(&listener), accept(&listener)];
+    listener.close();
+    for thread in waiting {
+        assert_eq!(thread.join().unwrap().unwrap_err(), AcceptError::EndpointClosed);
+    }
+    assert_eq!(listener.try_accept().unwrap_err(), AcceptError::EndpointClosed);
+    assert!(listener.incoming().next().is_none());
+
+    // Another takes its place; the end of the closed one takes nothing away from it.
+    let second = endpoint.listen(server_config).unwrap();
+    assert_eq!(listener.try_accept().unwrap_err(), AcceptError::EndpointClosed);
+    listener.close();
+    drop(listener);
+    let client = Connection::connect(address, "localhost", &client_config).unwrap();
+    let server = second.accept().unwrap();
+    assert_eq!(client.remote_addr(), address);
+    assert_eq!(server.local_addr(), Some(address));
+    let own = client.local_addr();
+    assert!(own.is_none_or(|own| own.port() == server.remote_addr().port()), "{own:?}");
+    // What was accepted goes on.
+    second.close();
+    client.open_bi().unwrap().finish().unwrap();
+    assert!(server.accept_bi().is_ok());
 }

@@ -50,7 +50,7 @@ static ALLOCATOR: Counting = Counting;
 
 /// Idle connections last longer than the test.
 fn transport() -> TransportConfig {
-    TransportConfig { max_idle_timeout: (10 * PATIENCE).into(), ..TransportConfig::default() }
+    TransportConfig { max_idle_timeout: 10 * PATIENCE, ..TransportConfig::default() }
 }
 
 /// The client's process. It ends when its input does.

@@ -40,3 +40,16 @@ async fn a_request_is_answered_on_one_thread() {
 async fn a_request_is_answered_on_several_threads() {
     a_request_is_answered().await;
 }
+
+#[tokio::test]
+async fn a_closed_listener_wakes_who_waits() {
+    let (server, _) = common::configs();
+    let listener =
+        std::sync::Arc::new(Listener::bind("127.0.0.1:0", server.clone()).await.unwrap());
+    let waiting = listener.clone();
+    let waiting = tokio::spawn(async move { waiting.accept().await.map(drop) });
+    tokio::task::yield_now().await;
+    listener.close();
+    assert_eq!(waiting.await.unwrap().unwrap_err(), quicket::AcceptError::EndpointClosed);
+    assert!(listener.endpoint().listen(server).is_ok());
+}

@@ -295,7 +295,7 @@ impl Link {
             },
             encrypted: !connection.is_encryption_disabled(),
             handshake_seconds,
-            rtt_seconds: stats.path.smoothed_rtt.into(),
+            rtt_seconds: stats.path.smoothed_rtt,
             mtu: stats.path.mtu,
             packets_sent: stats.counters.packets_sent,
             packets_received: stats.counters.packets_received,

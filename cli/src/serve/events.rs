@@ -54,7 +54,7 @@ impl Events {
                 "packets_lost": counters.packets_lost,
                 "bytes_lost": counters.bytes_lost,
                 "mtu": stats.path.mtu,
-                "rtt_seconds": std::time::Duration::from(stats.path.smoothed_rtt).as_secs_f64(),
+                "rtt_seconds": stats.path.smoothed_rtt.as_secs_f64(),
                 "congestion_controller": stats.path.congestion_controller,
             })
         });

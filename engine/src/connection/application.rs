@@ -509,10 +509,10 @@ impl Connection {
         let path = self.paths.active();
         let congestion = path.congestion.stats();
         PathStats {
-            latest_rtt: path.rtt.latest(),
-            min_rtt: path.rtt.min(),
-            smoothed_rtt: path.rtt.smoothed(),
-            rtt_variation: path.rtt.variation(),
+            latest_rtt: path.rtt.latest().into(),
+            min_rtt: path.rtt.min().into(),
+            smoothed_rtt: path.rtt.smoothed().into(),
+            rtt_variation: path.rtt.variation().into(),
             mtu: path.max_datagram(),
             ecn_capable: path.ecn.is_capable(),
             ecn: path.ecn.state(),

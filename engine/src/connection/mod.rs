@@ -286,7 +286,7 @@ impl Connection {
         let initial_dcid = cids.initial_dcid;
         let mut keys = Box::new(Keys::new(crypto, versions.current, config.key_update_after));
         keys.derive_initial(versions.current, &initial_dcid, side);
-        let deadline = now + config.handshake_timeout;
+        let deadline = now + config.handshake_timeout.into();
         let tuple = paths::four_tuple(local, remote);
         let paths = paths::first_path(side, now, &config, tuple, peer_may_migrate, &mut *rng);
         let first = paths.active().key();
@@ -315,7 +315,7 @@ impl Connection {
             remote_cids,
             ack_frequency: AckFrequencySender::new(),
             paths,
-            idle: Idle::new(now, config.max_idle_timeout, config.keep_alive),
+            idle: Idle::new(now, config.max_idle_timeout.into(), config.keep_alive.into()),
             waiting: Waiting::default(),
             retry_waiting: false,
             crypto_received: false,
@@ -366,7 +366,7 @@ fn ack_policy(config: &TransportConfig) -> AckPolicy {
     AckPolicy {
         threshold: config.ack_eliciting_threshold,
         train_threshold: config.ack_eliciting_threshold.max(TRAIN_ACK_THRESHOLD),
-        max_ack_delay: config.max_ack_delay,
+        max_ack_delay: config.max_ack_delay.into(),
         min_ack_delay: config
             .ack_frequency
             .then_some(Duration::from_micros(parameters::MIN_ACK_DELAY_MICROS)),

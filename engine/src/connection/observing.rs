@@ -40,7 +40,7 @@ impl Connection {
             packet_threshold: PACKET_THRESHOLD,
             time_threshold_eighths: TIME_THRESHOLD,
             granularity: GRANULARITY,
-            initial_rtt: path.smoothed_rtt,
+            initial_rtt: path.smoothed_rtt.into(),
             max_datagram_size: path.mtu,
             initial_window: path.congestion_window,
             minimum_window: minimum_window(path.mtu),

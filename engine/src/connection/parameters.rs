@@ -10,6 +10,7 @@ use quicket_wire::{
 use crate::config::{Announced, EndpointConfig, TransportConfig};
 use crate::crypto::Level;
 use crate::error::TransportError;
+use crate::time::Duration;
 
 /// The connection IDs that the handshake authenticates (RFC 9000, Section 7.3).
 #[derive(Clone, Copy, Debug, Default)]
@@ -95,6 +96,12 @@ const fn version_error(reason: &'static str) -> TransportError {
     TransportError::new(TransportErrorCode::VERSION_NEGOTIATION_ERROR, reason)
 }
 
+/// Whole milliseconds as transport parameters have them, rounded up: a time that is set must not
+/// become zero, which has another meaning (RFC 9000, Section 18.2).
+fn millis(time: core::time::Duration) -> u64 {
+    Duration::from(time).as_nanos().div_ceil(1_000_000)
+}
+
 /// Our parameters, as far as they follow from the configuration alone.
 pub(crate) fn local(
     side: Side,
@@ -104,7 +111,7 @@ pub(crate) fn local(
     versions: &Versions,
 ) -> TransportParameters {
     let mut parameters = TransportParameters {
-        max_idle_timeout: config.max_idle_timeout.as_millis(),
+        max_idle_timeout: millis(config.max_idle_timeout),
         max_udp_payload_size: u64::from(endpoint.max_udp_payload_size),
         initial_max_data: config.initial_receive_window,
         initial_max_stream_data_bidi_local: config.initial_stream_window,
@@ -112,7 +119,7 @@ pub(crate) fn local(
         initial_max_stream_data_uni: config.initial_stream_window,
         initial_max_streams_bidi: config.max_streams_bidi,
         initial_max_streams_uni: config.max_streams_uni,
-        max_ack_delay: config.max_ack_delay.as_millis(),
+        max_ack_delay: millis(config.max_ack_delay),
         active_connection_id_limit: config.active_connection_id_limit,
         initial_source_connection_id: Some(cids.local_scid),
         grease_quic_bit: endpoint.grease_quic_bit,

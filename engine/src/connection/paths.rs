@@ -44,7 +44,7 @@ pub(super) fn settings(config: &TransportConfig, peer_may_migrate: bool) -> Path
         upper_bound: config
             .mtu_discovery
             .map_or(config.initial_udp_payload_size, |m| m.upper_bound),
-        interval: config.mtu_discovery.map_or(Duration::MAX, |discovery| discovery.interval),
+        interval: config.mtu_discovery.map_or(Duration::MAX, |discovery| discovery.interval.into()),
         peer_limit: MAX_UDP_PAYLOAD,
     };
     PathSettings {
@@ -53,7 +53,7 @@ pub(super) fn settings(config: &TransportConfig, peer_may_migrate: bool) -> Path
         mtu,
         peer_may_migrate,
         congestion: config.congestion,
-        initial_rtt: config.initial_rtt,
+        initial_rtt: config.initial_rtt.into(),
         pacing: config.pacing,
     }
 }
@@ -97,7 +97,7 @@ impl Connection {
 
     /// RFC 9000, Section 8.2.4: the larger of the current PTO and that of a new path.
     fn validation_pto(&self) -> Duration {
-        self.pto().max(self.config.initial_rtt.times(3))
+        self.pto().max(Duration::from(self.config.initial_rtt).times(3))
     }
 
     /// The path of an authenticated packet; `None` if the packet must be dropped for where it

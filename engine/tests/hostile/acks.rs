@@ -3,6 +3,7 @@
 
 use quicket_engine::TransportErrorCode;
 use quicket_engine::crypto::Level;
+use quicket_engine::time::Duration;
 use quicket_engine::{Dir, Side};
 use quicket_sim::attack::{Duel, DuelOptions, Payload, Stage};
 use quicket_wire::{ConnectionId, EcnCodepoint, Frame, Frames, StatelessResetToken, frame};
@@ -61,13 +62,13 @@ fn optimistic_acknowledgments_are_found_out() {
 /// a minute would follow.
 #[test]
 fn an_initial_that_is_acknowledged_again_is_no_sample_of_the_round_trip() {
-    let rtt_after = |delay_ms: u64| {
+    let rtt_after = |delay_ms: u64| -> Duration {
         let mut duel = Duel::new(DuelOptions::new(Side::Server), Stage::First);
         drop(duel.pass(ms(3_000)));
         let ack = Payload::new().ack(delay_ms * 1_000 / 8, &[0..=0], None);
         duel.attack(Level::Initial, &ack);
         assert_eq!(duel.connection().stats().counters.packets_acked, 1);
-        duel.connection().stats().path.smoothed_rtt
+        duel.connection().stats().path.smoothed_rtt.into()
     };
     assert!(rtt_after(2_950) < ms(500), "{:?}", rtt_after(2_950));
     assert!(rtt_after(0) >= ms(3_000), "{:?}", rtt_after(0));

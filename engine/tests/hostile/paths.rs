@@ -201,7 +201,7 @@ fn answer_challenges(duel: &mut Duel, sent: &[Sent]) {
 #[test]
 fn a_search_for_a_larger_mtu_waits_until_the_client_is_found() {
     let mut options = DuelOptions::new(Side::Client);
-    let discovery = MtuDiscovery { interval: ms(4_000), ..MtuDiscovery::default() };
+    let discovery = MtuDiscovery { interval: ms(4_000).into(), ..MtuDiscovery::default() };
     Arc::make_mut(&mut options.server.transport).mtu_discovery = Some(discovery);
     let mut duel = Duel::new(options, Stage::Confirmed);
     // What was found until now does not hold: only what is small arrives from now on.

@@ -63,7 +63,7 @@ fn lost_closes_are_repeated_while_the_peer_sends() {
 #[test]
 fn closes_that_never_arrive_leave_the_peer_to_its_idle_timeout() {
     let options = PairOptions::new("delay=50ms; at 2s blackhole=1min")
-        .transport(|t| t.max_idle_timeout = secs(3));
+        .transport(|t| t.max_idle_timeout = secs(3).into());
     let mut pair = pair(options);
     pair.connect(Workload::none());
     establish(&mut pair);

@@ -66,7 +66,7 @@ fn heavy_loss_delays_the_handshake_but_does_not_stop_it() {
         let options = PairOptions::new(scenario)
             .client_tls(tls(0))
             .server_tls(tls(10_000))
-            .transport(|t| t.handshake_timeout = secs(120));
+            .transport(|t| t.handshake_timeout = secs(120).into());
         let mut pair = Pair::new(seed, options);
         pair.connect(Workload::download(100));
         ok(pair.run(secs(100)));
@@ -220,7 +220,7 @@ fn handshakes_that_stall_time_out() {
         let options = PairOptions::new(P2P)
             .client_tls(client)
             .server_tls(server)
-            .transport(|t| t.handshake_timeout = secs(5));
+            .transport(|t| t.handshake_timeout = secs(5).into());
         let (_, at_server) = fate(options);
         // The client that withheld its Finished believes that all is well.
         assert_eq!(at_server, Some(ConnectionError::HandshakeTimeout), "{message:?}");
@@ -303,8 +303,8 @@ fn any_one_or_two_datagrams_may_be_lost() {
 fn handshakes_survive_heavy_loss_both_ways() {
     for seed in 0..20 {
         let options = PairOptions::new("delay=10ms loss=30%")
-            .transport(|t| t.handshake_timeout = secs(120))
-            .transport(|t| t.max_idle_timeout = secs(120));
+            .transport(|t| t.handshake_timeout = secs(120).into())
+            .transport(|t| t.max_idle_timeout = secs(120).into());
         let mut pair = Pair::new(seed, options);
         pair.connect(Workload::requests(1, 1));
         ok(pair.run(secs(120)));

@@ -43,7 +43,7 @@ fn rebinding_survives_loss_and_reordering() {
         let text = format!("{P2P}; loss=3% reorder=5%,20ms; every 600ms rebind={rebind}");
         // A client that only listens must say something now and then: when the packet is lost
         // that shows its new address, the server cannot know where it is.
-        let options = PairOptions::new(&text).client_transport(|t| t.keep_alive = secs(5));
+        let options = PairOptions::new(&text).client_transport(|t| t.keep_alive = secs(5).into());
         let mut pair = pair(options);
         pair.connect(Workload { response_len: (0, 60_000), ..Workload::requests(60, 3) });
         ok(pair.run(secs(120)));
@@ -84,7 +84,7 @@ fn a_client_that_waits_for_the_confirmation_is_found_after_a_rebinding() {
 #[test]
 fn a_full_window_does_not_keep_a_rebound_client_from_being_challenged() {
     let options = PairOptions::new("delay=50ms; at 2s rebind=port")
-        .client_transport(|t| t.keep_alive = secs(1));
+        .client_transport(|t| t.keep_alive = secs(1).into());
     let mut pair = pair(options);
     pair.sim.network_mut().set_tap(|now, datagram| {
         // Nothing but keep-alive packets comes out of the client for a while.

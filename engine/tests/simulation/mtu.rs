@@ -57,9 +57,10 @@ fn shrinking_paths_are_noticed() {
 #[test]
 fn growing_paths_are_noticed_later() {
     let options = PairOptions::new("delay=10ms mtu=1300; at 2s mtu=1500").transport(|t| {
-        t.mtu_discovery = Some(MtuDiscovery { interval: secs(20), ..MtuDiscovery::default() });
-        t.max_idle_timeout = secs(120);
-        t.keep_alive = secs(5);
+        t.mtu_discovery =
+            Some(MtuDiscovery { interval: secs(20).into(), ..MtuDiscovery::default() });
+        t.max_idle_timeout = secs(120).into();
+        t.keep_alive = secs(5).into();
     });
     let mut pair = pair(options);
     pair.connect(Workload::none());

@@ -11,7 +11,7 @@ use crate::support::{CLEAN, P2P, establish, ms, ok, pair, secs};
 
 /// A pair that can be silent for a while, its handshake done.
 fn established(scenario: &str, work: Workload) -> Pair {
-    let options = PairOptions::new(scenario).transport(|t| t.max_idle_timeout = secs(200));
+    let options = PairOptions::new(scenario).transport(|t| t.max_idle_timeout = secs(200).into());
     let mut pair = pair(options);
     pair.connect(work);
     establish(&mut pair);

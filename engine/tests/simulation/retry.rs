@@ -55,7 +55,7 @@ fn retry_survives_losses() {
 fn retry_survives_impairments() {
     for seed in 0..10 {
         let mut options = retrying("delay=20ms loss=10% duplicate=20% reorder=10%,15ms corrupt=2%");
-        options = options.transport(|t| t.handshake_timeout = secs(60));
+        options = options.transport(|t| t.handshake_timeout = secs(60).into());
         Pair::new(seed, options).transfer(Workload::requests(3, 3), secs(60));
     }
 }

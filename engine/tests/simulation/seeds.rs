@@ -82,8 +82,8 @@ fn transport(rng: &mut SimRng, t: &mut TransportConfig) {
         CongestionAlgorithm::Cubic,
         CongestionAlgorithm::Bbr,
     ]);
-    t.handshake_timeout = Duration::from_secs(120);
-    t.max_idle_timeout = Duration::from_secs(120);
+    t.handshake_timeout = Duration::from_secs(120).into();
+    t.max_idle_timeout = Duration::from_secs(120).into();
     t.initial_stream_window = rng.between(2_000, 300_000);
     t.initial_receive_window = rng.between(2_000, 600_000);
     t.max_streams_bidi = rng.between(1, 60);
@@ -94,11 +94,11 @@ fn transport(rng: &mut SimRng, t: &mut TransportConfig) {
     t.ecn = !rng.one_in(4);
     t.ack_frequency = rng.one_in(2);
     t.ack_eliciting_threshold = rng.between(1, 10);
-    t.max_ack_delay = Duration::from_millis(rng.between(1, 60));
+    t.max_ack_delay = Duration::from_millis(rng.between(1, 60)).into();
     t.active_connection_id_limit = rng.between(2, 8);
     t.grease = rng.one_in(2);
     t.key_update_after = if rng.one_in(4) { rng.between(30, 500) } else { 1 << 22 };
-    t.initial_rtt = Duration::from_millis(*rng.pick(&[50, 100, 333]));
+    t.initial_rtt = Duration::from_millis(*rng.pick(&[50, 100, 333])).into();
     if rng.one_in(6) {
         t.mtu_discovery = None;
     }
@@ -199,7 +199,7 @@ fn run(seed: u64) -> Result<(), Failure> {
     if rebind.is_some() || extras.moves() {
         // A client that only listens must say something now and then: when the packet is lost
         // that shows its new address, the server cannot know where it is.
-        options = options.client_transport(|t| t.keep_alive = Duration::from_secs(5));
+        options = options.client_transport(|t| t.keep_alive = Duration::from_secs(5).into());
     }
     if rng.one_in(4) {
         let interval = Duration::from_millis(rng.between(1, 30));

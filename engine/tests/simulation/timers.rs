@@ -30,7 +30,7 @@ fn idles_for(mut pair: Pair) -> [Duration; 2] {
 
 #[test]
 fn silent_connections_end() {
-    let options = PairOptions::new(CLEAN).transport(|t| t.max_idle_timeout = secs(5));
+    let options = PairOptions::new(CLEAN).transport(|t| t.max_idle_timeout = secs(5).into());
     for took in idles_for(pair(options)) {
         assert!(took >= ms(4_500) && took <= ms(7_000), "{took:?}");
     }
@@ -40,14 +40,14 @@ fn silent_connections_end() {
 #[test]
 fn the_smaller_idle_timeout_holds() {
     let options = PairOptions::new(CLEAN)
-        .client_transport(|t| t.max_idle_timeout = secs(60))
-        .server_transport(|t| t.max_idle_timeout = secs(4));
+        .client_transport(|t| t.max_idle_timeout = secs(60).into())
+        .server_transport(|t| t.max_idle_timeout = secs(4).into());
     for took in idles_for(pair(options)) {
         assert!(took <= ms(6_500), "{took:?}");
     }
     let options = PairOptions::new(CLEAN)
-        .client_transport(|t| t.max_idle_timeout = secs(4))
-        .server_transport(|t| t.max_idle_timeout = Duration::ZERO);
+        .client_transport(|t| t.max_idle_timeout = secs(4).into())
+        .server_transport(|t| t.max_idle_timeout = Duration::ZERO.into());
     for took in idles_for(pair(options)) {
         assert!(took <= ms(6_500), "{took:?}");
     }
@@ -56,7 +56,8 @@ fn the_smaller_idle_timeout_holds() {
 /// RFC 9000, Section 10.1: never shorter than three probe timeouts.
 #[test]
 fn idle_timeouts_leave_time_for_probes() {
-    let options = PairOptions::new("delay=500ms").transport(|t| t.max_idle_timeout = ms(200));
+    let options =
+        PairOptions::new("delay=500ms").transport(|t| t.max_idle_timeout = ms(200).into());
     for took in idles_for(pair(options)) {
         assert!(took >= secs(3), "{took:?}");
     }
@@ -66,7 +67,7 @@ fn idle_timeouts_leave_time_for_probes() {
 #[test]
 fn probes_into_silence_do_not_stretch_the_idle_timeout() {
     let options = PairOptions::new("delay=20ms; at 1s blackhole=10min")
-        .transport(|t| t.max_idle_timeout = secs(5));
+        .transport(|t| t.max_idle_timeout = secs(5).into());
     let mut pair = pair(options);
     pair.connect(Workload::download(1_000_000_000));
     ok(pair.sim.run_for(ms(5_500)));
@@ -80,8 +81,8 @@ fn probes_into_silence_do_not_stretch_the_idle_timeout() {
 #[test]
 fn keep_alive_holds_a_silent_connection() {
     let options = PairOptions::new(CLEAN)
-        .transport(|t| t.max_idle_timeout = secs(5))
-        .client_transport(|t| t.keep_alive = secs(2));
+        .transport(|t| t.max_idle_timeout = secs(5).into())
+        .client_transport(|t| t.keep_alive = secs(2).into());
     let mut pair = pair(options);
     pair.connect(Workload::none());
     establish(&mut pair);
@@ -96,7 +97,7 @@ fn keep_alive_holds_a_silent_connection() {
 
 #[test]
 fn connections_without_idle_timeout_stay() {
-    let options = PairOptions::new(CLEAN).transport(|t| t.max_idle_timeout = Duration::ZERO);
+    let options = PairOptions::new(CLEAN).transport(|t| t.max_idle_timeout = Duration::ZERO.into());
     let mut pair = pair(options);
     pair.connect(Workload::none());
     establish(&mut pair);
@@ -110,7 +111,7 @@ fn connections_without_idle_timeout_stay() {
 #[test]
 fn sending_into_silence_does_not_keep_a_connection() {
     let options = PairOptions::new("delay=20ms; at 1s blackhole=10min")
-        .transport(|t| t.max_idle_timeout = secs(5));
+        .transport(|t| t.max_idle_timeout = secs(5).into());
     let mut pair = pair(options);
     pair.connect(Workload { requests: 1, ..Workload::upload(1_000_000_000) });
     ok(pair.run_to_end(secs(60)));

@@ -49,7 +49,7 @@ fn config(arguments: &ClientArguments) -> Result<ClientConfig, Failure> {
         tls = tls.key_log(log);
     }
     let mut transport =
-        TransportConfig { handshake_timeout: HANDSHAKE_TIMEOUT.into(), ..Default::default() };
+        TransportConfig { handshake_timeout: HANDSHAKE_TIMEOUT, ..Default::default() };
     if arguments.early_data {
         // What is sent late is counted, padding of probes too.
         transport.mtu_discovery = None;

@@ -69,7 +69,7 @@ fn config(arguments: &ServerArguments) -> Result<ServerConfig, Failure> {
     }
     let retry = if arguments.retry { RetryPolicy::Always } else { RetryPolicy::Never };
     let transport = TransportConfig {
-        handshake_timeout: HANDSHAKE_TIMEOUT.into(),
+        handshake_timeout: HANDSHAKE_TIMEOUT,
         ack_frequency: arguments.ack_frequency,
         ..Default::default()
     };

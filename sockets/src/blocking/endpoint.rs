@@ -9,7 +9,7 @@ use super::{Connection, deadline};
 use crate::config::{ClientConfig, EndpointConfig, ServerConfig};
 use crate::core::{CoreRef, Interest, Rank};
 use crate::error::{AcceptError, ConnectError, ListenError};
-use crate::ops::{self, Start, now_or};
+use crate::ops::{self, Listening, Start, now_or};
 use crate::udp::{BindError, UdpStats};
 
 /// A UDP socket with any number of QUIC connections on it.
@@ -118,7 +118,7 @@ impl Endpoint {
     /// If the endpoint listens already.
     pub fn listen(&self, config: ServerConfig) -> Result<Listener, ListenError> {
         self.core.listen(config, false)?;
-        Ok(Listener { endpoint: self.clone(), timeout: None, nonblocking: false })
+        Ok(Listener::new(self))
     }
 
     /// Listens for connections, which are handed out as soon as they have early data to read
@@ -130,7 +130,7 @@ impl Endpoint {
     /// If the endpoint listens already.
     pub fn listen_early(&self, config: ServerConfig) -> Result<Listener, ListenError> {
         self.core.listen(config, true)?;
-        Ok(Listener { endpoint: self.clone(), timeout: None, nonblocking: false })
+        Ok(Listener::new(self))
     }
 
     /// Moves to a new socket: connections to servers migrate there (RFC 9000, Section 9), and new
@@ -189,11 +189,17 @@ impl fmt::Debug for Endpoint {
 #[derive(Debug)]
 pub struct Listener {
     endpoint: Endpoint,
+    listening: Listening,
     timeout: Option<Duration>,
     nonblocking: bool,
 }
 
 impl Listener {
+    fn new(endpoint: &Endpoint) -> Self {
+        let listening = Listening::new(endpoint.core.clone());
+        Self { endpoint: endpoint.clone(), listening, timeout: None, nonblocking: false }
+    }
+
     /// Binds a socket with the default configuration and listens on it.
     ///
     /// # Errors
@@ -217,7 +223,7 @@ impl Listener {
     ///
     /// # Errors
     ///
-    /// If the endpoint was closed, or (non-blocking or with a timeout) none comes in time.
+    /// If the listener or the endpoint was closed, or (non-blocking or with a timeout) none comes in time.
     pub fn accept(&self) -> Result<Connection, AcceptError> {
         if self.nonblocking {
             return self.try_accept();
@@ -226,7 +232,7 @@ impl Listener {
         let deadline = deadline(self.timeout);
         let mut registered = None;
         let accepted = core.block_on(Rank::Patient, deadline, |waiter| {
-            let answer = core.poll_accept_connection(Some(waiter));
+            let answer = self.listening.poll_accept(Some(waiter));
             if answer.is_pending() {
                 registered = Some(waiter.id);
             }
@@ -244,8 +250,14 @@ impl Listener {
     ///
     /// Like [`Listener::accept`]; [`AcceptError::WouldBlock`] if there is none.
     pub fn try_accept(&self) -> Result<Connection, AcceptError> {
-        now_or(self.endpoint.core.poll_accept_connection(None), AcceptError::WouldBlock)
-            .map(Connection::new)
+        now_or(self.listening.poll_accept(None), AcceptError::WouldBlock).map(Connection::new)
+    }
+
+    /// Stops listening: who waits in [`Listener::accept`] gets [`AcceptError::EndpointClosed`],
+    /// and clients that were not accepted yet are turned away. Connections that were accepted go
+    /// on, and the endpoint can listen anew. Dropping the listener does the same.
+    pub fn close(&self) {
+        self.listening.close();
     }
 
     /// Connections as they come.
@@ -264,13 +276,7 @@ impl Listener {
     }
 }
 
-impl Drop for Listener {
-    fn drop(&mut self) {
-        self.endpoint.core.stop_listening();
-    }
-}
-
-/// Connections of a [`Listener`] as they come; ends when the endpoint does.
+/// Connections of a [`Listener`] as they come; ends when the listener or the endpoint is closed.
 #[derive(Debug)]
 pub struct Incoming<'a> {
     listener: &'a Listener,

@@ -272,8 +272,8 @@ impl Hub {
         let mut server = ServerConfig::new(Arc::new(Mailbox::default()));
         server.hold_client_hello = true;
         server.transport = Arc::new(TransportConfig {
-            max_idle_timeout: Duration::ZERO.into(),
-            handshake_timeout: WAITING_TIME.into(),
+            max_idle_timeout: Duration::ZERO,
+            handshake_timeout: WAITING_TIME,
             ..TransportConfig::default()
         });
         let hub = Arc::downgrade(self);

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use quicket_engine::time::Duration as EngineDuration;
 use quicket_engine::{
     Announced, CongestionAlgorithm, MtuDiscovery, StreamWindows, TransportConfig,
 };
@@ -36,7 +35,7 @@ const MAX_ALPN_TEXT: usize = 128;
 /// How much may wait to be sent by default, in bytes.
 const SEND_BUFFER: usize = 4 << 20;
 /// How long a handshake may take if there is no idle timeout.
-const HANDSHAKE_TIMEOUT: EngineDuration = EngineDuration::from_secs(3600);
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(3600);
 
 /// Settings of a socket; a socket that is accepted begins with those of its listener.
 #[derive(Clone, Debug)]
@@ -235,12 +234,12 @@ fn mtu_discovery(interval: u32) -> MtuDiscovery {
     let defaults = MtuDiscovery::default();
     match interval {
         0 => defaults,
-        _ => MtuDiscovery { interval: micros(interval).times(u64::from(RAISE_FACTOR)), ..defaults },
+        _ => MtuDiscovery { interval: micros(interval) * RAISE_FACTOR, ..defaults },
     }
 }
 
-fn micros(micros: u32) -> EngineDuration {
-    EngineDuration::from_micros(u64::from(micros))
+fn micros(micros: u32) -> Duration {
+    Duration::from_micros(micros.into())
 }
 
 fn merge_param(
@@ -470,7 +469,7 @@ mod tests {
     #[test]
     fn probes_and_timeouts_reach_the_engine() {
         let mut settings = Settings::default();
-        assert_eq!(settings.transport().keep_alive, EngineDuration::ZERO);
+        assert_eq!(settings.transport().keep_alive, Duration::ZERO);
         let config = Config {
             keepalive_probe_interval: 1_500_000,
             plpmtud_probe_interval: 5_000_000,
@@ -480,11 +479,11 @@ mod tests {
         let param = TransportParam { max_idle_timeout: 2_000_000, ..Default::default() };
         settings.set_param(&param).unwrap();
         let transport = settings.transport();
-        assert_eq!(transport.keep_alive, EngineDuration::from_millis(1500));
-        assert_eq!(transport.max_idle_timeout, EngineDuration::from_secs(2));
-        assert_eq!(transport.handshake_timeout, EngineDuration::from_secs(2));
+        assert_eq!(transport.keep_alive, Duration::from_millis(1500));
+        assert_eq!(transport.max_idle_timeout, Duration::from_secs(2));
+        assert_eq!(transport.handshake_timeout, Duration::from_secs(2));
         let interval = transport.mtu_discovery.map(|discovery| discovery.interval);
-        assert_eq!(interval, Some(EngineDuration::from_secs(150)));
+        assert_eq!(interval, Some(Duration::from_secs(150)));
     }
 
     #[test]

@@ -6,10 +6,12 @@ mod connect;
 
 mod connection;
 mod datagram;
+mod listening;
 mod stream;
 
 pub(crate) use connect::{Start, endpoint, endpoint_from};
 pub(crate) use connection::source_for;
+pub(crate) use listening::Listening;
 
 use std::task::Poll;
 

@@ -43,6 +43,12 @@ impl Serialize for VersionHex {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Millis(pub(super) u64);
 
+impl From<std::time::Duration> for Millis {
+    fn from(duration: std::time::Duration) -> Self {
+        Duration::from(duration).into()
+    }
+}
+
 impl From<Duration> for Millis {
     fn from(duration: Duration) -> Self {
         Self(duration.as_nanos())

@@ -11,7 +11,7 @@ use super::Connection;
 use crate::config::{ClientConfig, EndpointConfig, ServerConfig};
 use crate::core::{CoreRef, Driver, Interest};
 use crate::error::{AcceptError, ConnectError, ListenError};
-use crate::ops::{self, Start, now_or};
+use crate::ops::{self, Listening, Start, now_or};
 use crate::udp::{BindError, UdpStats};
 use crate::waiting::wait;
 
@@ -133,7 +133,7 @@ impl Endpoint {
     /// If the endpoint listens already.
     pub fn listen(&self, config: ServerConfig) -> Result<Listener, ListenError> {
         self.core.listen(config, false)?;
-        Ok(Listener { endpoint: self.clone() })
+        Ok(Listener::new(self))
     }
 
     /// Listens for connections, which are handed out as soon as they have early data to read
@@ -145,7 +145,7 @@ impl Endpoint {
     /// If the endpoint listens already.
     pub fn listen_early(&self, config: ServerConfig) -> Result<Listener, ListenError> {
         self.core.listen(config, true)?;
-        Ok(Listener { endpoint: self.clone() })
+        Ok(Listener::new(self))
     }
 
     /// Moves all connections to a new socket, and new ones start there; see
@@ -198,9 +198,14 @@ impl fmt::Debug for Endpoint {
 #[derive(Debug)]
 pub struct Listener {
     endpoint: Endpoint,
+    listening: Listening,
 }
 
 impl Listener {
+    fn new(endpoint: &Endpoint) -> Self {
+        Self { endpoint: endpoint.clone(), listening: Listening::new(endpoint.core.clone()) }
+    }
+
     /// Binds a socket with the default configuration and listens on it.
     ///
     /// # Errors
@@ -227,15 +232,22 @@ impl Listener {
     ///
     /// # Errors
     ///
-    /// If the endpoint was closed.
+    /// If the listener or the endpoint was closed.
     pub async fn accept(&self) -> Result<Connection, AcceptError> {
         let core = &self.endpoint.core;
         wait(
-            |waiter| core.poll_accept_connection(Some(waiter)),
+            |waiter| self.listening.poll_accept(Some(waiter)),
             |id| core.unregister(Interest::Established, id),
         )
         .await
         .map(Connection::new)
+    }
+
+    /// Stops listening: who waits in [`Listener::accept`] gets [`AcceptError::EndpointClosed`],
+    /// and clients that were not accepted yet are turned away. Connections that were accepted go
+    /// on, and the endpoint can listen anew. Dropping the listener does the same.
+    pub fn close(&self) {
+        self.listening.close();
     }
 
     /// Like [`Listener::accept`], without waiting.
@@ -244,13 +256,6 @@ impl Listener {
     ///
     /// Like [`Listener::accept`]; [`AcceptError::WouldBlock`] if there is none.
     pub fn try_accept(&self) -> Result<Connection, AcceptError> {
-        now_or(self.endpoint.core.poll_accept_connection(None), AcceptError::WouldBlock)
-            .map(Connection::new)
-    }
-}
-
-impl Drop for Listener {
-    fn drop(&mut self) {
-        self.endpoint.core.stop_listening();
+        now_or(self.listening.poll_accept(None), AcceptError::WouldBlock).map(Connection::new)
     }
 }

@@ -147,7 +147,7 @@ fn path() -> impl TypedValueParser<Value = PathBuf> {
 impl Case {
     fn transport(&self) -> TransportConfig {
         let mut transport =
-            TransportConfig { handshake_timeout: HANDSHAKE_TIMEOUT.into(), ..Default::default() };
+            TransportConfig { handshake_timeout: HANDSHAKE_TIMEOUT, ..Default::default() };
         if self.second == case::Second::Early {
             // What the client sends late is counted, padding of probes too.
             transport.mtu_discovery = None;

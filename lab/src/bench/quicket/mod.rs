@@ -44,7 +44,7 @@ fn transport(assignment: &Assignment) -> TransportConfig {
         }
     };
     TransportConfig {
-        max_idle_timeout: IDLE.into(),
+        max_idle_timeout: IDLE,
         initial_stream_window: window,
         max_stream_window: window,
         initial_receive_window: window,
