@@ -42,7 +42,7 @@ impl fmt::Display for TransportError {
 impl core::error::Error for TransportError {}
 
 /// Why a connection ended.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub enum ConnectionError {
     /// The peer's QUIC stack closed the connection (CONNECTION_CLOSE of type 0x1c).
     PeerTransport {
@@ -85,6 +85,38 @@ pub enum ConnectionError {
     },
 }
 
+/// With the words of either side as text: a `main` that returns an error shows it this way.
+impl fmt::Debug for ConnectionError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::PeerTransport { code, frame_type, reason } => f
+                .debug_struct("PeerTransport")
+                .field("code", code)
+                .field("frame_type", frame_type)
+                .field("reason", &Quoted(reason))
+                .finish(),
+            Self::PeerApplication { code, reason } => f
+                .debug_struct("PeerApplication")
+                .field("code", code)
+                .field("reason", &Quoted(reason))
+                .finish(),
+            Self::StatelessReset => f.write_str("StatelessReset"),
+            Self::VersionNegotiation { versions } => {
+                f.debug_struct("VersionNegotiation").field("versions", versions).finish()
+            }
+            Self::Transport(error) => f.debug_tuple("Transport").field(error).finish(),
+            Self::IdleTimeout => f.write_str("IdleTimeout"),
+            Self::HandshakeTimeout => f.write_str("HandshakeTimeout"),
+            Self::NoViablePath => f.write_str("NoViablePath"),
+            Self::Local { code, reason } => f
+                .debug_struct("Local")
+                .field("code", code)
+                .field("reason", &Quoted(reason))
+                .finish(),
+        }
+    }
+}
+
 impl fmt::Display for ConnectionError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -114,11 +146,42 @@ impl fmt::Display for ConnectionError {
 
 impl core::error::Error for ConnectionError {}
 
+/// Bytes as a literal of a byte string.
+struct Quoted<'a>(&'a [u8]);
+
+impl fmt::Debug for Quoted<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "b\"{}\"", self.0.escape_ascii())
+    }
+}
+
 /// Shows a peer's words: printable as text, all else escaped.
 struct Words<'a>(&'a [u8]);
 
 impl fmt::Display for Words<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.0.is_empty() { Ok(()) } else { write!(f, ": {}", self.0.escape_ascii()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_words_of_either_side_are_text_wherever_they_are_shown() {
+        let words = || b"bye\n\x1b[1m\"".to_vec();
+        for error in [
+            ConnectionError::PeerApplication { code: 7, reason: words() },
+            ConnectionError::Local { code: 7, reason: words() },
+            ConnectionError::PeerTransport {
+                code: TransportErrorCode::NO_ERROR,
+                frame_type: 0,
+                reason: words(),
+            },
+        ] {
+            let shown = alloc::format!("{error:?}");
+            assert!(shown.contains(r#"reason: b"bye\n\x1b[1m\"""#), "{shown}");
+        }
     }
 }

@@ -10,16 +10,17 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use quicket_engine::crypto::{Aead, Alert, Handshake, HandshakeError, HandshakeStart, TlsConfig};
-use rustls::NamedGroup;
 use rustls::client::danger::ServerCertVerifier;
-use rustls::client::{Resumption, Tls13ClientSessionValue};
+use rustls::client::{Resumption, Tls13ClientSessionValue, WebPkiServerVerifier};
+use rustls::crypto::CryptoProvider;
 use rustls::pki_types::ServerName;
 use rustls::quic::{ClientConnection, Connection, Version};
+use rustls::{NamedGroup, RootCertStore};
 
 use self::sessions::{ConnectionSessions, Sessions};
 pub(crate) use self::ticket::TicketReceiver;
 use self::ticket::{Checksum, SessionBinding, Ticket};
-use self::verify::{AcceptAny, Pinned};
+use self::verify::{AcceptAny, Pinned, Rooted};
 use crate::key_log::SecretTap;
 use crate::offer::{self, Offer};
 use crate::session::{Role, Session};
@@ -128,12 +129,7 @@ impl ClientTlsBuilder {
         let provider = self.offer.provider()?;
         let algorithms = provider.signature_verification_algorithms;
         let verifier: Arc<dyn ServerCertVerifier> = match &self.trust {
-            Trust::Roots(roots) => rustls::client::WebPkiServerVerifier::builder_with_provider(
-                roots.load()?,
-                provider.clone(),
-            )
-            .build()
-            .map_err(|error| ConfigError::NoRoots { reason: error.to_string() })?,
+            Trust::Roots(roots) => rooted(&roots.load()?, &provider)?,
             Trust::Pinned(pins) if pins.is_empty() => return Err(ConfigError::NoFingerprints),
             Trust::Pinned(pins) => Arc::new(Pinned::new(pins.clone(), algorithms)),
             Trust::Anyone => Arc::new(AcceptAny::new(algorithms)),
@@ -161,6 +157,16 @@ impl ClientTlsBuilder {
             sessions: Arc::default(),
         })
     }
+}
+
+fn rooted(
+    roots: &Arc<RootCertStore>,
+    provider: &Arc<CryptoProvider>,
+) -> Result<Arc<dyn ServerCertVerifier>, ConfigError> {
+    let chains = WebPkiServerVerifier::builder_with_provider(roots.clone(), provider.clone())
+        .build()
+        .map_err(|error| ConfigError::NoRoots { reason: error.to_string() })?;
+    Ok(Arc::new(Rooted::new(chains, roots.clone())))
 }
 
 /// A client's TLS configuration; starts any number of handshakes.

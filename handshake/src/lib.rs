@@ -20,6 +20,7 @@ mod random;
 mod server;
 mod session;
 mod unused;
+mod words;
 
 pub use block_cipher::Aes128;
 pub use certificates::{Fingerprint, Identity, Roots};

@@ -23,6 +23,7 @@ use crate::offer::{group_name, suite_name};
 use crate::provider::Exporter;
 use crate::psk;
 use crate::server::TicketIssuer;
+use crate::words;
 
 /// What differs between the two sides.
 pub(crate) enum Role {
@@ -110,7 +111,12 @@ impl Running {
     fn library_error(&mut self, error: &rustls::Error) -> HandshakeError {
         let alert =
             self.tls.alert().map_or_else(|| default_alert(error), |alert| Alert(alert.into()));
-        self.fail(alert, reason(error))
+        let server = match &self.role {
+            Role::Client { server_name, .. } => Some(server_name.as_str()),
+            Role::Server { .. } => None,
+        };
+        let reason = words::of(error, server);
+        self.fail(alert, reason)
     }
 
     /// RFC 9001, Section 4.1.3: TLS takes data of one level at a time and says when it wants the
@@ -332,21 +338,6 @@ impl Running {
         self.tls.export_keying_material(out, label, Some(context)).map(|_| ()).map_err(|error| {
             HandshakeError { alert: Alert::INTERNAL_ERROR, reason: error.to_string() }
         })
-    }
-}
-
-/// What went wrong, for people.
-fn reason(error: &rustls::Error) -> String {
-    use rustls::{CertificateError, Error};
-    match error {
-        Error::InvalidCertificate(CertificateError::Other(ours)) => ours.0.to_string(),
-        Error::InvalidCertificate(CertificateError::UnknownIssuer) => {
-            "the peer's certificate was issued by nobody who is trusted".into()
-        }
-        Error::InvalidCertificate(CertificateError::Expired) => {
-            "the peer's certificate has expired".into()
-        }
-        error => error.to_string(),
     }
 }
 

@@ -252,3 +252,60 @@ fn a_session_from_a_server_that_asked_less_does_not_get_in() {
         assert_eq!(failure.alert(), CERTIFICATE_REQUIRED);
     }
 }
+
+/// As `openssl req -x509` makes them by default: self-signed, with CA:TRUE.
+fn openssl_default(names: &[&str], change: impl FnOnce(&mut CertificateParams)) -> Identity {
+    let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+    let mut params = CertificateParams::new(names).unwrap();
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    change(&mut params);
+    let key = KeyPair::generate().unwrap();
+    let certificate = params.self_signed(&key).unwrap();
+    Identity::from_der(vec![certificate.der().to_vec()], key.serialize_der()).unwrap()
+}
+
+/// curl and OpenSSL take it too.
+#[test]
+fn a_certificate_of_an_authority_serves_if_it_is_the_trusted_one_itself() {
+    let error_of = |identity: &Identity, trusted: &Identity| {
+        let root = trusted.chain().next().unwrap().to_vec();
+        let client = trusting(Roots::Der(vec![root])).build().unwrap();
+        let server = server(identity).build().unwrap();
+        shake(&client, &server, &Options::default())
+            .err()
+            .map(|failure| client_failure(failure).reason)
+    };
+    let good = openssl_default(&[NAME], |_| {});
+    assert_eq!(error_of(&good, &good), None);
+
+    // Name and dates count all the same.
+    let elsewhere = openssl_default(&["elsewhere.test"], |_| {});
+    let words = error_of(&elsewhere, &elsewhere).unwrap();
+    assert!(words.contains(NAME) && words.contains("for elsewhere.test"), "{words}");
+    let expired = openssl_default(&[NAME], |params| params.not_after = date_time_ymd(2020, 1, 1));
+    let words = error_of(&expired, &expired).unwrap();
+    assert!(words.contains("expired on 2020-01-01 00:00:00 UTC"), "{words}");
+    let early = openssl_default(&[NAME], |params| {
+        params.not_before = date_time_ymd(3020, 1, 1);
+        params.not_after = date_time_ymd(3021, 1, 1);
+    });
+    let words = error_of(&early, &early).unwrap();
+    assert!(words.contains("not valid before 3020-01-01 00:00:00 UTC"), "{words}");
+
+    // Another with the same name but another key is another.
+    let words = error_of(&good, &openssl_default(&[NAME], |_| {})).unwrap();
+    assert!(words.contains("CA:TRUE") && words.contains("openssl req -x509"), "{words}");
+    let nameless = openssl_default(&[], |_| {});
+    let words = error_of(&nameless, &nameless).unwrap();
+    assert!(words.contains("subjectAltName"), "{words}");
+}
+
+/// Somebody copies the trusted certificate, but has not its key.
+#[test]
+fn the_trusted_certificate_does_not_serve_without_its_key() {
+    let good = openssl_default(&[NAME], |_| {});
+    let client = trusting(Roots::Der(vec![good.chain().next().unwrap().to_vec()])).build().unwrap();
+    let server = server(&good).build().unwrap();
+    let error = common::spoil_signature(&client, &server, &Options::default());
+    assert!(error.reason.contains("BadSignature"), "{error}");
+}

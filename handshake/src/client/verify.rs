@@ -7,9 +7,12 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use rustls::RootCertStore;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::{WebPkiServerVerifier, verify_server_name};
 use rustls::crypto::{WebPkiSupportedAlgorithms, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::server::ParsedCertificate;
 use rustls::{
     CertificateError, DigitallySignedStruct, DistinguishedName, Error, OtherError, SignatureScheme,
 };
@@ -89,6 +92,84 @@ impl ServerCertVerifier for Pinned {
     }
 
     check_signatures!(algorithms);
+}
+
+/// Takes certificates that lead to a root; and one that *is* a root, which the chain's verifier
+/// would not take for a server: a self-signed certificate as `openssl req -x509` makes it says that
+/// it is one of a certificate authority. Its owner trusts exactly this one, and means it.
+#[derive(Debug)]
+pub(super) struct Rooted {
+    chains: Arc<WebPkiServerVerifier>,
+    roots: Arc<RootCertStore>,
+}
+
+impl Rooted {
+    pub(super) const fn new(chains: Arc<WebPkiServerVerifier>, roots: Arc<RootCertStore>) -> Self {
+        Self { chains, roots }
+    }
+
+    /// It has the name and key of a root: only who has the root's private key can use it, and who
+    /// has that could issue any certificate anyway.
+    fn is_root(&self, certificate: &CertificateDer<'_>) -> bool {
+        webpki::anchor_from_trusted_cert(certificate).is_ok_and(|own| {
+            self.roots.roots.iter().any(|root| {
+                root.subject == own.subject
+                    && root.subject_public_key_info == own.subject_public_key_info
+            })
+        })
+    }
+}
+
+impl ServerCertVerifier for Rooted {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        server_name: &ServerName<'_>,
+        ocsp_response: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        let verified = self.chains.verify_server_cert(
+            end_entity,
+            intermediates,
+            server_name,
+            ocsp_response,
+            now,
+        );
+        // Dates are looked at before this is said; what is left is the name.
+        match &verified {
+            Err(Error::InvalidCertificate(CertificateError::Other(error)))
+                if matches!(error.0.downcast_ref(), Some(webpki::Error::CaUsedAsEndEntity))
+                    && self.is_root(end_entity) =>
+            {
+                verify_server_name(&ParsedCertificate::try_from(end_entity)?, server_name)?;
+                Ok(ServerCertVerified::assertion())
+            }
+            _ => verified,
+        }
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.chains.verify_tls12_signature(message, cert, dss)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.chains.verify_tls13_signature(message, cert, dss)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.chains.supported_verify_schemes()
+    }
 }
 
 /// Takes any certificate.
