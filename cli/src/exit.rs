@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::process::ExitCode;
+use std::time::Duration;
 
 /// Why a command failed, as far as exit codes go. `quicket --help` lists them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -46,12 +47,27 @@ pub(crate) struct Failure {
     pub(crate) kind: Kind,
     /// What happened and what to do next, in a sentence.
     pub(crate) message: String,
+    /// It may be over after this time: the same can be tried again then.
+    pub(crate) again: Option<Duration>,
 }
 
 impl Failure {
-    /// A failure of a kind.
+    /// A failure of a kind. Lost connections can be tried again, others cannot.
     pub(crate) fn new(kind: Kind, message: impl Into<String>) -> Self {
-        Self { kind, message: message.into() }
+        let again = (kind == Kind::Connection).then_some(Duration::ZERO);
+        Self { kind, message: message.into(), again }
+    }
+
+    /// The same, as something that may be over after this time.
+    pub(crate) const fn passing(mut self, after: Duration) -> Self {
+        self.again = Some(after);
+        self
+    }
+
+    /// The same, as something that trying again does not change.
+    pub(crate) const fn lasting(mut self) -> Self {
+        self.again = None;
+        self
     }
 
     /// A failure of this machine: `what` could not be done.

@@ -69,7 +69,8 @@ fn lab(command: quicket_lab::command::Command) -> Result<(), Failure> {
     }
 }
 
-/// The threads that commands run on: one for the network, one for everything around it.
+/// The threads that commands run on: as many as there are processors for connections and what is
+/// said on them; more come and go for files.
 fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
     tokio::runtime::Builder::new_multi_thread()
         .enable_all()

@@ -100,7 +100,7 @@ fn failures_of_this_machine_have_their_exit_code() {
     let busy = quicket(home.path()).args(["serve", ".", "-l", &address]).output().unwrap();
     assert_eq!(busy.status.code(), Some(6), "{}", text(&busy.stderr));
     let port = taken.local_addr().unwrap().port().to_string();
-    for words in [&port, "in use", "--listen"] {
+    for words in [&port, "in use", "--listen", "ss -lunp"] {
         assert!(text(&busy.stderr).contains(words), "{}", text(&busy.stderr));
     }
 }

@@ -83,6 +83,31 @@ fn a_server_hears_of_an_interrupted_client_at_once() {
 }
 
 #[test]
+fn a_server_that_is_stopped_says_so() {
+    let server = Server::start();
+    let mut get = quicket(server.dir.path());
+    get.args(["get", "--pin", &server.pin, "--limit-rate", "100k", &server.url("/large")]);
+    let mut client = get.args(["-o", "large"]).stderr(Stdio::piped()).spawn().unwrap();
+    let part = server.path("large.part");
+    while !part.exists() {
+        assert!(client.try_wait().unwrap().is_none(), "it ended too early");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let (status, log, _) = server.interrupt_twice();
+    assert!(status.success());
+    assert!(log.contains("1 connections have up to 10 s"), "{log}");
+    assert!(log.contains("Stopped: 1 connections were closed"), "{log}");
+    let mut said = String::new();
+    client.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+    assert_eq!(client.wait().unwrap().code(), Some(3), "{said}");
+    assert!(said.contains("the server was stopped") && said.contains("--continue"), "{said}");
+    let server = Server::start();
+    server.get(&[&server.url("/hello.txt"), "-o", "-"]).assert_code(0);
+    let (_, log, _) = server.interrupt();
+    assert!(log.contains("Stopped: all connections had come to their end"), "{log}");
+}
+
+#[test]
 fn what_is_not_there_is_said_with_its_status() {
     let server = Server::start();
     let absent = server.get(&[&server.url("/absent")]);
@@ -90,7 +115,7 @@ fn what_is_not_there_is_said_with_its_status() {
     assert!(absent.stderr.contains("404"), "{}", absent.stderr);
     let moved = server.get(&[&server.url("/sub%20dir")]);
     moved.assert_code(1);
-    assert!(moved.stderr.contains("fetch that"), "{}", moved.stderr);
+    assert!(moved.stderr.contains("--location"), "{}", moved.stderr);
     assert_eq!(
         fs::read_dir(server.dir.path())
             .unwrap()

@@ -2,12 +2,13 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use quicket::Fingerprint;
 use url::Url;
 
-use super::Transport;
+use super::{Http, Transport, http};
 use crate::digest::Sha256;
 
 /// The application protocol to speak.
@@ -60,6 +61,10 @@ Examples:
   quicket get --pin sha256:... https://127.0.0.1:4433/file -o /tmp/file
   quicket get https://example.org/a https://example.org/b -o downloads/
   quicket get https://example.org/data.json -o - | jq .
+  quicket get -L --retry 5 https://example.org/latest.iso
+  quicket get -I https://example.org/
+  quicket get -d name=value https://example.org/form -o -
+  quicket get --limit-rate 2M --max-time 3600 https://example.org/file.iso
   quicket get --continue https://example.org/file.iso"
 )]
 pub(crate) struct Get {
@@ -89,6 +94,33 @@ pub(crate) struct Get {
           value_parser = clap::value_parser!(u16).range(1..=1000))]
     pub(crate) parallel: u16,
 
+    /// Try again so often when the connection fails or is lost, or the server answers 408, 429 or
+    /// 5xx; each time after a longer wait, and from where it stopped if the server allows it
+    #[arg(long, default_value_t = 0, value_name = "N",
+          value_parser = clap::value_parser!(u16).range(0..=1000))]
+    pub(crate) retry: u16,
+
+    /// Give up when this much time has passed, for everything together
+    #[arg(long, value_name = "SECONDS", value_parser = http::seconds)]
+    pub(crate) max_time: Option<Duration>,
+
+    /// Read no faster than so many bytes per second, of all files together: the server slows down.
+    /// 500k, 2.5M
+    #[arg(long, value_name = "RATE", value_parser = http::rate)]
+    pub(crate) limit_rate: Option<u64>,
+
+    /// Use IPv4 only
+    #[arg(long, short = '4', conflicts_with_all = ["ipv6", "connect"])]
+    pub(crate) ipv4: bool,
+
+    /// Use IPv6 only
+    #[arg(long, short = '6', conflicts_with = "connect")]
+    pub(crate) ipv6: bool,
+
+    /// Say what is done: addresses, handshakes, header fields in (<) and out (>)
+    #[arg(long, short)]
+    pub(crate) verbose: bool,
+
     /// The protocol, where the URL does not say it
     #[arg(long, value_enum, default_value = "h3", value_name = "NAME")]
     pub(crate) alpn: Protocol,
@@ -117,6 +149,9 @@ pub(crate) struct Get {
     /// Show no progress and no summary
     #[arg(long, short)]
     pub(crate) quiet: bool,
+
+    #[command(flatten)]
+    pub(crate) http: Http,
 
     #[command(flatten, next_help_heading = "Trust")]
     pub(crate) trust: Trust,

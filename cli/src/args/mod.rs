@@ -7,6 +7,7 @@
 
 mod demo;
 mod get;
+mod http;
 #[cfg(target_os = "linux")]
 mod run;
 mod serve;
@@ -16,6 +17,7 @@ use std::path::PathBuf;
 
 use clap::{Parser, Subcommand};
 
+pub(crate) use self::http::{Http, is_secret};
 pub(crate) use demo::Demo;
 pub(crate) use get::{Get, Protocol, parse_url};
 #[cfg(target_os = "linux")]

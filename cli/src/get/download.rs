@@ -1,13 +1,16 @@
 //! One download: the same rules whatever protocol brings it.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::{Buf, Bytes};
 use http::StatusCode;
 
+use super::order::Order;
 use super::place::Place;
 use super::progress::{FileProgress, Progress};
-use super::sink::{self, Partial, Sink, Stuck};
+use super::rate::Limit;
+use super::sink::{Sink, Stuck};
 use super::target::Target;
 use crate::digest::Sha256;
 use crate::exit::{Failure, Kind};
@@ -21,16 +24,29 @@ pub(crate) struct Job {
     pub(crate) expected: Option<Sha256>,
     /// Goes on with what an interrupted run has left.
     pub(crate) resume: bool,
+    /// How it is asked for.
+    pub(crate) order: Order,
+    /// How often it was tried again, and may be.
+    pub(crate) tries: u16,
+    pub(crate) max_tries: u16,
+    /// How fast it may come.
+    pub(crate) limit: Option<Arc<Limit>>,
 }
 
 impl Job {
-    /// What there is to go on with.
-    pub(crate) fn partial(&self) -> Option<Partial> {
-        match &self.place {
-            Place::File(path) if self.resume => sink::partial(path),
-            _ => None,
-        }
+    /// The same from the beginning: what is here is of no use.
+    pub(crate) fn anew(&self) -> Self {
+        Self { resume: false, ..self.clone() }
     }
+}
+
+/// What came of asking a server.
+#[derive(Debug)]
+pub(crate) enum Answered {
+    /// The file.
+    Fetched(Fetched),
+    /// Something else is to be asked.
+    Moved(Box<Job>),
 }
 
 /// What was fetched.
@@ -89,7 +105,11 @@ impl Download {
         let len = piece.len() as u64;
         self.received += len;
         self.progress.advance(len);
-        self.sink.write(piece).await
+        self.sink.write(piece).await?;
+        if let Some(limit) = &self.job.limit {
+            limit.passed(len).await;
+        }
+        Ok(())
     }
 
     /// The end of the body, or of what came of it.
@@ -98,7 +118,9 @@ impl Download {
         let url = &job.target.url;
         // What the disk says goes before what the network says: it is the cause, if there are two.
         let written = sink.finish().await?;
-        outcome?;
+        let may_be_repeated = received == 0 || matches!(job.place, Place::File(_));
+        // What went to a pipe cannot be taken back.
+        outcome.map_err(|failure| if may_be_repeated { failure } else { failure.lasting() })?;
         if let Some(len) = head.len
             && len != received
         {
@@ -106,7 +128,11 @@ impl Download {
                 "{url}: {received} bytes came, but the server had announced {len}; try again with \
                  --continue"
             );
-            return Err(Failure::new(Kind::Content, message));
+            let failure = Failure::new(Kind::Content, message);
+            return Err(match may_be_repeated {
+                true => failure.passing(Duration::ZERO),
+                false => failure,
+            });
         }
         let sha256 = written.sha256;
         if let Some(expected) = job.expected
@@ -125,5 +151,20 @@ impl Download {
             sha256,
             took: begun.elapsed(),
         })
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::args::{Args, Command};
+    use crate::get::plan;
+    use clap::Parser;
+
+    /// What the command line makes of a URL and flags.
+    pub(crate) fn job(url: &str, flags: &[&str]) -> Job {
+        let line = [&["quicket", "get", url], flags].concat();
+        let Command::Get(args) = Args::parse_from(line).command else { panic!("not get") };
+        plan(&args).unwrap().remove(0)
     }
 }

@@ -6,7 +6,7 @@ use std::time::Instant;
 use bytes::BytesMut;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
-use super::download::{Download, Fetched, Head, Job};
+use super::download::{Answered, Download, Head, Job};
 use super::progress::Progress;
 use crate::exit::{Failure, Kind};
 
@@ -19,7 +19,7 @@ pub(crate) async fn fetch<W, R>(
     recv: &mut R,
     job: &Job,
     progress: &Progress,
-) -> Result<Fetched, Failure>
+) -> Result<Answered, Failure>
 where
     W: AsyncWrite + Unpin,
     R: AsyncRead + Unpin,
@@ -47,7 +47,7 @@ where
             Err(error) => break Err(failed(error)),
         }
     };
-    download.end(outcome).await
+    download.end(outcome).await.map(Answered::Fetched)
 }
 
 fn failure(error: &io::Error, job: &Job) -> Failure {

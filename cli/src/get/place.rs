@@ -41,6 +41,10 @@ fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
 
 /// Decides for all targets; no two get the same place.
 pub(crate) fn decide(args: &Get, targets: &[Target]) -> Result<Vec<Place>, Failure> {
+    if args.http.head {
+        // Headers go to standard output, and nothing else comes.
+        return Ok(vec![Place::Stdout; targets.len()]);
+    }
     if args.output.as_os_str() == "-" {
         return match targets {
             [_] if args.resume => Err(usage("--continue needs a file to go on with")),
@@ -58,6 +62,9 @@ pub(crate) fn decide(args: &Get, targets: &[Target]) -> Result<Vec<Place>, Failu
             true => args.output.join(below(target, args.paths)?),
             false => args.output.clone(),
         };
+        if !into_dir {
+            has_parent(&path)?;
+        }
         if !taken.insert(path.clone()) {
             let message = format!(
                 "several URLs would be written to {}; use --paths, or fetch them one by one",
@@ -72,6 +79,18 @@ pub(crate) fn decide(args: &Get, targets: &[Target]) -> Result<Vec<Place>, Failu
         });
     }
     Ok(places)
+}
+
+/// Directories are made where the command line says that there is one, and only there.
+fn has_parent(path: &Path) -> Result<(), Failure> {
+    let missing = |parent: &&Path| !parent.as_os_str().is_empty() && !parent.exists();
+    let Some(parent) = path.parent().filter(missing) else { return Ok(()) };
+    let (path, parent) = (path.display(), parent.display());
+    let message = format!(
+        "cannot write {path}: there is no directory {parent}; make it with mkdir -p, or name a \
+         directory that ends with / as --output, which is made"
+    );
+    Err(Failure::new(Kind::Environment, message))
 }
 
 /// The path below the output directory.
@@ -117,6 +136,8 @@ mod tests {
         assert_eq!(places(&["https://a/b"]).unwrap(), [Path::new("./b")]);
         assert_eq!(places(&["https://a/b", "-o", dir]).unwrap(), [Path::new(dir).join("b")]);
         assert_eq!(places(&["https://a/", "-o", "new/"]).unwrap(), [Path::new("new/index.html")]);
+        let failure = places(&["https://a/b", "-o", "/absent/new"]).unwrap_err();
+        assert!(failure.message.contains("mkdir -p"), "{failure}");
         assert_eq!(places(&["https://a/b", "-o", "-"]).unwrap(), [Path::new("stdout")]);
         #[cfg(unix)]
         assert_eq!(

@@ -17,13 +17,14 @@ pub(crate) struct Progress {
     all: MultiProgress,
     total: ProgressBar,
     files: usize,
+    verbose: bool,
     /// How many of them have begun: before all have, nobody knows how much there is.
     begun: AtomicUsize,
 }
 
 impl Progress {
-    /// Bars for so many files; none if `quiet`.
-    pub(crate) fn new(files: usize, quiet: bool) -> Self {
+    /// Bars for so many files; none if `quiet`. What is done is told if `verbose`.
+    pub(crate) fn new(files: usize, quiet: bool, verbose: bool) -> Self {
         // Hides itself where standard error is no terminal.
         let target =
             if quiet { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr() };
@@ -32,7 +33,7 @@ impl Progress {
         total.set_style(style_of("{spinner} {msg}"));
         total.set_message("connecting");
         total.enable_steady_tick(Duration::from_millis(100));
-        Self { all, total, files, begun: AtomicUsize::new(0) }
+        Self { all, total, files, verbose, begun: AtomicUsize::new(0) }
     }
 
     /// A file begins, `kept` bytes of it being here already.
@@ -43,7 +44,7 @@ impl Progress {
         if begun == 1 {
             self.ended(0);
         }
-        if begun == self.files {
+        if begun >= self.files {
             self.total.set_style(style_of("{msg}{bar:30} {done} of {all}, {rate}"));
         } else if begun == 1 {
             self.total.set_style(style_of("{spinner} {msg}{done}, {rate}"));
@@ -66,6 +67,13 @@ impl Progress {
     /// Prints a line above the bars.
     pub(crate) fn say(&self, line: &str) {
         self.all.suspend(|| eprintln!("{line}"));
+    }
+
+    /// Prints what is done, if that is wanted.
+    pub(crate) fn trace(&self, lines: impl FnOnce() -> String) {
+        if self.verbose {
+            self.say(&lines());
+        }
     }
 
     /// Removes the bars.
@@ -125,7 +133,7 @@ mod tests {
 
     #[test]
     fn bars_count_all_bytes_of_all_files() {
-        let progress = Progress::new(2, true);
+        let progress = Progress::new(2, true, false);
         assert_eq!(progress.total.message(), "connecting");
         let first = progress.begin("a", 5, Some(10));
         let second = progress.begin("b", 0, None);

@@ -195,9 +195,12 @@ impl fmt::Display for Report {
             (all, _) if good == all.len() => write!(f, "{good} files")?,
             (all, _) => write!(f, "{good} of {} files", all.len())?,
         }
+        let kept: u64 = self.files.iter().map(|file| file.kept).sum();
+        if self.received == 0 && kept > 0 && good == self.files.len() {
+            return write!(f, ": complete already, {}, as long as on the server", Bytes(kept));
+        }
         write!(f, ": {}", Bytes(self.received))?;
         write!(f, " in {}, {}", Time(self.seconds), Rate::of(self.received, self.seconds))?;
-        let kept: u64 = self.files.iter().map(|file| file.kept).sum();
         if kept > 0 {
             write!(f, ", {} kept from before", Bytes(kept))?;
         }

@@ -118,12 +118,20 @@ fn config(
 
 /// Why there is no socket, and what can be done.
 fn cannot_bind(error: &BindError) -> Failure {
+    let (ip, port) = (error.address().ip(), error.address().port());
     let message = match error.io_error().kind() {
         io::ErrorKind::AddrInUse => format!(
-            "UDP port {} of {} is in use, perhaps by another quicket serve; choose another with \
-             --listen (port 0 stands for any free one)",
-            error.address().port(),
-            error.address().ip(),
+            "UDP port {port} of {ip} is in use, perhaps by another quicket serve; ss -lunp 'sport = \
+             :{port}' says by which program. Choose another port with --listen (0 stands for any \
+             free one)",
+        ),
+        io::ErrorKind::PermissionDenied => format!(
+            "UDP port {port} of {ip} is not for everybody: ports below 1024 need root, or the \
+             capability CAP_NET_BIND_SERVICE; or choose another with --listen",
+        ),
+        io::ErrorKind::AddrNotAvailable => format!(
+            "{ip} is no address of this machine; ip address lists those that are, and --listen \
+             '[::]:{port}' takes all",
         ),
         _ => error.to_string(),
     };
@@ -177,17 +185,29 @@ async fn serve(
         }
     }
     if site.access_log {
-        eprintln!("Stopping; once more to stop at once");
+        let (open, grace) = (live.load(Ordering::Relaxed), GRACE.as_secs());
+        eprintln!(
+            "Stopping: no new requests; {open} connections have up to {grace} s to finish theirs \
+             (once more to stop at once)"
+        );
     }
     drain.send_replace(true);
     let all = async { while clients.join_next().await.is_some() {} };
     tokio::select! {
         () = all => {}
         () = tokio::time::sleep(GRACE) => {}
-        () = stop_signal() => return Ok(()),
+        () = stop_signal() => {}
     }
-    // The peers are told, briefly.
+    let cut_off = live.load(Ordering::Relaxed);
+    // Whoever is left is told that the server ends, and why nothing more comes.
+    listener.endpoint().close(h3::error::Code::H3_NO_ERROR.value(), b"the server was stopped");
     let _ = tokio::time::timeout(Duration::from_millis(500), listener.endpoint().wait_idle()).await;
+    if site.access_log {
+        match cut_off {
+            0 => eprintln!("Stopped: all connections had come to their end"),
+            _ => eprintln!("Stopped: {cut_off} connections were closed before they were done"),
+        }
+    }
     Ok(())
 }
 

@@ -64,7 +64,10 @@ impl Server {
     /// Starts in a directory that an earlier server may have used.
     pub(crate) fn start_in(dir: TempDir, flags: &[&str]) -> Self {
         let mut command = quicket(dir.path());
-        command.args(["serve", "root", "--listen", "127.0.0.1:0", "--json"]).args(flags);
+        command.args(["serve", "root", "--json"]).args(flags);
+        if !flags.contains(&"--listen") {
+            command.args(["--listen", "127.0.0.1:0"]);
+        }
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let events = BufReader::new(child.stdout.take().unwrap());
@@ -103,6 +106,29 @@ impl Server {
     pub(crate) fn get(&self, arguments: &[&str]) -> Outcome {
         let all: Vec<&str> = ["--pin", &self.pin].iter().chain(arguments).copied().collect();
         get(self.dir.path(), &all)
+    }
+
+    /// Ends the server without a word to anybody; its directory.
+    pub(crate) fn kill(mut self) -> TempDir {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+        std::mem::replace(&mut self.dir, tempfile::tempdir().unwrap())
+    }
+
+    /// As [`Server::interrupt`], and once more as soon as it says that it stops.
+    pub(crate) fn interrupt_twice(mut self) -> (std::process::ExitStatus, String, TempDir) {
+        let id = self.child.id().to_string();
+        assert!(Command::new("kill").args(["-INT", &id]).status().unwrap().success());
+        let mut stderr = BufReader::new(self.child.stderr.take().unwrap());
+        let mut log = String::new();
+        while !log.contains("Stopping") {
+            assert!(stderr.read_line(&mut log).unwrap() > 0, "{log}");
+        }
+        assert!(Command::new("kill").args(["-INT", &id]).status().unwrap().success());
+        stderr.read_to_string(&mut log).unwrap();
+        let status = self.child.wait().unwrap();
+        let dir = std::mem::replace(&mut self.dir, tempfile::tempdir().unwrap());
+        (status, log, dir)
     }
 
     /// Interrupts the server and waits for its end; its exit status and log.

@@ -1,0 +1,3 @@
+//! What carries requests and answers.
+
+pub(crate) mod quic;

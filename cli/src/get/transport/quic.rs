@@ -1,0 +1,243 @@
+//! HTTP over QUIC: HTTP/3, and HTTP/0.9 as in interoperability tests.
+
+use std::fmt;
+use std::future::{Future, poll_fn};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use quicket::tokio::{Connection, Endpoint};
+use quicket::{ConnectError, ConnectionError, TransportErrorCode};
+use quicket_h3::OpenStreams;
+use tokio::task::JoinHandle;
+
+use crate::args::Protocol;
+use crate::exit::{Failure, Kind};
+use crate::get::download::{Answered, Job};
+use crate::get::report::{ConnectionReport, EarlyData};
+use crate::get::target::Authority;
+use crate::get::{Run, http3, http09};
+
+/// How long a closed connection may take to tell the server so.
+const GOODBYE: Duration = Duration::from_millis(500);
+/// What HTTP/0.9 closes connections with.
+const NO_ERROR: u64 = 0;
+
+type SendRequest = h3::client::SendRequest<OpenStreams, Bytes>;
+
+/// A connection to a server.
+pub(crate) struct Link {
+    endpoint: Endpoint,
+    connection: Connection,
+    authority: Authority,
+    remote: SocketAddr,
+    /// How long the handshake took.
+    handshake: JoinHandle<Duration>,
+    /// For HTTP/3.
+    requests: Option<SendRequest>,
+}
+
+impl Link {
+    /// For `--verbose`: what was settled, as far as it is known.
+    pub(crate) fn described(&self) -> String {
+        let connection = &self.connection;
+        let version = connection.version();
+        match connection.handshake() {
+            None => format!("* {version}: sending requests as 0-RTT data"),
+            Some(handshake) => format!(
+                "* connected: {version}, TLS 1.3, {}, {}, ALPN {}, {}",
+                handshake.cipher_suite,
+                handshake.key_exchange,
+                handshake.alpn.escape_ascii(),
+                if handshake.resumed { "session resumed" } else { "new session" },
+            ),
+        }
+    }
+
+    pub(in crate::get) async fn open(
+        endpoint: Endpoint,
+        connection: Connection,
+        authority: &Authority,
+        remote: SocketAddr,
+        begun: Instant,
+    ) -> Result<Self, ConnectError> {
+        let established = connection.clone();
+        let handshake = tokio::spawn(async move {
+            // How it came out is asked where it matters.
+            let _ = established.wait_established().await;
+            begun.elapsed()
+        });
+        let requests = match authority.protocol {
+            Protocol::H3 => Some(requests(&connection).await?),
+            Protocol::HqInterop => None,
+        };
+        let authority = authority.clone();
+        Ok(Self { endpoint, connection, authority, remote, handshake, requests })
+    }
+
+    /// Fetches a file.
+    pub(crate) fn fetch(
+        &self,
+        job: Job,
+        run: Arc<Run>,
+    ) -> impl Future<Output = Result<Answered, Failure>> + Send + use<> {
+        let (connection, requests) = (self.connection.clone(), self.requests.clone());
+        let (authority, remote) = (self.authority.clone(), self.remote);
+        async move {
+            if !job.order.is_safe() {
+                // What changes something must not be sent as 0-RTT data, which can be repeated
+                // (RFC 8470, Section 4). How it came out is asked below.
+                let _ = connection.wait_established().await;
+            }
+            let fetched = match requests {
+                Some(mut requests) => http3::fetch(&mut requests, &job, &run.progress).await,
+                None => match connection.open_bi().await {
+                    Ok(stream) => {
+                        let (mut send, mut recv) = stream.split();
+                        http09::fetch(&mut send, &mut recv, &job, &run.progress).await
+                    }
+                    Err(error) => Err(Failure::new(Kind::Connection, error.to_string())),
+                },
+            };
+            match fetched {
+                Err(failure) if failure.kind == Kind::Connection => {
+                    Err(cause(&connection, &authority, remote, &job).await.unwrap_or(failure))
+                }
+                fetched => fetched,
+            }
+        }
+    }
+
+    /// Closes the connection; what is to be said of it.
+    pub(crate) async fn close(mut self) -> ConnectionReport {
+        // It is over by now, for better or worse.
+        let handshake = (&mut self.handshake).await.unwrap_or_default();
+        let report = self.report(handshake);
+        let code = match self.authority.protocol {
+            Protocol::H3 => h3::error::Code::H3_NO_ERROR.value(),
+            Protocol::HqInterop => NO_ERROR,
+        };
+        self.connection.close(code, b"");
+        // Where the server does not hear it, it will notice by itself.
+        let _ = tokio::time::timeout(GOODBYE, self.endpoint.wait_idle()).await;
+        report
+    }
+
+    fn report(&self, handshake_seconds: Duration) -> ConnectionReport {
+        let connection = &self.connection;
+        let stats = connection.stats();
+        let handshake = connection.handshake();
+        let handshake = handshake.as_ref();
+        ConnectionReport {
+            server: self.authority.to_string(),
+            remote: self.remote.to_string(),
+            quic_version: connection.version().to_string(),
+            alpn: handshake.map_or_else(String::new, |it| it.alpn.escape_ascii().to_string()),
+            cipher_suite: handshake.map_or("", |it| it.cipher_suite),
+            key_exchange: handshake.map_or("", |it| it.key_exchange),
+            resumed: handshake.is_some_and(|it| it.resumed),
+            early_data: match connection.early_data() {
+                quicket::EarlyData::Accepted => EarlyData::Accepted,
+                quicket::EarlyData::Rejected => EarlyData::Rejected,
+                _ => EarlyData::NotOffered,
+            },
+            encrypted: !connection.is_encryption_disabled(),
+            handshake_seconds,
+            rtt_seconds: stats.path.smoothed_rtt,
+            mtu: stats.path.mtu,
+            packets_sent: stats.counters.packets_sent,
+            packets_received: stats.counters.packets_received,
+            packets_lost: stats.counters.packets_lost,
+            bytes_lost: stats.counters.bytes_lost,
+            congestion_controller: stats.path.congestion_controller,
+        }
+    }
+}
+
+impl Drop for Link {
+    /// The server hears it at once when this program is interrupted, and in so many words.
+    fn drop(&mut self) {
+        // Without effect where it is closed already.
+        self.connection.close(h3::error::Code::H3_REQUEST_CANCELLED.value(), b"interrupted");
+    }
+}
+
+/// Starts HTTP/3 on a connection.
+async fn requests(connection: &Connection) -> Result<SendRequest, ConnectError> {
+    let transport = quicket_h3::Connection::new(connection.clone());
+    let (mut driver, requests) =
+        h3::client::builder().build(transport).await.map_err(|_| ended(connection))?;
+    tokio::spawn(async move { poll_fn(|cx| driver.poll_close(cx)).await });
+    Ok(requests)
+}
+
+/// The end of a connection on which nothing more can be done.
+fn ended(connection: &Connection) -> ConnectError {
+    connection.close_reason().map_or(ConnectError::EndpointClosed, ConnectError::Lost)
+}
+
+/// Why a download failed, if that is because the connection ended: the connection knows better
+/// than the stream.
+async fn cause(
+    connection: &Connection,
+    authority: &Authority,
+    remote: SocketAddr,
+    job: &Job,
+) -> Option<Failure> {
+    let reason = connection.close_reason()?;
+    if let Err(error) = connection.wait_established().await {
+        return Some(failure(&error, authority, remote));
+    }
+    let url = &job.target.url;
+    Some(Failure::new(Kind::Connection, format!("{url}: {reason}; try again with --continue")))
+}
+
+/// A server, with its address if that says more.
+struct Peer<'a>(&'a Authority, SocketAddr);
+
+impl fmt::Display for Peer<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(authority, remote) = self;
+        write!(f, "{authority}")?;
+        if authority.to_string() == remote.to_string() { Ok(()) } else { write!(f, " ({remote})") }
+    }
+}
+
+/// Why there is no connection, and what can be done.
+pub(in crate::get) fn failure(
+    error: &ConnectError,
+    authority: &Authority,
+    remote: SocketAddr,
+) -> Failure {
+    let (kind, hint) = match error {
+        ConnectError::Bind(_) | ConnectError::AddressFamily(_) => (Kind::Environment, ""),
+        ConnectError::Invalid(_) => (Kind::Usage, ""),
+        ConnectError::Handshake(error) if error.alert.0 == CERTIFICATE_EXPIRED => {
+            (Kind::Trust, "; --pin trusts a certificate whatever its dates")
+        }
+        ConnectError::Handshake(error) if is_distrust(error.alert.0) => (
+            Kind::Trust,
+            "; if you know this server, name its CA with --ca, or its own certificate with --pin",
+        ),
+        ConnectError::Lost(ConnectionError::PeerTransport { code, .. })
+            if *code == TransportErrorCode::CONNECTION_REFUSED =>
+        {
+            (Kind::Connection, "; the server is there but takes no connections now, try later")
+        }
+        ConnectError::Lost(ConnectionError::HandshakeTimeout | ConnectionError::IdleTimeout) => {
+            (Kind::Connection, "; is there a server with HTTP/3 on this UDP port?")
+        }
+        _ => (Kind::Connection, ""),
+    };
+    Failure::new(kind, format!("{}: {error}{hint}", Peer(authority, remote)))
+}
+
+/// Alerts that say that a certificate is not good enough (RFC 8446, Section 6.2): bad_certificate
+/// to certificate_unknown, unknown_ca, access_denied.
+const fn is_distrust(alert: u8) -> bool {
+    matches!(alert, 42..=46 | 48 | 49)
+}
+
+/// certificate_expired; also for one that is not valid yet.
+const CERTIFICATE_EXPIRED: u8 = 45;
