@@ -20,7 +20,16 @@ pub struct EndpointConfig {
     pub udp: UdpConfig,
     /// Keys, connection IDs, versions and limits.
     pub protocol: quicket_engine::EndpointConfig,
+    /// How many bytes the data of streams may take on all connections together: what is written
+    /// and not acknowledged, received and not read. As it fills up, connections get less room and
+    /// credit than [`TransportConfig`] says, at least 64 KiB each: writing waits, and the peers'
+    /// windows stay. When nothing is left, new connections are refused. 512 MiB by default;
+    /// `usize::MAX` for no bound.
+    pub memory: usize,
 }
+
+/// How much the data of streams takes on all connections by default, in bytes.
+const MEMORY: usize = 512 << 20;
 
 impl Default for EndpointConfig {
     /// The defaults, with keys drawn at random: stateless resets and tokens do not survive the
@@ -35,6 +44,7 @@ impl Default for EndpointConfig {
         Self {
             udp: UdpConfig::default(),
             protocol: quicket_engine::EndpointConfig::new(key(), key()),
+            memory: MEMORY,
         }
     }
 }

@@ -105,6 +105,20 @@ impl Connection {
         self.streams.len()
     }
 
+    /// How many bytes of memory the data of streams takes: what is written and not acknowledged,
+    /// received and not read, and buffers that are kept for the next.
+    pub const fn stream_memory(&self) -> usize {
+        self.streams.footprint()
+    }
+
+    /// Says how many bytes of stream data the connection may hold now in each direction, where
+    /// many share the memory; at first as many as [`TransportConfig`](crate::TransportConfig)
+    /// allows. Where it holds more, nothing is lost: nothing can be written until the peer has
+    /// acknowledged enough, and the peer gets no credit beyond what it was promised.
+    pub fn set_memory_allowance(&mut self, bytes: usize) {
+        self.streams.set_allowance(bytes);
+    }
+
     /// True if the peer has acknowledged everything that was written, finished or reset on any
     /// stream: closing the connection loses nothing then.
     pub fn is_delivered(&self) -> bool {

@@ -5,7 +5,7 @@ use quicket_wire::{Dir, StreamId, varint};
 use super::pool::OutOfMemory;
 use super::slab::Slot;
 use super::stream::{EventFlags, Stream};
-use super::{OpenError, Peek, ReadError, ReadOutcome, Streams, WriteError};
+use super::{OpenError, POOL_BYTES, Peek, ReadError, ReadOutcome, Streams, WriteError};
 
 impl Streams {
     /// Opens a stream.
@@ -196,16 +196,39 @@ impl Streams {
         found.ok_or(ReadError::ClosedStream)
     }
 
+    /// How much all streams together may hold of what is to be sent.
+    pub(super) fn send_limit(&self) -> usize {
+        self.config.send_buffer.min(self.allowance)
+    }
+
+    /// How many bytes of memory the data of all streams takes, in both directions, with what is
+    /// kept for the next.
+    pub(crate) const fn footprint(&self) -> usize {
+        self.pool.footprint()
+    }
+
+    /// Says how many bytes may be held now in each direction. Nothing is dropped where it is less
+    /// than before: there is no room for more, and the window of all streams moves no further.
+    pub(crate) fn set_allowance(&mut self, bytes: usize) {
+        if bytes == self.allowance {
+            return;
+        }
+        self.allowance = bytes;
+        self.pool.restrict(u32::try_from(bytes).map_or(POOL_BYTES, |bytes| bytes.min(POOL_BYTES)));
+        self.window.restrict(bytes as u64);
+        self.tell_writers();
+    }
+
     /// Room for the stream in the send buffers.
     pub(super) fn room(&self, slot: Slot) -> usize {
         let held = self.table.get(slot).map_or(0, Stream::held);
         let of_stream = self.config.stream_send_buffer.saturating_sub(held);
-        of_stream.min(self.config.send_buffer.saturating_sub(self.held))
+        of_stream.min(self.send_limit().saturating_sub(self.held))
     }
 
     /// Has the application told when there is room again.
     fn wait_for_room(&mut self, slot: Slot) {
-        let all_full = self.held >= self.config.send_buffer;
+        let all_full = self.held >= self.send_limit();
         if let Some(stream) = self.table.get_mut(slot) {
             stream.wants_room = true;
         }

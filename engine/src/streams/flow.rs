@@ -76,6 +76,8 @@ pub(crate) struct RecvWindow {
     consumed: u64,
     size: u64,
     max_size: u64,
+    /// What of `size` there is memory for now.
+    cap: u64,
     last_update: Option<Time>,
     resend: bool,
     /// The peer said that it is blocked by `limit`.
@@ -95,6 +97,7 @@ impl RecvWindow {
             consumed: 0,
             size,
             max_size,
+            cap: u64::MAX,
             last_update: None,
             resend: false,
             peer_blocked: false,
@@ -111,6 +114,17 @@ impl RecvWindow {
     /// The size of the window.
     pub(crate) fn size(&self) -> u64 {
         self.size
+    }
+
+    /// Moves and grows the window no further than memory for `cap` bytes suffices. What the peer
+    /// was promised stays (RFC 9000, Section 4.1).
+    pub(crate) fn restrict(&mut self, cap: u64) {
+        self.cap = cap;
+    }
+
+    /// The size that the window moves with now.
+    fn moving_size(&self) -> u64 {
+        self.size.min(self.cap)
     }
 
     /// What the peer has sent: the highest offset, or the sum of them.
@@ -142,7 +156,7 @@ impl RecvWindow {
     /// True if the peer should hear of a new limit: half of the window has moved, or the frame
     /// that said so was lost.
     pub(crate) fn update_due(&self) -> bool {
-        self.resend || self.growth() >= (self.size / 2).max(1)
+        self.resend || self.growth() >= (self.moving_size() / 2).max(1)
     }
 
     /// Has the limit sent again if `maximum`, which was lost, is still the newest.
@@ -187,7 +201,7 @@ impl RecvWindow {
     /// Moves the limit, and doubles the window if the last update was less than two round trips
     /// ago. Returns the limit to announce.
     pub(crate) fn update(&mut self, now: Time, rtt: Duration) -> u64 {
-        if self.growth() >= (self.size / 2).max(1) {
+        if self.growth() >= (self.moving_size() / 2).max(1) {
             if self.last_update.is_some_and(|last| now.since(last) < rtt.times(2)) {
                 self.grow_to(self.size.saturating_mul(2));
             }
@@ -202,11 +216,13 @@ impl RecvWindow {
 
     /// Raises the size of the window, as far as allowed.
     pub(crate) fn grow_to(&mut self, size: u64) {
-        self.size = self.size.max(size.min(self.max_size));
+        self.size = self.size.max(size.min(self.max_size).min(self.cap));
     }
 
     fn target(&self) -> u64 {
-        self.consumed.saturating_add(self.size).clamp(self.limit, varint::MAX.max(self.limit))
+        self.consumed
+            .saturating_add(self.moving_size())
+            .clamp(self.limit, varint::MAX.max(self.limit))
     }
 
     fn growth(&self) -> u64 {
@@ -222,6 +238,25 @@ mod tests {
 
     fn at(ms: u64) -> Time {
         Time::ZERO + Duration::from_millis(ms)
+    }
+
+    #[test]
+    fn a_window_without_memory_neither_moves_nor_grows_and_recovers() {
+        let mut window = RecvWindow::new(100, 1000);
+        window.restrict(10);
+        window.receive(100);
+        window.consume(60);
+        assert!(!window.update_due(), "40 bytes are unread, 100 promised, and 10 affordable");
+        window.consume(40);
+        assert!(window.update_due());
+        assert_eq!(window.update(at(1), RTT), 110);
+        window.receive(10);
+        window.consume(10);
+        assert_eq!(window.update(at(2), RTT), 120);
+        assert_eq!(window.size(), 100, "read fast, and yet not doubled");
+        window.restrict(u64::MAX);
+        assert!(window.update_due());
+        assert_eq!(window.update(at(3), RTT), 310, "and doubled again");
     }
 
     #[test]

@@ -137,6 +137,8 @@ pub(crate) struct Streams {
     window: RecvWindow,
     /// Bytes held in all send buffers.
     held: usize,
+    /// Bytes that may be held now in each direction.
+    allowance: usize,
     /// Pieces beyond gaps in all receive buffers.
     pieces: usize,
     pool: BufferPool,
@@ -174,6 +176,7 @@ impl Streams {
             credit: SendCredit::default(),
             window: RecvWindow::new(config.window, config.max_window),
             held: 0,
+            allowance: usize::MAX,
             pieces: 0,
             pool: BufferPool::new(POOL_BYTES),
             scheduler: Scheduler::new(config.fair),
@@ -361,7 +364,12 @@ impl Streams {
         if stream.wants_room && of_stream.saturating_sub(stream.held()) >= of_stream / 4 {
             self.writers.push_back(self.table.slab_mut(), slot);
         }
-        let of_all = self.config.send_buffer;
+        self.tell_writers();
+    }
+
+    /// Wakes those who wait for room, if there is enough.
+    fn tell_writers(&mut self) {
+        let of_all = self.send_limit();
         if of_all.saturating_sub(self.held) < of_all / 8 {
             return;
         }

@@ -285,7 +285,7 @@ impl Streams {
 
     /// The room that all streams share in the send buffers, in bytes.
     pub(crate) fn buffer_left(&self) -> usize {
-        self.config.send_buffer.saturating_sub(self.held)
+        self.send_limit().saturating_sub(self.held)
     }
 
     /// Holds data back, or no more.

@@ -39,6 +39,8 @@ pub(crate) struct BufferPool {
     /// By size, the smallest first; none before the first buffer comes back.
     shelves: Vec<Shelf>,
     bytes: usize,
+    /// The bytes of the buffers that are given out.
+    out: usize,
     max_bytes: u32,
     /// How many were taken since the season began.
     taken: u32,
@@ -47,7 +49,7 @@ pub(crate) struct BufferPool {
 impl BufferPool {
     /// A pool that keeps at most `max_bytes` bytes; 0 keeps nothing.
     pub(crate) const fn new(max_bytes: u32) -> Self {
-        Self { shelves: Vec::new(), bytes: 0, max_bytes, taken: 0 }
+        Self { shelves: Vec::new(), bytes: 0, out: 0, max_bytes, taken: 0 }
     }
 
     /// True if anything may be kept.
@@ -66,17 +68,20 @@ impl BufferPool {
         {
             shelf.low = shelf.low.min(shelf.free.len());
             self.bytes = self.bytes.saturating_sub(size);
+            self.out = self.out.saturating_add(size);
             return Ok(buffer);
         }
         let mut buffer = Vec::new();
         buffer.try_reserve_exact(size).map_err(|_| OutOfMemory)?;
         buffer.resize(size, 0);
+        self.out = self.out.saturating_add(size);
         Ok(buffer)
     }
 
     /// Takes a buffer back, to keep or to free it.
     pub(crate) fn give(&mut self, buffer: Vec<u8>) {
         let size = buffer.len();
+        self.out = self.out.saturating_sub(size);
         if size > (self.max_bytes as usize).saturating_sub(self.bytes) || !self.has_shelves() {
             return;
         }
@@ -106,6 +111,19 @@ impl BufferPool {
         }
     }
 
+    /// How many bytes there are, given out or kept.
+    pub(crate) const fn footprint(&self) -> usize {
+        self.out.saturating_add(self.bytes)
+    }
+
+    /// Keeps at most `max_bytes` bytes from now on.
+    pub(crate) fn restrict(&mut self, max_bytes: u32) {
+        self.max_bytes = max_bytes;
+        if self.bytes > max_bytes as usize {
+            self.trim();
+        }
+    }
+
     /// How many buffers are kept.
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
@@ -114,7 +132,7 @@ impl BufferPool {
 
     /// Frees all that is kept.
     pub(crate) fn trim(&mut self) {
-        *self = Self::new(self.max_bytes);
+        *self = Self { out: self.out, ..Self::new(self.max_bytes) };
     }
 }
 
@@ -181,6 +199,22 @@ mod tests {
         pool.trim();
         assert_eq!((pool.len(), pool.bytes), (0, 0));
         assert_eq!(pool.shelves.capacity(), 0);
+    }
+
+    #[test]
+    fn what_is_out_counts_with_what_is_kept() {
+        let mut pool = BufferPool::new(1 << 20);
+        let (a, b) = (pool.take(4 * KIB).unwrap(), pool.take(100).unwrap());
+        assert_eq!(pool.footprint(), 4 * KIB + 100);
+        pool.give(b);
+        assert_eq!(pool.footprint(), 4 * KIB, "odd sizes are not kept");
+        pool.give(a);
+        assert_eq!(pool.footprint(), 4 * KIB, "kept");
+        let held = pool.take(KIB).unwrap();
+        pool.restrict(KIB as u32);
+        assert_eq!(pool.footprint(), KIB, "what is out stays, what is kept goes");
+        pool.give(held);
+        assert_eq!(pool.footprint(), KIB);
     }
 
     #[test]

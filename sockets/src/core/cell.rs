@@ -8,6 +8,7 @@ use quicket_engine::time::Time;
 use quicket_engine::{Connection, ConnectionError, ConnectionHandle, Event, Transmit};
 use quicket_wire::{Dir, StreamId};
 
+use super::budget::{Budget, Share};
 use super::buffers::Buffer;
 use super::waiters::Waiters;
 use crate::session::SessionSink;
@@ -28,6 +29,8 @@ pub(crate) struct Conn {
     pub(super) role: Role,
     /// The deadline that the endpoint's timers hold for it; never later than the true one.
     pub(super) queued: Option<Time>,
+    /// What it holds of the endpoint's memory.
+    share: Share,
     /// What the kernel, or the cipher, did not take yet.
     pub(super) unsent: Option<Box<Unsent>>,
     /// It is among those that wait for room in the kernel's send buffer.
@@ -116,13 +119,19 @@ pub(super) enum UnsentState {
 }
 
 impl Cell {
-    pub(super) fn new(handle: ConnectionHandle, engine: Box<Connection>, role: Role) -> Self {
+    pub(super) fn new(
+        handle: ConnectionHandle,
+        engine: Box<Connection>,
+        role: Role,
+        budget: Arc<Budget>,
+    ) -> Self {
         let conn = Conn {
             engine,
             waiters: Waiters::default(),
             handle,
             role,
             queued: None,
+            share: Share::new(budget),
             unsent: None,
             waits_for_room: false,
             drained: false,
@@ -153,6 +162,11 @@ impl Cell {
 }
 
 impl Conn {
+    /// Counts its memory with that of all connections, and heeds how much there is.
+    pub(super) fn settle_memory(&mut self) {
+        self.share.settle(&mut self.engine);
+    }
+
     /// Gives back memory that only busy connections use.
     pub(super) fn trim(&mut self) {
         self.waiters.trim();

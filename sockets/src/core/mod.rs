@@ -7,6 +7,7 @@
 
 mod background;
 mod block;
+mod budget;
 mod buffers;
 mod cell;
 mod clock;
@@ -38,6 +39,7 @@ use socket2::SockRef;
 
 use crate::udp::{Complaints, UdpConfig, UdpOption};
 pub(crate) use block::GivenUp;
+use budget::Budget;
 use buffers::BufferPool;
 pub(crate) use cell::{Cell, Conn, Role, SendEnd, Tap};
 pub(crate) use clock::Clock;
@@ -67,6 +69,8 @@ pub(crate) struct Core {
     deadlines: Mutex<Deadlines>,
     lead: Leadership,
     buffers: BufferPool,
+    /// What all connections may hold together.
+    budget: Arc<Budget>,
     /// Connections that have something to send when the caller's thread waits next.
     postponed: List<Entry>,
     /// Connections that wait for room in the kernel's send buffer.
@@ -95,13 +99,19 @@ struct Deadlines {
 
 impl Core {
     /// An endpoint on a socket. Nothing drives it yet.
-    pub(crate) fn new(link: Link, udp: UdpConfig, endpoint: Endpoint) -> io::Result<Arc<Self>> {
+    pub(crate) fn new(
+        link: Link,
+        udp: UdpConfig,
+        endpoint: Endpoint,
+        memory: usize,
+    ) -> io::Result<Arc<Self>> {
+        let budget = Budget::new(memory);
         Ok(Arc::new(Self {
             clock: Clock::new(),
             udp_options: Mutex::new(udp.options.clone()),
             udp,
             links: RwLock::new(Arc::new(Links::new(link))),
-            routing: Mutex::new(Routing::new(endpoint)),
+            routing: Mutex::new(Routing::new(endpoint, Arc::clone(&budget))),
             deadlines: Mutex::new(Deadlines {
                 timers: Timers::new(),
                 links_end: None,
@@ -109,6 +119,7 @@ impl Core {
             }),
             lead: Leadership::new(Kick::new()?),
             buffers: BufferPool::default(),
+            budget,
             postponed: List::default(),
             blocked: List::default(),
             complaints: Complaints::default(),

@@ -57,6 +57,8 @@ impl Core {
         if conn.drained {
             return;
         }
+        // Before the report, for writers may hear that there is room again.
+        conn.settle_memory();
         self.report(now, cell, conn, wakes);
         let linger_end = self.linger(now, conn);
         // Before the datagrams that announce new connection IDs: another thread may receive the

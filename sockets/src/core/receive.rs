@@ -132,6 +132,10 @@ impl Core {
     /// A client knocks.
     fn on_incoming(&self, now: Time, incoming: Incoming, work: &mut Work) {
         let (remote, local) = (incoming.remote(), incoming.local());
+        if self.budget.is_used_up() {
+            log::debug!("{remote} is refused: the connections hold all memory that they may");
+            return self.refuse(incoming, work);
+        }
         let Some(admission) = self.routing().listener.as_ref().map(|l| l.admission.clone()) else {
             return self.refuse(incoming, work);
         };

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use quicket_engine::time::Time;
 use quicket_engine::{Connection, ConnectionHandle, Endpoint, EndpointEvent};
 
+use super::budget::Budget;
 use super::cell::{Cell, Conn, Role};
 use super::parker::CurrentThread;
 use super::waiters::{Interest, Waiter, WaiterId, Waiters, Wakes};
@@ -21,6 +22,8 @@ pub(crate) struct Routing {
     pub(crate) listener: Option<Listening>,
     /// Who waits for a connection to accept, or for the last one to end.
     waiters: Waiters,
+    /// What all connections may hold together.
+    budget: Arc<Budget>,
 }
 
 /// A listener's state.
@@ -62,8 +65,9 @@ pub(crate) struct ListenOptions {
 }
 
 impl Routing {
-    pub(crate) fn new(endpoint: Endpoint) -> Self {
-        Self { endpoint, cells: Vec::new(), live: 0, listener: None, waiters: Waiters::default() }
+    pub(crate) fn new(endpoint: Endpoint, budget: Arc<Budget>) -> Self {
+        let (cells, waiters) = (Vec::new(), Waiters::default());
+        Self { endpoint, cells, live: 0, listener: None, waiters, budget }
     }
 
     /// How many connections there are, ending ones included.
@@ -92,7 +96,7 @@ impl Routing {
         {
             listener.handshaking += 1;
         }
-        let cell = Arc::new(Cell::new(handle, connection, role));
+        let cell = Arc::new(Cell::new(handle, connection, role, Arc::clone(&self.budget)));
         if self.cells.len() <= handle.0 {
             self.cells.resize_with(handle.0 + 1, || None);
         }

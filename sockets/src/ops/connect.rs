@@ -36,7 +36,7 @@ fn endpoint_on(link: Link, config: EndpointConfig) -> io::Result<CoreRef> {
         Arc::new(AwsLcProvider),
         Box::new(SystemRandom::new()),
     );
-    Ok(CoreRef::new(Core::new(link, config.udp, engine)?))
+    Ok(CoreRef::new(Core::new(link, config.udp, engine, config.memory)?))
 }
 
 /// How a connection begins, beyond its configuration.

@@ -3,7 +3,7 @@
 use quicket_wire::frame::{DataBlocked, StreamDataBlocked, StreamsBlocked};
 
 use super::super::stream::Stream;
-use super::super::{OpenError, StreamEvent};
+use super::super::{OpenError, StreamEvent, WriteError};
 use super::*;
 
 /// Opens a stream, sends a question, gets an answer, and closes both halves.
@@ -197,4 +197,28 @@ fn a_peer_that_wants_more_streams_gets_what_there_is() {
     receive(&mut server, &blocked).unwrap();
     let answer = packet_of(&mut server, PACKET);
     assert!(matches!(answer.frames()[..], [Frame::MaxStreams(frame)] if frame.maximum == 101));
+}
+
+#[test]
+fn with_less_memory_writers_wait_until_enough_is_acknowledged() {
+    let (mut client, mut server) = pair(config());
+    let id = client.open(Dir::Uni).unwrap();
+    client.set_allowance(100);
+    assert_eq!(client.write(id, &[7; 1000]), Ok(100));
+    assert_eq!(client.write(id, &[7]), Err(WriteError::Blocked));
+    assert_eq!(client.poll_event(), None);
+    client.set_allowance(1000);
+    assert_eq!(client.poll_event(), Some(StreamEvent::Writable { id }), "there is more");
+    assert_eq!(client.write(id, &[7; 1000]), Ok(900));
+    client.set_allowance(100);
+    assert_eq!(client.write(id, &[7]), Err(WriteError::Blocked));
+    assert_eq!(client.poll_event(), None, "ten times as much is held as may be");
+    flush(&mut client, &mut server);
+    assert_eq!(client.poll_event(), Some(StreamEvent::Writable { id }));
+    assert_eq!(client.write(id, &[7; 1000]), Ok(100), "what is held is on the way");
+    assert!(server.footprint() >= 1000, "unread");
+    server.accept(Dir::Uni);
+    assert_eq!(read_all(&mut server, id).0.len(), 1000);
+    server.set_allowance(0);
+    assert_eq!(server.footprint(), 0, "read, and nothing is kept");
 }
