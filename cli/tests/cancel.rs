@@ -1,4 +1,4 @@
-//! `quicket serve` and clients that cancel what they asked for.
+//! `quicket serve` and clients that cancel what they asked for, or take none of it.
 
 mod common;
 
@@ -6,8 +6,8 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use common::Server;
-use quicket::tokio::Connection;
-use quicket::{ClientConfig, ClientTls, Fingerprint};
+use quicket::tokio::{Connection, Stream};
+use quicket::{ClientConfig, ClientTls, Fingerprint, TransportConfig};
 use tokio::time::timeout;
 
 /// RFC 9114, Section 8.1.
@@ -23,16 +23,101 @@ fn headers(path: &str) -> Vec<u8> {
     [&[1, section.len() as u8], &section[..]].concat()
 }
 
-#[tokio::test]
-async fn a_thousand_cancelled_requests_leave_room_for_another() {
-    let server = Server::start_with(&["--quiet"]);
+/// A client that grants each stream `window` bytes, in place of a browser.
+async fn connect(server: &Server, window: u64) -> Connection {
     let pin: Fingerprint = server.pin.parse().unwrap();
     let tls = ClientTls::builder().pinned([pin]).alpn(["h3"]).build().unwrap();
     let address: SocketAddr = server.address.parse().unwrap();
-    let config = ClientConfig::new(tls);
+    let transport = TransportConfig {
+        initial_stream_window: window,
+        max_stream_window: window,
+        ..TransportConfig::default()
+    };
+    let config = ClientConfig::new(tls).transport(transport);
     let connection = Connection::connect(address, "localhost", &config).await.unwrap();
     let mut control = connection.open_uni().await.unwrap();
     control.write_all(&[0, 4, 0]).await.unwrap();
+    // Ending it would be an error (RFC 9114, Section 6.2.1).
+    std::mem::forget(control);
+    connection
+}
+
+/// Asks for `count` large files; what they come on.
+async fn ask_for_many(connection: &Connection, count: usize) -> Vec<Stream> {
+    let mut streams = Vec::new();
+    for _ in 0..count {
+        let mut stream = connection.open_bi().await.unwrap();
+        stream.send().write_all(&headers("/large")).await.unwrap();
+        stream.finish().unwrap();
+        streams.push(stream);
+    }
+    streams
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn a_client_that_takes_nothing_of_a_hundred_files_costs_a_server_little() {
+    let server = Server::start_with(&["--quiet"]);
+    let resident = || {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", server.id())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+        let kib: u64 = line.trim().strip_suffix(" kB").unwrap().parse().unwrap();
+        kib >> 10
+    };
+    let before = resident();
+    let connection = connect(&server, 1).await;
+    let mut streams = ask_for_many(&connection, 100).await;
+    for stream in &mut streams {
+        // The answer has begun.
+        stream.recv().read_some(&mut [0; 1]).await.unwrap();
+    }
+    for _ in 0..20 {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        // The send buffer of 16 MiB, 2 MiB of large pieces, a small piece per file, and the rest.
+        let grown = resident().saturating_sub(before);
+        assert!(grown < 40, "{grown} MiB more than the {before} MiB at first");
+    }
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn requests_wait_for_descriptors_and_the_log_says_so() {
+    use rustix::process::{Pid, Resource, Rlimit, prlimit};
+
+    let server = Server::start_with(&["--quiet"]);
+    let open = || std::fs::read_dir(format!("/proc/{}/fd", server.id())).unwrap().count();
+    let all = open() as u64 + 6;
+    let limit = Rlimit { current: Some(all), maximum: Some(all) };
+    let pid = Pid::from_raw(server.id() as i32);
+    prlimit(pid, Resource::Nofile, limit).unwrap();
+    let greedy = connect(&server, 1).await;
+    let streams = ask_for_many(&greedy, 30).await;
+    let filled = async {
+        while (open() as u64) + 1 < all {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    timeout(Duration::from_secs(20), filled).await.expect("there are enough descriptors");
+    let polite = connect(&server, 10_000).await;
+    let mut stream = polite.open_bi().await.unwrap();
+    stream.send().write_all(&headers("/hello.txt")).await.unwrap();
+    stream.finish().unwrap();
+    drop(streams);
+    greedy.close(0x100, b"");
+    let answer = timeout(Duration::from_secs(20), stream.read_to_end(10_000)).await;
+    let answer = answer.expect("no answer").unwrap();
+    // Behind the file there may be frames of reserved types (RFC 9114, Section 7.2.8).
+    let whole = answer.windows(13).any(|bytes| bytes == b"hello, world\n");
+    assert!(whole, "{}", answer.escape_ascii());
+    let (_, log, _) = server.interrupt();
+    assert!(log.contains("no descriptors for files"), "{log}");
+    assert!(log.matches("no descriptors").count() < 5, "{log}");
+}
+
+#[tokio::test]
+async fn a_thousand_cancelled_requests_leave_room_for_another() {
+    let server = Server::start_with(&["--quiet"]);
+    let connection = connect(&server, 10_000).await;
     let request = headers("/large");
     // A request that finds no room waits for it for ever.
     let all = async {

@@ -10,6 +10,7 @@ use cap_std::fs::Metadata;
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use http::{Method, StatusCode};
 
+use super::descriptors::is_shortage;
 use super::listing;
 use super::range::{self, Range};
 use super::tree::{Found, Tree};
@@ -44,21 +45,24 @@ pub(crate) struct Question<'a> {
     pub(crate) early: bool,
 }
 
-/// Answers a question. Reads from the disk, so it can take its time.
-pub(crate) fn answer(tree: &Tree, question: &Question<'_>) -> Answer {
+/// Answers a question. Reads from the disk, so it can take its time. The error is want of
+/// descriptors ([`is_shortage`]): the question can be asked again.
+pub(crate) fn answer(tree: &Tree, question: &Question<'_>) -> io::Result<Answer> {
     let method = question.method;
     if question.early && !method.is_safe() {
         // RFC 8470, Section 5.2.
-        return Answer::text(StatusCode::TOO_EARLY, "Send this again after the handshake.\n");
+        let text = "Send this again after the handshake.\n";
+        return Ok(Answer::text(StatusCode::TOO_EARLY, text));
     }
     if method != Method::GET && method != Method::HEAD {
         let mut answer =
             Answer::text(StatusCode::METHOD_NOT_ALLOWED, "Only GET and HEAD are possible here.\n");
         answer.set(header::ALLOW, "GET, HEAD");
-        return answer;
+        return Ok(answer);
     }
     let mut answer = match tree.find(question.path) {
         Ok(found) => answer_with(found, question),
+        Err(error) if is_shortage(&error) => return Err(error),
         Err(error) => {
             log::warn!("cannot serve {}: {error}", question.path);
             Answer::text(StatusCode::INTERNAL_SERVER_ERROR, "The file cannot be read.\n")
@@ -68,7 +72,7 @@ pub(crate) fn answer(tree: &Tree, question: &Question<'_>) -> Answer {
         // The headers stay those of GET (RFC 9110, Section 9.3.2).
         answer.body = Body::Empty;
     }
-    answer
+    Ok(answer)
 }
 
 fn answer_with(found: Found, question: &Question<'_>) -> Answer {
@@ -109,6 +113,15 @@ impl Answer {
     fn text(status: StatusCode, text: &'static str) -> Self {
         let content_type = "text/plain; charset=utf-8";
         Self::with_bytes(status, content_type, Bytes::from_static(text.as_bytes()))
+    }
+
+    /// There is no descriptor for the file, and was none for long.
+    pub(crate) fn busy() -> Self {
+        let text = "Too many files are being sent. Try again in a moment.\n";
+        let mut answer = Self::text(StatusCode::SERVICE_UNAVAILABLE, text);
+        // RFC 9110, Section 10.2.3.
+        answer.set(header::RETRY_AFTER, "5");
+        answer
     }
 
     /// A path without its last slash: relative links on the page need it.
@@ -245,7 +258,7 @@ mod tests {
         for (name, value) in headers {
             map.append(HeaderName::try_from(*name).unwrap(), value.parse().unwrap());
         }
-        answer(&sample.tree(), &Question { method, path, headers: &map, early: false })
+        answer(&sample.tree(), &Question { method, path, headers: &map, early: false }).unwrap()
     }
 
     fn text(answer: Answer) -> String {
@@ -327,7 +340,7 @@ mod tests {
         let headers = HeaderMap::new();
         let early = |method| {
             let question = Question { method, path: "/a.txt", headers: &headers, early: true };
-            answer(&sample.tree(), &question).status
+            answer(&sample.tree(), &question).unwrap().status
         };
         assert_eq!(early(&Method::POST), StatusCode::TOO_EARLY);
         assert_eq!(early(&Method::GET), StatusCode::OK);

@@ -1,5 +1,6 @@
 //! One connection from its first stream to its end.
 
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -9,8 +10,10 @@ use quicket_h3::h3::error::Code;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
+use super::answer::Body;
 use super::log::Record;
-use super::{Client, Site, http3, http09};
+use super::stall::stalled;
+use super::{Client, Site, chunks, http3, http09};
 use crate::args::Protocol;
 
 /// How often to look whether everything was delivered before the connection is closed.
@@ -24,25 +27,41 @@ pub(super) async fn hold(connection: Connection, site: Arc<Site>, draining: watc
         remote: connection.remote_addr(),
         site: Arc::clone(&site),
         requests: AtomicU64::new(0),
+        room: chunks::room(),
     });
-    if connection.alpn().as_deref() == Some(Protocol::HqInterop.alpn().as_bytes()) {
-        hold_http09(&connection, &client, draining).await;
-    } else {
-        let transport = quicket_h3::Connection::new(connection.clone());
-        let early = transport.early_streams();
-        let is_early: http3::IsEarly = Arc::new(move |id| early.contains(id));
-        let delivered = delivered(connection.clone());
-        let ended = http3::serve(transport, Arc::clone(&client), is_early, draining, delivered);
-        if let Err(error) = ended.await
-            && !error.is_h3_no_error()
-        {
-            log::debug!("{}: {error}", client.remote);
+    tokio::select! {
+        () = answer_all(&connection, &client, draining) => {}
+        () = stalled(&connection) => {
+            log::debug!("{}: the client took nothing for too long", client.remote);
+            connection.close(Code::H3_EXCESSIVE_LOAD.value(), b"nothing was taken for too long");
         }
     }
     // Without effect where it is closed already.
     connection.close(Code::H3_NO_ERROR.value(), b"");
     connection.closed().await;
     site.events.closed(&connection, client.requests.load(Ordering::Relaxed));
+}
+
+/// Answers what the client asks, in the protocol that was settled.
+async fn answer_all(
+    connection: &Connection,
+    client: &Arc<Client>,
+    draining: watch::Receiver<bool>,
+) {
+    if connection.alpn().as_deref() == Some(Protocol::HqInterop.alpn().as_bytes()) {
+        hold_http09(connection, client, draining).await;
+    } else {
+        let transport = quicket_h3::Connection::new(connection.clone());
+        let early = transport.early_streams();
+        let is_early: http3::IsEarly = Arc::new(move |id| early.contains(id));
+        let delivered = delivered(connection.clone());
+        let ended = http3::serve(transport, Arc::clone(client), is_early, draining, delivered);
+        if let Err(error) = ended.await
+            && !error.is_h3_no_error()
+        {
+            log::debug!("{}: {error}", client.remote);
+        }
+    }
 }
 
 /// Waits until the client has acknowledged all data, or is gone.
@@ -74,6 +93,11 @@ async fn hold_http09(
     delivered(connection.clone()).await;
 }
 
+/// Finds a file, once there is a descriptor for it.
+async fn find(site: &Site, target: &str) -> io::Result<Option<Body>> {
+    site.descriptors.wait_for(|| http09::find(&site.tree, target)).await
+}
+
 /// One request of HTTP/0.9 and its answer.
 async fn exchange(stream: Stream, client: Arc<Client>) {
     let begun = Instant::now();
@@ -87,10 +111,10 @@ async fn exchange(stream: Stream, client: Arc<Client>) {
     let mut sent = 0;
     let outcome = match &target {
         None => Err("not a request".to_owned()),
-        Some(target) => match http09::find(&client.site.tree, target).await {
-            Ok(Some(body)) => {
-                http09::send(body, &mut send, &mut sent).await.map_err(|error| error.to_string())
-            }
+        Some(target) => match find(&client.site, target).await {
+            Ok(Some(body)) => http09::send(body, &mut send, &client.room, &mut sent)
+                .await
+                .map_err(|error| error.to_string()),
             Ok(None) => Err("there is no such file".to_owned()),
             Err(error) => Err(error.to_string()),
         },

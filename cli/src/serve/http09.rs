@@ -11,7 +11,7 @@ use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
 use super::answer::{Answer, Body, Question, answer};
-use super::chunks::Chunks;
+use super::chunks::{Chunks, Room};
 use super::tree::Tree;
 
 /// The longest request line, in bytes.
@@ -60,7 +60,7 @@ pub(crate) async fn find(tree: &Arc<Tree>, target: &str) -> io::Result<Option<Bo
         let headers = HeaderMap::new();
         answer(&tree, &Question { method: &Method::GET, path, headers: &headers, early: false })
     });
-    let Answer { status, body, .. } = answer.await.map_err(io::Error::other)?;
+    let Answer { status, body, .. } = answer.await.map_err(io::Error::other)??;
     Ok(status.is_success().then_some(body))
 }
 
@@ -68,6 +68,7 @@ pub(crate) async fn find(tree: &Arc<Tree>, target: &str) -> io::Result<Option<Bo
 pub(crate) async fn send<W: AsyncWrite + Unpin>(
     body: Body,
     send: &mut W,
+    room: &Room,
     sent: &mut u64,
 ) -> io::Result<()> {
     match body {
@@ -77,7 +78,7 @@ pub(crate) async fn send<W: AsyncWrite + Unpin>(
             *sent += bytes.len() as u64;
         }
         Body::File(file, len) => {
-            let mut chunks = Chunks::new(file, len);
+            let mut chunks = Chunks::new(file, len, room);
             while let Some(chunk) = chunks.next().await? {
                 send.write_all(&chunk).await?;
                 *sent += chunk.len() as u64;
@@ -117,7 +118,7 @@ mod tests {
         let mut out = Vec::new();
         let mut sent = 0;
         let body = find(&tree, "/a.txt?x").await.unwrap().unwrap();
-        send(body, &mut out, &mut sent).await.unwrap();
+        send(body, &mut out, &super::super::chunks::room(), &mut sent).await.unwrap();
         assert_eq!((out.as_slice(), sent), (&b"hello, world"[..], 12));
         assert!(find(&tree, "/../private").await.unwrap().is_none());
         assert!(find(&tree, "/sub").await.unwrap().is_none());

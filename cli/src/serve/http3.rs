@@ -1,6 +1,7 @@
 //! HTTP/3 on one connection (RFC 9114).
 
 use std::future::{Future, poll_fn};
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::Poll;
@@ -15,7 +16,8 @@ use tokio::sync::watch;
 use tokio::task::spawn_blocking;
 
 use super::answer::{Answer, Body, Question, answer};
-use super::chunks::Chunks;
+use super::chunks::{Chunks, Room};
+use super::descriptors::is_shortage;
 use super::log::Record;
 use super::{Client, Site};
 
@@ -80,7 +82,7 @@ where
     let (status, outcome) = match ask(&client.site, &request, early).await {
         Ok(answer) => {
             let status = answer.status.as_u16();
-            (Some(status), send(answer, &mut stream, &mut sent).await)
+            (Some(status), send(answer, &mut stream, &client.room, &mut sent).await)
         }
         Err(error) => {
             stream.stop_stream(Code::H3_INTERNAL_ERROR);
@@ -110,15 +112,20 @@ where
 }
 
 async fn ask(site: &Arc<Site>, request: &Request<()>, early: bool) -> Result<Answer, String> {
-    let site = Arc::clone(site);
-    let (method, uri, headers) =
-        (request.method().clone(), request.uri().clone(), request.headers().clone());
-    spawn_blocking(move || {
-        let question = Question { method: &method, path: uri.path(), headers: &headers, early };
-        answer(&site.tree, &question)
-    })
-    .await
-    .map_err(|error| error.to_string())
+    let attempt = || {
+        let tree = Arc::clone(&site.tree);
+        let (method, uri, headers) =
+            (request.method().clone(), request.uri().clone(), request.headers().clone());
+        let answering = spawn_blocking(move || {
+            let question = Question { method: &method, path: uri.path(), headers: &headers, early };
+            answer(&tree, &question)
+        });
+        async move { answering.await.map_err(io::Error::other)? }
+    };
+    match site.descriptors.wait_for(attempt).await {
+        Err(error) if is_shortage(&error) => Ok(Answer::busy()),
+        answer => answer.map_err(|error| error.to_string()),
+    }
 }
 
 /// Why an answer did not get through, for the access log.
@@ -133,6 +140,7 @@ fn said(error: StreamError) -> String {
 async fn send<S>(
     answer: Answer,
     stream: &mut RequestStream<S, Bytes>,
+    room: &Room,
     sent: &mut u64,
 ) -> Result<(), String>
 where
@@ -151,7 +159,7 @@ where
             *sent += len;
         }
         Body::File(file, len) => {
-            let mut chunks = Chunks::new(file, len);
+            let mut chunks = Chunks::new(file, len, room);
             loop {
                 let chunk = match chunks.next().await {
                     Ok(Some(chunk)) => chunk,

@@ -3,6 +3,7 @@
 mod answer;
 mod chunks;
 mod conversation;
+mod descriptors;
 mod events;
 mod http09;
 mod http3;
@@ -10,6 +11,7 @@ mod keep;
 mod listing;
 mod log;
 mod range;
+mod stall;
 mod tree;
 
 use std::io;
@@ -23,6 +25,7 @@ use quicket::{BindError, Decision, Fingerprint, Qlog, RetryPolicy, ServerConfig,
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
+use self::descriptors::Descriptors;
 use self::events::Events;
 use self::tree::Tree;
 use crate::args::{Protocol, Retry, Serve};
@@ -41,6 +44,7 @@ pub(crate) struct Site {
     /// A line per request on standard error.
     pub(crate) access_log: bool,
     pub(crate) events: Events,
+    pub(crate) descriptors: Descriptors,
 }
 
 /// A client with a connection.
@@ -50,15 +54,22 @@ pub(crate) struct Client {
     pub(crate) site: Arc<Site>,
     /// How many requests came.
     pub(crate) requests: AtomicU64,
+    /// Room for what is read of files before it is sent.
+    pub(crate) room: chunks::Room,
 }
 
 /// Runs the command.
 pub(crate) fn run(args: &Serve) -> Result<(), Failure> {
+    descriptors::raise_limit();
     let dir = args.dir.display();
     let tree = Tree::open(&args.dir, args.hidden, !args.no_listing)
         .map_err(|error| Failure::environment(format!("cannot serve {dir}"), error))?;
-    let site =
-        Site { tree: Arc::new(tree), access_log: !args.quiet, events: Events::new(args.json) };
+    let site = Site {
+        tree: Arc::new(tree),
+        access_log: !args.quiet,
+        events: Events::new(args.json),
+        descriptors: Descriptors::default(),
+    };
     transport::warn(&args.transport);
     let live = Arc::new(AtomicUsize::new(0));
     let qlog = transport::qlog(&args.transport)?;

@@ -94,6 +94,11 @@ impl Server {
         }
     }
 
+    /// The number of its process.
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     pub(crate) fn url(&self, path: &str) -> String {
         format!("https://{}{path}", self.address)
     }
