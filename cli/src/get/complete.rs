@@ -44,5 +44,6 @@ pub(crate) async fn settle(job: &Job, status: u16, begun: Instant) -> Result<Ans
         return Ok(Answered::Moved(Box::new(job.anew())));
     }
     let took = begun.elapsed();
-    Ok(Answered::Fetched(Fetched { status: Some(status), received: 0, kept, sha256, took }))
+    let (status, sha256) = (Some(status), Some(sha256));
+    Ok(Answered::Fetched(Fetched { status, received: 0, kept, sha256, took }))
 }

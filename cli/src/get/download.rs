@@ -22,6 +22,8 @@ pub(crate) struct Job {
     pub(crate) place: Place,
     /// The hash that it must have.
     pub(crate) expected: Option<Sha256>,
+    /// Somebody wants to know its hash, even if none is expected.
+    pub(crate) hashed: bool,
     /// Goes on with what an interrupted run has left.
     pub(crate) resume: bool,
     /// How it is asked for.
@@ -58,7 +60,8 @@ pub(crate) struct Fetched {
     pub(crate) received: u64,
     /// What an earlier run had left, in bytes.
     pub(crate) kept: u64,
-    pub(crate) sha256: Sha256,
+    /// Its hash, if anybody wants it.
+    pub(crate) sha256: Option<Sha256>,
     pub(crate) took: Duration,
 }
 
@@ -88,7 +91,8 @@ pub(crate) struct Download {
 impl Download {
     /// Begins.
     pub(crate) fn begin(job: &Job, head: Head, progress: &Progress, begun: Instant) -> Self {
-        let sink = Sink::open(job.place.clone(), head.kept, head.etag.clone());
+        let hashed = job.hashed || job.expected.is_some();
+        let sink = Sink::open(job.place.clone(), head.kept, head.etag.clone(), hashed);
         let name = job.target.url.path_segments().and_then(|mut names| names.next_back());
         let progress = progress.begin(name.unwrap_or_default(), head.kept, head.len);
         Self { job: job.clone(), head, sink, progress, received: 0, begun }
@@ -135,7 +139,7 @@ impl Download {
             });
         }
         let sha256 = written.sha256;
-        if let Some(expected) = job.expected
+        if let (Some(expected), Some(sha256)) = (job.expected, sha256)
             && expected != sha256
         {
             written.discard()?;

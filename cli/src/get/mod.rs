@@ -77,6 +77,7 @@ fn plan(args: &Get) -> Result<Vec<Job>, Failure> {
         target,
         place,
         expected,
+        hashed: args.json,
         resume: args.resume,
         order: order.clone(),
         tries: 0,

@@ -93,7 +93,7 @@ impl FileReport {
                 self.status = fetched.status;
                 self.received = fetched.received;
                 self.kept = fetched.kept;
-                self.sha256 = Some(fetched.sha256);
+                self.sha256 = fetched.sha256;
                 self.verified = expected;
                 self.seconds = fetched.took;
             }

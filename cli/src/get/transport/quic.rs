@@ -19,8 +19,10 @@ use crate::get::report::{ConnectionReport, EarlyData};
 use crate::get::target::Authority;
 use crate::get::{Run, http3, http09};
 
-/// How long a closed connection may take to tell the server so.
+/// How long a closed connection waits at most for packets that cross its goodbye.
 const GOODBYE: Duration = Duration::from_millis(500);
+/// ... and at least.
+const SHORT_GOODBYE: Duration = Duration::from_millis(1);
 /// What HTTP/0.9 closes connections with.
 const NO_ERROR: u64 = 0;
 
@@ -119,8 +121,11 @@ impl Link {
             Protocol::HqInterop => NO_ERROR,
         };
         self.connection.close(code, b"");
-        // Where the server does not hear it, it will notice by itself.
-        let _ = tokio::time::timeout(GOODBYE, self.endpoint.wait_idle()).await;
+        // It is out by now. What the server sends before it hears of it is answered the same way
+        // (RFC 9000, Section 10.2.1), and comes within a round trip; the three probe timeouts
+        // that an endpoint waits otherwise would be most of what a small file takes. Where the
+        // server hears nothing, it will notice by itself.
+        let _ = tokio::time::timeout(goodbye(report.rtt_seconds), self.endpoint.wait_idle()).await;
         report
     }
 
@@ -161,6 +166,11 @@ impl Drop for Link {
         // Without effect where it is closed already.
         self.connection.close(h3::error::Code::H3_REQUEST_CANCELLED.value(), b"interrupted");
     }
+}
+
+/// How long to stay after closing a connection whose round trip takes `rtt`.
+fn goodbye(rtt: Duration) -> Duration {
+    (rtt * 2).clamp(SHORT_GOODBYE, GOODBYE)
 }
 
 /// Starts HTTP/3 on a connection.
@@ -241,3 +251,16 @@ const fn is_distrust(alert: u8) -> bool {
 
 /// certificate_expired; also for one that is not valid yet.
 const CERTIFICATE_EXPIRED: u8 = 45;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_goodbye_takes_as_long_as_answers_are_on_their_way() {
+        let millis = Duration::from_millis;
+        assert_eq!(goodbye(Duration::from_micros(50)), SHORT_GOODBYE);
+        assert_eq!(goodbye(millis(30)), millis(60));
+        assert_eq!(goodbye(Duration::from_secs(3)), GOODBYE);
+    }
+}
