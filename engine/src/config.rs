@@ -38,7 +38,8 @@ pub struct EndpointConfig {
     pub versions: Vec<Version>,
     /// The largest UDP payload that the socket can receive, in bytes: 1200 to 65527.
     pub max_udp_payload_size: u16,
-    /// Sends the fixed bit at random to peers that agree (RFC 9287).
+    /// Announces grease_quic_bit, and sends the fixed bit at random to peers that do so too
+    /// (RFC 9287). Otherwise packets without the fixed bit are discarded (RFC 9000, Section 17.2).
     pub grease_quic_bit: bool,
     /// How many connection attempts may wait for [`crate::Endpoint::accept`]; more are dropped,
     /// for the client to try again.
@@ -63,6 +64,14 @@ impl EndpointConfig {
             max_incoming_bytes: 8 << 20,
             stateless_resets_per_second: 1000,
         }
+    }
+}
+
+impl TransportConfig {
+    /// True if connections announce grease_quic_bit, and so take packets without the fixed bit
+    /// (RFC 9287, Section 3).
+    pub(crate) fn takes_any_fixed_bit(&self, endpoint: &EndpointConfig) -> bool {
+        self.announced.grease_quic_bit.unwrap_or(endpoint.grease_quic_bit)
     }
 }
 

@@ -50,7 +50,7 @@ pub use frame::{Frame, FrameEncode, FrameError, Frames};
 pub use header::{
     Header, InvariantHeader, LongHeader, LongHeaderMarks, PacketKind, RETRY_TAG_LEN, RetryHeader,
     RetryPacket, SAMPLE_LEN, ShortHeader, VersionNegotiation, Versions, encode_version_negotiation,
-    header_sample, key_phase, protect, reserved_bits_are_zero, spin, unprotect,
+    fixed_bit, header_sample, key_phase, protect, reserved_bits_are_zero, spin, unprotect,
 };
 pub use reader::Reader;
 pub use stateless_reset::StatelessResetToken;

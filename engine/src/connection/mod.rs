@@ -172,7 +172,10 @@ pub struct Connection {
     seal_queue: SealQueue,
     unsealed_transmit: Option<Box<Draft<Transmit>>>,
     discard_initial_after_sealing: bool,
+    /// We send the fixed bit at random ...
     grease_fixed_bit: bool,
+    /// ... and the peer may.
+    takes_any_fixed_bit: bool,
     key_update_due: bool,
     pacing_until: Option<Time>,
     early_keys_expire: Option<Time>,
@@ -323,6 +326,7 @@ impl Connection {
             unsealed_transmit: None,
             discard_initial_after_sealing: false,
             grease_fixed_bit: false,
+            takes_any_fixed_bit: config.takes_any_fixed_bit(&endpoint),
             key_update_due: false,
             pacing_until: None,
             early_keys_expire: None,

@@ -122,7 +122,7 @@ pub(crate) fn local(
         max_ack_delay: millis(config.max_ack_delay),
         active_connection_id_limit: config.active_connection_id_limit,
         initial_source_connection_id: Some(cids.local_scid),
-        grease_quic_bit: endpoint.grease_quic_bit,
+        grease_quic_bit: config.takes_any_fixed_bit(endpoint),
         disable_1rtt_encryption: config.disable_1rtt_encryption,
         version_information: Some(VersionInformation {
             chosen_version: versions.current,
@@ -162,9 +162,6 @@ fn apply_announced(announced: &Announced, parameters: &mut TransportParameters) 
     set(announced.max_udp_payload_size.map(u64::from), &mut parameters.max_udp_payload_size);
     if let Some(exponent) = announced.ack_delay_exponent {
         parameters.ack_delay_exponent = exponent;
-    }
-    if let Some(grease) = announced.grease_quic_bit {
-        parameters.grease_quic_bit = grease;
     }
     if let Some(disable) = announced.disable_active_migration {
         parameters.disable_active_migration = disable;

@@ -192,7 +192,12 @@ impl Connection {
         bare: Option<Opened>,
     ) {
         let kind = header.kind;
+        // RFC 9000, Sections 17.2 and 17.3.1; RFC 9287, Section 3.
+        let is_valid = header.fixed_bit() || self.takes_any_fixed_bit;
         let outcome = match level_of(kind) {
+            _ if !is_valid && kind.has_fixed_bit() => {
+                Ok(Outcome::Dropped(DropReason::Malformed))
+            }
             Some(level) => self.open_and_process(arrival, header, level, packet, bare),
             None => self.handle_unprotected(arrival, header, packet),
         };

@@ -6,7 +6,7 @@ use core::ops::Range;
 
 use quicket_wire::frame::Stream;
 use quicket_wire::{
-    ConnectionId, EcnCodepoint, Header, PacketKind, Reader, header_sample, key_phase,
+    ConnectionId, EcnCodepoint, Header, PacketKind, Reader, fixed_bit, header_sample, key_phase,
     packet_number, reserved_bits_are_zero, spin, unprotect,
 };
 
@@ -152,6 +152,7 @@ impl Connection {
         let opened = Opened { number, payload: pn_offset.saturating_add(pn_len) };
         let first = packet.first().copied().unwrap_or_default();
         let usual = number == expected
+            && (fixed_bit(first) || self.takes_any_fixed_bit)
             && key_phase(first) == self.keys.phase()
             && reserved_bits_are_zero(first)
             && packet.len() >= opened.payload.saturating_add(TAG_LEN);

@@ -220,12 +220,25 @@ impl Endpoint {
         if let Some(handle) = self.routes.find(&header.dcid, datagram.remote) {
             return Route::Connection(handle);
         }
+        // RFC 9000, Sections 17.2 and 17.3.1. Clients that remember a server's grease_quic_bit leave
+        // it out of their first packets already (RFC 9287, Section 3.1).
+        if !header.fixed_bit() && !self.takes_any_fixed_bit() && header.kind.has_fixed_bit() {
+            return Route::Dropped(DropReason::Malformed);
+        }
         match header.kind {
             PacketKind::UnknownVersion => self.route_unknown_version(datagram, reply),
             PacketKind::Initial => self.route_initial(unix_secs, &header, datagram, reply),
             PacketKind::OneRtt => self.route_lost(now, &header.dcid, datagram, reply),
             // Only a client's first packets start something here.
             _ => Route::Dropped(DropReason::Unexpected),
+        }
+    }
+
+    /// Whether packets without the fixed bit may be of use to new connections.
+    fn takes_any_fixed_bit(&self) -> bool {
+        match &self.server {
+            Some(server) => server.transport.takes_any_fixed_bit(&self.config),
+            None => self.config.grease_quic_bit,
         }
     }
 

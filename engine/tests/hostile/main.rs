@@ -5,6 +5,7 @@ mod acks;
 mod cids;
 mod crypto;
 mod early_data;
+mod fixed_bit;
 mod frames;
 mod idle;
 mod initials;

@@ -29,6 +29,14 @@ impl PacketKind {
         matches!(self, Self::Initial | Self::ZeroRtt | Self::Handshake | Self::OneRtt)
     }
 
+    /// Whether the fixed bit means anything in the packet (RFC 9000, Sections 17.2 and 17.2.1;
+    /// RFC 8999, Section 5.1).
+    #[inline]
+    #[must_use]
+    pub const fn has_fixed_bit(self) -> bool {
+        !matches!(self, Self::VersionNegotiation | Self::UnknownVersion)
+    }
+
     /// The kind of a long header packet from the two type bits of its first byte
     /// (RFC 9000, Section 17.2, Table 5; RFC 9369, Section 3.2).
     #[inline]

@@ -18,7 +18,8 @@ pub use encode::{LongHeader, LongHeaderMarks, ShortHeader};
 pub use invariant::InvariantHeader;
 pub use kind::PacketKind;
 pub use protection::{
-    SAMPLE_LEN, header_sample, key_phase, protect, reserved_bits_are_zero, spin, unprotect,
+    SAMPLE_LEN, fixed_bit, header_sample, key_phase, protect, reserved_bits_are_zero, spin,
+    unprotect,
 };
 pub use retry::{RETRY_TAG_LEN, RetryHeader, RetryPacket};
 pub use version_negotiation::{VersionNegotiation, Versions, encode_version_negotiation};
@@ -132,7 +133,7 @@ impl Header {
     #[inline]
     #[must_use]
     pub const fn fixed_bit(&self) -> bool {
-        self.first_byte & FIXED != 0
+        fixed_bit(self.first_byte)
     }
 }
 

@@ -1,6 +1,6 @@
 //! Header protection (RFC 9001, Section 5.4), given the mask.
 
-use super::{FORM_LONG, KEY_PHASE, PN_LEN, SPIN};
+use super::{FIXED, FORM_LONG, KEY_PHASE, PN_LEN, SPIN};
 
 /// The length in bytes of the ciphertext sample that the mask is made from
 /// (RFC 9001, Section 5.4.2).
@@ -66,6 +66,13 @@ const fn protected_bits(first_byte: u8) -> u8 {
 #[must_use]
 pub const fn reserved_bits_are_zero(first_byte: u8) -> bool {
     first_byte & if first_byte & FORM_LONG != 0 { 0x0c } else { 0x18 } == 0
+}
+
+/// The fixed bit in the first byte of a packet, protected or not (RFC 9000, Section 17.2).
+#[inline]
+#[must_use]
+pub const fn fixed_bit(first_byte: u8) -> bool {
+    first_byte & FIXED != 0
 }
 
 /// The key phase in the unprotected first byte of a short header (RFC 9001, Section 6).

@@ -57,6 +57,8 @@ pub struct Forge {
     pub next_number: [u64; 3],
     /// The key phase of 1-RTT packets.
     pub key_phase: bool,
+    /// The fixed bit of all packets.
+    pub fixed_bit: bool,
     /// The largest packet number that was opened in each space.
     pub largest_opened: [u64; 3],
     /// The last packet numbers of application data that were opened, in ranges, ascending.
@@ -102,6 +104,7 @@ impl Forge {
             token: Vec::new(),
             next_number: [FIRST_NUMBER; 3],
             key_phase: false,
+            fixed_bit: true,
             largest_opened: [0; 3],
             opened: Vec::new(),
         };
@@ -163,7 +166,7 @@ impl Forge {
                     dcid: self.dcid,
                     spin: false,
                     key_phase: self.key_phase,
-                    fixed_bit: true,
+                    fixed_bit: self.fixed_bit,
                 };
                 let pn_offset = header.encode(&mut writer, number, NUMBER_LEN).expect("it fits");
                 let header_len = writer.position();
@@ -197,7 +200,7 @@ impl Forge {
         let token = if self.side == Side::Client { &self.token[..] } else { &[] };
         let header =
             LongHeader { kind, version: self.version, dcid: self.dcid, scid: self.scid, token };
-        let marks = header.encode(writer, number, NUMBER_LEN, true).expect("it fits");
+        let marks = header.encode(writer, number, NUMBER_LEN, self.fixed_bit).expect("it fits");
         let header_len = writer.position();
         writer.bytes(payload).expect("it fits");
         let missing = MIN_INITIAL.saturating_sub(writer.position() + TAG_LEN);
