@@ -79,23 +79,15 @@ impl Pending {
         }
     }
 
-    pub(crate) fn on_acked(&mut self, frame: &SentFrame) {
-        if let SentFrame::NewToken { index } = frame
-            && let Some(token) = self.token(*index)
-        {
+    pub(crate) fn on_token_acked(&mut self, index: u64) {
+        if let Some(token) = self.token(index) {
             token.bytes = Vec::new();
         }
     }
 
-    pub(crate) fn on_lost(&mut self, frame: &SentFrame) {
-        match frame {
-            SentFrame::HandshakeDone => self.handshake_done = true,
-            SentFrame::NewToken { index } => {
-                if let Some(token) = self.token(*index) {
-                    token.in_flight = false;
-                }
-            }
-            _ => {}
+    pub(crate) fn on_token_lost(&mut self, index: u64) {
+        if let Some(token) = self.token(index) {
+            token.in_flight = false;
         }
     }
 

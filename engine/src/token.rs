@@ -297,7 +297,8 @@ impl Generation {
 /// The place of `value`, or the empty one where it belongs.
 fn place(slots: &mut [u64], value: u64) -> Option<&mut u64> {
     let mask = slots.len().checked_sub(1)?;
-    let start = usize::try_from(value & u64::MAX >> 1).unwrap_or(0) & mask;
+    // The low bits, on whatever machine.
+    let start = value as usize & mask;
     let offset = (0..slots.len()).find(|n| {
         let index = start.wrapping_add(*n) & mask;
         slots.get(index).is_none_or(|&s| s == 0 || s == value)

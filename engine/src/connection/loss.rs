@@ -76,12 +76,19 @@ impl AckSink for Fates<'_> {
             }
             SentFrame::AckFrequency { sequence } => parts.ack_frequency.on_frame_acked(sequence),
             SentFrame::Datagram { id } => parts.datagrams.on_acked(id),
-            SentFrame::NewToken { .. } => parts.pending.on_acked(frame),
+            SentFrame::NewToken { index } => parts.pending.on_token_acked(index),
             SentFrame::PathChallenge { .. }
             | SentFrame::HandshakeDone
             | SentFrame::ImmediateAck
             | SentFrame::Ping => {}
-            _ => parts.streams.on_acked(frame),
+            SentFrame::ResetStream { .. }
+            | SentFrame::StopSending { .. }
+            | SentFrame::MaxData { .. }
+            | SentFrame::MaxStreamData { .. }
+            | SentFrame::MaxStreams { .. }
+            | SentFrame::DataBlocked { .. }
+            | SentFrame::StreamDataBlocked { .. }
+            | SentFrame::StreamsBlocked { .. } => parts.streams.on_acked(frame),
         }
     }
 }
@@ -126,17 +133,25 @@ fn lost_frame(
     crypto: &mut crate::crypto_stream::CryptoStream,
 ) {
     match *frame {
-        SentFrame::Stream { .. } => parts.streams.on_lost(frame),
+        SentFrame::Stream { .. }
+        | SentFrame::ResetStream { .. }
+        | SentFrame::StopSending { .. }
+        | SentFrame::MaxData { .. }
+        | SentFrame::MaxStreamData { .. }
+        | SentFrame::MaxStreams { .. }
+        | SentFrame::DataBlocked { .. }
+        | SentFrame::StreamDataBlocked { .. }
+        | SentFrame::StreamsBlocked { .. } => parts.streams.on_lost(frame),
         SentFrame::Crypto { offset, len } => crypto.on_lost(offset, len),
         SentFrame::NewConnectionId { sequence } => parts.local_cids.on_frame_lost(sequence),
         SentFrame::RetireConnectionId { sequence } => parts.remote_cids.on_frame_lost(sequence),
         SentFrame::AckFrequency { sequence } => parts.ack_frequency.on_frame_lost(sequence),
         SentFrame::Datagram { id } => parts.datagrams.on_lost(id),
         SentFrame::PathChallenge { data } => parts.paths.on_challenge_lost(data),
-        SentFrame::HandshakeDone | SentFrame::NewToken { .. } => parts.pending.on_lost(frame),
+        SentFrame::HandshakeDone => parts.pending.set_handshake_done(),
+        SentFrame::NewToken { index } => parts.pending.on_token_lost(index),
         // Never repeated: the state behind them is sent again when it is next due.
         SentFrame::Ack { .. } | SentFrame::Ping | SentFrame::ImmediateAck => {}
-        _ => parts.streams.on_lost(frame),
     }
 }
 
@@ -375,7 +390,8 @@ impl Connection {
         SpaceTimes {
             loss_time: space.recovery.loss_time(),
             // RFC 9002, Section 6.2.1: no probe timer for application data before the handshake
-            // is complete, unless it is all that there is (0-RTT).
+            // is confirmed, 0-RTT included: `loss_detection_timer` sees to it. Without 1-RTT keys
+            // there is not even a moment to count from.
             pto_base: space.recovery.pto_base().filter(|_| usable),
         }
     }

@@ -61,7 +61,8 @@ impl Incoming {
 }
 
 impl Endpoint {
-    /// Makes an attempt of a client's first datagram. An error is one that a close with
+    /// Makes an attempt of a client's first datagram, which is kept only once there is known to be
+    /// room for it. An error is one that a close with
     /// INVALID_TOKEN answers (RFC 9000, Section 8.1.2).
     pub(super) fn incoming(
         &mut self,
@@ -74,7 +75,7 @@ impl Endpoint {
             remote: datagram.remote,
             local: datagram.local,
             ecn: datagram.ecn,
-            data: datagram.data.to_vec(),
+            data: Vec::new(),
             version: header.version,
             dcid: header.dcid,
             scid: header.scid,

@@ -303,7 +303,11 @@ impl Endpoint {
         if datagram.data.len() < usize::from(MIN_UDP_PAYLOAD) || header.dcid.len() < 8 {
             return Route::Dropped(DropReason::Malformed);
         }
-        let incoming = match self.incoming(unix_secs, &server, header, datagram) {
+        let bytes = self.waiting_bytes.saturating_add(datagram.data.len());
+        if self.waiting >= self.config.max_incoming || bytes > self.config.max_incoming_bytes {
+            return self.route_overflow(unix_secs, &server, header, datagram, reply);
+        }
+        let mut incoming = match self.incoming(unix_secs, &server, header, datagram) {
             Ok(incoming) => incoming,
             Err(refused) => return self.refuse_token(&refused, reply),
         };
@@ -313,13 +317,29 @@ impl Endpoint {
                 None => Route::Dropped(DropReason::Malformed),
             };
         }
-        let bytes = self.waiting_bytes.saturating_add(incoming.data.len());
-        if self.waiting >= self.config.max_incoming || bytes > self.config.max_incoming_bytes {
-            return Route::Dropped(DropReason::Limit);
-        }
+        incoming.data = datagram.data.to_vec();
         self.waiting_bytes = bytes;
         self.waiting = self.waiting.saturating_add(1);
         Route::Incoming(incoming)
+    }
+
+    /// A client's first packet when there is no room for it. One without a token may be asked to
+    /// come again; no other token is looked at, for it would be used up.
+    fn route_overflow(
+        &mut self,
+        unix_secs: u64,
+        server: &ServerConfig,
+        header: &Header,
+        datagram: &Datagram<'_>,
+        reply: &mut Vec<u8>,
+    ) -> Route {
+        if !header.token.is_empty() || !self.wants_retry(server) {
+            return Route::Dropped(DropReason::Limit);
+        }
+        match self.incoming(unix_secs, server, header, datagram) {
+            Ok(incoming) if self.write_retry(&incoming, reply).is_some() => Route::Reply,
+            Ok(_) | Err(_) => Route::Dropped(DropReason::Limit),
+        }
     }
 
     fn wants_retry(&self, server: &ServerConfig) -> bool {

@@ -21,6 +21,23 @@ use crate::time::{Duration, Time};
 /// there is.
 const MIN_FRAGMENT: u64 = 64;
 
+/// Frames of other owners, one by one: a new one is to be sorted by whoever adds it.
+macro_rules! not_of_streams {
+    () => {
+        SentFrame::Ack { .. }
+            | SentFrame::Crypto { .. }
+            | SentFrame::NewConnectionId { .. }
+            | SentFrame::RetireConnectionId { .. }
+            | SentFrame::PathChallenge { .. }
+            | SentFrame::NewToken { .. }
+            | SentFrame::HandshakeDone
+            | SentFrame::AckFrequency { .. }
+            | SentFrame::ImmediateAck
+            | SentFrame::Ping
+            | SentFrame::Datagram { .. }
+    };
+}
+
 impl Streams {
     /// True if there is anything to send. It may turn out to wait for the peer's limits:
     /// [`Self::write_frames`] then leaves the packet as it was and this becomes false.
@@ -231,8 +248,15 @@ impl Streams {
                     self.settle(slot);
                 }
             }
-            // Of the others only the loss matters.
-            _ => {}
+            // Of the others only the loss matters, if they are the streams' at all.
+            SentFrame::StopSending { .. }
+            | SentFrame::MaxData { .. }
+            | SentFrame::MaxStreamData { .. }
+            | SentFrame::MaxStreams { .. }
+            | SentFrame::DataBlocked { .. }
+            | SentFrame::StreamDataBlocked { .. }
+            | SentFrame::StreamsBlocked { .. }
+            | not_of_streams!() => {}
         }
     }
 
@@ -269,30 +293,47 @@ impl Streams {
             | SentFrame::StopSending { id }
             | SentFrame::MaxStreamData { id, .. }
             | SentFrame::StreamDataBlocked { id, .. } => self.on_stream_frame_lost(id, frame),
-            _ => {}
+            not_of_streams!() => {}
         }
     }
 
     fn on_stream_frame_lost(&mut self, id: StreamId, frame: &SentFrame) {
         let Some(slot) = self.table.find(id) else { return };
         let Some(stream) = self.table.get_mut(slot) else { return };
-        match (*frame, &mut stream.send, &mut stream.recv) {
-            (SentFrame::Stream { offset, len, fin, .. }, Some(send), _) => {
-                send.on_lost(segment(offset, len, fin));
-                // What is repeated does not wait.
-                self.corked = false;
+        let (send, recv) = (stream.send.as_mut(), stream.recv.as_mut());
+        match *frame {
+            SentFrame::Stream { offset, len, fin, .. } => {
+                if let Some(send) = send {
+                    send.on_lost(segment(offset, len, fin));
+                    // What is repeated does not wait.
+                    self.corked = false;
+                }
             }
-            (SentFrame::ResetStream { .. }, Some(send), _) => send.set_reset_due(true),
-            (SentFrame::StreamDataBlocked { limit, .. }, Some(send), _) => {
-                send.signal_blocked_again(limit);
+            SentFrame::ResetStream { .. } => {
+                if let Some(send) = send {
+                    send.set_reset_due(true);
+                }
             }
-            (SentFrame::StopSending { .. }, _, Some(recv)) => recv.set_stop_due(true),
-            (SentFrame::MaxStreamData { maximum, .. }, _, Some(recv)) => {
-                if let Some(window) = recv.open_window() {
+            SentFrame::StreamDataBlocked { limit, .. } => {
+                if let Some(send) = send {
+                    send.signal_blocked_again(limit);
+                }
+            }
+            SentFrame::StopSending { .. } => {
+                if let Some(recv) = recv {
+                    recv.set_stop_due(true);
+                }
+            }
+            SentFrame::MaxStreamData { maximum, .. } => {
+                if let Some(window) = recv.and_then(|recv| recv.open_window()) {
                     window.on_update_lost(maximum);
                 }
             }
-            _ => {}
+            SentFrame::MaxData { .. }
+            | SentFrame::MaxStreams { .. }
+            | SentFrame::DataBlocked { .. }
+            | SentFrame::StreamsBlocked { .. }
+            | not_of_streams!() => {}
         }
         self.settle(slot);
     }

@@ -1,12 +1,12 @@
 //! Address tokens: forged, stolen and used twice (RFC 9000, Section 8.1).
 
 use quicket_engine::crypto::Level;
-use quicket_engine::{EcnCodepoint, RetryPolicy, Side};
+use quicket_engine::{Datagram, DropReason, EcnCodepoint, Endpoint, RetryPolicy, Route, Side};
 use quicket_sim::attack::{Duel, DuelOptions, Party, Stage};
 use quicket_wire::{Frame, Frames, Header, PacketKind, RetryPacket};
 
 use crate::memory::growth;
-use crate::support::{Flights, KIB, START, server, stranger};
+use crate::support::{Flights, KIB, SERVER, START, server, stranger};
 
 const NONE: EcnCodepoint = EcnCodepoint::NotEct;
 
@@ -75,6 +75,31 @@ fn stolen_retry_tokens_are_refused_without_state() {
     });
     assert_eq!(server.endpoint.connections(), 0);
     assert!(grown < KIB, "{grown} bytes");
+}
+
+/// A client that is turned away for want of room can come again with its token.
+#[test]
+fn a_full_house_uses_no_token_up() {
+    let (tokens, client) = new_tokens();
+    let DuelOptions { mut endpoint, server, crypto, .. } = DuelOptions::new(Side::Client);
+    endpoint.max_incoming = 1;
+    let mut server = Party::new(SERVER, endpoint, Some(server), crypto, 1).endpoint;
+    let mut flights = Flights::new();
+    let mut route = |server: &mut Endpoint, remote, token: &[u8]| {
+        let data = &mut flights.next(START, token)[..];
+        let mut datagram = Datagram { remote, local: Some(SERVER), ecn: NONE, data };
+        server.route(START, 1_700_000_001, &mut datagram, &mut Vec::new())
+    };
+    let Route::Incoming(first) = route(&mut server, stranger(1), &[]) else {
+        panic!("room for one")
+    };
+    let second = route(&mut server, client, &tokens[0]);
+    assert!(matches!(second, Route::Dropped(DropReason::Limit)), "{second:?}");
+    server.ignore(first);
+    let Route::Incoming(again) = route(&mut server, client, &tokens[0]) else {
+        panic!("room again")
+    };
+    assert!(again.address_validated(), "the token is as good as before");
 }
 
 /// Tokens that a server gave to an honest client.

@@ -235,7 +235,19 @@ impl<'a> Frame<'a> {
             // draft-ietf-quic-ack-frequency, Section 3: min_ack_delay is not remembered, so
             // these cannot be sent in 0-RTT.
             Self::AckFrequency(_) | Self::ImmediateAck => matches!(kind, OneRtt),
-            _ => matches!(kind, ZeroRtt | OneRtt),
+            Self::ResetStream(_)
+            | Self::StopSending(_)
+            | Self::Stream(_)
+            | Self::MaxData(_)
+            | Self::MaxStreamData(_)
+            | Self::MaxStreams(_)
+            | Self::DataBlocked(_)
+            | Self::StreamDataBlocked(_)
+            | Self::StreamsBlocked(_)
+            | Self::NewConnectionId(_)
+            | Self::RetireConnectionId(_)
+            | Self::PathChallenge(_)
+            | Self::Datagram(_) => matches!(kind, ZeroRtt | OneRtt),
         }
     }
 
