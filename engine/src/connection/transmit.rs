@@ -260,7 +260,12 @@ impl Connection {
                 }
             }
             let room = buf.len().saturating_sub(end).min(segment_size);
-            let limit = room.min(self.sendable(now));
+            // RFC 9000, Section 8.2.1: challenges are to show that the path carries 1200 bytes; it
+            // is not known yet whether it carries what the one before did.
+            let limit = match self.has_path_frames(now) {
+                true => room.min(usize::from(MIN_UDP_PAYLOAD)).min(self.sendable(now)),
+                false => room.min(self.sendable(now)),
+            };
             // Segments are of one size: what does not fit a whole one waits for the next call.
             if limit < MIN_PACKET || (segment > 0 && limit < segment_size) {
                 break;
@@ -355,15 +360,19 @@ impl Connection {
         self.has_stream_data() || self.has_1rtt_control(now)
     }
 
+    /// Whether PATH_CHALLENGE or PATH_RESPONSE is to go out on the active path.
+    fn has_path_frames(&self, now: Time) -> bool {
+        let path = self.paths.active();
+        path.responses.has_pending() || path.validation.is_challenge_due(now)
+    }
+
     /// Whether there are frames for 1-RTT packets that are not the streams' or DATAGRAM.
     pub(super) fn has_1rtt_control(&self, now: Time) -> bool {
-        let path = self.paths.active();
         self.pending.is_pending()
             || self.local_cids.next_frame().is_some()
             || self.remote_cids.next_frame().is_some()
             || self.ack_frequency.next_frame().is_some()
-            || path.responses.has_pending()
-            || path.validation.is_challenge_due(now)
+            || self.has_path_frames(now)
     }
 
     /// Writes one packet of `level` behind those already in the datagram.

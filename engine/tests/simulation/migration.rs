@@ -1,6 +1,7 @@
 //! Rebinding and migration: RFC 9000, Section 9.
 
 use std::net::{SocketAddr, SocketAddrV6};
+use std::sync::{Arc, Mutex};
 
 use quicket_engine::Event;
 use quicket_engine::time::Time;
@@ -35,6 +36,34 @@ fn rebinding_does_not_interrupt_a_transfer() {
             ok(pair.close());
         }
     }
+}
+
+/// RFC 9000, Section 8.2.1: the MTU that was found stays, for a port alone has changed, but the
+/// challenge must arrive wherever 1200 bytes do.
+#[test]
+fn the_challenge_after_a_rebinding_is_small_whatever_the_mtu() {
+    let mut pair =
+        pair(PairOptions::new("delay=10ms rate=20mbit queue=100 mtu=65535; at 6s rebind=port"));
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let log = seen.clone();
+    pair.sim.network_mut().set_tap(move |_, datagram| {
+        if datagram.src.port() == 443 {
+            log.lock().unwrap().push((datagram.dst, datagram.payload.len()));
+        }
+        true
+    });
+    pair.connect(Workload::download(25_000_000));
+    ok(pair.run(secs(30)));
+    assert!(moved(&mut pair));
+    let seen = seen.lock().unwrap();
+    let before = seen[0].0;
+    let at = seen.iter().position(|(to, _)| *to != before).expect("the server has followed");
+    let (old, new) = seen.split_at(at);
+    assert!(old.iter().any(|(_, len)| *len > 60_000), "a large MTU was found");
+    // The first one is shorter yet: three times what came from there (Section 8.1).
+    let mut unproven = new.iter().take_while(|(_, len)| *len <= 1_200);
+    assert!(unproven.any(|(_, len)| *len == 1_200), "the challenge");
+    assert!(new.iter().any(|(_, len)| *len > 60_000), "what was found is used again");
 }
 
 #[test]
