@@ -13,6 +13,10 @@ pub(crate) use crate::recovery::SpaceId;
 /// A packet number is skipped about once in so many, at random (RFC 9000, Section 21.4).
 const SKIP_INTERVAL: u64 = 1000;
 
+/// After the first Initial packet one to so many numbers are left out: connections that end with
+/// their handshake, or early in it, have such numbers too.
+const INITIAL_SKIPS: u64 = 4;
+
 impl SpaceId {
     pub(crate) const fn of(level: Level) -> Self {
         match level {
@@ -47,6 +51,8 @@ pub(crate) struct Space {
     pub(crate) ping: bool,
     /// The packet number to skip next.
     pub(crate) next_skip: Option<u64>,
+    /// How many numbers may be skipped there.
+    skip_most: u64,
 }
 
 impl Space {
@@ -62,6 +68,7 @@ impl Space {
             probes: 0,
             ping: false,
             next_skip: None,
+            skip_most: 1,
         })
     }
 
@@ -71,9 +78,18 @@ impl Space {
         let next = self.recovery.next_packet_number();
         match self.next_skip {
             Some(skip) if next < skip => return,
-            Some(_) => self.recovery.skip_packet_number(),
+            Some(_) => {
+                let more = match core::mem::replace(&mut self.skip_most, 1) {
+                    1 => 0,
+                    most => rng.below(most),
+                };
+                for _ in 0..=more {
+                    self.recovery.skip_packet_number();
+                }
+            }
             None => {}
         }
+        let next = self.recovery.next_packet_number();
         self.next_skip = Some(
             next.saturating_add(SKIP_INTERVAL / 2)
                 .saturating_add(rng.below(SKIP_INTERVAL))
@@ -95,8 +111,10 @@ impl Spaces {
     /// The spaces of a new connection. `data` schedules the ACKs of application data, and
     /// `crypto_buffer` is as in [`Space::new`].
     pub(crate) fn new(data: AckScheduler, crypto_buffer: usize) -> Self {
+        let mut initial = Space::new(AckScheduler::immediate(), crypto_buffer);
+        (initial.next_skip, initial.skip_most) = (Some(1), INITIAL_SKIPS);
         Self {
-            initial: Some(Space::new(AckScheduler::immediate(), crypto_buffer)),
+            initial: Some(initial),
             handshake: Some(Space::new(AckScheduler::immediate(), crypto_buffer)),
             data: Space::new(data, crypto_buffer),
         }

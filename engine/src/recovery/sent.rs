@@ -264,6 +264,13 @@ impl SentPackets {
         self.skipped.iter().any(|number| range.contains(number))
     }
 
+    /// How many packets were sent after `number`, up to and with `last`: numbers that were left out
+    /// are none, as far as they are remembered.
+    pub(super) fn count_between(&self, number: u64, last: u64) -> u64 {
+        let skipped = self.skipped.iter().filter(|skipped| (number..=last).contains(skipped));
+        last.saturating_sub(number).saturating_sub(skipped.count() as u64)
+    }
+
     /// The lowest outstanding packet at or after `from`, unless it is above `to`.
     pub(super) fn next_outstanding(&self, from: u64, to: u64) -> Option<u64> {
         let from = from.max(self.cursor).max(self.base);

@@ -295,7 +295,10 @@ impl RecoverySpace {
         while let Some(number) = self.sent.next_outstanding(from, largest_acked) {
             let Some(packet) = self.sent.get(number).copied() else { break };
             let late = now.since(packet.time_sent) >= delay;
-            if !late && largest_acked.saturating_sub(number) < self.packet_threshold {
+            let distance = largest_acked.saturating_sub(number);
+            let near = distance < self.packet_threshold
+                || self.sent.count_between(number, largest_acked) < self.packet_threshold;
+            if !late && near {
                 // Packets are lost in the order in which they were sent, so this is the first
                 // for which to wait.
                 self.loss_time = Some(packet.time_sent + delay);

@@ -173,6 +173,22 @@ fn acknowledging_what_was_never_sent_is_a_violation() {
     assert!(ack(&mut empty, at(0), &[0..=0]).0.is_err());
 }
 
+/// RFC 9002, Section 6.1.1: what counts is how many packets were sent later.
+#[test]
+fn skipped_numbers_are_no_packets_of_the_threshold() {
+    let mut space = sent(1);
+    (0..4).for_each(|_| space.skip_packet_number());
+    (5..8).for_each(|number| assert_eq!(send(&mut space, at(1)), number));
+    for largest in [5, 6] {
+        ack(&mut space, at(50), &[5..=largest]).0.unwrap();
+        let (outcome, _) = lose(&mut space, at(50));
+        assert_eq!(outcome.lost_packets, 0, "{largest}");
+        assert!(space.loss_time().is_some());
+    }
+    ack(&mut space, at(50), &[5..=7]).0.unwrap();
+    assert_eq!(lose(&mut space, at(50)).1.packets, [0]);
+}
+
 #[test]
 fn acknowledging_a_skipped_number_is_a_violation_even_long_after() {
     // RFC 9000, Section 21.4
@@ -566,7 +582,9 @@ impl Model {
             if known.state != Fate::Outstanding {
                 continue;
             }
-            let far = largest.unwrap() - number >= threshold;
+            let largest = largest.unwrap();
+            let skipped = self.skipped.range(number..&largest).count() as u64;
+            let far = largest - number - skipped >= threshold;
             if far || self.now.since(known.time) >= delay {
                 known.state = Fate::Lost(self.now);
                 expected.packets.push(*number);

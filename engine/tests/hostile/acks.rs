@@ -1,6 +1,8 @@
 //! Acknowledgments that lie, and packet numbers that are to make long acknowledgments
 //! (RFC 9000, Sections 13.1, 13.2.3 and 21.4).
 
+use std::collections::BTreeSet;
+
 use quicket_engine::TransportErrorCode;
 use quicket_engine::crypto::Level;
 use quicket_engine::time::Duration;
@@ -55,6 +57,30 @@ fn optimistic_acknowledgments_are_found_out() {
         let sent = duel.connection().stats().counters.packets_sent;
         assert!(sent < 2_000, "{sent} packets went out before");
     }
+}
+
+/// The same for Initial packets, of which there are few: some numbers after the first are left out.
+#[test]
+fn optimistic_acknowledgments_of_initial_packets_are_found_out() {
+    let mut skips = BTreeSet::new();
+    for seed in 0..40 {
+        for honest in [true, false] {
+            // A client that hears nothing sends its first flight again.
+            let options = DuelOptions { seed, ..DuelOptions::new(Side::Server) };
+            let mut duel = Duel::new(options, Stage::First);
+            let again = duel.pass(ms(2_000));
+            let opened = again.iter().flat_map(|sent| duel.forge.open(&sent.data));
+            let numbers: Vec<u64> = opened.map(|opened| opened.number).collect();
+            let second = *numbers.first().expect("the flight is repeated");
+            skips.insert(second - 1);
+            let ranges = [second..=second, 0..=0];
+            let ranges = if honest { &ranges[..] } else { &[0..=second] };
+            duel.attack(Level::Initial, &Payload::new().ack(0, ranges, None));
+            let expected = (!honest).then_some(TransportErrorCode::PROTOCOL_VIOLATION);
+            assert_eq!(code(&mut duel), expected, "{numbers:?}");
+        }
+    }
+    assert_eq!(skips, BTreeSet::from([1, 2, 3, 4]));
 }
 
 /// RFC 9002, Section 5.3: a server whose first ACK was lost acknowledges the same Initial again,
