@@ -48,6 +48,10 @@ pub struct EndpointConfig {
     pub max_incoming_bytes: usize,
     /// How many stateless resets may be sent in a second (RFC 9000, Section 10.3.3).
     pub stateless_resets_per_second: u32,
+    /// How many Version Negotiation packets a server may send in a second (RFC 9000, Section 6.1),
+    /// all of them at once if need be; 0 sends none. Clients whose first packet goes without an
+    /// answer try again.
+    pub version_negotiations_per_second: u32,
 }
 
 impl EndpointConfig {
@@ -63,6 +67,7 @@ impl EndpointConfig {
             max_incoming: 4096,
             max_incoming_bytes: 8 << 20,
             stateless_resets_per_second: 1000,
+            version_negotiations_per_second: 1000,
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Stateless reset: tokens, datagrams and their rate (RFC 9000, Section 10.3).
+//! Stateless reset: tokens and datagrams (RFC 9000, Section 10.3).
 
 use alloc::vec::Vec;
 
@@ -6,7 +6,6 @@ use quicket_wire::{ConnectionId, StatelessResetToken};
 
 use crate::crypto::CryptoProvider;
 use crate::random::Random;
-use crate::time::{Duration, Time};
 
 const TOKEN_LEN: usize = 16;
 /// The shortest datagram that can be a stateless reset, in bytes (RFC 9000, Section 10.3).
@@ -66,40 +65,6 @@ pub(crate) fn write(
 pub(crate) fn candidate_token(datagram: &[u8]) -> Option<StatelessResetToken> {
     let long_enough = Some(datagram).filter(|d| d.len() >= MIN_LEN)?;
     long_enough.last_chunk::<TOKEN_LEN>().map(|token| StatelessResetToken(*token))
-}
-
-/// Limits how many stateless resets, or other answers without state, an endpoint sends
-/// (RFC 9000, Section 10.3.3).
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct ResetLimiter {
-    per_second: u32,
-    allowance: u32,
-    refilled: Time,
-}
-
-impl ResetLimiter {
-    /// At most `per_second` in a second, all at once if need be; 0 sends none.
-    pub(crate) fn new(per_second: u32) -> Self {
-        Self { per_second, allowance: per_second, refilled: Time::ZERO }
-    }
-
-    /// True if one more may be sent now; it then counts as sent.
-    pub(crate) fn take(&mut self, now: Time) -> bool {
-        let interval = Duration::from_secs(1).over(u64::from(self.per_second));
-        let more = now
-            .since(self.refilled)
-            .as_nanos()
-            .checked_div(interval.as_nanos().max(1))
-            .unwrap_or(0);
-        if more > 0 {
-            let more = u32::try_from(more).unwrap_or(u32::MAX);
-            self.allowance = self.allowance.saturating_add(more).min(self.per_second);
-            self.refilled = now;
-        }
-        let allowed = self.allowance > 0;
-        self.allowance = self.allowance.saturating_sub(1);
-        allowed
-    }
 }
 
 /// A whole stateless reset as a new datagram; see [`write`].
@@ -168,22 +133,5 @@ mod tests {
         assert_eq!(candidate_token(&reset), Some(TOKEN));
         assert_eq!(candidate_token(&[7; 21]), Some(TOKEN));
         assert_eq!(candidate_token(&[7; 20]), None);
-    }
-
-    #[test]
-    fn the_rate_of_resets_is_limited() {
-        let mut limiter = ResetLimiter::new(10);
-        let start = Time::ZERO + Duration::from_secs(100);
-        let burst = (0..100).filter(|_| limiter.take(start)).count();
-        assert_eq!(burst, 10);
-        assert!(!limiter.take(start + Duration::from_millis(99)));
-        assert!(limiter.take(start + Duration::from_millis(100)));
-        assert!(!limiter.take(start + Duration::from_millis(150)));
-        let mut sent = 0;
-        for millis in 0..10_000 {
-            sent += u32::from(limiter.take(start + Duration::from_millis(1000 + millis)));
-        }
-        assert!((100..=111).contains(&sent), "{sent}");
-        assert!(!ResetLimiter::new(0).take(start));
     }
 }

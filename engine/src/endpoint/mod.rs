@@ -20,7 +20,8 @@ use crate::random::Random;
 use crate::time::Time;
 use crate::token::{StrikeRegister, TokenLog};
 
-use crate::stateless_reset::{self, ResetLimiter};
+use crate::reply_limit::ReplyLimiter;
+use crate::stateless_reset;
 pub use incoming::Incoming;
 use routes::Routes;
 
@@ -133,7 +134,8 @@ pub struct Endpoint {
     crypto: Arc<dyn CryptoProvider>,
     rng: Box<dyn Random>,
     routes: Routes,
-    resets: ResetLimiter,
+    resets: ReplyLimiter,
+    negotiations: ReplyLimiter,
     strikes: Box<dyn TokenLog>,
     /// Attempts handed out as [`Incoming`] and not yet decided.
     waiting: usize,
@@ -149,7 +151,8 @@ impl Endpoint {
         crypto: Arc<dyn CryptoProvider>,
         rng: Box<dyn Random>,
     ) -> Self {
-        let resets = ResetLimiter::new(config.stateless_resets_per_second);
+        let resets = ReplyLimiter::new(config.stateless_resets_per_second);
+        let negotiations = ReplyLimiter::new(config.version_negotiations_per_second);
         Self {
             config: Arc::new(config),
             server,
@@ -157,6 +160,7 @@ impl Endpoint {
             rng,
             routes: Routes::default(),
             resets,
+            negotiations,
             strikes: Box::new(StrikeRegister::new(TOKENS_REMEMBERED)),
             waiting: 0,
             waiting_bytes: 0,
@@ -226,8 +230,8 @@ impl Endpoint {
             return Route::Dropped(DropReason::Malformed);
         }
         match header.kind {
-            PacketKind::UnknownVersion => self.route_unknown_version(datagram, reply),
-            PacketKind::Initial => self.route_initial(unix_secs, &header, datagram, reply),
+            PacketKind::UnknownVersion => self.route_unknown_version(now, datagram, reply),
+            PacketKind::Initial => self.route_initial((now, unix_secs), &header, datagram, reply),
             PacketKind::OneRtt => self.route_lost(now, &header.dcid, datagram, reply),
             // Only a client's first packets start something here.
             _ => Route::Dropped(DropReason::Unexpected),
@@ -244,12 +248,20 @@ impl Endpoint {
 
     /// RFC 9000, Section 6.1: answer unknown versions, if the datagram is large enough for a
     /// client's first and was not itself a reply.
-    fn route_unknown_version(&mut self, datagram: &Datagram<'_>, reply: &mut Vec<u8>) -> Route {
+    fn route_unknown_version(
+        &mut self,
+        now: Time,
+        datagram: &Datagram<'_>,
+        reply: &mut Vec<u8>,
+    ) -> Route {
         if self.server.is_none() {
             return Route::Dropped(DropReason::UnexpectedVersion);
         }
         if datagram.data.len() < usize::from(MIN_UDP_PAYLOAD) {
             return Route::Dropped(DropReason::Malformed);
+        }
+        if !self.negotiations.take(now) {
+            return Route::Dropped(DropReason::Limit);
         }
         let rng = &mut *self.rng;
         match stateless::version_negotiation(datagram.data, &self.config.versions, rng, reply) {
@@ -287,7 +299,7 @@ impl Endpoint {
 
     fn route_initial(
         &mut self,
-        unix_secs: u64,
+        (now, unix_secs): (Time, u64),
         header: &Header,
         datagram: &mut Datagram<'_>,
         reply: &mut Vec<u8>,
@@ -296,7 +308,7 @@ impl Endpoint {
             return Route::Dropped(DropReason::Unexpected);
         };
         if !self.config.versions.contains(&header.version) {
-            return self.route_unknown_version(datagram, reply);
+            return self.route_unknown_version(now, datagram, reply);
         }
         // RFC 9000, Section 14.1: servers discard Initial packets in smaller datagrams; Section
         // 7.2: the client's first Destination Connection ID has at least 8 bytes.

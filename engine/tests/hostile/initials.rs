@@ -33,6 +33,29 @@ impl Ledger {
     }
 }
 
+/// RFC 9000, Section 6.1: a server may limit what it sends in answer to versions that it does not
+/// know. It goes on answering at that rate, and small ones not at all.
+#[test]
+fn unknown_versions_are_answered_at_a_rate() {
+    let mut server = server(|_| {});
+    let mut packet = Flights::new().next(START, &[]);
+    packet[1..5].copy_from_slice(&0x1a2a_3a4a_u32.to_be_bytes());
+    let mut answered = [0; 3];
+    for (second, answered) in (0..).zip(&mut answered) {
+        for n in 0..20_000 {
+            let now = START + Duration::from_secs(second) + Duration::from_micros(50 * n);
+            server.receive(now, stranger(n as u32), NONE, &mut packet.clone());
+            *answered += server.transmit(now).len();
+        }
+    }
+    assert!((1_000..=2_000).contains(&answered[0]), "{answered:?}");
+    assert!(answered[1..].iter().all(|n| (900..=1_000).contains(n)), "{answered:?}");
+    assert_eq!(server.endpoint.connections(), 0);
+    let mut next = Flights::new().next(START, &[]);
+    server.receive(START + Duration::from_secs(3), stranger(1), NONE, &mut next);
+    assert_eq!(server.endpoint.connections(), 1, "known versions are served as before");
+}
+
 /// A handshake that never ends costs a bounded sum for ten seconds, and three bytes for one.
 #[test]
 fn unfinished_handshakes_cost_little_and_end() {

@@ -1,0 +1,59 @@
+//! How often strangers are answered: a bucket of tokens for each kind of answer that needs no state
+//! (RFC 9000, Sections 6.1 and 10.3.3).
+
+use crate::time::{Duration, Time};
+
+/// Limits how many answers of one kind an endpoint sends without state.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ReplyLimiter {
+    per_second: u32,
+    allowance: u32,
+    refilled: Time,
+}
+
+impl ReplyLimiter {
+    /// At most `per_second` in a second, all at once if need be; 0 sends none.
+    pub(crate) fn new(per_second: u32) -> Self {
+        Self { per_second, allowance: per_second, refilled: Time::ZERO }
+    }
+
+    /// True if one more may be sent now; it then counts as sent.
+    pub(crate) fn take(&mut self, now: Time) -> bool {
+        let interval = Duration::from_secs(1).over(u64::from(self.per_second));
+        let more = now
+            .since(self.refilled)
+            .as_nanos()
+            .checked_div(interval.as_nanos().max(1))
+            .unwrap_or(0);
+        if more > 0 {
+            let more = u32::try_from(more).unwrap_or(u32::MAX);
+            self.allowance = self.allowance.saturating_add(more).min(self.per_second);
+            self.refilled = now;
+        }
+        let allowed = self.allowance > 0;
+        self.allowance = self.allowance.saturating_sub(1);
+        allowed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_rate_of_answers_is_limited() {
+        let mut limiter = ReplyLimiter::new(10);
+        let start = Time::ZERO + Duration::from_secs(100);
+        let burst = (0..100).filter(|_| limiter.take(start)).count();
+        assert_eq!(burst, 10);
+        assert!(!limiter.take(start + Duration::from_millis(99)));
+        assert!(limiter.take(start + Duration::from_millis(100)));
+        assert!(!limiter.take(start + Duration::from_millis(150)));
+        let mut sent = 0;
+        for millis in 0..10_000 {
+            sent += u32::from(limiter.take(start + Duration::from_millis(1000 + millis)));
+        }
+        assert!((100..=111).contains(&sent), "{sent}");
+        assert!(!ReplyLimiter::new(0).take(start));
+    }
+}
