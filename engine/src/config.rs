@@ -282,7 +282,10 @@ pub struct TransportConfig {
     /// How many unidirectional streams the peer may have open at once; at most 2^60.
     pub max_streams_uni: u64,
     /// How many closed streams it takes until the peer hears that it may open others
-    /// (RFC 9000, Section 4.6); `None` for an eighth of those that may be open.
+    /// (RFC 9000, Section 4.6); `None` for an eighth of those that may be open, or a 32nd while the
+    /// peer has less than half left. One that says it is blocked hears of the next. A stream that
+    /// waits for nothing but acknowledgments of what this side sent counts as closed, as long as
+    /// no more than another `max_streams_bidi` do so.
     pub max_streams_step: Option<u64>,
     /// How much unacknowledged and unsent data one stream holds.
     pub stream_send_buffer: usize,

@@ -183,7 +183,7 @@ impl Streams {
         &mut self,
         frame: &StreamsBlocked,
     ) -> Result<(), TransportError> {
-        self.remote.get_mut(frame.dir).on_peer_blocked();
+        self.remote.get_mut(frame.dir).on_peer_blocked(frame.limit);
         Ok(())
     }
 

@@ -5,6 +5,9 @@ use quicket_wire::MAX_STREAMS;
 use super::pool::OutOfMemory;
 use crate::range_set::RangeSet;
 
+/// How many streams may wait for nothing but acknowledgments, for each that may be open.
+const CLOSING_PER_OPEN: u64 = 1;
+
 /// Streams of one direction that this side opens.
 #[derive(Debug, Default)]
 pub(super) struct LocalStreams {
@@ -123,12 +126,18 @@ pub(super) struct RemoteStreams {
     accepted: u64,
     /// How many are closed.
     closed: u64,
+    /// How many are over but for the acknowledgment of what this side sent.
+    closing: u64,
     /// How many may be open at once.
     max_open: u64,
     /// The limit that the peer knows.
     limit: u64,
-    /// How far the limit may lag behind before the peer hears of it.
+    /// How far the limit may lag behind before the peer hears of it ...
     step: u64,
+    /// ... if less than half of the streams that it may have open are left to it ...
+    step_when_short: u64,
+    /// ... and at all, if it has said that it is blocked at the current limit.
+    peer_is_blocked: bool,
     /// Opened streams without state. A range more needs a stream in use more, which the limit
     /// bounds.
     untouched: RangeSet,
@@ -143,7 +152,8 @@ impl RemoteStreams {
     }
 
     /// Streams of which `max_open` may be open at once. The peer hears of a new limit when
-    /// `step` more may be opened: an eighth of them if that is not given.
+    /// `step` more may be opened: if that is not given, an eighth of them, or a 32nd while it has
+    /// less than half left. A peer that is blocked hears of each.
     pub(super) fn new(max_open: u64, step: Option<u64>) -> Self {
         let max_open = max_open.min(MAX_STREAMS);
         Self {
@@ -151,9 +161,12 @@ impl RemoteStreams {
             early: 0,
             accepted: 0,
             closed: 0,
+            closing: 0,
             max_open,
             limit: max_open,
             step: step.unwrap_or(max_open / 8).max(1),
+            step_when_short: step.unwrap_or(max_open / 32).max(1),
+            peer_is_blocked: false,
             untouched: RangeSet::new(usize::MAX),
             announce: false,
             resend: false,
@@ -223,20 +236,38 @@ impl RemoteStreams {
         core::mem::take(&mut self.announce) && self.accepted < self.opened
     }
 
-    /// A stream is closed: the peer may open another.
-    pub(super) fn on_closed(&mut self) {
+    /// Nothing is awaited of a stream but acknowledgments: the peer may open another. To wait for
+    /// them would keep the peer waiting for as long as it delays its ACK. Those that a peer never
+    /// acknowledges count after all, beyond [`CLOSING_PER_OPEN`].
+    pub(super) fn on_closing(&mut self) {
+        self.closing = self.closing.saturating_add(1);
+    }
+
+    /// A stream is closed: the peer may open another. `was_closing` if [`Self::on_closing`] was
+    /// called for it.
+    pub(super) fn on_closed(&mut self, was_closing: bool) {
+        self.closing = self.closing.saturating_sub(u64::from(was_closing));
         self.closed = self.closed.saturating_add(1);
     }
 
     /// True if MAX_STREAMS is to be sent.
     pub(super) fn update_due(&self) -> bool {
-        self.resend || self.growth() >= self.step
+        let left = self.limit.saturating_sub(self.opened);
+        let step = if self.peer_is_blocked {
+            1
+        } else if left < self.max_open / 2 {
+            self.step_when_short
+        } else {
+            self.step
+        };
+        self.resend || self.growth() >= step
     }
 
     /// Moves the limit; returns it for MAX_STREAMS.
     pub(super) fn update(&mut self) -> u64 {
         self.limit = self.target();
         self.resend = false;
+        self.peer_is_blocked = false;
         self.limit
     }
 
@@ -245,13 +276,17 @@ impl RemoteStreams {
         self.resend |= maximum == self.limit;
     }
 
-    /// Answers a peer that says it is blocked with whatever there is to give.
-    pub(super) fn on_peer_blocked(&mut self) {
+    /// Answers a peer that says it is blocked at `limit` with whatever there is to give, now or
+    /// once there is something.
+    pub(super) fn on_peer_blocked(&mut self, limit: u64) {
         self.resend |= self.growth() > 0;
+        self.peer_is_blocked |= limit >= self.limit;
     }
 
     fn target(&self) -> u64 {
-        self.closed.saturating_add(self.max_open).min(MAX_STREAMS).max(self.limit)
+        let closing = self.closing.min(self.max_open.saturating_mul(CLOSING_PER_OPEN));
+        let gone = self.closed.saturating_add(closing);
+        gone.saturating_add(self.max_open).min(MAX_STREAMS).max(self.limit)
     }
 
     fn growth(&self) -> u64 {
@@ -297,7 +332,7 @@ mod tests {
     fn a_step_of_one_tells_of_each_closed_stream() {
         let mut remote = RemoteStreams::new(16, Some(1));
         assert!(!remote.update_due());
-        remote.on_closed();
+        remote.on_closed(false);
         assert!(remote.update_due());
         assert_eq!(remote.update(), 17);
         assert!(!remote.update_due());
@@ -307,15 +342,16 @@ mod tests {
     fn closed_streams_make_room_for_new_ones() {
         let mut remote = RemoteStreams::new(16, None);
         assert!(remote.permits(15) && !remote.permits(16));
-        remote.on_closed();
+        remote.on_closed(false);
         assert!(!remote.update_due(), "waits for an eighth of the limit");
-        remote.on_peer_blocked();
+        remote.on_peer_blocked(15);
         assert!(remote.update_due(), "unless the peer waits");
         assert_eq!(remote.update(), 17);
-        remote.on_peer_blocked();
+        remote.on_peer_blocked(16);
         assert!(!remote.update_due(), "there is nothing to give");
-        remote.on_closed();
-        remote.on_closed();
+        remote.on_closed(false);
+        assert!(!remote.update_due(), "and that was at another limit");
+        remote.on_closed(false);
         assert!(remote.update_due());
         assert_eq!(remote.update(), 19);
         remote.on_update_lost(17);
@@ -325,10 +361,38 @@ mod tests {
     }
 
     #[test]
+    fn a_peer_that_is_blocked_hears_of_the_next_stream_that_closes() {
+        let mut remote = RemoteStreams::new(100, None);
+        remote.open_up_to(40, false).unwrap();
+        (0..11).for_each(|_| remote.on_closed(false));
+        assert!(!remote.update_due(), "an eighth");
+        remote.open_up_to(60, false).unwrap();
+        assert!(remote.update_due(), "less than half is left");
+        assert_eq!(remote.update(), 111);
+        remote.open_up_to(110, false).unwrap();
+        remote.on_peer_blocked(111);
+        assert!(!remote.update_due(), "there is nothing to give");
+        remote.on_closed(false);
+        assert!(remote.update_due(), "there is");
+        assert_eq!(remote.update(), 112);
+        remote.on_closed(false);
+        assert!(!remote.update_due(), "it has not said that it is blocked again");
+    }
+
+    #[test]
+    fn streams_that_wait_for_acknowledgments_alone_make_room_up_to_a_bound() {
+        let mut remote = RemoteStreams::new(16, Some(1));
+        (0..20).for_each(|_| remote.on_closing());
+        assert_eq!(remote.update(), 32);
+        (0..20).for_each(|_| remote.on_closed(true));
+        assert_eq!(remote.update(), 36);
+    }
+
+    #[test]
     fn the_limit_never_exceeds_what_stream_ids_can_express() {
         // RFC 9000, Section 4.6
         let mut remote = RemoteStreams::new(u64::MAX, None);
-        remote.on_closed();
+        remote.on_closed(false);
         assert_eq!(remote.update(), MAX_STREAMS);
     }
 }

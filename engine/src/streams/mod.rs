@@ -46,7 +46,7 @@ use send::SendStream;
 pub(crate) use send_buffer::SendBuffer;
 use slab::{Queue, Slot};
 pub use state::{RecvState, SendState};
-use stream::{EventFlags, QueueKind, Stream};
+use stream::{Ending, EventFlags, QueueKind, Stream};
 use table::Table;
 
 use crate::config::{StreamWindows, TransportConfig};
@@ -268,24 +268,30 @@ impl Streams {
         let Some(stream) = self.table.get_mut(slot) else { return };
         let place = stream.wanted_place(self.credit.available());
         let control = stream.has_control() && !stream.held_back;
-        let finished = stream.is_finished();
-        if stream.place == place && stream.is_in_control() == control && !finished {
+        let ending = stream.ending();
+        let is_news = ending == Ending::Finished || (ending == Ending::Closing && !stream.closing);
+        if stream.place == place && stream.is_in_control() == control && !is_news {
             // As mostly: nothing to move.
             return;
         }
         let id = stream.id;
+        let was_closing = stream.closing;
+        stream.closing |= ending == Ending::Closing;
+        let remote = (id.initiator() != self.side).then(|| self.remote.get_mut(id.dir()));
         self.scheduler.put(self.table.slab_mut(), slot, place);
         if control {
             self.control.push_back(self.table.slab_mut(), slot);
         } else {
             self.control.remove(self.table.slab_mut(), slot);
         }
-        if finished {
+        if ending == Ending::Finished {
             self.writers.remove(self.table.slab_mut(), slot);
             self.table.remove(slot);
-            if id.initiator() != self.side {
-                self.remote.get_mut(id.dir()).on_closed();
-            }
+        }
+        match (ending, remote) {
+            (Ending::Finished, Some(remote)) => remote.on_closed(was_closing),
+            (Ending::Closing, Some(remote)) if !was_closing => remote.on_closing(),
+            (Ending::Open | Ending::Closing | Ending::Finished, _) => {}
         }
     }
 

@@ -62,6 +62,8 @@ impl Streams {
         let control = self.write_connection_control(now, rtt, sink);
         if control.and_then(|()| self.write_stream_control(now, rtt, sink)).is_ok() {
             self.write_data(sink);
+            // What has just ended makes room for more, and the frame may fit here.
+            let _ = self.write_max_streams(sink);
         }
     }
 
@@ -81,14 +83,8 @@ impl Streams {
             let sent = sink.frame(&MaxData { maximum }, Some(SentFrame::MaxData { maximum }));
             sent.inspect_err(|_| self.window.on_update_lost(maximum))?;
         }
+        self.write_max_streams(sink)?;
         for dir in DIRS {
-            let remote = self.remote.get_mut(dir);
-            if remote.update_due() {
-                let maximum = remote.update();
-                let frame = MaxStreams { dir, maximum };
-                let sent = sink.frame(&frame, Some(SentFrame::MaxStreams { dir, maximum }));
-                sent.inspect_err(|_| remote.on_update_lost(maximum))?;
-            }
             let local = self.local.get_mut(dir);
             if let Some(limit) = local.due_blocked() {
                 let frame = StreamsBlocked { dir, limit };
@@ -101,6 +97,19 @@ impl Streams {
             sink.frame(&DataBlocked { limit }, Some(SentFrame::DataBlocked { limit }))?;
             self.credit.on_signalled();
             self.tell_blocked = false;
+        }
+        Ok(())
+    }
+
+    fn write_max_streams(&mut self, sink: &mut impl FrameSink) -> Result<(), Full> {
+        for dir in DIRS {
+            let remote = self.remote.get_mut(dir);
+            if remote.update_due() {
+                let maximum = remote.update();
+                let frame = MaxStreams { dir, maximum };
+                let sent = sink.frame(&frame, Some(SentFrame::MaxStreams { dir, maximum }));
+                sent.inspect_err(|_| remote.on_update_lost(maximum))?;
+            }
         }
         Ok(())
     }

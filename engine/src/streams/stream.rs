@@ -6,6 +6,7 @@ use super::recv::RecvStream;
 use super::scheduler::Place;
 use super::send::{SendStream, Sendable};
 use super::slab::{Link, Linked};
+use super::state::SendState;
 
 /// A set of events that wait for the application.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,6 +48,17 @@ pub(super) enum QueueKind {
     Writer,
 }
 
+/// How near its end a stream is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ending {
+    /// There is more to come or to hear of.
+    Open,
+    /// Nothing is awaited but acknowledgments.
+    Closing,
+    /// Both halves are in a final state, and the application has heard of everything.
+    Finished,
+}
+
 /// One stream.
 #[derive(Debug)]
 pub(super) struct Stream {
@@ -67,6 +79,8 @@ pub(super) struct Stream {
     pub(super) wants_room: bool,
     /// The peer does not permit the stream yet; see [`super::Streams::on_early_data_rejected`].
     pub(super) held_back: bool,
+    /// Its opener may open another already.
+    pub(super) closing: bool,
     send_link: Link,
     control_link: Link,
     event_link: Link,
@@ -101,6 +115,7 @@ impl Stream {
             early: false,
             wants_room: false,
             held_back: false,
+            closing: false,
             send_link: Link::new(),
             control_link: Link::new(),
             event_link: Link::new(),
@@ -135,10 +150,16 @@ impl Stream {
         self.send.as_ref().is_some_and(sends) || self.recv.as_ref().is_some_and(receives)
     }
 
-    /// True once both halves are in a final state and the application has heard of everything.
-    pub(super) fn is_finished(&self) -> bool {
-        let sent = self.send.as_ref().is_none_or(|send| send.state().is_terminal());
+    /// How near its end the stream is.
+    pub(super) fn ending(&self) -> Ending {
         let received = self.recv.as_ref().is_none_or(|recv| recv.state().is_terminal());
-        sent && received && self.events.is_empty()
+        if !received || !self.events.is_empty() {
+            return Ending::Open;
+        }
+        match self.send.as_ref().map(SendStream::state) {
+            None | Some(SendState::DataRecvd | SendState::ResetRecvd) => Ending::Finished,
+            Some(SendState::DataSent | SendState::ResetSent) => Ending::Closing,
+            Some(SendState::Ready | SendState::Send) => Ending::Open,
+        }
     }
 }

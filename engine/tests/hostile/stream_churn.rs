@@ -1,12 +1,13 @@
 //! Streams opened, reset and stopped without end, and limits raised without sense.
 
 use quicket_engine::crypto::Level;
-use quicket_engine::{Dir, ReadError, StreamId, TransportErrorCode};
-use quicket_sim::attack::Payload;
+use quicket_engine::{Dir, ReadError, Side, StreamId, TransportErrorCode};
+use quicket_sim::attack::{Duel, DuelOptions, Payload, Stage};
 use quicket_wire::frame::{
     DataBlocked, MaxData, MaxStreamData, MaxStreams, ResetStream, StopSending, Stream,
     StreamDataBlocked, StreamsBlocked,
 };
+use quicket_wire::{Frame, Frames};
 
 use crate::memory::growth;
 use crate::support::{BOTH, KIB, assert_alive, code, confirmed};
@@ -51,6 +52,80 @@ fn streams_that_come_and_go_leave_nothing() {
         assert_eq!(duel.connection().stats().streams, 0);
         assert!(grown < 64 * KIB, "{grown} bytes");
     }
+}
+
+/// A request of the attacker's, and the victim's whole answer.
+fn exchange(duel: &mut Duel, id: StreamId) {
+    let mut request = Payload::new();
+    request.stream(id, 0, b"request", true);
+    duel.attack(Level::OneRtt, &request);
+    let connection = duel.connection();
+    if connection.accept(Dir::Bidi) == Some(id) {
+        assert!(connection.read(id, &mut [0; 10]).unwrap().fin);
+        connection.write(id, b"answer").unwrap();
+        connection.finish(id).unwrap();
+        while connection.poll_event().is_some() {}
+    }
+}
+
+#[test]
+fn streams_whose_end_is_never_acknowledged_are_bounded() {
+    for side in BOTH {
+        let mut duel = confirmed(side);
+        let mut opened = 0;
+        let grown = growth(&mut duel, |duel| {
+            while !duel.connection().is_closed() && opened < 2_000 {
+                exchange(duel, StreamId::new(side, Dir::Bidi, opened));
+                drop(duel.answers());
+                opened += 1;
+            }
+        });
+        assert_eq!(code(&mut duel), Some(TransportErrorCode::STREAM_LIMIT_ERROR));
+        assert!((150..=201).contains(&opened), "{opened} streams");
+        assert!(grown < 512 * KIB, "{grown} bytes");
+    }
+}
+
+/// A peer that may have one stream open can open the next as soon as the last has ended, without
+/// an acknowledgment between, which it might delay. The limit comes with the end.
+#[test]
+fn the_next_stream_is_granted_with_the_end_of_the_last() {
+    let mut options = DuelOptions::new(Side::Client);
+    std::sync::Arc::make_mut(&mut options.server.transport).max_streams_bidi = 1;
+    let mut duel = Duel::new(options, Stage::Confirmed);
+    for index in 0..20 {
+        exchange(&mut duel, StreamId::new(Side::Client, Dir::Bidi, index));
+        let answers = duel.opened_answers();
+        let granted = answers.iter().any(|packet| {
+            let frames = || Frames::new(&packet.payload).flatten();
+            let ends = frames().any(|frame| matches!(frame, Frame::Stream(stream) if stream.fin));
+            ends && frames().any(|frame| match frame {
+                Frame::MaxStreams(frame) => frame.maximum == index + 2,
+                _ => false,
+            })
+        });
+        assert!(granted, "stream {index}: {answers:?}");
+        duel.acknowledge();
+    }
+    assert_alive(&mut duel);
+}
+
+/// Who has enough left is not told of each.
+#[test]
+fn a_peer_with_many_streams_left_hears_of_new_ones_now_and_then() {
+    let mut duel = confirmed(Side::Client);
+    let sent = |duel: &mut Duel| {
+        let counters = duel.connection().stats().counters;
+        (counters.packets_sent, counters.frames_sent.of_type(MaxStreams::TYPE_BIDI))
+    };
+    let before = sent(&mut duel);
+    for index in 0..1_000 {
+        exchange(&mut duel, StreamId::new(Side::Client, Dir::Bidi, index));
+        duel.follow();
+    }
+    let after = sent(&mut duel);
+    assert!(after.1 - before.1 <= 1_000 / 12 + 1, "{before:?} {after:?}");
+    assert!(after.0 - before.0 <= 1_010, "{before:?} {after:?}");
 }
 
 #[test]

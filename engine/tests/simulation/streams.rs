@@ -19,6 +19,20 @@ fn many_streams_pass_a_small_limit() {
     assert_eq!(server.streams_received, 200);
 }
 
+/// RFC 9000, Section 4.6: whoever may have one stream open waits a round trip for each, and for no
+/// delayed acknowledgment.
+#[test]
+fn one_stream_at_a_time_takes_a_round_trip_each() {
+    let options = PairOptions::new(CLEAN).transport(|t| t.max_streams_bidi = 1);
+    let mut pair = pair(options);
+    let start = pair.now();
+    pair.connect(Workload::requests(20, 1));
+    crate::support::ok(pair.run(secs(60)));
+    let round_trips = (pair.now() - start).as_millis() / crate::support::RTT.as_millis();
+    assert!(round_trips <= 22, "{round_trips} round trips for 20 requests");
+    crate::support::ok(pair.close());
+}
+
 #[test]
 fn two_thousand_streams_over_a_lossy_path() {
     let work = Workload { response_len: (0, 300), ..Workload::requests(2_000, 80) };
