@@ -13,6 +13,10 @@ use crate::recovery::RecoverySpace;
 use crate::sent_frame::SentFrame;
 use crate::stats::FrameCounts;
 
+/// The longest packet with a long header, in bytes: its Length is written as a varint of two
+/// (RFC 9000, Sections 16 and 17.2).
+const MAX_LONG: usize = (1 << 14) - 1;
+
 /// What the header of a packet says.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct HeaderFields<'a> {
@@ -71,6 +75,12 @@ impl<'a> PacketBuilder<'a> {
         ledger: Ledger<'a>,
     ) -> Option<Self> {
         let tag_len = if plain { 0 } else { TAG_LEN };
+        let most = match header.level {
+            Level::Initial | Level::EarlyData | Level::Handshake => MAX_LONG,
+            Level::OneRtt => usize::MAX,
+        };
+        let most = room.len().min(most);
+        let room = room.get_mut(..most)?;
         let usable = room.len().checked_sub(tag_len)?;
         let mut writer = Writer::new(room.get_mut(..usable)?);
         let number = ledger.recovery.next_packet_number();
@@ -183,7 +193,7 @@ impl BuiltPacket {
     /// The Length field of a long header (RFC 9000, Section 17.2), as a two-byte varint.
     fn length_field(&self) -> [u8; 2] {
         let length = self.unsealed.end.saturating_sub(self.unsealed.pn_offset);
-        (u16::try_from(length).unwrap_or(0) | 0x4000).to_be_bytes()
+        (length.min(MAX_LONG) as u16 | 0x4000).to_be_bytes()
     }
 
     /// What it says, while it is not sealed.

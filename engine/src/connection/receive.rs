@@ -195,9 +195,7 @@ impl Connection {
         // RFC 9000, Sections 17.2 and 17.3.1; RFC 9287, Section 3.
         let is_valid = header.fixed_bit() || self.takes_any_fixed_bit;
         let outcome = match level_of(kind) {
-            _ if !is_valid && kind.has_fixed_bit() => {
-                Ok(Outcome::Dropped(DropReason::Malformed))
-            }
+            _ if !is_valid && kind.has_fixed_bit() => Ok(Outcome::Dropped(DropReason::Malformed)),
             Some(level) => self.open_and_process(arrival, header, level, packet, bare),
             None => self.handle_unprotected(arrival, header, packet),
         };
@@ -223,7 +221,11 @@ impl Connection {
             PacketKind::VersionNegotiation => {
                 self.handle_version_negotiation(arrival, header, packet)
             }
-            _ => false,
+            PacketKind::UnknownVersion
+            | PacketKind::Initial
+            | PacketKind::ZeroRtt
+            | PacketKind::Handshake
+            | PacketKind::OneRtt => false,
         };
         Ok(if used { Outcome::Processed } else { Outcome::Dropped(DropReason::Unexpected) })
     }
@@ -464,6 +466,6 @@ const fn level_of(kind: PacketKind) -> Option<Level> {
         PacketKind::ZeroRtt => Some(Level::EarlyData),
         PacketKind::Handshake => Some(Level::Handshake),
         PacketKind::OneRtt => Some(Level::OneRtt),
-        _ => None,
+        PacketKind::Retry | PacketKind::VersionNegotiation | PacketKind::UnknownVersion => None,
     }
 }

@@ -234,7 +234,10 @@ impl Endpoint {
             PacketKind::Initial => self.route_initial((now, unix_secs), &header, datagram, reply),
             PacketKind::OneRtt => self.route_lost(now, &header.dcid, datagram, reply),
             // Only a client's first packets start something here.
-            _ => Route::Dropped(DropReason::Unexpected),
+            PacketKind::ZeroRtt
+            | PacketKind::Handshake
+            | PacketKind::Retry
+            | PacketKind::VersionNegotiation => Route::Dropped(DropReason::Unexpected),
         }
     }
 

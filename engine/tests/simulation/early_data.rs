@@ -61,6 +61,27 @@ fn much_early_data_arrives() {
     ok(pair.close());
 }
 
+/// RFC 9000, Section 17.2: where an MTU is configured that is larger than what the Length field of
+/// our long headers can tell, 0-RTT packets are shorter.
+#[test]
+fn early_data_arrives_with_a_large_mtu_too() {
+    let options = PairOptions::new("delay=20ms mtu=65535")
+        .client_transport(|t| t.initial_udp_payload_size = 65_000);
+    let mut pair = resume(options, Workload::upload(200_000));
+    let largest = Arc::new(AtomicU32::new(0));
+    let seen = largest.clone();
+    pair.sim.network_mut().set_tap(move |_, datagram| {
+        seen.fetch_max(datagram.payload.len() as u32, Ordering::Relaxed);
+        true
+    });
+    ok(pair.run(secs(20)));
+    assert_eq!(pair.at_client().connection.early_data(), EarlyData::Accepted);
+    assert_eq!(pair.at_server().connection.stats().counters.packets_dropped, 0);
+    assert_eq!(pair.at_client().connection.stats().counters.packets_lost, 0);
+    assert!(largest.load(Ordering::Relaxed) > 16_000);
+    ok(pair.close());
+}
+
 /// RFC 9001, Section 4.6.2: what was refused is sent again.
 #[test]
 fn refused_early_data_is_sent_again() {
