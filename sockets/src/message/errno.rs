@@ -46,6 +46,7 @@ errnos! {
     EAGAIN = 11, "not ready: try again later";
     ENOMEM = 12, "out of memory";
     EACCES = 13, "not allowed in this state or by this peer";
+    ENODEV = 19, "there is no such network interface";
     EINVAL = 22, "an argument does not fit the state of the socket";
     ENFILE = 23, "the host has too many files open";
     EMFILE = 24, "the process has too many files open: close some, or raise the limit";

@@ -384,9 +384,26 @@ const fn refused() -> TransportError {
 #[cfg(test)]
 mod tests {
     use quicket_engine::ClientConfig;
+    use socket2::SockRef;
 
     use super::*;
     use crate::core::Role;
+
+    #[test]
+    fn sockets_that_take_the_place_of_others_have_their_options() {
+        let address = "127.0.0.1:0".parse().unwrap();
+        let Bound { core, .. } = Bound::to(address, false, &[UdpOption::Ttl(7)]).unwrap();
+        core.core().set_udp_option(UdpOption::Priority(1)).unwrap();
+        let before = core.local_addr();
+        core.rebind(address).unwrap();
+        assert_ne!(core.local_addr(), before);
+        let links = core.core().links();
+        let socket = &*links.current().unwrap().socket;
+        for option in [UdpOption::Ttl(7), UdpOption::Priority(1)] {
+            assert_eq!(option.get(SockRef::from(socket)).unwrap(), option);
+        }
+        core.close_all(0, b"");
+    }
 
     #[test]
     fn whom_a_listener_is_given_after_it_was_closed_is_not_left_to_wait() {
