@@ -2,7 +2,7 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, ExitStatus};
 use std::time::{Duration, Instant};
 
 use quicket_workload::bench::SERVER_NAME;
@@ -96,23 +96,11 @@ impl Session<'_> {
         if case.arrangement == Arrangement::Restart {
             server = self.restart(server, &mut client, server_address, deadline)?;
         }
-        let heard = hear(&mut client, deadline);
-        let status = heard.and_then(|complaints| Ok((complaints, client.wait(deadline)?)));
-        server.end_input();
-        let deadline = Instant::now() + END;
-        let server_complaints = hear(&mut server, deadline)?;
-        server.wait(deadline)?;
-        link.finish()?;
-
-        let (complaints, status) = status?;
-        if case.arrangement == Arrangement::Restart {
-            if status.success() {
-                return Err(client.error("did not notice that the server was another one").into());
-            }
-        } else if !status.success() {
-            let reasons = [complaints, server_complaints].concat().join("; ");
-            return Err(client.error(format!("ended with {status}: {reasons}")).into());
-        }
+        let restarted = case.arrangement == Arrangement::Restart;
+        let outcome = outcome(&mut client, deadline, &mut server, END, restarted);
+        let carried = link.finish();
+        outcome?;
+        carried?;
         self.site.check(case, downloads.path())?;
         let evidence = self.evidence(&links, &servers)?;
         for check in case.checks {
@@ -239,13 +227,83 @@ fn listening(server: &mut Process) -> Result<SocketAddr, ProcessError> {
     }
 }
 
-/// Waits until an end has nothing more to say, and returns what it has complained of.
-fn hear(end: &mut Process, deadline: Instant) -> Result<Vec<String>, ProcessError> {
+/// Waits for both ends, and says what was wrong: with the client first, because a server that hangs
+/// is more often what comes of it than why. `patience` is what the server has after the client.
+fn outcome(
+    client: &mut Process,
+    deadline: Instant,
+    server: &mut Process,
+    patience: Duration,
+    restarted: bool,
+) -> Result<(), ProcessError> {
     let mut complaints = Vec::new();
+    let client_ended = finish(client, deadline, &mut complaints);
+    server.end_input();
+    let server_ended = finish(server, Instant::now() + patience, &mut complaints);
+
+    let status = client_ended?;
+    if restarted && status.success() {
+        return Err(client.error("did not notice that the server was another one"));
+    }
+    if !restarted && !status.success() {
+        complaints.extend(server_ended.err().map(|error| error.to_string()));
+        return Err(client.error(format!("ended with {status}: {}", complaints.join("; "))));
+    }
+    server_ended.map(drop)
+}
+
+/// Waits until an end has nothing more to say and is gone; keeps what it complains of.
+fn finish(
+    end: &mut Process,
+    deadline: Instant,
+    complaints: &mut Vec<String>,
+) -> Result<ExitStatus, ProcessError> {
     while let Some(event) = end.next(deadline)? {
         if let Event::Error { message } = event {
             complaints.push(message);
         }
     }
-    Ok(complaints)
+    end.wait(deadline)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LONG: Duration = Duration::from_secs(60);
+    const HANGS: &str = r#"echo '{"event":"error","message":"lost it"}'; exec sleep 600"#;
+
+    fn verdict(client: &str, server: &str, patience: Duration, restarted: bool) -> String {
+        let shell = |name, script| {
+            Process::start(name, Command::new("sh").args(["-c", script])).unwrap()
+        };
+        let (mut client, mut server) = (shell("client", client), shell("server", server));
+        let deadline = Instant::now() + LONG;
+        let outcome = outcome(&mut client, deadline, &mut server, patience, restarted);
+        server.kill();
+        outcome.map_or_else(|error| error.to_string(), |()| "passed".into())
+    }
+
+    #[test]
+    fn a_server_that_hangs_does_not_hide_what_was_wrong_with_the_client() {
+        let fails = r#"echo '{"event":"error","message":"a file differs"}'; exit 3"#;
+        let said = verdict(fails, HANGS, Duration::from_secs(1), false);
+        let expected = "client ended with exit status: 3: a file differs; ";
+        assert!(said.starts_with(expected), "{said}");
+        assert!(said.contains("server said nothing in time"), "{said}");
+        let said = verdict("exit 0", HANGS, Duration::ZERO, true);
+        assert_eq!(said, "client did not notice that the server was another one");
+    }
+
+    #[test]
+    fn a_server_that_hangs_after_its_client_was_content_is_at_fault() {
+        let said = verdict("exit 0", HANGS, Duration::ZERO, false);
+        assert!(said.starts_with("server said nothing in time"), "{said}");
+    }
+
+    #[test]
+    fn clients_that_succeed_pass_and_so_do_those_that_notice_a_restart() {
+        assert_eq!(verdict("exit 0", "read line", LONG, false), "passed");
+        assert_eq!(verdict("exit 1", "read line", LONG, true), "passed");
+    }
 }
