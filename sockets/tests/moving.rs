@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::{configs, pair_with};
+use common::{Pattern, configs, pair_with};
 use quicket::{Connection, Endpoint, Listener, MigrateError, ServerConfig};
 
 fn exchange(client: &Connection, server: &Connection) {
@@ -74,22 +74,43 @@ fn an_endpoint_moves_with_all_its_connections() {
 #[test]
 fn a_transfer_goes_on_while_the_client_moves() {
     let (client, server) = pair_with(configs());
-    let data = vec![3; 20 << 20];
     thread::scope(|scope| {
-        scope.spawn(|| {
-            let mut stream = client.open_uni().unwrap();
-            for (i, part) in data.chunks(1 << 20).enumerate() {
-                if i % 5 == 4 {
-                    // Not possible while the last move is under way; the data matters here.
-                    let _ = client.migrate("127.0.0.1:0".parse().unwrap());
+        let reading = scope.spawn(|| {
+            let (mut stream, mut pattern) = (server.accept_uni().unwrap(), Pattern::new(1));
+            let (mut part, mut total) = (vec![0; 1 << 18], 0);
+            loop {
+                let length = stream.read(&mut part).unwrap();
+                if length == 0 {
+                    return total;
                 }
-                stream.write_all(part).unwrap();
+                assert!(pattern.matches(&part[..length]), "other data after {total} bytes");
+                total += length;
             }
-            stream.finish().unwrap();
-            stream.stopped().unwrap();
         });
-        let received = server.accept_uni().unwrap().read_to_end(data.len()).unwrap();
-        assert!(received == data);
+        let (mut stream, mut pattern) = (client.open_uni().unwrap(), Pattern::new(1));
+        let (mut part, mut written) = (vec![0; 1 << 18], 0);
+        let mut write_a_part = || {
+            pattern.fill(&mut part);
+            stream.write_all(&part).unwrap();
+            written += part.len();
+        };
+        let deadline = Instant::now() + Duration::from_secs(60);
+        for _ in 0..4 {
+            let from = server.remote_addr();
+            // Not possible while the last move is under way.
+            while client.migrate("127.0.0.1:0".parse().unwrap()).is_err() {
+                assert!(Instant::now() < deadline, "cannot leave {from}");
+                write_a_part();
+            }
+            while server.remote_addr() == from {
+                assert!(Instant::now() < deadline, "the server still sees {from}");
+                write_a_part();
+            }
+            write_a_part();
+        }
+        stream.finish().unwrap();
+        assert_eq!(stream.stopped().unwrap(), None);
+        assert_eq!(reading.join().unwrap(), written);
     });
 }
 

@@ -274,9 +274,8 @@ mod tests {
     const HANGS: &str = r#"echo '{"event":"error","message":"lost it"}'; exec sleep 600"#;
 
     fn verdict(client: &str, server: &str, patience: Duration, restarted: bool) -> String {
-        let shell = |name, script| {
-            Process::start(name, Command::new("sh").args(["-c", script])).unwrap()
-        };
+        let shell =
+            |name, script| Process::start(name, Command::new("sh").args(["-c", script])).unwrap();
         let (mut client, mut server) = (shell("client", client), shell("server", server));
         let deadline = Instant::now() + LONG;
         let outcome = outcome(&mut client, deadline, &mut server, patience, restarted);

@@ -4,8 +4,10 @@
 mod common;
 mod gate;
 
+use std::fs;
 use std::io::{Read, Write};
-use std::sync::Arc;
+use std::path::Path;
+use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -86,6 +88,17 @@ fn wait_for_session(store: &dyn SessionStore, server: &str) {
         }
         assert!(Instant::now() < deadline, "no session and token came");
         thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Waits until a thread waits for the system, by its folder in /proc.
+fn wait_for_sleep(thread: &Path) {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    let stat = Path::new("/proc").join(thread).join("stat");
+    // The state stands behind the name, which is in parentheses.
+    while !fs::read_to_string(&stat).unwrap().rsplit(')').next().unwrap().starts_with(" S") {
+        assert!(Instant::now() < deadline, "it does not wait");
+        thread::sleep(Duration::from_millis(1));
     }
 }
 
@@ -231,9 +244,13 @@ fn who_waits_for_a_stream_is_woken_before_the_handshake_is_complete() {
     let accepted = listener.accept().unwrap();
     assert!(accepted.accept_bi().unwrap().is_early_data());
     thread::scope(|scope| {
-        let waiting = scope.spawn(|| accepted.accept_bi().unwrap().is_early_data());
-        // It waits by now, or comes when there is nothing to wait for.
-        thread::sleep(Duration::from_millis(20));
+        let (name, waiter) = mpsc::channel();
+        let accepted = &accepted;
+        let waiting = scope.spawn(move || {
+            name.send(fs::read_link("/proc/thread-self").unwrap()).unwrap();
+            accepted.accept_bi().unwrap().is_early_data()
+        });
+        wait_for_sleep(&waiter.recv().unwrap());
         let _second = ask(&connection, b"second");
         assert!(waiting.join().unwrap());
         assert!(accepted.handshake().is_none());
@@ -267,6 +284,10 @@ fn streams_of_an_ordinary_connection_are_not_early() {
 }
 
 mod with_tokio {
+    use std::future::poll_fn;
+    use std::pin::pin;
+    use std::task::Poll;
+
     use quicket::tokio::Endpoint;
     use tokio::io::AsyncWriteExt;
 
@@ -293,15 +314,13 @@ mod with_tokio {
         early.write_all(b"first").await.unwrap();
         let accepted = listener.accept().await.unwrap();
         assert!(accepted.accept_uni().await.unwrap().is_early_data());
-        let waiting = tokio::spawn(async move {
-            let stream = accepted.accept_bi().await.unwrap();
-            assert!(accepted.handshake().is_none());
-            stream.is_early_data()
-        });
-        tokio::time::sleep(Duration::from_millis(20)).await;
+        let mut waiting = pin!(accepted.accept_bi());
+        let polled = poll_fn(|context| Poll::Ready(waiting.as_mut().poll(context))).await;
+        assert!(polled.is_pending());
         let mut later = connection.open_bi().await.unwrap();
         later.write_all(b"second").await.unwrap();
-        assert!(waiting.await.unwrap());
+        assert!(waiting.await.unwrap().is_early_data());
+        assert!(accepted.handshake().is_none());
         gate.open();
     }
 }
