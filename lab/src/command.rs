@@ -73,6 +73,10 @@ pub struct InteropArguments {
     /// Only this server; may be given several times. With --client, Quicket need not take part
     #[arg(long, value_name = "NAME", value_parser = known(&Implementation::ALL, Implementation::name))]
     server: Vec<Implementation>,
+    /// How often to run a case again that failed and depends on chance (handshakeloss and
+    /// handshakecorruption), each time with another seed
+    #[arg(long, value_name = "NUMBER", default_value_t = 0)]
+    again: u64,
     /// Runs at once; most of the time they wait for the link
     #[arg(long, value_name = "NUMBER", default_value_t = 6)]
     #[arg(value_parser = clap::value_parser!(u16).range(1..=256))]
@@ -116,6 +120,7 @@ impl InteropArguments {
         interop::Options {
             cases: CASES.iter().filter(wanted).collect(),
             pairs,
+            again: self.again,
             jobs: self.jobs.into(),
             out: self.out.clone(),
             keep: self.keep,

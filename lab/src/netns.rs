@@ -1,6 +1,7 @@
 //! Two network namespaces, which a pair of virtual Ethernet devices may join.
 
 use std::fmt;
+use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr};
 use std::ops::Deref;
 use std::os::unix::process::CommandExt;
@@ -9,6 +10,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 /// The only device in each namespace besides the loopback.
 const DEVICE: &str = "veth0";
+/// Where one of these variables says yes, a test that needs namespaces fails without them:
+/// continuous integration sets the first, `./test` the second.
+const REQUIRED: [&str; 2] = ["CI", "QUICKET_TEST_NAMESPACES"];
 
 /// Which of the two namespaces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -194,9 +198,47 @@ impl fmt::Display for NetnsError {
 
 impl std::error::Error for NetnsError {}
 
+/// For tests: what could be made, or `None` where this machine permits no namespaces. A test that
+/// leaves something out for that has to say so; see [`leave_out`].
+///
+/// # Panics
+///
+/// Where namespaces are required.
+pub fn unless_denied<T>(made: Result<T, NetnsError>) -> Option<T> {
+    made.inspect_err(|error| leave_out(error)).ok()
+}
+
+/// For tests: says that the one that runs leaves something out for want of namespaces. Whoever runs
+/// them sees it although the test passes.
+///
+/// # Panics
+///
+/// Where namespaces are required: in continuous integration, and under `./test`.
+pub fn leave_out(reason: &dyn fmt::Display) {
+    let test = std::thread::current().name().unwrap_or("a test").to_owned();
+    let required = are_required(|name| std::env::var(name).ok());
+    assert!(!required, "{test} needs network namespaces: {reason}");
+    // Not by `eprintln!`, which the test harness keeps to itself.
+    let _ = writeln!(std::io::stderr(), "LEFT OUT, in whole or in part: {test}: {reason}");
+}
+
+fn are_required(variable: impl Fn(&str) -> Option<String>) -> bool {
+    let no = ["", "0", "false"];
+    REQUIRED.iter().filter_map(|name| variable(name)).any(|value| !no.contains(&value.as_str()))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn namespaces_are_required_where_a_variable_says_so() {
+        let with = |name: &'static str, value: &'static str| {
+            are_required(move |asked| (asked == name).then(|| value.to_owned()))
+        };
+        assert!(with("CI", "true") && with("CI", "1") && with("QUICKET_TEST_NAMESPACES", "1"));
+        assert!(!with("CI", "false") && !with("CI", "") && !with("HOME", "true"));
+    }
 
     fn namespaces() -> String {
         let output = Command::new("ip").args(["netns", "list"]).output().unwrap();
@@ -211,15 +253,8 @@ mod tests {
         String::from_utf8(output.stdout).unwrap()
     }
 
-    /// The pair, or `None` where it is not permitted, which must then be what the error says.
     fn pair(mtu: u16) -> Option<VethPair> {
-        match VethPair::new(mtu) {
-            Ok(pair) => Some(pair),
-            Err(error) => {
-                assert!(error.to_string().contains("need root"), "{error}");
-                None
-            }
-        }
+        unless_denied(VethPair::new(mtu))
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use quicket_lab::bench::{Contender, NetworkKind, Report, Row};
+use quicket_lab::netns::{self, Namespaces};
 
 fn lab() -> Command {
     Command::new(env!("CARGO_BIN_EXE_quicket-lab"))
@@ -24,6 +25,7 @@ fn every_row_runs_and_every_network_that_is_permitted() {
     let without = NetworkKind::ALL.len() - report.networks().len();
     let skipped = |sentence: &&String| sentence.contains("rows were skipped");
     assert_eq!(report.skipped.iter().filter(skipped).count(), without, "{:?}", report.skipped);
+    report.skipped.iter().filter(skipped).for_each(|sentence| netns::leave_out(sentence));
     assert_eq!(report.failures, [""; 0]);
     for network in report.networks() {
         for row in Row::ALL.into_iter().filter(|row| row.quick_network() == network) {
@@ -57,6 +59,9 @@ fn has(contender: Contender, row: Row) -> bool {
 
 #[test]
 fn namespaces_do_not_survive_a_killed_benchmark() {
+    if netns::unless_denied(Namespaces::new()).is_none() {
+        return;
+    }
     let mut child = lab()
         .args(["bench", "--network", "veth", "--implementation", "tcp-tls", "--row", "exchanges"])
         .stdin(Stdio::null())
@@ -70,9 +75,7 @@ fn namespaces_do_not_survive_a_killed_benchmark() {
             entries.flatten().any(|entry| entry.file_name().to_string_lossy().starts_with(&prefix))
         })
     };
-    let appeared =
-        within(Duration::from_secs(20), || there() || child.try_wait().unwrap().is_some());
-    assert!(appeared, "neither namespaces nor an end");
+    assert!(within(Duration::from_secs(60), there), "no namespaces");
     child.kill().unwrap();
     child.wait().unwrap();
     assert!(within(Duration::from_secs(10), || !there()), "{prefix}* are still there");

@@ -56,6 +56,8 @@ pub struct Case {
     pub(super) arrangement: Arrangement,
     /// It takes so much that it is run only when it is named.
     pub on_request: bool,
+    /// It takes so many losses in a row that two implementations without fault can fail in it.
+    pub by_chance: bool,
     /// How many seconds the client may take.
     pub(super) patience: u64,
     pub(super) checks: &'static [Check],
@@ -108,6 +110,7 @@ impl Case {
         ipv6: false,
         arrangement: Arrangement::None,
         on_request: false,
+        by_chance: false,
         patience: 60,
         checks: &[check::handshakes::<1>, check::version_1],
     };
@@ -214,6 +217,7 @@ pub static CASES: &[Case] = &[
     Case {
         name: "handshakeloss",
         description: "50 handshakes where 30 % of the packets are lost.",
+        by_chance: true,
         scenario: LOSS_30,
         files: Files::of(&[(ATTEMPTS, KIB)]),
         client: &["--one-by-one"],
@@ -231,6 +235,7 @@ pub static CASES: &[Case] = &[
     Case {
         name: "handshakecorruption",
         description: "50 handshakes where 30 % of the packets are corrupted.",
+        by_chance: true,
         scenario: CORRUPTION_30,
         files: Files::of(&[(ATTEMPTS, KIB)]),
         client: &["--one-by-one"],

@@ -28,6 +28,9 @@ use progress::Progress;
 use session::Session;
 use site::Site;
 
+/// How the reason begins why a case cannot be run, when it is for want of namespaces.
+pub const THIS_MACHINE: &str = "this machine: ";
+
 /// What to run.
 #[derive(Debug, Clone)]
 pub struct Options {
@@ -35,6 +38,9 @@ pub struct Options {
     pub cases: Vec<&'static Case>,
     /// Client and server of each pair.
     pub pairs: Vec<(Implementation, Implementation)>,
+    /// How often a case that failed is run again if it depends on chance, each time with another
+    /// seed of the link.
+    pub again: u64,
     /// How many runs there are at once: most of the time they wait for the link.
     pub jobs: usize,
     /// Where the logs and captures of each run go, into a folder of its name.
@@ -150,13 +156,31 @@ fn run_cell(options: &Options, scene: &Scene, cell: Cell) -> Result<Run, Failure
     let start = Instant::now();
     let outcome = match lacks {
         Some((who, reason)) => Outcome::Unsupported { reason: format!("{who}: {reason}") },
-        None => attempt(options, scene, cell)?,
+        None => {
+            let attempts = if case.by_chance { 1 + options.again } else { 1 };
+            first_success(attempts, |seed| attempt(options, scene, cell, seed))?
+        }
     };
     let seconds = start.elapsed().as_secs_f64();
     Ok(Run { case: case.name.to_owned(), client, server, outcome, seconds })
 }
 
-fn attempt(options: &Options, scene: &Scene, cell: Cell) -> Result<Outcome, Failure> {
+/// The first outcome that is no failure, with the seeds from 1, or the last one.
+fn first_success(
+    attempts: u64,
+    mut attempt: impl FnMut(u64) -> Result<Outcome, Failure>,
+) -> Result<Outcome, Failure> {
+    let mut seed = 1;
+    loop {
+        let outcome = attempt(seed)?;
+        if seed >= attempts || !matches!(outcome, Outcome::Failed { .. }) {
+            return Ok(outcome);
+        }
+        seed += 1;
+    }
+}
+
+fn attempt(options: &Options, scene: &Scene, cell: Cell, seed: u64) -> Result<Outcome, Failure> {
     let Cell { case, client, server } = cell;
     let (Some(client_program), Some(server_program)) =
         (scene.programs.get(&client), scene.programs.get(&server))
@@ -178,11 +202,12 @@ fn attempt(options: &Options, scene: &Scene, cell: Cell) -> Result<Outcome, Fail
         server_is_ours: server == Implementation::Quicket,
         server_binds_preferred: server.binds_preferred_address(),
         folder: &folder,
+        seed,
     };
     let outcome = match session.run() {
         Ok(()) => Outcome::Passed,
         Err(failure) => match failure.downcast_ref::<NetnsError>() {
-            Some(denied) => Outcome::Unsupported { reason: format!("this machine: {denied}") },
+            Some(denied) => Outcome::Unsupported { reason: format!("{THIS_MACHINE}{denied}") },
             None => Outcome::Failed { reason: failure.to_string() },
         },
     };
@@ -190,4 +215,27 @@ fn attempt(options: &Options, scene: &Scene, cell: Cell) -> Result<Outcome, Fail
         std::fs::remove_dir_all(&folder)?;
     }
     Ok(outcome)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_case_of_chance_has_another_seed_until_it_succeeds_or_has_been_run_often_enough() {
+        let run = |attempts, succeeds_with| {
+            let mut seeds = Vec::new();
+            let outcome = first_success(attempts, |seed| {
+                seeds.push(seed);
+                let reason = format!("failed with {seed}");
+                let failed = Outcome::Failed { reason };
+                Ok(if seed == succeeds_with { Outcome::Passed } else { failed })
+            });
+            (outcome.unwrap(), seeds)
+        };
+        assert_eq!(run(3, 2), (Outcome::Passed, vec![1, 2]));
+        assert_eq!(run(1, 1), (Outcome::Passed, vec![1]));
+        let failed = Outcome::Failed { reason: "failed with 2".into() };
+        assert_eq!(run(2, 3), (failed, vec![1, 2]));
+    }
 }

@@ -28,8 +28,6 @@ const BEFORE_RESTART: Duration = Duration::from_millis(500);
 const SNAP: usize = 64;
 /// Where a server is that listens at every address of the loopback, beside 127.0.0.1.
 const SECOND_ADDRESS: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
-/// Where chance starts from: it is the same in every run.
-const SEED: u64 = 1;
 
 /// One client against one server.
 pub(super) struct Session<'a> {
@@ -43,6 +41,8 @@ pub(super) struct Session<'a> {
     pub(super) server_is_ours: bool,
     /// Whether the server listens at its preferred address itself, so that the link cannot.
     pub(super) server_binds_preferred: bool,
+    /// Where the link's chance starts from.
+    pub(super) seed: u64,
     /// Where captures, key logs and qlogs go.
     pub(super) folder: &'a Path,
 }
@@ -83,7 +83,7 @@ impl Session<'_> {
         link.listen.set_ip(server_address.ip());
         link.also = place.second_way(server_address).into_iter().collect();
         link.send_in = place.apart.as_ref().map(|apart| apart.name(End::Right).to_owned());
-        link.seed = SEED;
+        link.seed = self.seed;
         link.capture = Some(self.folder.to_owned());
         link.snap = case.on_request.then_some(SNAP);
         let mut servers = vec![server_address];
