@@ -40,6 +40,9 @@ fn several_files_share_one_connection() {
     assert_eq!(fs::read(server.path("out/sub dir/page.html")).unwrap(), b"<p>page");
     let closed = server.event("closed");
     assert_eq!(closed["requests"], 4, "{closed}");
+    // Unless told otherwise, either side sends by BBR.
+    assert_eq!(closed["congestion_controller"], "BBRv3", "{closed}");
+    assert_eq!(outcome.report()["connections"][0]["congestion_controller"], "BBRv3");
 }
 
 #[test]

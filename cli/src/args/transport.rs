@@ -19,8 +19,10 @@ pub(crate) enum Congestion {
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Transport")]
 pub(crate) struct Transport {
-    /// The congestion controller
-    #[arg(long, value_enum, default_value = "cubic", value_name = "NAME")]
+    /// The congestion controller of what this side sends. BBR is the default because lost packets
+    /// alone do not slow it down: at 5 % loss it takes less than a tenth of CUBIC's time. Behind
+    /// downloads by CUBIC that fill a deep queue it waits
+    #[arg(long, value_enum, default_value = "bbr", value_name = "NAME")]
     pub(crate) congestion: Congestion,
 
     /// Give up a connection after so many seconds of silence; 0 waits for ever

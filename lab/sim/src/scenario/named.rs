@@ -64,6 +64,23 @@ const TABLE: &[(&str, &str, &str)] = &[
         "50 us each way, 10 Gbit/s, jumbo frames, CE marks above 65 packets",
         "delay=50us rate=10gbit queue=1000 mtu=9000 mark-above=65",
     ),
+    (
+        "loss-1",
+        "100 Mbit/s, 15 ms each way, a queue of one bandwidth-delay product, 1 % random loss",
+        "delay=15ms rate=100mbit queue=375kB mtu=1500 loss=1%",
+    ),
+    ("loss-5", "loss-1 with 5 % loss", "loss-1; loss=5%"),
+    ("loss-10", "loss-1 with 10 % loss", "loss-1; loss=10%"),
+    (
+        "shallow",
+        "50 Mbit/s, 15 ms each way, a queue of a tenth of the bandwidth-delay product",
+        "delay=15ms rate=50mbit queue=19kB mtu=1500",
+    ),
+    (
+        "bufferbloat",
+        "10 Mbit/s, 15 ms each way, a queue of 800 ms",
+        "delay=15ms rate=10mbit queue=1000kB mtu=1500",
+    ),
 ];
 
 const SIMPLE: &str = "delay=15ms rate=10mbit queue=25 mtu=1500";
