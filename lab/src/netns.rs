@@ -218,8 +218,9 @@ pub fn leave_out(reason: &dyn fmt::Display) {
     let test = std::thread::current().name().unwrap_or("a test").to_owned();
     let required = are_required(|name| std::env::var(name).ok());
     assert!(!required, "{test} needs network namespaces: {reason}");
-    // Not by `eprintln!`, which the test harness keeps to itself.
-    let _ = writeln!(std::io::stderr(), "LEFT OUT, in whole or in part: {test}: {reason}");
+    // Not by `eprintln!`, which the test harness keeps to itself; in one piece, as others write too.
+    let line = format!("LEFT OUT, in whole or in part: {test}: {reason}\n");
+    let _ = std::io::stderr().write_all(line.as_bytes());
 }
 
 fn are_required(variable: impl Fn(&str) -> Option<String>) -> bool {
