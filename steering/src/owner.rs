@@ -98,7 +98,7 @@ impl OwnerBits {
     }
 
     pub(crate) const fn unpack(self, packed: u16) -> Owner {
-        let (packed, mask) = (packed as u32, (1 << self.worker) - 1);
+        let (packed, mask) = (packed as u32, (1_u32 << self.worker).saturating_sub(1));
         Owner { generation: (packed >> self.worker) as u8, worker: (packed & mask) as u16 }
     }
 }

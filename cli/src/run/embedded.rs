@@ -101,7 +101,7 @@ mod tests {
     #[test]
     fn libraries_that_differ_have_different_names() {
         let library = [7u8; 20];
-        assert_eq!(name(&library), name(&library.to_vec()));
+        assert_eq!(name(&library), name(library.as_ref()));
         for at in 0..library.len() {
             let mut other = library;
             other[at] = 8;
