@@ -241,14 +241,15 @@ impl ServerConfig {
         self
     }
 
-    /// Asks `decide` about each attempt, before anything is spent on it. It runs on the thread
-    /// that drives the endpoint: be quick, and wait for nothing that the endpoint must bring.
+    /// Asks `decide` about each attempt, before anything is spent on it. It runs on a thread that
+    /// does nothing else, for one attempt after the other, while the endpoint goes on. If it
+    /// panics, the client is refused.
     #[must_use]
     pub fn admission(
         mut self,
         decide: impl Fn(&Attempt) -> Decision + Send + Sync + 'static,
     ) -> Self {
-        self.admission = Admission(Some(Arc::new(decide)));
+        self.admission = Admission { decide: Some(Arc::new(decide)), is_the_applications: true };
         self
     }
 
@@ -292,16 +293,27 @@ pub enum Decision {
 
 /// Who decides about attempts; everybody is admitted without one.
 #[derive(Clone, Default)]
-pub(crate) struct Admission(Option<Arc<Decide>>);
+pub(crate) struct Admission {
+    decide: Option<Arc<Decide>>,
+    is_the_applications: bool,
+}
 
 type Decide = dyn Fn(&Attempt) -> Decision + Send + Sync;
 
 impl Admission {
+    /// Decides by code of ours, which is quick.
     pub(crate) fn new(decide: impl Fn(&Attempt) -> Decision + Send + Sync + 'static) -> Self {
-        Self(Some(Arc::new(decide)))
+        Self { decide: Some(Arc::new(decide)), is_the_applications: false }
+    }
+
+    /// True if the application's code decides: not while anything of ours is held.
+    pub(crate) const fn is_the_applications(&self) -> bool {
+        self.is_the_applications
     }
 
     pub(crate) fn decide(&self, remote: SocketAddr, validated: bool) -> Decision {
-        self.0.as_ref().map_or(Decision::Accept, |decide| decide(&Attempt { remote, validated }))
+        self.decide
+            .as_ref()
+            .map_or(Decision::Accept, |decide| decide(&Attempt { remote, validated }))
     }
 }

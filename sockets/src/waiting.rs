@@ -28,7 +28,7 @@ pub(crate) async fn wait<T>(
 ) -> T {
     let mut registration = Registration { id: WaiterId::unique(), registered: false, unregister };
     poll_fn(|context| {
-        let waiter = Waiter { id: registration.id, waker: context.waker() };
+        let waiter = Waiter::task(registration.id, context.waker());
         let answer = poll(waiter);
         registration.registered |= answer.is_pending();
         answer

@@ -287,7 +287,7 @@ fn admission_decides() {
     }
 }
 
-/// It is asked on the thread that drives the endpoint, which must not wait for itself.
+/// Its code may use connections of the endpoint.
 #[test]
 fn who_decides_about_admission_may_send_much() {
     let (server, client) = configs();

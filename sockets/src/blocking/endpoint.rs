@@ -239,7 +239,7 @@ impl Listener {
             answer
         });
         if let Some(id) = registered {
-            core.unregister(Interest::Established, id);
+            core.unregister(Interest::Incoming, id);
         }
         accepted.unwrap_or(Err(AcceptError::TimedOut)).map(Connection::new)
     }

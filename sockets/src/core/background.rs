@@ -5,13 +5,27 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 
 use nix::sys::signal::{SigSet, SigmaskHow};
+use quicket_engine::time::Duration;
 use quicket_handshake::SystemRandom;
 
 use super::Core;
-use super::lead::{Background, Rank};
+use super::lead::Background;
 
 /// Enough for the deepest call, which is a TLS handshake.
 const STACK: usize = 512 << 10;
+
+/// Starts a thread of ours, which signals leave alone: they are for the program's threads, whose
+/// calls they end.
+pub(crate) fn spawn_quietly(name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
+    // Inherited by the thread.
+    let mask = SigSet::all().thread_swap_mask(SigmaskHow::SIG_BLOCK);
+    let spawned = thread::Builder::new().name(name.to_owned()).stack_size(STACK).spawn(work);
+    if let Ok(mask) = mask {
+        // Fails for no mask that there was.
+        let _ = mask.thread_set_mask();
+    }
+    spawned.map(drop)
+}
 
 impl Core {
     /// Starts the thread; it ends with the endpoint. Returns once the thread drives the endpoint and
@@ -19,40 +33,26 @@ impl Core {
     pub(crate) fn start_thread(self: &Arc<Self>) -> io::Result<()> {
         let core = Arc::clone(self);
         let (prepared, is_prepared) = mpsc::sync_channel(1);
-        // Inherited by the thread: signals are for the program's threads, whose calls they end.
-        let mask = SigSet::all().thread_swap_mask(SigmaskHow::SIG_BLOCK);
-        let spawned =
-            thread::Builder::new().name("quicket".to_owned()).stack_size(STACK).spawn(move || {
-                SystemRandom::prepare_thread();
-                // Before it sleeps for the first time: it must be found then.
-                core.lead.set_background(Some(Background::Thread(thread::current())));
-                let _ = prepared.send(());
-                core.run();
-            });
-        if let Ok(mask) = mask {
-            // Fails for no mask that there was.
-            let _ = mask.thread_set_mask();
-        }
-        spawned?;
+        spawn_quietly("quicket", move || {
+            SystemRandom::prepare_thread();
+            // Before it sleeps for the first time: it must be found then.
+            core.lead.set_background(Some(Background::Thread(thread::current())));
+            let _ = prepared.send(());
+            core.run();
+        })?;
         // An error is that the thread has ended, as a panic would have it.
         let _ = is_prepared.recv();
         Ok(())
     }
 
     fn run(&self) {
-        while !self.is_over() {
-            let now = self.clock.now();
-            let left = self.lead.left();
-            if let Some(wait) = self.lead.keep_away(now) {
-                thread::park_timeout(wait.into());
-                if self.lead.sleep_until_left(left) {
-                    thread::park();
-                }
-            } else if let Some(mut seat) = self.lead.take(Rank::Background, now) {
-                while !seat.is_wanted() && !self.is_over() {
-                    self.turn(&mut seat, None);
-                }
-            }
-        }
+        let now = || (!self.is_over()).then(|| self.clock.now());
+        let rest = |time: Option<Duration>| match time {
+            Some(time) => thread::park_timeout(time.into()),
+            None => thread::park(),
+        };
+        self.lead.work(now, rest, |seat| {
+            self.turn(seat, None);
+        });
     }
 }

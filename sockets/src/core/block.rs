@@ -1,13 +1,13 @@
 //! Blocking calls: whoever waits drives the endpoint meanwhile, if nobody else does.
 
-use std::time::Instant;
-
+use std::ops::ControlFlow;
 use std::task::Poll;
+use std::time::Instant;
 
 use quicket_handshake::SystemRandom;
 
 use super::Core;
-use super::lead::Rank;
+use super::lead::{Caller, Rank};
 use super::parker::CurrentThread;
 use super::postpone::Whose;
 use super::waiters::{Waiter, Wakes};
@@ -77,7 +77,7 @@ impl Core {
         let mut interrupted = false;
         loop {
             thread.reset();
-            if let Poll::Ready(answer) = poll(thread.waiter()) {
+            if let Poll::Ready(answer) = poll(Waiter::thread(&thread)) {
                 return Ok(answer);
             }
             if interrupted {
@@ -90,32 +90,25 @@ impl Core {
         }
     }
 
-    /// Waits until the thread is woken or the deadline has passed, or somebody more urgent wants
-    /// to lead; true if a signal ended it.
+    /// Waits until the thread is woken or the deadline has passed, or until it should not lead any
+    /// more; true if a signal ended it.
     fn wait_as(&self, manner: Manner, thread: &CurrentThread, deadline: Option<Instant>) -> bool {
-        let now = self.clock.now();
-        let Some(mut seat) = self.lead.take(manner.rank, now) else {
+        let limit = deadline.map(|deadline| self.clock.time_of(deadline));
+        let Manner { rank, spins, interruptible } = manner;
+        let caller = Caller { thread, rank, deadline, interruptible };
+        let queued = || {
             // The answer may depend on what this thread has left for later.
             let mut wakes = Wakes::default();
-            self.catch_up(now, Whose::Own, &mut wakes);
+            self.catch_up(self.clock.now(), Whose::Own, &mut wakes);
             wakes.fire();
-            if manner.interruptible {
-                return thread.park_unless_interrupted(deadline);
-            }
-            thread.park(deadline);
-            return false;
         };
-        seat.spins = manner.spins;
-        let limit = deadline.map(|deadline| self.clock.time_of(deadline));
-        thread.set_leading(Some(self.lead.kick().clone()));
-        let mut interrupted = false;
-        while !thread.is_woken() && !seat.is_wanted() && !interrupted {
-            interrupted = self.turn(&mut seat, limit) && manner.interruptible;
-            if limit.is_some_and(|limit| seat.now >= limit) {
-                break;
+        self.lead.wait(&caller, self.clock.now(), queued, |seat| {
+            seat.spins = spins;
+            let interrupted = self.turn(seat, limit) && interruptible;
+            if interrupted || limit.is_some_and(|limit| seat.now >= limit) {
+                return ControlFlow::Break(interrupted);
             }
-        }
-        thread.set_leading(None);
-        interrupted
+            ControlFlow::Continue(())
+        })
     }
 }

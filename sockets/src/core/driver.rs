@@ -13,10 +13,11 @@ use ::tokio::time::Sleep;
 use quicket_engine::time::Time;
 
 use super::Core;
-use super::lead::{Background, HANDOVER, Rank, Seat};
+use super::lead::{Background, Rank, Seat};
 use super::link::Link;
 use super::poller::PAUSE;
 use super::postpone::Whose;
+use super::receive::Scratch;
 
 /// Drives an endpoint until nobody needs it. Where a caller of the blocking API leads, it stands
 /// aside.
@@ -106,10 +107,12 @@ impl Driver {
     }
 
     /// Receives from all sockets that have something; true if one of them may have more.
-    fn receive(&mut self, context: &mut Context<'_>, seat: &mut Seat<'_>) -> bool {
+    fn receive(&mut self, context: &mut Context<'_>, seat: &mut Seat<'_, Box<Scratch>>) -> bool {
         let mut more = false;
-        // The newest first: see `Links::in_order_of_moves`.
-        for Registered { link, readable, .. } in self.sockets.iter().rev() {
+        for link in self.core.links().in_order_of_moves() {
+            let known = self.sockets.iter().find(|known| Arc::ptr_eq(link, &known.link));
+            // The runtime does not take one that is not known.
+            let Some(Registered { readable, .. }) = known else { continue };
             while let Poll::Ready(Ok(mut ready)) = readable.poll_read_ready(context) {
                 let Some(scratch) = seat.scratch() else { return false };
                 if scratch.paused_until.is_some() {
@@ -173,9 +176,9 @@ impl Driver {
         }
         let core = Arc::clone(&self.core);
         let now = core.clock().now();
-        let Some(mut seat) = core.lead.take(Rank::Background, now) else {
-            // A caller leads, and wakes this task when it leaves; in case it was just leaving:
-            return self.poll_deadline(context, Some(now + HANDOVER));
+        // A caller that leads wakes this task when it leaves and none follows.
+        let Some(mut seat) = core.lead.try_enter(Rank::Background, now) else {
+            return Poll::Pending;
         };
         core.wake_up();
         if let Some(scratch) = seat.scratch() {

@@ -9,6 +9,8 @@ use std::time::{Duration, Instant};
 use nix::errno::Errno;
 use quicket_engine::time::Duration as EngineDuration;
 
+use super::lead::Entrance;
+use super::parker::CurrentThread;
 use super::receive::Scratch;
 use super::{Core, Driver, Link, Rank};
 use crate::config::EndpointConfig;
@@ -215,12 +217,25 @@ fn a_failure_to_receive_is_forgotten_after_its_pause() {
     assert_eq!(paused, None);
 }
 
+fn seat(core: &Core, rank: Rank) -> Option<super::lead::Seat<'_, Box<Scratch>>> {
+    let now = core.clock().now();
+    if rank == Rank::Background {
+        return core.lead.try_enter(rank, now);
+    }
+    let thread = CurrentThread::get();
+    thread.reset();
+    match core.lead.enter(rank, now, &thread) {
+        Entrance::Seat(seat) => Some(seat),
+        Entrance::Queue(place) => place.wait(Some(Instant::now() + PATIENCE), false).ok(),
+    }
+}
+
 /// Takes the leader's seat for a look at what is there.
 fn with_scratch<R>(core: &Core, rank: Rank, look: impl Fn(&mut Scratch) -> R) -> R {
     let start = Instant::now();
     loop {
         // Somebody may be about to leave it.
-        if let Some(mut seat) = core.lead.take(rank, core.clock().now()) {
+        if let Some(mut seat) = seat(core, rank) {
             return look(seat.scratch().unwrap());
         }
         assert!(start.elapsed() < PATIENCE);

@@ -8,7 +8,8 @@ use std::sync::atomic::Ordering;
 use quicket_engine::time::Time;
 
 use super::postpone::Postponed;
-use super::waiters::{Interest, WaiterId, Wakes};
+use super::waiter_id::WaiterId;
+use super::waiters::{Interest, Wakes};
 use super::{Cell, Conn, Core, ENDED, Effect};
 
 impl Core {
@@ -22,6 +23,20 @@ impl Core {
             let (result, changed) = action(conn, now);
             (result, if changed { Effect::Now } else { Effect::None })
         })
+    }
+
+    /// Like [`Core::act_on`]; who is to be woken is told in `wakes`, for callers that hold a lock.
+    pub(crate) fn act_into<R>(
+        &self,
+        cell: &Arc<Cell>,
+        wakes: &mut Wakes,
+        action: impl FnOnce(&mut Conn, Time) -> R,
+    ) -> R {
+        let now = self.clock.now();
+        let mut conn = cell.lock();
+        let result = action(&mut conn, now);
+        self.pump(now, cell, &mut conn, wakes);
+        result
     }
 
     /// Does something to a connection and lets it act on that, now or later.
@@ -85,6 +100,10 @@ impl Drop for CoreRef {
     fn drop(&mut self) {
         if self.0.handles.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.0.check_over();
+            // The process may be about to end.
+            if self.0.keeps_sessions.load(Ordering::Relaxed) {
+                crate::session::flush();
+            }
         }
     }
 }
@@ -117,6 +136,15 @@ impl ConnRef {
     /// Does something to the connection and lets it act on that.
     pub(crate) fn act<R>(&self, action: impl FnOnce(&mut Conn, Time) -> R) -> R {
         self.act_if(|conn, now| (action(conn, now), true))
+    }
+
+    /// Like [`ConnRef::act`]; who is to be woken is told in `wakes`, for callers that hold a lock.
+    pub(crate) fn act_into<R>(
+        &self,
+        wakes: &mut Wakes,
+        action: impl FnOnce(&mut Conn, Time) -> R,
+    ) -> R {
+        self.core.act_into(&self.cell, wakes, action)
     }
 
     /// Like [`ConnRef::act`]; `action` also says whether it changed anything.

@@ -2,9 +2,10 @@
 //!
 //! There is one way for datagrams to come in (`receive`), one for a connection to act (`pump`)
 //! and one to wait (a poll function and a [`Waker`](std::task::Waker)); blocking calls
-//! (`block`) and async ones differ only in who polls. Locks are taken in this order and held
-//! briefly: a connection's ([`Cell`]), the endpoint's routing, its timers.
+//! (`block`) and async ones differ only in who polls. Who receives is decided in `lead`. The order
+//! of locks is in `docs/threads.md`.
 
+mod admission;
 mod background;
 mod block;
 mod budget;
@@ -15,29 +16,39 @@ mod driver;
 #[cfg(test)]
 mod environment_tests;
 mod handle;
+mod kick;
 mod lead;
+#[cfg(test)]
+mod lead_tests;
 mod link;
 mod list;
 mod parker;
+#[cfg(test)]
+mod parker_tests;
 mod poller;
 mod postpone;
 mod pump;
 mod receive;
 mod routing;
+#[cfg(test)]
+mod seat_tests;
 mod spin;
+mod sync;
 mod timers;
+mod waiter_id;
 mod waiters;
 
 use std::io;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 
 use quicket_engine::time::Time;
 use quicket_engine::{ConnectionHandle, Endpoint};
 use socket2::SockRef;
 
 use crate::udp::{Complaints, UdpConfig, UdpOption};
+pub(crate) use background::spawn_quietly;
 pub(crate) use block::GivenUp;
 use budget::Budget;
 use buffers::BufferPool;
@@ -45,20 +56,24 @@ pub(crate) use cell::{Cell, Conn, Role, SendEnd, Tap};
 pub(crate) use clock::Clock;
 pub(crate) use driver::Driver;
 pub(crate) use handle::{ConnRef, CoreRef};
+use kick::Kick;
 use lead::Leadership;
 pub(crate) use lead::Rank;
 pub(crate) use link::{Link, Links};
 use list::List;
-use parker::Kick;
 pub(crate) use postpone::Effect;
 use postpone::Entry;
+use receive::Scratch;
 use routing::Routing;
 pub(crate) use routing::{Greeter, ListenOptions};
 use timers::Timers;
-pub(crate) use waiters::{Interest, Waiter, WaiterId, Waiters, Wakes};
+pub(crate) use waiter_id::WaiterId;
+pub(crate) use waiters::{Interest, Waiter, Waiters, Wakes};
 
 /// An endpoint with everything that belongs to it.
 pub(crate) struct Core {
+    /// For threads that may outlive it.
+    this: Weak<Core>,
     clock: Clock,
     /// How further sockets are made.
     udp: UdpConfig,
@@ -67,7 +82,7 @@ pub(crate) struct Core {
     links: RwLock<Arc<Links>>,
     routing: Mutex<Routing>,
     deadlines: Mutex<Deadlines>,
-    lead: Leadership,
+    lead: Leadership<Box<Scratch>>,
     buffers: BufferPool,
     /// What all connections may hold together.
     budget: Arc<Budget>,
@@ -77,6 +92,8 @@ pub(crate) struct Core {
     blocked: List<Arc<Cell>>,
     /// Receiving, or waiting for it, failed.
     complaints: Complaints,
+    /// Some connection has a place where sessions are kept.
+    keeps_sessions: AtomicBool,
     /// How many public values lead here.
     handles: AtomicUsize,
     /// The application closed it: no connections come or go out.
@@ -106,7 +123,9 @@ impl Core {
         memory: usize,
     ) -> io::Result<Arc<Self>> {
         let budget = Budget::new(memory);
-        Ok(Arc::new(Self {
+        let kick = Kick::new()?;
+        Ok(Arc::new_cyclic(|this| Self {
+            this: Weak::clone(this),
             clock: Clock::new(),
             udp_options: Mutex::new(udp.options.clone()),
             udp,
@@ -117,12 +136,13 @@ impl Core {
                 links_end: None,
                 asleep_until: Time::ZERO,
             }),
-            lead: Leadership::new(Kick::new()?),
+            lead: Leadership::new(Box::default(), kick),
             buffers: BufferPool::default(),
             budget,
             postponed: List::default(),
             blocked: List::default(),
             complaints: Complaints::default(),
+            keeps_sessions: AtomicBool::new(false),
             handles: AtomicUsize::new(0),
             closed: AtomicBool::new(false),
             over: AtomicBool::new(false),
@@ -179,6 +199,11 @@ impl Core {
 
     pub(crate) fn routing(&self) -> MutexGuard<'_, Routing> {
         self.routing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The endpoint's end is to wait until sessions are kept.
+    pub(crate) fn keep_sessions(&self) {
+        self.keeps_sessions.store(true, Ordering::Relaxed);
     }
 
     fn deadlines(&self) -> MutexGuard<'_, Deadlines> {

@@ -32,13 +32,13 @@ struct Readiness {
 impl Core {
     /// Waits until there is something to do, but no longer than `limit`, and does it. True if a
     /// signal ended the wait.
-    pub(super) fn turn(&self, seat: &mut Seat<'_>, limit: Option<Time>) -> bool {
+    pub(super) fn turn(&self, seat: &mut Seat<'_, Box<Scratch>>, limit: Option<Time>) -> bool {
         let links = self.links();
         let now = self.clock.now();
         let look = self.lead.plan_look(now);
         if let Some(scratch) = seat.scratch() {
             self.catch_up(now, Whose::Own, &mut scratch.work.wakes);
-            scratch.work.wakes.fire();
+            scratch.work.wakes.fire_threads();
         }
         let paused = seat.scratch().and_then(|scratch| scratch.end_pause(now));
         let look = earlier(look, self.postponed.first(|entry| entry.due));
@@ -68,7 +68,7 @@ impl Core {
     fn spin_on(
         &self,
         links: &Links,
-        seat: &mut Seat<'_>,
+        seat: &mut Seat<'_, Box<Scratch>>,
         now: Time,
         deadline: Option<Time>,
     ) -> bool {
@@ -96,11 +96,11 @@ impl Core {
         })
     }
 
-    /// Receives what is there, unless another caller does. For callers that send for long without ever
-    /// waiting: acknowledgments that nobody reads keep memory in use, and the round trip looks
-    /// longer than it is.
+    /// Receives what is there, unless somebody leads and does so anyway. For callers that send for
+    /// long without ever waiting: acknowledgments that nobody reads keep memory in use, and the
+    /// round trip looks longer than it is. Waits for nobody.
     pub(super) fn glance(&self, now: Time) {
-        let Some(mut seat) = self.lead.take(Rank::Eager, now) else { return };
+        let Some(mut seat) = self.lead.try_enter(Rank::Eager, now) else { return };
         let Some(scratch) = seat.scratch() else { return };
         if scratch.end_pause(now).is_none() {
             for link in self.links().in_order_of_moves() {
@@ -119,7 +119,7 @@ impl Core {
             self.on_writable(now, wakes);
         }
         self.expire(now, wakes);
-        wakes.fire();
+        wakes.fire_threads();
         now
     }
 

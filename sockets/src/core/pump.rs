@@ -147,12 +147,12 @@ impl Core {
                 Event::DatagramsUnblocked => conn.waiters.wake(Interest::SendDatagram, wakes),
                 Event::SessionTicket(ticket) => {
                     if let Some(sink) = &conn.sink {
-                        wakes.defer(sink.session(ticket));
+                        sink.session(ticket);
                     }
                 }
                 Event::NewToken(token) => {
                     if let Some(sink) = &conn.sink {
-                        wakes.defer(sink.token(token));
+                        sink.token(token);
                     }
                 }
                 _ => {}
@@ -181,7 +181,7 @@ impl Core {
         let mut routing = self.routing();
         let greeter = routing.listener.as_ref().and_then(|listener| listener.greeter.clone());
         if let Some(greeter) = greeter {
-            routing.on_failed();
+            routing.on_settled();
             drop(routing);
             conn.role = Role::Announced;
             greeter.on_client_hello(now, cell, conn, alpn, wakes);
@@ -236,7 +236,7 @@ impl Core {
         if conn.role == Role::Announcing {
             conn.role = Role::Announced;
             log::debug!("a handshake with {} failed: {error}", conn.engine.remote());
-            self.routing().on_failed();
+            self.routing().on_settled();
         }
         conn.ended = Some(error);
         conn.waiters.wake_all(wakes);

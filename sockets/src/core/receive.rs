@@ -5,14 +5,14 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use quicket_engine::time::Time;
-use quicket_engine::{Datagram, Incoming, Route};
+use quicket_engine::{Datagram, Route};
 use quicket_wire::EcnCodepoint;
 
 use super::Core;
-use super::cell::{Cell, Role};
+use super::cell::Cell;
+use super::lead::Token;
 use super::spin::Spinning;
-use super::waiters::Wakes;
-use crate::config::Decision;
+use super::waiters::{Tasks, Wakes};
 use crate::udp::{Batch, Outgoing, ReceiveBuffers, Train, UdpSocket};
 
 /// How many batches one turn receives before timers and the application get theirs.
@@ -35,6 +35,22 @@ impl Scratch {
     pub(super) fn end_pause(&mut self, now: Time) -> Option<Time> {
         self.paused_until = self.paused_until.filter(|&until| until > now);
         self.paused_until
+    }
+}
+
+impl Token for Box<Scratch> {
+    type Rest = Tasks;
+
+    fn has_rest(&self) -> bool {
+        self.work.wakes.has_tasks()
+    }
+
+    fn take_rest(&mut self) -> Tasks {
+        self.work.wakes.take_tasks()
+    }
+
+    fn finish(rest: Tasks) {
+        rest.fire();
     }
 }
 
@@ -83,7 +99,7 @@ impl Core {
             conn.touched = false;
             self.pump(now, &cell, &mut conn, &mut work.wakes);
         }
-        work.wakes.fire()
+        work.wakes.fire_threads()
     }
 
     fn deliver(&self, now: Time, train: Train<'_>, work: &mut Work) {
@@ -116,7 +132,9 @@ impl Core {
             Route::Connection(handle) => return routing.find(handle).cloned(),
             Route::Incoming(incoming) => {
                 drop(routing);
-                self.on_incoming(now, incoming, work);
+                if let Some(cell) = self.on_incoming(now, incoming, &mut work.reply) {
+                    work.touched.push(cell);
+                }
             }
             Route::Reply => {
                 drop(routing);
@@ -129,55 +147,7 @@ impl Core {
         None
     }
 
-    /// A client knocks.
-    fn on_incoming(&self, now: Time, incoming: Incoming, work: &mut Work) {
-        let (remote, local) = (incoming.remote(), incoming.local());
-        if self.budget.is_used_up() {
-            log::debug!("{remote} is refused: the connections hold all memory that they may");
-            return self.refuse(incoming, work);
-        }
-        let Some(admission) = self.routing().listener.as_ref().map(|l| l.admission.clone()) else {
-            return self.refuse(incoming, work);
-        };
-        // Outside the lock: the application's own code.
-        let decision = admission.decide(remote, incoming.address_validated());
-        let mut routing = self.routing();
-        match decision {
-            Decision::Accept if routing.listener.as_ref().is_some_and(|l| l.has_room()) => {
-                match routing.endpoint.accept(now, incoming, None) {
-                    Ok((handle, engine)) => {
-                        let cell = routing.insert(handle, engine, Role::Announcing);
-                        drop(routing);
-                        cell.lock().touched = true;
-                        work.touched.push(cell);
-                    }
-                    Err(error) => log::debug!("no connection for {remote}: {error}"),
-                }
-            }
-            Decision::Accept | Decision::Refuse => {
-                drop(routing);
-                self.refuse(incoming, work);
-            }
-            Decision::Retry => {
-                let written = routing.endpoint.retry(incoming, &mut work.reply);
-                drop(routing);
-                if written.is_some() {
-                    self.reply(remote, local, &work.reply);
-                }
-            }
-            Decision::Ignore => routing.endpoint.ignore(incoming),
-        }
-    }
-
-    fn refuse(&self, incoming: Incoming, work: &mut Work) {
-        let (remote, local) = (incoming.remote(), incoming.local());
-        let written = self.routing().endpoint.refuse(incoming, &mut work.reply);
-        if written.is_some() {
-            self.reply(remote, local, &work.reply);
-        }
-    }
-
-    fn reply(&self, remote: SocketAddr, local: Option<SocketAddr>, bytes: &[u8]) {
+    pub(super) fn reply(&self, remote: SocketAddr, local: Option<SocketAddr>, bytes: &[u8]) {
         if bytes.is_empty() {
             return;
         }

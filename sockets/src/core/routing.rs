@@ -6,10 +6,12 @@ use std::sync::Arc;
 use quicket_engine::time::Time;
 use quicket_engine::{Connection, ConnectionHandle, Endpoint, EndpointEvent};
 
+use super::admission::Desk;
 use super::budget::Budget;
 use super::cell::{Cell, Conn, Role};
 use super::parker::CurrentThread;
-use super::waiters::{Interest, Waiter, WaiterId, Waiters, Wakes};
+use super::waiter_id::WaiterId;
+use super::waiters::{Interest, Waiter, Waiters, Wakes};
 use crate::config::Admission;
 
 /// The part of an endpoint that connections share, behind one lock that is held only to look
@@ -35,7 +37,9 @@ pub(crate) struct Listening {
     /// How many of both together there may be.
     backlog: usize,
     /// Decides about attempts.
-    pub(crate) admission: Admission,
+    pub(super) admission: Admission,
+    /// Where the application does, since it was asked first.
+    pub(super) desk: Option<Desk>,
     /// Connections are handed out as soon as early data can be read.
     pub(crate) early: bool,
     /// Who gets connections at their ClientHello, in place of the listener.
@@ -122,7 +126,7 @@ impl Routing {
         {
             self.live -= 1;
             if self.live == 0 {
-                self.waiters.wake(Interest::Closed, wakes);
+                self.waiters.wake(Interest::Idle, wakes);
             }
         }
         drained
@@ -134,8 +138,15 @@ impl Routing {
         let free = self.listener.is_none();
         if free {
             let ready = VecDeque::new();
-            self.listener =
-                Some(Listening { ready, handshaking: 0, backlog, admission, early, greeter });
+            self.listener = Some(Listening {
+                ready,
+                handshaking: 0,
+                backlog,
+                admission,
+                desk: None,
+                early,
+                greeter,
+            });
         }
         free
     }
@@ -143,13 +154,13 @@ impl Routing {
     /// Takes no new connections, for good.
     pub(crate) fn close(&mut self, wakes: &mut Wakes) {
         self.endpoint.set_server(None);
-        self.waiters.wake(Interest::Established, wakes);
+        self.waiters.wake(Interest::Incoming, wakes);
     }
 
     /// Stops listening; returns the connections that nobody accepted.
     pub(crate) fn stop_listening(&mut self, wakes: &mut Wakes) -> Vec<Arc<Cell>> {
         self.endpoint.set_server(None);
-        self.waiters.wake(Interest::Established, wakes);
+        self.waiters.wake(Interest::Incoming, wakes);
         self.listener.take().map(|listener| listener.ready.into()).unwrap_or_default()
     }
 
@@ -158,7 +169,7 @@ impl Routing {
     pub(crate) fn accept(&mut self, waiter: Option<Waiter<'_>>) -> Option<Arc<Cell>> {
         let next = self.listener.as_mut().and_then(|listener| listener.ready.pop_front());
         if let (None, Some(waiter)) = (&next, waiter) {
-            self.waiters.register(Interest::Established, waiter);
+            self.waiters.register(Interest::Incoming, waiter);
         }
         next
     }
@@ -167,7 +178,7 @@ impl Routing {
     pub(crate) fn is_idle(&mut self, waiter: Waiter<'_>) -> bool {
         let idle = self.live == 0;
         if !idle {
-            self.waiters.register(Interest::Closed, waiter);
+            self.waiters.register(Interest::Idle, waiter);
         }
         idle
     }
@@ -177,24 +188,25 @@ impl Routing {
     pub(crate) fn unregister(&mut self, interest: Interest, id: WaiterId, wakes: &mut Wakes) {
         self.waiters.unregister(interest, id);
         let is_ready = self.listener.as_ref().is_some_and(|listener| !listener.ready.is_empty());
-        if interest == Interest::Established && is_ready {
+        if interest == Interest::Incoming && is_ready {
             self.waiters.wake_one(interest, None, wakes);
         }
     }
 
     /// A connection of the listener is ready for the application.
     pub(crate) fn on_ready(&mut self, cell: &Arc<Cell>, wakes: &mut Wakes) -> bool {
+        self.on_settled();
         let Some(listener) = &mut self.listener else { return false };
-        listener.handshaking = listener.handshaking.saturating_sub(1);
         listener.ready.push_back(Arc::clone(cell));
         // A leader that waits for connections itself goes on without a detour over others.
-        let this = CurrentThread::get().waiter().id;
-        self.waiters.wake_one(Interest::Established, Some(this), wakes);
+        let this = CurrentThread::get().id();
+        self.waiters.wake_one(Interest::Incoming, Some(this), wakes);
         true
     }
 
-    /// A handshake of the listener came to nothing, or is the concern of somebody else now.
-    pub(crate) fn on_failed(&mut self) {
+    /// A connection is no longer among the handshakes of the listener: it is ready, has failed, or
+    /// was handed over.
+    pub(crate) fn on_settled(&mut self) {
         if let Some(listener) = &mut self.listener {
             listener.handshaking = listener.handshaking.saturating_sub(1);
         }

@@ -2,16 +2,23 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Arc;
 use std::task::Waker;
 
 use quicket_wire::{Dir, StreamId};
+
+use super::parker::{CurrentThread, Parker};
+use super::waiter_id::WaiterId;
 
 /// What can be waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Interest {
     /// The handshake is over, for better or worse.
     Established,
+    /// There is a connection to accept.
+    Incoming,
+    /// The endpoint's last connection ended.
+    Idle,
     /// The peer opened a stream.
     Accept(Dir),
     /// The peer allows another stream.
@@ -32,23 +39,54 @@ pub(crate) enum Interest {
     Message,
 }
 
-/// Names one waiting party, so that it is registered once and can take itself off the list.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct WaiterId(u64);
-
-impl WaiterId {
-    /// A name that nobody else has.
-    pub(crate) fn unique() -> Self {
-        static NEXT: AtomicU64 = AtomicU64::new(0);
-        Self(NEXT.fetch_add(1, Ordering::Relaxed))
-    }
-}
-
 /// A party that will wait if it has to.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Waiter<'a> {
     pub(crate) id: WaiterId,
-    pub(crate) waker: &'a Waker,
+    who: Who<'a>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Who<'a> {
+    /// A thread in a call of ours.
+    Thread(&'a Arc<Parker>),
+    /// Whoever runs futures. What waking does is not ours to know.
+    Task(&'a Waker),
+}
+
+impl<'a> Waiter<'a> {
+    /// A thread.
+    pub(crate) fn thread(thread: &'a CurrentThread) -> Self {
+        Self { id: thread.id(), who: Who::Thread(thread.parker()) }
+    }
+
+    /// A task.
+    pub(crate) const fn task(id: WaiterId, waker: &'a Waker) -> Self {
+        Self { id, who: Who::Task(waker) }
+    }
+}
+
+/// How a party is woken.
+#[derive(Clone, Debug)]
+enum Alarm {
+    Thread(Arc<Parker>),
+    Task(Waker),
+}
+
+impl Alarm {
+    fn of(waiter: Waiter<'_>) -> Self {
+        match waiter.who {
+            Who::Thread(parker) => Self::Thread(Arc::clone(parker)),
+            Who::Task(waker) => Self::Task(waker.clone()),
+        }
+    }
+
+    fn renew(&mut self, waiter: Waiter<'_>) {
+        match (&mut *self, waiter.who) {
+            (Self::Task(known), Who::Task(waker)) => known.clone_from(waker),
+            _ => *self = Self::of(waiter),
+        }
+    }
 }
 
 /// Lists of parties by interest. Most lists have one entry, which needs no allocation.
@@ -59,8 +97,8 @@ pub(crate) struct Waiters {
 
 #[derive(Debug)]
 enum List {
-    One(WaiterId, Waker),
-    Many(Vec<(WaiterId, Waker)>),
+    One(WaiterId, Alarm),
+    Many(Vec<(WaiterId, Alarm)>),
 }
 
 impl Waiters {
@@ -68,7 +106,7 @@ impl Waiters {
     pub(crate) fn register(&mut self, interest: Interest, waiter: Waiter<'_>) {
         match self.lists.entry(interest) {
             Entry::Vacant(entry) => {
-                entry.insert(List::One(waiter.id, waiter.waker.clone()));
+                entry.insert(List::One(waiter.id, Alarm::of(waiter)));
             }
             Entry::Occupied(mut entry) => entry.get_mut().add(waiter),
         }
@@ -119,8 +157,8 @@ impl Waiters {
             && many.len() > 1
         {
             let place = many.iter().position(|(id, _)| Some(*id) == preferred);
-            let (_, waker) = many.swap_remove(place.unwrap_or(many.len() - 1));
-            wakes.wakers.push(waker);
+            let (_, alarm) = many.swap_remove(place.unwrap_or(many.len() - 1));
+            wakes.push(alarm);
         } else {
             entry.remove().drain_into(wakes);
         }
@@ -137,57 +175,81 @@ impl Waiters {
 impl List {
     fn add(&mut self, waiter: Waiter<'_>) {
         match self {
-            Self::One(id, waker) if *id == waiter.id => waker.clone_from(waiter.waker),
-            Self::One(id, waker) => {
-                let first = (*id, waker.clone());
-                *self = Self::Many(vec![first, (waiter.id, waiter.waker.clone())]);
+            Self::One(id, alarm) if *id == waiter.id => alarm.renew(waiter),
+            Self::One(id, alarm) => {
+                let first = (*id, alarm.clone());
+                *self = Self::Many(vec![first, (waiter.id, Alarm::of(waiter))]);
             }
             Self::Many(many) => match many.iter_mut().find(|(id, _)| *id == waiter.id) {
-                Some((_, waker)) => waker.clone_from(waiter.waker),
-                None => many.push((waiter.id, waiter.waker.clone())),
+                Some((_, alarm)) => alarm.renew(waiter),
+                None => many.push((waiter.id, Alarm::of(waiter))),
             },
         }
     }
 
     fn drain_into(self, wakes: &mut Wakes) {
         match self {
-            Self::One(_, waker) => wakes.wakers.push(waker),
-            Self::Many(many) => wakes.wakers.extend(many.into_iter().map(|(_, waker)| waker)),
+            Self::One(_, alarm) => wakes.push(alarm),
+            Self::Many(many) => many.into_iter().for_each(|(_, alarm)| wakes.push(alarm)),
         }
     }
 }
 
-/// What is to be done once no lock is held: wakers to call, and the application's own code.
+/// Who is to be woken once no lock is held.
 #[derive(Default)]
 pub(crate) struct Wakes {
-    wakers: Vec<Waker>,
-    deferred: Vec<Box<dyn FnOnce() + Send>>,
+    threads: Vec<Arc<Parker>>,
+    tasks: Vec<Waker>,
 }
 
 impl Wakes {
-    /// Adds something to do.
-    pub(crate) fn defer(&mut self, action: impl FnOnce() + Send + 'static) {
-        self.deferred.push(Box::new(action));
+    fn push(&mut self, alarm: Alarm) {
+        match alarm {
+            Alarm::Thread(parker) => self.threads.push(parker),
+            Alarm::Task(waker) => self.tasks.push(waker),
+        }
     }
 
-    /// Does it all; true if anybody was woken.
-    pub(crate) fn fire(&mut self) -> bool {
-        let any = !self.wakers.is_empty();
-        for action in self.deferred.drain(..) {
-            action();
-        }
-        for waker in self.wakers.drain(..) {
-            waker.wake();
+    /// Wakes everybody.
+    pub(crate) fn fire(&mut self) {
+        self.fire_threads();
+        self.take_tasks().fire();
+    }
+
+    /// Wakes threads, as may be done in the leader's seat too. True if there is anybody to wake.
+    pub(crate) fn fire_threads(&mut self) -> bool {
+        let any = !self.threads.is_empty() || !self.tasks.is_empty();
+        for parker in self.threads.drain(..) {
+            parker.wake();
         }
         any
+    }
+
+    /// True if there are tasks to wake.
+    pub(crate) const fn has_tasks(&self) -> bool {
+        !self.tasks.is_empty()
+    }
+
+    /// The tasks, to be woken when the seat is left as well: a waker is somebody else's code.
+    pub(crate) fn take_tasks(&mut self) -> Tasks {
+        Tasks(std::mem::take(&mut self.tasks))
+    }
+}
+
+/// Tasks that are to be woken once neither a lock nor the leader's seat is held.
+pub(crate) struct Tasks(Vec<Waker>);
+
+impl Tasks {
+    /// Wakes them.
+    pub(crate) fn fire(self) {
+        self.0.into_iter().for_each(Waker::wake);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::Arc;
-    use std::sync::atomic::AtomicUsize;
+    use std::sync::atomic::{AtomicUsize, Ordering};
     use std::task::Wake;
 
     #[derive(Default)]
@@ -210,8 +272,8 @@ mod tests {
         let (b, waker_b, id_b) = counter();
         let mut waiters = Waiters::default();
         for _ in 0..3 {
-            waiters.register(Interest::Closed, Waiter { id: id_a, waker: &waker_a });
-            waiters.register(Interest::Closed, Waiter { id: id_b, waker: &waker_b });
+            waiters.register(Interest::Closed, Waiter::task(id_a, &waker_a));
+            waiters.register(Interest::Closed, Waiter::task(id_b, &waker_b));
         }
         let mut wakes = Wakes::default();
         waiters.wake(Interest::Established, &mut wakes);
@@ -228,7 +290,7 @@ mod tests {
         let parties: Vec<_> = (0..4).map(|_| counter()).collect();
         let mut waiters = Waiters::default();
         for (_, waker, id) in &parties {
-            waiters.register(Interest::Closed, Waiter { id: *id, waker });
+            waiters.register(Interest::Closed, Waiter::task(*id, waker));
         }
         let mut woken = Vec::new();
         for preferred in [Some(parties[1].2), None, Some(parties[1].2), None, None] {
@@ -247,14 +309,14 @@ mod tests {
         let mut waiters = Waiters::default();
         for _ in 0..100 {
             let (_, waker, id) = counter();
-            waiters.register(Interest::Closed, Waiter { id, waker: &waker });
+            waiters.register(Interest::Closed, Waiter::task(id, &waker));
             waiters.unregister(Interest::Closed, id);
         }
         assert!(waiters.lists.is_empty());
         let (kept, waker, id) = counter();
         let (left, waker_left, id_left) = counter();
-        waiters.register(Interest::Closed, Waiter { id, waker: &waker });
-        waiters.register(Interest::Closed, Waiter { id: id_left, waker: &waker_left });
+        waiters.register(Interest::Closed, Waiter::task(id, &waker));
+        waiters.register(Interest::Closed, Waiter::task(id_left, &waker_left));
         waiters.unregister(Interest::Closed, id_left);
         let mut wakes = Wakes::default();
         waiters.wake_all(&mut wakes);

@@ -11,7 +11,7 @@ use crate::core::{
     ConnRef, Core, CoreRef, Interest, Link, ListenOptions, Role, Waiter, WaiterId, Wakes,
 };
 use crate::error::{AcceptError, ConnectError, ListenError};
-use crate::session::SessionSink;
+use crate::session::{SessionSink, settle};
 use crate::udp::{BindError, UdpStats};
 use quicket_engine::ConnectionError;
 use quicket_handshake::{AwsLcProvider, SystemRandom};
@@ -85,6 +85,10 @@ impl CoreRef {
         let local = (!bound.ip().is_unspecified()).then_some(bound);
         let server = format!("{server_name}:{}", remote.port());
         let store = config.sessions.as_ref();
+        if let Some(store) = store {
+            self.keep_sessions();
+            settle(store);
+        }
         let protocol = quicket_engine::ClientConfig {
             transport: config.transport.clone(),
             tls: config.tls.clone(),

@@ -1,11 +1,16 @@
 //! What a client remembers of servers: TLS sessions to resume and address validation tokens.
 
 mod file;
+mod keeper;
 mod memory;
+#[cfg(test)]
+mod tests;
 
 use std::sync::Arc;
 
 pub use file::FileSessionStore;
+use keeper::{Errand, Item};
+pub(crate) use keeper::{flush, settle};
 pub use memory::MemorySessionStore;
 
 /// Keeps what servers give to clients for their next connection.
@@ -13,8 +18,10 @@ pub use memory::MemorySessionStore;
 /// Sessions and tokens are secrets of the client, and each should be used only once, as reuse
 /// lets observers link connections (RFC 8446, Appendix C.4; RFC 9000, Section 8.1.3); therefore
 /// they are taken, not read. `server` names the server and the port, such as `example.com:443`.
-/// The functions are called on the thread that drives the endpoint: be quick, and wait for nothing
-/// that the endpoint must bring.
+/// What is to be kept is given to a store by a thread that does nothing else: it may take its time,
+/// though when more than 256 items wait for slow stores, the oldest are lost. What is to be taken
+/// is taken by the thread that connects. Who lets go of an endpoint waits for the stores, for a
+/// second at most: so a program that connects once and ends has what the server gave.
 pub trait SessionStore: Send + Sync {
     /// Keeps a session. Best last: the newest one will be taken first.
     fn save_session(&self, server: &str, session: &[u8]);
@@ -41,15 +48,18 @@ impl SessionSink {
         Self { store, server: server.into() }
     }
 
-    /// Keeps a session, when called.
-    pub(crate) fn session(&self, session: Vec<u8>) -> impl FnOnce() + Send + 'static {
-        let this = self.clone();
-        move || this.store.save_session(&this.server, &session)
+    /// Has a session kept.
+    pub(crate) fn session(&self, session: Vec<u8>) {
+        self.keep(Item::Session(session));
     }
 
-    /// Keeps a token, when called.
-    pub(crate) fn token(&self, token: Vec<u8>) -> impl FnOnce() + Send + 'static {
-        let this = self.clone();
-        move || this.store.save_token(&this.server, &token)
+    /// Has a token kept.
+    pub(crate) fn token(&self, token: Vec<u8>) {
+        self.keep(Item::Token(token));
+    }
+
+    fn keep(&self, item: Item) {
+        let (store, server) = (Arc::clone(&self.store), Arc::clone(&self.server));
+        keeper::keep(Errand { store, server, item });
     }
 }

@@ -28,6 +28,8 @@ impl Endpoint {
     /// Binds a socket with the default configuration. Of several addresses the first is taken
     /// that can be bound.
     ///
+    /// Cancel safe: when the future is dropped before it is ready, nothing has happened.
+    ///
     /// # Errors
     ///
     /// If none can be.
@@ -40,6 +42,8 @@ impl Endpoint {
     }
 
     /// Binds a socket.
+    ///
+    /// Cancel safe: when the future is dropped before it is ready, nothing has happened.
     ///
     /// # Errors
     ///
@@ -92,6 +96,8 @@ impl Endpoint {
 
     /// Connects to a server and waits for the handshake. `server_name` is what its certificate
     /// must name.
+    ///
+    /// Not cancel safe: when the future is dropped, the attempt is given up.
     ///
     /// # Errors
     ///
@@ -182,9 +188,11 @@ impl Endpoint {
     }
 
     /// Waits until all connections have ended, their peers told.
+    ///
+    /// Cancel safe: when the future is dropped before it is ready, nothing has happened.
     pub async fn wait_idle(&self) {
         let core = &self.core;
-        wait(|waiter| core.poll_idle(waiter), |id| core.unregister(Interest::Closed, id)).await;
+        wait(|waiter| core.poll_idle(waiter), |id| core.unregister(Interest::Idle, id)).await;
     }
 }
 
@@ -208,6 +216,8 @@ impl Listener {
 
     /// Binds a socket with the default configuration and listens on it.
     ///
+    /// Cancel safe: when the future is dropped before it is ready, nothing has happened.
+    ///
     /// # Errors
     ///
     /// If no socket can be made or none of the addresses can be bound.
@@ -230,6 +240,8 @@ impl Listener {
 
     /// Waits for the next connection. Handshakes that fail are not heard of.
     ///
+    /// Cancel safe: no connection is lost when the future is dropped before it is ready.
+    ///
     /// # Errors
     ///
     /// If the listener or the endpoint was closed.
@@ -237,7 +249,7 @@ impl Listener {
         let core = &self.endpoint.core;
         wait(
             |waiter| self.listening.poll_accept(Some(waiter)),
-            |id| core.unregister(Interest::Established, id),
+            |id| core.unregister(Interest::Incoming, id),
         )
         .await
         .map(Connection::new)

@@ -36,6 +36,8 @@ impl SendStream {
 
     /// Writes some of `data` and returns how much; waits while there is no room at all.
     ///
+    /// Cancel safe: when the future is dropped before it is ready, nothing has happened.
+    ///
     /// # Errors
     ///
     /// If the peer stopped the stream, the connection ended, or the stream was finished or reset
@@ -54,7 +56,10 @@ impl SendStream {
         now_or(self.half.poll_write(data, None), WriteError::WouldBlock)
     }
 
-    /// Writes all of `data`. When dropped before it is done, some of it is written.
+    /// Writes all of `data`.
+    ///
+    /// Not cancel safe: when the future is dropped before it is ready, some of `data` may be
+    /// written.
     ///
     /// # Errors
     ///
@@ -98,6 +103,8 @@ impl SendStream {
     /// Waits until the peer has everything of the finished stream (`None`), or has stopped it
     /// (with this code of its application).
     ///
+    /// Cancel safe: when the future is dropped before it is ready, nothing has happened.
+    ///
     /// # Errors
     ///
     /// If the connection ended first.
@@ -114,7 +121,7 @@ impl SendStream {
         context: &mut Context<'_>,
         data: &[u8],
     ) -> Poll<Result<usize, WriteError>> {
-        let waiter = Waiter { id: self.waiter, waker: context.waker() };
+        let waiter = Waiter::task(self.waiter, context.waker());
         self.half.poll_write(data, Some(waiter))
     }
 
@@ -124,7 +131,7 @@ impl SendStream {
         &mut self,
         context: &mut Context<'_>,
     ) -> Poll<Result<Option<u64>, WriteError>> {
-        let waiter = Waiter { id: self.waiter, waker: context.waker() };
+        let waiter = Waiter::task(self.waiter, context.waker());
         self.half.poll_done(Some(waiter))
     }
 }
@@ -188,6 +195,8 @@ impl RecvStream {
     /// Reads some bytes, at least one unless the stream ends (0) or `out` is empty; waits while
     /// there is nothing.
     ///
+    /// Cancel safe: no byte is lost when the future is dropped before it is ready.
+    ///
     /// # Errors
     ///
     /// If the peer reset the stream, the connection ended, or the stream was stopped before.
@@ -212,6 +221,8 @@ impl RecvStream {
     /// The connection is locked while `view` runs: it must not use the connection or its
     /// streams.
     ///
+    /// Cancel safe: no byte is lost when the future is dropped before it is ready.
+    ///
     /// # Errors
     ///
     /// Like [`RecvStream::read_some`].
@@ -227,6 +238,8 @@ impl RecvStream {
 
     /// Reads all that is left of the stream, but no more than `limit` bytes. When dropped before
     /// it is done, what it has read is lost.
+    ///
+    /// Not cancel safe: what was read is lost when the future is dropped before it is ready.
     ///
     /// # Errors
     ///
@@ -257,7 +270,7 @@ impl RecvStream {
         context: &mut Context<'_>,
         out: &mut [u8],
     ) -> Poll<Result<usize, ReadError>> {
-        let waiter = Waiter { id: self.waiter, waker: context.waker() };
+        let waiter = Waiter::task(self.waiter, context.waker());
         self.half.poll_read(out, Some(waiter)).map_ok(Progress::count)
     }
 
@@ -267,7 +280,7 @@ impl RecvStream {
         context: &mut Context<'_>,
         mut view: impl FnMut(&[u8], bool) -> usize,
     ) -> Poll<Result<Option<usize>, ReadError>> {
-        let waiter = Waiter { id: self.waiter, waker: context.waker() };
+        let waiter = Waiter::task(self.waiter, context.waker());
         self.half.poll_view(&mut view, Some(waiter)).map_ok(|progress| match progress {
             Progress::Read(len) => Some(len),
             Progress::End => None,
@@ -343,6 +356,8 @@ impl Stream {
     }
 
     /// Reads all that is left; see [`RecvStream::read_to_end`].
+    ///
+    /// Not cancel safe: what was read is lost when the future is dropped before it is ready.
     ///
     /// # Errors
     ///

@@ -183,6 +183,24 @@ fn sessions_in_files_serve_another_store() {
     let _ = std::fs::remove_dir_all(directory);
 }
 
+/// As a program does that makes one request and ends.
+#[test]
+fn what_the_server_gave_is_in_its_file_when_the_connection_is_dropped() {
+    let name = format!("quicket-once-{}", std::process::id());
+    let directory = std::env::temp_dir().join(name);
+    let (server, client) = configs();
+    let gate = serve(server);
+    let client = client.sessions(Arc::new(FileSessionStore::open(&directory).unwrap()));
+    let connection = Connection::connect(gate.address(), "localhost", &client).unwrap();
+    // The tickets come before the second answer.
+    assert!(!request(&connection, b"first"));
+    assert!(!request(&connection, b"second"));
+    drop(connection);
+    let again = FileSessionStore::open(&directory).unwrap();
+    assert!(again.take_session(&gate.name()).is_some());
+    std::fs::remove_dir_all(directory).unwrap();
+}
+
 #[test]
 fn a_garbled_session_is_no_obstacle() {
     let (server, client, store) = with_store();

@@ -33,7 +33,7 @@ impl Socket {
     /// waits: a later call with the same one replaces the earlier.
     #[must_use]
     pub fn poll_change(&self, id: &PollId, waker: &Waker) -> PollState {
-        self.poll_with(Some(Waiter { id: id.0, waker }))
+        self.poll_with(Some(Waiter::task(id.0, waker)))
     }
 
     fn poll_with(&self, waiter: Option<Waiter<'_>>) -> PollState {

@@ -1,0 +1,141 @@
+//! How threads take turns at receiving: the code of the core, with threads whose interleavings a
+//! scheduler chooses. A wake-up that is lost, or a seat that nobody gets, is a deadlock there,
+//! which it reports; two that receive at once would have two tokens, and there is one.
+//!
+//! Time does not pass here: no deadline and no handover helps anybody.
+
+// What is not needed here is needed in the core.
+#![allow(dead_code, unused_imports, unreachable_pub, missing_docs)]
+
+mod kick;
+mod world;
+
+#[path = "../../src/core/lead/mod.rs"]
+mod lead;
+#[path = "../../src/core/parker.rs"]
+mod parker;
+#[path = "../../src/core/waiter_id.rs"]
+mod waiter_id;
+
+mod sync {
+    pub(super) use shuttle::sync::atomic::{AtomicBool, Ordering};
+    pub(super) use shuttle::sync::{Mutex, MutexGuard};
+    pub(super) use shuttle::thread::{self, Thread};
+    pub(super) use std::sync::{Arc, PoisonError};
+}
+
+use lead::Rank;
+use sync::{Arc, thread};
+use world::{Driven, World};
+
+/// How many interleavings of each case are tried.
+const INTERLEAVINGS: usize = 20_000;
+/// How many switches between threads are chosen against all odds, in half of them.
+const DEPTH: usize = 3;
+
+fn check(case: fn()) {
+    shuttle::check_random(case, INTERLEAVINGS / 2);
+    shuttle::check_pct(case, INTERLEAVINGS / 2, DEPTH);
+}
+
+/// Callers of these ranks each wait for `mails` pieces of mail, one after the other.
+fn callers(world: &Arc<World>, ranks: &[Rank], mails: usize) -> Vec<thread::JoinHandle<()>> {
+    let caller = |(number, rank): (usize, &Rank)| {
+        let (world, rank) = (Arc::clone(world), *rank);
+        thread::spawn(move || (0..mails).for_each(|_| world.receive(number, rank, false)))
+    };
+    ranks.iter().enumerate().map(caller).collect()
+}
+
+fn run(driven: Driven, ranks: &[Rank], mails: usize) {
+    let world = World::new(ranks.len(), driven);
+    let background = world.start_background();
+    let callers = callers(&world, ranks, mails);
+    for _ in 0..mails {
+        (0..ranks.len()).for_each(|number| world.send(number));
+    }
+    callers.into_iter().for_each(|caller| caller.join().unwrap());
+    world.end();
+    background.into_iter().for_each(|background| background.join().unwrap());
+}
+
+/// Nobody helps: who leaves the seat must see to it that somebody follows.
+#[test]
+fn callers_alone_get_all_that_comes() {
+    check(|| run(Driven::ByNobody, &[Rank::Eager; 3], 2));
+}
+
+#[test]
+fn callers_of_several_ranks_and_a_thread_in_the_background_get_all_that_comes() {
+    check(|| run(Driven::ByThread, &[Rank::Eager, Rank::Patient, Rank::Eager], 2));
+}
+
+#[test]
+fn callers_beside_a_task_get_all_that_comes() {
+    check(|| run(Driven::ByTask, &[Rank::Eager, Rank::Patient], 2));
+}
+
+/// Another thread has done what one waits for, before or after that one was promoted.
+#[test]
+fn who_is_woken_by_another_thread_passes_the_seat_on() {
+    check(|| {
+        let world = World::new(3, Driven::ByNobody);
+        let callers = callers(&world, &[Rank::Eager; 3], 1);
+        world.send(0);
+        world.bring(1);
+        world.send(2);
+        callers.into_iter().for_each(|caller| caller.join().unwrap());
+    });
+}
+
+/// A signal ends the waiting of one, before or after it was promoted; the other gets its mail.
+#[test]
+fn who_gives_up_passes_the_seat_on() {
+    check(|| {
+        let world = World::new(3, Driven::ByNobody);
+        let gives_up = {
+            let world = Arc::clone(&world);
+            thread::spawn(move || world.try_receive(2, Rank::Eager))
+        };
+        let callers = callers(&world, &[Rank::Eager; 2], 1);
+        // One of those that lead needs a reason to leave.
+        (0..3).for_each(|number| world.send(number));
+        callers.into_iter().for_each(|caller| caller.join().unwrap());
+        gives_up.join().unwrap();
+    });
+}
+
+/// Tasks are woken when the seat is left, by somebody who may take it and every lock.
+#[test]
+fn wakers_run_outside_of_the_seat() {
+    check(|| {
+        let world = World::new(2, Driven::ByThread);
+        let background = world.start_background();
+        let callers = callers(&world, &[Rank::Eager], 1);
+        let woken = world.register_task(1);
+        world.send(1);
+        world.send(0);
+        woken.wait();
+        callers.into_iter().for_each(|caller| caller.join().unwrap());
+        world.end();
+        background.into_iter().for_each(|background| background.join().unwrap());
+    });
+}
+
+/// That is what this test finds: a promotion that nobody takes or passes on.
+#[test]
+#[should_panic(expected = "deadlock")]
+fn a_place_that_is_not_given_up_is_found() {
+    check(|| {
+        let world = World::new(3, Driven::ByNobody);
+        world.forget_places();
+        let gives_up = {
+            let world = Arc::clone(&world);
+            thread::spawn(move || world.try_receive(2, Rank::Eager))
+        };
+        let callers = callers(&world, &[Rank::Eager; 2], 1);
+        (0..3).for_each(|number| world.send(number));
+        callers.into_iter().for_each(|caller| caller.join().unwrap());
+        gives_up.join().unwrap();
+    });
+}

@@ -1,0 +1,254 @@
+//! An endpoint without protocol: numbers come in, and each is mail for one party.
+
+use std::collections::VecDeque;
+use std::ops::ControlFlow;
+use std::task::{Wake, Waker};
+
+use quicket_engine::time::{Duration, Time};
+
+use crate::kick::Kick;
+use crate::lead::{Background, Caller, Entrance, Leadership, Rank, Seat, Token};
+use crate::parker::{CurrentThread, Parker};
+use crate::sync::{Arc, AtomicBool, Mutex, Ordering, thread};
+use shuttle::sync::Condvar;
+
+/// Who receives while no caller does.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Driven {
+    ByNobody,
+    ByThread,
+    ByTask,
+}
+
+pub(crate) struct World {
+    lead: Leadership<Tray>,
+    driven: Driven,
+    socket: Mutex<VecDeque<usize>>,
+    boxes: Vec<Mutex<MailBox>>,
+    /// What drives as a task.
+    task: Arc<Task>,
+    over: AtomicBool,
+    forgets: AtomicBool,
+}
+
+#[derive(Default)]
+struct MailBox {
+    mails: usize,
+    waiter: Option<Who>,
+}
+
+enum Who {
+    Thread(Arc<Parker>),
+    Task(Waker),
+}
+
+/// The leader's token: wakers that are to be called when the seat is left.
+#[derive(Default)]
+pub(crate) struct Tray(Vec<Waker>);
+
+impl Token for Tray {
+    type Rest = Vec<Waker>;
+
+    fn has_rest(&self) -> bool {
+        !self.0.is_empty()
+    }
+
+    fn take_rest(&mut self) -> Vec<Waker> {
+        std::mem::take(&mut self.0)
+    }
+
+    fn finish(rest: Vec<Waker>) {
+        rest.into_iter().for_each(Waker::wake);
+    }
+}
+
+/// Something that is run when it was woken.
+pub(crate) struct Task {
+    woken: Mutex<bool>,
+    changed: Condvar,
+    /// What somebody else's waker may do: take the seat.
+    meddles_with: Option<Arc<World>>,
+}
+
+impl Task {
+    fn new(meddles_with: Option<Arc<World>>) -> Arc<Self> {
+        Arc::new(Self { woken: Mutex::new(false), changed: Condvar::new(), meddles_with })
+    }
+
+    /// Sleeps until woken.
+    pub(crate) fn wait(&self) {
+        let mut woken = self.woken.lock().unwrap();
+        while !*woken {
+            woken = self.changed.wait(woken).unwrap();
+        }
+        *woken = false;
+    }
+}
+
+impl Wake for Task {
+    fn wake(self: Arc<Self>) {
+        if let Some(world) = &self.meddles_with {
+            drop(world.lead.try_enter(Rank::Eager, Time::ZERO));
+        }
+        *self.woken.lock().unwrap() = true;
+        self.changed.notify_all();
+    }
+}
+
+impl World {
+    pub(crate) fn new(parties: usize, driven: Driven) -> Arc<Self> {
+        Arc::new(Self {
+            lead: Leadership::new(Tray::default(), Kick::default()),
+            driven,
+            socket: Mutex::new(VecDeque::new()),
+            boxes: (0..parties).map(|_| Mutex::default()).collect(),
+            task: Task::new(None),
+            over: AtomicBool::new(false),
+            forgets: AtomicBool::new(false),
+        })
+    }
+
+    /// From now on, who gives up waiting does not say so.
+    pub(crate) fn forget_places(&self) {
+        self.forgets.store(true, Ordering::SeqCst);
+    }
+
+    /// Mail for one party arrives.
+    pub(crate) fn send(&self, number: usize) {
+        self.socket.lock().unwrap().push_back(number);
+        self.lead.kick().set_readable(true);
+        // The runtime tells by edges.
+        if self.driven == Driven::ByTask {
+            Arc::clone(&self.task).wake();
+        }
+    }
+
+    /// Mail for a thread comes from another thread of the process.
+    pub(crate) fn bring(&self, number: usize) {
+        if let Some(Who::Thread(parker)) = self.put(number) {
+            parker.wake();
+        }
+    }
+
+    fn put(&self, number: usize) -> Option<Who> {
+        let mut mail_box = self.boxes[number].lock().unwrap();
+        mail_box.mails += 1;
+        mail_box.waiter.take()
+    }
+
+    /// Waits for mail.
+    pub(crate) fn receive(&self, number: usize, rank: Rank, interruptible: bool) {
+        let thread = CurrentThread::new();
+        while !self.wait(number, rank, &thread, interruptible) {}
+    }
+
+    /// Waits for mail once.
+    pub(crate) fn try_receive(&self, number: usize, rank: Rank) {
+        self.wait(number, rank, &CurrentThread::new(), true);
+    }
+
+    fn wait(&self, number: usize, rank: Rank, thread: &CurrentThread, interruptible: bool) -> bool {
+        thread.reset();
+        {
+            let mut mail_box = self.boxes[number].lock().unwrap();
+            if mail_box.mails > 0 {
+                mail_box.mails -= 1;
+                return true;
+            }
+            mail_box.waiter = Some(Who::Thread(Arc::clone(thread.parker())));
+        }
+        if self.forgets.load(Ordering::SeqCst) && interruptible {
+            if let Entrance::Queue(place) = self.lead.enter(rank, Time::ZERO, thread) {
+                std::mem::forget(place);
+            }
+            return false;
+        }
+        let caller = Caller { thread, rank, deadline: None, interruptible };
+        self.lead.wait(
+            &caller,
+            Time::ZERO,
+            || {},
+            |seat| {
+                if interruptible && self.socket.lock().unwrap().is_empty() {
+                    return ControlFlow::Break(true);
+                }
+                self.turn(seat);
+                ControlFlow::Continue(())
+            },
+        );
+        false
+    }
+
+    /// Waits for something, and hands it out.
+    fn turn(&self, seat: &mut Seat<'_, Tray>) {
+        self.lead.kick().poll();
+        self.hand_out(seat);
+    }
+
+    fn hand_out(&self, seat: &mut Seat<'_, Tray>) {
+        let numbers = {
+            let mut socket = self.socket.lock().unwrap();
+            self.lead.kick().set_readable(false);
+            std::mem::take(&mut *socket)
+        };
+        for number in numbers {
+            match self.put(number) {
+                Some(Who::Thread(parker)) => parker.wake(),
+                Some(Who::Task(waker)) => seat.scratch().unwrap().0.push(waker),
+                None => {}
+            }
+        }
+    }
+
+    /// Has a task hear of a party's next mail.
+    pub(crate) fn register_task(self: &Arc<Self>, number: usize) -> Arc<Task> {
+        let task = Task::new(Some(Arc::clone(self)));
+        let waker = Waker::from(Arc::clone(&task));
+        self.boxes[number].lock().unwrap().waiter = Some(Who::Task(waker));
+        task
+    }
+
+    pub(crate) fn start_background(self: &Arc<Self>) -> Option<thread::JoinHandle<()>> {
+        let world = Arc::clone(self);
+        match self.driven {
+            Driven::ByNobody => None,
+            Driven::ByThread => Some(thread::spawn(move || world.drive_as_thread())),
+            Driven::ByTask => {
+                let waker = Waker::from(Arc::clone(&self.task));
+                self.lead.set_background(Some(Background::Task(waker)));
+                Some(thread::spawn(move || world.drive_as_task()))
+            }
+        }
+    }
+
+    fn drive_as_thread(&self) {
+        self.lead.set_background(Some(Background::Thread(thread::current())));
+        // Some time passes between two looks at the clock, so that a vacancy ends.
+        let clock = Mutex::new(Time::ZERO);
+        let now = || {
+            let mut clock = clock.lock().unwrap();
+            *clock = *clock + Duration::from_millis(2);
+            (!self.over.load(Ordering::SeqCst)).then_some(*clock)
+        };
+        let rest = |time: Option<Duration>| match time {
+            Some(_) => thread::yield_now(),
+            None => thread::park(),
+        };
+        self.lead.work(now, rest, |seat| self.turn(seat));
+    }
+
+    fn drive_as_task(&self) {
+        while !self.over.load(Ordering::SeqCst) {
+            if let Some(mut seat) = self.lead.try_enter(Rank::Background, Time::ZERO) {
+                self.hand_out(&mut seat);
+            }
+            self.task.wait();
+        }
+    }
+
+    /// Ends what drives in the background.
+    pub(crate) fn end(&self) {
+        self.over.store(true, Ordering::SeqCst);
+        self.lead.end();
+    }
+}
