@@ -38,15 +38,28 @@ const RELEASE_TRIES: u32 = 200;
 const RELEASE_PAUSE: Duration = Duration::from_millis(1);
 
 /// An address in use by this process.
-struct Place {
-    core: Weak<Core>,
-    hub: Arc<Hub>,
+enum Place {
+    /// Somebody is binding it.
+    Coming,
+    Made {
+        core: Weak<Core>,
+        hub: Arc<Hub>,
+    },
+}
+
+impl Place {
+    fn is_in_use(&self) -> bool {
+        match self {
+            Self::Coming => true,
+            Self::Made { core, .. } => core.strong_count() > 0,
+        }
+    }
 }
 
 type Registry = HashMap<SocketAddr, Place>;
 
 /// All addresses in use by sockets of this process. Entries of endpoints that are gone are
-/// removed whenever one is added.
+/// removed whenever one is added. Held for a look or a change, never while waiting.
 fn registry() -> MutexGuard<'static, Registry> {
     static REGISTRY: OnceLock<Mutex<Registry>> = OnceLock::new();
     lock(REGISTRY.get_or_init(Mutex::default))
@@ -80,6 +93,17 @@ impl std::fmt::Debug for ForkHold {
     }
 }
 
+/// Has an address be one that somebody is binding; `false` ends that.
+#[cfg(test)]
+pub(super) fn set_coming(address: SocketAddr, coming: bool) {
+    let mut registry = registry();
+    if coming {
+        registry.insert(address, Place::Coming);
+    } else {
+        registry.remove(&address);
+    }
+}
+
 /// A socket's hold on an address.
 #[derive(Clone)]
 pub(super) struct Bound {
@@ -94,51 +118,73 @@ impl Bound {
         only_v6: bool,
         options: &[UdpOption],
     ) -> Result<Self, Errno> {
-        let mut tries = 0;
+        let (mut tries, mut is_ours) = (0, false);
         loop {
-            match Self::find_or_make(address, only_v6, options) {
-                // Ours until a moment ago: its thread is about to close it.
-                Err((error, true)) if tries < RELEASE_TRIES => {
+            match Self::find_or_make(address, only_v6, options, &mut is_ours) {
+                // Ours until a moment ago: its thread is about to close it. Or ours in a moment.
+                Err(_) if is_ours && tries < RELEASE_TRIES => {
                     tries += 1;
                     std::thread::sleep(RELEASE_PAUSE);
-                    if tries == RELEASE_TRIES {
-                        return Err(error);
-                    }
                 }
-                result => return result.map_err(|(error, _)| error),
+                result => return result,
             }
         }
     }
 
-    /// The error comes with whether this process held the address before.
+    /// Also says whether this process holds the address, held it before, or will.
     fn find_or_make(
         address: SocketAddr,
         only_v6: bool,
         options: &[UdpOption],
-    ) -> Result<Self, (Errno, bool)> {
+        is_ours: &mut bool,
+    ) -> Result<Self, Errno> {
         let mut registry = registry();
-        let known = registry.get(&address);
-        let was_ours = known.is_some();
-        if let Some(place) = known
-            && let Some(core) = place.core.upgrade().and_then(CoreRef::revive)
-        {
-            for option in options {
-                let set = core.core().set_udp_option(option.clone());
-                set.map_err(|error| (Errno::from(&error), false))?;
+        if let Some(place) = registry.get(&address) {
+            *is_ours = true;
+            match place {
+                Place::Coming => return Err(Errno::EADDRINUSE),
+                Place::Made { core, hub } => {
+                    if let Some(core) = core.upgrade().and_then(CoreRef::revive) {
+                        let bound = Self { core, hub: Arc::clone(hub) };
+                        drop(registry);
+                        // What fails now fails again.
+                        *is_ours = false;
+                        return bound.with(options);
+                    }
+                }
             }
-            return Ok(Self { core, hub: Arc::clone(&place.hub) });
         }
+        if address.port() != 0 {
+            registry.insert(address, Place::Coming);
+        }
+        drop(registry);
+        let made = Self::make(address, only_v6, options);
+        let mut registry = self::registry();
+        registry.retain(|key, place| *key != address && place.is_in_use());
+        if let Ok(Self { core, hub }) = &made {
+            let place = Place::Made { core: Arc::downgrade(core.core()), hub: Arc::clone(hub) };
+            registry.insert(core.local_addr(), place);
+        }
+        made
+    }
+
+    /// With these options set.
+    fn with(self, options: &[UdpOption]) -> Result<Self, Errno> {
+        for option in options {
+            let set = self.core.core().set_udp_option(option.clone());
+            set.map_err(|error| Errno::from(&error))?;
+        }
+        Ok(self)
+    }
+
+    /// Makes an endpoint, and waits until something drives it.
+    fn make(address: SocketAddr, only_v6: bool, options: &[UdpOption]) -> Result<Self, Errno> {
         let mut config = EndpointConfig::default();
         config.udp.only_v6 = only_v6;
         config.udp.options = options.to_vec();
-        let core = ops::endpoint(address, config)
-            .map_err(|error| (Errno::from(error.io_error()), was_ours))?;
-        let started = core.core().start_thread();
-        started.map_err(|error| (Errno::from(&error), false))?;
+        let core = ops::endpoint(address, config).map_err(|error| Errno::from(error.io_error()))?;
+        core.core().start_thread().map_err(|error| Errno::from(&error))?;
         let hub = Arc::new(Hub::new(Arc::downgrade(core.core())));
-        registry.retain(|_, place| place.core.strong_count() > 0);
-        let place = Place { core: Arc::downgrade(core.core()), hub: Arc::clone(&hub) };
-        registry.insert(core.local_addr(), place);
         Ok(Self { core, hub })
     }
 }

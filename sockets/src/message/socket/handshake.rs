@@ -10,7 +10,7 @@ use quicket_handshake::{ClientTls, ServerTls};
 use quicket_wire::Version;
 
 use super::{Patience, Phase, Session, Socket, State, state_of};
-use crate::core::{Conn, Interest, Link};
+use crate::core::{Conn, Interest, Link, Wakes};
 use crate::message::errno::Errno;
 use crate::message::hub::Bound;
 use crate::message::notification::CryptoLevel;
@@ -197,6 +197,14 @@ impl Socket {
     /// Begins the handshake with what is set now; goes on with it if it is the program's and has
     /// begun.
     fn begin(&self, performer: Performer<'_>) -> Result<Session, Errno> {
+        // Fired when `control` is let go.
+        let mut wakes = Wakes::default();
+        let begun = self.begin_into(performer, &mut wakes);
+        wakes.fire();
+        begun
+    }
+
+    fn begin_into(&self, performer: Performer<'_>, wakes: &mut Wakes) -> Result<Session, Errno> {
         let mut control = self.control();
         let (settings, bound) = (control.settings.clone(), control.bound.clone());
         let Phase::Connection(session) = &mut control.phase else { return Err(Errno::EINVAL) };
@@ -221,13 +229,15 @@ impl Socket {
         }
         if session.is_server {
             let config = server_config(&settings, session.preferred, &performer);
-            session.conn.act(|conn, now| conn.engine.accept_handshake_with(now, config));
+            session
+                .conn
+                .act_into(wakes, |conn, now| conn.engine.accept_handshake_with(now, config));
             return Ok(session);
         }
         let config = self.client_config(&settings, &performer);
-        let begun = session
-            .conn
-            .act(|conn, now| conn.engine.start_handshake(now, config, performer.server_name));
+        let begun = session.conn.act_into(wakes, |conn, now| {
+            conn.engine.start_handshake(now, config, performer.server_name)
+        });
         begun.map(|()| session).map_err(|error| {
             log::debug!("{error}");
             Errno::EPROTO

@@ -7,6 +7,8 @@ mod receive;
 mod send;
 mod setup;
 mod streams;
+#[cfg(test)]
+mod tests;
 
 use std::fmt;
 use std::io;
@@ -42,7 +44,8 @@ struct Shared {
     interruptible: AtomicBool,
 }
 
-/// What is decided call by call. Locked before everything else, and never while waiting.
+/// What is decided call by call. Locked before everything else; nobody waits under it, and nobody
+/// is woken.
 struct Control {
     settings: Settings,
     is_v6: bool,
@@ -368,10 +371,13 @@ impl Shared {
         match &control.phase {
             Phase::Idle => {}
             Phase::Listening(listener) => {
-                if let Some(bound) = &control.bound {
-                    bound.hub.unlisten(&bound.core, listener);
-                }
+                let (listener, bound) = (Arc::clone(listener), control.bound.clone());
                 control.phase = Phase::Idle;
+                // Who waits is woken, which is somebody else's code.
+                drop(control);
+                if let Some(bound) = bound {
+                    bound.hub.unlisten(&bound.core, &listener);
+                }
             }
             // The connection stays, for what waits to be received.
             Phase::Connection(session) => {

@@ -16,11 +16,6 @@ use crate::message::notification::CryptoLevel;
 use crate::ops::source_for;
 
 impl Control {
-    fn bind(&mut self, address: SocketAddr) -> Result<&Bound, Errno> {
-        let settings = &self.settings;
-        Ok(self.bound.insert(Bound::to(address, settings.only_v6, &settings.udp_options)?))
-    }
-
     /// An address as the socket can use it: of its family, or of IPv4 on a socket for both.
     /// None that stands for several hosts, and none of a link that it does not name.
     pub(super) fn accept_address(&self, address: SocketAddr) -> Result<SocketAddr, Errno> {
@@ -54,12 +49,32 @@ impl Socket {
     /// EINVAL if it is bound already or the address is of another family, though a socket for
     /// IPv6 takes addresses of IPv4; else what the system says.
     pub fn bind(&self, address: SocketAddr) -> Result<(), Errno> {
+        let address = self.control().accept_address(address)?;
+        if self.bind_where(|_| address)? { Ok(()) } else { Err(Errno::EINVAL) }
+    }
+
+    /// Binds the socket, unless it is bound: false. An address that this process has just given up
+    /// is waited for, so `Control` is not held meanwhile.
+    fn bind_where(&self, address: impl FnOnce(&Control) -> SocketAddr) -> Result<bool, Errno> {
+        let (address, only_v6, options) = {
+            let control = self.control();
+            if control.bound.is_some() {
+                return Ok(false);
+            }
+            let settings = &control.settings;
+            (address(&control), settings.only_v6, settings.udp_options.clone())
+        };
+        let bound = Bound::to(address, only_v6, &options)?;
         let mut control = self.control();
-        let address = control.accept_address(address)?;
-        if control.bound.is_some() {
-            return Err(Errno::EINVAL);
+        let first = control.bound.is_none();
+        if first {
+            control.bound = Some(bound);
+        } else {
+            // Another thread was faster. Its end may take a moment.
+            drop(control);
+            drop(bound);
         }
-        control.bind(address).map(drop)
+        Ok(first)
     }
 
     /// Listens for clients that want one of the socket's protocols; 0 stops listening. A
@@ -71,7 +86,7 @@ impl Socket {
     /// listener of the address has some of the protocols, or all of them and not both share the
     /// port.
     pub fn listen(&self, backlog: usize) -> Result<(), Errno> {
-        let mut control = self.control();
+        let control = self.control();
         match (&control.phase, backlog) {
             (Phase::Connection(_), _) | (Phase::Idle, 0) => return Err(Errno::EINVAL),
             (Phase::Listening(_), 0) => {
@@ -85,9 +100,11 @@ impl Socket {
             }
             (Phase::Idle, _) => {}
         }
-        if control.bound.is_none() {
-            let address = control.unspecified();
-            control.bind(address)?;
+        drop(control);
+        self.bind_where(Control::unspecified)?;
+        let mut control = self.control();
+        if !matches!(control.phase, Phase::Idle) {
+            return Err(Errno::EINVAL);
         }
         let settings = &control.settings;
         let listener = Arc::new(ListenQueue::new(
@@ -167,15 +184,18 @@ impl Socket {
     /// EINVAL if the socket listens or is connected, or the address cannot be reached; else what
     /// the system says.
     pub fn connect(&self, remote: SocketAddr) -> Result<(), Errno> {
-        let mut control = self.control();
-        let remote = control.accept_address(remote)?;
-        let is_target = remote.port() != 0 && !remote.ip().is_unspecified();
-        if !is_target || !matches!(control.phase, Phase::Idle) {
-            return Err(Errno::EINVAL);
-        }
+        let is_idle = |control: &Control| matches!(control.phase, Phase::Idle);
+        let remote = {
+            let control = self.control();
+            let remote = control.accept_address(remote)?;
+            let is_target = remote.port() != 0 && !remote.ip().is_unspecified();
+            if is_target && is_idle(&control) { remote } else { return Err(Errno::EINVAL) }
+        };
         let source = source_for(remote).map_err(|error| Errno::from(&error))?;
-        if control.bound.is_none() {
-            control.bind(SocketAddr::new(source, 0))?;
+        self.bind_where(|_| SocketAddr::new(source, 0))?;
+        let mut control = self.control();
+        if !is_idle(&control) {
+            return Err(Errno::EINVAL);
         }
         let settings = &control.settings;
         let mut config = ClientConfig::new(Arc::new(self.ledger().mailbox.clone()));
