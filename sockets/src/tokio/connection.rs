@@ -35,6 +35,8 @@ impl Connection {
     ///
     /// To have several connections share a socket, use [`Endpoint::connect`].
     ///
+    /// Not cancel safe: when the future is dropped, the attempt is given up.
+    ///
     /// # Errors
     ///
     /// If there is no such address, no socket, or no good end of the handshake: that of the last
@@ -60,6 +62,8 @@ impl Connection {
     /// once and go out with the first packets (0-RTT). **An attacker can replay that data**
     /// (RFC 9001, Section 9.2): send only requests that may be repeated. Without such a session,
     /// opening a stream waits for the handshake.
+    ///
+    /// Not cancel safe: when the future is dropped, the attempt is given up.
     ///
     /// # Errors
     ///
@@ -87,6 +91,8 @@ impl Connection {
 
     /// Waits until the handshake is complete.
     ///
+    /// Cancel safe: when the future is dropped, the handshake goes on.
+    ///
     /// # Errors
     ///
     /// If it comes to nothing.
@@ -95,6 +101,8 @@ impl Connection {
     }
 
     /// Opens a bidirectional stream; waits until the peer allows another.
+    ///
+    /// Cancel safe: when the future is dropped before it is ready, nothing has happened.
     ///
     /// # Errors
     ///
@@ -105,6 +113,8 @@ impl Connection {
     }
 
     /// Opens a unidirectional stream; waits until the peer allows another.
+    ///
+    /// Cancel safe: when the future is dropped before it is ready, nothing has happened.
     ///
     /// # Errors
     ///
@@ -136,6 +146,8 @@ impl Connection {
 
     /// Waits for the peer to open a bidirectional stream.
     ///
+    /// Cancel safe: no stream is lost when the future is dropped before it is ready.
+    ///
     /// # Errors
     ///
     /// If the connection ended.
@@ -146,6 +158,8 @@ impl Connection {
 
     /// Waits for the peer to open a unidirectional stream.
     ///
+    /// Cancel safe: no stream is lost when the future is dropped before it is ready.
+    ///
     /// # Errors
     ///
     /// If the connection ended.
@@ -155,6 +169,8 @@ impl Connection {
     }
 
     /// Sends an unreliable datagram (RFC 9221); waits while too many wait to be sent.
+    ///
+    /// Cancel safe: when the future is dropped before it is ready, nothing has happened.
     ///
     /// # Errors
     ///
@@ -189,6 +205,8 @@ impl Connection {
 
     /// Waits for a datagram.
     ///
+    /// Cancel safe: no datagram is lost when the future is dropped before it is ready.
+    ///
     /// # Errors
     ///
     /// If the connection ended.
@@ -200,6 +218,8 @@ impl Connection {
     }
 
     /// Waits until the connection has ended, and says why.
+    ///
+    /// Cancel safe: when the future is dropped before it is ready, nothing has happened.
     pub async fn closed(&self) -> ConnectionError {
         self.wait(Interest::Closed, |waiter| self.conn.poll_closed(Some(waiter))).await
     }
