@@ -267,6 +267,13 @@ pub struct TransportConfig {
     pub max_idle_timeout: Duration,
     /// Sends a PING after this much silence; zero turns it off.
     pub keep_alive: Duration,
+    /// After how much silence a peer that owes an answer is asked for a sign of life: one of which a
+    /// stream that this side opened and sent on waits for data. If it has lost the connection, its
+    /// stateless reset comes then (RFC 9000, Section 10.3) instead of the idle timeout. Counts from
+    /// three probe timeouts on; zero turns it off. After twice as long each time, three times at
+    /// most until more than acknowledgments comes; only what the peer acknowledges puts the idle
+    /// timeout off.
+    pub answer_probe: Duration,
     /// How long a handshake may take.
     pub handshake_timeout: Duration,
     /// The first window of a stream that the peer fills.
@@ -341,6 +348,7 @@ impl Default for TransportConfig {
         Self {
             max_idle_timeout: Duration::from_secs(30),
             keep_alive: Duration::ZERO,
+            answer_probe: Duration::from_secs(2),
             handshake_timeout: Duration::from_secs(10),
             initial_stream_window: 256 << 10,
             max_stream_window: 16 << 20,

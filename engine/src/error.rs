@@ -74,6 +74,10 @@ pub enum ConnectionError {
     IdleTimeout,
     /// The handshake took longer than the configured limit.
     HandshakeTimeout,
+    /// Nobody listens at the server's port, says an ICMP message (RFC 9000, Section 14.2.1).
+    PortUnreachable,
+    /// The server's host cannot be reached, say ICMP messages (RFC 9000, Section 14.2.1).
+    HostUnreachable,
     /// No validated path is left (RFC 9000, Section 9.3.2).
     NoViablePath,
     /// This side's application closed the connection.
@@ -107,6 +111,8 @@ impl fmt::Debug for ConnectionError {
             Self::Transport(error) => f.debug_tuple("Transport").field(error).finish(),
             Self::IdleTimeout => f.write_str("IdleTimeout"),
             Self::HandshakeTimeout => f.write_str("HandshakeTimeout"),
+            Self::PortUnreachable => f.write_str("PortUnreachable"),
+            Self::HostUnreachable => f.write_str("HostUnreachable"),
             Self::NoViablePath => f.write_str("NoViablePath"),
             Self::Local { code, reason } => f
                 .debug_struct("Local")
@@ -136,6 +142,12 @@ impl fmt::Display for ConnectionError {
                 write!(f, "the server does not support our QUIC version, but {versions:?}")
             }
             Self::NoViablePath => f.write_str("no path to the peer is left"),
+            Self::PortUnreachable => f.write_str(
+                "connection refused: no server listens on this UDP port, says the host (ICMP)",
+            ),
+            Self::HostUnreachable => {
+                f.write_str("the host cannot be reached, says the network (ICMP)")
+            }
             Self::Transport(error) => write!(f, "protocol error: {error}"),
             Self::IdleTimeout => f.write_str("idle timeout: nothing was heard from the peer"),
             Self::HandshakeTimeout => f.write_str("the handshake took too long"),

@@ -54,7 +54,9 @@ pub use config::{
     ServerConfig, StreamWindows, TransportConfig,
 };
 pub use congestion::CongestionAlgorithm;
-pub use connection::{Connection, EarlyData, KeyUpdateError, Transmit, TransmitStatus};
+pub use connection::{
+    Connection, EarlyData, KeyUpdateError, Transmit, TransmitStatus, Unreachable,
+};
 pub use datagrams::{DatagramError, DatagramFate, WhenFull};
 pub use endpoint::{
     AcceptError, ConnectError, ConnectionHandle, Datagram, Endpoint, EndpointEvent, Incoming, Route,

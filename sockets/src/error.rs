@@ -48,6 +48,8 @@ fn kind_of(error: &ConnectionError) -> io::ErrorKind {
         {
             io::ErrorKind::ConnectionRefused
         }
+        ConnectionError::PortUnreachable => io::ErrorKind::ConnectionRefused,
+        ConnectionError::HostUnreachable => io::ErrorKind::HostUnreachable,
         ConnectionError::StatelessReset => io::ErrorKind::ConnectionReset,
         ConnectionError::VersionNegotiation { .. } => io::ErrorKind::Unsupported,
         ConnectionError::IdleTimeout | ConnectionError::HandshakeTimeout => io::ErrorKind::TimedOut,

@@ -72,7 +72,12 @@ impl Connection {
         self.datagrams = application::new_datagrams(config);
         self.remote_cids.set_limit(config.active_connection_id_limit);
         self.spaces.data.acks = AckScheduler::new(ack_policy(config));
-        self.idle = Idle::new(now, config.max_idle_timeout.into(), config.keep_alive.into());
+        self.idle = Idle::new(
+            now,
+            config.max_idle_timeout.into(),
+            config.keep_alive.into(),
+            config.answer_probe.into(),
+        );
         self.handshake.deadline = now + config.handshake_timeout.into();
         self.keys.set_update_after(config.key_update_after);
         let settings = paths::settings(config, peer_may_migrate);

@@ -1,10 +1,15 @@
-//! Idle timeout and keep-alive (RFC 9000, Section 10.1), and quiet.
+//! Idle timeout, keep-alive and probes for an answer that stays away (RFC 9000, Section 10.1), and
+//! quiet.
 
 use crate::time::{Duration, Time};
 
 /// A connection without packets for this long is quiet, and for three probe timeouts at least: no
 /// late ACKs are to be expected then.
 const QUIET_AFTER: Duration = Duration::from_secs(1);
+
+/// How often a peer that owes data is probed before it sends any: a connection on which nothing
+/// else happens is not kept by that.
+const MAX_ANSWER_PROBES: u8 = 3;
 
 /// Watches for silence.
 #[derive(Debug)]
@@ -21,12 +26,23 @@ pub(crate) struct Idle {
     last_activity: Time,
     /// A keep-alive PING went out and the peer has not been heard since.
     keep_alive_sent: bool,
+    /// After how much silence a peer that owes data is probed.
+    answer_probe: Option<Duration>,
+    /// How often it was since it last sent more than ACKs.
+    answer_probes: u8,
+    /// Since when it may owe data: when it was last heard, or first told something after that.
+    answer_since: Time,
     /// When memory that is kept for speed alone was last of use; `None` once it is given back.
     in_use: Option<Time>,
 }
 
 impl Idle {
-    pub(crate) fn new(now: Time, ours: Duration, keep_alive: Duration) -> Self {
+    pub(crate) fn new(
+        now: Time,
+        ours: Duration,
+        keep_alive: Duration,
+        answer_probe: Duration,
+    ) -> Self {
         Self {
             timeout: nonzero(ours),
             keep_alive: nonzero(keep_alive),
@@ -34,6 +50,9 @@ impl Idle {
             sent_since_received: false,
             last_activity: now,
             keep_alive_sent: false,
+            answer_probe: nonzero(answer_probe),
+            answer_probes: 0,
+            answer_since: now,
             in_use: Some(now),
         }
     }
@@ -46,9 +65,13 @@ impl Idle {
         };
     }
 
-    /// A packet of the peer was processed.
-    pub(crate) fn on_received(&mut self, now: Time) {
+    /// A packet of the peer was processed, with more in it than acknowledgments or not.
+    pub(crate) fn on_received(&mut self, now: Time, ack_eliciting: bool) {
         self.restarted = now;
+        self.answer_since = now;
+        if ack_eliciting {
+            self.answer_probes = 0;
+        }
         self.last_activity = now;
         self.sent_since_received = false;
         self.keep_alive_sent = false;
@@ -61,6 +84,11 @@ impl Idle {
         self.in_use = Some(now);
         if !core::mem::replace(&mut self.sent_since_received, true) {
             self.restarted = now;
+            if !self.keep_alive_sent {
+                // Perhaps a question.
+                self.answer_since = now;
+                self.answer_probes = 0;
+            }
         }
     }
 
@@ -79,6 +107,29 @@ impl Idle {
             return None;
         }
         Some(self.last_activity + interval)
+    }
+
+    /// When to look whether the peer owes data, and to probe it if so: after twice as long each
+    /// time. `None` once it was probed often enough.
+    pub(crate) fn answer_deadline(&self, pto: Duration) -> Option<Time> {
+        let interval = self.answer_probe?.max(pto.times(3));
+        (self.answer_probes < MAX_ANSWER_PROBES).then(|| {
+            self.answer_since + interval.times(1_u64.wrapping_shl(self.answer_probes.into()))
+        })
+    }
+
+    /// The deadline has come, and the peer owes something.
+    ///
+    /// A probe is nothing that the application does. It does not restart the timeout, as
+    /// packets do that are the first after one was received; its acknowledgment does.
+    pub(crate) fn on_answer_probe(&mut self) {
+        self.answer_probes = self.answer_probes.saturating_add(1);
+        self.sent_since_received = true;
+    }
+
+    /// The deadline has come, and the peer owes nothing: no more of them before it is heard.
+    pub(crate) fn on_nothing_owed(&mut self) {
+        self.answer_probes = MAX_ANSWER_PROBES;
     }
 
     pub(crate) fn on_keep_alive(&mut self) {
@@ -128,7 +179,8 @@ mod tests {
         for (ours, theirs, effective) in
             [(3, 2, Some(2)), (0, 2, Some(2)), (3, 0, Some(3)), (0, 0, None)]
         {
-            let mut idle = Idle::new(Time::ZERO, SECOND.times(ours), Duration::ZERO);
+            let mut idle =
+                Idle::new(Time::ZERO, SECOND.times(ours), Duration::ZERO, Duration::ZERO);
             idle.negotiate(SECOND.times(theirs));
             assert_eq!(idle.timeout(), effective.map(|secs| SECOND.times(secs)));
         }
@@ -137,29 +189,73 @@ mod tests {
     /// RFC 9000, Section 10.1: sending restarts the timer only once after receiving.
     #[test]
     fn only_first_sent_packet_restarts() {
-        let mut idle = Idle::new(Time::ZERO, SECOND.times(10), Duration::ZERO);
+        let mut idle = Idle::new(Time::ZERO, SECOND.times(10), Duration::ZERO, Duration::ZERO);
         let at = |secs| Time::ZERO + SECOND.times(secs);
         idle.on_sent_ack_eliciting(at(1));
         idle.on_sent_ack_eliciting(at(5));
         assert_eq!(idle.deadline(Duration::ZERO), Some(at(11)));
-        idle.on_received(at(6));
+        idle.on_received(at(6), true);
         assert_eq!(idle.deadline(Duration::ZERO), Some(at(16)));
         assert_eq!(idle.deadline(SECOND.times(4)), Some(at(18)));
     }
 
     #[test]
     fn quiet_comes_once_after_each_time_of_use() {
-        let mut idle = Idle::new(Time::ZERO, Duration::ZERO, Duration::ZERO);
+        let mut idle = Idle::new(Time::ZERO, Duration::ZERO, Duration::ZERO, Duration::ZERO);
         let at = |secs| Time::ZERO + SECOND.times(secs);
         assert_eq!(idle.quiet_deadline(Duration::ZERO), Some(at(1)));
         assert_eq!(idle.quiet_deadline(SECOND), Some(at(3)), "three probe timeouts");
         let uses: [fn(&mut Idle, Time); 3] =
-            [Idle::on_received, Idle::on_sent_ack_eliciting, Idle::on_woken];
+            [|idle, at| idle.on_received(at, true), Idle::on_sent_ack_eliciting, Idle::on_woken];
         for (used, n) in uses.into_iter().zip(5..) {
             idle.on_quiet();
             assert_eq!(idle.quiet_deadline(Duration::ZERO), None);
             used(&mut idle, at(n));
             assert_eq!(idle.quiet_deadline(Duration::ZERO), Some(at(n + 1)));
         }
+    }
+
+    #[test]
+    fn a_peer_that_owes_data_is_probed_a_few_times_ever_more_rarely() {
+        let mut idle = Idle::new(Time::ZERO, SECOND.times(30), Duration::ZERO, SECOND.times(2));
+        let at = |secs| Time::ZERO + SECOND.times(secs);
+        assert_eq!(idle.answer_deadline(SECOND), Some(at(3)), "three probe timeouts");
+        let mut now = 0;
+        for silence in [2, 4, 8] {
+            now += silence;
+            assert_eq!(idle.answer_deadline(Duration::ZERO), Some(at(now)));
+            idle.on_answer_probe();
+            // Acknowledged, and no more.
+            idle.on_received(at(now), false);
+        }
+        assert_eq!(idle.answer_deadline(Duration::ZERO), None);
+        idle.on_received(at(20), true);
+        assert_eq!(idle.answer_deadline(Duration::ZERO), Some(at(22)));
+        idle.on_nothing_owed();
+        assert_eq!(idle.answer_deadline(Duration::ZERO), None);
+        idle.on_sent_ack_eliciting(at(25));
+        assert_eq!(idle.answer_deadline(Duration::ZERO), Some(at(27)), "perhaps a question");
+    }
+
+    #[test]
+    fn what_keeps_a_connection_is_no_question() {
+        let mut idle = Idle::new(Time::ZERO, SECOND.times(30), SECOND.times(5), SECOND.times(2));
+        idle.on_nothing_owed();
+        idle.on_keep_alive();
+        idle.on_sent_ack_eliciting(Time::ZERO + SECOND.times(5));
+        assert_eq!(idle.answer_deadline(Duration::ZERO), None);
+    }
+
+    /// RFC 9000, Section 10.1: what restarts the timer is new activity, or a packet of the peer.
+    #[test]
+    fn a_probe_that_nobody_acknowledges_does_not_put_off_the_end() {
+        let mut idle = Idle::new(Time::ZERO, SECOND.times(30), Duration::ZERO, SECOND.times(2));
+        let at = |secs| Time::ZERO + SECOND.times(secs);
+        idle.on_received(at(1), true);
+        idle.on_answer_probe();
+        idle.on_sent_ack_eliciting(at(3));
+        assert_eq!(idle.deadline(Duration::ZERO), Some(at(31)));
+        idle.on_received(at(4), false);
+        assert_eq!(idle.deadline(Duration::ZERO), Some(at(34)));
     }
 }

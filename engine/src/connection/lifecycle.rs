@@ -140,7 +140,7 @@ impl Connection {
     }
 
     /// True once a packet of the peer was opened.
-    pub(crate) fn has_received(&self) -> bool {
+    pub fn has_received(&self) -> bool {
         self.counters.packets_received > 0
     }
 

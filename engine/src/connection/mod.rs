@@ -35,6 +35,7 @@ mod space;
 mod state;
 mod timers;
 mod transmit;
+mod unreachable;
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -70,6 +71,7 @@ pub(crate) use sealing::{Draft, SealQueue, Sealing, Unsealed};
 use space::{Space, SpaceId, Spaces};
 use state::State;
 pub use transmit::{Transmit, TransmitStatus};
+pub use unreachable::Unreachable;
 
 /// What every connection starts with.
 pub(crate) struct Start {
@@ -179,6 +181,8 @@ pub struct Connection {
     key_update_due: bool,
     pacing_until: Option<Time>,
     early_keys_expire: Option<Time>,
+    /// Flights of a client that have come to nothing.
+    unreachable: unreachable::Hints,
     /// A moment by both clocks, for tokens: the second in seconds since 1970.
     wall_clock: (Time, u64),
 
@@ -318,7 +322,12 @@ impl Connection {
             remote_cids,
             ack_frequency: AckFrequencySender::new(),
             paths,
-            idle: Idle::new(now, config.max_idle_timeout.into(), config.keep_alive.into()),
+            idle: Idle::new(
+                now,
+                config.max_idle_timeout.into(),
+                config.keep_alive.into(),
+                config.answer_probe.into(),
+            ),
             waiting: Waiting::default(),
             retry_waiting: false,
             crypto_received: false,
@@ -330,6 +339,7 @@ impl Connection {
             key_update_due: false,
             pacing_until: None,
             early_keys_expire: None,
+            unreachable: unreachable::Hints::default(),
             wall_clock: (now, 0),
             reports: lifecycle::Reports::default(),
             events: Events::default(),

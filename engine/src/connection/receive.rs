@@ -405,7 +405,7 @@ impl Connection {
         let known = space.and_then(|space| space.received.largest());
         let newest = known.is_none_or(|largest| number > largest);
         let summary = self.process_frames(arrival, header, (level, path), content.payload)?;
-        self.idle.on_received(now);
+        self.idle.on_received(now, summary.ack_eliciting);
         if let Some(space) = self.spaces.of_level_mut(level) {
             space.received.record(number, now, arrival.ecn);
             let eliciting = summary.ack_eliciting;

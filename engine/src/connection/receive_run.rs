@@ -192,7 +192,7 @@ impl Connection {
         let Arrival { now, ecn, .. } = run.arrival;
         let last = run.first.saturating_add(more);
         self.counters.packets_received = self.counters.packets_received.saturating_add(count);
-        self.idle.on_received(now);
+        self.idle.on_received(now, true);
         let space = &mut self.spaces.data;
         space.received.record_run(run.first..=last, now, ecn);
         space.acks.on_run(now, run.first..=last, true, ecn, &space.received);

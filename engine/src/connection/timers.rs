@@ -22,6 +22,7 @@ impl Connection {
             self.ack_deadline(),
             self.idle.deadline(self.pto()),
             self.keep_alive_deadline(),
+            self.answer_deadline(),
             (!self.handshake.complete).then_some(self.handshake.deadline),
             self.keys.previous_expires(),
             self.local_cids.timeout(),
@@ -59,6 +60,9 @@ impl Connection {
             self.idle.on_keep_alive();
             self.spaces.data.ping = true;
             self.streams.repeat_blocked();
+        }
+        if self.answer_deadline().is_some_and(|at| at <= now) {
+            self.look_for_answer();
         }
         if self.keys.previous_expires().is_some_and(|at| at <= now) {
             self.keys.forget_previous();
@@ -115,6 +119,22 @@ impl Connection {
 
     fn keep_alive_deadline(&self) -> Option<Time> {
         self.handshake.complete.then(|| self.idle.keep_alive_deadline()).flatten()
+    }
+
+    fn answer_deadline(&self) -> Option<Time> {
+        self.handshake.confirmed.then(|| self.idle.answer_deadline(self.pto())).flatten()
+    }
+
+    /// The peer has been silent for long. If it owes data, it is asked for a sign of life: one that
+    /// has lost its state answers with a stateless reset (RFC 9000, Section 10.3), which nobody
+    /// would elicit who only receives. What is in flight elicits it already.
+    fn look_for_answer(&mut self) {
+        if self.streams.awaits_answer() {
+            self.idle.on_answer_probe();
+            self.spaces.data.ping |= !self.spaces.data.recovery.has_ack_eliciting_in_flight();
+        } else {
+            self.idle.on_nothing_owed();
+        }
     }
 
     /// An error found here closes the connection.

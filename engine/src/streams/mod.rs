@@ -262,6 +262,20 @@ impl Streams {
         streams.all(|stream| stream.send.as_ref().is_none_or(delivered))
     }
 
+    /// True if the peer owes data: it has not ended its half of a stream that this side opened, and
+    /// may send there. Looks at all streams; for those who have waited for long.
+    ///
+    /// Streams that the peer opens do not count: many are open for as long as the connection, as
+    /// those of HTTP/3 for settings are.
+    pub(crate) fn awaits_answer(&self) -> bool {
+        self.window.available() > 0
+            && self.table.slots().filter_map(|slot| self.table.get(slot)).any(|stream| {
+                stream.id.initiator() == self.side
+                    && stream.send.as_ref().is_none_or(SendStream::was_sent)
+                    && stream.recv.as_ref().is_some_and(RecvStream::awaits_data)
+            })
+    }
+
     /// Puts a stream into the queues where its state says it belongs, and frees it once it has
     /// nothing left to do.
     fn settle(&mut self, slot: Slot) {

@@ -87,6 +87,12 @@ impl RecvStream {
         self.state
     }
 
+    /// True if the peer may send more and has not done so, or has said that there is more.
+    pub(crate) fn awaits_data(&self) -> bool {
+        let open = self.state == RecvState::Recv && self.window.available() > 0;
+        self.stop.is_none() && (open || self.state == RecvState::SizeKnown)
+    }
+
     /// How much memory the data takes.
     #[cfg(test)]
     pub(crate) fn capacity(&self) -> usize {

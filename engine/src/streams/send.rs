@@ -91,6 +91,11 @@ impl SendStream {
         }
     }
 
+    /// True once the peer heard of the stream, or should have.
+    pub(crate) fn was_sent(&self) -> bool {
+        self.state != SendState::Ready
+    }
+
     pub(crate) fn state(&self) -> SendState {
         self.state
     }

@@ -1,6 +1,7 @@
 //! The engine on a simulated network: whole connections in virtual time, with checks of what the
 //! RFCs promise. One seed repeats a run exactly: see `quicket_sim::sim`.
 
+mod answers;
 mod close;
 mod congestion;
 mod early_data;
@@ -21,4 +22,5 @@ mod seeds;
 mod streams;
 mod support;
 mod timers;
+mod unreachable;
 mod versions;

@@ -8,6 +8,7 @@ use quicket_engine::time::Time;
 use quicket_engine::{Connection, ConnectionError, ConnectionHandle, Event, Transmit};
 use quicket_wire::{Dir, StreamId};
 
+use super::attempts::Attempt;
 use super::budget::{Budget, Share};
 use super::buffers::Buffer;
 use super::waiters::Waiters;
@@ -27,6 +28,7 @@ pub(crate) struct Conn {
     pub(crate) waiters: Waiters,
     pub(super) handle: ConnectionHandle,
     pub(super) role: Role,
+    pub(super) attempt: Attempt,
     /// The deadline that the endpoint's timers hold for it; never later than the true one.
     pub(super) queued: Option<Time>,
     /// What it holds of the endpoint's memory.
@@ -130,6 +132,7 @@ impl Cell {
             waiters: Waiters::default(),
             handle,
             role,
+            attempt: if role == Role::Client { Attempt::New } else { Attempt::Over },
             queued: None,
             share: Share::new(budget),
             unsent: None,

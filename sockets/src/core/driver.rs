@@ -43,12 +43,28 @@ struct Registered {
     /// While somebody waits for room in the socket: otherwise the runtime would be told of room
     /// after each packet.
     writable: Option<AsyncFd<UdpSocket>>,
+    /// While ICMP messages are waited for: the runtime tells of an error in the way in which it tells
+    /// that nothing can be written any more, and for good.
+    failing: Option<AsyncFd<UdpSocket>>,
 }
 
 impl Registered {
     fn new(link: &Arc<Link>) -> io::Result<Self> {
         let readable = register(link, Readiness::READABLE)?;
-        Ok(Self { link: Arc::clone(link), readable, writable: None })
+        Ok(Self { link: Arc::clone(link), readable, writable: None, failing: None })
+    }
+
+    /// True if there is an ICMP message to be read; else the task is woken when there is.
+    fn has_errors(&mut self, context: &mut Context<'_>) -> bool {
+        if self.failing.is_none() {
+            self.failing = register(&self.link, Readiness::READABLE).ok();
+        }
+        let Some(failing) = &self.failing else { return false };
+        let ready = failing.poll_write_ready(context).is_ready();
+        if ready {
+            self.failing = None;
+        }
+        ready
     }
 
     /// True if the socket has room, or may have; else the task is woken when it has.
@@ -132,6 +148,21 @@ impl Driver {
         more
     }
 
+    /// Reads what ICMP says, while there are attempts that it may concern.
+    fn take_errors(&mut self, context: &mut Context<'_>, seat: &mut Seat<'_, Box<Scratch>>) {
+        for socket in &mut self.sockets {
+            if !self.core.attempts.any() {
+                socket.failing = None;
+                continue;
+            }
+            // It tells again of what is left.
+            while socket.has_errors(context) {
+                let Some(scratch) = seat.scratch() else { return };
+                self.core.take_errors(&socket.link.socket, &mut scratch.work.wakes);
+            }
+        }
+    }
+
     /// True if somebody waits for room in a socket and there is some now.
     fn is_writable(&mut self, context: &mut Context<'_>) -> bool {
         if !self.core.wants_writable() {
@@ -185,6 +216,7 @@ impl Driver {
             scratch.end_pause(now);
         }
         let more = self.receive(context, &mut seat);
+        self.take_errors(context, &mut seat);
         let writable = self.is_writable(context);
         if let Some(scratch) = seat.scratch() {
             seat.now = core.act(scratch, Whose::All, writable);

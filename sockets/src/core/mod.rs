@@ -6,6 +6,7 @@
 //! of locks is in `docs/threads.md`.
 
 mod admission;
+mod attempts;
 mod background;
 mod block;
 mod budget;
@@ -86,6 +87,8 @@ pub(crate) struct Core {
     buffers: BufferPool,
     /// What all connections may hold together.
     budget: Arc<Budget>,
+    /// Clients that have heard nothing yet.
+    attempts: attempts::Attempts,
     /// Connections that have something to send when the caller's thread waits next.
     postponed: List<Entry>,
     /// Connections that wait for room in the kernel's send buffer.
@@ -139,6 +142,7 @@ impl Core {
             lead: Leadership::new(Box::default(), kick),
             buffers: BufferPool::default(),
             budget,
+            attempts: attempts::Attempts::default(),
             postponed: List::default(),
             blocked: List::default(),
             complaints: Complaints::default(),

@@ -85,6 +85,9 @@ impl Core {
         socket: &crate::udp::UdpSocket,
         scratch: &mut Scratch,
     ) -> bool {
+        if self.attempts.any() {
+            self.take_errors(socket, &mut scratch.work.wakes);
+        }
         self.receive(socket, scratch).unwrap_or_else(|error| {
             self.complaints.warn(format_args!(
                 "the system refuses to receive on {}: {error}; it is asked again every {} ms",

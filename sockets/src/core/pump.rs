@@ -7,6 +7,7 @@ use quicket_engine::{Event, StreamEvent, Transmit, TransmitStatus};
 use quicket_wire::Dir;
 
 use super::Core;
+use super::attempts::Attempt;
 use super::buffers::Buffer;
 use super::cell::{Cell, Conn, Role, SendEnd, Unsent, UnsentState};
 use super::link::Links;
@@ -60,6 +61,9 @@ impl Core {
         // Before the report, for writers may hear that there is room again.
         conn.settle_memory();
         self.report(now, cell, conn, wakes);
+        if conn.attempt != Attempt::Over {
+            self.follow_attempt(cell, conn);
+        }
         let linger_end = self.linger(now, conn);
         // Before the datagrams that announce new connection IDs: another thread may receive the
         // answers while this one is still sending.

@@ -67,6 +67,7 @@ errnos! {
     ENOTCONN = 107, "the socket is not connected";
     ETIMEDOUT = 110, "it took too long";
     ECONNREFUSED = 111, "the peer refused the connection";
+    EHOSTUNREACH = 113, "the host cannot be reached";
     EINPROGRESS = 115, "the handshake is under way";
 }
 

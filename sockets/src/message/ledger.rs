@@ -299,7 +299,10 @@ impl Account {
             ConnectionError::StatelessReset => {
                 (ConnectionClose::new(code(TransportErrorCode::crypto(0)), 0, b""), false)
             }
-            ConnectionError::IdleTimeout | ConnectionError::HandshakeTimeout => (none, false),
+            ConnectionError::IdleTimeout
+            | ConnectionError::HandshakeTimeout
+            | ConnectionError::PortUnreachable
+            | ConnectionError::HostUnreachable => (none, false),
             // The program did it itself.
             ConnectionError::Local { .. } => return,
         };

@@ -351,9 +351,10 @@ impl<'a> From<&'a ConnectionError> for ConnectionClosed<'a> {
                 silent(Some("remote"), "version_mismatch")
             }
             ConnectionError::IdleTimeout => silent(Some("local"), "idle_timeout"),
-            ConnectionError::HandshakeTimeout | ConnectionError::NoViablePath => {
-                silent(Some("local"), "aborted")
-            }
+            ConnectionError::HandshakeTimeout
+            | ConnectionError::PortUnreachable
+            | ConnectionError::HostUnreachable
+            | ConnectionError::NoViablePath => silent(Some("local"), "aborted"),
         }
     }
 }

@@ -7,6 +7,7 @@
 mod address;
 mod bind;
 mod complaints;
+mod errors;
 #[cfg(test)]
 mod faults;
 mod option;

@@ -120,7 +120,7 @@ impl UdpSocket {
 }
 
 /// True for errors that tell of an earlier send and not of the socket.
-fn is_echo_of_send(error: &io::Error) -> bool {
+pub(super) fn is_echo_of_send(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionRefused, ConnectionReset, HostUnreachable, NetworkUnreachable};
     matches!(
         error.kind(),

@@ -9,6 +9,7 @@ use nix::errno::Errno;
 use quicket_wire::EcnCodepoint;
 
 use super::address::{for_socket, ip_for_socket};
+use super::receive::is_echo_of_send;
 use super::{Complaints, MAX_SEGMENTS, UdpConfig, UdpSocket, offload_state};
 
 /// One burst: datagrams of `segment_size` bytes each, the last perhaps shorter.
@@ -124,7 +125,14 @@ impl Sender {
             segment_size: (burst.bytes.len() > burst.segment_size).then_some(burst.segment_size),
             src_ip: local.map(|ip| ip_for_socket(ip, is_v6)),
         };
-        self.state().try_send((&self.socket.io).into(), &transmit)
+        match self.state().try_send((&self.socket.io).into(), &transmit) {
+            // While ICMP messages are kept, Linux reports one on the next call, which is not made
+            // then. It may concern anybody.
+            Err(error) if is_echo_of_send(&error) => {
+                self.state().try_send((&self.socket.io).into(), &transmit)
+            }
+            result => result,
+        }
     }
 
     /// Without offload, or after the kernel refused it: one datagram at a time.

@@ -6,7 +6,7 @@ use quicket::message::{
     TransportParam,
 };
 
-use crate::pair::{NEW, NEW_FIN, listener, pair, pair_by_relay, recv, send, settle, socket};
+use crate::pair::{NEW, NEW_FIN, Tls, listener, pair, pair_by_relay, recv, send, settle, socket};
 
 const NONE: StreamFlags = StreamFlags::NONE;
 
@@ -256,4 +256,14 @@ fn a_message_without_a_stream_does_not_go_to_one_that_was_given_up() {
     settle(|| client.send_message(b"c", None, MsgFlags::NONE).is_err());
     client.send_message(b"d", None, StreamFlags::NEW.into()).unwrap();
     settle(|| matches!(recv(&server).1.kind, MessageKind::Stream(info) if info.stream_id == 8));
+}
+
+/// RFC 9000, Section 14.2.1: ICMP says so at once.
+#[test]
+fn where_nobody_listens_the_connection_is_refused() {
+    let closed = std::net::UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let socket = socket();
+    socket.connect(closed).unwrap();
+    let refused = socket.connect_tls(Tls::new().client("test"), "localhost");
+    assert_eq!(refused, Err(Errno::ECONNREFUSED));
 }

@@ -390,6 +390,8 @@ fn errno_of(error: &ConnectionError) -> Errno {
         {
             Errno::ECONNREFUSED
         }
+        ConnectionError::PortUnreachable => Errno::ECONNREFUSED,
+        ConnectionError::HostUnreachable => Errno::EHOSTUNREACH,
         ConnectionError::PeerTransport { .. }
         | ConnectionError::PeerApplication { .. }
         | ConnectionError::StatelessReset => Errno::ECONNRESET,

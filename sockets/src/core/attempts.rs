@@ -1,0 +1,116 @@
+//! Attempts to connect that have heard nothing yet. While there are any, the kernel keeps what ICMP
+//! says, and it is read: a port where nobody listens is known at once.
+//!
+//! Established connections do not listen to it (RFC 9000, Section 14.2.1): the kernel keeps nothing
+//! for them.
+
+use std::collections::HashMap;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::Core;
+use super::cell::{Cell, Conn};
+use super::link::Links;
+use super::waiters::Wakes;
+use crate::udp::UdpSocket;
+
+/// How far a client has got.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Attempt {
+    /// It has yet to say something. A server's connection never is here.
+    New,
+    /// It waits for a sign of the server.
+    Waiting,
+    /// It has heard one, or come to an end.
+    Over,
+}
+
+/// Attempts by where they go. The lock is the last of all, held to look something up.
+#[derive(Default)]
+pub(super) struct Attempts {
+    list: Mutex<HashMap<(IpAddr, u16), Vec<Arc<Cell>>>>,
+    any: AtomicBool,
+}
+
+/// Scopes are left out: not all that name an address know them.
+fn key(address: SocketAddr) -> (IpAddr, u16) {
+    (address.ip(), address.port())
+}
+
+impl Attempts {
+    fn list(&self) -> MutexGuard<'_, HashMap<(IpAddr, u16), Vec<Arc<Cell>>>> {
+        self.list.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// True if there are any.
+    pub(super) fn any(&self) -> bool {
+        self.any.load(Ordering::Acquire)
+    }
+
+    /// Has the sockets keep errors as long as there are attempts.
+    fn update(&self, any: bool, links: &Links) {
+        if self.any.swap(any, Ordering::AcqRel) == any {
+            return;
+        }
+        for link in links.iter() {
+            if let Err(error) = link.socket.keep_errors(any) {
+                log::debug!("{} tells nothing of closed ports: {error}", link.socket.local_addr());
+            }
+        }
+    }
+}
+
+impl Core {
+    /// Keeps the account of a client's attempt. Call before it sends.
+    pub(super) fn follow_attempt(&self, cell: &Arc<Cell>, conn: &mut Conn) {
+        let over = conn.ended.is_some() || conn.engine.has_received();
+        let key = key(conn.engine.remote());
+        let mut list = match (conn.attempt, over) {
+            (Attempt::New, false) => {
+                conn.attempt = Attempt::Waiting;
+                let mut list = self.attempts.list();
+                list.entry(key).or_default().push(Arc::clone(cell));
+                list
+            }
+            (Attempt::Waiting, true) => {
+                conn.attempt = Attempt::Over;
+                let mut list = self.attempts.list();
+                if let Some(cells) = list.get_mut(&key) {
+                    cells.retain(|known| !Arc::ptr_eq(known, cell));
+                    if cells.is_empty() {
+                        list.remove(&key);
+                    }
+                }
+                list
+            }
+            (Attempt::New, true) => {
+                conn.attempt = Attempt::Over;
+                return;
+            }
+            _ => return,
+        };
+        let any = !list.is_empty();
+        if !any {
+            list.shrink_to_fit();
+        }
+        self.attempts.update(any, &self.links());
+    }
+
+    /// Reads what ICMP says, and ends attempts that are in vain.
+    pub(super) fn take_errors(&self, socket: &UdpSocket, wakes: &mut Wakes) {
+        let taken = socket.take_errors(|error| {
+            let found = self.attempts.list().get(&key(error.remote)).cloned();
+            let now = self.clock.now();
+            for cell in found.unwrap_or_default() {
+                let mut conn = cell.lock();
+                conn.engine.on_unreachable(now, error.what, error.quoted);
+                self.pump(now, &cell, &mut conn, wakes);
+            }
+        });
+        if let Err(error) = taken {
+            log::debug!("no errors can be read from {}: {error}", socket.local_addr());
+        }
+        wakes.fire();
+    }
+}
