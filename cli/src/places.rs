@@ -11,7 +11,7 @@ use crate::exit::{Failure, Kind};
 /// Looks up an environment variable.
 type Lookup<'a> = &'a dyn Fn(&str) -> Option<OsString>;
 
-/// For the server: its certificate and ticket key.
+/// For the server: its certificate and keys.
 pub(crate) fn data() -> Result<PathBuf, Failure> {
     place(&|name| env::var_os(name), "XDG_DATA_HOME", ".local/share")
 }

@@ -21,7 +21,8 @@ pub(crate) enum Retry {
 /// Serves the files of a directory over HTTP/3 (ALPN h3) and HTTP/0.9 (ALPN hq-interop).
 ///
 /// Without --cert a self-signed certificate is made and kept for the next time, and the command
-/// with which a client trusts exactly that one is printed.
+/// with which a client trusts exactly that one is printed. A key is kept with it, by which clients of
+/// a server that was killed hear from the next one that their connections are lost.
 #[derive(Args, Debug)]
 #[command(
     args_override_self = true,

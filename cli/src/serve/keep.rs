@@ -1,4 +1,4 @@
-//! The server's certificate and ticket key: given, or made once and kept.
+//! The server's certificate and keys: given, or made once and kept.
 
 use std::fs;
 use std::io;
@@ -11,6 +11,9 @@ use quicket::{Identity, TicketKey};
 use crate::args::Serve;
 use crate::exit::{Failure, Kind};
 use crate::places;
+
+/// Length of a secret that is made here, in bytes.
+const SECRET_LEN: usize = 32;
 
 /// The identity to present, and whether clients know it only by its fingerprint.
 pub(crate) fn identity(args: &Serve) -> Result<(Identity, bool), Failure> {
@@ -63,14 +66,42 @@ pub(crate) fn ticket_key(args: &Serve) -> Result<TicketKey, Failure> {
 
 fn kept_ticket_key() -> Result<PathBuf, Failure> {
     let path = places::data()?.join("ticket-key");
-    if !path.exists() {
-        let mut secret = [0; 32];
-        SystemRandom::new()
-            .fill(&mut secret)
-            .map_err(|error| Failure::environment("no random numbers", error))?;
-        keep(&path, &secret)?;
-    }
+    make_secret(&path)?;
     Ok(path)
+}
+
+/// The key of stateless resets (RFC 9000, Section 10.3.2): with the same one, clients whose
+/// connections ended with an earlier process hear of it from this one.
+pub(crate) fn reset_key() -> Result<[u8; SECRET_LEN], Failure> {
+    secret(&places::data()?.join("reset-key"))
+}
+
+/// A secret that is made once and kept.
+fn secret(path: &Path) -> Result<[u8; SECRET_LEN], Failure> {
+    make_secret(path)?;
+    let secret = fs::read(path)
+        .map_err(|error| Failure::environment(format!("cannot read {}", path.display()), error))?;
+    secret.try_into().map_err(|secret: Vec<u8>| {
+        Failure::new(
+            Kind::Environment,
+            format!(
+                "{} has {} bytes instead of {SECRET_LEN}; remove it and a new one will be made",
+                path.display(),
+                secret.len()
+            ),
+        )
+    })
+}
+
+fn make_secret(path: &Path) -> Result<(), Failure> {
+    if path.exists() {
+        return Ok(());
+    }
+    let mut secret = [0; SECRET_LEN];
+    SystemRandom::new()
+        .fill(&mut secret)
+        .map_err(|error| Failure::environment("no random numbers", error))?;
+    keep(path, &secret)
 }
 
 /// Writes a file unless another process has just made it. It appears as a whole or not at all.
@@ -89,6 +120,19 @@ fn keep(path: &Path, content: &[u8]) -> Result<(), Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_secret_is_made_once_and_is_the_owners() {
+        use std::os::unix::fs::PermissionsExt;
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("below").join("reset-key");
+        let first = secret(&path).unwrap();
+        assert_eq!(secret(&path).unwrap(), first);
+        assert_ne!(secret(&dir.path().join("other")).unwrap(), first);
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        fs::write(&path, b"short").unwrap();
+        assert!(secret(&path).unwrap_err().message.contains("5 bytes instead of 32"));
+    }
 
     #[test]
     fn a_made_identity_can_be_read_back_and_is_not_replaced() {

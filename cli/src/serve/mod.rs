@@ -21,7 +21,9 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use quicket::tokio::{Endpoint, Listener};
-use quicket::{BindError, Decision, Fingerprint, Qlog, RetryPolicy, ServerConfig, ServerTls};
+use quicket::{
+    BindError, Decision, EndpointConfig, Fingerprint, Qlog, RetryPolicy, ServerConfig, ServerTls,
+};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
@@ -74,9 +76,12 @@ pub(crate) fn run(args: &Serve) -> Result<(), Failure> {
     let live = Arc::new(AtomicUsize::new(0));
     let qlog = transport::qlog(&args.transport)?;
     let (config, pin) = config(args, &live, qlog.as_ref())?;
+    let mut sockets = EndpointConfig::default();
+    sockets.protocol.reset_key = keep::reset_key()?;
     let runtime = crate::runtime()?;
     let served = runtime.block_on(async {
-        let endpoint = Endpoint::bind(args.listen).await.map_err(|error| cannot_bind(&error))?;
+        let bound = Endpoint::bind_with(args.listen, sockets).await;
+        let endpoint = bound.map_err(|error| cannot_bind(&error))?;
         let listener = endpoint
             .listen_early(config)
             .map_err(|error| Failure::new(Kind::Environment, error.to_string()))?;

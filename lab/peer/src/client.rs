@@ -2,10 +2,13 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use quicket::tokio::{Connection, Endpoint};
-use quicket::{Aead, ClientConfig, ClientTls, EarlyData, Identity, TransportConfig, Version};
+use quicket::{
+    Aead, ClientConfig, ClientTls, ConnectError, ConnectionError, EarlyData, Identity,
+    TransportConfig, Version,
+};
 use quicket_h3::OpenStreams;
 use quicket_peer_common::tasks::{self, http3};
 use quicket_workload::bench::Failure;
@@ -23,6 +26,11 @@ const KEY_UPDATE_RETRY: Duration = Duration::from_millis(2);
 const KEY_UPDATE_ATTEMPTS: u32 = 5_000;
 /// Into a download, the handshake is over.
 const MIGRATE_AFTER: Duration = Duration::from_millis(500);
+
+/// How long a server may take to start that the runner starts together with the client.
+const STARTING: Duration = Duration::from_secs(10);
+/// When it is asked again.
+const AGAIN: Duration = Duration::from_millis(100);
 
 pub(crate) async fn run(arguments: ClientArguments) -> Result<(), Failure> {
     if arguments.unknown_version {
@@ -137,7 +145,17 @@ impl Client {
 
     async fn connect(&self, number: u64) -> Result<Session, Failure> {
         let Arguments { remote, server_name } = self.server();
-        let connection = self.endpoint.connect(remote, server_name, &self.config).await?;
+        let begun = Instant::now();
+        let connection = loop {
+            match self.endpoint.connect(remote, server_name, &self.config).await {
+                Err(ConnectError::Lost(ConnectionError::PortUnreachable))
+                    if begun.elapsed() < STARTING =>
+                {
+                    tokio::time::sleep(AGAIN).await;
+                }
+                connected => break connected?,
+            }
+        };
         let mut session = Session::new(connection, number, self.arguments.clone());
         session.report();
         Ok(session)
