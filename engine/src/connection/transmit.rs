@@ -154,11 +154,10 @@ impl Connection {
         buf: &mut [u8],
         max_segments: usize,
     ) -> TransmitStatus {
-        if let Some(draft) = self.unsealed_transmit.take() {
-            match self.finish_draft(now, buf, *draft) {
-                Sealing::Discarded => {}
-                sealing => return self.status(sealing),
-            }
+        if let Some(draft) = self.unsealed_transmit.take()
+            && let Some(status) = self.finish_draft(now, buf, *draft)
+        {
+            return status;
         }
         self.watch_key_usage(now);
         let draft = match self.state {
@@ -172,10 +171,7 @@ impl Connection {
                 .or_else(|| self.transmit_data(now, buf, max_segments)),
         };
         match draft {
-            Some(draft) => {
-                let sealing = self.finish_draft(now, buf, draft);
-                self.status(sealing)
-            }
+            Some(draft) => self.finish_draft(now, buf, draft).unwrap_or(TransmitStatus::Idle),
             None => {
                 if self.pacing_until.is_none() {
                     self.paths.active_mut().congestion.set_app_limited();
@@ -185,48 +181,44 @@ impl Connection {
         }
     }
 
-    /// Seals what is still to be sealed of a draft.
+    /// Seals what is still to be sealed of a draft; `None` if it is given up, and others may follow.
+    #[inline(never)] // keeps its frame out of that of `poll_transmit`
     fn finish_draft(
         &mut self,
         now: Time,
         buf: &mut [u8],
         draft: Draft<Transmit>,
-    ) -> Sealing<Transmit> {
+    ) -> Option<TransmitStatus> {
         // RFC 9000, Section 10.2.2: nothing is sent once the peer has closed, nor later.
         if matches!(self.state, State::Draining { .. } | State::Drained) {
             self.seal_queue.abandon(draft);
-            return Sealing::Discarded;
+            return None;
         }
-        let sealing = self.seal_queue.finish(&self.keys, buf, draft);
-        match sealing {
-            Sealing::Done(_) => {
+        match self.seal_queue.finish(&self.keys, buf, draft) {
+            Sealing::Done(transmit) => {
                 // RFC 9001, Section 4.9.1: a client's Initial keys go with its first Handshake
                 // packet.
                 if core::mem::take(&mut self.discard_initial_after_sealing) {
                     self.discard_space(now, SpaceId::Initial);
                 }
                 self.set_loss_timer();
+                Some(TransmitStatus::Ready(transmit))
             }
-            Sealing::Discarded => self.discard_initial_after_sealing = false,
-            Sealing::NotYet(_) => {}
+            Sealing::NotYet(draft) => {
+                self.unsealed_transmit = Some(Box::new(draft));
+                Some(TransmitStatus::NotYet)
+            }
+            Sealing::Discarded => {
+                self.discard_initial_after_sealing = false;
+                None
+            }
             // Not a word to the peer: CONNECTION_CLOSE would need the same cipher.
             Sealing::Failed => {
                 self.drain(now, ConnectionError::Transport(CIPHER_FAILED));
                 // Whoever sends on hears of it by a stateless reset.
                 self.state = State::Draining { until: now };
+                Some(TransmitStatus::Idle)
             }
-        }
-        sealing
-    }
-
-    fn status(&mut self, sealing: Sealing<Transmit>) -> TransmitStatus {
-        match sealing {
-            Sealing::Done(transmit) => TransmitStatus::Ready(transmit),
-            Sealing::NotYet(draft) => {
-                self.unsealed_transmit = Some(Box::new(draft));
-                TransmitStatus::NotYet
-            }
-            Sealing::Discarded | Sealing::Failed => TransmitStatus::Idle,
         }
     }
 

@@ -28,6 +28,8 @@ mod table;
 #[cfg(test)]
 mod tests;
 
+use alloc::boxed::Box;
+
 use quicket_wire::{Dir, Side, StreamId, TransportParameters};
 
 pub(crate) use assembler::{AssembleError, Assembler};
@@ -130,7 +132,8 @@ pub(crate) struct Streams {
     /// Streams that this side opens.
     local: PerDir<LocalStreams>,
     /// Streams that the peer opens.
-    remote: PerDir<RemoteStreams>,
+    /// In a box of their own: no stack frame is to be larger than 1 KiB.
+    remote: Box<PerDir<RemoteStreams>>,
     /// What the peer lets all streams send.
     credit: SendCredit,
     /// What the peer may send on all streams.
@@ -169,10 +172,10 @@ impl Streams {
             peer: PeerLimits::default(),
             table: Table::new(seed),
             local: PerDir { bidi: LocalStreams::default(), uni: LocalStreams::default() },
-            remote: PerDir {
+            remote: Box::new(PerDir {
                 bidi: RemoteStreams::new(config.max_streams_bidi, config.max_streams_step),
                 uni: RemoteStreams::new(config.max_streams_uni, config.max_streams_step),
-            },
+            }),
             credit: SendCredit::default(),
             window: RecvWindow::new(config.window, config.max_window),
             held: 0,
