@@ -28,6 +28,8 @@ fn heads_go_to_standard_output_and_nothing_is_written() {
     let head = String::from_utf8(outcome.assert_code(0).stdout.clone()).unwrap();
     assert!(head.starts_with("HTTP/3 200 OK\n"), "{head}");
     assert!(head.contains("\ncontent-length: 8000000\n"), "{head}");
+    let etag = head.lines().find_map(|line| line.strip_prefix("etag: ")).unwrap();
+    assert!(etag.starts_with('"') && etag.ends_with('"'), "{head}");
     assert!(!server.path("large").exists());
     let absent = server.get(&["-I", &server.url("/absent")]);
     absent.assert_code(1);
@@ -58,6 +60,11 @@ fn what_is_sent_and_received_is_shown() {
 #[test]
 fn methods_that_the_server_does_not_know_are_sent_all_the_same() {
     let server = Server::start();
+    // More than the server takes before it answers: it stops the rest.
+    let long = "x".repeat(100_000);
+    let refused = server.get(&["-d", &long, &server.url("/hello.txt"), "-o", "-"]);
+    refused.assert_code(1);
+    assert!(refused.stderr.contains("405"), "{}", refused.stderr);
     let posted = server.get(&["-v", "-d", "a=1", &server.url("/hello.txt"), "-o", "-"]);
     posted.assert_code(1);
     assert!(posted.stderr.contains("> POST /hello.txt"), "{}", posted.stderr);

@@ -29,10 +29,14 @@ where
     let request = job.order.request(&job.target, kept.as_ref())?;
     progress.trace(|| trace::request(&request, Version::HTTP_3));
     let mut stream = requests.send_request(request).await.map_err(failed)?;
-    if let Some(body) = job.order.body() {
-        enough(stream.send_data(body).await).map_err(failed)?;
+    let wanted = match job.order.body() {
+        Some(body) => is_wanted(stream.send_data(body).await).map_err(failed)?,
+        None => true,
+    };
+    // What was stopped cannot be finished.
+    if wanted {
+        is_wanted(stream.finish().await).map_err(failed)?;
     }
-    enough(stream.finish().await).map_err(failed)?;
     let mut response = final_response(&mut stream).await.map_err(failed)?;
     *response.version_mut() = Version::HTTP_3;
     progress.trace(|| trace::response(&response));
@@ -52,12 +56,12 @@ where
     download.end(outcome).await.map(Answered::Fetched)
 }
 
-/// The server may know enough to answer before it has read all: that is no reason to discard what
-/// it answers (RFC 9114, Section 4.1).
-fn enough(sent: Result<(), StreamError>) -> Result<(), StreamError> {
+/// Whether the server reads on. It may know enough to answer before it has read all: that is no
+/// reason to discard what it answers (RFC 9114, Section 4.1).
+fn is_wanted(sent: Result<(), StreamError>) -> Result<bool, StreamError> {
     match sent {
-        Err(StreamError::RemoteTerminate { code, .. }) if code == Code::H3_NO_ERROR => Ok(()),
-        sent => sent,
+        Err(StreamError::RemoteTerminate { code, .. }) if code == Code::H3_NO_ERROR => Ok(false),
+        sent => sent.map(|()| true),
     }
 }
 

@@ -5,11 +5,11 @@ use std::time::{Duration, Instant};
 use http::header::{self, HeaderMap};
 use http::{Response, StatusCode};
 
-use super::complete;
 use super::download::{Answered, Fetched, Head, Job};
 use super::order::Order;
 use super::redirect;
 use super::sink::Partial;
+use super::{complete, trace};
 use crate::exit::{Failure, Kind};
 
 /// The longest wait that a server can ask for between two tries.
@@ -130,9 +130,9 @@ fn retry_after(headers: &HeaderMap) -> Duration {
 
 /// `--head`: what the server answers, on standard output.
 fn print_head(response: &Response<()>) {
-    let mut text = format!("{}\n", super::trace::status_line(response));
+    let mut text = format!("{}\n", trace::status_line(response));
     for (name, value) in response.headers() {
-        text.push_str(&format!("{name}: {}\n", value.as_bytes().escape_ascii()));
+        text.push_str(&format!("{name}: {}\n", trace::printable(value.as_bytes())));
     }
     println!("{text}");
 }

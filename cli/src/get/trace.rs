@@ -36,10 +36,18 @@ pub(crate) fn response<T>(response: &Response<T>) -> String {
     text
 }
 
+/// A field's value as it is, but for what terminals would obey and what is not ASCII.
+pub(crate) fn printable(value: &[u8]) -> String {
+    let shown = |byte: &u8| match byte {
+        b' '..=b'~' | b'\t' => char::from(*byte).to_string(),
+        byte => format!("\\x{byte:02x}"),
+    };
+    value.iter().map(shown).collect()
+}
+
 fn fields(text: &mut String, mark: char, headers: &HeaderMap) {
     for (name, value) in headers {
-        // Terminals do as they are told: no control characters of others get there.
-        let shown = value.as_bytes().escape_ascii();
+        let shown = printable(value.as_bytes());
         let _ = match value.is_sensitive() {
             true => write!(text, "\n{mark} {name}: (not shown)"),
             false => write!(text, "\n{mark} {name}: {shown}"),
@@ -63,6 +71,7 @@ mod tests {
             .unwrap();
         let text = request(&asked, Version::HTTP_3);
         assert!(text.starts_with("> GET /b?c HTTP/3\n> host: a.test\n"), "{text}");
+        assert_eq!(printable(b"\"1\\2\"\t\x1b\xff"), "\"1\\2\"\t\\x1b\\xff");
         assert!(!text.contains("abc") && text.contains("x: \\xff"), "{text}");
     }
 }
