@@ -1,6 +1,7 @@
 //! What the process says when it ends: exit codes, and errors in plain sentences.
 
 use std::fmt;
+use std::io;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -73,6 +74,22 @@ impl Failure {
     /// A failure of this machine: `what` could not be done.
     pub(crate) fn environment(what: impl fmt::Display, error: impl fmt::Display) -> Self {
         Self::new(Kind::Environment, format!("{what}: {error}"))
+    }
+
+    /// A failure of the file system: `what` could not be done, and what can be done about that.
+    pub(crate) fn file(what: impl fmt::Display, error: &io::Error) -> Self {
+        let advice = match error.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+                "; make room there and try again (get goes on with --continue)"
+            }
+            io::ErrorKind::IsADirectory => "; name a file, or remove the directory",
+            io::ErrorKind::NotADirectory => "; name a directory",
+            io::ErrorKind::NotFound => "; is the name right?",
+            io::ErrorKind::PermissionDenied => "; ls -l shows who may, id who you are",
+            io::ErrorKind::ReadOnlyFilesystem => "; name a place that can be written to",
+            _ => "",
+        };
+        Self::environment(what, format!("{error}{advice}"))
     }
 
     /// The code with which the process ends.

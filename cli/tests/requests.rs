@@ -168,3 +168,23 @@ fn a_lost_server_that_comes_back_is_gone_on_with() {
     assert_eq!(file["status"], 206, "{file}");
     assert!(file["kept"].as_u64().unwrap() >= 500_000, "{file}");
 }
+
+#[test]
+fn what_the_file_system_refuses_is_told_with_what_to_do() {
+    let server = Server::start();
+    let url = server.url("/hello.txt");
+    fs::create_dir_all(server.path("there/hello.txt")).unwrap();
+    for (output, words) in
+        [("/dev/full", "make room"), ("there", "remove the directory"), ("/proc/file", "right?")]
+    {
+        let outcome = server.get(&[&url, "-o", output]);
+        outcome.assert_code(6);
+        assert!(outcome.stderr.contains(words), "{output}: {}", outcome.stderr);
+    }
+    for (dir, words) in [("absent", "is the name right?"), ("root/hello.txt", "name a directory")] {
+        let served = quicket(server.dir.path()).args(["serve", dir]).output().unwrap();
+        let said = String::from_utf8_lossy(&served.stderr).into_owned();
+        assert_eq!(served.status.code(), Some(6), "{said}");
+        assert!(said.contains(words), "{dir}: {said}");
+    }
+}

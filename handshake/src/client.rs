@@ -24,6 +24,7 @@ use self::verify::{AcceptAny, Pinned, Rooted};
 use crate::key_log::SecretTap;
 use crate::offer::{self, Offer};
 use crate::session::{Role, Session};
+use crate::words;
 use crate::{ConfigError, Fingerprint, Identity, KeyExchange, KeyLog, Roots};
 
 /// How a client knows its server.
@@ -193,6 +194,38 @@ impl ClientTls {
             early_data: true,
             key_log: None,
         }
+    }
+
+    /// The same trust for TLS over TCP, where QUIC does not get through: TLS 1.3 with these
+    /// application protocols, most wanted first, and the client's certificate if there is one.
+    /// Sessions are not kept.
+    ///
+    /// # Errors
+    ///
+    /// If the TLS library has nothing to offer.
+    pub fn over_tcp<I, P>(&self, alpn: I) -> Result<rustls::ClientConfig, ConfigError>
+    where
+        I: IntoIterator<Item = P>,
+        P: Into<Vec<u8>>,
+    {
+        // The suites of QUIC's connections protect no records: packets are sealed elsewhere.
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let mut config = rustls::ClientConfig::builder_with_provider(provider)
+            .with_protocol_versions(&[&rustls::version::TLS13])?
+            .dangerous()
+            .with_custom_certificate_verifier(self.verifier.clone())
+            .with_no_client_auth();
+        config.client_auth_cert_resolver = self.base.client_auth_cert_resolver.clone();
+        config.alpn_protocols = alpn.into_iter().map(Into::into).collect();
+        config.key_log = SecretTap::new(self.key_log.clone());
+        config.resumption = Resumption::disabled();
+        Ok(config)
+    }
+
+    /// Says in words why a handshake of [`ClientTls::over_tcp`] with `server_name` failed, and what
+    /// can be done.
+    pub fn explain(error: &rustls::Error, server_name: &str) -> String {
+        words::of(error, Some(server_name))
     }
 
     /// Puts an earlier session into `config`. A ticket that does not fit (garbled, expired, of

@@ -117,6 +117,20 @@ pub(crate) struct Get {
     #[arg(long, short = '6', conflicts_with = "connect")]
     pub(crate) ipv6: bool,
 
+    /// Use HTTP/3 only, and not HTTP/2 or 1.1 over TCP where QUIC does not get through
+    #[arg(long, conflicts_with = "http2")]
+    pub(crate) http3_only: bool,
+
+    /// Use HTTP/2, or 1.1, over TCP only
+    #[arg(long)]
+    pub(crate) http2: bool,
+
+    /// Try TCP as well when QUIC has not answered after so many milliseconds; at once where QUIC did
+    /// not get through to this server in the last hour
+    #[arg(long, default_value_t = 300, value_name = "MS",
+          value_parser = clap::value_parser!(u64).range(0..=60_000))]
+    pub(crate) fallback_after: u64,
+
     /// Say what is done: addresses, handshakes, header fields in (<) and out (>)
     #[arg(long, short)]
     pub(crate) verbose: bool,

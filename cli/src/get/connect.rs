@@ -2,16 +2,19 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use quicket::tokio::Endpoint;
 use quicket::{ClientConfig, ClientTls, ConnectError, ConnectionError, FileSessionStore, Qlog};
 use tokio::net::lookup_host;
 
+use super::fallback::Memory;
 use super::progress::Progress;
+use super::race::{Winner, race};
 use super::rate::Limit;
 use super::target::Authority;
-use super::transport::quic::{self, Link};
+use super::transport::tcp::Dialer;
+use super::transport::{Link, quic};
 use crate::args::{Get, Protocol};
 use crate::exit::{Failure, Kind};
 use crate::{places, transport};
@@ -24,6 +27,18 @@ pub(crate) struct Linker {
     early_data: bool,
     connect: Option<SocketAddr>,
     family: Family,
+    ways: Ways,
+    tcp: Dialer,
+    memory: Memory,
+}
+
+/// How servers are reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ways {
+    Quic,
+    Tcp,
+    /// By QUIC, and by TCP when QUIC has not answered in this time.
+    Both(Duration),
 }
 
 /// Which addresses are used.
@@ -51,9 +66,31 @@ impl Linker {
             eprintln!("WARNING: --insecure-no-verify: whoever answers is taken for the server");
         }
         let qlog = transport::qlog(&args.transport)?;
+        let tls = tls(args, Protocol::H3)?;
+        let silence = Duration::from_secs(args.transport.idle_timeout);
+        let tcp = Dialer::new(&tls, silence, args.limit_rate)?;
+        let remembers = !args.no_sessions;
         Ok(Self {
-            h3: config(args, Protocol::H3, qlog.as_ref())?,
-            hq: config(args, Protocol::HqInterop, qlog.as_ref())?,
+            h3: config(args, Protocol::H3, tls, qlog.as_ref())?,
+            hq: config(
+                args,
+                Protocol::HqInterop,
+                self::tls(args, Protocol::HqInterop)?,
+                qlog.as_ref(),
+            )?,
+            tcp,
+            ways: match (args.http3_only, args.http2) {
+                (true, _) => Ways::Quic,
+                (_, true) => Ways::Tcp,
+                _ => Ways::Both(Duration::from_millis(args.fallback_after)),
+            },
+            memory: Memory::new(match remembers {
+                true => Some(match &args.sessions {
+                    Some(dir) => dir.join("no-quic"),
+                    None => places::state()?.join("no-quic"),
+                }),
+                false => None,
+            }),
             qlog,
             early_data: !args.no_zero_rtt && !args.no_sessions,
             connect: args.connect,
@@ -78,16 +115,104 @@ impl Linker {
         authority: &Authority,
         progress: &Progress,
     ) -> Result<Link, Failure> {
+        let addresses = self.addresses(authority).await?;
+        if addresses.is_empty() {
+            return Err(self.nowhere(authority));
+        }
+        let known = self.memory.holds(authority);
+        let by_quic = self.by_quic(&addresses, authority, progress, !known);
+        let by_tcp = self.by_tcp(&addresses, authority, progress);
+        let head_start = match self.ways_to(authority) {
+            Ways::Quic => return by_quic.await.map(Link::Quic),
+            Ways::Tcp => return by_tcp.await,
+            Ways::Both(_) if known => {
+                progress.trace(|| {
+                    format!("* {authority}: QUIC did not get through lately, TCP is tried at once")
+                });
+                Duration::ZERO
+            }
+            Ways::Both(head_start) => head_start,
+        };
+        // Who is not trusted over one is not trusted over the other.
+        let is_final = |failure: &Failure| {
+            matches!(failure.kind, Kind::Trust | Kind::Usage | Kind::Environment)
+        };
+        match race(by_quic, by_tcp, head_start, is_final).await {
+            Ok(Winner::First(link)) => {
+                if link.is_established() {
+                    self.memory.forget(authority);
+                }
+                Ok(Link::Quic(link))
+            }
+            Ok(Winner::Second(link)) => {
+                self.memory.note(authority);
+                Ok(link)
+            }
+            Err((failure, None)) => Err(failure),
+            Err((mut failure, Some(tcp))) => {
+                failure.message = format!("{failure}; and over TCP: {tcp}");
+                Err(failure)
+            }
+        }
+    }
+
+    /// QUIC did not get through to a server to which there is another way: that one is next.
+    pub(crate) fn falls_back(&self, authority: &Authority) -> bool {
+        let can = matches!(self.ways_to(authority), Ways::Both(_));
+        if can {
+            self.memory.note(authority);
+        }
+        can
+    }
+
+    fn ways_to(&self, authority: &Authority) -> Ways {
+        match authority.protocol {
+            Protocol::H3 => self.ways,
+            // Nobody speaks that over TCP.
+            Protocol::HqInterop => Ways::Quic,
+        }
+    }
+
+    async fn by_quic(
+        &self,
+        addresses: &[SocketAddr],
+        authority: &Authority,
+        progress: &Progress,
+        early_data: bool,
+    ) -> Result<quic::Link, Failure> {
         let mut last = None;
-        for remote in self.addresses(authority).await? {
+        for &remote in addresses {
             progress.trace(|| format!("* connecting to {authority} at {remote} (UDP)"));
-            match self.attempt(remote, authority).await {
+            match self.attempt(remote, authority, early_data && self.early_data).await {
                 Ok(link) => {
                     progress.trace(|| link.described());
                     return Ok(link);
                 }
                 Err(error) => {
                     let failure = quic::failure(&error, authority, remote);
+                    progress.trace(|| format!("* {failure}"));
+                    last = Some(failure);
+                }
+            }
+        }
+        Err(last.unwrap_or_else(|| self.nowhere(authority)))
+    }
+
+    async fn by_tcp(
+        &self,
+        addresses: &[SocketAddr],
+        authority: &Authority,
+        progress: &Progress,
+    ) -> Result<Link, Failure> {
+        let mut last = None;
+        for &remote in addresses {
+            progress.trace(|| format!("* connecting to {authority} at {remote} (TCP)"));
+            match self.tcp.connect(authority, remote).await {
+                Ok(link) => {
+                    progress.trace(|| link.described());
+                    return Ok(Link::Tcp(link));
+                }
+                Err(failure) => {
                     progress.trace(|| format!("* {failure}"));
                     last = Some(failure);
                 }
@@ -129,7 +254,8 @@ impl Linker {
         &self,
         remote: SocketAddr,
         authority: &Authority,
-    ) -> Result<Link, ConnectError> {
+        early_data: bool,
+    ) -> Result<quic::Link, ConnectError> {
         let config = match authority.protocol {
             Protocol::H3 => &self.h3,
             Protocol::HqInterop => &self.hq,
@@ -140,24 +266,26 @@ impl Linker {
         };
         let endpoint = Endpoint::bind((any, 0)).await?;
         let begun = Instant::now();
-        if self.early_data {
+        if early_data {
             let connection = endpoint.connect_early(remote, &authority.host, config)?;
             if connection.early_data() == quicket::EarlyData::Offered {
-                return Link::open(endpoint, connection, authority, remote, begun).await;
+                return quic::Link::open(endpoint, connection, authority, remote, begun).await;
             }
             match connection.wait_established().await {
-                Ok(()) => return Link::open(endpoint, connection, authority, remote, begun).await,
+                Ok(()) => {
+                    return quic::Link::open(endpoint, connection, authority, remote, begun).await;
+                }
                 Err(ConnectError::Lost(ConnectionError::VersionNegotiation { .. })) => {}
                 Err(error) => return Err(error),
             }
         }
         let connection = endpoint.connect(remote, &authority.host, config).await?;
-        Link::open(endpoint, connection, authority, remote, begun).await
+        quic::Link::open(endpoint, connection, authority, remote, begun).await
     }
 }
 
-/// The configuration of connections that speak one protocol.
-fn config(args: &Get, protocol: Protocol, qlog: Option<&Qlog>) -> Result<ClientConfig, Failure> {
+/// Whom to trust.
+fn tls(args: &Get, protocol: Protocol) -> Result<ClientTls, Failure> {
     let mut tls = ClientTls::builder().alpn([protocol.alpn()]);
     let trust = &args.trust;
     if let Some(ca) = &trust.ca {
@@ -170,7 +298,16 @@ fn config(args: &Get, protocol: Protocol, qlog: Option<&Qlog>) -> Result<ClientC
     if let Some(log) = transport::key_log(args.transport.keylog.as_deref())? {
         tls = tls.key_log(log);
     }
-    let tls = tls.build().map_err(|error| Failure::new(Kind::Environment, error.to_string()))?;
+    tls.build().map_err(|error| Failure::new(Kind::Environment, error.to_string()))
+}
+
+/// The configuration of connections that speak one protocol.
+fn config(
+    args: &Get,
+    protocol: Protocol,
+    tls: ClientTls,
+    qlog: Option<&Qlog>,
+) -> Result<ClientConfig, Failure> {
     let mut transport = transport::config(&args.transport);
     if let Some(rate) = args.limit_rate {
         // The server is not let further ahead than what is read in a second.

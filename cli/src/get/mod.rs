@@ -3,11 +3,13 @@
 mod complete;
 mod connect;
 mod download;
+mod fallback;
 mod http09;
 mod http3;
 mod order;
 mod place;
 mod progress;
+mod race;
 mod rate;
 mod redirect;
 mod reply;

@@ -17,6 +17,8 @@ use crate::units::{Bytes, Rate, Time};
 pub(crate) struct ConnectionReport {
     pub(crate) server: String,
     pub(crate) remote: String,
+    /// `quic` or `tcp`; what is said of packets and paths is empty or 0 for TCP.
+    pub(crate) transport: &'static str,
     pub(crate) quic_version: String,
     pub(crate) alpn: String,
     pub(crate) cipher_suite: &'static str,
@@ -148,12 +150,17 @@ impl fmt::Display for ConnectionReport {
         if server != remote {
             write!(f, " ({remote})")?;
         }
-        write!(f, ": {quic_version}, {alpn}, {cipher_suite}")?;
+        let is_tcp = self.transport == "tcp";
+        let below = if is_tcp { "TCP" } else { quic_version };
+        write!(f, ": {below}, {alpn}, {cipher_suite}")?;
         if !key_exchange.is_empty() {
             write!(f, ", {key_exchange}")?;
         }
         if !self.encrypted {
             f.write_str(", NOT ENCRYPTED after the handshake")?;
+        }
+        if is_tcp {
+            return write!(f, ", handshake {}", Time(self.handshake_seconds));
         }
         let session = if self.resumed { "session resumed" } else { "new session" };
         writeln!(f, ", {session}, {}", self.early_data)?;

@@ -12,7 +12,7 @@ use super::download::{Answered, Fetched, Job};
 use super::progress::Progress;
 use super::report::{ConnectionReport, FileReport, Report};
 use super::target::Authority;
-use super::transport::quic::Link;
+use super::transport::Link;
 use super::{Run, retry, summed_up};
 use crate::args::Get;
 use crate::exit::Failure;
@@ -120,13 +120,18 @@ async fn from_server(
             return (None, jobs.into_iter().map(failed).collect(), Instant::now());
         }
     };
-    let outcomes = in_parallel(&link, jobs, &run).await;
+    let outcomes = in_parallel(&linker, &link, jobs, &run).await;
     let ended = Instant::now();
     (Some(link.close().await), outcomes, ended)
 }
 
 /// Fetches so many files at a time.
-async fn in_parallel(link: &Link, jobs: Vec<Numbered>, run: &Arc<Run>) -> Outcomes {
+async fn in_parallel(
+    linker: &Linker,
+    link: &Link,
+    jobs: Vec<Numbered>,
+    run: &Arc<Run>,
+) -> Outcomes {
     let mut waiting = jobs.into_iter();
     let mut running: JoinSet<(usize, Job, Result<Answered, Failure>)> = JoinSet::new();
     let mut outcomes = Vec::new();
@@ -152,6 +157,12 @@ async fn in_parallel(link: &Link, jobs: Vec<Numbered>, run: &Arc<Run>) -> Outcom
             }
             Some(Ok((number, job, Ok(Answered::Fetched(fetched))))) => {
                 outcomes.push((number, ended(Ok(fetched), job, run)));
+            }
+            // Sent as 0-RTT data into a void: TCP may get through.
+            Some(Ok((number, job, Err(failure))))
+                if link.was_never_there(&failure) && linker.falls_back(&job.target.authority) =>
+            {
+                outcomes.push((number, Outcome::More(Box::new(job), Instant::now())));
             }
             Some(Ok((number, job, Err(failure)))) => {
                 outcomes.push((number, ended(Err(failure), job, run)));

@@ -115,7 +115,7 @@ fn forget_validator(path: &Path) -> Result<(), Failure> {
 
 fn cannot_write(path: &Path) -> impl Fn(io::Error) -> Failure {
     let path: PathBuf = path.to_owned();
-    move |error| Failure::environment(format!("cannot write {}", path.display()), error)
+    move |error| Failure::file(format!("cannot write {}", path.display()), &error)
 }
 
 /// The writing thread.

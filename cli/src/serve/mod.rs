@@ -65,7 +65,7 @@ pub(crate) fn run(args: &Serve) -> Result<(), Failure> {
     descriptors::raise_limit();
     let dir = args.dir.display();
     let tree = Tree::open(&args.dir, args.hidden, !args.no_listing)
-        .map_err(|error| Failure::environment(format!("cannot serve {dir}"), error))?;
+        .map_err(|error| Failure::file(format!("cannot serve {dir}"), &error))?;
     let site = Site {
         tree: Arc::new(tree),
         access_log: !args.quiet,

@@ -12,6 +12,7 @@ use quicket::{ConnectError, ConnectionError, TransportErrorCode};
 use quicket_h3::OpenStreams;
 use tokio::task::JoinHandle;
 
+use super::trust_hint;
 use crate::args::Protocol;
 use crate::exit::{Failure, Kind};
 use crate::get::download::{Answered, Job};
@@ -41,6 +42,11 @@ pub(crate) struct Link {
 }
 
 impl Link {
+    /// The handshake is complete.
+    pub(crate) fn is_established(&self) -> bool {
+        self.connection.handshake().is_some()
+    }
+
     /// For `--verbose`: what was settled, as far as it is known.
     pub(crate) fn described(&self) -> String {
         let connection = &self.connection;
@@ -137,6 +143,7 @@ impl Link {
         ConnectionReport {
             server: self.authority.to_string(),
             remote: self.remote.to_string(),
+            transport: "quic",
             quic_version: connection.version().to_string(),
             alpn: handshake.map_or_else(String::new, |it| it.alpn.escape_ascii().to_string()),
             cipher_suite: handshake.map_or("", |it| it.cipher_suite),
@@ -224,12 +231,11 @@ pub(in crate::get) fn failure(
         ConnectError::Bind(_) | ConnectError::AddressFamily(_) => (Kind::Environment, ""),
         ConnectError::Invalid(_) => (Kind::Usage, ""),
         ConnectError::Handshake(error) if error.alert.0 == CERTIFICATE_EXPIRED => {
-            (Kind::Trust, "; --pin trusts a certificate whatever its dates")
+            (Kind::Trust, trust_hint(true))
         }
-        ConnectError::Handshake(error) if is_distrust(error.alert.0) => (
-            Kind::Trust,
-            "; if you know this server, name its CA with --ca, or its own certificate with --pin",
-        ),
+        ConnectError::Handshake(error) if is_distrust(error.alert.0) => {
+            (Kind::Trust, trust_hint(false))
+        }
         ConnectError::Lost(ConnectionError::PeerTransport { code, .. })
             if *code == TransportErrorCode::CONNECTION_REFUSED =>
         {
