@@ -117,12 +117,10 @@ fn start(identity: &std::path::Path, port: u16) -> (Child, SocketAddr) {
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
-    for line in BufReader::new(child.stdout.take().unwrap()).lines() {
-        if let Some((_, address)) = line.unwrap().split_once("listening on ") {
-            return (child, address.parse().unwrap());
-        }
-    }
-    panic!("the server has ended");
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
+    let address = lines.find_map(|line| Some(line.split_once("listening on ")?.1.parse().unwrap()));
+    let Some(address) = address else { panic!("the server has ended: {:?}", child.wait()) };
+    (child, address)
 }
 
 /// RFC 9000, Section 10.3: the server that came back answers with a stateless reset, if it is asked.

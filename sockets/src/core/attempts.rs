@@ -26,10 +26,13 @@ pub(super) enum Attempt {
     Over,
 }
 
+/// Connections by the address and port that they go to.
+type ByDestination = HashMap<(IpAddr, u16), Vec<Arc<Cell>>>;
+
 /// Attempts by where they go. The lock is the last of all, held to look something up.
 #[derive(Default)]
 pub(super) struct Attempts {
-    list: Mutex<HashMap<(IpAddr, u16), Vec<Arc<Cell>>>>,
+    list: Mutex<ByDestination>,
     any: AtomicBool,
 }
 
@@ -39,7 +42,7 @@ fn key(address: SocketAddr) -> (IpAddr, u16) {
 }
 
 impl Attempts {
-    fn list(&self) -> MutexGuard<'_, HashMap<(IpAddr, u16), Vec<Arc<Cell>>>> {
+    fn list(&self) -> MutexGuard<'_, ByDestination> {
         self.list.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

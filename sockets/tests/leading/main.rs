@@ -62,24 +62,24 @@ fn run(driven: Driven, ranks: &[Rank], mails: usize) {
 /// Nobody helps: who leaves the seat must see to it that somebody follows.
 #[test]
 fn callers_alone_get_all_that_comes() {
-    check(|| run(Driven::ByNobody, &[Rank::Eager; 3], 2));
+    check(|| run(Driven::Nobody, &[Rank::Eager; 3], 2));
 }
 
 #[test]
 fn callers_of_several_ranks_and_a_thread_in_the_background_get_all_that_comes() {
-    check(|| run(Driven::ByThread, &[Rank::Eager, Rank::Patient, Rank::Eager], 2));
+    check(|| run(Driven::Thread, &[Rank::Eager, Rank::Patient, Rank::Eager], 2));
 }
 
 #[test]
 fn callers_beside_a_task_get_all_that_comes() {
-    check(|| run(Driven::ByTask, &[Rank::Eager, Rank::Patient], 2));
+    check(|| run(Driven::Task, &[Rank::Eager, Rank::Patient], 2));
 }
 
 /// Another thread has done what one waits for, before or after that one was promoted.
 #[test]
 fn who_is_woken_by_another_thread_passes_the_seat_on() {
     check(|| {
-        let world = World::new(3, Driven::ByNobody);
+        let world = World::new(3, Driven::Nobody);
         let callers = callers(&world, &[Rank::Eager; 3], 1);
         world.send(0);
         world.bring(1);
@@ -92,7 +92,7 @@ fn who_is_woken_by_another_thread_passes_the_seat_on() {
 #[test]
 fn who_gives_up_passes_the_seat_on() {
     check(|| {
-        let world = World::new(3, Driven::ByNobody);
+        let world = World::new(3, Driven::Nobody);
         let gives_up = {
             let world = Arc::clone(&world);
             thread::spawn(move || world.try_receive(2, Rank::Eager))
@@ -109,7 +109,7 @@ fn who_gives_up_passes_the_seat_on() {
 #[test]
 fn wakers_run_outside_of_the_seat() {
     check(|| {
-        let world = World::new(2, Driven::ByThread);
+        let world = World::new(2, Driven::Thread);
         let background = world.start_background();
         let callers = callers(&world, &[Rank::Eager], 1);
         let woken = world.register_task(1);
@@ -127,7 +127,7 @@ fn wakers_run_outside_of_the_seat() {
 #[should_panic(expected = "deadlock")]
 fn a_place_that_is_not_given_up_is_found() {
     check(|| {
-        let world = World::new(3, Driven::ByNobody);
+        let world = World::new(3, Driven::Nobody);
         world.forget_places();
         let gives_up = {
             let world = Arc::clone(&world);

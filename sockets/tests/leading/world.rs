@@ -15,9 +15,9 @@ use shuttle::sync::Condvar;
 /// Who receives while no caller does.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Driven {
-    ByNobody,
-    ByThread,
-    ByTask,
+    Nobody,
+    Thread,
+    Task,
 }
 
 pub(crate) struct World {
@@ -118,7 +118,7 @@ impl World {
         self.socket.lock().unwrap().push_back(number);
         self.lead.kick().set_readable(true);
         // The runtime tells by edges.
-        if self.driven == Driven::ByTask {
+        if self.driven == Driven::Task {
             Arc::clone(&self.task).wake();
         }
     }
@@ -211,9 +211,9 @@ impl World {
     pub(crate) fn start_background(self: &Arc<Self>) -> Option<thread::JoinHandle<()>> {
         let world = Arc::clone(self);
         match self.driven {
-            Driven::ByNobody => None,
-            Driven::ByThread => Some(thread::spawn(move || world.drive_as_thread())),
-            Driven::ByTask => {
+            Driven::Nobody => None,
+            Driven::Thread => Some(thread::spawn(move || world.drive_as_thread())),
+            Driven::Task => {
                 let waker = Waker::from(Arc::clone(&self.task));
                 self.lead.set_background(Some(Background::Task(waker)));
                 Some(thread::spawn(move || world.drive_as_task()))
@@ -227,7 +227,7 @@ impl World {
         let clock = Mutex::new(Time::ZERO);
         let now = || {
             let mut clock = clock.lock().unwrap();
-            *clock = *clock + Duration::from_millis(2);
+            *clock += Duration::from_millis(2);
             (!self.over.load(Ordering::SeqCst)).then_some(*clock)
         };
         let rest = |time: Option<Duration>| match time {
