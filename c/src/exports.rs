@@ -181,7 +181,7 @@ exports! {
 }
 
 /// What an error number means and, of a QUIC socket, why a call failed; see
-/// [`reason::strerror`](crate::calls::reason::strerror).
+/// `reason::strerror`.
 #[unsafe(no_mangle)]
 pub extern "C" fn quicket_strerror(fd: c_int, error: c_int) -> *const c_char {
     let before = native::errno();
