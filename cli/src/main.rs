@@ -12,6 +12,8 @@ mod places;
 mod run;
 mod serve;
 mod transport;
+#[cfg(target_os = "linux")]
+mod tunnel;
 mod units;
 
 use std::process::ExitCode;
@@ -37,6 +39,8 @@ fn main() -> ExitCode {
         Command::Demo(demo) => demo::run(demo),
         #[cfg(target_os = "linux")]
         Command::Run(args) => run::run(args),
+        #[cfg(target_os = "linux")]
+        Command::Tunnel(args) => tunnel::run(args),
         #[cfg(target_os = "linux")]
         Command::Lab(command) => lab((**command).clone()),
         Command::Completion { shell } => pages::completion(*shell),

@@ -12,6 +12,8 @@ mod http;
 mod run;
 mod serve;
 mod transport;
+#[cfg(target_os = "linux")]
+mod tunnel;
 
 use std::path::PathBuf;
 
@@ -24,6 +26,8 @@ pub(crate) use get::{Get, Protocol, parse_url};
 pub(crate) use run::Run;
 pub(crate) use serve::{Retry, Serve};
 pub(crate) use transport::{Congestion, Transport};
+#[cfg(target_os = "linux")]
+pub(crate) use tunnel::{Tunnel, TunnelCommand};
 
 use crate::exit::CODES;
 
@@ -55,6 +59,9 @@ pub(crate) enum Command {
     /// Start a program that knows the kernel's QUIC sockets, with Quicket's
     #[cfg(target_os = "linux")]
     Run(Run),
+    /// Carry IP packets in UDP: GUE, FOU and GRE, with the words of ip(8)
+    #[cfg(target_os = "linux")]
+    Tunnel(Tunnel),
     /// Measure Quicket, and drive it against other implementations
     #[cfg(target_os = "linux")]
     #[command(subcommand)]

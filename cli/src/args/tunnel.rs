@@ -1,0 +1,94 @@
+//! Words of `quicket tunnel`. What follows NAME and PORT are the words of `ip`, which the tunnel's
+//! own grammar reads.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+
+/// What to do with tunnels.
+#[derive(Debug, Args)]
+#[command(after_long_help = WORDS)]
+pub(crate) struct Tunnel {
+    #[command(subcommand)]
+    pub(crate) command: TunnelCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum TunnelCommand {
+    /// Make a tunnel and carry its packets until interrupted; the device stays
+    #[command(after_long_help = WORDS)]
+    Add(Add),
+    /// Make all tunnels and ports of a file, a line for each
+    #[command(after_long_help = WORDS)]
+    Run(RunFile),
+    /// Remove the device of a tunnel that no program carries any more
+    Del {
+        /// The name of the device
+        name: String,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Add {
+    /// Threads that carry packets, each with a queue of the device; 1 to 64
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=64))]
+    pub(crate) workers: u8,
+    /// Print the counters as JSON, a line each SECONDS seconds
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) counters: Option<u32>,
+    /// NAME type TYPE remote ADDRESS local ADDRESS encap {fou|gue} ...: see --help
+    #[arg(
+        required = true,
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        value_name = "WORD"
+    )]
+    pub(crate) words: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RunFile {
+    /// Threads that carry packets, each with a queue of every device; 1 to 64
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=64))]
+    pub(crate) workers: u8,
+    /// Print the counters as JSON, a line each SECONDS seconds
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) counters: Option<u32>,
+    /// Lines such as "add NAME type ..." and "port add PORT {ipproto N|gue}"; # begins a comment
+    pub(crate) file: PathBuf,
+}
+
+const WORDS: &str = "\
+Words of a tunnel, as in ip link add NAME type TYPE ...:
+  type {ipip|sit|gre|ip6tnl|ip6gre}
+  remote ADDRESS              the other end
+  local ADDRESS               this end
+  dev DEVICE                  the device that outer packets take
+  ttl {N|inherit}             also hoplimit; inherit over IPv4, 64 over IPv6
+  tos {HEX|inherit}           also tclass; 0
+  [no]pmtudisc                whether outer packets are never fragmented; over IPv4
+  mode {any|ip4ip4|ip6ip|...} what sit and ip6tnl carry
+  key K, ikey K, okey K       of GRE: a number or 1.2.3.4
+  [i|o]seq, [i|o]csum         of GRE: sequence numbers, checksums
+  encap {fou|gue}             directly in UDP, or with the header of GUE
+  encap-sport {PORT|auto}     auto: by flow
+  encap-dport PORT            6080 for gue, 4754 for gre in fou
+  [no]encap-csum              checksum of UDP over IPv4; on: bursts need it
+  [no]encap-udp6-csum         checksum of UDP over IPv6; on
+  [no]encap-remcsum           the other end completes checksums (gue)
+Words of our own:
+  encap-version {0|1}         version of GUE that is sent; 0
+  ecn {copy|reset-ce|none}    how the outer ECN field is made; copy (RFC 6040)
+  allow PREFIX                a source inside that may come in; again for more
+Words of a port, as in ip fou add (only in files):
+  port add PORT {ipproto N|gue} [-6] [local ADDRESS] [peer ADDRESS]
+  Without one a tunnel receives on the port that it sends to.
+
+Examples:
+  quicket tunnel add tun1 type ipip remote 198.51.100.2 local 198.51.100.1 encap gue
+  ip addr add 10.9.0.1/30 dev tun1 && ip link set tun1 up
+and on the other end, a stock Linux:
+  ip fou add port 6080 gue
+  ip link add tun1 type ipip remote 198.51.100.1 local 198.51.100.2 \\
+      encap gue encap-sport auto encap-dport 6080
+  ip addr add 10.9.0.2/30 dev tun1 && ip link set tun1 up";

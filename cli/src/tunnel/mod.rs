@@ -1,0 +1,101 @@
+//! `quicket tunnel`: devices whose packets go through UDP.
+
+mod report;
+
+use std::io::Write;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::time::Duration;
+use std::{env, fs, io};
+
+use quicket_tunnel::{Line, Setup, Tunnels, parse_line, remove_device};
+
+use crate::args::{Tunnel, TunnelCommand};
+use crate::exit::{Failure, Kind};
+
+/// The longest file of tunnels in bytes.
+const MAX_FILE: u64 = 1 << 20;
+
+pub(crate) fn run(arguments: &Tunnel) -> Result<(), Failure> {
+    match &arguments.command {
+        TunnelCommand::Add(add) => {
+            let mut setup = Setup::default();
+            read(&mut setup, &format!("add {}", add.words.join(" ")), None)?;
+            carry(setup, add.workers, add.counters)
+        }
+        TunnelCommand::Run(file) => {
+            let place = file.file.display();
+            let failed = |error| Failure::environment(format!("cannot read {place}"), error);
+            if fs::metadata(&file.file).map_err(failed)?.len() > MAX_FILE {
+                return Err(usage(format!("{place} is longer than {MAX_FILE} bytes")));
+            }
+            let text = fs::read_to_string(&file.file).map_err(failed)?;
+            let mut setup = Setup::default();
+            for (number, line) in text.lines().enumerate() {
+                read(&mut setup, line, Some(number + 1))?;
+            }
+            if setup.tunnels.is_empty() {
+                return Err(usage(format!("{place} has no tunnel: no line begins with \"add\"")));
+            }
+            carry(setup, file.workers, file.counters)
+        }
+        TunnelCommand::Del { name } => remove_device(name).map_err(|error| {
+            Failure::environment(format!("cannot remove the device {name}"), error)
+        }),
+    }
+}
+
+fn usage(message: String) -> Failure {
+    Failure::new(Kind::Usage, message)
+}
+
+/// Adds what a line says.
+fn read(setup: &mut Setup, line: &str, number: Option<usize>) -> Result<(), Failure> {
+    match parse_line(line) {
+        Ok(Some(Line::Tunnel(tunnel))) => setup.tunnels.push(*tunnel),
+        Ok(Some(Line::Port(port))) => setup.ports.push(port),
+        Ok(None) => {}
+        Err(error) => {
+            let place = number.map(|number| format!("line {number}: ")).unwrap_or_default();
+            return Err(usage(format!("{place}{error}")));
+        }
+    }
+    Ok(())
+}
+
+fn carry(setup: Setup, workers: u8, counters: Option<u32>) -> Result<(), Failure> {
+    let setup = setup.complete().map_err(|error| usage(error.to_string()))?;
+    let tunnels = Tunnels::start(setup, usize::from(workers))
+        .map_err(|error| Failure::environment("cannot start", error))?;
+    for (index, tunnel) in tunnels.setup().tunnels.iter().enumerate() {
+        let mtu = tunnels.mtu(index).unwrap_or(0);
+        eprintln!("quicket: {} is ready: remote {}, mtu {mtu}", tunnel.name, tunnel.remote);
+    }
+    tell_ready();
+    let Some(seconds) = counters else {
+        return tunnels.wait().map_err(|error| Failure::environment("a tunnel ended", error));
+    };
+    let mut out = io::stdout();
+    loop {
+        // Whoever read the counters has gone; the packets go on.
+        let _ = writeln!(out, "{}", report::json(&tunnels)).and_then(|()| out.flush());
+        if tunnels.ended() {
+            return tunnels.wait().map_err(|error| Failure::environment("a tunnel ended", error));
+        }
+        std::thread::sleep(Duration::from_secs(u64::from(seconds)));
+    }
+}
+
+/// Tells systemd that the devices are there (sd_notify(3)), if it wants to know.
+fn tell_ready() {
+    let Some(path) = env::var_os("NOTIFY_SOCKET") else { return };
+    let bytes = path.as_encoded_bytes();
+    let address = match bytes.strip_prefix(b"@") {
+        Some(name) => SocketAddr::from_abstract_name(name),
+        None => SocketAddr::from_pathname(&path),
+    };
+    let send = |address: SocketAddr| UnixDatagram::unbound()?.send_to_addr(b"READY=1", &address);
+    if let Err(error) = address.and_then(send) {
+        log::warn!("cannot tell the service manager that all is ready: {error}");
+    }
+}

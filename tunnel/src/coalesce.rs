@@ -1,0 +1,340 @@
+//! Packets that came in one train become a super-packet, which the system takes in one write and
+//! looks at once.
+
+use std::ops::Range;
+
+use quicket_gue::{Packet, Sum, protocol, pseudo_header};
+
+use crate::vnet::{Offload, Partial, VNET_LEN, Vnet};
+
+/// Most packets of a super-packet.
+const MAX_PACKETS: usize = 64;
+/// Most bytes of a super-packet.
+const MAX_BYTES: usize = 65_535;
+
+const ACK: u8 = 0x10;
+const PSH: u8 = 0x08;
+
+/// A packet that others may follow.
+#[derive(Clone, Copy, Debug)]
+struct Candidate {
+    offload: Offload,
+    transport: usize,
+    headers: usize,
+    payload: usize,
+    sequence: u32,
+}
+
+/// Packets that will be written together.
+#[derive(Debug, Default)]
+pub(crate) struct Group {
+    tunnel: usize,
+    /// Headers and payload of the first packet, payloads of the others.
+    parts: Vec<Range<usize>>,
+    bytes: usize,
+    partial: Option<Partial>,
+    head: Option<Candidate>,
+    next: u32,
+    /// Nothing may follow: the last packet was shorter, or pushes.
+    closed: bool,
+    push: bool,
+}
+
+/// What to write to which device.
+#[derive(Debug)]
+pub(crate) struct Write<'a> {
+    pub(crate) tunnel: usize,
+    pub(crate) header: [u8; VNET_LEN],
+    pub(crate) parts: &'a [Range<usize>],
+    pub(crate) bytes: usize,
+}
+
+impl Group {
+    /// Takes a packet in, unless it does not go with those that are there.
+    pub(crate) fn push(
+        &mut self,
+        buffer: &[u8],
+        tunnel: usize,
+        range: Range<usize>,
+        partial: Option<Partial>,
+    ) -> bool {
+        let candidate = Candidate::new(&buffer[range.clone()], partial.is_some());
+        if self.parts.is_empty() {
+            *self = Self {
+                tunnel,
+                parts: std::mem::take(&mut self.parts),
+                bytes: range.len(),
+                partial,
+                head: candidate,
+                next: candidate.map_or(0, |new| new.sequence.wrapping_add(new.payload as u32)),
+                closed: candidate.is_none_or(|new| new.pushes(&buffer[range.clone()])),
+                push: false,
+            };
+            self.parts.push(range);
+            return true;
+        }
+        let (Some(head), Some(new)) = (self.head, candidate) else { return false };
+        let fits = tunnel == self.tunnel
+            && !self.closed
+            && self.parts.len() < MAX_PACKETS
+            && self.bytes + new.payload <= MAX_BYTES
+            && new.payload <= head.payload
+            && (head.offload == Offload::Udp || new.sequence == self.next)
+            && same_headers(&buffer[self.parts[0].clone()], &head, &buffer[range.clone()], &new);
+        if !fits {
+            return false;
+        }
+        let pushes = new.pushes(&buffer[range.clone()]);
+        self.push |= pushes;
+        self.closed = pushes || new.payload < head.payload;
+        self.next = self.next.wrapping_add(new.payload as u32);
+        self.bytes += new.payload;
+        self.parts.push(range.start + new.headers..range.end);
+        true
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.parts.is_empty()
+    }
+
+    /// Makes the headers those of the whole, in place, and says what to write.
+    pub(crate) fn finish(&mut self, buffer: &mut [u8]) -> Write<'_> {
+        let bytes = &mut buffer[self.parts[0].clone()];
+        let is_v4 = bytes[0] >> 4 == 4;
+        let mut header_len = 0;
+        let vnet = match self.head {
+            Some(head) if self.parts.len() > 1 => {
+                header_len = head.headers as u16;
+                self.join(&head, bytes, is_v4)
+            }
+            _ => Vnet { partial: self.partial, offload: None },
+        };
+        let header = vnet.encode(is_v4, header_len);
+        Write { tunnel: self.tunnel, header, parts: &self.parts, bytes: self.bytes }
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.parts.clear();
+    }
+
+    pub(crate) fn packets(&self) -> usize {
+        self.parts.len()
+    }
+
+    fn join(&self, head: &Candidate, bytes: &mut [u8], is_v4: bool) -> Vnet {
+        let len = self.bytes - head.transport;
+        let (source, destination, carried) = match Packet::parse(bytes) {
+            Ok(packet) => (packet.source, packet.destination, packet.protocol),
+            // It was parsed when it came in.
+            Err(_) => return Vnet::default(),
+        };
+        let (ip, transport) = bytes.split_at_mut(head.transport);
+        if is_v4 {
+            ip[2..4].copy_from_slice(&(self.bytes as u16).to_be_bytes());
+            ip[10..12].fill(0);
+            let checksum = Sum::new().bytes(ip).checksum();
+            ip[10..12].copy_from_slice(&checksum.to_be_bytes());
+        } else {
+            ip[4..6].copy_from_slice(&((self.bytes - 40) as u16).to_be_bytes());
+        }
+        let pseudo = pseudo_header(source, destination, carried, len as u32);
+        let offset = match head.offload {
+            Offload::Tcp => {
+                transport[13] |= if self.push { PSH } else { 0 };
+                16
+            }
+            Offload::Udp => {
+                transport[4..6].copy_from_slice(&(len as u16).to_be_bytes());
+                6
+            }
+        };
+        transport[offset..offset + 2].copy_from_slice(&pseudo.folded().to_be_bytes());
+        let partial = Partial { start: head.transport as u16, offset: offset as u16 };
+        Vnet { partial: Some(partial), offload: Some((head.offload, head.payload as u16)) }
+    }
+}
+
+impl Candidate {
+    /// Looks at a packet; none if it is not plain data with a right checksum, of which the system
+    /// would be told that it is right. `vouched`: the checksum is open, and known to be right.
+    fn new(bytes: &[u8], vouched: bool) -> Option<Self> {
+        let packet = Packet::parse(bytes).ok()?;
+        let plain = if packet.is_v4() { packet.transport == 20 } else { packet.transport == 40 };
+        if !plain || packet.fragment || !packet.dont_fragment {
+            return None;
+        }
+        let segment = packet.payload();
+        let (offload, len, sequence) = match packet.protocol {
+            protocol::TCP => {
+                let header = segment.first_chunk::<20>()?;
+                if header[13] & !PSH != ACK {
+                    return None;
+                }
+                let sequence = u32::from_be_bytes([header[4], header[5], header[6], header[7]]);
+                (Offload::Tcp, usize::from(header[12] >> 4) * 4, sequence)
+            }
+            protocol::UDP => {
+                let header = segment.first_chunk::<8>()?;
+                let len = usize::from(u16::from_be_bytes([header[4], header[5]]));
+                if len != segment.len() || header[6..8] == [0, 0] {
+                    return None;
+                }
+                (Offload::Udp, 8, 0)
+            }
+            _ => return None,
+        };
+        let payload = segment.len().checked_sub(len).filter(|payload| *payload > 0)?;
+        if offload == Offload::Tcp && len < 20 {
+            return None;
+        }
+        let sum = || {
+            let len = segment.len() as u32;
+            pseudo_header(packet.source, packet.destination, packet.protocol, len).bytes(segment)
+        };
+        if !vouched && !sum().is_intact() {
+            return None;
+        }
+        let transport = packet.transport;
+        Some(Self { offload, transport, headers: transport + len, payload, sequence })
+    }
+
+    fn pushes(&self, bytes: &[u8]) -> bool {
+        self.offload == Offload::Tcp && bytes[self.transport + 13] & PSH != 0
+    }
+}
+
+/// Whether the headers differ only in what a super-packet has once.
+fn same_headers(head: &[u8], one: &Candidate, next: &[u8], other: &Candidate) -> bool {
+    if (one.offload, one.transport, one.headers) != (other.offload, other.transport, other.headers)
+    {
+        return false;
+    }
+    let same = |range: Range<usize>| head[range.clone()] == next[range];
+    let t = one.transport;
+    let ip = if head[0] >> 4 == 4 {
+        // Not length, identification and checksum.
+        same(0..2) && same(6..10) && same(12..20)
+    } else {
+        same(0..4) && same(6..40)
+    };
+    let transport = match one.offload {
+        // Not sequence number, flags (which were looked at) and checksum.
+        Offload::Tcp => same(t..t + 4) && same(t + 8..t + 13) && same(t + 14..t + 16),
+        Offload::Udp => same(t..t + 4),
+    };
+    let options = one.offload == Offload::Udp || same(t + 18..one.headers);
+    ip && transport && options && head[0] >> 4 == next[0] >> 4
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::segments::segments;
+    use crate::testing::{tcp, udp};
+
+    /// Writes packets as one train; returns what a device would get, taken apart again.
+    fn through(packets: &[Vec<u8>]) -> (usize, Vec<Vec<u8>>) {
+        let mut buffer = packets.concat();
+        let (mut group, mut writes, mut out) = (Group::default(), 0, Vec::new());
+        let mut flush = |group: &mut Group, buffer: &mut [u8]| {
+            let write = group.finish(buffer);
+            let whole: Vec<u8> =
+                write.parts.iter().flat_map(|part| buffer[part.clone()].to_vec()).collect();
+            assert_eq!(whole.len(), write.bytes);
+            let vnet = Vnet::decode(write.header).unwrap();
+            let packet = Packet::parse(&whole).unwrap();
+            segments(&packet, vnet, false, |segment| {
+                out.push([segment.headers, &whole[segment.payload]].concat());
+                Ok(())
+            })
+            .unwrap();
+            writes += 1;
+            group.clear();
+        };
+        let mut at = 0;
+        for packet in packets {
+            let range = at..at + packet.len();
+            at = range.end;
+            if !group.push(&buffer, 0, range.clone(), None) {
+                flush(&mut group, &mut buffer);
+                assert!(group.push(&buffer, 0, range, None));
+            }
+        }
+        if !group.is_empty() {
+            flush(&mut group, &mut buffer);
+        }
+        (writes, out)
+    }
+
+    /// Segmentation counts identifications up; give packets such.
+    fn numbered(mut packets: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
+        for (index, packet) in packets.iter_mut().enumerate() {
+            if packet[0] >> 4 == 4 {
+                packet[4..6].copy_from_slice(&(7 + index as u16).to_be_bytes());
+                packet[10..12].fill(0);
+                let sum = Sum::new().bytes(&packet[..20]).checksum();
+                packet[10..12].copy_from_slice(&sum.to_be_bytes());
+            }
+        }
+        packets
+    }
+
+    #[test]
+    fn segments_in_sequence_are_one_write_and_come_out_as_they_were() {
+        for v4 in [true, false] {
+            let start = u32::MAX - 2500;
+            let packets: Vec<_> = (0..10u32)
+                .map(|index| {
+                    let (flags, len) = if index == 9 { (0x18, 700) } else { (0x10, 1000) };
+                    tcp(v4, start.wrapping_add(index * 1000), flags, &vec![index as u8; len])
+                })
+                .collect();
+            let packets = numbered(packets);
+            assert_eq!(through(&packets), (1, packets));
+        }
+    }
+
+    #[test]
+    fn datagrams_of_one_size_are_one_write() {
+        for v4 in [true, false] {
+            let packets = numbered((0..5).map(|index| udp(v4, &[index; 900])).collect());
+            assert_eq!(through(&packets), (1, packets));
+        }
+    }
+
+    #[test]
+    fn what_does_not_go_together_is_written_apart_and_unchanged() {
+        let plain = |sequence| tcp(true, sequence, 0x10, &[1; 100]);
+        let mut corrupt = plain(101);
+        corrupt[60] ^= 1;
+        let mut other_flow = plain(101);
+        other_flow[12] ^= 1;
+        let mut window = tcp(true, 101, 0x10, &[1; 100]);
+        window[35] ^= 1;
+        for second in [
+            plain(102),
+            tcp(true, 101, 0x11, &[1; 100]),
+            tcp(true, 101, 0x10, &[1; 101]),
+            tcp(true, 101, 0x10, &[]),
+            tcp(false, 101, 0x10, &[1; 100]),
+            udp(true, &[1; 100]),
+            corrupt,
+            other_flow,
+            window,
+        ] {
+            let packets = vec![plain(1), second];
+            assert_eq!(through(&packets), (2, packets));
+        }
+        let pushed = vec![tcp(true, 1, 0x18, &[1; 100]), plain(101)];
+        assert_eq!(through(&pushed), (2, pushed));
+    }
+
+    #[test]
+    fn super_packets_are_bounded() {
+        let packets: Vec<_> = (0..200u32).map(|n| tcp(true, n * 1400, 0x10, &[1; 1400])).collect();
+        let (writes, out) = through(&numbered(packets.clone()));
+        assert_eq!((writes, out.len()), (5, 200));
+        let small: Vec<_> = (0..130u32).map(|n| tcp(true, n * 10, 0x10, &[1; 10])).collect();
+        assert_eq!(through(&numbered(small)).0, 3);
+    }
+}

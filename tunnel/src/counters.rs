@@ -1,0 +1,129 @@
+//! What happened, counted.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Why a packet was dropped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Drop {
+    /// Not what the format allows.
+    Malformed,
+    /// A wrong checksum of GRE.
+    Checksum,
+    /// A control message, of which none is known.
+    Control,
+    /// From an address that is not the other end of a tunnel, or with a key of no tunnel.
+    Peer,
+    /// A packet inside of a family or protocol that the tunnel does not carry.
+    Family,
+    /// A source address inside that may not come this way.
+    Source,
+    /// Out of sequence.
+    Sequence,
+    /// Congestion was experienced outside by a packet that cannot say so (RFC 6040).
+    Congestion,
+    /// A packet of this tunnel that was routed into it.
+    Loop,
+    /// Longer than the path allows.
+    TooBig,
+    /// The system refused to send, or the device to take a packet.
+    Refused,
+}
+
+macro_rules! counters {
+    ($($(#[$doc:meta])* $name:ident),* $(,)?) => {
+        /// Counters of a tunnel. They only grow.
+        #[derive(Debug, Default)]
+        pub struct Counters {
+            $($(#[$doc])* pub $name: AtomicU64,)*
+        }
+
+        impl Counters {
+            /// Names and values, in the order of the declaration.
+            #[must_use]
+            pub fn values(&self) -> Vec<(&'static str, u64)> {
+                vec![$((stringify!($name), self.$name.load(Ordering::Relaxed)),)*]
+            }
+        }
+    };
+}
+
+counters! {
+    /// Packets received and handed to the device.
+    rx_packets,
+    /// ... and their bytes, without encapsulation.
+    rx_bytes,
+    /// Packets sent.
+    tx_packets,
+    /// ... and their bytes, without encapsulation.
+    tx_bytes,
+    /// System calls that sent them.
+    tx_bursts,
+    /// Writes to the device.
+    rx_writes,
+    /// Received: not what the formats allow.
+    rx_malformed,
+    /// Received: a wrong checksum of GRE.
+    rx_checksum,
+    /// Received: a control message.
+    rx_control,
+    /// Received: not from the other end of a tunnel.
+    rx_peer,
+    /// Received: of a family that the tunnel does not carry.
+    rx_family,
+    /// Received: a source inside that may not come this way.
+    rx_source,
+    /// Received: out of sequence.
+    rx_sequence,
+    /// Received: congestion of a packet that cannot say so.
+    rx_congestion,
+    /// Received: a combination of ECN fields that should not be; not dropped.
+    rx_ecn_suspicious,
+    /// Received: refused by the device, which may be down.
+    rx_refused,
+    /// To be sent: no packet of IP.
+    tx_malformed,
+    /// To be sent: of a family that the tunnel does not carry.
+    tx_family,
+    /// To be sent: the tunnel's own packets.
+    tx_loop,
+    /// To be sent: longer than the path allows; the sender was told.
+    tx_too_big,
+    /// To be sent: refused by the system.
+    tx_refused,
+}
+
+impl Counters {
+    /// Adds to a counter.
+    #[inline]
+    pub(crate) fn add(counter: &AtomicU64, count: u64) {
+        counter.fetch_add(count, Ordering::Relaxed);
+    }
+
+    /// Counts a received packet that was dropped.
+    pub(crate) fn dropped_in(&self, why: Drop) {
+        let counter = match why {
+            Drop::Malformed | Drop::TooBig | Drop::Loop => &self.rx_malformed,
+            Drop::Checksum => &self.rx_checksum,
+            Drop::Control => &self.rx_control,
+            Drop::Peer => &self.rx_peer,
+            Drop::Family => &self.rx_family,
+            Drop::Source => &self.rx_source,
+            Drop::Sequence => &self.rx_sequence,
+            Drop::Congestion => &self.rx_congestion,
+            Drop::Refused => &self.rx_refused,
+        };
+        Self::add(counter, 1);
+    }
+
+    /// Counts a packet that was not sent.
+    pub(crate) fn dropped_out(&self, why: Drop) {
+        let counter = match why {
+            Drop::Family => &self.tx_family,
+            Drop::Loop => &self.tx_loop,
+            Drop::TooBig => &self.tx_too_big,
+            Drop::Refused => &self.tx_refused,
+            _ => &self.tx_malformed,
+        };
+        Self::add(counter, 1);
+    }
+}

@@ -1,0 +1,126 @@
+//! Tests of the grammar.
+
+use quicket_gue::{Tos, Ttl};
+
+use super::words::REFUSED;
+use super::*;
+use crate::config::{Encap, Families, Kind, PortKind};
+use crate::testing::tunnel;
+
+const ENDS: &str = "remote 192.0.2.2 local 192.0.2.1";
+
+fn error(line: &str) -> String {
+    parse_line(line).unwrap_err().to_string()
+}
+
+#[test]
+fn a_line_that_people_know_from_ip_says_the_same_here() {
+    let tunnel = tunnel(
+        "gre1 type gre remote 192.0.2.2 local 192.0.2.1 ttl 225 tos 0x10 key 1.2.3.4 oseq \
+         icsum encap gue encap-sport auto encap-dport 0x15b3 encap-csum encap-remcsum dev eth0",
+    );
+    assert_eq!((tunnel.name.as_str(), tunnel.kind), ("gre1", Kind::Gre));
+    assert_eq!((tunnel.ttl, tunnel.tos), (Ttl::Fixed(225), Tos::Fixed(0x10)));
+    assert_eq!((tunnel.okey, tunnel.gre.key), (Some(0x0102_0304), Some(0x0102_0304)));
+    assert_eq!((tunnel.oseq, tunnel.gre.sequence), (true, false));
+    assert_eq!((tunnel.ocsum, tunnel.gre.checksum), (false, true));
+    assert_eq!((tunnel.encap, tunnel.sport, tunnel.dport), (Encap::Gue, None, 5555));
+    assert!(tunnel.csum && tunnel.remcsum && tunnel.pmtudisc);
+    assert_eq!(tunnel.dev.as_deref(), Some("eth0"));
+}
+
+#[test]
+fn defaults_are_those_of_ip_where_there_are_any() {
+    let ipip = tunnel(&format!("a type ipip {ENDS} encap gue"));
+    assert_eq!((ipip.ttl, ipip.tos, ipip.dport), (Ttl::Inherit, Tos::Fixed(0), 6080));
+    assert_eq!(ipip.families, Families { v4: true, v6: false });
+    let gre = tunnel(&format!("a type gre {ENDS} encap fou"));
+    assert_eq!(gre.dport, 4754);
+    let v6 = tunnel("a type ip6tnl remote 2001:db8::2 encap fou encap-dport 7");
+    assert_eq!((v6.ttl, v6.local), (Ttl::Fixed(64), None));
+    assert_eq!(v6.families, Families { v4: true, v6: true });
+    let hexadecimal = tunnel(&format!("a type ipip {ENDS} encap gue tos 10"));
+    assert_eq!(hexadecimal.tos, Tos::Fixed(0x10));
+}
+
+#[test]
+fn what_is_not_supported_is_refused_by_name() {
+    for (word, _) in REFUSED {
+        let error = error(&format!("add a type gre {ENDS} encap gue {word} 1"));
+        assert!(error.contains(&format!("\"{word}\" is not supported")), "{error}");
+    }
+    for kind in ["gretap", "erspan", "vti"] {
+        assert!(error(&format!("add a type {kind} {ENDS}")).contains("not supported"));
+    }
+    assert!(error(&format!("add a type ipip {ENDS} encap none")).contains("not supported"));
+    assert!(error(&format!("add a type ipip {ENDS}")).contains("encap gue"));
+    assert!(error(&format!("add a type ip6tnl {ENDS} encaplimit 4")).contains("encaplimit"));
+}
+
+#[test]
+fn errors_name_the_word_and_what_would_be_right() {
+    let with = |words: &str| error(&format!("add a type ipip {ENDS} encap gue {words}"));
+    assert!(with("encap-dprt 5").contains("did you mean \"encap-dport\"?"));
+    assert!(with("frobnicate").contains("--help"));
+    assert!(with("ttl").contains("ttl N|inherit"));
+    assert!(with("ttl 256").contains("\"ttl 256\""));
+    assert!(with("tos 3").contains("ECN"));
+    assert!(with("key 5").contains("for GRE"));
+    assert!(with("encap-dport 0").contains("1 to 65535"));
+    assert!(with("encap-dport 65536").contains("65535"));
+    assert!(with("ttl 5 nopmtudisc").contains("incompatible"));
+    assert!(with("encap-udp6-csum").contains("encap-csum"));
+    assert!(with("noencap-csum encap-remcsum").contains("vouches"));
+    assert!(with("remote 2001:db8::1").contains("IPv4"));
+    assert!(with("remote any").contains("remote ADDRESS"));
+    assert!(with("allow 10.0.0.0/33").contains("prefix"));
+    assert!(error("add a/b type ipip").contains("a/b"));
+    assert!(error("add").contains("name"));
+    assert!(error("del x").contains("add"));
+    assert!(error(&format!("add a type ipip {ENDS} encap fou")).contains("encap-dport"));
+}
+
+#[test]
+fn ports_are_read_as_ip_fou_reads_them() {
+    let port = |line: &str| match parse_line(line).unwrap() {
+        Some(Line::Port(port)) => port,
+        other => panic!("{other:?}"),
+    };
+    let gue = port("port add 6080 gue");
+    assert_eq!((gue.port, gue.kind, gue.v6), (6080, PortKind::Gue, false));
+    let direct = port("port add port 5555 ipproto 4 local 192.0.2.1 peer 192.0.2.2");
+    assert_eq!((direct.port, direct.kind), (5555, PortKind::Direct(4)));
+    assert_eq!(direct.peer, Some([192, 0, 2, 2].into()));
+    assert!(port("port add 7 ipproto gre -6").v6);
+    assert!(error("port add gue").contains("number"));
+    assert!(error("port add 5").contains("ipproto N"));
+    assert!(error("port add 5 ipproto 6").contains("47 (gre)"));
+    assert!(error("port add 5 gue local ::1").contains("-6"));
+}
+
+#[test]
+fn comments_and_empty_lines_say_nothing() {
+    assert_eq!(parse_line("  # add x"), Ok(None));
+    assert_eq!(parse_line(""), Ok(None));
+}
+
+#[test]
+fn no_line_makes_it_panic() {
+    let mut state = 1u64;
+    let mut next = |below: usize| {
+        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (state >> 33) as usize % below
+    };
+    let names: Vec<&str> = WORDS.iter().flat_map(|word| word.0.iter().copied()).collect();
+    let values = ["1", "0x", "inherit", "10.0.0.1", "::1", "", "ö/ü", "4294967296", "gue"];
+    for _ in 0..20_000 {
+        let mut line = "add a".to_owned();
+        for _ in 0..next(12) {
+            line.push(' ');
+            line.push_str(names[next(names.len())]);
+            line.push(' ');
+            line.push_str(values[next(values.len())]);
+        }
+        let _ = parse_line(&line);
+    }
+}

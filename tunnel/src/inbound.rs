@@ -1,0 +1,360 @@
+//! What becomes of a received datagram: a packet for a device, or nothing.
+
+use std::collections::HashSet;
+use std::net::IpAddr;
+use std::ops::Range;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use quicket_gue::{
+    Arrival, DecodeError, Ecn, Gre, GreMismatch, Kind, Packet, RemoteChecksum, decode, protocol,
+    set_ecn,
+};
+
+use crate::config::{Port, PortKind, Tunnel};
+use crate::counters::Drop;
+use crate::registry::Registry;
+use crate::vnet::Partial;
+
+/// A packet that a device should get.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Opened {
+    /// The tunnel it came through.
+    pub(crate) tunnel: usize,
+    /// Where it is in the datagram.
+    pub(crate) range: Range<usize>,
+    /// A checksum that is still open, and that the outer one has vouched for.
+    pub(crate) partial: Option<Partial>,
+    /// Whether its ECN fields should not have been.
+    pub(crate) suspicious: bool,
+}
+
+/// Why there is none; and through which tunnel it would have come, if that was found out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Refused(pub(crate) Option<usize>, pub(crate) Drop);
+
+/// All that received datagrams are compared with.
+#[derive(Debug)]
+pub(crate) struct Inbound<'a> {
+    pub(crate) tunnels: &'a [Tunnel],
+    pub(crate) registry: &'a Registry,
+    /// Addresses of this host.
+    pub(crate) own: &'a HashSet<IpAddr>,
+    /// The sequence number of GRE that each tunnel expects.
+    pub(crate) expected: &'a [AtomicU32],
+}
+
+/// Outer fields of a datagram.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Outer {
+    pub(crate) source: IpAddr,
+    pub(crate) destination: Option<IpAddr>,
+    pub(crate) tos: u8,
+}
+
+impl Inbound<'_> {
+    /// Takes a datagram apart. Its ECN field and an open checksum are changed in place.
+    pub(crate) fn open(
+        &self,
+        port: &Port,
+        outer: Outer,
+        datagram: &mut [u8],
+    ) -> Result<Opened, Refused> {
+        if port.peer.is_some_and(|peer| peer != outer.source) {
+            return Err(Refused(None, Drop::Peer));
+        }
+        let malformed = |error| match error {
+            DecodeError::Checksum => Refused(None, Drop::Checksum),
+            _ => Refused(None, Drop::Malformed),
+        };
+        let (carried, start, option) = match port.kind {
+            PortKind::Direct(protocol) => (protocol, 0, None),
+            PortKind::Gue => {
+                let decoded = decode(datagram).map_err(malformed)?;
+                let Kind::Data(protocol) = decoded.kind else {
+                    return Err(Refused(None, Drop::Control));
+                };
+                (protocol, datagram.len() - decoded.payload.len(), decoded.remote_checksum)
+            }
+        };
+        if carried == protocol::GRE {
+            if let Some(option) = option {
+                option.apply(&mut datagram[start..]).map_err(malformed)?;
+            }
+            let (gre, payload) = Gre::decode(&datagram[start..]).map_err(malformed)?;
+            let inner = datagram.len() - payload.len();
+            let tunnel = self.gre(outer, &gre)?;
+            let v4 = match gre.protocol {
+                Gre::IPV4 => true,
+                Gre::IPV6 => false,
+                _ => return Err(Refused(Some(tunnel), Drop::Family)),
+            };
+            return self.packet(tunnel, outer.tos, v4, inner, None, datagram);
+        }
+        let Outer { source, destination, .. } = outer;
+        let tunnel = self.registry.find(source, destination, carried, None);
+        let tunnel = tunnel.ok_or(Refused(None, Drop::Peer))?;
+        self.packet(tunnel, outer.tos, carried == protocol::IPIP, start, option, datagram)
+    }
+
+    /// The tunnel of a packet with GRE.
+    fn gre(&self, outer: Outer, gre: &Gre) -> Result<usize, Refused> {
+        let Outer { source, destination, .. } = outer;
+        let tunnel = self.registry.find(source, destination, protocol::GRE, gre.key);
+        let tunnel = tunnel.ok_or(Refused(None, Drop::Peer))?;
+        let (rules, expected) = (&self.tunnels[tunnel].gre, &self.expected[tunnel]);
+        let why = match rules.check(gre, expected.load(Ordering::Relaxed)) {
+            Ok(()) => {
+                if let (true, Some(number)) = (rules.sequence, gre.sequence) {
+                    expected.store(number.wrapping_add(1), Ordering::Relaxed);
+                }
+                return Ok(tunnel);
+            }
+            Err(GreMismatch::Key) => Drop::Peer,
+            Err(GreMismatch::Checksum) => Drop::Checksum,
+            Err(GreMismatch::Sequence) => Drop::Sequence,
+        };
+        Err(Refused(Some(tunnel), why))
+    }
+
+    /// Checks the packet inside, which begins at `start`.
+    fn packet(
+        &self,
+        tunnel: usize,
+        tos: u8,
+        v4: bool,
+        start: usize,
+        option: Option<RemoteChecksum>,
+        datagram: &mut [u8],
+    ) -> Result<Opened, Refused> {
+        let refuse = |why| Err(Refused(Some(tunnel), why));
+        let bytes = &mut datagram[start..];
+        let Ok(packet) = Packet::parse(bytes) else { return refuse(Drop::Malformed) };
+        if packet.is_v4() != v4 {
+            return refuse(Drop::Malformed);
+        }
+        if !self.source_is_fine(&self.tunnels[tunnel], &packet) {
+            return refuse(Drop::Source);
+        }
+        let inner = Ecn::from_bits(packet.tos);
+        let Arrival::Forward { ecn, suspicious } = inner.decapsulate(Ecn::from_bits(tos)) else {
+            return refuse(Drop::Congestion);
+        };
+        let len = packet.bytes.len();
+        let partial = option.and_then(|option| as_partial(option, &packet));
+        if ecn != inner {
+            set_ecn(bytes, ecn);
+        }
+        if let (Some(option), None) = (option, partial) {
+            // Not where the transport has its checksum: the bytes are what counts.
+            let Ok(()) = option.apply(bytes) else { return refuse(Drop::Malformed) };
+        }
+        Ok(Opened { tunnel, range: start..start + len, partial, suspicious })
+    }
+
+    /// Whether a packet with this source may come through the tunnel: not from this host itself,
+    /// not from addresses that no host has, and only from those that the tunnel is for.
+    fn source_is_fine(&self, tunnel: &Tunnel, packet: &Packet<'_>) -> bool {
+        let (source, destination) = (packet.source, packet.destination);
+        let nobody = match source {
+            // An interface that looks for its address speaks to a group (RFC 4862, Section 5.4).
+            IpAddr::V6(source) => source.is_unspecified() && !destination.is_multicast(),
+            IpAddr::V4(source) => source.is_unspecified() || source.is_broadcast(),
+        };
+        let allowed =
+            tunnel.allow.is_empty() || tunnel.allow.iter().any(|prefix| prefix.contains(source));
+        !nobody
+            && allowed
+            && !source.is_multicast()
+            && !source.is_loopback()
+            && !destination.is_loopback()
+            && !self.own.contains(&source)
+    }
+}
+
+/// The open checksum as a device takes it, if it is that of the packet's transport.
+fn as_partial(option: RemoteChecksum, packet: &Packet<'_>) -> Option<Partial> {
+    let offset = match packet.protocol {
+        protocol::TCP => 16,
+        protocol::UDP => 6,
+        _ => return None,
+    };
+    let start = u16::try_from(packet.transport).ok()?;
+    let matches = !packet.fragment && option == RemoteChecksum { start, offset: start + offset };
+    matches.then_some(Partial { start, offset })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{ip, tunnel, udp};
+
+    struct World {
+        tunnels: Vec<Tunnel>,
+        registry: Registry,
+        own: HashSet<IpAddr>,
+        expected: Vec<AtomicU32>,
+    }
+
+    impl World {
+        fn new(words: &[&str]) -> Self {
+            let tunnels: Vec<_> = words.iter().map(|words| tunnel(words)).collect();
+            let registry = Registry::new(&tunnels);
+            let expected = tunnels.iter().map(|_| AtomicU32::new(0)).collect();
+            Self { tunnels, registry, own: HashSet::new(), expected }
+        }
+
+        fn open(&self, kind: PortKind, tos: u8, datagram: &mut [u8]) -> Result<Opened, Refused> {
+            let Self { tunnels, registry, own, expected } = self;
+            let port = Port { port: 1, kind, v6: false, local: None, peer: None };
+            let source = [192, 0, 2, 2].into();
+            let outer = Outer { source, destination: Some([192, 0, 2, 1].into()), tos };
+            Inbound { tunnels, registry, own, expected }.open(&port, outer, datagram)
+        }
+
+        fn gue(&self, tos: u8, header: &[u8], packet: &[u8]) -> Result<Opened, Refused> {
+            self.open(PortKind::Gue, tos, &mut [header, packet].concat())
+        }
+    }
+
+    const IPIP: &str = "a type ipip remote 192.0.2.2 local 192.0.2.1 encap gue";
+
+    fn why<T: std::fmt::Debug>(opened: Result<T, Refused>) -> Drop {
+        opened.unwrap_err().1
+    }
+
+    #[test]
+    fn packets_come_out_of_each_encapsulation() {
+        let packet = udp(true, b"hello");
+        let world = World::new(&[IPIP]);
+        let len = packet.len();
+        assert_eq!(world.gue(0, &[0, 4, 0, 0], &packet).unwrap().range, 4..4 + len);
+        assert_eq!(world.gue(0, &[], &packet).unwrap().range, 0..len);
+        assert_eq!(world.gue(0, &[1, 4, 0, 0, 9, 9, 9, 9], &packet).unwrap().range, 8..8 + len);
+        let world = World::new(&["a type ipip remote 192.0.2.2 encap fou encap-dport 1"]);
+        let opened = world.open(PortKind::Direct(4), 0, &mut packet.clone()).unwrap();
+        assert_eq!(opened.range, 0..len);
+        let padded = [&packet[..], b"padding"].concat();
+        assert_eq!(world.open(PortKind::Direct(4), 0, &mut padded.clone()).unwrap(), opened);
+    }
+
+    #[test]
+    fn what_is_not_for_a_tunnel_is_refused() {
+        let packet = udp(true, b"hello");
+        let world = World::new(&[IPIP]);
+        assert_eq!(why(world.gue(0, &[0x20, 1, 0, 0], &packet)), Drop::Control);
+        assert_eq!(why(world.gue(0, &[0, 41, 0, 0], &udp(false, b"x"))), Drop::Peer);
+        assert_eq!(why(world.gue(0, &[0, 4, 0, 0], &udp(false, b"x"))), Drop::Malformed);
+        assert_eq!(why(world.gue(0, &[0, 4, 0, 0], &packet[..packet.len() - 1])), Drop::Malformed);
+        assert_eq!(why(world.gue(0, &[0, 4, 0x40, 0], &packet)), Drop::Malformed);
+        let other = World::new(&["a type ipip remote 192.0.2.3 encap gue"]);
+        assert_eq!(why(other.gue(0, &[0, 4, 0, 0], &packet)), Drop::Peer);
+    }
+
+    #[test]
+    fn nesting_is_opened_one_level_deep() {
+        let mut packet = udp(true, b"hello");
+        for _ in 0..100 {
+            packet = ip(true, 4, 0, &packet);
+        }
+        let opened = World::new(&[IPIP]).gue(0, &[0, 4, 0, 0], &packet).unwrap();
+        assert_eq!(opened.range.len(), packet.len());
+    }
+
+    #[test]
+    fn gre_is_checked_as_it_was_agreed_on() {
+        let packet = udp(true, b"hello");
+        let gre = "a type gre remote 192.0.2.2 encap gue key 7 seq";
+        let world = World::new(&[gre]);
+        let send = |key: u8, number: u8| {
+            let header = [0, 47, 0, 0, 0x30, 0, 8, 0, 0, 0, 0, key, 0, 0, 0, number];
+            world.gue(0, &header, &packet)
+        };
+        assert_eq!(send(7, 3).unwrap().range.start, 16);
+        assert_eq!(why(send(7, 3)), Drop::Sequence);
+        assert!(send(7, 9).is_ok());
+        assert_eq!(why(send(8, 10)), Drop::Peer);
+        assert_eq!(why(world.gue(0, &[0, 47, 0, 0, 0, 0, 8, 0], &packet)), Drop::Peer);
+        let header = [0, 47, 0, 0, 0x30, 0, 0x65, 0x58, 0, 0, 0, 7, 0, 0, 0, 20];
+        assert_eq!(why(world.gue(0, &header, &packet)), Drop::Family);
+    }
+
+    #[test]
+    fn marks_come_in_and_what_cannot_tell_of_congestion_is_dropped() {
+        let world = World::new(&[IPIP]);
+        let arrive = |inner: u8, outer: u8| {
+            let mut datagram = [&[0, 4, 0, 0][..], &ip(true, 17, inner, &[0; 8])].concat();
+            let opened = world.open(PortKind::Gue, outer, &mut datagram)?;
+            let packet = Packet::parse(&datagram[opened.range]).unwrap();
+            Ok::<_, Refused>((packet.tos, opened.suspicious))
+        };
+        assert_eq!(arrive(0x10 | 2, 3), Ok((0x10 | 3, false)));
+        assert_eq!(arrive(0x10, 2), Ok((0x10, true)));
+        assert_eq!(why(arrive(0x10, 3)), Drop::Congestion);
+    }
+
+    #[test]
+    fn sources_that_may_not_come_this_way_are_refused() {
+        let from = |source: [u8; 4]| {
+            let mut bytes = udp(true, b"x");
+            bytes[12..16].copy_from_slice(&source);
+            bytes
+        };
+        let mut world = World::new(&[&format!("{IPIP} allow 10.0.0.0/8 allow 192.0.2.0/24")]);
+        world.own.insert([10, 0, 0, 9].into());
+        let header = [0, 4, 0, 0];
+        assert!(world.gue(0, &header, &from([10, 0, 0, 1])).is_ok());
+        assert!(world.gue(0, &header, &from([192, 0, 2, 77])).is_ok());
+        for source in [[11, 0, 0, 1], [10, 0, 0, 9], [127, 0, 0, 1], [224, 0, 0, 1], [0; 4]] {
+            assert_eq!(why(world.gue(0, &header, &from(source))), Drop::Source, "{source:?}");
+        }
+        let open = World::new(&[IPIP]);
+        assert_eq!(why(open.gue(0, &header, &from([127, 0, 0, 1]))), Drop::Source);
+        assert!(open.gue(0, &header, &from([11, 0, 0, 1])).is_ok());
+    }
+
+    #[test]
+    fn remote_checksums_are_passed_on_where_the_device_knows_them() {
+        let world = World::new(&[IPIP]);
+        let packet = udp(true, b"hello");
+        let header = |offset: u8| [2, 4, 0, 1, 0x80, 0, 0, 0, 0, 20, 0, offset];
+        let opened = world.gue(0, &header(26), &packet).unwrap();
+        assert_eq!(opened.partial, Some(Partial { start: 20, offset: 6 }));
+        assert_eq!(world.gue(0, &header(28), &packet).unwrap().partial, None);
+        assert_eq!(why(world.gue(0, &header(60), &packet)), Drop::Malformed);
+    }
+
+    #[test]
+    fn no_datagram_makes_it_panic() {
+        let world = World::new(&[
+            IPIP,
+            "b type gre remote 192.0.2.2 encap gue",
+            "c type sit mode ip6ip remote 192.0.2.2 encap gue",
+        ]);
+        let mut state = 9u64;
+        let mut next = || {
+            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            (state >> 33) as u8
+        };
+        let (mut good, (v4, v6)) = (0, (udp(true, &[1; 40]), udp(false, &[1; 40])));
+        for round in 0..100_000 {
+            let gre = [0, 47, 0, 0, 0x80 & next(), 0, 8, 0];
+            let remote = [2, 4, 0, 1, 0x80, 0, 0, 0, 0, next() & 63, 0, next() & 63];
+            let mut datagram = match round % 4 {
+                0 => [&[0, 4, 0, 0][..], &v4].concat(),
+                1 => [&gre[..], &v4].concat(),
+                2 => [&[0, 41, 0, 0][..], &v6].concat(),
+                _ => [&remote[..], &v4].concat(),
+            };
+            for _ in 0..next() % 4 {
+                let at = usize::from(next()) % datagram.len();
+                datagram[at] = next();
+            }
+            datagram.truncate(usize::from(next()).max(20));
+            if let Ok(opened) = world.open(PortKind::Gue, next(), &mut datagram) {
+                good += 1;
+                assert!(opened.range.end <= datagram.len());
+            }
+        }
+        assert!(good > 10_000, "{good}");
+    }
+}

@@ -1,0 +1,41 @@
+//! IP tunnels in UDP: Generic UDP Encapsulation, direct encapsulation (FOU), and GRE in either.
+//!
+//! [`parse_line`] reads what people write for `ip link add … type ipip … encap gue`, and [`Setup`]
+//! checks tunnels and ports against each other. With it, [`Tunnels`] opens TUN devices and sockets
+//! and carries packets until it is told to stop. What decides is pure and has no I/O: `outbound`
+//! (a super-packet from the device becomes datagrams), `inbound` (a train of datagrams becomes
+//! packets) and `coalesce` (those become a super-packet).
+//!
+//! Needs Linux, and the right to make network devices (CAP_NET_ADMIN).
+#![cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "the I/O is Linux's"))]
+#![deny(unsafe_code)]
+
+mod coalesce;
+mod config;
+mod counters;
+#[cfg(target_os = "linux")]
+mod device;
+mod grammar;
+mod inbound;
+mod outbound;
+#[cfg(target_os = "linux")]
+mod path;
+mod registry;
+mod segments;
+#[cfg(target_os = "linux")]
+mod sys;
+#[cfg(test)]
+mod testing;
+#[cfg(target_os = "linux")]
+mod udp;
+mod vnet;
+#[cfg(target_os = "linux")]
+mod worker;
+
+pub use config::{Encap, Families, Kind, Port, PortKind, Prefix, Setup, SetupError, Tunnel};
+pub use counters::Counters;
+#[cfg(target_os = "linux")]
+pub use device::remove_device;
+pub use grammar::{Line, ParseError, parse_line};
+#[cfg(target_os = "linux")]
+pub use worker::Tunnels;

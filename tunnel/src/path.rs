@@ -1,0 +1,227 @@
+//! The way to the other end of a tunnel: source ports, MTU, and what the system refuses.
+
+use std::fs;
+use std::io::{self, IoSlice};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use quicket_gue::flow;
+
+use crate::config::{Encap, Tunnel};
+use crate::outbound::{Outbound, Piece, Sending};
+use crate::udp::{Burst, Datagrams, Options, Socket};
+
+/// Source ports of a tunnel: flows are spread over as many queues and links.
+pub(crate) const SOURCE_PORTS: usize = 16;
+/// Ports that are tried for each of them.
+const ATTEMPTS: usize = 64;
+/// Most datagrams in one call (UDP_MAX_SEGMENTS of Linux).
+const MAX_SEGMENTS: usize = 64;
+/// How often the MTU is asked for again: a path that has become wider says nothing.
+const MTU_LIFETIME: Duration = Duration::from_secs(10);
+
+/// What became of datagrams.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sent {
+    All {
+        calls: u64,
+    },
+    /// They are too long for the path, whose MTU is now known.
+    TooBig,
+    Refused,
+}
+
+/// The way to the other end, shared by all workers.
+#[derive(Debug)]
+pub(crate) struct Path {
+    sockets: Vec<Socket>,
+    overhead: quicket_gue::Overhead,
+    dont_fragment: bool,
+    /// MTU of the path outside, in bytes.
+    outer: AtomicU16,
+    /// When it is asked for again, in milliseconds from `start`.
+    asked: AtomicU64,
+    start: Instant,
+    /// Whether the system takes several datagrams in one call.
+    bursts: AtomicBool,
+}
+
+impl Path {
+    pub(crate) fn open(tunnel: &Tunnel) -> io::Result<Self> {
+        let any: IpAddr = match tunnel.kind.is_v6() {
+            true => Ipv6Addr::UNSPECIFIED.into(),
+            false => Ipv4Addr::UNSPECIFIED.into(),
+        };
+        let local = tunnel.local.unwrap_or(any);
+        let open = |port| {
+            Socket::open(Options {
+                local: SocketAddr::new(local, port),
+                remote: Some(SocketAddr::new(tunnel.remote, tunnel.dport)),
+                dev: tunnel.dev.as_deref(),
+                checksum: tunnel.csum,
+                dont_fragment: tunnel.pmtudisc,
+            })
+        };
+        let sockets = match tunnel.sport {
+            Some(port) => vec![open(port)?],
+            None => {
+                let range = port_range(tunnel);
+                (0..SOURCE_PORTS)
+                    .map(|slot| open_slot(slot, range, &open))
+                    .collect::<io::Result<_>>()?
+            }
+        };
+        let path = Self {
+            sockets,
+            overhead: tunnel.overhead(),
+            dont_fragment: tunnel.pmtudisc,
+            outer: AtomicU16::new(1500),
+            asked: AtomicU64::new(0),
+            start: Instant::now(),
+            // The system segments only where it computes checksums.
+            bursts: AtomicBool::new(tunnel.csum),
+        };
+        path.refresh();
+        Ok(path)
+    }
+
+    /// The sockets, for what the other end sends to a source port of ours.
+    pub(crate) fn sockets(&self) -> &[Socket] {
+        &self.sockets
+    }
+
+    /// What packets inside may have, in bytes.
+    pub(crate) fn mtu(&self) -> u16 {
+        if self.dont_fragment { self.inner_mtu() } else { u16::MAX }
+    }
+
+    /// What the device should have.
+    pub(crate) fn inner_mtu(&self) -> u16 {
+        self.overhead.mtu(self.outer.load(Ordering::Relaxed))
+    }
+
+    /// Asks for the MTU of the path, if it is time.
+    pub(crate) fn refresh_at(&self, now: Instant) {
+        let now = now.saturating_duration_since(self.start).as_millis() as u64;
+        let then = self.asked.load(Ordering::Relaxed);
+        if now >= then {
+            let next = now.saturating_add(MTU_LIFETIME.as_millis() as u64);
+            self.asked.store(next, Ordering::Relaxed);
+            self.refresh();
+        }
+    }
+
+    /// Asks for the MTU of the path; true if it has become less.
+    fn refresh(&self) -> bool {
+        let known = self.sockets.iter().filter_map(|socket| socket.path_mtu().ok()).min();
+        let Some(mtu) = known else { return false };
+        self.outer.swap(mtu, Ordering::Relaxed) > mtu
+    }
+
+    /// Sends datagrams made of `packet`, in order, by the socket of their flow.
+    pub(crate) fn send(&self, outbound: &Outbound, packet: &[u8], sending: Sending) -> Sent {
+        let socket = &self.sockets[flow::choose(sending.hash, self.sockets.len())];
+        let mut calls = 0;
+        let max = if self.bursts.load(Ordering::Relaxed) { MAX_SEGMENTS } else { 1 };
+        for burst in outbound.bursts(max) {
+            match self.send_burst(socket, outbound, packet, burst, sending) {
+                Ok(more) => calls += more,
+                Err(Errno::EMSGSIZE) => {
+                    self.refresh();
+                    return Sent::TooBig;
+                }
+                Err(_) => return Sent::Refused,
+            }
+        }
+        Sent::All { calls }
+    }
+
+    fn send_burst(
+        &self,
+        socket: &Socket,
+        outbound: &Outbound,
+        packet: &[u8],
+        pieces: &[Piece],
+        sending: Sending,
+    ) -> Result<u64, Errno> {
+        // Two for each datagram.
+        let mut parts = [IoSlice::new(&[]); 2 * MAX_SEGMENTS];
+        for (pair, piece) in parts.chunks_exact_mut(2).zip(pieces) {
+            pair[0] = IoSlice::new(&outbound.arena()[piece.header.clone()]);
+            pair[1] = IoSlice::new(&packet[piece.payload.clone()]);
+        }
+        let parts = &parts[..2 * pieces.len()];
+        let Sending { tos, ttl, .. } = sending;
+        let segment = (pieces.len() > 1).then(|| pieces[0].len() as u16);
+        match try_send(socket, &Burst { parts, segment, tos, ttl }) {
+            Err(error) if pieces.len() > 1 && refuses_bursts(error) => {
+                // A path that has become narrower is refused this way by older systems, too.
+                if self.refresh() {
+                    return Err(Errno::EMSGSIZE);
+                }
+                log::warn!("segmentation offload is refused ({error}); sending one by one");
+                self.bursts.store(false, Ordering::Relaxed);
+                for pair in parts.chunks_exact(2) {
+                    try_send(socket, &Burst { parts: pair, segment: None, tos, ttl })?;
+                }
+                Ok(pieces.len() as u64)
+            }
+            other => other.map(|()| 1),
+        }
+    }
+}
+
+fn refuses_bursts(error: Errno) -> bool {
+    matches!(error, Errno::EINVAL | Errno::EIO | Errno::EOPNOTSUPP)
+}
+
+/// Sends, once more if an error of an earlier datagram was reported in its place.
+fn try_send(socket: &Socket, burst: &Burst<'_>) -> Result<(), Errno> {
+    let send =
+        || socket.send(burst).map_err(|error| Errno::from_raw(error.raw_os_error().unwrap_or(0)));
+    match send() {
+        // The other end is not there (yet), or an ICMP error told of an MTU.
+        Err(
+            Errno::ECONNREFUSED
+            | Errno::EMSGSIZE
+            | Errno::EHOSTUNREACH
+            | Errno::ENETUNREACH
+            | Errno::EPROTO
+            | Errno::EINTR,
+        ) => send(),
+        other => other,
+    }
+}
+
+/// Which source ports there are: those of the system, or those of RFC 8086 for GRE in UDP.
+fn port_range(tunnel: &Tunnel) -> (u16, u16) {
+    if tunnel.kind.is_gre() && tunnel.encap == Encap::Fou {
+        return flow::DYNAMIC_PORTS;
+    }
+    let text = fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").unwrap_or_default();
+    let mut numbers = text.split_whitespace().map_while(|number| number.parse().ok());
+    match (numbers.next(), numbers.next()) {
+        (Some(min), Some(max)) if min < max => (min, max),
+        _ => flow::DYNAMIC_PORTS,
+    }
+}
+
+/// Opens one of the source ports: the slots share the range, and each has the first port of its
+/// share that is free, the same after each start.
+fn open_slot(
+    slot: usize,
+    range: (u16, u16),
+    open: &impl Fn(u16) -> io::Result<Socket>,
+) -> io::Result<Socket> {
+    let share = usize::from(range.1 - range.0) / SOURCE_PORTS;
+    let mut refused = io::Error::from(io::ErrorKind::AddrInUse);
+    for attempt in 0..share.clamp(1, ATTEMPTS) {
+        match open(range.0 + (slot * share + attempt) as u16) {
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse => refused = error,
+            other => return other,
+        }
+    }
+    Err(refused)
+}

@@ -1,0 +1,125 @@
+//! Calls of the system that no library has in safe form: control of TUN devices, and socket
+//! options that are plain numbers.
+#![allow(unsafe_code, reason = "ioctl, setsockopt and getsockopt take pointers")]
+
+use std::fs::File;
+use std::io;
+use std::net::UdpSocket;
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+use nix::libc;
+
+/// Features of `struct virtio_net_hdr` that the program takes (linux/if_tun.h).
+pub(crate) const TUN_F_CSUM: libc::c_int = 0x01;
+pub(crate) const TUN_F_TSO4: libc::c_int = 0x02;
+pub(crate) const TUN_F_TSO6: libc::c_int = 0x04;
+pub(crate) const TUN_F_TSO_ECN: libc::c_int = 0x08;
+pub(crate) const TUN_F_USO4: libc::c_int = 0x20;
+pub(crate) const TUN_F_USO6: libc::c_int = 0x40;
+
+/// Options without a name in libc (linux/udp.h).
+pub(crate) const UDP_NO_CHECK6_TX: libc::c_int = 101;
+pub(crate) const UDP_NO_CHECK6_RX: libc::c_int = 102;
+
+/// `struct ifreq` of linux/if.h: a name, and a number of which flags take two bytes and an MTU
+/// takes four.
+#[repr(C)]
+struct Request {
+    name: [u8; libc::IFNAMSIZ],
+    value: [u8; 4],
+    rest: [u8; 20],
+}
+
+impl Request {
+    fn new(name: &str, value: [u8; 4]) -> Self {
+        let mut request = Self { name: [0; libc::IFNAMSIZ], value, rest: [0; 20] };
+        for (to, from) in request.name.iter_mut().take(libc::IFNAMSIZ - 1).zip(name.bytes()) {
+            *to = from;
+        }
+        request
+    }
+}
+
+mod ioctl {
+    use nix::libc::c_int;
+
+    // The numbers of linux/if_tun.h say that the arguments are ints; TUNSETIFF takes an ifreq.
+    nix::ioctl_readwrite_bad!(
+        set_interface,
+        nix::request_code_write!(b'T', 202, size_of::<c_int>()),
+        super::Request
+    );
+    nix::ioctl_write_int_bad!(set_persist, nix::request_code_write!(b'T', 203, size_of::<c_int>()));
+    nix::ioctl_write_int_bad!(
+        set_offload,
+        nix::request_code_write!(b'T', 208, size_of::<nix::libc::c_uint>())
+    );
+    nix::ioctl_readwrite_bad!(set_mtu, nix::libc::SIOCSIFMTU, super::Request);
+}
+
+/// Attaches an open `/dev/net/tun` to a device, which is made if there is none.
+pub(crate) fn set_interface(file: &File, name: &str, flags: libc::c_int) -> io::Result<()> {
+    let [low, high] = (flags as u16).to_ne_bytes();
+    let mut request = Request::new(name, [low, high, 0, 0]);
+    // SAFETY: the file is open, and the request is a whole `struct ifreq` (16 + 24 bytes), which
+    // TUNSETIFF reads, and into which it writes the name.
+    unsafe { ioctl::set_interface(file.as_raw_fd(), &raw mut request) }?;
+    Ok(())
+}
+
+/// Keeps the device when the program ends, or not.
+pub(crate) fn set_persist(file: &File, persist: bool) -> io::Result<()> {
+    // SAFETY: the file is open, and the argument is a number.
+    unsafe { ioctl::set_persist(file.as_raw_fd(), libc::c_int::from(persist)) }?;
+    Ok(())
+}
+
+/// Says which super-packets the program takes.
+pub(crate) fn set_offload(file: &File, features: libc::c_int) -> io::Result<()> {
+    // SAFETY: the file is open, and the argument is a number.
+    unsafe { ioctl::set_offload(file.as_raw_fd(), features) }?;
+    Ok(())
+}
+
+/// Sets the MTU of a device of this network namespace.
+pub(crate) fn set_mtu(any: &UdpSocket, name: &str, mtu: u16) -> io::Result<()> {
+    let mut request = Request::new(name, i32::from(mtu).to_ne_bytes());
+    // SAFETY: the socket is open, and the request is a whole `struct ifreq`.
+    unsafe { ioctl::set_mtu(any.as_raw_fd(), &raw mut request) }?;
+    Ok(())
+}
+
+/// Sets an option of a socket that is an int.
+pub(crate) fn set_option(
+    socket: BorrowedFd<'_>,
+    level: libc::c_int,
+    name: libc::c_int,
+    value: libc::c_int,
+) -> io::Result<()> {
+    // SAFETY: the pointer is to an int that lives as long as the call, with its length.
+    let result = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            level,
+            name,
+            (&raw const value).cast(),
+            size_of::<libc::c_int>() as libc::socklen_t,
+        )
+    };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Reads an option of a socket that is an int.
+pub(crate) fn option(
+    socket: BorrowedFd<'_>,
+    level: libc::c_int,
+    name: libc::c_int,
+) -> io::Result<libc::c_int> {
+    let mut value: libc::c_int = 0;
+    let mut len = size_of::<libc::c_int>() as libc::socklen_t;
+    // SAFETY: the pointers are to an int and to its length, which live as long as the call.
+    let result = unsafe {
+        libc::getsockopt(socket.as_raw_fd(), level, name, (&raw mut value).cast(), &raw mut len)
+    };
+    if result == 0 { Ok(value) } else { Err(io::Error::last_os_error()) }
+}

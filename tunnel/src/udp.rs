@@ -1,0 +1,207 @@
+//! The UDP side: sockets with segmentation and receive offload, and outer IP fields per datagram.
+//!
+//! All that this module needs of a socket is the trait [`Datagrams`], so that the room `udp`, once
+//! there is one, takes its place. quinn-udp does not set TTL and DSCP of a datagram, hence `nix`.
+
+use std::io::{self, IoSlice, IoSliceMut};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+use nix::libc;
+use nix::sys::socket::{
+    AddressFamily, ControlMessage, ControlMessageOwned, MsgFlags, SockFlag, SockType,
+    SockaddrStorage, bind, connect, recvmsg, sendmsg, setsockopt, socket, sockopt,
+};
+
+use crate::inbound::Outer;
+use crate::sys;
+
+/// Bytes of a receive buffer: the longest train that the system hands over.
+pub(crate) const BUFFER: usize = 65_535;
+
+/// Datagrams to be sent in one call, all with these outer fields.
+#[derive(Debug)]
+pub(crate) struct Burst<'a> {
+    pub(crate) parts: &'a [IoSlice<'a>],
+    /// Bytes of each datagram but the last, if there are several.
+    pub(crate) segment: Option<u16>,
+    pub(crate) tos: u8,
+    pub(crate) ttl: u8,
+}
+
+/// A train of received datagrams.
+#[derive(Debug)]
+pub(crate) struct Train {
+    pub(crate) outer: Outer,
+    pub(crate) bytes: usize,
+    /// Bytes of each datagram but the last.
+    pub(crate) stride: usize,
+}
+
+/// Where datagrams come from and go to.
+pub(crate) trait Datagrams {
+    /// Sends to the address that the socket is connected to.
+    fn send(&self, burst: &Burst<'_>) -> io::Result<()>;
+    /// Receives a train; `WouldBlock` if nothing is there.
+    fn receive(&self, buffer: &mut [u8], control: &mut [u8]) -> io::Result<Train>;
+    /// MTU of the path to the address that the socket is connected to, in bytes.
+    fn path_mtu(&self) -> io::Result<u16>;
+}
+
+/// How a socket is made.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Options<'a> {
+    pub(crate) local: SocketAddr,
+    pub(crate) remote: Option<SocketAddr>,
+    pub(crate) dev: Option<&'a str>,
+    /// Whether sent datagrams have a checksum.
+    pub(crate) checksum: bool,
+    /// Whether outer packets may not be fragmented.
+    pub(crate) dont_fragment: bool,
+}
+
+/// A socket of the system.
+#[derive(Debug)]
+pub(crate) struct Socket {
+    fd: OwnedFd,
+    v6: bool,
+    port: u16,
+}
+
+impl Socket {
+    pub(crate) fn open(options: Options<'_>) -> io::Result<Self> {
+        let v6 = options.local.is_ipv6();
+        let family = if v6 { AddressFamily::Inet6 } else { AddressFamily::Inet };
+        let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;
+        let fd = socket(family, SockType::Datagram, flags, None)?;
+        setsockopt(&fd, sockopt::ReusePort, &true)?;
+        if v6 {
+            setsockopt(&fd, sockopt::Ipv6V6Only, &true)?;
+            setsockopt(&fd, sockopt::Ipv6RecvTClass, &true)?;
+            setsockopt(&fd, sockopt::Ipv6RecvPacketInfo, &true)?;
+        } else {
+            setsockopt(&fd, sockopt::IpRecvTos, &true)?;
+            setsockopt(&fd, sockopt::Ipv4PacketInfo, &true)?;
+        }
+        if let Some(dev) = options.dev {
+            setsockopt(&fd, sockopt::BindToDevice, &dev.into())?;
+        }
+        // Trains are faster; without them it works as well.
+        let _ = setsockopt(&fd, sockopt::UdpGroSegment, &true);
+        // Room for what arrives while another queue has its turn; more than the system's limit
+        // takes a right that not everybody has.
+        for force in [libc::SO_RCVBUFFORCE, libc::SO_SNDBUFFORCE] {
+            let _ = sys::set_option(fd.as_fd(), libc::SOL_SOCKET, force, 4 << 20);
+        }
+        let this = Self { fd, v6, port: 0 };
+        this.set_fragmentation(options.dont_fragment)?;
+        this.set_checksum(options.checksum)?;
+        bind(this.fd.as_raw_fd(), &SockaddrStorage::from(options.local))?;
+        if let Some(remote) = options.remote {
+            connect(this.fd.as_raw_fd(), &SockaddrStorage::from(remote))?;
+        }
+        let bound = UdpSocket::from(this.fd.try_clone()?).local_addr()?;
+        Ok(Self { port: bound.port(), ..this })
+    }
+
+    /// The port that it is bound to.
+    pub(crate) fn port(&self) -> u16 {
+        self.port
+    }
+
+    fn set_fragmentation(&self, dont_fragment: bool) -> io::Result<()> {
+        let (level, name) = match self.v6 {
+            true => (libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER),
+            false => (libc::IPPROTO_IP, libc::IP_MTU_DISCOVER),
+        };
+        // IPV6_PMTUDISC_DO and DONT have the same numbers.
+        let value = if dont_fragment { libc::IP_PMTUDISC_DO } else { libc::IP_PMTUDISC_DONT };
+        sys::set_option(self.fd.as_fd(), level, name, value)
+    }
+
+    /// Received datagrams without a checksum are for a tunnel to judge: over IPv6 they are taken
+    /// only where the tunnel sends such itself (RFC 6935, Section 5).
+    fn set_checksum(&self, checksum: bool) -> io::Result<()> {
+        let off = libc::c_int::from(!checksum);
+        if self.v6 {
+            for name in [sys::UDP_NO_CHECK6_TX, sys::UDP_NO_CHECK6_RX] {
+                sys::set_option(self.fd.as_fd(), libc::IPPROTO_UDP, name, off)?;
+            }
+            return Ok(());
+        }
+        sys::set_option(self.fd.as_fd(), libc::SOL_SOCKET, libc::SO_NO_CHECK, off)
+    }
+}
+
+impl Datagrams for Socket {
+    fn send(&self, burst: &Burst<'_>) -> io::Result<()> {
+        let (tos, class, ttl) = (burst.tos, i32::from(burst.tos), i32::from(burst.ttl));
+        let segment = burst.segment.unwrap_or(0);
+        let outer = if self.v6 {
+            [ControlMessage::Ipv6TClass(&class), ControlMessage::Ipv6HopLimit(&ttl)]
+        } else {
+            [ControlMessage::Ipv4Tos(&tos), ControlMessage::Ipv4Ttl(&ttl)]
+        };
+        let all = [outer[0], outer[1], ControlMessage::UdpGsoSegments(&segment)];
+        let messages = if burst.segment.is_some() { &all[..] } else { &all[..2] };
+        let flags = MsgFlags::MSG_NOSIGNAL;
+        sendmsg::<SockaddrStorage>(self.fd.as_raw_fd(), burst.parts, messages, flags, None)?;
+        Ok(())
+    }
+
+    fn receive(&self, buffer: &mut [u8], control: &mut [u8]) -> io::Result<Train> {
+        let mut parts = [IoSliceMut::new(buffer)];
+        let fd = self.fd.as_raw_fd();
+        let message = recvmsg::<SockaddrStorage>(fd, &mut parts, Some(control), MsgFlags::empty())?;
+        let source = message.address.as_ref().and_then(ip_of);
+        let source = source.ok_or_else(|| io::Error::other("a datagram without a source"))?;
+        let mut train = Train {
+            outer: Outer { source, destination: None, tos: 0 },
+            bytes: message.bytes,
+            stride: message.bytes,
+        };
+        for message in message.cmsgs()? {
+            match message {
+                ControlMessageOwned::UdpGroSegments(stride) if stride > 0 => {
+                    train.stride = stride as usize;
+                }
+                ControlMessageOwned::Ipv4Tos(tos) => train.outer.tos = tos,
+                ControlMessageOwned::Ipv6TClass(class) => train.outer.tos = class as u8,
+                ControlMessageOwned::Ipv4PacketInfo(info) => {
+                    let address = u32::from_be(info.ipi_addr.s_addr);
+                    train.outer.destination = Some(IpAddr::V4(address.into()));
+                }
+                ControlMessageOwned::Ipv6PacketInfo(info) => {
+                    train.outer.destination = Some(IpAddr::V6(info.ipi6_addr.s6_addr.into()));
+                }
+                _ => {}
+            }
+        }
+        Ok(train)
+    }
+
+    fn path_mtu(&self) -> io::Result<u16> {
+        let (level, name) = match self.v6 {
+            true => (libc::IPPROTO_IPV6, libc::IPV6_MTU),
+            false => (libc::IPPROTO_IP, libc::IP_MTU),
+        };
+        let mtu = sys::option(self.fd.as_fd(), level, name)?;
+        Ok(u16::try_from(mtu).unwrap_or(u16::MAX))
+    }
+}
+
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+fn ip_of(address: &SockaddrStorage) -> Option<IpAddr> {
+    let v4 = || address.as_sockaddr_in().map(|address| IpAddr::V4(address.ip()));
+    v4().or_else(|| address.as_sockaddr_in6().map(|address| IpAddr::V6(address.ip())))
+}
+
+/// Room for the control messages of a train.
+pub(crate) fn control_buffer() -> Vec<u8> {
+    nix::cmsg_space!(i32, i32, libc::in6_pktinfo, [libc::timespec; 2])
+}
