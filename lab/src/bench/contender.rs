@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fmt;
+use std::path::PathBuf;
 use std::str::FromStr;
 
 use quicket_workload::bench::Failure;
 use serde::{Deserialize, Serialize};
 
-use super::{Options, Row};
+use super::{Options, Row, http};
 use crate::hidden::HIDDEN_BENCH;
 use crate::peers::{Implementation, Program, Workshop};
 
@@ -30,6 +31,10 @@ pub enum Contender {
     Quiche,
     /// quic-go.
     QuicGo,
+    /// nginx over TCP with TLS, and curl: only in the row of files.
+    Nginx,
+    /// Caddy over HTTP/3, with this project's client: only in the row of files.
+    Caddy,
     /// Quicket, its blocking sockets.
     Quicket,
     /// Quicket, its sockets for tokio.
@@ -38,7 +43,7 @@ pub enum Contender {
 
 impl Contender {
     /// All of them.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 11] = [
         Self::Tcp,
         Self::TcpOpenssl,
         Self::TcpTls,
@@ -46,6 +51,8 @@ impl Contender {
         Self::S2nQuic,
         Self::Quiche,
         Self::QuicGo,
+        Self::Nginx,
+        Self::Caddy,
         Self::Quicket,
         Self::QuicketTokio,
     ];
@@ -61,6 +68,8 @@ impl Contender {
             Self::S2nQuic => "s2n-quic",
             Self::Quiche => "quiche",
             Self::QuicGo => "quic-go",
+            Self::Nginx => "nginx",
+            Self::Caddy => "caddy",
             Self::Quicket => "quicket",
             Self::QuicketTokio => "quicket-tokio",
         }
@@ -82,13 +91,22 @@ impl Contender {
     /// Whether it is QUIC.
     #[must_use]
     pub fn is_quic(self) -> bool {
-        !matches!(self, Self::Tcp | Self::TcpOpenssl | Self::TcpTls)
+        !matches!(self, Self::Tcp | Self::TcpOpenssl | Self::TcpTls | Self::Nginx)
+    }
+
+    /// Whether it is programs that serve and fetch files, and nothing else.
+    #[must_use]
+    pub fn is_of_files(self) -> bool {
+        matches!(self, Self::Nginx | Self::Caddy)
     }
 
     /// Whether it can be asked for at all in this row; whether it can do it is for its program to
     /// say.
     #[must_use]
     pub fn takes_part(self, row: Row) -> bool {
+        if row == Row::Http || self.is_of_files() {
+            return row == Row::Http && (self.is_of_files() || self == Self::Quicket);
+        }
         if self == Self::TcpOpenssl && matches!(row, Row::Loss | Row::Fairness) {
             // What fills the link is the kernel's, as that of rustls is.
             return false;
@@ -127,13 +145,18 @@ const QUICHE: &str = "over BoringSSL, on a current-thread tokio runtime, windows
                       buffers of 4 MiB, segmentation and receive offload on, paced with BBR only";
 const QUIC_GO: &str = "over Go's TLS, one processor at each end, windows of 16 MiB, socket buffers of \
                        7 MiB, segmentation offload on; it has no receive offload";
+const NGINX: &str = "HTTP/1.1 over TLS 1.3 with sendfile, fetched by";
+const CADDY: &str = "over quic-go, HTTP/3, fetched by quicket get";
 const QUICKET: &str = "Quicket's blocking sockets, windows of 16 MiB, otherwise its defaults";
+const SERVE_AND_GET: &str = "quicket serve, HTTP/3, fetched by quicket get, with their defaults";
 const QUICKET_TOKIO: &str = "Quicket's sockets for tokio on a current-thread runtime, configured \
                              as the blocking ones";
 
 /// The programs of all implementations that take part.
 pub(super) struct Contenders {
     programs: BTreeMap<Contender, Program>,
+    /// The program that serves and fetches files, or why there is none.
+    pub(super) quicket: Result<PathBuf, String>,
     descriptions: BTreeMap<Contender, String>,
 }
 
@@ -144,11 +167,17 @@ impl Contenders {
         workshop: &Workshop,
         mut skip: impl FnMut(String),
     ) -> Self {
-        let mut made = Self { programs: BTreeMap::new(), descriptions: BTreeMap::new() };
+        let quicket = match options.rows.contains(&Row::Http) {
+            true => workshop.prepare_program(&options.executable).map_err(|e| e.to_string()),
+            false => Err("it was not asked for".to_owned()),
+        };
+        let mut made = Self { programs: BTreeMap::new(), quicket, descriptions: BTreeMap::new() };
         // The rival of all others, whether it is measured itself or not.
         let rival = this_program(options, Contender::TcpTls);
         made.programs.insert(Contender::TcpTls, rival);
-        for &contender in &options.contenders {
+        let takes_part =
+            |contender: &&Contender| options.rows.iter().any(|row| contender.takes_part(*row));
+        for &contender in options.contenders.iter().filter(takes_part) {
             match prepare(contender, options, workshop) {
                 Ok((program, description)) => {
                     made.programs.insert(contender, program);
@@ -189,6 +218,10 @@ fn prepare(
     Ok(match contender {
         Contender::Tcp => (this_program, TCP.into()),
         Contender::TcpTls => (this_program, TCP_TLS.into()),
+        Contender::Quicket if options.rows == [Row::Http] => (this_program, SERVE_AND_GET.into()),
+        Contender::Quicket if options.rows.contains(&Row::Http) => {
+            (this_program, format!("{QUICKET}; files: {SERVE_AND_GET}"))
+        }
         Contender::Quicket => (this_program, QUICKET.into()),
         Contender::QuicketTokio => (this_program, QUICKET_TOKIO.into()),
         Contender::TcpOpenssl => {
@@ -201,6 +234,14 @@ fn prepare(
         Contender::S2nQuic => interoperable(Implementation::S2nQuic, S2N_QUIC)?,
         Contender::Quiche => interoperable(Implementation::Quiche, QUICHE)?,
         Contender::QuicGo => interoperable(Implementation::QuicGo, QUIC_GO)?,
+        Contender::Nginx => {
+            let (nginx, curl) = (http::nginx()?, http::curl_version()?);
+            (nginx.0, format!("{} {NGINX} {curl}", nginx.1))
+        }
+        Contender::Caddy => {
+            let program = workshop.prepare_caddy()?;
+            (program, format!("Caddy {} {CADDY}", workshop.caddy_version()?))
+        }
     })
 }
 
@@ -239,7 +280,15 @@ mod tests {
         for contender in Contender::ALL {
             let plain = matches!(contender, Contender::Tcp) || contender.is_own();
             assert_eq!(contender.takes_part(Row::UploadPlain), plain, "{contender}");
-            assert_eq!(contender.takes_part(Row::Upload), contender != Contender::Tcp);
+            let encrypted = contender != Contender::Tcp && !contender.is_of_files();
+            assert_eq!(contender.takes_part(Row::Upload), encrypted, "{contender}");
         }
+    }
+
+    #[test]
+    fn files_are_between_those_who_have_programs_for_them() {
+        let fetching = Contender::ALL.into_iter().filter(|one| one.takes_part(Row::Http));
+        let fetching: Vec<Contender> = fetching.collect();
+        assert_eq!(fetching, [Contender::Nginx, Contender::Caddy, Contender::Quicket]);
     }
 }

@@ -7,6 +7,7 @@ use quicket_workload::bench::{
 };
 
 use super::contender::Contenders;
+use super::http::{self, Visit};
 use super::network::Network;
 use super::row::{Point, Rival};
 use super::{Contender, Direction, Settings};
@@ -51,6 +52,10 @@ impl Driver<'_> {
     /// Checks that bytes arrive unchanged, that no other cipher suite is accepted, that processes
     /// are pinned, and that UDP payloads have the size asked for.
     pub(super) fn check(&self, contender: Contender, point: &Point) -> Result<(), Failure> {
+        if matches!(point.scenario, Scenario::Files { .. }) {
+            // Each measurement compares what it has fetched.
+            return Ok(());
+        }
         let _link = self.network.carry(point, SEED)?;
         for direction in [Direction::Upload, Direction::Download] {
             let scenario = Scenario::Verify { direction, bytes: self.settings.verified_bytes };
@@ -83,6 +88,11 @@ impl Driver<'_> {
         point: &Point,
         round: usize,
     ) -> Result<Said, Failure> {
+        if let Scenario::Files { bytes, milliseconds } = point.scenario {
+            let visit =
+                Visit { contender, contenders: self.contenders, certificates: self.certificates };
+            return http::measure(&visit, CORES, bytes, milliseconds).map(Said::Measured);
+        }
         let link = self.network.carry(point, SEED + round as u64)?;
         let start = |contender| {
             self.start(contender, point.scenario, point.conditions, point.conditions.cipher)

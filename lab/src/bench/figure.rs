@@ -84,6 +84,53 @@ fn per_gib(measurement: &Measurement, cpu_ns: u64) -> Option<f64> {
     }
 }
 
+/// Of files that programs fetch.
+pub(super) const FILES: &[Figure] = &[
+    Figure {
+        name: "time of a large file",
+        unit: "s/GiB",
+        better: Better::Lower,
+        digits: 2,
+        value: |measurement| match measurement.result {
+            Outcome::Files { bytes, nanoseconds, .. } => {
+                Some(nanoseconds as f64 / 1e9 / (bytes as f64 / GIB))
+            }
+            _ => None,
+        },
+    },
+    Figure {
+        name: "client CPU",
+        unit: "s/GiB",
+        better: Better::Lower,
+        digits: 3,
+        value: |measurement| files_per_gib(measurement, measurement.client_cpu_ns),
+    },
+    Figure {
+        name: "server CPU",
+        unit: "s/GiB",
+        better: Better::Lower,
+        digits: 3,
+        value: |measurement| files_per_gib(measurement, measurement.server_cpu_ns),
+    },
+    Figure {
+        name: "time of 1 KiB, median",
+        unit: "ms",
+        better: Better::Lower,
+        digits: 1,
+        value: |measurement| match measurement.result {
+            Outcome::Files { small, .. } => Some(small.p50_us / 1000.0),
+            _ => None,
+        },
+    },
+];
+
+fn files_per_gib(measurement: &Measurement, cpu_ns: u64) -> Option<f64> {
+    match measurement.result {
+        Outcome::Files { bytes, .. } => Some(cpu_ns as f64 / 1e9 / (bytes as f64 / GIB)),
+        _ => None,
+    }
+}
+
 /// Of operations one after the other, or few at once.
 pub(super) const OPERATIONS: &[Figure] = &[
     Figure {
@@ -261,6 +308,12 @@ mod tests {
     }
 
     #[test]
+    fn files_are_told_by_the_gibibyte_and_small_ones_in_milliseconds() {
+        let result = Outcome::Files { bytes: 1 << 29, nanoseconds: 1_000_000_000, small: SUMMARY };
+        assert_eq!(values(FILES, result), [2.0, 1.0, 0.5, 0.1]);
+    }
+
+    #[test]
     fn operations_have_a_rate_and_percentiles() {
         assert_eq!(values(OPERATIONS, Outcome::Operations(SUMMARY)), [500.0, 100.0, 2500.0]);
     }
@@ -292,7 +345,9 @@ mod tests {
     #[test]
     fn a_figure_of_another_kind_of_measurement_is_none() {
         let bulk = measurement(Outcome::Bulk { bytes: 1, nanoseconds: 1 });
-        for figure in OPERATIONS.iter().chain(TRANSFERS).chain(FLOW).chain(SHARED).chain(IDLE) {
+        for figure in
+            OPERATIONS.iter().chain(TRANSFERS).chain(FLOW).chain(SHARED).chain(IDLE).chain(FILES)
+        {
             assert_eq!(figure.of(&bulk), None, "{}", figure.name);
         }
     }

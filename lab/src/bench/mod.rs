@@ -7,6 +7,7 @@
 mod contender;
 mod driver;
 mod figure;
+mod http;
 mod load;
 mod machine;
 mod markdown;

@@ -73,6 +73,8 @@ fn expected(scenario: &Scenario) -> Duration {
             milliseconds + many as u64 * (1 + bytes * 4 / MOVED)
         }
         Scenario::Idle { connections } => 2500 + connections as u64 * 3 / 2,
+        // Written, fetched and compared.
+        Scenario::Files { bytes, milliseconds } => milliseconds + bytes * 4 / MOVED,
         Scenario::Refusal => 0,
     };
     Duration::from_millis(AROUND + length)

@@ -413,6 +413,13 @@ impl Report {
                  connections, two seconds after the last was made; what the kernel keeps for \
                  TCP connections is not in it."
             ),
+            format!(
+                "Files over HTTP: programs as users start them, in memory, Quicket and Caddy with \
+                 what path MTU discovery finds. One file of {} MiB and as many of 1 KiB as fit in a \
+                 second, each fetched by a program of its own, timed from its start to its end; \
+                 what arrived is compared with what was served.",
+                bulk_bytes >> 20
+            ),
             "Checked before measuring: every byte of an untimed transfer in both directions, \
              refusal of a client with another cipher suite, affinity as the kernel tells it, mean \
              UDP payload."

@@ -46,6 +46,8 @@ pub enum Row {
     Fairness,
     /// Connections that do nothing.
     Idle,
+    /// Files over HTTP, by the programs that users start.
+    Http,
 }
 
 /// One measurement of a row: rows that show how something changes have several.
@@ -76,7 +78,7 @@ pub enum Rival {
 
 impl Row {
     /// All of them.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::Upload,
         Self::Download,
         Self::UploadPlain,
@@ -92,6 +94,7 @@ impl Row {
         Self::Loss,
         Self::Fairness,
         Self::Idle,
+        Self::Http,
     ];
 
     /// Those that are run if none is asked for: they take less than five minutes.
@@ -117,6 +120,7 @@ impl Row {
             Self::Loss => "loss",
             Self::Fairness => "fairness",
             Self::Idle => "idle",
+            Self::Http => "http",
         }
     }
 
@@ -139,6 +143,7 @@ impl Row {
             Self::Loss => "Download under random loss",
             Self::Fairness => "Two downloads at once",
             Self::Idle => "Idle connections",
+            Self::Http => "Files over HTTP",
         }
     }
 
@@ -158,8 +163,8 @@ impl Row {
             | Self::Handshakes50
             | Self::Streams
             | Self::Connections => &[Loopback, Veth],
-            // Memory is the same over any network.
-            Self::Idle => &[Loopback],
+            // Memory is the same over any network; what programs add to a stream, too.
+            Self::Idle | Self::Http => &[Loopback],
         }
     }
 
@@ -173,9 +178,12 @@ impl Row {
             Self::UploadPlain | Self::MessagesPlain => NetworkKind::VethJumbo,
             Self::DownloadPlain => NetworkKind::LoopbackJumbo,
             Self::FirstByte | Self::Loss | Self::Fairness => NetworkKind::Link,
-            Self::Download | Self::Exchanges | Self::Handshakes50 | Self::Streams | Self::Idle => {
-                NetworkKind::Loopback
-            }
+            Self::Download
+            | Self::Exchanges
+            | Self::Handshakes50
+            | Self::Streams
+            | Self::Idle
+            | Self::Http => NetworkKind::Loopback,
         }
     }
 
@@ -223,6 +231,7 @@ impl Row {
             Self::Loss => figure::FLOW,
             Self::Fairness => figure::SHARED,
             Self::Idle => figure::IDLE,
+            Self::Http => figure::FILES,
         }
     }
 
@@ -312,6 +321,9 @@ impl Row {
                 })
                 .into(),
             Self::Idle => vec![one(Scenario::Idle { connections: settings.idle_connections })],
+            Self::Http => {
+                vec![one(Scenario::Files { bytes: settings.bulk_bytes, milliseconds })]
+            }
         }
     }
 }

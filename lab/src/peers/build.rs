@@ -51,7 +51,7 @@ impl Workshop {
         match implementation {
             Implementation::Quicket => self.build_quicket(),
             Implementation::Quinn => self.build_with_cargo("quinn"),
-            Implementation::QuicGo => self.build_quic_go(),
+            Implementation::QuicGo => self.build_with_go("quic-go"),
             Implementation::Aioquic => self.install_aioquic(),
             Implementation::S2nQuic => self.build_with_cargo("s2n-quic"),
             Implementation::Noq => self.build_with_cargo("noq"),
@@ -72,6 +72,38 @@ impl Workshop {
         self.build_with_cargo(folder)
     }
 
+    /// The program `quicket`: this one, if it is that, or one that is built for it.
+    ///
+    /// # Errors
+    ///
+    /// When the build fails.
+    pub(crate) fn prepare_program(&self, running: &Path) -> Result<PathBuf, PeerError> {
+        if running.file_stem().is_some_and(|name| name == "quicket") {
+            return Ok(running.to_owned());
+        }
+        let _lock = self.lock("program")?;
+        self.build_in_workspace("quicket-cli", "quicket")
+    }
+
+    /// Builds Caddy, a web server in Go, with the modules that files over HTTP/3 need.
+    ///
+    /// # Errors
+    ///
+    /// When Go is missing or the build fails.
+    pub(crate) fn prepare_caddy(&self) -> Result<Program, PeerError> {
+        let _lock = self.lock("caddy")?;
+        self.build_with_go("caddy")
+    }
+
+    /// The version of Caddy that is built.
+    ///
+    /// # Errors
+    ///
+    /// When the file that Go builds it from cannot be read or does not tell.
+    pub(crate) fn caddy_version(&self) -> Result<String, PeerError> {
+        self.version_after("caddy/go.mod", "github.com/caddyserver/caddy/v2 v")
+    }
+
     /// The version of an implementation, as the file tells that its tool builds it from.
     ///
     /// # Errors
@@ -89,6 +121,11 @@ impl Workshop {
             Implementation::QuicGo => ("quic-go/go.mod", "github.com/quic-go/quic-go v"),
             Implementation::Aioquic => ("aioquic/requirements.txt", "aioquic=="),
         };
+        self.version_after(file, before)
+    }
+
+    /// What stands behind `before` in a file of the sources, up to the next space.
+    fn version_after(&self, file: &str, before: &str) -> Result<String, PeerError> {
         let path = self.sources.join(file);
         let text = std::fs::read_to_string(&path)
             .map_err(|error| PeerError(format!("{}: {error}", path.display())))?;
@@ -119,15 +156,21 @@ impl Workshop {
     }
 
     fn build_quicket(&self) -> Result<Program, PeerError> {
+        let executable = self.build_in_workspace("quicket-peer", "quicket-peer")?;
+        Ok(Program { executable, arguments: Vec::new() })
+    }
+
+    /// Builds a program of this workspace.
+    fn build_in_workspace(&self, package: &str, program: &str) -> Result<PathBuf, PeerError> {
         // Where the rest of the workspace is built too.
         let target = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target");
         // The Cargo that runs this program, if one does, is the one that it was built with.
         let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
         let mut command = Command::new(cargo);
-        command.args(["build", "--release", "--locked", "--quiet", "--package", "quicket-peer"]);
+        command.args(["build", "--release", "--locked", "--quiet", "--package", package]);
         command.current_dir(&self.sources).arg("--target-dir").arg(&target);
         run(&mut command, "install Rust with Cargo")?;
-        Ok(Program { executable: target.join("release/quicket-peer"), arguments: Vec::new() })
+        Ok(target.join("release").join(program))
     }
 
     /// Builds a peer that is a Cargo workspace of its own.
@@ -148,11 +191,12 @@ impl Workshop {
         Ok(Program { executable, arguments: Vec::new() })
     }
 
-    fn build_quic_go(&self) -> Result<Program, PeerError> {
-        let executable = self.cache.join("quic-go-peer");
+    /// Builds a peer that is a Go module.
+    fn build_with_go(&self, folder: &str) -> Result<Program, PeerError> {
+        let executable = self.cache.join(format!("{folder}-peer"));
         let mut command = Command::new("go");
         command.args(["build", "-mod=readonly", "-o"]).arg(&executable).arg(".");
-        command.current_dir(self.sources.join("quic-go"));
+        command.current_dir(self.sources.join(folder));
         run(&mut command, "install Go 1.26 or later")?;
         Ok(Program { executable, arguments: Vec::new() })
     }

@@ -43,6 +43,8 @@ fn colour(contender: Contender) -> &'static str {
         Contender::S2nQuic => "#c9a227",
         Contender::Quiche => "#8f6bb3",
         Contender::QuicGo => "#4f9d69",
+        Contender::Nginx => "#3d9b8f",
+        Contender::Caddy => "#b5548a",
         Contender::Quicket => "#2f6fde",
         Contender::QuicketTokio => "#7aa7ef",
     }

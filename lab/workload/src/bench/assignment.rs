@@ -182,6 +182,14 @@ pub enum Scenario {
         /// How many.
         connections: usize,
     },
+    /// A large file, and small files one after the other, each fetched by a program of its own.
+    /// The benchmark starts those programs itself: no benchmarked process has this load.
+    Files {
+        /// Bytes of the large one.
+        bytes: u64,
+        /// How long small ones are fetched, in milliseconds.
+        milliseconds: u64,
+    },
     /// One handshake that the server must refuse, because of the cipher suite.
     Refusal,
 }

@@ -229,6 +229,15 @@ pub enum Outcome {
         /// Growth of the client's resident memory in bytes.
         client_bytes: u64,
     },
+    /// Files, each fetched by a program of its own.
+    Files {
+        /// Bytes of the large one.
+        bytes: u64,
+        /// How long it took, from the start of the program that fetches it to its end.
+        nanoseconds: u64,
+        /// The small ones, one after the other, likewise.
+        small: Summary,
+    },
     /// Nothing to measure; what had to happen has happened.
     Passed,
 }

@@ -58,6 +58,7 @@ pub(super) fn measure<C: Client>(
         }
         Scenario::Flow { milliseconds } => flow(client, milliseconds),
         Scenario::Idle { connections } => idle(client, connections),
+        Scenario::Files { .. } => Err("files are fetched by programs, not by this process".into()),
         Scenario::Refusal => refusal(client),
     }
 }

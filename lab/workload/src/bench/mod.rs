@@ -24,7 +24,7 @@ pub use assignment::{
 pub use client::{Client, Flow, Link, Measurement, Outcome, Unsupported};
 pub use latencies::{Latencies, Summary};
 pub use pattern::{Arrival, Pattern, Transfer};
-pub use process::{Message, run};
+pub use process::{Message, pin, run};
 pub use request::{EXCHANGE_LENGTH, HEADER_LENGTH, Request};
 pub use server::{Counters, usage_answer, workers};
 pub use tls::{client_config, server_config};

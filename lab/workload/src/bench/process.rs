@@ -107,7 +107,11 @@ fn carry_out<C: Client>(
 }
 
 /// Pins this thread, and with it all that it starts later, to `core`.
-fn pin(core: usize) -> Result<(), Failure> {
+///
+/// # Errors
+///
+/// When there is no such core, or this process may not run there.
+pub fn pin(core: usize) -> Result<(), Failure> {
     let mut set = rustix::thread::CpuSet::new();
     set.set(core);
     rustix::thread::sched_setaffinity(None, &set)
