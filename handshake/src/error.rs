@@ -45,6 +45,12 @@ pub enum ConfigError {
         /// Which of the two.
         what: &'static str,
     },
+    /// The TLS library does not have a cipher suite. Programs that perform handshakes themselves
+    /// can use it.
+    CipherSuite {
+        /// Its IANA name.
+        name: &'static str,
+    },
     /// A name for which a certificate was given is not a DNS name.
     InvalidServerName {
         /// The name.
@@ -94,6 +100,9 @@ impl fmt::Display for ConfigError {
                 f.write_str("an application protocol's name must have 1 to 255 bytes")
             }
             Self::NothingToOffer { what } => write!(f, "no {what} is left to offer; give at least one"),
+            Self::CipherSuite { name } => {
+                write!(f, "the TLS library has no {name}; leave it out")
+            }
             Self::InvalidServerName { name } => {
                 write!(f, "{name:?} is not a DNS name; give one such as example.org or *.example.org")
             }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use quicket_engine::crypto::Aead;
 use rustls::NamedGroup;
+use rustls::SupportedCipherSuite;
 use rustls::crypto::aws_lc_rs::{default_provider, kx_group};
 use rustls::crypto::{CryptoProvider, SupportedKxGroup};
 
@@ -40,15 +41,6 @@ pub(crate) fn group_name(group: NamedGroup) -> &'static str {
     match group {
         NamedGroup::X25519MLKEM768 => "X25519MLKEM768",
         other => other.as_str().unwrap_or(""),
-    }
-}
-
-/// The IANA name of a suite, for people.
-pub(crate) fn suite_name(aead: Aead) -> &'static str {
-    match aead {
-        Aead::Aes128Gcm => "TLS_AES_128_GCM_SHA256",
-        Aead::Aes256Gcm => "TLS_AES_256_GCM_SHA384",
-        Aead::ChaCha20Poly1305 => "TLS_CHACHA20_POLY1305_SHA256",
     }
 }
 
@@ -90,10 +82,17 @@ impl Offer {
             return Err(ConfigError::NothingToOffer { what: "key exchange group" });
         }
         Ok(Arc::new(CryptoProvider {
-            cipher_suites: self.suites.iter().copied().map(psk::suite).collect(),
+            cipher_suites: self.cipher_suites()?,
             kx_groups: self.groups.iter().copied().map(KeyExchange::group).collect(),
             ..default_provider()
         }))
+    }
+
+    fn cipher_suites(&self) -> Result<Vec<SupportedCipherSuite>, ConfigError> {
+        let suite = |&aead: &Aead| {
+            psk::suite(aead).ok_or(ConfigError::CipherSuite { name: aead.cipher_suite() })
+        };
+        self.suites.iter().map(suite).collect()
     }
 
     /// The application protocols; empty if ALPN is switched off.

@@ -160,19 +160,20 @@ fn wrap(suite: SupportedCipherSuite) -> Tls13CipherSuite {
     }
 }
 
-/// The cipher suite of an AEAD, made once per process.
-pub(crate) fn suite(aead: Aead) -> SupportedCipherSuite {
+/// The cipher suite of an AEAD, made once per process; `None` if the TLS library does not have it.
+pub(crate) fn suite(aead: Aead) -> Option<SupportedCipherSuite> {
     static AES_128: LazyLock<Tls13CipherSuite> =
         LazyLock::new(|| wrap(cipher_suite::TLS13_AES_128_GCM_SHA256));
     static AES_256: LazyLock<Tls13CipherSuite> =
         LazyLock::new(|| wrap(cipher_suite::TLS13_AES_256_GCM_SHA384));
     static CHACHA20: LazyLock<Tls13CipherSuite> =
         LazyLock::new(|| wrap(cipher_suite::TLS13_CHACHA20_POLY1305_SHA256));
-    SupportedCipherSuite::Tls13(match aead {
+    Some(SupportedCipherSuite::Tls13(match aead {
         Aead::Aes128Gcm => &AES_128,
         Aead::Aes256Gcm => &AES_256,
         Aead::ChaCha20Poly1305 => &CHACHA20,
-    })
+        Aead::Aes128Ccm => return None,
+    }))
 }
 
 /// The AEAD of a cipher suite.
@@ -190,7 +191,7 @@ mod tests {
     use super::*;
 
     fn expander(aead: Aead, secret: &[u8]) -> Box<dyn HkdfExpander> {
-        let suite = suite(aead).tls13().unwrap();
+        let suite = suite(aead).unwrap().tls13().unwrap();
         suite.hkdf_provider.expander_for_okm(&OkmBlock::new(secret))
     }
 

@@ -19,7 +19,7 @@ use self::done::Done;
 use crate::client::TicketReceiver;
 use crate::key_log::SecretTap;
 use crate::messages::Framing;
-use crate::offer::{group_name, suite_name};
+use crate::offer::group_name;
 use crate::provider::Exporter;
 use crate::psk;
 use crate::server::TicketIssuer;
@@ -285,7 +285,7 @@ impl Running {
         let certificates = self.tls.peer_certificates().unwrap_or_default();
         HandshakeSummary {
             alpn: self.tls.alpn_protocol().unwrap_or_default().to_vec(),
-            cipher_suite: self.aead().map_or("", suite_name),
+            cipher_suite: self.aead().map_or("", Aead::cipher_suite),
             key_exchange: self
                 .tls
                 .negotiated_key_exchange_group()

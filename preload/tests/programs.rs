@@ -228,6 +228,11 @@ fn programs_perform_the_handshake_with_a_pre_shared_key() {
 }
 
 #[test]
+fn programs_perform_the_handshake_with_a_cipher_that_quickets_tls_does_not_have() {
+    both_ways("gnutls", "ccm");
+}
+
+#[test]
 fn programs_send_early_data_with_a_ticket_that_they_kept() {
     both_ways("gnutls", "early");
 }

@@ -11,7 +11,7 @@ pub const TAG_LEN: usize = 16;
 /// Length of the ciphertext sample for header protection, in bytes (RFC 9001, Section 5.4.2).
 pub const HEADER_SAMPLE_LEN: usize = 16;
 
-/// The AEADs of TLS 1.3 that QUIC permits here (RFC 9001, Section 5.3).
+/// The AEADs of TLS 1.3 that QUIC permits (RFC 9001, Section 5.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Aead {
     /// TLS_AES_128_GCM_SHA256
@@ -20,15 +20,35 @@ pub enum Aead {
     Aes256Gcm,
     /// TLS_CHACHA20_POLY1305_SHA256
     ChaCha20Poly1305,
+    /// TLS_AES_128_CCM_SHA256
+    Aes128Ccm,
 }
 
+/// 2^21.5, rounded down.
+const CCM_LIMIT: u64 = 2_965_820;
+
 impl Aead {
-    /// The number of packets that one key may seal: 2^23 for AES-GCM, practically unlimited for
-    /// ChaCha20-Poly1305 (RFC 9001, Section 6.6).
+    /// All of them.
+    pub const ALL: [Self; 4] =
+        [Self::Aes128Gcm, Self::Aes256Gcm, Self::ChaCha20Poly1305, Self::Aes128Ccm];
+
+    /// The IANA name of the cipher suite.
+    pub const fn cipher_suite(self) -> &'static str {
+        match self {
+            Self::Aes128Gcm => "TLS_AES_128_GCM_SHA256",
+            Self::Aes256Gcm => "TLS_AES_256_GCM_SHA384",
+            Self::ChaCha20Poly1305 => "TLS_CHACHA20_POLY1305_SHA256",
+            Self::Aes128Ccm => "TLS_AES_128_CCM_SHA256",
+        }
+    }
+
+    /// The number of packets that one key may seal: 2^23 for AES-GCM, 2^21.5 for AES-CCM,
+    /// practically unlimited for ChaCha20-Poly1305 (RFC 9001, Section 6.6).
     pub const fn confidentiality_limit(self) -> u64 {
         match self {
             Self::Aes128Gcm | Self::Aes256Gcm => 1 << 23,
             Self::ChaCha20Poly1305 => 1 << 62,
+            Self::Aes128Ccm => CCM_LIMIT,
         }
     }
 
@@ -38,13 +58,14 @@ impl Aead {
         match self {
             Self::Aes128Gcm | Self::Aes256Gcm => 1 << 52,
             Self::ChaCha20Poly1305 => 1 << 36,
+            Self::Aes128Ccm => CCM_LIMIT,
         }
     }
 
     /// Length of a traffic secret of the cipher suite, in bytes: the output of its hash.
     pub const fn secret_len(self) -> usize {
         match self {
-            Self::Aes128Gcm | Self::ChaCha20Poly1305 => 32,
+            Self::Aes128Gcm | Self::ChaCha20Poly1305 | Self::Aes128Ccm => 32,
             Self::Aes256Gcm => 48,
         }
     }

@@ -100,7 +100,7 @@ fn an_unconfirmed_client_is_heard_by_servers_that_drop_the_rest_of_a_datagram() 
 
 #[test]
 fn all_cipher_suites_and_a_second_client_hello_work() {
-    for aead in [Aead::Aes128Gcm, Aead::Aes256Gcm, Aead::ChaCha20Poly1305] {
+    for aead in Aead::ALL {
         for hello_retry in [false, true] {
             let options = PairOptions::new(P2P)
                 .client_tls(NullTlsOptions { aead, ..tls() })

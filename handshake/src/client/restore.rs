@@ -89,7 +89,7 @@ fn pass(
 
 fn provider(ticket: &Ticket) -> Arc<CryptoProvider> {
     Arc::new(CryptoProvider {
-        cipher_suites: vec![psk::suite(ticket.aead)],
+        cipher_suites: psk::suite(ticket.aead).into_iter().collect(),
         kx_groups: vec![&NoKeyExchange],
         ..rustls::crypto::aws_lc_rs::default_provider()
     })

@@ -176,13 +176,12 @@ fn aead_code(aead: Aead) -> u8 {
         Aead::Aes128Gcm => 1,
         Aead::Aes256Gcm => 2,
         Aead::ChaCha20Poly1305 => 3,
+        Aead::Aes128Ccm => 4,
     }
 }
 
 fn aead_from_code(code: u8) -> Option<Aead> {
-    [Aead::Aes128Gcm, Aead::Aes256Gcm, Aead::ChaCha20Poly1305]
-        .into_iter()
-        .find(|aead| aead_code(*aead) == code)
+    Aead::ALL.into_iter().find(|aead| aead_code(*aead) == code)
 }
 
 /// Makes tickets of the NewSessionTicket messages of one connection.

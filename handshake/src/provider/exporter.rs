@@ -52,7 +52,7 @@ impl Exporter {
 /// The hash of a cipher suite.
 fn hash_algorithm(aead: Aead) -> &'static digest::Algorithm {
     match aead {
-        Aead::Aes128Gcm | Aead::ChaCha20Poly1305 => &digest::SHA256,
+        Aead::Aes128Gcm | Aead::ChaCha20Poly1305 | Aead::Aes128Ccm => &digest::SHA256,
         Aead::Aes256Gcm => &digest::SHA384,
     }
 }

@@ -20,7 +20,7 @@ impl KeyType for OutputLen {
 /// The HKDF of a cipher suite.
 pub(super) fn algorithm(aead: Aead) -> hkdf::Algorithm {
     match aead {
-        Aead::Aes128Gcm | Aead::ChaCha20Poly1305 => hkdf::HKDF_SHA256,
+        Aead::Aes128Gcm | Aead::ChaCha20Poly1305 | Aead::Aes128Ccm => hkdf::HKDF_SHA256,
         Aead::Aes256Gcm => hkdf::HKDF_SHA384,
     }
 }

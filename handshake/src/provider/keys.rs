@@ -7,25 +7,24 @@ use quicket_engine::crypto::{
 };
 use quicket_wire::Version;
 
+use super::ccm::CcmPacketKey;
 use super::{hkdf, labels};
 
 /// Length of the longest key, in bytes.
 const MAX_KEY_LEN: usize = 32;
-const NONCE_LEN: usize = 12;
+pub(super) const NONCE_LEN: usize = 12;
 
-/// The AEAD algorithm and the length of its key, which header protection shares
-/// (RFC 9001, Section 5.4.1).
-fn aead_algorithm(aead: Aead) -> (&'static aead::Algorithm, usize) {
+/// Length of the key of an AEAD, which header protection shares (RFC 9001, Section 5.4.1).
+const fn key_len(aead: Aead) -> usize {
     match aead {
-        Aead::Aes128Gcm => (&aead::AES_128_GCM, 16),
-        Aead::Aes256Gcm => (&aead::AES_256_GCM, 32),
-        Aead::ChaCha20Poly1305 => (&aead::CHACHA20_POLY1305, 32),
+        Aead::Aes128Gcm | Aead::Aes128Ccm => 16,
+        Aead::Aes256Gcm | Aead::ChaCha20Poly1305 => 32,
     }
 }
 
 fn header_algorithm(aead: Aead) -> &'static quic::Algorithm {
     match aead {
-        Aead::Aes128Gcm => &quic::AES_128,
+        Aead::Aes128Gcm | Aead::Aes128Ccm => &quic::AES_128,
         Aead::Aes256Gcm => &quic::AES_256,
         Aead::ChaCha20Poly1305 => &quic::CHACHA20,
     }
@@ -35,36 +34,53 @@ pub(super) fn prk(secret: &Secret) -> Prk {
     Prk::new_less_safe(hkdf::algorithm(secret.aead()), secret.as_bytes())
 }
 
+/// The AEAD key of a traffic secret.
+pub(super) fn packet_key(version: Version, secret: &Secret) -> Box<dyn PacketKey> {
+    let labels = labels::of(version);
+    let prk = prk(secret);
+    let mut key = [0; MAX_KEY_LEN];
+    let mut iv = [0; NONCE_LEN];
+    let bytes = &mut key[..key_len(secret.aead())];
+    hkdf::expand_label(&prk, labels.key, bytes);
+    hkdf::expand_label(&prk, labels.iv, &mut iv);
+    let aws_lc =
+        |algorithm| -> Box<dyn PacketKey> { Box::new(AwsLcPacketKey::new(algorithm, bytes, iv)) };
+    let made = match secret.aead() {
+        Aead::Aes128Gcm => aws_lc(&aead::AES_128_GCM),
+        Aead::Aes256Gcm => aws_lc(&aead::AES_256_GCM),
+        Aead::ChaCha20Poly1305 => aws_lc(&aead::CHACHA20_POLY1305),
+        Aead::Aes128Ccm => Box::new(CcmPacketKey::new(bytes, iv)),
+    };
+    key.fill(0);
+    core::hint::black_box(&key);
+    made
+}
+
+/// The IV combined with the packet number by exclusive or (RFC 9001, Section 5.3).
+#[inline]
+pub(super) fn nonce(iv: &[u8; NONCE_LEN], packet_number: u64) -> [u8; NONCE_LEN] {
+    let mut nonce = *iv;
+    for (byte, number) in nonce[NONCE_LEN - 8..].iter_mut().zip(packet_number.to_be_bytes()) {
+        *byte ^= number;
+    }
+    nonce
+}
+
 /// An AEAD key with the IV that packet numbers are mixed into.
-pub(super) struct AwsLcPacketKey {
+struct AwsLcPacketKey {
     key: LessSafeKey,
     iv: [u8; NONCE_LEN],
 }
 
 impl AwsLcPacketKey {
-    pub(super) fn new(version: Version, secret: &Secret) -> Self {
-        let (algorithm, key_len) = aead_algorithm(secret.aead());
-        let labels = labels::of(version);
-        let prk = prk(secret);
-        let mut key = [0; MAX_KEY_LEN];
-        let mut iv = [0; NONCE_LEN];
-        hkdf::expand_label(&prk, labels.key, &mut key[..key_len]);
-        hkdf::expand_label(&prk, labels.iv, &mut iv);
-        let unbound =
-            UnboundKey::new(algorithm, &key[..key_len]).expect("key of the AEAD's length");
-        key.fill(0);
-        core::hint::black_box(&key);
+    fn new(algorithm: &'static aead::Algorithm, key: &[u8], iv: [u8; NONCE_LEN]) -> Self {
+        let unbound = UnboundKey::new(algorithm, key).expect("key of the AEAD's length");
         Self { key: LessSafeKey::new(unbound), iv }
     }
 
-    /// The IV combined with the packet number by exclusive or (RFC 9001, Section 5.3).
     #[inline]
     fn nonce(&self, packet_number: u64) -> Nonce {
-        let mut nonce = self.iv;
-        for (byte, number) in nonce[NONCE_LEN - 8..].iter_mut().zip(packet_number.to_be_bytes()) {
-            *byte ^= number;
-        }
-        Nonce::assume_unique_for_key(nonce)
+        Nonce::assume_unique_for_key(nonce(&self.iv, packet_number))
     }
 }
 
@@ -101,7 +117,7 @@ pub(super) struct AwsLcHeaderKey(quic::HeaderProtectionKey);
 
 impl AwsLcHeaderKey {
     pub(super) fn new(version: Version, secret: &Secret) -> Self {
-        let (_, key_len) = aead_algorithm(secret.aead());
+        let key_len = key_len(secret.aead());
         let mut key = [0; MAX_KEY_LEN];
         hkdf::expand_label(
             &prk(secret),

@@ -1,5 +1,6 @@
 //! [`CryptoProvider`] over aws-lc-rs.
 
+mod ccm;
 mod exporter;
 mod hkdf;
 mod keys;
@@ -14,7 +15,7 @@ use quicket_engine::crypto::{
 use quicket_wire::{ConnectionId, Side, Version};
 
 pub(crate) use self::exporter::Exporter;
-use self::keys::{AwsLcHeaderKey, AwsLcPacketKey};
+use self::keys::AwsLcHeaderKey;
 
 /// Packet protection, tokens and keyed hashes by AWS-LC.
 #[derive(Clone, Copy, Debug, Default)]
@@ -47,7 +48,7 @@ impl CryptoProvider for AwsLcProvider {
     }
 
     fn packet_key(&self, version: Version, secret: &Secret) -> Box<dyn PacketKey> {
-        Box::new(AwsLcPacketKey::new(version, secret))
+        keys::packet_key(version, secret)
     }
 
     fn header_key(&self, version: Version, secret: &Secret) -> Box<dyn HeaderKey> {

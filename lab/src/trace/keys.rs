@@ -42,7 +42,7 @@ impl Keys {
 
     /// The candidates for a logged secret: its length says which hash, not which cipher.
     pub(super) fn candidates(version: Version, secret: &[u8]) -> Vec<Self> {
-        [Aead::Aes128Gcm, Aead::ChaCha20Poly1305, Aead::Aes256Gcm]
+        Aead::ALL
             .into_iter()
             .filter_map(|aead| Some(Self::new(version, Secret::new(aead, secret)?)))
             .collect()

@@ -53,15 +53,15 @@ static int client_of(const struct sockaddr_storage *address, socklen_t length)
 	return fd;
 }
 
-static void once(int with_psk)
+static void once(int with_psk, int with_ccm)
 {
 	struct sockaddr_storage address;
 	socklen_t length;
 	struct served served = {
 		.listener = listener(AF_INET6, &address, &length),
-		.options = { .is_server = 1, .with_psk = with_psk, .alpn = "test" },
+		.options = { .is_server = 1, .with_psk = with_psk, .with_ccm = with_ccm, .alpn = "test" },
 	};
-	struct tls_options options = { .with_psk = with_psk, .alpn = "test" };
+	struct tls_options options = { .with_psk = with_psk, .with_ccm = with_ccm, .alpn = "test" };
 	pthread_t thread;
 	CHECK(pthread_create(&thread, NULL, serve_with_gnutls, &served) == 0);
 	int fd = client_of(&address, length);
@@ -145,9 +145,11 @@ int main(int count, char **arguments)
 	const char *what = count > 1 ? arguments[1] : "";
 	alarm(120);
 	if (strcmp(what, "certificate") == 0) {
-		once(0);
+		once(0, 0);
 	} else if (strcmp(what, "psk") == 0) {
-		once(1);
+		once(1, 0);
+	} else if (strcmp(what, "ccm") == 0) {
+		once(0, 1);
 	} else if (strcmp(what, "early") == 0) {
 		early_data();
 	} else {

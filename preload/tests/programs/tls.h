@@ -18,6 +18,8 @@ struct tls_options {
 	int is_server;
 	/* A pre-shared key instead of a certificate. */
 	int with_psk;
+	/* AES-128-CCM instead of what servers prefer. */
+	int with_ccm;
 	const char *alpn;
 	/* Tickets and early data: the master key of a server, a session of a client that has one. */
 	int with_tickets;
@@ -27,6 +29,9 @@ struct tls_options {
 static const char priority[] =
 	"NORMAL:-VERS-ALL:+VERS-TLS1.3:+PSK:-CIPHER-ALL:+AES-128-GCM:+AES-256-GCM:"
 	"+CHACHA20-POLY1305:-GROUP-ALL:+GROUP-X25519:%DISABLE_TLS13_COMPAT_MODE";
+static const char ccm_alone[] =
+	"NORMAL:-VERS-ALL:+VERS-TLS1.3:-CIPHER-ALL:+AES-128-CCM:-GROUP-ALL:+GROUP-X25519:"
+	"%DISABLE_TLS13_COMPAT_MODE";
 static unsigned char shared[32] = "a key that both sides have known";
 
 static const uint8_t level_of[] = {
@@ -78,6 +83,9 @@ static int on_secret(gnutls_session_t session, gnutls_record_encryption_level_t 
 		break;
 	case GNUTLS_CIPHER_AES_256_GCM:
 		secret.type = TLS_CIPHER_AES_GCM_256;
+		break;
+	case GNUTLS_CIPHER_AES_128_CCM:
+		secret.type = TLS_CIPHER_AES_CCM_128;
 		break;
 	case GNUTLS_CIPHER_CHACHA20_POLY1305:
 		secret.type = TLS_CIPHER_CHACHA20_POLY1305;
@@ -242,7 +250,8 @@ static gnutls_session_t session_for(int fd, const struct tls_options *options)
 		flags |= GNUTLS_ENABLE_EARLY_DATA | GNUTLS_NO_END_OF_EARLY_DATA;
 	CHECK(gnutls_init(&session, flags | GNUTLS_NO_AUTO_SEND_TICKET) == 0);
 	gnutls_session_set_ptr(session, (void *)(intptr_t)fd);
-	CHECK(gnutls_priority_set_direct(session, priority, NULL) == 0);
+	CHECK(gnutls_priority_set_direct(session, options->with_ccm ? ccm_alone : priority,
+					 NULL) == 0);
 	gnutls_handshake_set_secret_function(session, on_secret);
 	gnutls_handshake_set_read_function(session, on_message);
 	gnutls_alert_set_read_function(session, on_alert);

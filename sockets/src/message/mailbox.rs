@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use quicket_engine::crypto::{
-    Aead, Alert, Direction, Handshake, HandshakeError, HandshakeEvent, HandshakeStart,
-    HandshakeSummary, Level, Secret, TlsConfig,
+    Alert, Direction, Handshake, HandshakeError, HandshakeEvent, HandshakeStart, HandshakeSummary,
+    Level, Secret, TlsConfig,
 };
 
 /// How many bytes of TLS messages may wait for the program.
@@ -21,6 +21,10 @@ struct Mail {
     parameters: Option<Vec<u8>>,
     /// For the engine.
     outgoing: VecDeque<HandshakeEvent>,
+    /// The client's first flight, until the server answers: it goes out again where the server
+    /// speaks another version.
+    flight: Vec<Vec<u8>>,
+    answered: bool,
     /// For the program.
     incoming: VecDeque<(Level, Vec<u8>)>,
     waiting: usize,
@@ -57,7 +61,11 @@ impl Mailbox {
 
     /// The program has a message for the peer.
     pub(super) fn send(&self, level: Level, data: &[u8]) {
-        self.lock().outgoing.push_back(HandshakeEvent::Send(level, data.to_vec()));
+        let mut mail = self.lock();
+        if level == Level::Initial && !mail.answered {
+            mail.flight.push(data.to_vec());
+        }
+        mail.outgoing.push_back(HandshakeEvent::Send(level, data.to_vec()));
     }
 
     /// The program has the peer's transport parameters.
@@ -81,7 +89,8 @@ impl Mailbox {
             _ => {}
         }
         if mail.app_secrets == [true, true] && !std::mem::replace(&mut mail.complete, true) {
-            let summary = HandshakeSummary { cipher_suite: suite(aead), ..Default::default() };
+            let summary =
+                HandshakeSummary { cipher_suite: aead.cipher_suite(), ..Default::default() };
             mail.outgoing.push_back(HandshakeEvent::Complete(Box::new(summary)));
         }
     }
@@ -103,16 +112,20 @@ impl Mailbox {
     }
 
     fn begin(&self, start: &HandshakeStart<'_>) -> Box<dyn Handshake> {
-        self.lock().parameters = Some(start.transport_parameters.to_vec());
+        let mut mail = self.lock();
+        // The kernel's sockets too send the same ClientHello with another version. Its Chosen
+        // Version then is the one that was tried first: a server that checks it says so
+        // (RFC 9368, Section 4).
+        if mail.parameters.replace(start.transport_parameters.to_vec()).is_some() {
+            let is_flight =
+                |event: &HandshakeEvent| matches!(event, HandshakeEvent::Send(Level::Initial, _));
+            mail.outgoing.retain(|event| !is_flight(event));
+            for message in mail.flight.clone().into_iter().rev() {
+                mail.outgoing.push_front(HandshakeEvent::Send(Level::Initial, message));
+            }
+        }
+        drop(mail);
         Box::new(Correspondence(self.clone()))
-    }
-}
-
-const fn suite(aead: Aead) -> &'static str {
-    match aead {
-        Aead::Aes128Gcm => "TLS_AES_128_GCM_SHA256",
-        Aead::Aes256Gcm => "TLS_AES_256_GCM_SHA384",
-        Aead::ChaCha20Poly1305 => "TLS_CHACHA20_POLY1305_SHA256",
     }
 }
 
@@ -142,6 +155,8 @@ struct Correspondence(Mailbox);
 impl Handshake for Correspondence {
     fn read(&mut self, level: Level, data: &[u8]) -> Result<(), HandshakeError> {
         let mut mail = self.0.lock();
+        mail.answered = true;
+        mail.flight = Vec::new();
         let seen = if level == Level::Initial { mail.shown.min(data.len()) } else { 0 };
         mail.shown -= seen;
         let data = data.get(seen..).unwrap_or_default();
@@ -178,6 +193,8 @@ impl Handshake for Correspondence {
 
 #[cfg(test)]
 mod tests {
+    use quicket_engine::crypto::Aead;
+
     use super::*;
 
     fn secret() -> Secret {
@@ -222,6 +239,26 @@ mod tests {
         assert_eq!(mailbox.take(), None);
         engine.read(Level::Initial, b"again").unwrap();
         assert_eq!(mailbox.take(), Some((Level::Initial, b"again".to_vec())));
+    }
+
+    #[test]
+    fn the_first_flight_goes_out_again_when_the_handshake_begins_anew() {
+        let mailbox = Mailbox::default();
+        mailbox.send(Level::Initial, b"client ");
+        let mut first = start(&mailbox);
+        let sent = |engine: &mut Box<dyn Handshake>| match engine.poll() {
+            Ok(Some(HandshakeEvent::Send(Level::Initial, data))) => Some(data),
+            Ok(None) => None,
+            _ => panic!("something else is sent"),
+        };
+        assert_eq!(sent(&mut first).as_deref(), Some(&b"client "[..]));
+        mailbox.send(Level::Initial, b"hello");
+        let mut second = start(&mailbox);
+        assert_eq!(sent(&mut second).as_deref(), Some(&b"client "[..]));
+        assert_eq!(sent(&mut second).as_deref(), Some(&b"hello"[..]));
+        assert_eq!(sent(&mut second), None);
+        second.read(Level::Initial, b"server hello").unwrap();
+        assert_eq!(sent(&mut start(&mailbox)), None, "the server has answered");
     }
 
     #[test]

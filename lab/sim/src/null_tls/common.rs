@@ -208,11 +208,7 @@ impl Common {
         if let Some(client) = self.held.take() {
             self.give_secret(Level::OneRtt, Side::Client, &client, self.options.aead);
         }
-        self.summary.cipher_suite = match self.options.aead {
-            Aead::Aes128Gcm => "TLS_AES_128_GCM_SHA256",
-            Aead::Aes256Gcm => "TLS_AES_256_GCM_SHA384",
-            Aead::ChaCha20Poly1305 => "TLS_CHACHA20_POLY1305_SHA256",
-        };
+        self.summary.cipher_suite = self.options.aead.cipher_suite();
         let summary = Box::new(self.summary.clone());
         self.event(HandshakeEvent::Complete(summary));
     }

@@ -88,7 +88,7 @@ fn with_fault(message: MessageKind, what: Misbehaviour) -> NullTlsOptions {
 
 #[test]
 fn both_sides_agree_on_everything() {
-    for aead in [Aead::Aes128Gcm, Aead::Aes256Gcm, Aead::ChaCha20Poly1305] {
+    for aead in Aead::ALL {
         let server = NullTlsOptions { aead, ..options() };
         let client = NullTlsOptions { aead, ..options() };
         let (mut client, mut server) = pair(client, server, None);
