@@ -11,7 +11,7 @@
 //! | SO_REUSEADDR, SO_KEEPALIVE, SO_LINGER, SO_BROADCAST | kept; QUIC has no use for them |
 //! | SO_BINDTODEVICE, SO_MARK, SO_PRIORITY, SO_DONTROUTE | the UDP socket's |
 //! | IP_TTL, IP_FREEBIND, IP_TRANSPARENT, and those of IPv6 | the UDP socket's |
-//! | IP_TOS, IPV6_TCLASS | refused: each packet brings its ECN mark, and with it this byte |
+//! | IP_TOS, IPV6_TCLASS | the UDP socket's; the two bits of ECN stay QUIC's |
 //! | IP_MTU_DISCOVER, IPV6_DONTFRAG | refused: packets are never fragmented (RFC 9000, Section 14) |
 //! | IP_PKTINFO, IP_RECVTOS, IP_RECVERR and their like | refused: they add to what is received below |
 //! | SO_TIMESTAMP, SO_RXQ_OVFL, SO_PEEK_OFF, SO_RCVLOWAT | refused: of packets, or of other sockets |
@@ -126,6 +126,8 @@ fn of_udp(level: c_int, name: c_int, given: Given) -> Option<UdpOption> {
         (libc::SOL_SOCKET, libc::SO_PRIORITY) => UdpOption::Priority(number),
         (libc::SOL_SOCKET, libc::SO_DONTROUTE) => UdpOption::DontRoute(on),
         (libc::IPPROTO_IP, libc::IP_TTL) => UdpOption::Ttl(unsigned),
+        (libc::IPPROTO_IP, libc::IP_TOS) => UdpOption::TrafficClassV4(number as u8),
+        (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) => UdpOption::TrafficClassV6(class_v6(number)),
         (libc::IPPROTO_IP, libc::IP_FREEBIND) => UdpOption::FreebindV4(on),
         (libc::IPPROTO_IP, libc::IP_TRANSPARENT) => UdpOption::TransparentV4(on),
         (libc::IPPROTO_IPV6, libc::IPV6_UNICAST_HOPS) => UdpOption::HopLimit(unsigned),
@@ -154,6 +156,7 @@ fn get_of_udp(entry: &Entry, level: c_int, name: c_int) -> Result<Vec<u8>> {
             number.cast_signed()
         }
         UdpOption::Priority(number) => number,
+        UdpOption::TrafficClassV4(class) | UdpOption::TrafficClassV6(class) => class.into(),
         UdpOption::DontRoute(on)
         | UdpOption::FreebindV4(on)
         | UdpOption::FreebindV6(on)
@@ -162,6 +165,11 @@ fn get_of_udp(entry: &Entry, level: c_int, name: c_int) -> Result<Vec<u8>> {
         _ => return Err(libc::ENOPROTOOPT),
     };
     Ok(number.to_ne_bytes().to_vec())
+}
+
+/// -1 stands for the usual class.
+fn class_v6(number: i32) -> u8 {
+    if number == -1 { 0 } else { number as u8 }
 }
 
 fn set_for_all(

@@ -362,21 +362,26 @@ static void load(uint32_t events)
 	CHECK(close(epoll) == 0);
 }
 
-/* The time to live of the next packet that comes to a UDP socket. */
-static int ttl_of_next(int udp)
+/* What IP says of the next packet that comes to a UDP socket: its time to live, or its class. */
+static int of_next(int udp, int type)
 {
 	char data[2048];
 	_Alignas(struct cmsghdr) char control[64];
 	struct iovec part = { data, sizeof(data) };
 	struct msghdr message = { .msg_iov = &part, .msg_iovlen = 1, .msg_control = control,
 				  .msg_controllen = sizeof(control) };
-	int ttl = -1;
+	unsigned char value[sizeof(int)] = { 0 };
 
 	CHECK(recvmsg(udp, &message, 0) > 0);
 	for (struct cmsghdr *one = CMSG_FIRSTHDR(&message); one; one = CMSG_NXTHDR(&message, one))
-		if (one->cmsg_level == IPPROTO_IP && one->cmsg_type == IP_TTL)
-			memcpy(&ttl, CMSG_DATA(one), sizeof(ttl));
-	return ttl;
+		if (one->cmsg_level == IPPROTO_IP && one->cmsg_type == type)
+			memcpy(value, CMSG_DATA(one), type == IP_TTL ? sizeof(int) : 1);
+	return value[0];
+}
+
+static int ttl_of_next(int udp)
+{
+	return of_next(udp, IP_TTL);
 }
 
 static int got(int fd, int level, int name)
@@ -395,24 +400,28 @@ static void udp_options(void)
 	struct sockaddr_in own = at;
 	socklen_t size = sizeof(at);
 	int udp = socket(AF_INET, SOCK_DGRAM, 0), fd = socket(AF_INET, SOCK_DGRAM, IPPROTO_QUIC);
-	int on = 1, seven = 7, nine = 9, none = 0;
+	int on = 1, seven = 7, nine = 9, none = 0, class = 0xbb;
 	char name[16] = "";
 
 	CHECK(bind(udp, (struct sockaddr *)&at, size) == 0);
 	CHECK(getsockname(udp, (struct sockaddr *)&at, &size) == 0);
 	CHECK(setsockopt(udp, IPPROTO_IP, IP_RECVTTL, &on, sizeof(on)) == 0);
+	CHECK(setsockopt(udp, IPPROTO_IP, IP_RECVTOS, &on, sizeof(on)) == 0);
 
 	CHECK(got(fd, IPPROTO_IP, IP_TTL) > 7 && got(fd, SOL_SOCKET, SO_PRIORITY) == 0);
 	CHECK(setsockopt(fd, IPPROTO_IP, IP_TTL, &seven, sizeof(seven)) == 0);
 	CHECK(setsockopt(fd, SOL_SOCKET, SO_BINDTODEVICE, "lo", 3) == 0);
 	FAILS(setsockopt(fd, SOL_SOCKET, SO_BINDTODEVICE, "no such one", 12), ENODEV);
 	FAILS(setsockopt(fd, IPPROTO_IP, IP_TTL, &none, sizeof(none)), EINVAL);
-	FAILS(setsockopt(fd, IPPROTO_IP, IP_TOS, &none, sizeof(none)), ENOPROTOOPT);
+	/* Expedited forwarding; the two bits below are ECN's. */
+	CHECK(got(fd, IPPROTO_IP, IP_TOS) == 0);
+	CHECK(setsockopt(fd, IPPROTO_IP, IP_TOS, &class, sizeof(class)) == 0);
+	FAILS(setsockopt(fd, IPPROTO_IPV6, IPV6_TCLASS, &class, sizeof(class)), ENOPROTOOPT);
 	FAILS(setsockopt(fd, IPPROTO_IP, IP_MTU_DISCOVER, &none, sizeof(none)), ENOPROTOOPT);
 	FAILS(setsockopt(fd, SOL_SOCKET, SO_TIMESTAMP, &on, sizeof(on)), ENOPROTOOPT);
 	FAILS(setsockopt(fd, IPPROTO_IPV6, IPV6_UNICAST_HOPS, &nine, sizeof(nine)), ENOPROTOOPT);
 	CHECK(bind(fd, (struct sockaddr *)&own, sizeof(own)) == 0);
-	CHECK(got(fd, IPPROTO_IP, IP_TTL) == 7);
+	CHECK(got(fd, IPPROTO_IP, IP_TTL) == 7 && got(fd, IPPROTO_IP, IP_TOS) == 0xb8);
 	size = sizeof(name);
 	CHECK(getsockopt(fd, SOL_SOCKET, SO_BINDTODEVICE, name, &size) == 0);
 	CHECK(size == 3 && strcmp(name, "lo") == 0);
@@ -430,11 +439,14 @@ static void udp_options(void)
 	/* What is sent again goes out with it. */
 	while (ttl_of_next(udp) != 9)
 		;
+	CHECK((of_next(udp, IP_TOS) & ~3) == 0xb8);
 	CHECK(close(fd) == 0 && close(udp) == 0);
 
 	fd = socket(AF_INET6, SOCK_DGRAM, IPPROTO_QUIC);
 	CHECK(setsockopt(fd, IPPROTO_IPV6, IPV6_UNICAST_HOPS, &nine, sizeof(nine)) == 0);
 	CHECK(got(fd, IPPROTO_IPV6, IPV6_UNICAST_HOPS) == 9);
+	CHECK(setsockopt(fd, IPPROTO_IPV6, IPV6_TCLASS, &class, sizeof(class)) == 0);
+	CHECK(got(fd, IPPROTO_IPV6, IPV6_TCLASS) == 0xb8);
 	CHECK(close(fd) == 0);
 }
 

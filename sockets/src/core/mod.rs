@@ -46,7 +46,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 
 use quicket_engine::time::Time;
 use quicket_engine::{ConnectionHandle, Endpoint};
-use socket2::SockRef;
 
 use crate::udp::{Complaints, UdpConfig, UdpOption};
 pub(crate) use background::spawn_quietly;
@@ -168,7 +167,7 @@ impl Core {
         // Sockets that are made meanwhile have it from the list or from here.
         let mut options = self.udp_options.lock().unwrap_or_else(PoisonError::into_inner);
         for link in self.links().iter() {
-            option.set(SockRef::from(&*link.socket))?;
+            link.socket.set_option(&option)?;
         }
         option.put_into(&mut options);
         Ok(())

@@ -10,6 +10,7 @@ mod complaints;
 mod errors;
 #[cfg(test)]
 mod faults;
+mod marked;
 mod option;
 mod receive;
 mod send;
@@ -40,6 +41,7 @@ pub(crate) struct UdpSocket {
     local: SocketAddr,
     /// An IPv6 socket speaks to IPv4 hosts with mapped addresses.
     is_v6: bool,
+    classes: marked::Classes,
     #[cfg(test)]
     pub(crate) faults: faults::Faults,
 }
@@ -50,11 +52,15 @@ impl UdpSocket {
     pub(crate) fn new(io: std::net::UdpSocket) -> io::Result<Self> {
         let state = offload_state(&io)?;
         let local = io.local_addr()?;
+        let is_v6 = local.is_ipv6();
+        let classes = marked::Classes::default();
+        classes.read(&io, is_v6)?;
         Ok(Self {
             io,
             state,
             local: canonical(local),
-            is_v6: local.is_ipv6(),
+            is_v6,
+            classes,
             #[cfg(test)]
             faults: faults::Faults::default(),
         })
@@ -63,6 +69,12 @@ impl UdpSocket {
     /// The address that the socket is bound to.
     pub(crate) const fn local_addr(&self) -> SocketAddr {
         self.local
+    }
+
+    /// Sets an option, unless it says nothing to the socket.
+    pub(crate) fn set_option(&self, option: &UdpOption) -> io::Result<()> {
+        option.set((&self.io).into())?;
+        self.classes.read(&self.io, self.is_v6)
     }
 
     /// A second handle of the socket.

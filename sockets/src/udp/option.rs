@@ -23,6 +23,11 @@ pub enum UdpOption {
     Ttl(u32),
     /// The hop limit of IPv6 packets (IPV6_UNICAST_HOPS), 0 to 255.
     HopLimit(u32),
+    /// The Differentiated Services field of IPv4 packets (IP_TOS). Its two lower bits are ECN's
+    /// and ignored.
+    TrafficClassV4(u8),
+    /// ... of IPv6 packets, where it is called Traffic Class (IPV6_TCLASS).
+    TrafficClassV6(u8),
     /// Addresses that this host does not have yet can be bound (IP_FREEBIND).
     FreebindV4(bool),
     /// ... of IPv6 (IPV6_FREEBIND).
@@ -41,7 +46,13 @@ impl UdpOption {
 
     /// True if it says nothing to sockets of IPv4.
     pub(crate) const fn is_for_v6(&self) -> bool {
-        matches!(self, Self::HopLimit(_) | Self::FreebindV6(_) | Self::TransparentV6(_))
+        matches!(
+            self,
+            Self::HopLimit(_)
+                | Self::TrafficClassV6(_)
+                | Self::FreebindV6(_)
+                | Self::TransparentV6(_)
+        )
     }
 
     /// Sets the option, unless it says nothing to the socket.
@@ -60,6 +71,14 @@ impl UdpOption {
             }
             Self::Ttl(hops) => socket.set_ttl_v4(*hops),
             Self::HopLimit(hops) => socket.set_unicast_hops_v6(*hops),
+            Self::TrafficClassV4(class) => {
+                setsockopt(&*socket, sockopt::Ipv4Tos, &without_ecn(*class))
+                    .map_err(io::Error::from)
+            }
+            Self::TrafficClassV6(class) => {
+                setsockopt(&*socket, sockopt::Ipv6TClass, &without_ecn(*class))
+                    .map_err(io::Error::from)
+            }
             Self::FreebindV4(on) => socket.set_freebind_v4(*on),
             Self::FreebindV6(on) => socket.set_freebind_v6(*on),
             Self::TransparentV4(on) => socket.set_ip_transparent_v4(*on),
@@ -76,6 +95,12 @@ impl UdpOption {
             Self::DontRoute(_) => Self::DontRoute(getsockopt(&*socket, sockopt::DontRoute)?),
             Self::Ttl(_) => Self::Ttl(socket.ttl_v4()?),
             Self::HopLimit(_) => Self::HopLimit(socket.unicast_hops_v6()?),
+            Self::TrafficClassV4(_) => {
+                Self::TrafficClassV4(getsockopt(&*socket, sockopt::Ipv4Tos)? as u8)
+            }
+            Self::TrafficClassV6(_) => {
+                Self::TrafficClassV6(getsockopt(&*socket, sockopt::Ipv6TClass)? as u8)
+            }
             Self::FreebindV4(_) => Self::FreebindV4(socket.freebind_v4()?),
             Self::FreebindV6(_) => Self::FreebindV6(socket.freebind_v6()?),
             Self::TransparentV4(_) => Self::TransparentV4(socket.ip_transparent_v4()?),
@@ -88,6 +113,11 @@ impl UdpOption {
         options.retain(|other| !other.is_kind_of(&self));
         options.push(self);
     }
+}
+
+/// The two lower bits are of each packet (RFC 3168, Section 5).
+fn without_ecn(class: u8) -> i32 {
+    i32::from(class & !0b11)
 }
 
 #[cfg(test)]
@@ -104,6 +134,8 @@ mod tests {
             UdpOption::DontRoute(true),
             UdpOption::Ttl(7),
             UdpOption::HopLimit(9),
+            UdpOption::TrafficClassV4(0xb8),
+            UdpOption::TrafficClassV6(0x28),
             UdpOption::FreebindV4(true),
             UdpOption::FreebindV6(true),
         ];

@@ -10,7 +10,7 @@ use quicket_wire::EcnCodepoint;
 
 use super::address::{for_socket, ip_for_socket};
 use super::receive::is_echo_of_send;
-use super::{Complaints, MAX_SEGMENTS, UdpConfig, UdpSocket, offload_state};
+use super::{Complaints, MAX_SEGMENTS, UdpConfig, UdpSocket, marked, offload_state};
 
 /// One burst: datagrams of `segment_size` bytes each, the last perhaps shorter.
 #[derive(Clone, Copy, Debug)]
@@ -125,12 +125,15 @@ impl Sender {
             segment_size: (burst.bytes.len() > burst.segment_size).then_some(burst.segment_size),
             src_ip: local.map(|ip| ip_for_socket(ip, is_v6)),
         };
-        match self.state().try_send((&self.socket.io).into(), &transmit) {
+        let class = self.socket.classes.of(transmit.destination);
+        let send = || match class {
+            Some(class) => marked::send(&self.socket.io, &transmit, class),
+            None => self.state().try_send((&self.socket.io).into(), &transmit),
+        };
+        match send() {
             // While ICMP messages are kept, Linux reports one on the next call, which is not made
             // then. It may concern anybody.
-            Err(error) if is_echo_of_send(&error) => {
-                self.state().try_send((&self.socket.io).into(), &transmit)
-            }
+            Err(error) if is_echo_of_send(&error) => send(),
             result => result,
         }
     }
@@ -153,7 +156,7 @@ impl Sender {
         let is_burst = burst.bytes.len() > burst.segment_size;
         match error.raw_os_error().map(Errno::from_raw) {
             // The device cannot do offload, of which Linux tells only now.
-            Some(Errno::EIO | Errno::EINVAL) if is_burst && self.max_segments() == 1 => {
+            Some(Errno::EIO | Errno::EINVAL) if is_burst && self.offload_is_given_up(burst) => {
                 return self.send_one_by_one(burst);
             }
             Some(Errno::EMSGSIZE) => {
@@ -170,6 +173,12 @@ impl Sender {
             _ => self.count_refusal(burst, error),
         }
         SendOutcome::Done
+    }
+
+    /// True if bursts go out one by one from now on; with a class of their own, this one.
+    fn offload_is_given_up(&self, burst: &Outgoing<'_>) -> bool {
+        let destination = for_socket(burst.remote, self.socket.is_v6);
+        self.max_segments() == 1 || self.socket.classes.of(destination).is_some()
     }
 
     fn without_source(&self, burst: &Outgoing<'_>, error: &io::Error) -> SendOutcome {

@@ -1,13 +1,16 @@
 //! The socket layer against the kernel, over loopback.
 
+use std::io::IoSliceMut;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
 
+use nix::cmsg_space;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg};
 use quicket_wire::EcnCodepoint;
 
-use super::{Outgoing, ReceiveBuffers, SendOutcome, Sender, UdpConfig, UdpSocket};
+use super::{Outgoing, ReceiveBuffers, SendOutcome, Sender, UdpConfig, UdpOption, UdpSocket};
 
 /// One received train, copied.
 #[derive(Debug)]
@@ -71,6 +74,47 @@ fn a_burst_arrives_whole_with_its_mark_and_addresses() {
         assert_eq!(train.ecn, EcnCodepoint::Ect0);
         assert_eq!(train.stride, 1200.min(train.bytes.len()));
     }
+}
+
+/// Seen with the kernel's own word on each packet; the burst, its source and its mark as usual.
+#[test]
+fn packets_carry_the_class_of_their_socket_beside_their_mark() {
+    const CLASS: u8 = 0xb8;
+    let bytes: Vec<u8> = (0..10_500_u32).map(|i| (i % 251) as u8).collect();
+    let options = vec![UdpOption::TrafficClassV4(CLASS), UdpOption::TrafficClassV6(CLASS)];
+    let config = UdpConfig { options, ..UdpConfig::default() };
+    for (ours, theirs) in
+        [("127.0.0.1:0", "127.0.0.1:0"), ("[::1]:0", "[::1]:0"), ("[::]:0", "127.0.0.1:0")]
+    {
+        let (a, b) = (bind(ours, &config), bind(theirs, &UdpConfig::default()));
+        let sender = Sender::new(Arc::clone(&a), &config).unwrap();
+        let local = Some(b.local_addr().ip());
+        let burst = Outgoing { local, ..outgoing(b.local_addr(), 1200, &bytes) };
+        assert_eq!(sender.send(&burst), SendOutcome::Done);
+        let seen = receive(&b, &mut ReceiveBuffers::new(), bytes.len());
+        let all: Vec<u8> = seen.iter().flat_map(|train| train.bytes.iter().copied()).collect();
+        assert_eq!(all, bytes);
+        assert!(seen.iter().all(|train| train.ecn == EcnCodepoint::Ect0), "{ours}");
+        assert_eq!(sender.send(&burst), SendOutcome::Done);
+        assert_eq!(class_of_next(&b), CLASS | 0b10, "{ours}");
+    }
+}
+
+/// The Differentiated Services field of the next packet, with ECN's two bits.
+fn class_of_next(socket: &UdpSocket) -> u8 {
+    let mut room = cmsg_space!([u8; 256]);
+    let mut bytes = [0; 65_536];
+    let mut parts = [IoSliceMut::new(&mut bytes)];
+    let mut fds = [PollFd::new(socket.as_fd(), PollFlags::POLLIN)];
+    assert_eq!(poll(&mut fds, PollTimeout::from(5000_u16)).unwrap(), 1);
+    let fd = socket.as_fd().as_raw_fd();
+    let message = recvmsg::<()>(fd, &mut parts, Some(&mut room), MsgFlags::empty()).unwrap();
+    let class = |control| match control {
+        ControlMessageOwned::Ipv4Tos(class) => Some(class),
+        ControlMessageOwned::Ipv6TClass(class) => Some(class as u8),
+        _ => None,
+    };
+    message.cmsgs().unwrap().find_map(class).unwrap()
 }
 
 #[test]
