@@ -163,15 +163,13 @@ pub struct ClientConfig {
     pub transport: Arc<TransportConfig>,
     /// Roots, ALPN and client certificate.
     pub tls: Arc<dyn TlsConfig>,
-    /// The version of the first flight.
+    /// The version of the first flight. One that this client cannot speak, such as a reserved one
+    /// (RFC 9000, Section 15), makes the server name its own, and costs a round trip.
     pub version: Version,
-    /// The versions that this client can speak, best first, for compatible version negotiation
-    /// (RFC 9368, Section 2.3). The first flight's version is added if it is missing.
+    /// The versions that this client can speak, best first, for version negotiation, compatible
+    /// (RFC 9368, Section 2.3) or not (Section 2.1). The first flight's version is added if it is
+    /// missing.
     pub versions: Vec<Version>,
-    /// `version` was chosen from a Version Negotiation packet
-    /// ([`crate::ConnectionError::VersionNegotiation`]): the server must confirm that it was no
-    /// downgrade (RFC 9368, Section 4).
-    pub negotiated: bool,
     /// A token from an earlier connection's [`crate::Event::NewToken`].
     pub token: Vec<u8>,
     /// A session from an earlier connection's [`crate::Event::SessionTicket`].
@@ -194,7 +192,6 @@ impl ClientConfig {
             tls,
             version: Version::V1,
             versions: alloc::vec![Version::V1, Version::V2],
-            negotiated: false,
             token: Vec::new(),
             session: None,
             early_data: false,

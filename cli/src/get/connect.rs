@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use quicket::tokio::Endpoint;
-use quicket::{ClientConfig, ClientTls, ConnectError, ConnectionError, FileSessionStore, Qlog};
+use quicket::{ClientConfig, ClientTls, ConnectError, FileSessionStore, Qlog};
 use tokio::net::lookup_host;
 
 use super::fallback::Memory;
@@ -271,13 +271,8 @@ impl Linker {
             if connection.early_data() == quicket::EarlyData::Offered {
                 return quic::Link::open(endpoint, connection, authority, remote, begun).await;
             }
-            match connection.wait_established().await {
-                Ok(()) => {
-                    return quic::Link::open(endpoint, connection, authority, remote, begun).await;
-                }
-                Err(ConnectError::Lost(ConnectionError::VersionNegotiation { .. })) => {}
-                Err(error) => return Err(error),
-            }
+            connection.wait_established().await?;
+            return quic::Link::open(endpoint, connection, authority, remote, begun).await;
         }
         let connection = endpoint.connect(remote, &authority.host, config).await?;
         quic::Link::open(endpoint, connection, authority, remote, begun).await

@@ -11,7 +11,7 @@ use quicket_wire::{ClientHello, Side, TransportErrorCode, TransportParameters, V
 use super::Connection;
 use super::parameters::{self, HandshakeCids, Session, Versions};
 use super::space::SpaceId;
-use crate::config::ServerConfig;
+use crate::config::{ClientConfig, ServerConfig};
 use crate::crypto::{
     Alert, Direction, Handshake, HandshakeError, HandshakeEvent, HandshakeStart, HandshakeSummary,
     Level, TlsConfig,
@@ -44,10 +44,22 @@ pub(super) struct Listening {
     held: bool,
 }
 
+/// A client before it has heard of the server: what it needs to begin anew with another version.
+pub(super) struct Attempt {
+    pub(super) config: ClientConfig,
+    pub(super) server_name: String,
+}
+
+/// What is over with the peer's first message.
+enum Opening {
+    Server(Listening),
+    Client(Attempt),
+}
+
 /// The TLS side of a connection.
 pub(super) struct HandshakeState {
     tls: Option<Box<dyn Handshake>>,
-    listening: Option<Box<Listening>>,
+    opening: Option<Box<Opening>>,
     /// Client: waits for [`Connection::start_handshake`].
     pub(super) held: bool,
     pub(super) cids: HandshakeCids,
@@ -73,7 +85,7 @@ impl HandshakeState {
     pub(super) fn new(cids: HandshakeCids, versions: Versions, deadline: Time) -> Self {
         Self {
             tls: None,
-            listening: None,
+            opening: None,
             held: false,
             cids,
             versions,
@@ -91,17 +103,41 @@ impl HandshakeState {
     }
 
     pub(super) fn listen(&mut self, config: Arc<ServerConfig>) {
-        self.listening = Some(Box::new(Listening { config, hello: Vec::new(), held: false }));
+        let listening = Listening { config, hello: Vec::new(), held: false };
+        self.opening = Some(Box::new(Opening::Server(listening)));
+    }
+
+    fn listening(&mut self) -> Option<&mut Listening> {
+        match self.opening.as_deref_mut() {
+            Some(Opening::Server(listening)) => Some(listening),
+            _ => None,
+        }
+    }
+
+    /// Keeps what a client begins anew with.
+    pub(super) fn keep_attempt(&mut self, attempt: Attempt) {
+        self.opening = Some(Box::new(Opening::Client(attempt)));
+    }
+
+    /// What a client begins anew with, once.
+    pub(super) fn take_attempt(&mut self) -> Option<Attempt> {
+        match *self.opening.take()? {
+            Opening::Client(attempt) => Some(attempt),
+            Opening::Server(_) => None,
+        }
     }
 
     /// The ClientHello that waits for the application.
     pub(super) fn held_hello(&self) -> Option<&[u8]> {
-        self.listening.as_ref().filter(|listening| listening.held).map(|l| l.hello.as_slice())
+        match self.opening.as_deref() {
+            Some(Opening::Server(listening)) if listening.held => Some(&listening.hello),
+            _ => None,
+        }
     }
 
     /// Puts another configuration in the place of the present one; false once TLS has started.
     pub(super) fn replace_config(&mut self, config: Arc<ServerConfig>) -> bool {
-        self.listening.as_mut().map(|listening| listening.config = config).is_some()
+        self.listening().map(|listening| listening.config = config).is_some()
     }
 
     /// Remembers the parameters of a session that is resumed.
@@ -196,8 +232,11 @@ impl Connection {
 
     /// Hands TLS what has arrived and does what it asks for, until there is nothing to do.
     pub(super) fn drive_handshake(&mut self, now: Time) -> Result<(), TransportError> {
-        if self.handshake.listening.is_some() {
+        if self.handshake.listening().is_some() {
             self.read_client_hello(now)?;
+        } else if self.side.is_client() && self.has_received() {
+            // RFC 9000, Section 6.2: no Version Negotiation packet counts after this.
+            self.handshake.opening = None;
         }
         for level in [Level::Initial, Level::Handshake, Level::OneRtt] {
             while let Some(tls) = &mut self.handshake.tls {
@@ -234,7 +273,7 @@ impl Connection {
 
     /// Collects the ClientHello and, once it is whole, starts the server's TLS.
     fn read_client_hello(&mut self, now: Time) -> Result<(), TransportError> {
-        let Some(listening) = &mut self.handshake.listening else { return Ok(()) };
+        let Some(listening) = self.handshake.listening() else { return Ok(()) };
         let Some(space) = self.spaces.of_level_mut(Level::Initial) else { return Ok(()) };
         let stream = &mut space.crypto;
         // What came in another order than it was sent may lie in two parts.
@@ -277,7 +316,8 @@ impl Connection {
         now: Time,
         tls: &dyn TlsConfig,
     ) -> Result<(), TransportError> {
-        let Some(listening) = self.handshake.listening.take() else { return Ok(()) };
+        let Some(opening) = self.handshake.opening.take() else { return Ok(()) };
+        let Opening::Server(listening) = *opening else { return Ok(()) };
         let preferred = listening.config.preferred_version;
         let chosen = parameters_in_hello(&listening.hello).and_then(|theirs| {
             self.handshake.versions.choose(theirs.version_information.as_ref(), preferred)

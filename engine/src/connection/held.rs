@@ -3,9 +3,9 @@
 
 use alloc::sync::Arc;
 
-use quicket_wire::{Side, TransportParameters};
+use quicket_wire::{Side, TransportParameters, Version};
 
-use super::handshake::EarlyData;
+use super::handshake::{Attempt, EarlyData};
 use super::idle::Idle;
 use super::{ClientStart, Connection, Start, ack_policy, application, paths};
 use crate::ack::AckScheduler;
@@ -30,6 +30,29 @@ impl Connection {
         if !self.handshake.held || !self.state.is_open() {
             return Ok(());
         }
+        let config = ClientConfig { hold: false, ..config };
+        self.begin_anew(now, ClientStart { config, server_name, negotiated: false })
+    }
+
+    /// Client: begins anew with another version, which the server named
+    /// (RFC 9368, Section 2.1); false if that is not possible.
+    pub(super) fn begin_with_version(&mut self, now: Time, version: Version) -> bool {
+        // What was written as early data would be lost.
+        if self.handshake.early_data == EarlyData::Offered {
+            return false;
+        }
+        let Some(Attempt { config, server_name }) = self.handshake.take_attempt() else {
+            return false;
+        };
+        // The observer of the first attempt goes on.
+        let config = ClientConfig { version, observers: None, ..config };
+        let start = ClientStart { config, server_name: &server_name, negotiated: true };
+        self.begin_anew(now, start).is_ok()
+    }
+
+    /// Puts a connection that has just begun in the place of this one. Nothing of the
+    /// application's was sent yet, so nothing is lost.
+    fn begin_anew(&mut self, now: Time, client: ClientStart<'_>) -> Result<(), HandshakeError> {
         let start = Start {
             now,
             endpoint: self.endpoint.clone(),
@@ -39,9 +62,7 @@ impl Connection {
             remote: self.remote(),
             local: self.local(),
         };
-        let config = ClientConfig { hold: false, ..config };
-        // Nothing was sent yet, so nothing is lost.
-        let mut begun = Self::client(start, ClientStart { config, server_name })?;
+        let mut begun = Self::client(start, client)?;
         begun.observer = self.observer.take();
         begun.streams.follow(self.streams.is_followed());
         core::mem::swap(self, &mut *begun);

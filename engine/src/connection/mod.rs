@@ -62,7 +62,7 @@ use crate::time::{Duration, Time};
 
 pub use application::KeyUpdateError;
 pub use handshake::EarlyData;
-use handshake::HandshakeState;
+use handshake::{Attempt, HandshakeState};
 use idle::Idle;
 pub(crate) use keys::Keys;
 use parameters::{HandshakeCids, Versions};
@@ -89,6 +89,9 @@ pub(crate) struct Start {
 pub(crate) struct ClientStart<'a> {
     pub(crate) config: ClientConfig,
     pub(crate) server_name: &'a str,
+    /// The version was chosen from a Version Negotiation packet: the server must confirm that it
+    /// was no downgrade (RFC 9368, Section 4).
+    pub(crate) negotiated: bool,
 }
 
 /// What a server adds.
@@ -217,8 +220,8 @@ impl Connection {
         let mut bytes = [0; 8];
         start.rng.fill(&mut bytes);
         let dcid = ConnectionId::new(&bytes).unwrap_or(ConnectionId::EMPTY);
-        let config = client.config;
-        let mut available = config.versions;
+        let ClientStart { config, server_name, negotiated } = client;
+        let mut available = config.versions.clone();
         if !available.contains(&config.version) {
             available.push(config.version);
         }
@@ -229,14 +232,11 @@ impl Connection {
             local_scid: start.scid,
             ..HandshakeCids::default()
         };
-        let versions = Versions {
-            original: config.version,
-            current: config.version,
-            available,
-            negotiated: config.negotiated,
-        };
-        let mut this = Self::new(start, Side::Client, config.transport, true, cids, versions);
-        this.initial_token = config.token;
+        let versions =
+            Versions { original: config.version, current: config.version, available, negotiated };
+        let transport = config.transport.clone();
+        let mut this = Self::new(start, Side::Client, transport, true, cids, versions);
+        this.initial_token.clone_from(&config.token);
         this.begin_observing(now, config.observers.as_deref());
         if config.hold {
             this.handshake.held = true;
@@ -245,10 +245,13 @@ impl Connection {
         this.start_client_handshake(
             now,
             &*config.tls,
-            client.server_name,
+            server_name,
             config.session.as_deref(),
             config.early_data,
         )?;
+        if !negotiated {
+            this.handshake.keep_attempt(Attempt { config, server_name: server_name.into() });
+        }
         Ok(this)
     }
 

@@ -71,8 +71,10 @@ impl Versions {
     /// A client's check of the server's answer (RFC 9368, Section 4).
     pub(crate) fn check(&self, answer: Option<&VersionInformation>) -> Result<(), TransportError> {
         let Some(answer) = answer else {
-            // A server that does not know the extension cannot have changed the version.
-            return if self.negotiated || self.current != self.original {
+            // A server that does not know the extension cannot have changed the version. One that
+            // knows version 1 alone is taken at its Version Negotiation packet (Section 8).
+            let led_elsewhere = self.negotiated && self.current != Version::V1;
+            return if led_elsewhere || self.current != self.original {
                 Err(version_error("the version was changed without authentication"))
             } else {
                 Ok(())

@@ -1,6 +1,6 @@
 //! Retry and Version Negotiation at the client (RFC 9000, Sections 6.2 and 17.2.5).
 
-use quicket_wire::{ConnectionId, Header, RetryPacket, VersionNegotiation};
+use quicket_wire::{ConnectionId, Header, RetryPacket, Version, VersionNegotiation};
 
 use super::Connection;
 use super::receive::Arrival;
@@ -60,10 +60,12 @@ impl Connection {
         self.set_loss_timer();
     }
 
-    /// A server that speaks none of the versions offered; false if the packet is to be ignored.
+    /// A server that does not speak the version of the first flight; false if the packet is to be
+    /// ignored.
     ///
-    /// The connection ends; the error names the versions, and whoever opened it may try again
-    /// with one of them.
+    /// The connection begins anew, once, with the best version that both speak
+    /// (RFC 9368, Section 2.1). Without one, and if early data was offered, it ends; the error
+    /// names the server's versions.
     pub(super) fn handle_version_negotiation(
         &mut self,
         arrival: &Arrival,
@@ -84,6 +86,11 @@ impl Connection {
             return false;
         }
         self.observe_received(arrival, header, 0, PacketContent { header: packet, payload: &[] });
+        let common = |version: &&Version| offer.versions().any(|offered| offered == **version);
+        let best = self.handshake.versions.available.iter().find(common).copied();
+        if best.is_some_and(|version| self.begin_with_version(arrival.now, version)) {
+            return true;
+        }
         let versions = offer.versions().take(MAX_OFFERED).collect();
         self.end(arrival.now, ConnectionError::VersionNegotiation { versions });
         true

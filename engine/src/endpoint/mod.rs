@@ -195,13 +195,15 @@ impl Endpoint {
         if remote.port() == 0 || remote.ip().is_unspecified() {
             return Err(ConnectError::InvalidAddress(remote));
         }
-        if !config.version.is_supported() {
+        let mut speaks = core::iter::once(&config.version).chain(&config.versions);
+        if !speaks.any(|version| version.is_supported()) {
             return Err(ConnectError::UnsupportedVersion(config.version));
         }
         let start = self.start(now, remote, local);
         let scid = start.scid;
-        let connection = Connection::client(start, ClientStart { config, server_name })
-            .map_err(ConnectError::Handshake)?;
+        let connection =
+            Connection::client(start, ClientStart { config, server_name, negotiated: false })
+                .map_err(ConnectError::Handshake)?;
         let handle = self.routes.insert(remote);
         self.routes.add(scid, handle);
         Ok((handle, connection))

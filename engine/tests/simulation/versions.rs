@@ -6,9 +6,12 @@ use quicket_engine::{ClientConfig, ConnectionError, Event};
 use quicket_sim::app::{WorkApp, Workload};
 use quicket_sim::datagram::Datagram;
 use quicket_sim::sim::{Pair, PairOptions};
-use quicket_wire::{EcnCodepoint, Version};
+use quicket_wire::{EcnCodepoint, TransportErrorCode, Version};
 
 use crate::support::{CLEAN, P2P, RTT, error_of, establish, ms, ok, pair, secs, time_of};
+
+/// Reserved to exercise version negotiation (RFC 9000, Section 15).
+const RESERVED: Version = Version(0x1a2a_3a4a);
 
 fn versions(scenario: &str, first: Version, client: &[Version], server: &[Version]) -> PairOptions {
     let mut options = PairOptions::new(scenario);
@@ -61,12 +64,72 @@ fn compatible_negotiation_survives_losses() {
     }
 }
 
-/// RFC 9000, Section 6.2: the connection ends with what the server offers; another one may be
-/// opened with that.
+/// RFC 9368, Section 2.1: the client goes on with the best version that both speak. The first one
+/// may be one that nobody has (RFC 9000, Section 6.3).
+#[test]
+fn a_client_goes_on_with_a_version_that_the_server_names() {
+    let both = [Version::V2, Version::V1];
+    for (first, server) in [
+        (Version::V2, &[Version::V1][..]),
+        (Version::V1, &[Version::V2]),
+        (RESERVED, &[Version::V1]),
+        (RESERVED, &both),
+    ] {
+        let mut pair = pair(versions(CLEAN, first, &both, server));
+        let start = pair.now();
+        pair.connect(Workload::requests(5, 5));
+        establish(&mut pair);
+        for side in [pair.client, pair.server] {
+            let version = pair.sim.host_mut(side).session().connection.version();
+            assert_eq!(version, server[0], "after {first}");
+        }
+        let events = &pair.at_client().events;
+        let done = time_of(events, |event| *event == Event::HandshakeComplete).unwrap();
+        assert_eq!(done - start, RTT + RTT, "one round trip more than the handshake");
+        ok(pair.run(secs(10)));
+        ok(pair.close());
+    }
+}
+
+/// RFC 9368, Section 8: servers that know version 1 alone cannot confirm it.
+#[test]
+fn a_server_that_confirms_no_version_is_believed_for_version_1_alone() {
+    let both = [Version::V2, Version::V1];
+    for version in both {
+        let mut options = versions(CLEAN, RESERVED, &both, &[version]);
+        let transport = Arc::make_mut(&mut options.server.transport);
+        transport.announced.version_information = Some(false);
+        let mut pair = pair(options);
+        pair.connect(Workload::none());
+        if version == Version::V1 {
+            establish(&mut pair);
+            ok(pair.close());
+            continue;
+        }
+        ok(pair.run_to_end(secs(30)));
+        let error = error_of(&pair, pair.client);
+        let Some(ConnectionError::Transport(error)) = error else { panic!("{error:?}") };
+        assert_eq!(error.code, TransportErrorCode::VERSION_NEGOTIATION_ERROR);
+    }
+}
+
+#[test]
+fn going_on_with_another_version_survives_losses() {
+    for way in ["up", "down"] {
+        for lost in 1..=6 {
+            let text = format!("delay=20ms; {way} drop={lost}");
+            let both = [Version::V2, Version::V1];
+            let mut pair = pair(versions(&text, RESERVED, &both, &[Version::V1]));
+            pair.transfer(Workload::requests(3, 3), secs(9));
+        }
+    }
+}
+
+/// RFC 9000, Section 6.2: without a common version the connection ends with what the server
+/// offers.
 #[test]
 fn incompatible_servers_say_what_they_speak() {
-    let both = [Version::V2, Version::V1];
-    let mut pair = pair(versions(CLEAN, Version::V2, &both, &[Version::V1]));
+    let mut pair = pair(versions(CLEAN, Version::V2, &[Version::V2], &[Version::V1]));
     pair.connect(Workload::none());
     ok(pair.run_to_end(secs(10)));
     let Some(ConnectionError::VersionNegotiation { versions }) = error_of(&pair, pair.client)
@@ -76,7 +139,8 @@ fn incompatible_servers_say_what_they_speak() {
     assert_eq!(versions.iter().filter(|v| v.is_supported()).collect::<Vec<_>>(), [&Version::V1]);
     assert_eq!(pair.now().as_nanos(), 100_000_000, "one round trip");
 
-    let config = ClientConfig { version: Version::V1, ..pair.config() };
+    let config =
+        ClientConfig { version: Version::V1, versions: vec![Version::V1], ..pair.config() };
     pair.connect_with(config, Box::new(WorkApp::new(Workload::requests(3, 3))));
     establish(&mut pair);
     assert_eq!(pair.at_client().connection.version(), Version::V1);
@@ -132,11 +196,13 @@ fn forged_version_negotiation_is_ignored_where_it_can_be() {
 }
 
 /// Before anything was received the packet cannot be told from a true one, and sends the client
-/// to another version; nothing worse.
+/// to another version, where it learns from the server that it was deceived (RFC 9368, Section 4);
+/// nothing worse.
 #[test]
 fn forged_version_negotiation_ends_at_most_the_attempt() {
     let mut pair = attacked(&[Version::V1], 1);
     ok(pair.run_to_end(secs(30)));
     let error = error_of(&pair, pair.client);
-    assert!(matches!(error, Some(ConnectionError::VersionNegotiation { .. })), "{error:?}");
+    let Some(ConnectionError::Transport(error)) = error else { panic!("{error:?}") };
+    assert_eq!(error.code, TransportErrorCode::VERSION_NEGOTIATION_ERROR);
 }

@@ -385,14 +385,14 @@ static void for_tls(void)
 	secret.level = QUIC_CRYPTO_MAX;
 	FAILS(set(fd, QUIC_SOCKOPT_CRYPTO_SECRET, &secret, sizeof(secret)), EINVAL);
 	secret.level = QUIC_CRYPTO_HANDSHAKE;
-	static const uint32_t others[] = { 0, TLS_CIPHER_AES_GCM_128 - 1, TLS_CIPHER_AES_CCM_128,
+	static const uint32_t others[] = { 0, TLS_CIPHER_AES_GCM_128 - 1,
 					   TLS_CIPHER_CHACHA20_POLY1305 + 1 };
 	for (size_t i = 0; i < sizeof(others) / sizeof(*others); i++) {
 		secret.type = others[i];
 		FAILS(set(fd, QUIC_SOCKOPT_CRYPTO_SECRET, &secret, sizeof(secret)), EINVAL);
 	}
 	static const uint32_t types[] = { TLS_CIPHER_AES_GCM_128, TLS_CIPHER_AES_GCM_256,
-					  TLS_CIPHER_CHACHA20_POLY1305 };
+					  TLS_CIPHER_AES_CCM_128, TLS_CIPHER_CHACHA20_POLY1305 };
 	for (size_t i = 0; i < sizeof(types) / sizeof(*types); i++) {
 		int other = establishing(&address, &listens);
 		secret.type = types[i];
@@ -457,11 +457,11 @@ static void config(void)
 	takes_config(fd, CONFIG(0));
 	CHECK(get(fd, QUIC_SOCKOPT_CONFIG, &again, sizeof(again)) == sizeof(again));
 	CHECK(memcmp(&all, &again, sizeof(all)) == 0);
-	/* A version that there is not shows when it is to be used. */
+	/* A version that there is not makes the server name those that it has. */
 	struct sockaddr_in nowhere = { .sin_family = AF_INET, .sin_port = htons(9),
 				       .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
 	takes_config(fd, CONFIG(.version = 0xff00001d));
-	FAILS(connect(fd, (struct sockaddr *)&nowhere, sizeof(nowhere)), EINVAL);
+	CHECK(connect(fd, (struct sockaddr *)&nowhere, sizeof(nowhere)) == 0);
 	CHECK(close(fd) == 0);
 
 	struct pair pair = connected(AF_INET, SOCK_DGRAM);

@@ -219,14 +219,13 @@ impl Settings {
         }
     }
 
-    /// The versions that a client can speak, the first one first.
+    /// The versions that a client can speak, the first one first. Whether the server may change
+    /// to another one without a round trip is a matter of the transport parameters; where it does
+    /// not speak the first one, the connection goes on with another one anyway.
     pub(super) fn versions(&self) -> Vec<Version> {
         let first = self.version().unwrap_or(Version::V1);
-        let mut versions = vec![first];
-        if self.local.disable_compatible_version == 0 {
-            versions.extend(Version::SUPPORTED.iter().filter(|version| **version != first));
-        }
-        versions
+        let others = Version::SUPPORTED.iter().filter(|version| **version != first);
+        std::iter::once(&first).chain(others).copied().collect()
     }
 }
 

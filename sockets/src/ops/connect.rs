@@ -13,9 +13,7 @@ use crate::core::{
 use crate::error::{AcceptError, ConnectError, ListenError};
 use crate::session::{SessionSink, settle};
 use crate::udp::{BindError, UdpStats};
-use quicket_engine::ConnectionError;
 use quicket_handshake::{AwsLcProvider, SystemRandom};
-use quicket_wire::Version;
 
 /// Makes an endpoint that nothing drives yet.
 pub(crate) fn endpoint(address: SocketAddr, config: EndpointConfig) -> Result<CoreRef, BindError> {
@@ -39,31 +37,6 @@ fn endpoint_on(link: Link, config: EndpointConfig) -> io::Result<CoreRef> {
     Ok(CoreRef::new(Core::new(link, config.udp, engine, config.memory)?))
 }
 
-/// How a connection begins, beyond its configuration.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Start {
-    /// Offer early data.
-    pub(crate) early_data: bool,
-    /// The version that a server's Version Negotiation packet led to.
-    pub(crate) negotiated: Option<Version>,
-}
-
-impl Start {
-    /// How to begin anew after a server said in `error` that it speaks other versions
-    /// (RFC 9368, Section 2.1); `None` if that is of no use.
-    pub(crate) fn after(self, error: &ConnectError, config: &ClientConfig) -> Option<Self> {
-        let ConnectError::Lost(ConnectionError::VersionNegotiation { versions }) = error else {
-            return None;
-        };
-        if self.negotiated.is_some() {
-            return None;
-        }
-        let common = |version: &&Version| versions.contains(version);
-        let negotiated = config.versions.iter().find(common).copied();
-        negotiated.map(|version| Self { negotiated: Some(version), ..self })
-    }
-}
-
 impl CoreRef {
     /// Starts a connection; the handshake is under way when this returns.
     pub(crate) fn connect(
@@ -71,7 +44,7 @@ impl CoreRef {
         remote: SocketAddr,
         server_name: &str,
         config: &ClientConfig,
-        start: Start,
+        early_data: bool,
     ) -> Result<ConnRef, ConnectError> {
         if self.is_closed() {
             return Err(ConnectError::EndpointClosed);
@@ -92,12 +65,11 @@ impl CoreRef {
         let protocol = quicket_engine::ClientConfig {
             transport: config.transport.clone(),
             tls: config.tls.clone(),
-            version: start.negotiated.unwrap_or(config.version),
+            version: config.version,
             versions: config.versions.clone(),
-            negotiated: start.negotiated.is_some(),
             token: store.and_then(|store| store.take_token(&server)).unwrap_or_default(),
             session: store.and_then(|store| store.take_session(&server)),
-            early_data: start.early_data,
+            early_data,
             hold: false,
             observers: config.qlog.as_ref().map(|qlog| qlog.observers(self.clock())),
         };

@@ -9,7 +9,7 @@ mod datagram;
 mod listening;
 mod stream;
 
-pub(crate) use connect::{Start, endpoint, endpoint_from};
+pub(crate) use connect::{endpoint, endpoint_from};
 pub(crate) use connection::source_for;
 pub(crate) use listening::Listening;
 

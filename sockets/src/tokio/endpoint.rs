@@ -11,7 +11,7 @@ use super::Connection;
 use crate::config::{ClientConfig, EndpointConfig, ServerConfig};
 use crate::core::{CoreRef, Driver, Interest};
 use crate::error::{AcceptError, ConnectError, ListenError};
-use crate::ops::{self, Listening, Start, now_or};
+use crate::ops::{self, Listening, now_or};
 use crate::udp::{BindError, UdpStats};
 use crate::waiting::wait;
 
@@ -108,13 +108,9 @@ impl Endpoint {
         server_name: &str,
         config: &ClientConfig,
     ) -> Result<Connection, ConnectError> {
-        let mut start = Start::default();
-        loop {
-            let conn = self.core.connect(remote, server_name, config, start)?;
-            let connection = Connection::new(conn);
-            let Err(error) = connection.wait_established().await else { return Ok(connection) };
-            start = start.after(&error, config).ok_or(error)?;
-        }
+        let connection = Connection::new(self.core.connect(remote, server_name, config, false)?);
+        connection.wait_established().await?;
+        Ok(connection)
     }
 
     /// Starts to connect, with early data if possible; see [`Connection::connect_early`].
@@ -128,8 +124,7 @@ impl Endpoint {
         server_name: &str,
         config: &ClientConfig,
     ) -> Result<Connection, ConnectError> {
-        let start = Start { early_data: true, ..Start::default() };
-        Ok(Connection::new(self.core.connect(remote, server_name, config, start)?))
+        Ok(Connection::new(self.core.connect(remote, server_name, config, true)?))
     }
 
     /// Listens for connections, which are handed out when their handshake is complete.

@@ -2,7 +2,7 @@
 
 use quicket::message::raw::{ConnectionIdInfo, CryptoSecret, ErrInfo};
 use quicket::message::{
-    Config, CryptoLevel, Errno, MessageKind, MsgFlags, Shutdown, Socket, StreamFlags, StreamInfo,
+    CryptoLevel, Errno, MessageKind, MsgFlags, Shutdown, Socket, StreamFlags, StreamInfo,
     TransportParam,
 };
 
@@ -80,9 +80,6 @@ fn addresses_that_do_not_fit_are_refused() {
     socket.connect(other.local_addr().unwrap()).unwrap();
     assert_eq!(socket.connect(other.local_addr().unwrap()), Err(Errno::EINVAL));
     assert_eq!(socket.listen(1), Err(Errno::EINVAL));
-    let old = Socket::new_v4();
-    old.set_config(&Config { version: 0xff00_001d, ..Config::default() }).unwrap();
-    assert_eq!(old.connect(other.local_addr().unwrap()), Err(Errno::EINVAL), "no such version");
 }
 
 #[test]
@@ -214,8 +211,7 @@ fn tls_messages_need_a_level_with_keys() {
     let secret = |level, kind| CryptoSecret { send: 1, level, kind, secret: [0; 48] };
     assert_eq!(client.set_crypto_secret(&secret(1, 51)), Err(Errno::EINVAL), "Initial");
     assert_eq!(client.set_crypto_secret(&secret(4, 51)), Err(Errno::EINVAL));
-    assert_eq!(client.set_crypto_secret(&secret(2, 53)), Err(Errno::EINVAL), "CCM");
-    assert_eq!(client.set_crypto_secret(&secret(2, 55)), Err(Errno::EINVAL));
+    assert_eq!(client.set_crypto_secret(&secret(2, 55)), Err(Errno::EINVAL), "no such cipher");
     assert_eq!(client.set_transport_param_ext(&[0; 513]), Err(Errno::EINVAL));
     // Early data without a session to tell the limits.
     assert_eq!(send(&client, b"x", 0, NEW), Err(Errno::EINVAL));

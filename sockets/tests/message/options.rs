@@ -199,10 +199,13 @@ fn both_sides_agree_to_leave_packets_in_the_clear() {
 #[test]
 fn versions_are_chosen_by_either_side() {
     const V2: u32 = 0x6b33_43cf;
+    /// RFC 9000, Section 15.
+    const RESERVED: u32 = 0x1a2a_3a4a;
     let version = |socket: &Socket, version| {
         socket.set_config(&Config { version, ..Config::default() }).unwrap();
     };
-    for (client, server) in [(V2, 0), (1, V2), (V2, 1)] {
+    // One that no server has leads to Version Negotiation, and on from there.
+    for (client, server) in [(V2, 0), (1, V2), (V2, 1), (RESERVED, 0)] {
         let (client, server) =
             pair_with(|socket| version(socket, client), |socket| version(socket, server));
         send(&client, b"x", 0, NEW).unwrap();

@@ -2,11 +2,11 @@
 
 use quicket::ServerTls;
 use quicket::message::raw::{
-    CRYPTO_SECRET_SIZE, CryptoSecret, Raw, TLS_CIPHER_AES_GCM_128, TLS_CIPHER_AES_GCM_256,
-    TLS_CIPHER_CHACHA20_POLY1305,
+    CRYPTO_SECRET_SIZE, CryptoSecret, Raw, TLS_CIPHER_AES_CCM_128, TLS_CIPHER_AES_GCM_128,
+    TLS_CIPHER_AES_GCM_256, TLS_CIPHER_CHACHA20_POLY1305,
 };
 use quicket::message::{
-    CryptoLevel, Errno, EventType, MessageKind, MsgFlags, Notification, OptionName, Socket,
+    Config, CryptoLevel, Errno, EventType, MessageKind, MsgFlags, Notification, OptionName, Socket,
     StreamFlags, StreamInfo, TransportParam,
 };
 use quicket_engine::crypto::{
@@ -51,6 +51,7 @@ fn raw_secret(level: Level, direction: Direction, secret: &Secret) -> CryptoSecr
             Aead::Aes128Gcm => TLS_CIPHER_AES_GCM_128,
             Aead::Aes256Gcm => TLS_CIPHER_AES_GCM_256,
             Aead::ChaCha20Poly1305 => TLS_CIPHER_CHACHA20_POLY1305,
+            Aead::Aes128Ccm => TLS_CIPHER_AES_CCM_128,
         },
         secret: bytes,
     }
@@ -207,6 +208,21 @@ fn programs_on_both_sides_establish_a_connection() {
     connecting.connect(address).unwrap();
     let (client, server) = perform(&connecting, &listening, &tls, None, &tls.server("test"));
     assert_eq!(client.socket.negotiated_alpn(), None, "the program knows");
+    echo(&client.socket, &server.socket);
+}
+
+/// RFC 9000, Section 6: the same ClientHello goes out again, in a version that the server has.
+#[test]
+fn a_version_that_the_server_does_not_have_costs_a_program_a_round_trip_alone() {
+    let (tls, (listening, address)) = (Tls::new(), listener());
+    let connecting = socket();
+    let version = 0x1a2a_3a4a;
+    connecting.set_config(&Config { version, ..Config::default() }).unwrap();
+    // The ClientHello cannot say which version it will be sent with (RFC 9368, Section 4).
+    let parameters = TransportParam { disable_compatible_version: 1, ..TransportParam::default() };
+    connecting.set_transport_param(&parameters).unwrap();
+    connecting.connect(address).unwrap();
+    let (client, server) = perform(&connecting, &listening, &tls, None, &tls.server("test"));
     echo(&client.socket, &server.socket);
 }
 

@@ -51,15 +51,20 @@ impl PacketKind {
         }
     }
 
-    /// The two type bits, in place, of a long header packet; `None` for kinds and versions
-    /// that have none.
+    /// The two type bits, in place, of a long header packet; `None` for kinds that have none. Of
+    /// versions that are not known only first packets are written, to hear which ones the server
+    /// speaks; any bits serve there (RFC 9000, Section 6.3).
     #[inline]
     pub(super) const fn long_type(self, version: Version) -> Option<u8> {
         let bits = match (version, self) {
-            (Version::V1, Self::Initial) | (Version::V2, Self::Retry) => 0b00,
-            (Version::V1, Self::ZeroRtt) | (Version::V2, Self::Initial) => 0b01,
-            (Version::V1, Self::Handshake) | (Version::V2, Self::ZeroRtt) => 0b10,
-            (Version::V1, Self::Retry) | (Version::V2, Self::Handshake) => 0b11,
+            (Version::V2, Self::Retry) => 0b00,
+            (Version::V2, Self::Initial) => 0b01,
+            (Version::V2, Self::ZeroRtt) => 0b10,
+            (Version::V2, Self::Handshake) => 0b11,
+            (_, Self::Initial) => 0b00,
+            (_, Self::ZeroRtt) => 0b01,
+            (_, Self::Handshake) => 0b10,
+            (_, Self::Retry) => 0b11,
             _ => return None,
         };
         Some(bits << 4)

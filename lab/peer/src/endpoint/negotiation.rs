@@ -1,7 +1,8 @@
 //! A client that starts with a version that no server has (RFC 9000, Section 6).
 //!
-//! Quicket's connections never start with such a version. All that an attempt needs is what no
-//! version changes (RFC 8999): a long header in a large datagram, and what comes back.
+//! The case ends with the server's answer, where Quicket's own client would go on with another
+//! version. All that an attempt needs is what no version changes (RFC 8999): a long header in a
+//! large datagram, and what comes back.
 
 use std::net::SocketAddr;
 use std::time::Duration;

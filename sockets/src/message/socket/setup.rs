@@ -201,6 +201,7 @@ impl Socket {
         let mut config = ClientConfig::new(Arc::new(self.ledger().mailbox.clone()));
         config.transport = settings.transport();
         config.version = settings.version().unwrap_or(Version::V1);
+        config.versions = settings.versions();
         config.hold = true;
         let bound = control.bound.as_ref().ok_or(Errno::EINVAL)?;
         let address = bound.core.local_addr();
