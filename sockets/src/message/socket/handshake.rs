@@ -15,7 +15,8 @@ use crate::message::errno::Errno;
 use crate::message::hub::Bound;
 use crate::message::notification::CryptoLevel;
 use crate::message::raw::{
-    CryptoSecret, TLS_CIPHER_AES_GCM_128, TLS_CIPHER_AES_GCM_256, TLS_CIPHER_CHACHA20_POLY1305,
+    CryptoSecret, TLS_CIPHER_AES_CCM_128, TLS_CIPHER_AES_GCM_128, TLS_CIPHER_AES_GCM_256,
+    TLS_CIPHER_CHACHA20_POLY1305,
 };
 use crate::message::settings::{self, Settings};
 
@@ -102,14 +103,12 @@ impl Socket {
         };
         let patience = Patience::new(self.is_nonblocking(), timeout);
         let settled = self.wait(&session, patience, |waiter| {
-            session.conn.look(|conn| match (state_of(conn), &conn.ended) {
+            session.conn.look(|conn| match &conn.ended {
                 // The peer may have said what it had to say and left since.
                 _ if conn.established => Poll::Ready(Ok(())),
-                (State::Established, _) => Poll::Ready(Ok(())),
-                (State::Closed, ended) => {
-                    Poll::Ready(Err(ended.as_ref().map_or(Errno::EPIPE, errno_of)))
-                }
-                _ => {
+                Some(ended) => Poll::Ready(Err(errno_of(ended))),
+                None if state_of(conn) == State::Established => Poll::Ready(Ok(())),
+                None => {
                     if let Some(waiter) = waiter {
                         conn.waiters.register(Interest::Message, waiter);
                     }
@@ -264,7 +263,7 @@ impl Socket {
     /// # Errors
     ///
     /// EINVAL unless the handshake is under way, for [`CryptoLevel::Initial`], and for cipher
-    /// suites that there are not (CCM is one); EPIPE if what waited for the secret ended the
+    /// suites that there are not; EPIPE if what waited for the secret ended the
     /// connection.
     pub fn set_crypto_secret(&self, secret: &CryptoSecret) -> Result<(), Errno> {
         self.establishing()?;
@@ -277,6 +276,7 @@ impl Socket {
         let aead = match secret.kind {
             TLS_CIPHER_AES_GCM_128 => Aead::Aes128Gcm,
             TLS_CIPHER_AES_GCM_256 => Aead::Aes256Gcm,
+            TLS_CIPHER_AES_CCM_128 => Aead::Aes128Ccm,
             TLS_CIPHER_CHACHA20_POLY1305 => Aead::ChaCha20Poly1305,
             _ => return Err(Errno::EINVAL),
         };
@@ -400,5 +400,31 @@ fn errno_of(error: &ConnectionError) -> Errno {
         | ConnectionError::NoViablePath => Errno::ETIMEDOUT,
         ConnectionError::Local { .. } => Errno::EPIPE,
         ConnectionError::Transport(_) | ConnectionError::VersionNegotiation { .. } => Errno::EPROTO,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::message::{MsgFlags, StreamFlags};
+
+    #[test]
+    fn an_end_that_was_received_but_not_told_is_awaited() {
+        let nobody = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        let socket = Socket::new_v4();
+        socket.connect(nobody.local_addr().unwrap()).unwrap();
+        socket.set_nonblocking(true);
+        let session = socket.control().session(Errno::EINVAL).unwrap().clone();
+        // What a thread does that receives: the connection knows more than its sockets.
+        session.conn.act_if(|conn, now| {
+            conn.engine.close(now, 0, b"");
+            ((), false)
+        });
+        assert_eq!(socket.wait_established(), Err(Errno::EAGAIN));
+        let received = socket.recv_message(&mut [0; 9], MsgFlags::NONE);
+        assert_eq!(received.map(drop), Err(Errno::EAGAIN), "a notification may come");
+        assert_eq!(socket.send_message(b"x", None, StreamFlags::NEW.into()), Err(Errno::EPIPE));
+        session.conn.act(|_, _| ());
+        assert_eq!(socket.wait_established(), Err(Errno::EPIPE), "this side closed it");
     }
 }

@@ -95,11 +95,12 @@ pub enum Shutdown {
     Both,
 }
 
-/// The state of a connection.
+/// The state of a connection, as the program has heard of it: while another thread receives, the
+/// connection can know of its end before anything is told of it.
 fn state_of(conn: &Conn) -> State {
-    if conn.ended.is_some() || conn.engine.is_closed() {
+    if conn.ended.is_some() {
         State::Closed
-    } else if conn.engine.is_established() {
+    } else if conn.established || conn.engine.is_established() {
         State::Established
     } else {
         State::Establishing

@@ -7,7 +7,7 @@ use quicket_engine::{Connection, DatagramError, WhenFull};
 use quicket_wire::StreamId;
 
 use super::streams::{self, Refusal};
-use super::{Patience, Session, Socket, State, state_of};
+use super::{Patience, Session, Socket};
 use crate::core::{Conn, Interest, Rank, Waiter};
 use crate::message::buffer::Data;
 use crate::message::errno::Errno;
@@ -153,7 +153,7 @@ impl Socket {
         let settings = &control.settings;
         let (timeout, nodelay) = (settings.send_timeout, settings.config.stream_data_nodelay != 0);
         drop(control);
-        if session.conn.look(|conn| state_of(conn)) == State::Closed {
+        if session.conn.look(|conn| conn.engine.is_closed()) {
             return Err(Errno::EPIPE);
         }
         Ok((session, timeout, nodelay))
@@ -169,7 +169,7 @@ impl Socket {
         let is_large = data.len() > MAX_DATAGRAM;
         let data = if is_large { Vec::new() } else { data.to_vec() };
         let attempt = |conn: &mut Conn, waiter: Option<Waiter<'_>>| {
-            if state_of(conn) == State::Closed {
+            if conn.engine.is_closed() {
                 return Poll::Ready(Err(Errno::EPIPE));
             }
             if conn.engine.max_datagram_size().is_none() {
@@ -307,7 +307,7 @@ fn attempt(
     ledger: &Ledger,
     sending: &mut Sending<'_>,
 ) -> Result<(), Result<Blocked, Errno>> {
-    if state_of(conn) == State::Closed {
+    if conn.engine.is_closed() {
         return Err(Err(Errno::EPIPE));
     }
     let engine = &mut conn.engine;
@@ -415,7 +415,7 @@ impl Socket {
         let patience = Patience::new(info.flags.contains(StreamFlags::DONTWAIT), timeout);
         let id = self.wait(&session, patience, |waiter| {
             session.conn.act(|conn, _| {
-                if state_of(conn) == State::Closed {
+                if conn.engine.is_closed() {
                     return Poll::Ready(Err(Errno::EPIPE));
                 }
                 let engine = &mut conn.engine;
