@@ -46,12 +46,46 @@ pub struct EndpointConfig {
     pub max_incoming: usize,
     /// ... and how many bytes of datagrams may wait with them.
     pub max_incoming_bytes: usize,
-    /// How many stateless resets may be sent in a second (RFC 9000, Section 10.3.3).
-    pub stateless_resets_per_second: u32,
-    /// How many Version Negotiation packets a server may send in a second (RFC 9000, Section 6.1),
-    /// all of them at once if need be; 0 sends none. Clients whose first packet goes without an
-    /// answer try again.
-    pub version_negotiations_per_second: u32,
+    /// How often strangers are answered.
+    pub replies_per_second: ReplyRates,
+}
+
+/// How many answers of each kind an endpoint sends in a second to datagrams that belong to no
+/// connection, all of them at once if need be; 0 sends none. Their senders' addresses may be made up:
+/// without a limit, others could have the endpoint send to anybody as much as they send. Whoever
+/// gets no answer tries again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReplyRates {
+    /// Stateless resets (RFC 9000, Section 10.3.3); 1000 by default.
+    pub stateless_resets: u32,
+    /// Version Negotiation packets (RFC 9000, Section 6.1); 1000 by default.
+    pub version_negotiations: u32,
+    /// Retry packets (RFC 9000, Section 8.1.2); 20000 by default: while strangers flood a server,
+    /// its clients come in by these.
+    pub retries: u32,
+    /// Packets that turn a client away with CONNECTION_REFUSED or INVALID_TOKEN (RFC 9000, Sections
+    /// 5.2.2 and 8.1.3); 1000 by default.
+    pub refusals: u32,
+}
+
+/// How many stateless resets are sent in a second by default.
+const STATELESS_RESETS: u32 = 1000;
+/// ... and Version Negotiation packets.
+const VERSION_NEGOTIATIONS: u32 = 1000;
+/// ... and Retry packets.
+const RETRIES: u32 = 20_000;
+/// ... and refusals.
+const REFUSALS: u32 = 1000;
+
+impl Default for ReplyRates {
+    fn default() -> Self {
+        Self {
+            stateless_resets: STATELESS_RESETS,
+            version_negotiations: VERSION_NEGOTIATIONS,
+            retries: RETRIES,
+            refusals: REFUSALS,
+        }
+    }
 }
 
 impl EndpointConfig {
@@ -66,8 +100,7 @@ impl EndpointConfig {
             grease_quic_bit: true,
             max_incoming: 4096,
             max_incoming_bytes: 8 << 20,
-            stateless_resets_per_second: 1000,
-            version_negotiations_per_second: 1000,
+            replies_per_second: ReplyRates::default(),
         }
     }
 }

@@ -50,8 +50,8 @@ mod token;
 
 pub use cid::{CidNumbers, ConnectionIdGenerator, RandomConnectionIds};
 pub use config::{
-    Announced, ClientConfig, EndpointConfig, HANDSHAKES_WITHOUT_RETRY, MtuDiscovery, RetryPolicy,
-    ServerConfig, StreamWindows, TransportConfig,
+    Announced, ClientConfig, EndpointConfig, HANDSHAKES_WITHOUT_RETRY, MtuDiscovery, ReplyRates,
+    RetryPolicy, ServerConfig, StreamWindows, TransportConfig,
 };
 pub use congestion::CongestionAlgorithm;
 pub use connection::{

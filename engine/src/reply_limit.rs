@@ -1,11 +1,53 @@
 //! How often strangers are answered: a bucket of tokens for each kind of answer that needs no state
-//! (RFC 9000, Sections 6.1 and 10.3.3).
+//! (RFC 9000, Sections 6.1, 8.1 and 10.3.3).
 
+use crate::config::ReplyRates;
 use crate::time::{Duration, Time};
+
+/// An answer to a datagram that belongs to no connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reply {
+    StatelessReset,
+    VersionNegotiation,
+    Retry,
+    /// A close with CONNECTION_REFUSED or INVALID_TOKEN.
+    Refusal,
+}
+
+/// Limits of all kinds.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ReplyLimits {
+    stateless_resets: ReplyLimiter,
+    version_negotiations: ReplyLimiter,
+    retries: ReplyLimiter,
+    refusals: ReplyLimiter,
+}
+
+impl ReplyLimits {
+    pub(crate) fn new(rates: ReplyRates) -> Self {
+        Self {
+            stateless_resets: ReplyLimiter::new(rates.stateless_resets),
+            version_negotiations: ReplyLimiter::new(rates.version_negotiations),
+            retries: ReplyLimiter::new(rates.retries),
+            refusals: ReplyLimiter::new(rates.refusals),
+        }
+    }
+
+    /// True if one more of this kind may be sent now; it then counts as sent.
+    pub(crate) fn take(&mut self, now: Time, reply: Reply) -> bool {
+        let limiter = match reply {
+            Reply::StatelessReset => &mut self.stateless_resets,
+            Reply::VersionNegotiation => &mut self.version_negotiations,
+            Reply::Retry => &mut self.retries,
+            Reply::Refusal => &mut self.refusals,
+        };
+        limiter.take(now)
+    }
+}
 
 /// Limits how many answers of one kind an endpoint sends without state.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct ReplyLimiter {
+struct ReplyLimiter {
     per_second: u32,
     allowance: u32,
     refilled: Time,
@@ -13,12 +55,12 @@ pub(crate) struct ReplyLimiter {
 
 impl ReplyLimiter {
     /// At most `per_second` in a second, all at once if need be; 0 sends none.
-    pub(crate) fn new(per_second: u32) -> Self {
+    fn new(per_second: u32) -> Self {
         Self { per_second, allowance: per_second, refilled: Time::ZERO }
     }
 
     /// True if one more may be sent now; it then counts as sent.
-    pub(crate) fn take(&mut self, now: Time) -> bool {
+    fn take(&mut self, now: Time) -> bool {
         let interval = Duration::from_secs(1).over(u64::from(self.per_second));
         let more = now
             .since(self.refilled)

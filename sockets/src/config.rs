@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use quicket_engine::random::Random;
-use quicket_engine::{ConnectionIdGenerator, RetryPolicy, TransportConfig};
+use quicket_engine::{ConnectionIdGenerator, ReplyRates, RetryPolicy, TransportConfig};
 use quicket_handshake::{ClientTls, ConfigError, Identity, ServerTls, SystemRandom};
 use quicket_wire::Version;
 
@@ -56,6 +56,14 @@ impl EndpointConfig {
     #[must_use]
     pub fn connection_ids(mut self, generator: impl ConnectionIdGenerator + 'static) -> Self {
         self.protocol.cid_generator = Arc::new(generator);
+        self
+    }
+
+    /// How often datagrams that belong to no connection are answered: with stateless resets, Version
+    /// Negotiation and Retry packets, refusals.
+    #[must_use]
+    pub const fn replies_per_second(mut self, rates: ReplyRates) -> Self {
+        self.protocol.replies_per_second = rates;
         self
     }
 }

@@ -106,8 +106,8 @@ pub use udp::{BindError, UdpConfig, UdpOption, UdpStats};
 pub use quicket_engine::crypto::{Aead, HandshakeError};
 pub use quicket_engine::{
     CongestionAlgorithm, ConnectionError, ConnectionIdGenerator, Counters, EarlyData, EcnState,
-    FrameCounts, KeyUpdateError, MigrationError, MtuDiscovery, PathStats, RetryPolicy, Stats,
-    TransportConfig, TransportError,
+    FrameCounts, KeyUpdateError, MigrationError, MtuDiscovery, PathStats, ReplyRates, RetryPolicy,
+    Stats, TransportConfig, TransportError,
 };
 pub use quicket_handshake::{
     Beginning, ClientAuth, ClientTls, ConfigError, Fingerprint, Identity, KeyExchange, KeyLog,

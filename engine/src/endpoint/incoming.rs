@@ -15,6 +15,8 @@ use crate::config::ServerConfig;
 use crate::connection::{Draft, SealQueue, Sealing, Unsealed};
 use crate::crypto::{Level, TAG_LEN};
 use crate::observer::DropReason;
+use crate::reply_limit::Reply;
+use crate::time::Time;
 use crate::token::{self, TokenLifetimes, TokenSealer, TokenVerdict};
 
 /// A client that wants to connect. Its first datagram is kept until the attempt is decided.
@@ -115,10 +117,12 @@ impl Endpoint {
     }
 
     /// Asks the client to prove its address: writes a Retry packet into `reply`, to be sent to
-    /// [`Incoming::remote`]. `None` if the attempt cannot be retried.
-    pub fn retry(&mut self, incoming: Incoming, reply: &mut Vec<u8>) -> Option<()> {
+    /// [`Incoming::remote`]. `None` if the attempt cannot be retried, or if as many were in this
+    /// second as may be ([`ReplyRates`](crate::ReplyRates)).
+    pub fn retry(&mut self, now: Time, incoming: Incoming, reply: &mut Vec<u8>) -> Option<()> {
         self.decided(&incoming);
-        self.write_retry(&incoming, reply)
+        let may = incoming.may_retry() && self.replies.take(now, Reply::Retry);
+        if may { self.write_retry(&incoming, reply) } else { None }
     }
 
     pub(super) fn write_retry(&mut self, incoming: &Incoming, reply: &mut Vec<u8>) -> Option<()> {
@@ -154,10 +158,11 @@ impl Endpoint {
     }
 
     /// Turns an attempt away with CONNECTION_REFUSED: writes the packet into `reply`, to be sent
-    /// to [`Incoming::remote`].
-    pub fn refuse(&mut self, incoming: Incoming, reply: &mut Vec<u8>) -> Option<()> {
+    /// to [`Incoming::remote`]. `None` if as many were refused in this second as may be
+    /// ([`ReplyRates`](crate::ReplyRates)): the client hears nothing then.
+    pub fn refuse(&mut self, now: Time, incoming: Incoming, reply: &mut Vec<u8>) -> Option<()> {
         self.decided(&incoming);
-        self.write_close(&incoming, TransportErrorCode::CONNECTION_REFUSED, reply)
+        self.write_refusal(now, &incoming, TransportErrorCode::CONNECTION_REFUSED, reply)
     }
 
     /// Drops an attempt without a word; the client will try again for a while.
@@ -171,11 +176,29 @@ impl Endpoint {
         self.waiting_bytes = self.waiting_bytes.saturating_sub(incoming.data.len());
     }
 
-    pub(super) fn refuse_token(&mut self, incoming: &Incoming, reply: &mut Vec<u8>) -> Route {
-        match self.write_close(incoming, TransportErrorCode::INVALID_TOKEN, reply) {
+    pub(super) fn refuse_token(
+        &mut self,
+        now: Time,
+        incoming: &Incoming,
+        reply: &mut Vec<u8>,
+    ) -> Route {
+        match self.write_refusal(now, incoming, TransportErrorCode::INVALID_TOKEN, reply) {
             Some(()) => Route::Reply,
-            None => Route::Dropped(DropReason::Unexpected),
+            None => Route::Dropped(DropReason::Limit),
         }
+    }
+
+    fn write_refusal(
+        &mut self,
+        now: Time,
+        incoming: &Incoming,
+        code: TransportErrorCode,
+        reply: &mut Vec<u8>,
+    ) -> Option<()> {
+        if !self.replies.take(now, Reply::Refusal) {
+            return None;
+        }
+        self.write_close(incoming, code, reply)
     }
 
     /// An Initial packet with CONNECTION_CLOSE and nothing else. Shorter than any datagram that

@@ -20,7 +20,7 @@ use crate::random::Random;
 use crate::time::Time;
 use crate::token::{StrikeRegister, TokenLog};
 
-use crate::reply_limit::ReplyLimiter;
+use crate::reply_limit::{Reply, ReplyLimits};
 use crate::stateless_reset;
 pub use incoming::Incoming;
 use routes::Routes;
@@ -134,8 +134,7 @@ pub struct Endpoint {
     crypto: Arc<dyn CryptoProvider>,
     rng: Box<dyn Random>,
     routes: Routes,
-    resets: ReplyLimiter,
-    negotiations: ReplyLimiter,
+    replies: ReplyLimits,
     strikes: Box<dyn TokenLog>,
     /// Attempts handed out as [`Incoming`] and not yet decided.
     waiting: usize,
@@ -151,16 +150,14 @@ impl Endpoint {
         crypto: Arc<dyn CryptoProvider>,
         rng: Box<dyn Random>,
     ) -> Self {
-        let resets = ReplyLimiter::new(config.stateless_resets_per_second);
-        let negotiations = ReplyLimiter::new(config.version_negotiations_per_second);
+        let replies = ReplyLimits::new(config.replies_per_second);
         Self {
             config: Arc::new(config),
             server,
             crypto,
             rng,
             routes: Routes::default(),
-            resets,
-            negotiations,
+            replies,
             strikes: Box::new(StrikeRegister::new(TOKENS_REMEMBERED)),
             waiting: 0,
             waiting_bytes: 0,
@@ -265,7 +262,7 @@ impl Endpoint {
         if datagram.data.len() < usize::from(MIN_UDP_PAYLOAD) {
             return Route::Dropped(DropReason::Malformed);
         }
-        if !self.negotiations.take(now) {
+        if !self.replies.take(now, Reply::VersionNegotiation) {
             return Route::Dropped(DropReason::Limit);
         }
         let rng = &mut *self.rng;
@@ -289,7 +286,7 @@ impl Endpoint {
         {
             return Route::Connection(handle);
         }
-        if !self.resets.take(now) {
+        if !self.replies.take(now, Reply::StatelessReset) {
             return Route::Dropped(DropReason::Limit);
         }
         let token = stateless_reset::token(&*self.crypto, &self.config.reset_key, dcid);
@@ -322,17 +319,14 @@ impl Endpoint {
         }
         let bytes = self.waiting_bytes.saturating_add(datagram.data.len());
         if self.waiting >= self.config.max_incoming || bytes > self.config.max_incoming_bytes {
-            return self.route_overflow(unix_secs, &server, header, datagram, reply);
+            return self.route_overflow((now, unix_secs), &server, header, datagram, reply);
         }
         let mut incoming = match self.incoming(unix_secs, &server, header, datagram) {
             Ok(incoming) => incoming,
-            Err(refused) => return self.refuse_token(&refused, reply),
+            Err(refused) => return self.refuse_token(now, &refused, reply),
         };
         if !incoming.address_validated() && self.wants_retry(&server) {
-            return match self.write_retry(&incoming, reply) {
-                Some(()) => Route::Reply,
-                None => Route::Dropped(DropReason::Malformed),
-            };
+            return self.route_retry(now, &incoming, reply);
         }
         incoming.data = datagram.data.to_vec();
         self.waiting_bytes = bytes;
@@ -344,7 +338,7 @@ impl Endpoint {
     /// come again; no other token is looked at, for it would be used up.
     fn route_overflow(
         &mut self,
-        unix_secs: u64,
+        (now, unix_secs): (Time, u64),
         server: &ServerConfig,
         header: &Header,
         datagram: &Datagram<'_>,
@@ -354,8 +348,18 @@ impl Endpoint {
             return Route::Dropped(DropReason::Limit);
         }
         match self.incoming(unix_secs, server, header, datagram) {
-            Ok(incoming) if self.write_retry(&incoming, reply).is_some() => Route::Reply,
-            Ok(_) | Err(_) => Route::Dropped(DropReason::Limit),
+            Ok(incoming) => self.route_retry(now, &incoming, reply),
+            Err(_) => Route::Dropped(DropReason::Limit),
+        }
+    }
+
+    fn route_retry(&mut self, now: Time, incoming: &Incoming, reply: &mut Vec<u8>) -> Route {
+        if !self.replies.take(now, Reply::Retry) {
+            return Route::Dropped(DropReason::Limit);
+        }
+        match self.write_retry(incoming, reply) {
+            Some(()) => Route::Reply,
+            None => Route::Dropped(DropReason::Malformed),
         }
     }
 

@@ -4,11 +4,14 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use quicket_engine::time::{Duration, Time};
-use quicket_engine::{Datagram, EcnCodepoint, HANDSHAKES_WITHOUT_RETRY, RetryPolicy, Route};
-use quicket_sim::attack::Party;
+use quicket_engine::{
+    Datagram, EcnCodepoint, HANDSHAKES_WITHOUT_RETRY, ReplyRates, RetryPolicy, Route, Side,
+};
+use quicket_sim::attack::{DuelOptions, Party};
+use quicket_wire::{Header, RetryPacket};
 
 use crate::memory::growth;
-use crate::support::{Flights, KIB, START, server, stranger};
+use crate::support::{Flights, KIB, SERVER, START, server, stranger};
 
 const NONE: EcnCodepoint = EcnCodepoint::NotEct;
 
@@ -54,6 +57,63 @@ fn unknown_versions_are_answered_at_a_rate() {
     let mut next = Flights::new().next(START, &[]);
     server.receive(START + Duration::from_secs(3), stranger(1), NONE, &mut next);
     assert_eq!(server.endpoint.connections(), 1, "known versions are served as before");
+}
+
+/// RFC 9000, Sections 8.1.2 and 8.1.3: packets that ask for a proof of address, or turn a client
+/// away, may have been asked for in somebody else's name.
+#[test]
+fn retries_and_refusals_are_sent_at_a_rate() {
+    let stolen = {
+        let mut server = server(|config| config.retry = RetryPolicy::Always);
+        server.receive(START, stranger(0), NONE, &mut Flights::new().next(START, &[]));
+        let retry = server.transmit(START).remove(0).data;
+        let header = Header::parse(&retry, 0).unwrap();
+        RetryPacket::parse(&retry, &header).unwrap().token.to_vec()
+    };
+    let rates = ReplyRates::default();
+    for (token, rate) in [(vec![], rates.retries), (stolen, rates.refusals)] {
+        let mut server = server(|config| config.retry = RetryPolicy::Always);
+        let packet = Flights::new().next(START, &token);
+        let mut answered = [0; 3];
+        let each_second = 2 * u64::from(rate);
+        for (second, answered) in (0..).zip(&mut answered) {
+            for n in 0..each_second {
+                let within = Duration::from_nanos(1_000_000_000 / each_second * n);
+                let now = START + Duration::from_secs(second) + within;
+                server.receive(now, stranger(n as u32), NONE, &mut packet.clone());
+                *answered += server.transmit(now).len() as u32;
+            }
+        }
+        assert!((rate..=2 * rate).contains(&answered[0]), "{answered:?}");
+        assert!(answered[1..].iter().all(|n| *n <= rate && *n > rate / 10 * 9), "{answered:?}");
+        assert_eq!(server.endpoint.connections(), 0);
+    }
+}
+
+/// What the application refuses or sends away counts as well.
+#[test]
+fn attempts_that_the_application_turns_away_are_answered_at_the_same_rate() {
+    let mut flights = Flights::new();
+    let first = flights.next(START, &[]);
+    let rates = ReplyRates { retries: 5, refusals: 7, ..ReplyRates::default() };
+    let DuelOptions { mut endpoint, server, crypto, .. } = DuelOptions::new(Side::Client);
+    endpoint.replies_per_second = rates;
+    let mut server = Party::new(SERVER, endpoint, Some(server), crypto, 1);
+    let mut reply = Vec::new();
+    let mut answered = [0, 0];
+    for n in 0..40 {
+        let mut datagram =
+            Datagram { remote: stranger(n), local: None, ecn: NONE, data: &mut first.clone() };
+        let route = server.endpoint.route(START, 0, &mut datagram, &mut reply);
+        let Route::Incoming(attempt) = route else { panic!("{route:?}") };
+        let kind = n as usize % 2;
+        let written = match kind {
+            0 => server.endpoint.retry(START, attempt, &mut reply),
+            _ => server.endpoint.refuse(START, attempt, &mut reply),
+        };
+        answered[kind] += u32::from(written.is_some());
+    }
+    assert_eq!(answered, [rates.retries, rates.refusals]);
 }
 
 /// A handshake that never ends costs a bounded sum for ten seconds, and three bytes for one.

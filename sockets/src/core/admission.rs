@@ -123,8 +123,8 @@ impl Core {
                     }
                 }
             }
-            Decision::Accept | Decision::Refuse => routing.endpoint.refuse(incoming, reply),
-            Decision::Retry => routing.endpoint.retry(incoming, reply),
+            Decision::Accept | Decision::Refuse => routing.endpoint.refuse(now, incoming, reply),
+            Decision::Retry => routing.endpoint.retry(now, incoming, reply),
             Decision::Ignore => {
                 routing.endpoint.ignore(incoming);
                 None
