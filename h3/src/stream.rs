@@ -55,13 +55,17 @@ impl<B: Buf> Drop for SendStream<B> {
 
 impl<B: Buf> quic::SendStream<B> for SendStream<B> {
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), StreamErrorIncoming>> {
-        if let Some(data) = &mut self.writing {
-            while data.has_remaining() {
-                let written = ready!(self.stream.poll_write_some(cx, data.chunk()));
-                data.advance(written.map_err(error::write)?);
+        while let Some(data) = self.writing.as_mut().filter(|data| data.has_remaining()) {
+            match ready!(self.stream.poll_write_some(cx, data.chunk())) {
+                Ok(written) => data.advance(written),
+                Err(error) => {
+                    // Nothing more of it can be sent.
+                    self.writing = None;
+                    return Poll::Ready(Err(error::write(error)));
+                }
             }
-            self.writing = None;
         }
+        self.writing = None;
         Poll::Ready(Ok(()))
     }
 

@@ -1,6 +1,7 @@
 //! h3's client and server on Quicket over loopback.
 
 use std::future::poll_fn;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Buf, Bytes};
@@ -96,6 +97,48 @@ async fn the_code_of_a_reset_arrives() {
         matches!(error, StreamError::RemoteTerminate { code, .. } if code == Code::H3_REQUEST_REJECTED),
         "{error:?}"
     );
+}
+
+/// A body, and a share by which others know that it is kept.
+struct Kept {
+    body: Bytes,
+    _share: Arc<()>,
+}
+
+impl Buf for Kept {
+    fn remaining(&self) -> usize {
+        self.body.remaining()
+    }
+
+    fn chunk(&self) -> &[u8] {
+        self.body.chunk()
+    }
+
+    fn advance(&mut self, count: usize) {
+        self.body.advance(count);
+    }
+}
+
+#[tokio::test]
+async fn what_can_be_sent_no_more_is_not_kept() {
+    let (client, server) = pair().await;
+    let mut builder = h3::client::builder();
+    let (mut driver, mut requests) =
+        builder.build::<_, _, Kept>(quicket_h3::Connection::new(client)).await.unwrap();
+    let _driver = tokio::spawn(async move { poll_fn(|cx| driver.poll_close(cx)).await });
+    let mut server = Server::new(quicket_h3::Connection::new(server)).await.unwrap();
+    tokio::spawn(async move {
+        let resolver = server.accept().await.unwrap().unwrap();
+        let (_, mut stream) = resolver.resolve_request().await.unwrap();
+        stream.stop_sending(Code::H3_REQUEST_REJECTED);
+        let _ = server.accept().await;
+    });
+    let mut stream = requests.send_request(get()).await.unwrap();
+    let (body, kept) = (Bytes::from(vec![7; 64 << 20]), Arc::new(()));
+    let body = Kept { body, _share: Arc::clone(&kept) };
+    let error = stream.send_data(body).await.unwrap_err();
+    assert!(matches!(error, StreamError::RemoteTerminate { .. }), "{error:?}");
+    assert_eq!(Arc::strong_count(&kept), 1, "the body is still there");
 }
 
 #[tokio::test]
