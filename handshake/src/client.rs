@@ -167,7 +167,7 @@ fn rooted(
     let chains = WebPkiServerVerifier::builder_with_provider(roots.clone(), provider.clone())
         .build()
         .map_err(|error| ConfigError::NoRoots { reason: error.to_string() })?;
-    Ok(Arc::new(Rooted::new(chains, roots.clone())))
+    Ok(Arc::new(Rooted::new(chains, roots.clone(), provider.signature_verification_algorithms)))
 }
 
 /// A client's TLS configuration; starts any number of handshakes.

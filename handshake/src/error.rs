@@ -60,8 +60,8 @@ pub enum ConfigError {
     InvalidFingerprint,
     /// The ticket lifetime is zero or above the seven days of RFC 8446, Section 4.6.1.
     InvalidTicketLifetime,
-    /// The TLS library refused the configuration.
-    Library(rustls::Error),
+    /// TLS refused the configuration.
+    Tls(rustls::Error),
     /// A certificate could not be generated.
     Generate(rcgen::Error),
 }
@@ -112,7 +112,7 @@ impl fmt::Display for ConfigError {
             Self::InvalidTicketLifetime => {
                 f.write_str("a ticket's lifetime must be 1 second to 7 days (RFC 8446, Section 4.6.1)")
             }
-            Self::Library(error) => write!(f, "the TLS library refuses the configuration: {error}"),
+            Self::Tls(error) => write!(f, "TLS refuses the configuration: {error}"),
             Self::Generate(error) => write!(f, "cannot generate a certificate: {error}"),
         }
     }
@@ -122,7 +122,7 @@ impl std::error::Error for ConfigError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Self::File { source, .. } => Some(source),
-            Self::Library(error) => Some(error),
+            Self::Tls(error) => Some(error),
             Self::Generate(error) => Some(error),
             _ => None,
         }
@@ -131,6 +131,6 @@ impl std::error::Error for ConfigError {
 
 impl From<rustls::Error> for ConfigError {
     fn from(error: rustls::Error) -> Self {
-        Self::Library(error)
+        Self::Tls(error)
     }
 }

@@ -108,7 +108,7 @@ impl Running {
         error
     }
 
-    fn library_error(&mut self, error: &rustls::Error) -> HandshakeError {
+    fn tls_error(&mut self, error: &rustls::Error) -> HandshakeError {
         let alert =
             self.tls.alert().map_or_else(|| default_alert(error), |alert| Alert(alert.into()));
         let server = match &self.role {
@@ -155,7 +155,7 @@ impl Running {
                 self.tls.read_hs(data)
             }
         };
-        result.map_err(|error| self.library_error(&error))
+        result.map_err(|error| self.tls_error(&error))
     }
 
     /// Turns what rustls has learnt into events.

@@ -101,11 +101,16 @@ impl ServerCertVerifier for Pinned {
 pub(super) struct Rooted {
     chains: Arc<WebPkiServerVerifier>,
     roots: Arc<RootCertStore>,
+    algorithms: WebPkiSupportedAlgorithms,
 }
 
 impl Rooted {
-    pub(super) const fn new(chains: Arc<WebPkiServerVerifier>, roots: Arc<RootCertStore>) -> Self {
-        Self { chains, roots }
+    pub(super) const fn new(
+        chains: Arc<WebPkiServerVerifier>,
+        roots: Arc<RootCertStore>,
+        algorithms: WebPkiSupportedAlgorithms,
+    ) -> Self {
+        Self { chains, roots, algorithms }
     }
 
     /// It has the name and key of a root: only who has the root's private key can use it, and who
@@ -149,27 +154,7 @@ impl ServerCertVerifier for Rooted {
         }
     }
 
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        self.chains.verify_tls12_signature(message, cert, dss)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        self.chains.verify_tls13_signature(message, cert, dss)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.chains.supported_verify_schemes()
-    }
+    check_signatures!(algorithms);
 }
 
 /// Takes any certificate.

@@ -151,8 +151,8 @@ fn run_cells(options: &Options, scene: &Scene) -> Result<Vec<Run>, Failure> {
 
 fn run_cell(options: &Options, scene: &Scene, cell: Cell) -> Result<Run, Failure> {
     let Cell { case, client, server } = cell;
-    let lacks = client.lacks(case.name, End::Client).map(|reason| (client, reason));
-    let lacks = lacks.or_else(|| Some((server, server.lacks(case.name, End::Server)?)));
+    let lacks = client.lack(case.name, End::Client).map(|reason| (client, reason));
+    let lacks = lacks.or_else(|| Some((server, server.lack(case.name, End::Server)?)));
     let start = Instant::now();
     let outcome = match lacks {
         Some((who, reason)) => Outcome::Unsupported { reason: format!("{who}: {reason}") },
