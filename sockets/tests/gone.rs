@@ -63,6 +63,25 @@ fn a_closed_port_refuses_one_of_many_on_an_endpoint_and_the_others_go_on() {
     alive.open_bi().unwrap();
 }
 
+/// What goes out by a socket that came during the attempt is heard of as well.
+#[test]
+fn a_port_that_closes_after_the_endpoint_has_moved_refuses_its_attempt() {
+    let silent = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let address = silent.local_addr().unwrap();
+    let endpoint = Endpoint::bind("0.0.0.0:0").unwrap();
+    let client = client();
+    std::thread::scope(|scope| {
+        let attempt = scope.spawn(|| endpoint.connect(address, "localhost", &client));
+        let from = || silent.recv_from(&mut [0; 2000]).unwrap().1;
+        let first = from();
+        endpoint.rebind("0.0.0.0:0".parse().unwrap()).unwrap();
+        // Probes (RFC 9002, Section 6.2.4) leave by the new socket.
+        while from() == first {}
+        drop(silent);
+        assert_refused(attempt.join().unwrap().unwrap_err());
+    });
+}
+
 #[tokio::test]
 async fn a_closed_port_refuses_a_task() {
     for address in closed_ports() {

@@ -53,13 +53,24 @@ impl Attempts {
 
     /// Has the sockets keep errors as long as there are attempts.
     fn update(&self, any: bool, links: &Links) {
-        if self.any.swap(any, Ordering::AcqRel) == any {
-            return;
+        if self.any.swap(any, Ordering::AcqRel) != any {
+            keep_errors(any, links);
         }
-        for link in links.iter() {
-            if let Err(error) = link.socket.keep_errors(any) {
-                log::debug!("{} tells nothing of closed ports: {error}", link.socket.local_addr());
-            }
+    }
+
+    /// There are other sockets than before: what attempts send goes out by these, too.
+    pub(super) fn heed(&self, links: &Links) {
+        // An attempt that begins meanwhile finds them among the endpoint's.
+        if self.any() {
+            keep_errors(true, links);
+        }
+    }
+}
+
+fn keep_errors(on: bool, links: &Links) {
+    for link in links.iter() {
+        if let Err(error) = link.socket.keep_errors(on) {
+            log::debug!("{} tells nothing of closed ports: {error}", link.socket.local_addr());
         }
     }
 }

@@ -196,6 +196,7 @@ impl Core {
         let end = changed.next_end();
         *links = Arc::new(changed);
         drop(links);
+        self.attempts.heed(&self.links());
         self.deadlines().links_end = end;
         self.lead.interrupt();
     }

@@ -38,7 +38,8 @@ impl Socket {
     ///
     /// # Errors
     ///
-    /// As [`Socket::accept_tls`].
+    /// As [`Socket::accept_tls`]; EHOSTUNREACH if the network says that there is no way to the
+    /// server.
     pub fn connect_tls(
         &self,
         tls: impl Into<Arc<ClientTls>>,
@@ -93,8 +94,8 @@ impl Socket {
     /// # Errors
     ///
     /// EINVAL without a connection; EAGAIN if it is under way and the socket does not wait, or
-    /// not longer than the time for receiving; ECONNREFUSED, ECONNRESET, ETIMEDOUT or EPROTO if
-    /// it came to nothing.
+    /// not longer than the time for receiving; ECONNREFUSED, EHOSTUNREACH, ECONNRESET, ETIMEDOUT
+    /// or EPROTO if it came to nothing.
     pub fn wait_established(&self) -> Result<(), Errno> {
         let (session, timeout) = {
             let control = self.control();
