@@ -24,6 +24,9 @@ fn help_has_examples_and_exit_codes() {
         "serve",
         "get",
         "demo",
+        "tunnel",
+        "tunnel add",
+        "tunnel show",
         "lab interop",
         "lab link",
         "lab endpoint",
@@ -119,6 +122,8 @@ fn completion_and_manual_know_every_flag() {
     assert!(get.contains(r"\-\-sha256sums"), "{get}");
     let bench = fs::read_to_string(out.join("quicket-lab-bench.1")).unwrap();
     assert!(bench.contains(r"quicket\-tokio"), "{bench}");
+    let tunnel = fs::read_to_string(out.join("quicket-tunnel-add.1")).unwrap();
+    assert!(tunnel.contains(r"encap\-remcsum"), "{tunnel}");
     let all = fs::read_to_string(out.join("quicket.1")).unwrap();
     assert!(all.contains("Exit codes"), "{all}");
     assert!(text(&run(&["man"]).stdout).contains(".TH"));

@@ -11,11 +11,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let Some(Line::Tunnel(tunnel)) = parse_line(&format!("add {}", words.join(" ")))? else {
         return Err("which tunnel? NAME type TYPE remote ADDRESS encap {fou|gue} ...".into());
     };
-    let setup = Setup { tunnels: vec![*tunnel], ports: Vec::new() }.complete()?;
+    let setup = Setup { tunnels: vec![*tunnel], ports: Vec::new() };
     let tunnels = Tunnels::start(setup, 1)?;
     eprintln!("ready, mtu {}", tunnels.mtu(0).unwrap_or_default());
-    tunnels.wait()?;
-    Ok(())
+    tunnels.failed(None).map_or(Ok(()), |error| Err(error.into()))
 }
 
 #[cfg(not(target_os = "linux"))]

@@ -21,6 +21,18 @@ pub enum Kind {
 }
 
 impl Kind {
+    /// Its name.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Ipip => "ipip",
+            Self::Sit => "sit",
+            Self::Gre => "gre",
+            Self::Ip6tnl => "ip6tnl",
+            Self::Ip6gre => "ip6gre",
+        }
+    }
+
     /// Whether it is GRE.
     #[must_use]
     pub const fn is_gre(self) -> bool {

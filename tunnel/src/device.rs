@@ -82,6 +82,15 @@ pub fn remove_device(name: &str) -> io::Result<()> {
     sys::set_persist(&file, false)
 }
 
+/// Sets the MTU of a device that has the one of before.
+pub(crate) fn follow_mtu(name: &str, before: u16, mtu: u16) -> io::Result<()> {
+    let any = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
+    if sys::mtu(&any, name)? == u32::from(before) {
+        sys::set_mtu(&any, name, mtu)?;
+    }
+    Ok(())
+}
+
 impl Queue {
     pub(crate) fn read(&self, buffer: &mut [u8]) -> io::Result<usize> {
         (&self.file).read(buffer)

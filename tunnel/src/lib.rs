@@ -27,15 +27,21 @@ mod sys;
 #[cfg(test)]
 mod testing;
 #[cfg(target_os = "linux")]
+mod tunnels;
+#[cfg(target_os = "linux")]
 mod udp;
 mod vnet;
 #[cfg(target_os = "linux")]
 mod worker;
+#[cfg(target_os = "linux")]
+mod world;
 
 pub use config::{Encap, Families, Kind, Port, PortKind, Prefix, Setup, SetupError, Tunnel};
 pub use counters::Counters;
 #[cfg(target_os = "linux")]
 pub use device::remove_device;
-pub use grammar::{Line, ParseError, parse_line};
+pub use grammar::{
+    Line, ParseError, PortChoice, change, parse_line, parse_port, parse_port_choice,
+};
 #[cfg(target_os = "linux")]
-pub use worker::Tunnels;
+pub use tunnels::Tunnels;

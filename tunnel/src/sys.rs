@@ -54,6 +54,7 @@ mod ioctl {
         set_offload,
         nix::request_code_write!(b'T', 208, size_of::<nix::libc::c_uint>())
     );
+    nix::ioctl_readwrite_bad!(mtu, nix::libc::SIOCGIFMTU, super::Request);
     nix::ioctl_readwrite_bad!(set_mtu, nix::libc::SIOCSIFMTU, super::Request);
 }
 
@@ -79,6 +80,15 @@ pub(crate) fn set_offload(file: &File, features: libc::c_int) -> io::Result<()> 
     // SAFETY: the file is open, and the argument is a number.
     unsafe { ioctl::set_offload(file.as_raw_fd(), features) }?;
     Ok(())
+}
+
+/// The MTU of a device of this network namespace.
+pub(crate) fn mtu(any: &UdpSocket, name: &str) -> io::Result<u32> {
+    let mut request = Request::new(name, [0; 4]);
+    // SAFETY: the socket is open, and the request is a whole `struct ifreq`, into which the number
+    // is written.
+    unsafe { ioctl::mtu(any.as_raw_fd(), &raw mut request) }?;
+    Ok(u32::from_ne_bytes(request.value))
 }
 
 /// Sets the MTU of a device of this network namespace.

@@ -1,13 +1,11 @@
 //! Workers: each has a queue of every device and a socket of every port, and one loop.
 
 use std::collections::HashSet;
-use std::hash::{BuildHasher, RandomState};
-use std::io::{self, IoSlice, PipeReader, PipeWriter};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::io::{self, IoSlice, PipeReader, Read};
+use std::net::IpAddr;
+use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
-use std::sync::atomic::AtomicU32;
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
@@ -15,15 +13,16 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use quicket_gue::{MAX_ICMP, Packet, too_big};
 
 use crate::coalesce::Group;
-use crate::config::{Port, Setup, Tunnel};
+use crate::config::Port;
 use crate::counters::{Counters, Drop};
-use crate::device::{self, Queue};
+use crate::device::Queue;
 use crate::inbound::{Inbound, Refused};
 use crate::outbound::{Context, Outbound, Verdict};
-use crate::path::{Path, Sent};
-use crate::registry::Registry;
-use crate::udp::{self, Datagrams, Options, Socket};
+use crate::path::Sent;
+use crate::tunnels::Shared;
+use crate::udp::{self, Datagrams, Socket};
 use crate::vnet::{VNET_LEN, Vnet};
+use crate::world::World;
 
 /// Packets or trains taken from one place before others have their turn.
 const BATCH: usize = 64;
@@ -32,153 +31,13 @@ const OWN_LIFETIME: Duration = Duration::from_secs(1);
 /// Bytes of a packet from a device with its header: the longest of IP.
 const PACKET: usize = VNET_LEN + 65_535;
 
-/// Tunnels at work.
-#[derive(Debug)]
-pub struct Tunnels {
+/// One of the threads.
+pub(crate) struct Worker {
+    number: usize,
     shared: Arc<Shared>,
-    /// Dropped, it stops the workers.
-    stop: Option<PipeWriter>,
-    workers: Vec<JoinHandle<io::Result<()>>>,
-}
-
-#[derive(Debug)]
-struct Shared {
-    setup: Setup,
-    registry: Registry,
-    paths: Vec<Path>,
-    counters: Vec<Counters>,
-    /// Of packets that were for no tunnel.
-    strays: Counters,
-    sequence: Vec<AtomicU32>,
-    expected: Vec<AtomicU32>,
-    secret: u64,
-}
-
-impl Tunnels {
-    /// Makes devices and sockets, and starts the workers.
-    ///
-    /// # Errors
-    ///
-    /// When a device or socket cannot be made; the message says which and what to do.
-    pub fn start(setup: Setup, workers: usize) -> io::Result<Self> {
-        let mut paths = Vec::new();
-        let mut queues = Vec::new();
-        for tunnel in &setup.tunnels {
-            let path = Path::open(tunnel).map_err(|error| blame(&tunnel.name, &error))?;
-            let made = device::attach(&tunnel.name, workers, path.inner_mtu());
-            queues.push(made.map_err(|error| blame_device(&tunnel.name, &error))?);
-            paths.push(path);
-        }
-        let count = setup.tunnels.len();
-        let shared = Arc::new(Shared {
-            registry: Registry::new(&setup.tunnels),
-            paths,
-            counters: (0..count).map(|_| Counters::default()).collect(),
-            strays: Counters::default(),
-            sequence: (0..count).map(|_| AtomicU32::new(0)).collect(),
-            expected: (0..count).map(|_| AtomicU32::new(0)).collect(),
-            secret: RandomState::new().hash_one("flows"),
-            setup,
-        });
-        let (until, stop) = io::pipe()?;
-        let mut started = Self { shared: shared.clone(), stop: Some(stop), workers: Vec::new() };
-        for number in 0..workers {
-            let own = queues.iter_mut().filter_map(Vec::pop).collect();
-            let worker = Worker::new(shared.clone(), own)?;
-            let until = until.try_clone()?;
-            let thread = std::thread::Builder::new().name(format!("tunnel-{number}"));
-            started.workers.push(thread.spawn(move || worker.run(&until))?);
-        }
-        Ok(started)
-    }
-
-    /// Tunnels and ports.
-    #[must_use]
-    pub fn setup(&self) -> &Setup {
-        &self.shared.setup
-    }
-
-    /// Counters of a tunnel, by its place in the setup.
-    #[must_use]
-    pub fn counters(&self, index: usize) -> Option<&Counters> {
-        self.shared.counters.get(index)
-    }
-
-    /// Counters of what was for no tunnel.
-    #[must_use]
-    pub fn strays(&self) -> &Counters {
-        &self.shared.strays
-    }
-
-    /// MTU of a tunnel as the path has it now, in bytes.
-    #[must_use]
-    pub fn mtu(&self, index: usize) -> Option<u16> {
-        self.shared.paths.get(index).map(Path::inner_mtu)
-    }
-
-    /// Whether a worker has ended, which none should.
-    #[must_use]
-    pub fn ended(&self) -> bool {
-        self.workers.iter().any(JoinHandle::is_finished)
-    }
-
-    /// Waits until a worker fails, which none should.
-    ///
-    /// # Errors
-    ///
-    /// What made it fail.
-    pub fn wait(mut self) -> io::Result<()> {
-        self.join()
-    }
-
-    fn join(&mut self) -> io::Result<()> {
-        let mut result = Ok(());
-        for worker in self.workers.drain(..) {
-            let ended =
-                worker.join().unwrap_or_else(|_| Err(io::Error::other("a worker panicked")));
-            result = result.and(ended);
-        }
-        result
-    }
-}
-
-impl std::ops::Drop for Tunnels {
-    fn drop(&mut self) {
-        self.stop = None;
-        if let Err(error) = self.join() {
-            log::warn!("a worker of the tunnels has failed: {error}");
-        }
-    }
-}
-
-fn blame(name: &str, error: &io::Error) -> io::Error {
-    let why = match error.kind() {
-        io::ErrorKind::AddrNotAvailable => "local is no address of this host",
-        io::ErrorKind::AddrInUse => "the port is taken by another program",
-        _ => "no socket",
-    };
-    io::Error::new(error.kind(), format!("{name}: {why}: {error}"))
-}
-
-fn blame_device(name: &str, error: &io::Error) -> io::Error {
-    let why = match error.raw_os_error().map(Errno::from_raw) {
-        Some(Errno::EPERM | Errno::EACCES) => "making a device needs CAP_NET_ADMIN (run as root)",
-        Some(Errno::ENOENT | Errno::ENODEV) => "/dev/net/tun is missing: load the module tun",
-        Some(Errno::EBUSY) => "another program has this device",
-        Some(Errno::EINVAL) => {
-            "a device of this name is of another kind, or has been made with another number of \
-             workers: quicket tunnel del removes it"
-        }
-        _ => "no device",
-    };
-    io::Error::new(error.kind(), format!("{name}: {why}: {error}"))
-}
-
-struct Worker {
-    shared: Arc<Shared>,
+    world: Arc<World>,
+    version: u64,
     queues: Vec<Queue>,
-    /// Sockets of the ports, in the order of the setup.
-    ports: Vec<Socket>,
     own: HashSet<IpAddr>,
     own_until: Instant,
     outbound: Outbound,
@@ -202,24 +61,18 @@ enum Source {
 }
 
 impl Worker {
-    fn new(shared: Arc<Shared>, queues: Vec<Queue>) -> io::Result<Self> {
-        let open = |port: &Port| {
-            let any: IpAddr = match port.v6 {
-                true => Ipv6Addr::UNSPECIFIED.into(),
-                false => Ipv4Addr::UNSPECIFIED.into(),
-            };
-            let local = SocketAddr::new(port.local.unwrap_or(any), port.port);
-            // Datagrams without a checksum come in where a tunnel sends such.
-            let unchecked = |tunnel: &Tunnel| tunnel.kind.is_v6() == port.v6 && !tunnel.csum;
-            let checksum = !shared.setup.tunnels.iter().any(unchecked);
-            let options =
-                Options { local, remote: None, dev: None, checksum, dont_fragment: false };
-            Socket::open(options).map_err(|error| blame(&format!("port {}", port.port), &error))
-        };
-        let ports = shared.setup.ports.iter().map(open).collect::<io::Result<_>>()?;
-        Ok(Self {
+    pub(crate) fn new(
+        number: usize,
+        shared: Arc<Shared>,
+        world: Arc<World>,
+        queues: Vec<Queue>,
+    ) -> Self {
+        Self {
+            number,
+            shared,
+            world,
+            version: 0,
             queues,
-            ports,
             own: HashSet::new(),
             own_until: Instant::now(),
             outbound: Outbound::default(),
@@ -227,61 +80,74 @@ impl Worker {
             packet: vec![0; PACKET],
             train: vec![0; udp::BUFFER],
             control: udp::control_buffer(),
-            shared,
-        })
+        }
     }
 
-    fn run(mut self, until: &PipeReader) -> io::Result<()> {
+    /// Carries packets until the other end of `bell` is closed; a byte there says that the world
+    /// is another one.
+    pub(crate) fn run(mut self, mut bell: PipeReader) -> io::Result<()> {
         let shared = self.shared.clone();
-        let sources = self.sources();
+        let mut sources = self.sources();
         let mut ready = Vec::new();
         loop {
-            {
-                let mut files = vec![PollFd::new(until.as_fd(), PollFlags::POLLIN)];
-                files.extend(
-                    sources
-                        .iter()
-                        .map(|source| PollFd::new(self.file(&shared, *source), PollFlags::POLLIN)),
-                );
-                match poll(&mut files, PollTimeout::NONE) {
-                    Ok(_) | Err(Errno::EINTR) => {}
-                    Err(error) => return Err(error.into()),
-                }
-                if files[0].any().unwrap_or(true) {
-                    return Ok(());
-                }
-                ready.clear();
-                let events = files[1..].iter().zip(&sources);
-                ready
-                    .extend(events.filter(|(file, _)| file.any().unwrap_or(true)).map(|(_, s)| *s));
+            if let Some(world) = shared.newer(self.number, &mut self.version) {
+                self.world = world;
+                sources = self.sources();
+            }
+            let world = self.world.clone();
+            if self.wait(&world, &bell, &sources, &mut ready)? && bell.read(&mut [0; 16])? == 0 {
+                return Ok(());
             }
             self.refresh(Instant::now());
             for source in &ready {
                 match *source {
-                    Source::Device(index) => self.carry_out(&shared, index)?,
+                    Source::Device(index) => self.carry_out(&shared, &world, index)?,
                     Source::Port(index) => {
-                        let port = shared.setup.ports[index];
-                        self.carry_in(&shared, &port, None, index);
+                        let socket = world.doors[index].socket(self.number);
+                        self.carry_in(&shared, &world, index, socket);
                     }
                     Source::Shared { tunnel, socket, port } => {
-                        let port = shared.setup.ports[port];
-                        self.carry_in(&shared, &port, Some(tunnel), socket);
+                        let socket = &world.paths[tunnel].sockets()[socket];
+                        self.carry_in(&shared, &world, port, socket);
                     }
                 }
             }
         }
     }
 
+    /// Waits for something to read, and says whether the bell has been rung.
+    fn wait(
+        &self,
+        world: &World,
+        bell: &PipeReader,
+        sources: &[Source],
+        ready: &mut Vec<Source>,
+    ) -> io::Result<bool> {
+        let mut files = vec![PollFd::new(bell.as_fd(), PollFlags::POLLIN)];
+        let file = |source: &Source| PollFd::new(self.file(world, *source), PollFlags::POLLIN);
+        files.extend(sources.iter().map(file));
+        ready.clear();
+        match poll(&mut files, PollTimeout::NONE) {
+            Ok(_) => {}
+            Err(Errno::EINTR) => return Ok(false),
+            Err(error) => return Err(error.into()),
+        }
+        let any = |file: &PollFd<'_>| file.any().unwrap_or(true);
+        let events = files[1..].iter().zip(sources);
+        ready.extend(events.filter(|(file, _)| any(file)).map(|(_, source)| *source));
+        Ok(any(&files[0]))
+    }
+
     /// All that is read from. What the other end sends to the port that a datagram came from
     /// arrives at the socket that sent it, if that port is one of ours.
     fn sources(&self) -> Vec<Source> {
         let mut sources: Vec<_> = (0..self.queues.len()).map(Source::Device).collect();
-        sources.extend((0..self.ports.len()).map(Source::Port));
-        for (tunnel, path) in self.shared.paths.iter().enumerate() {
+        sources.extend((0..self.world.doors.len()).map(Source::Port));
+        for (tunnel, path) in self.world.paths.iter().enumerate() {
             for (socket, sender) in path.sockets().iter().enumerate() {
-                let v6 = self.shared.setup.tunnels[tunnel].kind.is_v6();
+                let v6 = self.world.setup.tunnels[tunnel].kind.is_v6();
                 let same = |port: &Port| port.port == sender.port() && port.v6 == v6;
-                if let Some(port) = self.shared.setup.ports.iter().position(same) {
+                if let Some(port) = self.world.setup.ports.iter().position(same) {
                     sources.push(Source::Shared { tunnel, socket, port });
                 }
             }
@@ -289,17 +155,17 @@ impl Worker {
         sources
     }
 
-    fn file<'a>(&'a self, shared: &'a Shared, source: Source) -> BorrowedFd<'a> {
+    fn file<'a>(&'a self, world: &'a World, source: Source) -> BorrowedFd<'a> {
         match source {
             Source::Device(index) => self.queues[index].as_fd(),
-            Source::Port(index) => self.ports[index].as_fd(),
-            Source::Shared { tunnel, socket, .. } => shared.paths[tunnel].sockets()[socket].as_fd(),
+            Source::Port(index) => world.doors[index].socket(self.number).as_fd(),
+            Source::Shared { tunnel, socket, .. } => world.paths[tunnel].sockets()[socket].as_fd(),
         }
     }
 
     /// Looks at what may change: MTUs of paths, addresses of this host.
     fn refresh(&mut self, now: Instant) {
-        for path in &self.shared.paths {
+        for path in &self.world.paths {
             path.refresh_at(now);
         }
         if now < self.own_until {
@@ -317,13 +183,13 @@ impl Worker {
     }
 
     /// Sends what a device has.
-    fn carry_out(&mut self, shared: &Shared, index: usize) -> io::Result<()> {
+    fn carry_out(&mut self, shared: &Shared, world: &World, index: usize) -> io::Result<()> {
         for _ in 0..BATCH {
             let len = match self.queues[index].read(&mut self.packet) {
                 Ok(len) => len,
                 Err(error) => return ignore(error),
             };
-            let (tunnel, path) = (&shared.setup.tunnels[index], &shared.paths[index]);
+            let (tunnel, path) = (&world.setup.tunnels[index], &world.paths[index]);
             let counters = &shared.counters[index];
             let Some((header, bytes)) = self.packet[..len].split_first_chunk::<VNET_LEN>() else {
                 counters.dropped_out(Drop::Malformed);
@@ -365,12 +231,9 @@ impl Worker {
     }
 
     /// Hands to devices what a socket has: one of the ports, or one that sends for a tunnel.
-    fn carry_in(&mut self, shared: &Shared, port: &Port, tunnel: Option<usize>, index: usize) {
+    fn carry_in(&mut self, shared: &Shared, world: &World, port: usize, socket: &Socket) {
+        let port = &world.setup.ports[port];
         for _ in 0..BATCH {
-            let socket = match tunnel {
-                Some(tunnel) => &shared.paths[tunnel].sockets()[index],
-                None => &self.ports[index],
-            };
             let train = match socket.receive(&mut self.train, &mut self.control) {
                 Ok(train) => train,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
@@ -380,7 +243,7 @@ impl Worker {
             let mut at = 0;
             while at < train.bytes {
                 let end = train.bytes.min(at + train.stride.max(1));
-                self.datagram(shared, port, &train, at, end);
+                self.datagram(shared, world, port, &train, at..end);
                 at = end;
             }
             self.flush(shared);
@@ -390,18 +253,19 @@ impl Worker {
     fn datagram(
         &mut self,
         shared: &Shared,
+        world: &World,
         port: &Port,
         train: &udp::Train,
-        at: usize,
-        end: usize,
+        place: Range<usize>,
     ) {
+        let at = place.start;
         let inbound = Inbound {
-            tunnels: &shared.setup.tunnels,
-            registry: &shared.registry,
+            tunnels: &world.setup.tunnels,
+            registry: &world.registry,
             own: &self.own,
             expected: &shared.expected,
         };
-        let opened = match inbound.open(port, train.outer, &mut self.train[at..end]) {
+        let opened = match inbound.open(port, train.outer, &mut self.train[place]) {
             Ok(opened) => opened,
             Err(Refused(tunnel, why)) => {
                 tunnel.map_or(&shared.strays, |tunnel| &shared.counters[tunnel]).dropped_in(why);

@@ -21,6 +21,16 @@ pub(crate) enum TunnelCommand {
     /// Make all tunnels and ports of a file, a line for each
     #[command(after_long_help = WORDS)]
     Run(RunFile),
+    /// Change a tunnel while it is carried; what the words do not say remains
+    #[command(after_long_help = WORDS)]
+    Change(Change),
+    /// Show tunnels that are carried, as the words that would make them
+    Show(Show),
+    /// Ports that encapsulated packets come to, as in ip fou
+    Port {
+        #[command(subcommand)]
+        action: PortAction,
+    },
     /// Remove the device of a tunnel that no program carries any more
     Del {
         /// The name of the device
@@ -58,6 +68,77 @@ pub(crate) struct RunFile {
     pub(crate) file: PathBuf,
 }
 
+#[derive(Debug, Args)]
+pub(crate) struct Change {
+    /// NAME and the words that change: see --help
+    #[arg(
+        required = true,
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        value_name = "WORD"
+    )]
+    pub(crate) words: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  quicket tunnel show
+  quicket tunnel show -s tun1
+  quicket tunnel show -s -j | jq '.[].counters.rx_peer'")]
+pub(crate) struct Show {
+    /// Counters, too: packets and bytes, and what was dropped for which reason
+    #[arg(short, long, visible_aliases = ["stats"])]
+    pub(crate) statistics: bool,
+    /// JSON, with the names of ip -j
+    #[arg(short, long)]
+    pub(crate) json: bool,
+    /// The tunnel; without it, all of this network namespace
+    pub(crate) name: Option<String>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum PortAction {
+    /// Open a port
+    #[command(after_help = "\
+Examples:
+  quicket tunnel port add 6080 gue
+  quicket tunnel port add 5555 ipproto 4 peer 198.51.100.2")]
+    Add {
+        /// A tunnel of the program that gets the port, if there are several programs
+        #[arg(long, value_name = "NAME")]
+        of: Option<String>,
+        /// PORT {ipproto N|gue} [-6] [local ADDRESS] [peer ADDRESS]
+        #[arg(
+            required = true,
+            trailing_var_arg = true,
+            allow_hyphen_values = true,
+            value_name = "WORD"
+        )]
+        words: Vec<String>,
+    },
+    /// Close a port
+    Del {
+        /// A tunnel of the program that has the port, if there are several programs
+        #[arg(long, value_name = "NAME")]
+        of: Option<String>,
+        /// PORT [-6] [local ADDRESS] [peer ADDRESS]
+        #[arg(
+            required = true,
+            trailing_var_arg = true,
+            allow_hyphen_values = true,
+            value_name = "WORD"
+        )]
+        words: Vec<String>,
+    },
+    /// Show the ports of all programs
+    Show {
+        /// JSON
+        #[arg(short, long)]
+        json: bool,
+    },
+}
+
 const WORDS: &str = "\
 Words of a tunnel, as in ip link add NAME type TYPE ...:
   type {ipip|sit|gre|ip6tnl|ip6gre}
@@ -80,9 +161,11 @@ Words of our own:
   encap-version {0|1}         version of GUE that is sent; 0
   ecn {copy|reset-ce|none}    how the outer ECN field is made; copy (RFC 6040)
   allow PREFIX                a source inside that may come in; again for more
-Words of a port, as in ip fou add (only in files):
+  noallow                     forgets those before
+Words of a port, as in ip fou:
   port add PORT {ipproto N|gue} [-6] [local ADDRESS] [peer ADDRESS]
   Without one a tunnel receives on the port that it sends to.
+To undo in quicket tunnel change: no[i|o]key, no[i|o]seq, no[i|o]csum, local any, encap-sport auto
 
 Examples:
   quicket tunnel add tun1 type ipip remote 198.51.100.2 local 198.51.100.1 encap gue

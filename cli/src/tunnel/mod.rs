@@ -1,11 +1,14 @@
 //! `quicket tunnel`: devices whose packets go through UDP.
 
+mod control;
 mod report;
+mod show;
 
 use std::io::Write;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 use std::{env, fs, io};
 
 use quicket_tunnel::{Line, Setup, Tunnels, parse_line, remove_device};
@@ -39,6 +42,9 @@ pub(crate) fn run(arguments: &Tunnel) -> Result<(), Failure> {
             }
             carry(setup, file.workers, file.counters)
         }
+        TunnelCommand::Change(change) => show::change(&change.words),
+        TunnelCommand::Show(arguments) => show::show(arguments),
+        TunnelCommand::Port { action } => show::port(action),
         TunnelCommand::Del { name } => remove_device(name).map_err(|error| {
             Failure::environment(format!("cannot remove the device {name}"), error)
         }),
@@ -64,25 +70,48 @@ fn read(setup: &mut Setup, line: &str, number: Option<usize>) -> Result<(), Fail
 }
 
 fn carry(setup: Setup, workers: u8, counters: Option<u32>) -> Result<(), Failure> {
-    let setup = setup.complete().map_err(|error| usage(error.to_string()))?;
-    let tunnels = Tunnels::start(setup, usize::from(workers))
-        .map_err(|error| Failure::environment("cannot start", error))?;
+    for carrier in control::Carrier::all()? {
+        // The system lets a second program take queues of a device that has several.
+        if let Some(taken) = setup.tunnels.iter().find(|tunnel| carrier.has(&tunnel.name)) {
+            return Err(Failure::new(
+                Kind::Environment,
+                format!(
+                    "process {} carries {} already: stop it, or use quicket tunnel change",
+                    carrier.report["pid"], taken.name
+                ),
+            ));
+        }
+    }
+    let tunnels =
+        Tunnels::start(setup, usize::from(workers)).map_err(|error| match error.kind() {
+            io::ErrorKind::InvalidInput if error.raw_os_error().is_none() => {
+                usage(error.to_string())
+            }
+            _ => Failure::environment("cannot start", error),
+        })?;
+    let tunnels = Arc::new(tunnels);
+    control::serve(tunnels.clone()).map_err(|error| {
+        Failure::environment("no socket to be asked by (quicket tunnel show)", error)
+    })?;
     for (index, tunnel) in tunnels.setup().tunnels.iter().enumerate() {
         let mtu = tunnels.mtu(index).unwrap_or(0);
         eprintln!("quicket: {} is ready: remote {}, mtu {mtu}", tunnel.name, tunnel.remote);
     }
     tell_ready();
-    let Some(seconds) = counters else {
-        return tunnels.wait().map_err(|error| Failure::environment("a tunnel ended", error));
-    };
     let mut out = io::stdout();
+    let mut printed = Instant::now();
     loop {
-        // Whoever read the counters has gone; the packets go on.
-        let _ = writeln!(out, "{}", report::json(&tunnels)).and_then(|()| out.flush());
-        if tunnels.ended() {
-            return tunnels.wait().map_err(|error| Failure::environment("a tunnel ended", error));
+        if let Some(seconds) = counters
+            && printed <= Instant::now()
+        {
+            // Whoever read the counters has gone; the packets go on.
+            let _ = writeln!(out, "{}", report::json(&tunnels)).and_then(|()| out.flush());
+            printed += Duration::from_secs(u64::from(seconds));
         }
-        std::thread::sleep(Duration::from_secs(u64::from(seconds)));
+        let left = counters.map(|_| printed.saturating_duration_since(Instant::now()));
+        if let Some(error) = tunnels.failed(left) {
+            return Err(Failure::environment("a tunnel ended", error));
+        }
     }
 }
 

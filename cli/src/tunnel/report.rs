@@ -1,22 +1,105 @@
-//! Counters for programs.
+//! What programs and people are told of tunnels at work.
 
-use quicket_tunnel::{Counters, Tunnels};
+use std::fmt::Write;
+
+use quicket_tunnel::{Counters, Port, PortKind, Tunnel, Tunnels};
 use serde_json::{Map, Value, json};
 
-/// All tunnels, and what was for none of them.
-pub(crate) fn json(tunnels: &Tunnels) -> Value {
-    let all = tunnels.setup().tunnels.iter().enumerate();
-    let all = all.map(|(index, tunnel)| {
+use super::control::printable;
+
+/// All tunnels and ports, and what was for none of them; names as `ip -j` has them.
+pub(super) fn json(tunnels: &Tunnels) -> Value {
+    let setup = tunnels.setup();
+    let all = setup.tunnels.iter().enumerate().map(|(index, tunnel)| {
         json!({
-            "name": tunnel.name,
-            "remote": tunnel.remote.to_string(),
+            "ifname": tunnel.name,
             "mtu": tunnels.mtu(index),
+            "linkinfo": { "info_kind": tunnel.kind.name(), "info_data": words(tunnel) },
+            "words": tunnel.to_string(),
             "counters": tunnels.counters(index).map(values),
         })
     });
-    json!({ "tunnels": all.collect::<Vec<_>>(), "strays": values(tunnels.strays()) })
+    json!({
+        "tunnels": all.collect::<Vec<_>>(),
+        "ports": setup.ports.iter().map(port).collect::<Vec<_>>(),
+        "strays": values(tunnels.strays()),
+        "workers": tunnels.workers(),
+        "pid": std::process::id(),
+    })
+}
+
+/// The words of a tunnel: those with a value, and `true` for others. A word that is there several
+/// times has a list.
+fn words(tunnel: &Tunnel) -> Value {
+    let mut map = Map::new();
+    for (word, value) in tunnel.words() {
+        match (word, value) {
+            ("type", _) => {}
+            ("allow", Some(value)) => {
+                let list = map.entry(word).or_insert_with(|| json!([]));
+                if let Some(list) = list.as_array_mut() {
+                    list.push(value.into());
+                }
+            }
+            (_, Some(value)) => {
+                map.insert(word.to_owned(), value.into());
+            }
+            (_, None) => {
+                map.insert(word.to_owned(), true.into());
+            }
+        }
+    }
+    map.into()
+}
+
+fn port(port: &Port) -> Value {
+    let mut map = Map::new();
+    map.insert("port".to_owned(), port.port.into());
+    match port.kind {
+        PortKind::Gue => map.insert("gue".to_owned(), true.into()),
+        PortKind::Direct(protocol) => map.insert("ipproto".to_owned(), protocol.into()),
+    };
+    map.insert("family".to_owned(), if port.v6 { "inet6" } else { "inet" }.into());
+    for (word, address) in [("local", port.local), ("peer", port.peer)] {
+        if let Some(address) = address {
+            map.insert(word.to_owned(), address.to_string().into());
+        }
+    }
+    map.insert("words".to_owned(), port.to_string().into());
+    map.into()
 }
 
 fn values(counters: &Counters) -> Map<String, Value> {
     counters.values().into_iter().map(|(name, value)| (name.to_owned(), value.into())).collect()
+}
+
+/// A tunnel as text: the words that would make it, and its counters on request.
+pub(super) fn tunnel_text(tunnel: &Value, counters: bool) -> String {
+    let mut text = printable(tunnel["words"].as_str().unwrap_or_default());
+    // A word after the name, as in ip -d link show.
+    if let Some((name, rest)) = text.split_once(' ') {
+        text = format!("{name}: {rest} mtu {}", tunnel["mtu"]);
+    }
+    if counters {
+        text.push_str(&counters_text(&tunnel["counters"]));
+    }
+    text
+}
+
+/// Counters as text: packets and bytes, and of what was dropped only what there is.
+pub(super) fn counters_text(counters: &Value) -> String {
+    let mut text = String::new();
+    for (title, side) in [("RX", "rx_"), ("TX", "tx_")] {
+        let mine = counters.as_object().into_iter().flatten();
+        let mine = mine.filter_map(|(name, value)| Some((name.strip_prefix(side)?, value)));
+        let told =
+            mine.filter(|(name, value)| matches!(*name, "packets" | "bytes") || **value != 0);
+        let _ = write!(text, "\n    {title}:");
+        let mut told: Vec<_> = told.collect();
+        told.sort_by_key(|(name, _)| (*name != "packets", *name != "bytes", *name));
+        for (name, value) in told {
+            let _ = write!(text, " {} {value}", printable(name));
+        }
+    }
+    text
 }

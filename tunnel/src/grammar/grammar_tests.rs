@@ -95,7 +95,50 @@ fn ports_are_read_as_ip_fou_reads_them() {
     assert!(error("port add gue").contains("number"));
     assert!(error("port add 5").contains("ipproto N"));
     assert!(error("port add 5 ipproto 6").contains("47 (gre)"));
+    assert!(error("port add 5 gue ipproto 4").contains("exclude each other"));
+    let choice = parse_port_choice(&["5", "-6"]).unwrap();
+    assert!(choice.matches(&port("port add 5 gue -6")) && !choice.matches(&port("port add 5 gue")));
+    assert!(parse_port_choice(&[]).unwrap().matches(&port("port add 5 gue local 192.0.2.1")));
     assert!(error("port add 5 gue local ::1").contains("-6"));
+}
+
+#[test]
+fn what_is_shown_makes_the_same_tunnel_again() {
+    for words in [
+        format!("a type ipip {ENDS} encap gue"),
+        format!("a type ipip {ENDS} encap gue nopmtudisc encap-version 1 ecn none noencap-csum"),
+        format!("a type sit {ENDS} encap fou encap-dport 7 mode ip6ip tos inherit ttl 9"),
+        format!("a type gre {ENDS} encap gue key 5 seq icsum encap-remcsum dev eth0"),
+        format!("a type gre remote 192.0.2.2 encap fou ikey 1.2.3.4 oseq ocsum encap-sport 9"),
+        "a type ip6tnl remote 2001:db8::2 encap gue mode ipip6 noencap-udp6-csum".to_owned(),
+        "a type ip6gre remote 2001:db8::2 encap gue allow 10.0.0.0/8 allow ::/0".to_owned(),
+    ] {
+        let made = tunnel(&words);
+        assert_eq!(tunnel(&made.to_string()), made, "{words}: {made}");
+    }
+    for words in ["7 gue", "7 ipproto 4 local 192.0.2.1", "9 ipproto 47 -6 peer ::1"] {
+        let words: Vec<&str> = words.split(' ').collect();
+        let port = parse_port(&words).unwrap();
+        assert_eq!(port.to_string(), words.join(" "));
+    }
+}
+
+#[test]
+fn a_change_keeps_what_it_does_not_name() {
+    let made = tunnel(&format!("a type gre {ENDS} encap gue key 5 seq csum allow 10.0.0.0/8"));
+    let changed = change(&made, &["remote", "192.0.2.9", "nokey", "noiseq", "noocsum"]).unwrap();
+    assert_eq!((changed.remote, changed.local), ([192, 0, 2, 9].into(), made.local));
+    assert_eq!((changed.okey, changed.gre.key), (None, None));
+    assert_eq!((changed.oseq, changed.gre.sequence), (true, false));
+    assert_eq!((changed.ocsum, changed.gre.checksum), (false, true));
+    assert_eq!(changed.allow, made.allow);
+    assert!(change(&made, &["noallow"]).unwrap().allow.is_empty());
+    assert_eq!(change(&made, &["local", "any"]).unwrap().local, None);
+    assert_eq!(change(&made, &["type", "gre"]).unwrap(), made);
+    let error = |words: &[&str]| change(&made, words).unwrap_err().to_string();
+    assert!(error(&["type", "ipip"]).contains("does not change"));
+    assert!(error(&["remote", "::1"]).contains("IPv4"));
+    assert!(error(&["tttl"]).contains("did you mean \"ttl\"?"));
 }
 
 #[test]

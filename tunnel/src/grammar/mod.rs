@@ -5,6 +5,7 @@
 //! one counts, as with `ip`. Numbers are read as `ip` reads them: TOS and traffic class in
 //! hexadecimal, everything else in decimal unless it begins with 0x.
 
+mod display;
 mod draft;
 mod port;
 #[cfg(test)]
@@ -13,12 +14,12 @@ mod tests;
 mod values;
 mod words;
 
-use std::fmt;
+use std::{fmt, iter};
 
 use crate::config::{Port, Tunnel};
 
 use self::draft::Draft;
-use self::port::port;
+pub use self::port::{PortChoice, parse_port, parse_port_choice};
 use self::values::device_name;
 use self::words::{WORDS, Word, unknown};
 
@@ -58,7 +59,7 @@ pub fn parse_line(line: &str) -> Result<Option<Line>, ParseError> {
     match words[..] {
         [] => Ok(None),
         ["add", ref rest @ ..] => tunnel(rest).map(|tunnel| Some(Line::Tunnel(tunnel.into()))),
-        ["port", "add", ref rest @ ..] => port(rest).map(|port| Some(Line::Port(port))),
+        ["port", "add", ref rest @ ..] => parse_port(rest).map(|port| Some(Line::Port(port))),
         [first, ..] => fail(format!("\"{first}\" is neither \"add\" nor \"port add\"")),
     }
 }
@@ -74,6 +75,33 @@ fn tunnel(words: &[&str]) -> Result<Tunnel, ParseError> {
     };
     let name = device_name(name).map_err(ParseError)?;
     let mut draft = Draft::default();
+    apply(&mut draft, rest)?;
+    draft.finish(name)
+}
+
+/// The tunnel after a change: what the words do not say remains, as with `ip link change`.
+///
+/// # Errors
+///
+/// As [`parse_line`], and when the type would be another one.
+pub fn change(tunnel: &Tunnel, words: &[&str]) -> Result<Tunnel, ParseError> {
+    let mut draft = Draft::default();
+    let own = tunnel.words();
+    let own = own.iter().flat_map(|(word, value)| iter::once(*word).chain(value.as_deref()));
+    apply(&mut draft, own)?;
+    apply(&mut draft, words.iter().copied())?;
+    if draft.kind != Some(tunnel.kind) {
+        return fail(format!(
+            "{} is of type {}, which does not change: del it, and add it anew",
+            tunnel.name,
+            tunnel.kind.name()
+        ));
+    }
+    draft.finish(tunnel.name.clone())
+}
+
+/// Does what words say, in their order.
+fn apply<'a>(draft: &mut Draft, mut rest: impl Iterator<Item = &'a str>) -> Result<(), ParseError> {
     while let Some(word) = rest.next() {
         let Some(Word(_, value, apply)) = WORDS.iter().find(|known| known.0.contains(&word)) else {
             return fail(unknown(word));
@@ -82,10 +110,10 @@ fn tunnel(words: &[&str]) -> Result<Tunnel, ParseError> {
         let Some(given) = given else {
             return fail(format!("\"{word}\" needs a value: {word} {value}"));
         };
-        apply(&mut draft, given).map_err(|why| {
+        apply(draft, given).map_err(|why| {
             let given = if given.is_empty() { String::new() } else { format!(" {given}") };
             ParseError(format!("\"{word}{given}\": {why}"))
         })?;
     }
-    draft.finish(name)
+    Ok(())
 }

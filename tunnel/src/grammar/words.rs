@@ -47,6 +47,18 @@ pub(super) const WORDS: &[Word] = &[
         d.okey = Some(key(v)?);
         gre_word(d, "okey")
     }),
+    Word(&["nokey"], "", |d, _| {
+        (d.okey, d.gre.key) = (None, None);
+        gre_word(d, "nokey")
+    }),
+    Word(&["noikey"], "", |d, _| {
+        d.gre.key = None;
+        gre_word(d, "noikey")
+    }),
+    Word(&["nookey"], "", |d, _| {
+        d.okey = None;
+        gre_word(d, "nookey")
+    }),
     Word(&["seq"], "", |d, _| {
         (d.oseq, d.gre.sequence) = (true, true);
         gre_word(d, "seq")
@@ -59,6 +71,18 @@ pub(super) const WORDS: &[Word] = &[
         d.oseq = true;
         gre_word(d, "oseq")
     }),
+    Word(&["noseq"], "", |d, _| {
+        (d.oseq, d.gre.sequence) = (false, false);
+        gre_word(d, "noseq")
+    }),
+    Word(&["noiseq"], "", |d, _| {
+        d.gre.sequence = false;
+        gre_word(d, "noiseq")
+    }),
+    Word(&["nooseq"], "", |d, _| {
+        d.oseq = false;
+        gre_word(d, "nooseq")
+    }),
     Word(&["csum"], "", |d, _| {
         (d.ocsum, d.gre.checksum) = (true, true);
         gre_word(d, "csum")
@@ -70,6 +94,18 @@ pub(super) const WORDS: &[Word] = &[
     Word(&["ocsum"], "", |d, _| {
         d.ocsum = true;
         gre_word(d, "ocsum")
+    }),
+    Word(&["nocsum"], "", |d, _| {
+        (d.ocsum, d.gre.checksum) = (false, false);
+        gre_word(d, "nocsum")
+    }),
+    Word(&["noicsum"], "", |d, _| {
+        d.gre.checksum = false;
+        gre_word(d, "noicsum")
+    }),
+    Word(&["noocsum"], "", |d, _| {
+        d.ocsum = false;
+        gre_word(d, "noocsum")
     }),
     Word(&["encap"], "fou|gue", |d, v| encap(v).map(|fou| d.fou = Some(fou))),
     Word(&["encap-sport"], "PORT|auto", |d, v| match v {
@@ -99,6 +135,7 @@ pub(super) const WORDS: &[Word] = &[
     }),
     Word(&["ecn"], "copy|reset-ce|none", |d, v| ecn(v).map(|ecn| d.ecn = ecn)),
     Word(&["allow"], "PREFIX", |d, v| prefix(v).map(|prefix| d.allow.push(prefix))),
+    Word(&["noallow"], "", |d, _| set(&mut d.allow, Vec::new())),
 ];
 
 /// Words of iproute2 that are refused, and why.
