@@ -1,9 +1,9 @@
-//! Too big: what a tunnel tells the sender of a packet that does not fit (RFC 792 and 1191 for
-//! IPv4, RFC 4443 and 8201 for IPv6).
+//! What a tunnel tells the sender of a packet that does not fit (RFC 792 and 1191 for IPv4, RFC
+//! 4443 and 8201 for IPv6), or that has been in too many tunnels (RFC 2473).
 
 use crate::error::write;
 use crate::{Full, MIN_MTU_V4, MIN_MTU_V6, Packet, Sum, protocol, pseudo_header};
-use core::net::IpAddr;
+use core::net::{IpAddr, Ipv6Addr};
 
 /// The longest error: that of IPv6 fills its smallest MTU (RFC 4443, Section 2.4 (c)). That of IPv4
 /// is at most 576 bytes (RFC 1812, Section 4.3.2.3).
@@ -38,25 +38,47 @@ pub fn too_big(packet: &Packet<'_>, mtu: u16, out: &mut [u8]) -> Result<usize, F
             put(out, &header, &icmp, quoted)
         }
         (IpAddr::V6(source), IpAddr::V6(destination)) => {
-            let quoted = quote(packet, MAX_ICMP - 48);
-            let mtu = u32::from(mtu.max(MIN_MTU_V6)).to_be_bytes();
-            let mut icmp = [2, 0, 0, 0, mtu[0], mtu[1], mtu[2], mtu[3]];
-            let len = quoted.len().saturating_add(8);
-            let pseudo =
-                pseudo_header(packet.destination, packet.source, protocol::ICMPV6, len as u32);
-            [icmp[2], icmp[3]] = pseudo.bytes(&icmp).bytes(quoted).checksum().to_be_bytes();
-            let mut header = [0u8; 40];
-            [header[0], header[6], header[7]] = [0x60, protocol::ICMPV6, 64];
-            [header[4], header[5]] = (len as u16).to_be_bytes();
-            if let Some((_, addresses)) = header.split_first_chunk_mut::<8>() {
-                let (from, to) = addresses.split_at_mut(16);
-                from.copy_from_slice(&destination.octets());
-                to.copy_from_slice(&source.octets());
-            }
-            put(out, &header, &icmp, quoted)
+            let mtu = u32::from(mtu.max(MIN_MTU_V6));
+            error_v6(packet, (source, destination), [2, 0], mtu, out)
         }
         _ => Ok(0),
     }
+}
+
+/// Writes the error that a byte of `packet`, which is IPv6, has a value that forbids to carry it
+/// (RFC 4443, Section 3.4; RFC 2473, Section 4.1.1 (a)); as [`too_big`] does.
+pub fn parameter_problem(packet: &Packet<'_>, pointer: u32, out: &mut [u8]) -> Result<usize, Full> {
+    match (packet.source, packet.destination) {
+        (IpAddr::V6(source), IpAddr::V6(destination)) if may_answer(packet) => {
+            error_v6(packet, (source, destination), [4, 0], pointer, out)
+        }
+        _ => Ok(0),
+    }
+}
+
+/// An error of ICMPv6: type and code, and the word that follows.
+fn error_v6(
+    packet: &Packet<'_>,
+    (source, destination): (Ipv6Addr, Ipv6Addr),
+    [kind, code]: [u8; 2],
+    word: u32,
+    out: &mut [u8],
+) -> Result<usize, Full> {
+    let quoted = quote(packet, MAX_ICMP - 48);
+    let [w0, w1, w2, w3] = word.to_be_bytes();
+    let mut icmp = [kind, code, 0, 0, w0, w1, w2, w3];
+    let len = quoted.len().saturating_add(8);
+    let pseudo = pseudo_header(packet.destination, packet.source, protocol::ICMPV6, len as u32);
+    [icmp[2], icmp[3]] = pseudo.bytes(&icmp).bytes(quoted).checksum().to_be_bytes();
+    let mut header = [0u8; 40];
+    [header[0], header[6], header[7]] = [0x60, protocol::ICMPV6, 64];
+    [header[4], header[5]] = (len as u16).to_be_bytes();
+    if let Some((_, addresses)) = header.split_first_chunk_mut::<8>() {
+        let (from, to) = addresses.split_at_mut(16);
+        from.copy_from_slice(&destination.octets());
+        to.copy_from_slice(&source.octets());
+    }
+    put(out, &header, &icmp, quoted)
 }
 
 /// The beginning of the packet.
@@ -155,6 +177,22 @@ mod tests {
         let mut later = v4(17, 9, 0, &[0; 8]);
         later[7] = 1;
         assert!(!answers(&later));
+    }
+
+    #[test]
+    fn the_sender_learns_which_byte_forbids_to_carry_its_packet() {
+        let mut out = [0; MAX_ICMP];
+        let bytes = v6(17, 9, 0, &[5; 100]);
+        let packet = Packet::parse(&bytes).unwrap();
+        let len = parameter_problem(&packet, 44, &mut out).unwrap();
+        let error = Packet::parse(&out[..len]).unwrap();
+        let payload = error.payload();
+        let pseudo = pseudo_header(error.source, error.destination, 58, payload.len() as u32);
+        assert!(pseudo.bytes(payload).is_intact());
+        assert_eq!((&payload[..2], &payload[4..8]), (&[4, 0][..], &44u32.to_be_bytes()[..]));
+        assert_eq!(payload[8..], bytes);
+        let v4 = v4(17, 9, 0, &[0; 8]);
+        assert_eq!(parameter_problem(&Packet::parse(&v4).unwrap(), 1, &mut out), Ok(0));
     }
 
     #[test]

@@ -8,6 +8,12 @@ use crate::{DecodeError, Ecn, Sum};
 /// more is carried; its ports are not seen.
 pub const MAX_EXTENSION_HEADERS: usize = 8;
 
+/// Extension headers (RFC 8200, Section 4).
+pub(crate) const HOP_BY_HOP: u8 = 0;
+pub(crate) const ROUTING: u8 = 43;
+const FRAGMENT: u8 = 44;
+pub(crate) const DESTINATION: u8 = 60;
+
 /// A checked view of an IP packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Packet<'a> {
@@ -103,10 +109,6 @@ impl<'a> Packet<'a> {
 
     /// Steps over the extension headers of RFC 8200, Section 4, as far as they are whole.
     fn skip_extension_headers(&mut self) {
-        const HOP_BY_HOP: u8 = 0;
-        const ROUTING: u8 = 43;
-        const FRAGMENT: u8 = 44;
-        const DESTINATION: u8 = 60;
         for _ in 0..MAX_EXTENSION_HEADERS {
             let rest = self.bytes.get(self.transport..).unwrap_or_default();
             let Some([next, len, o0, o1, ..]) = rest.first_chunk::<8>().copied() else { return };

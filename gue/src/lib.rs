@@ -26,6 +26,7 @@ extern crate std;
 
 mod checksum;
 mod ecn;
+mod encapsulation_limit;
 mod error;
 pub mod flow;
 mod fragment;
@@ -41,11 +42,14 @@ mod test_rng;
 
 pub use checksum::{Sum, pseudo_header};
 pub use ecn::{Arrival, Ecn, EcnIngress};
+pub use encapsulation_limit::{
+    ENCAPSULATION_LIMIT_LEN, encapsulation_limit, encapsulation_limit_header,
+};
 pub use error::{DecodeError, Full};
 pub use fragment::{Fragment, Fragments, MAX_HEADER, fragments};
 pub use gre::{Gre, GreMismatch, GreRules, MAX_GRE_LEN, in_sequence};
 pub use header::{Decoded, GUE_PORT, Gue, Kind, MAX_GUE_LEN, decode, implied_protocol};
-pub use icmp::{MAX_ICMP, too_big};
+pub use icmp::{MAX_ICMP, parameter_problem, too_big};
 pub use inherit::{Tos, Ttl};
 pub use ip::{MAX_EXTENSION_HEADERS, Packet, set_ecn};
 pub use mtu::{MIN_MTU_V4, MIN_MTU_V6, Outer, Overhead, Shim};

@@ -192,6 +192,7 @@ PAIRS = [
     ("ip6tnl", "encap gue", 1448, "46"),
     ("ip6tnl", "encap fou encap-dport 5555 mode ip6ip6 noencap-udp6-csum", 1452, "6"),
     ("ip6gre", "encap gue encap-remcsum", 1436, "46"),
+    ("ip6gre", "encap gue encaplimit 3", 1436, "46"),
 ]
 
 
@@ -223,6 +224,7 @@ def pair(quicket, scratch):
             for tunnel in tunnels:
                 tunnel.close()
         marks(quicket, a, b)
+        limits(quicket, a, b)
         if quicket[-1] == "add":
             changes(quicket, a, b)
         narrow(quicket, a, b)
@@ -293,6 +295,38 @@ def marks(quicket, a, b):
         assert tunnel.strays["rx_peer"] == 1, tunnel.strays
     tunnel.close()
     print("pair: ECN, TTL and refusals are as they should be", flush=True)
+
+
+def limits(quicket, a, b):
+    """Encapsulation limits: outside, counted down from those inside, and used up."""
+    words = "type ip6tnl mode ip6ip6 local fd00::1 remote fd00::2 encap gue"
+    eth = b.socket(socket.AF_PACKET, socket.SOCK_DGRAM, socket.htons(0x86dd))
+    eth.bind(("wire", 0x86dd))
+    eth.settimeout(10)
+
+    def outer():
+        """The options that come first in the next outer packet, if any."""
+        while True:
+            packet = eth.recv(2000)
+            if packet[8:24] == socket.inet_pton(socket.AF_INET6, "fd00::1") and packet[6] in (17, 60):
+                return packet[42:48] if packet[6] == 60 else None
+
+    for own, inside, expected in ("none", None, None), ("4", None, 4), ("4", 9, 8), ("none", 9, 8):
+        tunnel = Tunnel(quicket, a, "tun1", f"{words} encaplimit {own}", "fd09::1/64")
+        sender = a.socket(socket.AF_INET6, socket.SOCK_DGRAM)
+        if inside is not None:
+            sender.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_DSTOPTS, bytes([0, 0, 4, 1, inside, 1, 1, 0]))
+        sender.sendto(b"x" * 99, ("fd09::2", 9))
+        found = outer()
+        assert found == (None if expected is None else bytes([4, 1, expected, 1, 1, 0])), (own, inside, found)
+        if inside is not None:
+            sender.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_RECVERR, 1)
+            sender.connect(("fd09::2", 9))
+            sender.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_DSTOPTS, bytes([0, 0, 4, 1, 0, 1, 1, 0]))
+            sender.send(b"x")
+            until("the limit is used up", lambda: sender.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR))
+        tunnel.close()
+    print("pair: encapsulation limits are sent, counted down, and used up", flush=True)
 
 
 def changes(quicket, a, b):
@@ -409,6 +443,7 @@ KERNEL = [
     ("ip6tnl", "encap fou encap-dport 5555 mode ip6ip6", "mode ip6ip6", "-6 ipproto 41", 1452, "6"),
     ("ip6tnl", "encap gue encap-dport 5555 mode any", "mode any", "-6 gue", 1448, "46"),
     ("ip6gre", "encap gue encap-dport 5555", "", "-6 gue", 1444, "46"),
+    ("ip6tnl", "encap gue encap-dport 5555 mode any encaplimit 4", "mode any encaplimit 4", "-6 gue", 1440, "46"),
 ]
 
 
@@ -441,7 +476,7 @@ def combination(quicket, a, machine, kind, words, there, port, mtu, families):
     tunnel = Tunnel(quicket, a, "tun1", f"type {kind} local {outer[0]} remote {outer[1]} {words}",
                     "10.9.0.1/30 fd09::1/64")
     encap = "fou" if "encap fou" in words else "gue"
-    more = "encaplimit none" if kind.startswith("ip6") else "ttl 64"
+    more = "ttl 64" if not kind.startswith("ip6") else "" if "encaplimit" in there else "encaplimit none"
     listen = f"/sbin/ip {'-6 ' if '-6' in port else ''}fou add port 5555 {port.replace('-6 ', '')}"
     machine.run(listen)
     machine.run(f"/sbin/ip link add tun1 type {kind} local {outer[1]} remote {outer[0]} {more} encap {encap} "

@@ -114,6 +114,8 @@ pub struct Tunnel {
     pub ecn: EcnIngress,
     /// Whether outer packets must not be fragmented on their way.
     pub pmtudisc: bool,
+    /// How many tunnels outer packets may still enter, if they say so (RFC 2473, Section 4.1.1).
+    pub encaplimit: Option<u8>,
     /// The device that outer packets take.
     pub dev: Option<String>,
     /// The key of sent packets (GRE).
@@ -178,8 +180,8 @@ impl Tunnel {
     /// What it adds to each packet.
     #[must_use]
     pub fn overhead(&self) -> Overhead {
-        let outer =
-            if self.kind.is_v6() { Outer::V6 { encapsulation_limit: false } } else { Outer::V4 };
+        let encapsulation_limit = self.encaplimit.is_some();
+        let outer = if self.kind.is_v6() { Outer::V6 { encapsulation_limit } } else { Outer::V4 };
         let shim = match self.encap {
             Encap::Fou | Encap::Gue1 => Shim::Udp,
             Encap::Gue => Shim::Gue { remote_checksum: self.remcsum },

@@ -84,7 +84,7 @@ counters! {
     tx_malformed,
     /// To be sent: of a family that the tunnel does not carry.
     tx_family,
-    /// To be sent: the tunnel's own packets.
+    /// To be sent: the tunnel's own packets, and those whose encapsulation limit is used up.
     tx_loop,
     /// To be sent: longer than the path allows; the sender was told.
     tx_too_big,

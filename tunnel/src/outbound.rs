@@ -6,7 +6,8 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use quicket_gue::{
-    Gue, MAX_GRE_LEN, MAX_GUE_LEN, Packet, RemoteChecksum, Sum, flow, fragments, protocol,
+    ENCAPSULATION_LIMIT_LEN, Gue, MAX_GRE_LEN, MAX_GUE_LEN, Packet, RemoteChecksum, Sum,
+    encapsulation_limit, flow, fragments, protocol,
 };
 
 use crate::config::{Encap, Tunnel};
@@ -37,6 +38,8 @@ pub(crate) struct Sending {
     pub(crate) ttl: u8,
     /// Which flow it is.
     pub(crate) hash: u32,
+    /// The encapsulation limit, where that of the tunnel does not count.
+    pub(crate) limit: Option<u8>,
 }
 
 /// What to do.
@@ -45,6 +48,8 @@ pub(crate) enum Verdict {
     Send(Sending),
     /// Tell the sender that packets may have this many bytes.
     TooBig(u16),
+    /// Tell the sender that this byte forbids another tunnel.
+    TooDeep(u32),
     Drop(Drop),
 }
 
@@ -80,12 +85,24 @@ impl Outbound {
         if is_own(tunnel, &packet) {
             return Verdict::Drop(Drop::Loop);
         }
+        let limit = match encapsulation_limit(&packet) {
+            // Over IPv4 nothing says how deep it is, and the limit inside remains as it is.
+            Some((at, 0)) if tunnel.kind.is_v6() => return Verdict::TooDeep(at as u32),
+            Some((_, limit)) if tunnel.kind.is_v6() => Some(limit - 1),
+            _ => None,
+        };
+        let mtu = if limit.is_some() && tunnel.encaplimit.is_none() && tunnel.pmtudisc {
+            context.mtu.saturating_sub(ENCAPSULATION_LIMIT_LEN as u16)
+        } else {
+            context.mtu
+        };
         let sending = Sending {
+            limit,
             tos: tunnel.tos.outer(&packet, tunnel.ecn),
             ttl: tunnel.ttl.outer(&packet),
             hash: flow::hash(&packet, context.secret),
         };
-        let built = match fitting(&packet, vnet, context.mtu) {
+        let built = match fitting(&packet, vnet, mtu) {
             Fit::Whole(vnet) => {
                 // A checksum of GRE covers what remote checksum offload changes.
                 let keep = tunnel.remcsum && !tunnel.ocsum;
@@ -100,7 +117,7 @@ impl Outbound {
                 })
             }
             Fit::Fragments => self.fragments(context, &packet, vnet),
-            Fit::No => return Verdict::TooBig(context.mtu),
+            Fit::No => return Verdict::TooBig(mtu),
         };
         match built {
             Ok(()) => Verdict::Send(sending),
@@ -385,6 +402,29 @@ mod tests {
         assert_eq!(build(&sit, Vnet::default(), &v4, 1400).0, Verdict::Drop(Drop::Family));
         let junk = build(&words, Vnet::default(), &[0x15; 40], 1400).0;
         assert_eq!(junk, Verdict::Drop(Drop::Malformed));
+    }
+
+    #[test]
+    fn packets_enter_as_many_tunnels_as_they_say() {
+        let with_limit = |limit: u8| {
+            let options = [&[17, 0, 4, 1, limit, 1, 1, 0][..], &[0; 8]].concat();
+            ip(false, 60, 0, &options)
+        };
+        let send = |words: &str, limit| build(words, Vnet::default(), &with_limit(limit), 1400).0;
+        let words = "a type ip6tnl remote 2001:db8::9 encap gue";
+        assert_eq!(send(words, 0), Verdict::TooDeep(44));
+        for (words, limit, expected) in [
+            (words.to_owned(), 7, Some(6)),
+            (format!("{words} encaplimit 2"), 7, Some(6)),
+            (format!("a type sit {ENDS} encap gue"), 0, None),
+        ] {
+            let Verdict::Send(sending) = send(&words, limit) else { panic!("{words}") };
+            assert_eq!(sending.limit, expected, "{words}");
+        }
+        let mut long = with_limit(1);
+        long.resize(1396, 0);
+        long[4..6].copy_from_slice(&1356u16.to_be_bytes());
+        assert_eq!(build(words, Vnet::default(), &long, 1400).0, Verdict::TooBig(1392));
     }
 
     #[test]

@@ -4,6 +4,7 @@ use std::fs;
 use std::io::{self, IoSlice};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
@@ -37,6 +38,10 @@ pub(crate) enum Sent {
 #[derive(Debug)]
 pub(crate) struct Path {
     sockets: Vec<Socket>,
+    /// How they are made.
+    made: Made,
+    /// For packets that have a limit of their own: it is set anew for each.
+    limited: Mutex<Option<Socket>>,
     overhead: quicket_gue::Overhead,
     dont_fragment: bool,
     /// MTU of the path outside, in bytes.
@@ -48,6 +53,30 @@ pub(crate) struct Path {
     bursts: AtomicBool,
 }
 
+/// How sockets of a path are made.
+#[derive(Debug)]
+struct Made {
+    local: IpAddr,
+    remote: SocketAddr,
+    dev: Option<String>,
+    checksum: bool,
+    dont_fragment: bool,
+    limit: Option<u8>,
+}
+
+impl Made {
+    fn open(&self, port: u16) -> io::Result<Socket> {
+        Socket::open(Options {
+            local: SocketAddr::new(self.local, port),
+            remote: Some(self.remote),
+            dev: self.dev.as_deref(),
+            checksum: self.checksum,
+            dont_fragment: self.dont_fragment,
+            limit: self.limit,
+        })
+    }
+}
+
 impl Path {
     pub(crate) fn open(tunnel: &Tunnel) -> io::Result<Self> {
         let any: IpAddr = match tunnel.kind.is_v6() {
@@ -55,26 +84,27 @@ impl Path {
             false => Ipv4Addr::UNSPECIFIED.into(),
         };
         let local = tunnel.local.unwrap_or(any);
-        let open = |port| {
-            Socket::open(Options {
-                local: SocketAddr::new(local, port),
-                remote: Some(SocketAddr::new(tunnel.remote, tunnel.dport)),
-                dev: tunnel.dev.as_deref(),
-                checksum: tunnel.csum,
-                dont_fragment: tunnel.pmtudisc,
-            })
+        let made = Made {
+            local,
+            remote: SocketAddr::new(tunnel.remote, tunnel.dport),
+            dev: tunnel.dev.clone(),
+            checksum: tunnel.csum,
+            dont_fragment: tunnel.pmtudisc,
+            limit: tunnel.encaplimit,
         };
         let sockets = match tunnel.sport {
-            Some(port) => vec![open(port)?],
+            Some(port) => vec![made.open(port)?],
             None => {
                 let range = port_range(tunnel);
                 (0..SOURCE_PORTS)
-                    .map(|slot| open_slot(slot, range, &open))
+                    .map(|slot| open_slot(slot, range, &made))
                     .collect::<io::Result<_>>()?
             }
         };
         let path = Self {
             sockets,
+            made,
+            limited: Mutex::new(None),
             overhead: tunnel.overhead(),
             dont_fragment: tunnel.pmtudisc,
             outer: AtomicU16::new(1500),
@@ -122,7 +152,33 @@ impl Path {
 
     /// Sends datagrams made of `packet`, in order, by the socket of their flow.
     pub(crate) fn send(&self, outbound: &Outbound, packet: &[u8], sending: Sending) -> Sent {
-        let socket = &self.sockets[flow::choose(sending.hash, self.sockets.len())];
+        match sending.limit {
+            None => {
+                let socket = &self.sockets[flow::choose(sending.hash, self.sockets.len())];
+                self.send_by(socket, outbound, packet, sending)
+            }
+            Some(limit) => {
+                let mut limited = self.limited.lock().unwrap_or_else(PoisonError::into_inner);
+                if limited.is_none() {
+                    *limited = self.made.open(self.sockets[0].port()).ok();
+                }
+                match &*limited {
+                    Some(socket) if socket.set_limit(limit).is_ok() => {
+                        self.send_by(socket, outbound, packet, sending)
+                    }
+                    _ => Sent::Refused,
+                }
+            }
+        }
+    }
+
+    fn send_by(
+        &self,
+        socket: &Socket,
+        outbound: &Outbound,
+        packet: &[u8],
+        sending: Sending,
+    ) -> Sent {
         let mut calls = 0;
         let max = if self.bursts.load(Ordering::Relaxed) { MAX_SEGMENTS } else { 1 };
         for burst in outbound.bursts(max) {
@@ -210,15 +266,11 @@ fn port_range(tunnel: &Tunnel) -> (u16, u16) {
 
 /// Opens one of the source ports: the slots share the range, and each has the first port of its
 /// share that is free, the same after each start.
-fn open_slot(
-    slot: usize,
-    range: (u16, u16),
-    open: &impl Fn(u16) -> io::Result<Socket>,
-) -> io::Result<Socket> {
+fn open_slot(slot: usize, range: (u16, u16), made: &Made) -> io::Result<Socket> {
     let share = usize::from(range.1 - range.0) / SOURCE_PORTS;
     let mut refused = io::Error::from(io::ErrorKind::AddrInUse);
     for attempt in 0..share.clamp(1, ATTEMPTS) {
-        match open(range.0 + (slot * share + attempt) as u16) {
+        match made.open(range.0 + (slot * share + attempt) as u16) {
             Err(error) if error.kind() == io::ErrorKind::AddrInUse => refused = error,
             other => return other,
         }

@@ -8,6 +8,7 @@ use std::net::UdpSocket;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 use nix::libc;
+use quicket_gue::ENCAPSULATION_LIMIT_LEN;
 
 /// Features of `struct virtio_net_hdr` that the program takes (linux/if_tun.h).
 pub(crate) const TUN_F_CSUM: libc::c_int = 0x01;
@@ -114,6 +115,24 @@ pub(crate) fn set_option(
             name,
             (&raw const value).cast(),
             size_of::<libc::c_int>() as libc::socklen_t,
+        )
+    };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Has a socket put a destination options header into each packet of IPv6.
+pub(crate) fn set_destination_options(
+    socket: BorrowedFd<'_>,
+    header: &[u8; ENCAPSULATION_LIMIT_LEN],
+) -> io::Result<()> {
+    // SAFETY: the pointer is to bytes that live as long as the call, with their length.
+    let result = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::IPPROTO_IPV6,
+            libc::IPV6_DSTOPTS,
+            header.as_ptr().cast(),
+            header.len() as libc::socklen_t,
         )
     };
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }

@@ -13,6 +13,8 @@ use nix::sys::socket::{
     SockaddrStorage, bind, connect, recvmsg, sendmsg, setsockopt, socket, sockopt,
 };
 
+use quicket_gue::encapsulation_limit_header;
+
 use crate::inbound::Outer;
 use crate::sys;
 
@@ -58,6 +60,8 @@ pub(crate) struct Options<'a> {
     pub(crate) checksum: bool,
     /// Whether outer packets may not be fragmented.
     pub(crate) dont_fragment: bool,
+    /// The encapsulation limit of outer packets.
+    pub(crate) limit: Option<u8>,
 }
 
 /// A socket of the system.
@@ -96,6 +100,9 @@ impl Socket {
         let this = Self { fd, v6, port: 0 };
         this.set_fragmentation(options.dont_fragment)?;
         this.set_checksum(options.checksum)?;
+        if let Some(limit) = options.limit {
+            this.set_limit(limit)?;
+        }
         bind(this.fd.as_raw_fd(), &SockaddrStorage::from(options.local))?;
         if let Some(remote) = options.remote {
             connect(this.fd.as_raw_fd(), &SockaddrStorage::from(remote))?;
@@ -107,6 +114,11 @@ impl Socket {
     /// The port that it is bound to.
     pub(crate) fn port(&self) -> u16 {
         self.port
+    }
+
+    /// Sets the encapsulation limit of what is sent from now on. Takes CAP_NET_RAW.
+    pub(crate) fn set_limit(&self, limit: u8) -> io::Result<()> {
+        sys::set_destination_options(self.fd.as_fd(), &encapsulation_limit_header(limit))
     }
 
     fn set_fragmentation(&self, dont_fragment: bool) -> io::Result<()> {

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use quicket_gue::{MAX_ICMP, Packet, too_big};
+use quicket_gue::{Full, MAX_ICMP, Packet, parameter_problem, too_big};
 
 use crate::coalesce::Group;
 use crate::config::Port;
@@ -205,7 +205,14 @@ impl Worker {
                 Verdict::Send(sending) => sending,
                 Verdict::TooBig(mtu) => {
                     counters.dropped_out(Drop::TooBig);
-                    tell(&self.queues[index], bytes, mtu);
+                    tell(&self.queues[index], bytes, |packet, icmp| too_big(packet, mtu, icmp));
+                    continue;
+                }
+                Verdict::TooDeep(at) => {
+                    counters.dropped_out(Drop::Loop);
+                    let error =
+                        |packet: &Packet<'_>, icmp: &mut [u8]| parameter_problem(packet, at, icmp);
+                    tell(&self.queues[index], bytes, error);
                     continue;
                 }
                 Verdict::Drop(why) => {
@@ -222,7 +229,8 @@ impl Worker {
                 }
                 Sent::TooBig => {
                     counters.dropped_out(Drop::TooBig);
-                    tell(&self.queues[index], bytes, path.inner_mtu());
+                    let mtu = path.inner_mtu();
+                    tell(&self.queues[index], bytes, |packet, icmp| too_big(packet, mtu, icmp));
                 }
                 Sent::Refused => counters.dropped_out(Drop::Refused),
             }
@@ -318,11 +326,15 @@ fn ignore(error: io::Error) -> io::Result<()> {
     }
 }
 
-/// Tells the sender of a packet that it is too long.
-fn tell(queue: &Queue, bytes: &[u8], mtu: u16) {
+/// Tells the sender of a packet why it is not carried.
+fn tell(
+    queue: &Queue,
+    bytes: &[u8],
+    error: impl FnOnce(&Packet<'_>, &mut [u8]) -> Result<usize, Full>,
+) {
     let Ok(packet) = Packet::parse(bytes) else { return };
     let mut icmp = [0; MAX_ICMP];
-    if let Ok(len @ 1..) = too_big(&packet, mtu, &mut icmp) {
+    if let Ok(len @ 1..) = error(&packet, &mut icmp) {
         let header = Vnet::default().encode(packet.is_v4(), 0);
         // If the device does not take it, the next packet asks again.
         let _ = queue.write(&[IoSlice::new(&header), IoSlice::new(&icmp[..len])]);

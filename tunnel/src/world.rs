@@ -74,7 +74,8 @@ impl Door {
             false => Ipv4Addr::UNSPECIFIED.into(),
         };
         let local = SocketAddr::new(port.local.unwrap_or(any), port.port);
-        let options = Options { local, remote: None, dev: None, checksum, dont_fragment: false };
+        let options =
+            Options { local, remote: None, dev: None, checksum, dont_fragment: false, limit: None };
         let open = |_| {
             Socket::open(options).map_err(|error| blame(&format!("port {}", port.port), &error))
         };
@@ -90,9 +91,10 @@ impl Door {
 /// Whether the same sockets do for both.
 fn same_path(one: &Tunnel, other: &Tunnel) -> bool {
     let key = |tunnel: &Tunnel| {
-        let Tunnel { name, remote, local, sport, dport, csum, pmtudisc, dev, .. } = tunnel;
+        let Tunnel { name, remote, local, sport, dport, csum, pmtudisc, dev, encaplimit, .. } =
+            tunnel;
         let ends = (name.clone(), *remote, *local, *sport, *dport);
-        (ends, *csum, *pmtudisc, dev.clone(), tunnel.overhead())
+        (ends, *csum, *pmtudisc, *encaplimit, dev.clone(), tunnel.overhead())
     };
     key(one) == key(other)
 }
@@ -101,6 +103,7 @@ fn blame(name: &str, error: &io::Error) -> io::Error {
     let why = match error.kind() {
         io::ErrorKind::AddrNotAvailable => "local is no address of this host",
         io::ErrorKind::AddrInUse => "the port is taken by another program",
+        io::ErrorKind::PermissionDenied => "CAP_NET_RAW is missing (run as root)",
         _ => "no socket",
     };
     io::Error::new(error.kind(), format!("{name}: {why}: {error}"))

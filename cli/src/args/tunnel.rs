@@ -148,6 +148,7 @@ Words of a tunnel, as in ip link add NAME type TYPE ...:
   ttl {N|inherit}             also hoplimit; inherit over IPv4, 64 over IPv6
   tos {HEX|inherit}           also tclass; 0
   [no]pmtudisc                whether outer packets are never fragmented; over IPv4
+  encaplimit {N|none}         tunnels that may follow, over IPv6 (RFC 2473); none
   mode {any|ip4ip4|ip6ip|...} what sit and ip6tnl carry
   key K, ikey K, okey K       of GRE: a number or 1.2.3.4
   [i|o]seq, [i|o]csum         of GRE: sequence numbers, checksums

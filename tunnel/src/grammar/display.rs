@@ -29,6 +29,9 @@ impl Tunnel {
         if !self.kind.is_v6() {
             words.push((if self.pmtudisc { "pmtudisc" } else { "nopmtudisc" }, None));
         }
+        if let Some(limit) = self.encaplimit {
+            words.push(("encaplimit", Some(limit.to_string())));
+        }
         self.gre_words(&mut words);
         self.encap_words(&mut words);
         words

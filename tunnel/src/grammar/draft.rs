@@ -22,6 +22,7 @@ pub(super) struct Draft {
     pub(super) tos: Tos,
     pub(super) ecn: EcnIngress,
     pub(super) nopmtudisc: bool,
+    pub(super) encaplimit: Option<u8>,
     pub(super) dev: Option<String>,
     pub(super) okey: Option<u32>,
     pub(super) oseq: bool,
@@ -63,6 +64,9 @@ impl Draft {
                 "a fixed ttl and nopmtudisc are incompatible: with both, loops would not end"
             });
         }
+        if self.encaplimit.is_some() && !kind.is_v6() {
+            return fail("\"encaplimit\" is for tunnels over IPv6");
+        }
         let encap = self.encap(kind)?;
         let csum = self.checksum(kind, encap)?;
         let dport = match (self.dport, encap) {
@@ -82,6 +86,7 @@ impl Draft {
             tos: self.tos,
             ecn: self.ecn,
             pmtudisc: !self.nopmtudisc,
+            encaplimit: self.encaplimit,
             dev: self.dev,
             okey: self.okey,
             oseq: self.oseq,

@@ -54,7 +54,8 @@ fn what_is_not_supported_is_refused_by_name() {
     }
     assert!(error(&format!("add a type ipip {ENDS} encap none")).contains("not supported"));
     assert!(error(&format!("add a type ipip {ENDS}")).contains("encap gue"));
-    assert!(error(&format!("add a type ip6tnl {ENDS} encaplimit 4")).contains("encaplimit"));
+    let limited = error(&format!("add a type ipip {ENDS} encap gue encaplimit 4"));
+    assert!(limited.contains("over IPv6"), "{limited}");
 }
 
 #[test]
@@ -110,7 +111,8 @@ fn what_is_shown_makes_the_same_tunnel_again() {
         format!("a type sit {ENDS} encap fou encap-dport 7 mode ip6ip tos inherit ttl 9"),
         format!("a type gre {ENDS} encap gue key 5 seq icsum encap-remcsum dev eth0"),
         format!("a type gre remote 192.0.2.2 encap fou ikey 1.2.3.4 oseq ocsum encap-sport 9"),
-        "a type ip6tnl remote 2001:db8::2 encap gue mode ipip6 noencap-udp6-csum".to_owned(),
+        "a type ip6tnl remote 2001:db8::2 encap gue encaplimit 4 mode ipip6 noencap-udp6-csum"
+            .to_owned(),
         "a type ip6gre remote 2001:db8::2 encap gue allow 10.0.0.0/8 allow ::/0".to_owned(),
     ] {
         let made = tunnel(&words);

@@ -78,7 +78,7 @@ pub(super) fn prefix(value: &str) -> Result<Prefix, String> {
 }
 
 /// A number as `ip` reads it: decimal, or hexadecimal after 0x.
-fn number(value: &str, max: u32) -> Result<u32, String> {
+pub(super) fn number(value: &str, max: u32) -> Result<u32, String> {
     let parsed = match value.strip_prefix("0x").or_else(|| value.strip_prefix("0X")) {
         Some(digits) => u32::from_str_radix(digits, 16),
         None => value.parse(),

@@ -2,7 +2,7 @@
 
 use super::draft::Draft;
 use super::values::{
-    address, device_name, ecn, encap, key, kind, mode, port_number, prefix, tos, ttl,
+    address, device_name, ecn, encap, key, kind, mode, number, port_number, prefix, tos, ttl,
 };
 
 pub(super) type Apply = fn(&mut Draft, &str) -> Result<(), String>;
@@ -123,9 +123,9 @@ pub(super) const WORDS: &[Word] = &[
     }),
     Word(&["encap-remcsum"], "", |d, _| set(&mut d.remcsum, true)),
     Word(&["noencap-remcsum"], "", |d, _| set(&mut d.remcsum, false)),
-    Word(&["encaplimit"], "none", |_, v| match v {
-        "none" => Ok(()),
-        _ => Err("only \"encaplimit none\" is supported: no limit is sent".into()),
+    Word(&["encaplimit"], "N|none", |d, v| match v {
+        "none" => set(&mut d.encaplimit, None),
+        _ => set(&mut d.encaplimit, Some(number(v, 255)? as u8)),
     }),
     // Ours.
     Word(&["encap-version"], "0|1", |d, v| match v {
