@@ -31,6 +31,8 @@ impl Gre {
     pub const IPV4: u16 = 0x0800;
     /// EtherType of IPv6.
     pub const IPV6: u16 = 0x86dd;
+    /// EtherType of frames of Ethernet (transparent Ethernet bridging).
+    pub const ETHERNET: u16 = 0x6558;
 
     /// Reads a header; a checksum that is there is verified. Returns what follows, too.
     pub fn decode(bytes: &[u8]) -> Result<(Self, &[u8]), DecodeError> {

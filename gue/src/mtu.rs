@@ -40,7 +40,7 @@ pub struct Overhead {
     pub outer: Outer,
     /// UDP and GUE.
     pub shim: Shim,
-    /// Bytes of GRE, 0 without.
+    /// Bytes of GRE, and of an Ethernet header behind it; 0 without.
     pub gre: u16,
 }
 

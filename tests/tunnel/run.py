@@ -193,6 +193,8 @@ PAIRS = [
     ("ip6tnl", "encap fou encap-dport 5555 mode ip6ip6 noencap-udp6-csum", 1452, "6"),
     ("ip6gre", "encap gue encap-remcsum", 1436, "46"),
     ("ip6gre", "encap gue encaplimit 3", 1436, "46"),
+    ("gretap", "encap gue key 3", 1446, "46"),
+    ("ip6gretap", "encap fou", 1434, "46"),
 ]
 
 
@@ -444,6 +446,8 @@ KERNEL = [
     ("ip6tnl", "encap gue encap-dport 5555 mode any", "mode any", "-6 gue", 1448, "46"),
     ("ip6gre", "encap gue encap-dport 5555", "", "-6 gue", 1444, "46"),
     ("ip6tnl", "encap gue encap-dport 5555 mode any encaplimit 4", "mode any encaplimit 4", "-6 gue", 1440, "46"),
+    ("gretap", "encap gue encap-dport 5555 key 5", "key 5", "gue", 1446, "46"),
+    ("ip6gretap", "encap fou encap-dport 5555", "", "-6 ipproto 47", 1434, "46"),
 ]
 
 

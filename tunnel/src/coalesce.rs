@@ -5,6 +5,7 @@ use std::ops::Range;
 
 use quicket_gue::{Packet, Sum, protocol, pseudo_header};
 
+use crate::inbound::Opened;
 use crate::vnet::{Offload, Partial, VNET_LEN, Vnet};
 
 /// Most packets of a super-packet.
@@ -29,6 +30,8 @@ struct Candidate {
 #[derive(Debug, Default)]
 pub(crate) struct Group {
     tunnel: usize,
+    /// Bytes of the Ethernet header before the first packet.
+    link: usize,
     /// Headers and payload of the first packet, payloads of the others.
     parts: Vec<Range<usize>>,
     bytes: usize,
@@ -51,17 +54,13 @@ pub(crate) struct Write<'a> {
 
 impl Group {
     /// Takes a packet in, unless it does not go with those that are there.
-    pub(crate) fn push(
-        &mut self,
-        buffer: &[u8],
-        tunnel: usize,
-        range: Range<usize>,
-        partial: Option<Partial>,
-    ) -> bool {
+    pub(crate) fn push(&mut self, buffer: &[u8], opened: Opened) -> bool {
+        let Opened { tunnel, range, link, partial, .. } = opened;
         let candidate = Candidate::new(&buffer[range.clone()], partial.is_some());
         if self.parts.is_empty() {
             *self = Self {
                 tunnel,
+                link,
                 parts: std::mem::take(&mut self.parts),
                 bytes: range.len(),
                 partial,
@@ -74,7 +73,9 @@ impl Group {
             return true;
         }
         let (Some(head), Some(new)) = (self.head, candidate) else { return false };
+        let first = self.parts[0].start;
         let fits = tunnel == self.tunnel
+            && buffer[first - self.link..first] == buffer[range.start - link..range.start]
             && !self.closed
             && self.parts.len() < MAX_PACKETS
             && self.bytes + new.payload <= MAX_BYTES
@@ -109,8 +110,9 @@ impl Group {
             }
             _ => Vnet { partial: self.partial, offload: None },
         };
-        let header = vnet.encode(is_v4, header_len);
-        Write { tunnel: self.tunnel, header, parts: &self.parts, bytes: self.bytes }
+        let header = vnet.after(self.link).encode(is_v4, header_len + self.link as u16);
+        self.parts[0].start -= self.link;
+        Write { tunnel: self.tunnel, header, parts: &self.parts, bytes: self.bytes + self.link }
     }
 
     pub(crate) fn clear(&mut self) {
@@ -255,9 +257,10 @@ mod tests {
         for packet in packets {
             let range = at..at + packet.len();
             at = range.end;
-            if !group.push(&buffer, 0, range.clone(), None) {
+            let opened = Opened { tunnel: 0, range, link: 0, partial: None, suspicious: false };
+            if !group.push(&buffer, opened.clone()) {
                 flush(&mut group, &mut buffer);
-                assert!(group.push(&buffer, 0, range, None));
+                assert!(group.push(&buffer, opened));
             }
         }
         if !group.is_empty() {
@@ -327,6 +330,27 @@ mod tests {
         }
         let pushed = vec![tcp(true, 1, 0x18, &[1; 100]), plain(101)];
         assert_eq!(through(&pushed), (2, pushed));
+    }
+
+    #[test]
+    fn frames_have_one_header_if_theirs_are_the_same() {
+        let packets = numbered((0..2u32).map(|n| tcp(true, n * 100, 0x10, &[1; 100])).collect());
+        for (second, together) in [([1; 14], true), ([2; 14], false)] {
+            let mut buffer = [&[1; 14][..], &packets[0], &second, &packets[1]].concat();
+            let len = packets[0].len();
+            let at = |start| {
+                let range = start..start + len;
+                Opened { tunnel: 0, range, link: 14, partial: None, suspicious: false }
+            };
+            let mut group = Group::default();
+            assert!(group.push(&buffer, at(14)));
+            assert_eq!(group.push(&buffer, at(28 + len)), together);
+            let write = group.finish(&mut buffer);
+            assert_eq!(write.parts[0], 0..14 + len);
+            assert_eq!(write.bytes, if together { 14 + len + 100 } else { 14 + len });
+            let start = Vnet::decode(write.header).unwrap().partial.map(|partial| partial.start);
+            assert_eq!(start, together.then_some(34));
+        }
     }
 
     #[test]

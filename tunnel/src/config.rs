@@ -5,6 +5,8 @@ use std::net::IpAddr;
 
 use quicket_gue::{EcnIngress, Gre, GreRules, Outer, Overhead, Shim, Tos, Ttl, protocol};
 
+use crate::ethernet::ETHERNET_LEN;
+
 /// The types of tunnels, as `ip link` names them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
@@ -18,6 +20,10 @@ pub enum Kind {
     Ip6tnl,
     /// GRE in IPv6.
     Ip6gre,
+    /// Ethernet in GRE in IPv4.
+    Gretap,
+    /// Ethernet in GRE in IPv6.
+    Ip6gretap,
 }
 
 impl Kind {
@@ -30,19 +36,27 @@ impl Kind {
             Self::Gre => "gre",
             Self::Ip6tnl => "ip6tnl",
             Self::Ip6gre => "ip6gre",
+            Self::Gretap => "gretap",
+            Self::Ip6gretap => "ip6gretap",
         }
     }
 
     /// Whether it is GRE.
     #[must_use]
     pub const fn is_gre(self) -> bool {
-        matches!(self, Self::Gre | Self::Ip6gre)
+        matches!(self, Self::Gre | Self::Ip6gre | Self::Gretap | Self::Ip6gretap)
     }
 
     /// Whether the outer addresses are of IPv6.
     #[must_use]
     pub const fn is_v6(self) -> bool {
-        matches!(self, Self::Ip6tnl | Self::Ip6gre)
+        matches!(self, Self::Ip6tnl | Self::Ip6gre | Self::Ip6gretap)
+    }
+
+    /// Whether it carries frames of Ethernet.
+    #[must_use]
+    pub const fn is_ethernet(self) -> bool {
+        matches!(self, Self::Gretap | Self::Ip6gretap)
     }
 }
 
@@ -170,7 +184,11 @@ impl Tunnel {
     #[must_use]
     pub fn gre_header(&self, is_v4: bool, sequence: u32) -> Option<Gre> {
         self.kind.is_gre().then(|| Gre {
-            protocol: if is_v4 { Gre::IPV4 } else { Gre::IPV6 },
+            protocol: match is_v4 {
+                _ if self.kind.is_ethernet() => Gre::ETHERNET,
+                true => Gre::IPV4,
+                false => Gre::IPV6,
+            },
             checksum: self.ocsum,
             key: self.okey,
             sequence: self.oseq.then_some(sequence),
@@ -187,7 +205,8 @@ impl Tunnel {
             Encap::Gue => Shim::Gue { remote_checksum: self.remcsum },
         };
         let gre = self.gre_header(true, 0).map_or(0, |gre| gre.len() as u16);
-        Overhead { outer, shim, gre }
+        let link = if self.kind.is_ethernet() { ETHERNET_LEN as u16 } else { 0 };
+        Overhead { outer, shim, gre: gre + link }
     }
 }
 
@@ -306,7 +325,7 @@ impl Setup {
 fn same_packets(one: &Tunnel, other: &Tunnel) -> bool {
     let local = one.local.is_none() || other.local.is_none() || one.local == other.local;
     let inside = if one.kind.is_gre() && other.kind.is_gre() {
-        one.gre.key == other.gre.key
+        one.gre.key == other.gre.key && one.kind.is_ethernet() == other.kind.is_ethernet()
     } else {
         one.kind.is_gre() == other.kind.is_gre()
             && (one.carries(true) && other.carries(true)

@@ -1,4 +1,4 @@
-//! The TUN device of a tunnel, with offloads and one queue per worker.
+//! The TUN device of a tunnel, or TAP for one that carries Ethernet, with offloads and one queue per worker.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, IoSlice, Read, Write};
@@ -36,9 +36,15 @@ fn open() -> io::Result<File> {
 
 /// Makes the device, or takes the one that an earlier run has left, with as many queues as there
 /// are workers. A new one gets the MTU; an old one keeps what it was given.
-pub(crate) fn attach(name: &str, workers: usize, mtu: u16) -> io::Result<Vec<Queue>> {
+pub(crate) fn attach(
+    name: &str,
+    ethernet: bool,
+    workers: usize,
+    mtu: u16,
+) -> io::Result<Vec<Queue>> {
     let old = exists(name);
-    let mut flags = libc::IFF_TUN | libc::IFF_NO_PI | libc::IFF_VNET_HDR;
+    let kind = if ethernet { libc::IFF_TAP } else { libc::IFF_TUN };
+    let mut flags = kind | libc::IFF_NO_PI | libc::IFF_VNET_HDR;
     if workers > 1 {
         flags |= libc::IFF_MULTI_QUEUE;
     }
@@ -72,11 +78,9 @@ pub fn remove_device(name: &str) -> io::Result<()> {
     let shown = std::fs::read_to_string(shown(name).join("tun_flags")).unwrap_or_default();
     let flags =
         shown.trim().strip_prefix("0x").and_then(|digits| i32::from_str_radix(digits, 16).ok());
-    let multi = flags.is_some_and(|flags| flags & libc::IFF_MULTI_QUEUE != 0);
-    let flags = libc::IFF_TUN
-        | libc::IFF_NO_PI
-        | libc::IFF_VNET_HDR
-        | if multi { libc::IFF_MULTI_QUEUE } else { 0 };
+    let kinds = libc::IFF_TUN | libc::IFF_TAP | libc::IFF_MULTI_QUEUE;
+    let flags = flags.map_or(libc::IFF_TUN, |flags| flags & kinds);
+    let flags = flags | libc::IFF_NO_PI | libc::IFF_VNET_HDR;
     let file = open()?;
     sys::set_interface(&file, name, flags)?;
     sys::set_persist(&file, false)

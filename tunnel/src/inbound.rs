@@ -12,6 +12,7 @@ use quicket_gue::{
 
 use crate::config::{Port, PortKind, Tunnel};
 use crate::counters::Drop;
+use crate::ethernet::{self, Link};
 use crate::registry::Registry;
 use crate::vnet::Partial;
 
@@ -22,6 +23,8 @@ pub(crate) struct Opened {
     pub(crate) tunnel: usize,
     /// Where it is in the datagram.
     pub(crate) range: Range<usize>,
+    /// Bytes of its Ethernet header, which are before the range.
+    pub(crate) link: usize,
     /// A checksum that is still open, and that the outer one has vouched for.
     pub(crate) partial: Option<Partial>,
     /// Whether its ECN fields should not have been.
@@ -83,6 +86,9 @@ impl Inbound<'_> {
             let (gre, payload) = Gre::decode(&datagram[start..]).map_err(malformed)?;
             let inner = datagram.len() - payload.len();
             let tunnel = self.gre(outer, &gre)?;
+            if gre.protocol == Gre::ETHERNET {
+                return self.frame(tunnel, outer.tos, inner, datagram);
+            }
             let v4 = match gre.protocol {
                 Gre::IPV4 => true,
                 Gre::IPV6 => false,
@@ -91,7 +97,7 @@ impl Inbound<'_> {
             return self.packet(tunnel, outer.tos, v4, inner, None, datagram);
         }
         let Outer { source, destination, .. } = outer;
-        let tunnel = self.registry.find(source, destination, carried, None);
+        let tunnel = self.registry.find(source, destination, carried);
         let tunnel = tunnel.ok_or(Refused(None, Drop::Peer))?;
         self.packet(tunnel, outer.tos, carried == protocol::IPIP, start, option, datagram)
     }
@@ -99,7 +105,7 @@ impl Inbound<'_> {
     /// The tunnel of a packet with GRE.
     fn gre(&self, outer: Outer, gre: &Gre) -> Result<usize, Refused> {
         let Outer { source, destination, .. } = outer;
-        let tunnel = self.registry.find(source, destination, protocol::GRE, gre.key);
+        let tunnel = self.registry.find_gre(source, destination, gre);
         let tunnel = tunnel.ok_or(Refused(None, Drop::Peer))?;
         let (rules, expected) = (&self.tunnels[tunnel].gre, &self.expected[tunnel]);
         let why = match rules.check(gre, expected.load(Ordering::Relaxed)) {
@@ -114,6 +120,27 @@ impl Inbound<'_> {
             Err(GreMismatch::Sequence) => Drop::Sequence,
         };
         Err(Refused(Some(tunnel), why))
+    }
+
+    /// Checks the frame inside, which begins at `start`. What is not IP has nothing to be checked.
+    fn frame(
+        &self,
+        tunnel: usize,
+        tos: u8,
+        start: usize,
+        datagram: &mut [u8],
+    ) -> Result<Opened, Refused> {
+        match ethernet::look(&datagram[start..]) {
+            Some(Link::Ip { len, v4 }) => {
+                let opened = self.packet(tunnel, tos, v4, start + len, None, datagram)?;
+                Ok(Opened { link: len, ..opened })
+            }
+            Some(Link::Other) => {
+                let range = start..datagram.len();
+                Ok(Opened { tunnel, range, link: 0, partial: None, suspicious: false })
+            }
+            None => Err(Refused(Some(tunnel), Drop::Malformed)),
+        }
     }
 
     /// Checks the packet inside, which begins at `start`.
@@ -148,7 +175,7 @@ impl Inbound<'_> {
             // Not where the transport has its checksum: the bytes are what counts.
             let Ok(()) = option.apply(bytes) else { return refuse(Drop::Malformed) };
         }
-        Ok(Opened { tunnel, range: start..start + len, partial, suspicious })
+        Ok(Opened { tunnel, range: start..start + len, link: 0, partial, suspicious })
     }
 
     /// Whether a packet with this source may come through the tunnel: not from this host itself,
@@ -274,8 +301,27 @@ mod tests {
         assert!(send(7, 9).is_ok());
         assert_eq!(why(send(8, 10)), Drop::Peer);
         assert_eq!(why(world.gue(0, &[0, 47, 0, 0, 0, 0, 8, 0], &packet)), Drop::Peer);
-        let header = [0, 47, 0, 0, 0x30, 0, 0x65, 0x58, 0, 0, 0, 7, 0, 0, 0, 20];
+        let header = [0, 47, 0, 0, 0x30, 0, 0x88, 0xbe, 0, 0, 0, 7, 0, 0, 0, 20];
         assert_eq!(why(world.gue(0, &header, &packet)), Drop::Family);
+    }
+
+    #[test]
+    fn frames_are_checked_where_they_carry_ip() {
+        let world = World::new(&["a type gretap remote 192.0.2.2 encap gue"]);
+        let open = |kind: u16, payload: &[u8]| {
+            let link = [&[7; 12][..], &kind.to_be_bytes()].concat();
+            world.gue(3, &[&[0, 47, 0, 0, 0, 0, 0x65, 0x58][..], &link].concat(), payload)
+        };
+        let packet = ip(true, 17, 1, &[0; 8]);
+        let opened = open(0x800, &packet).unwrap();
+        assert_eq!((opened.range, opened.link), (22..22 + packet.len(), 14));
+        assert_eq!(why(open(0x800, &ip(true, 17, 0, &[0; 8]))), Drop::Congestion);
+        assert_eq!(why(open(0x86dd, &packet)), Drop::Malformed);
+        let arp = open(0x806, &[1; 28]).unwrap();
+        assert_eq!((arp.range, arp.link), (8..50, 0));
+        let cut = world.gue(0, &[0, 47, 0, 0, 0, 0, 0x65, 0x58], &[7; 13]);
+        assert_eq!(why(cut), Drop::Malformed);
+        assert_eq!(why(world.gue(0, &[0, 47, 0, 0, 0, 0, 8, 0], &packet)), Drop::Peer);
     }
 
     #[test]
@@ -329,6 +375,7 @@ mod tests {
             IPIP,
             "b type gre remote 192.0.2.2 encap gue",
             "c type sit mode ip6ip remote 192.0.2.2 encap gue",
+            "d type gretap remote 192.0.2.2 encap gue",
         ]);
         let mut state = 9u64;
         let mut next = || {

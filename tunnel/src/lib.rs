@@ -15,6 +15,7 @@ mod config;
 mod counters;
 #[cfg(target_os = "linux")]
 mod device;
+mod ethernet;
 mod grammar;
 mod inbound;
 mod outbound;

@@ -6,17 +6,21 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use quicket_gue::{
-    ENCAPSULATION_LIMIT_LEN, Gue, MAX_GRE_LEN, MAX_GUE_LEN, Packet, RemoteChecksum, Sum,
+    ENCAPSULATION_LIMIT_LEN, Gue, MAX_GRE_LEN, MAX_GUE_LEN, Packet, RemoteChecksum, Sum, Tos, Ttl,
     encapsulation_limit, flow, fragments, protocol,
 };
 
 use crate::config::{Encap, Tunnel};
 use crate::counters::Drop;
+use crate::ethernet::{self, ETHERNET_LEN, Link};
 use crate::segments::{Malformed, segments};
 use crate::vnet::{Offload, Partial, Vnet};
 
 /// Most bytes of one burst: what a datagram may have, less the headers of IP and UDP.
 pub(crate) const MAX_BURST: usize = 65_507 - 20;
+
+/// TTL of outer packets where there is none inside to copy (RFC 1700).
+const DEFAULT_TTL: u8 = 64;
 
 /// A datagram: bytes of the arena, followed by bytes of the packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -78,7 +82,15 @@ impl Outbound {
         self.arena.clear();
         self.pieces.clear();
         let tunnel = context.tunnel;
-        let Ok(packet) = Packet::parse(bytes) else { return Verdict::Drop(Drop::Malformed) };
+        let link = match ethernet::look(bytes) {
+            _ if !tunnel.kind.is_ethernet() => 0,
+            Some(Link::Ip { len, .. }) => len,
+            Some(Link::Other) => return self.opaque(context, bytes),
+            None => return Verdict::Drop(Drop::Malformed),
+        };
+        let (link, inner) = bytes.split_at(link);
+        let Some(vnet) = vnet.behind(link.len()) else { return Verdict::Drop(Drop::Malformed) };
+        let Ok(packet) = Packet::parse(inner) else { return Verdict::Drop(Drop::Malformed) };
         if !tunnel.carries(packet.is_v4()) {
             return Verdict::Drop(Drop::Family);
         }
@@ -91,6 +103,9 @@ impl Outbound {
             Some((_, limit)) if tunnel.kind.is_v6() => Some(limit - 1),
             _ => None,
         };
+        // The MTU has room for a header without tags.
+        let tags = link.len().saturating_sub(ETHERNET_LEN) as u16;
+        let context = Context { mtu: context.mtu.saturating_sub(tags), ..context };
         let mtu = if limit.is_some() && tunnel.encaplimit.is_none() && tunnel.pmtudisc {
             context.mtu.saturating_sub(ENCAPSULATION_LIMIT_LEN as u16)
         } else {
@@ -108,15 +123,16 @@ impl Outbound {
                 let keep = tunnel.remcsum && !tunnel.ocsum;
                 let v4 = packet.is_v4();
                 segments(&packet, vnet, keep, |segment| {
-                    let parts = (segment.headers, &packet.bytes[segment.payload.clone()]);
+                    let Range { start, end } = segment.payload;
+                    let parts = [link, segment.headers, &packet.bytes[start..end]];
                     self.push(context, v4, parts, segment.partial, false)?;
                     if let Some(piece) = self.pieces.last_mut() {
-                        piece.payload = segment.payload;
+                        piece.payload = link.len() + start..link.len() + end;
                     }
                     Ok(())
                 })
             }
-            Fit::Fragments => self.fragments(context, &packet, vnet),
+            Fit::Fragments => self.fragments(Context { mtu, ..context }, link, &packet, vnet),
             Fit::No => return Verdict::TooBig(mtu),
         };
         match built {
@@ -125,10 +141,30 @@ impl Outbound {
         }
     }
 
+    /// A frame that is not IP: it has nothing that outer fields could follow.
+    fn opaque(&mut self, context: Context<'_>, frame: &[u8]) -> Verdict {
+        if frame.len() > usize::from(context.mtu) + ETHERNET_LEN {
+            return Verdict::Drop(Drop::TooBig);
+        }
+        let ttl = match context.tunnel.ttl {
+            Ttl::Fixed(ttl) => ttl,
+            Ttl::Inherit => DEFAULT_TTL,
+        };
+        let tos = match context.tunnel.tos {
+            Tos::Fixed(tos) => tos,
+            Tos::Inherit => 0,
+        };
+        match self.push(context, false, [frame, &[], &[]], None, true) {
+            Ok(()) => Verdict::Send(Sending { tos, ttl, hash: 0, limit: None }),
+            Err(Malformed) => Verdict::Drop(Drop::Malformed),
+        }
+    }
+
     /// Splits a packet of IPv4 that is too long and may be split.
     fn fragments(
         &mut self,
         context: Context<'_>,
+        link: &[u8],
         packet: &Packet<'_>,
         vnet: Vnet,
     ) -> Result<(), Malformed> {
@@ -140,7 +176,7 @@ impl Outbound {
         let packet = Packet::parse(&whole).map_err(|_| Malformed)?;
         let parts = fragments(&packet, usize::from(context.mtu)).ok_or(Malformed)?;
         for part in parts {
-            self.push(context, true, (part.header(), part.payload), None, true)?;
+            self.push(context, true, [link, part.header(), part.payload], None, true)?;
         }
         Ok(())
     }
@@ -150,7 +186,7 @@ impl Outbound {
         &mut self,
         context: Context<'_>,
         v4: bool,
-        (headers, payload): (&[u8], &[u8]),
+        [link, headers, payload]: [&[u8]; 3],
         partial: Option<Partial>,
         copy: bool,
     ) -> Result<(), Malformed> {
@@ -161,7 +197,7 @@ impl Outbound {
         let number = if tunnel.oseq { context.sequence.fetch_add(1, Ordering::Relaxed) } else { 0 };
         let gre = tunnel.gre_header(v4, number);
         if tunnel.encap == Encap::Gue {
-            let before = gre.map_or(0, |gre| gre.len() as u16);
+            let before = (gre.map_or(0, |gre| gre.len()) + link.len()) as u16;
             let remote_checksum = partial.map(|partial| RemoteChecksum {
                 start: partial.start.saturating_add(before),
                 offset: partial.start.saturating_add(before).saturating_add(partial.offset),
@@ -170,10 +206,15 @@ impl Outbound {
             len = gue.encode(&mut shim).map_err(|_| Malformed)?;
         }
         if let Some(gre) = gre {
-            let sum = if gre.checksum { sum(headers, payload) } else { Sum::new() };
+            let sum = match gre.checksum {
+                // The length of link headers is even.
+                true => Sum::new().bytes(link).plus(sum(headers, payload)),
+                false => Sum::new(),
+            };
             len += gre.encode(&mut shim[len..], sum).map_err(|_| Malformed)?;
         }
         self.arena.extend_from_slice(&shim[..len]);
+        self.arena.extend_from_slice(link);
         self.arena.extend_from_slice(headers);
         if copy {
             self.arena.extend_from_slice(payload);
@@ -402,6 +443,33 @@ mod tests {
         assert_eq!(build(&sit, Vnet::default(), &v4, 1400).0, Verdict::Drop(Drop::Family));
         let junk = build(&words, Vnet::default(), &[0x15; 40], 1400).0;
         assert_eq!(junk, Verdict::Drop(Drop::Malformed));
+    }
+
+    #[test]
+    fn frames_keep_their_headers_in_each_segment() {
+        let link = [&[7; 12][..], &[0x81, 0, 0, 5, 8, 0]].concat();
+        let segments = [&link[..], &tcp(true, 1, 0x18, &[9; 3000])].concat();
+        let partial = Some(Partial { start: 38, offset: 16 });
+        let vnet = Vnet { partial, offload: Some((Offload::Tcp, 1396)) };
+        let words = format!("a type gretap {ENDS} encap gue csum");
+        let (verdict, datagrams, _) = build(&words, vnet, &segments, 1440);
+        assert!(matches!(verdict, Verdict::Send(_)));
+        assert_eq!(datagrams.len(), 3);
+        for datagram in &datagrams {
+            let (gre, frame) = Gre::decode(decode(datagram).unwrap().payload).unwrap();
+            assert!(gre.checksum && gre.protocol == Gre::ETHERNET);
+            assert!(frame[..18] == link && is_intact(&frame[18..]));
+        }
+        assert_eq!(build(&words, vnet, &segments, 1439).0, Verdict::TooBig(1435), "a tag of 4");
+        let arp = [&[7; 12][..], &[8, 6], &[1; 28]].concat();
+        let (verdict, datagrams, _) = build(&words, Vnet::default(), &arp, 1440);
+        let Verdict::Send(sending) = verdict else { panic!("{verdict:?}") };
+        assert_eq!((sending.ttl, sending.tos), (64, 0));
+        assert!(datagrams[0].ends_with(&arp));
+        let cut = build(&words, Vnet::default(), &[7; 13], 1440).0;
+        assert_eq!(cut, Verdict::Drop(Drop::Malformed));
+        let long = [&arp[..], &[0; 1440]].concat();
+        assert_eq!(build(&words, Vnet::default(), &long, 1440).0, Verdict::Drop(Drop::TooBig));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::net::IpAddr;
 
-use quicket_gue::protocol;
+use quicket_gue::{Gre, protocol};
 
 use crate::config::Tunnel;
 
@@ -18,6 +18,7 @@ struct Entry {
     index: usize,
     local: Option<IpAddr>,
     gre: bool,
+    ethernet: bool,
     key: Option<u32>,
     v4: bool,
     v6: bool,
@@ -31,6 +32,7 @@ impl Registry {
                 index,
                 local: tunnel.local,
                 gre: tunnel.kind.is_gre(),
+                ethernet: tunnel.kind.is_ethernet(),
                 key: tunnel.gre.key,
                 v4: tunnel.carries(true),
                 v6: tunnel.carries(false),
@@ -39,26 +41,45 @@ impl Registry {
         registry
     }
 
-    /// The tunnel for packets of `protocol` from `source` to `destination`, with this key of GRE.
+    /// The tunnel for packets of `protocol` from `source` to `destination`.
     pub(crate) fn find(
         &self,
         source: IpAddr,
         destination: Option<IpAddr>,
         protocol: u8,
-        key: Option<u32>,
+    ) -> Option<usize> {
+        self.first(source, destination, |entry| match protocol {
+            protocol::IPIP => !entry.gre && entry.v4,
+            protocol::IPV6 => !entry.gre && entry.v6,
+            _ => false,
+        })
+    }
+
+    /// The tunnel for what GRE carries with this header.
+    pub(crate) fn find_gre(
+        &self,
+        source: IpAddr,
+        destination: Option<IpAddr>,
+        gre: &Gre,
+    ) -> Option<usize> {
+        let ethernet = gre.protocol == Gre::ETHERNET;
+        self.first(source, destination, |entry| {
+            entry.gre && entry.key == gre.key && entry.ethernet == ethernet
+        })
+    }
+
+    fn first(
+        &self,
+        source: IpAddr,
+        destination: Option<IpAddr>,
+        is_for: impl Fn(&Entry) -> bool,
     ) -> Option<usize> {
         let matches = |entry: &&Entry| {
             let local = match (entry.local, destination) {
                 (Some(local), Some(destination)) => local == destination,
                 _ => true,
             };
-            local
-                && match protocol {
-                    protocol::GRE => entry.gre && entry.key == key,
-                    protocol::IPIP => !entry.gre && entry.v4,
-                    protocol::IPV6 => !entry.gre && entry.v6,
-                    _ => false,
-                }
+            local && is_for(entry)
         };
         self.by_remote.get(&source)?.iter().find(matches).map(|entry| entry.index)
     }
@@ -77,16 +98,23 @@ mod tests {
             tunnel("c type gre remote 192.0.2.2 encap gue key 7"),
             tunnel("d type gre remote 192.0.2.2 encap gue"),
             tunnel("e type ip6tnl remote 2001:db8::2 encap gue"),
+            tunnel("f type gretap remote 192.0.2.2 encap gue key 7"),
         ]);
         let (two, one) = ([192, 0, 2, 2].into(), Some([192, 0, 2, 1].into()));
-        assert_eq!(registry.find(two, one, 4, None), Some(0));
-        assert_eq!(registry.find(two, one, 41, None), Some(1));
-        assert_eq!(registry.find(two, one, 47, Some(7)), Some(2));
-        assert_eq!(registry.find(two, one, 47, None), Some(3));
-        assert_eq!(registry.find(two, one, 47, Some(8)), None);
-        assert_eq!(registry.find(two, Some([192, 0, 2, 9].into()), 4, None), None);
-        assert_eq!(registry.find([192, 0, 2, 3].into(), one, 4, None), None);
-        assert_eq!(registry.find(two, one, 17, None), None);
-        assert_eq!(registry.find("2001:db8::2".parse().unwrap(), None, 4, None), Some(4));
+        let find = |source, destination, protocol| registry.find(source, destination, protocol);
+        let gre = |protocol, key| {
+            registry.find_gre(two, one, &Gre { protocol, checksum: false, key, sequence: None })
+        };
+        assert_eq!(find(two, one, 4), Some(0));
+        assert_eq!(find(two, one, 41), Some(1));
+        assert_eq!(gre(Gre::IPV4, Some(7)), Some(2));
+        assert_eq!(gre(Gre::IPV6, None), Some(3));
+        assert_eq!(gre(Gre::IPV4, Some(8)), None);
+        assert_eq!(gre(Gre::ETHERNET, Some(7)), Some(5));
+        assert_eq!(gre(Gre::ETHERNET, None), None);
+        assert_eq!(find(two, Some([192, 0, 2, 9].into()), 4), None);
+        assert_eq!(find([192, 0, 2, 3].into(), one, 4), None);
+        assert_eq!(find(two, one, 17), None);
+        assert_eq!(find("2001:db8::2".parse().unwrap(), None, 4), Some(4));
     }
 }

@@ -95,7 +95,8 @@ impl Tunnels {
         let world = World::open(setup, workers, None)?;
         let mut queues = Vec::new();
         for (tunnel, path) in world.setup.tunnels.iter().zip(&world.paths) {
-            let made = device::attach(&tunnel.name, workers, path.inner_mtu());
+            let made =
+                device::attach(&tunnel.name, tunnel.kind.is_ethernet(), workers, path.inner_mtu());
             queues.push(made.map_err(|error| blame(&tunnel.name, &error))?);
         }
         let count = world.setup.tunnels.len();

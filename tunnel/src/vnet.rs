@@ -57,6 +57,25 @@ impl Vnet {
         Some(Self { partial, offload: offload.map(|offload| (offload, size)) })
     }
 
+    /// The same for the packet that begins behind the first `len` bytes; none if the checksum
+    /// begins before.
+    pub(crate) fn behind(self, len: usize) -> Option<Self> {
+        let partial = match self.partial {
+            Some(partial) => {
+                let start = usize::from(partial.start).checked_sub(len)?;
+                Some(Partial { start: start as u16, ..partial })
+            }
+            None => None,
+        };
+        Some(Self { partial, ..self })
+    }
+
+    /// The same for a frame that has `len` bytes before the packet.
+    pub(crate) fn after(self, len: usize) -> Self {
+        let shifted = |partial: Partial| Partial { start: partial.start + len as u16, ..partial };
+        Self { partial: self.partial.map(shifted), ..self }
+    }
+
     /// The bytes for a packet whose headers are `header_len` bytes long.
     pub(crate) fn encode(&self, is_v4: bool, header_len: u16) -> [u8; VNET_LEN] {
         let mut bytes = [0; VNET_LEN];

@@ -16,7 +16,8 @@ use crate::coalesce::Group;
 use crate::config::Port;
 use crate::counters::{Counters, Drop};
 use crate::device::Queue;
-use crate::inbound::{Inbound, Refused};
+use crate::ethernet::{self, Link};
+use crate::inbound::{Inbound, Opened, Refused};
 use crate::outbound::{Context, Outbound, Verdict};
 use crate::path::Sent;
 use crate::tunnels::Shared;
@@ -190,6 +191,7 @@ impl Worker {
                 Err(error) => return ignore(error),
             };
             let (tunnel, path) = (&world.setup.tunnels[index], &world.paths[index]);
+            let frames = tunnel.kind.is_ethernet();
             let counters = &shared.counters[index];
             let Some((header, bytes)) = self.packet[..len].split_first_chunk::<VNET_LEN>() else {
                 counters.dropped_out(Drop::Malformed);
@@ -205,14 +207,16 @@ impl Worker {
                 Verdict::Send(sending) => sending,
                 Verdict::TooBig(mtu) => {
                     counters.dropped_out(Drop::TooBig);
-                    tell(&self.queues[index], bytes, |packet, icmp| too_big(packet, mtu, icmp));
+                    tell(&self.queues[index], frames, bytes, |packet, icmp| {
+                        too_big(packet, mtu, icmp)
+                    });
                     continue;
                 }
                 Verdict::TooDeep(at) => {
                     counters.dropped_out(Drop::Loop);
                     let error =
                         |packet: &Packet<'_>, icmp: &mut [u8]| parameter_problem(packet, at, icmp);
-                    tell(&self.queues[index], bytes, error);
+                    tell(&self.queues[index], frames, bytes, error);
                     continue;
                 }
                 Verdict::Drop(why) => {
@@ -230,7 +234,9 @@ impl Worker {
                 Sent::TooBig => {
                     counters.dropped_out(Drop::TooBig);
                     let mtu = path.inner_mtu();
-                    tell(&self.queues[index], bytes, |packet, icmp| too_big(packet, mtu, icmp));
+                    tell(&self.queues[index], frames, bytes, |packet, icmp| {
+                        too_big(packet, mtu, icmp)
+                    });
                 }
                 Sent::Refused => counters.dropped_out(Drop::Refused),
             }
@@ -284,10 +290,10 @@ impl Worker {
             Counters::add(&shared.counters[opened.tunnel].rx_ecn_suspicious, 1);
         }
         let range = at + opened.range.start..at + opened.range.end;
-        let (tunnel, partial) = (opened.tunnel, opened.partial);
-        if !self.group.push(&self.train, tunnel, range.clone(), partial) {
+        let opened = Opened { range, ..opened };
+        if !self.group.push(&self.train, opened.clone()) {
             self.flush(shared);
-            self.group.push(&self.train, tunnel, range, partial);
+            self.group.push(&self.train, opened);
         }
     }
 
@@ -329,14 +335,22 @@ fn ignore(error: io::Error) -> io::Result<()> {
 /// Tells the sender of a packet why it is not carried.
 fn tell(
     queue: &Queue,
+    ethernet: bool,
     bytes: &[u8],
     error: impl FnOnce(&Packet<'_>, &mut [u8]) -> Result<usize, Full>,
 ) {
-    let Ok(packet) = Packet::parse(bytes) else { return };
+    let link = match ethernet::look(bytes) {
+        _ if !ethernet => 0,
+        Some(Link::Ip { len, .. }) => len,
+        _ => return,
+    };
+    let (link, inner) = bytes.split_at(link);
+    let Ok(packet) = Packet::parse(inner) else { return };
     let mut icmp = [0; MAX_ICMP];
     if let Ok(len @ 1..) = error(&packet, &mut icmp) {
         let header = Vnet::default().encode(packet.is_v4(), 0);
+        let parts = [&header[..], &ethernet::back(link), &icmp[..len]];
         // If the device does not take it, the next packet asks again.
-        let _ = queue.write(&[IoSlice::new(&header), IoSlice::new(&icmp[..len])]);
+        let _ = queue.write(&parts.map(IoSlice::new));
     }
 }

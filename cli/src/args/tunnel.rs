@@ -141,7 +141,7 @@ Examples:
 
 const WORDS: &str = "\
 Words of a tunnel, as in ip link add NAME type TYPE ...:
-  type {ipip|sit|gre|ip6tnl|ip6gre}
+  type {ipip|sit|gre|gretap|ip6tnl|ip6gre|ip6gretap}
   remote ADDRESS              the other end
   local ADDRESS               this end
   dev DEVICE                  the device that outer packets take

@@ -42,7 +42,7 @@ impl Tunnel {
         let modes = match self.kind {
             Kind::Sit => ["any", "ipip", "ip6ip"],
             Kind::Ip6tnl => ["any", "ipip6", "ip6ip6"],
-            Kind::Ipip | Kind::Gre | Kind::Ip6gre => return None,
+            _ => return None,
         };
         Some(match self.families {
             Families { v4: true, v6: true } => modes[0],

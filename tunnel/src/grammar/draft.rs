@@ -42,7 +42,9 @@ pub(super) struct Draft {
 impl Draft {
     pub(super) fn finish(self, name: String) -> Result<Tunnel, ParseError> {
         let Some(kind) = self.kind else {
-            return fail("the type is missing: type ipip, sit, gre, ip6tnl or ip6gre");
+            return fail(
+                "the type is missing: type ipip, sit, gre, gretap, ip6tnl, ip6gre or ip6gretap",
+            );
         };
         let Some(remote) = self.remote else {
             return fail("the other end is missing: remote ADDRESS");
@@ -54,7 +56,9 @@ impl Draft {
             }
         }
         if let (false, Some(word)) = (kind.is_gre(), self.gre_word) {
-            return fail(format!("\"{word}\" is for GRE: with type gre or ip6gre"));
+            return fail(format!(
+                "\"{word}\" is for GRE: with type gre, gretap, ip6gre or ip6gretap"
+            ));
         }
         let ttl = self.ttl.unwrap_or(if kind.is_v6() { Ttl::Fixed(64) } else { Ttl::Inherit });
         if self.nopmtudisc && (kind.is_v6() || self.ttl.is_some_and(|ttl| ttl != Ttl::Inherit)) {
@@ -104,8 +108,8 @@ impl Draft {
     fn families(&self, kind: Kind) -> Result<Families, ParseError> {
         let both = Families { v4: true, v6: true };
         match (kind, self.families) {
-            (Kind::Gre | Kind::Ip6gre, Some(_)) => {
-                fail("\"mode\" is not for GRE, which carries IPv4 and IPv6")
+            (kind, Some(_)) if kind.is_gre() => {
+                fail("\"mode\" is not for GRE, which says of each packet what it is")
             }
             (Kind::Ipip, Some(Families { v4: false, .. })) => {
                 fail("type ipip carries IPv4; type sit mode ip6ip carries IPv6")

@@ -16,10 +16,10 @@ pub(super) fn kind(value: &str) -> Result<Kind, String> {
         "gre" => Ok(Kind::Gre),
         "ip6tnl" => Ok(Kind::Ip6tnl),
         "ip6gre" => Ok(Kind::Ip6gre),
-        "gretap" | "ip6gretap" | "erspan" | "ip6erspan" | "vti" | "vti6" => {
-            Err("this type is not supported".into())
-        }
-        _ => Err("the types are ipip, sit, gre, ip6tnl and ip6gre".into()),
+        "gretap" => Ok(Kind::Gretap),
+        "ip6gretap" => Ok(Kind::Ip6gretap),
+        "erspan" | "ip6erspan" | "vti" | "vti6" => Err("this type is not supported".into()),
+        _ => Err("the types are ipip, sit, gre, gretap, ip6tnl, ip6gre and ip6gretap".into()),
     }
 }
 
