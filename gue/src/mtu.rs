@@ -1,7 +1,5 @@
 //! What is left of a path's MTU inside of a tunnel.
 
-use crate::ENCAPSULATION_LIMIT_LEN;
-
 /// The smallest MTU of IPv4 that a tunnel announces: 68 bytes (RFC 791, Section 3.2).
 pub const MIN_MTU_V4: u16 = 68;
 /// The smallest MTU of IPv6 (RFC 8200, Section 5).
@@ -51,7 +49,7 @@ impl Overhead {
         let outer = match self.outer {
             Outer::V4 => 20u16,
             Outer::V6 { encapsulation_limit: false } => 40,
-            Outer::V6 { encapsulation_limit: true } => 40 + ENCAPSULATION_LIMIT_LEN as u16,
+            Outer::V6 { encapsulation_limit: true } => 48,
         };
         let shim = match self.shim {
             Shim::None => 0,

@@ -3,7 +3,9 @@
 use std::fmt;
 use std::net::IpAddr;
 
-use quicket_gue::{EcnIngress, Gre, GreRules, Outer, Overhead, Shim, Tos, Ttl, protocol};
+use quicket_gue::{
+    ENCAPSULATION_LIMIT_LEN, EcnIngress, Gre, GreRules, Outer, Overhead, Shim, Tos, Ttl, protocol,
+};
 
 use crate::ethernet::ETHERNET_LEN;
 
@@ -130,6 +132,8 @@ pub struct Tunnel {
     pub pmtudisc: bool,
     /// How many tunnels outer packets may still enter, if they say so (RFC 2473, Section 4.1.1).
     pub encaplimit: Option<u8>,
+    /// The flow label of outer packets, at most 2^20 - 1; chosen by the system if there is none.
+    pub flowlabel: Option<u32>,
     /// The device that outer packets take.
     pub dev: Option<String>,
     /// The key of sent packets (GRE).
@@ -205,8 +209,11 @@ impl Tunnel {
             Encap::Gue => Shim::Gue { remote_checksum: self.remcsum },
         };
         let gre = self.gre_header(true, 0).map_or(0, |gre| gre.len() as u16);
+        // See `path`: without a checksum Linux does not segment, and counts the option twice.
+        let twice =
+            if encapsulation_limit && !self.csum { ENCAPSULATION_LIMIT_LEN as u16 } else { 0 };
         let link = if self.kind.is_ethernet() { ETHERNET_LEN as u16 } else { 0 };
-        Overhead { outer, shim, gre: gre + link }
+        Overhead { outer, shim, gre: gre + link + twice }
     }
 }
 

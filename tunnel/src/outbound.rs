@@ -107,7 +107,10 @@ impl Outbound {
         let tags = link.len().saturating_sub(ETHERNET_LEN) as u16;
         let context = Context { mtu: context.mtu.saturating_sub(tags), ..context };
         let mtu = if limit.is_some() && tunnel.encaplimit.is_none() && tunnel.pmtudisc {
-            context.mtu.saturating_sub(ENCAPSULATION_LIMIT_LEN as u16)
+            // See `path`: without a checksum it is counted twice.
+            let len =
+                if tunnel.csum { ENCAPSULATION_LIMIT_LEN } else { 2 * ENCAPSULATION_LIMIT_LEN };
+            context.mtu.saturating_sub(len as u16)
         } else {
             context.mtu
         };

@@ -62,6 +62,7 @@ struct Made {
     checksum: bool,
     dont_fragment: bool,
     limit: Option<u8>,
+    label: Option<u32>,
 }
 
 impl Made {
@@ -73,6 +74,7 @@ impl Made {
             checksum: self.checksum,
             dont_fragment: self.dont_fragment,
             limit: self.limit,
+            label: self.label,
         })
     }
 }
@@ -91,6 +93,7 @@ impl Path {
             checksum: tunnel.csum,
             dont_fragment: tunnel.pmtudisc,
             limit: tunnel.encaplimit,
+            label: tunnel.flowlabel,
         };
         let sockets = match tunnel.sport {
             Some(port) => vec![made.open(port)?],
@@ -210,9 +213,13 @@ impl Path {
         }
         let parts = &parts[..2 * pieces.len()];
         let Sending { tos, ttl, .. } = sending;
-        let segment = (pieces.len() > 1).then(|| pieces[0].len() as u16);
+        // Where Linux does not segment it counts the option of a limit twice, and refuses what has the
+        // full length; so it is asked to segment where there is nothing to segment.
+        let limited = self.made.limit.or(sending.limit).is_some();
+        let segmented = pieces.len() > 1 || limited && self.bursts.load(Ordering::Relaxed);
+        let segment = segmented.then(|| pieces[0].len() as u16);
         match try_send(socket, &Burst { parts, segment, tos, ttl }) {
-            Err(error) if pieces.len() > 1 && refuses_bursts(error) => {
+            Err(error) if segmented && refuses_bursts(error) => {
                 // A path that has become narrower is refused this way by older systems, too.
                 if self.refresh() {
                     return Err(Errno::EMSGSIZE);

@@ -4,7 +4,7 @@
 
 use std::fs::File;
 use std::io;
-use std::net::UdpSocket;
+use std::net::{Ipv6Addr, UdpSocket};
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 use nix::libc;
@@ -21,6 +21,24 @@ pub(crate) const TUN_F_USO6: libc::c_int = 0x40;
 /// Options without a name in libc (linux/udp.h).
 pub(crate) const UDP_NO_CHECK6_TX: libc::c_int = 101;
 pub(crate) const UDP_NO_CHECK6_RX: libc::c_int = 102;
+
+/// Options of linux/in6.h.
+pub(crate) const IPV6_FLOWINFO_SEND: libc::c_int = 33;
+const IPV6_FLOWLABEL_MGR: libc::c_int = 32;
+
+/// `struct in6_flowlabel_req` of linux/in6.h.
+#[repr(C)]
+struct FlowLabelRequest {
+    destination: [u8; 16],
+    /// In network byte order.
+    label: [u8; 4],
+    action: u8,
+    share: u8,
+    flags: u16,
+    expires: u16,
+    linger: u16,
+    pad: u32,
+}
 
 /// `struct ifreq` of linux/if.h: a name, and a number of which flags take two bytes and an MTU
 /// takes four.
@@ -115,6 +133,39 @@ pub(crate) fn set_option(
             name,
             (&raw const value).cast(),
             size_of::<libc::c_int>() as libc::socklen_t,
+        )
+    };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Borrows a flow label from the system, for packets to a destination. Others may have it, too.
+pub(crate) fn lease_flow_label(
+    socket: BorrowedFd<'_>,
+    destination: Ipv6Addr,
+    label: u32,
+) -> io::Result<()> {
+    const GET: u8 = 0;
+    const SHARED_BY_ANY: u8 = 255;
+    const CREATE: u16 = 1;
+    let request = FlowLabelRequest {
+        destination: destination.octets(),
+        label: label.to_be_bytes(),
+        action: GET,
+        share: SHARED_BY_ANY,
+        flags: CREATE,
+        expires: 0,
+        linger: 0,
+        pad: 0,
+    };
+    // SAFETY: the pointer is to a whole `struct in6_flowlabel_req` that lives as long as the call,
+    // with its length; a label that is given is not written back.
+    let result = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::IPPROTO_IPV6,
+            IPV6_FLOWLABEL_MGR,
+            (&raw const request).cast(),
+            size_of::<FlowLabelRequest>() as libc::socklen_t,
         )
     };
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }

@@ -219,7 +219,7 @@ impl Tunnels {
         self.shared.version.store(version, Ordering::Release);
         for mut bell in &self.bells {
             // A worker that has ended hears nothing, and needs not.
-            let _ = bell.write(&[0]);
+            let _ = bell.write_all(&[0]);
         }
         let behind = |state: &mut State| {
             state.failed.is_none() && state.seen.iter().any(|seen| *seen < version)
@@ -244,6 +244,11 @@ impl Tunnels {
     #[must_use]
     pub fn mtu(&self, index: usize) -> Option<u16> {
         self.shared.state().world.paths.get(index).map(|path| path.inner_mtu())
+    }
+
+    /// Has [`Self::failed`] return an error of the kind `Interrupted`.
+    pub fn interrupt(&self) {
+        self.shared.fail(io::ErrorKind::Interrupted.into());
     }
 
     /// Waits until a worker fails, which none should, or for a time. What made it fail, if one has.

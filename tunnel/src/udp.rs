@@ -4,7 +4,7 @@
 //! there is one, takes its place. quinn-udp does not set TTL and DSCP of a datagram, hence `nix`.
 
 use std::io::{self, IoSlice, IoSliceMut};
-use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, SocketAddr, SocketAddrV6, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use nix::libc;
@@ -62,6 +62,8 @@ pub(crate) struct Options<'a> {
     pub(crate) dont_fragment: bool,
     /// The encapsulation limit of outer packets.
     pub(crate) limit: Option<u8>,
+    /// Their flow label.
+    pub(crate) label: Option<u32>,
 }
 
 /// A socket of the system.
@@ -70,6 +72,8 @@ pub(crate) struct Socket {
     fd: OwnedFd,
     v6: bool,
     port: u16,
+    /// What it is connected to.
+    remote: Option<SockaddrStorage>,
 }
 
 impl Socket {
@@ -97,16 +101,18 @@ impl Socket {
         for force in [libc::SO_RCVBUFFORCE, libc::SO_SNDBUFFORCE] {
             let _ = sys::set_option(fd.as_fd(), libc::SOL_SOCKET, force, 4 << 20);
         }
-        let this = Self { fd, v6, port: 0 };
+        let mut this = Self { fd, v6, port: 0, remote: None };
         this.set_fragmentation(options.dont_fragment)?;
         this.set_checksum(options.checksum)?;
         if let Some(limit) = options.limit {
             this.set_limit(limit)?;
         }
         bind(this.fd.as_raw_fd(), &SockaddrStorage::from(options.local))?;
-        if let Some(remote) = options.remote {
-            connect(this.fd.as_raw_fd(), &SockaddrStorage::from(remote))?;
-        }
+        this.remote = match (options.remote, options.label) {
+            (Some(SocketAddr::V6(remote)), Some(label)) => Some(this.with_label(remote, label)?),
+            (remote, _) => remote.map(SockaddrStorage::from),
+        };
+        this.connect()?;
         let bound = UdpSocket::from(this.fd.try_clone()?).local_addr()?;
         Ok(Self { port: bound.port(), ..this })
     }
@@ -114,6 +120,22 @@ impl Socket {
     /// The port that it is bound to.
     pub(crate) fn port(&self) -> u16 {
         self.port
+    }
+
+    /// Connects, and so has the system look for the route.
+    fn connect(&self) -> io::Result<()> {
+        match &self.remote {
+            Some(remote) => Ok(connect(self.fd.as_raw_fd(), remote)?),
+            None => Ok(()),
+        }
+    }
+
+    /// The address with a flow label of our choice. The system lends it, to whoever asks.
+    fn with_label(&self, mut remote: SocketAddrV6, label: u32) -> io::Result<SockaddrStorage> {
+        sys::lease_flow_label(self.fd.as_fd(), *remote.ip(), label)?;
+        sys::set_option(self.fd.as_fd(), libc::IPPROTO_IPV6, sys::IPV6_FLOWINFO_SEND, 1)?;
+        remote.set_flowinfo(label.to_be());
+        Ok(SockaddrStorage::from(remote))
     }
 
     /// Sets the encapsulation limit of what is sent from now on. Takes CAP_NET_RAW.

@@ -140,12 +140,15 @@ impl Worker {
     }
 
     /// All that is read from. What the other end sends to the port that a datagram came from
-    /// arrives at the socket that sent it, if that port is one of ours.
+    /// arrives at the socket that sent it, if that port is one of ours. Of such a socket one
+    /// worker takes care, so that flows stay in order.
     fn sources(&self) -> Vec<Source> {
         let mut sources: Vec<_> = (0..self.queues.len()).map(Source::Device).collect();
         sources.extend((0..self.world.doors.len()).map(Source::Port));
         for (tunnel, path) in self.world.paths.iter().enumerate() {
-            for (socket, sender) in path.sockets().iter().enumerate() {
+            let sockets = path.sockets().iter().enumerate();
+            let mine = |socket: &usize| socket % self.world.workers == self.number;
+            for (socket, sender) in sockets.filter(|(socket, _)| mine(socket)) {
                 let v6 = self.world.setup.tunnels[tunnel].kind.is_v6();
                 let same = |port: &Port| port.port == sender.port() && port.v6 == v6;
                 if let Some(port) = self.world.setup.ports.iter().position(same) {

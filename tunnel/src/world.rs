@@ -4,6 +4,8 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
+use nix::errno::Errno;
+
 use crate::config::{Port, Setup, Tunnel};
 use crate::path::Path;
 use crate::registry::Registry;
@@ -22,6 +24,8 @@ pub(crate) struct World {
     pub(crate) paths: Vec<Arc<Path>>,
     /// In the order of the ports.
     pub(crate) doors: Vec<Arc<Door>>,
+    /// How many threads there are.
+    pub(crate) workers: usize,
 }
 
 /// The sockets of a port: one for each worker.
@@ -63,7 +67,7 @@ impl World {
             )
         };
         let doors = setup.ports.iter().map(door).collect::<io::Result<_>>()?;
-        Ok(Self { registry: Registry::new(&setup.tunnels), asked, setup, paths, doors })
+        Ok(Self { registry: Registry::new(&setup.tunnels), asked, setup, paths, doors, workers })
     }
 }
 
@@ -74,8 +78,15 @@ impl Door {
             false => Ipv4Addr::UNSPECIFIED.into(),
         };
         let local = SocketAddr::new(port.local.unwrap_or(any), port.port);
-        let options =
-            Options { local, remote: None, dev: None, checksum, dont_fragment: false, limit: None };
+        let options = Options {
+            local,
+            remote: None,
+            dev: None,
+            checksum,
+            dont_fragment: false,
+            limit: None,
+            label: None,
+        };
         let open = |_| {
             Socket::open(options).map_err(|error| blame(&format!("port {}", port.port), &error))
         };
@@ -91,10 +102,21 @@ impl Door {
 /// Whether the same sockets do for both.
 fn same_path(one: &Tunnel, other: &Tunnel) -> bool {
     let key = |tunnel: &Tunnel| {
-        let Tunnel { name, remote, local, sport, dport, csum, pmtudisc, dev, encaplimit, .. } =
-            tunnel;
+        let Tunnel {
+            name,
+            remote,
+            local,
+            sport,
+            dport,
+            csum,
+            pmtudisc,
+            dev,
+            encaplimit,
+            flowlabel,
+            ..
+        } = tunnel;
         let ends = (name.clone(), *remote, *local, *sport, *dport);
-        (ends, *csum, *pmtudisc, *encaplimit, dev.clone(), tunnel.overhead())
+        (ends, *csum, *pmtudisc, *encaplimit, *flowlabel, dev.clone(), tunnel.overhead())
     };
     key(one) == key(other)
 }
@@ -104,6 +126,10 @@ fn blame(name: &str, error: &io::Error) -> io::Error {
         io::ErrorKind::AddrNotAvailable => "local is no address of this host",
         io::ErrorKind::AddrInUse => "the port is taken by another program",
         io::ErrorKind::PermissionDenied => "CAP_NET_RAW is missing (run as root)",
+        _ if error.raw_os_error() == Some(Errno::ERANGE as i32) => {
+            "the system keeps flow labels from 80000 on for itself \
+             (sysctl net.ipv6.flowlabel_state_ranges)"
+        }
         _ => "no socket",
     };
     io::Error::new(error.kind(), format!("{name}: {why}: {error}"))

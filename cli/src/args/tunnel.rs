@@ -31,7 +31,8 @@ pub(crate) enum TunnelCommand {
         #[command(subcommand)]
         action: PortAction,
     },
-    /// Remove the device of a tunnel that no program carries any more
+    /// Stop a tunnel and remove its device
+    #[command(after_help = "A program that carries several tunnels is not stopped.")]
     Del {
         /// The name of the device
         name: String,
@@ -148,6 +149,7 @@ Words of a tunnel, as in ip link add NAME type TYPE ...:
   ttl {N|inherit}             also hoplimit; inherit over IPv4, 64 over IPv6
   tos {HEX|inherit}           also tclass; 0
   [no]pmtudisc                whether outer packets are never fragmented; over IPv4
+  flowlabel {HEX|auto}        over IPv6; auto: by flow
   encaplimit {N|none}         tunnels that may follow, over IPv6 (RFC 2473); none
   mode {any|ip4ip4|ip6ip|...} what sit and ip6tnl carry
   key K, ikey K, okey K       of GRE: a number or 1.2.3.4

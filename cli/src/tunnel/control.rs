@@ -64,9 +64,10 @@ fn meet(tunnels: &Tunnels, stream: &UnixStream) -> io::Result<()> {
         BufReader::new(stream.take(MAX_REQUEST)).read_line(&mut line)?;
     }
     let words: Vec<&str> = line.split_whitespace().collect();
-    let answer = match obey(tunnels, &words) {
+    let done = obey(tunnels, &words);
+    let answer = match &done {
         Ok(Done::Told) => report::json(tunnels),
-        Ok(Done::Changed) => json!({ "done": true }),
+        Ok(_) => json!({ "done": true }),
         Err(error) => json!({
             "error": error.to_string(),
             "usage": matches!(error.kind(), io::ErrorKind::InvalidInput | io::ErrorKind::NotFound),
@@ -74,7 +75,12 @@ fn meet(tunnels: &Tunnels, stream: &UnixStream) -> io::Result<()> {
     };
     let mut stream = stream;
     writeln!(stream, "{answer}")?;
-    stream.shutdown(Shutdown::Write)
+    let closed = stream.shutdown(Shutdown::Write);
+    if matches!(done, Ok(Done::Stopped)) {
+        // The process may end before this returns.
+        tunnels.interrupt();
+    }
+    closed
 }
 
 /// Whether the other end of a socket is root, or who this program runs as.
@@ -86,6 +92,7 @@ fn may_command(stream: &UnixStream) -> bool {
 enum Done {
     Told,
     Changed,
+    Stopped,
 }
 
 fn obey(tunnels: &Tunnels, words: &[&str]) -> io::Result<Done> {
@@ -94,6 +101,17 @@ fn obey(tunnels: &Tunnels, words: &[&str]) -> io::Result<Done> {
     };
     match *words {
         [] | ["show"] => return Ok(Done::Told),
+        ["stop", name] => match &tunnels.setup().tunnels[..] {
+            [only] if only.name == name => return Ok(Done::Stopped),
+            _ => Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                format!(
+                    "process {} carries other tunnels besides: take {name} out of its file, and \
+                     start it again",
+                    std::process::id()
+                ),
+            )),
+        },
         ["change", name, ref rest @ ..] => tunnels.change(name, rest),
         ["port", "add", ref rest @ ..] => tunnels.add_port(parse_port(rest).map_err(invalid)?),
         ["port", "del", ref rest @ ..] => {
@@ -192,11 +210,14 @@ fn ask(name: &str, request: &str) -> io::Result<Value> {
     }
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
-    // Who is not listened to may find the socket closed already, with the answer in it.
+    // To whoever is not listened to the system reports a reset, behind the answer.
     let _ = writeln!(&stream, "{request}");
-    let mut answer = String::new();
-    (&stream).take(MAX_ANSWER).read_to_string(&mut answer)?;
-    serde_json::from_str(&answer).map_err(io::Error::from)
+    let mut answer = Vec::new();
+    match (&stream).take(MAX_ANSWER).read_to_end(&mut answer) {
+        Err(error) if error.kind() != io::ErrorKind::ConnectionReset => return Err(error),
+        _ => {}
+    }
+    serde_json::from_slice(&answer).map_err(io::Error::from)
 }
 
 /// Text of another program for a terminal.

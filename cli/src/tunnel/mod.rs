@@ -19,6 +19,9 @@ use crate::exit::{Failure, Kind};
 /// The longest file of tunnels in bytes.
 const MAX_FILE: u64 = 1 << 20;
 
+/// How long a program that was told to stop may take.
+const PATIENCE: Duration = Duration::from_secs(10);
+
 pub(crate) fn run(arguments: &Tunnel) -> Result<(), Failure> {
     match &arguments.command {
         TunnelCommand::Add(add) => {
@@ -45,9 +48,30 @@ pub(crate) fn run(arguments: &Tunnel) -> Result<(), Failure> {
         TunnelCommand::Change(change) => show::change(&change.words),
         TunnelCommand::Show(arguments) => show::show(arguments),
         TunnelCommand::Port { action } => show::port(action),
-        TunnelCommand::Del { name } => remove_device(name).map_err(|error| {
-            Failure::environment(format!("cannot remove the device {name}"), error)
-        }),
+        TunnelCommand::Del { name } => remove(name),
+    }
+}
+
+/// Stops the program that carries a tunnel, if there is one, and removes the device.
+fn remove(name: &str) -> Result<(), Failure> {
+    let carriers = control::Carrier::all()?;
+    let carried = carriers.iter().any(|carrier| carrier.has(name));
+    if carried {
+        control::Carrier::of(name)?.command(&format!("stop {name}"))?;
+    }
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        match remove_device(name) {
+            // The program has yet to let go of it.
+            Err(_) if carried && Instant::now() < deadline => {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            removed => {
+                return removed.map_err(|error| {
+                    Failure::environment(format!("cannot remove the device {name}"), error)
+                });
+            }
+        }
     }
 }
 
@@ -110,6 +134,9 @@ fn carry(setup: Setup, workers: u8, counters: Option<u32>) -> Result<(), Failure
         }
         let left = counters.map(|_| printed.saturating_duration_since(Instant::now()));
         if let Some(error) = tunnels.failed(left) {
+            if error.kind() == io::ErrorKind::Interrupted {
+                return Ok(());
+            }
             return Err(Failure::environment("a tunnel ended", error));
         }
     }

@@ -6,7 +6,7 @@ use quicket_gue::{
 };
 
 /// The first byte chooses where the input begins.
-pub fn run(input: &[u8]) {
+pub(crate) fn run(input: &[u8]) {
     let Some((choice, bytes)) = input.split_first() else { return };
     match choice % 3 {
         0 => datagram(bytes),

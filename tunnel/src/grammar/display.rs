@@ -32,6 +32,9 @@ impl Tunnel {
         if let Some(limit) = self.encaplimit {
             words.push(("encaplimit", Some(limit.to_string())));
         }
+        if let Some(label) = self.flowlabel {
+            words.push(("flowlabel", Some(format!("0x{label:05x}"))));
+        }
         self.gre_words(&mut words);
         self.encap_words(&mut words);
         words

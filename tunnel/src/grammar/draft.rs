@@ -23,6 +23,7 @@ pub(super) struct Draft {
     pub(super) ecn: EcnIngress,
     pub(super) nopmtudisc: bool,
     pub(super) encaplimit: Option<u8>,
+    pub(super) flowlabel: Option<u32>,
     pub(super) dev: Option<String>,
     pub(super) okey: Option<u32>,
     pub(super) oseq: bool,
@@ -71,6 +72,9 @@ impl Draft {
         if self.encaplimit.is_some() && !kind.is_v6() {
             return fail("\"encaplimit\" is for tunnels over IPv6");
         }
+        if self.flowlabel.is_some() && !kind.is_v6() {
+            return fail("\"flowlabel\" is for tunnels over IPv6");
+        }
         let encap = self.encap(kind)?;
         let csum = self.checksum(kind, encap)?;
         let dport = match (self.dport, encap) {
@@ -91,6 +95,7 @@ impl Draft {
             ecn: self.ecn,
             pmtudisc: !self.nopmtudisc,
             encaplimit: self.encaplimit,
+            flowlabel: self.flowlabel,
             dev: self.dev,
             okey: self.okey,
             oseq: self.oseq,

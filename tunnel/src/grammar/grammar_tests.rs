@@ -56,6 +56,10 @@ fn what_is_not_supported_is_refused_by_name() {
     assert!(error(&format!("add a type ipip {ENDS}")).contains("encap gue"));
     let limited = error(&format!("add a type ipip {ENDS} encap gue encaplimit 4"));
     assert!(limited.contains("over IPv6"), "{limited}");
+    let v6 = "add a type ip6tnl remote ::2 encap gue flowlabel";
+    assert!(error(&format!("{v6} inherit")).contains("auto"));
+    assert!(error(&format!("{v6} 100000")).contains("fffff"));
+    assert!(error(&format!("add a type sit {ENDS} encap gue fl 1")).contains("over IPv6"));
 }
 
 #[test]
@@ -111,7 +115,7 @@ fn what_is_shown_makes_the_same_tunnel_again() {
         format!("a type sit {ENDS} encap fou encap-dport 7 mode ip6ip tos inherit ttl 9"),
         format!("a type gre {ENDS} encap gue key 5 seq icsum encap-remcsum dev eth0"),
         format!("a type gre remote 192.0.2.2 encap fou ikey 1.2.3.4 oseq ocsum encap-sport 9"),
-        "a type ip6tnl remote 2001:db8::2 encap gue encaplimit 4 mode ipip6 noencap-udp6-csum"
+        "a type ip6tnl remote 2001:db8::2 encap gue encaplimit 4 flowlabel 1234a mode ipip6 noencap-udp6-csum"
             .to_owned(),
         format!("a type gretap {ENDS} encap gue key 9"),
         "a type ip6gretap remote 2001:db8::2 encap fou".to_owned(),

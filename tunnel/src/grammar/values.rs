@@ -115,6 +115,21 @@ pub(super) fn tos(value: &str) -> Result<Tos, String> {
     }
 }
 
+/// A flow label, in hexadecimal; `auto` and 0 leave it to the system.
+pub(super) fn flow_label(value: &str) -> Result<Option<u32>, String> {
+    match value {
+        "auto" => return Ok(None),
+        "inherit" => return Err("labels inside are not copied; auto has one for each flow".into()),
+        _ => {}
+    }
+    let digits = value.strip_prefix("0x").unwrap_or(value);
+    match u32::from_str_radix(digits, 16) {
+        Ok(0) => Ok(None),
+        Ok(label) if label <= 0xf_ffff => Ok(Some(label)),
+        _ => Err("auto, or 1 to fffff in hexadecimal".into()),
+    }
+}
+
 pub(super) fn key(value: &str) -> Result<u32, String> {
     if value.contains('.') {
         let quad: Ipv4Addr = value.parse().map_err(|_| "a number or 1.2.3.4".to_owned())?;

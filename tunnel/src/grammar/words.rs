@@ -2,7 +2,8 @@
 
 use super::draft::Draft;
 use super::values::{
-    address, device_name, ecn, encap, key, kind, mode, number, port_number, prefix, tos, ttl,
+    address, device_name, ecn, encap, flow_label, key, kind, mode, number, port_number, prefix,
+    tos, ttl,
 };
 
 pub(super) type Apply = fn(&mut Draft, &str) -> Result<(), String>;
@@ -127,6 +128,7 @@ pub(super) const WORDS: &[Word] = &[
         "none" => set(&mut d.encaplimit, None),
         _ => set(&mut d.encaplimit, Some(number(v, 255)? as u8)),
     }),
+    Word(&["flowlabel", "fl"], "N|auto", |d, v| flow_label(v).map(|label| d.flowlabel = label)),
     // Ours.
     Word(&["encap-version"], "0|1", |d, v| match v {
         "0" => set(&mut d.version, 0),
@@ -142,8 +144,6 @@ pub(super) const WORDS: &[Word] = &[
 pub(super) const REFUSED: &[(&str, &str)] = &[
     ("external", "outer addresses from a table are not supported: give remote and local"),
     ("noencap", "a tunnel without UDP is not supported: give encap fou or encap gue"),
-    ("flowlabel", "flow labels are chosen by the system, by flow"),
-    ("fl", "flow labels are chosen by the system, by flow"),
     ("dscp", "the inner DSCP is left as it is"),
     ("fwmark", "marks are not supported"),
     ("isatap", "ISATAP is not supported"),
