@@ -215,6 +215,9 @@ impl Datagrams for Socket {
     }
 
     fn path_mtu(&self) -> io::Result<u16> {
+        // Otherwise the system tells what it found when the socket last sent: if that route has gone
+        // since, the MTU of a device that stands in its place, 68.
+        self.connect()?;
         let (level, name) = match self.v6 {
             true => (libc::IPPROTO_IPV6, libc::IPV6_MTU),
             false => (libc::IPPROTO_IP, libc::IP_MTU),
