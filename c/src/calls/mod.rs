@@ -11,7 +11,9 @@ pub(crate) mod setup;
 pub(crate) mod tls;
 pub(crate) mod watch;
 
-use libc::{iovec, msghdr};
+use std::ffi::c_int;
+
+use libc::{iovec, mmsghdr, msghdr};
 use quicket::message::Errno;
 
 use crate::constants::{MAX_PARTS, MAX_TRANSFER};
@@ -33,7 +35,7 @@ fn unless_interrupted<T>(
     }
 }
 
-fn number(errno: Errno) -> std::ffi::c_int {
+fn number(errno: Errno) -> c_int {
     errno.number()
 }
 
@@ -56,6 +58,37 @@ fn parts(memory: &mut Memory, address: usize, count: usize) -> Result<Vec<iovec>
 
 fn parts_of(memory: &mut Memory, header: &msghdr) -> Result<Vec<iovec>> {
     parts(memory, header.msg_iov as usize, header.msg_iovlen)
+}
+
+/// The parts of readv(2) and writev(2), which have another error for too many.
+fn vector(memory: &mut Memory, address: usize, count: c_int) -> Result<Vec<iovec>> {
+    let count = usize::try_from(count).map_err(|_| libc::EINVAL)?;
+    let of_vector = |error: c_int| if error == libc::EMSGSIZE { libc::EINVAL } else { error };
+    parts(memory, address, count).map_err(of_vector)
+}
+
+/// Does `one` with each message of sendmmsg(2) or recvmmsg(2), until it fails: then those before
+/// count, if there are any.
+fn each_message(
+    memory: &mut Memory,
+    headers: usize,
+    count: u32,
+    mut one: impl FnMut(&mut Memory, &mut mmsghdr) -> Result<()>,
+) -> Result<c_int> {
+    let mut done = 0;
+    for index in 0..(count as usize).min(MAX_PARTS) {
+        let at = headers.saturating_add(index * size_of::<mmsghdr>());
+        let result = memory.value::<mmsghdr>(at).and_then(|mut message| {
+            one(memory, &mut message)?;
+            memory.put(at, message)
+        });
+        match result {
+            Ok(()) => done += 1,
+            Err(error) if done == 0 => return Err(error),
+            Err(_) => break,
+        }
+    }
+    Ok(done)
 }
 
 fn part(address: usize, len: usize) -> iovec {

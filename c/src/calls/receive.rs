@@ -2,11 +2,10 @@
 
 use std::ffi::c_int;
 
-use libc::{iovec, mmsghdr, msghdr};
+use libc::{iovec, msghdr};
 use quicket::message::{Message, MsgFlags};
 
-use super::send::of_vector;
-use super::{part, parts, parts_of, unless_interrupted};
+use super::{each_message, part, parts_of, unless_interrupted, vector};
 use crate::control;
 use crate::entry::Entry;
 use crate::memory::Memory;
@@ -51,8 +50,7 @@ pub(crate) fn recvfrom(
 /// readv(2).
 pub(crate) fn readv(memory: &mut Memory, fd: c_int, address: usize, count: c_int) -> Result<isize> {
     let entry = table::get(fd)?;
-    let count = usize::try_from(count).map_err(|_| libc::EINVAL)?;
-    let parts = parts(memory, address, count).map_err(of_vector)?;
+    let parts = vector(memory, address, count)?;
     Ok(receive(&entry, memory, &parts, 0)?.len as isize)
 }
 
@@ -74,24 +72,14 @@ pub(crate) fn recvmmsg(
     flags: c_int,
 ) -> Result<c_int> {
     let entry = table::get(fd)?;
-    let count = (count as usize).min(super::MAX_PARTS);
     let mut flags = flags & !libc::MSG_WAITFORONE;
-    let mut received = 0;
-    for index in 0..count {
-        let at = headers.saturating_add(index * size_of::<mmsghdr>());
-        let one = memory.value::<mmsghdr>(at).and_then(|mut message| {
-            let (header, len) = receive_header(&entry, memory, message.msg_hdr, flags)?;
-            (message.msg_hdr, message.msg_len) = (header, len as u32);
-            memory.put(at, message)
-        });
-        match one {
-            Ok(()) => received += 1,
-            Err(error) if received == 0 => return Err(error),
-            Err(_) => break,
-        }
+    each_message(memory, headers, count, |memory, message| {
+        let received = receive_header(&entry, memory, message.msg_hdr, flags);
         flags |= libc::MSG_DONTWAIT;
-    }
-    Ok(received)
+        let (header, len) = received?;
+        (message.msg_hdr, message.msg_len) = (header, len as u32);
+        Ok(())
+    })
 }
 
 fn receive_header(

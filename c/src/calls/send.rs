@@ -2,10 +2,10 @@
 
 use std::ffi::c_int;
 
-use libc::{iovec, mmsghdr, msghdr};
+use libc::{iovec, msghdr};
 use quicket::message::{Data, MsgFlags};
 
-use super::{number, part, parts, parts_of, unless_interrupted};
+use super::{each_message, number, part, parts_of, unless_interrupted, vector};
 use crate::control::Control;
 use crate::entry::Entry;
 use crate::memory::Memory;
@@ -35,14 +35,8 @@ pub(crate) fn writev(
     count: c_int,
 ) -> Result<isize> {
     let entry = table::get(fd)?;
-    let count = usize::try_from(count).map_err(|_| libc::EINVAL)?;
-    let parts = parts(memory, address, count).map_err(of_vector)?;
+    let parts = vector(memory, address, count)?;
     transmit(&entry, memory, &parts, Control::default(), 0)
-}
-
-/// readv(2) and writev(2) have another error for too many parts.
-pub(super) const fn of_vector(error: c_int) -> c_int {
-    if error == libc::EMSGSIZE { libc::EINVAL } else { error }
 }
 
 /// sendmsg(2). The address is not looked at: there is one peer.
@@ -66,22 +60,10 @@ pub(crate) fn sendmmsg(
     flags: c_int,
 ) -> Result<c_int> {
     let entry = table::get(fd)?;
-    let count = (count as usize).min(super::MAX_PARTS);
-    let mut sent = 0;
-    for index in 0..count {
-        let at = headers.saturating_add(index * size_of::<mmsghdr>());
-        let one = memory.value::<mmsghdr>(at).and_then(|mut message| {
-            let len = send_header(&entry, memory, &message.msg_hdr, flags)?;
-            message.msg_len = len as u32;
-            memory.put(at, message)
-        });
-        match one {
-            Ok(()) => sent += 1,
-            Err(error) if sent == 0 => return Err(error),
-            Err(_) => break,
-        }
-    }
-    Ok(sent)
+    each_message(memory, headers, count, |memory, message| {
+        message.msg_len = send_header(&entry, memory, &message.msg_hdr, flags)? as u32;
+        Ok(())
+    })
 }
 
 fn send_header(entry: &Entry, memory: &mut Memory, header: &msghdr, flags: c_int) -> Result<isize> {

@@ -27,7 +27,7 @@ pub(crate) fn now_or<T, E>(poll: Poll<Result<T, E>>, would_block: E) -> Result<T
 
 impl Conn {
     /// Registers `waiter` for `interest`, if there is one.
-    fn wait(&mut self, interest: Interest, waiter: Option<Waiter<'_>>) {
+    pub(crate) fn wait(&mut self, interest: Interest, waiter: Option<Waiter<'_>>) {
         if let Some(waiter) = waiter {
             self.waiters.register(interest, waiter);
         }

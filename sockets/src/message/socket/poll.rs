@@ -48,9 +48,7 @@ impl Socket {
         };
         drop(control);
         session.conn.look(|conn| {
-            if let Some(waiter) = waiter {
-                conn.waiters.register(Interest::Message, waiter);
-            }
+            conn.wait(Interest::Message, waiter);
             if state_of(conn) == State::Closed {
                 return ENDED;
             }

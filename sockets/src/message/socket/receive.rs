@@ -3,7 +3,7 @@
 use std::task::Poll;
 
 use super::{Patience, Session, Socket, State, state_of};
-use crate::core::{Conn, Interest, Rank, Waiter};
+use crate::core::{Conn, Interest, Waiter};
 use crate::message::buffer::Room;
 use crate::message::errno::Errno;
 use crate::message::flags::MsgFlags;
@@ -41,18 +41,8 @@ impl Socket {
         };
         let peek = flags.contains(MsgFlags::PEEK);
         let nonblocking = self.is_nonblocking() || flags.contains(MsgFlags::DONTWAIT);
-        match Patience::new(nonblocking, timeout) {
-            Patience::None => match self.poll_receive(&session, buffer, peek, None) {
-                Poll::Ready(result) => result,
-                Poll::Pending => Err(Errno::EAGAIN),
-            },
-            Patience::Until(deadline) => {
-                let core = session.conn.core().core();
-                self.wait_for(core, Rank::Eager, deadline, |waiter| {
-                    self.poll_receive(&session, buffer, peek, Some(waiter))
-                })
-            }
-        }
+        let patience = Patience::new(nonblocking, timeout);
+        self.wait(&session, patience, |waiter| self.poll_receive(&session, buffer, peek, waiter))
     }
 
     fn poll_receive(
@@ -66,8 +56,8 @@ impl Socket {
             let answer = self.try_receive(conn, buffer, peek);
             // Reading opens windows, of which the peer should hear.
             let changed = answer.is_ready() && !peek;
-            if let (Poll::Pending, Some(waiter)) = (&answer, waiter) {
-                conn.waiters.register(Interest::Message, waiter);
+            if answer.is_pending() {
+                conn.wait(Interest::Message, waiter);
             }
             (answer, changed)
         })

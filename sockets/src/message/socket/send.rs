@@ -15,6 +15,7 @@ use crate::message::flags::{MsgFlags, StreamFlags};
 use crate::message::ledger::Ledger;
 use crate::message::notification::CryptoLevel;
 use crate::message::raw::StreamInfo;
+use crate::ops::now_or;
 
 /// No UDP datagram carries more, in bytes.
 const MAX_DATAGRAM: usize = u16::MAX as usize;
@@ -181,9 +182,7 @@ impl Socket {
             let sent = match conn.engine.send_datagram(&data, WhenFull::Block) {
                 Ok(_) => Ok(data.len()),
                 Err(DatagramError::Blocked) => {
-                    if let Some(waiter) = waiter {
-                        conn.waiters.register(Interest::Message, waiter);
-                    }
+                    conn.wait(Interest::Message, waiter);
                     return Poll::Pending;
                 }
                 Err(DatagramError::TooLarge { .. }) => Err(Errno::EMSGSIZE),
@@ -262,9 +261,7 @@ fn step(
             Err(Ok(_)) => {
                 // Limits of the stream itself are told of when they rise.
                 ledger.lock().check_room(&conn.engine);
-                if let Some(waiter) = waiter {
-                    conn.waiters.register(Interest::Message, waiter);
-                }
+                conn.wait(Interest::Message, waiter);
                 Poll::Pending
             }
             Err(Err(error)) => Poll::Ready(Err(error)),
@@ -384,10 +381,7 @@ impl Socket {
         mut poll: impl FnMut(Option<Waiter<'_>>) -> Poll<Result<T, Errno>>,
     ) -> Result<T, Errno> {
         match patience {
-            Patience::None => match poll(None) {
-                Poll::Ready(result) => result,
-                Poll::Pending => Err(Errno::EAGAIN),
-            },
+            Patience::None => now_or(poll(None), Errno::EAGAIN),
             Patience::Until(deadline) => {
                 let core = session.conn.core().core();
                 self.wait_for(core, Rank::Eager, deadline, |waiter| poll(Some(waiter)))
@@ -433,9 +427,7 @@ impl Socket {
                     Ok(()) => Poll::Ready(Ok(id)),
                     Err(Refusal::Error(error)) => Poll::Ready(Err(error)),
                     Err(Refusal::Limit) => {
-                        if let Some(waiter) = waiter {
-                            conn.waiters.register(Interest::Message, waiter);
-                        }
+                        conn.wait(Interest::Message, waiter);
                         Poll::Pending
                     }
                 }
