@@ -3,6 +3,7 @@
 use std::fmt::{self, Write as _};
 use std::fs::{File, OpenOptions};
 use std::io::Write as _;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -12,6 +13,10 @@ use crate::ConfigError;
 /// read the connections.
 pub trait KeyLog: Send + Sync {
     /// Takes one line of the SSLKEYLOGFILE format (RFC 9850), without its line break.
+    ///
+    /// It is called in the midst of a handshake, by the thread that serves all connections of an
+    /// endpoint, with the connection locked. It must not use connections of that endpoint, nor wait
+    /// for them: what tries panics. A panic goes no further than this call.
     fn line(&self, line: &str);
 }
 
@@ -127,7 +132,8 @@ impl rustls::KeyLog for SecretTap {
             push_hex(&mut line, client_random);
             line.push(' ');
             push_hex(&mut line, secret);
-            sink.line(&line);
+            // The thread serves others too. Its hook has told of a panic.
+            let _ = catch_unwind(AssertUnwindSafe(|| sink.line(&line)));
         }
     }
 }

@@ -5,14 +5,16 @@ mod common;
 use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, mpsc};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread;
 use std::time::Duration;
 
 use common::configs;
+use nix::sys::pthread::{pthread_kill, pthread_self};
+use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
 use quicket::{
-    ClientConfig, Connection, Decision, Endpoint, Listener, MemorySessionStore, SessionStore,
-    Stream,
+    ClientConfig, ClientTls, Connection, Decision, Endpoint, Identity, KeyLog, Listener,
+    MemorySessionStore, ServerConfig, ServerTls, SessionStore, Stream,
 };
 
 /// Longer than anything takes here.
@@ -88,6 +90,73 @@ fn a_client_is_refused_if_deciding_about_it_panics_and_the_next_one_is_not() {
         let connect = || Connection::connect(listener.local_addr(), "localhost", &client);
         connect().unwrap_err();
         connect().unwrap();
+    });
+}
+
+/// What runs with the connection locked would wait for itself, or keep others from receiving.
+#[test]
+fn what_is_given_to_read_chunk_is_told_if_it_uses_its_connection_or_waits() {
+    in_time(|| {
+        let (server, client) = configs();
+        let listener = Listener::bind("127.0.0.1:0", server).unwrap();
+        let endpoint = Endpoint::bind("127.0.0.1:0").unwrap();
+        let connect = || endpoint.connect(listener.local_addr(), "localhost", &client).unwrap();
+        let (connection, other) = (connect(), connect());
+        let served = listener.accept().unwrap();
+        let answers = thread::spawn(move || echo(&served));
+        let mut stream = ask(&connection, b"hello").unwrap();
+        let misuses: [&dyn Fn(); 3] =
+            [&|| _ = connection.stats(), &|| _ = connection.open_bi(), &|| _ = other.accept_bi()];
+        for misuse in misuses {
+            let view = |_: &[u8], _| {
+                misuse();
+                0
+            };
+            let panic = catch_unwind(AssertUnwindSafe(|| stream.recv().read_chunk(view)));
+            let panic = panic.expect_err("it is not told");
+            let message = panic.downcast_ref::<&str>().copied().unwrap_or_default();
+            assert!(message.contains("given to read_chunk"), "{message:?}");
+        }
+        // What does not have to wait may use others.
+        let view = |bytes: &[u8], _| {
+            other.open_uni().unwrap().try_write(&[0; 200_000]).unwrap();
+            bytes.len()
+        };
+        assert_eq!(stream.recv().read_chunk(view).unwrap(), Some(5));
+        connection.close(0, b"");
+        answers.join().unwrap();
+    });
+}
+
+/// Waits for a connection of the endpoint at which it is called, and panics without one.
+#[derive(Default)]
+struct Misused(Mutex<Option<Connection>>, AtomicUsize);
+
+impl KeyLog for Misused {
+    fn line(&self, _: &str) {
+        self.1.fetch_add(1, Ordering::Relaxed);
+        let _ = self.0.lock().unwrap_or_else(PoisonError::into_inner).as_ref().unwrap().accept_bi();
+    }
+}
+
+#[test]
+fn a_key_log_that_panics_or_waits_harms_nobody() {
+    in_time(|| {
+        let identity = Identity::self_signed(["localhost"]).unwrap();
+        let log = Arc::new(Misused::default());
+        let client = ClientTls::builder().pinned([identity.fingerprint()]).alpn(["test"]);
+        let client = ClientConfig::new(client.key_log(log.clone()).build().unwrap());
+        let tls = ServerTls::builder(identity).alpn(["test"]).build().unwrap();
+        let listener = Listener::bind("127.0.0.1:0", ServerConfig::new(tls)).unwrap();
+        let endpoint = Endpoint::bind("127.0.0.1:0").unwrap();
+        let connect = || endpoint.connect(listener.local_addr(), "localhost", &client).unwrap();
+        let first = connect();
+        let panicked = log.1.load(Ordering::Relaxed);
+        assert!(panicked > 0);
+        *log.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(first);
+        let _second = connect();
+        assert!(log.1.load(Ordering::Relaxed) > panicked);
+        log.0.lock().unwrap_or_else(PoisonError::into_inner).take();
     });
 }
 
@@ -189,8 +258,22 @@ impl Bustle {
     }
 }
 
-/// Threads that share an endpoint and connections, close them, give up, and panic, as do callbacks.
-/// Nobody waits for ever, and who is answered has the right answer.
+extern "C" fn do_nothing(_: i32) {}
+
+/// Signals to come: one that lets calls go on, and one that does not.
+fn handled_signals() -> [Signal; 2] {
+    let signals = [(Signal::SIGUSR1, SaFlags::empty()), (Signal::SIGUSR2, SaFlags::SA_RESTART)];
+    signals.map(|(signal, flags)| {
+        let action = SigAction::new(SigHandler::Handler(do_nothing), flags, SigSet::empty());
+        // SAFETY: the handler touches nothing.
+        unsafe { sigaction(signal, &action) }.unwrap();
+        signal
+    })
+}
+
+/// Threads that share an endpoint and connections, close them, give up, and panic, as do callbacks,
+/// while signals come. Nobody waits for ever, and who is answered has the right answer: these calls
+/// go on after a signal.
 #[test]
 fn many_threads_get_along_whatever_each_of_them_does() {
     in_time(|| {
@@ -224,13 +307,31 @@ fn many_threads_get_along_whatever_each_of_them_does() {
         let first = (0..CONNECTIONS).map(|_| Mutex::new(bustle.connect())).collect();
         bustle.connections = first;
         let bustle = &bustle;
+        let signals = handled_signals();
         thread::scope(|scope| {
-            for number in 0..THREADS {
+            let (tell, threads) = mpsc::channel();
+            let work = |number| {
+                let tell = tell.clone();
                 scope.spawn(move || {
+                    tell.send(pthread_self()).unwrap();
                     let mut chance = Chance(0x9e37_79b9_7f4a_7c15 ^ (number + 1));
                     (0..ROUNDS).for_each(|_| bustle.step(&mut chance));
-                });
+                })
+            };
+            // Kept while signals are sent: their threads are there until they are joined.
+            let workers: Vec<_> = (0..THREADS).map(work).collect();
+            let threads: Vec<_> = threads.iter().take(workers.len()).collect();
+            for signal in signals.into_iter().cycle() {
+                for thread in &threads {
+                    // One may be through.
+                    let _ = pthread_kill(*thread, signal);
+                }
+                if workers.iter().all(thread::ScopedJoinHandle::is_finished) {
+                    break;
+                }
+                thread::sleep(Duration::from_micros(500));
             }
+            workers.into_iter().for_each(|worker| worker.join().unwrap());
         });
         bustle.endpoint.close(0, b"");
         bustle.endpoint.wait_idle();

@@ -36,6 +36,8 @@ pub trait StrikeRegister: fmt::Debug + Send + Sync {
     /// A use must be remembered for [two minutes](STRIKE_WINDOW); older copies are refused by their
     /// age. It is called in the midst of a handshake, by the thread that serves all connections of
     /// an endpoint: a store that is far away should answer from what it knows.
+    /// The connection is locked meanwhile. It must not use connections of that endpoint, nor wait for
+    /// them: what tries panics. A panic counts as false, and goes no further than this call.
     fn first_use(&self, ticket: &TicketId, now: u64) -> bool;
 
     /// When the register began, if it does not know what was used before: that of a process. By

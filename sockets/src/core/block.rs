@@ -7,6 +7,7 @@ use std::time::Instant;
 use quicket_handshake::SystemRandom;
 
 use super::Core;
+use super::held::assert_none_held;
 use super::lead::{Caller, Rank};
 use super::parker::CurrentThread;
 use super::postpone::Whose;
@@ -86,6 +87,7 @@ impl Core {
             if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
                 return Err(GivenUp::Late);
             }
+            assert_none_held();
             interrupted = self.wait_as(manner, &thread, deadline);
         }
     }

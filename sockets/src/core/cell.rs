@@ -1,8 +1,8 @@
 //! One connection with what the sockets need to know beside it.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use quicket_engine::time::Time;
 use quicket_engine::{Connection, ConnectionError, ConnectionHandle, Event, Transmit};
@@ -11,12 +11,13 @@ use quicket_wire::{Dir, StreamId};
 use super::attempts::Attempt;
 use super::budget::{Budget, Share};
 use super::buffers::Buffer;
+use super::held::{Held, HeldGuard};
 use super::waiters::Waiters;
 use crate::session::SessionSink;
 
 /// A connection behind its own lock, so that connections do not wait for each other.
 pub(crate) struct Cell {
-    conn: Mutex<Conn>,
+    conn: Held<Conn>,
     /// How many public values (connections, streams) lead here.
     pub(super) handles: AtomicUsize,
 }
@@ -154,13 +155,17 @@ impl Cell {
             sink: None,
             tap: None,
         };
-        Self { conn: Mutex::new(conn), handles: AtomicUsize::new(0) }
+        Self { conn: Held::new(conn), handles: AtomicUsize::new(0) }
     }
 
     /// Locks the connection. Never held while waiting for anything but the locks of the
     /// endpoint's shared parts.
-    pub(crate) fn lock(&self) -> MutexGuard<'_, Conn> {
-        self.conn.lock().unwrap_or_else(PoisonError::into_inner)
+    ///
+    /// # Panics
+    ///
+    /// If this thread has locked it, as a function of the application has that runs meanwhile.
+    pub(crate) fn lock(&self) -> HeldGuard<'_, Conn> {
+        self.conn.lock()
     }
 }
 

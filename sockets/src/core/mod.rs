@@ -17,6 +17,7 @@ mod driver;
 #[cfg(test)]
 mod environment_tests;
 mod handle;
+mod held;
 mod kick;
 mod lead;
 #[cfg(test)]
@@ -56,6 +57,7 @@ pub(crate) use cell::{Cell, Conn, Role, SendEnd, Tap};
 pub(crate) use clock::Clock;
 pub(crate) use driver::Driver;
 pub(crate) use handle::{ConnRef, CoreRef};
+use held::{Held, HeldGuard};
 use kick::Kick;
 use lead::Leadership;
 pub(crate) use lead::Rank;
@@ -80,7 +82,7 @@ pub(crate) struct Core {
     /// Options of the sockets, those of `udp` first. Nothing else is locked under it but `links`.
     udp_options: Mutex<Vec<UdpOption>>,
     links: RwLock<Arc<Links>>,
-    routing: Mutex<Routing>,
+    routing: Held<Routing>,
     deadlines: Mutex<Deadlines>,
     lead: Leadership<Box<Scratch>>,
     buffers: BufferPool,
@@ -132,7 +134,7 @@ impl Core {
             udp_options: Mutex::new(udp.options.clone()),
             udp,
             links: RwLock::new(Arc::new(Links::new(link))),
-            routing: Mutex::new(Routing::new(endpoint, Arc::clone(&budget))),
+            routing: Held::new(Routing::new(endpoint, Arc::clone(&budget))),
             deadlines: Mutex::new(Deadlines {
                 timers: Timers::new(),
                 links_end: None,
@@ -201,8 +203,8 @@ impl Core {
         self.lead.interrupt();
     }
 
-    pub(crate) fn routing(&self) -> MutexGuard<'_, Routing> {
-        self.routing.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn routing(&self) -> HeldGuard<'_, Routing> {
+        self.routing.lock()
     }
 
     /// The endpoint's end is to wait until sessions are kept.

@@ -218,8 +218,8 @@ impl RecvStream {
     /// took; the rest will be shown again. Returns that number, or `None` at the end of the
     /// stream.
     ///
-    /// The connection is locked while `view` runs: it must not use the connection or its
-    /// streams.
+    /// The connection is locked while `view` runs: one that uses the connection or its streams, or
+    /// waits for others of the endpoint, panics, as it would wait for itself.
     ///
     /// Cancel safe: no byte is lost when the future is dropped before it is ready.
     ///

@@ -1,0 +1,105 @@
+//! Locks under which functions of the application may run: what is given to `read_chunk` and to
+//! the TLS library. Such a function that uses what is locked would wait for itself; it panics
+//! instead, with a message that says why.
+
+use std::cell::Cell;
+use std::ops::{Deref, DerefMut};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
+
+thread_local! {
+    /// How many of these locks the thread holds. Its address names the thread.
+    static HELD: Cell<usize> = const { Cell::new(0) };
+}
+
+/// Nobody: no variable has this address.
+const NOBODY: usize = 0;
+
+fn this_thread() -> usize {
+    HELD.with(|held| std::ptr::from_ref(held).addr())
+}
+
+/// A lock that knows who holds it.
+#[derive(Debug)]
+pub(crate) struct Held<T> {
+    value: Mutex<T>,
+    holder: AtomicUsize,
+}
+
+impl<T> Held<T> {
+    pub(super) const fn new(value: T) -> Self {
+        Self { value: Mutex::new(value), holder: AtomicUsize::new(NOBODY) }
+    }
+
+    /// Waits until others are through.
+    ///
+    /// # Panics
+    ///
+    /// If this thread holds it.
+    pub(super) fn lock(&self) -> HeldGuard<'_, T> {
+        let value = match self.value.try_lock() {
+            Ok(value) => value,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => {
+                // Others may change it meanwhile, but never to this thread or from it.
+                assert!(
+                    self.holder.load(Ordering::Relaxed) != this_thread(),
+                    "a function that was called with a connection locked (given to read_chunk, or a \
+                     key log or strike register of TLS) uses that connection, and would wait for \
+                     itself: use it after the function has returned"
+                );
+                self.value.lock().unwrap_or_else(PoisonError::into_inner)
+            }
+        };
+        HELD.with(|held| held.set(held.get() + 1));
+        self.holder.store(this_thread(), Ordering::Relaxed);
+        HeldGuard { value, holder: &self.holder }
+    }
+}
+
+/// True if this thread holds none of these locks, so that it may take any.
+pub(super) fn none_held() -> bool {
+    HELD.with(Cell::get) == 0
+}
+
+/// Ends the calls of functions that must not wait: who they would wait for may be this thread.
+///
+/// # Panics
+///
+/// If this thread holds one of these locks.
+pub(super) fn assert_none_held() {
+    assert!(
+        none_held(),
+        "a function that was called with a connection locked (given to read_chunk, or a key log or \
+         strike register of TLS) waits for the network, and would keep others from receiving: wait \
+         after the function has returned"
+    );
+}
+
+/// Unlocks when dropped.
+#[derive(Debug)]
+pub(crate) struct HeldGuard<'a, T> {
+    value: MutexGuard<'a, T>,
+    holder: &'a AtomicUsize,
+}
+
+impl<T> Drop for HeldGuard<'_, T> {
+    fn drop(&mut self) {
+        self.holder.store(NOBODY, Ordering::Relaxed);
+        HELD.with(|held| held.set(held.get().saturating_sub(1)));
+    }
+}
+
+impl<T> Deref for HeldGuard<'_, T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.value
+    }
+}
+
+impl<T> DerefMut for HeldGuard<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.value
+    }
+}
