@@ -88,6 +88,28 @@ fn who_is_woken_by_another_thread_passes_the_seat_on() {
     });
 }
 
+/// A thread that never leads has done what one waits for that was just promoted, and looks for what
+/// came in, as one that sends much does. It finds the seat taken, or leaves it to somebody else.
+#[test]
+fn who_was_promoted_and_is_woken_by_a_thread_that_cannot_lead_passes_the_seat_on() {
+    check(|| {
+        let world = World::new(3, Driven::Nobody);
+        let callers = callers(&world, &[Rank::Eager; 3], 1);
+        let brings = {
+            let world = Arc::clone(&world);
+            thread::spawn(move || {
+                world.bring(1);
+                world.glance();
+                world.bring(2);
+                world.glance();
+            })
+        };
+        world.send(0);
+        callers.into_iter().for_each(|caller| caller.join().unwrap());
+        brings.join().unwrap();
+    });
+}
+
 /// A signal ends the waiting of one, before or after it was promoted; the other gets its mail.
 #[test]
 fn who_gives_up_passes_the_seat_on() {

@@ -12,4 +12,5 @@ mod pair;
 mod polling;
 mod program;
 mod relay;
+mod signals;
 mod transfer;
