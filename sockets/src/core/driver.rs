@@ -76,6 +76,7 @@ impl Registered {
         let ready = io.poll_write_ready(context).is_ready();
         if ready {
             self.writable = None;
+            self.link.set_writable();
         }
         Ok(ready)
     }
@@ -168,8 +169,13 @@ impl Driver {
         if !self.core.wants_writable() {
             return false;
         }
-        let (mut writable, mut watched) = (false, true);
+        let mut writable = self.core.waits_nowhere(&self.core.links());
+        let mut watched = true;
         for socket in &mut self.sockets {
+            if !socket.link.is_full() {
+                socket.writable = None;
+                continue;
+            }
             writable |= socket.is_writable(context).unwrap_or_else(|error| {
                 self.core.complaints.warn(format_args!(
                     "the runtime does not watch the endpoint's socket: {error}"

@@ -3,6 +3,7 @@
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use quicket_engine::time::{Duration, Time};
 
@@ -18,6 +19,8 @@ const RETIRING: Duration = Duration::from_secs(10);
 pub(crate) struct Link {
     pub(crate) socket: Arc<UdpSocket>,
     pub(crate) sender: Sender,
+    /// The kernel's send buffer is full, and somebody waits for room.
+    full: AtomicBool,
 }
 
 impl Link {
@@ -35,7 +38,22 @@ impl Link {
     fn of(socket: UdpSocket, config: &UdpConfig) -> io::Result<Self> {
         let socket = Arc::new(socket);
         let sender = Sender::new(Arc::clone(&socket), config)?;
-        Ok(Self { socket, sender })
+        Ok(Self { socket, sender, full: AtomicBool::new(false) })
+    }
+
+    /// Somebody waits for room from now on; true if nobody did.
+    pub(super) fn set_full(&self) -> bool {
+        !self.full.swap(true, Ordering::SeqCst)
+    }
+
+    /// There is room, or there may be: whoever finds that there is none says so again.
+    pub(super) fn set_writable(&self) {
+        self.full.store(false, Ordering::SeqCst);
+    }
+
+    /// True if somebody waits for room.
+    pub(super) fn is_full(&self) -> bool {
+        self.full.load(Ordering::SeqCst)
     }
 
     /// True if packets from `local` can go out here.

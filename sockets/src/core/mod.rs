@@ -231,9 +231,13 @@ impl Core {
         self.deadlines().timers.remove(handle.0);
     }
 
-    /// The kernel's send buffer is full: has the leader tell when it is not.
-    fn wait_for_room(&self, cell: &Arc<Cell>) {
-        if self.blocked.push(Arc::clone(cell)) {
+    /// The kernel's send buffer of `link` is full: has the leader tell when it is not. `cell` is
+    /// none if it is among those that wait already.
+    fn wait_for_room(&self, cell: Option<&Arc<Cell>>, link: &Link) {
+        // The order matters: first the entry, then the mark. Whoever takes the mark back takes the
+        // list after that.
+        let first = cell.is_some_and(|cell| self.blocked.push(Arc::clone(cell)));
+        if link.set_full() || first {
             self.lead.interrupt();
         }
     }

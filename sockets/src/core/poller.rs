@@ -9,6 +9,7 @@ use nix::sys::time::TimeSpec;
 use quicket_engine::time::{Duration, Time};
 
 use super::Core;
+use super::held::none_held;
 use super::lead::{Rank, Seat};
 use super::link::{Links, MAX_LINKS};
 use super::postpone::Whose;
@@ -103,6 +104,10 @@ impl Core {
     /// long without ever waiting: acknowledgments that nobody reads keep memory in use, and the
     /// round trip looks longer than it is. Waits for nobody.
     pub(super) fn glance(&self, now: Time) {
+        // A function of the application may run with a connection locked for which something came.
+        if !none_held() {
+            return;
+        }
         let Some(mut seat) = self.lead.try_enter(Rank::Eager, now) else { return };
         let Some(scratch) = seat.scratch() else { return };
         if scratch.end_pause(now).is_none() {
@@ -145,17 +150,28 @@ impl Core {
         !self.blocked.is_empty()
     }
 
+    /// True if somebody waits for room in a socket that is not among `links` any more, or is about
+    /// to say in which: sending shows where it belongs.
+    pub(super) fn waits_nowhere(&self, links: &Links) -> bool {
+        self.wants_writable() && !links.iter().any(|link| link.is_full())
+    }
+
     fn wait(&self, links: &Links, receive: bool, timeout: Duration) -> Readiness {
-        let mut events = PollFlags::empty();
-        events.set(PollFlags::POLLIN, receive);
-        events.set(PollFlags::POLLOUT, self.wants_writable());
         let kick = self.lead.kick();
         let mut sockets = links.iter();
         let count = sockets.len();
         let mut fds: [PollFd<'_>; MAX_LINKS + 1] = std::array::from_fn(|_| match sockets.next() {
-            Some(link) => PollFd::new(link.socket.as_fd(), events),
+            Some(link) => {
+                let mut events = PollFlags::empty();
+                events.set(PollFlags::POLLIN, receive);
+                // Sockets that nobody waits for have room all the time.
+                events.set(PollFlags::POLLOUT, link.is_full());
+                PollFd::new(link.socket.as_fd(), events)
+            }
             None => PollFd::new(kick.as_fd(), PollFlags::POLLIN),
         });
+        let nowhere = self.waits_nowhere(links);
+        let timeout = if nowhere { Duration::ZERO } else { timeout };
         let timeout = TimeSpec::from(std::time::Duration::from(timeout.min(LONGEST)));
         match ppoll(fds.get_mut(..=count).unwrap_or_default(), Some(timeout), None) {
             Ok(_) => {}
@@ -167,13 +183,16 @@ impl Core {
                 return Readiness::default();
             }
         }
-        let mut ready = Readiness::default();
-        for fd in fds.iter().take(count) {
+        let mut ready = Readiness { writable: nowhere, ..Readiness::default() };
+        for (fd, link) in fds.iter().take(count).zip(links.iter()) {
             let found = fd.revents().unwrap_or(PollFlags::empty());
             // An error that waits on the socket is taken by receiving.
             let failed = found.intersects(PollFlags::POLLERR | PollFlags::POLLHUP);
             ready.readable |= receive && (failed || found.contains(PollFlags::POLLIN));
-            ready.writable |= found.contains(PollFlags::POLLOUT);
+            if found.contains(PollFlags::POLLOUT) {
+                link.set_writable();
+                ready.writable = true;
+            }
         }
         if fds.get(count).and_then(PollFd::any).unwrap_or(false) {
             kick.clear();
@@ -186,5 +205,71 @@ fn earlier(a: Option<Time>, b: Option<Time>) -> Option<Time> {
     match (a, b) {
         (Some(a), Some(b)) => Some(a.min(b)),
         (a, b) => a.or(b),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{SocketAddr, UdpSocket};
+    use std::sync::Arc;
+
+    use nix::libc::MSG_MORE;
+    use socket2::SockRef;
+
+    use super::*;
+    use crate::config::EndpointConfig;
+    use crate::core::{CoreRef, Link};
+    use crate::ops;
+    use crate::{ClientConfig, ClientTls};
+
+    const SOME_TIME: Duration = Duration::from_millis(20);
+    const LONG: Duration = Duration::from_secs(20);
+    const ROOM: Readiness = Readiness { readable: false, writable: true, interrupted: false };
+
+    fn local() -> SocketAddr {
+        "127.0.0.1:0".parse().unwrap()
+    }
+
+    /// An endpoint that nobody drives, with a connection that waits for room: the send buffer is
+    /// full of a datagram to `sink` that is not complete.
+    fn waiting_endpoint(sink: SocketAddr) -> CoreRef {
+        let core = ops::endpoint(local(), EndpointConfig::default()).unwrap();
+        let link = Arc::clone(core.links().current().unwrap());
+        let socket = SockRef::from(&*link.socket);
+        socket.set_send_buffer_size(1).unwrap();
+        socket.send_to_with_flags(&[0; 3_000], &sink.into(), MSG_MORE).unwrap();
+        link.socket.faults.on_sending(Errno::EAGAIN);
+        let tls = ClientTls::builder().dangerous_no_verification().alpn(["test"]).build().unwrap();
+        core.connect(sink, "localhost", &ClientConfig::new(tls), false).unwrap();
+        assert!(core.wants_writable());
+        core.lead.kick().clear();
+        core
+    }
+
+    #[test]
+    fn a_socket_that_has_room_does_not_wake_who_waits_for_another() {
+        let socket = UdpSocket::bind(local()).unwrap();
+        let sink = socket.local_addr().unwrap();
+        let core = waiting_endpoint(sink);
+        core.change_links(|links, _| {
+            Some(links.added(Link::bind(local(), &core.udp_config()).unwrap()))
+        });
+        core.lead.kick().clear();
+        let links = core.links();
+        assert_eq!(core.wait(&links, true, SOME_TIME), Readiness::default());
+
+        let full = links.current().unwrap();
+        SockRef::from(&*full.socket).send_to(&[0; 8], &sink.into()).unwrap();
+        assert_eq!(core.wait(&links, true, LONG), ROOM);
+        assert!(!full.is_full(), "whoever finds no room says so again");
+    }
+
+    #[test]
+    fn who_waits_for_room_in_a_socket_that_is_gone_tries_another_at_once() {
+        let socket = UdpSocket::bind(local()).unwrap();
+        let sink = socket.local_addr().unwrap();
+        let core = waiting_endpoint(sink);
+        let other = Links::new(Link::bind(local(), &core.udp_config()).unwrap());
+        assert_eq!(core.wait(&other, true, LONG), ROOM);
     }
 }

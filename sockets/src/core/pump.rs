@@ -262,7 +262,7 @@ impl Core {
                 match send(&links, &buffer, &transmit, sent, conn) {
                     None => buffer,
                     Some(sent) => {
-                        self.block(cell, conn, buffer, UnsentState::Blocked(transmit, sent));
+                        self.block(&links, cell, conn, buffer, (transmit, sent));
                         return None;
                     }
                 }
@@ -288,7 +288,7 @@ impl Core {
                 TransmitStatus::Ready(transmit) => {
                     conn.postponed_bytes = conn.postponed_bytes.saturating_sub(transmit.len);
                     if let Some(sent) = send(&links, &buffer, &transmit, 0, conn) {
-                        self.block(cell, conn, buffer, UnsentState::Blocked(transmit, sent));
+                        self.block(&links, cell, conn, buffer, (transmit, sent));
                         return None;
                     }
                 }
@@ -298,10 +298,20 @@ impl Core {
         retry_at
     }
 
-    fn block(&self, cell: &Arc<Cell>, conn: &mut Conn, buffer: Buffer, state: UnsentState) {
+    /// Keeps a burst of which so much is out until its socket has room.
+    fn block(
+        &self,
+        links: &Links,
+        cell: &Arc<Cell>,
+        conn: &mut Conn,
+        buffer: Buffer,
+        (transmit, sent): (Transmit, usize),
+    ) {
+        let state = UnsentState::Blocked(transmit, sent);
         conn.unsent = Some(Box::new(Unsent { buffer, state }));
-        if !std::mem::replace(&mut conn.waits_for_room, true) {
-            self.wait_for_room(cell);
+        let waits = std::mem::replace(&mut conn.waits_for_room, true);
+        if let Some(link) = links.for_path(transmit.local) {
+            self.wait_for_room((!waits).then_some(cell), link);
         }
     }
 }
