@@ -47,6 +47,8 @@ pub(crate) struct Conn {
     /// How many bytes its calls left for later: what was written or read since it acted last, less
     /// what has gone out meanwhile.
     pub(super) postponed_bytes: usize,
+    /// When it last sent something.
+    pub(super) sent_at: Time,
     /// Nothing is postponed.
     pub(crate) nodelay: bool,
     /// It got datagrams in the current batch.
@@ -142,6 +144,7 @@ impl Cell {
             postponed: false,
             listed: false,
             postponed_bytes: 0,
+            sent_at: Time::ZERO,
             nodelay: false,
             touched: false,
             established: false,

@@ -231,7 +231,7 @@ fn seat(core: &Core, rank: Rank) -> Option<super::lead::Seat<'_, Box<Scratch>>> 
 }
 
 /// Takes the leader's seat for a look at what is there.
-fn with_scratch<R>(core: &Core, rank: Rank, look: impl Fn(&mut Scratch) -> R) -> R {
+fn with_scratch<R>(core: &Core, rank: Rank, mut look: impl FnMut(&mut Scratch) -> R) -> R {
     let start = Instant::now();
     loop {
         // Somebody may be about to leave it.
@@ -241,6 +241,26 @@ fn with_scratch<R>(core: &Core, rank: Rank, look: impl Fn(&mut Scratch) -> R) ->
         assert!(start.elapsed() < PATIENCE);
         thread::yield_now();
     }
+}
+
+/// Some other thread leads, and this one does not wait for anything.
+#[test]
+fn a_write_now_and_then_is_sent_at_once_although_another_thread_leads() {
+    let pair = Pair::new();
+    let connection = pair.connect();
+    let mut stream = connection.open_uni().unwrap();
+    let core = pair.client.core().core();
+    let cell = core.routing().all().pop().unwrap();
+    with_scratch(core, Rank::Eager, |_| {
+        let mut write = || {
+            std::io::Write::write_all(&mut stream, &[1; 100]).unwrap();
+            cell.lock().postponed
+        };
+        core.clock().put_forward(EngineDuration::from_millis(2));
+        assert!(!write(), "it waits for the leader");
+        // Unless this thread stood still in between each two.
+        assert!((0..1_000).any(|_| write()), "small ones do not go together");
+    });
 }
 
 /// The runtime tells but once that something has come.

@@ -50,7 +50,8 @@ impl Core {
         let (result, effect) = action(&mut conn, now);
         let verdict = match effect {
             Effect::None => return result,
-            Effect::Later(bytes) => self.postpone(now, cell, &mut conn, bytes),
+            Effect::Later(bytes) => self.postpone(now, cell, &mut conn, bytes, false),
+            Effect::Written(bytes) => self.postpone(now, cell, &mut conn, bytes, true),
             Effect::Now => Postponed::Refused,
         };
         let mut wakes = Wakes::default();

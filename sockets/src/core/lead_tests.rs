@@ -7,7 +7,7 @@ use std::time::Instant;
 use quicket_engine::time::{Duration, Time};
 
 use super::kick::Kick;
-use super::lead::{Entrance, HANDOVER, Leadership, Rank, Shift, Token};
+use super::lead::{Entrance, HANDOVER, Leadership, Look, Rank, Shift, Token};
 use super::parker::{CurrentThread, Roused};
 
 /// Nothing to work with.
@@ -131,14 +131,14 @@ fn who_is_awake_is_not_promoted_and_who_gives_up_passes_the_seat_on() {
 #[test]
 fn a_leader_that_is_relied_on_sleeps_no_longer_than_a_handover() {
     let leadership = leadership();
-    assert!(leadership.looks_soon(NOW), "nobody leads: whoever comes looks first");
+    assert_eq!(leadership.next_look(NOW), Look::ByNext, "nobody leads: whoever comes looks first");
     let _seat = leadership.try_enter(Rank::Eager, NOW).unwrap();
     assert_eq!(leadership.plan_look(NOW), None);
-    assert!(!leadership.looks_soon(NOW), "it may sleep for long");
+    assert_eq!(leadership.next_look(NOW), Look::TooLate, "it may sleep for long");
     leadership.has_woken();
-    assert!(leadership.looks_soon(NOW), "it looks before it sleeps");
+    assert_eq!(leadership.next_look(NOW), Look::Soon, "it looks before it sleeps");
     assert_eq!(leadership.plan_look(NOW), Some(NOW + HANDOVER));
-    assert!(leadership.looks_soon(NOW + Duration::from_micros(10)));
+    assert_eq!(leadership.next_look(NOW + Duration::from_micros(10)), Look::Soon);
     leadership.has_woken();
     assert_eq!(leadership.plan_look(NOW), Some(NOW + HANDOVER));
     leadership.has_woken();

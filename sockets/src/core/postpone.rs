@@ -7,6 +7,11 @@
 //! [`HANDOVER`](super::lead::HANDOVER): by the background, which takes over so long after callers
 //! stopped leading, or by the thread that leads, which sleeps no longer than that while others
 //! postpone. Nothing waits for a leader that may sleep longer, as it does when all was quiet.
+//!
+//! While another thread leads, the one that writes need not wait for anything soon. What it writes
+//! is then sent at once, unless its connection has sent something within
+//! [`HANDOVER`](super::lead::HANDOVER) already: a message now and then is never late, and many small
+//! ones go together.
 
 use std::sync::Arc;
 use std::thread::{self, ThreadId};
@@ -15,7 +20,7 @@ use quicket_engine::time::Time;
 
 use super::Core;
 use super::cell::{Cell, Conn};
-use super::lead::HANDOVER;
+use super::lead::{HANDOVER, Look};
 use super::pump::Extent;
 use super::waiters::Wakes;
 
@@ -29,6 +34,8 @@ pub(crate) enum Effect {
     None,
     /// Something to send that may wait for more, and how many bytes of it there are.
     Later(usize),
+    /// The same, but the peer's application waits for it.
+    Written(usize),
     /// Something to send at once.
     Now,
 }
@@ -70,13 +77,15 @@ impl Entry {
 }
 
 impl Core {
-    /// Leaves a connection until the next wait, if that may be.
+    /// Leaves a connection until the next wait, if that may be. `pressing`: what it has to send is
+    /// waited for.
     pub(super) fn postpone(
         &self,
         now: Time,
         cell: &Arc<Cell>,
         conn: &mut Conn,
         bytes: usize,
+        pressing: bool,
     ) -> Postponed {
         conn.postponed_bytes += bytes;
         if conn.nodelay || conn.unsent.is_some() {
@@ -90,8 +99,10 @@ impl Core {
         // looks next before it takes the list, so that it finds the entry if it says so after.
         let first = !conn.listed && self.postponed.push(Entry::new(cell, now));
         conn.listed = true;
-        if !self.lead.looks_soon(now) {
-            return Postponed::Refused;
+        match self.lead.next_look(now) {
+            Look::ByNext => {}
+            Look::Soon if !pressing || now < conn.sent_at + HANDOVER => {}
+            Look::Soon | Look::TooLate => return Postponed::Refused,
         }
         if first {
             self.lead.wake_task();
@@ -108,7 +119,8 @@ impl Core {
         wakes: &mut Wakes,
     ) {
         self.pump_as(now, cell, conn, Extent::Bursts, wakes);
-        if conn.postponed_bytes > 0 && self.postpone(now, cell, conn, 0) != Postponed::Waits {
+        if conn.postponed_bytes > 0 && self.postpone(now, cell, conn, 0, false) != Postponed::Waits
+        {
             self.pump(now, cell, conn, wakes);
         }
     }

@@ -286,6 +286,7 @@ impl Core {
                     return Some(now + CIPHER_RETRY);
                 }
                 TransmitStatus::Ready(transmit) => {
+                    conn.sent_at = now;
                     conn.postponed_bytes = conn.postponed_bytes.saturating_sub(transmit.len);
                     if let Some(sent) = send(&links, &buffer, &transmit, 0, conn) {
                         self.block(&links, cell, conn, buffer, (transmit, sent));

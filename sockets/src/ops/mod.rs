@@ -45,16 +45,16 @@ impl ConnRef {
         })
     }
 
-    /// Like [`ConnRef::try_act`], for what may be sent later; `bytes` says how much there is.
+    /// Like [`ConnRef::try_act`], for what may be sent later; `effect` says how much there is.
     fn try_later<T>(
         &self,
-        bytes: impl FnOnce(&T) -> usize,
+        effect: impl FnOnce(&T) -> Effect,
         action: impl FnOnce(&mut Conn) -> Poll<T>,
     ) -> Poll<T> {
         self.act_as(|conn, _| {
             let poll = action(conn);
             let effect = match &poll {
-                Poll::Ready(answer) => Effect::Later(bytes(answer)),
+                Poll::Ready(answer) => effect(answer),
                 // Whoever waits for data may call for a larger window.
                 Poll::Pending if conn.engine.is_window_update_due() => Effect::Now,
                 Poll::Pending => Effect::None,

@@ -20,7 +20,7 @@ impl ConnRef {
         waiter: Option<Waiter<'_>>,
     ) -> Poll<Result<StreamId, OpenError>> {
         self.try_later(
-            |_| 0,
+            |_| Effect::Later(0),
             |conn| {
                 if let Some(error) = conn.lost() {
                     return Poll::Ready(Err(OpenError::Lost(error)));
@@ -47,7 +47,7 @@ impl ConnRef {
         waiter: Option<Waiter<'_>>,
     ) -> Poll<Result<(StreamId, bool), AcceptError>> {
         self.try_later(
-            |_| 0,
+            |_| Effect::Later(0),
             |conn| match (conn.accept(dir), conn.lost()) {
                 (Some(next), _) => Poll::Ready(Ok(next)),
                 (None, Some(error)) => Poll::Ready(Err(AcceptError::Lost(error))),
@@ -66,7 +66,7 @@ impl ConnRef {
         out: &mut [u8],
         waiter: Option<Waiter<'_>>,
     ) -> Poll<Result<ReadOutcome, ReadError>> {
-        self.try_later(read_len, |conn| match conn.engine.read(id, out) {
+        self.try_later(after_read, |conn| match conn.engine.read(id, out) {
             Ok(outcome) => Poll::Ready(Ok(outcome)),
             Err(error) => match read_error(error) {
                 Some(error) => Poll::Ready(Err(error)),
@@ -88,7 +88,7 @@ impl ConnRef {
         view: &mut dyn FnMut(&[u8], bool) -> usize,
         waiter: Option<Waiter<'_>>,
     ) -> Poll<Result<ReadOutcome, ReadError>> {
-        self.try_later(read_len, |conn| {
+        self.try_later(after_read, |conn| {
             let taken = match conn.engine.peek(id) {
                 Ok(peek) => {
                     let last = peek.fin && peek.second.is_empty();
@@ -131,7 +131,7 @@ impl ConnRef {
         waiter: Option<Waiter<'_>>,
     ) -> Poll<Result<usize, WriteError>> {
         self.try_later(
-            |written: &Result<usize, WriteError>| *written.as_ref().unwrap_or(&0),
+            |written: &Result<usize, WriteError>| Effect::Written(*written.as_ref().unwrap_or(&0)),
             |conn| {
                 if let Some(error) = conn.lost() {
                     return Poll::Ready(Err(WriteError::Lost(error)));
@@ -158,7 +158,7 @@ impl ConnRef {
             };
             // Where few streams are open, little is likely to follow.
             let few = conn.engine.stream_count() <= FEW_STREAMS;
-            (finished, if few { Effect::Now } else { Effect::Later(0) })
+            (finished, if few { Effect::Now } else { Effect::Written(0) })
         })
     }
 
@@ -185,7 +185,7 @@ impl ConnRef {
         waiter: Option<Waiter<'_>>,
     ) -> Poll<Result<Option<u64>, WriteError>> {
         self.try_later(
-            |_| 0,
+            |_| Effect::Later(0),
             |conn| match (conn.send_end(id), conn.lost()) {
                 (Some(SendEnd::Finished), _) => Poll::Ready(Ok(None)),
                 (Some(SendEnd::Stopped(code)), _) => Poll::Ready(Ok(Some(code))),
@@ -221,9 +221,9 @@ impl ConnRef {
     }
 }
 
-/// How much was read.
-fn read_len(read: &Result<ReadOutcome, ReadError>) -> usize {
-    read.as_ref().map_or(0, |outcome| outcome.len)
+/// The window has room for as much as was read.
+fn after_read(read: &Result<ReadOutcome, ReadError>) -> Effect {
+    Effect::Later(read.as_ref().map_or(0, |outcome| outcome.len))
 }
 
 /// The engine's error as the application hears it; `None` for "not yet".

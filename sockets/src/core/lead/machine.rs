@@ -81,6 +81,17 @@ pub(crate) struct Left<P> {
     pub(crate) thread: bool,
 }
 
+/// When what was postponed is looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Look {
+    /// Nobody leads: whoever comes for the seat looks first, and that may be the caller in a moment.
+    ByNext,
+    /// Somebody leads, and looks within [`HANDOVER`].
+    Soon,
+    /// Somebody leads, and may sleep for longer.
+    TooLate,
+}
+
 /// What the background's thread does next.
 #[derive(Debug)]
 pub(crate) enum Shift<T> {
@@ -194,14 +205,14 @@ impl<T, P: Party> Machine<T, P> {
         self.try_enter(Rank::Background).map_or(Shift::Nap(HANDOVER), Shift::Seated)
     }
 
-    /// For whoever has put something on the list of what was postponed: true if it will be looked
-    /// at soon without anybody's doing. Else a leader sleeps, and will sleep for shorter next time.
-    pub(crate) fn looks_soon(&mut self, now: Time) -> bool {
+    /// For whoever has put something on the list of what was postponed: when it will be looked at
+    /// without anybody's doing. A leader that sleeps for longer will sleep for shorter next time.
+    pub(crate) fn next_look(&mut self, now: Time) -> Look {
         if self.is_vacant() {
-            return true;
+            return Look::ByNext;
         }
         self.is_watched_for = true;
-        self.looks_at <= now + HANDOVER
+        if self.looks_at <= now + HANDOVER { Look::Soon } else { Look::TooLate }
     }
 
     /// A leader is going to sleep, but will look at what was postponed before: until when it may

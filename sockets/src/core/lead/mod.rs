@@ -19,9 +19,9 @@ use quicket_engine::time::{Duration, Time};
 use super::kick::Kick;
 use super::parker::{CurrentThread, Parker, Roused};
 use super::sync::{Arc, Mutex, MutexGuard, PoisonError, Thread};
-pub(super) use machine::Shift;
 use machine::{Entry, Left, Machine, Party};
 pub(crate) use machine::{HANDOVER, Rank};
+pub(super) use machine::{Look, Shift};
 
 /// What drives the endpoint when no caller does.
 #[derive(Clone, Debug)]
@@ -242,9 +242,9 @@ impl<T: Token> Leadership<T> {
         }
     }
 
-    /// See [`Machine::looks_soon`].
-    pub(super) fn looks_soon(&self, now: Time) -> bool {
-        self.lock().machine.looks_soon(now)
+    /// See [`Machine::next_look`].
+    pub(super) fn next_look(&self, now: Time) -> Look {
+        self.lock().machine.next_look(now)
     }
 
     /// See [`Machine::plan_look`].
