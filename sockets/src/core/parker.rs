@@ -34,9 +34,9 @@ pub(crate) enum Roused {
 }
 
 impl Parker {
-    /// What the thread waits for may be there.
-    pub(crate) fn wake(&self) {
-        self.rouse(&self.woken);
+    /// What the thread waits for may be there. True if it is another one, which did not know.
+    pub(crate) fn wake(&self) -> bool {
+        self.rouse(&self.woken)
     }
 
     /// The leader's seat is kept for the thread.
@@ -49,15 +49,16 @@ impl Parker {
         self.woken.load(Ordering::SeqCst)
     }
 
-    fn rouse(&self, reason: &AtomicBool) {
+    fn rouse(&self, reason: &AtomicBool) -> bool {
         if reason.swap(true, Ordering::SeqCst) || thread::current().id() == self.thread.id() {
-            return;
+            return false;
         }
         self.thread.unpark();
         let kick = self.polling.lock().unwrap_or_else(PoisonError::into_inner).clone();
         if let Some(kick) = kick {
             kick.kick();
         }
+        true
     }
 }
 

@@ -35,6 +35,10 @@ impl Core {
     /// signal ended the wait.
     pub(super) fn turn(&self, seat: &mut Seat<'_, Box<Scratch>>, limit: Option<Time>) -> bool {
         let links = self.links();
+        if seat.scratch().is_some_and(|scratch| scratch.work.wakes.take_woke_others()) {
+            // They have work to do, perhaps on this processor.
+            std::thread::yield_now();
+        }
         let now = self.clock.now();
         let look = self.lead.plan_look(now);
         if let Some(scratch) = seat.scratch() {

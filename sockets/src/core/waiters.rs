@@ -200,6 +200,8 @@ impl List {
 pub(crate) struct Wakes {
     threads: Vec<Arc<Parker>>,
     tasks: Vec<Waker>,
+    /// Other threads were woken, which may have had no processor since.
+    woke_others: bool,
 }
 
 impl Wakes {
@@ -220,9 +222,14 @@ impl Wakes {
     pub(crate) fn fire_threads(&mut self) -> bool {
         let any = !self.threads.is_empty() || !self.tasks.is_empty();
         for parker in self.threads.drain(..) {
-            parker.wake();
+            self.woke_others |= parker.wake();
         }
         any
+    }
+
+    /// True if other threads were woken since this was last asked.
+    pub(crate) const fn take_woke_others(&mut self) -> bool {
+        std::mem::replace(&mut self.woke_others, false)
     }
 
     /// True if there are tasks to wake.
