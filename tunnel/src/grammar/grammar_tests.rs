@@ -114,7 +114,7 @@ fn what_is_shown_makes_the_same_tunnel_again() {
         format!("a type ipip {ENDS} encap gue nopmtudisc encap-version 1 ecn none noencap-csum"),
         format!("a type sit {ENDS} encap fou encap-dport 7 mode ip6ip tos inherit ttl 9"),
         format!("a type gre {ENDS} encap gue key 5 seq icsum encap-remcsum dev eth0"),
-        format!("a type gre remote 192.0.2.2 encap fou ikey 1.2.3.4 oseq ocsum encap-sport 9"),
+        "a type gre remote 192.0.2.2 encap fou ikey 1.2.3.4 oseq ocsum encap-sport 9".to_owned(),
         "a type ip6tnl remote 2001:db8::2 encap gue encaplimit 4 flowlabel 1234a mode ipip6 noencap-udp6-csum"
             .to_owned(),
         format!("a type gretap {ENDS} encap gue key 9"),
