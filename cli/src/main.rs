@@ -73,10 +73,20 @@ fn lab(command: quicket_lab::command::Command) -> Result<(), Failure> {
     }
 }
 
-/// The threads that commands run on: as many as there are processors for connections and what is
+/// The threads that a server runs on: as many as there are processors for connections and what is
 /// said on them; more come and go for files.
-fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
-    tokio::runtime::Builder::new_multi_thread()
+fn threads() -> Result<tokio::runtime::Runtime, Failure> {
+    runtime(tokio::runtime::Builder::new_multi_thread())
+}
+
+/// What a client runs on: this thread. Its connections are few, and waking other threads for what one
+/// can do costs more than it saves; more come and go for files.
+fn one_thread() -> Result<tokio::runtime::Runtime, Failure> {
+    runtime(tokio::runtime::Builder::new_current_thread())
+}
+
+fn runtime(mut builder: tokio::runtime::Builder) -> Result<tokio::runtime::Runtime, Failure> {
+    builder
         .enable_all()
         .build()
         .map_err(|error| Failure::environment("cannot start threads", error))

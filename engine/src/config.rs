@@ -326,7 +326,9 @@ pub struct TransportConfig {
     pub max_streams_step: Option<u64>,
     /// How much unacknowledged and unsent data one stream holds.
     pub stream_send_buffer: usize,
-    /// How much unacknowledged and unsent data all streams together hold.
+    /// How much unacknowledged and unsent data all streams together hold. An eighth is kept for
+    /// streams that hold less than 16 KiB each, so that a few that the peer does not read keep none
+    /// from beginning.
     pub send_buffer: usize,
     /// Streams of equal priority take turns (true) or one ends before the next (false). Turns are
     /// of one packet, or of up to 8 where dozens leave at once.

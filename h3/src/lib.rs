@@ -23,6 +23,7 @@
 mod connection;
 mod early;
 mod error;
+mod pieces;
 mod stream;
 
 pub use connection::{Connection, OpenStreams};

@@ -7,10 +7,8 @@ use bytes::{Buf, Bytes};
 use h3::error::Code;
 use h3::quic::{self, StreamErrorIncoming, StreamId, WriteBuf};
 
+use crate::pieces::{Pieces, is_large};
 use crate::{EarlyStreams, error};
-
-/// The largest piece that is handed to h3 at once, in bytes.
-const PIECE: usize = 64 << 10;
 
 /// A stream's number as h3 wants it.
 fn number(id: quicket::StreamId) -> StreamId {
@@ -112,14 +110,21 @@ impl<B: Buf> quic::SendStreamUnframed<B> for SendStream<B> {
 }
 
 /// The receiving half of a stream.
+///
+/// h3 asks for a piece before it looks for the next frame, and before it gives out what it holds of a body: with
+/// every DATA frame it would have a piece more in hand, without end. So after a large one there is nothing
+/// yet, once: what it holds goes out first, and where it holds nothing, it asks again.
 #[derive(Debug)]
 pub struct RecvStream {
     stream: quicket::tokio::RecvStream,
+    pieces: Pieces,
+    /// A large piece was given out, and nobody asked since.
+    given: bool,
 }
 
 impl RecvStream {
-    pub(crate) const fn new(stream: quicket::tokio::RecvStream) -> Self {
-        Self { stream }
+    pub(crate) const fn new(stream: quicket::tokio::RecvStream, pieces: Pieces) -> Self {
+        Self { stream, pieces, given: false }
     }
 }
 
@@ -130,13 +135,17 @@ impl quic::RecvStream for RecvStream {
         &mut self,
         cx: &mut Context<'_>,
     ) -> Poll<Result<Option<Self::Buf>, StreamErrorIncoming>> {
+        if std::mem::take(&mut self.given) {
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
         let mut piece = Bytes::new();
         let mut copy = |bytes: &[u8], _: bool| {
-            let taken = &bytes[..bytes.len().min(PIECE)];
-            piece = Bytes::copy_from_slice(taken);
-            taken.len()
+            piece = self.pieces.copy(bytes);
+            piece.len()
         };
         let read = ready!(self.stream.poll_read_chunk(cx, &mut copy)).map_err(error::read)?;
+        self.given = is_large(&piece);
         Poll::Ready(Ok(read.map(|_| piece)))
     }
 
@@ -173,19 +182,24 @@ impl Drop for Early {
 
 impl<B: Buf> BidiStream<B> {
     /// A stream of this side.
-    pub(crate) fn opened(stream: quicket::tokio::Stream) -> Self {
+    pub(crate) fn opened(stream: quicket::tokio::Stream, pieces: &Pieces) -> Self {
         let (send, recv) = stream.split();
-        Self { send: SendStream::message(send), recv: RecvStream::new(recv), early: None }
+        let recv = RecvStream::new(recv, pieces.clone());
+        Self { send: SendStream::message(send), recv, early: None }
     }
 
     /// A stream of the peer.
-    pub(crate) fn accepted(stream: quicket::tokio::Stream, early: &EarlyStreams) -> Self {
+    pub(crate) fn accepted(
+        stream: quicket::tokio::Stream,
+        early: &EarlyStreams,
+        pieces: &Pieces,
+    ) -> Self {
         let id = u64::from(stream.id());
         let early = stream.is_early_data().then(|| {
             early.insert(id);
             Early { streams: early.clone(), id }
         });
-        Self { early, ..Self::opened(stream) }
+        Self { early, ..Self::opened(stream, pieces) }
     }
 }
 

@@ -2,11 +2,14 @@
 
 use std::future::poll_fn;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 
 use bytes::{Buf, Bytes};
 use h3::client::SendRequest;
 use h3::error::{Code, ConnectionError, StreamError};
+use h3::quic::{self, RecvStream as _};
 use http::{Request, Response};
 use quicket::tokio::{Connection, Endpoint};
 use quicket::{ClientConfig, ClientTls, Identity, ServerConfig, ServerTls};
@@ -220,4 +223,41 @@ async fn a_thousand_cancelled_requests_leave_room_for_another() {
         assert_eq!(stream.recv_response().await.unwrap().status(), 200);
     };
     timeout(Duration::from_secs(60), all).await.expect("no room for another request");
+}
+
+/// Counts how often it is woken.
+#[derive(Default)]
+struct Woken(AtomicUsize);
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// h3 asks for a piece with each frame, whether it holds one or not.
+#[tokio::test]
+async fn after_a_large_piece_what_is_held_comes_first_and_then_the_next() {
+    let (client, server) = pair().await;
+    let mut sending = server.open_uni().await.unwrap();
+    sending.write_all(&[7; 100_000]).await.unwrap();
+    sending.finish().unwrap();
+    // All of it has arrived.
+    assert_eq!(sending.stopped().await.unwrap(), None);
+    let mut connection = quicket_h3::Connection::new(client);
+    let accepted = poll_fn(|cx| quic::Connection::<Bytes>::poll_accept_recv(&mut connection, cx));
+    let mut recv = accepted.await.unwrap();
+    let (mut large, mut total) = (0, 0);
+    while let Some(piece) = poll_fn(|cx| recv.poll_data(cx)).await.unwrap() {
+        total += piece.len();
+        if piece.len() >= 16 << 10 {
+            large += 1;
+            let woken = Arc::new(Woken::default());
+            let waker = Waker::from(Arc::clone(&woken));
+            assert!(recv.poll_data(&mut Context::from_waker(&waker)).is_pending());
+            assert_eq!(woken.0.load(Ordering::Relaxed), 1, "whoever holds nothing asks again");
+        }
+    }
+    assert!(large > 0);
+    assert_eq!(total, 100_000);
 }

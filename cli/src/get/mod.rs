@@ -44,7 +44,7 @@ const LEAVE: Duration = Duration::from_millis(100);
 /// Runs the command.
 pub(crate) fn run(args: &Get) -> Result<(), Failure> {
     let jobs = plan(args)?;
-    let runtime = crate::runtime()?;
+    let runtime = crate::one_thread()?;
     let outcome = runtime.block_on(async {
         tokio::select! {
             done = schedule::fetch_all(args, jobs) => done,

@@ -1,9 +1,13 @@
-//! Writes a download, and hashes it if anybody wants that, on a thread of its own, so that the network does not wait for the
-//! disk more than a little.
+//! Writes a download, and hashes it if anybody wants that, on a thread of its own, so that the
+//! network does not wait for the disk more than a little.
+//!
+//! Handing something to another thread costs as much as writing 30 KB does. So a file is handed over in
+//! batches of pieces; whoever reads a pipe gets each piece at once.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use tokio::sync::mpsc;
@@ -13,8 +17,14 @@ use super::place::Place;
 use crate::digest::{Hasher, Sha256};
 use crate::exit::{Failure, Kind};
 
-/// How many pieces wait for the disk at most.
-const QUEUE: usize = 16;
+/// How many batches wait for the disk at most.
+const QUEUE: usize = 2;
+/// ... and how many pieces for whoever reads a pipe.
+const PIPED: usize = 16;
+/// How much of a file is handed over at once, in bytes: less than a processor's cache holds.
+const BATCH: usize = 256 << 10;
+/// ... unless what came before was handed over so long ago: what has come is soon on the disk.
+const LAG: Duration = Duration::from_millis(100);
 /// The longest validator that is kept, in bytes.
 const MAX_VALIDATOR: u64 = 1024;
 
@@ -42,35 +52,91 @@ pub(crate) fn partial(path: &Path) -> Option<Partial> {
 /// A download that is being written.
 #[derive(Debug)]
 pub(crate) struct Sink {
-    pieces: mpsc::Sender<Bytes>,
-    thread: JoinHandle<Result<Option<Sha256>, Failure>>,
+    /// Takes batches, until the sink is finished.
+    batches: Option<mpsc::Sender<Vec<Bytes>>>,
+    batch: Batch,
+    /// There is one until the sink is finished.
+    thread: Option<JoinHandle<Result<Option<Sha256>, Failure>>>,
     place: Place,
+}
+
+/// Pieces that are handed over together.
+#[derive(Debug)]
+struct Batch {
+    pieces: Vec<Bytes>,
+    /// Their length, and the one to reach, in bytes.
+    len: usize,
+    wanted: usize,
+    /// When the one before was handed over.
+    last: Instant,
+}
+
+impl Batch {
+    fn of(place: &Place) -> Self {
+        let wanted = if matches!(place, Place::File(_)) { BATCH } else { 0 };
+        Self { pieces: Vec::new(), len: 0, wanted, last: Instant::now() }
+    }
+
+    /// Takes a piece. Says whether the batch is to be handed over now.
+    fn take(&mut self, piece: Bytes) -> bool {
+        self.len += piece.len();
+        self.pieces.push(piece);
+        self.len >= self.wanted || self.last.elapsed() >= LAG
+    }
+
+    /// What is handed over; nothing is left.
+    fn hand_over(&mut self) -> Vec<Bytes> {
+        (self.len, self.last) = (0, Instant::now());
+        std::mem::take(&mut self.pieces)
+    }
 }
 
 impl Sink {
     /// Begins to write, behind the `kept` bytes of an earlier run. `etag` is what a later run will
     /// go on by. The hash costs as much time as all the rest: it is made only if it is wanted.
     pub(crate) fn open(place: Place, kept: u64, etag: Option<String>, hashed: bool) -> Self {
-        let (pieces, queue) = mpsc::channel(QUEUE);
-        let to = place.clone();
+        let (to, batch) = (place.clone(), Batch::of(&place));
+        let (batches, queue) = mpsc::channel(if batch.wanted > 0 { QUEUE } else { PIPED });
         let thread = spawn_blocking(move || {
             let mut hasher = hashed.then(Hasher::new);
             write_all(&to, kept, etag.as_deref(), queue, &mut hasher)?;
             Ok(hasher.map(Hasher::finish))
         });
-        Self { pieces, thread, place }
+        Self { batches: Some(batches), batch, thread: Some(thread), place }
     }
 
-    /// Writes a piece. When it cannot be written, [`Sink::finish`] will say why.
-    pub(crate) async fn write(&self, piece: Bytes) -> Result<(), Stuck> {
-        self.pieces.send(piece).await.map_err(|_| Stuck)
+    /// Writes a piece, soon. When it cannot be written, [`Sink::finish`] will say why.
+    pub(crate) async fn write(&mut self, piece: Bytes) -> Result<(), Stuck> {
+        if !self.batch.take(piece) {
+            return Ok(());
+        }
+        let Some(batches) = &self.batches else { return Err(Stuck) };
+        // Where this is given up, the pieces stay for `drop`.
+        let room = batches.reserve().await.map_err(|_| Stuck)?;
+        room.send(self.batch.hand_over());
+        Ok(())
     }
 
     /// Waits for the disk; says the hash of the whole file if it was wanted.
-    pub(crate) async fn finish(self) -> Result<Written, Failure> {
-        drop(self.pieces);
-        let ended = self.thread.await.map_err(|error| Failure::environment("cannot write", error));
-        Ok(Written { sha256: ended??, place: self.place })
+    pub(crate) async fn finish(mut self) -> Result<Written, Failure> {
+        if let Some(batches) = self.batches.take() {
+            // A thread that takes nothing more says below why.
+            let _ = batches.send(self.batch.hand_over()).await;
+        }
+        let place = self.place.clone();
+        let Some(thread) = self.thread.take() else { return Ok(Written { sha256: None, place }) };
+        let ended = thread.await.map_err(|error| Failure::environment("cannot write", error));
+        Ok(Written { sha256: ended??, place })
+    }
+}
+
+impl Drop for Sink {
+    /// A download that is given up leaves what has come, for `--continue`.
+    fn drop(&mut self) {
+        if let Some(batches) = &self.batches {
+            // Without room, and without waiting, the last pieces come again the next time.
+            let _ = batches.try_send(self.batch.hand_over());
+        }
     }
 }
 
@@ -123,7 +189,7 @@ fn write_all(
     place: &Place,
     kept: u64,
     etag: Option<&str>,
-    mut queue: mpsc::Receiver<Bytes>,
+    mut queue: mpsc::Receiver<Vec<Bytes>>,
     hasher: &mut Option<Hasher>,
 ) -> Result<(), Failure> {
     let (mut out, shown): (Box<dyn Write>, PathBuf) = match place {
@@ -138,10 +204,12 @@ fn write_all(
         }
     };
     let failed = cannot_write(&shown);
-    while let Some(piece) = queue.blocking_recv() {
-        out.write_all(&piece).map_err(&failed)?;
-        if let Some(hasher) = hasher {
-            hasher.update(&piece);
+    while let Some(batch) = queue.blocking_recv() {
+        for piece in batch {
+            out.write_all(&piece).map_err(&failed)?;
+            if let Some(hasher) = hasher {
+                hasher.update(&piece);
+            }
         }
     }
     out.flush().map_err(&failed)
@@ -197,7 +265,7 @@ mod tests {
     #[tokio::test]
     async fn a_file_has_its_name_only_when_it_is_complete() {
         let (dir, path) = place("whole");
-        let sink = Sink::open(Place::File(path.clone()), 0, Some("\"1\"".into()), true);
+        let mut sink = Sink::open(Place::File(path.clone()), 0, Some("\"1\"".into()), true);
         sink.write(Bytes::from_static(b"abc")).await.unwrap();
         let written = sink.finish().await.unwrap();
         assert!(written.sha256.unwrap().to_string().starts_with("ba7816bf"));
@@ -212,10 +280,10 @@ mod tests {
     #[tokio::test]
     async fn the_hash_covers_what_an_earlier_run_has_left() {
         let (dir, path) = place("part");
-        let first = Sink::open(Place::File(path.clone()), 0, Some("\"1\"".into()), false);
+        let mut first = Sink::open(Place::File(path.clone()), 0, Some("\"1\"".into()), false);
         first.write(Bytes::from_static(b"abX")).await.unwrap();
         assert_eq!(first.finish().await.unwrap().sha256, None, "nobody wanted it");
-        let second = Sink::open(Place::File(path.clone()), 2, Some("\"1\"".into()), true);
+        let mut second = Sink::open(Place::File(path.clone()), 2, Some("\"1\"".into()), true);
         second.write(Bytes::from_static(b"c")).await.unwrap();
         let written = second.finish().await.unwrap();
         assert!(written.sha256.unwrap().to_string().starts_with("ba7816bf"));
@@ -227,20 +295,54 @@ mod tests {
     #[tokio::test]
     async fn without_a_hash_the_rest_goes_behind_what_is_there_all_the_same() {
         let (dir, path) = place("unhashed");
-        let first = Sink::open(Place::File(path.clone()), 0, Some("\"1\"".into()), false);
+        let mut first = Sink::open(Place::File(path.clone()), 0, Some("\"1\"".into()), false);
         first.write(Bytes::from_static(b"abX")).await.unwrap();
         first.finish().await.unwrap();
-        let second = Sink::open(Place::File(path.clone()), 2, Some("\"1\"".into()), false);
+        let mut second = Sink::open(Place::File(path.clone()), 2, Some("\"1\"".into()), false);
         second.write(Bytes::from_static(b"cd")).await.unwrap();
         second.finish().await.unwrap().keep().unwrap();
         assert_eq!(fs::read(&path).unwrap(), b"abcd");
         fs::remove_dir_all(dir).unwrap();
     }
 
+    /// Waits for a file to have so many bytes; a place that is not there yet has none.
+    fn wait_for(path: &Path, len: u64) {
+        let begun = Instant::now();
+        while fs::metadata(path).map_or(0, |it| it.len()) != len {
+            assert!(begun.elapsed() < Duration::from_secs(20), "{}: not {len}", path.display());
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    #[tokio::test]
+    async fn pieces_are_handed_over_together_and_none_is_left_behind() {
+        let mut batch = Batch::of(&Place::File("file".into()));
+        batch.last = Instant::now() + Duration::from_secs(3600);
+        let piece = Bytes::from(vec![7; BATCH / 4]);
+        let taken: Vec<bool> = (0..4).map(|_| batch.take(piece.clone())).collect();
+        assert_eq!(taken, [false, false, false, true]);
+        assert_eq!(batch.hand_over().len(), 4);
+        batch.last = Instant::now().checked_sub(LAG).unwrap();
+        assert!(batch.take(Bytes::from_static(b"a")), "the one before was long ago");
+        assert!(Batch::of(&Place::Stdout).take(Bytes::from_static(b"a")), "somebody reads a pipe");
+    }
+
+    #[tokio::test]
+    async fn a_download_that_is_given_up_leaves_what_has_come() {
+        let (dir, path) = place("given-up");
+        let mut sink = Sink::open(Place::File(path.clone()), 0, Some("\"1\"".into()), false);
+        for len in [3, BATCH, 5] {
+            sink.write(Bytes::from(vec![7; len])).await.unwrap();
+        }
+        drop(sink);
+        wait_for(&Place::partial(&path), BATCH as u64 + 8);
+        fs::remove_dir_all(dir).unwrap();
+    }
+
     #[tokio::test]
     async fn a_part_without_validator_is_not_gone_on_with() {
         let (dir, path) = place("none");
-        let sink = Sink::open(Place::File(path.clone()), 0, None, false);
+        let mut sink = Sink::open(Place::File(path.clone()), 0, None, false);
         sink.write(Bytes::from_static(b"abc")).await.unwrap();
         sink.finish().await.unwrap();
         assert_eq!(partial(&path), None);
@@ -250,12 +352,12 @@ mod tests {
     #[cfg(target_os = "linux")]
     #[tokio::test]
     async fn a_device_is_written_to_and_not_replaced() {
-        let sink = Sink::open(Place::Device("/dev/null".into()), 0, Some("\"1\"".into()), true);
+        let mut sink = Sink::open(Place::Device("/dev/null".into()), 0, Some("\"1\"".into()), true);
         sink.write(Bytes::from_static(b"abc")).await.unwrap();
         sink.finish().await.unwrap().keep().unwrap();
         assert!(!fs::metadata("/dev/null").unwrap().is_file());
         assert!(!Path::new("/dev/null.part").exists());
-        let sink = Sink::open(Place::Device("/dev/full".into()), 0, None, false);
+        let mut sink = Sink::open(Place::Device("/dev/full".into()), 0, None, false);
         sink.write(Bytes::from_static(b"abc")).await.unwrap();
         let failure = sink.finish().await.unwrap_err();
         assert!(failure.message.contains("cannot write /dev/full"), "{failure}");

@@ -78,7 +78,7 @@ pub(crate) fn run(args: &Serve) -> Result<(), Failure> {
     let (config, pin) = config(args, &live, qlog.as_ref())?;
     let mut sockets = EndpointConfig::default();
     sockets.protocol.reset_key = keep::reset_key()?;
-    let runtime = crate::runtime()?;
+    let runtime = crate::threads()?;
     let served = runtime.block_on(async {
         let bound = Endpoint::bind_with(args.listen, sockets).await;
         let endpoint = bound.map_err(|error| cannot_bind(&error))?;

@@ -7,6 +7,12 @@ use super::slab::Slot;
 use super::stream::{EventFlags, Stream};
 use super::{OpenError, POOL_BYTES, Peek, ReadError, ReadOutcome, Streams, WriteError};
 
+/// What a stream may hold of the part of the common buffer that is kept for those that hold
+/// little, in bytes: a response's header section and a first piece of what follows.
+pub(super) const BEGINNING: usize = 16 << 10;
+/// Of a common buffer of no more bytes nothing is kept: it is hardly enough for one stream.
+const LEAST: usize = 64 << 10;
+
 impl Streams {
     /// Opens a stream.
     pub(crate) fn open(&mut self, dir: Dir) -> Result<StreamId, OpenError> {
@@ -223,12 +229,21 @@ impl Streams {
     pub(super) fn room(&self, slot: Slot) -> usize {
         let held = self.table.get(slot).map_or(0, Stream::held);
         let of_stream = self.config.stream_send_buffer.saturating_sub(held);
-        of_stream.min(self.send_limit().saturating_sub(self.held))
+        let left = self.send_limit().saturating_sub(self.held);
+        let of_all = left.saturating_sub(self.reserve());
+        of_stream.min(of_all.max(left.min(BEGINNING.saturating_sub(held))))
+    }
+
+    /// What is kept of the common buffer for streams that hold little: where a few that the peer
+    /// does not read fill the rest, others begin all the same. Nothing of the least that a
+    /// connection has.
+    pub(super) fn reserve(&self) -> usize {
+        self.send_limit().saturating_sub(LEAST) / 8
     }
 
     /// Has the application told when there is room again.
     fn wait_for_room(&mut self, slot: Slot) {
-        let all_full = self.held >= self.send_limit();
+        let all_full = self.held.saturating_add(self.reserve()) >= self.send_limit();
         if let Some(stream) = self.table.get_mut(slot) {
             stream.wants_room = true;
         }

@@ -32,6 +32,7 @@ use alloc::boxed::Box;
 
 use quicket_wire::{Dir, Side, StreamId, TransportParameters};
 
+use app::BEGINNING;
 pub(crate) use assembler::{AssembleError, Assembler};
 pub use error::{OpenError, Peek, ReadError, ReadOutcome, WriteError};
 pub use event::StreamEvent;
@@ -379,7 +380,8 @@ impl Streams {
     }
 
     /// Notes that `freed` bytes left a stream's send buffer, and wakes writers once there is
-    /// enough room to be worth it: a quarter of the stream's buffer and an eighth of all.
+    /// enough room to be worth it: a quarter of the stream's buffer and an eighth of all, beside
+    /// what is kept for streams that hold little.
     fn on_freed(&mut self, slot: Slot, freed: usize) {
         self.held = self.held.saturating_sub(freed);
         let Some(stream) = self.table.get(slot) else { return };
@@ -387,14 +389,27 @@ impl Streams {
         if stream.wants_room && of_stream.saturating_sub(stream.held()) >= of_stream / 4 {
             self.writers.push_back(self.table.slab_mut(), slot);
         }
-        self.tell_writers();
+        if !self.tell_writers() {
+            self.tell_small_writer(slot);
+        }
     }
 
-    /// Wakes those who wait for room, if there is enough.
-    fn tell_writers(&mut self) {
+    /// Others fill the common buffer: a stream that holds little goes on with what is kept for such.
+    fn tell_small_writer(&mut self, slot: Slot) {
+        let has_reserve = self.reserve() > 0;
+        if let Some(stream) = self.table.get_mut(slot)
+            && (has_reserve && stream.wants_room && stream.held() <= BEGINNING / 2)
+        {
+            stream.wants_room = false;
+            self.notify(slot, EventFlags::WRITABLE);
+        }
+    }
+
+    /// Wakes those who wait for room, if there is enough; says whether there is.
+    fn tell_writers(&mut self) -> bool {
         let of_all = self.send_limit();
-        if of_all.saturating_sub(self.held) < of_all / 8 {
-            return;
+        if of_all.saturating_sub(self.held) < (of_all / 8).saturating_add(self.reserve()) {
+            return false;
         }
         while let Some(slot) = self.writers.pop_front(self.table.slab_mut()) {
             if let Some(stream) = self.table.get_mut(slot) {
@@ -402,6 +417,7 @@ impl Streams {
             }
             self.notify(slot, EventFlags::WRITABLE);
         }
+        true
     }
 
     /// What the halves share on the way in, and the stream at `slot`.

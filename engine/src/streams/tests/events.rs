@@ -1,5 +1,7 @@
 //! What the application hears, and when.
 
+use alloc::vec;
+
 use quicket_wire::varint;
 
 use super::super::{ReadOutcome, StreamEvent, WriteError};
@@ -168,6 +170,37 @@ fn writers_that_wait_for_the_common_buffer_are_all_woken() {
     let woken = events(&mut client);
     assert_eq!(woken, [ids[1], ids[2]].map(|id| StreamEvent::Writable { id }));
     assert_eq!(client.held(), 0);
+}
+
+#[test]
+fn streams_that_nobody_reads_leave_room_for_others_to_begin() {
+    let config = StreamsConfig {
+        send_buffer: 1 << 20,
+        stream_send_buffer: 1 << 18,
+        max_streams_uni: 20,
+        ..config()
+    };
+    let (mut client, _) = pair(config);
+    let greedy: Vec<StreamId> = (0..5).map(|_| client.open(Dir::Uni).unwrap()).collect();
+    let data = vec![0; 1 << 20];
+    let written: Vec<_> = greedy.iter().map(|id| client.write(*id, &data)).collect();
+    let reserve = ((1 << 20) - (64 << 10)) / 8;
+    assert_eq!(written[..3], [Ok(1 << 18); 3]);
+    assert_eq!(written[3], Ok((1 << 18) - reserve));
+    assert_eq!(written[4], Ok(16 << 10), "it begins, and has no more for now");
+    assert_eq!(client.write(greedy[4], &data), Err(WriteError::Blocked));
+    let others = (0..6).map(|_| client.open(Dir::Uni).unwrap());
+    let others: Vec<StreamId> = others.collect();
+    for id in &others {
+        assert_eq!(client.write(*id, &[0; 1000]), Ok(1000));
+    }
+    assert!(client.held() < 1 << 20, "and others still");
+    // One whose data arrives goes on, whatever becomes of the others.
+    client.set_priority(greedy[4], 1).unwrap();
+    let packet = packet_of(&mut client, 9000);
+    acked(&mut client, &packet.sent);
+    assert_eq!(events(&mut client), [StreamEvent::Writable { id: greedy[4] }]);
+    assert!(client.write(greedy[4], &data).unwrap() >= 8 << 10);
 }
 
 #[test]
