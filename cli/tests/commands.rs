@@ -18,6 +18,16 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).unwrap()
 }
 
+/// It would cost each process tens of milliseconds (docs/security.md). That .cargo/config.toml leaves
+/// it out is seen in the program alone: AWS-LC has no function that says so.
+#[test]
+fn the_program_spends_no_time_on_jitter_entropy() {
+    let program = fs::read(env!("CARGO_BIN_EXE_quicket")).unwrap();
+    let has = |name: &[u8]| program.windows(name.len()).any(|bytes| bytes == name);
+    assert!(has(b"CRYPTO_sysrand"), "the program's symbols cannot be read");
+    assert!(!has(b"jent_read_entropy"), "AWS-LC was built with jitter entropy");
+}
+
 #[test]
 fn help_has_examples_and_exit_codes() {
     for command in [
