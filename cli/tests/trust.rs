@@ -4,7 +4,7 @@ mod common;
 
 use std::fs;
 
-use common::{Server, get};
+use common::{Server, get, openssl};
 
 #[test]
 fn an_unknown_certificate_is_refused() {
@@ -134,29 +134,14 @@ fn a_certificate_as_openssl_makes_it_by_default_is_trusted_if_it_is_named() {
     let dir = tempfile::tempdir().unwrap();
     fs::create_dir(dir.path().join("root")).unwrap();
     fs::write(dir.path().join("root/hello.txt"), "hello, world\n").unwrap();
-    openssl(dir.path(), &["-days", "2"]);
-    let server = Server::start_in(dir, &["--cert", "cert.pem", "--key", "key.pem"]);
+    openssl(dir.path(), "cert", "DNS:localhost,IP:127.0.0.1");
+    let server = Server::start_in(dir, &["--cert", "cert.pem", "--key", "cert.key"]);
     let url = server.url("/hello.txt");
     let trusted = get(server.dir.path(), &["--ca", "cert.pem", &url, "-o", "-"]);
     assert_eq!(trusted.assert_code(0).stdout, b"hello, world\n");
     // To others it is one of an authority that shows itself.
-    openssl_in(server.dir.path(), &["-days", "2"], "other");
+    openssl(server.dir.path(), "other", "DNS:localhost,IP:127.0.0.1");
     let other = get(server.dir.path(), &["--ca", "other.pem", &url, "-o", "-"]);
     other.assert_code(4);
     assert!(other.stderr.contains("CA:TRUE") && other.stderr.contains("--pin"), "{}", other.stderr);
-}
-
-/// `openssl req -x509` with a name and nothing else that it does not do by itself.
-fn openssl(dir: &std::path::Path, flags: &[&str]) {
-    openssl_in(dir, flags, "cert");
-}
-
-fn openssl_in(dir: &std::path::Path, flags: &[&str], name: &str) {
-    let mut command = std::process::Command::new("openssl");
-    command.current_dir(dir).args(["req", "-x509", "-newkey", "rsa:2048", "-nodes"]);
-    let key = if name == "cert" { "key.pem".to_owned() } else { format!("{name}.key") };
-    command.args(["-keyout", &key, "-out", &format!("{name}.pem"), "-subj", "/CN=localhost"]);
-    command.args(["-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"]).args(flags);
-    let made = command.output().expect("openssl is installed");
-    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
 }

@@ -166,6 +166,14 @@ impl Identity {
         self.chain.iter().map(AsRef::as_ref)
     }
 
+    /// The DNS names of the endpoint's own certificate (its subject alternative names), `*.`
+    /// included; none if it has only addresses, or a common name, for which no client asks.
+    pub fn dns_names(&self) -> Vec<String> {
+        let own = self.chain.first().map(webpki::EndEntityCert::try_from);
+        let Some(Ok(own)) = own else { return Vec::new() };
+        own.valid_dns_names().map(str::to_owned).collect()
+    }
+
     /// The private key in DER.
     pub fn key(&self) -> &[u8] {
         self.key.secret_der()
@@ -307,6 +315,9 @@ mod tests {
         let other = Identity::self_signed(["localhost"]).unwrap();
         assert!(one.certified_key().is_ok());
         assert_ne!(one.fingerprint(), other.fingerprint());
+        assert_eq!(one.dns_names(), ["localhost"]);
+        let wild = Identity::self_signed(["*.a.test", "a.test", "::1"]).unwrap();
+        assert_eq!(wild.dns_names(), ["*.a.test", "a.test"]);
         let again =
             Identity::from_der(one.chain().map(<[u8]>::to_vec).collect(), one.key().to_vec());
         assert_eq!(again.unwrap().fingerprint(), one.fingerprint());

@@ -15,7 +15,7 @@ use rustls::quic::{Connection, ServerConnection, Version};
 use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{NoClientAuth, WebPkiClientVerifier};
 
-use self::names::CertificatesByName;
+use self::names::{Certificates, CertificatesByName};
 use self::promise::Promise;
 pub use self::replay::{Beginning, ProcessRegister, STRIKE_WINDOW, StrikeRegister, TicketId};
 pub(crate) use self::tickets::TicketIssuer;
@@ -183,11 +183,12 @@ impl ServerTlsBuilder {
         }
         let provider = self.offer.provider()?;
         let certificates = CertificatesByName::new(&self.identity, &self.named)?;
+        let certificates = Arc::new(Certificates::new(certificates));
         let (verifier, auth) = client_verifier(&self.client_auth, &provider)?;
         let mut base = rustls::ServerConfig::builder_with_provider(provider)
             .with_protocol_versions(&[&rustls::version::TLS13])?
             .with_client_cert_verifier(verifier)
-            .with_cert_resolver(Arc::new(certificates));
+            .with_cert_resolver(certificates.clone());
         base.alpn_protocols = self.offer.alpn()?;
         base.send_tls13_tickets = usize::from(self.tickets);
         base.max_tls13_tickets = usize::from(self.tickets);
@@ -198,7 +199,8 @@ impl ServerTlsBuilder {
             trust_earlier: self.trust_earlier,
         };
         let tickets = Arc::new(Tickets::new(self.ticket_keys, rules));
-        Ok(ServerTls { base, early_data: self.early_data, tickets, key_log: self.key_log })
+        let Self { early_data, key_log, .. } = self;
+        Ok(ServerTls { base, certificates, early_data, tickets, key_log })
     }
 }
 
@@ -226,10 +228,13 @@ fn client_verifier(
     Ok((verifier, policy))
 }
 
-/// A server's TLS configuration; starts any number of handshakes.
+/// A server's TLS configuration; starts any number of handshakes. Clones have certificates and
+/// ticket keys in common: keep one to change them while the server runs.
+#[derive(Clone)]
 pub struct ServerTls {
     /// What all connections have in common.
     base: rustls::ServerConfig,
+    certificates: Arc<Certificates>,
     early_data: bool,
     tickets: Arc<Tickets>,
     key_log: Option<Arc<dyn KeyLog>>,
@@ -254,9 +259,26 @@ impl ServerTls {
     }
 
     /// Makes new tickets with `key` from now on. Tickets of the keys before it stay good until they
-    /// expire or four further keys have come.
-    pub fn rotate_ticket_key(&self, key: TicketKey) {
-        self.tickets.rotate(key);
+    /// expire or four further keys have come. False if that is the key already, and nothing changes.
+    pub fn rotate_ticket_key(&self, key: TicketKey) -> bool {
+        self.tickets.rotate(key)
+    }
+
+    /// Presents other certificates from now on: `identity` unless a client asks for one of the names
+    /// of `named` ([`ServerTlsBuilder::certificate_for`]). Handshakes that have begun, connections
+    /// and tickets stay as they are: a session that is resumed presents no certificate.
+    ///
+    /// # Errors
+    ///
+    /// If a key does not belong to its certificate, or a name is not a DNS name; the certificates
+    /// are the former ones then.
+    pub fn replace_certificates(
+        &self,
+        identity: &Identity,
+        named: &[(Vec<String>, Identity)],
+    ) -> Result<(), ConfigError> {
+        self.certificates.replace(CertificatesByName::new(identity, named)?);
+        Ok(())
     }
 }
 

@@ -556,26 +556,6 @@ fn garbled_tickets_are_left_aside() {
 }
 
 #[test]
-fn a_name_chooses_the_certificate_and_the_session() {
-    let (default, named) = (identity(), Identity::self_signed(["other.test"]).unwrap());
-    let server =
-        || keyed_server(&default).certificate_for(["other.test"], named.clone()).build().unwrap();
-    let client = quicket_handshake::ClientTls::builder()
-        .pinned([default.fingerprint(), named.fingerprint()])
-        .alpn(["test"])
-        .build()
-        .unwrap();
-    let options = |name| Options { name, ..Options::default() };
-    let one = shake_well(&client, &server(), &options(NAME));
-    assert_eq!(one.client.summary().peer_certificates, [default.chain().next().unwrap()]);
-    let other = shake_well(&client, &server(), &options("other.test"));
-    assert_eq!(other.client.summary().peer_certificates, [named.chain().next().unwrap()]);
-    let ticket = &other.client.tickets[0];
-    let again = Options { resume: Some(ticket), ..options("other.test") };
-    assert!(shake_well(&client, &server(), &again).client.summary().resumed);
-}
-
-#[test]
 fn one_configuration_resumes_again_and_again() {
     let identity = identity();
     let client = client(&identity).build().unwrap();

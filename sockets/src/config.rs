@@ -28,6 +28,9 @@ pub struct EndpointConfig {
     pub memory: usize,
 }
 
+/// How many sockets an endpoint has at most, those that a move has replaced included.
+pub const MAX_SOCKETS: usize = 16;
+
 /// How much the data of streams takes on all connections by default, in bytes.
 const MEMORY: usize = 512 << 20;
 

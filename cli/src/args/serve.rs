@@ -23,6 +23,11 @@ pub(crate) enum Retry {
 /// Without --cert a self-signed certificate is made and kept for the next time, and the command
 /// with which a client trusts exactly that one is printed. A key is kept with it, by which clients of
 /// a server that was killed hear from the next one that their connections are lost.
+///
+/// With several --cert and --key, clients get the certificate with the name that they ask for, and the
+/// first if there is none. The signal SIGHUP has certificates, keys and the ticket key read again: new
+/// connections get the new ones, the others go on. If anything is wrong with a file, all stays as it
+/// is and the log says why.
 #[derive(Args, Debug)]
 #[command(
     args_override_self = true,
@@ -30,24 +35,28 @@ pub(crate) enum Retry {
 Examples:
   quicket serve .
   quicket serve /srv/files --listen '[::]:443' --cert chain.pem --key key.pem
+  quicket serve . -l 192.0.2.1:443 -l '[2001:db8::1]:443'
+  quicket serve . --cert a.pem --key a.key --cert b.pem --key b.key
   quicket serve . --qlog /tmp/qlog --keylog /tmp/keys"
 )]
 pub(crate) struct Serve {
     /// The directory; nothing outside of it is served, symbolic links included
     pub(crate) dir: PathBuf,
 
-    /// The UDP address to listen on; [::]:443 stands for all addresses, port 0 for any free port
+    /// The UDP address to listen on; may be given up to 16 times. [::]:443 stands for all addresses,
+    /// those of IPv4 too unless one of IPv4 is given as well; port 0 stands for any free port
     #[arg(long, short, default_value = "127.0.0.1:4433", value_name = "ADDR",
           value_parser = address)]
-    pub(crate) listen: SocketAddr,
+    pub(crate) listen: Vec<SocketAddr>,
 
-    /// The certificate chain in PEM, the server's own certificate first
+    /// The certificate chain in PEM, the server's own certificate first; may be given several times,
+    /// for different names
     #[arg(long, requires = "key", value_name = "FILE")]
-    pub(crate) cert: Option<PathBuf>,
+    pub(crate) cert: Vec<PathBuf>,
 
-    /// The certificate's private key in PEM
+    /// The certificate's private key in PEM; given several times, in the order of the certificates
     #[arg(long, requires = "cert", value_name = "FILE")]
-    pub(crate) key: Option<PathBuf>,
+    pub(crate) key: Vec<PathBuf>,
 
     /// File with at least 32 secret bytes: with the same ones, clients resume their sessions after
     /// a restart, with 0-RTT from two minutes after it on. Made and kept by itself if not given

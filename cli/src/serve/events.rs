@@ -26,6 +26,14 @@ impl Events {
         });
     }
 
+    /// Files were read again, or not: then all stays as it was.
+    pub(crate) fn read_again(&self, outcome: &Result<String, String>) {
+        self.print(|| match outcome {
+            Ok(files) => json!({ "event": "read_again", "files": files }),
+            Err(error) => json!({ "event": "not_read_again", "error": error }),
+        });
+    }
+
     /// A client has connected.
     pub(crate) fn connected(&self, connection: &Connection) {
         self.print(|| {

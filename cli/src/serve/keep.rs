@@ -6,30 +6,28 @@ use std::path::{Path, PathBuf};
 
 use aws_lc_rs::rand::{SecureRandom, SystemRandom};
 use pem::Pem;
-use quicket::{Identity, TicketKey};
+use quicket::{ConfigError, Identity, TicketKey};
 
-use crate::args::Serve;
 use crate::exit::{Failure, Kind};
 use crate::places;
 
 /// Length of a secret that is made here, in bytes.
 const SECRET_LEN: usize = 32;
 
-/// The identity to present, and whether clients know it only by its fingerprint.
-pub(crate) fn identity(args: &Serve) -> Result<(Identity, bool), Failure> {
-    let usage = |error: quicket::ConfigError| Failure::new(Kind::Environment, error.to_string());
-    if let (Some(cert), Some(key)) = (&args.cert, &args.key) {
-        return Ok((Identity::from_pem_files(cert, key).map_err(usage)?, false));
-    }
+/// The certificate that is made here once, and its file.
+pub(crate) fn identity() -> Result<(Identity, PathBuf), Failure> {
     let path = places::data()?.join("self-signed.pem");
     if !path.exists() {
         make_identity(&path)?;
     }
-    let identity = Identity::from_pem_files(&path, &path).map_err(|error| {
-        let path = path.display();
-        Failure::environment(format!("{path}: remove it and a new one will be made"), error)
+    let identity = Identity::from_pem_files(&path, &path).map_err(|error| match error {
+        ConfigError::File { path, source } => unreadable(&path, &source),
+        error => Failure::new(
+            Kind::Environment,
+            format!("{error}; or remove {}, and a new one will be made", path.display()),
+        ),
     })?;
-    Ok((identity, true))
+    Ok((identity, path))
 }
 
 /// Makes a certificate for this host's usual names. Its key and itself are in one file, so that
@@ -44,14 +42,34 @@ fn make_identity(path: &Path) -> Result<(), Failure> {
     keep(path, pem::encode_many(&parts).as_bytes())
 }
 
+/// A file that was kept here cannot be read: what to do instead.
+fn unreadable(path: &Path, error: &io::Error) -> Failure {
+    let what = format!("cannot read {}, which an earlier quicket serve has kept", path.display());
+    match error.kind() {
+        io::ErrorKind::PermissionDenied => Failure::environment(
+            what,
+            format!(
+                "{error}; it may be another user's (ls -l shows whose): let the variable \
+                 XDG_DATA_HOME name a directory of your own",
+            ),
+        ),
+        _ => Failure::file(what, error),
+    }
+}
+
 /// The key that protects session tickets.
-pub(crate) fn ticket_key(args: &Serve) -> Result<TicketKey, Failure> {
-    let path = match &args.ticket_key {
-        Some(path) => path.clone(),
-        None => kept_ticket_key()?,
+pub(crate) fn ticket_key(given: Option<&Path>) -> Result<TicketKey, Failure> {
+    let (path, secret) = match given {
+        Some(path) => {
+            let failed = |error| Failure::file(format!("cannot read {}", path.display()), &error);
+            (path.to_owned(), fs::read(path).map_err(failed)?)
+        }
+        None => {
+            let path = kept_ticket_key()?;
+            let secret = fs::read(&path).map_err(|error| unreadable(&path, &error))?;
+            (path, secret)
+        }
     };
-    let secret = fs::read(&path)
-        .map_err(|error| Failure::environment(format!("cannot read {}", path.display()), error))?;
     TicketKey::new(&secret).map_err(|len| {
         Failure::new(
             Kind::Environment,
@@ -79,8 +97,7 @@ pub(crate) fn reset_key() -> Result<[u8; SECRET_LEN], Failure> {
 /// A secret that is made once and kept.
 fn secret(path: &Path) -> Result<[u8; SECRET_LEN], Failure> {
     make_secret(path)?;
-    let secret = fs::read(path)
-        .map_err(|error| Failure::environment(format!("cannot read {}", path.display()), error))?;
+    let secret = fs::read(path).map_err(|error| unreadable(path, &error))?;
     secret.try_into().map_err(|secret: Vec<u8>| {
         Failure::new(
             Kind::Environment,
@@ -106,7 +123,9 @@ fn make_secret(path: &Path) -> Result<(), Failure> {
 
 /// Writes a file unless another process has just made it. It appears as a whole or not at all.
 fn keep(path: &Path, content: &[u8]) -> Result<(), Failure> {
-    let failed = |error| Failure::environment(format!("cannot write {}", path.display()), error);
+    let failed = |error: io::Error| {
+        Failure::file(format!("cannot keep {} for the next time", path.display()), &error)
+    };
     let beside = path.with_extension(format!("{}.new", std::process::id()));
     places::write_secret(&beside, content).map_err(failed)?;
     let linked = fs::hard_link(&beside, path);

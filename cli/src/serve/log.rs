@@ -1,6 +1,7 @@
 //! One line per request on standard error.
 
 use std::fmt;
+use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::time::{Duration, SystemTime};
 
@@ -47,8 +48,14 @@ impl fmt::Display for Record<'_> {
 impl Record<'_> {
     /// Writes the line, with the time of day.
     pub(crate) fn print(&self) {
-        eprintln!("{} {self}", httpdate::fmt_http_date(SystemTime::now()));
+        say(format_args!("{} {self}", httpdate::fmt_http_date(SystemTime::now())));
     }
+}
+
+/// Writes a line on standard error. If nobody reads that any more, such as a terminal that was
+/// closed, serving goes on.
+pub(crate) fn say(line: fmt::Arguments<'_>) {
+    let _ = writeln!(io::stderr().lock(), "{line}");
 }
 
 #[cfg(test)]

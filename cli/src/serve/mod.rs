@@ -1,6 +1,7 @@
 //! `quicket serve`: serves a directory.
 
 mod answer;
+mod certificates;
 mod chunks;
 mod conversation;
 mod descriptors;
@@ -8,27 +9,29 @@ mod events;
 mod http09;
 mod http3;
 mod keep;
+mod listen;
 mod listing;
 mod log;
 mod range;
+mod signals;
 mod stall;
 mod tree;
 
-use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use quicket::tokio::{Endpoint, Listener};
-use quicket::{
-    BindError, Decision, EndpointConfig, Fingerprint, Qlog, RetryPolicy, ServerConfig, ServerTls,
-};
+use quicket::tokio::Listener;
+use quicket::{Decision, EndpointConfig, Fingerprint, Qlog, RetryPolicy, ServerConfig, ServerTls};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
+use self::certificates::{Files, unusable};
 use self::descriptors::Descriptors;
 use self::events::Events;
+use self::log::say;
+use self::signals::{Hangup, Keys};
 use self::tree::Tree;
 use crate::args::{Protocol, Retry, Serve};
 use crate::exit::{Failure, Kind};
@@ -75,18 +78,21 @@ pub(crate) fn run(args: &Serve) -> Result<(), Failure> {
     transport::warn(&args.transport);
     let live = Arc::new(AtomicUsize::new(0));
     let qlog = transport::qlog(&args.transport)?;
-    let (config, pin) = config(args, &live, qlog.as_ref())?;
+    let files = Files::new(args)?;
+    let (tls, pin) = tls(args, &files)?;
+    let config = config(args, tls.clone(), &live, qlog.as_ref());
     let mut sockets = EndpointConfig::default();
     sockets.protocol.reset_key = keep::reset_key()?;
     let runtime = crate::threads()?;
     let served = runtime.block_on(async {
-        let bound = Endpoint::bind_with(args.listen, sockets).await;
-        let endpoint = bound.map_err(|error| cannot_bind(&error))?;
+        let (endpoint, addresses) = listen::bind(&args.listen, sockets).await?;
+        let hangup = Hangup::watch();
         let listener = endpoint
             .listen_early(config)
             .map_err(|error| Failure::new(Kind::Environment, error.to_string()))?;
-        announce(args, &site, listener.local_addr(), pin);
-        serve(&listener, Arc::new(site), &live).await
+        announce(args, &site, &addresses, pin);
+        let keys = Keys::new(files, tls, hangup);
+        serve(&listener, Arc::new(site), &live, keys).await
     });
     if let Some(qlog) = qlog {
         qlog.flush();
@@ -94,23 +100,31 @@ pub(crate) fn run(args: &Serve) -> Result<(), Failure> {
     served
 }
 
-/// The configuration, and the fingerprint that clients need where they cannot know the
+/// The TLS configuration, and the fingerprint that clients need where they cannot know the
 /// certificate otherwise.
-fn config(
-    args: &Serve,
-    live: &Arc<AtomicUsize>,
-    qlog: Option<&Qlog>,
-) -> Result<(ServerConfig, Option<Fingerprint>), Failure> {
-    let (identity, self_signed) = keep::identity(args)?;
-    let pin = self_signed.then(|| identity.fingerprint());
+fn tls(args: &Serve, files: &Files) -> Result<(ServerTls, Option<Fingerprint>), Failure> {
+    let mut presented = files.read()?;
+    let (identity, named) = presented.split()?;
     let mut tls = ServerTls::builder(identity)
         .alpn([Protocol::H3.alpn(), Protocol::HqInterop.alpn()])
         .early_data(args.early_data())
-        .ticket_keys([keep::ticket_key(args)?]);
+        .ticket_keys([files.ticket_key()?]);
+    for (names, identity) in named {
+        tls = tls.certificate_for(names, identity);
+    }
     if let Some(log) = transport::key_log(args.transport.keylog.as_deref())? {
         tls = tls.key_log(log);
     }
-    let tls = tls.build().map_err(|error| Failure::new(Kind::Environment, error.to_string()))?;
+    Ok((tls.build().map_err(unusable)?, presented.pin))
+}
+
+/// The configuration of connections.
+fn config(
+    args: &Serve,
+    tls: ServerTls,
+    live: &Arc<AtomicUsize>,
+    qlog: Option<&Qlog>,
+) -> ServerConfig {
     let mut transport = transport::config(&args.transport);
     transport.max_streams_bidi = args.max_requests.into();
     let (live, limit) = (Arc::clone(live), args.max_connections as usize);
@@ -129,45 +143,26 @@ fn config(
     if let Some(qlog) = qlog {
         config = config.qlog(qlog.clone());
     }
-    Ok((config, pin))
-}
-
-/// Why there is no socket, and what can be done.
-fn cannot_bind(error: &BindError) -> Failure {
-    let (ip, port) = (error.address().ip(), error.address().port());
-    let message = match error.io_error().kind() {
-        io::ErrorKind::AddrInUse => format!(
-            "UDP port {port} of {ip} is in use, perhaps by another quicket serve; ss -lunp 'sport = \
-             :{port}' says by which program. Choose another port with --listen (0 stands for any \
-             free one)",
-        ),
-        io::ErrorKind::PermissionDenied => format!(
-            "UDP port {port} of {ip} is not for everybody: ports below 1024 need root, or the \
-             capability CAP_NET_BIND_SERVICE; or choose another with --listen",
-        ),
-        io::ErrorKind::AddrNotAvailable => format!(
-            "{ip} is no address of this machine; ip address lists those that are, and --listen \
-             '[::]:{port}' takes all",
-        ),
-        _ => error.to_string(),
-    };
-    Failure::new(Kind::Environment, message)
+    config
 }
 
 /// Says where to find what.
-fn announce(args: &Serve, site: &Site, address: SocketAddr, pin: Option<Fingerprint>) {
-    site.events.listening(address, pin);
+fn announce(args: &Serve, site: &Site, addresses: &[SocketAddr], pin: Option<Fingerprint>) {
+    for address in addresses {
+        site.events.listening(*address, pin);
+    }
     if args.json {
         // Another program started this one.
         return;
     }
-    // Nobody can connect to "any address".
-    let shown = match address.ip().is_unspecified() {
-        true => format!("localhost:{}", address.port()),
-        false => address.to_string(),
-    };
-    eprintln!("Serving {} on {address} (UDP), HTTP/3 and hq-interop", args.dir.display());
-    if let Some(pin) = pin {
+    let all: Vec<String> = addresses.iter().map(SocketAddr::to_string).collect();
+    eprintln!("Serving {} on {} (UDP), HTTP/3 and hq-interop", args.dir.display(), all.join(", "));
+    if let (Some(pin), Some(address)) = (pin, addresses.first()) {
+        // Nobody can connect to "any address".
+        let shown = match address.ip().is_unspecified() {
+            true => format!("localhost:{}", address.port()),
+            false => address.to_string(),
+        };
         eprintln!(
             "The certificate is self-signed. A client trusts exactly this one with:\n\n  quicket \
              get --pin {pin} https://{shown}/\n"
@@ -180,10 +175,12 @@ async fn serve(
     listener: &Listener,
     site: Arc<Site>,
     live: &Arc<AtomicUsize>,
+    keys: Keys,
 ) -> Result<(), Failure> {
     let (drain, draining) = watch::channel(false);
     let mut clients = JoinSet::new();
-    let mut stop = std::pin::pin!(stop_signal());
+    let mut stop = std::pin::pin!(signals::stop());
+    let mut left = std::pin::pin!(keys.watch(Arc::clone(&site)));
     loop {
         tokio::select! {
             accepted = listener.accept() => {
@@ -198,21 +195,22 @@ async fn serve(
             }
             Some(_) = clients.join_next() => {}
             () = &mut stop => break,
+            () = &mut left => break,
         }
     }
     if site.access_log {
         let (open, grace) = (live.load(Ordering::Relaxed), GRACE.as_secs());
-        eprintln!(
+        say(format_args!(
             "Stopping: no new requests; {open} connections have up to {grace} s to finish theirs \
              (once more to stop at once)"
-        );
+        ));
     }
     drain.send_replace(true);
     let all = async { while clients.join_next().await.is_some() {} };
     tokio::select! {
         () = all => {}
         () = tokio::time::sleep(GRACE) => {}
-        () = stop_signal() => {}
+        () = signals::stop() => {}
     }
     let cut_off = live.load(Ordering::Relaxed);
     // Whoever is left is told that the server ends, and why nothing more comes.
@@ -220,8 +218,10 @@ async fn serve(
     let _ = tokio::time::timeout(Duration::from_millis(500), listener.endpoint().wait_idle()).await;
     if site.access_log {
         match cut_off {
-            0 => eprintln!("Stopped: all connections had come to their end"),
-            _ => eprintln!("Stopped: {cut_off} connections were closed before they were done"),
+            0 => say(format_args!("Stopped: all connections had come to their end")),
+            _ => say(format_args!(
+                "Stopped: {cut_off} connections were closed before they were done"
+            )),
         }
     }
     Ok(())
@@ -241,20 +241,4 @@ impl Drop for Counted {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
-}
-
-/// Ctrl-C, or the wish of a service manager.
-async fn stop_signal() {
-    #[cfg(unix)]
-    {
-        use tokio::signal::unix::{SignalKind, signal};
-        if let Ok(mut terminate) = signal(SignalKind::terminate()) {
-            tokio::select! {
-                _ = tokio::signal::ctrl_c() => {}
-                _ = terminate.recv() => {}
-            }
-            return;
-        }
-    }
-    let _ = tokio::signal::ctrl_c().await;
 }

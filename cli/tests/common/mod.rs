@@ -185,6 +185,17 @@ impl From<Output> for Outcome {
     }
 }
 
+/// `openssl req -x509` with these names and nothing else that it does not do by itself, to NAME.pem and
+/// NAME.key.
+pub(crate) fn openssl(dir: &Path, name: &str, names: &str) {
+    let mut command = Command::new("openssl");
+    command.current_dir(dir).args(["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"]);
+    command.args(["-keyout", &format!("{name}.key"), "-out", &format!("{name}.pem")]);
+    command.args(["-subj", "/CN=localhost", "-addext", &format!("subjectAltName={names}")]);
+    let made = command.output().expect("openssl is installed");
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+}
+
 /// `quicket get` with these arguments.
 pub(crate) fn get<S: AsRef<OsStr>>(home: &Path, arguments: &[S]) -> Outcome {
     quicket(home).arg("get").args(arguments).output().unwrap().into()

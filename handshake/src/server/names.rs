@@ -1,7 +1,7 @@
 //! Certificates chosen by the name that the client asks for (RFC 6066, Section 3).
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 
 use rustls::pki_types::DnsName;
 use rustls::server::{ClientHello, ResolvesServerCert};
@@ -58,9 +58,25 @@ impl CertificatesByName {
     }
 }
 
-impl ResolvesServerCert for CertificatesByName {
+/// The certificates of now. A handshake takes its own at the ClientHello and keeps it.
+#[derive(Debug)]
+pub(super) struct Certificates(RwLock<CertificatesByName>);
+
+impl Certificates {
+    pub(super) const fn new(certificates: CertificatesByName) -> Self {
+        Self(RwLock::new(certificates))
+    }
+
+    /// Has handshakes from now on take others.
+    pub(super) fn replace(&self, certificates: CertificatesByName) {
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = certificates;
+    }
+}
+
+impl ResolvesServerCert for Certificates {
     fn resolve(&self, client_hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        Some(self.find(client_hello.server_name()).clone())
+        let certificates = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        Some(certificates.find(client_hello.server_name()).clone())
     }
 }
 

@@ -140,10 +140,16 @@ impl Tickets {
         }
     }
 
-    pub(super) fn rotate(&self, key: TicketKey) {
+    /// False if the key is the current one already.
+    pub(super) fn rotate(&self, key: TicketKey) -> bool {
+        let key = NamedKey::from(&key);
         let mut keys = self.keys.write().unwrap_or_else(PoisonError::into_inner);
-        keys.insert(0, NamedKey::from(&key));
+        if keys.first().is_some_and(|current| current.name == key.name) {
+            return false;
+        }
+        keys.insert(0, key);
         keys.truncate(1 + MAX_OLD_KEYS);
+        true
     }
 
     /// The name of the register, for new tickets; zeros for one without a beginning.

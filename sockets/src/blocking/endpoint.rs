@@ -139,10 +139,10 @@ impl Endpoint {
         self.core.rebind(address)
     }
 
-    /// Receives at another address as well, and returns it: a server's
-    /// [preferred address](crate::ServerConfig::preferred_address) must reach its endpoint
+    /// Receives at another address as well, and returns it: for a server at several addresses, or
+    /// whose [preferred address](crate::ServerConfig::preferred_address) must reach its endpoint
     /// (RFC 9000, Section 9.6). New connections to servers start at the first address still. An
-    /// endpoint has four sockets at most; the oldest but the first makes room.
+    /// endpoint has [`MAX_SOCKETS`](crate::MAX_SOCKETS) at most; the oldest but the first makes room.
     ///
     /// # Errors
     ///

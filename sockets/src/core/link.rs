@@ -7,10 +7,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use quicket_engine::time::{Duration, Time};
 
+use crate::config::MAX_SOCKETS;
 use crate::udp::{BindError, Sender, UdpConfig, UdpSocket};
 
-/// How many sockets an endpoint has at most; the oldest but the first makes room.
-pub(super) const MAX_LINKS: usize = 4;
 /// How long a socket that was replaced still receives.
 const RETIRING: Duration = Duration::from_secs(10);
 
@@ -59,7 +58,8 @@ impl Link {
     /// True if packets from `local` can go out here.
     fn serves(&self, local: SocketAddr) -> bool {
         let bound = self.socket.local_addr();
-        bound.port() == local.port() && (bound.ip().is_unspecified() || bound.ip() == local.ip())
+        let any = bound.ip().is_unspecified() && self.socket.reaches(local);
+        bound.port() == local.port() && (any || bound.ip() == local.ip())
     }
 }
 
@@ -89,7 +89,7 @@ impl Links {
             first.until = Some(now + RETIRING);
         }
         list.insert(0, Member { link: Arc::new(link), until: None });
-        list.truncate(MAX_LINKS);
+        list.truncate(MAX_SOCKETS);
         Self { list }
     }
 
@@ -97,7 +97,7 @@ impl Links {
     pub(crate) fn added(&self, link: Link) -> Self {
         let mut list = self.list.clone();
         list.insert(1.min(list.len()), Member { link: Arc::new(link), until: None });
-        list.truncate(MAX_LINKS);
+        list.truncate(MAX_SOCKETS);
         Self { list }
     }
 
@@ -174,6 +174,21 @@ mod tests {
     }
 
     #[test]
+    fn an_address_of_a_family_goes_by_the_socket_of_that_family() {
+        let config = UdpConfig { only_v6: true, ..UdpConfig::default() };
+        let any_v6 = Link::bind("[::]:0".parse().unwrap(), &config).unwrap();
+        let port = any_v6.socket.local_addr().port();
+        let any_v4 = Link::bind(SocketAddr::from(([0, 0, 0, 0], port)), &config).unwrap();
+        let links = Links::new(any_v6).added(any_v4);
+        for (ip, is_v4) in [("127.0.0.1", true), ("::1", false)] {
+            let local = SocketAddr::new(ip.parse().unwrap(), port);
+            let link = links.for_path(Some(local)).unwrap();
+            assert_eq!(link.socket.local_addr().is_ipv4(), is_v4, "{ip}");
+            assert_eq!(link.socket.reaches("192.0.2.1:1".parse().unwrap()), is_v4);
+        }
+    }
+
+    #[test]
     fn what_comes_where_connections_move_to_is_received_first() {
         let links = [link(), link(), link()];
         let ports = links.each_ref().map(|link| link.socket.local_addr().port());
@@ -206,9 +221,9 @@ mod tests {
     #[test]
     fn sockets_are_bounded() {
         let mut links = Links::new(link());
-        for _ in 0..10 {
+        for _ in 0..MAX_SOCKETS + 2 {
             links = links.added(link());
         }
-        assert_eq!(links.iter().len(), MAX_LINKS);
+        assert_eq!(links.iter().len(), MAX_SOCKETS);
     }
 }

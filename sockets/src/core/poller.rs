@@ -11,9 +11,10 @@ use quicket_engine::time::{Duration, Time};
 use super::Core;
 use super::held::none_held;
 use super::lead::{Rank, Seat};
-use super::link::{Links, MAX_LINKS};
+use super::link::Links;
 use super::postpone::Whose;
 use super::receive::Scratch;
+use crate::config::MAX_SOCKETS;
 
 /// How long sockets are left alone after receiving failed for a reason that is not the peer's.
 pub(super) const PAUSE: Duration = Duration::from_millis(10);
@@ -164,16 +165,17 @@ impl Core {
         let kick = self.lead.kick();
         let mut sockets = links.iter();
         let count = sockets.len();
-        let mut fds: [PollFd<'_>; MAX_LINKS + 1] = std::array::from_fn(|_| match sockets.next() {
-            Some(link) => {
-                let mut events = PollFlags::empty();
-                events.set(PollFlags::POLLIN, receive);
-                // Sockets that nobody waits for have room all the time.
-                events.set(PollFlags::POLLOUT, link.is_full());
-                PollFd::new(link.socket.as_fd(), events)
-            }
-            None => PollFd::new(kick.as_fd(), PollFlags::POLLIN),
-        });
+        let mut fds: [PollFd<'_>; MAX_SOCKETS + 1] =
+            std::array::from_fn(|_| match sockets.next() {
+                Some(link) => {
+                    let mut events = PollFlags::empty();
+                    events.set(PollFlags::POLLIN, receive);
+                    // Sockets that nobody waits for have room all the time.
+                    events.set(PollFlags::POLLOUT, link.is_full());
+                    PollFd::new(link.socket.as_fd(), events)
+                }
+                None => PollFd::new(kick.as_fd(), PollFlags::POLLIN),
+            });
         let nowhere = self.waits_nowhere(links);
         let timeout = if nowhere { Duration::ZERO } else { timeout };
         let timeout = TimeSpec::from(std::time::Duration::from(timeout.min(LONGEST)));

@@ -27,6 +27,7 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use address::canonical;
+use socket2::SockRef;
 
 /// The most segments of one burst; Linux takes no more in one system call.
 pub(crate) const MAX_SEGMENTS: usize = 64;
@@ -41,6 +42,8 @@ pub(crate) struct UdpSocket {
     local: SocketAddr,
     /// An IPv6 socket speaks to IPv4 hosts with mapped addresses.
     is_v6: bool,
+    /// Unless it is told not to.
+    only_v6: bool,
     classes: marked::Classes,
     #[cfg(test)]
     pub(crate) faults: faults::Faults,
@@ -55,11 +58,13 @@ impl UdpSocket {
         let is_v6 = local.is_ipv6();
         let classes = marked::Classes::default();
         classes.read(&io, is_v6)?;
+        let only_v6 = is_v6 && SockRef::from(&io).only_v6()?;
         Ok(Self {
             io,
             state,
             local: canonical(local),
             is_v6,
+            only_v6,
             classes,
             #[cfg(test)]
             faults: faults::Faults::default(),
@@ -84,7 +89,10 @@ impl UdpSocket {
 
     /// True if `remote` is of a family that this socket can reach.
     pub(crate) const fn reaches(&self, remote: SocketAddr) -> bool {
-        self.is_v6 || remote.is_ipv4()
+        match remote {
+            SocketAddr::V4(_) => !self.only_v6,
+            SocketAddr::V6(_) => self.is_v6,
+        }
     }
 }
 

@@ -1,0 +1,132 @@
+//! The certificates that clients get, and the files that they come from.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use quicket::{ConfigError, Fingerprint, Identity, ServerTls};
+
+use super::keep;
+use crate::args::Serve;
+use crate::exit::{Failure, Kind};
+
+/// The files of all keys, to be read now and again.
+#[derive(Clone, Debug)]
+pub(crate) struct Files {
+    /// Certificate and key; none for the certificate that is made and kept here.
+    pairs: Vec<(PathBuf, PathBuf)>,
+    ticket_key: Option<PathBuf>,
+}
+
+/// Certificates with the names for which clients get them.
+type Named = Vec<(Vec<String>, Identity)>;
+
+/// What the files hold.
+pub(crate) struct Presented {
+    /// The first is everybody's who asks for another name.
+    identities: Named,
+    /// What was read, in words.
+    pub(crate) summary: String,
+    /// Clients can know the first certificate by nothing else.
+    pub(crate) pin: Option<Fingerprint>,
+}
+
+impl Files {
+    /// Those that the flags name.
+    pub(crate) fn new(args: &Serve) -> Result<Self, Failure> {
+        if args.cert.len() != args.key.len() {
+            return Err(Failure::new(
+                Kind::Usage,
+                format!(
+                    "there are {} --cert and {} --key: give one key for each certificate, in the \
+                     same order",
+                    args.cert.len(),
+                    args.key.len()
+                ),
+            ));
+        }
+        let pairs = args.cert.iter().cloned().zip(args.key.iter().cloned()).collect();
+        Ok(Self { pairs, ticket_key: args.ticket_key.clone() })
+    }
+
+    /// Reads certificates and their keys.
+    pub(crate) fn read(&self) -> Result<Presented, Failure> {
+        if self.pairs.is_empty() {
+            let (identity, path) = keep::identity()?;
+            let pin = identity.fingerprint();
+            let summary = format!("{} ({pin})", path.display());
+            return Ok(Presented {
+                identities: vec![(identity.dns_names(), identity)],
+                summary,
+                pin: Some(pin),
+            });
+        }
+        let mut presented = Presented { identities: Vec::new(), summary: String::new(), pin: None };
+        for (cert, key) in &self.pairs {
+            let identity = Identity::from_pem_files(cert, key).map_err(unusable)?;
+            presented.add(identity, &cert.display())?;
+        }
+        Ok(presented)
+    }
+
+    /// Reads the key of session tickets.
+    pub(crate) fn ticket_key(&self) -> Result<quicket::TicketKey, Failure> {
+        keep::ticket_key(self.ticket_key.as_deref())
+    }
+
+    /// Reads everything again for connections to come; nothing changes if anything is wrong. What was
+    /// read, in words.
+    pub(crate) fn read_again(&self, tls: &ServerTls) -> Result<String, Failure> {
+        let (mut presented, ticket_key) = (self.read()?, self.ticket_key()?);
+        let (identity, named) = presented.split()?;
+        tls.replace_certificates(&identity, &named).map_err(unusable)?;
+        let rotated = tls.rotate_ticket_key(ticket_key);
+        let ticket_key = if rotated { ", and a new ticket key" } else { "" };
+        Ok(format!("{}{ticket_key}", presented.summary))
+    }
+}
+
+impl Presented {
+    fn add(&mut self, identity: Identity, cert: &dyn fmt::Display) -> Result<(), Failure> {
+        let names = identity.dns_names();
+        if names.is_empty() && !self.identities.is_empty() {
+            return Err(Failure::new(
+                Kind::Environment,
+                format!(
+                    "{cert} has no DNS name, so that no client could ask for it: give it as the \
+                     first, or one with subjectAltName (openssl req … -addext \
+                     subjectAltName=DNS:example.org)",
+                ),
+            ));
+        }
+        let taken = |name: &String| self.identities.iter().any(|(names, _)| names.contains(name));
+        let (taken, own): (Vec<_>, Vec<_>) = names.into_iter().partition(taken);
+        if !taken.is_empty() {
+            let taken = taken.join(", ");
+            log::warn!("{cert} is not used for {taken}: an earlier --cert has that name");
+        }
+        if !self.summary.is_empty() {
+            self.summary.push_str(", ");
+        }
+        let names = if own.is_empty() { "no name".to_owned() } else { own.join(", ") };
+        self.summary += &format!("{cert} ({names}; {})", identity.fingerprint());
+        self.identities.push((own, identity));
+        Ok(())
+    }
+
+    /// The certificate for everybody, and those for clients that ask for their names.
+    pub(crate) fn split(&mut self) -> Result<(Identity, Named), Failure> {
+        let first = self.identities.first().map(|(_, identity)| identity.clone());
+        let first = first.ok_or_else(|| Failure::new(Kind::Environment, "no certificate"))?;
+        Ok((first, std::mem::take(&mut self.identities)))
+    }
+}
+
+/// A certificate or key that cannot be used.
+pub(crate) fn unusable(error: ConfigError) -> Failure {
+    match error {
+        ConfigError::File { path, source } => {
+            Failure::file(format!("cannot read {}", path.display()), &source)
+        }
+        error => Failure::new(Kind::Environment, error.to_string()),
+    }
+}

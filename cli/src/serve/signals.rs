@@ -1,0 +1,109 @@
+//! Signals: to stop, and to read files again.
+
+use std::io::{self, IsTerminal};
+use std::sync::Arc;
+
+use quicket::ServerTls;
+
+use super::log::say;
+use super::{Files, Site};
+
+/// Ctrl-C, or the wish of a service manager.
+pub(super) async fn stop() {
+    #[cfg(unix)]
+    {
+        use tokio::signal::unix::{SignalKind, signal};
+        if let Ok(mut terminate) = signal(SignalKind::terminate()) {
+            tokio::select! {
+                _ = tokio::signal::ctrl_c() => {}
+                _ = terminate.recv() => {}
+            }
+            return;
+        }
+    }
+    let _ = tokio::signal::ctrl_c().await;
+}
+
+/// SIGHUP as a wish to read files again.
+pub(super) struct Hangup {
+    #[cfg(unix)]
+    signal: Option<tokio::signal::unix::Signal>,
+    /// Started by somebody at a terminal, which sends this signal when it is closed.
+    has_terminal: bool,
+}
+
+/// What SIGHUP stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Meaning {
+    /// Files are to be read again.
+    ReadAgain,
+    /// The terminal from which the server was started is closed: it ends with it, as ever.
+    TerminalGone,
+}
+
+impl Hangup {
+    /// From now on the signal does not end the process.
+    pub(super) fn watch() -> Self {
+        #[cfg(unix)]
+        {
+            use tokio::signal::unix::{SignalKind, signal};
+            let signal = signal(SignalKind::hangup())
+                .inspect_err(|error| log::warn!("SIGHUP will end this server: {error}"))
+                .ok();
+            Self { signal, has_terminal: io::stdin().is_terminal() }
+        }
+        #[cfg(not(unix))]
+        Self { has_terminal: io::stdin().is_terminal() }
+    }
+
+    /// Waits for the next one.
+    async fn next(&mut self) -> Meaning {
+        #[cfg(unix)]
+        if let Some(signal) = &mut self.signal
+            && signal.recv().await.is_some()
+        {
+            // A terminal that is closed is none any more.
+            return match self.has_terminal && !io::stdin().is_terminal() {
+                true => Meaning::TerminalGone,
+                false => Meaning::ReadAgain,
+            };
+        }
+        std::future::pending().await
+    }
+}
+
+/// Certificates and keys while the server runs.
+pub(super) struct Keys {
+    files: Files,
+    tls: ServerTls,
+    hangup: Hangup,
+}
+
+impl Keys {
+    pub(super) const fn new(files: Files, tls: ServerTls, hangup: Hangup) -> Self {
+        Self { files, tls, hangup }
+    }
+
+    /// Reads all files again at each SIGHUP, until the terminal is gone.
+    pub(super) async fn watch(mut self, site: Arc<Site>) {
+        while self.hangup.next().await == Meaning::ReadAgain {
+            let (files, tls) = (self.files.clone(), self.tls.clone());
+            let read = tokio::task::spawn_blocking(move || files.read_again(&tls)).await;
+            let outcome = match read {
+                Ok(outcome) => outcome.map_err(|failure| failure.to_string()),
+                Err(error) => Err(error.to_string()),
+            };
+            site.events.read_again(&outcome);
+            match outcome {
+                Ok(files) => {
+                    say(format_args!(
+                        "Read again: {files}. New connections get them, others go on"
+                    ));
+                }
+                Err(error) => say(format_args!(
+                    "All stays as it was, as not all could be read again: {error}"
+                )),
+            }
+        }
+    }
+}
