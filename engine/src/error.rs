@@ -143,7 +143,8 @@ impl fmt::Display for ConnectionError {
             }
             Self::NoViablePath => f.write_str("no path to the peer is left"),
             Self::PortUnreachable => f.write_str(
-                "connection refused: no server listens on this UDP port, says the host (ICMP)",
+                "connection refused: no server listens on this UDP port, says the host (ICMP); does \
+                 it run, and at this port?",
             ),
             Self::HostUnreachable => {
                 f.write_str("the host cannot be reached, says the network (ICMP)")

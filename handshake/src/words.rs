@@ -27,8 +27,16 @@ fn certificate(error: &CertificateError, subject: &str) -> String {
             _ => other.0.to_string(),
         },
         CertificateError::UnknownIssuer => {
-            format!("{subject} was issued by nobody who is trusted")
+            format!(
+                "{subject} was issued by nobody who is trusted: trust its issuer's certificate, or \
+                 this very one"
+            )
         }
+        CertificateError::BadSignature => format!(
+            "{subject} is not valid (BadSignature): the trusted certificate with its issuer's name \
+             has another key, as an older one has, or one of another server; or the server does \
+             not have the key of its own. Trust the certificate that the server has now"
+        ),
         CertificateError::Expired => format!("{subject} has expired: its owner must renew it"),
         CertificateError::ExpiredContext { time, not_after } => format!(
             "{subject}, or one that it depends on, expired on {}: its owner must renew it (this \
@@ -127,5 +135,9 @@ mod tests {
         let early = CertificateError::NotValidYetContext { time: at(1), not_before: at(86_400) };
         let words = of(&Error::InvalidCertificate(early), None);
         assert!(words.contains("the client") && words.contains("before 1970-01-02"), "{words}");
+        for error in [CertificateError::UnknownIssuer, CertificateError::BadSignature] {
+            let words = of(&Error::InvalidCertificate(error), Some("a.test"));
+            assert!(words.contains("a.test") && words.to_lowercase().contains("trust "), "{words}");
+        }
     }
 }
