@@ -1,15 +1,17 @@
-//! `quicket get` against the HTTP/3 of others: aioquic's.
+//! `quicket get` against the HTTP/3 of others: aioquic's and Caddy's (quic-go).
 
 mod common;
 
 use std::fs;
 use std::io::{BufRead, BufReader};
-use std::path::PathBuf;
+use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Stdio};
+use std::time::Duration;
 
 use common::{Outcome, content, get, openssl};
 use quicket_lab::peers::{Implementation, Workshop};
-use serde_json::Value;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 
 /// A process that serves a directory with a few files.
@@ -34,6 +36,17 @@ fn site() -> TempDir {
     dir
 }
 
+/// A port that nobody has, neither for UDP nor for TCP.
+fn free_port() -> u16 {
+    loop {
+        let udp = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let address = udp.local_addr().unwrap();
+        if TcpListener::bind(address).is_ok() {
+            return address.port();
+        }
+    }
+}
+
 impl Foreign {
     fn aioquic(flags: &[&str]) -> Self {
         let dir = site();
@@ -50,6 +63,25 @@ impl Foreign {
         let address = listening["address"].as_str().unwrap();
         let port = address.rsplit_once(':').unwrap().1.parse().unwrap();
         Self { child, _said: Some(said), dir, port }
+    }
+
+    fn caddy() -> Self {
+        let dir = site();
+        let port = free_port();
+        fs::write(dir.path().join("caddy.json"), configuration(dir.path(), port)).unwrap();
+        let mut command = Workshop::new().unwrap().prepare_caddy().unwrap().command();
+        command.args(["run", "--config", "caddy.json"]).current_dir(dir.path());
+        command.env("HOME", dir.path()).stdin(Stdio::null());
+        command.stderr(fs::File::create(dir.path().join("log")).unwrap());
+        let child = command.spawn().unwrap();
+        let mut server = Self { child, _said: None, dir, port };
+        // It has both ports before it serves any.
+        while TcpStream::connect(("127.0.0.1", port)).is_err() {
+            let log = fs::read_to_string(server.path("log")).unwrap();
+            assert!(server.child.try_wait().unwrap().is_none(), "Caddy ended: {log}");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        server
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -89,6 +121,48 @@ impl Drop for Foreign {
     }
 }
 
+/// Files over HTTP/3, and answers to other requests, with nothing fetched from elsewhere.
+fn configuration(dir: &Path, port: u16) -> String {
+    let answer = |path: &str, status: u16, headers: Value, body: &str| {
+        json!({
+            "match": [{ "path": [path] }],
+            "handle": [{ "handler": "static_response", "status_code": status,
+                         "headers": headers, "body": body }],
+        })
+    };
+    let to = |place: String| json!({ "Location": [place] });
+    json!({
+        "admin": { "disabled": true, "config": { "persist": false } },
+        "logging": { "logs": { "default": { "level": "ERROR" } } },
+        "apps": {
+            "http": { "servers": { "files": {
+                "listen": [format!("127.0.0.1:{port}")],
+                "protocols": ["h1", "h2", "h3"],
+                "automatic_https": { "disable": true },
+                "routes": [
+                    answer("/near", 302, to("/echo".into()), ""),
+                    answer("/away", 302, to(format!("https://localhost:{port}/echo")), ""),
+                    answer("/plain", 302, to(format!("http://127.0.0.1:{port}/echo")), ""),
+                    answer("/busy", 503, json!({}), ""),
+                    answer("/echo", 200, json!({}), "{http.request.method} \
+                        {http.request.header.authorization} {http.request.header.x-mine} \
+                        {http.request.body}\n"),
+                    { "handle": [{ "handler": "file_server", "root": dir.join("root") }] },
+                ],
+                "tls_connection_policies": [{}],
+            } } },
+            "tls": { "certificates": { "load_files": [
+                { "certificate": dir.join("cert.pem"), "key": dir.join("cert.key") },
+            ] } },
+        },
+    })
+    .to_string()
+}
+
+fn text(outcome: &Outcome) -> &str {
+    std::str::from_utf8(&outcome.stdout).unwrap()
+}
+
 #[test]
 fn aioquic_serves_files_of_all_sizes_and_the_session_is_resumed() {
     for flags in [&[][..], &["--retry"]] {
@@ -113,4 +187,50 @@ fn what_aioquic_does_not_have_is_said() {
     assert!(fs::read(server.path("large")).unwrap() == content(3_000_000));
     let stranger = get(server.dir.path(), &["--http3-only", &server.url("/hello.txt"), "-o", "x"]);
     stranger.assert_code(4);
+}
+
+#[test]
+fn caddy_serves_files_of_all_sizes_and_parts_of_them() {
+    let server = Foreign::caddy();
+    let connection = server.fetch_all();
+    assert_eq!(connection["alpn"], "h3", "{connection}");
+    let url = server.url("/large");
+    let head = server.get(&["-I", &url]);
+    assert!(text(&head).starts_with("HTTP/3 200"), "{head:?}");
+    let etag = text(&head).lines().find_map(|line| line.strip_prefix("etag: ")).unwrap();
+    fs::write(server.path("large.part"), &content(3_000_000)[..1_000_000]).unwrap();
+    fs::write(server.path("large.part.etag"), etag).unwrap();
+    let rest = server.get(&["-c", "--json", &url, "-o", "large"]);
+    let file = rest.assert_code(0).report()["files"][0].clone();
+    assert_eq!((&file["status"], &file["received"]), (&206.into(), &2_000_000.into()));
+    assert!(fs::read(server.path("large")).unwrap() == content(3_000_000));
+}
+
+#[test]
+fn caddy_hears_what_is_sent_and_sends_elsewhere_without_secrets() {
+    let server = Foreign::caddy();
+    let follow = |path: &str| {
+        let flags = ["-H", "Authorization: secret", "-H", "X-Mine: yes", "-L"];
+        server.get(&[&flags[..], &[&server.url(path), "-o", "-"]].concat())
+    };
+    assert_eq!(text(&follow("/near")), "GET secret yes \n");
+    assert_eq!(text(&follow("/away")), "GET  yes \n");
+    assert!(follow("/plain").assert_code(1).stderr.contains("not encrypted"));
+    let posted = server.get(&["-d", "a=1", "-d", "b=2", &server.url("/echo"), "-o", "-"]);
+    assert_eq!(text(&posted), "POST   a=1&b=2\n", "{}", posted.stderr);
+    let busy = server.get(&["--retry", "1", &server.url("/busy"), "-o", "x"]);
+    busy.assert_code(1);
+    let tries = busy.stderr.matches("trying again in").count();
+    assert!(tries == 1 && busy.stderr.contains("503"), "{}", busy.stderr);
+}
+
+#[test]
+fn what_does_not_come_by_caddys_quic_comes_by_its_tcp() {
+    let server = Foreign::caddy();
+    let url = server.url("/large");
+    let over_tcp =
+        get(server.dir.path(), &["--ca", "cert.pem", "--http2", "--json", &url, "-o", "large"]);
+    let report = over_tcp.assert_code(0).report();
+    assert_eq!(report["connections"][0]["alpn"], "h2", "{report}");
+    assert!(fs::read(server.path("large")).unwrap() == content(3_000_000));
 }

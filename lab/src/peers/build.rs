@@ -90,7 +90,7 @@ impl Workshop {
     /// # Errors
     ///
     /// When Go is missing or the build fails.
-    pub(crate) fn prepare_caddy(&self) -> Result<Program, PeerError> {
+    pub fn prepare_caddy(&self) -> Result<Program, PeerError> {
         let _lock = self.lock("caddy")?;
         self.build_with_go("caddy")
     }
