@@ -1,11 +1,12 @@
 //! The command `quicket`: files over HTTP/3, on the sockets of Quicket.
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 mod args;
 mod demo;
 mod digest;
 mod exit;
 mod get;
+mod heap;
 mod pages;
 mod places;
 #[cfg(target_os = "linux")]

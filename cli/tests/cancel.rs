@@ -54,29 +54,67 @@ async fn ask_for_many(connection: &Connection, count: usize) -> Vec<Stream> {
     streams
 }
 
+/// What a server has of the machine's memory, in MiB.
+#[cfg(target_os = "linux")]
+fn resident(server: &Server) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", server.id())).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    let kib: u64 = line.trim().strip_suffix(" kB").unwrap().parse().unwrap();
+    kib >> 10
+}
+
 #[cfg(target_os = "linux")]
 #[tokio::test]
 async fn a_client_that_takes_nothing_of_a_hundred_files_costs_a_server_little() {
     let server = Server::start_with(&["--quiet"]);
-    let resident = || {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", server.id())).unwrap();
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
-        let kib: u64 = line.trim().strip_suffix(" kB").unwrap().parse().unwrap();
-        kib >> 10
-    };
-    let before = resident();
+    let before = resident(&server);
     let connection = connect(&server, 1).await;
-    let mut streams = ask_for_many(&connection, 100).await;
-    for stream in &mut streams {
-        // The answer has begun.
-        stream.recv().read_some(&mut [0; 1]).await.unwrap();
-    }
+    let _streams = ask_for_many(&connection, 100).await;
+    // The send buffer is full. Answers that have not begun by then wait for those that have.
+    let filled = async {
+        while resident(&server) < before + 10 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    timeout(Duration::from_secs(20), filled).await.expect("nothing is read of the files");
     for _ in 0..20 {
         tokio::time::sleep(Duration::from_millis(50)).await;
         // The send buffer of 16 MiB, 2 MiB of large pieces, a small piece per file, and the rest.
-        let grown = resident().saturating_sub(before);
+        let grown = resident(&server).saturating_sub(before);
         assert!(grown < 40, "{grown} MiB more than the {before} MiB at first");
     }
+}
+
+/// Without that, glibc keeps what lies below something that is in use.
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+#[tokio::test]
+async fn memory_is_given_back_when_a_load_is_over() {
+    let server = Server::start_with(&["--quiet"]);
+    let before = resident(&server);
+    let mut greedy = Vec::new();
+    for _ in 0..16 {
+        let connection = connect(&server, 1).await;
+        let streams = ask_for_many(&connection, 100).await;
+        greedy.push((connection, streams));
+    }
+    let waited = async |what: &str, is_so: &dyn Fn(u64) -> bool| {
+        let wait = async {
+            while !is_so(resident(&server)) {
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+        };
+        let in_time = timeout(Duration::from_secs(60), wait).await;
+        in_time.unwrap_or_else(|_| panic!("{what}: {} MiB, {before} at first", resident(&server)));
+    };
+    waited("no load", &|now| now > before + 200).await;
+    // Connections that stay.
+    let modest = connect(&server, 10_000).await;
+    for (connection, streams) in greedy {
+        drop(streams);
+        connection.close(0x100, b"");
+    }
+    waited("memory stays", &|now| now <= before + 48).await;
+    drop(modest);
 }
 
 #[cfg(target_os = "linux")]

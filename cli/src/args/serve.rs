@@ -83,10 +83,10 @@ pub(crate) struct Serve {
     #[arg(long)]
     pub(crate) no_listing: bool,
 
-    /// How many connections to hold at once; more are refused
-    #[arg(long, default_value_t = 10_000, value_name = "N",
-          value_parser = clap::value_parser!(u32).range(1..))]
-    pub(crate) max_connections: u32,
+    /// How many connections to hold at once; more are refused. By default as many as take half of the
+    /// memory of this machine at worst (4 MiB each), from 100 to 10000
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) max_connections: Option<u32>,
 
     /// How many requests a connection may have open at once
     #[arg(long, default_value_t = 100, value_name = "N",

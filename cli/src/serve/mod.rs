@@ -12,6 +12,7 @@ mod keep;
 mod listen;
 mod listing;
 mod log;
+mod memory;
 mod range;
 mod signals;
 mod stall;
@@ -35,7 +36,7 @@ use self::signals::{Hangup, Keys};
 use self::tree::Tree;
 use crate::args::{Protocol, Retry, Serve};
 use crate::exit::{Failure, Kind};
-use crate::transport;
+use crate::{heap, transport};
 
 /// How long requests under way may take after Ctrl-C.
 const GRACE: Duration = Duration::from_secs(10);
@@ -66,6 +67,7 @@ pub(crate) struct Client {
 /// Runs the command.
 pub(crate) fn run(args: &Serve) -> Result<(), Failure> {
     descriptors::raise_limit();
+    heap::keep_little();
     let dir = args.dir.display();
     let tree = Tree::open(&args.dir, args.hidden, !args.no_listing)
         .map_err(|error| Failure::file(format!("cannot serve {dir}"), &error))?;
@@ -127,7 +129,10 @@ fn config(
 ) -> ServerConfig {
     let mut transport = transport::config(&args.transport);
     transport.max_streams_bidi = args.max_requests.into();
-    let (live, limit) = (Arc::clone(live), args.max_connections as usize);
+    transport.initial_stream_window = memory::REQUEST_WINDOW;
+    transport.initial_receive_window = memory::REQUEST_WINDOW;
+    let live = Arc::clone(live);
+    let limit = args.max_connections.unwrap_or_else(memory::connections) as usize;
     let mut config = ServerConfig::new(tls)
         .transport(transport)
         .early_data(args.early_data())
@@ -181,6 +186,8 @@ async fn serve(
     let mut clients = JoinSet::new();
     let mut stop = std::pin::pin!(signals::stop());
     let mut left = std::pin::pin!(keys.watch(Arc::clone(&site)));
+    let connections = || live.load(Ordering::Relaxed);
+    let mut ebb = std::pin::pin!(memory::give_back(listener.endpoint(), connections));
     loop {
         tokio::select! {
             accepted = listener.accept() => {
@@ -196,6 +203,7 @@ async fn serve(
             Some(_) = clients.join_next() => {}
             () = &mut stop => break,
             () = &mut left => break,
+            () = &mut ebb => {}
         }
     }
     if site.access_log {

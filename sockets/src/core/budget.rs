@@ -35,6 +35,11 @@ impl Budget {
         self.total.saturating_sub(self.held.load(Ordering::Relaxed))
     }
 
+    /// What connections hold, in bytes.
+    pub(super) fn held(&self) -> usize {
+        self.held.load(Ordering::Relaxed)
+    }
+
     /// True if there is nothing left for another connection.
     pub(super) fn is_used_up(&self) -> bool {
         self.left() < FLOOR.min(self.total)

@@ -23,11 +23,33 @@ impl BufferPool {
         free.unwrap_or_else(|| vec![0; MAX_BURST].into_boxed_slice())
     }
 
+    /// Lets go of all that are free.
+    pub(crate) fn release(&self) {
+        *self.free.lock().unwrap_or_else(PoisonError::into_inner) = Vec::new();
+    }
+
     /// Gives one back.
     pub(crate) fn give(&self, buffer: Buffer) {
         let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
         if free.len() < KEPT {
             free.push(buffer);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_few_buffers_are_kept_until_they_are_released() {
+        let pool = BufferPool::default();
+        let taken: Vec<_> = (0..2 * KEPT).map(|_| pool.take()).collect();
+        taken.into_iter().for_each(|buffer| pool.give(buffer));
+        let kept = || pool.free.lock().unwrap().capacity();
+        assert!((KEPT..=2 * KEPT).contains(&kept()));
+        pool.release();
+        assert_eq!(kept(), 0);
+        assert_eq!(pool.take().len(), MAX_BURST);
     }
 }

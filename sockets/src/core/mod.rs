@@ -263,6 +263,11 @@ impl Core {
         }
     }
 
+    /// What connections hold of the budget, in bytes.
+    pub(crate) fn memory_held(&self) -> usize {
+        self.budget.held()
+    }
+
     /// Ends the background once nobody holds the endpoint and no connection is left.
     fn check_over(&self) {
         // Nobody can take hold of it again once it ends.

@@ -120,6 +120,9 @@ impl Core {
             if let Some(unsent) = conn.unsent.take() {
                 self.buffers().give(unsent.buffer);
             }
+            if self.routing().live() == 0 {
+                self.buffers().release();
+            }
             self.check_over();
         }
         drained

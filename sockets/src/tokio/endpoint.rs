@@ -177,6 +177,12 @@ impl Endpoint {
         self.core.close_all(code, reason);
     }
 
+    /// How many bytes the data of streams takes on all connections now, of
+    /// [`EndpointConfig::memory`](crate::EndpointConfig::memory).
+    pub fn memory_held(&self) -> usize {
+        self.core.memory_held()
+    }
+
     /// What the operating system refused to send.
     pub fn udp_stats(&self) -> UdpStats {
         self.core.udp_stats()
