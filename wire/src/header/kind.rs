@@ -57,6 +57,7 @@ impl PacketKind {
     #[inline]
     pub(super) const fn long_type(self, version: Version) -> Option<u8> {
         let bits = match (version, self) {
+            (Version::NEGOTIATION, _) => return None,
             (Version::V2, Self::Retry) => 0b00,
             (Version::V2, Self::Initial) => 0b01,
             (Version::V2, Self::ZeroRtt) => 0b10,

@@ -186,9 +186,17 @@ fn kinds_and_versions_without_a_long_header_are_not_written() {
         (Retry, Version::V1),
         (VersionNegotiation, Version::V1),
         (UnknownVersion, Version::V1),
-        (Initial, Version(7)),
         (Initial, Version::NEGOTIATION),
     ];
+    // RFC 9000, Section 6.3: a client may begin with a version that nobody speaks.
+    let unspoken = LongHeader {
+        kind: Initial,
+        version: Version(0x1a2a_3a4a),
+        dcid: ConnectionId::EMPTY,
+        scid: ConnectionId::EMPTY,
+        token: &[],
+    };
+    assert!(unspoken.encode(&mut Writer::new(&mut [0; 100]), 0, 1, true).is_ok());
     for (kind, version) in refused {
         let header = LongHeader {
             kind,
