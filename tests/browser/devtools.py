@@ -3,6 +3,7 @@
 import json
 import os
 import select
+import signal
 import subprocess
 import time
 
@@ -44,6 +45,8 @@ class Browser:
             stdout=log,
             stderr=log,
             pass_fds=(commands, answers),
+            # Its helpers are ended with it, and are the last to write to the profile.
+            start_new_session=True,
         )
         os.close(commands)
         os.close(answers)
@@ -61,7 +64,16 @@ class Browser:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
+        self._end_helpers(time.monotonic() + 10)
         os.close(self._answers)
+
+    def _end_helpers(self, deadline):
+        try:
+            while time.monotonic() < deadline:
+                os.killpg(self._process.pid, signal.SIGKILL)
+                time.sleep(0.05)
+        except ProcessLookupError:
+            pass  # None is left.
 
     def open(self, url, timeout):
         """Opens `url`, waits until all of it is loaded, and returns the session of its page."""

@@ -53,7 +53,10 @@ class Failure(Exception):
 
 def main():
     arguments = parse_arguments()
-    with tempfile.TemporaryDirectory(prefix="quicket-browser-") as folder:
+    # What the browser still writes while it ends is left to the system.
+    with tempfile.TemporaryDirectory(
+        prefix="quicket-browser-", ignore_cleanup_errors=True
+    ) as folder:
         folder = pathlib.Path(folder)
         try:
             run(arguments, folder)
