@@ -97,6 +97,12 @@ impl Codec {
         &self.format
     }
 
+    /// The key that masks the owner, for a BPF program.
+    #[must_use]
+    pub const fn mask(&self) -> &HashKey {
+        &self.mask
+    }
+
     /// Checks that connection IDs of this configuration can lead to `place`.
     ///
     /// # Errors

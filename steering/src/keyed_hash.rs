@@ -21,17 +21,22 @@ impl HashKey {
         Self([u32::from_le_bytes([a, b, c, d]), u32::from_le_bytes([e, f, g, h])])
     }
 
-    /// The key as two words, for a BPF program.
+    /// What goes into the state before the last rounds.
+    pub const FINAL: u32 = 0xff;
+    /// How many rounds follow the input.
+    pub const FINAL_ROUNDS: usize = 3;
+
+    /// The state before any input, which is as secret as the key: for a BPF program.
     #[must_use]
-    pub const fn words(&self) -> [u32; 2] {
-        self.0
+    pub const fn initial_state(&self) -> [u32; 4] {
+        let [k0, k1] = self.0;
+        [k0, k1, 0x6c79_6765 ^ k0, 0x7465_6462 ^ k1]
     }
 
     /// The hash of `input`, of which the length counts modulo 256.
     #[must_use]
     pub fn hash(&self, input: &[u8]) -> u32 {
-        let [k0, k1] = self.0;
-        let mut state = State([k0, k1, 0x6c79_6765 ^ k0, 0x7465_6462 ^ k1]);
+        let mut state = State(self.initial_state());
         let mut words = input.chunks_exact(4);
         for word in words.by_ref() {
             if let Ok(word) = <[u8; 4]>::try_from(word) {
@@ -64,10 +69,10 @@ impl State {
     }
 
     fn finish(mut self) -> u32 {
-        self.0[2] ^= 0xff;
-        self.round();
-        self.round();
-        self.round();
+        self.0[2] ^= HashKey::FINAL;
+        for _ in 0..HashKey::FINAL_ROUNDS {
+            self.round();
+        }
         self.0[1] ^ self.0[3]
     }
 

@@ -79,6 +79,12 @@ impl OwnerBits {
         1 << self.generation
     }
 
+    /// How many bits the worker has, the lower ones.
+    #[must_use]
+    pub const fn worker_bits(self) -> u8 {
+        self.worker
+    }
+
     /// How many workers a generation can have.
     #[must_use]
     pub const fn workers(self) -> usize {

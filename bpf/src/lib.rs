@@ -1,0 +1,22 @@
+//! BPF programs that let the kernel route datagrams, and how they get there.
+//!
+//! [`OwnerProgram`] is a classic BPF program that chooses a socket of a SO_REUSEPORT group by the
+//! owner in a datagram's connection ID (`quicket_steering::Owner`). An ordinary user may attach it.
+//! It is written by code in this crate: no compiler for BPF is needed to build Quicket.
+//!
+//! A program is a help and not a promise: while it is attached or replaced, and for datagrams that
+//! came together, the kernel may give a socket what is another's. Whoever receives must look.
+#![cfg_attr(
+    not(test),
+    deny(clippy::indexing_slicing, clippy::unwrap_used, clippy::expect_used, clippy::panic)
+)]
+
+mod classic;
+mod owner;
+#[cfg(target_os = "linux")]
+mod sys;
+
+pub use classic::Instruction;
+pub use owner::{OwnerProgram, ProgramError};
+#[cfg(target_os = "linux")]
+pub use sys::{attach_reuseport, detach_reuseport};
