@@ -2,7 +2,9 @@
 //!
 //! [`OwnerProgram`] is a classic BPF program that chooses a socket of a SO_REUSEPORT group by the
 //! owner in a datagram's connection ID (`quicket_steering::Owner`). An ordinary user may attach it.
-//! It is written by code in this crate: no compiler for BPF is needed to build Quicket.
+//! [`OwnerTable`] is an extended one with a table, which keeps several generations of workers apart
+//! while sockets come and go, and takes CAP_BPF. Both are written by code in this crate: no compiler
+//! for BPF is needed to build Quicket, and no compiled array can differ from its source.
 //!
 //! A program is a help and not a promise: while it is attached or replaced, and for datagrams that
 //! came together, the kernel may give a socket what is another's. Whoever receives must look.
@@ -12,11 +14,17 @@
 )]
 
 mod classic;
+#[cfg(target_os = "linux")]
+mod extended;
 mod owner;
+#[cfg(target_os = "linux")]
+mod steer;
 #[cfg(target_os = "linux")]
 mod sys;
 
 pub use classic::Instruction;
 pub use owner::{OwnerProgram, ProgramError};
+#[cfg(target_os = "linux")]
+pub use steer::{LoadError, OwnerTable};
 #[cfg(target_os = "linux")]
 pub use sys::{attach_reuseport, detach_reuseport};

@@ -29,6 +29,8 @@ pub enum ProgramError {
     NoOwner(ConfigId),
     /// Connection IDs of two configurations have different lengths, in octets.
     Length(usize, usize),
+    /// Owners have other bits in this configuration than in those before.
+    Bits(ConfigId),
     /// The program would have more instructions than the kernel takes.
     TooLong,
 }
@@ -46,6 +48,11 @@ impl fmt::Display for ProgramError {
                 f,
                 "connection IDs have {one} octets in one configuration and {other} in another: \
                  choose lengths of the same sum"
+            ),
+            Self::Bits(id) => write!(
+                f,
+                "owners have other bits in configuration {} than in those before: choose the same",
+                id.number()
             ),
             Self::TooLong => f.write_str("the BPF program would be too long for the kernel"),
         }

@@ -92,7 +92,10 @@ impl OwnerBits {
     }
 
     /// The owner as a number in [`Self::octets`] octets, the generation in its upper bits.
-    pub(crate) const fn pack(self, owner: Owner) -> Result<u16, OwnerError> {
+    ///
+    /// # Errors
+    /// [`OwnerError::TooLarge`] when it does not fit.
+    pub const fn pack(self, owner: Owner) -> Result<u16, OwnerError> {
         if (owner.generation as usize) < self.generations()
             && (owner.worker as usize) < self.workers()
         {

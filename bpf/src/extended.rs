@@ -1,0 +1,191 @@
+//! Extended BPF: instructions, and an assembler that knows labels.
+//!
+//! Source: RFC 9669 (instruction set). There are eleven registers of 64 bits; operations on their
+//! lower halves clear the upper ones. Helpers take R1 to R5, answer in R0 and spoil R1 to R5.
+
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+/// One instruction: `struct bpf_insn` of linux/bpf.h.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub(crate) struct Instruction {
+    code: u8,
+    /// The destination in one half and the source in the other, after the machine's byte order.
+    registers: u8,
+    offset: i16,
+    immediate: i32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Register {
+    R0,
+    R1,
+    R2,
+    R3,
+    R4,
+    R5,
+    R6,
+    /// The end of the stack.
+    R10 = 10,
+}
+
+/// A place to jump to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Label(usize);
+
+/// Sizes of loads and stores.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Size {
+    Word = 0x00,
+    Octet = 0x10,
+    Double = 0x18,
+}
+
+/// Operations on two registers, or a register and a constant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Operation {
+    Add = 0x00,
+    Multiply = 0x20,
+    Or = 0x40,
+    And = 0x50,
+    ShiftLeft = 0x60,
+    ShiftRight = 0x70,
+    Xor = 0xa0,
+    Move = 0xb0,
+}
+
+/// Comparisons of a register with a constant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Condition {
+    Equal = 0x10,
+    /// They have a bit in common.
+    AnyOf = 0x40,
+    NotEqual = 0x50,
+}
+
+/// Functions of the kernel (`enum bpf_func_id` of linux/bpf.h).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Helper {
+    MapLookup = 1,
+    LoadBytes = 26,
+    SelectReuseport = 82,
+}
+
+const LD_IMMEDIATE_DOUBLE: u8 = 0x18;
+const LDX: u8 = 0x61;
+const STX: u8 = 0x63;
+const ALU_WORD: u8 = 0x04;
+const ALU_DOUBLE: u8 = 0x07;
+const JUMP: u8 = 0x05;
+const CALL: u8 = 0x85;
+const EXIT: u8 = 0x95;
+const OF_REGISTER: u8 = 0x08;
+/// To little endian, of which the constant says the width.
+const TO_LITTLE_ENDIAN: u8 = 0xd4;
+/// The constant of [`LD_IMMEDIATE_DOUBLE`] is a map's descriptor.
+const PSEUDO_MAP: u8 = 1;
+
+/// Writes a program.
+#[derive(Debug, Default)]
+pub(crate) struct Assembler {
+    instructions: Vec<Instruction>,
+    labels: Vec<Option<usize>>,
+    jumps: Vec<(usize, Label)>,
+}
+
+impl Assembler {
+    fn push(&mut self, code: u8, registers: (Register, u8), offset: i16, immediate: i32) {
+        let (destination, source) = (registers.0 as u8, registers.1);
+        let registers = if cfg!(target_endian = "little") {
+            source << 4 | destination
+        } else {
+            destination << 4 | source
+        };
+        self.instructions.push(Instruction { code, registers, offset, immediate });
+    }
+
+    /// `to` = `to` `operation` `constant`, on all 64 bits.
+    pub(crate) fn double(&mut self, operation: Operation, to: Register, constant: i32) {
+        self.push(ALU_DOUBLE | operation as u8, (to, 0), 0, constant);
+    }
+
+    /// `to` = `to` `operation` `from`, on all 64 bits.
+    pub(crate) fn double_with(&mut self, operation: Operation, to: Register, from: Register) {
+        self.push(ALU_DOUBLE | OF_REGISTER | operation as u8, (to, from as u8), 0, 0);
+    }
+
+    /// `to` = `to` `operation` `constant`, on 32 bits.
+    pub(crate) fn word(&mut self, operation: Operation, to: Register, constant: u32) {
+        self.push(ALU_WORD | operation as u8, (to, 0), 0, constant.cast_signed());
+    }
+
+    /// `to` = `to` `operation` `from`, on 32 bits.
+    pub(crate) fn word_with(&mut self, operation: Operation, to: Register, from: Register) {
+        self.push(ALU_WORD | OF_REGISTER | operation as u8, (to, from as u8), 0, 0);
+    }
+
+    /// Makes a word that was loaded as little-endian a number.
+    pub(crate) fn word_from_little_endian(&mut self, of: Register) {
+        self.push(TO_LITTLE_ENDIAN, (of, 0), 0, 32);
+    }
+
+    /// `to` = what is at `base` + `offset`.
+    pub(crate) fn load(&mut self, size: Size, to: Register, base: Register, offset: i16) {
+        self.push(LDX | size as u8, (to, base as u8), offset, 0);
+    }
+
+    /// What is at `base` + `offset` = `from`.
+    pub(crate) fn store(&mut self, size: Size, base: Register, offset: i16, from: Register) {
+        self.push(STX | size as u8, (base, from as u8), offset, 0);
+    }
+
+    /// `to` = the map, for a helper.
+    pub(crate) fn load_map(&mut self, to: Register, map: BorrowedFd<'_>) {
+        self.push(LD_IMMEDIATE_DOUBLE, (to, PSEUDO_MAP), 0, map.as_raw_fd());
+        self.push(0, (Register::R0, 0), 0, 0);
+    }
+
+    pub(crate) fn call(&mut self, helper: Helper) {
+        self.push(CALL, (Register::R0, 0), 0, helper as i32);
+    }
+
+    /// The program answers what R0 says.
+    pub(crate) fn exit(&mut self) {
+        self.push(EXIT, (Register::R0, 0), 0, 0);
+    }
+
+    /// A place that [`Self::place`] decides.
+    pub(crate) fn label(&mut self) -> Label {
+        self.labels.push(None);
+        Label(self.labels.len() - 1)
+    }
+
+    /// `label` is here.
+    pub(crate) fn place(&mut self, label: Label) {
+        if let Some(place) = self.labels.get_mut(label.0) {
+            *place = Some(self.instructions.len());
+        }
+    }
+
+    /// Goes on at `label`.
+    pub(crate) fn jump(&mut self, label: Label) {
+        self.jumps.push((self.instructions.len(), label));
+        self.push(JUMP, (Register::R0, 0), 0, 0);
+    }
+
+    /// Goes on at `label` if the register compares so with the constant.
+    pub(crate) fn jump_if(&mut self, of: Register, is: Condition, constant: i32, label: Label) {
+        self.jumps.push((self.instructions.len(), label));
+        self.push(JUMP | is as u8, (of, 0), 0, constant);
+    }
+
+    /// The program; `None` when a label was not placed or is too far away.
+    pub(crate) fn finish(mut self) -> Option<Vec<Instruction>> {
+        for (from, label) in self.jumps {
+            let to = i64::try_from((*self.labels.get(label.0)?)?).ok()?;
+            let distance = to - i64::try_from(from).ok()? - 1;
+            self.instructions.get_mut(from)?.offset = i16::try_from(distance).ok()?;
+        }
+        Some(self.instructions)
+    }
+}
