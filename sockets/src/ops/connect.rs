@@ -73,6 +73,21 @@ impl CoreRef {
             hold: false,
             observers: config.qlog.as_ref().map(|qlog| qlog.observers(self.clock())),
         };
+        let conn = self.begin(protocol, remote, local, server_name)?;
+        conn.act(|conn, _| {
+            conn.sink = store.map(|store| SessionSink::new(store.clone(), &server));
+        });
+        Ok(conn)
+    }
+
+    /// Makes a client's connection, which sends nothing before it acts.
+    pub(crate) fn begin(
+        &self,
+        protocol: quicket_engine::ClientConfig,
+        remote: SocketAddr,
+        local: Option<SocketAddr>,
+        server_name: &str,
+    ) -> Result<ConnRef, ConnectError> {
         let now = self.clock().now();
         let mut routing = self.routing();
         // Whoever closes it closes the connections that are in there by then.
@@ -85,11 +100,7 @@ impl CoreRef {
             .map_err(ConnectError::Invalid)?;
         let cell = routing.insert(handle, engine, Role::Client);
         drop(routing);
-        let conn = ConnRef::new(self.clone(), cell);
-        conn.act(|conn, _| {
-            conn.sink = store.map(|store| SessionSink::new(store.clone(), &server));
-        });
-        Ok(conn)
+        Ok(ConnRef::new(self.clone(), cell))
     }
 
     /// Adds a socket beside the present ones.
@@ -149,15 +160,7 @@ impl CoreRef {
         if let Some(qlog) = qlog {
             protocol.observers = Some(qlog.observers(self.clock()));
         }
-        let mut routing = self.routing();
-        if self.is_closed() {
-            return Err(ListenError::EndpointClosed);
-        }
-        if !routing.listen(ListenOptions { backlog, admission, early, greeter: None }) {
-            return Err(ListenError::AlreadyListening);
-        }
-        routing.endpoint.set_server(Some(Arc::new(protocol)));
-        Ok(())
+        self.open(ListenOptions { backlog, admission, early, greeter: None }, protocol)
     }
 
     /// Stops listening and closes the connections that nobody has accepted.
@@ -200,5 +203,24 @@ impl CoreRef {
         let mut wakes = Wakes::default();
         self.routing().unregister(interest, id, &mut wakes);
         wakes.fire();
+    }
+}
+
+impl Core {
+    /// Lets clients in.
+    pub(crate) fn open(
+        &self,
+        options: ListenOptions,
+        protocol: quicket_engine::ServerConfig,
+    ) -> Result<(), ListenError> {
+        let mut routing = self.routing();
+        if self.is_closed() {
+            return Err(ListenError::EndpointClosed);
+        }
+        if !routing.listen(options) {
+            return Err(ListenError::AlreadyListening);
+        }
+        routing.endpoint.set_server(Some(Arc::new(protocol)));
+        Ok(())
     }
 }
