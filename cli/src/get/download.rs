@@ -1,6 +1,9 @@
 //! One download: the same rules whatever protocol brings it.
 
+use std::future::poll_fn;
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use bytes::{Buf, Bytes};
@@ -111,9 +114,24 @@ impl Download {
         self.progress.advance(len);
         self.sink.write(piece).await?;
         if let Some(limit) = &self.job.limit {
+            self.sink.pause().await?;
             limit.passed(len).await;
         }
         Ok(())
+    }
+
+    /// Waits for what comes next of the body. If that is not here yet, what has come is handed on before.
+    pub(crate) async fn upcoming<T>(&mut self, next: impl Future<Output = T>) -> T {
+        let mut next = pin!(next);
+        // There may be nothing at first although there is something (see `quicket_h3::RecvStream`).
+        for _ in 0..2 {
+            if let Poll::Ready(next) = poll_fn(|cx| Poll::Ready(next.as_mut().poll(cx))).await {
+                return next;
+            }
+        }
+        // Where it cannot be written, the next piece or the end of all says so.
+        let _ = self.sink.pause().await;
+        next.await
     }
 
     /// The end of the body, or of what came of it.
@@ -170,5 +188,32 @@ pub(crate) mod tests {
         let line = [&["quicket", "get", url], flags].concat();
         let Command::Get(args) = Args::parse_from(line).command else { panic!("not get") };
         plan(&args).unwrap().remove(0)
+    }
+
+    /// A future that is ready when it is polled for the time after so many.
+    async fn ready_after(mut times: u32) {
+        poll_fn(|cx| {
+            cx.waker().wake_by_ref();
+            let ready = times == 0;
+            times = times.saturating_sub(1);
+            if ready { Poll::Ready(()) } else { Poll::Pending }
+        })
+        .await;
+    }
+
+    #[tokio::test]
+    async fn what_has_come_is_handed_on_before_a_wait_and_not_before() {
+        let job = job("https://localhost/file", &["-o", "/dev/null"]);
+        let head = Head { status: Some(200), len: None, etag: None, kept: 0 };
+        let progress = Progress::new(1, true, false);
+        let mut download = Download::begin(&job, head, &progress, Instant::now());
+        for times in [0, 1] {
+            download.take(&b"abc"[..]).await.unwrap();
+            download.upcoming(ready_after(times)).await;
+        }
+        assert_eq!(download.sink.held(), 2);
+        download.upcoming(ready_after(2)).await;
+        assert_eq!(download.sink.held(), 0);
+        assert_eq!(download.end(Ok(())).await.unwrap().received, 6);
     }
 }

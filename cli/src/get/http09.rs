@@ -42,7 +42,7 @@ where
             break Ok(());
         }
         piece.reserve(PIECE);
-        match recv.read_buf(&mut piece).await {
+        match download.upcoming(recv.read_buf(&mut piece)).await {
             Ok(more) => read = more,
             Err(error) => break Err(failed(error)),
         }

@@ -91,7 +91,7 @@ where
         stream.stop_sending(Code::H3_REQUEST_CANCELLED);
         return Ok(());
     }
-    while let Some(piece) = stream.recv_data().await? {
+    while let Some(piece) = download.upcoming(stream.recv_data()).await? {
         if download.take(piece).await.is_err() {
             // The disk takes no more; the download's end says why.
             stream.stop_sending(Code::H3_REQUEST_CANCELLED);

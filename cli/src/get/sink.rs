@@ -1,8 +1,8 @@
 //! Writes a download, and hashes it if anybody wants that, on a thread of its own, so that the
 //! network does not wait for the disk more than a little.
 //!
-//! Handing something to another thread costs as much as writing 30 KB does. So a file is handed over in
-//! batches of pieces; whoever reads a pipe gets each piece at once.
+//! Handing something to another thread costs as much as writing 30 KB does. So pieces are handed over in
+//! batches. Whoever reads a pipe gets what has come as soon as there is nothing more to take.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Seek, SeekFrom, Write};
@@ -19,11 +19,9 @@ use crate::exit::{Failure, Kind};
 
 /// How many batches wait for the disk at most.
 const QUEUE: usize = 2;
-/// ... and how many pieces for whoever reads a pipe.
-const PIPED: usize = 16;
-/// How much of a file is handed over at once, in bytes: less than a processor's cache holds.
+/// How much is handed over at once, in bytes: less than a processor's cache holds.
 const BATCH: usize = 256 << 10;
-/// ... unless what came before was handed over so long ago: what has come is soon on the disk.
+/// A file gets less if what came before was handed over so long ago: what has come is soon on the disk.
 const LAG: Duration = Duration::from_millis(100);
 /// The longest validator that is kept, in bytes.
 const MAX_VALIDATOR: u64 = 1024;
@@ -64,24 +62,31 @@ pub(crate) struct Sink {
 #[derive(Debug)]
 struct Batch {
     pieces: Vec<Bytes>,
-    /// Their length, and the one to reach, in bytes.
+    /// Their length, in bytes.
     len: usize,
-    wanted: usize,
     /// When the one before was handed over.
     last: Instant,
+    /// How long somebody may have to wait for it.
+    lag: Duration,
 }
 
 impl Batch {
     fn of(place: &Place) -> Self {
-        let wanted = if matches!(place, Place::File(_)) { BATCH } else { 0 };
-        Self { pieces: Vec::new(), len: 0, wanted, last: Instant::now() }
+        let lag = if matches!(place, Place::File(_)) { LAG } else { Duration::ZERO };
+        Self { pieces: Vec::new(), len: 0, last: Instant::now(), lag }
     }
 
-    /// Takes a piece. Says whether the batch is to be handed over now.
+    /// Takes a piece. Says whether the batch is to be handed over although more may follow at once.
     fn take(&mut self, piece: Bytes) -> bool {
         self.len += piece.len();
         self.pieces.push(piece);
-        self.len >= self.wanted || self.last.elapsed() >= LAG
+        // Who reads a pipe gets it at the next pause.
+        self.len >= BATCH || (!self.lag.is_zero() && self.is_due())
+    }
+
+    /// Whether it is to be handed over when nothing follows at once.
+    fn is_due(&self) -> bool {
+        !self.pieces.is_empty() && self.last.elapsed() >= self.lag
     }
 
     /// What is handed over; nothing is left.
@@ -96,7 +101,7 @@ impl Sink {
     /// go on by. The hash costs as much time as all the rest: it is made only if it is wanted.
     pub(crate) fn open(place: Place, kept: u64, etag: Option<String>, hashed: bool) -> Self {
         let (to, batch) = (place.clone(), Batch::of(&place));
-        let (batches, queue) = mpsc::channel(if batch.wanted > 0 { QUEUE } else { PIPED });
+        let (batches, queue) = mpsc::channel(QUEUE);
         let thread = spawn_blocking(move || {
             let mut hasher = hashed.then(Hasher::new);
             write_all(&to, kept, etag.as_deref(), queue, &mut hasher)?;
@@ -107,9 +112,21 @@ impl Sink {
 
     /// Writes a piece, soon. When it cannot be written, [`Sink::finish`] will say why.
     pub(crate) async fn write(&mut self, piece: Bytes) -> Result<(), Stuck> {
-        if !self.batch.take(piece) {
-            return Ok(());
-        }
+        if self.batch.take(piece) { self.hand_over().await } else { Ok(()) }
+    }
+
+    /// Nothing follows at once.
+    pub(crate) async fn pause(&mut self) -> Result<(), Stuck> {
+        if self.batch.is_due() { self.hand_over().await } else { Ok(()) }
+    }
+
+    /// How many pieces are not handed over yet.
+    #[cfg(test)]
+    pub(crate) fn held(&self) -> usize {
+        self.batch.pieces.len()
+    }
+
+    async fn hand_over(&mut self) -> Result<(), Stuck> {
         let Some(batches) = &self.batches else { return Err(Stuck) };
         // Where this is given up, the pieces stay for `drop`.
         let room = batches.reserve().await.map_err(|_| Stuck)?;
@@ -317,14 +334,35 @@ mod tests {
     #[tokio::test]
     async fn pieces_are_handed_over_together_and_none_is_left_behind() {
         let mut batch = Batch::of(&Place::File("file".into()));
+        assert!(!batch.is_due(), "there is nothing");
         batch.last = Instant::now() + Duration::from_secs(3600);
         let piece = Bytes::from(vec![7; BATCH / 4]);
         let taken: Vec<bool> = (0..4).map(|_| batch.take(piece.clone())).collect();
         assert_eq!(taken, [false, false, false, true]);
         assert_eq!(batch.hand_over().len(), 4);
+        batch.last = Instant::now() + Duration::from_secs(3600);
+        assert!(!batch.take(piece) && !batch.is_due(), "a file can wait for more");
         batch.last = Instant::now().checked_sub(LAG).unwrap();
-        assert!(batch.take(Bytes::from_static(b"a")), "the one before was long ago");
-        assert!(Batch::of(&Place::Stdout).take(Bytes::from_static(b"a")), "somebody reads a pipe");
+        assert!(
+            batch.is_due() && batch.take(Bytes::from_static(b"a")),
+            "the one before was long ago"
+        );
+    }
+
+    /// Each hand-over wakes a thread.
+    #[tokio::test]
+    async fn a_pipe_gets_together_what_came_together_and_all_of_it_before_a_pause() {
+        let (batches, mut queue) = mpsc::channel(QUEUE);
+        let (place, thread) = (Place::Stdout, None);
+        let mut sink = Sink { batches: Some(batches), batch: Batch::of(&place), thread, place };
+        for piece in [b"a", b"b"] {
+            sink.write(Bytes::from_static(piece)).await.unwrap();
+        }
+        assert!(queue.try_recv().is_err(), "more may follow at once");
+        sink.pause().await.unwrap();
+        assert_eq!(queue.try_recv().unwrap(), [&b"a"[..], b"b"]);
+        sink.pause().await.unwrap();
+        assert!(queue.try_recv().is_err(), "there is nothing");
     }
 
     #[tokio::test]

@@ -282,7 +282,7 @@ impl Shared {
         download: &mut Download,
         job: &Job,
     ) -> Result<(), Failure> {
-        while let Some(frame) = self.unless_silent(job, body.frame()).await? {
+        while let Some(frame) = download.upcoming(self.unless_silent(job, body.frame())).await? {
             let frame = frame.map_err(|error| lost(job, &words(&error)))?;
             if let Ok(data) = frame.into_data()
                 && download.take(data).await.is_err()
