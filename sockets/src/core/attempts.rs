@@ -125,6 +125,7 @@ impl Core {
         if let Err(error) = taken {
             log::debug!("no errors can be read from {}: {error}", socket.local_addr());
         }
-        wakes.fire();
+        // Tasks are woken when the seat is left.
+        wakes.fire_threads();
     }
 }
