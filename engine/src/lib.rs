@@ -59,7 +59,8 @@ pub use connection::{
 };
 pub use datagrams::{DatagramError, DatagramFate, WhenFull};
 pub use endpoint::{
-    AcceptError, ConnectError, ConnectionHandle, Datagram, Endpoint, EndpointEvent, Incoming, Route,
+    AcceptError, ConnectError, ConnectionHandle, Datagram, Endpoint, EndpointEvent, Incoming,
+    Neighbours, Route, Stray,
 };
 pub use error::{ConnectionError, TransportError};
 pub use event::Event;
@@ -71,7 +72,7 @@ pub use path::MigrationError;
 pub(crate) use sent_frame::SentFrame;
 pub use stats::{Counters, EcnState, FrameCounts, PathStats, Stats};
 pub use streams::{
-    Chunk, OpenError, Peek, ReadError, ReadOutcome, RecvState, RecvStatus, SendRoom, SendState,
+    OpenError, Peek, ReadError, ReadOutcome, RecvState, RecvStatus, SendRoom, SendState,
     SendStatus, StreamCounts, StreamEvent, StreamNews, StreamStatus, WriteError,
 };
 pub use token::{StrikeRegister, TokenId, TokenLog};

@@ -220,6 +220,16 @@ struct Generation {
     used: usize,
 }
 
+/// How many used NEW_TOKEN tokens are remembered by default: at 32 bytes each, 2 MiB at most.
+const TOKENS_REMEMBERED: usize = 1 << 15;
+
+impl Default for StrikeRegister {
+    /// Remembers 32,768 tokens of each of two generations.
+    fn default() -> Self {
+        Self::new(TOKENS_REMEMBERED)
+    }
+}
+
 impl StrikeRegister {
     /// Remembers up to `capacity` tokens of each of two generations, at 16 to 32 bytes each.
     /// Memory is taken as it is needed.

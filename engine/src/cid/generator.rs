@@ -1,5 +1,6 @@
 //! How connection IDs are made.
 
+use core::any::Any;
 use core::fmt;
 
 use quicket_wire::ConnectionId;
@@ -12,7 +13,9 @@ use crate::random::Random;
 /// (RFC 9000, Section 17.3.1). What is in them is the generator's business: random bytes, or a
 /// route for a load balancer, encrypted so that nobody else can link two of them
 /// (RFC 9000, Sections 5.1 and 9.5).
-pub trait ConnectionIdGenerator: Send + Sync + fmt::Debug {
+///
+/// It is [`Any`], so that who divides an endpoint among several can tell which generator it has.
+pub trait ConnectionIdGenerator: Any + Send + Sync + fmt::Debug {
     /// A new connection ID of [`Self::len`] bytes. May repeat itself only as rarely as random
     /// numbers of that length do; the endpoint asks again when the ID is in use.
     fn generate(&self, random: &mut dyn Random) -> ConnectionId;

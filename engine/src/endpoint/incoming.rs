@@ -51,6 +51,12 @@ impl Incoming {
         self.version
     }
 
+    /// The connection ID to which it sends until it knows one of the server's: of its own choice,
+    /// or that of a Retry (RFC 9000, Section 7.2).
+    pub fn first_dcid(&self) -> ConnectionId {
+        self.dcid
+    }
+
     /// True if the client has proved its address with a token (RFC 9000, Section 8.1).
     pub fn address_validated(&self) -> bool {
         self.validated

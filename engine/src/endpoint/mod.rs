@@ -2,6 +2,7 @@
 //! resets), never a connection itself, so that connections can be driven apart from each other.
 
 mod incoming;
+mod neighbours;
 mod routes;
 mod stateless;
 
@@ -23,6 +24,7 @@ use crate::token::{StrikeRegister, TokenLog};
 use crate::reply_limit::{Reply, ReplyLimits};
 use crate::stateless_reset;
 pub use incoming::Incoming;
+pub use neighbours::{Neighbours, Stray};
 use routes::Routes;
 
 /// Names a connection between an [`Endpoint`] and the caller: an index that is reused after
@@ -54,6 +56,8 @@ pub enum Route {
     Incoming(Incoming),
     /// To nobody; the bytes now in `reply` go back to its sender.
     Reply,
+    /// To another endpoint at the same address ([`Neighbours`]): hand it on as it is.
+    Elsewhere(usize),
     /// To nobody.
     Dropped(DropReason),
 }
@@ -124,9 +128,6 @@ impl core::fmt::Display for AcceptError {
 
 impl core::error::Error for AcceptError {}
 
-/// How many used NEW_TOKEN tokens are remembered: at 32 bytes each, 2 MiB at most.
-const TOKENS_REMEMBERED: usize = 1 << 15;
-
 /// Routes datagrams to connections and answers those that belong to none.
 pub struct Endpoint {
     config: Arc<EndpointConfig>,
@@ -136,6 +137,8 @@ pub struct Endpoint {
     routes: Routes,
     replies: ReplyLimits,
     strikes: Box<dyn TokenLog>,
+    /// Who else receives at the same address.
+    neighbours: Option<Arc<dyn Neighbours>>,
     /// Attempts handed out as [`Incoming`] and not yet decided.
     waiting: usize,
     /// The bytes of their first datagrams.
@@ -158,7 +161,8 @@ impl Endpoint {
             rng,
             routes: Routes::default(),
             replies,
-            strikes: Box::new(StrikeRegister::new(TOKENS_REMEMBERED)),
+            strikes: Box::new(StrikeRegister::default()),
+            neighbours: None,
             waiting: 0,
             waiting_bytes: 0,
         }
@@ -173,6 +177,17 @@ impl Endpoint {
     /// (RFC 9000, Section 8.1.4), as with one that several servers share.
     pub fn set_token_log(&mut self, log: Box<dyn TokenLog>) {
         self.strikes = log;
+    }
+
+    /// Says who else receives at the same address: their datagrams are left to them
+    /// ([`Route::Elsewhere`]).
+    pub fn set_neighbours(&mut self, neighbours: Arc<dyn Neighbours>) {
+        self.neighbours = Some(neighbours);
+    }
+
+    /// How long its connection IDs are, in bytes.
+    pub fn cid_len(&self) -> usize {
+        self.config.cid_generator.len()
     }
 
     /// How many connections there are.
@@ -223,6 +238,10 @@ impl Endpoint {
         if let Some(handle) = self.routes.find(&header.dcid, datagram.remote) {
             return Route::Connection(handle);
         }
+        // Before any bit is judged that a connection elsewhere may have settled otherwise.
+        if let Some(route) = self.route_elsewhere(&header, datagram) {
+            return route;
+        }
         // RFC 9000, Sections 17.2 and 17.3.1. Clients that remember a server's grease_quic_bit leave
         // it out of their first packets already (RFC 9287, Section 3.1).
         if !header.fixed_bit() && !self.takes_any_fixed_bit() && header.kind.has_fixed_bit() {
@@ -238,6 +257,24 @@ impl Endpoint {
             | PacketKind::Retry
             | PacketKind::VersionNegotiation => Route::Dropped(DropReason::Unexpected),
         }
+    }
+
+    /// Whether a datagram that has no route here belongs to another endpoint at this address. What
+    /// ends with one of this one's reset tokens does not, whatever its connection ID looks like.
+    fn route_elsewhere(&self, header: &Header, datagram: &Datagram<'_>) -> Option<Route> {
+        let neighbours = self.neighbours.as_ref()?;
+        if header.kind == PacketKind::UnknownVersion {
+            return None;
+        }
+        let key = &self.config.reset_key;
+        if header.kind == PacketKind::OneRtt
+            && let Some(handle) = self.routes.find_reset(&*self.crypto, key, datagram)
+        {
+            return Some(Route::Connection(handle));
+        }
+        let Datagram { remote, ref data, .. } = *datagram;
+        let stray = Stray { kind: header.kind, dcid: header.dcid, remote, data };
+        neighbours.owner(&stray).map(Route::Elsewhere)
     }
 
     /// Whether packets without the fixed bit may be of use to new connections.

@@ -289,7 +289,7 @@ impl Host {
                 let (src, dst) = (local, remote);
                 out.push(Datagram { src, dst, ecn: EcnCodepoint::NotEct, payload: reply });
             }
-            Route::Dropped(_) => self.stats.dropped += 1,
+            Route::Elsewhere(_) | Route::Dropped(_) => self.stats.dropped += 1,
         }
         Ok(())
     }
