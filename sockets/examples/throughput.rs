@@ -10,15 +10,20 @@
 //!
 //! `QUICKET_MTU` fixes the UDP payload (default 1472). `QUICKET_WRITE` and `QUICKET_READ` are the
 //! bytes of a call (default 262144), and `QUICKET_PAUSE` the microseconds that whoever receives
-//! sleeps after each (default 0): for comparison with programs that do so.
+//! sleeps after each (default 0): for comparison with programs that do so. `QUICKET_WORKERS` is how many
+//! workers serve (default 1): they say how many datagrams each received and handed to another.
+//! `QUICKET_MOVES` is how often the client moves to another port before it begins (default 0), after
+//! which the kernel may choose another worker.
 
 use std::error::Error;
 use std::io::{Read, Write};
+use std::net::SocketAddr;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use quicket::{
-    ClientConfig, ClientTls, Connection, Identity, Listener, ServerConfig, Stream, TransportConfig,
+    ClientConfig, ClientTls, Connection, Endpoint, EndpointConfig, Identity, ServerConfig, Stream,
+    TransportConfig, Workers,
 };
 
 type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
@@ -73,15 +78,20 @@ fn receive(stream: &mut Stream) -> Result<u64> {
 fn serve(address: &str) -> Result<()> {
     let identity = Identity::self_signed(["localhost"])?;
     let config = ServerConfig::with_identity(identity, ["perf"])?.transport(transport()?);
-    let listener = Listener::bind(address, config)?;
+    let workers = Workers::Count(variable("QUICKET_WORKERS", 1)?);
+    let endpoint = Endpoint::bind_with(address, EndpointConfig::default().workers(workers))?;
+    let listener = endpoint.listen(config)?;
     for connection in listener.incoming() {
-        let connection = connection?;
+        let (connection, endpoint) = (connection?, endpoint.clone());
         thread::spawn(move || {
             while let Ok(stream) = connection.accept_bi() {
                 if let Err(error) = answer(stream) {
                     eprintln!("{error}");
                 }
             }
+            let workers = endpoint.worker_stats();
+            let each = workers.iter().map(|worker| (worker.received, worker.handed_on));
+            println!("received and handed on: {:?}", each.collect::<Vec<_>>());
         });
     }
     Ok(())
@@ -108,7 +118,18 @@ fn send(stream: &mut Stream, mut left: u64) -> Result<()> {
 fn connect(address: &str) -> Result<Connection> {
     let tls = ClientTls::builder().dangerous_no_verification().alpn(["perf"]).build()?;
     let config = ClientConfig::new(tls).transport(transport()?);
-    Ok(Connection::connect(address, "localhost", &config)?)
+    let address: SocketAddr = address.parse()?;
+    let any = if address.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" }.parse()?;
+    let endpoint = Endpoint::bind(any)?;
+    let connection = endpoint.connect(address, "localhost", &config)?;
+    for _ in 0..variable("QUICKET_MOVES", 0)? {
+        endpoint.rebind(any)?;
+        let mut stream = connection.open_bi()?;
+        stream.write_all(&0_u64.to_be_bytes())?;
+        stream.finish()?;
+        stream.read_to_end(0)?;
+    }
+    Ok(connection)
 }
 
 fn report(connection: &Connection, what: &str, mib: u64, start: Instant) {

@@ -26,6 +26,52 @@ pub struct EndpointConfig {
     /// windows stay. When nothing is left, new connections are refused. 512 MiB by default;
     /// `usize::MAX` for no bound.
     pub memory: usize,
+    /// How many workers serve the address: one by default.
+    pub workers: Workers,
+}
+
+/// How many workers an endpoint has.
+///
+/// A worker is a socket, bound to the same address as those of the others, with a thread of its own (or
+/// a task of the runtime) and connections of its own. Packets that the kernel hands to another worker
+/// than the one that has their connection are passed on within the process: the connection IDs say
+/// whose they are. So servers use all cores, and clients may move. Clients gain by several
+/// endpoints instead: packets from one server all come to one worker.
+///
+/// What bounds an endpoint holds for all workers together: memory and backlog exactly, while rates of
+/// replies, attempts that wait, and the handshakes above which addresses are to be proved are divided
+/// among them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Workers {
+    /// One.
+    #[default]
+    One,
+    /// As many as the process may use cores at a time
+    /// ([`available_parallelism`](std::thread::available_parallelism)), at most [`MAX_WORKERS`].
+    PerCore,
+    /// So many: 1 to [`MAX_WORKERS`].
+    Count(usize),
+}
+
+/// How many workers an endpoint has at most.
+pub const MAX_WORKERS: usize = 256;
+
+/// What a worker of an endpoint has done since it began, counted in datagrams.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct WorkerStats {
+    /// The connections that it has now.
+    pub connections: usize,
+    /// Came to its sockets.
+    pub received: u64,
+    /// ... of which so many were another worker's, and passed on.
+    pub handed_on: u64,
+    /// Were passed on to it.
+    pub taken: u64,
+    /// Could not be passed on to it, because too many wait there already (4 MiB or 4096 trains).
+    pub lost: u64,
+    /// Were passed on to it and are not its own: dropped.
+    pub stray: u64,
 }
 
 /// How many sockets an endpoint has at most, those that a move has replaced included.
@@ -48,6 +94,7 @@ impl Default for EndpointConfig {
             udp: UdpConfig::default(),
             protocol: quicket_engine::EndpointConfig::new(key(), key()),
             memory: MEMORY,
+            workers: Workers::One,
         }
     }
 }
@@ -59,6 +106,28 @@ impl EndpointConfig {
     #[must_use]
     pub fn connection_ids(mut self, generator: impl ConnectionIdGenerator + 'static) -> Self {
         self.protocol.cid_generator = Arc::new(generator);
+        self
+    }
+
+    /// Serves the address with several workers. Connection IDs say then which worker they lead to:
+    /// they are of twelve octets, or those of
+    /// [`RoutableConnectionIds`](crate::steering::RoutableConnectionIds), whose format must have an
+    /// owner with room for all workers, and whose place's worker is replaced by each of them.
+    /// Binding fails with other generators.
+    ///
+    /// ```
+    /// use quicket::{Endpoint, EndpointConfig, Workers};
+    ///
+    /// # fn main() -> Result<(), quicket::BindError> {
+    /// let config = EndpointConfig::default().workers(Workers::Count(2));
+    /// let endpoint = Endpoint::bind_with("127.0.0.1:0", config)?;
+    /// assert_eq!(endpoint.worker_stats().len(), 2);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub const fn workers(mut self, workers: Workers) -> Self {
+        self.workers = workers;
         self
     }
 

@@ -94,7 +94,10 @@ mod waiting;
 
 pub use blocking::{Connection, Endpoint, Incoming, Listener, RecvStream, SendStream, Stream};
 pub use common::{HandshakeInfo, PathInfo};
-pub use config::{Attempt, ClientConfig, Decision, EndpointConfig, MAX_SOCKETS, ServerConfig};
+pub use config::{
+    Attempt, ClientConfig, Decision, EndpointConfig, MAX_SOCKETS, MAX_WORKERS, ServerConfig,
+    WorkerStats, Workers,
+};
 pub use error::{
     AcceptError, Blame, ConnectError, DatagramError, ListenError, MigrateError, OpenError,
     ReadError, ReadToEndError, WriteError, blame_of,

@@ -18,11 +18,17 @@
 //! # }
 //! ```
 
+use std::any::Any;
+use std::io;
 use std::sync::Arc;
 
-use quicket_engine::ConnectionIdGenerator;
 use quicket_engine::random::Random;
-use quicket_wire::ConnectionId;
+use quicket_engine::{ConnectionIdGenerator, Neighbours, RandomConnectionIds, Stray};
+use quicket_handshake::SystemRandom;
+use quicket_wire::{ConnectionId, PacketKind};
+
+use crate::config::EndpointConfig;
+use crate::core::{Pin, Pins};
 
 pub use quicket_steering::{
     BlockCipher, Codec, ConfigId, FirstOctet, Format, FormatError, HashKey, Owner, OwnerBits,
@@ -63,5 +69,207 @@ impl ConnectionIdGenerator for RoutableConnectionIds {
 
     fn len(&self) -> usize {
         self.codec.format().id_len()
+    }
+}
+
+/// How the connection IDs of an endpoint are divided among its workers.
+#[derive(Debug)]
+pub(crate) struct Division {
+    /// None for an endpoint with one worker, which takes what it is given.
+    ids: Option<RoutableConnectionIds>,
+    workers: usize,
+}
+
+impl Division {
+    /// As an endpoint is configured.
+    pub(crate) fn new(config: &EndpointConfig) -> io::Result<Self> {
+        let workers = config.workers.count()?;
+        if workers == 1 {
+            return Ok(Self { ids: None, workers });
+        }
+        let generator: &dyn Any = &*config.protocol.cid_generator;
+        let ids = if let Some(ids) = generator.downcast_ref::<RoutableConnectionIds>() {
+            ids.for_worker(workers - 1).map(|_| ids.clone())
+        } else {
+            let random = generator.downcast_ref::<RandomConnectionIds>();
+            random.filter(|ids| !ids.is_empty()).map(|_| own_ids())
+        };
+        let ids = ids.ok_or_else(|| {
+            let message = format!(
+                "with {workers} workers, connection IDs must say which worker they lead to, and those \
+                 that were configured do not: leave EndpointConfig::connection_ids out, or give it \
+                 RoutableConnectionIds of a format with an owner (Format::with_owner) that has room \
+                 for {workers} workers"
+            );
+            io::Error::new(io::ErrorKind::InvalidInput, message)
+        })?;
+        Ok(Self { ids: Some(ids), workers })
+    }
+
+    pub(crate) const fn workers(&self) -> usize {
+        self.workers
+    }
+
+    /// What issues connection IDs for a worker; none if there is but one.
+    pub(crate) fn ids(&self, worker: usize) -> Option<RoutableConnectionIds> {
+        self.ids.as_ref()?.for_worker(worker)
+    }
+
+    /// What a worker knows of the others.
+    pub(crate) fn neighbours(&self, worker: usize, pins: &Arc<Pins>) -> Option<Neighbourhood> {
+        let ids = self.ids(worker)?;
+        Some(Neighbourhood { ids, worker, workers: self.workers, pins: Arc::clone(pins) })
+    }
+}
+
+/// Connection IDs that name a worker, of a process that no load balancer knows: twelve octets, of
+/// which 69 bits are random before they are enciphered, so that they repeat themselves as rarely as
+/// random ones of eight octets do. The server ID has the one octet that it must have.
+fn own_ids() -> RoutableConnectionIds {
+    let mut random = SystemRandom::new();
+    let (mut key, mut mask) = ([0; 16], [0; 8]);
+    random.fill(&mut key);
+    random.fill(&mut mask);
+    let bits = OwnerBits::new(0, 8).expect("eight bits");
+    let format = Format::new(1, 9).and_then(|format| format.with_owner(bits));
+    let format = format.expect("twelve octets");
+    let id = ConfigId::new(0).expect("below seven");
+    let codec = Codec::new(id, format, Some(aes_128(&key)), HashKey::new(mask));
+    let owner = Some(Owner { generation: 0, worker: 0 });
+    let server_id = ServerId::new(&[0]).expect("one octet");
+    RoutableConnectionIds { codec, place: Place { server_id, owner } }
+}
+
+impl RoutableConnectionIds {
+    /// The same for a worker; `None` if the format has no room for its number.
+    fn for_worker(&self, worker: usize) -> Option<Self> {
+        let owner = Owner { worker: u16::try_from(worker).ok()?, ..self.place.owner? };
+        Self::new(self.codec.clone(), Place { owner: Some(owner), ..self.place }).ok()
+    }
+
+    /// The worker to which a connection ID leads, if it names one of this generation here. `proven`:
+    /// only if it is one of ours beyond doubt.
+    fn worker_of(&self, id: &ConnectionId, proven: bool) -> Option<usize> {
+        let octets = id.as_slice();
+        let owner = if proven {
+            let place = self.codec.place(octets)?;
+            place.owner.filter(|_| place.server_id == self.place.server_id)
+        } else {
+            self.codec.owner(octets)
+        };
+        let owner = owner.filter(|owner| Some(owner.generation) == self.generation())?;
+        Some(owner.worker.into())
+    }
+
+    fn generation(&self) -> Option<u8> {
+        self.place.owner.map(|owner| owner.generation)
+    }
+}
+
+/// What a worker of an endpoint knows of the others.
+#[derive(Debug)]
+pub(crate) struct Neighbourhood {
+    ids: RoutableConnectionIds,
+    worker: usize,
+    workers: usize,
+    pins: Arc<Pins>,
+}
+
+impl Neighbours for Neighbourhood {
+    fn owner(&self, stray: &Stray<'_>) -> Option<usize> {
+        let dcid = &stray.dcid;
+        let owner = match stray.kind {
+            // To a connection ID of the client's choice, which looks like one of ours by chance
+            // perhaps, or to that of a Retry.
+            PacketKind::Initial | PacketKind::ZeroRtt => {
+                let pinned = self.pins.find(&Pin::First(*dcid));
+                pinned.or_else(|| self.ids.worker_of(dcid, true))
+            }
+            PacketKind::OneRtt => {
+                let reset = self.pins.find_reset(stray.remote, stray.data);
+                reset.or_else(|| self.ids.worker_of(dcid, false))
+            }
+            _ => self.ids.worker_of(dcid, false),
+        };
+        // An owner that there is not: nobody's.
+        owner.filter(|&owner| owner != self.worker && owner < self.workers)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Workers;
+
+    const WORKERS: usize = 4;
+
+    fn neighbourhood(worker: usize) -> (Division, Neighbourhood) {
+        let config = EndpointConfig::default().workers(Workers::Count(WORKERS));
+        let division = Division::new(&config).unwrap();
+        let neighbours = division.neighbours(worker, &Arc::default()).unwrap();
+        (division, neighbours)
+    }
+
+    fn stray(kind: PacketKind, dcid: ConnectionId) -> Stray<'static> {
+        Stray { kind, dcid, remote: "192.0.2.1:9".parse().unwrap(), data: &[0x40; 40] }
+    }
+
+    #[test]
+    fn connection_ids_lead_to_the_worker_that_issued_them() {
+        let (division, neighbours) = neighbourhood(1);
+        let mut random = SystemRandom::new();
+        for worker in 0..WORKERS {
+            let ids = division.ids(worker).unwrap();
+            assert_eq!(ids.len(), 12);
+            for _ in 0..50 {
+                let id = ids.generate(&mut random);
+                for kind in [PacketKind::Initial, PacketKind::Handshake, PacketKind::OneRtt] {
+                    let owner = neighbours.owner(&stray(kind, id));
+                    assert_eq!(owner, (worker != 1).then_some(worker), "{kind:?}");
+                }
+            }
+        }
+    }
+
+    /// A client chose it: hardly ever is it taken for one of ours.
+    #[test]
+    fn random_connection_ids_of_first_packets_lead_nowhere() {
+        let (_, neighbours) = neighbourhood(1);
+        let mut random = SystemRandom::new();
+        let ids = RandomConnectionIds::new(12);
+        let led = (0..4000).filter(|_| {
+            let id = ids.generate(&mut random);
+            neighbours.owner(&stray(PacketKind::Initial, id)).is_some()
+        });
+        // One in 8 · 256 · 256 names the configuration, a server ID and an owner twice.
+        assert!(led.count() < 4);
+    }
+
+    #[test]
+    fn an_owner_that_there_is_not_is_nobody() {
+        let config = EndpointConfig::default().workers(Workers::Count(256));
+        let mut division = Division::new(&config).unwrap();
+        let id = division.ids(9).unwrap().generate(&mut SystemRandom::new());
+        division.workers = WORKERS;
+        let neighbours = division.neighbours(1, &Arc::default()).unwrap();
+        assert_eq!(neighbours.owner(&stray(PacketKind::OneRtt, id)), None);
+        assert_eq!(neighbours.owner(&stray(PacketKind::Initial, id)), None);
+    }
+
+    #[test]
+    fn a_balancers_connection_ids_keep_their_server_and_generation() {
+        let format = Format::new(2, 10).unwrap().with_owner(OwnerBits::ONE_OCTET).unwrap();
+        let mask = HashKey::new([9; 8]);
+        let codec = Codec::new(ConfigId::new(3).unwrap(), format, Some(aes_128(&[5; 16])), mask);
+        let server_id = ServerId::new(&[1, 2]).unwrap();
+        let owner = Some(Owner { generation: 7, worker: 15 });
+        let ids = RoutableConnectionIds::new(codec.clone(), Place { server_id, owner }).unwrap();
+        let config = EndpointConfig::default().connection_ids(ids);
+        let division = Division::new(&config.clone().workers(Workers::Count(16))).unwrap();
+        let id = division.ids(5).unwrap().generate(&mut SystemRandom::new());
+        let owner = Some(Owner { generation: 7, worker: 5 });
+        assert_eq!(codec.place(id.as_slice()), Some(Place { server_id, owner }));
+        let error = Division::new(&config.workers(Workers::Count(17))).unwrap_err();
+        assert!(error.to_string().contains("room for 17 workers"), "{error}");
     }
 }

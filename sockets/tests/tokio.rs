@@ -3,7 +3,7 @@
 mod common;
 
 use common::configs;
-use quicket::tokio::{Connection, Listener};
+use quicket::tokio::{Connection, Endpoint, Listener};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 async fn echo(listener: Listener) -> String {
@@ -52,4 +52,53 @@ async fn a_closed_listener_wakes_who_waits() {
     listener.close();
     assert_eq!(waiting.await.unwrap().unwrap_err(), quicket::AcceptError::EndpointClosed);
     assert!(listener.endpoint().listen(server).is_ok());
+}
+
+/// Each worker has a task; connections of all come out of one queue and live on while clients move.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn several_workers_serve_one_address() {
+    const CLIENTS: usize = 8;
+    let (server, client) = configs();
+    let config = quicket::EndpointConfig::default().workers(quicket::Workers::Count(4));
+    let endpoint = Endpoint::bind_with("127.0.0.1:0", config).await.unwrap();
+    let listener = endpoint.listen(server).unwrap();
+    let address = endpoint.local_addr();
+    let server = tokio::spawn(async move {
+        let mut connections = tokio::task::JoinSet::new();
+        for _ in 0..CLIENTS {
+            let connection = listener.accept().await.unwrap();
+            connections.spawn(async move {
+                while let Ok(mut stream) = connection.accept_bi().await {
+                    let request = stream.read_to_end(100_000).await.unwrap();
+                    stream.write_all(&request).await.unwrap();
+                    stream.finish().unwrap();
+                }
+            });
+        }
+        while connections.join_next().await.is_some() {}
+    });
+    let mut clients = tokio::task::JoinSet::new();
+    for _ in 0..CLIENTS {
+        let client = client.clone();
+        clients.spawn(async move {
+            let own = Endpoint::bind("127.0.0.1:0").await.unwrap();
+            let connection = own.connect(address, "localhost", &client).await.unwrap();
+            for _ in 0..4 {
+                let mut stream = connection.open_bi().await.unwrap();
+                stream.write_all(&[7; 50_000]).await.unwrap();
+                stream.shutdown().await.unwrap();
+                assert_eq!(stream.read_to_end(100_000).await.unwrap(), [7; 50_000]);
+                own.rebind("127.0.0.1:0".parse().unwrap()).unwrap();
+            }
+            connection.close(0, b"");
+        });
+    }
+    while let Some(client) = clients.join_next().await {
+        client.unwrap();
+    }
+    server.await.unwrap();
+    endpoint.wait_idle().await;
+    let stats = endpoint.worker_stats();
+    assert!(stats.iter().any(|worker| worker.handed_on > 0), "{stats:?}");
+    assert!(stats.iter().all(|worker| worker.connections == 0 && worker.lost == 0), "{stats:?}");
 }

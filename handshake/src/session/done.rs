@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use quicket_engine::crypto::{Alert, Deferred, HandshakeError, HandshakeEvent};
+use quicket_engine::crypto::{Alert, HandshakeError, HandshakeEvent};
 
 use crate::provider::Exporter;
 
@@ -11,7 +11,6 @@ pub(crate) struct Done {
     events: VecDeque<HandshakeEvent>,
     alpn: Box<[u8]>,
     exporter: Exporter,
-    deferred: Option<Deferred>,
     failed: bool,
 }
 
@@ -20,13 +19,8 @@ impl Done {
         events: VecDeque<HandshakeEvent>,
         alpn: Box<[u8]>,
         exporter: Exporter,
-        deferred: Option<Deferred>,
     ) -> Self {
-        Self { events, alpn, exporter, deferred, failed: false }
-    }
-
-    pub(super) fn poll_deferred(&mut self) -> Option<Deferred> {
-        self.deferred.take()
+        Self { events, alpn, exporter, failed: false }
     }
 
     /// No message of a client may follow its Finished: certificates after the handshake and

@@ -14,7 +14,7 @@ use super::stream::Waiting;
 use super::{Endpoint, RecvStream, SendStream, Stream, deadline};
 use crate::common::{connection_methods, unspecified_for};
 use crate::config::ClientConfig;
-use crate::core::{ConnRef, Effect, Rank, Waiter};
+use crate::core::{ConnRef, Rank, Waiter};
 use crate::error::{AcceptError, ConnectError, DatagramError, OpenError};
 use crate::ops::now_or;
 
@@ -188,9 +188,7 @@ impl Connection {
     ///
     /// If the peer takes none, it is too large, or the connection ended.
     pub fn send_datagram(&self, data: &[u8]) -> Result<(), DatagramError> {
-        self.wait_datagram(|waiter| {
-            self.conn.poll_send_datagram(data, WhenFull::Block, Effect::Now, waiter)
-        })
+        self.wait_datagram(|waiter| self.conn.poll_send_datagram(data, WhenFull::Block, waiter))
     }
 
     /// Like [`Connection::send_datagram`], without waiting.
@@ -199,7 +197,7 @@ impl Connection {
     ///
     /// Like [`Connection::send_datagram`]; [`DatagramError::WouldBlock`] if there is no room.
     pub fn try_send_datagram(&self, data: &[u8]) -> Result<(), DatagramError> {
-        let poll = self.conn.poll_send_datagram(data, WhenFull::Block, Effect::Now, None);
+        let poll = self.conn.poll_send_datagram(data, WhenFull::Block, None);
         now_or(poll, DatagramError::WouldBlock)
     }
 
@@ -210,7 +208,7 @@ impl Connection {
     ///
     /// Like [`Connection::send_datagram`]; [`DatagramError::WouldBlock`] before the handshake.
     pub fn send_latest_datagram(&self, data: &[u8]) -> Result<(), DatagramError> {
-        let poll = self.conn.poll_send_datagram(data, WhenFull::DropOldest, Effect::Now, None);
+        let poll = self.conn.poll_send_datagram(data, WhenFull::DropOldest, None);
         now_or(poll, DatagramError::WouldBlock)
     }
 

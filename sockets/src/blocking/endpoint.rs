@@ -6,8 +6,8 @@ use std::net::{SocketAddr, ToSocketAddrs, UdpSocket};
 use std::time::Duration;
 
 use super::{Connection, deadline};
-use crate::config::{ClientConfig, EndpointConfig, ServerConfig};
-use crate::core::{CoreRef, Interest, Rank};
+use crate::config::{ClientConfig, EndpointConfig, ServerConfig, WorkerStats};
+use crate::core::{Core, CoreRef, Interest, Rank};
 use crate::error::{AcceptError, ConnectError, ListenError};
 use crate::ops::{self, Listening, now_or};
 use crate::udp::{BindError, UdpStats};
@@ -48,7 +48,7 @@ impl Endpoint {
         for address in addresses {
             match ops::endpoint(address, config.clone()) {
                 Ok(core) => {
-                    let started = core.core().start_thread();
+                    let started = start(&core);
                     started.map_err(|error| BindError::new(address, error))?;
                     return Ok(Self { core });
                 }
@@ -66,7 +66,7 @@ impl Endpoint {
     /// If its options cannot be set.
     pub fn from_socket(socket: UdpSocket, config: EndpointConfig) -> io::Result<Self> {
         let core = ops::endpoint_from(socket, config)?;
-        core.core().start_thread()?;
+        start(&core)?;
         Ok(Self { core })
     }
 
@@ -168,6 +168,11 @@ impl Endpoint {
         self.core.udp_stats()
     }
 
+    /// What each worker did ([`EndpointConfig::workers`](crate::EndpointConfig::workers)).
+    pub fn worker_stats(&self) -> Vec<WorkerStats> {
+        self.core.all_worker_stats()
+    }
+
     /// What is below it.
     #[cfg(test)]
     pub(crate) const fn core(&self) -> &CoreRef {
@@ -178,6 +183,11 @@ impl Endpoint {
     pub fn wait_idle(&self) {
         self.core.block_on(Rank::Patient, None, |waiter| self.core.poll_idle(waiter));
     }
+}
+
+/// Has a thread drive each worker.
+fn start(core: &CoreRef) -> io::Result<()> {
+    core.workers().iter().try_for_each(Core::start_thread)
 }
 
 impl fmt::Debug for Endpoint {

@@ -11,19 +11,19 @@ use quicket_engine::time::Time;
 
 use super::Core;
 use super::background::spawn_quietly;
-use super::cell::{Cell, Role};
+use super::cell::Cell;
 use super::waiters::Wakes;
 use crate::config::{Admission, Decision};
 
 /// Where attempts wait to be decided about. There are no more of them than the engine lets wait
 /// (`max_incoming`). Dropping it ends the thread.
-pub(crate) struct Desk(Sender<Incoming>);
+pub(crate) struct Desk(Sender<(Weak<Core>, Incoming)>);
 
 impl Desk {
-    pub(super) fn open(core: Weak<Core>, admission: Admission) -> io::Result<Self> {
-        let (sender, attempts) = channel::<Incoming>();
+    pub(super) fn open(admission: Admission) -> io::Result<Self> {
+        let (sender, attempts) = channel::<(Weak<Core>, Incoming)>();
         spawn_quietly("quicket admission", move || {
-            for incoming in attempts {
+            for (core, incoming) in attempts {
                 let (remote, validated) = (incoming.remote(), incoming.address_validated());
                 let decided =
                     catch_unwind(AssertUnwindSafe(|| admission.decide(remote, validated)));
@@ -37,6 +37,11 @@ impl Desk {
         })?;
         Ok(Self(sender))
     }
+
+    /// Leaves an attempt, to be decided for `core`. Returned if the thread has ended.
+    pub(super) fn submit(&self, core: &Weak<Core>, incoming: Incoming) -> Option<Incoming> {
+        self.0.send((Weak::clone(core), incoming)).err().map(|error| error.0.1)
+    }
 }
 
 impl Core {
@@ -47,39 +52,20 @@ impl Core {
         incoming: Incoming,
         reply: &mut Vec<u8>,
     ) -> Option<Arc<Cell>> {
-        if self.budget.is_used_up() {
+        if self.switch.budget.is_used_up() {
             let remote = incoming.remote();
             log::debug!("{remote} is refused: the connections hold all memory that they may");
             return self.admit(now, incoming, Decision::Refuse, reply);
         }
-        let mut routing = self.routing();
-        let Some(listener) = &routing.listener else {
-            drop(routing);
+        let Some(admission) = self.reception().admission() else {
             return self.admit(now, incoming, Decision::Refuse, reply);
         };
-        let admission = listener.admission.clone();
         if !admission.is_the_applications() {
-            drop(routing);
             let decision = admission.decide(incoming.remote(), incoming.address_validated());
             return self.admit(now, incoming, decision, reply);
         }
-        if listener.desk.is_none() {
-            drop(routing);
-            let desk = Desk::open(self.this.clone(), admission);
-            let desk = desk.map_err(|error| log::warn!("no thread decides about clients: {error}"));
-            routing = self.routing();
-            if let Some(listener) = &mut routing.listener {
-                listener.desk = desk.ok();
-            }
-        }
-        let desk = routing.listener.as_ref().and_then(|listener| listener.desk.as_ref());
-        let refused = match desk {
-            // Fails for none: the thread lives as long as this end.
-            Some(Desk(sender)) => sender.send(incoming).err().map(|error| error.0),
-            None => Some(incoming),
-        };
-        if let Some(incoming) = refused {
-            routing.endpoint.ignore(incoming);
+        if let Some(incoming) = self.reception().submit(&self.this, incoming, &admission) {
+            self.routing().endpoint.ignore(incoming);
         }
         None
     }
@@ -109,20 +95,19 @@ impl Core {
         let (remote, local) = (incoming.remote(), incoming.local());
         let mut routing = self.routing();
         let written = match decision {
-            Decision::Accept if routing.listener.as_ref().is_some_and(|l| l.has_room()) => {
-                match routing.endpoint.accept(now, incoming, None) {
-                    Ok((handle, engine)) => {
-                        let cell = routing.insert(handle, engine, Role::Announcing);
-                        drop(routing);
-                        cell.lock().touched = true;
-                        return Some(cell);
-                    }
-                    Err(error) => {
-                        log::debug!("no connection for {remote}: {error}");
-                        return None;
-                    }
+            Decision::Accept if self.reception().reserve() => match routing.accept(now, incoming) {
+                Ok(cell) => {
+                    drop(routing);
+                    cell.lock().touched = true;
+                    return Some(cell);
                 }
-            }
+                Err(reason) => {
+                    drop(routing);
+                    self.reception().on_settled();
+                    log::debug!("no connection for {remote}: {reason}");
+                    return None;
+                }
+            },
             Decision::Accept | Decision::Refuse => routing.endpoint.refuse(now, incoming, reply),
             Decision::Retry => routing.endpoint.retry(now, incoming, reply),
             Decision::Ignore => {

@@ -225,6 +225,7 @@ impl Driver {
         self.take_errors(context, &mut seat);
         let writable = self.is_writable(context);
         if let Some(scratch) = seat.scratch() {
+            core.take_mail(scratch);
             seat.now = core.act(scratch, Whose::All, writable);
         }
         if more || (core.wants_writable() && self.is_writable(context)) {
@@ -233,6 +234,9 @@ impl Driver {
         let retry_at = self.retry_at.filter(|_| core.wants_writable());
         let paused = seat.scratch().and_then(|scratch| scratch.paused_until);
         let deadline = core.fall_asleep(retry_at.into_iter().chain(paused).min());
+        if !core.has_no_mail() {
+            return Poll::Ready(());
+        }
         drop(seat);
         self.poll_deadline(context, deadline)
     }

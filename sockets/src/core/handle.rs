@@ -74,14 +74,14 @@ pub(crate) struct CoreRef(Arc<Core>);
 
 impl CoreRef {
     pub(crate) fn new(core: Arc<Core>) -> Self {
-        core.handles.fetch_add(1, Ordering::AcqRel);
+        core.switch.handles.fetch_add(1, Ordering::AcqRel);
         Self(core)
     }
 
     /// Keeps an endpoint that perhaps nobody keeps any more; `None` if it has ended.
     pub(crate) fn revive(core: Arc<Core>) -> Option<Self> {
         let more = |handles: usize| (handles < ENDED).then_some(handles + 1);
-        let revived = core.handles.fetch_update(Ordering::AcqRel, Ordering::Acquire, more);
+        let revived = core.switch.handles.fetch_update(Ordering::AcqRel, Ordering::Acquire, more);
         revived.is_ok().then_some(Self(core))
     }
 
@@ -99,10 +99,10 @@ impl Clone for CoreRef {
 
 impl Drop for CoreRef {
     fn drop(&mut self) {
-        if self.0.handles.fetch_sub(1, Ordering::AcqRel) == 1 {
+        if self.0.switch.handles.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.0.check_over();
             // The process may be about to end.
-            if self.0.keeps_sessions.load(Ordering::Relaxed) {
+            if self.0.workers().iter().any(|core| core.keeps_sessions.load(Ordering::Relaxed)) {
                 crate::session::flush();
             }
         }

@@ -13,7 +13,6 @@ mod budget;
 mod buffers;
 mod cell;
 mod clock;
-mod deferred;
 mod driver;
 #[cfg(test)]
 mod environment_tests;
@@ -25,17 +24,23 @@ mod lead;
 mod lead_tests;
 mod link;
 mod list;
+mod mailbox;
+#[cfg(test)]
+mod mailbox_tests;
 mod parker;
 #[cfg(test)]
 mod parker_tests;
+mod pins;
 mod poller;
 mod postpone;
 mod pump;
 mod receive;
+mod reception;
 mod routing;
 #[cfg(test)]
 mod seat_tests;
 mod spin;
+mod switch;
 mod sync;
 mod timers;
 mod waiter_id;
@@ -43,8 +48,8 @@ mod waiters;
 
 use std::io;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, Weak};
 
 use quicket_engine::time::Time;
 use quicket_engine::{ConnectionHandle, Endpoint};
@@ -52,7 +57,6 @@ use quicket_engine::{ConnectionHandle, Endpoint};
 use crate::udp::{Complaints, UdpConfig, UdpOption};
 pub(crate) use background::spawn_quietly;
 pub(crate) use block::GivenUp;
-use budget::Budget;
 use buffers::BufferPool;
 pub(crate) use cell::{Cell, Conn, Role, SendEnd, Tap};
 pub(crate) use clock::Clock;
@@ -64,20 +68,31 @@ use lead::Leadership;
 pub(crate) use lead::Rank;
 pub(crate) use link::{Link, Links};
 use list::List;
+pub(crate) use pins::{Pin, Pins};
 pub(crate) use postpone::Effect;
 use postpone::Entry;
 use receive::Scratch;
+use reception::Reception;
 use routing::Routing;
 pub(crate) use routing::{Greeter, ListenOptions};
+pub(crate) use switch::{SharedTokenLog, Switch};
 use timers::Timers;
 pub(crate) use waiter_id::WaiterId;
 pub(crate) use waiters::{Interest, Waiter, Waiters, Wakes};
 
-/// An endpoint with everything that belongs to it.
+/// An endpoint with everything that belongs to it, or one of its workers.
 pub(crate) struct Core {
     /// For threads that may outlive it.
     this: Weak<Core>,
+    /// What the workers of the endpoint share; they all have one clock.
+    switch: Arc<Switch>,
     clock: Clock,
+    /// Which worker this is.
+    number: usize,
+    /// The length of our connection IDs in bytes.
+    cid_len: usize,
+    /// The other workers, if this is the first.
+    others: OnceLock<Vec<Arc<Core>>>,
     /// How further sockets are made.
     udp: UdpConfig,
     /// Options of the sockets, those of `udp` first. Nothing else is locked under it but `links`.
@@ -87,8 +102,6 @@ pub(crate) struct Core {
     deadlines: Mutex<Deadlines>,
     lead: Leadership<Box<Scratch>>,
     buffers: BufferPool,
-    /// What all connections may hold together.
-    budget: Arc<Budget>,
     /// Clients that have heard nothing yet.
     attempts: attempts::Attempts,
     /// Connections that have something to send when the caller's thread waits next.
@@ -99,8 +112,6 @@ pub(crate) struct Core {
     complaints: Complaints,
     /// Some connection has a place where sessions are kept.
     keeps_sessions: AtomicBool,
-    /// How many public values lead here.
-    handles: AtomicUsize,
     /// The application closed it: no connections come or go out.
     closed: AtomicBool,
     /// Nobody needs the endpoint any more, or it cannot go on.
@@ -120,22 +131,28 @@ struct Deadlines {
 }
 
 impl Core {
-    /// An endpoint on a socket. Nothing drives it yet.
+    /// The worker with this number, on a socket. Nothing drives it yet.
     pub(crate) fn new(
         link: Link,
         udp: UdpConfig,
         endpoint: Endpoint,
-        memory: usize,
+        switch: Arc<Switch>,
+        number: usize,
     ) -> io::Result<Arc<Self>> {
-        let budget = Budget::new(memory);
         let kick = Kick::new()?;
+        let cid_len = endpoint.cid_len();
+        let routing = Routing::new(endpoint, &switch, number);
         Ok(Arc::new_cyclic(|this| Self {
             this: Weak::clone(this),
-            clock: Clock::new(),
+            clock: switch.clock,
+            switch,
+            number,
+            cid_len,
+            others: OnceLock::new(),
             udp_options: Mutex::new(udp.options.clone()),
             udp,
             links: RwLock::new(Arc::new(Links::new(link))),
-            routing: Held::new(Routing::new(endpoint, Arc::clone(&budget))),
+            routing: Held::new(routing),
             deadlines: Mutex::new(Deadlines {
                 timers: Timers::new(),
                 links_end: None,
@@ -143,13 +160,11 @@ impl Core {
             }),
             lead: Leadership::new(Box::default(), kick),
             buffers: BufferPool::default(),
-            budget,
             attempts: attempts::Attempts::default(),
             postponed: List::default(),
             blocked: List::default(),
             complaints: Complaints::default(),
             keeps_sessions: AtomicBool::new(false),
-            handles: AtomicUsize::new(0),
             closed: AtomicBool::new(false),
             over: AtomicBool::new(false),
         }))
@@ -208,6 +223,11 @@ impl Core {
         self.routing.lock()
     }
 
+    /// Who listens.
+    fn reception(&self) -> &Reception {
+        &self.switch.reception
+    }
+
     /// The endpoint's end is to wait until sessions are kept.
     pub(crate) fn keep_sessions(&self) {
         self.keeps_sessions.store(true, Ordering::Relaxed);
@@ -264,26 +284,34 @@ impl Core {
         }
     }
 
-    /// What connections hold of the budget, in bytes.
+    /// What connections of all workers hold of the budget, in bytes.
     pub(crate) fn memory_held(&self) -> usize {
-        self.budget.held()
+        self.switch.budget.held()
     }
 
     /// Ends the background once nobody holds the endpoint and no connection is left.
     fn check_over(&self) {
         // Nobody can take hold of it again once it ends.
-        let unused =
-            || self.handles.compare_exchange(0, ENDED, Ordering::AcqRel, Ordering::Acquire);
-        if self.routing().live() == 0 && unused().is_ok() {
+        let handles = &self.switch.handles;
+        let unused = || handles.compare_exchange(0, ENDED, Ordering::AcqRel, Ordering::Acquire);
+        if handles.load(Ordering::Acquire) == 0
+            && self.workers().iter().all(|worker| worker.routing().live() == 0)
+            && unused().is_ok()
+        {
             self.end();
         }
     }
 
-    /// Ends the background and wakes everybody.
+    /// Ends the background of all workers and wakes everybody.
     fn end(&self) {
+        self.workers().iter().for_each(|worker| worker.end_worker());
+    }
+
+    fn end_worker(&self) {
         if !self.over.swap(true, Ordering::AcqRel) {
             let mut wakes = Wakes::default();
             self.routing().wake_all(&mut wakes);
+            self.reception().wake(&mut wakes);
             wakes.fire();
             self.lead.end();
         }

@@ -49,11 +49,13 @@ impl Core {
         let paused = seat.scratch().and_then(|scratch| scratch.end_pause(now));
         let look = earlier(look, self.postponed.first(|entry| entry.due));
         let deadline = self.fall_asleep(earlier(earlier(limit, paused), look));
-        let came = seat.spins && self.spin_on(&links, seat, now, deadline);
+        let no_mail = self.has_no_mail();
+        let came = no_mail && seat.spins && self.spin_on(&links, seat, now, deadline);
         let ready = if came {
             Readiness::default()
         } else {
             let wait = deadline.map_or(LONGEST, |at| at.since(now));
+            let wait = if no_mail { wait } else { Duration::ZERO };
             self.wait(&links, paused.is_none(), wait)
         };
         self.wake_up();
@@ -65,6 +67,7 @@ impl Core {
                 self.receive_from(&link.socket, scratch);
             }
         }
+        self.take_mail(scratch);
         seat.now = self.act(scratch, Whose::Own, ready.writable);
         ready.interrupted
     }

@@ -60,9 +60,7 @@ impl Core {
         }
         // Before the report, for writers may hear that there is room again.
         conn.settle_memory();
-        if !self.defer(cell, conn, wakes) {
-            self.report(now, cell, conn, wakes);
-        }
+        self.report(now, cell, conn, wakes);
         if conn.attempt != Attempt::Over {
             self.follow_attempt(cell, conn);
         }
@@ -187,11 +185,8 @@ impl Core {
         if conn.role != Role::Announcing {
             return;
         }
-        let mut routing = self.routing();
-        let greeter = routing.listener.as_ref().and_then(|listener| listener.greeter.clone());
-        if let Some(greeter) = greeter {
-            routing.on_settled();
-            drop(routing);
+        if let Some(greeter) = self.reception().greeter() {
+            self.reception().on_settled();
             conn.role = Role::Announced;
             greeter.on_client_hello(now, cell, conn, alpn, wakes);
         }
@@ -214,10 +209,7 @@ impl Core {
     /// Hands over a connection whose handshake is not complete, if the listener wants it: there is
     /// early data to read.
     fn announce_early(&self, cell: &Arc<Cell>, conn: &mut Conn, wakes: &mut Wakes) {
-        let mut routing = self.routing();
-        if routing.listener.as_ref().is_some_and(|listener| listener.early)
-            && routing.on_ready(cell, wakes)
-        {
+        if self.reception().on_early(self.number, cell, wakes) {
             conn.role = Role::Announced;
         }
     }
@@ -229,7 +221,7 @@ impl Core {
         conn.waiters.wake(Interest::SendDatagram, wakes);
         if conn.role == Role::Announcing {
             conn.role = Role::Announced;
-            if !self.routing().on_ready(cell, wakes) {
+            if !self.reception().on_ready(self.number, cell, wakes) {
                 // The listener is gone.
                 conn.orphan = true;
             }
@@ -245,7 +237,7 @@ impl Core {
         if conn.role == Role::Announcing {
             conn.role = Role::Announced;
             log::debug!("a handshake with {} failed: {error}", conn.engine.remote());
-            self.routing().on_settled();
+            self.reception().on_settled();
         }
         conn.ended = Some(error);
         conn.waiters.wake_all(wakes);

@@ -3,6 +3,7 @@
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use quicket_engine::time::Time;
 use quicket_engine::{Datagram, Route};
@@ -11,7 +12,9 @@ use quicket_wire::EcnCodepoint;
 use super::Core;
 use super::cell::Cell;
 use super::lead::Token;
+use super::mailbox::Parcels;
 use super::spin::Spinning;
+use super::switch::Outbox;
 use super::waiters::{Tasks, Wakes};
 use crate::udp::{Batch, Outgoing, ReceiveBuffers, Train, UdpSocket};
 
@@ -23,6 +26,8 @@ const BATCHES_PER_TURN: usize = 8;
 pub(crate) struct Scratch {
     pub(super) buffers: ReceiveBuffers,
     pub(super) work: Work,
+    /// What other workers have left here; empty but while it is processed.
+    mail: Parcels,
     /// How many batches came.
     pub(super) received: u64,
     pub(super) spinning: Spinning,
@@ -61,6 +66,27 @@ pub(crate) struct Work {
     touched: Vec<Arc<Cell>>,
     pub(super) wakes: Wakes,
     reply: Vec<u8>,
+    /// Datagrams of other workers.
+    outbox: Outbox,
+}
+
+/// How a datagram got here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Origin {
+    /// From a socket of this worker.
+    Socket,
+    /// From another worker.
+    Mailbox,
+}
+
+/// Where a datagram belongs.
+enum Whose {
+    /// To this connection.
+    Cell(Arc<Cell>),
+    /// To another worker.
+    Worker(usize),
+    /// It was seen to, or dropped.
+    Nobody,
 }
 
 impl Core {
@@ -91,9 +117,37 @@ impl Core {
     /// something to do now.
     fn process(&self, batch: &mut Batch<'_>, work: &mut Work) -> bool {
         let now = self.clock().now();
+        let mut received = 0;
         for train in batch.trains() {
-            self.deliver(now, train, work);
+            received += train.bytes.len().div_ceil(train.stride) as u64;
+            self.deliver(now, train, Origin::Socket, work);
         }
+        self.counters().received.fetch_add(received, Ordering::Relaxed);
+        self.hand_on(&mut work.outbox);
+        self.let_act(now, work)
+    }
+
+    /// Hands what other workers have left to its connections. True if somebody has something to do
+    /// now.
+    pub(super) fn take_mail(&self, scratch: &mut Scratch) -> bool {
+        let Scratch { mail, work, .. } = scratch;
+        let Some(mailbox) = self.switch.mailbox(self.number) else { return false };
+        mailbox.take(mail);
+        if mail.is_empty() {
+            return false;
+        }
+        self.counters().taken.fetch_add(mail.datagrams(), Ordering::Relaxed);
+        let now = self.clock().now();
+        for (remote, local, ecn, stride, bytes) in mail.trains() {
+            let train = Train { remote, local, ecn, stride, bytes };
+            self.deliver(now, train, Origin::Mailbox, work);
+        }
+        mail.clear();
+        self.let_act(now, work)
+    }
+
+    /// Lets each connection that got something act once.
+    fn let_act(&self, now: Time, work: &mut Work) -> bool {
         for cell in work.touched.drain(..) {
             let mut conn = cell.lock();
             conn.touched = false;
@@ -102,16 +156,32 @@ impl Core {
         work.wakes.fire_threads()
     }
 
-    fn deliver(&self, now: Time, train: Train<'_>, work: &mut Work) {
+    fn deliver(&self, now: Time, train: Train<'_>, origin: Origin, work: &mut Work) {
         let Train { remote, local, ecn, stride, bytes } = train;
         let mut rest = bytes;
         while !rest.is_empty() {
             let (first, _) = rest.split_at_mut(stride.min(rest.len()));
             let mut datagram = Datagram { remote, local, ecn, data: first };
             let first = datagram.data.len();
-            let Some(cell) = self.route(now, &mut datagram, work) else {
-                rest = std::mem::take(&mut rest).split_at_mut(first).1;
-                continue;
+            let cell = match self.route(now, &mut datagram, work) {
+                Whose::Cell(cell) => cell,
+                Whose::Nobody => {
+                    rest = std::mem::take(&mut rest).split_at_mut(first).1;
+                    continue;
+                }
+                Whose::Worker(worker) => {
+                    let run = run_to_one(rest, stride, self.cid_len);
+                    let (theirs, more) = std::mem::take(&mut rest).split_at_mut(run);
+                    rest = more;
+                    if origin == Origin::Socket {
+                        work.outbox.to(worker).add((remote, local), ecn, stride, theirs);
+                    } else {
+                        // Never handed on twice: two that disagree would do so for ever.
+                        let strays = theirs.len().div_ceil(stride) as u64;
+                        self.counters().stray.fetch_add(strays, Ordering::Relaxed);
+                    }
+                    continue;
+                }
             };
             let mut conn = cell.lock();
             let mut train = Datagram { remote, local, ecn, data: rest };
@@ -125,11 +195,16 @@ impl Core {
     }
 
     /// Finds the connection of a datagram, or answers the datagram.
-    fn route(&self, now: Time, datagram: &mut Datagram<'_>, work: &mut Work) -> Option<Arc<Cell>> {
+    fn route(&self, now: Time, datagram: &mut Datagram<'_>, work: &mut Work) -> Whose {
         let unix_secs = self.clock().unix_secs(now);
         let mut routing = self.routing();
         match routing.endpoint.route(now, unix_secs, datagram, &mut work.reply) {
-            Route::Connection(handle) => return routing.find(handle).cloned(),
+            Route::Connection(handle) => {
+                return routing
+                    .find(handle)
+                    .map_or(Whose::Nobody, |cell| Whose::Cell(Arc::clone(cell)));
+            }
+            Route::Elsewhere(worker) => return Whose::Worker(worker),
             Route::Incoming(incoming) => {
                 drop(routing);
                 if let Some(cell) = self.on_incoming(now, incoming, &mut work.reply) {
@@ -144,7 +219,7 @@ impl Core {
                 log::trace!("dropped a datagram from {}: {reason:?}", datagram.remote);
             }
         }
-        None
+        Whose::Nobody
     }
 
     pub(super) fn reply(&self, remote: SocketAddr, local: Option<SocketAddr>, bytes: &[u8]) {
@@ -162,5 +237,39 @@ impl Core {
             // When the kernel's buffer is full, the peer asks again.
             let _ = link.sender.send(&burst);
         }
+    }
+}
+
+/// How many bytes of a train lead where its first datagram does: that and those behind it with short
+/// headers and the same connection ID of `cid_len` bytes (RFC 9000, Section 17.3.1).
+fn run_to_one(train: &[u8], stride: usize, cid_len: usize) -> usize {
+    let mut datagrams = train.chunks(stride);
+    let Some(first) = datagrams.next() else { return 0 };
+    let Some(id) = id_after_short_header(first, cid_len) else { return first.len() };
+    let is_alike = |datagram: &&[u8]| id_after_short_header(datagram, cid_len) == Some(id);
+    let alike = datagrams.take_while(is_alike);
+    first.len() + alike.map(<[u8]>::len).sum::<usize>()
+}
+
+fn id_after_short_header(datagram: &[u8], cid_len: usize) -> Option<&[u8]> {
+    let is_short = datagram.first().is_some_and(|first| first & 0x80 == 0);
+    is_short.then(|| datagram.get(1..=cid_len)).flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn datagrams_for_one_connection_id_are_handed_on_together() {
+        let short = |id: u8| vec![0x40, id, id, 0xff];
+        let long = || vec![0xc0, 1, 1, 0xff];
+        let run = |train: &[Vec<u8>]| run_to_one(&train.concat(), 4, 2);
+        assert_eq!(run(&[short(1), short(1), short(2), short(1)]), 8);
+        assert_eq!(run(&[short(1), short(1), vec![0x40, 1, 1]]), 11, "the last is shorter");
+        assert_eq!(run(&[short(1), vec![0x40, 1]]), 4);
+        assert_eq!(run(&[short(1), long()]), 4);
+        assert_eq!(run(&[long(), long()]), 4, "lengths of connection IDs are in them");
+        assert_eq!(run(&[]), 0);
     }
 }

@@ -1,15 +1,18 @@
 //! Which connection a datagram belongs to, and what listens for new ones.
 
-use std::collections::VecDeque;
+use std::fmt;
 use std::sync::Arc;
 
 use quicket_engine::time::Time;
-use quicket_engine::{Connection, ConnectionHandle, Endpoint, EndpointEvent};
+use quicket_engine::{
+    AcceptError, Connection, ConnectionHandle, Endpoint, EndpointEvent, Incoming,
+};
 
-use super::admission::Desk;
 use super::budget::Budget;
 use super::cell::{Cell, Conn, Role};
-use super::parker::CurrentThread;
+use super::pins::{OwnPins, Taken};
+use super::reception::{Ready, Reception};
+use super::switch::Switch;
 use super::waiter_id::WaiterId;
 use super::waiters::{Interest, Waiter, Waiters, Wakes};
 use crate::config::Admission;
@@ -21,29 +24,32 @@ pub(crate) struct Routing {
     /// By handle.
     cells: Vec<Option<Arc<Cell>>>,
     live: usize,
-    pub(crate) listener: Option<Listening>,
-    /// Who waits for a connection to accept, or for the last one to end.
+    /// Who listens.
+    reception: Arc<Reception>,
+    /// Who waits for the last connection to end.
     waiters: Waiters,
     /// What all connections may hold together.
     budget: Arc<Budget>,
+    /// What leads here beside our connection IDs, where there are other workers.
+    pins: Option<OwnPins>,
 }
 
-/// A listener's state.
-pub(crate) struct Listening {
-    /// Connections that nobody has accepted yet.
-    ready: VecDeque<Arc<Cell>>,
-    /// How many handshakes are under way.
-    handshaking: usize,
-    /// How many of both together there may be.
-    backlog: usize,
-    /// Decides about attempts.
-    pub(super) admission: Admission,
-    /// Where the application does, since it was asked first.
-    pub(super) desk: Option<Desk>,
-    /// Connections are handed out as soon as early data can be read.
-    pub(crate) early: bool,
-    /// Who gets connections at their ClientHello, in place of the listener.
-    pub(crate) greeter: Option<Arc<dyn Greeter>>,
+/// Why an attempt to connect made no connection.
+#[derive(Debug)]
+pub(super) enum NotAccepted {
+    /// The engine says so.
+    Engine(AcceptError),
+    /// Another worker has taken this client.
+    ByAnother,
+}
+
+impl fmt::Display for NotAccepted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Engine(error) => error.fmt(f),
+            Self::ByAnother => f.write_str("another worker has it"),
+        }
+    }
 }
 
 /// Takes over connections of a listener whose handshake is held at the ClientHello. Called with
@@ -69,9 +75,17 @@ pub(crate) struct ListenOptions {
 }
 
 impl Routing {
-    pub(crate) fn new(endpoint: Endpoint, budget: Arc<Budget>) -> Self {
-        let (cells, waiters) = (Vec::new(), Waiters::default());
-        Self { endpoint, cells, live: 0, listener: None, waiters, budget }
+    pub(super) fn new(endpoint: Endpoint, switch: &Switch, number: usize) -> Self {
+        let pins = switch.mailbox(number).map(|_| OwnPins::new(Arc::clone(&switch.pins), number));
+        Self {
+            endpoint,
+            cells: Vec::new(),
+            live: 0,
+            reception: Arc::clone(&switch.reception),
+            waiters: Waiters::default(),
+            budget: Arc::clone(&switch.budget),
+            pins,
+        }
     }
 
     /// How many connections there are, ending ones included.
@@ -95,11 +109,6 @@ impl Routing {
         connection: Box<Connection>,
         role: Role,
     ) -> Arc<Cell> {
-        if role == Role::Announcing
-            && let Some(listener) = &mut self.listener
-        {
-            listener.handshaking += 1;
-        }
         let cell = Arc::new(Cell::new(handle, connection, role, Arc::clone(&self.budget)));
         if self.cells.len() <= handle.0 {
             self.cells.resize_with(handle.0 + 1, || None);
@@ -111,6 +120,29 @@ impl Routing {
         cell
     }
 
+    /// Makes a connection of an attempt for which there is room.
+    pub(super) fn accept(
+        &mut self,
+        now: Time,
+        incoming: Incoming,
+    ) -> Result<Arc<Cell>, NotAccepted> {
+        let first = incoming.first_dcid();
+        let taken = self.pins.as_ref().map(|pins| pins.take(first));
+        if taken == Some(Taken::ByAnother) {
+            self.endpoint.ignore(incoming);
+            return Err(NotAccepted::ByAnother);
+        }
+        let accepted = self.endpoint.accept(now, incoming, None);
+        if let (Some(pins), Some(Taken::Now)) = (&mut self.pins, taken) {
+            match &accepted {
+                Ok((handle, _)) => pins.keep(first, *handle),
+                Err(_) => pins.give_up(first),
+            }
+        }
+        let (handle, engine) = accepted.map_err(NotAccepted::Engine)?;
+        Ok(self.insert(handle, engine, Role::Announcing))
+    }
+
     /// Takes note of what a connection says; true if it is gone.
     pub(crate) fn handle_event(
         &mut self,
@@ -120,6 +152,9 @@ impl Routing {
     ) -> bool {
         let drained = event == EndpointEvent::Drained;
         self.endpoint.handle_event(handle, event);
+        if let Some(pins) = &mut self.pins {
+            pins.on_event(handle, event);
+        }
         if drained
             && let Some(place) = self.cells.get_mut(handle.0)
             && place.take().is_some()
@@ -134,44 +169,19 @@ impl Routing {
 
     /// Starts to listen; false if somebody does already.
     pub(crate) fn listen(&mut self, options: ListenOptions) -> bool {
-        let ListenOptions { backlog, admission, early, greeter } = options;
-        let free = self.listener.is_none();
-        if free {
-            let ready = VecDeque::new();
-            self.listener = Some(Listening {
-                ready,
-                handshaking: 0,
-                backlog,
-                admission,
-                desk: None,
-                early,
-                greeter,
-            });
-        }
-        free
+        self.reception.listen(options)
     }
 
     /// Takes no new connections, for good.
     pub(crate) fn close(&mut self, wakes: &mut Wakes) {
         self.endpoint.set_server(None);
-        self.waiters.wake(Interest::Incoming, wakes);
+        self.reception.wake(wakes);
     }
 
     /// Stops listening; returns the connections that nobody accepted.
-    pub(crate) fn stop_listening(&mut self, wakes: &mut Wakes) -> Vec<Arc<Cell>> {
+    pub(crate) fn stop_listening(&mut self, wakes: &mut Wakes) -> Vec<Ready> {
         self.endpoint.set_server(None);
-        self.waiters.wake(Interest::Incoming, wakes);
-        self.listener.take().map(|listener| listener.ready.into()).unwrap_or_default()
-    }
-
-    /// The next connection for the application; `None` if there is none yet, and then `waiter`
-    /// hears of the next.
-    pub(crate) fn accept(&mut self, waiter: Option<Waiter<'_>>) -> Option<Arc<Cell>> {
-        let next = self.listener.as_mut().and_then(|listener| listener.ready.pop_front());
-        if let (None, Some(waiter)) = (&next, waiter) {
-            self.waiters.register(Interest::Incoming, waiter);
-        }
-        next
+        self.reception.stop(wakes)
     }
 
     /// True once there are no connections; if there are, `waiter` hears of the end of the last.
@@ -183,44 +193,13 @@ impl Routing {
         idle
     }
 
-    /// Somebody waits no more. If that one was woken for a connection and did not take it, another
-    /// is.
-    pub(crate) fn unregister(&mut self, interest: Interest, id: WaiterId, wakes: &mut Wakes) {
-        self.waiters.unregister(interest, id);
-        let is_ready = self.listener.as_ref().is_some_and(|listener| !listener.ready.is_empty());
-        if interest == Interest::Incoming && is_ready {
-            self.waiters.wake_one(interest, None, wakes);
-        }
-    }
-
-    /// A connection of the listener is ready for the application.
-    pub(crate) fn on_ready(&mut self, cell: &Arc<Cell>, wakes: &mut Wakes) -> bool {
-        self.on_settled();
-        let Some(listener) = &mut self.listener else { return false };
-        listener.ready.push_back(Arc::clone(cell));
-        // A leader that waits for connections itself goes on without a detour over others.
-        let this = CurrentThread::get().id();
-        self.waiters.wake_one(Interest::Incoming, Some(this), wakes);
-        true
-    }
-
-    /// A connection is no longer among the handshakes of the listener: it is ready, has failed, or
-    /// was handed over.
-    pub(crate) fn on_settled(&mut self) {
-        if let Some(listener) = &mut self.listener {
-            listener.handshaking = listener.handshaking.saturating_sub(1);
-        }
+    /// Somebody waits no more for the last connection to end.
+    pub(crate) fn unregister_idle(&mut self, id: WaiterId) {
+        self.waiters.unregister(Interest::Idle, id);
     }
 
     /// Wakes everybody who waits for this endpoint: it is over.
     pub(crate) fn wake_all(&mut self, wakes: &mut Wakes) {
         self.waiters.wake_all(wakes);
-    }
-}
-
-impl Listening {
-    /// True if another connection fits.
-    pub(crate) fn has_room(&self) -> bool {
-        self.ready.len() + self.handshaking < self.backlog
     }
 }

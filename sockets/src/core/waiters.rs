@@ -7,7 +7,6 @@ use std::task::Waker;
 
 use quicket_wire::{Dir, StreamId};
 
-use super::deferred::Calls;
 use super::parker::{CurrentThread, Parker};
 use super::waiter_id::WaiterId;
 
@@ -201,7 +200,6 @@ impl List {
 pub(crate) struct Wakes {
     threads: Vec<Arc<Parker>>,
     tasks: Vec<Waker>,
-    calls: Vec<Calls>,
     /// Other threads were woken, which may have had no processor since.
     woke_others: bool,
 }
@@ -214,12 +212,7 @@ impl Wakes {
         }
     }
 
-    /// Has the application called before tasks are woken.
-    pub(super) fn defer(&mut self, calls: Calls) {
-        self.calls.push(calls);
-    }
-
-    /// Makes all calls, and wakes everybody.
+    /// Wakes everybody.
     pub(crate) fn fire(&mut self) {
         self.fire_threads();
         self.take_tasks().fire();
@@ -227,7 +220,7 @@ impl Wakes {
 
     /// Wakes threads, as may be done in the leader's seat too. True if there is anybody to wake.
     pub(crate) fn fire_threads(&mut self) -> bool {
-        let any = !self.threads.is_empty() || self.has_tasks();
+        let any = !self.threads.is_empty() || !self.tasks.is_empty();
         for parker in self.threads.drain(..) {
             self.woke_others |= parker.wake();
         }
@@ -239,29 +232,24 @@ impl Wakes {
         std::mem::replace(&mut self.woke_others, false)
     }
 
-    /// True if there are tasks to wake, or calls to make.
+    /// True if there are tasks to wake.
     pub(crate) const fn has_tasks(&self) -> bool {
-        !self.tasks.is_empty() || !self.calls.is_empty()
+        !self.tasks.is_empty()
     }
 
-    /// The tasks, and the calls, to be seen to when the seat is left as well: a waker is somebody else's code.
+    /// The tasks, to be woken when the seat is left as well: a waker is somebody else's code.
     pub(crate) fn take_tasks(&mut self) -> Tasks {
-        Tasks { wakers: std::mem::take(&mut self.tasks), calls: std::mem::take(&mut self.calls) }
+        Tasks(std::mem::take(&mut self.tasks))
     }
 }
 
-/// What runs code of others once neither a lock nor the leader's seat is held: tasks to be woken, and
-/// calls.
-pub(crate) struct Tasks {
-    wakers: Vec<Waker>,
-    calls: Vec<Calls>,
-}
+/// Tasks that are to be woken once neither a lock nor the leader's seat is held.
+pub(crate) struct Tasks(Vec<Waker>);
 
 impl Tasks {
-    /// Does all of it.
+    /// Wakes them.
     pub(crate) fn fire(self) {
-        self.calls.into_iter().for_each(Calls::make);
-        self.wakers.into_iter().for_each(Waker::wake);
+        self.0.into_iter().for_each(Waker::wake);
     }
 }
 

@@ -1,8 +1,6 @@
 //! What can be done with connections, as poll functions under both APIs.
 //!
-//! Each takes the party that will wait if it has to; without one it only tries. Sockets of messages
-//! have rules of their own for which stream it is and what errors are called; what they do to a
-//! connection is the same, and is here.
+//! Each takes the party that will wait if it has to; without one it only tries.
 
 mod connect;
 
@@ -10,11 +8,11 @@ mod connection;
 mod datagram;
 mod listening;
 mod stream;
+mod workers;
 
-pub(crate) use connect::{endpoint, endpoint_from};
 pub(crate) use connection::source_for;
 pub(crate) use listening::Listening;
-pub(crate) use stream::Ahead;
+pub(crate) use workers::{endpoint, endpoint_from};
 
 use std::task::Poll;
 

@@ -3,12 +3,11 @@
 use std::fmt;
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
-use std::sync::Arc;
 
 use ::tokio::net::{ToSocketAddrs, lookup_host};
 
 use super::Connection;
-use crate::config::{ClientConfig, EndpointConfig, ServerConfig};
+use crate::config::{ClientConfig, EndpointConfig, ServerConfig, WorkerStats};
 use crate::core::{CoreRef, Driver, Interest};
 use crate::error::{AcceptError, ConnectError, ListenError};
 use crate::ops::{self, Listening, now_or};
@@ -63,9 +62,7 @@ impl Endpoint {
         for address in addresses {
             match ops::endpoint(address, config.clone()) {
                 Ok(core) => {
-                    let driver = Driver::new(Arc::clone(core.core()));
-                    let driver = driver.map_err(|error| BindError::new(address, error))?;
-                    ::tokio::spawn(driver);
+                    start(&core).map_err(|error| BindError::new(address, error))?;
                     return Ok(Self { core });
                 }
                 Err(error) => last = error,
@@ -85,7 +82,7 @@ impl Endpoint {
     /// Outside a tokio runtime with I/O and time enabled.
     pub fn from_socket(socket: UdpSocket, config: EndpointConfig) -> io::Result<Self> {
         let core = ops::endpoint_from(socket, config)?;
-        ::tokio::spawn(Driver::new(Arc::clone(core.core()))?);
+        start(&core)?;
         Ok(Self { core })
     }
 
@@ -188,6 +185,11 @@ impl Endpoint {
         self.core.udp_stats()
     }
 
+    /// What each worker did ([`EndpointConfig::workers`](crate::EndpointConfig::workers)).
+    pub fn worker_stats(&self) -> Vec<WorkerStats> {
+        self.core.all_worker_stats()
+    }
+
     /// Waits until all connections have ended, their peers told.
     ///
     /// Cancel safe: when the future is dropped before it is ready, nothing has happened.
@@ -195,6 +197,13 @@ impl Endpoint {
         let core = &self.core;
         wait(|waiter| core.poll_idle(waiter), |id| core.unregister(Interest::Idle, id)).await;
     }
+}
+
+/// Has a task drive each worker.
+fn start(core: &CoreRef) -> io::Result<()> {
+    let drivers: io::Result<Vec<_>> = core.workers().into_iter().map(Driver::new).collect();
+    drivers?.into_iter().for_each(|driver| drop(::tokio::spawn(driver)));
+    Ok(())
 }
 
 impl fmt::Debug for Endpoint {

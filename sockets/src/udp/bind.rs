@@ -50,6 +50,7 @@ impl Default for UdpConfig {
 }
 
 /// A socket could not be made or bound: the fault of the environment or the address.
+#[derive(Debug)]
 pub struct BindError {
     address: SocketAddr,
     source: io::Error,
@@ -68,13 +69,6 @@ impl BindError {
 
     pub(crate) const fn new(address: SocketAddr, source: io::Error) -> Self {
         Self { address, source }
-    }
-}
-
-/// In words, for it is what a `main` that returns the error shows.
-impl fmt::Debug for BindError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{self} (BindError)")
     }
 }
 

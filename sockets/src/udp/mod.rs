@@ -50,6 +50,11 @@ pub(crate) struct UdpSocket {
 }
 
 impl UdpSocket {
+    /// Lets sockets that are bound from now on share the port.
+    pub(crate) fn share_port(&self) -> io::Result<()> {
+        SockRef::from(&self.io).set_reuse_port(true)
+    }
+
     /// Prepares a bound socket for QUIC: non-blocking, unfragmented, with ECN, local addresses
     /// and receive offload.
     pub(crate) fn new(io: std::net::UdpSocket) -> io::Result<Self> {

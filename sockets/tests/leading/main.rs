@@ -12,6 +12,8 @@ mod world;
 
 #[path = "../../src/core/lead/mod.rs"]
 mod lead;
+#[path = "../../src/core/mailbox.rs"]
+mod mailbox;
 #[path = "../../src/core/parker.rs"]
 mod parker;
 #[path = "../../src/core/waiter_id.rs"]
@@ -125,6 +127,47 @@ fn who_gives_up_passes_the_seat_on() {
         callers.into_iter().for_each(|caller| caller.join().unwrap());
         gives_up.join().unwrap();
     });
+}
+
+fn handed_over(driven: Driven, ranks: &[Rank], forgetful: bool) {
+    let world = World::new(ranks.len(), driven);
+    if forgetful {
+        world.forget_mailbox();
+    }
+    let background = world.start_background();
+    let callers = callers(&world, ranks, 2);
+    let workers: Vec<_> = (0..2)
+        .map(|_| {
+            let (world, parties) = (Arc::clone(&world), ranks.len());
+            thread::spawn(move || (0..parties).for_each(|number| world.hand_over(number)))
+        })
+        .collect();
+    callers.into_iter().chain(workers).for_each(|thread| thread.join().unwrap());
+    world.end();
+    background.into_iter().for_each(|background| background.join().unwrap());
+}
+
+/// Two other workers leave mail, and nothing comes to the socket.
+#[test]
+fn what_other_workers_hand_over_reaches_callers() {
+    check(|| handed_over(Driven::Nobody, &[Rank::Eager; 2], false));
+}
+
+#[test]
+fn what_other_workers_hand_over_reaches_callers_beside_a_thread() {
+    check(|| handed_over(Driven::Thread, &[Rank::Eager, Rank::Patient], false));
+}
+
+#[test]
+fn what_other_workers_hand_over_reaches_callers_beside_a_task() {
+    check(|| handed_over(Driven::Task, &[Rank::Eager, Rank::Patient], false));
+}
+
+/// That is what these tests find: a leader that sleeps without a look into the mailbox.
+#[test]
+#[should_panic(expected = "deadlock")]
+fn a_leader_that_does_not_say_that_it_sleeps_is_found() {
+    check(|| handed_over(Driven::Nobody, &[Rank::Eager; 2], true));
 }
 
 /// Tasks are woken when the seat is left, by somebody who may take it and every lock.

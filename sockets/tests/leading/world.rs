@@ -5,9 +5,11 @@ use std::ops::ControlFlow;
 use std::task::{Wake, Waker};
 
 use quicket_engine::time::{Duration, Time};
+use quicket_wire::EcnCodepoint;
 
 use crate::kick::Kick;
 use crate::lead::{Background, Caller, Entrance, Leadership, Rank, Seat, Token};
+use crate::mailbox::{Mailbox, Parcels};
 use crate::parker::{CurrentThread, Parker};
 use crate::sync::{Arc, AtomicBool, Mutex, Ordering, thread};
 use shuttle::sync::Condvar;
@@ -25,10 +27,14 @@ pub(crate) struct World {
     driven: Driven,
     socket: Mutex<VecDeque<usize>>,
     boxes: Vec<Mutex<MailBox>>,
+    /// Where other workers leave mail.
+    mailbox: Mailbox,
     /// What drives as a task.
     task: Arc<Task>,
     over: AtomicBool,
     forgets: AtomicBool,
+    /// Leaders sleep without a look into the mailbox.
+    forgets_mailbox: AtomicBool,
 }
 
 #[derive(Default)]
@@ -102,15 +108,45 @@ impl World {
             driven,
             socket: Mutex::new(VecDeque::new()),
             boxes: (0..parties).map(|_| Mutex::default()).collect(),
+            mailbox: Mailbox::default(),
             task: Task::new(None),
             over: AtomicBool::new(false),
             forgets: AtomicBool::new(false),
+            forgets_mailbox: AtomicBool::new(false),
         })
     }
 
     /// From now on, who gives up waiting does not say so.
     pub(crate) fn forget_places(&self) {
         self.forgets.store(true, Ordering::SeqCst);
+    }
+
+    /// From now on, leaders sleep without a look into the mailbox.
+    pub(crate) fn forget_mailbox(&self) {
+        self.forgets_mailbox.store(true, Ordering::SeqCst);
+    }
+
+    /// Another worker has mail for one party.
+    pub(crate) fn hand_over(&self, number: usize) {
+        let mut parcels = Parcels::default();
+        let remote = ([127, 0, 0, 1], 9).into();
+        parcels.add((remote, None), EcnCodepoint::NotEct, 1, &[number as u8]);
+        if self.mailbox.push(&mut parcels).wake {
+            self.lead.interrupt();
+        }
+    }
+
+    /// Whoever leads may sleep: nothing is in the mailbox.
+    fn may_sleep(&self) -> bool {
+        self.forgets_mailbox.load(Ordering::SeqCst) || self.mailbox.fall_asleep()
+    }
+
+    /// Hands out what other workers left.
+    fn take_mail(&self, seat: &mut Seat<'_, Tray>) {
+        let mut parcels = Parcels::default();
+        self.mailbox.take(&mut parcels);
+        let numbers: Vec<_> = parcels.trains().map(|(.., bytes)| usize::from(bytes[0])).collect();
+        numbers.into_iter().for_each(|number| self.give(number, seat));
     }
 
     /// Mail for one party arrives.
@@ -188,8 +224,11 @@ impl World {
 
     /// Waits for something, and hands it out.
     fn turn(&self, seat: &mut Seat<'_, Tray>) {
-        self.lead.kick().poll();
+        if self.may_sleep() {
+            self.lead.kick().poll();
+        }
         self.hand_out(seat);
+        self.take_mail(seat);
     }
 
     fn hand_out(&self, seat: &mut Seat<'_, Tray>) {
@@ -198,12 +237,14 @@ impl World {
             self.lead.kick().set_readable(false);
             std::mem::take(&mut *socket)
         };
-        for number in numbers {
-            match self.put(number) {
-                Some(Who::Thread(parker)) => _ = parker.wake(),
-                Some(Who::Task(waker)) => seat.scratch().unwrap().0.push(waker),
-                None => {}
-            }
+        numbers.into_iter().for_each(|number| self.give(number, seat));
+    }
+
+    fn give(&self, number: usize, seat: &mut Seat<'_, Tray>) {
+        match self.put(number) {
+            Some(Who::Thread(parker)) => _ = parker.wake(),
+            Some(Who::Task(waker)) => seat.scratch().unwrap().0.push(waker),
+            None => {}
         }
     }
 
@@ -248,6 +289,10 @@ impl World {
         while !self.over.load(Ordering::SeqCst) {
             if let Some(mut seat) = self.lead.try_enter(Rank::Background, Time::ZERO) {
                 self.hand_out(&mut seat);
+                self.take_mail(&mut seat);
+                if !self.may_sleep() {
+                    continue;
+                }
             }
             self.task.wait();
         }

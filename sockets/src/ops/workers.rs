@@ -1,0 +1,200 @@
+//! Making endpoints, with one worker or several.
+
+use std::io;
+use std::net::{SocketAddr, UdpSocket};
+use std::sync::Arc;
+
+use quicket_engine::{ReplyRates, RetryPolicy};
+use quicket_handshake::{AwsLcProvider, SystemRandom};
+use socket2::SockRef;
+
+use crate::config::{EndpointConfig, Workers};
+use crate::core::{Core, CoreRef, Link, SharedTokenLog, Switch};
+use crate::steering::Division;
+use crate::udp::{BindError, UdpConfig};
+
+/// Makes an endpoint that nothing drives yet.
+pub(crate) fn endpoint(address: SocketAddr, config: EndpointConfig) -> Result<CoreRef, BindError> {
+    let refused = |error| BindError::new(address, error);
+    let division = Division::new(&config).map_err(refused)?;
+    let links = bind(address, &config.udp, division.workers())?;
+    endpoint_on(links, config, division).map_err(refused)
+}
+
+/// Makes an endpoint on a socket that is bound already; further workers bind more.
+pub(crate) fn endpoint_from(socket: UdpSocket, config: EndpointConfig) -> io::Result<CoreRef> {
+    let division = Division::new(&config)?;
+    let bound = socket.local_addr()?;
+    let given = SockRef::from(&socket);
+    if division.workers() > 1 && !given.reuse_port()? {
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            format!(
+                "an endpoint with {} workers binds as many sockets to {bound}, and the one that it \
+                 was given does not share its port: set SO_REUSEPORT on it (ReusePort=yes in a \
+                 socket unit of systemd), or have one worker",
+                division.workers()
+            ),
+        ));
+    }
+    let mut udp = UdpConfig { reuse_port: true, ..config.udp.clone() };
+    if bound.is_ipv6() {
+        udp.only_v6 = given.only_v6()?;
+    }
+    let mut links = vec![Link::adopt(socket, &config.udp)?];
+    for _ in 1..division.workers() {
+        links.push(Link::bind(bound, &udp)?);
+    }
+    endpoint_on(links, config, division)
+}
+
+/// Binds a socket for each worker to one address, in the order of the workers' numbers.
+///
+/// The first one is bound as if it were alone, so that the address is taken if anybody has it, also one
+/// who would share it; it shares from then on.
+pub(crate) fn bind(
+    address: SocketAddr,
+    config: &UdpConfig,
+    workers: usize,
+) -> Result<Vec<Link>, BindError> {
+    let first = Link::bind(address, config)?;
+    let address = SocketAddr::new(address.ip(), first.socket.local_addr().port());
+    let mut links = Vec::with_capacity(workers);
+    if workers > 1 {
+        first.socket.share_port().map_err(|error| BindError::new(address, error))?;
+    }
+    links.push(first);
+    let config = UdpConfig { reuse_port: true, ..config.clone() };
+    for _ in 1..workers {
+        links.push(Link::bind(address, &config)?);
+    }
+    // All sockets of the address are bound, their order is that of the workers: who is to tell the
+    // kernel how to choose among them does so here.
+    Ok(links)
+}
+
+fn endpoint_on(
+    links: Vec<Link>,
+    config: EndpointConfig,
+    division: Division,
+) -> io::Result<CoreRef> {
+    let count = division.workers();
+    let switch = Switch::new(count, config.memory);
+    let tokens = SharedTokenLog::default();
+    let mut cores = Vec::with_capacity(count);
+    for (number, link) in links.into_iter().enumerate() {
+        let mut protocol = config.protocol.clone();
+        if let Some(ids) = division.ids(number) {
+            protocol.cid_generator = Arc::new(ids);
+            divide(&mut protocol, count);
+        }
+        let mut engine = quicket_engine::Endpoint::new(
+            protocol,
+            None,
+            Arc::new(AwsLcProvider),
+            Box::new(SystemRandom::new()),
+        );
+        if let Some(neighbours) = division.neighbours(number, &switch.pins) {
+            engine.set_neighbours(Arc::new(neighbours));
+            engine.set_token_log(Box::new(tokens.clone()));
+        }
+        cores.push(Core::new(link, config.udp.clone(), engine, Arc::clone(&switch), number)?);
+    }
+    switch.introduce(&cores);
+    let first = cores.remove(0);
+    first.keep(cores);
+    Ok(CoreRef::new(first))
+}
+
+/// What bounds hold for the endpoint as a whole, each worker gets its part of.
+fn divide(protocol: &mut quicket_engine::EndpointConfig, workers: usize) {
+    protocol.max_incoming = part(protocol.max_incoming, workers);
+    protocol.max_incoming_bytes = part(protocol.max_incoming_bytes, workers);
+    let rates = protocol.replies_per_second;
+    let rate = |whole: u32| part(whole as usize, workers) as u32;
+    protocol.replies_per_second = ReplyRates {
+        stateless_resets: rate(rates.stateless_resets),
+        version_negotiations: rate(rates.version_negotiations),
+        retries: rate(rates.retries),
+        refusals: rate(rates.refusals),
+    };
+}
+
+/// The same for when a server asks for proof of addresses.
+pub(super) fn divided(policy: RetryPolicy, workers: usize) -> RetryPolicy {
+    match policy {
+        RetryPolicy::AboveHandshakes(limit) => RetryPolicy::AboveHandshakes(limit / workers.max(1)),
+        policy => policy,
+    }
+}
+
+/// A part of what all workers have together: at least one, if there is any.
+fn part(whole: usize, workers: usize) -> usize {
+    (whole / workers.max(1)).max(whole.min(1))
+}
+
+impl Workers {
+    /// How many there are to be.
+    ///
+    /// # Errors
+    ///
+    /// For none, and for more than [`MAX_WORKERS`](crate::MAX_WORKERS).
+    pub(crate) fn count(self) -> io::Result<usize> {
+        let most = crate::MAX_WORKERS;
+        match self {
+            Self::One => Ok(1),
+            Self::PerCore => {
+                Ok(std::thread::available_parallelism().map_or(1, |cores| cores.get().min(most)))
+            }
+            Self::Count(count) if (1..=most).contains(&count) => Ok(count),
+            Self::Count(count) => Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                format!("an endpoint has 1 to {most} workers, not {count}"),
+            )),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_divided_is_nothing_only_if_it_was() {
+        assert_eq!([part(0, 4), part(1, 4), part(9, 4), part(9, 1)], [0, 1, 2, 9]);
+        let policy = divided(RetryPolicy::AboveHandshakes(512), 4);
+        assert_eq!(policy, RetryPolicy::AboveHandshakes(128));
+    }
+
+    #[test]
+    fn workers_are_bounded() {
+        assert_eq!(Workers::One.count().unwrap(), 1);
+        assert!((1..=crate::MAX_WORKERS).contains(&Workers::PerCore.count().unwrap()));
+        for wrong in [0, crate::MAX_WORKERS + 1] {
+            let error = Workers::Count(wrong).count().unwrap_err().to_string();
+            assert!(error.contains("1 to 256"), "{error}");
+        }
+    }
+
+    #[test]
+    fn an_address_that_somebody_would_share_is_taken() {
+        let shares = UdpConfig { reuse_port: true, ..UdpConfig::default() };
+        let stranger = Link::bind("127.0.0.1:0".parse().unwrap(), &shares).unwrap();
+        let address = stranger.socket.local_addr();
+        let error = bind(address, &UdpConfig::default(), 2).unwrap_err();
+        assert_eq!(error.io_error().kind(), io::ErrorKind::AddrInUse);
+        // Who wants to share can.
+        assert_eq!(bind(address, &shares, 2).unwrap().len(), 2);
+    }
+
+    #[test]
+    fn workers_have_one_address_and_only_they() {
+        for address in ["127.0.0.1:0", "[::]:0", "[::1]:0"] {
+            let links = bind(address.parse().unwrap(), &UdpConfig::default(), 4).unwrap();
+            let bound = links[0].socket.local_addr();
+            assert!(links.iter().all(|link| link.socket.local_addr() == bound), "{address}");
+            let alone = Link::bind(bound, &UdpConfig::default()).unwrap_err();
+            assert_eq!(alone.io_error().kind(), io::ErrorKind::AddrInUse);
+        }
+    }
+}
