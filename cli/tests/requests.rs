@@ -188,3 +188,18 @@ fn what_the_file_system_refuses_is_told_with_what_to_do() {
         assert!(said.contains(words), "{dir}: {said}");
     }
 }
+
+#[test]
+fn several_workers_serve_one_address() {
+    let server = Server::start_with(&["--workers", "3"]);
+    for _ in 0..6 {
+        let outcome = server.get(&[&server.url("/hello.txt"), "-o", "-"]);
+        assert_eq!(outcome.assert_code(0).stdout, b"hello, world\n");
+    }
+    let dir = server.dir.path().to_path_buf();
+    for wrong in ["0", "257", "many"] {
+        let output = quicket(&dir).args(["serve", ".", "--workers", wrong]).output().unwrap();
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!output.status.success() && text.contains("1 to 256"), "{text}");
+    }
+}

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
+use quicket::{MAX_WORKERS, Workers};
 
 use super::Transport;
 
@@ -36,6 +37,7 @@ Examples:
   quicket serve .
   quicket serve /srv/files --listen '[::]:443' --cert chain.pem --key key.pem
   quicket serve . -l 192.0.2.1:443 -l '[2001:db8::1]:443'
+  quicket serve /srv/files -l '[::]:443' --workers auto
   quicket serve . --cert a.pem --key a.key --cert b.pem --key b.key
   quicket serve . --qlog /tmp/qlog --keylog /tmp/keys"
 )]
@@ -48,6 +50,11 @@ pub(crate) struct Serve {
     #[arg(long, short, default_value = "127.0.0.1:4433", value_name = "ADDR",
           value_parser = address)]
     pub(crate) listen: Vec<SocketAddr>,
+
+    /// How many workers serve the addresses, from 1 to 256; auto stands for as many as the server may
+    /// use cores. Each has sockets of its own and a part of the connections, so that all cores receive
+    #[arg(long, default_value = "1", value_name = "N", value_parser = workers)]
+    pub(crate) workers: Workers,
 
     /// The certificate chain in PEM, the server's own certificate first; may be given several times,
     /// for different names
@@ -107,6 +114,14 @@ pub(crate) struct Serve {
 
 fn address(text: &str) -> Result<SocketAddr, &'static str> {
     text.parse().map_err(|_| "give an IP address and a port, such as 127.0.0.1:4433 or [::]:443")
+}
+
+fn workers(text: &str) -> Result<Workers, String> {
+    match text.parse() {
+        _ if text == "auto" => Ok(Workers::PerCore),
+        Ok(count) if (1..=MAX_WORKERS).contains(&count) => Ok(Workers::Count(count)),
+        _ => Err(format!("give a number from 1 to {MAX_WORKERS}, or auto")),
+    }
 }
 
 impl Serve {

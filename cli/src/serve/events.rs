@@ -19,10 +19,11 @@ impl Events {
     }
 
     /// The server listens. `pin` is there where clients need it.
-    pub(crate) fn listening(&self, address: SocketAddr, pin: Option<Fingerprint>) {
+    pub(crate) fn listening(&self, address: SocketAddr, workers: usize, pin: Option<Fingerprint>) {
         self.print(|| {
             let pin = pin.map(|pin| pin.to_string());
-            json!({ "event": "listening", "address": address.to_string(), "pin": pin })
+            let address = address.to_string();
+            json!({ "event": "listening", "address": address, "workers": workers, "pin": pin })
         });
     }
 

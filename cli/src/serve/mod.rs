@@ -24,7 +24,9 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use quicket::tokio::Listener;
-use quicket::{Decision, EndpointConfig, Fingerprint, Qlog, RetryPolicy, ServerConfig, ServerTls};
+use quicket::{
+    Decision, EndpointConfig, Fingerprint, Qlog, RetryPolicy, ServerConfig, ServerTls, WorkerStats,
+};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
@@ -83,7 +85,7 @@ pub(crate) fn run(args: &Serve) -> Result<(), Failure> {
     let files = Files::new(args)?;
     let (tls, pin) = tls(args, &files)?;
     let config = config(args, tls.clone(), &live, qlog.as_ref());
-    let mut sockets = EndpointConfig::default();
+    let mut sockets = EndpointConfig::default().workers(args.workers);
     sockets.protocol.reset_key = keep::reset_key()?;
     let runtime = crate::threads()?;
     let served = runtime.block_on(async {
@@ -92,7 +94,8 @@ pub(crate) fn run(args: &Serve) -> Result<(), Failure> {
         let listener = endpoint
             .listen_early(config)
             .map_err(|error| Failure::new(Kind::Environment, error.to_string()))?;
-        announce(args, &site, &addresses, pin);
+        let workers = endpoint.worker_stats().len();
+        announce(args, &site, (&addresses, workers), pin);
         let keys = Keys::new(files, tls, hangup);
         serve(&listener, Arc::new(site), &live, keys).await
     });
@@ -152,16 +155,23 @@ fn config(
 }
 
 /// Says where to find what.
-fn announce(args: &Serve, site: &Site, addresses: &[SocketAddr], pin: Option<Fingerprint>) {
+fn announce(
+    args: &Serve,
+    site: &Site,
+    (addresses, workers): (&[SocketAddr], usize),
+    pin: Option<Fingerprint>,
+) {
     for address in addresses {
-        site.events.listening(*address, pin);
+        site.events.listening(*address, workers, pin);
     }
     if args.json {
         // Another program started this one.
         return;
     }
     let all: Vec<String> = addresses.iter().map(SocketAddr::to_string).collect();
-    eprintln!("Serving {} on {} (UDP), HTTP/3 and hq-interop", args.dir.display(), all.join(", "));
+    let with = if workers > 1 { format!(", with {workers} workers") } else { String::new() };
+    let (dir, all) = (args.dir.display(), all.join(", "));
+    eprintln!("Serving {dir} on {all} (UDP), HTTP/3 and hq-interop{with}");
     if let (Some(pin), Some(address)) = (pin, addresses.first()) {
         // Nobody can connect to "any address".
         let shown = match address.ip().is_unspecified() {
@@ -225,6 +235,7 @@ async fn serve(
     listener.endpoint().close(h3::error::Code::H3_NO_ERROR.value(), b"the server was stopped");
     let _ = tokio::time::timeout(Duration::from_millis(500), listener.endpoint().wait_idle()).await;
     if site.access_log {
+        tell_of_workers(&listener.endpoint().worker_stats());
         match cut_off {
             0 => say(format_args!("Stopped: all connections had come to their end")),
             _ => say(format_args!(
@@ -233,6 +244,22 @@ async fn serve(
         }
     }
     Ok(())
+}
+
+/// Says what several workers did.
+fn tell_of_workers(workers: &[WorkerStats]) {
+    let sum = |of: fn(&WorkerStats) -> u64| workers.iter().map(of).sum::<u64>();
+    if workers.len() > 1 {
+        let each: Vec<_> = workers.iter().map(|worker| worker.received.to_string()).collect();
+        say(format_args!(
+            "Workers received {} datagrams; {} were handed to another worker, {} lost on the way, {} \
+             strayed",
+            each.join(" + "),
+            sum(|worker| worker.handed_on),
+            sum(|worker| worker.lost),
+            sum(|worker| worker.stray)
+        ));
+    }
 }
 
 /// Counts a connection as long as it lives.

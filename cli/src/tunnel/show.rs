@@ -64,10 +64,10 @@ pub(super) fn change(words: &[String]) -> Result<(), Failure> {
 pub(super) fn port(action: &PortAction) -> Result<(), Failure> {
     match action {
         PortAction::Add { of, words } => {
-            carrier(of.as_deref())?.command(&format!("port add {}", line(&words.words)?))
+            carrier(of.as_deref())?.command(&format!("port add {}", line(words)?))
         }
         PortAction::Del { of, words } => {
-            carrier(of.as_deref())?.command(&format!("port del {}", line(&words.words)?))
+            carrier(of.as_deref())?.command(&format!("port del {}", line(words)?))
         }
         PortAction::Show { json } => {
             let carriers = Carrier::all()?;

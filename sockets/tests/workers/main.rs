@@ -358,7 +358,7 @@ fn whatever_is_dropped_first_the_workers_end_together() {
                 drop((listener, endpoint));
             }
             _ => {
-                drop(servers.iter().map(|server| server.close(7, b"")).collect::<Vec<_>>());
+                servers.iter().for_each(|server| server.close(7, b""));
                 endpoint.wait_idle();
                 drop((endpoint, listener));
             }
