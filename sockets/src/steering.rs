@@ -22,6 +22,7 @@ use std::any::Any;
 use std::io;
 use std::sync::Arc;
 
+use quicket_bpf::OwnerProgram;
 use quicket_engine::random::Random;
 use quicket_engine::{ConnectionIdGenerator, Neighbours, RandomConnectionIds, Stray};
 use quicket_handshake::SystemRandom;
@@ -29,6 +30,7 @@ use quicket_wire::{ConnectionId, PacketKind};
 
 use crate::config::EndpointConfig;
 use crate::core::{Pin, Pins};
+use crate::udp::UdpConfig;
 
 pub use quicket_steering::{
     BlockCipher, Codec, ConfigId, FirstOctet, Format, FormatError, HashKey, Owner, OwnerBits,
@@ -113,6 +115,17 @@ impl Division {
     /// What issues connection IDs for a worker; none if there is but one.
     pub(crate) fn ids(&self, worker: usize) -> Option<RoutableConnectionIds> {
         self.ids.as_ref()?.for_worker(worker)
+    }
+
+    /// How the kernel is to choose among the workers' sockets, unless it is to choose by address.
+    pub(crate) fn program(&self, udp: &UdpConfig) -> Option<OwnerProgram> {
+        // Sockets of others at the address would be counted with ours.
+        if !udp.route_by_connection_id || udp.reuse_port {
+            return None;
+        }
+        let ids = self.ids.as_ref()?;
+        let workers = u16::try_from(self.workers).ok()?;
+        OwnerProgram::new([&ids.codec], ids.generation()?, workers).ok()
     }
 
     /// What a worker knows of the others.

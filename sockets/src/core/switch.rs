@@ -6,6 +6,7 @@
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
+use quicket_bpf::OwnerProgram;
 use quicket_engine::{StrikeRegister, TokenId, TokenLog};
 
 use super::budget::Budget;
@@ -27,6 +28,8 @@ pub(crate) struct Switch {
     /// What all connections may hold together.
     pub(super) budget: Arc<Budget>,
     pub(crate) pins: Arc<Pins>,
+    /// How the kernel is to choose among their sockets; by address without one.
+    program: Option<OwnerProgram>,
     /// How many public values lead to any of them.
     pub(super) handles: AtomicUsize,
     /// By number; none for a worker that is alone.
@@ -66,7 +69,7 @@ impl Outbox {
 
 impl Switch {
     /// For so many workers, whose connections hold so many bytes of streams.
-    pub(crate) fn new(workers: usize, memory: usize) -> Arc<Self> {
+    pub(crate) fn new(workers: usize, memory: usize, program: Option<OwnerProgram>) -> Arc<Self> {
         let mailboxes = if workers > 1 { workers } else { 0 };
         Arc::new(Self {
             cores: OnceLock::new(),
@@ -74,6 +77,7 @@ impl Switch {
             reception: Arc::default(),
             budget: Budget::new(memory),
             pins: Arc::default(),
+            program,
             handles: AtomicUsize::new(0),
             mailboxes: (0..mailboxes).map(|_| Mailbox::default()).collect(),
             counters: (0..workers).map(|_| Counters::default()).collect(),
@@ -106,6 +110,11 @@ impl Core {
             return self.this.upgrade().into_iter().collect();
         }
         cores.iter().filter_map(Weak::upgrade).collect()
+    }
+
+    /// How the kernel is to choose among the workers' sockets; by address without one.
+    pub(crate) fn program(&self) -> Option<&OwnerProgram> {
+        self.switch.program.as_ref()
     }
 
     /// The worker with a number.

@@ -7,7 +7,9 @@ use std::task::Poll;
 use super::connection::source_for;
 use super::workers::{bind, divided};
 use crate::config::{ClientConfig, ServerConfig, WorkerStats};
-use crate::core::{ConnRef, Core, CoreRef, Interest, ListenOptions, Role, Waiter, WaiterId, Wakes};
+use crate::core::{
+    ConnRef, Core, CoreRef, Interest, Link, ListenOptions, Role, Waiter, WaiterId, Wakes,
+};
 use crate::error::{AcceptError, ConnectError, ListenError};
 use crate::session::{SessionSink, settle};
 use crate::udp::{BindError, UdpStats};
@@ -83,18 +85,23 @@ impl CoreRef {
     pub(crate) fn also_bind(&self, address: SocketAddr) -> Result<SocketAddr, BindError> {
         let workers = self.workers();
         let mut bound = address;
-        for (core, link) in workers.iter().zip(bind(address, &self.udp_config(), workers.len())?) {
+        for (core, link) in workers.iter().zip(self.bind_all(address)?) {
             bound = link.socket.local_addr();
             core.change_links(|links, _| Some(links.added(link)));
         }
         Ok(bound)
     }
 
+    /// Binds a socket for each worker to another address.
+    fn bind_all(&self, address: SocketAddr) -> Result<Vec<Link>, BindError> {
+        bind(address, &self.udp_config(), self.workers().len(), self.program())
+    }
+
     /// Puts other sockets in the place of the present ones. Client connections move there; peers
     /// of server connections find out by the packets that come from it.
     pub(crate) fn rebind(&self, address: SocketAddr) -> Result<(), BindError> {
         let workers = self.workers();
-        for (core, link) in workers.iter().zip(bind(address, &self.udp_config(), workers.len())?) {
+        for (core, link) in workers.iter().zip(self.bind_all(address)?) {
             let bound = link.socket.local_addr();
             core.change_links(|links, now| Some(links.replaced(link, now)));
             core.follow(bound);

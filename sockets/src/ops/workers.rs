@@ -4,6 +4,7 @@ use std::io;
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
 
+use quicket_bpf::OwnerProgram;
 use quicket_engine::{ReplyRates, RetryPolicy};
 use quicket_handshake::{AwsLcProvider, SystemRandom};
 use socket2::SockRef;
@@ -17,8 +18,9 @@ use crate::udp::{BindError, UdpConfig};
 pub(crate) fn endpoint(address: SocketAddr, config: EndpointConfig) -> Result<CoreRef, BindError> {
     let refused = |error| BindError::new(address, error);
     let division = Division::new(&config).map_err(refused)?;
-    let links = bind(address, &config.udp, division.workers())?;
-    endpoint_on(links, config, division).map_err(refused)
+    let program = division.program(&config.udp);
+    let links = bind(address, &config.udp, division.workers(), program.as_ref())?;
+    endpoint_on(links, config, division, program).map_err(refused)
 }
 
 /// Makes an endpoint on a socket that is bound already; further workers bind more.
@@ -45,7 +47,8 @@ pub(crate) fn endpoint_from(socket: UdpSocket, config: EndpointConfig) -> io::Re
     for _ in 1..division.workers() {
         links.push(Link::bind(bound, &udp)?);
     }
-    endpoint_on(links, config, division)
+    // Others may share the address already, so that the kernel counts sockets otherwise than we do.
+    endpoint_on(links, config, division, None)
 }
 
 /// Binds a socket for each worker to one address, in the order of the workers' numbers.
@@ -56,6 +59,7 @@ pub(crate) fn bind(
     address: SocketAddr,
     config: &UdpConfig,
     workers: usize,
+    program: Option<&OwnerProgram>,
 ) -> Result<Vec<Link>, BindError> {
     let first = Link::bind(address, config)?;
     let address = SocketAddr::new(address.ip(), first.socket.local_addr().port());
@@ -68,8 +72,10 @@ pub(crate) fn bind(
     for _ in 1..workers {
         links.push(Link::bind(address, &config)?);
     }
-    // All sockets of the address are bound, their order is that of the workers: who is to tell the
-    // kernel how to choose among them does so here.
+    // All sockets of the address are bound, and their order is that of the workers.
+    if let (Some(program), Some(link)) = (program, links.first()) {
+        link.socket.choose_by(program);
+    }
     Ok(links)
 }
 
@@ -77,9 +83,10 @@ fn endpoint_on(
     links: Vec<Link>,
     config: EndpointConfig,
     division: Division,
+    program: Option<OwnerProgram>,
 ) -> io::Result<CoreRef> {
     let count = division.workers();
-    let switch = Switch::new(count, config.memory);
+    let switch = Switch::new(count, config.memory, program);
     let tokens = SharedTokenLog::default();
     let mut cores = Vec::with_capacity(count);
     for (number, link) in links.into_iter().enumerate() {
@@ -181,16 +188,16 @@ mod tests {
         let shares = UdpConfig { reuse_port: true, ..UdpConfig::default() };
         let stranger = Link::bind("127.0.0.1:0".parse().unwrap(), &shares).unwrap();
         let address = stranger.socket.local_addr();
-        let error = bind(address, &UdpConfig::default(), 2).unwrap_err();
+        let error = bind(address, &UdpConfig::default(), 2, None).unwrap_err();
         assert_eq!(error.io_error().kind(), io::ErrorKind::AddrInUse);
         // Who wants to share can.
-        assert_eq!(bind(address, &shares, 2).unwrap().len(), 2);
+        assert_eq!(bind(address, &shares, 2, None).unwrap().len(), 2);
     }
 
     #[test]
     fn workers_have_one_address_and_only_they() {
         for address in ["127.0.0.1:0", "[::]:0", "[::1]:0"] {
-            let links = bind(address.parse().unwrap(), &UdpConfig::default(), 4).unwrap();
+            let links = bind(address.parse().unwrap(), &UdpConfig::default(), 4, None).unwrap();
             let bound = links[0].socket.local_addr();
             assert!(links.iter().all(|link| link.socket.local_addr() == bound), "{address}");
             let alone = Link::bind(bound, &UdpConfig::default()).unwrap_err();

@@ -26,6 +26,12 @@ pub struct UdpConfig {
     pub only_v6: bool,
     /// Hands the kernel up to 64 datagrams in one call (UDP GSO), if it can.
     pub segmentation_offload: bool,
+    /// Has the kernel choose by connection ID among the sockets of an endpoint with several
+    /// [workers](crate::Workers), with a classic BPF program that takes no privileges
+    /// (SO_ATTACH_REUSEPORT_CBPF). Where it cannot, when off, with `reuse_port`, and for a socket
+    /// that was bound elsewhere it chooses by address, and workers hand each other what is not
+    /// theirs.
+    pub route_by_connection_id: bool,
     /// Within which time answers should come for a thread that waits in a blocking call for data
     /// or a stream to ask the socket again and again instead of sleeping; zero: never. For a
     /// request and its answer on a fast network that takes half the time. 50 µs at first. It is
@@ -43,6 +49,7 @@ impl Default for UdpConfig {
             reuse_port: false,
             only_v6: false,
             segmentation_offload: true,
+            route_by_connection_id: true,
             busy_poll: Duration::from_micros(50),
             options: Vec::new(),
         }

@@ -87,6 +87,14 @@ impl UdpSocket {
         self.classes.read(&self.io, self.is_v6)
     }
 
+    /// Has the kernel choose by connection ID among the sockets that share the address. Without it
+    /// all goes on, a little slower.
+    pub(crate) fn choose_by(&self, program: &quicket_bpf::OwnerProgram) {
+        if let Err(error) = quicket_bpf::attach_reuseport(self, program) {
+            log::debug!("the kernel chooses among workers by address: {error}");
+        }
+    }
+
     /// A second handle of the socket.
     pub(crate) fn try_clone_io(&self) -> io::Result<std::net::UdpSocket> {
         self.io.try_clone()

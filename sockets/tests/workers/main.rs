@@ -25,8 +25,10 @@ use relay::{Relay, send_from_elsewhere};
 const ANY: &str = "127.0.0.1:0";
 const WORKERS: usize = 4;
 
+/// Workers among which the kernel chooses by address, so that they have to hand on.
 fn server(config: ServerConfig) -> Listener {
-    let endpoint = EndpointConfig::default().workers(Workers::Count(WORKERS));
+    let mut endpoint = EndpointConfig::default().workers(Workers::Count(WORKERS));
+    endpoint.udp.route_by_connection_id = false;
     Endpoint::bind_with(ANY, endpoint).unwrap().listen(config).unwrap()
 }
 
@@ -66,18 +68,14 @@ fn exchange(connection: &Connection, seed: u64, length: usize) {
     assert!(Pattern::new(seed).matches(&data), "other data");
 }
 
-/// A client that moves has its packets handed to other workers by the kernel, and nothing is lost.
-#[test]
-fn clients_that_move_keep_their_connections() {
+/// Has clients move again and again while they exchange data, and returns what the workers did.
+fn move_clients(listener: &Listener, client: &ClientConfig) -> Vec<WorkerStats> {
     const CLIENTS: usize = 6;
     const MOVES: u64 = 8;
-    let (config, client) = configs();
-    let listener = server(config);
     let address = listener.local_addr();
     thread::scope(|scope| {
-        scope.spawn(|| echo(&listener, CLIENTS));
+        scope.spawn(|| echo(listener, CLIENTS));
         for number in 0..CLIENTS as u64 {
-            let client = &client;
             scope.spawn(move || {
                 let endpoint = Endpoint::bind(ANY).unwrap();
                 let connection = endpoint.connect(address, "localhost", client).unwrap();
@@ -92,11 +90,38 @@ fn clients_that_move_keep_their_connections() {
     });
     let stats = listener.endpoint().worker_stats();
     assert_eq!(stats.len(), WORKERS);
+    assert!(stats.iter().filter(|worker| worker.received > 0).count() > 1, "{stats:?}");
+    stats
+}
+
+/// The kernel knows workers by the connection IDs that they issue, whoever runs the program: nothing
+/// is left to hand on. The first packets of a client come from one address, so that those do not
+/// either.
+#[test]
+fn the_kernel_gives_each_worker_what_is_its_own() {
+    let (config, client) = configs();
+    let endpoint = EndpointConfig::default().workers(Workers::Count(WORKERS));
+    let listener = Endpoint::bind_with(ANY, endpoint).unwrap().listen(config).unwrap();
+    let stats = move_clients(&listener, &client);
+    assert_eq!(sum(&stats, |worker| worker.handed_on), 0, "{stats:?}");
+    // At other addresses, too.
+    let address = listener.endpoint().also_bind(any()).unwrap();
+    assert_ne!(address, listener.local_addr());
+    listener.endpoint().rebind(any()).unwrap();
+    let stats = move_clients(&listener, &client);
+    assert_eq!(sum(&stats, |worker| worker.handed_on), 0, "{stats:?}");
+}
+
+/// A client that moves has its packets handed to other workers by the kernel, and nothing is lost.
+#[test]
+fn clients_that_move_keep_their_connections() {
+    let (config, client) = configs();
+    let listener = server(config);
+    let stats = move_clients(&listener, &client);
     let handed_on = sum(&stats, |worker| worker.handed_on);
     assert!(handed_on > 0, "{stats:?}");
     assert_eq!(handed_on, sum(&stats, |worker| worker.taken));
     assert_eq!(sum(&stats, |worker| worker.lost), 0);
-    assert!(stats.iter().filter(|worker| worker.received > 0).count() > 1, "{stats:?}");
 }
 
 /// Waits until the workers have received and seen to so many datagrams more than `before`.
@@ -313,13 +338,20 @@ fn several_threads_accept_the_connections_of_all_workers() {
     assert!(stats.iter().all(|worker| worker.connections == 0), "{stats:?}");
 }
 
-/// The answers come to a worker of the kernel's choice, and find the connection all the same.
+/// The answers come to the worker that has the connection, or, where the kernel chooses by address, to
+/// any, and find it all the same.
 #[test]
 fn connections_to_servers_are_spread_over_workers() {
+    spread_connections_to_servers(true);
+    spread_connections_to_servers(false);
+}
+
+fn spread_connections_to_servers(by_connection_id: bool) {
     const CONNECTIONS: usize = 8;
     let (config, client) = configs();
     let listener = Listener::bind(ANY, config).unwrap();
-    let endpoint = EndpointConfig::default().workers(Workers::Count(WORKERS));
+    let mut endpoint = EndpointConfig::default().workers(Workers::Count(WORKERS));
+    endpoint.udp.route_by_connection_id = by_connection_id;
     let endpoint = Endpoint::bind_with(ANY, endpoint).unwrap();
     thread::scope(|scope| {
         scope.spawn(|| echo(&listener, CONNECTIONS));
@@ -331,7 +363,8 @@ fn connections_to_servers_are_spread_over_workers() {
             connections.iter().for_each(|connection| exchange(connection, turn, 50_000));
             endpoint.rebind(any()).unwrap();
         }
-        assert!(sum(&endpoint.worker_stats(), |worker| worker.handed_on) > 0);
+        let handed_on = sum(&endpoint.worker_stats(), |worker| worker.handed_on);
+        assert_eq!(handed_on == 0, by_connection_id, "{handed_on}");
         endpoint.close(0, b"");
     });
 }
