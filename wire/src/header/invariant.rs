@@ -1,6 +1,6 @@
 //! What all versions of QUIC have in common (RFC 8999).
 
-use super::FORM_LONG;
+use super::{FORM_LONG, PacketKind};
 use crate::{DecodeError, Reader, Version};
 
 /// A long header as every version of QUIC has it (RFC 8999, Section 5.1).
@@ -35,5 +35,11 @@ impl<'a> InvariantHeader<'a> {
         let len = usize::from(reader.u8()?);
         let scid = reader.bytes(len)?;
         Ok(Self { first_byte, version, dcid, scid, rest: reader.rest() })
+    }
+
+    /// What the packet is, as far as the version is known.
+    #[must_use]
+    pub const fn kind(&self) -> PacketKind {
+        PacketKind::from_long_type(self.version, self.first_byte)
     }
 }

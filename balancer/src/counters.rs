@@ -1,0 +1,129 @@
+//! What happened, counted.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use quicket_wire::PacketKind;
+
+use crate::decide::{Cause, Decision, Refusal, Way};
+
+macro_rules! counters {
+    ($(#[$on:meta])* $type:ident: $($(#[$doc:meta])* $name:ident),* $(,)?) => {
+        $(#[$on])*
+        #[derive(Debug, Default)]
+        pub struct $type {
+            $($(#[$doc])* pub $name: AtomicU64,)*
+        }
+
+        impl $type {
+            /// Names and values, in the order of the declaration.
+            #[must_use]
+            pub fn values(&self) -> Vec<(&'static str, u64)> {
+                vec![$((stringify!($name), self.$name.load(Ordering::Relaxed)),)*]
+            }
+        }
+    };
+}
+
+counters! {
+    /// Counters of a worker. They only grow.
+    Counters:
+    /// Datagrams that came.
+    received,
+    /// ... and their bytes.
+    received_bytes,
+    /// Calls that received them.
+    receive_calls,
+    /// ... Initial packets.
+    initial,
+    /// ... 0-RTT packets.
+    zero_rtt,
+    /// ... Handshake packets.
+    handshake,
+    /// ... Retry packets, which only servers send; their receiver discards them.
+    retry,
+    /// ... with a short header.
+    one_rtt,
+    /// ... of a version that is not known.
+    unknown_version,
+    /// Forwarded: to the server that the connection ID names.
+    named,
+    /// Forwarded: to the server that the flow has.
+    kept,
+    /// Forwarded: to the server that the consistent hash gives.
+    hashed,
+    /// Of the last two: the connection ID follows no configuration.
+    unroutable,
+    /// ... it names a server that there is not.
+    unknown_server,
+    /// Sent to servers.
+    sent,
+    /// Calls that sent them.
+    send_calls,
+    /// Dropped: shorter than any packet of QUIC.
+    too_short,
+    /// Dropped: a long header that is not whole.
+    malformed,
+    /// Dropped: Version Negotiation.
+    version_negotiation,
+    /// Dropped: nobody takes connections.
+    no_server,
+    /// Dropped: longer than the path to the server allows.
+    too_big,
+    /// Dropped: its time to live was used up, or the source cannot be answered.
+    expired,
+    /// Dropped: the system had no room to send.
+    send_full,
+    /// Dropped: the system refused to send.
+    send_refused,
+    /// Flows that were forgotten before their time, as the table was full.
+    evicted,
+}
+
+counters! {
+    /// Counters of a server.
+    ServerCounters:
+    /// Datagrams sent to it.
+    sent,
+    /// ... and their bytes, without encapsulation.
+    sent_bytes,
+}
+
+/// Adds to a counter.
+#[inline]
+pub(crate) fn add(counter: &AtomicU64, count: u64) {
+    counter.fetch_add(count, Ordering::Relaxed);
+}
+
+impl Counters {
+    /// Counts what datagrams are.
+    pub(crate) fn kind(&self, kind: PacketKind, count: u64) {
+        let counter = match kind {
+            PacketKind::Initial => &self.initial,
+            PacketKind::ZeroRtt => &self.zero_rtt,
+            PacketKind::Handshake => &self.handshake,
+            PacketKind::Retry => &self.retry,
+            PacketKind::OneRtt => &self.one_rtt,
+            PacketKind::UnknownVersion | PacketKind::VersionNegotiation => &self.unknown_version,
+        };
+        add(counter, count);
+    }
+
+    /// Counts what becomes of datagrams.
+    pub(crate) fn decided(&self, decision: Decision, count: u64) {
+        let (counter, cause) = match decision {
+            Decision::Forward { way: Way::Named, .. } => (&self.named, None),
+            Decision::Forward { way: Way::Kept(cause), .. } => (&self.kept, Some(cause)),
+            Decision::Forward { way: Way::Hashed(cause), .. } => (&self.hashed, Some(cause)),
+            Decision::Refuse(Refusal::TooShort) => (&self.too_short, None),
+            Decision::Refuse(Refusal::Malformed) => (&self.malformed, None),
+            Decision::Refuse(Refusal::VersionNegotiation) => (&self.version_negotiation, None),
+            Decision::Refuse(Refusal::NoServer) => (&self.no_server, None),
+        };
+        add(counter, count);
+        match cause {
+            Some(Cause::Unroutable) => add(&self.unroutable, count),
+            Some(Cause::UnknownServer) => add(&self.unknown_server, count),
+            None => {}
+        }
+    }
+}

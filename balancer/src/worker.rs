@@ -1,0 +1,225 @@
+//! Workers: each has a socket of every address and a table of flows, and one loop.
+
+use std::io::{self, PipeReader, Read};
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Instant;
+
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+
+use crate::balancer::Shared;
+use crate::config::Config;
+use crate::counters::{Counters, add};
+use crate::decide::{Decision, Look};
+use crate::flows::{Flow, Flows};
+use crate::inner::{self, MAX_HEADER};
+use crate::outbox::{Outbox, Piece, Way};
+use crate::snapshot::Snapshot;
+use crate::sys::{Arrivals, Train};
+use crate::udp;
+
+/// Ports that packets to servers leave by, so that devices and servers spread them.
+const SOURCE_PORTS: usize = 4;
+/// Calls that receive from one socket before others have their turn.
+const ROUNDS: usize = 16;
+
+/// One of the threads.
+pub(crate) struct Worker {
+    shared: Arc<Shared>,
+    snapshot: Arc<Snapshot>,
+    version: u64,
+    start: Instant,
+    sockets: Vec<(OwnedFd, SocketAddr)>,
+    carrier: Carrier,
+    arrivals: Arrivals,
+}
+
+/// What becomes of trains, without the sockets that they come by.
+struct Carrier {
+    counters: Arc<Counters>,
+    flows: Flows,
+    v4: Vec<Outbox>,
+    v6: Vec<Outbox>,
+    headers: Vec<u8>,
+}
+
+impl Worker {
+    pub(crate) fn open(
+        config: &Config,
+        shared: Arc<Shared>,
+        snapshot: Arc<Snapshot>,
+        counters: Arc<Counters>,
+        secret: [u8; 16],
+    ) -> io::Result<Self> {
+        let listen = |address: &SocketAddr| Ok((udp::listen(*address)?, *address));
+        let outboxes = |v6| -> io::Result<Vec<Outbox>> {
+            let open = |_| udp::sender(v6, config.fragment).map(Outbox::new);
+            (0..SOURCE_PORTS).map(open).collect()
+        };
+        let entries = config.flows.div_ceil(config.workers);
+        Ok(Self {
+            shared,
+            snapshot,
+            version: 0,
+            start: Instant::now(),
+            sockets: config.listen.iter().map(listen).collect::<io::Result<_>>()?,
+            carrier: Carrier {
+                counters,
+                flows: Flows::new(entries, config.lifetime, secret),
+                v4: outboxes(false)?,
+                // A machine may be without IPv6; packets to servers that have it are refused then.
+                v6: outboxes(true).unwrap_or_default(),
+                headers: Vec::new(),
+            },
+            arrivals: Arrivals::new(),
+        })
+    }
+
+    /// Carries datagrams until the other end of `bell` is closed.
+    pub(crate) fn run(mut self, mut bell: PipeReader) -> io::Result<()> {
+        let sockets = std::mem::take(&mut self.sockets);
+        let ear = bell.try_clone()?;
+        let files = sockets.iter().map(|(socket, _)| socket.as_fd()).chain([ear.as_fd()]);
+        let mut files: Vec<PollFd<'_>> =
+            files.map(|file| PollFd::new(file, PollFlags::POLLIN)).collect();
+        loop {
+            match poll(&mut files, PollTimeout::NONE) {
+                Err(Errno::EINTR) => continue,
+                polled => polled?,
+            };
+            let rung = files.last().is_none_or(|file| file.any().unwrap_or(true));
+            if rung && bell.read(&mut [0; 16])? == 0 {
+                return Ok(());
+            }
+            for (file, (socket, local)) in files.iter().zip(&sockets) {
+                if file.any().unwrap_or(true) {
+                    self.drain(socket, *local)?;
+                }
+            }
+        }
+    }
+
+    /// Forwards what a socket has.
+    fn drain(&mut self, socket: &OwnedFd, local: SocketAddr) -> io::Result<()> {
+        for _ in 0..ROUNDS {
+            match self.arrivals.receive(socket.as_fd()) {
+                Ok(()) => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => return Err(error),
+            }
+            if let Some(snapshot) = self.shared.newer(&mut self.version) {
+                self.carrier.flows.set_lifetime(snapshot.lifetime);
+                self.snapshot = snapshot;
+            }
+            let now = self.start.elapsed().as_secs() as u32;
+            self.carrier.carry(&self.snapshot, &self.arrivals, local, now);
+        }
+        Ok(())
+    }
+}
+
+impl Carrier {
+    fn carry(&mut self, snapshot: &Snapshot, arrivals: &Arrivals, local: SocketAddr, now: u32) {
+        self.headers.clear();
+        let evicted = self.flows.evicted();
+        for train in arrivals.trains() {
+            self.train(snapshot, arrivals.bytes(), train, local, now);
+        }
+        for outbox in self.v4.iter_mut().chain(&mut self.v6) {
+            outbox.flush(&self.headers, arrivals.bytes(), snapshot, &self.counters);
+        }
+        let counters = &self.counters;
+        add(&counters.evicted, self.flows.evicted() - evicted);
+        add(&counters.receive_calls, 1);
+    }
+
+    /// Decides about a train: once for each connection ID in a row.
+    fn train(
+        &mut self,
+        snapshot: &Snapshot,
+        bytes: &[u8],
+        train: &Train,
+        local: SocketAddr,
+        now: u32,
+    ) {
+        let flow = Flow { client: train.client, local };
+        let mut last: Option<(Look<'_>, Decision)> = None;
+        let mut at = train.start;
+        let end = train.start + train.len;
+        // A datagram may be empty.
+        loop {
+            let next = end.min(at + train.stride);
+            let payload = &bytes[at..next];
+            add(&self.counters.received, 1);
+            add(&self.counters.received_bytes, payload.len() as u64);
+            let decision = match (snapshot.look(payload), last) {
+                (Ok(look), Some((before, decision))) if look == before => {
+                    self.counters.kind(look.kind, 1);
+                    decision
+                }
+                (Ok(look), _) => {
+                    self.counters.kind(look.kind, 1);
+                    let decision = snapshot.route(&mut self.flows, &flow, &look, now);
+                    last = Some((look, decision));
+                    decision
+                }
+                (Err(refusal), _) => Decision::Refuse(refusal),
+            };
+            self.counters.decided(decision, 1);
+            if let Decision::Forward { server, .. } = decision {
+                self.forward(snapshot, &flow, train, server, bytes, at..next);
+            }
+            at = next;
+            if at >= end {
+                return;
+            }
+        }
+    }
+
+    fn forward(
+        &mut self,
+        snapshot: &Snapshot,
+        flow: &Flow,
+        train: &Train,
+        server: usize,
+        bytes: &[u8],
+        payload: std::ops::Range<usize>,
+    ) {
+        let Some(member) = snapshot.members().get(server) else { return };
+        // Nobody can answer port 0; a packet that goes in circles ends here.
+        if train.ttl <= 1 || flow.client.port() == 0 {
+            return add(&self.counters.expired, 1);
+        }
+        let to = member.address;
+        if payload.len() + inner::overhead(flow, to.is_ipv4()) > snapshot.mtu.into() {
+            return add(&self.counters.too_big, 1);
+        }
+        let mut header = [0; MAX_HEADER];
+        let inside = &bytes[payload.clone()];
+        let len = inner::encapsulate(flow, train.tos, train.ttl - 1, inside, &mut header);
+        let at = self.headers.len();
+        self.headers.extend_from_slice(&header[..len]);
+        let outboxes = if to.is_ipv4() { &mut self.v4 } else { &mut self.v6 };
+        let Some(count) = outboxes.len().checked_sub(1) else {
+            return add(&self.counters.send_refused, 1);
+        };
+        let outbox = &mut outboxes[spread(flow.client) & count];
+        // RFC 6040, Section 4.1, normal mode: the outer field is a copy of the inner one.
+        let way = Way { server, to, tos: train.tos & 0b11 };
+        outbox.push(way, Piece { header: at..at + len, payload });
+    }
+}
+
+/// A number that is the same for a flow and differs between flows. It needs no key: it only
+/// chooses a port of ours.
+fn spread(client: SocketAddr) -> usize {
+    let ip = match client.ip() {
+        IpAddr::V4(ip) => ip.to_bits(),
+        IpAddr::V6(ip) => ip.to_bits() as u32,
+    };
+    let mixed = (ip ^ u32::from(client.port()) << 16).wrapping_mul(0x9e37_79b1);
+    (mixed >> 24) as usize
+}
