@@ -2,6 +2,10 @@
 #![deny(unsafe_code)]
 
 mod args;
+#[cfg(target_os = "linux")]
+mod balance;
+#[cfg(target_os = "linux")]
+mod control;
 mod demo;
 mod digest;
 mod exit;
@@ -12,6 +16,7 @@ mod places;
 #[cfg(target_os = "linux")]
 mod run;
 mod serve;
+mod site;
 mod transport;
 #[cfg(target_os = "linux")]
 mod tunnel;
@@ -42,6 +47,8 @@ fn main() -> ExitCode {
         Command::Run(args) => run::run(args),
         #[cfg(target_os = "linux")]
         Command::Tunnel(args) => tunnel::run(args),
+        #[cfg(target_os = "linux")]
+        Command::Balance(args) => balance::run(args),
         #[cfg(target_os = "linux")]
         Command::Lab(command) => lab((**command).clone()),
         Command::Completion { shell } => pages::completion(*shell),

@@ -37,6 +37,8 @@ fn help_has_examples_and_exit_codes() {
         "tunnel",
         "tunnel add",
         "tunnel show",
+        "balance",
+        "balance status",
         "lab interop",
         "lab link",
         "lab endpoint",

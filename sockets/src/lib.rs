@@ -88,6 +88,7 @@ mod ops;
 mod qlog;
 mod session;
 pub mod steering;
+mod switchable;
 pub mod tokio;
 mod udp;
 mod waiting;

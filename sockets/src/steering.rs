@@ -32,6 +32,7 @@ use crate::config::EndpointConfig;
 use crate::core::{Pin, Pins};
 use crate::udp::UdpConfig;
 
+pub use crate::switchable::{SwitchError, SwitchableConnectionIds};
 pub use quicket_steering::{
     BlockCipher, Codec, ConfigId, FirstOctet, Format, FormatError, HashKey, Owner, OwnerBits,
     OwnerError, Place, ServerId,

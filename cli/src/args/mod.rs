@@ -5,6 +5,8 @@
     reason = "help for the terminal, where brackets are brackets"
 )]
 
+#[cfg(target_os = "linux")]
+mod balance;
 mod demo;
 mod get;
 mod http;
@@ -20,11 +22,13 @@ use std::path::PathBuf;
 use clap::{Parser, Subcommand};
 
 pub(crate) use self::http::{Http, is_secret};
+#[cfg(target_os = "linux")]
+pub(crate) use balance::{Balance, BalanceCommand, Status};
 pub(crate) use demo::Demo;
 pub(crate) use get::{Get, Protocol, parse_url};
 #[cfg(target_os = "linux")]
 pub(crate) use run::Run;
-pub(crate) use serve::{Retry, Serve};
+pub(crate) use serve::{Behind, Retry, Serve};
 pub(crate) use transport::{Congestion, Transport};
 #[cfg(target_os = "linux")]
 pub(crate) use tunnel::{PortAction, Show, Tunnel, TunnelCommand};
@@ -62,6 +66,9 @@ pub(crate) enum Command {
     /// Carry IP packets in UDP: GUE, FOU and GRE, with the words of ip(8)
     #[cfg(target_os = "linux")]
     Tunnel(Tunnel),
+    /// Put an address in front of many QUIC servers: by connection ID, through GUE
+    #[cfg(target_os = "linux")]
+    Balance(Balance),
     /// Measure Quicket, and drive it against other implementations
     #[cfg(target_os = "linux")]
     #[command(subcommand)]

@@ -7,6 +7,7 @@ use clap::{Args, ValueEnum};
 use quicket::{MAX_WORKERS, Workers};
 
 use super::Transport;
+use crate::site;
 
 /// When clients must prove their address before anything is spent on them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -28,7 +29,7 @@ pub(crate) enum Retry {
 /// With several --cert and --key, clients get the certificate with the name that they ask for, and the
 /// first if there is none. The signal SIGHUP has certificates, keys and the ticket key read again: new
 /// connections get the new ones, the others go on. If anything is wrong with a file, all stays as it
-/// is and the log says why.
+/// is and the log says why. So it is with the file of --connection-ids.
 #[derive(Args, Debug)]
 #[command(
     args_override_self = true,
@@ -39,7 +40,10 @@ Examples:
   quicket serve . -l 192.0.2.1:443 -l '[2001:db8::1]:443'
   quicket serve /srv/files -l '[::]:443' --workers auto
   quicket serve . --cert a.pem --key a.key --cert b.pem --key b.key
-  quicket serve . --qlog /tmp/qlog --keylog /tmp/keys"
+  quicket serve . --qlog /tmp/qlog --keylog /tmp/keys
+Behind a balancer (quicket balance --help):
+  quicket serve . -l 192.0.2.1:443 --connection-ids /etc/quicket/site --server-id 00000001 \\
+      --max-udp-payload 1440 --report-to 10.0.0.9:6081"
 )]
 pub(crate) struct Serve {
     /// The directory; nothing outside of it is served, symbolic links included
@@ -109,6 +113,9 @@ pub(crate) struct Serve {
     pub(crate) quiet: bool,
 
     #[command(flatten)]
+    pub(crate) behind: Behind,
+
+    #[command(flatten)]
     pub(crate) transport: Transport,
 }
 
@@ -129,4 +136,27 @@ impl Serve {
     pub(crate) const fn early_data(&self) -> bool {
         self.zero_rtt || !self.no_zero_rtt
     }
+}
+
+/// What a server behind a balancer needs.
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Behind a balancer")]
+pub(crate) struct Behind {
+    /// The file that says how connection IDs are written: the same as the balancer's
+    #[arg(long, requires = "server_id", value_name = "FILE")]
+    pub(crate) connection_ids: Option<PathBuf>,
+
+    /// What names this server in connection IDs: as many hexadecimal digits as the file asks for
+    #[arg(long, requires = "connection_ids", value_name = "HEX", value_parser = site::server_id)]
+    pub(crate) server_id: Option<quicket::steering::ServerId>,
+
+    /// Report to this balancer every second that the server is there, and that it takes no more
+    /// connections once it is told to stop; may be given several times. Needs the report-key of the file
+    #[arg(long, requires = "connection_ids", value_name = "ADDR", value_parser = address)]
+    pub(crate) report_to: Vec<SocketAddr>,
+
+    /// The largest UDP payload that clients may send, in bytes: 1200 to 65527. Behind a balancer, what
+    /// encapsulation leaves of the path: 1440 of 1500 over IPv4
+    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u16).range(1200..=65527))]
+    pub(crate) max_udp_payload: Option<u16>,
 }

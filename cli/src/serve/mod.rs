@@ -12,6 +12,7 @@ mod keep;
 mod listen;
 mod listing;
 mod log;
+mod member;
 mod memory;
 mod range;
 mod signals;
@@ -34,6 +35,7 @@ use self::certificates::{Files, unusable};
 use self::descriptors::Descriptors;
 use self::events::Events;
 use self::log::say;
+use self::member::Member;
 use self::signals::{Hangup, Keys};
 use self::tree::Tree;
 use crate::args::{Protocol, Retry, Serve};
@@ -53,6 +55,8 @@ pub(crate) struct Site {
     pub(crate) access_log: bool,
     pub(crate) events: Events,
     pub(crate) descriptors: Descriptors,
+    /// Of a site behind a balancer.
+    pub(crate) member: Option<Arc<Member>>,
 }
 
 /// A client with a connection.
@@ -78,6 +82,7 @@ pub(crate) fn run(args: &Serve) -> Result<(), Failure> {
         access_log: !args.quiet,
         events: Events::new(args.json),
         descriptors: Descriptors::default(),
+        member: Member::new(&args.behind, args.workers)?,
     };
     transport::warn(&args.transport);
     let live = Arc::new(AtomicUsize::new(0));
@@ -87,6 +92,12 @@ pub(crate) fn run(args: &Serve) -> Result<(), Failure> {
     let config = config(args, tls.clone(), &live, qlog.as_ref());
     let mut sockets = EndpointConfig::default().workers(args.workers);
     sockets.protocol.reset_key = keep::reset_key()?;
+    if let Some(size) = args.behind.max_udp_payload {
+        sockets.protocol.max_udp_payload_size = size;
+    }
+    if let Some(member) = &site.member {
+        sockets = member.configure(sockets);
+    }
     let runtime = crate::threads()?;
     let served = runtime.block_on(async {
         let (endpoint, addresses) = listen::bind(&args.listen, sockets).await?;
@@ -193,6 +204,9 @@ async fn serve(
     keys: Keys,
 ) -> Result<(), Failure> {
     let (drain, draining) = watch::channel(false);
+    if let Some(member) = &site.member {
+        tokio::spawn(Arc::clone(member).report(draining.clone()));
+    }
     let mut clients = JoinSet::new();
     let mut stop = std::pin::pin!(signals::stop());
     let mut left = std::pin::pin!(keys.watch(Arc::clone(&site)));

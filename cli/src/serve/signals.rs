@@ -7,6 +7,7 @@ use quicket::ServerTls;
 
 use super::log::say;
 use super::{Files, Site};
+use crate::exit::Failure;
 
 /// Ctrl-C, or the wish of a service manager.
 pub(super) async fn stop() {
@@ -87,10 +88,19 @@ impl Keys {
     /// Reads all files again at each SIGHUP, until the terminal is gone.
     pub(super) async fn watch(mut self, site: Arc<Site>) {
         while self.hangup.next().await == Meaning::ReadAgain {
-            let (files, tls) = (self.files.clone(), self.tls.clone());
-            let read = tokio::task::spawn_blocking(move || files.read_again(&tls)).await;
+            let (files, tls, member) = (self.files.clone(), self.tls.clone(), site.member.clone());
+            let read = move || {
+                // Nothing changes unless all can be read.
+                let read = member.as_ref().map(|member| member.read()).transpose()?;
+                let summary = files.read_again(&tls)?;
+                match member.zip(read) {
+                    Some((member, read)) => Ok(format!("{summary}, {}", member.take_up(read)?)),
+                    None => Ok(summary),
+                }
+            };
+            let read = tokio::task::spawn_blocking(read).await;
             let outcome = match read {
-                Ok(outcome) => outcome.map_err(|failure| failure.to_string()),
+                Ok(outcome) => outcome.map_err(|failure: Failure| failure.to_string()),
                 Err(error) => Err(error.to_string()),
             };
             site.events.read_again(&outcome);

@@ -5,15 +5,14 @@ mod report;
 mod show;
 
 use std::io::Write;
-use std::os::linux::net::SocketAddrExt;
-use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use std::{env, fs, io};
+use std::{fs, io};
 
 use quicket_tunnel::{Line, Setup, Tunnels, parse_line, remove_device};
 
 use crate::args::{Tunnel, TunnelCommand};
+use crate::control::tell_ready;
 use crate::exit::{Failure, Kind};
 
 /// The longest file of tunnels in bytes.
@@ -139,19 +138,5 @@ fn carry(setup: Setup, workers: u8, counters: Option<u32>) -> Result<(), Failure
             }
             return Err(Failure::environment("a tunnel ended", error));
         }
-    }
-}
-
-/// Tells systemd that the devices are there (sd_notify(3)), if it wants to know.
-fn tell_ready() {
-    let Some(path) = env::var_os("NOTIFY_SOCKET") else { return };
-    let bytes = path.as_encoded_bytes();
-    let address = match bytes.strip_prefix(b"@") {
-        Some(name) => SocketAddr::from_abstract_name(name),
-        None => SocketAddr::from_pathname(&path),
-    };
-    let send = |address: SocketAddr| UnixDatagram::unbound()?.send_to_addr(b"READY=1", &address);
-    if let Err(error) = address.and_then(send) {
-        log::warn!("cannot tell the service manager that all is ready: {error}");
     }
 }

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use quicket_tunnel::{Counters, Port, PortKind, Tunnel, Tunnels};
 use serde_json::{Map, Value, json};
 
-use super::control::printable;
+use crate::control::printable;
 
 /// All tunnels and ports, and what was for none of them; names as `ip -j` has them.
 pub(super) fn json(tunnels: &Tunnels) -> Value {

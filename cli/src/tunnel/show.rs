@@ -4,9 +4,10 @@ use std::io::{self, Write};
 
 use serde_json::{Value, json};
 
-use super::control::{Carrier, printable};
+use super::control::Carrier;
 use super::report;
 use crate::args::{PortAction, Show};
+use crate::control::printable;
 use crate::exit::{Failure, Kind};
 
 /// Shows tunnels, or one of them.

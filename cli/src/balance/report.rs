@@ -1,0 +1,165 @@
+//! What programs and people are told of a balancer at work.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use serde_json::{Map, Value, json};
+
+use super::rule::Rule;
+use crate::control::printable;
+
+/// Servers, counters and files.
+pub(super) fn json(rule: &Rule) -> Value {
+    let snapshot = rule.balancer.snapshot();
+    let state = rule.state();
+    let config = &state.files.config;
+    let ids: BTreeMap<&str, Vec<String>> = config
+        .servers
+        .iter()
+        .map(|server| (server.name.as_str(), server.ids.iter().map(ToString::to_string).collect()))
+        .collect();
+    let servers = snapshot.members().iter().map(|member| {
+        let mut fields = json!({
+            "name": member.name,
+            "address": member.address.to_string(),
+            "ids": ids.get(member.name.as_str()),
+            "state": member.standing.name(),
+            "weight": f64::from(member.weight) / 100.0,
+        });
+        for (name, value) in member.counters.values() {
+            fields[name] = value.into();
+        }
+        fields
+    });
+    let reports = state.reports;
+    let counters = rule.balancer.counters().into_iter();
+    json!({
+        "listen": config.listen.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        "servers": servers.collect::<Vec<_>>(),
+        "no_server_known_to_serve": snapshot.is_desperate(),
+        "flows": { "most": config.flows, "lifetime_seconds": config.lifetime },
+        "workers": config.workers,
+        "mtu": config.mtu,
+        "counters": counters.map(|(name, value)| (name.to_owned(), value.into()))
+            .collect::<Map<_, _>>(),
+        "reports": {
+            "accepted": reports.accepted,
+            "malformed": reports.malformed,
+            "forged": reports.forged,
+            "stale": reports.stale,
+            "unknown": reports.unknown,
+        },
+        "files_taken_up": state.taken_up,
+        "not_read_again": state.refused,
+        "pid": std::process::id(),
+    })
+}
+
+/// The answer of a balancer, for people.
+pub(super) fn text(report: &Value) -> String {
+    let list = |value: &Value| {
+        let words = value.as_array().into_iter().flatten().filter_map(Value::as_str);
+        printable(&words.collect::<Vec<_>>().join(" "))
+    };
+    let mut out = format!("{} by process {}\n", list(&report["listen"]), report["pid"]);
+    if let Some(error) = report["not_read_again"].as_str() {
+        let _ = writeln!(out, "  the files are not those in use: {}", printable(error));
+    }
+    if report["no_server_known_to_serve"] == true {
+        out += "  no server takes connections as far as is known: all are tried\n";
+    }
+    for server in report["servers"].as_array().into_iter().flatten() {
+        let word = |name: &str| printable(server[name].as_str().unwrap_or_default());
+        let _ = writeln!(
+            out,
+            "  {:20} {:9} weight {:<7} {} id {}: {} datagrams, {} bytes",
+            word("name"),
+            word("state"),
+            server["weight"],
+            word("address"),
+            list(&server["ids"]),
+            server["sent"],
+            server["sent_bytes"],
+        );
+    }
+    for part in ["counters", "reports"] {
+        let values = report[part].as_object().into_iter().flatten();
+        let shown = values.filter(|(_, value)| **value != 0);
+        let shown: Vec<String> =
+            shown.map(|(name, value)| format!("{} {value}", printable(name))).collect();
+        let _ = writeln!(out, "  {part}: {}", shown.join(", "));
+    }
+    out.trim_end().to_owned()
+}
+
+/// The answers of balancers in the text format of Prometheus.
+pub(super) fn prometheus(reports: &[Value]) -> String {
+    let mut families: BTreeMap<String, (&str, Vec<String>)> = BTreeMap::new();
+    let mut add = |name: String, kind: &'static str, labels: String, value: &Value| {
+        if value.is_number() {
+            let line = format!("{name}{{{labels}}} {value}");
+            families.entry(name).or_insert((kind, Vec::new())).1.push(line);
+        }
+    };
+    for report in reports {
+        let listen = report["listen"][0].as_str().unwrap_or_default();
+        let site = format!("site={}", quoted(listen));
+        for part in ["counters", "reports"] {
+            for (name, value) in report[part].as_object().into_iter().flatten() {
+                let part = if part == "reports" { "reports_" } else { "" };
+                let name = format!("quicket_balance_{part}{name}_total");
+                add(name, "counter", site.clone(), value);
+            }
+        }
+        for server in report["servers"].as_array().into_iter().flatten() {
+            let word = |name: &str| quoted(server[name].as_str().unwrap_or_default());
+            let labels = format!("{site},server={}", word("name"));
+            for name in ["sent", "sent_bytes"] {
+                let family = format!("quicket_balance_server_{name}_total");
+                add(family, "counter", labels.clone(), &server[name]);
+            }
+            let family = "quicket_balance_server_weight".to_owned();
+            add(family, "gauge", labels.clone(), &server["weight"]);
+            for state in ["serving", "draining", "down"] {
+                let labels = format!("{labels},state={}", quoted(state));
+                let is = i32::from(server["state"] == state);
+                add("quicket_balance_server_state".to_owned(), "gauge", labels, &json!(is));
+            }
+        }
+    }
+    let mut out = String::new();
+    for (name, (kind, lines)) in families {
+        let _ = writeln!(out, "# TYPE {name} {kind}\n{}", lines.join("\n"));
+    }
+    out.trim_end().to_owned()
+}
+
+/// A label's value.
+fn quoted(text: &str) -> String {
+    let escaped = printable(text).replace('\\', "\\\\").replace('"', "\\\"");
+    format!("\"{escaped}\"")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn prometheus_gets_each_family_once_with_escaped_labels() {
+        let report = json!({
+            "listen": ["192.0.2.1:443"],
+            "servers": [{ "name": "a\"b\\", "state": "down", "weight": 1.5, "sent": 3, "sent_bytes": 4 }],
+            "counters": { "received": 7 },
+            "reports": { "forged": 1 },
+        });
+        let text = prometheus(&[report.clone(), report]);
+        assert_eq!(text.matches("# TYPE quicket_balance_received_total counter").count(), 1);
+        assert!(
+            text.contains("quicket_balance_received_total{site=\"192.0.2.1:443\"} 7"),
+            "{text}"
+        );
+        assert!(text.contains("quicket_balance_reports_forged_total{"), "{text}");
+        assert!(text.contains("server=\"a\\\"b\\\\\",state=\"down\"} 1"), "{text}");
+        assert!(text.contains("state=\"serving\"} 0") && text.contains("} 1.5"), "{text}");
+    }
+}
