@@ -31,7 +31,7 @@ pub(crate) use run::Run;
 pub(crate) use serve::{Behind, Retry, Serve};
 pub(crate) use transport::{Congestion, Transport};
 #[cfg(target_os = "linux")]
-pub(crate) use tunnel::{PortAction, Show, Tunnel, TunnelCommand};
+pub(crate) use tunnel::{Carrying, PortAction, Show, Tunnel, TunnelCommand};
 
 use crate::exit::CODES;
 

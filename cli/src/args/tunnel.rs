@@ -23,7 +23,7 @@ pub(crate) enum TunnelCommand {
     Run(RunFile),
     /// Change a tunnel while it is carried; what the words do not say remains
     #[command(after_long_help = WORDS)]
-    Change(Change),
+    Change(Words),
     /// Show tunnels that are carried, as the words that would make them
     Show(Show),
     /// Ports that encapsulated packets come to, as in ip fou
@@ -39,39 +39,21 @@ pub(crate) enum TunnelCommand {
     },
 }
 
-#[derive(Debug, Args)]
-pub(crate) struct Add {
-    /// Threads that carry packets, each with a queue of the device; 1 to 64
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=64))]
-    pub(crate) workers: u8,
-    /// Print the counters as JSON, a line each SECONDS seconds
-    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..))]
-    pub(crate) counters: Option<u32>,
-    /// NAME type TYPE remote ADDRESS local ADDRESS encap {fou|gue} ...: see --help
-    #[arg(
-        required = true,
-        trailing_var_arg = true,
-        allow_hyphen_values = true,
-        value_name = "WORD"
-    )]
-    pub(crate) words: Vec<String>,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct RunFile {
+/// How tunnels are carried.
+#[derive(Clone, Copy, Debug, Args)]
+pub(crate) struct Carrying {
     /// Threads that carry packets, each with a queue of every device; 1 to 64
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=64))]
     pub(crate) workers: u8,
     /// Print the counters as JSON, a line each SECONDS seconds
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) counters: Option<u32>,
-    /// Lines such as "add NAME type ..." and "port add PORT {ipproto N|gue}"; # begins a comment
-    pub(crate) file: PathBuf,
 }
 
+/// What the tunnel's grammar reads.
 #[derive(Debug, Args)]
-pub(crate) struct Change {
-    /// NAME and the words that change: see --help
+pub(crate) struct Words {
+    /// NAME of a tunnel or PORT, and what ip link or ip fou would say of it: see --help
     #[arg(
         required = true,
         trailing_var_arg = true,
@@ -79,6 +61,22 @@ pub(crate) struct Change {
         value_name = "WORD"
     )]
     pub(crate) words: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Add {
+    #[command(flatten)]
+    pub(crate) carrying: Carrying,
+    #[command(flatten)]
+    pub(crate) words: Words,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RunFile {
+    #[command(flatten)]
+    pub(crate) carrying: Carrying,
+    /// Lines such as "add NAME type ..." and "port add PORT {ipproto N|gue}"; # begins a comment
+    pub(crate) file: PathBuf,
 }
 
 #[derive(Debug, Args)]
@@ -102,6 +100,8 @@ pub(crate) struct Show {
 pub(crate) enum PortAction {
     /// Open a port
     #[command(after_help = "\
+Words: PORT {ipproto N|gue} [-6] [local ADDRESS] [peer ADDRESS]
+
 Examples:
   quicket tunnel port add 6080 gue
   quicket tunnel port add 5555 ipproto 4 peer 198.51.100.2")]
@@ -109,28 +109,17 @@ Examples:
         /// A tunnel of the program that gets the port, if there are several programs
         #[arg(long, value_name = "NAME")]
         of: Option<String>,
-        /// PORT {ipproto N|gue} [-6] [local ADDRESS] [peer ADDRESS]
-        #[arg(
-            required = true,
-            trailing_var_arg = true,
-            allow_hyphen_values = true,
-            value_name = "WORD"
-        )]
-        words: Vec<String>,
+        #[command(flatten)]
+        words: Words,
     },
     /// Close a port
+    #[command(after_help = "Words: PORT [-6] [local ADDRESS] [peer ADDRESS]")]
     Del {
         /// A tunnel of the program that has the port, if there are several programs
         #[arg(long, value_name = "NAME")]
         of: Option<String>,
-        /// PORT [-6] [local ADDRESS] [peer ADDRESS]
-        #[arg(
-            required = true,
-            trailing_var_arg = true,
-            allow_hyphen_values = true,
-            value_name = "WORD"
-        )]
-        words: Vec<String>,
+        #[command(flatten)]
+        words: Words,
     },
     /// Show the ports of all programs
     Show {

@@ -11,7 +11,7 @@ use std::{fs, io};
 
 use quicket_tunnel::{Line, Setup, Tunnels, parse_line, remove_device};
 
-use crate::args::{Tunnel, TunnelCommand};
+use crate::args::{Carrying, Tunnel, TunnelCommand};
 use crate::control::tell_ready;
 use crate::exit::{Failure, Kind};
 
@@ -25,8 +25,8 @@ pub(crate) fn run(arguments: &Tunnel) -> Result<(), Failure> {
     match &arguments.command {
         TunnelCommand::Add(add) => {
             let mut setup = Setup::default();
-            read(&mut setup, &format!("add {}", add.words.join(" ")), None)?;
-            carry(setup, add.workers, add.counters)
+            read(&mut setup, &format!("add {}", add.words.words.join(" ")), None)?;
+            carry(setup, add.carrying)
         }
         TunnelCommand::Run(file) => {
             let place = file.file.display();
@@ -42,7 +42,7 @@ pub(crate) fn run(arguments: &Tunnel) -> Result<(), Failure> {
             if setup.tunnels.is_empty() {
                 return Err(usage(format!("{place} has no tunnel: no line begins with \"add\"")));
             }
-            carry(setup, file.workers, file.counters)
+            carry(setup, file.carrying)
         }
         TunnelCommand::Change(change) => show::change(&change.words),
         TunnelCommand::Show(arguments) => show::show(arguments),
@@ -92,7 +92,8 @@ fn read(setup: &mut Setup, line: &str, number: Option<usize>) -> Result<(), Fail
     Ok(())
 }
 
-fn carry(setup: Setup, workers: u8, counters: Option<u32>) -> Result<(), Failure> {
+fn carry(setup: Setup, carrying: Carrying) -> Result<(), Failure> {
+    let Carrying { workers, counters } = carrying;
     for carrier in control::Carrier::all()? {
         // The system lets a second program take queues of a device that has several.
         if let Some(taken) = setup.tunnels.iter().find(|tunnel| carrier.has(&tunnel.name)) {

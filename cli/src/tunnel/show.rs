@@ -65,10 +65,10 @@ pub(super) fn change(words: &[String]) -> Result<(), Failure> {
 pub(super) fn port(action: &PortAction) -> Result<(), Failure> {
     match action {
         PortAction::Add { of, words } => {
-            carrier(of.as_deref())?.command(&format!("port add {}", line(words)?))
+            carrier(of.as_deref())?.command(&format!("port add {}", line(&words.words)?))
         }
         PortAction::Del { of, words } => {
-            carrier(of.as_deref())?.command(&format!("port del {}", line(words)?))
+            carrier(of.as_deref())?.command(&format!("port del {}", line(&words.words)?))
         }
         PortAction::Show { json } => {
             let carriers = Carrier::all()?;

@@ -28,8 +28,10 @@ struct State {
     first: Vec<Vec<u8>>,
     answered: bool,
     /// Called with that before the first answer goes to the client.
-    on_answer: Option<Box<dyn FnOnce(&[Vec<u8>]) + Send>>,
+    on_answer: Option<Box<OnAnswer>>,
 }
+
+type OnAnswer = dyn FnOnce(&[Vec<u8>]) + Send;
 
 fn socket() -> UdpSocket {
     let socket = UdpSocket::bind(ANY).unwrap();
