@@ -62,7 +62,7 @@ impl Core {
         }
         drop(conn);
         wakes.fire();
-        if verdict == Postponed::Full {
+        if verdict == Postponed::Full || self.is_unheard() {
             self.glance(now);
         }
         result

@@ -48,7 +48,7 @@ mod waiters;
 
 use std::io;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, Weak};
 
 use quicket_engine::time::Time;
@@ -108,6 +108,8 @@ pub(crate) struct Core {
     postponed: List<Entry>,
     /// Connections that wait for room in the kernel's send buffer.
     blocked: List<Arc<Cell>>,
+    /// How often callers have sent since somebody received.
+    unheard: AtomicU32,
     /// Receiving, or waiting for it, failed.
     complaints: Complaints,
     /// Some connection has a place where sessions are kept.
@@ -163,6 +165,7 @@ impl Core {
             attempts: attempts::Attempts::default(),
             postponed: List::default(),
             blocked: List::default(),
+            unheard: AtomicU32::new(0),
             complaints: Complaints::default(),
             keeps_sessions: AtomicBool::new(false),
             closed: AtomicBool::new(false),

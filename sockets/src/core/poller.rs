@@ -2,6 +2,7 @@
 
 use std::io;
 use std::os::fd::AsFd;
+use std::sync::atomic::Ordering;
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, ppoll};
@@ -18,6 +19,9 @@ use crate::config::MAX_SOCKETS;
 
 /// How long sockets are left alone after receiving failed for a reason that is not the peer's.
 pub(super) const PAUSE: Duration = Duration::from_millis(10);
+/// How often callers may send before one of them looks for what has come in: one that asks many peers,
+/// one after the other, would have the socket overflow with their answers.
+const MOST_UNHEARD: u32 = 16;
 /// The longest sleep; so that no deadline is too large for the kernel.
 const LONGEST: Duration = Duration::from_secs(3600);
 
@@ -97,6 +101,7 @@ impl Core {
         if self.attempts.any() {
             self.take_errors(socket, &mut scratch.work.wakes);
         }
+        self.unheard.store(0, Ordering::Relaxed);
         self.receive(socket, scratch).unwrap_or_else(|error| {
             self.complaints.warn(format_args!(
                 "the system refuses to receive on {}: {error}; it is asked again every {} ms",
@@ -106,6 +111,11 @@ impl Core {
             scratch.paused_until = Some(self.clock.now() + PAUSE);
             true
         })
+    }
+
+    /// Counts that a caller has sent; true if many have since somebody received.
+    pub(super) fn is_unheard(&self) -> bool {
+        self.unheard.fetch_add(1, Ordering::Relaxed) >= MOST_UNHEARD
     }
 
     /// Receives what is there, unless somebody leads and does so anyway. For callers that send for
@@ -280,5 +290,23 @@ mod tests {
         let core = waiting_endpoint(sink);
         let other = Links::new(Link::bind(local(), &core.udp_config()).unwrap());
         assert_eq!(core.wait(&other, true, LONG), ROOM);
+    }
+
+    #[test]
+    fn who_sends_and_sends_looks_for_what_has_come() {
+        let socket = UdpSocket::bind(local()).unwrap();
+        let core = ops::endpoint(local(), EndpointConfig::default()).unwrap();
+        let tls = ClientTls::builder().dangerous_no_verification().alpn(["test"]).build().unwrap();
+        let peer = socket.local_addr().unwrap();
+        let conn = core.connect(peer, "localhost", &ClientConfig::new(tls), false).unwrap();
+        socket.send_to(&[0; 40], core.local_addr()).unwrap();
+        let received = || {
+            let mut seat = core.lead.try_enter(Rank::Background, core.clock().now()).unwrap();
+            seat.scratch().unwrap().received
+        };
+        assert_eq!(received(), 0, "nobody drives the endpoint");
+        (0..=MOST_UNHEARD).for_each(|_| conn.act(|_, _| ()));
+        assert_eq!(received(), 1);
+        assert!(!core.is_unheard(), "it is counted anew");
     }
 }
