@@ -59,7 +59,9 @@ async fn a_closed_listener_wakes_who_waits() {
 async fn several_workers_serve_one_address() {
     const CLIENTS: usize = 8;
     let (server, client) = configs();
-    let config = quicket::EndpointConfig::default().workers(quicket::Workers::Count(4));
+    let mut config = quicket::EndpointConfig::default().workers(quicket::Workers::Count(4));
+    // So that they have to hand on.
+    config.udp.route_by_connection_id = false;
     let endpoint = Endpoint::bind_with("127.0.0.1:0", config).await.unwrap();
     let listener = endpoint.listen(server).unwrap();
     let address = endpoint.local_addr();
