@@ -4,6 +4,8 @@
 //! linux/bpf_common.h for the numbers. The machine has an accumulator A, an index register X, 16
 //! words of memory, and jumps forward only. A load beyond the packet ends the program with 0.
 
+use crate::labels::{Label, Labels};
+
 /// The most instructions that the kernel takes (BPF_MAXINSNS).
 pub(crate) const MAX_INSTRUCTIONS: usize = 4096;
 
@@ -20,10 +22,6 @@ pub struct Instruction {
 /// A word of the machine's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Word(pub(crate) u8);
-
-/// A place to jump to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Label(usize);
 
 /// Sizes of loads from the packet; what is longer than an octet is in network byte order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,10 +76,7 @@ const JSET: u16 = 0x40;
 #[derive(Debug, Default)]
 pub(crate) struct Assembler {
     instructions: Vec<Instruction>,
-    /// Where each label is, once it is known.
-    labels: Vec<Option<usize>>,
-    /// Jumps whose distances are to be filled in.
-    jumps: Vec<(usize, Label)>,
+    labels: Labels,
 }
 
 impl Assembler {
@@ -141,20 +136,17 @@ impl Assembler {
 
     /// A place that [`Self::place`] decides.
     pub(crate) fn label(&mut self) -> Label {
-        self.labels.push(None);
-        Label(self.labels.len() - 1)
+        self.labels.label()
     }
 
     /// `label` is here.
     pub(crate) fn place(&mut self, label: Label) {
-        if let Some(place) = self.labels.get_mut(label.0) {
-            *place = Some(self.instructions.len());
-        }
+        self.labels.place(label, self.instructions.len());
     }
 
     /// Goes on at `label`, which must be placed further down.
     pub(crate) fn jump(&mut self, label: Label) {
-        self.jumps.push((self.instructions.len(), label));
+        self.labels.jump(self.instructions.len(), label);
         self.push(JMP | JA, 0);
     }
 
@@ -193,9 +185,8 @@ impl Assembler {
     /// The program; `None` when the kernel would not take it: a label that was not placed, or one
     /// above its jump, or too many instructions.
     pub(crate) fn finish(mut self) -> Option<Vec<Instruction>> {
-        for (from, label) in self.jumps {
-            let to = (*self.labels.get(label.0)?)?;
-            let distance = to.checked_sub(from.checked_add(1)?)?;
+        for jump in self.labels.distances() {
+            let (from, distance) = jump?;
             self.instructions.get_mut(from)?.k = u32::try_from(distance).ok()?;
         }
         (self.instructions.len() <= MAX_INSTRUCTIONS).then_some(self.instructions)

@@ -5,6 +5,8 @@
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 
+use crate::labels::{Label, Labels};
+
 /// One instruction: `struct bpf_insn` of linux/bpf.h.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
@@ -28,10 +30,6 @@ pub(crate) enum Register {
     /// The end of the stack.
     R10 = 10,
 }
-
-/// A place to jump to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Label(usize);
 
 /// Sizes of loads and stores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,8 +87,7 @@ const PSEUDO_MAP: u8 = 1;
 #[derive(Debug, Default)]
 pub(crate) struct Assembler {
     instructions: Vec<Instruction>,
-    labels: Vec<Option<usize>>,
-    jumps: Vec<(usize, Label)>,
+    labels: Labels,
 }
 
 impl Assembler {
@@ -156,34 +153,30 @@ impl Assembler {
 
     /// A place that [`Self::place`] decides.
     pub(crate) fn label(&mut self) -> Label {
-        self.labels.push(None);
-        Label(self.labels.len() - 1)
+        self.labels.label()
     }
 
     /// `label` is here.
     pub(crate) fn place(&mut self, label: Label) {
-        if let Some(place) = self.labels.get_mut(label.0) {
-            *place = Some(self.instructions.len());
-        }
+        self.labels.place(label, self.instructions.len());
     }
 
     /// Goes on at `label`.
     pub(crate) fn jump(&mut self, label: Label) {
-        self.jumps.push((self.instructions.len(), label));
+        self.labels.jump(self.instructions.len(), label);
         self.push(JUMP, (Register::R0, 0), 0, 0);
     }
 
     /// Goes on at `label` if the register compares so with the constant.
     pub(crate) fn jump_if(&mut self, of: Register, is: Condition, constant: i32, label: Label) {
-        self.jumps.push((self.instructions.len(), label));
+        self.labels.jump(self.instructions.len(), label);
         self.push(JUMP | is as u8, (of, 0), 0, constant);
     }
 
     /// The program; `None` when a label was not placed or is too far away.
     pub(crate) fn finish(mut self) -> Option<Vec<Instruction>> {
-        for (from, label) in self.jumps {
-            let to = i64::try_from((*self.labels.get(label.0)?)?).ok()?;
-            let distance = to - i64::try_from(from).ok()? - 1;
+        for jump in self.labels.distances() {
+            let (from, distance) = jump?;
             self.instructions.get_mut(from)?.offset = i16::try_from(distance).ok()?;
         }
         Some(self.instructions)

@@ -16,6 +16,7 @@
 mod classic;
 #[cfg(target_os = "linux")]
 mod extended;
+mod labels;
 mod owner;
 #[cfg(target_os = "linux")]
 mod steer;

@@ -4,7 +4,8 @@ use std::fmt;
 
 use quicket_steering::{Codec, ConfigId, HashKey, OwnerBits};
 
-use crate::classic::{Assembler, Condition, Instruction, Label, Operation, Size, Word};
+use crate::classic::{Assembler, Condition, Instruction, Operation, Size, Word};
+use crate::labels::Label;
 
 /// Chooses a socket of a SO_REUSEPORT group: the one at the index that is the worker's number, in
 /// the order in which the sockets were bound.

@@ -6,9 +6,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use quicket_steering::{Codec, HashKey, Owner, OwnerBits, OwnerError};
 
 use crate::ProgramError;
-use crate::extended::{
-    Assembler, Condition, Helper, Instruction, Label, Operation, Register, Size,
-};
+use crate::extended::{Assembler, Condition, Helper, Instruction, Operation, Register, Size};
+use crate::labels::Label;
 use crate::sys;
 
 use Register::{R0, R1, R2, R3, R4, R5, R6, R10};
