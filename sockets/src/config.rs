@@ -11,7 +11,7 @@ use quicket_wire::Version;
 
 use crate::qlog::Qlog;
 use crate::session::SessionStore;
-use crate::udp::UdpConfig;
+use quicket_udp::UdpConfig;
 
 /// What all connections of an endpoint share.
 #[derive(Clone)]

@@ -12,7 +12,7 @@ use quicket_engine::crypto::HandshakeError;
 use quicket_engine::{ConnectionError, MigrationError, TransportError};
 use quicket_wire::TransportErrorCode;
 
-use crate::udp::BindError;
+use quicket_udp::BindError;
 
 /// Whose fault an error is, and so who can mend it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -90,7 +90,6 @@ mod session;
 pub mod steering;
 mod switchable;
 pub mod tokio;
-mod udp;
 mod waiting;
 
 pub use blocking::{Connection, Endpoint, Incoming, Listener, RecvStream, SendStream, Stream};
@@ -104,8 +103,8 @@ pub use error::{
     ReadError, ReadToEndError, WriteError, blame_of,
 };
 pub use qlog::Qlog;
+pub use quicket_udp::{BindError, UdpConfig, UdpOption, UdpStats};
 pub use session::{FileSessionStore, MemorySessionStore, SessionStore};
-pub use udp::{BindError, UdpConfig, UdpOption, UdpStats};
 
 pub use quicket_engine::crypto::{Aead, HandshakeError};
 pub use quicket_engine::{

@@ -30,7 +30,7 @@ use quicket_wire::{ConnectionId, PacketKind};
 
 use crate::config::EndpointConfig;
 use crate::core::{Pin, Pins};
-use crate::udp::UdpConfig;
+use quicket_udp::UdpConfig;
 
 pub use crate::switchable::{SwitchError, SwitchableConnectionIds};
 pub use quicket_steering::{

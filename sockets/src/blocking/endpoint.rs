@@ -10,7 +10,7 @@ use crate::config::{ClientConfig, EndpointConfig, ServerConfig, WorkerStats};
 use crate::core::{Core, CoreRef, Interest, Rank};
 use crate::error::{AcceptError, ConnectError, ListenError};
 use crate::ops::{self, Listening, now_or};
-use crate::udp::{BindError, UdpStats};
+use quicket_udp::{BindError, UdpStats};
 
 /// A UDP socket with any number of QUIC connections on it.
 ///

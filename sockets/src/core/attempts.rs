@@ -13,7 +13,8 @@ use super::Core;
 use super::cell::{Cell, Conn};
 use super::link::Links;
 use super::waiters::Wakes;
-use crate::udp::UdpSocket;
+use quicket_engine::Unreachable;
+use quicket_udp::UdpSocket;
 
 /// How far a client has got.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -114,11 +115,15 @@ impl Core {
     /// Reads what ICMP says, and ends attempts that are in vain.
     pub(super) fn take_errors(&self, socket: &UdpSocket, wakes: &mut Wakes) {
         let taken = socket.take_errors(|error| {
+            let what = match error.what {
+                quicket_udp::Unreachable::Port => Unreachable::Port,
+                quicket_udp::Unreachable::Host => Unreachable::Host,
+            };
             let found = self.attempts.list().get(&key(error.remote)).cloned();
             let now = self.clock.now();
             for cell in found.unwrap_or_default() {
                 let mut conn = cell.lock();
-                conn.engine.on_unreachable(now, error.what, error.quoted);
+                conn.engine.on_unreachable(now, what, error.quoted);
                 self.pump(now, &cell, &mut conn, wakes);
             }
         });

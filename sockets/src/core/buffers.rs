@@ -2,7 +2,7 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use crate::udp::MAX_BURST;
+use quicket_udp::MAX_BURST;
 
 /// Room for one burst.
 pub(crate) type Buffer = Box<[u8]>;

@@ -2,7 +2,7 @@
 
 use std::future::Future;
 use std::io;
-use std::net::UdpSocket;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -39,25 +39,25 @@ pub(crate) struct Driver {
 /// A socket and the runtime's handles of it, which tell when it is ready.
 struct Registered {
     link: Arc<Link>,
-    readable: AsyncFd<UdpSocket>,
+    readable: AsyncFd<OwnedFd>,
     /// While somebody waits for room in the socket: otherwise the runtime would be told of room
     /// after each packet.
-    writable: Option<AsyncFd<UdpSocket>>,
+    writable: Option<AsyncFd<OwnedFd>>,
     /// While ICMP messages are waited for: the runtime tells of an error in the way in which it tells
     /// that nothing can be written any more, and for good.
-    failing: Option<AsyncFd<UdpSocket>>,
+    failing: Option<AsyncFd<OwnedFd>>,
 }
 
 impl Registered {
     fn new(link: &Arc<Link>) -> io::Result<Self> {
-        let readable = register(link, Readiness::READABLE)?;
+        let readable = register(link.socket.readable(), Readiness::READABLE)?;
         Ok(Self { link: Arc::clone(link), readable, writable: None, failing: None })
     }
 
     /// True if there is an ICMP message to be read; else the task is woken when there is.
     fn has_errors(&mut self, context: &mut Context<'_>) -> bool {
         if self.failing.is_none() {
-            self.failing = register(&self.link, Readiness::READABLE).ok();
+            self.failing = register(self.link.socket.as_fd(), Readiness::READABLE).ok();
         }
         let Some(failing) = &self.failing else { return false };
         let ready = failing.poll_write_ready(context).is_ready();
@@ -71,7 +71,7 @@ impl Registered {
     fn is_writable(&mut self, context: &mut Context<'_>) -> io::Result<bool> {
         let io = match &self.writable {
             Some(io) => io,
-            None => self.writable.insert(register(&self.link, Readiness::WRITABLE)?),
+            None => self.writable.insert(register(self.link.socket.as_fd(), Readiness::WRITABLE)?),
         };
         let ready = io.poll_write_ready(context).is_ready();
         if ready {
@@ -84,8 +84,8 @@ impl Registered {
 
 // The newer functions are unsafe, for descriptors that are not what they say; an owned socket is.
 #[allow(deprecated)]
-fn register(link: &Link, interest: Readiness) -> io::Result<AsyncFd<UdpSocket>> {
-    AsyncFd::with_interest(link.socket.try_clone_io()?, interest)
+fn register(descriptor: BorrowedFd<'_>, interest: Readiness) -> io::Result<AsyncFd<OwnedFd>> {
+    AsyncFd::with_interest(descriptor.try_clone_to_owned()?, interest)
 }
 
 impl Driver {

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use quicket_engine::time::{Duration, Time};
 
 use crate::config::MAX_SOCKETS;
-use crate::udp::{BindError, Sender, UdpConfig, UdpSocket};
+use quicket_udp::{BindError, Sender, UdpConfig, UdpSocket};
 
 /// How long a socket that was replaced still receives.
 const RETIRING: Duration = Duration::from_secs(10);

@@ -54,7 +54,6 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, Weak};
 use quicket_engine::time::Time;
 use quicket_engine::{ConnectionHandle, Endpoint};
 
-use crate::udp::{Complaints, UdpConfig, UdpOption};
 pub(crate) use background::spawn_quietly;
 pub(crate) use block::GivenUp;
 use buffers::BufferPool;
@@ -71,6 +70,7 @@ use list::List;
 pub(crate) use pins::{Pin, Pins};
 pub(crate) use postpone::Effect;
 use postpone::Entry;
+use quicket_udp::{Complaints, UdpConfig, UdpOption};
 use receive::Scratch;
 use reception::Reception;
 use routing::Routing;

@@ -95,7 +95,7 @@ impl Core {
     /// Receives and sees to errors; true if the socket is empty now.
     pub(super) fn receive_from(
         &self,
-        socket: &crate::udp::UdpSocket,
+        socket: &quicket_udp::UdpSocket,
         scratch: &mut Scratch,
     ) -> bool {
         if self.attempts.any() {
@@ -178,21 +178,33 @@ impl Core {
         let kick = self.lead.kick();
         let mut sockets = links.iter();
         let count = sockets.len();
-        let mut fds: [PollFd<'_>; MAX_SOCKETS + 1] =
-            std::array::from_fn(|_| match sockets.next() {
+        // What is readable and what is writable are one descriptor, but where somebody else reads
+        // (one link at most).
+        let mut apart = None;
+        let mut fds: [PollFd<'_>; MAX_SOCKETS + 2] =
+            std::array::from_fn(|at| match sockets.next() {
                 Some(link) => {
                     let mut events = PollFlags::empty();
                     events.set(PollFlags::POLLIN, receive);
                     // Sockets that nobody waits for have room all the time.
-                    events.set(PollFlags::POLLOUT, link.is_full());
-                    PollFd::new(link.socket.as_fd(), events)
+                    if link.is_full() && link.socket.is_behind_port() {
+                        apart = Some(link);
+                    } else {
+                        events.set(PollFlags::POLLOUT, link.is_full());
+                    }
+                    PollFd::new(link.socket.readable(), events)
                 }
-                None => PollFd::new(kick.as_fd(), PollFlags::POLLIN),
+                None if at == count => PollFd::new(kick.as_fd(), PollFlags::POLLIN),
+                None => match apart {
+                    Some(link) => PollFd::new(link.socket.as_fd(), PollFlags::POLLOUT),
+                    None => PollFd::new(kick.as_fd(), PollFlags::empty()),
+                },
             });
+        let used = count + 1 + usize::from(apart.is_some());
         let nowhere = self.waits_nowhere(links);
         let timeout = if nowhere { Duration::ZERO } else { timeout };
         let timeout = TimeSpec::from(std::time::Duration::from(timeout.min(LONGEST)));
-        match ppoll(fds.get_mut(..=count).unwrap_or_default(), Some(timeout), None) {
+        match ppoll(fds.get_mut(..used).unwrap_or_default(), Some(timeout), None) {
             Ok(_) => {}
             Err(Errno::EINTR) => return Readiness { interrupted: true, ..Readiness::default() },
             Err(error) => {
@@ -212,6 +224,12 @@ impl Core {
                 link.set_writable();
                 ready.writable = true;
             }
+        }
+        if let Some(link) = apart
+            && fds.get(count + 1).and_then(PollFd::any).unwrap_or(false)
+        {
+            link.set_writable();
+            ready.writable = true;
         }
         if fds.get(count).and_then(PollFd::any).unwrap_or(false) {
             kick.clear();

@@ -13,7 +13,7 @@ use super::cell::{Cell, Conn, Role, SendEnd, Unsent, UnsentState};
 use super::link::Links;
 use super::postpone::POSTPONED;
 use super::waiters::{Interest, Wakes};
-use crate::udp::{Outgoing, SendOutcome};
+use quicket_udp::{Outgoing, SendOutcome};
 
 /// How many bursts one connection may send before others get their turn.
 const BURSTS_PER_TURN: usize = 32;

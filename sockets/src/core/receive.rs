@@ -16,7 +16,7 @@ use super::mailbox::Parcels;
 use super::spin::Spinning;
 use super::switch::Outbox;
 use super::waiters::{Tasks, Wakes};
-use crate::udp::{Batch, Outgoing, ReceiveBuffers, Train, UdpSocket};
+use quicket_udp::{Batch, Outgoing, ReceiveBuffers, Train, UdpSocket};
 
 /// How many batches one turn receives before timers and the application get theirs.
 const BATCHES_PER_TURN: usize = 8;

@@ -15,7 +15,7 @@ use quicket_engine::time::{Duration, Time};
 
 use super::Core;
 use super::receive::Scratch;
-use crate::udp::UdpSocket;
+use quicket_udp::UdpSocket;
 
 /// The most waits in a row without another attempt.
 const MOST_SKIPPED: u32 = 255;

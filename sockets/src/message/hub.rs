@@ -25,7 +25,7 @@ use crate::core::{
     Cell, Conn, Core, CoreRef, Greeter, Interest, ListenOptions, Waiter, Waiters, Wakes,
 };
 use crate::ops;
-use crate::udp::UdpOption;
+use quicket_udp::UdpOption;
 
 /// How many handshakes may be without a whole ClientHello at a time.
 const MAX_GREETINGS: usize = 4096;

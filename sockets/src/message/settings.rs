@@ -10,7 +10,7 @@ use quicket_wire::{TransportParameters, Version};
 
 use super::errno::Errno;
 use super::raw::{Config, TLS_CIPHER_AES_GCM_128, TLS_CIPHER_CHACHA20_POLY1305, TransportParam};
-use crate::udp::UdpOption;
+use quicket_udp::UdpOption;
 
 /// The least of what concerns a path, in bytes.
 const MIN_PMTU: u64 = 1200;

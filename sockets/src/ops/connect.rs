@@ -12,7 +12,7 @@ use crate::core::{
 };
 use crate::error::{AcceptError, ConnectError, ListenError};
 use crate::session::{SessionSink, settle};
-use crate::udp::{BindError, UdpStats};
+use quicket_udp::{BindError, UdpStats};
 
 impl CoreRef {
     /// Starts a connection; the handshake is under way when this returns.

@@ -9,7 +9,7 @@ use quicket_engine::ConnectionError;
 use crate::common::{HandshakeInfo, PathInfo, unspecified_for};
 use crate::core::{ConnRef, Interest, Link, Waiter};
 use crate::error::{ConnectError, MigrateError};
-use crate::udp::BindError;
+use quicket_udp::BindError;
 
 impl ConnRef {
     /// Waits until the handshake is complete.

@@ -12,7 +12,7 @@ use socket2::SockRef;
 use crate::config::{EndpointConfig, Workers};
 use crate::core::{Core, CoreRef, Link, SharedTokenLog, Switch};
 use crate::steering::Division;
-use crate::udp::{BindError, UdpConfig};
+use quicket_udp::{BindError, UdpConfig};
 
 /// Makes an endpoint that nothing drives yet.
 pub(crate) fn endpoint(address: SocketAddr, config: EndpointConfig) -> Result<CoreRef, BindError> {
@@ -74,7 +74,10 @@ pub(crate) fn bind(
     }
     // All sockets of the address are bound, and their order is that of the workers.
     if let (Some(program), Some(link)) = (program, links.first()) {
-        link.socket.choose_by(program);
+        // Without it all goes on, a little slower.
+        if let Err(error) = quicket_bpf::attach_reuseport(&link.socket, program) {
+            log::debug!("the kernel chooses among workers by address: {error}");
+        }
     }
     Ok(links)
 }

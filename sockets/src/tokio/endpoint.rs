@@ -11,8 +11,8 @@ use crate::config::{ClientConfig, EndpointConfig, ServerConfig, WorkerStats};
 use crate::core::{CoreRef, Driver, Interest};
 use crate::error::{AcceptError, ConnectError, ListenError};
 use crate::ops::{self, Listening, now_or};
-use crate::udp::{BindError, UdpStats};
 use crate::waiting::wait;
+use quicket_udp::{BindError, UdpStats};
 
 /// A UDP socket with any number of QUIC connections on it, driven by a task of the runtime.
 ///

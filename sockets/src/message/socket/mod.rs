@@ -26,7 +26,7 @@ use super::hub::{Bound, ListenQueue};
 use super::ledger::Ledger;
 use super::settings::Settings;
 use crate::core::{Conn, ConnRef, Core, GivenUp, Rank, Waiter};
-use crate::udp::UdpOption;
+use quicket_udp::UdpOption;
 
 /// A QUIC socket that sends and receives messages.
 ///

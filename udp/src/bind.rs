@@ -9,7 +9,7 @@ use std::time::Duration;
 use nix::errno::Errno;
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 
-use super::{UdpOption, UdpSocket};
+use crate::{UdpOption, UdpSocket};
 
 /// How the UDP socket of an endpoint is made.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,7 +27,7 @@ pub struct UdpConfig {
     /// Hands the kernel up to 64 datagrams in one call (UDP GSO), if it can.
     pub segmentation_offload: bool,
     /// Has the kernel choose by connection ID among the sockets of an endpoint with several
-    /// [workers](crate::Workers), with a classic BPF program that takes no privileges
+    /// workers, with a classic BPF program that takes no privileges
     /// (SO_ATTACH_REUSEPORT_CBPF). Where it cannot, when off, with `reuse_port`, and for a socket
     /// that was bound elsewhere it chooses by address, and workers hand each other what is not
     /// theirs.
@@ -74,7 +74,8 @@ impl BindError {
         &self.source
     }
 
-    pub(crate) const fn new(address: SocketAddr, source: io::Error) -> Self {
+    /// What the operating system said of an address.
+    pub const fn new(address: SocketAddr, source: io::Error) -> Self {
         Self { address, source }
     }
 }
@@ -127,7 +128,11 @@ impl From<BindError> for io::Error {
 
 impl UdpSocket {
     /// Makes a socket and binds it.
-    pub(crate) fn bind(address: SocketAddr, config: &UdpConfig) -> Result<Self, BindError> {
+    ///
+    /// # Errors
+    ///
+    /// When the address cannot be had, or the system refuses an option.
+    pub fn bind(address: SocketAddr, config: &UdpConfig) -> Result<Self, BindError> {
         let bind = || -> io::Result<Self> {
             let socket =
                 Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))?;
@@ -148,7 +153,11 @@ impl UdpSocket {
     }
 
     /// Takes a socket that is bound already.
-    pub(crate) fn adopt(io: std::net::UdpSocket, config: &UdpConfig) -> io::Result<Self> {
+    ///
+    /// # Errors
+    ///
+    /// When the system refuses an option.
+    pub fn adopt(io: std::net::UdpSocket, config: &UdpConfig) -> io::Result<Self> {
         for option in &config.options {
             option.set(SockRef::from(&io))?;
         }

@@ -7,7 +7,7 @@ use nix::errno::Errno;
 
 /// What the calls of one socket fail with.
 #[derive(Debug, Default)]
-pub(crate) struct Faults {
+pub struct Faults {
     send: AtomicI32,
     receive: AtomicI32,
     /// Larger datagrams are refused with EMSGSIZE; zero: none.
@@ -16,17 +16,17 @@ pub(crate) struct Faults {
 
 impl Faults {
     /// Sending fails with this from now on; [`Errno::UnknownErrno`] ends it.
-    pub(crate) fn on_sending(&self, errno: Errno) {
+    pub fn on_sending(&self, errno: Errno) {
         self.send.store(errno as i32, Ordering::SeqCst);
     }
 
     /// Receiving fails with this from now on; [`Errno::UnknownErrno`] ends it.
-    pub(crate) fn on_receiving(&self, errno: Errno) {
+    pub fn on_receiving(&self, errno: Errno) {
         self.receive.store(errno as i32, Ordering::SeqCst);
     }
 
     /// Datagrams are refused that are larger.
-    pub(crate) fn above(&self, largest: usize) {
+    pub fn above(&self, largest: usize) {
         self.largest.store(largest, Ordering::SeqCst);
     }
 

@@ -9,10 +9,9 @@ use nix::libc;
 use nix::sys::socket::{
     ControlMessageOwned, MsgFlags, SockaddrStorage, recvmsg, setsockopt, sockopt,
 };
-use quicket_engine::Unreachable;
 
-use super::UdpSocket;
-use super::address::canonical;
+use crate::UdpSocket;
+use crate::address::canonical;
 
 /// How much of the datagram is looked at: its header.
 const QUOTED: usize = 64;
@@ -29,19 +28,36 @@ const V4_TOO_BIG: u8 = 4;
 const V6_UNREACHABLE: u8 = 1;
 const V6_PORT: u8 = 4;
 
+/// Why a datagram did not reach its destination.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unreachable {
+    /// Nobody listens on the port.
+    Port,
+    /// The host or its network cannot be reached, or it is prohibited.
+    Host,
+}
+
 /// What became of a datagram.
 #[derive(Debug)]
-pub(crate) struct Undelivered<'a> {
+pub struct Undelivered<'a> {
     /// Where it was sent. The kernel has made sure that it was from this socket's port.
-    pub(crate) remote: SocketAddr,
-    pub(crate) what: Unreachable,
+    pub remote: SocketAddr,
+    /// What ICMP says.
+    pub what: Unreachable,
     /// Its beginning, as far as the message has it.
-    pub(crate) quoted: &'a [u8],
+    pub quoted: &'a [u8],
 }
 
 impl UdpSocket {
     /// Has the kernel keep ICMP messages, or not; those that were not taken are forgotten then.
-    pub(crate) fn keep_errors(&self, on: bool) -> io::Result<()> {
+    ///
+    /// # Errors
+    ///
+    /// Those of setsockopt(2).
+    pub fn keep_errors(&self, on: bool) -> io::Result<()> {
+        if self.is_behind_port() {
+            return Ok(());
+        }
         if self.is_v6 {
             setsockopt(&self.io, sockopt::Ipv6RecvErr, &on)?;
         }
@@ -53,7 +69,14 @@ impl UdpSocket {
     }
 
     /// Takes the messages that are there, a bounded number of them.
-    pub(crate) fn take_errors(&self, mut each: impl FnMut(Undelivered<'_>)) -> io::Result<()> {
+    ///
+    /// # Errors
+    ///
+    /// When the queue cannot be read.
+    pub fn take_errors(&self, mut each: impl FnMut(Undelivered<'_>)) -> io::Result<()> {
+        if self.is_behind_port() {
+            return Ok(());
+        }
         // On the heap, where it is aligned as control messages must be.
         let mut control = vec![0; CONTROL];
         for _ in 0..MESSAGES_PER_TURN {
@@ -108,8 +131,8 @@ fn meaning(error: &libc::sock_extended_err) -> Option<Unreachable> {
 mod tests {
     use std::time::{Duration, Instant};
 
-    use super::super::UdpConfig;
     use super::*;
+    use crate::UdpConfig;
 
     fn closed_port(ip: &str) -> SocketAddr {
         let ip: std::net::IpAddr = ip.parse().unwrap();
@@ -123,9 +146,8 @@ mod tests {
         {
             let socket = UdpSocket::bind(bound.parse().unwrap(), &UdpConfig::default()).unwrap();
             let target = closed_port(target);
-            let send = || {
-                socket.io.send_to(b"hello", super::super::address::for_socket(target, socket.is_v6))
-            };
+            let send =
+                || socket.io.send_to(b"hello", crate::address::for_socket(target, socket.is_v6));
             send().unwrap();
             socket.take_errors(|error| panic!("{error:?} was not asked for")).unwrap();
             socket.keep_errors(true).unwrap();

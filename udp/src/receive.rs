@@ -6,8 +6,9 @@ use std::net::SocketAddr;
 use quicket_wire::EcnCodepoint;
 use quinn_udp::RecvMeta;
 
-use super::UdpSocket;
-use super::address::{canonical, is_unicast};
+use crate::address::{canonical, is_unicast};
+use crate::send::ecn_to;
+use crate::{Arrival, Port, UdpSocket};
 
 /// Room for one train: what receive offload may join, or the largest datagram.
 const TRAIN: usize = 64 << 10;
@@ -20,7 +21,7 @@ const FEW_TRAINS: usize = 4;
 const LONG: usize = 16 << 10;
 
 /// Buffers for one call of [`UdpSocket::receive`]; reused for the life of an endpoint.
-pub(crate) struct ReceiveBuffers {
+pub struct ReceiveBuffers {
     bytes: Vec<u8>,
     meta: [RecvMeta; MAX_TRAINS],
     /// How many trains to ask for next.
@@ -29,7 +30,8 @@ pub(crate) struct ReceiveBuffers {
 
 impl ReceiveBuffers {
     /// Room for [`MAX_TRAINS`] trains. Pages that no train has reached cost nothing.
-    pub(crate) fn new() -> Self {
+    #[must_use]
+    pub fn new() -> Self {
         Self {
             bytes: vec![0; MAX_TRAINS * TRAIN],
             meta: [RecvMeta::default(); MAX_TRAINS],
@@ -45,36 +47,36 @@ impl Default for ReceiveBuffers {
 }
 
 /// What one system call brought.
-pub(crate) struct Batch<'a> {
+pub struct Batch<'a> {
     bytes: &'a mut [u8],
     meta: &'a [RecvMeta],
     /// The port that all of it came to.
     port: u16,
     /// True if the socket may hold more.
-    pub(crate) more: bool,
+    pub more: bool,
     /// True if it brought much: whoever waits for it should have it while it is in the cache.
-    pub(crate) long: bool,
+    pub long: bool,
 }
 
 /// Datagrams of equal size (the last may be shorter) that came from one address to one address
 /// with one ECN mark.
-pub(crate) struct Train<'a> {
+pub struct Train<'a> {
     /// The sender.
-    pub(crate) remote: SocketAddr,
+    pub remote: SocketAddr,
     /// The address of ours that they were sent to, if known.
-    pub(crate) local: Option<SocketAddr>,
+    pub local: Option<SocketAddr>,
     /// The mark in their IP headers.
-    pub(crate) ecn: EcnCodepoint,
+    pub ecn: EcnCodepoint,
     /// Size of each datagram but the last.
-    pub(crate) stride: usize,
+    pub stride: usize,
     /// All of them.
-    pub(crate) bytes: &'a mut [u8],
+    pub bytes: &'a mut [u8],
 }
 
 impl<'a> Batch<'a> {
     /// Goes through the trains. Datagrams that nobody could answer (from port 0, or to a group)
     /// are left out: RFC 9000 knows no such peers, and sending there fails.
-    pub(crate) fn trains(&mut self) -> impl Iterator<Item = Train<'_>> {
+    pub fn trains(&mut self) -> impl Iterator<Item = Train<'_>> {
         self.bytes.chunks_exact_mut(TRAIN).zip(self.meta).filter_map(|(bytes, meta)| {
             let remote = canonical(meta.addr);
             let local = meta.dst_ip.map(|ip| canonical(SocketAddr::new(ip, self.port)));
@@ -94,21 +96,21 @@ impl<'a> Batch<'a> {
 
 impl UdpSocket {
     /// Receives what has arrived, without waiting: `WouldBlock` if there is nothing.
-    pub(crate) fn receive<'a>(&self, buffers: &'a mut ReceiveBuffers) -> io::Result<Batch<'a>> {
-        #[cfg(test)]
+    ///
+    /// # Errors
+    ///
+    /// What the system refuses, beside what concerns an earlier send.
+    pub fn receive<'a>(&self, buffers: &'a mut ReceiveBuffers) -> io::Result<Batch<'a>> {
+        #[cfg(any(test, feature = "faults"))]
         self.faults.check_receive()?;
         let ask = buffers.ask;
         let mut chunks = buffers.bytes.chunks_exact_mut(TRAIN);
         let mut slices: [IoSliceMut<'_>; MAX_TRAINS] =
             std::array::from_fn(|_| IoSliceMut::new(chunks.next().unwrap_or_default()));
         let asked = slices.get_mut(..ask).unwrap_or_default();
-        let count = loop {
-            match self.state.recv((&self.io).into(), asked, &mut buffers.meta) {
-                // Linux reports what happened to an earlier send (an ICMP message came) on the
-                // next call; the datagrams that wait are unharmed.
-                Err(error) if is_echo_of_send(&error) => {}
-                result => break result?,
-            }
+        let count = match &self.port {
+            None => self.receive_from_kernel(asked, &mut buffers.meta)?,
+            Some(port) => receive_from_port(&**port, asked, &mut buffers.meta)?,
         };
         let meta = buffers.meta.get(..count).unwrap_or_default();
         let total: usize = meta.iter().map(|m| m.len).sum();
@@ -117,6 +119,38 @@ impl UdpSocket {
         let port = self.local.port();
         Ok(Batch { bytes: &mut buffers.bytes, meta, port, more: count == ask, long })
     }
+
+    fn receive_from_kernel(
+        &self,
+        buffers: &mut [IoSliceMut<'_>],
+        meta: &mut [RecvMeta],
+    ) -> io::Result<usize> {
+        loop {
+            match self.state.recv((&self.io).into(), buffers, meta) {
+                // Linux reports what happened to an earlier send (an ICMP message came) on the
+                // next call; the datagrams that wait are unharmed.
+                Err(error) if is_echo_of_send(&error) => {}
+                result => return result,
+            }
+        }
+    }
+}
+
+fn receive_from_port(
+    port: &dyn Port,
+    buffers: &mut [IoSliceMut<'_>],
+    meta: &mut [RecvMeta],
+) -> io::Result<usize> {
+    let mut arrivals = [Arrival::default(); MAX_TRAINS];
+    let count = port.receive(buffers, &mut arrivals)?.min(buffers.len());
+    for (meta, arrival) in meta.iter_mut().zip(&arrivals).take(count) {
+        *meta = RecvMeta::default();
+        meta.addr = arrival.remote;
+        meta.dst_ip = arrival.local.map(|local| local.ip());
+        meta.ecn = ecn_to(arrival.ecn);
+        (meta.stride, meta.len) = (arrival.stride, arrival.len);
+    }
+    Ok(count)
 }
 
 /// True for errors that tell of an earlier send and not of the socket.

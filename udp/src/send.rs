@@ -8,28 +8,28 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 use nix::errno::Errno;
 use quicket_wire::EcnCodepoint;
 
-use super::address::{for_socket, ip_for_socket};
-use super::receive::is_echo_of_send;
-use super::{Complaints, MAX_SEGMENTS, UdpConfig, UdpSocket, marked, offload_state};
+use crate::address::{for_socket, ip_for_socket};
+use crate::receive::is_echo_of_send;
+use crate::{Complaints, MAX_SEGMENTS, UdpConfig, UdpSocket, marked, offload_state};
 
 /// One burst: datagrams of `segment_size` bytes each, the last perhaps shorter.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Outgoing<'a> {
+pub struct Outgoing<'a> {
     /// The receiver.
-    pub(crate) remote: SocketAddr,
+    pub remote: SocketAddr,
     /// The address of ours to send from, if it matters.
-    pub(crate) local: Option<IpAddr>,
+    pub local: Option<IpAddr>,
     /// The mark for the IP headers.
-    pub(crate) ecn: EcnCodepoint,
+    pub ecn: EcnCodepoint,
     /// Size of each datagram but the last.
-    pub(crate) segment_size: usize,
+    pub segment_size: usize,
     /// All of them.
-    pub(crate) bytes: &'a [u8],
+    pub bytes: &'a [u8],
 }
 
 /// What became of a burst.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum SendOutcome {
+pub enum SendOutcome {
     /// The kernel has it, or (as with any datagram) it is lost on the way; QUIC repairs that.
     Done,
     /// The burst's datagrams are too large for the interface or the path, and none is sent.
@@ -64,7 +64,7 @@ impl AddAssign for UdpStats {
 
 /// The sending half of a socket; any number of threads may send at once.
 #[derive(Debug)]
-pub(crate) struct Sender {
+pub struct Sender {
     socket: Arc<UdpSocket>,
     /// Apart from the receiving half's, as quinn-udp gives up offload and ECN in here for good
     /// when a send is refused; it is made anew when the refusal had another cause.
@@ -75,7 +75,12 @@ pub(crate) struct Sender {
 }
 
 impl Sender {
-    pub(crate) fn new(socket: Arc<UdpSocket>, config: &UdpConfig) -> io::Result<Self> {
+    /// The sending half of a socket.
+    ///
+    /// # Errors
+    ///
+    /// When the system refuses an option that QUIC needs.
+    pub fn new(socket: Arc<UdpSocket>, config: &UdpConfig) -> io::Result<Self> {
         let state = RwLock::new(offload_state(&socket.io)?);
         Ok(Self {
             socket,
@@ -87,17 +92,17 @@ impl Sender {
     }
 
     /// How many datagrams a burst may have now.
-    pub(crate) fn max_segments(&self) -> usize {
+    pub fn max_segments(&self) -> usize {
         if self.offload { self.state().max_gso_segments().clamp(1, MAX_SEGMENTS) } else { 1 }
     }
 
     /// What was refused so far.
-    pub(crate) fn stats(&self) -> UdpStats {
+    pub fn stats(&self) -> UdpStats {
         *lock(&self.stats)
     }
 
     /// Sends a burst. Nothing that the operating system may say ends the endpoint.
-    pub(crate) fn send(&self, burst: &Outgoing<'_>) -> SendOutcome {
+    pub fn send(&self, burst: &Outgoing<'_>) -> SendOutcome {
         if burst.bytes.len() > burst.segment_size && self.max_segments() == 1 {
             return self.send_one_by_one(burst);
         }
@@ -115,7 +120,7 @@ impl Sender {
     }
 
     fn try_send(&self, burst: &Outgoing<'_>, local: Option<IpAddr>) -> io::Result<()> {
-        #[cfg(test)]
+        #[cfg(any(test, feature = "faults"))]
         self.socket.faults.check_send(burst.segment_size.min(burst.bytes.len()))?;
         let is_v6 = self.socket.is_v6;
         let transmit = quinn_udp::Transmit {
@@ -216,7 +221,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-const fn ecn_to(ecn: EcnCodepoint) -> Option<quinn_udp::EcnCodepoint> {
+pub(crate) const fn ecn_to(ecn: EcnCodepoint) -> Option<quinn_udp::EcnCodepoint> {
     match ecn {
         EcnCodepoint::NotEct => None,
         EcnCodepoint::Ect0 => Some(quinn_udp::EcnCodepoint::Ect0),

@@ -40,12 +40,14 @@ pub enum UdpOption {
 
 impl UdpOption {
     /// True if both are the same option, whatever their values.
-    pub(crate) fn is_kind_of(&self, other: &Self) -> bool {
+    #[must_use]
+    pub fn is_kind_of(&self, other: &Self) -> bool {
         discriminant(self) == discriminant(other)
     }
 
     /// True if it says nothing to sockets of IPv4.
-    pub(crate) const fn is_for_v6(&self) -> bool {
+    #[must_use]
+    pub const fn is_for_v6(&self) -> bool {
         matches!(
             self,
             Self::HopLimit(_)
@@ -56,7 +58,11 @@ impl UdpOption {
     }
 
     /// Sets the option, unless it says nothing to the socket.
-    pub(crate) fn set(&self, socket: SockRef<'_>) -> io::Result<()> {
+    ///
+    /// # Errors
+    ///
+    /// Those of setsockopt(2).
+    pub fn set(&self, socket: SockRef<'_>) -> io::Result<()> {
         if self.is_for_v6() && socket.domain()? != Domain::IPV6 {
             return Ok(());
         }
@@ -87,7 +93,11 @@ impl UdpOption {
     }
 
     /// The same option with the value that a socket has.
-    pub(crate) fn get(&self, socket: SockRef<'_>) -> io::Result<Self> {
+    ///
+    /// # Errors
+    ///
+    /// Those of getsockopt(2).
+    pub fn get(&self, socket: SockRef<'_>) -> io::Result<Self> {
         Ok(match self {
             Self::Device(_) => Self::Device(socket.device()?.unwrap_or_default()),
             Self::Mark(_) => Self::Mark(socket.mark()?),
@@ -109,7 +119,7 @@ impl UdpOption {
     }
 
     /// Puts the option among others, in the place of one of its kind.
-    pub(crate) fn put_into(self, options: &mut Vec<Self>) {
+    pub fn put_into(self, options: &mut Vec<Self>) {
         options.retain(|other| !other.is_kind_of(&self));
         options.push(self);
     }

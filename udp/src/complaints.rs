@@ -9,11 +9,11 @@ const INTERVAL: Duration = Duration::from_secs(60);
 
 /// One kind of complaint.
 #[derive(Debug, Default)]
-pub(crate) struct Complaints(Mutex<Option<Instant>>);
+pub struct Complaints(Mutex<Option<Instant>>);
 
 impl Complaints {
     /// Logs a warning, unless there was one in the last minute.
-    pub(crate) fn warn(&self, text: fmt::Arguments<'_>) {
+    pub fn warn(&self, text: fmt::Arguments<'_>) {
         if self.is_due(Instant::now()) {
             log::warn!("{text}");
         }

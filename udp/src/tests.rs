@@ -10,7 +10,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg};
 use quicket_wire::EcnCodepoint;
 
-use super::{Outgoing, ReceiveBuffers, SendOutcome, Sender, UdpConfig, UdpOption, UdpSocket};
+use crate::{Outgoing, ReceiveBuffers, SendOutcome, Sender, UdpConfig, UdpOption, UdpSocket};
 
 /// One received train, copied.
 #[derive(Debug)]

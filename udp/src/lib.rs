@@ -1,26 +1,30 @@
-//! UDP sockets: the only place that does network I/O.
+//! UDP sockets for QUIC.
 //!
 //! quinn-udp brings segmentation offload in both directions, ECN marks and the local address of
-//! each datagram; this module adds how sockets are made, what their buffers hold, and which
-//! errors an endpoint lives through.
+//! each datagram; this crate adds how sockets are made, what their buffers hold, and which errors an
+//! endpoint lives through.
 
 mod address;
 mod bind;
 mod complaints;
 mod errors;
-#[cfg(test)]
+#[cfg(any(test, feature = "faults"))]
 mod faults;
 mod marked;
 mod option;
+mod port;
 mod receive;
 mod send;
 
 pub use bind::{BindError, UdpConfig};
-pub(crate) use complaints::Complaints;
+pub use complaints::Complaints;
+pub use errors::{Undelivered, Unreachable};
+#[cfg(any(test, feature = "faults"))]
+pub use faults::Faults;
 pub use option::UdpOption;
-pub(crate) use receive::{Batch, ReceiveBuffers, Train};
-pub use send::UdpStats;
-pub(crate) use send::{Outgoing, SendOutcome, Sender};
+pub use port::{Arrival, Port};
+pub use receive::{Batch, ReceiveBuffers, Train};
+pub use send::{Outgoing, SendOutcome, Sender, UdpStats};
 
 use std::io;
 use std::net::SocketAddr;
@@ -30,13 +34,13 @@ use address::canonical;
 use socket2::SockRef;
 
 /// The most segments of one burst; Linux takes no more in one system call.
-pub(crate) const MAX_SEGMENTS: usize = 64;
+pub const MAX_SEGMENTS: usize = 64;
 /// The most bytes of one burst: an IPv4 packet's limit less its headers.
-pub(crate) const MAX_BURST: usize = 65_507;
+pub const MAX_BURST: usize = 65_507;
 
 /// A bound UDP socket, its local address and what it can do.
 #[derive(Debug)]
-pub(crate) struct UdpSocket {
+pub struct UdpSocket {
     io: std::net::UdpSocket,
     state: quinn_udp::UdpSocketState,
     local: SocketAddr,
@@ -45,19 +49,30 @@ pub(crate) struct UdpSocket {
     /// Unless it is told not to.
     only_v6: bool,
     classes: marked::Classes,
-    #[cfg(test)]
-    pub(crate) faults: faults::Faults,
+    /// Where datagrams come from, if it is not the socket itself.
+    port: Option<Box<dyn Port>>,
+    /// Refusals that are made up for tests.
+    #[cfg(any(test, feature = "faults"))]
+    pub faults: Faults,
 }
 
 impl UdpSocket {
     /// Lets sockets that are bound from now on share the port.
-    pub(crate) fn share_port(&self) -> io::Result<()> {
+    ///
+    /// # Errors
+    ///
+    /// Those of setsockopt(2).
+    pub fn share_port(&self) -> io::Result<()> {
         SockRef::from(&self.io).set_reuse_port(true)
     }
 
     /// Prepares a bound socket for QUIC: non-blocking, unfragmented, with ECN, local addresses
     /// and receive offload.
-    pub(crate) fn new(io: std::net::UdpSocket) -> io::Result<Self> {
+    ///
+    /// # Errors
+    ///
+    /// When the system refuses an option that QUIC needs.
+    pub fn new(io: std::net::UdpSocket) -> io::Result<Self> {
         let state = offload_state(&io)?;
         let local = io.local_addr()?;
         let is_v6 = local.is_ipv6();
@@ -71,37 +86,50 @@ impl UdpSocket {
             is_v6,
             only_v6,
             classes,
-            #[cfg(test)]
-            faults: faults::Faults::default(),
+            port: None,
+            #[cfg(any(test, feature = "faults"))]
+            faults: Faults::default(),
         })
     }
 
+    /// A socket that another process reads: datagrams come from `port`, and go out by `io`, a handle of
+    /// that socket. Buffers and options are left as they are, and ICMP messages to who reads.
+    ///
+    /// # Errors
+    ///
+    /// When the system refuses an option that QUIC needs.
+    pub fn behind(io: std::net::UdpSocket, port: Box<dyn Port>) -> io::Result<Self> {
+        Ok(Self { port: Some(port), ..Self::new(io)? })
+    }
+
+    /// The descriptor that is readable when datagrams have come.
+    pub fn readable(&self) -> BorrowedFd<'_> {
+        self.port.as_ref().map_or_else(|| self.io.as_fd(), |port| port.readable())
+    }
+
+    /// True if another process reads the socket: what is readable and what is writable are two
+    /// descriptors then.
+    pub const fn is_behind_port(&self) -> bool {
+        self.port.is_some()
+    }
+
     /// The address that the socket is bound to.
-    pub(crate) const fn local_addr(&self) -> SocketAddr {
+    pub const fn local_addr(&self) -> SocketAddr {
         self.local
     }
 
     /// Sets an option, unless it says nothing to the socket.
-    pub(crate) fn set_option(&self, option: &UdpOption) -> io::Result<()> {
+    ///
+    /// # Errors
+    ///
+    /// Those of setsockopt(2).
+    pub fn set_option(&self, option: &UdpOption) -> io::Result<()> {
         option.set((&self.io).into())?;
         self.classes.read(&self.io, self.is_v6)
     }
 
-    /// Has the kernel choose by connection ID among the sockets that share the address. Without it
-    /// all goes on, a little slower.
-    pub(crate) fn choose_by(&self, program: &quicket_bpf::OwnerProgram) {
-        if let Err(error) = quicket_bpf::attach_reuseport(self, program) {
-            log::debug!("the kernel chooses among workers by address: {error}");
-        }
-    }
-
-    /// A second handle of the socket.
-    pub(crate) fn try_clone_io(&self) -> io::Result<std::net::UdpSocket> {
-        self.io.try_clone()
-    }
-
     /// True if `remote` is of a family that this socket can reach.
-    pub(crate) const fn reaches(&self, remote: SocketAddr) -> bool {
+    pub const fn reaches(&self, remote: SocketAddr) -> bool {
         match remote {
             SocketAddr::V4(_) => !self.only_v6,
             SocketAddr::V6(_) => self.is_v6,
@@ -119,6 +147,7 @@ fn offload_state(io: &std::net::UdpSocket) -> io::Result<quinn_udp::UdpSocketSta
     Ok(state)
 }
 
+/// The socket itself: writable when there is room.
 impl AsFd for UdpSocket {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.io.as_fd()

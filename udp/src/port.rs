@@ -1,0 +1,117 @@
+//! Datagrams that somebody else reads from the kernel's socket and hands over.
+
+use std::fmt;
+use std::io::{self, IoSliceMut};
+use std::net::SocketAddr;
+use std::os::fd::BorrowedFd;
+
+use quicket_wire::EcnCodepoint;
+
+/// Where the datagrams of a socket come from that another process reads. Sending stays with the
+/// socket.
+pub trait Port: fmt::Debug + Send + Sync {
+    /// The descriptor that is readable when something has come.
+    fn readable(&self) -> BorrowedFd<'_>;
+
+    /// Takes what has come, without waiting: a train for each buffer, in order, and what is known of it
+    /// at the same place in `arrivals`. Returns how many trains; `WouldBlock` if there is nothing.
+    ///
+    /// # Errors
+    ///
+    /// When the system refuses to read.
+    fn receive(
+        &self,
+        buffers: &mut [IoSliceMut<'_>],
+        arrivals: &mut [Arrival],
+    ) -> io::Result<usize>;
+}
+
+/// What is known of a train that came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Arrival {
+    /// The sender.
+    pub remote: SocketAddr,
+    /// The address that it was sent to, if known.
+    pub local: Option<SocketAddr>,
+    /// The mark in the IP headers.
+    pub ecn: EcnCodepoint,
+    /// Size of each datagram but the last, in bytes.
+    pub stride: usize,
+    /// How many bytes there are.
+    pub len: usize,
+}
+
+impl Default for Arrival {
+    fn default() -> Self {
+        let remote = SocketAddr::from(([0, 0, 0, 0], 0));
+        Self { remote, local: None, ecn: EcnCodepoint::NotEct, stride: 1, len: 0 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd;
+    use std::os::unix::net::UnixDatagram;
+
+    use super::*;
+    use crate::{ReceiveBuffers, UdpConfig, UdpSocket};
+
+    /// Trains of one datagram each, without addresses.
+    #[derive(Debug)]
+    struct Plain(UnixDatagram, Arrival);
+
+    impl Port for Plain {
+        fn readable(&self) -> BorrowedFd<'_> {
+            self.0.as_fd()
+        }
+
+        fn receive(
+            &self,
+            buffers: &mut [IoSliceMut<'_>],
+            arrivals: &mut [Arrival],
+        ) -> io::Result<usize> {
+            let len = self.0.recv(&mut buffers[0])?;
+            arrivals[0] = Arrival { len, stride: len, ..self.1 };
+            Ok(1)
+        }
+    }
+
+    #[test]
+    fn datagrams_come_from_the_port_and_not_from_the_socket() {
+        let io = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        let stranger = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        let (ours, theirs) = UnixDatagram::pair().unwrap();
+        ours.set_nonblocking(true).unwrap();
+        let arrival = Arrival {
+            remote: "192.0.2.7:9".parse().unwrap(),
+            local: Some(SocketAddr::new("192.0.2.1".parse().unwrap(), 0)),
+            ecn: EcnCodepoint::Ce,
+            ..Arrival::default()
+        };
+        let port = io.local_addr().unwrap().port();
+        let socket = UdpSocket::behind(io, Box::new(Plain(ours, arrival))).unwrap();
+        stranger.send_to(b"not this", socket.local_addr()).unwrap();
+        let mut buffers = ReceiveBuffers::new();
+        let error = socket.receive(&mut buffers).map(|_| ()).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
+        theirs.send(b"but this").unwrap();
+        let mut batch = socket.receive(&mut buffers).unwrap();
+        let train = batch.trains().next().unwrap();
+        assert_eq!((train.remote, train.ecn, train.stride), (arrival.remote, arrival.ecn, 8));
+        assert_eq!(train.local, Some(SocketAddr::new("192.0.2.1".parse().unwrap(), port)));
+        assert_eq!(train.bytes, b"but this");
+        // It goes on sending by itself.
+        let sender = crate::Sender::new(socket.into(), &UdpConfig::default()).unwrap();
+        let to = stranger.local_addr().unwrap();
+        let burst = crate::Outgoing {
+            remote: to,
+            local: None,
+            ecn: EcnCodepoint::NotEct,
+            segment_size: 2,
+            bytes: b"ok",
+        };
+        assert_eq!(sender.send(&burst), crate::SendOutcome::Done);
+        let mut answer = [0; 8];
+        assert_eq!(stranger.recv_from(&mut answer).unwrap(), (2, ([127, 0, 0, 1], port).into()));
+    }
+}
