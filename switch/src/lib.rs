@@ -1,0 +1,24 @@
+//! One UDP address for many QUIC programs.
+//!
+//! Programs register what they serve at an address: application protocols and server names. The
+//! switch reads the address's socket and hands each datagram to the program and worker that own its
+//! connection, or, if it begins one, to the program that serves what the client asks for.
+//!
+//! What decides is pure; time and randomness are arguments, and everything is bounded:
+//!
+//! - [`Registry`]: who has which names at which address, generations and upgrades, owner numbers.
+//! - [`Pins`]: connection IDs and reset tokens that do not say whose they are.
+//!
+//! Sources: RFC 8999 (what holds for all versions of QUIC), RFC 9000, Sections 5.2 and 10.3, RFC
+//! 9001, Section 5.2, draft-ietf-quic-load-balancers-21; the rules about who may listen for what are
+//! those of the QUIC module for Linux.
+#![deny(unsafe_code)]
+
+pub mod pins;
+pub mod registry;
+
+#[cfg(test)]
+mod testing;
+
+pub use pins::Pins;
+pub use registry::Registry;

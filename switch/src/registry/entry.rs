@@ -1,0 +1,171 @@
+//! The listeners of one address.
+
+use quicket_engine::time::Time;
+
+use super::address::ListenAddress;
+use super::error::{ReadyError, RegisterError, UnknownListener};
+use super::listener::{Listener, ListenerCounters, Phase};
+use super::slots::{Slot, Slots};
+use super::status::{AddressStatus, ListenerStatus};
+use super::table::Table;
+use super::{ListenerId, MAX_PROGRAM_NAME, MAX_WORKERS, Registration};
+
+/// One address.
+#[derive(Clone, Debug)]
+pub(super) struct Entry {
+    pub(super) address: ListenAddress,
+    pub(super) slots: Slots,
+    pub(super) table: Table,
+}
+
+/// What depends on nobody else.
+pub(super) fn check(new: &Registration) -> Result<(), RegisterError> {
+    if new.address.socket_addr().port() == 0 {
+        return Err(RegisterError::NoPort);
+    }
+    if !(1..=MAX_WORKERS).contains(&new.workers) {
+        return Err(RegisterError::Workers(new.workers));
+    }
+    if !(1..=MAX_PROGRAM_NAME).contains(&new.program.len()) {
+        return Err(RegisterError::ProgramName(new.program.len()));
+    }
+    Ok(())
+}
+
+impl Entry {
+    pub(super) fn new(address: ListenAddress) -> Self {
+        Self { address, slots: Slots::new(), table: Table::default() }
+    }
+
+    /// Whether nobody else has any of the names.
+    pub(super) fn check_names(&self, new: &Registration) -> Result<(), RegisterError> {
+        for key in new.names.keys() {
+            let holders = self.table.holders(&key).iter();
+            let mut holders = holders.filter_map(|slot| self.slots.listener(*slot));
+            let replaces = |other: &Listener| new.replace && other.is_of(new.uid, &new.program);
+            if let Some(other) = holders.find(|other| !replaces(other) && !other.shares_with(new)) {
+                let by = (other.uid == new.uid).then(|| other.program.clone());
+                return Err(RegisterError::NamesInUse { names: key.to_string(), by });
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn add(&mut self, id: ListenerId, new: Registration, incarnation: u64, kept: bool) {
+        self.table.add(&new.names, id.slot);
+        let listener = Listener {
+            id,
+            uid: new.uid,
+            process: new.process,
+            program: new.program,
+            names: new.names,
+            workers: new.workers,
+            reuse_port: new.reuse_port,
+            replace: new.replace,
+            phase: Phase::Preparing,
+            incarnation,
+            used: kept,
+            counters: ListenerCounters::default(),
+        };
+        if let Some(slot) = self.slots.get_mut(id.slot) {
+            *slot = Slot::Held(Box::new(listener));
+        }
+    }
+
+    fn listener(&self, id: ListenerId) -> Option<&Listener> {
+        self.slots.listener(id.slot).filter(|listener| listener.id == id)
+    }
+
+    /// Has a listener get first packets. Returns those that it replaces.
+    pub(super) fn activate(&mut self, id: ListenerId) -> Result<Vec<ListenerId>, ReadyError> {
+        let listener = self.listener(id).ok_or(UnknownListener)?;
+        let phase = listener.phase;
+        let (uid, program) = (listener.uid, &listener.program);
+        let comes_back = matches!(phase, Phase::Draining { .. });
+        let replaces = |other: &&Listener| {
+            let earlier = listener.replace && other.id.serial < id.serial;
+            other.id != id
+                && other.is_active()
+                && other.is_of(uid, program)
+                && (comes_back || earlier)
+        };
+        if comes_back {
+            self.check_names(&listener.as_replacement(self.address))?;
+        }
+        let replaced = match phase {
+            Phase::Active => Vec::new(),
+            _ => self.slots.listeners().filter(replaces).map(|other| other.id).collect(),
+        };
+        self.set_phase(id, Phase::Active);
+        Ok(replaced)
+    }
+
+    /// Changes the phase, and what follows for who has which names.
+    pub(super) fn set_phase(&mut self, id: ListenerId, phase: Phase) {
+        let Some(listener) = self.slots.listener_mut(id.slot).filter(|each| each.id == id) else {
+            return;
+        };
+        let before = listener.reserves();
+        listener.phase = phase;
+        match (before, listener.reserves()) {
+            (false, true) => self.table.add(&listener.names, id.slot),
+            (true, false) => self.table.remove(&listener.names, id.slot),
+            _ => {}
+        }
+    }
+
+    /// Removes a listener. Its number is free if no peer can know it.
+    pub(super) fn remove(&mut self, now: Time, id: ListenerId) -> bool {
+        let Some(slot) = self.slots.get_mut(id.slot) else { return false };
+        let Slot::Held(listener) = slot else { return false };
+        if listener.id != id {
+            return false;
+        }
+        if listener.reserves() {
+            self.table.remove(&listener.names, id.slot);
+        }
+        *slot = match listener.used {
+            true => Slot::Dead { uid: listener.uid, since: now },
+            false => Slot::Free,
+        };
+        true
+    }
+
+    pub(super) fn status(&self) -> AddressStatus {
+        let listener = |each: &Listener| ListenerStatus {
+            listener: each.id,
+            program: each.program.clone(),
+            uid: each.uid,
+            process: each.process,
+            generation: each.id.slot,
+            workers: each.workers,
+            phase: each.phase,
+            protocols: each.names.protocols().iter().map(ToString::to_string).collect(),
+            servers: each.names.servers().iter().map(ToString::to_string).collect(),
+            counters: each.counters,
+        };
+        AddressStatus {
+            address: self.address,
+            listeners: self.slots.listeners().map(listener).collect(),
+            dead: self.slots.dead(),
+            free: self.slots.free(),
+        }
+    }
+}
+
+impl Listener {
+    /// As if it registered again, to take the place of the generations after it.
+    fn as_replacement(&self, address: ListenAddress) -> Registration {
+        Registration {
+            address,
+            uid: self.uid,
+            process: self.process,
+            program: self.program.clone(),
+            names: self.names.clone(),
+            workers: self.workers,
+            reuse_port: self.reuse_port,
+            replace: true,
+            claim: None,
+        }
+    }
+}

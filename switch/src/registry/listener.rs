@@ -1,0 +1,74 @@
+//! One generation of a program at an address.
+
+use quicket_engine::time::Time;
+
+use super::names::Names;
+use super::{ListenerId, ProcessId, Registration};
+
+/// Where a listener is in its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// It has an owner number and reserves its names, and is not ready: it gets no first packets, and
+    /// what it is to replace goes on.
+    Preparing,
+    /// It gets first packets.
+    Active,
+    /// It keeps its connections and gets no new ones.
+    Draining {
+        /// When the last of them have to end.
+        deadline: Option<Time>,
+    },
+}
+
+/// What a listener got.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ListenerCounters {
+    /// Connections that it has, as it says itself.
+    pub connections: u64,
+    /// First packets that were given to it.
+    pub first_packets: u64,
+    /// Datagrams that were given to it, those included.
+    pub datagrams: u64,
+    /// Datagrams that were for it, and lost because it was too slow.
+    pub lost: u64,
+}
+
+/// A listener as the registry keeps it.
+#[derive(Clone, Debug)]
+pub(super) struct Listener {
+    pub(super) id: ListenerId,
+    pub(super) uid: u32,
+    pub(super) process: ProcessId,
+    pub(super) program: String,
+    pub(super) names: Names,
+    pub(super) workers: u16,
+    pub(super) reuse_port: bool,
+    pub(super) replace: bool,
+    pub(super) phase: Phase,
+    pub(super) incarnation: u64,
+    /// Peers may have connection IDs that lead to it.
+    pub(super) used: bool,
+    pub(super) counters: ListenerCounters,
+}
+
+impl Listener {
+    /// Whether it is a generation of the program that registers.
+    pub(super) fn is_of(&self, uid: u32, program: &str) -> bool {
+        self.uid == uid && self.program == program
+    }
+
+    /// Whether both may have the same names: SO_REUSEPORT, the same user, the same names and no
+    /// others.
+    pub(super) fn shares_with(&self, new: &Registration) -> bool {
+        self.reuse_port && new.reuse_port && self.uid == new.uid && self.names == new.names
+    }
+
+    /// Whether its names are reserved for it.
+    pub(super) const fn reserves(&self) -> bool {
+        matches!(self.phase, Phase::Preparing | Phase::Active)
+    }
+
+    pub(super) const fn is_active(&self) -> bool {
+        matches!(self.phase, Phase::Active)
+    }
+}

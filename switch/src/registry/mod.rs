@@ -1,0 +1,460 @@
+//! Who serves what at which address.
+//!
+//! A *program* has *generations* at an address, one for each of its processes that registered there;
+//! each is a *listener*. A listener has [`Names`], workers, and an owner number: its slot is the
+//! generation in the connection IDs that its workers issue ([`OWNER_BITS`]).
+//!
+//! The rules are those of the QUIC module for Linux, with server names added: listeners at one address
+//! have different names, or share all of them (SO_REUSEPORT, same user). A program replaces its own
+//! generations without a gap: the new one registers, gets ready, and has all first packets from then
+//! on. No user takes or replaces what another one has.
+
+mod address;
+mod entry;
+mod error;
+mod listener;
+mod names;
+mod receipt;
+mod slots;
+mod spread;
+mod status;
+mod table;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+
+use quicket_engine::time::{Duration, Time};
+use quicket_steering::Owner;
+use quicket_wire::ClientHello;
+
+pub use address::ListenAddress;
+pub use error::{ReadyError, RegisterError, UnknownListener};
+pub use listener::{ListenerCounters, Phase};
+pub use names::{
+    MAX_COMBINATIONS, MAX_PROTOCOLS, MAX_SERVER_NAMES, NameError, Names, Protocol, ServerName,
+};
+pub use receipt::{Receipt, Receipts};
+pub use slots::{
+    MAX_LISTENERS_PER_USER, OWNER_BITS, RECLAIM_TIME, RECYCLE_AFTER, RECYCLE_FOR_OTHERS_AFTER,
+};
+pub use spread::{Place, Spread};
+pub use status::{AddressStatus, ListenerStatus, Status};
+pub use table::MAX_OFFERED;
+
+use entry::Entry;
+use listener::Listener;
+use receipt::Subject;
+use slots::Slot;
+
+/// How many addresses a switch has at most.
+pub const MAX_ADDRESSES: usize = 256;
+/// How many workers a listener has at most.
+pub const MAX_WORKERS: u16 = OWNER_BITS.workers() as u16;
+/// The longest name of a program in bytes.
+pub const MAX_PROGRAM_NAME: usize = 64;
+/// How long a generation may take to end its connections once its deadline has come.
+pub const DRAIN_GRACE: Duration = Duration::from_secs(5);
+
+/// Names an address of the registry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct AddressId(u32);
+
+/// Names a process that registers: the caller counts them, by connection for example.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ProcessId(pub u64);
+
+/// Names a listener, and no later one in its slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ListenerId {
+    address: AddressId,
+    slot: u8,
+    serial: u64,
+}
+
+impl ListenerId {
+    /// Its address.
+    #[must_use]
+    pub const fn address(self) -> AddressId {
+        self.address
+    }
+
+    /// Its slot: the generation in connection IDs that lead to it.
+    #[must_use]
+    pub const fn generation(self) -> u8 {
+        self.slot
+    }
+}
+
+/// What a program asks for.
+#[derive(Clone, Debug)]
+pub struct Registration {
+    /// Where.
+    pub address: ListenAddress,
+    /// Who: as the system says, not as the program does.
+    pub uid: u32,
+    /// Which process.
+    pub process: ProcessId,
+    /// What the program is called: generations of one program have one name, and one user.
+    pub program: String,
+    /// What it serves.
+    pub names: Names,
+    /// How many workers it has, 1 to [`MAX_WORKERS`].
+    pub workers: u16,
+    /// Whether others of the same user may have the very same names (SO_REUSEPORT).
+    pub reuse_port: bool,
+    /// Whether it takes the place of the generations that there are.
+    pub replace: bool,
+    /// Which owner number it had from a switch that is gone.
+    pub claim: Option<Claim>,
+}
+
+/// An owner number that a program says it had.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Claim {
+    /// The slot.
+    pub generation: u8,
+    /// What the switch gave with it.
+    pub receipt: Receipt,
+}
+
+/// What a program gets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Registered {
+    /// The listener, [`Phase::Preparing`].
+    pub listener: ListenerId,
+    /// Whether it has the owner number that it claimed.
+    pub kept: bool,
+    /// Whether the address is new: its socket is to be opened. If that fails, [`Registry::remove`]
+    /// the listener and [`Registry::forget`] the address.
+    pub new_address: bool,
+    /// To be given back to the next switch.
+    pub receipt: Receipt,
+    /// Who had the number with an older receipt, and has it no more: it is gone from the registry.
+    pub displaced: Option<ListenerId>,
+}
+
+/// To whom an owner number leads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// To this listener.
+    Living(ListenerId),
+    /// To one that is gone: its peers are to be reset.
+    Dead {
+        /// Whose it was: reset keys are derived for users.
+        uid: u32,
+    },
+    /// To none that was ever there.
+    Nobody,
+}
+
+/// What time brought about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Notice {
+    /// The generation's deadline has come: it is to close its connections, within [`DRAIN_GRACE`].
+    DrainOver(ListenerId),
+    /// It has not done so, and is gone.
+    Removed(ListenerId),
+}
+
+/// All addresses.
+#[derive(Debug)]
+pub struct Registry {
+    addresses: BTreeMap<AddressId, Entry>,
+    receipts: Receipts,
+    /// Whose claims need no receipt: who runs the switch could take the numbers by other means.
+    own_uid: u32,
+    /// Until when numbers are given from above.
+    reclaims_until: Time,
+    next_address: u32,
+    next_serial: u64,
+    /// Deadlines that have not come, or whose grace has not.
+    deadlines: BTreeMap<(Time, ListenerId), bool>,
+}
+
+impl Registry {
+    /// Nobody is registered. `own_uid` is the user that the switch runs as; `takes_over` says that a
+    /// switch before it has died, whose programs will come back.
+    #[must_use]
+    pub fn new(now: Time, own_uid: u32, receipts: Receipts, takes_over: bool) -> Self {
+        Self {
+            addresses: BTreeMap::new(),
+            receipts,
+            own_uid,
+            reclaims_until: if takes_over { now + RECLAIM_TIME } else { now },
+            next_address: 0,
+            next_serial: 0,
+            deadlines: BTreeMap::new(),
+        }
+    }
+
+    /// Registers a listener. It reserves its names and has an owner number; [`Self::ready`] has it get
+    /// first packets.
+    ///
+    /// # Errors
+    /// See [`RegisterError`]; nothing has changed then.
+    pub fn register(&mut self, now: Time, new: Registration) -> Result<Registered, RegisterError> {
+        entry::check(&new)?;
+        let known = self.addresses.iter().find(|(_, each)| each.address == new.address);
+        let known = known.map(|(id, _)| *id);
+        if known.is_none() {
+            self.check_address(&new)?;
+        }
+        let fresh = Entry::new(new.address);
+        let address = known.and_then(|id| self.addresses.get(&id)).unwrap_or(&fresh);
+        address.check_names(&new)?;
+        let claimed = new.claim.and_then(|claim| self.claimed(address, &new, &claim));
+        let slot = match claimed {
+            Some((slot, _)) => slot,
+            None => address.slots.find(now, new.uid, now < self.reclaims_until)?,
+        };
+        let id = known.unwrap_or_else(|| {
+            self.next_address += 1;
+            AddressId(self.next_address)
+        });
+        let displaced = self.find(id, slot).map(|listener| listener.id);
+        if let Some(displaced) = displaced {
+            self.remove(now, displaced);
+        }
+        self.next_serial += 1;
+        let listener = ListenerId { address: id, slot, serial: self.next_serial };
+        let subject = Subject { address: new.address, generation: slot, uid: new.uid };
+        let receipt = self.receipts.issue(&subject);
+        let kept = claimed.is_some();
+        // Of those that claim a number, who had it last; of others, who comes now.
+        let incarnation = claimed.map_or(receipt.incarnation, |(_, incarnation)| incarnation);
+        self.addresses.entry(id).or_insert(fresh).add(listener, new, incarnation, kept);
+        Ok(Registered { listener, kept, new_address: known.is_none(), receipt, displaced })
+    }
+
+    fn check_address(&self, new: &Registration) -> Result<(), RegisterError> {
+        if self.addresses.len() >= MAX_ADDRESSES {
+            return Err(RegisterError::TooManyAddresses);
+        }
+        let mut others = self.addresses.values();
+        match others.find(|each| each.address.overlaps(&new.address)) {
+            Some(other) => Err(RegisterError::AddressInUse(other.address)),
+            None => Ok(()),
+        }
+    }
+
+    /// The number that a program claims, and since which incarnation it is its. Nobody else may have
+    /// it, or only with an older receipt; and the program must have had it: the switch that is gone
+    /// wrote so, or it runs as the user of the switch, who could have had its way otherwise.
+    fn claimed(&self, address: &Entry, new: &Registration, claim: &Claim) -> Option<(u8, u64)> {
+        let Claim { generation, receipt } = *claim;
+        let subject = Subject { address: new.address, generation, uid: new.uid };
+        let proved = self.receipts.verify(&subject, &receipt);
+        let is_good = match address.slots.get(generation) {
+            Slot::Free => proved || new.uid == self.own_uid,
+            Slot::Dead { uid, .. } => *uid == new.uid,
+            Slot::Held(other) => proved && other.incarnation < receipt.incarnation,
+        };
+        // What is not proved gives way to what is.
+        is_good.then_some((generation, if proved { receipt.incarnation } else { 0 }))
+    }
+
+    /// The listener gets first packets from now on, and generations that it replaces do not; they keep
+    /// their connections, until `drain` is over if there is such a time. Returns which ones.
+    ///
+    /// A generation that drains can be made ready again: it replaces those after it.
+    ///
+    /// # Errors
+    /// The listener is gone; or it drained, and its names are somebody else's by now.
+    pub fn ready(
+        &mut self,
+        now: Time,
+        id: ListenerId,
+        drain: Option<Duration>,
+    ) -> Result<Vec<ListenerId>, ReadyError> {
+        let address = self.addresses.get_mut(&id.address).ok_or(UnknownListener)?;
+        let replaced = address.activate(id)?;
+        self.deadlines.retain(|(_, each), _| *each != id);
+        let deadline = drain.map(|time| now + time);
+        for each in &replaced {
+            self.begin_drain(*each, deadline);
+        }
+        Ok(replaced)
+    }
+
+    /// The listener gets no more first packets, and keeps its connections until `deadline`.
+    ///
+    /// # Errors
+    /// It is gone.
+    pub fn drain(&mut self, id: ListenerId, deadline: Option<Time>) -> Result<(), UnknownListener> {
+        self.listener(id).ok_or(UnknownListener)?;
+        self.begin_drain(id, deadline);
+        Ok(())
+    }
+
+    fn begin_drain(&mut self, id: ListenerId, deadline: Option<Time>) {
+        let Some(address) = self.addresses.get_mut(&id.address) else { return };
+        address.set_phase(id, Phase::Draining { deadline });
+        self.deadlines.retain(|(_, each), _| *each != id);
+        if let Some(deadline) = deadline {
+            self.deadlines.insert((deadline, id), false);
+        }
+    }
+
+    /// The listener is gone: closed, or its process has ended. Its owner number stays known dead if
+    /// peers may know it.
+    pub fn remove(&mut self, now: Time, id: ListenerId) -> bool {
+        let Some(address) = self.addresses.get_mut(&id.address) else { return false };
+        let removed = address.remove(now, id);
+        if removed {
+            self.deadlines.retain(|(_, each), _| *each != id);
+        }
+        removed
+    }
+
+    /// A process has ended: all that it had is gone. Returns what that was.
+    pub fn remove_process(&mut self, now: Time, process: ProcessId) -> Vec<ListenerId> {
+        let all = self.addresses.values().flat_map(|address| address.slots.listeners());
+        let gone: Vec<_> = all.filter(|each| each.process == process).map(|each| each.id).collect();
+        for id in &gone {
+            self.remove(now, *id);
+        }
+        gone
+    }
+
+    /// Forgets an address that no listener has, and with it which numbers are known dead. False if
+    /// there is one.
+    pub fn forget(&mut self, id: AddressId) -> bool {
+        let unused = |address: &Entry| address.slots.listeners().next().is_none();
+        self.addresses.get(&id).is_some_and(unused) && self.addresses.remove(&id).is_some()
+    }
+
+    /// What time has brought about; ask again until there is nothing.
+    pub fn poll(&mut self, now: Time) -> Option<Notice> {
+        let (&(deadline, id), &told) = self.deadlines.first_key_value()?;
+        if deadline > now {
+            return None;
+        }
+        self.deadlines.remove(&(deadline, id));
+        if told {
+            self.remove(now, id);
+            return Some(Notice::Removed(id));
+        }
+        self.deadlines.insert((now + DRAIN_GRACE, id), true);
+        Some(Notice::DrainOver(id))
+    }
+
+    /// When [`Self::poll`] has something to say.
+    #[must_use]
+    pub fn next_deadline(&self) -> Option<Time> {
+        self.deadlines.keys().next().map(|(deadline, _)| *deadline)
+    }
+
+    /// The address as it is known here.
+    #[must_use]
+    pub fn address_id(&self, address: &ListenAddress) -> Option<AddressId> {
+        let found = self.addresses.iter().find(|(_, each)| each.address == *address);
+        found.map(|(id, _)| *id)
+    }
+
+    /// Where an address is.
+    #[must_use]
+    pub fn listen_address(&self, id: AddressId) -> Option<ListenAddress> {
+        self.addresses.get(&id).map(|address| address.address)
+    }
+
+    /// The addresses without a listener.
+    pub fn unused(&self) -> impl Iterator<Item = AddressId> + '_ {
+        let unused = |address: &Entry| address.slots.listeners().next().is_none();
+        self.addresses.iter().filter(move |(_, each)| unused(each)).map(|(id, _)| *id)
+    }
+
+    /// To whom an owner in a connection ID leads.
+    #[must_use]
+    pub fn standing(&self, id: AddressId, owner: Owner) -> Standing {
+        let Some(address) = self.addresses.get(&id) else { return Standing::Nobody };
+        match address.slots.get(owner.generation) {
+            Slot::Held(listener) if owner.worker < listener.workers => {
+                Standing::Living(listener.id)
+            }
+            Slot::Dead { uid, .. } => Standing::Dead { uid: *uid },
+            _ => Standing::Nobody,
+        }
+    }
+
+    /// Who would get first packets whatever they ask for: a group with the same names, if it is alone.
+    /// Then nobody needs to read them; what the program does not serve it refuses itself.
+    #[must_use]
+    pub fn alone(&self, id: AddressId, spread: &Spread<'_>) -> Option<Place> {
+        let slots = &self.addresses.get(&id)?.slots;
+        let mut active = slots.listeners().filter(|each| each.is_active());
+        let first = active.next()?;
+        if active.any(|other| other.names != first.names) {
+            return None;
+        }
+        let group = slots.listeners().filter(|each| each.is_active());
+        spread.pick(group)
+    }
+
+    /// Who gets a client with this ClientHello.
+    #[must_use]
+    pub fn choose(
+        &self,
+        id: AddressId,
+        hello: &ClientHello<'_>,
+        spread: &Spread<'_>,
+    ) -> Option<Place> {
+        let address = self.addresses.get(&id)?;
+        let slots = address
+            .table
+            .choose(hello, |slot| address.slots.listener(slot).is_some_and(Listener::is_active));
+        spread.pick(slots.iter().filter_map(|slot| address.slots.listener(*slot)))
+    }
+
+    /// Whether anybody takes first packets at an address.
+    #[must_use]
+    pub fn is_served(&self, id: AddressId) -> bool {
+        let address = self.addresses.get(&id);
+        address.is_some_and(|address| address.slots.listeners().any(Listener::is_active))
+    }
+
+    /// The listener was given something: peers may have connection IDs that lead to it.
+    pub fn note(&mut self, id: ListenerId, note: impl FnOnce(&mut ListenerCounters)) {
+        if let Some(listener) = self.listener_mut(id) {
+            listener.used = true;
+            note(&mut listener.counters);
+        }
+    }
+
+    /// How many workers a listener has; `None` if it is gone.
+    #[must_use]
+    pub fn workers(&self, id: ListenerId) -> Option<u16> {
+        self.listener(id).map(|listener| listener.workers)
+    }
+
+    /// Where in its life a listener is; `None` if it is gone.
+    #[must_use]
+    pub fn phase(&self, id: ListenerId) -> Option<Phase> {
+        self.listener(id).map(|listener| listener.phase)
+    }
+
+    /// The process of a listener; `None` if it is gone.
+    #[must_use]
+    pub fn process(&self, id: ListenerId) -> Option<ProcessId> {
+        self.listener(id).map(|listener| listener.process)
+    }
+
+    /// All that there is.
+    #[must_use]
+    pub fn status(&self) -> Status {
+        Status { addresses: self.addresses.values().map(Entry::status).collect() }
+    }
+
+    fn find(&self, id: AddressId, slot: u8) -> Option<&Listener> {
+        self.addresses.get(&id)?.slots.listener(slot)
+    }
+
+    fn listener(&self, id: ListenerId) -> Option<&Listener> {
+        self.find(id.address, id.slot).filter(|listener| listener.id == id)
+    }
+
+    fn listener_mut(&mut self, id: ListenerId) -> Option<&mut Listener> {
+        let slots = &mut self.addresses.get_mut(&id.address)?.slots;
+        slots.listener_mut(id.slot).filter(|listener| listener.id == id)
+    }
+}

@@ -1,0 +1,418 @@
+use std::sync::Arc;
+
+use quicket_engine::time::{Duration, Time};
+use quicket_sim::test_crypto::TestCrypto;
+use quicket_steering::{HashKey, Owner};
+use quicket_wire::ClientHello;
+
+use super::*;
+use crate::testing::client_hello;
+
+const KEY: HashKey = HashKey::new([7; 8]);
+
+fn at(seconds: u64) -> Time {
+    Time::from_nanos(seconds * 1_000_000_000)
+}
+
+fn registry() -> Registry {
+    began(0, 1000, 100, false)
+}
+
+fn began(seconds: u64, uid: u32, incarnation: u64, takes_over: bool) -> Registry {
+    let receipts = Receipts::new(Arc::new(TestCrypto), [5; 32], incarnation);
+    Registry::new(at(seconds), uid, receipts, takes_over)
+}
+
+fn names(protocols: &[&str], servers: &[&str]) -> Names {
+    let protocols = protocols.iter().map(|name| Protocol::new(name.as_bytes()).unwrap());
+    let servers = servers.iter().map(|name| ServerName::new(name).unwrap());
+    Names::new(protocols, servers).unwrap()
+}
+
+fn asks(program: &str, names: Names) -> Registration {
+    Registration {
+        address: ListenAddress::new("192.0.2.1:443".parse().unwrap(), false),
+        uid: 1000,
+        process: ProcessId(program.bytes().map(u64::from).sum()),
+        program: program.to_owned(),
+        names,
+        workers: 4,
+        reuse_port: false,
+        replace: false,
+        claim: None,
+    }
+}
+
+fn active(registry: &mut Registry, new: Registration) -> ListenerId {
+    let registered = registry.register(at(0), new).unwrap();
+    registry.ready(at(0), registered.listener, None).unwrap();
+    registered.listener
+}
+
+/// Who gets a client that asks for this.
+fn who(registry: &Registry, server: Option<&str>, protocols: &[&str]) -> Option<ListenerId> {
+    let address = *registry.addresses.keys().next().unwrap();
+    let message = client_hello(server, protocols, 0);
+    let hello = ClientHello::parse(&message).unwrap();
+    let spread = Spread { key: &KEY, of: &[1; 8] };
+    registry.choose(address, &hello, &spread).map(|place| place.listener)
+}
+
+#[test]
+fn protocols_tell_programs_apart_and_overlapping_lists_are_in_use() {
+    let mut registry = registry();
+    let web = active(&mut registry, asks("web", names(&["h3", "h3-29"], &[])));
+    let dns = active(&mut registry, asks("dns", names(&["doq"], &[])));
+    assert_eq!(who(&registry, Some("a.org"), &["h3"]), Some(web));
+    assert_eq!(who(&registry, None, &["doq", "h3"]), Some(dns), "the client's order counts");
+    assert_eq!(who(&registry, None, &["smb"]), None);
+    assert_eq!(who(&registry, None, &[]), None);
+    let error = registry.register(at(0), asks("other", names(&["x", "h3"], &[]))).unwrap_err();
+    assert!(error.is_in_use());
+    assert!(error.to_string().contains("\"web\" serves protocol \"h3\""), "{error}");
+    let mut stranger = asks("web", names(&["h3"], &[]));
+    (stranger.uid, stranger.replace, stranger.reuse_port) = (1001, true, true);
+    let error = registry.register(at(0), stranger).unwrap_err();
+    assert_eq!(
+        error,
+        RegisterError::NamesInUse { names: "protocol \"h3\"".to_owned(), by: None },
+        "another user's name says nothing of its program"
+    );
+}
+
+#[test]
+fn the_catch_all_gets_clients_without_protocols_and_all_where_nobody_has_any() {
+    let mut registry = registry();
+    let all = active(&mut registry, asks("all", Names::default()));
+    assert_eq!(who(&registry, None, &["anything"]), Some(all));
+    let h3 = active(&mut registry, asks("web", names(&["h3"], &[])));
+    assert_eq!(who(&registry, None, &["anything"]), None);
+    assert_eq!(who(&registry, None, &[]), Some(all));
+    assert_eq!(who(&registry, None, &["h3"]), Some(h3));
+    assert!(registry.register(at(0), asks("b", Names::default())).unwrap_err().is_in_use());
+}
+
+#[test]
+fn the_most_specific_server_name_decides() {
+    let mut registry = registry();
+    let exact = active(&mut registry, asks("exact", names(&["h3"], &["www.example.org"])));
+    let under = active(&mut registry, asks("under", names(&["h3"], &["*.example.org"])));
+    let rest = active(&mut registry, asks("rest", names(&["h3", "doq"], &[])));
+    assert_eq!(who(&registry, Some("WWW.Example.org"), &["h3"]), Some(exact));
+    assert_eq!(who(&registry, Some("other.example.org"), &["h3"]), Some(under));
+    assert_eq!(who(&registry, Some("a.b.example.org"), &["h3"]), Some(rest));
+    assert_eq!(who(&registry, Some("example.org"), &["h3"]), Some(rest));
+    assert_eq!(who(&registry, None, &["h3"]), Some(rest));
+    assert_eq!(who(&registry, Some("www.example.org"), &["doq"]), Some(rest));
+    let again = asks("again", names(&["h3"], &["WWW.example.org"]));
+    assert!(registry.register(at(0), again).unwrap_err().is_in_use());
+}
+
+#[test]
+fn those_who_share_the_port_share_all_names_and_clients_keep_to_one_of_them() {
+    let mut registry = registry();
+    let shared = |names| Registration { reuse_port: true, ..asks("a", names) };
+    let group: Vec<_> =
+        (0..4).map(|_| active(&mut registry, shared(names(&["a", "b"], &[])))).collect();
+    let address = group[0].address();
+    let message = client_hello(None, &["b"], 0);
+    let hello = ClientHello::parse(&message).unwrap();
+    let place = |registry: &Registry, id: [u8; 8]| {
+        registry.choose(address, &hello, &Spread { key: &KEY, of: &id }).unwrap()
+    };
+    let mut counts = [0; 16];
+    let before: Vec<_> = (0..1600_u64).map(|n| place(&registry, n.to_be_bytes())).collect();
+    for place in &before {
+        let member = group.iter().position(|id| *id == place.listener).unwrap();
+        counts[member * 4 + usize::from(place.worker)] += 1;
+    }
+    assert!(counts.iter().all(|count| (60..140).contains(count)), "{counts:?}");
+    // One that goes takes its own clients with it, and nobody else's.
+    registry.remove(at(0), group[2]);
+    for (n, before) in before.iter().enumerate().filter(|(_, each)| each.listener != group[2]) {
+        assert_eq!(place(&registry, (n as u64).to_be_bytes()), *before);
+    }
+    for wrong in [
+        asks("a", names(&["a", "b"], &[])),
+        shared(names(&["a"], &[])),
+        shared(names(&["a", "b", "c"], &[])),
+        Registration { uid: 7, ..shared(names(&["a", "b"], &[])) },
+    ] {
+        assert!(registry.register(at(0), wrong.clone()).unwrap_err().is_in_use(), "{wrong:?}");
+    }
+}
+
+#[test]
+fn a_new_generation_takes_all_first_packets_once_it_is_ready() {
+    let mut registry = registry();
+    let web = || Registration { replace: true, ..asks("web", names(&["h3"], &[])) };
+    let mut newest = active(&mut registry, web());
+    let mut old = Vec::new();
+    for generation in 1..=20 {
+        let next = registry.register(at(generation), web()).unwrap();
+        assert_eq!(who(&registry, None, &["h3"]), Some(newest), "the new one is not ready");
+        let replaced = registry.ready(at(generation), next.listener, None).unwrap();
+        assert_eq!(replaced, [newest]);
+        old.push(newest);
+        newest = next.listener;
+        assert_eq!(who(&registry, None, &["h3"]), Some(newest));
+        for id in &old {
+            let owner = Owner { generation: id.generation(), worker: 3 };
+            assert_eq!(registry.standing(id.address(), owner), Standing::Living(*id));
+        }
+    }
+    // One that does not come up changes nothing.
+    let failed = registry.register(at(30), web()).unwrap();
+    registry.remove(at(30), failed.listener);
+    assert_eq!(who(&registry, None, &["h3"]), Some(newest));
+    assert_eq!(registry.phase(newest), Some(Phase::Active));
+    assert_eq!(registry.ready(at(30), failed.listener, None), Err(UnknownListener.into()));
+    // An old one takes over again.
+    assert_eq!(registry.ready(at(31), old[7], None).unwrap(), [newest]);
+    assert_eq!(who(&registry, None, &["h3"]), Some(old[7]));
+}
+
+#[test]
+fn a_new_generation_may_have_other_names_but_nobody_elses() {
+    let mut registry = registry();
+    let first = active(&mut registry, asks("web", names(&["h3"], &["a.org"])));
+    active(&mut registry, asks("other", names(&["h3"], &["c.org"])));
+    let replace =
+        |servers: &[&str]| Registration { replace: true, ..asks("web", names(&["h3"], servers)) };
+    assert!(registry.register(at(1), replace(&["a.org", "c.org"])).unwrap_err().is_in_use());
+    let next = registry.register(at(1), replace(&["b.org"])).unwrap().listener;
+    let taken = asks("late", names(&["h3"], &["b.org"]));
+    assert!(registry.register(at(1), taken.clone()).unwrap_err().is_in_use(), "it is reserved");
+    assert_eq!(registry.ready(at(1), next, None).unwrap(), [first]);
+    assert_eq!(who(&registry, Some("a.org"), &["h3"]), None);
+    assert_eq!(who(&registry, Some("b.org"), &["h3"]), Some(next));
+    let late = active(&mut registry, asks("late", names(&["h3"], &["a.org"])));
+    let error = registry.ready(at(2), first, None).unwrap_err();
+    assert!(matches!(error, ReadyError::Names(error) if error.is_in_use()));
+    assert_eq!(who(&registry, Some("a.org"), &["h3"]), Some(late));
+}
+
+#[test]
+fn members_of_a_group_that_came_with_the_new_generation_stay() {
+    let mut registry = registry();
+    let member =
+        |replace| Registration { reuse_port: true, replace, ..asks("web", names(&["h3"], &[])) };
+    let old = [active(&mut registry, member(false)), active(&mut registry, member(false))];
+    let first = registry.register(at(1), member(true)).unwrap().listener;
+    let second = active(&mut registry, member(false));
+    assert_eq!(registry.ready(at(1), first, None).unwrap(), old);
+    assert_eq!(registry.phase(second), Some(Phase::Active));
+}
+
+#[test]
+fn generations_that_drain_have_a_deadline_and_some_grace() {
+    let mut registry = registry();
+    let web = || Registration { replace: true, ..asks("web", names(&["h3"], &[])) };
+    let old = active(&mut registry, web());
+    registry.note(old, |counters| counters.datagrams += 1);
+    let new = registry.register(at(10), web()).unwrap().listener;
+    registry.ready(at(10), new, Some(Duration::from_secs(30))).unwrap();
+    assert_eq!((registry.next_deadline(), registry.poll(at(39))), (Some(at(40)), None));
+    assert_eq!(registry.poll(at(40)), Some(Notice::DrainOver(old)));
+    assert_eq!((registry.next_deadline(), registry.poll(at(44))), (Some(at(45)), None));
+    assert_eq!(registry.poll(at(45)), Some(Notice::Removed(old)));
+    let owner = Owner { generation: old.generation(), worker: 0 };
+    assert_eq!(registry.standing(old.address(), owner), Standing::Dead { uid: 1000 });
+    assert_eq!((registry.next_deadline(), registry.poll(at(99))), (None, None));
+}
+
+#[test]
+fn the_death_of_a_process_removes_what_it_had_and_nothing_else() {
+    let mut registry = registry();
+    let one = active(&mut registry, asks("one", names(&["a"], &[])));
+    let two = active(&mut registry, asks("one", names(&["b"], &[])));
+    let other = active(&mut registry, asks("other", names(&["c"], &[])));
+    registry.note(one, |counters| counters.datagrams += 1);
+    let process = registry.process(one).unwrap();
+    assert_eq!(registry.remove_process(at(5), process), [one, two]);
+    assert_eq!(registry.remove_process(at(5), process), []);
+    let standing = |registry: &Registry, id: ListenerId| {
+        registry.standing(id.address(), Owner { generation: id.generation(), worker: 0 })
+    };
+    assert_eq!(standing(&registry, one), Standing::Dead { uid: 1000 }, "peers may know it");
+    assert_eq!(standing(&registry, two), Standing::Nobody, "nobody ever heard of it");
+    assert_eq!(standing(&registry, other), Standing::Living(other));
+    active(&mut registry, asks("next", names(&["a"], &[])));
+    assert!(!registry.forget(other.address()));
+    assert_eq!(registry.unused().count(), 0);
+}
+
+#[test]
+fn a_program_comes_and_goes_a_thousand_times() {
+    let mut registry = registry();
+    let keeper = active(&mut registry, asks("keeper", names(&["k"], &[])));
+    for round in 0..1000 {
+        let id = registry.register(at(0), asks("a", names(&["a"], &[]))).unwrap().listener;
+        registry.ready(at(0), id, None).unwrap();
+        assert!(registry.remove(at(0), id), "{round}");
+        assert!(!registry.remove(at(0), id));
+    }
+    assert_eq!(registry.status().addresses[0].listeners.len(), 1);
+    assert_eq!(registry.status().addresses[0].dead, 0);
+    assert_eq!(who(&registry, None, &["k"]), Some(keeper));
+}
+
+#[test]
+fn numbers_that_peers_know_rest_before_they_are_used_again() {
+    let mut registry = registry();
+    let register = |registry: &mut Registry, now, uid: u32| {
+        let new = Registration { uid, ..asks("a", names(&[&format!("p{uid}")], &[])) };
+        registry.register(now, new).map(|registered| registered.listener)
+    };
+    for _ in 0..MAX_LISTENERS_PER_USER {
+        let id = register(&mut registry, at(0), 1000).unwrap();
+        registry.note(id, |counters| counters.datagrams += 1);
+        registry.remove(at(0), id);
+    }
+    assert_eq!(register(&mut registry, at(59), 1000), Err(RegisterError::TooManyListeners));
+    let again = register(&mut registry, at(60), 1000).unwrap();
+    assert_eq!(again.generation(), 0);
+    registry.note(again, |counters| counters.datagrams += 1);
+    registry.remove(at(60), again);
+    // What is left is for others, and then they wait longer.
+    for _ in 0..super::slots::SLOTS - MAX_LISTENERS_PER_USER {
+        let id = register(&mut registry, at(60), 1001).unwrap();
+        registry.note(id, |counters| counters.datagrams += 1);
+        registry.remove(at(60), id);
+    }
+    let error = register(&mut registry, at(61), 1003).unwrap_err();
+    assert_eq!(error, RegisterError::NoSlot(Some(Duration::from_secs(539))));
+    assert_eq!(register(&mut registry, at(600), 1003).unwrap().generation(), 1);
+}
+
+#[test]
+fn what_can_never_be_is_refused() {
+    let mut registry = registry();
+    let mut refused = |change: fn(&mut Registration)| {
+        let mut new = asks("a", names(&["a"], &[]));
+        change(&mut new);
+        registry.register(at(0), new).unwrap_err()
+    };
+    assert_eq!(refused(|new| new.workers = 0), RegisterError::Workers(0));
+    assert_eq!(refused(|new| new.workers = 257), RegisterError::Workers(257));
+    assert_eq!(refused(|new| new.program.clear()), RegisterError::ProgramName(0));
+    let no_port = |new: &mut Registration| {
+        new.address = ListenAddress::new("192.0.2.1:0".parse().unwrap(), false);
+    };
+    assert_eq!(refused(no_port), RegisterError::NoPort);
+    active(&mut registry, asks("a", names(&["a"], &[])));
+    let mut wild = asks("b", names(&["b"], &[]));
+    wild.address = ListenAddress::new("[::]:443".parse().unwrap(), false);
+    let error = registry.register(at(0), wild).unwrap_err();
+    assert!(matches!(error, RegisterError::AddressInUse(_)) && error.is_in_use());
+    for port in 1..MAX_ADDRESSES {
+        let address = format!("192.0.2.2:{port}").parse().unwrap();
+        let address = ListenAddress::new(address, false);
+        registry
+            .register(at(0), Registration { address, ..asks("a", names(&["a"], &[])) })
+            .unwrap();
+    }
+    let address = ListenAddress::new("192.0.2.3:1".parse().unwrap(), false);
+    let new = Registration { address, ..asks("a", names(&["a"], &[])) };
+    assert_eq!(registry.register(at(0), new), Err(RegisterError::TooManyAddresses));
+}
+
+mod claims {
+    use super::*;
+
+    /// A program's registration with a switch that is gone.
+    fn had(registry: &mut Registry, uid: u32, program: &str) -> Claim {
+        let new = Registration { uid, ..asks(program, names(&[program], &[])) };
+        let had = registry.register(at(0), new).unwrap();
+        registry.note(had.listener, |counters| counters.datagrams += 1);
+        Claim { generation: had.listener.generation(), receipt: had.receipt }
+    }
+
+    fn claim(registry: &mut Registry, uid: u32, program: &str, claim: Claim) -> Registered {
+        let claim = Some(claim);
+        let new = Registration { uid, claim, ..asks(program, names(&[program], &[])) };
+        registry.register(at(101), new).unwrap()
+    }
+
+    #[test]
+    fn programs_keep_their_numbers_over_the_death_of_the_switch() {
+        let mut dead = began(0, 0, 100, false);
+        let (a, b) = (had(&mut dead, 1000, "a"), had(&mut dead, 1001, "b"));
+        let mut next = began(100, 0, 200, true);
+        // One that is new in between does not get the number of one that comes back.
+        let new = next.register(at(100), asks("new", names(&["new"], &[]))).unwrap();
+        assert_eq!(new.listener.generation(), 255);
+        let back = claim(&mut next, 1001, "b", b);
+        assert!(back.kept && back.displaced.is_none());
+        assert_eq!(back.listener.generation(), b.generation);
+        assert_eq!(claim(&mut next, 1000, "a", a).listener.generation(), a.generation);
+        // Without a claim, and later, numbers come from below.
+        let new = asks("late", names(&["late"], &[]));
+        assert_eq!(next.register(at(200), new).unwrap().listener.generation(), 2);
+    }
+
+    #[test]
+    fn nobody_gets_a_number_that_he_did_not_have() {
+        let mut dead = began(0, 0, 100, false);
+        let (a, b) = (had(&mut dead, 1000, "a"), had(&mut dead, 1001, "b"));
+        let mut next = began(100, 0, 200, true);
+        let lies = [
+            Claim { generation: a.generation, receipt: b.receipt },
+            a,
+            Claim { generation: 9, receipt: b.receipt },
+            Claim { generation: a.generation, receipt: Receipt { incarnation: 999, ..b.receipt } },
+        ];
+        for lie in lies {
+            let got = claim(&mut next, 1001, "b", lie);
+            assert!(!got.kept && got.listener.generation() > 200, "{lie:?}");
+            next.remove(at(101), got.listener);
+        }
+        assert!(claim(&mut next, 1000, "a", a).kept);
+        assert!(!claim(&mut next, 1000, "other", a).kept, "somebody has it");
+    }
+
+    #[test]
+    fn who_had_a_number_last_has_it() {
+        let mut dead = began(0, 0, 100, false);
+        let old = had(&mut dead, 1001, "old");
+        let id = dead.addresses.values().next().unwrap().slots.listener(old.generation).unwrap().id;
+        dead.remove(at(0), id);
+        let new = asks("new", names(&["new"], &[]));
+        dead.addresses.values_mut().for_each(|each| each.slots = slots::Slots::new());
+        let had = dead.register(at(0), new).unwrap();
+        assert_eq!(had.listener.generation(), old.generation);
+        let newer = Claim { generation: old.generation, receipt: had.receipt };
+        let mut next = began(100, 0, 200, true);
+        let robber = claim(&mut next, 1001, "old", old);
+        assert!(robber.kept, "nobody else is there yet");
+        let back = claim(&mut next, 1000, "new", newer);
+        assert!(back.kept);
+        assert_eq!(back.displaced, Some(robber.listener));
+        assert_eq!(next.phase(robber.listener), None);
+    }
+
+    #[test]
+    fn the_switchs_own_user_needs_no_receipt() {
+        let nothing = Receipt { incarnation: 0, proof: [0; 16] };
+        let mut registry = began(100, 1000, 200, true);
+        let claimed = Claim { generation: 40, receipt: nothing };
+        assert!(claim(&mut registry, 1000, "a", claimed).kept);
+        assert!(!claim(&mut registry, 1000, "b", claimed).kept);
+        let claimed = Claim { generation: 41, receipt: nothing };
+        assert!(!claim(&mut registry, 1001, "c", claimed).kept);
+    }
+}
+
+#[test]
+fn the_status_says_who_is_there() {
+    let mut registry = registry();
+    let id = active(&mut registry, asks("web", names(&["h3"], &["a.org", "*.a.org"])));
+    registry.note(id, |counters| counters.first_packets += 3);
+    let status = registry.status();
+    let [address] = &status.addresses[..] else { panic!("one address") };
+    let [listener] = &address.listeners[..] else { panic!("one listener") };
+    assert_eq!((address.dead, address.free), (0, 255));
+    assert_eq!((&*listener.program, listener.generation, listener.workers), ("web", 0, 4));
+    assert_eq!((&listener.protocols[..], listener.servers.len()), (&["h3".to_owned()][..], 2));
+    assert_eq!((listener.phase, listener.counters.first_packets), (Phase::Active, 3));
+}
