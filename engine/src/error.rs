@@ -89,37 +89,23 @@ pub enum ConnectionError {
     },
 }
 
-/// With the words of either side as text: a `main` that returns an error shows it this way.
+/// In words, for it is what a `main` that returns the error shows.
 impl fmt::Debug for ConnectionError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::PeerTransport { code, frame_type, reason } => f
-                .debug_struct("PeerTransport")
-                .field("code", code)
-                .field("frame_type", frame_type)
-                .field("reason", &Quoted(reason))
-                .finish(),
-            Self::PeerApplication { code, reason } => f
-                .debug_struct("PeerApplication")
-                .field("code", code)
-                .field("reason", &Quoted(reason))
-                .finish(),
-            Self::StatelessReset => f.write_str("StatelessReset"),
-            Self::VersionNegotiation { versions } => {
-                f.debug_struct("VersionNegotiation").field("versions", versions).finish()
-            }
-            Self::Transport(error) => f.debug_tuple("Transport").field(error).finish(),
-            Self::IdleTimeout => f.write_str("IdleTimeout"),
-            Self::HandshakeTimeout => f.write_str("HandshakeTimeout"),
-            Self::PortUnreachable => f.write_str("PortUnreachable"),
-            Self::HostUnreachable => f.write_str("HostUnreachable"),
-            Self::NoViablePath => f.write_str("NoViablePath"),
-            Self::Local { code, reason } => f
-                .debug_struct("Local")
-                .field("code", code)
-                .field("reason", &Quoted(reason))
-                .finish(),
-        }
+        let name = match self {
+            Self::PeerTransport { .. } => "PeerTransport",
+            Self::PeerApplication { .. } => "PeerApplication",
+            Self::StatelessReset => "StatelessReset",
+            Self::VersionNegotiation { .. } => "VersionNegotiation",
+            Self::Transport(_) => "Transport",
+            Self::IdleTimeout => "IdleTimeout",
+            Self::HandshakeTimeout => "HandshakeTimeout",
+            Self::PortUnreachable => "PortUnreachable",
+            Self::HostUnreachable => "HostUnreachable",
+            Self::NoViablePath => "NoViablePath",
+            Self::Local { .. } => "Local",
+        };
+        write!(f, "{self} (ConnectionError::{name})")
     }
 }
 
@@ -152,23 +138,17 @@ impl fmt::Display for ConnectionError {
             Self::Transport(error) => write!(f, "protocol error: {error}"),
             Self::IdleTimeout => f.write_str("idle timeout: nothing was heard from the peer"),
             Self::HandshakeTimeout => f.write_str("the handshake took too long"),
-            Self::Local { code, .. } => write!(f, "closed by this application with code {code:#x}"),
+            Self::Local { code, reason } => {
+                write!(f, "closed by this application with code {code:#x}")?;
+                Words(reason).fmt(f)
+            }
         }
     }
 }
 
 impl core::error::Error for ConnectionError {}
 
-/// Bytes as a literal of a byte string.
-struct Quoted<'a>(&'a [u8]);
-
-impl fmt::Debug for Quoted<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "b\"{}\"", self.0.escape_ascii())
-    }
-}
-
-/// Shows a peer's words: printable as text, all else escaped.
+/// Shows the words of either side: printable as text, all else escaped.
 struct Words<'a>(&'a [u8]);
 
 impl fmt::Display for Words<'_> {
@@ -194,7 +174,7 @@ mod tests {
             },
         ] {
             let shown = alloc::format!("{error:?}");
-            assert!(shown.contains(r#"reason: b"bye\n\x1b[1m\"""#), "{shown}");
+            assert!(shown.contains(r#": bye\n\x1b[1m\" (ConnectionError::"#), "{shown}");
         }
     }
 }

@@ -72,7 +72,7 @@ pub use path::MigrationError;
 pub(crate) use sent_frame::SentFrame;
 pub use stats::{Counters, EcnState, FrameCounts, PathStats, Stats};
 pub use streams::{
-    OpenError, Peek, ReadError, ReadOutcome, RecvState, RecvStatus, SendRoom, SendState,
+    Chunk, OpenError, Peek, ReadError, ReadOutcome, RecvState, RecvStatus, SendRoom, SendState,
     SendStatus, StreamCounts, StreamEvent, StreamNews, StreamStatus, WriteError,
 };
 pub use token::{StrikeRegister, TokenId, TokenLog};

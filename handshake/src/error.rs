@@ -5,7 +5,6 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 /// Why a TLS configuration was not built.
-#[derive(Debug)]
 #[non_exhaustive]
 pub enum ConfigError {
     /// A file could not be read.
@@ -69,6 +68,29 @@ pub enum ConfigError {
 impl ConfigError {
     pub(crate) fn file(path: &Path, source: io::Error) -> Self {
         Self::File { path: path.to_owned(), source }
+    }
+}
+
+/// In words, for it is what a `main` that returns the error shows.
+impl fmt::Debug for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = match self {
+            Self::File { .. } => "File",
+            Self::Certificate { .. } => "Certificate",
+            Self::PrivateKey { .. } => "PrivateKey",
+            Self::NoRoots { .. } => "NoRoots",
+            Self::NoFingerprints { .. } => "NoFingerprints",
+            Self::NoAlpn { .. } => "NoAlpn",
+            Self::InvalidAlpn { .. } => "InvalidAlpn",
+            Self::NothingToOffer { .. } => "NothingToOffer",
+            Self::CipherSuite { .. } => "CipherSuite",
+            Self::InvalidServerName { .. } => "InvalidServerName",
+            Self::InvalidFingerprint { .. } => "InvalidFingerprint",
+            Self::InvalidTicketLifetime { .. } => "InvalidTicketLifetime",
+            Self::Tls { .. } => "Tls",
+            Self::Generate { .. } => "Generate",
+        };
+        write!(f, "{self} (ConfigError::{name})")
     }
 }
 

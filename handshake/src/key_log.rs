@@ -7,6 +7,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use quicket_engine::crypto::Deferred;
+
 use crate::ConfigError;
 
 /// Where secrets go for debugging with tools that decrypt captured traffic. Whoever reads them can
@@ -14,9 +16,9 @@ use crate::ConfigError;
 pub trait KeyLog: Send + Sync {
     /// Takes one line of the SSLKEYLOGFILE format (RFC 9850), without its line break.
     ///
-    /// It is called in the midst of a handshake, by the thread that serves all connections of an
-    /// endpoint, with the connection locked. It must not use connections of that endpoint, nor wait
-    /// for them: what tries panics. A panic goes no further than this call.
+    /// It is called by a thread that serves connections, with nothing locked: it may use them. It must
+    /// not wait for the one whose secret it is, which is established once all its lines are taken. A
+    /// panic goes no further than this call.
     fn line(&self, line: &str);
 }
 
@@ -88,15 +90,35 @@ impl Drop for SecretBytes {
     }
 }
 
-/// Takes the secrets of one connection from rustls and passes them on to a [`KeyLog`].
+/// Takes the secrets of one connection from rustls, and keeps lines for a [`KeyLog`] until it may be
+/// called.
 pub(crate) struct SecretTap {
     secrets: Mutex<Secrets>,
-    sink: Option<Arc<dyn KeyLog>>,
+    sink: Option<Sink>,
+}
+
+struct Sink {
+    log: Arc<dyn KeyLog>,
+    lines: Mutex<Vec<String>>,
 }
 
 impl SecretTap {
-    pub(crate) fn new(sink: Option<Arc<dyn KeyLog>>) -> Arc<Self> {
+    pub(crate) fn new(log: Option<Arc<dyn KeyLog>>) -> Arc<Self> {
+        let sink = log.map(|log| Sink { log, lines: Mutex::default() });
         Arc::new(Self { secrets: Mutex::default(), sink })
+    }
+
+    /// Hands the lines that have come to the log.
+    pub(crate) fn take_lines(&self) -> Option<Deferred> {
+        let Sink { log, lines } = self.sink.as_ref()?;
+        let lines = std::mem::take(&mut *lines.lock().unwrap_or_else(PoisonError::into_inner));
+        let log = (!lines.is_empty()).then(|| Arc::clone(log))?;
+        Some(Box::new(move || {
+            for line in lines {
+                // The thread serves others too. Its hook has told of a panic.
+                let _ = catch_unwind(AssertUnwindSafe(|| log.line(&line)));
+            }
+        }))
     }
 
     pub(crate) fn secrets(&self) -> MutexGuard<'_, Secrets> {
@@ -127,13 +149,12 @@ impl rustls::KeyLog for SecretTap {
                 *slot = Some(SecretBytes(secret.to_vec()));
             }
         }
-        if let Some(sink) = &self.sink {
+        if let Some(Sink { lines, .. }) = &self.sink {
             let mut line = format!("{label} ");
             push_hex(&mut line, client_random);
             line.push(' ');
             push_hex(&mut line, secret);
-            // The thread serves others too. Its hook has told of a panic.
-            let _ = catch_unwind(AssertUnwindSafe(|| sink.line(&line)));
+            lines.lock().unwrap_or_else(PoisonError::into_inner).push(line);
         }
     }
 }

@@ -10,8 +10,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use quicket_engine::crypto::{
-    Aead, Alert, Direction, Handshake, HandshakeError, HandshakeEvent, HandshakeSummary, Level,
-    Secret,
+    Aead, Alert, Deferred, Direction, Handshake, HandshakeError, HandshakeEvent, HandshakeSummary,
+    Level, Secret,
 };
 use rustls::quic::Connection;
 
@@ -320,7 +320,8 @@ impl Running {
         let secret = self.tap.secrets().exporter.take();
         let exporter = Exporter::new(self.aead()?, secret?.as_bytes())?;
         let alpn = self.tls.alpn_protocol().unwrap_or_default();
-        Some(Done::new(std::mem::take(&mut self.events), alpn.into(), exporter))
+        let events = std::mem::take(&mut self.events);
+        Some(Done::new(events, alpn.into(), exporter, self.tap.take_lines()))
     }
 
     fn alpn(&self) -> Option<&[u8]> {
@@ -398,6 +399,13 @@ impl Handshake for Session {
         match self {
             Self::Running(running) => running.export_keying_material(label, context, out),
             Self::Done(done) => done.export_keying_material(label, context, out),
+        }
+    }
+
+    fn poll_deferred(&mut self) -> Option<Deferred> {
+        match self {
+            Self::Running(running) => running.tap.take_lines(),
+            Self::Done(done) => done.poll_deferred(),
         }
     }
 }

@@ -58,10 +58,20 @@ fn kind_of(error: &ConnectionError) -> io::ErrorKind {
     }
 }
 
-/// Implements what all errors of operations have in common: the text comes from `Display`, the
-/// I/O error keeps the value itself inside.
+/// Implements what all errors of operations have in common: the text comes from `Display`, and from
+/// `Debug` with the variant's name, for that is what a `main` that returns the error shows; the I/O
+/// error keeps the value itself inside.
 macro_rules! operation_error {
-    ($type:ty) => {
+    ($type:ident: $($variant:ident)*) => {
+        impl fmt::Debug for $type {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                let name = match self {
+                    $(Self::$variant { .. } => stringify!($variant),)*
+                };
+                write!(f, "{self} ({}::{name})", stringify!($type))
+            }
+        }
+
         impl std::error::Error for $type {}
 
         impl From<$type> for io::Error {
@@ -73,7 +83,6 @@ macro_rules! operation_error {
 }
 
 /// Why there is no connection.
-#[derive(Debug)]
 #[non_exhaustive]
 pub enum ConnectError {
     /// The name could not be resolved, or to no address.
@@ -137,7 +146,7 @@ impl fmt::Display for ConnectError {
     }
 }
 
-operation_error!(ConnectError);
+operation_error!(ConnectError: Resolve Bind AddressFamily Invalid Lost Handshake TimedOut EndpointClosed);
 
 impl From<BindError> for ConnectError {
     fn from(error: BindError) -> Self {
@@ -146,7 +155,7 @@ impl From<BindError> for ConnectError {
 }
 
 /// Why nothing was accepted: no connection, or no stream.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AcceptError {
     /// There is nothing to accept now, and the call was not to wait.
@@ -190,10 +199,10 @@ impl fmt::Display for AcceptError {
     }
 }
 
-operation_error!(AcceptError);
+operation_error!(AcceptError: WouldBlock TimedOut Lost EndpointClosed);
 
 /// Why no stream was opened.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OpenError {
     /// The peer allows no more streams now, and the call was not to wait.
@@ -237,10 +246,10 @@ impl fmt::Display for OpenError {
     }
 }
 
-operation_error!(OpenError);
+operation_error!(OpenError: WouldBlock TimedOut Lost OutOfMemory);
 
 /// Why nothing was read.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ReadError {
     /// There is nothing to read now, and the call was not to wait.
@@ -293,10 +302,10 @@ impl fmt::Display for ReadError {
     }
 }
 
-operation_error!(ReadError);
+operation_error!(ReadError: WouldBlock TimedOut Reset Closed Lost OutOfMemory);
 
 /// Why a stream was not read to its end in one go.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ReadToEndError {
     /// Reading failed.
@@ -323,7 +332,7 @@ impl fmt::Display for ReadToEndError {
     }
 }
 
-operation_error!(ReadToEndError);
+operation_error!(ReadToEndError: Read TooLong);
 
 impl From<ReadError> for ReadToEndError {
     fn from(error: ReadError) -> Self {
@@ -332,7 +341,7 @@ impl From<ReadError> for ReadToEndError {
 }
 
 /// Why nothing was written.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum WriteError {
     /// There is no room now, and the call was not to wait.
@@ -384,10 +393,10 @@ impl fmt::Display for WriteError {
     }
 }
 
-operation_error!(WriteError);
+operation_error!(WriteError: WouldBlock TimedOut Stopped Closed Lost OutOfMemory);
 
 /// Why a datagram was not sent or received (RFC 9221).
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DatagramError {
     /// There is no datagram, or no room for one, and the call was not to wait.
@@ -403,6 +412,8 @@ pub enum DatagramError {
     },
     /// The connection ended.
     Lost(ConnectionError),
+    /// Memory could not be had.
+    OutOfMemory,
 }
 
 impl DatagramError {
@@ -412,6 +423,7 @@ impl DatagramError {
             Self::WouldBlock | Self::TooLarge { .. } => Blame::Caller,
             Self::TimedOut | Self::Unsupported => Blame::Peer,
             Self::Lost(error) => blame_of(error),
+            Self::OutOfMemory => Blame::Environment,
         }
     }
 
@@ -422,6 +434,7 @@ impl DatagramError {
             Self::Unsupported => io::ErrorKind::Unsupported,
             Self::TooLarge { .. } => io::ErrorKind::InvalidInput,
             Self::Lost(error) => kind_of(error),
+            Self::OutOfMemory => io::ErrorKind::OutOfMemory,
         }
     }
 }
@@ -436,14 +449,14 @@ impl fmt::Display for DatagramError {
                 write!(f, "the datagram is too large; {max} bytes fit now")
             }
             Self::Lost(error) => error.fmt(f),
+            Self::OutOfMemory => f.write_str("out of memory for a datagram"),
         }
     }
 }
 
-operation_error!(DatagramError);
+operation_error!(DatagramError: WouldBlock TimedOut Unsupported TooLarge Lost OutOfMemory);
 
 /// Why a connection did not move to another address.
-#[derive(Debug)]
 #[non_exhaustive]
 pub enum MigrateError {
     /// No socket could be made there.
@@ -470,7 +483,7 @@ impl fmt::Display for MigrateError {
     }
 }
 
-operation_error!(MigrateError);
+operation_error!(MigrateError: Bind Refused);
 
 impl From<BindError> for MigrateError {
     fn from(error: BindError) -> Self {
@@ -479,7 +492,6 @@ impl From<BindError> for MigrateError {
 }
 
 /// Why an endpoint does not listen.
-#[derive(Debug)]
 #[non_exhaustive]
 pub enum ListenError {
     /// No socket could be made.
@@ -516,10 +528,69 @@ impl fmt::Display for ListenError {
     }
 }
 
-operation_error!(ListenError);
+operation_error!(ListenError: Bind AlreadyListening EndpointClosed Resolve);
 
 impl From<BindError> for ListenError {
     fn from(error: BindError) -> Self {
         Self::Bind(error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::error::Error;
+
+    use super::*;
+
+    /// As `fn main() -> Result<(), Box<dyn Error>>` prints them.
+    #[test]
+    fn errors_that_main_returns_say_what_happened_in_words() {
+        let closed = || ConnectionError::PeerApplication { code: 7, reason: b"bye".to_vec() };
+        let words = "closed by the peer's application with code 0x7: bye";
+        let taken = || io::Error::from_raw_os_error(98);
+        let alert = quicket_engine::crypto::Alert(42);
+        let refused = HandshakeError { alert, reason: "the certificate is expired".into() };
+        let errors: [(Box<dyn Error>, &str, &str); 13] = [
+            (Box::new(closed()), words, "ConnectionError::PeerApplication"),
+            (Box::new(ConnectError::Lost(closed())), words, "ConnectError::Lost"),
+            (Box::new(ConnectError::Handshake(refused)), "is expired", "ConnectError::Handshake"),
+            (Box::new(AcceptError::Lost(closed())), words, "AcceptError::Lost"),
+            (Box::new(OpenError::TimedOut), "allowed no more streams", "OpenError::TimedOut"),
+            (Box::new(ReadError::Reset(5)), "with code 0x5", "ReadError::Reset"),
+            (
+                Box::new(ReadToEndError::TooLong(9)),
+                "longer than 9 bytes",
+                "ReadToEndError::TooLong",
+            ),
+            (Box::new(WriteError::Stopped(5)), "with code 0x5", "WriteError::Stopped"),
+            (Box::new(DatagramError::TooLarge { max: 9 }), "9 bytes", "DatagramError::TooLarge"),
+            (
+                Box::new(MigrateError::Refused(MigrationError::NotClient)),
+                "clients",
+                "MigrateError::Refused",
+            ),
+            (Box::new(ListenError::Resolve(taken())), "os error 98", "ListenError::Resolve"),
+            (
+                Box::new(BindError::new(([127, 0, 0, 1], 443).into(), taken())),
+                "127.0.0.1:443",
+                "BindError",
+            ),
+            (
+                Box::new(crate::ConfigError::NoAlpn),
+                "no application protocol",
+                "ConfigError::NoAlpn",
+            ),
+        ];
+        for (error, words, name) in errors {
+            let shown = format!("{error:?}");
+            assert_eq!(shown, format!("{error} ({name})"));
+            assert!(shown.contains(words), "{shown}");
+        }
+        assert_eq!(
+            format!("{:?}", crate::message::Errno::EPIPE),
+            "the connection is closed (EPIPE)"
+        );
+        let update = format!("{:?}", crate::KeyUpdateError);
+        assert!(update.starts_with("keys can be updated once"), "{update}");
     }
 }

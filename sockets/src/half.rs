@@ -1,8 +1,8 @@
 //! The two halves of a stream as both APIs hold them.
 
-use std::task::Poll;
+use std::task::{Poll, ready};
 
-use quicket_engine::ReadOutcome;
+use quicket_engine::{Chunk, ReadOutcome};
 use quicket_wire::StreamId;
 
 use crate::core::{ConnRef, Waiter};
@@ -78,6 +78,8 @@ pub(crate) struct RecvHalf {
     id: StreamId,
     early: bool,
     state: ReadState,
+    /// What is taken out and not read, or its buffer.
+    chunk: Option<Chunk>,
 }
 
 /// How far a stream is read.
@@ -113,7 +115,7 @@ impl Progress {
 
 impl RecvHalf {
     pub(crate) const fn new(conn: ConnRef, id: StreamId, early: bool) -> Self {
-        Self { conn, id, early, state: ReadState::Open }
+        Self { conn, id, early, state: ReadState::Open, chunk: None }
     }
 
     pub(crate) const fn id(&self) -> StreamId {
@@ -134,6 +136,13 @@ impl RecvHalf {
         out: &mut [u8],
         waiter: Option<Waiter<'_>>,
     ) -> Poll<Result<Progress, ReadError>> {
+        if self.holds_bytes() {
+            return Poll::Ready(self.view_chunk(&mut |bytes, _| {
+                let len = bytes.len().min(out.len());
+                out.split_at_mut(len).0.copy_from_slice(bytes.split_at(len).0);
+                len
+            }));
+        }
         match self.state {
             ReadState::Open => {
                 let poll = self.conn.poll_read(self.id, out, waiter);
@@ -143,11 +152,58 @@ impl RecvHalf {
         }
     }
 
-    pub(crate) fn poll_view(
+    /// Shows the application what has arrived, with nothing locked; it says how much it takes. The
+    /// rest stays here.
+    pub(crate) fn poll_chunk(
         &mut self,
         view: &mut dyn FnMut(&[u8], bool) -> usize,
         waiter: Option<Waiter<'_>>,
     ) -> Poll<Result<Progress, ReadError>> {
+        if self.state != ReadState::Open {
+            return Poll::Ready(self.past());
+        }
+        if !self.holds_bytes() {
+            match ready!(self.conn.poll_chunk(self.id, &mut self.chunk, waiter)) {
+                Ok(chunk) => self.chunk = Some(chunk),
+                Err(error) => return Poll::Ready(self.note(Err(error))),
+            }
+        }
+        Poll::Ready(self.view_chunk(view))
+    }
+
+    fn holds_bytes(&self) -> bool {
+        self.chunk.as_ref().is_some_and(|chunk| !chunk.is_empty())
+    }
+
+    /// Shows what was taken out.
+    fn view_chunk(
+        &mut self,
+        view: &mut dyn FnMut(&[u8], bool) -> usize,
+    ) -> Result<Progress, ReadError> {
+        let Some(chunk) = &mut self.chunk else { return self.past() };
+        let bytes = chunk.bytes();
+        let len = view(bytes, chunk.is_last()).min(bytes.len());
+        chunk.advance(len);
+        let fin = chunk.fin() && chunk.is_empty();
+        if fin {
+            self.give_back();
+        }
+        self.note(Ok(ReadOutcome { len, fin }))
+    }
+
+    fn give_back(&mut self) {
+        self.chunk.take().into_iter().for_each(|chunk| self.conn.give_back(chunk));
+    }
+
+    /// Shows what has arrived to `view`, which is ours, with the connection locked.
+    fn poll_view(
+        &mut self,
+        view: &mut dyn FnMut(&[u8], bool) -> usize,
+        waiter: Option<Waiter<'_>>,
+    ) -> Poll<Result<Progress, ReadError>> {
+        if self.holds_bytes() {
+            return Poll::Ready(self.view_chunk(view));
+        }
         match self.state {
             ReadState::Open => {
                 let poll = self.conn.poll_view(self.id, view, waiter);
@@ -189,7 +245,10 @@ impl RecvHalf {
             return Err(ReadError::Closed);
         }
         self.state = ReadState::Stopped;
-        self.conn.stop(self.id, code)
+        let has_come = self.chunk.as_ref().is_some_and(|chunk| chunk.fin() && !chunk.is_empty());
+        self.give_back();
+        // Where all has come, the peer has nothing to stop.
+        if has_come { Ok(()) } else { self.conn.stop(self.id, code) }
     }
 
     /// What every read says once the stream has ended.
@@ -222,6 +281,7 @@ impl RecvHalf {
 
 impl Drop for RecvHalf {
     fn drop(&mut self) {
+        self.give_back();
         self.conn.release_receive(self.id, self.state != ReadState::Open);
     }
 }

@@ -93,70 +93,93 @@ fn a_client_is_refused_if_deciding_about_it_panics_and_the_next_one_is_not() {
     });
 }
 
-/// What runs with the connection locked would wait for itself, or keep others from receiving.
+/// Data that is shown is taken out: nothing is locked.
 #[test]
-fn what_is_given_to_read_chunk_is_told_if_it_uses_its_connection_or_waits() {
+fn what_is_given_to_read_chunk_may_use_its_connection_and_wait() {
     in_time(|| {
         let (server, client) = configs();
         let listener = Listener::bind("127.0.0.1:0", server).unwrap();
         let endpoint = Endpoint::bind("127.0.0.1:0").unwrap();
         let connect = || endpoint.connect(listener.local_addr(), "localhost", &client).unwrap();
         let (connection, other) = (connect(), connect());
-        let served = listener.accept().unwrap();
-        let answers = thread::spawn(move || echo(&served));
+        let (served, other_served) = (listener.accept().unwrap(), listener.accept().unwrap());
+        let answers = [served, other_served].map(|own| thread::spawn(move || echo(&own)));
         let mut stream = ask(&connection, b"hello").unwrap();
-        let misuses: [&dyn Fn(); 3] =
-            [&|| _ = connection.stats(), &|| _ = connection.open_bi(), &|| _ = other.accept_bi()];
-        for misuse in misuses {
-            let view = |_: &[u8], _| {
-                misuse();
-                0
+        let uses: [&dyn Fn(); 4] = [
+            &|| _ = connection.stats(),
+            &|| _ = connection.open_uni().unwrap().try_write(&[0; 200_000]).unwrap(),
+            &|| _ = ask(&connection, b"itself").unwrap().read_to_end(100).unwrap(),
+            &|| _ = ask(&other, b"another").unwrap().read_to_end(100).unwrap(),
+        ];
+        for (used, expected) in uses.into_iter().zip(*b"hell") {
+            let view = |bytes: &[u8], _: bool| {
+                used();
+                assert_eq!(bytes[0], expected);
+                1
             };
-            let panic = catch_unwind(AssertUnwindSafe(|| stream.recv().read_chunk(view)));
-            let panic = panic.expect_err("it is not told");
-            let message = panic.downcast_ref::<&str>().copied().unwrap_or_default();
-            assert!(message.contains("given to read_chunk"), "{message:?}");
+            assert_eq!(stream.recv().read_chunk(view).unwrap(), Some(1));
         }
-        // What does not have to wait may use others.
-        let view = |bytes: &[u8], _| {
-            other.open_uni().unwrap().try_write(&[0; 200_000]).unwrap();
-            bytes.len()
-        };
-        assert_eq!(stream.recv().read_chunk(view).unwrap(), Some(5));
+        let panics = |_: &[u8], _: bool| -> usize { panic!("as callbacks may") };
+        catch_unwind(AssertUnwindSafe(|| stream.recv().read_chunk(panics))).unwrap_err();
+        assert_eq!(stream.recv().read_to_end(100).unwrap(), b"o", "what it did not take is there");
+        assert_eq!(stream.recv().read_chunk(|bytes, _| bytes.len()).unwrap(), None);
+        other.close(0, b"");
         connection.close(0, b"");
-        answers.join().unwrap();
+        answers.into_iter().for_each(|thread| thread.join().unwrap());
     });
 }
 
-/// Waits for a connection of the endpoint at which it is called, and panics without one.
+/// Asks over a connection of the endpoint at which it is called, and panics without one. Counts lines
+/// and answers.
 #[derive(Default)]
-struct Misused(Mutex<Option<Connection>>, AtomicUsize);
+struct Asking(Mutex<Option<Connection>>, AtomicUsize, AtomicUsize);
 
-impl KeyLog for Misused {
+impl KeyLog for Asking {
     fn line(&self, _: &str) {
         self.1.fetch_add(1, Ordering::Relaxed);
-        let _ = self.0.lock().unwrap_or_else(PoisonError::into_inner).as_ref().unwrap().accept_bi();
+        let connection = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone().unwrap();
+        let answer = ask(&connection, b"may it?").unwrap().read_to_end(100).unwrap();
+        assert_eq!(answer, b"may it?");
+        self.2.fetch_add(1, Ordering::Relaxed);
     }
 }
 
+/// How many secrets a handshake has, without early data.
+const SECRETS: usize = 5;
+
 #[test]
-fn a_key_log_that_panics_or_waits_harms_nobody() {
+fn key_logs_may_panic_and_use_their_endpoint_and_have_it_all_when_a_connection_is_there() {
     in_time(|| {
         let identity = Identity::self_signed(["localhost"]).unwrap();
-        let log = Arc::new(Misused::default());
+        let (log, server_log) = (Arc::new(Asking::default()), Arc::new(Asking::default()));
         let client = ClientTls::builder().pinned([identity.fingerprint()]).alpn(["test"]);
         let client = ClientConfig::new(client.key_log(log.clone()).build().unwrap());
-        let tls = ServerTls::builder(identity).alpn(["test"]).build().unwrap();
-        let listener = Listener::bind("127.0.0.1:0", ServerConfig::new(tls)).unwrap();
+        let tls = ServerTls::builder(identity).alpn(["test"]).key_log(server_log.clone());
+        let server = ServerConfig::new(tls.build().unwrap());
+        let listener = Listener::bind("127.0.0.1:0", server).unwrap();
         let endpoint = Endpoint::bind("127.0.0.1:0").unwrap();
         let connect = || endpoint.connect(listener.local_addr(), "localhost", &client).unwrap();
         let first = connect();
-        let panicked = log.1.load(Ordering::Relaxed);
-        assert!(panicked > 0);
-        *log.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(first);
-        let _second = connect();
-        assert!(log.1.load(Ordering::Relaxed) > panicked);
-        log.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        assert_eq!(log.1.load(Ordering::Relaxed), SECRETS, "though each panicked");
+        let served = listener.accept().unwrap();
+        assert_eq!(server_log.1.load(Ordering::Relaxed), SECRETS);
+        let answers = [&first, &served].map(|connection| {
+            let connection = connection.clone();
+            thread::spawn(move || echo(&connection))
+        });
+        // Not both at once: who answers may be who is to ask, and would wait for the other.
+        for (log, connection) in [(&log, &first), (&server_log, &served)] {
+            let own = || log.0.lock().unwrap_or_else(PoisonError::into_inner);
+            *own() = Some(connection.clone());
+            for round in 1..=3 {
+                let _next = connect();
+                let _served = listener.accept().unwrap();
+                assert_eq!(log.2.load(Ordering::Relaxed), round * SECRETS);
+            }
+            own().take();
+        }
+        first.close(0, b"");
+        answers.into_iter().for_each(|thread| thread.join().unwrap());
     });
 }
 

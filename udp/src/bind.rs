@@ -57,7 +57,6 @@ impl Default for UdpConfig {
 }
 
 /// A socket could not be made or bound: the fault of the environment or the address.
-#[derive(Debug)]
 pub struct BindError {
     address: SocketAddr,
     source: io::Error,
@@ -77,6 +76,13 @@ impl BindError {
     /// What the operating system said of an address.
     pub const fn new(address: SocketAddr, source: io::Error) -> Self {
         Self { address, source }
+    }
+}
+
+/// In words, for it is what a `main` that returns the error shows.
+impl fmt::Debug for BindError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self} (BindError)")
     }
 }
 

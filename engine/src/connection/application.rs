@@ -9,15 +9,15 @@ use super::state::CloseReason;
 use super::{Connection, EarlyData, close};
 use crate::cid::CidNumbers;
 use crate::config::TransportConfig;
-use crate::crypto::{HandshakeError, HandshakeSummary, TAG_LEN, TlsConfig};
+use crate::crypto::{Deferred, HandshakeError, HandshakeSummary, TAG_LEN, TlsConfig};
 use crate::datagrams::{DatagramError, DatagramFate, Datagrams, WhenFull};
 use crate::error::{ConnectionError, TransportError};
 use crate::observer::Observer;
 use crate::random::Random;
 use crate::stats::{PathStats, Stats};
 use crate::streams::{
-    OpenError, Peek, ReadError, ReadOutcome, SendRoom, StreamCounts, StreamNews, StreamStatus,
-    Streams, WriteError,
+    Chunk, OpenError, Peek, ReadError, ReadOutcome, SendRoom, StreamCounts, StreamNews,
+    StreamStatus, Streams, WriteError,
 };
 use crate::time::Time;
 
@@ -37,8 +37,15 @@ pub(super) fn new_datagrams(config: &TransportConfig) -> Datagrams {
 }
 
 /// Why keys cannot be updated now (RFC 9001, Section 6.1 and 6.5).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub struct KeyUpdateError;
+
+/// In words, for it is what a `main` that returns the error shows.
+impl core::fmt::Debug for KeyUpdateError {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(f, "{self} (KeyUpdateError)")
+    }
+}
 
 impl core::fmt::Display for KeyUpdateError {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
@@ -133,6 +140,18 @@ impl Connection {
     /// Shows what has arrived without a copy; [`Connection::consume`] follows.
     pub fn peek(&mut self, id: StreamId) -> Result<Peek<'_>, ReadError> {
         self.streams.peek(id)
+    }
+
+    /// Takes what has arrived out in its buffer, or as much as lies in one, and gives `spent` back;
+    /// nothing is copied unless data of this stream behind a gap shares the buffer.
+    pub fn take_chunk(&mut self, id: StreamId, spent: Option<Chunk>) -> Result<Chunk, ReadError> {
+        spent.into_iter().for_each(|spent| self.give_back(spent));
+        self.streams.take_chunk(id)
+    }
+
+    /// Takes the buffer of a chunk back.
+    pub fn give_back(&mut self, chunk: Chunk) {
+        self.streams.give_back(chunk);
     }
 
     /// True if the peer should hear of a larger window of all streams together, as it may even
@@ -271,6 +290,15 @@ impl Connection {
     pub(super) fn update_datagram_limit(&mut self) {
         let room = self.max_packet_payload();
         self.datagrams.set_path_limit(room);
+    }
+}
+
+/// What is the application's.
+impl Connection {
+    /// What TLS leaves to be done for the application, in its order. Whoever holds a lock for this
+    /// connection calls it after that: it may use the connection.
+    pub fn poll_deferred(&mut self) -> Option<Deferred> {
+        self.handshake.poll_deferred()
     }
 }
 

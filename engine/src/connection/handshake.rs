@@ -13,8 +13,8 @@ use super::parameters::{self, HandshakeCids, Session, Versions};
 use super::space::SpaceId;
 use crate::config::{ClientConfig, ServerConfig};
 use crate::crypto::{
-    Alert, Direction, Handshake, HandshakeError, HandshakeEvent, HandshakeStart, HandshakeSummary,
-    Level, TlsConfig,
+    Alert, Deferred, Direction, Handshake, HandshakeError, HandshakeEvent, HandshakeStart,
+    HandshakeSummary, Level, TlsConfig,
 };
 use crate::error::TransportError;
 use crate::event::Event;
@@ -157,6 +157,10 @@ impl HandshakeState {
 
     pub(super) fn tls(&self) -> Option<&dyn Handshake> {
         self.tls.as_deref()
+    }
+
+    pub(super) fn poll_deferred(&mut self) -> Option<Deferred> {
+        self.tls.as_mut()?.poll_deferred()
     }
 }
 

@@ -26,12 +26,19 @@ impl Alert {
 }
 
 /// Why a handshake failed: the alert for the peer and a sentence for the log.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct HandshakeError {
     /// The alert to send.
     pub alert: Alert,
     /// What went wrong, for people.
     pub reason: String,
+}
+
+/// In words, for it is what a `main` that returns the error shows.
+impl fmt::Debug for HandshakeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self} (HandshakeError)")
+    }
 }
 
 impl fmt::Display for HandshakeError {
@@ -107,7 +114,16 @@ pub trait Handshake: Send {
         context: &[u8],
         out: &mut [u8],
     ) -> Result<(), HandshakeError>;
+
+    /// What is to be done for the application as soon as it may use the connection, such as handing
+    /// secrets to its log; `None` if there is nothing.
+    fn poll_deferred(&mut self) -> Option<Deferred> {
+        None
+    }
 }
+
+/// A call of something that belongs to the application.
+pub type Deferred = Box<dyn FnOnce() + Send>;
 
 /// What a handshake needs to start.
 #[derive(Debug)]

@@ -5,7 +5,7 @@ use quicket_wire::{Dir, StreamId, varint};
 use super::pool::OutOfMemory;
 use super::slab::Slot;
 use super::stream::{EventFlags, Stream};
-use super::{OpenError, POOL_BYTES, Peek, ReadError, ReadOutcome, Streams, WriteError};
+use super::{Chunk, OpenError, POOL_BYTES, Peek, ReadError, ReadOutcome, Streams, WriteError};
 
 /// What a stream may hold of the part of the common buffer that is kept for those that hold
 /// little, in bytes: a response's header section and a first piece of what follows.
@@ -155,6 +155,21 @@ impl Streams {
         let result = recv.consume(len, &mut shared);
         self.settle(slot);
         result
+    }
+
+    /// Takes out what lies in one buffer.
+    pub(crate) fn take_chunk(&mut self, id: StreamId) -> Result<Chunk, ReadError> {
+        let slot = self.readable(id)?;
+        let (recv, mut shared) = self.receiving(slot).ok_or(ReadError::ClosedStream)?;
+        let result = recv.take(&mut shared);
+        self.window.on_read(matches!(result, Err(ReadError::Blocked)));
+        self.settle(slot);
+        result
+    }
+
+    /// Takes a buffer back.
+    pub(crate) fn give_back(&mut self, chunk: Chunk) {
+        self.pool.give(chunk.into_buffer());
     }
 
     /// Wants no more of the stream: what came and comes is dropped, and the peer is asked with

@@ -1,5 +1,6 @@
 //! Puts received stream data in order.
 
+use super::chunk::Chunk;
 use super::pool::{BufferPool, OutOfMemory};
 use super::ring::{Ring, copy};
 use crate::range_set::RangeSet;
@@ -130,6 +131,14 @@ impl Assembler {
         self.consume(len, pool)
     }
 
+    /// Takes ready data out, as much as lies in one page: in that page if nothing else is in there.
+    pub(crate) fn take(&mut self, pool: &mut BufferPool) -> Result<Chunk, OutOfMemory> {
+        let readable = self.readable();
+        let chunk = self.ring.take(self.read, readable, self.ahead.is_empty(), pool)?;
+        self.consume(chunk.len(), pool);
+        Ok(chunk)
+    }
+
     /// Drops up to `len` bytes of ready data; returns how many.
     pub(crate) fn consume(&mut self, len: usize, pool: &mut BufferPool) -> usize {
         let len = len.min(self.readable());
@@ -252,6 +261,72 @@ mod tests {
                 read += len;
             }
         }
+    }
+
+    #[test]
+    fn chunks_hold_what_was_put_together_whatever_comes_meanwhile() {
+        let mut rng = XorShift::new(4);
+        for round in 0..200 {
+            let (mut assembler, mut pool) = (Assembler::new(10_000), BufferPool::new(1 << 20));
+            let total = 1 + rng.below(if round % 4 == 0 { 400_000 } else { 9_000 });
+            let data: Vec<u8> = (0..total).map(|_| rng.next() as u8).collect();
+            let (mut sent, mut read) = (0, 0);
+            let mut chunks = Vec::new();
+            while read < data.len() {
+                // Mostly in order, sometimes a piece ahead.
+                let start =
+                    sent + if rng.below(8) == 0 { 1 + rng.below(3_000) as usize } else { 0 };
+                let start = start.min(data.len() - 1);
+                let end = (start + 1 + rng.below(30_000) as usize).min(data.len());
+                assembler.insert(start as u64, &data[start..end], &mut pool).unwrap();
+                sent = assembler.ready() as usize;
+                if rng.below(3) == 0 {
+                    let chunk = assembler.take(&mut pool).unwrap();
+                    let len = chunk.len();
+                    chunks.push((chunk, read));
+                    read += len;
+                }
+                if rng.below(4) == 0 {
+                    for (mut chunk, mut at) in chunks.drain(..) {
+                        while !chunk.is_empty() {
+                            let len = chunk.bytes().len().min(1 + rng.below(5_000) as usize);
+                            assert_eq!(chunk.bytes()[..len], data[at..at + len]);
+                            chunk.advance(len);
+                            at += len;
+                        }
+                        pool.give(chunk.into_buffer());
+                    }
+                }
+            }
+            chunks.into_iter().for_each(|(chunk, _)| pool.give(chunk.into_buffer()));
+            assembler.discard(&mut pool);
+            pool.trim();
+            assert_eq!(pool.footprint(), 0, "each buffer has come back");
+        }
+    }
+
+    #[test]
+    fn a_chunk_is_copied_only_where_data_behind_a_gap_shares_its_page() {
+        let (mut assembler, mut pool) = assembler();
+        let page = 1 << 16;
+        let data = alloc::vec![7; 3 * page];
+        assembler.insert(0, &data, &mut pool).unwrap();
+        let held = pool.footprint();
+        for _ in 0..3 {
+            let chunk = assembler.take(&mut pool).unwrap();
+            assert_eq!((chunk.len(), pool.footprint()), (page, held), "no other buffer");
+            pool.give(chunk.into_buffer());
+        }
+        let at = assembler.ready();
+        assembler.insert(at, b"first", &mut pool).unwrap();
+        assembler.insert(at + 10, b"ahead", &mut pool).unwrap();
+        let held = pool.footprint();
+        let chunk = assembler.take(&mut pool).unwrap();
+        assert_eq!(chunk.bytes(), b"first");
+        assert!(pool.footprint() >= held);
+        assembler.insert(at + 5, b"later", &mut pool).unwrap();
+        assert_eq!(chunk.bytes(), b"first");
+        assert_eq!(assembler.take(&mut pool).unwrap().bytes(), b"laterahead");
     }
 
     fn contiguous(model: &[Option<u8>]) -> usize {

@@ -7,6 +7,7 @@
 
 mod app;
 mod assembler;
+mod chunk;
 mod error;
 mod event;
 mod flow;
@@ -34,6 +35,7 @@ use quicket_wire::{Dir, Side, StreamId, TransportParameters};
 
 use app::BEGINNING;
 pub(crate) use assembler::{AssembleError, Assembler};
+pub use chunk::Chunk;
 pub use error::{OpenError, Peek, ReadError, ReadOutcome, WriteError};
 pub use event::StreamEvent;
 use flow::{RecvWindow, SendCredit};

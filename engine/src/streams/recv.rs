@@ -3,8 +3,9 @@
 use quicket_wire::{TransportErrorCode, varint};
 
 use super::assembler::{AssembleError, Assembler};
+use super::chunk::Chunk;
 use super::flow::RecvWindow;
-use super::pool::BufferPool;
+use super::pool::{BufferPool, OutOfMemory};
 use super::state::{RecvState, RecvStep};
 use super::{Peek, ReadError, ReadOutcome};
 
@@ -253,6 +254,15 @@ impl RecvStream {
         let len = self.assembler.consume(len, shared.pool);
         let fin = self.on_consumed(len, shared);
         Ok(ReadOutcome { len, fin })
+    }
+
+    /// Takes data out in its buffer.
+    pub(crate) fn take(&mut self, shared: &mut Shared<'_>) -> Result<Chunk, ReadError> {
+        self.check_readable()?;
+        let taken = self.assembler.take(shared.pool).map_err(|OutOfMemory| ReadError::OutOfMemory);
+        let chunk = taken?;
+        let fin = self.on_consumed(chunk.len(), shared);
+        if chunk.is_empty() && !fin { Err(ReadError::Blocked) } else { Ok(chunk.with_fin(fin)) }
     }
 
     /// Tells the application of a reset, which ends the half.

@@ -3,6 +3,7 @@
 use alloc::vec::Vec;
 use core::ops::Range;
 
+use super::chunk::Chunk;
 use super::pool::{BufferPool, MAX_BITS, MIN_BITS, OutOfMemory};
 
 /// The smallest buffer, in bytes.
@@ -223,6 +224,36 @@ impl Ring {
         let rest = page.and_then(|page| page.get(self.index_in_page(offset)..));
         let rest = rest.unwrap_or_default();
         rest.get(..len).unwrap_or(rest)
+    }
+
+    /// Takes the `len` bytes from `offset` on out, or as many as lie in one page, which the caller lets
+    /// go of then. In that page if nothing else is in it; else in a copy. `is_all`: no others are
+    /// in the ring.
+    pub(crate) fn take(
+        &mut self,
+        offset: u64,
+        len: usize,
+        is_all: bool,
+        pool: &mut BufferPool,
+    ) -> Result<Chunk, OutOfMemory> {
+        let part = self.part(offset, len);
+        if part.is_empty() {
+            return Ok(Chunk::default());
+        }
+        let start = self.index_in_page(offset);
+        let first = start..start.saturating_add(part.len());
+        let is_single = self.pages.len() == 1;
+        let fills_page = !is_single && first.end == 1 << self.page_bits;
+        if fills_page || (is_all && (is_single || part.len() == len)) {
+            // What is not at the end of a single page is at its start.
+            let second = 0..if is_single { len.saturating_sub(part.len()) } else { 0 };
+            let page = self.page_mut(offset >> self.page_bits).map(core::mem::take);
+            return Ok(Chunk::new(page.unwrap_or_default(), first, second));
+        }
+        let size = part.len().checked_next_power_of_two().ok_or(OutOfMemory)?;
+        let mut buffer = pool.take(size.max(1 << MIN_BITS))?;
+        copy(&mut buffer, part);
+        Ok(Chunk::new(buffer, 0..part.len(), 0..0))
     }
 
     /// Lets go of the pages before `end`; `start` is where the last call ended.

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use quicket_engine::crypto::{Alert, HandshakeError, HandshakeEvent};
+use quicket_engine::crypto::{Alert, Deferred, HandshakeError, HandshakeEvent};
 
 use crate::provider::Exporter;
 
@@ -11,6 +11,7 @@ pub(crate) struct Done {
     events: VecDeque<HandshakeEvent>,
     alpn: Box<[u8]>,
     exporter: Exporter,
+    deferred: Option<Deferred>,
     failed: bool,
 }
 
@@ -19,8 +20,13 @@ impl Done {
         events: VecDeque<HandshakeEvent>,
         alpn: Box<[u8]>,
         exporter: Exporter,
+        deferred: Option<Deferred>,
     ) -> Self {
-        Self { events, alpn, exporter, failed: false }
+        Self { events, alpn, exporter, deferred, failed: false }
+    }
+
+    pub(super) fn poll_deferred(&mut self) -> Option<Deferred> {
+        self.deferred.take()
     }
 
     /// No message of a client may follow its Finished: certificates after the handshake and

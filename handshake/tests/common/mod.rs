@@ -47,6 +47,9 @@ impl Party {
     }
 
     pub(crate) fn poll(&mut self) -> Result<(), HandshakeError> {
+        while let Some(call) = self.handshake.poll_deferred() {
+            call();
+        }
         while let Some(event) = self.handshake.poll()? {
             match event {
                 HandshakeEvent::Send(level, bytes) => {

@@ -14,7 +14,7 @@ use super::stream::Waiting;
 use super::{Endpoint, RecvStream, SendStream, Stream, deadline};
 use crate::common::{connection_methods, unspecified_for};
 use crate::config::ClientConfig;
-use crate::core::{ConnRef, Rank, Waiter};
+use crate::core::{ConnRef, Effect, Rank, Waiter};
 use crate::error::{AcceptError, ConnectError, DatagramError, OpenError};
 use crate::ops::now_or;
 
@@ -188,7 +188,9 @@ impl Connection {
     ///
     /// If the peer takes none, it is too large, or the connection ended.
     pub fn send_datagram(&self, data: &[u8]) -> Result<(), DatagramError> {
-        self.wait_datagram(|waiter| self.conn.poll_send_datagram(data, WhenFull::Block, waiter))
+        self.wait_datagram(|waiter| {
+            self.conn.poll_send_datagram(data, WhenFull::Block, Effect::Now, waiter)
+        })
     }
 
     /// Like [`Connection::send_datagram`], without waiting.
@@ -197,7 +199,7 @@ impl Connection {
     ///
     /// Like [`Connection::send_datagram`]; [`DatagramError::WouldBlock`] if there is no room.
     pub fn try_send_datagram(&self, data: &[u8]) -> Result<(), DatagramError> {
-        let poll = self.conn.poll_send_datagram(data, WhenFull::Block, None);
+        let poll = self.conn.poll_send_datagram(data, WhenFull::Block, Effect::Now, None);
         now_or(poll, DatagramError::WouldBlock)
     }
 
@@ -208,7 +210,7 @@ impl Connection {
     ///
     /// Like [`Connection::send_datagram`]; [`DatagramError::WouldBlock`] before the handshake.
     pub fn send_latest_datagram(&self, data: &[u8]) -> Result<(), DatagramError> {
-        let poll = self.conn.poll_send_datagram(data, WhenFull::DropOldest, None);
+        let poll = self.conn.poll_send_datagram(data, WhenFull::DropOldest, Effect::Now, None);
         now_or(poll, DatagramError::WouldBlock)
     }
 

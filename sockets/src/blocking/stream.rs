@@ -181,13 +181,14 @@ impl RecvStream {
         now_or(self.half.poll_read(out, None), ReadError::WouldBlock).map(Progress::count)
     }
 
-    /// Shows received bytes in their place, without a copy; waits while there are none. `view`
-    /// gets the bytes and whether the stream ends behind them, and returns how many of them it
-    /// took; the rest will be shown again. Returns that number, or `None` at the end of the
+    /// Shows received bytes in the buffer in which they came, without a copy; waits while there are
+    /// none. `view` gets the bytes and whether the stream ends behind them, and returns how many of
+    /// them it took; the rest will be shown again. Returns that number, or `None` at the end of the
     /// stream.
     ///
-    /// The connection is locked while `view` runs: one that uses the connection or its streams, or
-    /// waits for others of the endpoint, panics, as it would wait for itself.
+    /// Nothing is locked while `view` runs: it may use the connection and wait. What is shown counts
+    /// as read for the peer's limits, 64 KiB at most; its buffer is used again with the next call, or
+    /// when this half is dropped.
     ///
     /// # Errors
     ///
@@ -196,7 +197,7 @@ impl RecvStream {
         &mut self,
         mut view: impl FnMut(&[u8], bool) -> usize,
     ) -> Result<Option<usize>, ReadError> {
-        Ok(match self.wait(|half, waiter| half.poll_view(&mut view, waiter))? {
+        Ok(match self.wait(|half, waiter| half.poll_chunk(&mut view, waiter))? {
             Progress::Read(len) => Some(len),
             Progress::End => None,
         })

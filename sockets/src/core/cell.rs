@@ -53,6 +53,8 @@ pub(crate) struct Conn {
     pub(crate) nodelay: bool,
     /// It got datagrams in the current batch.
     pub(super) touched: bool,
+    /// The application is being called, or about to be: nothing is reported before that is over.
+    pub(super) calling: bool,
     /// The handshake is complete.
     pub(crate) established: bool,
     /// Streams may be opened before that.
@@ -147,6 +149,7 @@ impl Cell {
             sent_at: Time::ZERO,
             nodelay: false,
             touched: false,
+            calling: false,
             established: false,
             early_ready: false,
             early_rejected: false,
@@ -196,6 +199,10 @@ impl Conn {
 
     /// A sending stream ended at the peer's side.
     pub(super) fn on_send_end(&mut self, id: StreamId, end: SendEnd) {
+        if self.tap.is_some() {
+            // It keeps an account of its own, and accepts no streams here.
+            return;
+        }
         let unaccepted =
             id.initiator() != self.side() && id.index() >= self.accepted[dir_index(id.dir())];
         if unaccepted {
@@ -218,9 +225,14 @@ impl Conn {
         }
     }
 
-    /// The error that ends whatever is tried on the connection; `None` while it lives.
+    /// Why the connection ended, once all that came before its end is told; `None` while it lives.
     pub(crate) fn lost(&self) -> Option<ConnectionError> {
         self.ended.clone()
+    }
+
+    /// The error that ends whatever is begun on the connection, even before its end is told.
+    pub(crate) fn end(&self) -> Option<ConnectionError> {
+        self.lost().or_else(|| self.engine.close_reason().cloned())
     }
 }
 

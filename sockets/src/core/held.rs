@@ -1,6 +1,6 @@
-//! Locks under which functions of the application may run: what is given to `read_chunk` and to
-//! the TLS library. Such a function that uses what is locked would wait for itself; it panics
-//! instead, with a message that says why.
+//! Locks under which a function of the application may run: the strike register that is given to TLS,
+//! whose answer a handshake waits for in its midst. One that uses what is locked would wait for
+//! itself; it panics instead, with a message that says why.
 
 use std::cell::Cell;
 use std::ops::{Deref, DerefMut};
@@ -44,9 +44,8 @@ impl<T> Held<T> {
                 // Others may change it meanwhile, but never to this thread or from it.
                 assert!(
                     self.holder.load(Ordering::Relaxed) != this_thread(),
-                    "a function that was called with a connection locked (given to read_chunk, or a \
-                     key log or strike register of TLS) uses that connection, and would wait for \
-                     itself: use it after the function has returned"
+                    "a strike register of TLS, which is called with a connection locked, uses that \
+                     connection, and would wait for itself: use it after the register has answered"
                 );
                 self.value.lock().unwrap_or_else(PoisonError::into_inner)
             }
@@ -70,9 +69,8 @@ pub(super) fn none_held() -> bool {
 pub(super) fn assert_none_held() {
     assert!(
         none_held(),
-        "a function that was called with a connection locked (given to read_chunk, or a key log or \
-         strike register of TLS) waits for the network, and would keep others from receiving: wait \
-         after the function has returned"
+        "a strike register of TLS, which is called with a connection locked, waits for the network, \
+         and would keep others from receiving: answer without the network"
     );
 }
 
@@ -101,5 +99,25 @@ impl<T> Deref for HeldGuard<'_, T> {
 impl<T> DerefMut for HeldGuard<'_, T> {
     fn deref_mut(&mut self) -> &mut T {
         &mut self.value
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::panic::catch_unwind;
+
+    use super::*;
+
+    #[test]
+    fn who_would_wait_for_itself_is_told() {
+        let lock = Held::new(());
+        let message = |panic: Box<dyn std::any::Any + Send>| *panic.downcast::<&str>().unwrap();
+        let guard = lock.lock();
+        let again = catch_unwind(std::panic::AssertUnwindSafe(|| drop(lock.lock())));
+        assert!(message(again.unwrap_err()).contains("strike register"));
+        assert!(message(catch_unwind(assert_none_held).unwrap_err()).contains("strike register"));
+        drop(guard);
+        drop(lock.lock());
+        assert_none_held();
     }
 }

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use nix::errno::Errno;
@@ -16,22 +17,33 @@ const LONGEST: Duration = Duration::from_secs(3600);
 #[derive(Debug)]
 pub(crate) struct Kick {
     fd: EventFd,
+    /// It was kicked since it was last cleared: for threads that watch, and do not poll.
+    kicked: AtomicBool,
 }
 
 impl Kick {
     pub(crate) fn new() -> io::Result<Self> {
         let fd = EventFd::from_flags(EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC)?;
-        Ok(Self { fd })
+        Ok(Self { fd, kicked: AtomicBool::new(false) })
     }
 
     /// The poll in progress, or the next one, returns at once.
     pub(crate) fn kick(&self) {
+        self.kicked.store(true, Ordering::Relaxed);
         // Fails only when 2^64 - 2 kicks are outstanding: it is readable then anyway.
         let _ = self.fd.write(1);
     }
 
+    /// True if it was kicked since the last [`Kick::clear`]. A kick that is cleared this moment may
+    /// still show, once.
+    pub(super) fn is_kicked(&self) -> bool {
+        self.kicked.load(Ordering::Relaxed)
+    }
+
     /// Takes back all kicks.
     pub(crate) fn clear(&self) {
+        // The order matters: a kick in between is in the descriptor, or shows in both.
+        self.kicked.store(false, Ordering::Relaxed);
         // Fails only when there is none.
         let _ = self.fd.read();
     }

@@ -13,6 +13,7 @@ mod budget;
 mod buffers;
 mod cell;
 mod clock;
+mod deferred;
 mod driver;
 #[cfg(test)]
 mod environment_tests;

@@ -60,7 +60,9 @@ impl Core {
         }
         // Before the report, for writers may hear that there is room again.
         conn.settle_memory();
-        self.report(now, cell, conn, wakes);
+        if !self.defer(cell, conn, wakes) {
+            self.report(now, cell, conn, wakes);
+        }
         if conn.attempt != Attempt::Over {
             self.follow_attempt(cell, conn);
         }

@@ -8,8 +8,8 @@
 //! to find out whether two that watch are fast. Each time that it was in vain the next 1, 3, 7,
 //! ... [`MOST_SKIPPED`] waits sleep at once.
 //!
-//! A timer that is due meanwhile says nothing about answers. It interrupts the watching, which then
-//! goes on for the rest of its time.
+//! A timer that is due meanwhile, or a kick, says nothing about answers. It interrupts the watching,
+//! which then goes on for the rest of its time.
 
 use quicket_engine::time::{Duration, Time};
 
@@ -34,7 +34,7 @@ enum Outcome {
     /// An answer, but so late that sleeping would have been cheaper.
     Late,
     Nothing,
-    /// A timer was due after so many nanoseconds, before it could be told.
+    /// A timer was due, or somebody kicked, after so many nanoseconds, before it could be told.
     Interrupted(u64),
 }
 
@@ -47,7 +47,7 @@ pub(super) struct Spinning {
     penalty: u32,
     /// How many answers in a row came late.
     late: u32,
-    /// For how long this wait was watched before timers interrupted it, in nanoseconds.
+    /// For how long this wait was watched before it was interrupted, in nanoseconds.
     watched: u64,
     /// What came last was long: the sender has more to do than to answer.
     pub(super) bulk: bool,
@@ -86,8 +86,8 @@ impl Spinning {
 }
 
 impl Core {
-    /// Watches the socket until something comes or `deadline` has passed (true), or for as long as
-    /// is worth it.
+    /// Watches the socket until something comes, somebody kicks or `deadline` has passed (true), or for
+    /// as long as is worth it.
     pub(super) fn spin(
         &self,
         socket: &UdpSocket,
@@ -103,7 +103,7 @@ impl Core {
         let patience = limit.times(PATIENCE).as_nanos().saturating_sub(scratch.spinning.watched);
         let until = now + Duration::from_nanos(patience);
         let deadline = deadline.filter(|&deadline| deadline < until);
-        let before = scratch.received;
+        let (kick, before) = (self.lead.kick(), scratch.received);
         let outcome = loop {
             self.receive_from(socket, scratch);
             let time = self.clock().now();
@@ -113,7 +113,11 @@ impl Core {
             if scratch.paused_until.is_some() || time >= until {
                 break Outcome::Nothing;
             }
-            if deadline.is_some_and(|deadline| time >= deadline) {
+            let kicked = kick.is_kicked();
+            if kicked || deadline.is_some_and(|deadline| time >= deadline) {
+                if kicked {
+                    kick.clear();
+                }
                 break Outcome::Interrupted(time.since(now).as_nanos());
             }
             for _ in 0..PAUSES {
@@ -127,7 +131,38 @@ impl Core {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::mpsc;
+    use std::thread;
+
     use super::*;
+    use crate::config::EndpointConfig;
+    use crate::ops;
+
+    /// Whoever watches leaves when somebody else is to lead, or a timer was set.
+    #[test]
+    fn a_kick_ends_the_watching() {
+        let mut config = EndpointConfig::default();
+        config.udp.busy_poll = std::time::Duration::from_secs(3600);
+        let core = ops::endpoint("127.0.0.1:0".parse().unwrap(), config).unwrap();
+        let (tell, told) = mpsc::channel();
+        thread::spawn({
+            let core = core.clone();
+            move || {
+                let links = core.links();
+                let socket = &links.current().unwrap().socket;
+                let mut scratch = Scratch::default();
+                for _ in 0..2 {
+                    let now = core.clock().now();
+                    tell.send(core.spin(socket, &mut scratch, now, None)).unwrap();
+                }
+            }
+        });
+        for _ in 0..2 {
+            core.lead.kick().kick();
+            let answer = told.recv_timeout(std::time::Duration::from_secs(20));
+            assert_eq!(answer, Ok(true), "it is watched on");
+        }
+    }
 
     #[test]
     fn vain_attempts_grow_rare_and_a_success_forgives_them() {

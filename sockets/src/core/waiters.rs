@@ -7,6 +7,7 @@ use std::task::Waker;
 
 use quicket_wire::{Dir, StreamId};
 
+use super::deferred::Calls;
 use super::parker::{CurrentThread, Parker};
 use super::waiter_id::WaiterId;
 
@@ -200,6 +201,7 @@ impl List {
 pub(crate) struct Wakes {
     threads: Vec<Arc<Parker>>,
     tasks: Vec<Waker>,
+    calls: Vec<Calls>,
     /// Other threads were woken, which may have had no processor since.
     woke_others: bool,
 }
@@ -212,7 +214,12 @@ impl Wakes {
         }
     }
 
-    /// Wakes everybody.
+    /// Has the application called before tasks are woken.
+    pub(super) fn defer(&mut self, calls: Calls) {
+        self.calls.push(calls);
+    }
+
+    /// Makes all calls, and wakes everybody.
     pub(crate) fn fire(&mut self) {
         self.fire_threads();
         self.take_tasks().fire();
@@ -220,7 +227,7 @@ impl Wakes {
 
     /// Wakes threads, as may be done in the leader's seat too. True if there is anybody to wake.
     pub(crate) fn fire_threads(&mut self) -> bool {
-        let any = !self.threads.is_empty() || !self.tasks.is_empty();
+        let any = !self.threads.is_empty() || self.has_tasks();
         for parker in self.threads.drain(..) {
             self.woke_others |= parker.wake();
         }
@@ -232,24 +239,29 @@ impl Wakes {
         std::mem::replace(&mut self.woke_others, false)
     }
 
-    /// True if there are tasks to wake.
+    /// True if there are tasks to wake, or calls to make.
     pub(crate) const fn has_tasks(&self) -> bool {
-        !self.tasks.is_empty()
+        !self.tasks.is_empty() || !self.calls.is_empty()
     }
 
-    /// The tasks, to be woken when the seat is left as well: a waker is somebody else's code.
+    /// The tasks, and the calls, to be seen to when the seat is left as well: a waker is somebody else's code.
     pub(crate) fn take_tasks(&mut self) -> Tasks {
-        Tasks(std::mem::take(&mut self.tasks))
+        Tasks { wakers: std::mem::take(&mut self.tasks), calls: std::mem::take(&mut self.calls) }
     }
 }
 
-/// Tasks that are to be woken once neither a lock nor the leader's seat is held.
-pub(crate) struct Tasks(Vec<Waker>);
+/// What runs code of others once neither a lock nor the leader's seat is held: tasks to be woken, and
+/// calls.
+pub(crate) struct Tasks {
+    wakers: Vec<Waker>,
+    calls: Vec<Calls>,
+}
 
 impl Tasks {
-    /// Wakes them.
+    /// Does all of it.
     pub(crate) fn fire(self) {
-        self.0.into_iter().for_each(Waker::wake);
+        self.calls.into_iter().for_each(Calls::make);
+        self.wakers.into_iter().for_each(Waker::wake);
     }
 }
 

@@ -10,7 +10,7 @@ macro_rules! errnos {
         ///
         /// The numbers are those of Linux, so that a C binding can pass them on as they are.
         #[allow(clippy::upper_case_acronyms)]
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[derive(Clone, Copy, PartialEq, Eq, Hash)]
         #[non_exhaustive]
         #[repr(i32)]
         pub enum Errno {
@@ -23,6 +23,12 @@ macro_rules! errnos {
             pub const fn message(self) -> &'static str {
                 match self {
                     $(Self::$name => $text,)*
+                }
+            }
+
+            const fn name(self) -> &'static str {
+                match self {
+                    $(Self::$name => stringify!($name),)*
                 }
             }
 
@@ -81,7 +87,14 @@ impl Errno {
 
 impl fmt::Display for Errno {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} ({self:?})", self.message())
+        write!(f, "{} ({})", self.message(), self.name())
+    }
+}
+
+/// In words, for it is what a `main` that returns the error shows.
+impl fmt::Debug for Errno {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
     }
 }
 

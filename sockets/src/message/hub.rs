@@ -1,14 +1,11 @@
-//! Sockets of one process that share an address, and which of them a client reaches.
-//!
-//! A process binds each UDP address once. Sockets that ask for the same address share its
-//! endpoint, which lives as long as any of them or of its connections; listeners on it are told
-//! apart by the application protocols that clients ask for.
+//! The listeners of an address, and which of them a client reaches: they are told apart by the
+//! application protocols that clients ask for.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use quicket_engine::crypto::CryptoProvider;
@@ -17,15 +14,13 @@ use quicket_engine::time::Time;
 use quicket_engine::{ServerConfig, TransportConfig, TransportError, TransportErrorCode};
 use quicket_handshake::{AwsLcProvider, SystemRandom};
 
+use super::alpn::Alpn;
 use super::errno::Errno;
 use super::mailbox::Mailbox;
-use super::settings::Alpn;
-use crate::config::{Admission, Decision, EndpointConfig};
+use crate::config::{Admission, Decision};
 use crate::core::{
     Cell, Conn, Core, CoreRef, Greeter, Interest, ListenOptions, Waiter, Waiters, Wakes,
 };
-use crate::ops;
-use quicket_udp::UdpOption;
 
 /// How many handshakes may be without a whole ClientHello at a time.
 const MAX_GREETINGS: usize = 4096;
@@ -33,160 +28,9 @@ const MAX_GREETINGS: usize = 4096;
 const WAITING_TIME: Duration = Duration::from_secs(60);
 /// The alert of a server that speaks none of the client's protocols (RFC 9001, Section 8.1).
 const NO_APPLICATION_PROTOCOL: u8 = 120;
-/// How often to try an address that this process has just given up, and how long between.
-const RELEASE_TRIES: u32 = 200;
-const RELEASE_PAUSE: Duration = Duration::from_millis(1);
 
-/// An address in use by this process.
-enum Place {
-    /// Somebody is binding it.
-    Coming,
-    Made {
-        core: Weak<Core>,
-        hub: Arc<Hub>,
-    },
-}
-
-impl Place {
-    fn is_in_use(&self) -> bool {
-        match self {
-            Self::Coming => true,
-            Self::Made { core, .. } => core.strong_count() > 0,
-        }
-    }
-}
-
-type Registry = HashMap<SocketAddr, Place>;
-
-/// All addresses in use by sockets of this process. Entries of endpoints that are gone are
-/// removed whenever one is added. Held for a look or a change, never while waiting.
-fn registry() -> MutexGuard<'static, Registry> {
-    static REGISTRY: OnceLock<Mutex<Registry>> = OnceLock::new();
-    lock(REGISTRY.get_or_init(Mutex::default))
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Keeps the addresses of this process from changing hands while it forks, for bindings to C: a
-/// lock that another thread holds then would be held in the child for ever.
-pub struct ForkHold(MutexGuard<'static, Registry>);
-
-impl ForkHold {
-    /// Takes hold, before the process forks. In the parent, letting go is all.
-    #[must_use]
-    pub fn acquire() -> Self {
-        Self(registry())
-    }
-
-    /// In the child: what is in use belongs to the parent.
-    pub fn forget(mut self) {
-        // Whatever it leads to may be locked by threads that are not here.
-        std::mem::forget(std::mem::take(&mut *self.0));
-    }
-}
-
-impl std::fmt::Debug for ForkHold {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ForkHold").finish_non_exhaustive()
-    }
-}
-
-/// Has an address be one that somebody is binding; `false` ends that.
-#[cfg(test)]
-pub(super) fn set_coming(address: SocketAddr, coming: bool) {
-    let mut registry = registry();
-    if coming {
-        registry.insert(address, Place::Coming);
-    } else {
-        registry.remove(&address);
-    }
-}
-
-/// A socket's hold on an address.
-#[derive(Clone)]
-pub(super) struct Bound {
-    pub(super) core: CoreRef,
-    pub(super) hub: Arc<Hub>,
-}
-
-impl Bound {
-    /// Takes hold of an address: the endpoint that is there, or a new one.
-    pub(super) fn to(
-        address: SocketAddr,
-        only_v6: bool,
-        options: &[UdpOption],
-    ) -> Result<Self, Errno> {
-        let (mut tries, mut is_ours) = (0, false);
-        loop {
-            match Self::find_or_make(address, only_v6, options, &mut is_ours) {
-                // Ours until a moment ago: its thread is about to close it. Or ours in a moment.
-                Err(_) if is_ours && tries < RELEASE_TRIES => {
-                    tries += 1;
-                    std::thread::sleep(RELEASE_PAUSE);
-                }
-                result => return result,
-            }
-        }
-    }
-
-    /// Also says whether this process holds the address, held it before, or will.
-    fn find_or_make(
-        address: SocketAddr,
-        only_v6: bool,
-        options: &[UdpOption],
-        is_ours: &mut bool,
-    ) -> Result<Self, Errno> {
-        let mut registry = registry();
-        if let Some(place) = registry.get(&address) {
-            *is_ours = true;
-            match place {
-                Place::Coming => return Err(Errno::EADDRINUSE),
-                Place::Made { core, hub } => {
-                    if let Some(core) = core.upgrade().and_then(CoreRef::revive) {
-                        let bound = Self { core, hub: Arc::clone(hub) };
-                        drop(registry);
-                        // What fails now fails again.
-                        *is_ours = false;
-                        return bound.with(options);
-                    }
-                }
-            }
-        }
-        if address.port() != 0 {
-            registry.insert(address, Place::Coming);
-        }
-        drop(registry);
-        let made = Self::make(address, only_v6, options);
-        let mut registry = self::registry();
-        registry.retain(|key, place| *key != address && place.is_in_use());
-        if let Ok(Self { core, hub }) = &made {
-            let place = Place::Made { core: Arc::downgrade(core.core()), hub: Arc::clone(hub) };
-            registry.insert(core.local_addr(), place);
-        }
-        made
-    }
-
-    /// With these options set.
-    fn with(self, options: &[UdpOption]) -> Result<Self, Errno> {
-        for option in options {
-            let set = self.core.core().set_udp_option(option.clone());
-            set.map_err(|error| Errno::from(&error))?;
-        }
-        Ok(self)
-    }
-
-    /// Makes an endpoint, and waits until something drives it.
-    fn make(address: SocketAddr, only_v6: bool, options: &[UdpOption]) -> Result<Self, Errno> {
-        let mut config = EndpointConfig::default();
-        config.udp.only_v6 = only_v6;
-        config.udp.options = options.to_vec();
-        let core = ops::endpoint(address, config).map_err(|error| Errno::from(error.io_error()))?;
-        core.core().start_thread().map_err(|error| Errno::from(&error))?;
-        let hub = Arc::new(Hub::new(Arc::downgrade(core.core())));
-        Ok(Self { core, hub })
-    }
 }
 
 /// The listeners of one address.
@@ -281,7 +125,7 @@ impl ListenQueue {
 }
 
 impl Hub {
-    fn new(core: Weak<Core>) -> Self {
+    pub(super) fn new(core: Weak<Core>) -> Self {
         let mut ticket_secret = [0; 32];
         SystemRandom::new().fill(&mut ticket_secret);
         Self { core, listeners: Mutex::default(), ticket_secret }
@@ -327,17 +171,13 @@ impl Hub {
             let validate = hub.upgrade().is_some_and(|hub| hub.validates());
             if validate && !attempt.validated { Decision::Retry } else { Decision::Accept }
         });
-        let mut routing = core.routing();
-        let listens = routing.listen(ListenOptions {
+        let options = ListenOptions {
             backlog: MAX_GREETINGS,
             admission,
             early: false,
             greeter: Some(Arc::clone(self) as Arc<dyn Greeter>),
-        });
-        if listens {
-            routing.endpoint.set_server(Some(Arc::new(server)));
-        }
-        Ok(())
+        };
+        core.open(options, server).map_err(|_| Errno::EBADF)
     }
 
     /// Removes a listener; the clients that it had not accepted are turned away.
@@ -430,26 +270,10 @@ const fn refused() -> TransportError {
 #[cfg(test)]
 mod tests {
     use quicket_engine::ClientConfig;
-    use socket2::SockRef;
 
     use super::*;
     use crate::core::Role;
-
-    #[test]
-    fn sockets_that_take_the_place_of_others_have_their_options() {
-        let address = "127.0.0.1:0".parse().unwrap();
-        let Bound { core, .. } = Bound::to(address, false, &[UdpOption::Ttl(7)]).unwrap();
-        core.core().set_udp_option(UdpOption::Priority(1)).unwrap();
-        let before = core.local_addr();
-        core.rebind(address).unwrap();
-        assert_ne!(core.local_addr(), before);
-        let links = core.core().links();
-        let socket = &*links.current().unwrap().socket;
-        for option in [UdpOption::Ttl(7), UdpOption::Priority(1)] {
-            assert_eq!(option.get(SockRef::from(socket)).unwrap(), option);
-        }
-        core.close_all(0, b"");
-    }
+    use crate::message::bound::Bound;
 
     #[test]
     fn whom_a_listener_is_given_after_it_was_closed_is_not_left_to_wait() {

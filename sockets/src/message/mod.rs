@@ -74,8 +74,10 @@
 //! - A NEW_TOKEN frame that comes again (RFC 9000, Section 19.7) is told once.
 //! - MAX_DATA and MAX_STREAM_DATA are sent for half of a window, in the kernel for a sixteenth.
 //! - What can be read of a stream when its turn comes is received together, and its end with the
-//!   last of it; in the kernel a message ends where a packet of another stream came between, and
-//!   an end in a packet of its own comes by itself where data has filled the buffer.
+//!   last of it if it is known by then, even if the buffer is full. In the kernel a message ends where
+//!   a packet of another stream came between, and an end in a packet of its own comes by itself
+//!   where data has filled the buffer. How a peer cuts its data into packets is nothing to rely on:
+//!   programs for either take both.
 //!
 //! Because this is no kernel:
 //!
@@ -89,6 +91,8 @@
 //! - TLS_CIPHER_AES_CCM_128 can be preferred with CONFIG, but CRYPTO_SECRET refuses it: AWS-LC has
 //!   no packet protection of the kind. Port 0 cannot be connected to.
 
+mod alpn;
+mod bound;
 mod buffer;
 mod errno;
 mod flags;
@@ -102,10 +106,10 @@ pub mod raw;
 mod settings;
 mod socket;
 
+pub use bound::ForkHold;
 pub use buffer::{Data, Room};
 pub use errno::Errno;
 pub use flags::{MsgFlags, StreamFlags};
-pub use hub::ForkHold;
 pub use inbox::{Message, MessageKind};
 pub use notification::{CryptoLevel, EventType, Notification, StreamState};
 pub use option::OptionName;

@@ -1,4 +1,4 @@
-//! What a socket is told before its connection: parameters, behaviour, protocols.
+//! What a socket is told before its connection: parameters, and how it behaves.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,6 +8,7 @@ use quicket_engine::{
 };
 use quicket_wire::{TransportParameters, Version};
 
+use super::alpn::Alpn;
 use super::errno::Errno;
 use super::raw::{Config, TLS_CIPHER_AES_GCM_128, TLS_CIPHER_CHACHA20_POLY1305, TransportParam};
 use quicket_udp::UdpOption;
@@ -30,8 +31,6 @@ const MIN_RTT: u32 = 1000;
 const MAX_RTT: u32 = 6_000_000;
 const MAX_DATA: u64 = (i32::MAX / 4) as u64;
 const MAX_STREAM_DATA: u64 = (i32::MAX / 8) as u64;
-/// Names in the ALPN option, as a list in text.
-const MAX_ALPN_TEXT: usize = 128;
 /// How much may wait to be sent by default, in bytes.
 const SEND_BUFFER: usize = 4 << 20;
 /// How long a handshake may take if there is no idle timeout.
@@ -332,45 +331,6 @@ pub(super) fn remembered(param: &TransportParam) -> TransportParameters {
     }
 }
 
-/// A list of application protocols (RFC 7301).
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Alpn(Vec<Vec<u8>>);
-
-impl Alpn {
-    /// Reads names that are separated by commas, with or without spaces before them.
-    pub(super) fn parse(text: &[u8]) -> Result<Self, Errno> {
-        if text.is_empty() || text.len() > MAX_ALPN_TEXT {
-            return Err(Errno::EINVAL);
-        }
-        let names = text.split(|byte| *byte == b',').map(trim_start);
-        Ok(Self(names.filter(|name| !name.is_empty()).map(<[u8]>::to_vec).collect()))
-    }
-
-    /// The names with commas between them.
-    pub(super) fn to_text(&self) -> Vec<u8> {
-        self.0.join(&b","[..])
-    }
-
-    pub(super) const fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    /// True if `name` is on the list.
-    pub(super) fn has(&self, name: &[u8]) -> bool {
-        self.0.iter().any(|each| each == name)
-    }
-
-    /// True if both lists have a name in common.
-    pub(super) fn overlaps(&self, other: &Self) -> bool {
-        self.0.iter().any(|name| other.has(name))
-    }
-}
-
-fn trim_start(name: &[u8]) -> &[u8] {
-    let spaces = name.iter().take_while(|byte| **byte == b' ').count();
-    name.get(spaces..).unwrap_or_default()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -452,17 +412,6 @@ mod tests {
         settings.set_config(&good).unwrap();
         assert_eq!(settings.versions(), [Version::V2, Version::V1]);
         assert_eq!(settings.config.initial_smoothed_rtt, 333_000);
-    }
-
-    #[test]
-    fn protocols_are_lists_with_commas() {
-        let alpn = Alpn::parse(b"smbd, h3,ksmbd").unwrap();
-        assert_eq!(alpn.to_text(), b"smbd,h3,ksmbd");
-        assert!(alpn.has(b"h3") && !alpn.has(b"h"));
-        assert!(alpn.overlaps(&Alpn::parse(b"x,ksmbd").unwrap()));
-        assert!(!alpn.overlaps(&Alpn::parse(b"x").unwrap()));
-        assert_eq!(Alpn::parse(b""), Err(Errno::EINVAL));
-        assert_eq!(Alpn::parse(&[b'a'; 129]), Err(Errno::EINVAL));
     }
 
     #[test]

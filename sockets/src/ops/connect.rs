@@ -62,6 +62,21 @@ impl CoreRef {
             hold: false,
             observers: config.qlog.as_ref().map(|qlog| qlog.observers(self.clock())),
         };
+        let conn = self.begin(protocol, remote, local, server_name)?;
+        conn.act(|conn, _| {
+            conn.sink = store.map(|store| SessionSink::new(store.clone(), &server));
+        });
+        Ok(conn)
+    }
+
+    /// Makes a client's connection, which sends nothing before it acts.
+    pub(crate) fn begin(
+        &self,
+        protocol: quicket_engine::ClientConfig,
+        remote: SocketAddr,
+        local: Option<SocketAddr>,
+        server_name: &str,
+    ) -> Result<ConnRef, ConnectError> {
         let now = self.clock().now();
         let mut routing = self.routing();
         // Whoever closes it closes the connections that are in there by then.
@@ -74,11 +89,7 @@ impl CoreRef {
             .map_err(ConnectError::Invalid)?;
         let cell = routing.insert(handle, engine, Role::Client);
         drop(routing);
-        let conn = ConnRef::new(self.clone(), cell);
-        conn.act(|conn, _| {
-            conn.sink = store.map(|store| SessionSink::new(store.clone(), &server));
-        });
-        Ok(conn)
+        Ok(ConnRef::new(self.clone(), cell))
     }
 
     /// Adds a socket beside the present ones, for each worker.
@@ -143,25 +154,7 @@ impl CoreRef {
         if let Some(qlog) = qlog {
             protocol.observers = Some(qlog.observers(self.clock()));
         }
-        let workers = self.workers();
-        protocol.retry = divided(protocol.retry, workers.len());
-        let protocol = Arc::new(protocol);
-        let options = ListenOptions { backlog, admission, early, greeter: None };
-        let mut first = self.routing();
-        if self.is_closed() {
-            return Err(ListenError::EndpointClosed);
-        }
-        if !first.listen(options) {
-            return Err(ListenError::AlreadyListening);
-        }
-        drop(first);
-        for core in workers {
-            let mut routing = core.routing();
-            if !core.is_closed() {
-                routing.endpoint.set_server(Some(Arc::clone(&protocol)));
-            }
-        }
-        Ok(())
+        self.open(ListenOptions { backlog, admission, early, greeter: None }, protocol)
     }
 
     /// Stops listening and closes the connections that nobody has accepted.
@@ -232,5 +225,33 @@ impl Core {
                 ((), true)
             });
         }
+    }
+}
+
+impl Core {
+    /// Lets clients in, on all workers.
+    pub(crate) fn open(
+        &self,
+        options: ListenOptions,
+        mut protocol: quicket_engine::ServerConfig,
+    ) -> Result<(), ListenError> {
+        let workers = self.workers();
+        protocol.retry = divided(protocol.retry, workers.len());
+        let protocol = Arc::new(protocol);
+        let mut first = self.routing();
+        if self.is_closed() {
+            return Err(ListenError::EndpointClosed);
+        }
+        if !first.listen(options) {
+            return Err(ListenError::AlreadyListening);
+        }
+        drop(first);
+        for core in workers {
+            let mut routing = core.routing();
+            if !core.is_closed() {
+                routing.endpoint.set_server(Some(Arc::clone(&protocol)));
+            }
+        }
+        Ok(())
     }
 }

@@ -1,6 +1,8 @@
 //! What can be done with connections, as poll functions under both APIs.
 //!
-//! Each takes the party that will wait if it has to; without one it only tries.
+//! Each takes the party that will wait if it has to; without one it only tries. Sockets of messages
+//! have rules of their own for which stream it is and what errors are called; what they do to a
+//! connection is the same, and is here.
 
 mod connect;
 
@@ -12,6 +14,7 @@ mod workers;
 
 pub(crate) use connection::source_for;
 pub(crate) use listening::Listening;
+pub(crate) use stream::Ahead;
 pub(crate) use workers::{endpoint, endpoint_from};
 
 use std::task::Poll;

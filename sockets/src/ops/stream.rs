@@ -2,15 +2,112 @@
 
 use std::task::Poll;
 
-use quicket_engine::ReadOutcome;
+use quicket_engine::{Chunk, ReadOutcome};
 use quicket_wire::{Dir, StreamId};
 
-use super::super::core::{ConnRef, Effect, Interest, SendEnd, Waiter};
+use super::super::core::{Conn, ConnRef, Effect, Interest, SendEnd, Waiter};
 use crate::error::{AcceptError, OpenError, ReadError, WriteError};
 
 /// With so many streams at most, the end of one is sent at once: as in one exchange after the other,
 /// where the previous stream is still to be acknowledged.
 const FEW_STREAMS: usize = 2;
+
+/// How far a stream may be written to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ahead {
+    /// As far as the send buffer has room. What the peer has no credit for yet waits there.
+    Buffer,
+    /// No further than the peer's limits, as the sockets of the kernel have it.
+    Credit,
+}
+
+/// What APIs do to streams with the connection locked.
+impl Conn {
+    /// Opens the next stream of this side.
+    pub(crate) fn open(&mut self, dir: Dir) -> Poll<Result<StreamId, OpenError>> {
+        if let Some(error) = self.end() {
+            return Poll::Ready(Err(OpenError::Lost(error)));
+        }
+        match self.engine.open(dir) {
+            Ok(id) => Poll::Ready(Ok(id)),
+            Err(quicket_engine::OpenError::StreamLimit) => Poll::Pending,
+            Err(_) => Poll::Ready(Err(OpenError::OutOfMemory)),
+        }
+    }
+
+    /// Why nothing was read, unless something may come: then `waiter` hears of it.
+    fn unread<T>(
+        &mut self,
+        id: StreamId,
+        error: quicket_engine::ReadError,
+        waiter: Option<Waiter<'_>>,
+    ) -> Poll<Result<T, ReadError>> {
+        match (read_error(error), self.lost()) {
+            (Some(error), _) => Poll::Ready(Err(error)),
+            (None, Some(error)) => Poll::Ready(Err(ReadError::Lost(error))),
+            (None, None) => {
+                self.wait(Interest::Readable(id), waiter);
+                Poll::Pending
+            }
+        }
+    }
+
+    /// Writes as much as there is room for, at least one byte unless `data` is empty.
+    pub(crate) fn write(
+        &mut self,
+        id: StreamId,
+        data: &[u8],
+        ahead: Ahead,
+    ) -> Poll<Result<usize, WriteError>> {
+        if let Some(error) = self.end() {
+            return Poll::Ready(Err(WriteError::Lost(error)));
+        }
+        let room = match ahead {
+            Ahead::Buffer => None,
+            Ahead::Credit => self.engine.send_room(id),
+        };
+        // Without a limit here, writing says what there is room for, or what is wrong.
+        let limit = room.map_or(usize::MAX, |room| {
+            usize::try_from(room.credit).unwrap_or(usize::MAX).min(room.buffer)
+        });
+        if limit == 0 && !data.is_empty() {
+            return Poll::Pending;
+        }
+        match self.engine.write(id, data.get(..limit).unwrap_or(data)) {
+            Ok(written) => Poll::Ready(Ok(written)),
+            Err(quicket_engine::WriteError::Blocked) => Poll::Pending,
+            Err(error) => Poll::Ready(Err(write_error(self.send_end(id), error))),
+        }
+    }
+
+    /// Ends a stream.
+    pub(crate) fn finish(&mut self, id: StreamId) -> Result<(), WriteError> {
+        match (self.end(), self.engine.finish(id)) {
+            (_, Ok(())) => Ok(()),
+            (Some(error), _) => Err(WriteError::Lost(error)),
+            (None, Err(error)) => Err(write_error(self.send_end(id), error)),
+        }
+    }
+
+    /// Gives a stream up.
+    pub(crate) fn reset(&mut self, id: StreamId, code: u64) -> Result<(), WriteError> {
+        self.engine.reset(id, code).map_err(|error| write_error(self.send_end(id), error))
+    }
+
+    /// What is to be done about what was written, for programs that say what follows or leave it to
+    /// Nagle's rule: less than a packet waits with `more`, or without `nodelay` while others are in
+    /// flight. With `more` it waits until there is a packet full of it, else until a packet goes out
+    /// anyway, such as when others are acknowledged. The other rule, until the thread waits, is
+    /// [`Effect::Written`].
+    pub(crate) fn gather(&mut self, more: bool, nodelay: bool) -> Effect {
+        let engine = &mut self.engine;
+        let waits = more || (!nodelay && engine.bytes_in_flight() > 0);
+        let fills_a_packet = || engine.bytes_unsent() >= engine.max_packet_payload() as u64;
+        let now = !engine.is_established() || !waits || fills_a_packet();
+        engine.cork_streams(more && !now);
+        if now { Effect::Now } else { Effect::None }
+    }
+}
 
 impl ConnRef {
     /// Opens a stream.
@@ -22,20 +119,13 @@ impl ConnRef {
         self.try_later(
             |_| Effect::Later(0),
             |conn| {
-                if let Some(error) = conn.lost() {
-                    return Poll::Ready(Err(OpenError::Lost(error)));
+                let opened = conn.open(dir);
+                match &opened {
+                    Poll::Ready(Ok(id)) => _ = conn.send_ends.insert(*id, None),
+                    Poll::Ready(Err(_)) => {}
+                    Poll::Pending => conn.wait(Interest::Open(dir), waiter),
                 }
-                match conn.engine.open(dir) {
-                    Ok(id) => {
-                        conn.send_ends.insert(id, None);
-                        Poll::Ready(Ok(id))
-                    }
-                    Err(quicket_engine::OpenError::StreamLimit) => {
-                        conn.wait(Interest::Open(dir), waiter);
-                        Poll::Pending
-                    }
-                    Err(_) => Poll::Ready(Err(OpenError::OutOfMemory)),
-                }
+                opened
             },
         )
     }
@@ -68,20 +158,31 @@ impl ConnRef {
     ) -> Poll<Result<ReadOutcome, ReadError>> {
         self.try_later(after_read, |conn| match conn.engine.read(id, out) {
             Ok(outcome) => Poll::Ready(Ok(outcome)),
-            Err(error) => match read_error(error) {
-                Some(error) => Poll::Ready(Err(error)),
-                None => match conn.lost() {
-                    Some(error) => Poll::Ready(Err(ReadError::Lost(error))),
-                    None => {
-                        conn.wait(Interest::Readable(id), waiter);
-                        Poll::Pending
-                    }
-                },
-            },
+            Err(error) => conn.unread(id, error, waiter),
         })
     }
 
-    /// Shows what has arrived to `view` in its place; `view` says how much of it it took.
+    /// Takes what has arrived out in its buffer, and gives `spent` back.
+    pub(crate) fn poll_chunk(
+        &self,
+        id: StreamId,
+        spent: &mut Option<Chunk>,
+        waiter: Option<Waiter<'_>>,
+    ) -> Poll<Result<Chunk, ReadError>> {
+        let effect = |taken: &Result<Chunk, _>| Effect::Later(taken.as_ref().map_or(0, Chunk::len));
+        self.try_later(effect, |conn| match conn.engine.take_chunk(id, spent.take()) {
+            Ok(chunk) => Poll::Ready(Ok(chunk)),
+            Err(error) => conn.unread(id, error, waiter),
+        })
+    }
+
+    /// Takes the buffer of a chunk back.
+    pub(crate) fn give_back(&self, spent: Chunk) {
+        self.look(|conn| conn.engine.give_back(spent));
+    }
+
+    /// Shows what has arrived to `view` in its place; `view`, which is not the application's, says how
+    /// much of it it took.
     pub(crate) fn poll_view(
         &self,
         id: StreamId,
@@ -100,14 +201,7 @@ impl ConnRef {
                         // Section 3.2), and makes room for another one. Looking does neither.
                         let _ = conn.engine.consume(id, 0);
                     }
-                    return match (read_error(error), conn.lost()) {
-                        (Some(error), _) => Poll::Ready(Err(error)),
-                        (None, Some(error)) => Poll::Ready(Err(ReadError::Lost(error))),
-                        (None, None) => {
-                            conn.wait(Interest::Readable(id), waiter);
-                            Poll::Pending
-                        }
-                    };
+                    return conn.unread(id, error, waiter);
                 }
             };
             let outcome = conn.engine.consume(id, taken);
@@ -133,17 +227,11 @@ impl ConnRef {
         self.try_later(
             |written: &Result<usize, WriteError>| Effect::Written(*written.as_ref().unwrap_or(&0)),
             |conn| {
-                if let Some(error) = conn.lost() {
-                    return Poll::Ready(Err(WriteError::Lost(error)));
+                let written = conn.write(id, data, Ahead::Buffer);
+                if written.is_pending() {
+                    conn.wait(Interest::Writable(id), waiter);
                 }
-                match conn.engine.write(id, data) {
-                    Ok(written) => Poll::Ready(Ok(written)),
-                    Err(quicket_engine::WriteError::Blocked) => {
-                        conn.wait(Interest::Writable(id), waiter);
-                        Poll::Pending
-                    }
-                    Err(error) => Poll::Ready(Err(write_error(conn.send_end(id), error))),
-                }
+                written
             },
         )
     }
@@ -151,11 +239,7 @@ impl ConnRef {
     /// Ends a stream.
     pub(crate) fn finish(&self, id: StreamId) -> Result<(), WriteError> {
         self.act_as(|conn, _| {
-            let finished = match (conn.lost(), conn.engine.finish(id)) {
-                (_, Ok(())) => Ok(()),
-                (Some(error), _) => Err(WriteError::Lost(error)),
-                (None, Err(error)) => Err(write_error(conn.send_end(id), error)),
-            };
+            let finished = conn.finish(id);
             // Where few streams are open, little is likely to follow.
             let few = conn.engine.stream_count() <= FEW_STREAMS;
             (finished, if few { Effect::Now } else { Effect::Written(0) })
@@ -164,10 +248,7 @@ impl ConnRef {
 
     /// Gives a stream up.
     pub(crate) fn reset(&self, id: StreamId, code: u64) -> Result<(), WriteError> {
-        self.act(|conn, _| match conn.engine.reset(id, code) {
-            Ok(()) => Ok(()),
-            Err(error) => Err(write_error(conn.send_end(id), error)),
-        })
+        self.act(|conn, _| conn.reset(id, code))
     }
 
     /// Sets a stream's priority.

@@ -10,7 +10,7 @@ use quicket_wire::{Dir, StreamId};
 use super::{Endpoint, RecvStream, SendStream, Stream};
 use crate::common::{connection_methods, unspecified_for};
 use crate::config::ClientConfig;
-use crate::core::{ConnRef, Interest, Waiter};
+use crate::core::{ConnRef, Effect, Interest, Waiter};
 use crate::error::{AcceptError, ConnectError, DatagramError, OpenError};
 use crate::ops::now_or;
 use crate::waiting::wait;
@@ -177,7 +177,7 @@ impl Connection {
     /// If the peer takes none, it is too large, or the connection ended.
     pub async fn send_datagram(&self, data: &[u8]) -> Result<(), DatagramError> {
         self.wait(Interest::SendDatagram, |waiter| {
-            self.conn.poll_send_datagram(data, WhenFull::Block, Some(waiter))
+            self.conn.poll_send_datagram(data, WhenFull::Block, Effect::Now, Some(waiter))
         })
         .await
     }
@@ -188,7 +188,7 @@ impl Connection {
     ///
     /// Like [`Connection::send_datagram`]; [`DatagramError::WouldBlock`] if there is no room.
     pub fn try_send_datagram(&self, data: &[u8]) -> Result<(), DatagramError> {
-        let poll = self.conn.poll_send_datagram(data, WhenFull::Block, None);
+        let poll = self.conn.poll_send_datagram(data, WhenFull::Block, Effect::Now, None);
         now_or(poll, DatagramError::WouldBlock)
     }
 
@@ -199,7 +199,7 @@ impl Connection {
     ///
     /// Like [`Connection::send_datagram`]; [`DatagramError::WouldBlock`] before the handshake.
     pub fn send_latest_datagram(&self, data: &[u8]) -> Result<(), DatagramError> {
-        let poll = self.conn.poll_send_datagram(data, WhenFull::DropOldest, None);
+        let poll = self.conn.poll_send_datagram(data, WhenFull::DropOldest, Effect::Now, None);
         now_or(poll, DatagramError::WouldBlock)
     }
 

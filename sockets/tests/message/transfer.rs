@@ -249,3 +249,25 @@ fn read_stream(socket: &Socket) -> (Vec<u8>, i64) {
         }
     }
 }
+
+/// Whether data and end come together is for packets to decide in the kernel. Here the end comes with
+/// the last of the data if it is known by then, even if the buffer is full, else by itself.
+#[test]
+fn an_end_comes_with_the_last_data_if_it_is_known_and_else_by_itself() {
+    let (client, server) = pair();
+    let mut buffer = [0; 5];
+    let mut receive = |flags: MsgFlags| {
+        let message = server.recv_message(&mut buffer, flags)?;
+        Ok((message.len, message.kind))
+    };
+    send(&client, b"first", 0, NEW).unwrap();
+    settle(|| client.bytes_to_send() == Ok(0));
+    send(&client, b"", 0, StreamFlags::FIN).unwrap();
+    let whole: Result<_, Errno> = Ok((5, stream(0, StreamFlags::FIN)));
+    settle(|| receive(MsgFlags::PEEK | MsgFlags::DONTWAIT) == whole);
+    assert_eq!(receive(MsgFlags::NONE), whole);
+    send(&client, b"again", 4, NEW).unwrap();
+    assert_eq!(receive(MsgFlags::NONE), Ok((5, stream(4, StreamFlags::NONE))));
+    send(&client, b"", 4, StreamFlags::FIN).unwrap();
+    assert_eq!(receive(MsgFlags::NONE), Ok((0, stream(4, StreamFlags::FIN))));
+}

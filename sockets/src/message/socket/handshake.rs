@@ -10,9 +10,9 @@ use quicket_handshake::{ClientTls, ServerTls};
 use quicket_wire::Version;
 
 use super::{Patience, Phase, Session, Socket, State, state_of};
-use crate::core::{Conn, Interest, Link, Wakes};
+use crate::core::{Conn, Interest, Wakes};
+use crate::message::bound::Bound;
 use crate::message::errno::Errno;
-use crate::message::hub::Bound;
 use crate::message::notification::CryptoLevel;
 use crate::message::raw::{
     CryptoSecret, TLS_CIPHER_AES_CCM_128, TLS_CIPHER_AES_GCM_128, TLS_CIPHER_AES_GCM_256,
@@ -104,16 +104,14 @@ impl Socket {
         };
         let patience = Patience::new(self.is_nonblocking(), timeout);
         let settled = self.wait(&session, patience, |waiter| {
-            session.conn.look(|conn| match &conn.ended {
+            session.conn.act_if(|conn, _| match &conn.ended {
                 // The peer may have said what it had to say and left since.
-                _ if conn.established => Poll::Ready(Ok(())),
-                Some(ended) => Poll::Ready(Err(errno_of(ended))),
-                None if state_of(conn) == State::Established => Poll::Ready(Ok(())),
+                _ if conn.established => (Poll::Ready(Ok(())), false),
+                Some(ended) => (Poll::Ready(Err(errno_of(ended))), false),
                 None => {
-                    if let Some(waiter) = waiter {
-                        conn.waiters.register(Interest::Message, waiter);
-                    }
-                    Poll::Pending
+                    conn.wait(Interest::Message, waiter);
+                    // It may know already and have told nobody.
+                    (Poll::Pending, conn.engine.is_established())
                 }
             })
         });
@@ -377,10 +375,8 @@ fn bind_preferred(bound: &Bound, address: SocketAddr) -> Result<(), Errno> {
     if core.links().iter().any(|link| link.socket.local_addr() == address) {
         return Ok(());
     }
-    let link =
-        Link::bind(address, &core.udp_config()).map_err(|error| Errno::from(error.io_error()))?;
-    core.change_links(|links, _| Some(links.added(link)));
-    Ok(())
+    let added = bound.core.also_bind(address);
+    added.map(drop).map_err(|error| Errno::from(error.io_error()))
 }
 
 /// Why a handshake came to nothing.

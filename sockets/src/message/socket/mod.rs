@@ -21,8 +21,9 @@ use std::time::{Duration, Instant};
 pub use poll::{PollId, PollState};
 use socket2::SockRef;
 
+use super::bound::Bound;
 use super::errno::Errno;
-use super::hub::{Bound, ListenQueue};
+use super::hub::ListenQueue;
 use super::ledger::Ledger;
 use super::settings::Settings;
 use crate::core::{Conn, ConnRef, Core, GivenUp, Rank, Waiter};
@@ -394,11 +395,7 @@ impl Shared {
                 drop(account);
                 // First what may be sent before the end.
                 conn.act(|conn, _| conn.engine.cork_streams(false));
-                conn.act(|conn, now| {
-                    if conn.ended.is_none() {
-                        conn.engine.close(now, u64::from(close.errcode), close.words());
-                    }
-                });
+                conn.close(u64::from(close.errcode), close.words());
             }
         }
     }

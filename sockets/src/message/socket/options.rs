@@ -6,11 +6,12 @@ use quicket_engine::MigrationError;
 
 use super::{Phase, Session, Socket, State, state_of, streams};
 use crate::error::MigrateError;
+use crate::message::alpn::Alpn;
 use crate::message::errno::Errno;
 use crate::message::ledger::{MAX_TICKET, number};
 use crate::message::notification::EventType;
 use crate::message::raw::{Config, ConnectionClose, ConnectionIdInfo, ErrInfo, TransportParam};
-use crate::message::settings::{self, Alpn};
+use crate::message::settings;
 
 /// The shortest session ticket, in bytes.
 const MIN_TICKET: usize = 64;
@@ -42,8 +43,8 @@ impl Socket {
         let ledger = self.ledger();
         session.conn.act(|conn, _| {
             let id = streams::parse(info.stream_id)?;
-            streams::for_reset(&mut conn.engine, ledger, &mut ledger.lock(), id)?;
-            conn.engine.reset(id, u64::from(info.errcode)).map_err(|_| Errno::EINVAL)?;
+            streams::for_reset(conn, ledger, id)?;
+            conn.reset(id, u64::from(info.errcode)).map_err(|_| Errno::EINVAL)?;
             ledger.lock().release_stream(id);
             Ok(())
         })

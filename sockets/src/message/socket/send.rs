@@ -2,20 +2,21 @@
 
 use std::task::Poll;
 
+use quicket_engine::WhenFull;
 use quicket_engine::crypto::Level;
-use quicket_engine::{Connection, DatagramError, WhenFull};
 use quicket_wire::StreamId;
 
-use super::streams::{self, Refusal};
+use super::streams::{Refusal, Wanted};
 use super::{Patience, Session, Socket};
-use crate::core::{Conn, Interest, Rank, Waiter};
+use crate::core::{Conn, Effect, Interest, Rank, Waiter};
+use crate::error::{DatagramError, WriteError};
 use crate::message::buffer::Data;
 use crate::message::errno::Errno;
 use crate::message::flags::{MsgFlags, StreamFlags};
-use crate::message::ledger::Ledger;
+use crate::message::ledger::{Ledger, signed};
 use crate::message::notification::CryptoLevel;
 use crate::message::raw::StreamInfo;
-use crate::ops::now_or;
+use crate::ops::{Ahead, now_or};
 
 /// No UDP datagram carries more, in bytes.
 const MAX_DATAGRAM: usize = u16::MAX as usize;
@@ -30,21 +31,12 @@ struct Sending<'a> {
     /// Where it goes, once that is settled.
     stream: Option<StreamId>,
     /// As the program named it.
-    stream_id: i64,
-    flags: StreamFlags,
+    wanted: Wanted,
     msg_flags: MsgFlags,
     /// The program named a stream, or at least gave flags for it.
     has_info: bool,
     /// Small data does not wait for what is in flight.
     nodelay: bool,
-}
-
-/// What stands in the way.
-enum Blocked {
-    /// Too few streams are permitted.
-    Streams,
-    /// The stream's or the connection's limits, or the buffer.
-    Room,
 }
 
 impl Socket {
@@ -91,19 +83,23 @@ impl Socket {
         if flags.contains(MsgFlags::DATAGRAM) {
             return self.send_datagram(&session, data, flags, patience);
         }
+        let wanted = Wanted {
+            stream_id: info.map_or(-1, |info| info.stream_id),
+            flags: info.map_or(flags.stream_flags(), |info| info.flags),
+            or_latest: true,
+        };
+        // Opening a stream has a flag of its own for not waiting.
+        let for_stream = wanted.flags.contains(StreamFlags::DONTWAIT);
         let sending = Sending {
             data,
             scratch: Vec::new(),
             written: 0,
             stream: None,
-            stream_id: info.map_or(-1, |info| info.stream_id),
-            flags: info.map_or(flags.stream_flags(), |info| info.flags),
+            wanted,
             msg_flags: flags,
             has_info: info.is_some(),
             nodelay,
         };
-        // Opening a stream has a flag of its own for not waiting.
-        let for_stream = sending.flags.contains(StreamFlags::DONTWAIT);
         let patience = [Patience::new(for_stream, timeout), patience];
         self.send_stream(&session, sending, patience)
     }
@@ -167,40 +163,26 @@ impl Socket {
         flags: MsgFlags,
         patience: Patience,
     ) -> Result<usize, Errno> {
-        let is_large = data.len() > MAX_DATAGRAM;
-        let data = if is_large { Vec::new() } else { data.to_vec() };
-        let attempt = |conn: &mut Conn, waiter: Option<Waiter<'_>>| {
-            if conn.engine.is_closed() {
-                return Poll::Ready(Err(Errno::EPIPE));
-            }
-            if conn.engine.max_datagram_size().is_none() {
-                return Poll::Ready(Err(Errno::EINVAL));
-            }
-            if data.is_empty() {
-                return Poll::Ready(Err(Errno::EMSGSIZE));
-            }
-            let sent = match conn.engine.send_datagram(&data, WhenFull::Block) {
-                Ok(_) => Ok(data.len()),
-                Err(DatagramError::Blocked) => {
-                    conn.wait(Interest::Message, waiter);
-                    return Poll::Pending;
-                }
+        let takes = session.conn.look(|conn| match conn.end() {
+            Some(_) => Err(Errno::EPIPE),
+            None => conn.engine.max_datagram_size().ok_or(Errno::EINVAL),
+        });
+        takes?;
+        if data.is_empty() || data.len() > MAX_DATAGRAM {
+            return Err(Errno::EMSGSIZE);
+        }
+        let data = data.to_vec();
+        let effect = if flags.contains(MsgFlags::MORE) { Effect::None } else { Effect::Now };
+        self.wait(session, patience, |waiter| {
+            let sent = session.conn.poll_send_datagram(&data, WhenFull::Block, effect, waiter);
+            sent.map(|sent| match sent {
+                Ok(()) => Ok(data.len()),
+                Err(DatagramError::Lost(_)) => Err(Errno::EPIPE),
                 Err(DatagramError::TooLarge { .. }) => Err(Errno::EMSGSIZE),
-                Err(DatagramError::Unsupported) => Err(Errno::EINVAL),
-                Err(_) => Err(Errno::ENOMEM),
-            };
-            Poll::Ready(sent)
-        };
-        let corked = flags.contains(MsgFlags::MORE);
-        let poll = |waiter: Option<Waiter<'_>>| {
-            session.conn.act_if(|conn, _| {
-                let answer = attempt(conn, waiter);
-                // What waits behind a cork goes out before the program does wait.
-                let changed = !corked || answer.is_pending();
-                (answer, changed)
+                Err(DatagramError::OutOfMemory) => Err(Errno::ENOMEM),
+                Err(_) => Err(Errno::EINVAL),
             })
-        };
-        self.wait(session, patience, poll)
+        })
     }
 
     fn send_stream(
@@ -253,123 +235,67 @@ fn step(
     waiter: Option<Waiter<'_>>,
     opening: bool,
 ) -> Poll<Result<Step, Errno>> {
-    session.conn.act_if(|conn, _| {
-        let result = attempt(conn, ledger, sending);
-        let answer = match result {
+    session.conn.act_as(|conn, _| {
+        let answer = match attempt(conn, ledger, sending) {
             Ok(()) => Poll::Ready(Ok(Step::Done)),
-            Err(Ok(Blocked::Room)) if opening => Poll::Ready(Ok(Step::Blocked)),
-            Err(Ok(_)) => {
+            Err(Refusal::Room) if opening => Poll::Ready(Ok(Step::Blocked)),
+            Err(Refusal::Room | Refusal::Limit) => {
                 // Limits of the stream itself are told of when they rise.
                 ledger.lock().check_room(&conn.engine);
                 conn.wait(Interest::Message, waiter);
                 Poll::Pending
             }
-            Err(Err(error)) => Poll::Ready(Err(error)),
+            Err(Refusal::Error(error)) => Poll::Ready(Err(error)),
         };
-        let finished = matches!(answer, Poll::Ready(Ok(Step::Done)));
-        let delay = if finished { delay(&conn.engine, sending) } else { Delay::None };
-        conn.engine.cork_streams(delay == Delay::UntilMore);
-        (answer, delay == Delay::None)
+        let effect = if matches!(answer, Poll::Ready(Ok(Step::Done))) {
+            conn.gather(sending.msg_flags.contains(MsgFlags::MORE), sending.nodelay)
+        } else {
+            conn.engine.cork_streams(false);
+            Effect::Now
+        };
+        (answer, effect)
     })
 }
 
-/// Whether what was written waits for more.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Delay {
-    None,
-    /// Until a packet goes out anyway, such as when others are acknowledged.
-    UntilTurn,
-    /// Until there is a packet full of it, or the program says that nothing follows.
-    UntilMore,
-}
-
-/// What is less than a packet waits if the program says that more follows, or (as Nagle has it)
-/// while others are in flight.
-fn delay(engine: &Connection, sending: &Sending<'_>) -> Delay {
-    let corked = sending.msg_flags.contains(MsgFlags::MORE);
-    let waits = corked || (!sending.nodelay && engine.bytes_in_flight() > 0);
-    let fills_a_packet = || engine.bytes_unsent() >= engine.max_packet_payload() as u64;
-    if !engine.is_established() || !waits || fills_a_packet() {
-        Delay::None
-    } else if corked {
-        Delay::UntilMore
-    } else {
-        Delay::UntilTurn
-    }
-}
-
 /// Writes as much as there is room for. The error tells what is in the way, or what is wrong.
-fn attempt(
-    conn: &mut Conn,
-    ledger: &Ledger,
-    sending: &mut Sending<'_>,
-) -> Result<(), Result<Blocked, Errno>> {
-    if conn.engine.is_closed() {
-        return Err(Err(Errno::EPIPE));
-    }
-    let engine = &mut conn.engine;
+fn attempt(conn: &mut Conn, ledger: &Ledger, sending: &mut Sending<'_>) -> Result<(), Refusal> {
     let id = match sending.stream {
         Some(id) => id,
-        None => open(engine, ledger, sending)?,
+        None => *sending.stream.insert(sending.wanted.open(conn, ledger)?),
     };
-    let ends = sending.flags.contains(StreamFlags::FIN);
+    let flags = sending.wanted.flags;
+    let ends = flags.contains(StreamFlags::FIN);
     if sending.data.is_empty() && !ends {
-        return Err(Err(Errno::EMSGSIZE));
+        return Err(Errno::EMSGSIZE.into());
     }
     while sending.written < sending.data.len() {
         let piece = sending.data.piece(sending.written, &mut sending.scratch);
-        let written = write(engine, id, piece).map_err(Err)?;
+        // It may have been stopped or reset while this waited.
+        let written = match conn.write(id, piece, Ahead::Credit) {
+            Poll::Ready(written) => written.map_err(|error| errno_of(&error))?,
+            Poll::Pending => 0,
+        };
         sending.written += written;
         if written < piece.len() || piece.is_empty() {
-            if sending.flags.contains(StreamFlags::SNDBLOCK) {
-                engine.tell_blocked(id);
+            if flags.contains(StreamFlags::SNDBLOCK) {
+                conn.engine.tell_blocked(id);
             }
-            return Err(Ok(Blocked::Room));
+            return Err(Refusal::Room);
         }
     }
     if ends {
-        engine.finish(id).map_err(|_| Err(Errno::EINVAL))?;
+        conn.finish(id).map_err(|error| errno_of(&error))?;
         ledger.lock().release_stream(id);
     }
     Ok(())
 }
 
-/// Settles which stream it is.
-fn open(
-    engine: &mut Connection,
-    ledger: &Ledger,
-    sending: &mut Sending<'_>,
-) -> Result<StreamId, Result<Blocked, Errno>> {
-    let mut account = ledger.lock();
-    let id = streams::resolve(engine, &account, sending.stream_id, sending.flags).map_err(Err)?;
-    match streams::for_sending(engine, ledger, &mut account, id, sending.flags) {
-        Ok(()) => {
-            sending.stream = Some(id);
-            Ok(id)
-        }
-        Err(Refusal::Error(error)) => Err(Err(error)),
-        Err(Refusal::Limit) => {
-            // The next one by name, whatever is opened meanwhile.
-            sending.stream_id = crate::message::ledger::signed(id);
-            Err(Ok(Blocked::Streams))
-        }
-    }
-}
-
-/// Writes what the limits and the buffer have room for.
-fn write(engine: &mut Connection, id: StreamId, data: &[u8]) -> Result<usize, Errno> {
-    // It may have been stopped or reset while this waited.
-    let room = engine.send_room(id).ok_or(Errno::EINVAL)?;
-    let credit = usize::try_from(room.credit).unwrap_or(usize::MAX);
-    let len = data.len().min(credit).min(room.buffer);
-    if len == 0 {
-        return Ok(0);
-    }
-    let data = data.get(..len).unwrap_or_default();
-    engine.write(id, data).map_err(|error| match error {
-        quicket_engine::WriteError::OutOfMemory => Errno::ENOMEM,
+fn errno_of(error: &WriteError) -> Errno {
+    match error {
+        WriteError::Lost(_) => Errno::EPIPE,
+        WriteError::OutOfMemory => Errno::ENOMEM,
         _ => Errno::EINVAL,
-    })
+    }
 }
 
 impl Socket {
@@ -404,35 +330,18 @@ impl Socket {
             return Err(Errno::EINVAL);
         }
         let flags = info.flags | StreamFlags::NEW;
-        let ledger = self.ledger();
-        let mut wanted = None;
+        let mut wanted = Wanted { stream_id: info.stream_id, flags, or_latest: false };
         let patience = Patience::new(info.flags.contains(StreamFlags::DONTWAIT), timeout);
         let id = self.wait(&session, patience, |waiter| {
-            session.conn.act(|conn, _| {
-                if conn.engine.is_closed() {
-                    return Poll::Ready(Err(Errno::EPIPE));
-                }
-                let engine = &mut conn.engine;
-                let id = match (wanted, info.stream_id) {
-                    (Some(id), _) => id,
-                    (None, -1) => streams::next_to_open(engine, flags),
-                    (None, number) => match streams::parse(number) {
-                        Ok(id) => id,
-                        Err(error) => return Poll::Ready(Err(error)),
-                    },
-                };
-                wanted = Some(id);
-                let mut account = ledger.lock();
-                match streams::for_sending(engine, ledger, &mut account, id, flags) {
-                    Ok(()) => Poll::Ready(Ok(id)),
-                    Err(Refusal::Error(error)) => Poll::Ready(Err(error)),
-                    Err(Refusal::Limit) => {
-                        conn.wait(Interest::Message, waiter);
-                        Poll::Pending
-                    }
+            session.conn.act(|conn, _| match wanted.open(conn, self.ledger()) {
+                Ok(id) => Poll::Ready(Ok(id)),
+                Err(Refusal::Error(error)) => Poll::Ready(Err(error)),
+                Err(Refusal::Limit | Refusal::Room) => {
+                    conn.wait(Interest::Message, waiter);
+                    Poll::Pending
                 }
             })
         })?;
-        Ok(StreamInfo::new(crate::message::ledger::signed(id), flags))
+        Ok(StreamInfo::new(signed(id), flags))
     }
 }

@@ -8,9 +8,10 @@ use quicket_engine::ClientConfig;
 use quicket_wire::Version;
 
 use super::{Control, Patience, Phase, Session, Socket, State};
-use crate::core::{Cell, ConnRef, Rank, Role, Tap, Waiter};
+use crate::core::{Cell, ConnRef, Rank, Tap, Waiter};
+use crate::message::bound::Bound;
 use crate::message::errno::Errno;
-use crate::message::hub::{Bound, ListenQueue};
+use crate::message::hub::ListenQueue;
 use crate::message::ledger::Ledger;
 use crate::message::notification::CryptoLevel;
 use crate::ops::source_for;
@@ -208,13 +209,7 @@ impl Socket {
         // The route settles what binding left open.
         let settled = SocketAddr::new(source, address.port());
         let local = Some(if address.ip().is_unspecified() { settled } else { address });
-        let now = bound.core.clock().now();
-        let mut routing = bound.core.routing();
-        let begun = routing.endpoint.connect(now, config, remote, local, "");
-        let (handle, engine) = begun.map_err(|_| Errno::EINVAL)?;
-        let cell = routing.insert(handle, engine, Role::Client);
-        drop(routing);
-        let conn = ConnRef::new(bound.core.clone(), cell);
+        let conn = bound.core.begin(config, remote, local, "").map_err(|_| Errno::EINVAL)?;
         let ledger = Arc::clone(self.ledger());
         conn.act(|conn, _| {
             conn.engine.follow_streams(true);

@@ -1,12 +1,15 @@
 //! Which stream a message goes to, and whether it may.
 
+use std::task::Poll;
+
 use quicket_engine::crypto::Level;
 use quicket_engine::{Connection, RecvState, SendState, StreamStatus};
 use quicket_wire::{Dir, StreamId};
 
+use crate::core::Conn;
 use crate::message::errno::Errno;
 use crate::message::flags::StreamFlags;
-use crate::message::ledger::{Account, Ledger};
+use crate::message::ledger::{Account, Ledger, signed};
 
 /// Why a stream cannot be used now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,6 +18,8 @@ pub(super) enum Refusal {
     Error(Errno),
     /// The peer does not permit as many streams yet.
     Limit,
+    /// The stream's or the connection's limits, or the buffer, leave no room.
+    Room,
 }
 
 impl From<Errno> for Refusal {
@@ -23,22 +28,40 @@ impl From<Errno> for Refusal {
     }
 }
 
-/// The stream that a message goes to: the one that it names, or else the latest, or else the
-/// next to open.
-pub(super) fn resolve(
-    engine: &Connection,
-    account: &Account,
-    stream_id: i64,
-    flags: StreamFlags,
-) -> Result<StreamId, Errno> {
-    if stream_id == -1 {
-        return Ok(account.active_stream.unwrap_or_else(|| next_to_open(engine, flags)));
+/// The stream that a program names, to send on it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Wanted {
+    /// Its ID; -1 for the latest, or else the next to open.
+    pub(super) stream_id: i64,
+    pub(super) flags: StreamFlags,
+    /// The latest one will do.
+    pub(super) or_latest: bool,
+}
+
+impl Wanted {
+    /// Finds or opens it.
+    pub(super) fn open(&mut self, conn: &mut Conn, ledger: &Ledger) -> Result<StreamId, Refusal> {
+        if conn.end().is_some() {
+            return Err(Errno::EPIPE.into());
+        }
+        let mut account = ledger.lock();
+        let latest = account.active_stream.filter(|_| self.or_latest);
+        let id = match (self.stream_id, latest) {
+            (-1, Some(latest)) => latest,
+            (-1, None) => next_to_open(&conn.engine, self.flags),
+            (number, _) => parse(number)?,
+        };
+        let opened = for_sending(conn, ledger, &mut account, id, self.flags);
+        if opened == Err(Refusal::Limit) {
+            // The next one by name, whatever is opened meanwhile.
+            self.stream_id = signed(id);
+        }
+        opened.map(|()| id)
     }
-    parse(stream_id)
 }
 
 /// The next stream to open.
-pub(super) fn next_to_open(engine: &Connection, flags: StreamFlags) -> StreamId {
+fn next_to_open(engine: &Connection, flags: StreamFlags) -> StreamId {
     let dir = if flags.contains(StreamFlags::UNI) { Dir::Uni } else { Dir::Bidi };
     StreamId::new(engine.side(), dir, engine.stream_counts(dir).opened)
 }
@@ -62,13 +85,14 @@ fn is_over(status: &StreamStatus) -> bool {
 }
 
 /// Finds a stream to send on, or opens it if the flags say so.
-pub(super) fn find_or_open(
-    engine: &mut Connection,
+fn find_or_open(
+    conn: &mut Conn,
     ledger: &Ledger,
     account: &mut Account,
     id: StreamId,
     flags: StreamFlags,
 ) -> Result<StreamStatus, Refusal> {
+    let engine = &mut conn.engine;
     let is_local = id.initiator() == engine.side();
     if id.dir() == Dir::Uni && !is_local {
         return Err(Errno::EINVAL.into());
@@ -98,22 +122,22 @@ pub(super) fn find_or_open(
         return Err(Refusal::Limit);
     }
     // RFC 9000, Section 2.1: those below are open then too.
-    while engine.stream_counts(id.dir()).opened <= id.index() {
-        engine.open(id.dir()).map_err(|_| Errno::ENOMEM)?;
+    while conn.engine.stream_counts(id.dir()).opened <= id.index() {
+        let Poll::Ready(Ok(_)) = conn.open(id.dir()) else { return Err(Errno::ENOMEM.into()) };
     }
     account.active_stream = Some(id);
-    engine.stream_status(id).ok_or(Errno::ENOMEM.into())
+    conn.engine.stream_status(id).ok_or(Errno::ENOMEM.into())
 }
 
 /// Finds or opens a stream for a message.
-pub(super) fn for_sending(
-    engine: &mut Connection,
+fn for_sending(
+    conn: &mut Conn,
     ledger: &Ledger,
     account: &mut Account,
     id: StreamId,
     flags: StreamFlags,
 ) -> Result<(), Refusal> {
-    let status = find_or_open(engine, ledger, account, id, flags)?;
+    let status = find_or_open(conn, ledger, account, id, flags)?;
     let Some(send) = status.send else { return Err(Errno::EINVAL.into()) };
     let is_new = send.state == SendState::Ready && !send.written && !send.finished;
     if flags.contains(StreamFlags::NEW) && !is_new {
@@ -124,16 +148,11 @@ pub(super) fn for_sending(
 }
 
 /// A stream to reset.
-pub(super) fn for_reset(
-    engine: &mut Connection,
-    ledger: &Ledger,
-    account: &mut Account,
-    id: StreamId,
-) -> Result<(), Errno> {
-    let found = find_or_open(engine, ledger, account, id, StreamFlags::NONE);
+pub(super) fn for_reset(conn: &mut Conn, ledger: &Ledger, id: StreamId) -> Result<(), Errno> {
+    let found = find_or_open(conn, ledger, &mut ledger.lock(), id, StreamFlags::NONE);
     let status = found.map_err(|refusal| match refusal {
         Refusal::Error(errno) => errno,
-        Refusal::Limit => Errno::EAGAIN,
+        Refusal::Limit | Refusal::Room => Errno::EAGAIN,
     })?;
     let state = status.send.map(|send| send.state);
     match state {

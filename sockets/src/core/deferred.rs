@@ -1,0 +1,55 @@
+//! Calls of what belongs to the application and to one connection: its key log.
+//!
+//! TLS asks for them in the midst of a handshake. They are made with nothing locked and out of the
+//! leader's seat, one after the other, and the connection reports nothing meanwhile: whoever waits
+//! until it is established finds all lines in the log.
+
+use std::sync::Arc;
+
+use quicket_engine::crypto::Deferred;
+
+use super::Core;
+use super::cell::{Cell, Conn};
+use super::waiters::Wakes;
+
+/// Calls that a connection has to make.
+pub(super) struct Calls {
+    core: Arc<Core>,
+    cell: Arc<Cell>,
+    first: Deferred,
+}
+
+impl Core {
+    /// Has the calls made that TLS asks for, if any, by whoever fires `wakes`. True if some are not
+    /// made yet.
+    pub(super) fn defer(&self, cell: &Arc<Cell>, conn: &mut Conn, wakes: &mut Wakes) -> bool {
+        if !conn.calling
+            && let Some(first) = conn.engine.poll_deferred()
+            && let Some(core) = self.this.upgrade()
+        {
+            conn.calling = true;
+            wakes.defer(Calls { core, cell: Arc::clone(cell), first });
+        }
+        conn.calling
+    }
+}
+
+impl Calls {
+    /// Makes them, and lets the connection report.
+    pub(super) fn make(self) {
+        let Self { core, cell, first } = self;
+        let mut next = Some(first);
+        while let Some(call) = next {
+            call();
+            let mut conn = cell.lock();
+            next = conn.engine.poll_deferred();
+            if next.is_none() {
+                conn.calling = false;
+                let mut wakes = Wakes::default();
+                core.pump(core.clock.now(), &cell, &mut conn, &mut wakes);
+                drop(conn);
+                wakes.fire();
+            }
+        }
+    }
+}
