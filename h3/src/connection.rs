@@ -12,7 +12,6 @@ use h3::quic::{self, ConnectionErrorIncoming, StreamErrorIncoming};
 use quicket::tokio::{self, Stream};
 use quicket::{AcceptError, OpenError};
 
-use crate::pieces::Pieces;
 use crate::{BidiStream, EarlyStreams, RecvStream, SendStream, error};
 
 /// A future under way, to be polled again. `Sync`, so that values that hold one can be shared.
@@ -41,7 +40,7 @@ impl Connection {
     /// Takes a connection that h3 may use for itself.
     pub fn new(connection: tokio::Connection) -> Self {
         Self {
-            opener: OpenStreams::new(connection, Pieces::default()),
+            opener: OpenStreams::new(connection),
             accepting_bi: None,
             accepting_uni: None,
             early: EarlyStreams::default(),
@@ -73,8 +72,7 @@ impl<B: Buf> quic::Connection<B> for Connection {
             let connection = connection.clone();
             Box::pin(async move { connection.accept_uni().await })
         });
-        let pieces = &self.opener.pieces;
-        accepted.map_ok(|stream| RecvStream::new(stream, pieces.clone())).map_err(error::accept)
+        accepted.map_ok(RecvStream::new).map_err(error::accept)
     }
 
     fn poll_accept_bidi(
@@ -86,8 +84,8 @@ impl<B: Buf> quic::Connection<B> for Connection {
             let connection = connection.clone();
             Box::pin(async move { connection.accept_bi().await })
         });
-        let (early, pieces) = (&self.early, &self.opener.pieces);
-        accepted.map_ok(|stream| BidiStream::accepted(stream, early, pieces)).map_err(error::accept)
+        let early = &self.early;
+        accepted.map_ok(|stream| BidiStream::accepted(stream, early)).map_err(error::accept)
     }
 
     fn opener(&self) -> Self::OpenStreams {
@@ -121,20 +119,19 @@ impl<B: Buf> quic::OpenStreams<B> for Connection {
 /// Opens streams on a connection.
 pub struct OpenStreams {
     connection: tokio::Connection,
-    pieces: Pieces,
     opening_bi: Option<Pending<Result<Stream, OpenError>>>,
     opening_uni: Option<Pending<Result<tokio::SendStream, OpenError>>>,
 }
 
 impl OpenStreams {
-    const fn new(connection: tokio::Connection, pieces: Pieces) -> Self {
-        Self { connection, pieces, opening_bi: None, opening_uni: None }
+    const fn new(connection: tokio::Connection) -> Self {
+        Self { connection, opening_bi: None, opening_uni: None }
     }
 }
 
 impl Clone for OpenStreams {
     fn clone(&self) -> Self {
-        Self::new(self.connection.clone(), self.pieces.clone())
+        Self::new(self.connection.clone())
     }
 }
 
@@ -157,8 +154,7 @@ impl<B: Buf> quic::OpenStreams<B> for OpenStreams {
             let connection = connection.clone();
             Box::pin(async move { connection.open_bi().await })
         });
-        let pieces = &self.pieces;
-        opened.map_ok(|stream| BidiStream::opened(stream, pieces)).map_err(error::open)
+        opened.map_ok(BidiStream::opened).map_err(error::open)
     }
 
     fn poll_open_send(

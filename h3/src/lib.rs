@@ -23,7 +23,6 @@
 mod connection;
 mod early;
 mod error;
-mod pieces;
 mod stream;
 
 pub use connection::{Connection, OpenStreams};

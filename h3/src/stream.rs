@@ -7,8 +7,10 @@ use bytes::{Buf, Bytes};
 use h3::error::Code;
 use h3::quic::{self, StreamErrorIncoming, StreamId, WriteBuf};
 
-use crate::pieces::{Pieces, is_large};
 use crate::{EarlyStreams, error};
+
+/// Less than this becomes memory of its own, in bytes: the buffer in which it came is mostly empty.
+const SMALL: usize = 16 << 10;
 
 /// A stream's number as h3 wants it.
 fn number(id: quicket::StreamId) -> StreamId {
@@ -117,14 +119,13 @@ impl<B: Buf> quic::SendStreamUnframed<B> for SendStream<B> {
 #[derive(Debug)]
 pub struct RecvStream {
     stream: quicket::tokio::RecvStream,
-    pieces: Pieces,
     /// A large piece was given out, and nobody asked since.
     given: bool,
 }
 
 impl RecvStream {
-    pub(crate) const fn new(stream: quicket::tokio::RecvStream, pieces: Pieces) -> Self {
-        Self { stream, pieces, given: false }
+    pub(crate) const fn new(stream: quicket::tokio::RecvStream) -> Self {
+        Self { stream, given: false }
     }
 }
 
@@ -139,14 +140,11 @@ impl quic::RecvStream for RecvStream {
             cx.waker().wake_by_ref();
             return Poll::Pending;
         }
-        let mut piece = Bytes::new();
-        let mut copy = |bytes: &[u8], _: bool| {
-            piece = self.pieces.copy(bytes);
-            piece.len()
-        };
-        let read = ready!(self.stream.poll_read_chunk(cx, &mut copy)).map_err(error::read)?;
-        self.given = is_large(&piece);
-        Poll::Ready(Ok(read.map(|_| piece)))
+        let chunk = ready!(self.stream.poll_take_chunk(cx)).map_err(error::read)?;
+        self.given = chunk.as_ref().is_some_and(|chunk| chunk.len() >= SMALL);
+        Poll::Ready(Ok(chunk.map(|chunk| {
+            if self.given { Bytes::from_owner(chunk) } else { Bytes::copy_from_slice(&chunk) }
+        })))
     }
 
     fn stop_sending(&mut self, code: u64) {
@@ -182,24 +180,19 @@ impl Drop for Early {
 
 impl<B: Buf> BidiStream<B> {
     /// A stream of this side.
-    pub(crate) fn opened(stream: quicket::tokio::Stream, pieces: &Pieces) -> Self {
+    pub(crate) fn opened(stream: quicket::tokio::Stream) -> Self {
         let (send, recv) = stream.split();
-        let recv = RecvStream::new(recv, pieces.clone());
-        Self { send: SendStream::message(send), recv, early: None }
+        Self { send: SendStream::message(send), recv: RecvStream::new(recv), early: None }
     }
 
     /// A stream of the peer.
-    pub(crate) fn accepted(
-        stream: quicket::tokio::Stream,
-        early: &EarlyStreams,
-        pieces: &Pieces,
-    ) -> Self {
+    pub(crate) fn accepted(stream: quicket::tokio::Stream, early: &EarlyStreams) -> Self {
         let id = u64::from(stream.id());
         let early = stream.is_early_data().then(|| {
             early.insert(id);
             Early { streams: early.clone(), id }
         });
-        Self { early, ..Self::opened(stream, pieces) }
+        Self { early, ..Self::opened(stream) }
     }
 }
 

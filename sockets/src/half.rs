@@ -1,10 +1,12 @@
 //! The two halves of a stream as both APIs hold them.
 
+use std::sync::Arc;
 use std::task::{Poll, ready};
 
-use quicket_engine::{Chunk, ReadOutcome};
+use quicket_engine::ReadOutcome;
 use quicket_wire::StreamId;
 
+use crate::chunk::Chunk;
 use crate::core::{ConnRef, Waiter};
 use crate::error::{ReadError, WriteError};
 
@@ -79,7 +81,7 @@ pub(crate) struct RecvHalf {
     early: bool,
     state: ReadState,
     /// What is taken out and not read, or its buffer.
-    chunk: Option<Chunk>,
+    chunk: Option<quicket_engine::Chunk>,
 }
 
 /// How far a stream is read.
@@ -169,6 +171,26 @@ impl RecvHalf {
             }
         }
         Poll::Ready(self.view_chunk(view))
+    }
+
+    /// Gives the application what has arrived, as much as lies in one piece; `None` at the end.
+    pub(crate) fn poll_take(
+        &mut self,
+        waiter: Option<Waiter<'_>>,
+    ) -> Poll<Result<Option<Chunk>, ReadError>> {
+        if self.state != ReadState::Open {
+            return Poll::Ready(self.past().map(|_| None));
+        }
+        if !self.holds_bytes() {
+            match ready!(self.conn.poll_chunk(self.id, &mut self.chunk, waiter)) {
+                Ok(chunk) => self.chunk = Some(chunk),
+                Err(error) => return Poll::Ready(self.note(Err(error)).map(|_| None)),
+            }
+        }
+        let taken = Chunk::take_from(&mut self.chunk, Arc::clone(self.conn.spent()));
+        let (len, fin) = taken.as_ref().map_or((0, true), |chunk| (chunk.len(), chunk.is_last()));
+        let progress = self.note(Ok(ReadOutcome { len, fin }));
+        Poll::Ready(progress.map(|_| taken.filter(|chunk| !chunk.is_empty())))
     }
 
     fn holds_bytes(&self) -> bool {

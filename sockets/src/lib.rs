@@ -78,6 +78,7 @@
 #![forbid(unsafe_code)]
 
 mod blocking;
+mod chunk;
 mod common;
 mod config;
 mod core;
@@ -93,6 +94,7 @@ pub mod tokio;
 mod waiting;
 
 pub use blocking::{Connection, Endpoint, Incoming, Listener, RecvStream, SendStream, Stream};
+pub use chunk::Chunk;
 pub use common::{HandshakeInfo, PathInfo};
 pub use config::{
     Attempt, ClientConfig, Decision, EndpointConfig, MAX_SOCKETS, MAX_WORKERS, ServerConfig,

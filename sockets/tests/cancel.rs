@@ -107,6 +107,7 @@ async fn reading() {
     for piece in [&b"one"[..], b"two", b"three"] {
         drop_waiting(ours.recv().read_some(&mut buffer));
         drop_waiting(ours.recv().read_chunk(|bytes, _| bytes.len()));
+        drop_waiting(ours.recv().take_chunk());
         drop_waiting(ours.read_to_end(100));
         theirs.write_all(piece).await.unwrap();
         let read = ours.recv().read_some(&mut buffer).await.unwrap();

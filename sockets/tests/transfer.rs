@@ -288,6 +288,45 @@ fn received_bytes_can_be_read_in_place() {
 }
 
 #[test]
+fn received_bytes_can_be_taken_and_kept() {
+    let (client, server) = pair();
+    let chunks = thread::scope(|scope| {
+        scope.spawn(|| send(&mut client.open_uni().unwrap(), 9, 3 * MIB));
+        let mut stream = server.accept_uni().unwrap();
+        let mut chunks = Vec::new();
+        // What is left of a chunk that was looked at is taken as well.
+        let mut looked = [0; 5];
+        stream.read_exact(&mut looked).unwrap();
+        assert_eq!(stream.read_chunk(|bytes, _| bytes.len().min(1)).unwrap(), Some(1));
+        while let Some(chunk) = stream.take_chunk().unwrap() {
+            assert!((1..=64 << 10).contains(&chunk.len()));
+            // Some are let go of meanwhile, by another thread.
+            chunks.push(if chunks.len() % 3 == 2 {
+                let len = chunk.len();
+                scope.spawn(move || drop(chunk));
+                Err(len)
+            } else {
+                Ok(chunk)
+            });
+        }
+        assert_eq!(stream.take_chunk().unwrap().map(|chunk| chunk.len()), None, "it has ended");
+        chunks
+    });
+    check(&client, &server);
+    drop((client, server));
+    // They outlive the connection.
+    let mut pattern = Pattern::new(9);
+    let skip = |pattern: &mut Pattern, len| pattern.fill(&mut vec![0; len]);
+    skip(&mut pattern, 6);
+    for chunk in chunks {
+        match chunk {
+            Ok(chunk) => assert!(pattern.matches(&chunk)),
+            Err(len) => skip(&mut pattern, len),
+        }
+    }
+}
+
+#[test]
 fn streams_that_are_reset_make_room_for_others() {
     // However they are read, and whether they are read at all (RFC 9000, Section 4.6).
     let transport = TransportConfig { max_streams_uni: 2, ..TransportConfig::default() };
@@ -302,16 +341,17 @@ fn streams_that_are_reset_make_room_for_others() {
         let mut receiver = server.accept_uni().unwrap();
         let mut out = [0; 10];
         let error = loop {
-            let read = match round % 3 {
+            let read = match round % 4 {
                 0 => receiver.read_chunk(|bytes, _| bytes.len()),
                 1 => receiver.read_some(&mut out).map(Some),
+                2 => receiver.take_chunk().map(|chunk| chunk.map(|chunk| chunk.len())),
                 _ => break None,
             };
             if let Err(error) = read {
                 break Some(error);
             }
         };
-        let told = (round % 3 < 2).then_some(ReadError::Reset(round));
+        let told = (round % 4 < 3).then_some(ReadError::Reset(round));
         assert_eq!(error, told);
     }
 }

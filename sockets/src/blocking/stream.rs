@@ -7,6 +7,7 @@ use std::time::Duration;
 use quicket_wire::StreamId;
 
 use super::deadline;
+use crate::chunk::Chunk;
 use crate::core::{ConnRef, Rank, Waiter};
 use crate::error::{ReadError, ReadToEndError, WriteError};
 use crate::half::{Progress, RecvHalf, SendHalf};
@@ -201,6 +202,17 @@ impl RecvStream {
             Progress::Read(len) => Some(len),
             Progress::End => None,
         })
+    }
+
+    /// Takes received bytes in the buffer in which they came, up to 64 KiB, without a copy; waits while
+    /// there are none. `None` at the end of the stream. What was taken counts as read for the peer's
+    /// limits.
+    ///
+    /// # Errors
+    ///
+    /// Like [`RecvStream::read_some`].
+    pub fn take_chunk(&mut self) -> Result<Option<Chunk>, ReadError> {
+        self.wait(RecvHalf::poll_take)
     }
 
     /// Reads all that is left of the stream, but no more than `limit` bytes.

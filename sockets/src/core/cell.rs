@@ -12,6 +12,7 @@ use super::attempts::Attempt;
 use super::budget::{Budget, Share};
 use super::buffers::Buffer;
 use super::held::{Held, HeldGuard};
+use super::spent::Spent;
 use super::waiters::Waiters;
 use crate::session::SessionSink;
 
@@ -20,6 +21,8 @@ pub(crate) struct Cell {
     conn: Held<Conn>,
     /// How many public values (connections, streams) lead here.
     pub(super) handles: AtomicUsize,
+    /// Buffers that come back.
+    pub(super) spent: Arc<Spent>,
 }
 
 /// What is known of a connection.
@@ -161,7 +164,7 @@ impl Cell {
             sink: None,
             tap: None,
         };
-        Self { conn: Held::new(conn), handles: AtomicUsize::new(0) }
+        Self { conn: Held::new(conn), handles: AtomicUsize::new(0), spent: Arc::default() }
     }
 
     /// Locks the connection. Never held while waiting for anything but the locks of the

@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering;
 use quicket_engine::time::Time;
 
 use super::postpone::Postponed;
+use super::spent::Spent;
 use super::waiter_id::WaiterId;
 use super::waiters::{Interest, Wakes};
 use super::{Cell, Conn, Core, ENDED, Effect};
@@ -166,6 +167,11 @@ impl ConnRef {
     /// Looks at the connection.
     pub(crate) fn look<R>(&self, look: impl FnOnce(&mut Conn) -> R) -> R {
         look(&mut self.cell.lock())
+    }
+
+    /// Where its buffers are left.
+    pub(crate) fn spent(&self) -> &Arc<Spent> {
+        &self.cell.spent
     }
 
     /// Takes a party off a list of those who wait.

@@ -40,6 +40,7 @@ mod reception;
 mod routing;
 #[cfg(test)]
 mod seat_tests;
+mod spent;
 mod spin;
 mod switch;
 mod sync;
@@ -76,6 +77,7 @@ use receive::Scratch;
 use reception::Reception;
 use routing::Routing;
 pub(crate) use routing::{Greeter, ListenOptions};
+pub(crate) use spent::Spent;
 pub(crate) use switch::{SharedTokenLog, Switch};
 use timers::Timers;
 pub(crate) use waiter_id::WaiterId;

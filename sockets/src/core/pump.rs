@@ -104,6 +104,7 @@ impl Core {
         if conn.engine.poll_timeout().is_some_and(|deadline| deadline <= now) {
             conn.engine.handle_timeout(now);
             if conn.engine.is_quiet() {
+                cell.spent.return_to(&mut conn.engine);
                 conn.trim();
             }
         }

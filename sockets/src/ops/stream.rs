@@ -170,9 +170,12 @@ impl ConnRef {
         waiter: Option<Waiter<'_>>,
     ) -> Poll<Result<Chunk, ReadError>> {
         let effect = |taken: &Result<Chunk, _>| Effect::Later(taken.as_ref().map_or(0, Chunk::len));
-        self.try_later(effect, |conn| match conn.engine.take_chunk(id, spent.take()) {
-            Ok(chunk) => Poll::Ready(Ok(chunk)),
-            Err(error) => conn.unread(id, error, waiter),
+        self.try_later(effect, |conn| {
+            self.spent().return_to(&mut conn.engine);
+            match conn.engine.take_chunk(id, spent.take()) {
+                Ok(chunk) => Poll::Ready(Ok(chunk)),
+                Err(error) => conn.unread(id, error, waiter),
+            }
         })
     }
 

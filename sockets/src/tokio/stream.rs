@@ -7,6 +7,7 @@ use std::task::{Context, Poll};
 use ::tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use quicket_wire::StreamId;
 
+use crate::chunk::Chunk;
 use crate::core::{ConnRef, Interest, Waiter, WaiterId};
 use crate::error::{ReadError, ReadToEndError, WriteError};
 use crate::half::{Progress, RecvHalf, SendHalf};
@@ -237,6 +238,19 @@ impl RecvStream {
         })
     }
 
+    /// Takes received bytes in the buffer in which they came, up to 64 KiB, without a copy; waits while
+    /// there are none. `None` at the end of the stream. What was taken counts as read for the peer's
+    /// limits.
+    ///
+    /// Cancel safe: no byte is lost when the future is dropped before it is ready.
+    ///
+    /// # Errors
+    ///
+    /// Like [`RecvStream::read_some`].
+    pub async fn take_chunk(&mut self) -> Result<Option<Chunk>, ReadError> {
+        self.wait(RecvHalf::poll_take).await
+    }
+
     /// Reads all that is left of the stream, but no more than `limit` bytes. When dropped before
     /// it is done, what it has read is lost.
     ///
@@ -286,6 +300,15 @@ impl RecvStream {
             Progress::Read(len) => Some(len),
             Progress::End => None,
         })
+    }
+
+    /// Polls for bytes to take; see [`RecvStream::take_chunk`].
+    pub fn poll_take_chunk(
+        &mut self,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<Option<Chunk>, ReadError>> {
+        let waiter = Waiter::task(self.waiter, context.waker());
+        self.half.poll_take(Some(waiter))
     }
 
     async fn wait<T>(
