@@ -38,6 +38,7 @@ mod pending;
 pub mod random;
 mod range_set;
 mod recovery;
+pub mod replies;
 mod reply_limit;
 mod sent_frame;
 mod stateless_reset;

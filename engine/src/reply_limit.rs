@@ -6,9 +6,12 @@ use crate::time::{Duration, Time};
 
 /// An answer to a datagram that belongs to no connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Reply {
+pub enum Reply {
+    /// A stateless reset (RFC 9000, Section 10.3).
     StatelessReset,
+    /// A Version Negotiation packet (RFC 9000, Section 6).
     VersionNegotiation,
+    /// A Retry packet (RFC 9000, Section 8.1.2).
     Retry,
     /// A close with CONNECTION_REFUSED or INVALID_TOKEN.
     Refusal,
@@ -16,25 +19,26 @@ pub(crate) enum Reply {
 
 /// Limits of all kinds.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct ReplyLimits {
-    stateless_resets: ReplyLimiter,
-    version_negotiations: ReplyLimiter,
-    retries: ReplyLimiter,
-    refusals: ReplyLimiter,
+pub struct ReplyLimits {
+    stateless_resets: RateLimiter,
+    version_negotiations: RateLimiter,
+    retries: RateLimiter,
+    refusals: RateLimiter,
 }
 
 impl ReplyLimits {
-    pub(crate) fn new(rates: ReplyRates) -> Self {
+    /// So many in a second.
+    pub fn new(rates: ReplyRates) -> Self {
         Self {
-            stateless_resets: ReplyLimiter::new(rates.stateless_resets),
-            version_negotiations: ReplyLimiter::new(rates.version_negotiations),
-            retries: ReplyLimiter::new(rates.retries),
-            refusals: ReplyLimiter::new(rates.refusals),
+            stateless_resets: RateLimiter::new(rates.stateless_resets),
+            version_negotiations: RateLimiter::new(rates.version_negotiations),
+            retries: RateLimiter::new(rates.retries),
+            refusals: RateLimiter::new(rates.refusals),
         }
     }
 
     /// True if one more of this kind may be sent now; it then counts as sent.
-    pub(crate) fn take(&mut self, now: Time, reply: Reply) -> bool {
+    pub fn take(&mut self, now: Time, reply: Reply) -> bool {
         let limiter = match reply {
             Reply::StatelessReset => &mut self.stateless_resets,
             Reply::VersionNegotiation => &mut self.version_negotiations,
@@ -45,22 +49,22 @@ impl ReplyLimits {
     }
 }
 
-/// Limits how many answers of one kind an endpoint sends without state.
+/// Limits how often something happens that strangers can bring about: a bucket of tokens.
 #[derive(Clone, Copy, Debug)]
-struct ReplyLimiter {
+pub struct RateLimiter {
     per_second: u32,
     allowance: u32,
     refilled: Time,
 }
 
-impl ReplyLimiter {
-    /// At most `per_second` in a second, all at once if need be; 0 sends none.
-    fn new(per_second: u32) -> Self {
+impl RateLimiter {
+    /// At most `per_second` in a second, all at once if need be; 0 is never.
+    pub const fn new(per_second: u32) -> Self {
         Self { per_second, allowance: per_second, refilled: Time::ZERO }
     }
 
-    /// True if one more may be sent now; it then counts as sent.
-    fn take(&mut self, now: Time) -> bool {
+    /// True if it may happen once more now; it then counts.
+    pub fn take(&mut self, now: Time) -> bool {
         let interval = Duration::from_secs(1).over(u64::from(self.per_second));
         let more = now
             .since(self.refilled)
@@ -84,7 +88,7 @@ mod tests {
 
     #[test]
     fn the_rate_of_answers_is_limited() {
-        let mut limiter = ReplyLimiter::new(10);
+        let mut limiter = RateLimiter::new(10);
         let start = Time::ZERO + Duration::from_secs(100);
         let burst = (0..100).filter(|_| limiter.take(start)).count();
         assert_eq!(burst, 10);
@@ -96,6 +100,6 @@ mod tests {
             sent += u32::from(limiter.take(start + Duration::from_millis(1000 + millis)));
         }
         assert!((100..=111).contains(&sent), "{sent}");
-        assert!(!ReplyLimiter::new(0).take(start));
+        assert!(!RateLimiter::new(0).take(start));
     }
 }

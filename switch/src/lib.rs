@@ -7,18 +7,24 @@
 //! What decides is pure; time and randomness are arguments, and everything is bounded:
 //!
 //! - [`Registry`]: who has which names at which address, generations and upgrades, owner numbers.
+//! - [`FirstPackets`]: the server name and the protocols in a client's first packets.
 //! - [`Pins`]: connection IDs and reset tokens that do not say whose they are.
+//! - [`Router`]: what becomes of a datagram.
 //!
 //! Sources: RFC 8999 (what holds for all versions of QUIC), RFC 9000, Sections 5.2 and 10.3, RFC
 //! 9001, Section 5.2, draft-ietf-quic-load-balancers-21; the rules about who may listen for what are
 //! those of the QUIC module for Linux.
 #![deny(unsafe_code)]
 
+pub mod first_packet;
 pub mod pins;
 pub mod registry;
+pub mod router;
 
 #[cfg(test)]
 mod testing;
 
+pub use first_packet::FirstPackets;
 pub use pins::Pins;
 pub use registry::Registry;
+pub use router::Router;

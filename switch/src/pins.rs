@@ -102,6 +102,12 @@ impl Pins {
         self.remove_own(listener, Pin::Reset(listener.address(), remote, token));
     }
 
+    /// Whether there are any tokens.
+    #[must_use]
+    pub const fn has_resets(&self) -> bool {
+        self.resets > 0
+    }
+
     /// Whose connection a datagram resets, if it ends with a token.
     #[must_use]
     pub fn reset(&self, address: AddressId, remote: SocketAddr, data: &[u8]) -> Option<Place> {

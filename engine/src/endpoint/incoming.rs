@@ -4,16 +4,12 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::net::SocketAddr;
 
-use quicket_wire::frame::ConnectionClose;
 use quicket_wire::{
-    ConnectionId, EcnCodepoint, FrameEncode, Header, LongHeader, PacketKind, RetryHeader, Side,
-    TransportErrorCode, Version, Writer,
+    ConnectionId, EcnCodepoint, Header, RetryHeader, TransportErrorCode, Version, Writer,
 };
 
-use super::{Datagram, Endpoint, Route};
+use super::{Datagram, Endpoint, Route, stateless};
 use crate::config::ServerConfig;
-use crate::connection::{Draft, SealQueue, Sealing, Unsealed};
-use crate::crypto::{Level, TAG_LEN};
 use crate::observer::DropReason;
 use crate::reply_limit::Reply;
 use crate::time::Time;
@@ -204,59 +200,11 @@ impl Endpoint {
         if !self.replies.take(now, Reply::Refusal) {
             return None;
         }
-        self.write_close(incoming, code, reply)
-    }
-
-    /// An Initial packet with CONNECTION_CLOSE and nothing else. Shorter than any datagram that
-    /// it can answer.
-    fn write_close(
-        &mut self,
-        incoming: &Incoming,
-        code: TransportErrorCode,
-        reply: &mut Vec<u8>,
-    ) -> Option<()> {
-        let version = incoming.version;
-        let mut keys = crate::connection::Keys::new(self.crypto.clone(), version, u64::MAX);
-        keys.derive_initial(version, &incoming.dcid, Side::Server);
-        reply.clear();
-        reply.resize(MAX_CLOSE, 0);
-        let mut writer = Writer::new(reply);
-        let header = LongHeader {
-            kind: PacketKind::Initial,
-            version,
-            dcid: incoming.scid,
-            scid: incoming.dcid,
-            token: &[],
-        };
-        let marks = header.encode(&mut writer, 0, 1, true).ok()?;
-        let payload = writer.position();
-        let close = ConnectionClose::Transport { error_code: code, frame_type: 0, reason: b"" };
-        close.encode(&mut writer).ok()?;
-        marks.finish(&mut writer, TAG_LEN).ok()?;
-        let end = writer.position().saturating_add(TAG_LEN);
-        let mut queue = SealQueue::default();
-        queue.push(Unsealed {
-            level: Level::Initial,
-            packet_number: 0,
-            start: 0,
-            pn_offset: marks.pn_offset,
-            payload,
-            end,
-        });
-        match queue.finish(&keys, reply, Draft::new(end)) {
-            Sealing::Done(end) => {
-                reply.truncate(end);
-                Some(())
-            }
-            Sealing::NotYet(_) | Sealing::Discarded | Sealing::Failed => {
-                reply.clear();
-                None
-            }
-        }
+        let Incoming { version, dcid, scid, .. } = *incoming;
+        *reply = stateless::close(self.crypto.clone(), version, &dcid, &scid, code)?;
+        Some(())
     }
 }
 
 /// Room for a Retry packet: header and our longest token.
 const MAX_RETRY: usize = 64 + token::MAX_TOKEN_LEN;
-/// Room for an Initial packet with a CONNECTION_CLOSE without words.
-const MAX_CLOSE: usize = 128;

@@ -26,6 +26,7 @@ use crate::stateless_reset;
 pub use incoming::Incoming;
 pub use neighbours::{Neighbours, Stray};
 use routes::Routes;
+pub(crate) use stateless::{close, version_negotiation};
 
 /// Names a connection between an [`Endpoint`] and the caller: an index that is reused after
 /// [`EndpointEvent::Drained`].

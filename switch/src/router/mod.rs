@@ -1,0 +1,491 @@
+//! What becomes of a datagram.
+//!
+//! In this order:
+//!
+//! 1. A *pin*: the connection ID that a client chose, or the token that ends a stateless reset.
+//! 2. The *owner* in the connection ID. In long headers all of it is deciphered, which tells those of
+//!    ours from random ones; this is also how a client comes back after a Retry, and how packets of the
+//!    handshake find its connection.
+//! 3. A *first packet* goes to whoever serves what its ClientHello asks for, in the newest generation;
+//!    unread where one program is alone. A version that nobody here can read is the business of the
+//!    program that is alone, and of the switch otherwise: it answers with those that it reads.
+//! 4. The rest is *nobody's*. A stateless reset answers what leads to an owner that is known dead;
+//!    everything else is dropped. Programs reset what leads to them and is unknown there.
+
+mod counters;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::SocketAddr;
+use std::ops::Range;
+use std::sync::Arc;
+
+use quicket_engine::ReplyRates;
+use quicket_engine::crypto::CryptoProvider;
+use quicket_engine::replies::{Reply, ReplyLimits};
+use quicket_engine::time::Time;
+use quicket_steering::{Configurations, HashKey, ServerId};
+use quicket_wire::{ClientHello, ConnectionId, EcnCodepoint, InvariantHeader, PacketKind, Version};
+
+use crate::first_packet::{FirstPackets, HeldDatagram, Knock, Reading};
+use crate::pins::Pins;
+use crate::registry::{AddressId, ListenerId, Place, Registry, Spread, Standing};
+
+pub use counters::{Counters, DropReason, Way};
+
+/// The shortest packet with a short header: one octet, a packet number of one and a tag of 16 leave
+/// three for the sample of header protection (RFC 9001, Section 5.4.2).
+const MIN_SHORT: usize = 21;
+/// The least that a client's first datagram has (RFC 9000, Section 14.1).
+const MIN_FIRST: usize = 1200;
+/// The least that the connection ID has that a client chooses (RFC 9000, Section 7.2).
+const MIN_FIRST_ID: usize = 8;
+
+/// Datagrams that came together from one sender.
+#[derive(Clone, Copy, Debug)]
+pub struct Train<'a> {
+    /// At which address of ours.
+    pub address: AddressId,
+    /// Who sent them.
+    pub remote: SocketAddr,
+    /// To which address of ours, if known.
+    pub local: Option<SocketAddr>,
+    /// The mark in their IP headers.
+    pub ecn: EcnCodepoint,
+    /// The size of each but the last, in bytes.
+    pub segment_size: usize,
+    /// One behind the other.
+    pub bytes: &'a [u8],
+}
+
+/// What becomes of a part of a train.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Piece {
+    /// Which bytes of it: whole datagrams.
+    pub range: Range<usize>,
+    /// What becomes of them.
+    pub decision: Decision,
+}
+
+/// What becomes of a datagram.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Decision {
+    /// It goes to this worker.
+    Deliver {
+        /// Which one.
+        place: Place,
+        /// How it was found.
+        way: Way,
+    },
+    /// It waits for the rest of the ClientHello.
+    Held,
+    /// Those that waited go to this worker, in this order, and this one behind them.
+    Release {
+        /// Which one.
+        place: Place,
+        /// Those that waited.
+        held: Vec<HeldDatagram>,
+    },
+    /// Its owner is dead: it is answered with
+    /// [`stateless_reset`](quicket_engine::replies::stateless_reset).
+    Reset {
+        /// The connection ID, which the token depends on.
+        dcid: ConnectionId,
+        /// Whose owner that was: reset keys are derived for users.
+        uid: u32,
+    },
+    /// Nobody here reads its version: it is answered with
+    /// [`version_negotiation`](quicket_engine::replies::version_negotiation), which lists
+    /// [`Version::SUPPORTED`].
+    NegotiateVersion,
+    /// Nobody serves what the client asks for: it is answered with
+    /// [`refusal`](quicket_engine::replies::refusal), with the alert no_application_protocol (RFC 9001,
+    /// Section 8.1).
+    Refuse {
+        /// The version of its packet.
+        version: Version,
+        /// The connection ID that the client chose.
+        dcid: ConnectionId,
+        /// The client's.
+        scid: ConnectionId,
+    },
+    /// Nothing.
+    Drop(DropReason),
+}
+
+/// How an address reads connection IDs.
+#[derive(Clone, Debug)]
+pub struct Reader {
+    /// The formats with their keys. They have an owner of
+    /// [`OWNER_BITS`](crate::registry::OWNER_BITS).
+    pub configurations: Configurations,
+    /// The host's ID; those of other hosts lead nowhere. `None` where no balancer tells hosts apart.
+    pub server_id: Option<ServerId>,
+}
+
+struct Lane {
+    reader: Reader,
+    counters: Counters,
+}
+
+/// Decides, and remembers what that takes.
+pub struct Router {
+    crypto: Arc<dyn CryptoProvider>,
+    spread: HashKey,
+    lanes: BTreeMap<AddressId, Lane>,
+    /// What leads to workers without saying so. Programs add the tokens that servers gave them, and
+    /// remove what they need no more.
+    pub pins: Pins,
+    first: FirstPackets,
+    answers: ReplyLimits,
+}
+
+impl Router {
+    /// Knows no address. `secret` is random: it decides which worker a connection gets, so that
+    /// clients cannot.
+    #[must_use]
+    pub fn new(crypto: Arc<dyn CryptoProvider>, secret: [u8; 16], answers: ReplyRates) -> Self {
+        let (spread, limits) = secret.split_at(8);
+        let octets = |half: &[u8]| half.first_chunk().copied().unwrap_or_default();
+        Self {
+            crypto,
+            spread: HashKey::new(octets(spread)),
+            lanes: BTreeMap::new(),
+            pins: Pins::default(),
+            first: FirstPackets::new(octets(limits)),
+            answers: ReplyLimits::new(answers),
+        }
+    }
+
+    /// Says how connection IDs of an address are read, when it comes and when keys rotate.
+    pub fn set_reader(&mut self, address: AddressId, reader: Reader) {
+        match self.lanes.get_mut(&address) {
+            Some(lane) => lane.reader = reader,
+            None => {
+                let counters = Counters::default();
+                self.lanes.insert(address, Lane { reader, counters });
+            }
+        }
+    }
+
+    /// The address is closed.
+    pub fn remove_address(&mut self, address: AddressId) {
+        self.lanes.remove(&address);
+        self.first.remove_address(address);
+    }
+
+    /// The listener is gone.
+    pub fn remove_listener(&mut self, listener: ListenerId) {
+        self.pins.remove_listener(listener);
+    }
+
+    /// What became of the datagrams of an address.
+    #[must_use]
+    pub fn counters(&self, address: AddressId) -> Option<Counters> {
+        self.lanes.get(&address).map(|lane| lane.counters)
+    }
+
+    /// The half-read first packets.
+    #[must_use]
+    pub const fn first_packets(&self) -> &FirstPackets {
+        &self.first
+    }
+
+    /// Decides about a train; adds to `pieces` what becomes of which part, in order. Datagrams next to
+    /// each other that go to one worker the same way are one piece.
+    pub fn route(
+        &mut self,
+        registry: &mut Registry,
+        now: Time,
+        train: &Train<'_>,
+        pieces: &mut Vec<Piece>,
+    ) {
+        let segment_size = train.segment_size.max(1);
+        let mut at = 0;
+        // The connection ID of the packet with a short header before, and that it led to an owner.
+        let mut before: Option<&[u8]> = None;
+        while at < train.bytes.len() {
+            let end = at.saturating_add(segment_size).min(train.bytes.len());
+            let datagram = train.bytes.get(at..end).unwrap_or_default();
+            let id = self.short_id(train.address, datagram);
+            let same = id.is_some() && id == before;
+            if let (true, Some(piece)) = (same, pieces.last_mut()) {
+                piece.range.end = end;
+                self.count(registry, train.address, &piece.decision, 1);
+            } else {
+                let decision = self.decide(registry, now, train, datagram);
+                self.count(registry, train.address, &decision, 1);
+                let delivered = matches!(decision, Decision::Deliver { way: Way::Owner, .. });
+                before = id.filter(|_| delivered);
+                push(pieces, at..end, decision);
+            }
+            at = end;
+        }
+    }
+
+    /// The connection ID of a packet with a short header that may end with no reset token that
+    /// matters: with pins for those, each datagram is looked at.
+    fn short_id<'d>(&self, address: AddressId, datagram: &'d [u8]) -> Option<&'d [u8]> {
+        let lane = self.lanes.get(&address)?;
+        let is_short = datagram.len() >= MIN_SHORT && datagram.first()? & 0x80 == 0;
+        let len = lane.reader.configurations.id_len();
+        if is_short && !self.pins.has_resets() { datagram.get(1..=len) } else { None }
+    }
+
+    fn count(&mut self, registry: &mut Registry, id: AddressId, decision: &Decision, count: u64) {
+        let Some(lane) = self.lanes.get_mut(&id) else { return };
+        let counters = &mut lane.counters;
+        match decision {
+            Decision::Deliver { place, way } => {
+                counters.deliver(*way, count);
+                note(registry, place.listener, *way, count);
+            }
+            Decision::Release { place, held } => {
+                let all = held.len() as u64 + count;
+                counters.deliver(Way::FirstPacket, all);
+                note(registry, place.listener, Way::FirstPacket, all);
+            }
+            Decision::Held => counters.held += count,
+            Decision::Reset { .. } => counters.resets += count,
+            Decision::NegotiateVersion => counters.version_negotiations += count,
+            Decision::Refuse { .. } => counters.refusals += count,
+            Decision::Drop(reason) => counters.drop(*reason, count),
+        }
+    }
+
+    fn decide(
+        &mut self,
+        registry: &Registry,
+        now: Time,
+        train: &Train<'_>,
+        datagram: &[u8],
+    ) -> Decision {
+        let Some(first) = datagram.first() else { return Decision::Drop(DropReason::TooShort) };
+        if !self.lanes.contains_key(&train.address) {
+            return Decision::Drop(DropReason::UnknownAddress);
+        }
+        if first & 0x80 == 0 {
+            return self.decide_short(registry, now, train, datagram);
+        }
+        match InvariantHeader::parse(datagram) {
+            Ok(header) => self.decide_long(registry, now, train, &header, datagram),
+            Err(_) => Decision::Drop(DropReason::Malformed),
+        }
+    }
+
+    fn decide_short(
+        &mut self,
+        registry: &Registry,
+        now: Time,
+        train: &Train<'_>,
+        datagram: &[u8],
+    ) -> Decision {
+        if datagram.len() < MIN_SHORT {
+            return Decision::Drop(DropReason::TooShort);
+        }
+        let pinned = self.pins.reset(train.address, train.remote, datagram);
+        if let Some(place) = pinned.filter(|place| is_there(registry, place)) {
+            return Decision::Deliver { place, way: Way::Pin };
+        }
+        let Some(lane) = self.lanes.get(&train.address) else {
+            return Decision::Drop(DropReason::UnknownAddress);
+        };
+        let behind = datagram.get(1..).unwrap_or_default();
+        let configurations = &lane.reader.configurations;
+        let owner = configurations.of(behind).and_then(|codec| codec.owner(behind));
+        let Some(owner) = owner else { return Decision::Drop(DropReason::Unroutable) };
+        match registry.standing(train.address, owner) {
+            Standing::Living(listener) => {
+                let place = Place { listener, worker: owner.worker };
+                Decision::Deliver { place, way: Way::Owner }
+            }
+            Standing::Dead { uid } => {
+                let dcid = behind.get(..configurations.id_len()).and_then(ConnectionId::new);
+                match dcid.filter(|dcid| lane.reader.owner(dcid).is_some()) {
+                    Some(dcid) => self.reset(now, datagram, dcid, uid),
+                    None => Decision::Drop(DropReason::Unroutable),
+                }
+            }
+            Standing::Nobody => Decision::Drop(DropReason::Unroutable),
+        }
+    }
+
+    fn reset(&mut self, now: Time, datagram: &[u8], dcid: ConnectionId, uid: u32) -> Decision {
+        // A reset is shorter than what it answers (RFC 9000, Section 10.3.3).
+        if datagram.len() <= MIN_SHORT {
+            return Decision::Drop(DropReason::Dead);
+        }
+        if !self.answers.take(now, Reply::StatelessReset) {
+            return Decision::Drop(DropReason::Answers);
+        }
+        Decision::Reset { dcid, uid }
+    }
+
+    fn decide_long(
+        &mut self,
+        registry: &Registry,
+        now: Time,
+        train: &Train<'_>,
+        header: &InvariantHeader<'_>,
+        datagram: &[u8],
+    ) -> Decision {
+        let kind = header.kind();
+        let dcid = ConnectionId::new(header.dcid);
+        let begins =
+            matches!(kind, PacketKind::Initial | PacketKind::ZeroRtt | PacketKind::UnknownVersion);
+        if let Some(dcid) = &dcid {
+            let pinned = self.pins.first(now, train.address, dcid).filter(|_| begins);
+            if let Some(place) = pinned.filter(|place| is_there(registry, place)) {
+                return Decision::Deliver { place, way: Way::Pin };
+            }
+            match self.standing(registry, train.address, dcid) {
+                Some(decision @ Decision::Deliver { .. }) => return decision,
+                // It may begin a connection anew.
+                Some(decision) if !begins => return decision,
+                _ => {}
+            }
+        }
+        if !begins {
+            return Decision::Drop(DropReason::Unroutable);
+        }
+        // What a client begins with is no smaller, whatever the version.
+        if datagram.len() < MIN_FIRST && kind != PacketKind::ZeroRtt {
+            return Decision::Drop(DropReason::TooShort);
+        }
+        let spread = Spread { key: &self.spread, of: header.dcid };
+        if let Some(place) = registry.alone(train.address, &spread) {
+            self.pin(now, train.address, dcid, place);
+            return Decision::Deliver { place, way: Way::FirstPacket };
+        }
+        if !registry.is_served(train.address) {
+            return Decision::Drop(DropReason::NotServed);
+        }
+        match dcid.filter(|dcid| dcid.len() >= MIN_FIRST_ID) {
+            _ if kind == PacketKind::UnknownVersion => self.negotiate(now),
+            Some(dcid) => self.knock(registry, now, train, header, dcid, datagram),
+            None => Decision::Drop(DropReason::Malformed),
+        }
+    }
+
+    /// Where the owner in the connection ID of a long header leads, if it is one of ours.
+    fn standing(
+        &self,
+        registry: &Registry,
+        address: AddressId,
+        dcid: &ConnectionId,
+    ) -> Option<Decision> {
+        let owner = self.lanes.get(&address)?.reader.owner(dcid)?;
+        match registry.standing(address, owner) {
+            Standing::Living(listener) => {
+                let place = Place { listener, worker: owner.worker };
+                Some(Decision::Deliver { place, way: Way::Owner })
+            }
+            Standing::Dead { .. } => Some(Decision::Drop(DropReason::Dead)),
+            Standing::Nobody => None,
+        }
+    }
+
+    fn negotiate(&mut self, now: Time) -> Decision {
+        if !self.answers.take(now, Reply::VersionNegotiation) {
+            return Decision::Drop(DropReason::Answers);
+        }
+        Decision::NegotiateVersion
+    }
+
+    fn pin(&mut self, now: Time, address: AddressId, dcid: Option<ConnectionId>, place: Place) {
+        if let Some(dcid) = dcid.filter(|dcid| dcid.len() >= MIN_FIRST_ID) {
+            self.pins.add_first(now, address, dcid, place);
+        }
+    }
+
+    /// A client's first packets, at an address with several programs.
+    fn knock(
+        &mut self,
+        registry: &Registry,
+        now: Time,
+        train: &Train<'_>,
+        header: &InvariantHeader<'_>,
+        dcid: ConnectionId,
+        datagram: &[u8],
+    ) -> Decision {
+        let Train { address, remote, local, ecn, .. } = *train;
+        let version = header.version;
+        let knock = Knock { address, version, dcid, remote, local, ecn, bytes: datagram };
+        let reading = match header.kind() {
+            PacketKind::ZeroRtt => self.first.hold_early(now, &knock),
+            _ => self.first.read(&*self.crypto, now, &knock),
+        };
+        let (message, held) = match reading {
+            Reading::Whole { message, held } => (message, held),
+            Reading::More => return Decision::Held,
+            Reading::Dropped(unread) => return Decision::Drop(unread.into()),
+        };
+        let Ok(hello) = ClientHello::parse(&message) else {
+            return Decision::Drop(DropReason::Unreadable);
+        };
+        let spread = Spread { key: &self.spread, of: dcid.as_slice() };
+        let Some(place) = registry.choose(address, &hello, &spread) else {
+            let Some(scid) = ConnectionId::new(header.scid) else {
+                return Decision::Drop(DropReason::Malformed);
+            };
+            if !self.answers.take(now, Reply::Refusal) {
+                return Decision::Drop(DropReason::Answers);
+            }
+            return Decision::Refuse { version, dcid, scid };
+        };
+        self.pin(now, address, Some(dcid), place);
+        match held.is_empty() {
+            true => Decision::Deliver { place, way: Way::FirstPacket },
+            false => Decision::Release { place, held },
+        }
+    }
+}
+
+impl Reader {
+    /// The owner in a whole connection ID, if it is one of this host's.
+    fn owner(&self, dcid: &ConnectionId) -> Option<quicket_steering::Owner> {
+        if dcid.len() != self.configurations.id_len() {
+            return None;
+        }
+        let place = self.configurations.of(dcid.as_slice())?.place(dcid.as_slice())?;
+        let is_ours = self.server_id.is_none_or(|own| own == place.server_id);
+        place.owner.filter(|_| is_ours)
+    }
+}
+
+fn is_there(registry: &Registry, place: &Place) -> bool {
+    registry.workers(place.listener).is_some()
+}
+
+fn note(registry: &mut Registry, listener: ListenerId, way: Way, datagrams: u64) {
+    registry.note(listener, |counters| {
+        counters.datagrams += datagrams;
+        if way == Way::FirstPacket {
+            counters.first_packets += 1;
+        }
+    });
+}
+
+/// Adds a piece, or makes the one before it longer.
+fn push(pieces: &mut Vec<Piece>, range: Range<usize>, decision: Decision) {
+    if let (Decision::Deliver { .. }, Some(last)) = (&decision, pieces.last_mut())
+        && last.decision == decision
+        && last.range.end == range.start
+    {
+        last.range.end = range.end;
+        return;
+    }
+    pieces.push(Piece { range, decision });
+}
+
+impl fmt::Debug for Router {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Router")
+            .field("addresses", &self.lanes.len())
+            .field("pins", &self.pins.len())
+            .field("first", &self.first)
+            .finish_non_exhaustive()
+    }
+}
