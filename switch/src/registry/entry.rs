@@ -39,10 +39,15 @@ impl Entry {
 
     /// Whether nobody else has any of the names.
     pub(super) fn check_names(&self, new: &Registration) -> Result<(), RegisterError> {
+        let comes_back = new.claim.map(|claim| claim.receipt.incarnation);
         for key in new.names.keys() {
             let holders = self.table.holders(&key).iter();
             let mut holders = holders.filter_map(|slot| self.slots.listener(*slot));
-            let replaces = |other: &Listener| new.replace && other.is_of(new.uid, &new.program);
+            // A generation that comes back may find one that is newer.
+            let replaces = |other: &Listener| {
+                let newer = comes_back.is_some_and(|incarnation| incarnation < other.incarnation);
+                (new.replace || newer) && other.is_of(new.uid, &new.program)
+            };
             if let Some(other) = holders.find(|other| !replaces(other) && !other.shares_with(new)) {
                 let by = (other.uid == new.uid).then(|| other.program.clone());
                 return Err(RegisterError::NamesInUse { names: key.to_string(), by });
@@ -52,7 +57,13 @@ impl Entry {
     }
 
     pub(super) fn add(&mut self, id: ListenerId, new: Registration, incarnation: u64, kept: bool) {
-        self.table.add(&new.names, id.slot);
+        let phase = match new.claim {
+            Some(claim) if kept && claim.draining => Phase::Draining { deadline: None },
+            _ => Phase::Preparing,
+        };
+        if phase == Phase::Preparing {
+            self.table.add(&new.names, id.slot);
+        }
         let listener = Listener {
             id,
             uid: new.uid,
@@ -62,7 +73,7 @@ impl Entry {
             workers: new.workers,
             reuse_port: new.reuse_port,
             replace: new.replace,
-            phase: Phase::Preparing,
+            phase,
             incarnation,
             used: kept,
             counters: ListenerCounters::default(),
@@ -80,21 +91,24 @@ impl Entry {
     pub(super) fn activate(&mut self, id: ListenerId) -> Result<Vec<ListenerId>, ReadyError> {
         let listener = self.listener(id).ok_or(UnknownListener)?;
         let phase = listener.phase;
-        let (uid, program) = (listener.uid, &listener.program);
         let comes_back = matches!(phase, Phase::Draining { .. });
-        let replaces = |other: &&Listener| {
-            let earlier = listener.replace && other.id.serial < id.serial;
-            other.id != id
-                && other.is_active()
-                && other.is_of(uid, program)
-                && (comes_back || earlier)
+        let others = || {
+            let others = self.slots.listeners().filter(|other| other.id != id && other.is_active());
+            others.filter(|other| other.is_of(listener.uid, &listener.program))
         };
+        let is_newer = |other: &Listener| other.incarnation > listener.incarnation;
         if comes_back {
             self.check_names(&listener.as_replacement(self.address))?;
+        } else if others().any(|other| is_newer(other) && !other.is_beside(listener)) {
+            return Ok(vec![id]);
         }
         let replaced = match phase {
             Phase::Active => Vec::new(),
-            _ => self.slots.listeners().filter(replaces).map(|other| other.id).collect(),
+            _ => {
+                let replaces =
+                    |other: &&Listener| comes_back || listener.replace && !is_newer(other);
+                others().filter(replaces).map(|other| other.id).collect()
+            }
         };
         self.set_phase(id, Phase::Active);
         Ok(replaced)

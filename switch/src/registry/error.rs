@@ -33,6 +33,11 @@ pub enum RegisterError {
     /// Every slot is in use, or was until lately; the next one comes free after this time, if it
     /// depends on time.
     NoSlot(Option<Duration>),
+    /// The switch has taken over from one that died, and for so long programs come back that had a
+    /// number.
+    Reclaiming(Duration),
+    /// A generation that drained comes back, and its number is somebody else's.
+    NumberTaken,
 }
 
 impl RegisterError {
@@ -40,6 +45,16 @@ impl RegisterError {
     #[must_use]
     pub const fn is_in_use(&self) -> bool {
         matches!(self, Self::NamesInUse { .. } | Self::AddressInUse(_))
+    }
+
+    /// When to ask again, if that helps.
+    #[must_use]
+    pub const fn retry_after(&self) -> Option<Duration> {
+        match self {
+            Self::NoSlot(wait) => *wait,
+            Self::Reclaiming(wait) => Some(*wait),
+            _ => None,
+        }
     }
 }
 
@@ -81,6 +96,16 @@ impl fmt::Display for RegisterError {
                 f,
                 "every owner number of the address is taken, or was until lately: try again in {} s",
                 wait.as_nanos().div_ceil(1_000_000_000)
+            ),
+            Self::Reclaiming(wait) => write!(
+                f,
+                "the switch has taken over from one that died, and waits for its programs: try again \
+                 in {} ms",
+                wait.as_nanos().div_ceil(1_000_000)
+            ),
+            Self::NumberTaken => f.write_str(
+                "this generation drained, and its owner number is somebody else's by now: its \
+                 connections are lost, end it",
             ),
             Self::NoSlot(None) => f.write_str(
                 "every owner number of the address is taken: close a listener, or let old \

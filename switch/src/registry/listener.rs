@@ -63,6 +63,11 @@ impl Listener {
         self.reuse_port && new.reuse_port && self.uid == new.uid && self.names == new.names
     }
 
+    /// Whether both have the same names, as members of a group.
+    pub(super) fn is_beside(&self, other: &Self) -> bool {
+        self.reuse_port && other.reuse_port && self.names == other.names
+    }
+
     /// Whether its names are reserved for it.
     pub(super) const fn reserves(&self) -> bool {
         matches!(self.phase, Phase::Preparing | Phase::Active)

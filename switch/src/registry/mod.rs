@@ -116,12 +116,14 @@ pub struct Claim {
     pub generation: u8,
     /// What the switch gave with it.
     pub receipt: Receipt,
+    /// Whether it was draining: it comes back as that, and its names are not reserved.
+    pub draining: bool,
 }
 
 /// What a program gets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Registered {
-    /// The listener, [`Phase::Preparing`].
+    /// The listener, [`Phase::Preparing`]; or [`Phase::Draining`], if it claimed to be.
     pub listener: ListenerId,
     /// Whether it has the owner number that it claimed.
     pub kept: bool,
@@ -164,7 +166,7 @@ pub struct Registry {
     receipts: Receipts,
     /// Whose claims need no receipt: who runs the switch could take the numbers by other means.
     own_uid: u32,
-    /// Until when numbers are given from above.
+    /// Until when numbers are given only to those who had them.
     reclaims_until: Time,
     next_address: u32,
     next_serial: u64,
@@ -202,11 +204,18 @@ impl Registry {
         }
         let fresh = Entry::new(new.address);
         let address = known.and_then(|id| self.addresses.get(&id)).unwrap_or(&fresh);
-        address.check_names(&new)?;
         let claimed = new.claim.and_then(|claim| self.claimed(address, &new, &claim));
+        match new.claim.filter(|claim| claim.draining) {
+            None => address.check_names(&new)?,
+            Some(_) if claimed.is_some() => {}
+            Some(_) => return Err(RegisterError::NumberTaken),
+        }
         let slot = match claimed {
             Some((slot, _)) => slot,
-            None => address.slots.find(now, new.uid, now < self.reclaims_until)?,
+            None if !self.is_settled(now) => {
+                return Err(RegisterError::Reclaiming(self.reclaims_until.since(now)));
+            }
+            None => address.slots.find(now, new.uid)?,
         };
         let id = known.unwrap_or_else(|| {
             self.next_address += 1;
@@ -219,11 +228,10 @@ impl Registry {
         self.next_serial += 1;
         let listener = ListenerId { address: id, slot, serial: self.next_serial };
         let subject = Subject { address: new.address, generation: slot, uid: new.uid };
-        let receipt = self.receipts.issue(&subject);
         let kept = claimed.is_some();
-        // Of those that claim a number, who had it last; of others, who comes now.
-        let incarnation = claimed.map_or(receipt.incarnation, |(_, incarnation)| incarnation);
-        self.addresses.entry(id).or_insert(fresh).add(listener, new, incarnation, kept);
+        // It stays who it was: which generation is the newer one is known beyond the life of a switch.
+        let receipt = self.receipts.issue(&subject, claimed.and_then(|claimed| claimed.1));
+        self.addresses.entry(id).or_insert(fresh).add(listener, new, receipt.incarnation, kept);
         Ok(Registered { listener, kept, new_address: known.is_none(), receipt, displaced })
     }
 
@@ -241,8 +249,13 @@ impl Registry {
     /// The number that a program claims, and since which incarnation it is its. Nobody else may have
     /// it, or only with an older receipt; and the program must have had it: the switch that is gone
     /// wrote so, or it runs as the user of the switch, who could have had its way otherwise.
-    fn claimed(&self, address: &Entry, new: &Registration, claim: &Claim) -> Option<(u8, u64)> {
-        let Claim { generation, receipt } = *claim;
+    fn claimed(
+        &self,
+        address: &Entry,
+        new: &Registration,
+        claim: &Claim,
+    ) -> Option<(u8, Option<u64>)> {
+        let Claim { generation, receipt, .. } = *claim;
         let subject = Subject { address: new.address, generation, uid: new.uid };
         let proved = self.receipts.verify(&subject, &receipt);
         let is_good = match address.slots.get(generation) {
@@ -250,12 +263,13 @@ impl Registry {
             Slot::Dead { uid, .. } => *uid == new.uid,
             Slot::Held(other) => proved && other.incarnation < receipt.incarnation,
         };
-        // What is not proved gives way to what is.
-        is_good.then_some((generation, if proved { receipt.incarnation } else { 0 }))
+        let believed = proved || new.uid == self.own_uid;
+        is_good.then_some((generation, believed.then_some(receipt.incarnation)))
     }
 
     /// The listener gets first packets from now on, and generations that it replaces do not; they keep
-    /// their connections, until `drain` is over if there is such a time. Returns which ones.
+    /// their connections, until `drain` is over if there is such a time. Returns which ones. If a newer
+    /// generation has got ready before it, that is the listener itself.
     ///
     /// A generation that drains can be made ready again: it replaces those after it.
     ///
@@ -377,10 +391,20 @@ impl Registry {
         }
     }
 
+    /// Whether all are there who had an address: programs come back to a switch that has taken over,
+    /// and until then it is too early to say that nobody serves a name.
+    #[must_use]
+    pub fn is_settled(&self, now: Time) -> bool {
+        now >= self.reclaims_until
+    }
+
     /// Who would get first packets whatever they ask for: a group with the same names, if it is alone.
     /// Then nobody needs to read them; what the program does not serve it refuses itself.
     #[must_use]
-    pub fn alone(&self, id: AddressId, spread: &Spread<'_>) -> Option<Place> {
+    pub fn alone(&self, now: Time, id: AddressId, spread: &Spread<'_>) -> Option<Place> {
+        if !self.is_settled(now) {
+            return None;
+        }
         let slots = &self.addresses.get(&id)?.slots;
         let mut active = slots.listeners().filter(|each| each.is_active());
         let first = active.next()?;

@@ -14,8 +14,9 @@ const PROOF_LEN: usize = 16;
 /// started again.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Receipt {
-    /// Grows with every registration, beyond the life of a switch: of two programs that once had the
-    /// number, the later one has the greater.
+    /// Grows with every new registration, beyond the life of a switch: of two programs that once had the
+    /// number, and of two generations of a program, the later one has the greater. Who comes back keeps
+    /// it.
     pub incarnation: u64,
     /// A keyed hash of all that it says.
     pub proof: [u8; PROOF_LEN],
@@ -58,9 +59,11 @@ impl Receipts {
         Self { crypto, key, incarnation: begins }
     }
 
-    pub(super) fn issue(&mut self, subject: &Subject) -> Receipt {
-        self.incarnation = self.incarnation.saturating_add(1);
-        let incarnation = self.incarnation;
+    pub(super) fn issue(&mut self, subject: &Subject, known: Option<u64>) -> Receipt {
+        let incarnation = known.unwrap_or_else(|| {
+            self.incarnation = self.incarnation.saturating_add(1);
+            self.incarnation
+        });
         Receipt { incarnation, proof: self.proof(subject, incarnation) }
     }
 

@@ -29,9 +29,9 @@ pub const RECYCLE_AFTER: Duration = Duration::from_secs(60);
 /// timeout.
 pub const RECYCLE_FOR_OTHERS_AFTER: Duration = Duration::from_secs(600);
 
-/// How long after its start a switch that took over gives numbers from the other end, so that programs
-/// that come back find those that they had.
-pub const RECLAIM_TIME: Duration = Duration::from_secs(10);
+/// How long after its start a switch that took over gives numbers only to those who had them, so that
+/// programs that come back find theirs. They do so within a second.
+pub const RECLAIM_TIME: Duration = Duration::from_secs(2);
 
 /// One number.
 #[derive(Clone, Debug, Default)]
@@ -101,16 +101,11 @@ impl Slots {
     }
 
     /// A number for a new listener: one that no peer knows, or else one whose time is over.
-    pub(super) fn find(&self, now: Time, uid: u32, from_above: bool) -> Result<u8, RegisterError> {
+    pub(super) fn find(&self, now: Time, uid: u32) -> Result<u8, RegisterError> {
         let numbered = || (0..=u8::MAX).zip(&self.0);
         let mut free = numbered().filter(|(_, slot)| matches!(slot, Slot::Free));
         let full = self.of_user(uid) >= MAX_LISTENERS_PER_USER;
-        let free = match (full, from_above) {
-            (true, _) => None,
-            (false, true) => free.next_back(),
-            (false, false) => free.next(),
-        };
-        if let Some((slot, _)) = free {
+        if let (false, Some((slot, _))) = (full, free.next()) {
             return Ok(slot);
         }
         let left = |slot: &Slot| match slot {

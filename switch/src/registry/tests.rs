@@ -325,13 +325,13 @@ mod claims {
         let new = Registration { uid, ..asks(program, names(&[program], &[])) };
         let had = registry.register(at(0), new).unwrap();
         registry.note(had.listener, |counters| counters.datagrams += 1);
-        Claim { generation: had.listener.generation(), receipt: had.receipt }
+        Claim { generation: had.listener.generation(), receipt: had.receipt, draining: false }
     }
 
     fn claim(registry: &mut Registry, uid: u32, program: &str, claim: Claim) -> Registered {
         let claim = Some(claim);
         let new = Registration { uid, claim, ..asks(program, names(&[program], &[])) };
-        registry.register(at(101), new).unwrap()
+        registry.register(at(102), new).unwrap()
     }
 
     #[test]
@@ -340,13 +340,16 @@ mod claims {
         let (a, b) = (had(&mut dead, 1000, "a"), had(&mut dead, 1001, "b"));
         let mut next = began(100, 0, 200, true);
         // One that is new in between does not get the number of one that comes back.
-        let new = next.register(at(100), asks("new", names(&["new"], &[]))).unwrap();
-        assert_eq!(new.listener.generation(), 255);
+        let error = next.register(at(101), asks("new", names(&["new"], &[]))).unwrap_err();
+        assert_eq!(error.retry_after(), Some(Duration::from_secs(1)), "{error}");
+        let claimed = Registration { claim: Some(b), uid: 1001, ..asks("b", names(&["b"], &[])) };
+        let back = next.register(at(101), claimed.clone()).unwrap();
+        assert!(back.kept);
+        next.remove(at(101), back.listener);
         let back = claim(&mut next, 1001, "b", b);
         assert!(back.kept && back.displaced.is_none());
         assert_eq!(back.listener.generation(), b.generation);
         assert_eq!(claim(&mut next, 1000, "a", a).listener.generation(), a.generation);
-        // Without a claim, and later, numbers come from below.
         let new = asks("late", names(&["late"], &[]));
         assert_eq!(next.register(at(200), new).unwrap().listener.generation(), 2);
     }
@@ -357,15 +360,15 @@ mod claims {
         let (a, b) = (had(&mut dead, 1000, "a"), had(&mut dead, 1001, "b"));
         let mut next = began(100, 0, 200, true);
         let lies = [
-            Claim { generation: a.generation, receipt: b.receipt },
+            Claim { receipt: b.receipt, ..a },
             a,
-            Claim { generation: 9, receipt: b.receipt },
-            Claim { generation: a.generation, receipt: Receipt { incarnation: 999, ..b.receipt } },
+            Claim { generation: 9, ..b },
+            Claim { receipt: Receipt { incarnation: 999, ..b.receipt }, ..a },
         ];
         for lie in lies {
             let got = claim(&mut next, 1001, "b", lie);
-            assert!(!got.kept && got.listener.generation() > 200, "{lie:?}");
-            next.remove(at(101), got.listener);
+            assert!(!got.kept && got.listener.generation() < 2, "{lie:?}");
+            next.remove(at(102), got.listener);
         }
         assert!(claim(&mut next, 1000, "a", a).kept);
         assert!(!claim(&mut next, 1000, "other", a).kept, "somebody has it");
@@ -381,7 +384,7 @@ mod claims {
         dead.addresses.values_mut().for_each(|each| each.slots = slots::Slots::new());
         let had = dead.register(at(0), new).unwrap();
         assert_eq!(had.listener.generation(), old.generation);
-        let newer = Claim { generation: old.generation, receipt: had.receipt };
+        let newer = Claim { receipt: had.receipt, ..old };
         let mut next = began(100, 0, 200, true);
         let robber = claim(&mut next, 1001, "old", old);
         assert!(robber.kept, "nobody else is there yet");
@@ -391,14 +394,56 @@ mod claims {
         assert_eq!(next.phase(robber.listener), None);
     }
 
+    /// Each of them comes back in its own time, and the newest is the newest again.
+    #[test]
+    fn generations_keep_their_order_over_the_death_of_the_switch() {
+        for order in [[0, 1, 2, 3], [3, 2, 1, 0], [2, 0, 3, 1], [1, 3, 0, 2]] {
+            let mut dead = began(0, 0, 100, false);
+            let web =
+                |claim| Registration { claim, replace: true, ..asks("web", names(&["w"], &[])) };
+            let had = [(); 4].map(|()| dead.register(at(0), web(None)).unwrap());
+            // The first two drain, the third serves, the last one is not ready.
+            let mut next = began(100, 0, 200, true);
+            let mut back = [None; 4];
+            for which in order {
+                let Registered { listener, receipt, .. } = had[which];
+                let claim =
+                    Claim { generation: listener.generation(), receipt, draining: which < 2 };
+                let registered = next.register(at(100), web(Some(claim))).unwrap();
+                assert!(registered.kept);
+                back[which] = Some(registered.listener);
+                if which >= 2 {
+                    next.ready(at(100), registered.listener, None).unwrap();
+                }
+            }
+            assert_eq!(who(&next, None, &["w"]), back[3], "{order:?}");
+            let phases = back.map(|id| next.phase(id.unwrap()).unwrap());
+            assert_eq!(phases[3], Phase::Active);
+            assert_eq!(phases[..3], [Phase::Draining { deadline: None }; 3], "{order:?}");
+        }
+    }
+
+    #[test]
+    fn who_drained_comes_back_though_its_names_are_anothers() {
+        let mut dead = began(0, 0, 100, false);
+        had(&mut dead, 1000, "first");
+        let claimed = Claim { draining: true, ..had(&mut dead, 1000, "a") };
+        let mut next = began(0, 0, 200, false);
+        let other = active(&mut next, asks("other", names(&["a"], &[])));
+        let back = claim(&mut next, 1000, "a", claimed);
+        assert!(back.kept, "{back:?}");
+        assert_eq!(who(&next, None, &["a"]), Some(other));
+        assert_eq!(next.phase(back.listener), Some(Phase::Draining { deadline: None }));
+    }
+
     #[test]
     fn the_switchs_own_user_needs_no_receipt() {
         let nothing = Receipt { incarnation: 0, proof: [0; 16] };
         let mut registry = began(100, 1000, 200, true);
-        let claimed = Claim { generation: 40, receipt: nothing };
+        let claimed = Claim { generation: 40, receipt: nothing, draining: false };
         assert!(claim(&mut registry, 1000, "a", claimed).kept);
         assert!(!claim(&mut registry, 1000, "b", claimed).kept);
-        let claimed = Claim { generation: 41, receipt: nothing };
+        let claimed = Claim { generation: 41, ..claimed };
         assert!(!claim(&mut registry, 1001, "c", claimed).kept);
     }
 }

@@ -37,7 +37,8 @@ pub enum DropReason {
     Rate,
     /// More answers in this second than may be.
     Answers,
-    /// No program takes first packets at the address.
+    /// No program takes first packets at the address; or none that is back already, of a switch that
+    /// died.
     NotServed,
 }
 

@@ -355,7 +355,7 @@ impl Router {
             return Decision::Drop(DropReason::TooShort);
         }
         let spread = Spread { key: &self.spread, of: header.dcid };
-        if let Some(place) = registry.alone(train.address, &spread) {
+        if let Some(place) = registry.alone(now, train.address, &spread) {
             self.pin(now, train.address, dcid, place);
             return Decision::Deliver { place, way: Way::FirstPacket };
         }
@@ -363,7 +363,7 @@ impl Router {
             return Decision::Drop(DropReason::NotServed);
         }
         match dcid.filter(|dcid| dcid.len() >= MIN_FIRST_ID) {
-            _ if kind == PacketKind::UnknownVersion => self.negotiate(now),
+            _ if kind == PacketKind::UnknownVersion => self.negotiate(registry, now),
             Some(dcid) => self.knock(registry, now, train, header, dcid, datagram),
             None => Decision::Drop(DropReason::Malformed),
         }
@@ -387,7 +387,10 @@ impl Router {
         }
     }
 
-    fn negotiate(&mut self, now: Time) -> Decision {
+    fn negotiate(&mut self, registry: &Registry, now: Time) -> Decision {
+        if !registry.is_settled(now) {
+            return Decision::Drop(DropReason::NotServed);
+        }
         if !self.answers.take(now, Reply::VersionNegotiation) {
             return Decision::Drop(DropReason::Answers);
         }
@@ -427,6 +430,10 @@ impl Router {
         };
         let spread = Spread { key: &self.spread, of: dcid.as_slice() };
         let Some(place) = registry.choose(address, &hello, &spread) else {
+            // Who serves it may come back in a moment, and the client tries again.
+            if !registry.is_settled(now) {
+                return Decision::Drop(DropReason::NotServed);
+            }
             let Some(scid) = ConnectionId::new(header.scid) else {
                 return Decision::Drop(DropReason::Malformed);
             };

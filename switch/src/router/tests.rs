@@ -331,6 +331,40 @@ fn an_address_without_anybody_drops_what_comes() {
     assert_eq!(world.one(&bytes), Decision::Drop(DropReason::UnknownAddress));
 }
 
+/// Programs come back one after the other, and their clients wait for that.
+#[test]
+fn a_switch_that_takes_over_refuses_nobody_too_early() {
+    let mut world = World::new();
+    let receipts = Receipts::new(Arc::new(TestCrypto), [5; 32], 0);
+    world.registry = Registry::new(world.now, 1000, receipts, true);
+    let receipt = crate::registry::Receipt { incarnation: 0, proof: [0; 16] };
+    let new = Registration {
+        address: ListenAddress::new("192.0.2.1:443".parse().unwrap(), false),
+        uid: 1000,
+        process: ProcessId(0),
+        program: "a".to_owned(),
+        names: Names::new([Protocol::new(b"a").unwrap()], []).unwrap(),
+        workers: 1,
+        reuse_port: false,
+        replace: false,
+        claim: Some(crate::registry::Claim { generation: 3, receipt, draining: false }),
+    };
+    let back = world.registry.register(world.now, new).unwrap().listener;
+    world.registry.ready(world.now, back, None).unwrap();
+    let configurations = Configurations::new(world.codec.clone());
+    world.router.set_reader(back.address(), Reader { configurations, server_id: None });
+    let mut client = Client::new(&mut Rng(5));
+    let other = client.hello(&TestCrypto, &client_hello(None, &["b"], 0), 1).remove(0);
+    let mut client = Client::new(&mut Rng(6));
+    let own = client.hello(&TestCrypto, &client_hello(None, &["a"], 0), 1).remove(0);
+    let unknown = long(Version(0x1a2a_3a4a), 0, &[6; 20], &[7; 8], 1200);
+    assert_eq!(world.one(&other), Decision::Drop(DropReason::NotServed));
+    assert_eq!(world.one(&unknown), Decision::Drop(DropReason::NotServed));
+    assert_eq!(world.one(&own), delivered(back, 0, Way::FirstPacket));
+    world.later(2000);
+    assert_eq!(world.one(&other), delivered(back, 0, Way::FirstPacket), "it is alone");
+}
+
 #[test]
 fn reasons_have_names_of_their_own() {
     let names: std::collections::BTreeSet<_> =
