@@ -23,6 +23,13 @@ extern "C" {
 
 struct mmsghdr;
 
+/*
+ * An option of SOL_QUIC that the kernel's sockets do not have: how many workers receive at the address
+ * that the socket will be bound to, each on a thread and with connections of its own. A 32-bit number,
+ * 0 for one on each core; to be set before the socket is bound.
+ */
+#define QUICKET_SOCKOPT_WORKERS 1000
+
 int quicket_socket(int domain, int type, int protocol);
 int quicket_bind(int fd, const struct sockaddr *address, socklen_t length);
 int quicket_listen(int fd, int backlog);

@@ -84,10 +84,53 @@ static void sessions(void)
 	CHECK(close(client) == 0 && close(pair.server) == 0 && close(pair.listener) == 0);
 }
 
+static void ask_for_workers(int listener)
+{
+	uint32_t count = 3, wrong = 257;
+	FAILS(setsockopt(listener, SOL_QUIC, QUICKET_SOCKOPT_WORKERS, &wrong, sizeof(wrong)), EINVAL);
+	FAILS(setsockopt(listener, SOL_QUIC, QUICKET_SOCKOPT_WORKERS, &count, 2), EINVAL);
+	CHECK(setsockopt(listener, SOL_QUIC, QUICKET_SOCKOPT_WORKERS, &count, sizeof(count)) == 0);
+}
+
+/* One address, three workers: whichever has a client, the program sees sockets. */
+static void workers(void)
+{
+	struct sockaddr_storage address = { 0 };
+	struct sockaddr_in *v4 = (struct sockaddr_in *)&address;
+	socklen_t length = sizeof(*v4), size = sizeof(uint32_t);
+	uint32_t count = 0;
+	struct pair pairs[8];
+	char data[64];
+	int listener = socket(AF_INET, SOCK_STREAM, IPPROTO_QUIC);
+	ask_for_workers(listener);
+	v4->sin_family = AF_INET;
+	v4->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	CHECK(bind(listener, (struct sockaddr *)&address, length) == 0);
+	CHECK(setsockopt(listener, SOL_QUIC, QUIC_SOCKOPT_ALPN, "test", 4) == 0);
+	CHECK(listen(listener, 8) == 0);
+	CHECK(getsockname(listener, (struct sockaddr *)&address, &length) == 0);
+	CHECK(quicket_getsockopt(listener, SOL_QUIC, QUICKET_SOCKOPT_WORKERS, &count, &size) == 0);
+	CHECK(count == 3 && size == sizeof(count));
+	FAILS(setsockopt(listener, SOL_QUIC, QUICKET_SOCKOPT_WORKERS, &count, size), EINVAL);
+	for (int i = 0; i < 8; i++) {
+		pairs[i] = (struct pair){ .listener = listener };
+		connect_pair(&pairs[i], SOCK_STREAM, &address, length, NULL);
+	}
+	CHECK(close(listener) == 0);
+	for (int i = 0; i < 8; i++) {
+		struct pollfd readable = { .fd = pairs[i].server, .events = POLLIN };
+		CHECK(send_on(pairs[i].client, "hello", 5, -1, QUIC_STREAM_FLAG_NEW) == 5);
+		CHECK(quicket_poll(&readable, 1, WAIT) == 1 && readable.revents == POLLIN);
+		CHECK(recv(pairs[i].server, data, sizeof(data), 0) == 5);
+		CHECK(close(pairs[i].client) == 0 && close(pairs[i].server) == 0);
+	}
+}
+
 int main(void)
 {
 	alarm(60);
 	sessions();
+	workers();
 	struct pair pair = connected(AF_INET, SOCK_STREAM);
 	char data[64];
 	int64_t id;

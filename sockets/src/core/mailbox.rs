@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 
 use quicket_wire::EcnCodepoint;
 
-use super::sync::{Mutex, MutexGuard, PoisonError};
+use super::sync::{AtomicBool, Mutex, MutexGuard, Ordering, PoisonError};
 
 /// How many bytes wait for a worker at most: as many as its socket's receive buffer should hold. What
 /// one system call brings always fits into an empty mailbox.
@@ -108,6 +108,8 @@ impl Parcels {
 #[derive(Debug, Default)]
 pub(crate) struct Mailbox {
     inbox: Mutex<Inbox>,
+    /// There is something in it, for those who look again and again. Changed with the lock held.
+    has_mail: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -134,6 +136,7 @@ impl Mailbox {
     /// Leaves parcels; `parcels` is empty afterwards. Waits for nobody but who looks into it.
     pub(crate) fn push(&self, parcels: &mut Parcels) -> Pushed {
         let mut inbox = self.lock();
+        self.has_mail.store(true, Ordering::Relaxed);
         let lost = if inbox.parcels.is_empty() {
             // Whoever emptied it left its buffers here.
             std::mem::swap(&mut inbox.parcels, parcels);
@@ -148,7 +151,14 @@ impl Mailbox {
     pub(crate) fn take(&self, into: &mut Parcels) {
         let mut inbox = self.lock();
         inbox.asleep = false;
+        self.has_mail.store(false, Ordering::Relaxed);
         std::mem::swap(&mut inbox.parcels, into);
+    }
+
+    /// Whether there is something to take, without a lock. It may show late; [`Self::fall_asleep`] misses
+    /// nothing.
+    pub(crate) fn has_mail(&self) -> bool {
+        self.has_mail.load(Ordering::Relaxed)
     }
 
     /// Whoever empties it is about to sleep: it is woken for what comes from now on. False if there

@@ -53,11 +53,11 @@ impl Core {
         let paused = seat.scratch().and_then(|scratch| scratch.end_pause(now));
         let look = earlier(look, self.postponed.first(|entry| entry.due));
         let deadline = self.fall_asleep(earlier(earlier(limit, paused), look));
-        let no_mail = self.has_no_mail();
-        let came = no_mail && seat.spins && self.spin_on(&links, seat, now, deadline);
+        let came = seat.spins && self.spin_on(&links, seat, now, deadline);
         let ready = if came {
             Readiness::default()
         } else {
+            let no_mail = self.has_no_mail();
             let wait = deadline.map_or(LONGEST, |at| at.since(now));
             let wait = if no_mail { wait } else { Duration::ZERO };
             self.wait(&links, paused.is_none(), wait)
@@ -76,8 +76,8 @@ impl Core {
         ready.interrupted
     }
 
-    /// Watches the socket for a moment, if there is but one and nothing else to wait for; true if
-    /// something came and was processed.
+    /// Watches the socket and the mailbox for a moment, if there is but one socket and nothing else to
+    /// wait for; true if something came. What came to the socket was processed.
     fn spin_on(
         &self,
         links: &Links,

@@ -191,7 +191,7 @@ impl Core {
         if let Some(greeter) = self.reception().greeter() {
             self.reception().on_settled();
             conn.role = Role::Announced;
-            greeter.on_client_hello(now, cell, conn, alpn, wakes);
+            greeter.on_client_hello(now, (self.number, cell), conn, alpn, wakes);
         }
     }
 

@@ -55,11 +55,11 @@ impl fmt::Display for NotAccepted {
 /// Takes over connections of a listener whose handshake is held at the ClientHello. Called with
 /// the connection locked.
 pub(crate) trait Greeter: Send + Sync {
-    /// A client says what it wants.
+    /// A client of a worker says what it wants.
     fn on_client_hello(
         &self,
         now: Time,
-        cell: &Arc<Cell>,
+        client: (usize, &Arc<Cell>),
         conn: &mut Conn,
         alpn: &[Vec<u8>],
         wakes: &mut Wakes,

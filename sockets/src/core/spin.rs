@@ -1,4 +1,4 @@
-//! Watching the socket for a moment before sleeping.
+//! Watching the socket, and what other workers hand over, for a moment before sleeping.
 //!
 //! To sleep and to be woken costs a thread more than the exchange of a small request and its
 //! answer takes on a fast network. A caller that waits for an answer therefore asks the socket
@@ -86,8 +86,8 @@ impl Spinning {
 }
 
 impl Core {
-    /// Watches the socket until something comes, somebody kicks or `deadline` has passed (true), or for
-    /// as long as is worth it.
+    /// Watches the socket and the mailbox until something comes, somebody kicks or `deadline` has passed
+    /// (true), or for as long as is worth it.
     pub(super) fn spin(
         &self,
         socket: &UdpSocket,
@@ -107,7 +107,8 @@ impl Core {
         let outcome = loop {
             self.receive_from(socket, scratch);
             let time = self.clock().now();
-            if scratch.received != before {
+            // What another worker hands over is an answer like any other.
+            if scratch.received != before || self.has_mail() {
                 break if time < now + limit { Outcome::Fast } else { Outcome::Late };
             }
             if scratch.paused_until.is_some() || time >= until {
@@ -134,8 +135,11 @@ mod tests {
     use std::sync::mpsc;
     use std::thread;
 
+    use quicket_wire::EcnCodepoint;
+
     use super::*;
-    use crate::config::EndpointConfig;
+    use crate::config::{EndpointConfig, Workers};
+    use crate::core::mailbox::Parcels;
     use crate::ops;
 
     /// Whoever watches leaves when somebody else is to lead, or a timer was set.
@@ -162,6 +166,29 @@ mod tests {
             let answer = told.recv_timeout(std::time::Duration::from_secs(20));
             assert_eq!(answer, Ok(true), "it is watched on");
         }
+    }
+
+    /// Whoever does not sleep is not woken, and finds what another worker has left all the same.
+    #[test]
+    fn what_another_worker_hands_over_ends_the_watching() {
+        let mut config = EndpointConfig::default().workers(Workers::Count(2));
+        config.udp.busy_poll = std::time::Duration::from_secs(3600);
+        let core = ops::endpoint("127.0.0.1:0".parse().unwrap(), config).unwrap();
+        let (tell, told) = mpsc::channel();
+        thread::spawn({
+            let core = core.clone();
+            move || {
+                let links = core.links();
+                let socket = &links.current().unwrap().socket;
+                let now = core.clock().now();
+                tell.send(core.spin(socket, &mut Scratch::default(), now, None)).unwrap();
+            }
+        });
+        let mut parcels = Parcels::default();
+        parcels.add((core.local_addr(), None), EcnCodepoint::NotEct, 1, &[0]);
+        let pushed = core.switch.mailbox(core.number).unwrap().push(&mut parcels);
+        assert!(!pushed.wake, "nobody sleeps");
+        assert_eq!(told.recv_timeout(std::time::Duration::from_secs(20)), Ok(true));
     }
 
     #[test]

@@ -192,6 +192,12 @@ impl Core {
         }
     }
 
+    /// Whether other workers have left something. For a leader that does not sleep: nobody wakes it, it
+    /// looks again.
+    pub(super) fn has_mail(&self) -> bool {
+        self.switch.mailbox(self.number).is_some_and(Mailbox::has_mail)
+    }
+
     /// The leader is about to sleep: other workers wake it. False if they have left something, so
     /// that it should not.
     pub(super) fn has_no_mail(&self) -> bool {

@@ -4,13 +4,14 @@
 //! endpoint, which lives as long as any of them or of its connections.
 
 use std::collections::HashMap;
+use std::io;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 use std::time::Duration;
 
 use super::errno::Errno;
 use super::hub::{Hub, lock};
-use crate::config::EndpointConfig;
+use crate::config::{EndpointConfig, Workers};
 use crate::core::{Core, CoreRef};
 use crate::ops;
 use quicket_udp::UdpOption;
@@ -91,14 +92,17 @@ pub(super) struct Bound {
 
 impl Bound {
     /// Takes hold of an address: the endpoint that is there, or a new one.
+    ///
+    /// `workers` are how many a new one gets.
     pub(super) fn to(
         address: SocketAddr,
         only_v6: bool,
         options: &[UdpOption],
+        workers: usize,
     ) -> Result<Self, Errno> {
         let (mut tries, mut is_ours) = (0, false);
         loop {
-            match Self::find_or_make(address, only_v6, options, &mut is_ours) {
+            match Self::find_or_make(address, (only_v6, options, workers), &mut is_ours) {
                 // Ours until a moment ago: its thread is about to close it. Or ours in a moment.
                 Err(_) if is_ours && tries < RELEASE_TRIES => {
                     tries += 1;
@@ -112,8 +116,7 @@ impl Bound {
     /// Also says whether this process holds the address, held it before, or will.
     fn find_or_make(
         address: SocketAddr,
-        only_v6: bool,
-        options: &[UdpOption],
+        (only_v6, options, workers): (bool, &[UdpOption], usize),
         is_ours: &mut bool,
     ) -> Result<Self, Errno> {
         let mut registry = registry();
@@ -136,7 +139,7 @@ impl Bound {
             registry.insert(address, Place::Coming);
         }
         drop(registry);
-        let made = Self::make(address, only_v6, options);
+        let made = Self::make(address, only_v6, options, workers);
         let mut registry = self::registry();
         registry.retain(|key, place| *key != address && place.is_in_use());
         if let Ok(Self { core, hub }) = &made {
@@ -149,19 +152,37 @@ impl Bound {
     /// With these options set.
     fn with(self, options: &[UdpOption]) -> Result<Self, Errno> {
         for option in options {
-            let set = self.core.core().set_udp_option(option.clone());
-            set.map_err(|error| Errno::from(&error))?;
+            self.set_udp_option(option).map_err(|error| Errno::from(&error))?;
         }
         Ok(self)
     }
 
+    /// Sets an option of the sockets of all workers.
+    pub(super) fn set_udp_option(&self, option: &UdpOption) -> io::Result<()> {
+        let workers = self.core.core().workers();
+        workers.iter().try_for_each(|core| core.set_udp_option(option.clone()))
+    }
+
+    /// The same for a connection that lives at another worker; `None` if that has ended.
+    pub(super) fn at(&self, worker: usize) -> Option<Self> {
+        let core = self.core.core().worker(worker).and_then(CoreRef::revive)?;
+        Some(Self { core, hub: Arc::clone(&self.hub) })
+    }
+
     /// Makes an endpoint, and waits until something drives it.
-    fn make(address: SocketAddr, only_v6: bool, options: &[UdpOption]) -> Result<Self, Errno> {
-        let mut config = EndpointConfig::default();
+    fn make(
+        address: SocketAddr,
+        only_v6: bool,
+        options: &[UdpOption],
+        workers: usize,
+    ) -> Result<Self, Errno> {
+        let mut config = EndpointConfig::default().workers(Workers::Count(workers));
         config.udp.only_v6 = only_v6;
         config.udp.options = options.to_vec();
         let core = ops::endpoint(address, config).map_err(|error| Errno::from(error.io_error()))?;
-        core.core().start_thread().map_err(|error| Errno::from(&error))?;
+        let workers = core.core().workers();
+        let started = workers.iter().try_for_each(Core::start_thread);
+        started.map_err(|error| Errno::from(&error))?;
         let hub = Arc::new(Hub::new(Arc::downgrade(core.core())));
         Ok(Self { core, hub })
     }
@@ -176,7 +197,7 @@ mod tests {
     #[test]
     fn sockets_that_take_the_place_of_others_have_their_options() {
         let address = "127.0.0.1:0".parse().unwrap();
-        let Bound { core, .. } = Bound::to(address, false, &[UdpOption::Ttl(7)]).unwrap();
+        let Bound { core, .. } = Bound::to(address, false, &[UdpOption::Ttl(7)], 1).unwrap();
         core.core().set_udp_option(UdpOption::Priority(1)).unwrap();
         let before = core.local_addr();
         core.rebind(address).unwrap();

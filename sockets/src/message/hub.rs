@@ -53,8 +53,14 @@ pub(super) struct ListenQueue {
 
 #[derive(Default)]
 struct Queue {
-    waiting: VecDeque<Arc<Cell>>,
+    waiting: VecDeque<Greeted>,
     waiters: Waiters,
+}
+
+/// A connection that waits to be accepted, and the worker where it lives.
+pub(super) struct Greeted {
+    pub(super) worker: usize,
+    pub(super) cell: Arc<Cell>,
 }
 
 impl ListenQueue {
@@ -74,7 +80,7 @@ impl ListenQueue {
     }
 
     /// The next connection; `waiter` hears of the next if there is none.
-    pub(super) fn pop(&self, waiter: Option<Waiter<'_>>) -> Result<Option<Arc<Cell>>, Errno> {
+    pub(super) fn pop(&self, waiter: Option<Waiter<'_>>) -> Result<Option<Greeted>, Errno> {
         let mut queue = lock(&self.queue);
         if self.closed.load(Ordering::Acquire) {
             return Err(Errno::EINVAL);
@@ -95,24 +101,21 @@ impl ListenQueue {
         !queue.waiting.is_empty()
     }
 
-    /// True if another connection may wait. As on other sockets, one more than the backlog does.
-    fn has_room(&self) -> bool {
-        lock(&self.queue).waiting.len() <= self.backlog.load(Ordering::Relaxed)
-    }
-
-    /// Adds a connection; false if nobody will accept it.
-    fn push(&self, cell: &Arc<Cell>, wakes: &mut Wakes) -> bool {
+    /// Adds a connection; false if nobody will accept it, or as many wait as may. As on other sockets,
+    /// that is one more than the backlog.
+    fn push(&self, worker: usize, cell: &Arc<Cell>, wakes: &mut Wakes) -> bool {
         let mut queue = lock(&self.queue);
-        let open = !self.closed.load(Ordering::Acquire);
+        let has_room = queue.waiting.len() <= self.backlog.load(Ordering::Relaxed);
+        let open = has_room && !self.closed.load(Ordering::Acquire);
         if open {
-            queue.waiting.push_back(Arc::clone(cell));
+            queue.waiting.push_back(Greeted { worker, cell: Arc::clone(cell) });
             queue.waiters.wake(Interest::Message, wakes);
         }
         open
     }
 
     /// Nobody accepts any more. What waited is returned.
-    fn close(&self) -> VecDeque<Arc<Cell>> {
+    fn close(&self) -> VecDeque<Greeted> {
         let mut queue = lock(&self.queue);
         self.closed.store(true, Ordering::Release);
         let mut wakes = Wakes::default();
@@ -186,11 +189,15 @@ impl Hub {
         listeners.retain(|other| !Arc::ptr_eq(other, listener));
         let mut wakes = Wakes::default();
         if listeners.is_empty() {
+            for worker in core.workers() {
+                worker.routing().endpoint.set_server(None);
+            }
             core.routing().stop_listening(&mut wakes);
         }
         drop(listeners);
         wakes.fire();
-        for cell in listener.close() {
+        for Greeted { worker, cell } in listener.close() {
+            let Some(core) = core.worker(worker) else { continue };
             core.act_on(&cell, |conn, now| {
                 conn.engine.abort(now, refused());
                 ((), true)
@@ -244,14 +251,14 @@ impl Greeter for Hub {
     fn on_client_hello(
         &self,
         now: Time,
-        cell: &Arc<Cell>,
+        (worker, cell): (usize, &Arc<Cell>),
         conn: &mut Conn,
         alpn: &[Vec<u8>],
         wakes: &mut Wakes,
     ) {
         match self.choose(conn.engine.remote().ip(), alpn) {
             // It may have been closed this moment.
-            Some(listener) if listener.has_room() && listener.push(cell, wakes) => {}
+            Some(listener) if listener.push(worker, cell, wakes) => {}
             Some(_) => conn.engine.abort(now, refused()),
             None => {
                 let code = TransportErrorCode::crypto(NO_APPLICATION_PROTOCOL);
@@ -277,7 +284,7 @@ mod tests {
 
     #[test]
     fn whom_a_listener_is_given_after_it_was_closed_is_not_left_to_wait() {
-        let Bound { core, .. } = Bound::to("127.0.0.1:0".parse().unwrap(), false, &[]).unwrap();
+        let Bound { core, .. } = Bound::to("127.0.0.1:0".parse().unwrap(), false, &[], 1).unwrap();
         let mut routing = core.routing();
         let config = ClientConfig::new(Arc::new(Mailbox::default()));
         let remote = "127.0.0.1:9".parse().unwrap();
@@ -287,9 +294,9 @@ mod tests {
         drop(routing);
         let listener = ListenQueue::new(Alpn::default(), false, false, 5);
         let mut wakes = Wakes::default();
-        assert!(listener.push(&cell, &mut wakes));
+        assert!(listener.push(0, &cell, &mut wakes));
         assert_eq!(listener.close().len(), 1);
-        assert!(!listener.push(&cell, &mut wakes));
+        assert!(!listener.push(0, &cell, &mut wakes));
         assert!(listener.close().is_empty());
         core.close_all(0, b"");
     }

@@ -7,6 +7,7 @@ use super::raw::{
     TransportParam, address_from_bytes,
 };
 use super::socket::Socket;
+use crate::config::Workers;
 
 /// The longest value of an option, in bytes.
 const MAX_VALUE: usize = 4096;
@@ -71,6 +72,9 @@ options! {
     CryptoSecret = 13,
     /// [`Socket::set_transport_param_ext`], [`Socket::transport_param_ext`]: bytes.
     TransportParamExt = 14,
+    /// [`Socket::set_workers`], [`Socket::workers`]: a 32-bit number, 0 for a worker on each core. Not
+    /// an option of the kernel's sockets, hence far from its numbers.
+    Workers = 1000,
 }
 
 impl Socket {
@@ -110,6 +114,11 @@ impl Socket {
             OptionName::SessionTicket => self.set_session_ticket(value),
             OptionName::CryptoSecret => self.set_crypto_secret(&CryptoSecret::from_bytes(value)),
             OptionName::TransportParamExt => self.set_transport_param_ext(value),
+            OptionName::Workers => {
+                let count = value.first_chunk().ok_or(Errno::EINVAL)?;
+                let count = u32::from_ne_bytes(*count) as usize;
+                self.set_workers(if count == 0 { Workers::PerCore } else { Workers::Count(count) })
+            }
             OptionName::StreamOpen => Err(Errno::ENOPROTOOPT),
         }
     }
@@ -139,6 +148,7 @@ impl Socket {
                 self.transport_param(remote != 0).to_bytes()
             }
             OptionName::Config => self.config().to_bytes(),
+            OptionName::Workers => (self.workers() as u32).to_ne_bytes().to_vec(),
             OptionName::Token => return whole(value, &self.token()?, 0),
             // Room is asked for as for the list of TLS, which has a length before each name.
             OptionName::Alpn => return whole(value, &self.alpn(), 1),

@@ -50,6 +50,7 @@ pub(super) struct Settings {
     pub(super) send_timeout: Option<Duration>,
     pub(super) receive_timeout: Option<Duration>,
     pub(super) reuse_port: bool,
+    pub(super) workers: usize,
     pub(super) only_v6: bool,
     /// Of the UDP socket.
     pub(super) udp_options: Vec<UdpOption>,
@@ -67,6 +68,7 @@ impl Default for Settings {
             send_timeout: None,
             receive_timeout: None,
             reuse_port: false,
+            workers: 1,
             only_v6: false,
             udp_options: Vec::new(),
         }

@@ -141,6 +141,14 @@ impl World {
         self.forgets_mailbox.load(Ordering::SeqCst) || self.mailbox.fall_asleep()
     }
 
+    /// Looks at the mailbox for a moment, as who does not sleep yet: nobody wakes it.
+    fn watch(&self) -> bool {
+        (0..2).any(|_| {
+            thread::yield_now();
+            self.mailbox.has_mail()
+        })
+    }
+
     /// Hands out what other workers left.
     fn take_mail(&self, seat: &mut Seat<'_, Tray>) {
         let mut parcels = Parcels::default();
@@ -222,9 +230,9 @@ impl World {
         false
     }
 
-    /// Waits for something, and hands it out.
+    /// Watches for something, then waits for it, and hands it out.
     fn turn(&self, seat: &mut Seat<'_, Tray>) {
-        if self.may_sleep() {
+        if !self.watch() && self.may_sleep() {
             self.lead.kick().poll();
         }
         self.hand_out(seat);

@@ -2,8 +2,8 @@
 
 use std::net::SocketAddr;
 
-use quicket::message::{Config, ConnectionClose, Errno, Socket, TransportParam};
-use quicket::{ClientTls, ServerTls};
+use quicket::message::{Config, ConnectionClose, Errno, OptionName, Socket, TransportParam};
+use quicket::{ClientTls, ServerTls, Workers};
 
 use crate::pair::{ANY, NEW_FIN, Tls, handshake, listener, recv, send, settle, socket};
 
@@ -51,6 +51,79 @@ fn clients_reach_the_listener_of_their_protocol() {
         assert!(!other.poll_state().readable);
     }
     assert_eq!(smbd.alpn(), b"smbd,h3");
+}
+
+/// UDP sockets of this machine that are bound to a port.
+fn udp_sockets(port: u16) -> usize {
+    let all = std::fs::read_to_string("/proc/net/udp").unwrap();
+    all.lines().filter(|line| line.contains(&format!(":{port:04X} 00000000:0000"))).count()
+}
+
+/// Each connection lives at one of them, and its socket is like any other.
+#[test]
+fn an_address_has_as_many_workers_as_its_listener_asks_for() {
+    const WORKERS: usize = 3;
+    let tls = Tls::new();
+    let listening = socket();
+    let number = OptionName::Workers.number();
+    for wrong in [&257_u32.to_ne_bytes()[..], &[1, 0]] {
+        assert_eq!(listening.set_option(number, wrong), Err(Errno::EINVAL));
+    }
+    listening.set_option(number, &0_u32.to_ne_bytes()).unwrap();
+    let cores = std::thread::available_parallelism().unwrap().get();
+    assert_eq!(listening.workers(), cores.min(quicket::MAX_WORKERS));
+    listening.set_option(number, &(WORKERS as u32).to_ne_bytes()).unwrap();
+    listening.bind(ANY.parse().unwrap()).unwrap();
+    assert_eq!(listening.set_workers(Workers::One), Err(Errno::EINVAL), "it is bound");
+    listening.set_alpn(b"test").unwrap();
+    listening.listen(64).unwrap();
+    let address = listening.local_addr();
+    assert_eq!((listening.workers(), udp_sockets(address.port())), (WORKERS, WORKERS));
+    let mut value = [0; 4];
+    assert_eq!(listening.get_option(number, &mut value), Ok(4));
+    assert_eq!(u32::from_ne_bytes(value), WORKERS as u32);
+
+    let mut clients = Vec::new();
+    for number in 0..12_u8 {
+        let client = socket();
+        client.connect(address).unwrap();
+        let (client, server) = handshake(&tls, &client, &listening);
+        assert_eq!(server.local_addr(), address);
+        assert_eq!(server.peer_addr().unwrap().port(), client.local_addr().port());
+        clients.push((number, client, server));
+    }
+    // Each of them is served by whoever has it, after the listener is closed too.
+    drop(listening);
+    for (number, client, server) in &clients {
+        send(client, &vec![*number; 40_000], 0, NEW_FIN).unwrap();
+        let mut received = Vec::new();
+        while received.len() < 40_000 {
+            received.extend(recv(server).0);
+        }
+        assert!(received.iter().all(|octet| octet == number));
+    }
+    drop(clients);
+    settle(|| udp_sockets(address.port()) == 0);
+}
+
+/// They wait at whichever worker, and the backlog is that of all.
+#[test]
+fn clients_that_nobody_accepted_are_turned_away_by_all_workers() {
+    let tls = Tls::new();
+    let listening = socket();
+    listening.set_workers(Workers::Count(4)).unwrap();
+    listening.bind(ANY.parse().unwrap()).unwrap();
+    listening.set_alpn(b"test").unwrap();
+    listening.listen(7).unwrap();
+    let address = listening.local_addr();
+    let clients: Vec<_> = (0..12).map(|_| connect(address, tls.client("test"))).collect();
+    let refused = || clients.iter().filter(|client| client.is_finished()).count();
+    settle(|| refused() == 4);
+    drop(listening);
+    for client in clients {
+        let error = client.join().unwrap().unwrap_err();
+        assert!(matches!(error, Errno::ECONNREFUSED | Errno::ECONNRESET), "{error:?}");
+    }
 }
 
 #[test]

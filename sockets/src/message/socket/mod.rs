@@ -26,6 +26,7 @@ use super::errno::Errno;
 use super::hub::ListenQueue;
 use super::ledger::Ledger;
 use super::settings::Settings;
+use crate::config::Workers;
 use crate::core::{Conn, ConnRef, Core, GivenUp, Rank, Waiter};
 use quicket_udp::UdpOption;
 
@@ -257,6 +258,33 @@ impl Socket {
         self.control().settings.reuse_port = reuse;
     }
 
+    /// Has so many workers receive at the socket's address, each with a thread and connections of its
+    /// own; sockets that are bound to an address that this process has already share what there is.
+    ///
+    /// # Errors
+    ///
+    /// EINVAL once the socket is bound, for none, and for more than
+    /// [`MAX_WORKERS`](crate::MAX_WORKERS).
+    pub fn set_workers(&self, workers: Workers) -> Result<(), Errno> {
+        let count = workers.count().map_err(|_| Errno::EINVAL)?;
+        let mut control = self.control();
+        if control.bound.is_some() {
+            return Err(Errno::EINVAL);
+        }
+        control.settings.workers = count;
+        Ok(())
+    }
+
+    /// How many workers receive at the socket's address, or will once it is bound.
+    #[must_use]
+    pub fn workers(&self) -> usize {
+        let control = self.control();
+        match &control.bound {
+            Some(bound) => bound.core.core().workers().len(),
+            None => control.settings.workers,
+        }
+    }
+
     /// Keeps a socket for IPv6 from IPv4 (IPV6_V6ONLY): another socket may have the same port there.
     ///
     /// # Errors
@@ -292,7 +320,7 @@ impl Socket {
             return Err(Errno::ENOPROTOOPT);
         }
         let set = match &control.bound {
-            Some(bound) => bound.core.core().set_udp_option(option.clone()),
+            Some(bound) => bound.set_udp_option(&option),
             // There is none yet: what it would refuse is refused now.
             None => control.sample().and_then(|sample| option.set(SockRef::from(&sample))),
         };

@@ -11,7 +11,7 @@ use super::{Control, Patience, Phase, Session, Socket, State};
 use crate::core::{Cell, ConnRef, Rank, Tap, Waiter};
 use crate::message::bound::Bound;
 use crate::message::errno::Errno;
-use crate::message::hub::ListenQueue;
+use crate::message::hub::{Greeted, ListenQueue};
 use crate::message::ledger::Ledger;
 use crate::message::notification::CryptoLevel;
 use crate::ops::source_for;
@@ -57,15 +57,16 @@ impl Socket {
     /// Binds the socket, unless it is bound: false. An address that this process has just given up
     /// is waited for, so `Control` is not held meanwhile.
     fn bind_where(&self, address: impl FnOnce(&Control) -> SocketAddr) -> Result<bool, Errno> {
-        let (address, only_v6, options) = {
+        let (address, only_v6, options, workers) = {
             let control = self.control();
             if control.bound.is_some() {
                 return Ok(false);
             }
             let settings = &control.settings;
-            (address(&control), settings.only_v6, settings.udp_options.clone())
+            let options = settings.udp_options.clone();
+            (address(&control), settings.only_v6, options, settings.workers)
         };
-        let bound = Bound::to(address, only_v6, &options)?;
+        let bound = Bound::to(address, only_v6, &options, workers)?;
         let mut control = self.control();
         let first = control.bound.is_none();
         if first {
@@ -135,14 +136,14 @@ impl Socket {
         };
         let poll = |waiter: Option<Waiter<'_>>| loop {
             match listener.pop(waiter) {
-                Ok(Some(cell)) if is_alive(&cell) => return Poll::Ready(Ok(cell)),
+                Ok(Some(greeted)) if is_alive(&greeted.cell) => return Poll::Ready(Ok(greeted)),
                 // It ended while it waited.
                 Ok(Some(_)) => {}
                 Ok(None) => return Poll::Pending,
                 Err(error) => return Poll::Ready(Err(error)),
             }
         };
-        let cell = match Patience::new(self.is_nonblocking(), timeout) {
+        let Greeted { worker, cell } = match Patience::new(self.is_nonblocking(), timeout) {
             Patience::None => match poll(None) {
                 Poll::Ready(result) => result?,
                 Poll::Pending => return Err(Errno::EAGAIN),
@@ -152,7 +153,8 @@ impl Socket {
                 self.wait_for(core, Rank::Patient, deadline, |waiter| poll(Some(waiter)))?
             }
         };
-        Ok(self.accepted(bound, cell))
+        // Workers end together, and this one holds the first of them.
+        Ok(self.accepted(bound.at(worker).ok_or(Errno::EINVAL)?, cell))
     }
 
     /// A socket for a connection of this listener.
