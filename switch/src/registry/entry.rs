@@ -18,6 +18,13 @@ pub(super) struct Entry {
     pub(super) table: Table,
 }
 
+/// What came of it that a listener is ready.
+#[derive(Debug, Default)]
+pub(super) struct Activated {
+    pub(super) own: Vec<ListenerId>,
+    pub(super) replaced: Vec<ListenerId>,
+}
+
 /// What depends on nobody else.
 pub(super) fn check(new: &Registration) -> Result<(), RegisterError> {
     if new.address.socket_addr().port() == 0 {
@@ -46,7 +53,8 @@ impl Entry {
             // A generation that comes back may find one that is newer.
             let replaces = |other: &Listener| {
                 let newer = comes_back.is_some_and(|incarnation| incarnation < other.incarnation);
-                (new.replace || newer) && other.is_of(new.uid, &new.program)
+                let theirs = other.is_of(new.uid, &new.program) && other.process != new.process;
+                theirs && (new.replace || newer)
             };
             if let Some(other) = holders.find(|other| !replaces(other) && !other.shares_with(new)) {
                 let by = (other.uid == new.uid).then(|| other.program.clone());
@@ -87,31 +95,45 @@ impl Entry {
         self.slots.listener(id.slot).filter(|listener| listener.id == id)
     }
 
-    /// Has a listener get first packets. Returns those that it replaces.
-    pub(super) fn activate(&mut self, id: ListenerId) -> Result<Vec<ListenerId>, ReadyError> {
+    /// Has a listener get first packets, and what belongs to it. Returns all of those, and whom they
+    /// replace; only the latter, if that is the listener itself.
+    pub(super) fn activate(&mut self, id: ListenerId) -> Result<Activated, ReadyError> {
         let listener = self.listener(id).ok_or(UnknownListener)?;
-        let phase = listener.phase;
-        let comes_back = matches!(phase, Phase::Draining { .. });
-        let others = || {
-            let others = self.slots.listeners().filter(|other| other.id != id && other.is_active());
-            others.filter(|other| other.is_of(listener.uid, &listener.program))
-        };
-        let is_newer = |other: &Listener| other.incarnation > listener.incarnation;
-        if comes_back {
-            self.check_names(&listener.as_replacement(self.address))?;
-        } else if others().any(|other| is_newer(other) && !other.is_beside(listener)) {
-            return Ok(vec![id]);
+        if listener.is_active() {
+            return Ok(Activated::default());
         }
-        let replaced = match phase {
-            Phase::Active => Vec::new(),
-            _ => {
-                let replaces =
-                    |other: &&Listener| comes_back || listener.replace && !is_newer(other);
-                others().filter(replaces).map(|other| other.id).collect()
+        let comes_back = !listener.reserves();
+        let is_newer = |other: &Listener| other.incarnation > listener.incarnation;
+        let of_program = |other: &&Listener| other.is_of(listener.uid, &listener.program);
+        // What one process serves belongs together.
+        let (own, others): (Vec<_>, Vec<_>) = self
+            .slots
+            .listeners()
+            .filter(of_program)
+            .partition(|other| other.process == listener.process);
+        let mut others = others.into_iter().filter(|other| other.is_active());
+        let own = own.into_iter().filter(|own| {
+            let same = own.phase == Phase::Preparing && (listener.replace || !own.replace);
+            own.id == id || if comes_back { !own.reserves() } else { same }
+        });
+        let own: Vec<&Listener> = own.collect();
+        if comes_back {
+            for own in &own {
+                self.check_names(&own.as_replacement(self.address))?;
             }
-        };
-        self.set_phase(id, Phase::Active);
-        Ok(replaced)
+        } else if others
+            .clone()
+            .any(|other| other.replace && is_newer(other) && !other.is_beside(listener))
+        {
+            return Ok(Activated { own: Vec::new(), replaced: vec![id] });
+        }
+        let replaces = |other: &&Listener| comes_back || listener.replace && !is_newer(other);
+        let replaced = others.by_ref().filter(replaces).map(|other| other.id).collect();
+        let own: Vec<_> = own.into_iter().map(|own| own.id).collect();
+        for own in &own {
+            self.set_phase(*own, Phase::Active);
+        }
+        Ok(Activated { own, replaced })
     }
 
     /// Changes the phase, and what follows for who has which names.

@@ -15,6 +15,7 @@ mod error;
 mod listener;
 mod names;
 mod receipt;
+mod registration;
 mod slots;
 mod spread;
 mod status;
@@ -35,6 +36,9 @@ pub use names::{
     MAX_COMBINATIONS, MAX_PROTOCOLS, MAX_SERVER_NAMES, NameError, Names, Protocol, ServerName,
 };
 pub use receipt::{Receipt, Receipts};
+pub use registration::{
+    AddressId, Claim, ListenerId, Notice, ProcessId, Registered, Registration, Standing,
+};
 pub use slots::{
     MAX_LISTENERS_PER_USER, OWNER_BITS, RECLAIM_TIME, RECYCLE_AFTER, RECYCLE_FOR_OTHERS_AFTER,
 };
@@ -42,7 +46,7 @@ pub use spread::{Place, Spread};
 pub use status::{AddressStatus, ListenerStatus, Status};
 pub use table::MAX_OFFERED;
 
-use entry::Entry;
+use entry::{Activated, Entry};
 use listener::Listener;
 use receipt::Subject;
 use slots::Slot;
@@ -55,109 +59,6 @@ pub const MAX_WORKERS: u16 = OWNER_BITS.workers() as u16;
 pub const MAX_PROGRAM_NAME: usize = 64;
 /// How long a generation may take to end its connections once its deadline has come.
 pub const DRAIN_GRACE: Duration = Duration::from_secs(5);
-
-/// Names an address of the registry.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct AddressId(u32);
-
-/// Names a process that registers: the caller counts them, by connection for example.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ProcessId(pub u64);
-
-/// Names a listener, and no later one in its slot.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ListenerId {
-    address: AddressId,
-    slot: u8,
-    serial: u64,
-}
-
-impl ListenerId {
-    /// Its address.
-    #[must_use]
-    pub const fn address(self) -> AddressId {
-        self.address
-    }
-
-    /// Its slot: the generation in connection IDs that lead to it.
-    #[must_use]
-    pub const fn generation(self) -> u8 {
-        self.slot
-    }
-}
-
-/// What a program asks for.
-#[derive(Clone, Debug)]
-pub struct Registration {
-    /// Where.
-    pub address: ListenAddress,
-    /// Who: as the system says, not as the program does.
-    pub uid: u32,
-    /// Which process.
-    pub process: ProcessId,
-    /// What the program is called: generations of one program have one name, and one user.
-    pub program: String,
-    /// What it serves.
-    pub names: Names,
-    /// How many workers it has, 1 to [`MAX_WORKERS`].
-    pub workers: u16,
-    /// Whether others of the same user may have the very same names (SO_REUSEPORT).
-    pub reuse_port: bool,
-    /// Whether it takes the place of the generations that there are.
-    pub replace: bool,
-    /// Which owner number it had from a switch that is gone.
-    pub claim: Option<Claim>,
-}
-
-/// An owner number that a program says it had.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Claim {
-    /// The slot.
-    pub generation: u8,
-    /// What the switch gave with it.
-    pub receipt: Receipt,
-    /// Whether it was draining: it comes back as that, and its names are not reserved.
-    pub draining: bool,
-}
-
-/// What a program gets.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Registered {
-    /// The listener, [`Phase::Preparing`]; or [`Phase::Draining`], if it claimed to be.
-    pub listener: ListenerId,
-    /// Whether it has the owner number that it claimed.
-    pub kept: bool,
-    /// Whether the address is new: its socket is to be opened. If that fails, [`Registry::remove`]
-    /// the listener and [`Registry::forget`] the address.
-    pub new_address: bool,
-    /// To be given back to the next switch.
-    pub receipt: Receipt,
-    /// Who had the number with an older receipt, and has it no more: it is gone from the registry.
-    pub displaced: Option<ListenerId>,
-}
-
-/// To whom an owner number leads.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing {
-    /// To this listener.
-    Living(ListenerId),
-    /// To one that is gone: its peers are to be reset.
-    Dead {
-        /// Whose it was: reset keys are derived for users.
-        uid: u32,
-    },
-    /// To none that was ever there.
-    Nobody,
-}
-
-/// What time brought about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Notice {
-    /// The generation's deadline has come: it is to close its connections, within [`DRAIN_GRACE`].
-    DrainOver(ListenerId),
-    /// It has not done so, and is gone.
-    Removed(ListenerId),
-}
 
 /// All addresses.
 #[derive(Debug)]
@@ -267,7 +168,8 @@ impl Registry {
         is_good.then_some((generation, believed.then_some(receipt.incarnation)))
     }
 
-    /// The listener gets first packets from now on, and generations that it replaces do not; they keep
+    /// The listener gets first packets from now on, and with it all else that its process has registered
+    /// for the program at this address; generations that it replaces get none any more. They keep
     /// their connections, until `drain` is over if there is such a time. Returns which ones. If a newer
     /// generation has got ready before it, that is the listener itself.
     ///
@@ -282,8 +184,8 @@ impl Registry {
         drain: Option<Duration>,
     ) -> Result<Vec<ListenerId>, ReadyError> {
         let address = self.addresses.get_mut(&id.address).ok_or(UnknownListener)?;
-        let replaced = address.activate(id)?;
-        self.deadlines.retain(|(_, each), _| *each != id);
+        let Activated { own, replaced } = address.activate(id)?;
+        self.deadlines.retain(|(_, each), _| !own.contains(each));
         let deadline = drain.map(|time| now + time);
         for each in &replaced {
             self.begin_drain(*each, deadline);

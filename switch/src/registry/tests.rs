@@ -1,4 +1,5 @@
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use quicket_engine::time::{Duration, Time};
 use quicket_sim::test_crypto::TestCrypto;
@@ -7,6 +8,9 @@ use quicket_wire::ClientHello;
 
 use super::*;
 use crate::testing::client_hello;
+
+/// Each registration comes from a process of its own, unless a test says otherwise.
+static NEXT: AtomicU64 = AtomicU64::new(1000);
 
 const KEY: HashKey = HashKey::new([7; 8]);
 
@@ -33,7 +37,7 @@ fn asks(program: &str, names: Names) -> Registration {
     Registration {
         address: ListenAddress::new("192.0.2.1:443".parse().unwrap(), false),
         uid: 1000,
-        process: ProcessId(program.bytes().map(u64::from).sum()),
+        process: ProcessId(NEXT.fetch_add(1, Ordering::Relaxed)),
         program: program.to_owned(),
         names,
         workers: 4,
@@ -204,6 +208,37 @@ fn members_of_a_group_that_came_with_the_new_generation_stay() {
     assert_eq!(registry.phase(second), Some(Phase::Active));
 }
 
+/// Several listeners of one process are one generation: nothing is unserved in between.
+#[test]
+fn what_one_process_serves_is_replaced_together() {
+    let mut registry = registry();
+    let part = |process, protocol| Registration {
+        process: ProcessId(process),
+        replace: true,
+        ..asks("web", names(&[protocol], &[]))
+    };
+    let mut generation = |process: u64| {
+        let ids = ["h3", "doq"]
+            .map(|protocol| registry.register(at(0), part(process, protocol)).unwrap().listener);
+        let replaced = registry.ready(at(0), ids[1], None).unwrap();
+        assert_eq!(registry.phase(ids[0]), Some(Phase::Active));
+        assert_eq!(registry.ready(at(0), ids[0], None).unwrap(), []);
+        (ids, replaced)
+    };
+    let (old, replaced) = generation(1);
+    assert_eq!(replaced, []);
+    let (new, replaced) = generation(2);
+    assert_eq!(replaced, old);
+    assert_eq!(who(&registry, None, &["h3"]), Some(new[0]));
+    assert_eq!(who(&registry, None, &["doq"]), Some(new[1]));
+    // The old one takes over again, with all that it had.
+    assert_eq!(registry.ready(at(1), old[1], None).unwrap(), new);
+    assert_eq!(who(&registry, None, &["h3"]), Some(old[0]));
+    assert_eq!(registry.ready(at(1), new[0], None).unwrap(), old);
+    // And nothing of its own is replaced by mistake.
+    assert!(registry.register(at(0), part(2, "h3")).unwrap_err().is_in_use());
+}
+
 #[test]
 fn generations_that_drain_have_a_deadline_and_some_grace() {
     let mut registry = registry();
@@ -224,11 +259,13 @@ fn generations_that_drain_have_a_deadline_and_some_grace() {
 #[test]
 fn the_death_of_a_process_removes_what_it_had_and_nothing_else() {
     let mut registry = registry();
-    let one = active(&mut registry, asks("one", names(&["a"], &[])));
-    let two = active(&mut registry, asks("one", names(&["b"], &[])));
+    let process = ProcessId(7);
+    let of_one = |names| Registration { process, ..asks("one", names) };
+    let one = active(&mut registry, of_one(names(&["a"], &[])));
+    let two = active(&mut registry, of_one(names(&["b"], &[])));
     let other = active(&mut registry, asks("other", names(&["c"], &[])));
     registry.note(one, |counters| counters.datagrams += 1);
-    let process = registry.process(one).unwrap();
+    assert_eq!(registry.process(one), Some(process));
     assert_eq!(registry.remove_process(at(5), process), [one, two]);
     assert_eq!(registry.remove_process(at(5), process), []);
     let standing = |registry: &Registry, id: ListenerId| {

@@ -13,12 +13,12 @@
 //!    everything else is dropped. Programs reset what leads to them and is unknown there.
 
 mod counters;
+mod decision;
 #[cfg(test)]
 mod tests;
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::net::SocketAddr;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -26,14 +26,15 @@ use quicket_engine::ReplyRates;
 use quicket_engine::crypto::CryptoProvider;
 use quicket_engine::replies::{Reply, ReplyLimits};
 use quicket_engine::time::Time;
-use quicket_steering::{Configurations, HashKey, ServerId};
-use quicket_wire::{ClientHello, ConnectionId, EcnCodepoint, InvariantHeader, PacketKind, Version};
+use quicket_steering::HashKey;
+use quicket_wire::{ClientHello, ConnectionId, InvariantHeader, PacketKind};
 
-use crate::first_packet::{FirstPackets, HeldDatagram, Knock, Reading};
+use crate::first_packet::{FirstPackets, Knock, Reading};
 use crate::pins::Pins;
 use crate::registry::{AddressId, ListenerId, Place, Registry, Spread, Standing};
 
 pub use counters::{Counters, DropReason, Way};
+pub use decision::{Decision, Piece, Reader, Train};
 
 /// The shortest packet with a short header: one octet, a packet number of one and a tag of 16 leave
 /// three for the sample of header protection (RFC 9001, Section 5.4.2).
@@ -42,88 +43,6 @@ const MIN_SHORT: usize = 21;
 const MIN_FIRST: usize = 1200;
 /// The least that the connection ID has that a client chooses (RFC 9000, Section 7.2).
 const MIN_FIRST_ID: usize = 8;
-
-/// Datagrams that came together from one sender.
-#[derive(Clone, Copy, Debug)]
-pub struct Train<'a> {
-    /// At which address of ours.
-    pub address: AddressId,
-    /// Who sent them.
-    pub remote: SocketAddr,
-    /// To which address of ours, if known.
-    pub local: Option<SocketAddr>,
-    /// The mark in their IP headers.
-    pub ecn: EcnCodepoint,
-    /// The size of each but the last, in bytes.
-    pub segment_size: usize,
-    /// One behind the other.
-    pub bytes: &'a [u8],
-}
-
-/// What becomes of a part of a train.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Piece {
-    /// Which bytes of it: whole datagrams.
-    pub range: Range<usize>,
-    /// What becomes of them.
-    pub decision: Decision,
-}
-
-/// What becomes of a datagram.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Decision {
-    /// It goes to this worker.
-    Deliver {
-        /// Which one.
-        place: Place,
-        /// How it was found.
-        way: Way,
-    },
-    /// It waits for the rest of the ClientHello.
-    Held,
-    /// Those that waited go to this worker, in this order, and this one behind them.
-    Release {
-        /// Which one.
-        place: Place,
-        /// Those that waited.
-        held: Vec<HeldDatagram>,
-    },
-    /// Its owner is dead: it is answered with
-    /// [`stateless_reset`](quicket_engine::replies::stateless_reset).
-    Reset {
-        /// The connection ID, which the token depends on.
-        dcid: ConnectionId,
-        /// Whose owner that was: reset keys are derived for users.
-        uid: u32,
-    },
-    /// Nobody here reads its version: it is answered with
-    /// [`version_negotiation`](quicket_engine::replies::version_negotiation), which lists
-    /// [`Version::SUPPORTED`].
-    NegotiateVersion,
-    /// Nobody serves what the client asks for: it is answered with
-    /// [`refusal`](quicket_engine::replies::refusal), with the alert no_application_protocol (RFC 9001,
-    /// Section 8.1).
-    Refuse {
-        /// The version of its packet.
-        version: Version,
-        /// The connection ID that the client chose.
-        dcid: ConnectionId,
-        /// The client's.
-        scid: ConnectionId,
-    },
-    /// Nothing.
-    Drop(DropReason),
-}
-
-/// How an address reads connection IDs.
-#[derive(Clone, Debug)]
-pub struct Reader {
-    /// The formats with their keys. They have an owner of
-    /// [`OWNER_BITS`](crate::registry::OWNER_BITS).
-    pub configurations: Configurations,
-    /// The host's ID; those of other hosts lead nowhere. `None` where no balancer tells hosts apart.
-    pub server_id: Option<ServerId>,
-}
 
 struct Lane {
     reader: Reader,
@@ -447,18 +366,6 @@ impl Router {
             true => Decision::Deliver { place, way: Way::FirstPacket },
             false => Decision::Release { place, held },
         }
-    }
-}
-
-impl Reader {
-    /// The owner in a whole connection ID, if it is one of this host's.
-    fn owner(&self, dcid: &ConnectionId) -> Option<quicket_steering::Owner> {
-        if dcid.len() != self.configurations.id_len() {
-            return None;
-        }
-        let place = self.configurations.of(dcid.as_slice())?.place(dcid.as_slice())?;
-        let is_ours = self.server_id.is_none_or(|own| own == place.server_id);
-        place.owner.filter(|_| is_ours)
     }
 }
 

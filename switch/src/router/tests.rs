@@ -1,7 +1,9 @@
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use quicket_sim::test_crypto::TestCrypto;
-use quicket_steering::{Codec, ConfigId, Format, Owner};
+use quicket_steering::{Codec, ConfigId, Configurations, Format, Owner, ServerId};
+use quicket_wire::{EcnCodepoint, Version};
 
 use super::*;
 use crate::registry::{
@@ -48,7 +50,7 @@ impl World {
         let new = Registration {
             address: ListenAddress::new("192.0.2.1:443".parse().unwrap(), false),
             uid: 1000,
-            process: ProcessId(0),
+            process: ProcessId(self.rng.next()),
             program: name.to_owned(),
             names: Names::new(protocols, servers).unwrap(),
             workers: 4,
@@ -329,6 +331,47 @@ fn an_address_without_anybody_drops_what_comes() {
     let address = world.address();
     world.router.remove_address(address);
     assert_eq!(world.one(&bytes), Decision::Drop(DropReason::UnknownAddress));
+}
+
+/// One source sends 100,000 whole hellos a second to one program: what comes through is bounded, and
+/// clients of the other program notice nothing, nor do those that have a pin.
+#[test]
+fn a_flood_at_one_name_leaves_the_others_in_peace() {
+    let mut world = World::new();
+    let (_, b) = (world.program("a", &["a"], &[]), world.program("b", &["b"], &[]));
+    let hellos = ["a", "b"].map(|protocol| client_hello(None, &[protocol], 0));
+    let mut own = Vec::new();
+    let (mut flooded, mut rng) = (0, Rng(3));
+    for number in 0..50_000_u32 {
+        world.now = Time::from_nanos(world.now.as_nanos() + 10_000);
+        let bytes = Client::new(&mut rng).hello(&TestCrypto, &hellos[0], 1).remove(0);
+        flooded += u32::from(matches!(world.one(&bytes), Decision::Deliver { .. }));
+        if number % 500 == 0 {
+            let bytes = Client::new(&mut rng).hello(&TestCrypto, &hellos[1], 1).remove(0);
+            let remote = SocketAddr::from((number.to_be_bytes(), 9));
+            let train = Train {
+                address: world.address(),
+                remote,
+                local: None,
+                ecn: EcnCodepoint::NotEct,
+                segment_size: bytes.len(),
+                bytes: &bytes,
+            };
+            let mut pieces = Vec::new();
+            world.router.route(&mut world.registry, world.now, &train, &mut pieces);
+            let Decision::Deliver { place, way: Way::FirstPacket } = pieces[0].decision else {
+                panic!("{pieces:?}");
+            };
+            assert_eq!(place.listener, b);
+            own.push((place, bytes));
+        }
+    }
+    // A second's worth at once, and half a second.
+    assert!((1400..=1510).contains(&flooded), "{flooded}");
+    assert_eq!(world.counters().dropped(DropReason::Rate), u64::from(50_000 - flooded));
+    for (place, bytes) in own {
+        assert_eq!(world.one(&bytes), Decision::Deliver { place, way: Way::Pin });
+    }
 }
 
 /// Programs come back one after the other, and their clients wait for that.

@@ -1,0 +1,108 @@
+//! What programs ask for and get, and how both sides name it.
+
+use super::address::ListenAddress;
+use super::names::Names;
+use super::receipt::Receipt;
+
+/// Names an address of the registry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct AddressId(pub(super) u32);
+
+/// Names a process that registers: the caller counts them, by connection for example.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ProcessId(pub u64);
+
+/// Names a listener, and no later one in its slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ListenerId {
+    pub(super) address: AddressId,
+    pub(super) slot: u8,
+    pub(super) serial: u64,
+}
+
+impl ListenerId {
+    /// Its address.
+    #[must_use]
+    pub const fn address(self) -> AddressId {
+        self.address
+    }
+
+    /// Its slot: the generation in connection IDs that lead to it.
+    #[must_use]
+    pub const fn generation(self) -> u8 {
+        self.slot
+    }
+}
+
+/// What a program asks for.
+#[derive(Clone, Debug)]
+pub struct Registration {
+    /// Where.
+    pub address: ListenAddress,
+    /// Who: as the system says, not as the program does.
+    pub uid: u32,
+    /// Which process.
+    pub process: ProcessId,
+    /// What the program is called: generations of one program have one name, and one user.
+    pub program: String,
+    /// What it serves.
+    pub names: Names,
+    /// How many workers it has, 1 to [`MAX_WORKERS`](super::MAX_WORKERS).
+    pub workers: u16,
+    /// Whether others of the same user may have the very same names (SO_REUSEPORT).
+    pub reuse_port: bool,
+    /// Whether it takes the place of the generations that there are.
+    pub replace: bool,
+    /// Which owner number it had from a switch that is gone.
+    pub claim: Option<Claim>,
+}
+
+/// An owner number that a program says it had.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Claim {
+    /// The slot.
+    pub generation: u8,
+    /// What the switch gave with it.
+    pub receipt: Receipt,
+    /// Whether it was draining: it comes back as that, and its names are not reserved.
+    pub draining: bool,
+}
+
+/// What a program gets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Registered {
+    /// The listener, [`Phase::Preparing`](super::Phase::Preparing); or [`Phase::Draining`](super::Phase::Draining), if it claimed to be.
+    pub listener: ListenerId,
+    /// Whether it has the owner number that it claimed.
+    pub kept: bool,
+    /// Whether the address is new: its socket is to be opened. If that fails, [`Registry::remove`](super::Registry::remove)
+    /// the listener and [`Registry::forget`](super::Registry::forget) the address.
+    pub new_address: bool,
+    /// To be given back to the next switch.
+    pub receipt: Receipt,
+    /// Who had the number with an older receipt, and has it no more: it is gone from the registry.
+    pub displaced: Option<ListenerId>,
+}
+
+/// To whom an owner number leads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// To this listener.
+    Living(ListenerId),
+    /// To one that is gone: its peers are to be reset.
+    Dead {
+        /// Whose it was: reset keys are derived for users.
+        uid: u32,
+    },
+    /// To none that was ever there.
+    Nobody,
+}
+
+/// What time brought about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Notice {
+    /// The generation's deadline has come: it is to close its connections, within [`DRAIN_GRACE`](super::DRAIN_GRACE).
+    DrainOver(ListenerId),
+    /// It has not done so, and is gone.
+    Removed(ListenerId),
+}
