@@ -9,6 +9,7 @@ use std::thread::JoinHandle;
 
 use crate::config::Config;
 use crate::counters::Counters;
+use crate::kernel::{Kernel, Taught};
 use crate::snapshot::Snapshot;
 use crate::worker::Worker;
 
@@ -20,6 +21,18 @@ pub struct Balancer {
     /// One for each worker: dropped it stops it.
     bells: Vec<PipeWriter>,
     workers: Vec<JoinHandle<()>>,
+    kernel: Mutex<Aid>,
+}
+
+/// What the kernel does.
+#[derive(Debug)]
+enum Aid {
+    /// It was not asked to.
+    None,
+    /// It forwards.
+    Attached(Kernel),
+    /// It was asked to, and does not.
+    Failed(String),
 }
 
 /// What workers have in common.
@@ -33,6 +46,8 @@ pub(crate) struct Shared {
 #[derive(Debug)]
 struct State {
     snapshot: Arc<Snapshot>,
+    /// The same in the kernel.
+    taught: Option<Arc<Taught>>,
     /// Why a worker has ended.
     failed: Option<io::Error>,
 }
@@ -42,14 +57,15 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The snapshot, if it is another one than a worker has.
-    pub(crate) fn newer(&self, version: &mut u64) -> Option<Arc<Snapshot>> {
+    /// The snapshot, if it is another one than a worker has, and what it is in the kernel.
+    pub(crate) fn newer(&self, version: &mut u64) -> Option<(Arc<Snapshot>, Option<Arc<Taught>>)> {
         let now = self.version.load(Ordering::Acquire);
         if now == *version {
             return None;
         }
         *version = now;
-        Some(self.state().snapshot.clone())
+        let state = self.state();
+        Some((state.snapshot.clone(), state.taught.clone()))
     }
 }
 
@@ -61,13 +77,20 @@ impl Balancer {
     /// When a socket cannot be made; the message says which and what to do.
     pub fn start(config: &Config, snapshot: Snapshot) -> io::Result<Self> {
         let snapshot = Arc::new(snapshot);
-        let state = State { snapshot: snapshot.clone(), failed: None };
-        let shared = Arc::new(Shared { state: Mutex::new(state), version: AtomicU64::new(0) });
+        let (kernel, taught) = match Kernel::attach(config, &snapshot) {
+            Ok(None) => (Aid::None, None),
+            Ok(Some((kernel, taught))) => (Aid::Attached(kernel), Some(Arc::new(taught))),
+            Err(error) => (Aid::failed(&error), None),
+        };
+        let state = State { snapshot: snapshot.clone(), taught, failed: None };
+        // Workers begin with the snapshot alone, and take up the rest with the first look.
+        let shared = Arc::new(Shared { state: Mutex::new(state), version: AtomicU64::new(1) });
         let mut started = Self {
             shared: shared.clone(),
             counters: Vec::new(),
             bells: Vec::new(),
             workers: Vec::new(),
+            kernel: Mutex::new(kernel),
         };
         // All sockets before the first thread: the system spreads flows over those that there are.
         let mut opened = Vec::new();
@@ -100,11 +123,40 @@ impl Balancer {
         self.shared.state().snapshot.clone()
     }
 
-    /// Puts another snapshot in its place: workers take it up before their next datagrams. Flows stay
-    /// where they are.
-    pub fn replace(&self, snapshot: Snapshot) {
-        self.shared.state().snapshot = Arc::new(snapshot);
+    /// Puts another snapshot in its place: workers take it up before their next datagrams, the kernel
+    /// at once. Flows stay where they are. `config` is what the snapshot was made of.
+    pub fn replace(&self, config: &Config, snapshot: Snapshot) {
+        let mut kernel = self.kernel();
+        let taught = match &*kernel {
+            Aid::Attached(attached) => match attached.replace(config, &snapshot) {
+                Ok(taught) => Some(Arc::new(taught)),
+                Err(error) => {
+                    // What is attached decides by a snapshot that is none any more.
+                    *kernel = Aid::failed(&error);
+                    None
+                }
+            },
+            _ => None,
+        };
+        let mut state = self.shared.state();
+        state.snapshot = Arc::new(snapshot);
+        state.taught = taught;
         self.shared.version.fetch_add(1, Ordering::Release);
+    }
+
+    /// Whether the kernel forwards what it can: none if it was not asked to, else that it does, or
+    /// why not.
+    #[must_use]
+    pub fn in_kernel(&self) -> Option<Result<(), String>> {
+        match &*self.kernel() {
+            Aid::None => None,
+            Aid::Attached(_) => Some(Ok(())),
+            Aid::Failed(why) => Some(Err(why.clone())),
+        }
+    }
+
+    fn kernel(&self) -> MutexGuard<'_, Aid> {
+        self.kernel.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Why a worker has ended, if one has; once.
@@ -113,14 +165,32 @@ impl Balancer {
         self.shared.state().failed.take()
     }
 
-    /// The counters of all workers together.
+    /// The counters of all workers together, and of the kernel; those of servers are brought up to
+    /// date as well.
     #[must_use]
     pub fn counters(&self) -> Vec<(&'static str, u64)> {
         let mut all = Counters::default().values();
         for one in &self.counters {
             all.iter_mut().zip(one.values()).for_each(|(sum, (_, value))| sum.1 += value);
         }
+        if let Aid::Attached(kernel) = &*self.kernel() {
+            let [packets, bytes] = kernel.count();
+            for (name, value) in &mut all {
+                *value += match *name {
+                    "received" | "named" | "sent" | "in_kernel" => packets,
+                    "received_bytes" => bytes,
+                    _ => 0,
+                };
+            }
+        }
         all
+    }
+}
+
+impl Aid {
+    fn failed(error: &io::Error) -> Self {
+        log::warn!("the kernel forwards nothing (xdp), all goes by user space: {error}");
+        Self::Failed(error.to_string())
     }
 }
 

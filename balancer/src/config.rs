@@ -56,6 +56,29 @@ pub struct Config {
     pub reports: Option<Reports>,
     /// Threads.
     pub workers: usize,
+    /// The device on which the kernel forwards what it can.
+    pub xdp: Option<Xdp>,
+}
+
+/// That the kernel forwards what it can, before it makes datagrams of sockets of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Xdp {
+    /// The device that datagrams come by.
+    pub device: String,
+    /// Where in the kernel.
+    pub mode: XdpMode,
+}
+
+/// Where in the kernel packets are met.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum XdpMode {
+    /// In the driver, or behind it if it cannot.
+    #[default]
+    Any,
+    /// In the driver.
+    Native,
+    /// Behind the driver: slower, and of any device.
+    Generic,
 }
 
 /// How servers report.
@@ -112,6 +135,7 @@ impl Config {
             fragment: false,
             reports: None,
             workers: 1,
+            xdp: None,
         };
         let mut names = HashSet::new();
         let mut ids = HashSet::new();
@@ -158,11 +182,24 @@ impl Config {
                 };
                 self.reports = Some(Reports { address, timeout });
             }
+            "xdp" => {
+                let device = words.need("the name of the device")?.to_owned();
+                // IFNAMSIZ with its zero.
+                if device.len() > 15 {
+                    return Err(format!("\"{device}\" is no device: names have up to 15 letters"));
+                }
+                let mode = match (words.take_if("native"), words.take_if("generic")) {
+                    (true, _) => XdpMode::Native,
+                    (_, true) => XdpMode::Generic,
+                    _ => XdpMode::Any,
+                };
+                self.xdp = Some(Xdp { device, mode });
+            }
             "workers" => self.workers = words.number("the number of workers", 1, 64)?,
             _ => {
                 return Err(format!(
                     "\"{first}\" is not known: lines begin with listen, connection-ids, server, \
-                     hash-key, flows, mtu, reports or workers"
+                     hash-key, flows, mtu, reports, workers or xdp"
                 ));
             }
         }
@@ -200,6 +237,13 @@ impl Config {
                  Give the server's own address",
                 server.name
             ));
+        }
+        if self.xdp.is_some() && self.connection_ids.is_none() {
+            return Err(
+                "xdp is of no use without \"connection-ids FILE\": the kernel forwards what names \
+                 a server"
+                    .to_owned(),
+            );
         }
         match self.servers.iter().find(|server| server.must_report) {
             Some(server) if self.reports.is_none() => Err(format!(
@@ -260,6 +304,7 @@ impl Config {
             (self.flows != other.flows, "the number of flows"),
             (self.fragment != other.fragment, "fragment"),
             (address(self) != address(other), "the address of reports"),
+            (self.xdp != other.xdp, "xdp"),
         ]
         .into_iter()
         .find_map(|(differs, what)| differs.then_some(what))
@@ -288,6 +333,14 @@ impl Config {
             line(format!("reports {address} timeout {timeout}"));
         }
         line(format!("workers {}", self.workers));
+        if let Some(Xdp { device, mode }) = &self.xdp {
+            let mode = match mode {
+                XdpMode::Any => "",
+                XdpMode::Native => " native",
+                XdpMode::Generic => " generic",
+            };
+            line(format!("xdp {device}{mode}"));
+        }
         self.servers.iter().for_each(|server| line(server.shown()));
         out
     }
@@ -388,6 +441,7 @@ mod tests {
         mtu 9000 fragment
         reports 10.0.0.9:6081 timeout 5
         workers 4
+        xdp eth0 generic
         server east 10.0.0.1 id 00000001 id 01 report
         server west [2001:db8::7]:6090 id 00000002 weight 2 drain";
 
@@ -416,6 +470,10 @@ mod tests {
             ("listen [::ffff:192.0.2.1]:443", Some(1), "of IPv4: write it as one"),
             ("listen 192.0.2.1:443 dev eth0", Some(1), "\"dev\" is not known here"),
             ("server", Some(1), "the name of the server is missing"),
+            ("xdp", Some(1), "the name of the device is missing"),
+            ("xdp a-name-beyond-16", Some(1), "up to 15 letters"),
+            ("xdp eth0 offload", Some(1), "\"offload\" is not known here"),
+            (&format!("{good}xdp eth0"), None, "without \"connection-ids"),
             ("server a 10.0.0.1 id 0", Some(1), "2 to 30 hexadecimal"),
             ("server a 10.0.0.1 id", Some(1), "the server ID is missing"),
             ("server a 10.0.0.1 weight 1001", Some(1), "0 to 1000"),

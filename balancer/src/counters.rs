@@ -75,6 +75,10 @@ counters! {
     send_full,
     /// Dropped: the system refused to send.
     send_refused,
+    /// Of those that came and were sent: by the kernel, on the device of `xdp`.
+    in_kernel,
+    /// Connection IDs that the kernel was taught to forward.
+    taught,
     /// Flows that were forgotten before their time, as the table was full.
     evicted,
 }

@@ -39,50 +39,82 @@ pub fn encapsulate(
     payload: &[u8],
     out: &mut [u8; MAX_HEADER],
 ) -> usize {
-    let udp_len = (payload.len() + 8) as u16;
-    let (source, destination) = (flow.client.ip(), flow.local.ip());
-    let (sp, dp) = (flow.client.port().to_be_bytes(), flow.local.port().to_be_bytes());
-    let mut udp = [sp[0], sp[1], dp[0], dp[1], 0, 0, 0, 0];
-    [udp[4], udp[5]] = udp_len.to_be_bytes();
-    let sum = pseudo_header(source, destination, protocol::UDP, udp_len.into());
-    // A sum of zero is sent as ones (RFC 768; RFC 8200, Section 8.1).
-    let checksum = match sum.bytes(&udp).bytes(payload).checksum() {
-        0 => 0xffff,
-        checksum => checksum,
-    };
-    [udp[6], udp[7]] = checksum.to_be_bytes();
-    let gue = match destination {
-        IpAddr::V4(_) => Gue::data(protocol::IPIP),
-        IpAddr::V6(_) => Gue::data(protocol::IPV6),
-    };
-    let mut len = gue.encode(out).unwrap_or(0);
-    let mut put = |part: &[u8]| {
-        out.iter_mut().skip(len).zip(part).for_each(|(to, from)| *to = *from);
-        len += part.len();
-    };
-    match (source, destination) {
-        (IpAddr::V4(source), IpAddr::V4(destination)) => {
-            let [l0, l1] = (udp_len + 20).to_be_bytes();
-            let mut header = [0; 20];
-            // Without identification, not to be fragmented.
-            header[..10].copy_from_slice(&[0x45, tos, l0, l1, 0, 0, 0x40, 0, ttl, protocol::UDP]);
-            header[12..16].copy_from_slice(&source.octets());
-            header[16..].copy_from_slice(&destination.octets());
-            let sum = Sum::new().bytes(&header).checksum().to_be_bytes();
-            header[10..12].copy_from_slice(&sum);
-            put(&header);
+    Headers::new(flow, tos, ttl).write(payload, out)
+}
+
+/// The headers of a client's packets, but for what differs with the payload: for many in a row.
+pub(crate) struct Headers {
+    octets: [u8; MAX_HEADER],
+    len: usize,
+    is_v4: bool,
+    /// What the checksum of IPv4's header is made of, without the length.
+    ip: Sum,
+    /// What that of UDP is made of, without lengths and payload.
+    udp: Sum,
+}
+
+impl Headers {
+    pub(crate) fn new(flow: &Flow, tos: u8, ttl: u8) -> Self {
+        let (source, destination) = (flow.client.ip(), flow.local.ip());
+        let (sp, dp) = (flow.client.port(), flow.local.port());
+        let udp = pseudo_header(source, destination, protocol::UDP, 0).add_u16(sp).add_u16(dp);
+        let (is_v4, ip) = (destination.is_ipv4(), Sum::new());
+        let mut this = Self { octets: [0; MAX_HEADER], len: 0, is_v4, ip, udp };
+        let inside = if is_v4 { protocol::IPIP } else { protocol::IPV6 };
+        this.len = Gue::data(inside).encode(&mut this.octets).unwrap_or(0);
+        match (source, destination) {
+            (IpAddr::V4(source), IpAddr::V4(destination)) => {
+                let mut header = [0; 20];
+                // Without identification, not to be fragmented.
+                header[..10].copy_from_slice(&[0x45, tos, 0, 0, 0, 0, 0x40, 0, ttl, protocol::UDP]);
+                header[12..16].copy_from_slice(&source.octets());
+                header[16..].copy_from_slice(&destination.octets());
+                this.ip = Sum::new().bytes(&header);
+                this.put(&header);
+            }
+            (IpAddr::V6(source), IpAddr::V6(destination)) => {
+                this.put(&[0x60 | tos >> 4, tos << 4, 0, 0, 0, 0, protocol::UDP, ttl]);
+                this.put(&source.octets());
+                this.put(&destination.octets());
+            }
+            // A socket has addresses of one family.
+            _ => {}
         }
-        (IpAddr::V6(source), IpAddr::V6(destination)) => {
-            let [l0, l1] = udp_len.to_be_bytes();
-            put(&[0x60 | tos >> 4, tos << 4, 0, 0, l0, l1, protocol::UDP, ttl]);
-            put(&source.octets());
-            put(&destination.octets());
-        }
-        // A socket has addresses of one family.
-        _ => return 0,
+        this.put(&sp.to_be_bytes());
+        this.put(&dp.to_be_bytes());
+        this.put(&[0; 4]);
+        this
     }
-    put(&udp);
-    len
+
+    fn put(&mut self, part: &[u8]) {
+        self.octets.iter_mut().skip(self.len).zip(part).for_each(|(to, from)| *to = *from);
+        self.len += part.len();
+    }
+
+    /// See [`encapsulate`].
+    pub(crate) fn write(&self, payload: &[u8], out: &mut [u8; MAX_HEADER]) -> usize {
+        *out = self.octets;
+        let udp_len = (payload.len() + 8) as u16;
+        // The length is in the pseudo-header as well.
+        let sum = self.udp.add_u16(udp_len).add_u16(udp_len).bytes(payload);
+        // A sum of zero is sent as ones (RFC 768; RFC 8200, Section 8.1).
+        let checksum = match sum.checksum() {
+            0 => 0xffff,
+            checksum => checksum,
+        };
+        let mut put = |at: usize, word: u16| out[at..at + 2].copy_from_slice(&word.to_be_bytes());
+        if self.is_v4 {
+            put(6, udp_len + 20);
+            put(14, self.ip.add_u16(udp_len + 20).checksum());
+            put(28, udp_len);
+            put(30, checksum);
+        } else {
+            put(8, udp_len);
+            put(48, udp_len);
+            put(50, checksum);
+        }
+        self.len
+    }
 }
 
 #[cfg(test)]

@@ -20,9 +20,13 @@ mod config;
 mod counters;
 mod decide;
 mod flows;
+#[cfg(target_os = "linux")]
+mod forwarder;
 mod grammar;
 mod health;
 mod inner;
+#[cfg(target_os = "linux")]
+mod kernel;
 #[cfg(target_os = "linux")]
 mod outbox;
 mod report;
@@ -39,13 +43,17 @@ mod worker;
 
 #[cfg(target_os = "linux")]
 pub use balancer::Balancer;
-pub use config::{Config, MAX_FLOWS, MAX_LISTEN, MAX_SERVERS, Reports, Server, Wish};
+pub use config::{Config, MAX_FLOWS, MAX_LISTEN, MAX_SERVERS, Reports, Server, Wish, Xdp, XdpMode};
 pub use counters::{Counters, ServerCounters};
 pub use decide::{Cause, Decision, Refusal, Way};
 pub use flows::{Flow, Flows};
+#[cfg(target_os = "linux")]
+pub use forwarder::Forwarder;
 pub use grammar::ConfigError;
 pub use health::{Health, Standing};
 pub use inner::{MAX_HEADER, encapsulate, header_len};
+#[cfg(target_os = "linux")]
+pub use kernel::{Kernel, Taught};
 pub use report::{REPORT_LEN, Report, ReportError};
 pub use site::{Aes128, Site, SiteConfiguration};
 pub use snapshot::{Member, Numbers, Snapshot};

@@ -123,6 +123,11 @@ impl Snapshot {
         self.desperate
     }
 
+    /// Server IDs, and the servers that they name.
+    pub(crate) fn ids(&self) -> impl Iterator<Item = (&ServerId, usize)> {
+        self.by_id.iter().map(|(id, at)| (id, *at))
+    }
+
     pub(crate) fn by_id(&self, id: &ServerId) -> Option<usize> {
         self.by_id.get(id).copied()
     }

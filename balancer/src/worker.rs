@@ -2,26 +2,31 @@
 
 use std::io::{self, PipeReader, Read};
 use std::net::{IpAddr, SocketAddr};
+use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Instant;
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use quicket_wire::PacketKind;
 
 use crate::balancer::Shared;
 use crate::config::Config;
 use crate::counters::{Counters, add};
-use crate::decide::{Decision, Look};
+use crate::decide::{self, Decision, Look};
 use crate::flows::{Flow, Flows};
-use crate::inner::{self, MAX_HEADER};
+use crate::inner::{self, Headers, MAX_HEADER};
+use crate::kernel::Taught;
 use crate::outbox::{Outbox, Piece, Way};
 use crate::snapshot::Snapshot;
 use crate::sys::{Arrivals, Train};
 use crate::udp;
 
 /// Ports that packets to servers leave by, so that devices and servers spread them.
-const SOURCE_PORTS: usize = 4;
+pub(crate) const SOURCE_PORTS: usize = 4;
+/// Connection IDs of which a worker remembers that the kernel was told.
+const RECENT: usize = 1 << 14;
 /// Calls that receive from one socket before others have their turn.
 const ROUNDS: usize = 16;
 
@@ -43,6 +48,7 @@ struct Carrier {
     v4: Vec<Outbox>,
     v6: Vec<Outbox>,
     headers: Vec<u8>,
+    pupil: Option<Pupil>,
 }
 
 impl Worker {
@@ -72,6 +78,7 @@ impl Worker {
                 // A machine may be without IPv6; packets to servers that have it are refused then.
                 v6: outboxes(true).unwrap_or_default(),
                 headers: Vec::new(),
+                pupil: None,
             },
             arrivals: Arrivals::new(),
         })
@@ -110,8 +117,9 @@ impl Worker {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 Err(error) => return Err(error),
             }
-            if let Some(snapshot) = self.shared.newer(&mut self.version) {
+            if let Some((snapshot, taught)) = self.shared.newer(&mut self.version) {
                 self.carrier.flows.set_lifetime(snapshot.lifetime);
+                self.carrier.pupil = taught.map(Pupil::new);
                 self.snapshot = snapshot;
             }
             let now = self.start.elapsed().as_secs() as u32;
@@ -146,35 +154,40 @@ impl Carrier {
         now: u32,
     ) {
         let flow = Flow { client: train.client, local };
+        let headers = Headers::new(&flow, train.tos, train.ttl.saturating_sub(1));
         let mut last: Option<(Look<'_>, Decision)> = None;
+        let mut tally = Tally::default();
         let mut at = train.start;
         let end = train.start + train.len;
+        add(&self.counters.received_bytes, train.len as u64);
         // A datagram may be empty.
         loop {
             let next = end.min(at + train.stride);
-            let payload = &bytes[at..next];
-            add(&self.counters.received, 1);
-            add(&self.counters.received_bytes, payload.len() as u64);
-            let decision = match (snapshot.look(payload), last) {
-                (Ok(look), Some((before, decision))) if look == before => {
-                    self.counters.kind(look.kind, 1);
-                    decision
-                }
+            let decision = match (snapshot.look(&bytes[at..next]), last) {
+                (Ok(look), Some((before, decision))) if look == before => decision,
                 (Ok(look), _) => {
-                    self.counters.kind(look.kind, 1);
                     let decision = snapshot.route(&mut self.flows, &flow, &look, now);
                     last = Some((look, decision));
+                    if let Decision::Forward { server, way: decide::Way::Named } = decision
+                        && let Some(pupil) = &mut self.pupil
+                    {
+                        pupil.teach(look.dcid, server, &self.counters);
+                    }
                     decision
                 }
-                (Err(refusal), _) => Decision::Refuse(refusal),
+                (Err(refusal), _) => {
+                    last = None;
+                    Decision::Refuse(refusal)
+                }
             };
-            self.counters.decided(decision, 1);
+            tally.take(last.map(|(look, _)| look.kind), decision, &self.counters);
             if let Decision::Forward { server, .. } = decision {
-                self.forward(snapshot, &flow, train, server, bytes, at..next);
+                let load = Load { bytes, payload: at..next };
+                self.forward(snapshot, &flow, train, server, &headers, load);
             }
             at = next;
             if at >= end {
-                return;
+                return tally.count(&self.counters);
             }
         }
     }
@@ -185,8 +198,8 @@ impl Carrier {
         flow: &Flow,
         train: &Train,
         server: usize,
-        bytes: &[u8],
-        payload: std::ops::Range<usize>,
+        headers: &Headers,
+        Load { bytes, payload }: Load<'_>,
     ) {
         let Some(member) = snapshot.members().get(server) else { return };
         // Nobody can answer port 0; a packet that goes in circles ends here.
@@ -198,8 +211,7 @@ impl Carrier {
             return add(&self.counters.too_big, 1);
         }
         let mut header = [0; MAX_HEADER];
-        let inside = &bytes[payload.clone()];
-        let len = inner::encapsulate(flow, train.tos, train.ttl - 1, inside, &mut header);
+        let len = headers.write(&bytes[payload.clone()], &mut header);
         let at = self.headers.len();
         self.headers.extend_from_slice(&header[..len]);
         let outboxes = if to.is_ipv4() { &mut self.v4 } else { &mut self.v6 };
@@ -213,9 +225,67 @@ impl Carrier {
     }
 }
 
+/// The kernel, and what it was taught lately.
+struct Pupil {
+    taught: Arc<Taught>,
+    /// Connection IDs by their hashes: they are not told twice where the kernel meets none of their
+    /// packets, as those of another device.
+    recent: Vec<u64>,
+}
+
+impl Pupil {
+    fn new(taught: Arc<Taught>) -> Self {
+        Self { taught, recent: vec![0; RECENT] }
+    }
+
+    fn teach(&mut self, id: &[u8], server: usize, counters: &Counters) {
+        // FNV-1a; connection IDs that name a server are not chosen by those who send.
+        let hash = id.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, octet| {
+            (hash ^ u64::from(*octet)).wrapping_mul(0x0100_0000_01b3)
+        });
+        let place = &mut self.recent[hash as usize % RECENT];
+        if *place != hash {
+            *place = hash;
+            add(&counters.taught, self.taught.learn(id, server).into());
+        }
+    }
+}
+
+/// A payload in its buffer.
+struct Load<'a> {
+    bytes: &'a [u8],
+    payload: Range<usize>,
+}
+
+/// Datagrams in a row of which the same is to be counted.
+#[derive(Default)]
+struct Tally {
+    same: Option<(Option<PacketKind>, Decision)>,
+    count: u64,
+}
+
+impl Tally {
+    fn take(&mut self, kind: Option<PacketKind>, decision: Decision, counters: &Counters) {
+        if self.same != Some((kind, decision)) {
+            self.count(counters);
+            *self = Self { same: Some((kind, decision)), count: 0 };
+        }
+        self.count += 1;
+    }
+
+    fn count(&self, counters: &Counters) {
+        let Some((kind, decision)) = self.same else { return };
+        add(&counters.received, self.count);
+        if let Some(kind) = kind {
+            counters.kind(kind, self.count);
+        }
+        counters.decided(decision, self.count);
+    }
+}
+
 /// A number that is the same for a flow and differs between flows. It needs no key: it only
 /// chooses a port of ours.
-fn spread(client: SocketAddr) -> usize {
+pub(crate) fn spread(client: SocketAddr) -> usize {
     let ip = match client.ip() {
         IpAddr::V4(ip) => ip.to_bits(),
         IpAddr::V6(ip) => ip.to_bits() as u32,

@@ -27,6 +27,9 @@ pub(crate) enum Register {
     R4,
     R5,
     R6,
+    R7,
+    R8,
+    R9,
     /// The end of the stack.
     R10 = 10,
 }
@@ -35,6 +38,7 @@ pub(crate) enum Register {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Size {
     Word = 0x00,
+    Half = 0x08,
     Octet = 0x10,
     Double = 0x18,
 }
@@ -52,34 +56,43 @@ pub(crate) enum Operation {
     Move = 0xb0,
 }
 
-/// Comparisons of a register with a constant.
+/// Comparisons of a register with a constant or another one, without signs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Condition {
     Equal = 0x10,
+    Greater = 0x20,
     /// They have a bit in common.
     AnyOf = 0x40,
     NotEqual = 0x50,
+    Less = 0xa0,
 }
 
 /// Functions of the kernel (`enum bpf_func_id` of linux/bpf.h).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Helper {
     MapLookup = 1,
+    Redirect = 23,
     LoadBytes = 26,
+    XdpAdjustHead = 44,
+    FibLookup = 69,
     SelectReuseport = 82,
 }
 
 const LD_IMMEDIATE_DOUBLE: u8 = 0x18;
 const LDX: u8 = 0x61;
+const ST: u8 = 0x62;
 const STX: u8 = 0x63;
 const ALU_WORD: u8 = 0x04;
 const ALU_DOUBLE: u8 = 0x07;
 const JUMP: u8 = 0x05;
+const JUMP_WORD: u8 = 0x06;
 const CALL: u8 = 0x85;
 const EXIT: u8 = 0x95;
 const OF_REGISTER: u8 = 0x08;
 /// To little endian, of which the constant says the width.
 const TO_LITTLE_ENDIAN: u8 = 0xd4;
+/// To big endian, likewise.
+const TO_BIG_ENDIAN: u8 = 0xdc;
 /// The constant of [`LD_IMMEDIATE_DOUBLE`] is a map's descriptor.
 const PSEUDO_MAP: u8 = 1;
 
@@ -126,6 +139,12 @@ impl Assembler {
         self.push(TO_LITTLE_ENDIAN, (of, 0), 0, 32);
     }
 
+    /// Makes a number of 16 bits that was loaded in network byte order one of the machine, or the
+    /// other way round.
+    pub(crate) fn half_from_big_endian(&mut self, of: Register) {
+        self.push(TO_BIG_ENDIAN, (of, 0), 0, 16);
+    }
+
     /// `to` = what is at `base` + `offset`.
     pub(crate) fn load(&mut self, size: Size, to: Register, base: Register, offset: i16) {
         self.push(LDX | size as u8, (to, base as u8), offset, 0);
@@ -134,6 +153,11 @@ impl Assembler {
     /// What is at `base` + `offset` = `from`.
     pub(crate) fn store(&mut self, size: Size, base: Register, offset: i16, from: Register) {
         self.push(STX | size as u8, (base, from as u8), offset, 0);
+    }
+
+    /// What is at `base` + `offset` = `constant`.
+    pub(crate) fn store_value(&mut self, size: Size, base: Register, offset: i16, constant: i32) {
+        self.push(ST | size as u8, (base, 0), offset, constant);
     }
 
     /// `to` = the map, for a helper.
@@ -171,6 +195,24 @@ impl Assembler {
     pub(crate) fn jump_if(&mut self, of: Register, is: Condition, constant: i32, label: Label) {
         self.labels.jump(self.instructions.len(), label);
         self.push(JUMP | is as u8, (of, 0), 0, constant);
+    }
+
+    /// The same for the register's lower half.
+    pub(crate) fn jump_if_word(&mut self, of: Register, is: Condition, word: u32, label: Label) {
+        self.labels.jump(self.instructions.len(), label);
+        self.push(JUMP_WORD | is as u8, (of, 0), 0, word.cast_signed());
+    }
+
+    /// Goes on at `label` if the register compares so with another one.
+    pub(crate) fn jump_if_with(
+        &mut self,
+        of: Register,
+        is: Condition,
+        with: Register,
+        label: Label,
+    ) {
+        self.labels.jump(self.instructions.len(), label);
+        self.push(JUMP | OF_REGISTER | is as u8, (of, with as u8), 0, 0);
     }
 
     /// The program; `None` when a label was not placed or is too far away.

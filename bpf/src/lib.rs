@@ -16,6 +16,10 @@
 mod classic;
 #[cfg(target_os = "linux")]
 mod extended;
+#[cfg(target_os = "linux")]
+mod forward;
+#[cfg(target_os = "linux")]
+mod forward_program;
 mod labels;
 mod owner;
 #[cfg(target_os = "linux")]
@@ -24,6 +28,8 @@ mod steer;
 mod sys;
 
 pub use classic::Instruction;
+#[cfg(target_os = "linux")]
+pub use forward::{Counts, ForwardTable, Link, Mode, Reading, Rules, Run, Target, Verdict};
 pub use owner::{OwnerProgram, ProgramError};
 #[cfg(target_os = "linux")]
 pub use steer::{LoadError, OwnerTable};

@@ -63,21 +63,33 @@ unsafe fn set_option<T>(socket: BorrowedFd<'_>, option: libc::c_int, value: &T) 
     if answer == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Kinds of maps, with keys of 32 bits and values of 64 (`enum bpf_map_type` of linux/bpf.h).
+/// Kinds of maps (`enum bpf_map_type` of linux/bpf.h).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Map {
+    Hash = 1,
     Array = 2,
+    PerCpuArray = 6,
+    LruHash = 9,
     ReuseportSockets = 20,
 }
 
 /// Commands of bpf(2).
 const MAP_CREATE: libc::c_int = 0;
+const MAP_LOOKUP_ELEM: libc::c_int = 1;
 const MAP_UPDATE_ELEM: libc::c_int = 2;
 const MAP_DELETE_ELEM: libc::c_int = 3;
 const PROG_LOAD: libc::c_int = 5;
+const PROG_TEST_RUN: libc::c_int = 10;
+const LINK_CREATE: libc::c_int = 28;
+const LINK_UPDATE: libc::c_int = 29;
 /// BPF_PROG_TYPE_SK_REUSEPORT and BPF_SK_REUSEPORT_SELECT.
 const SK_REUSEPORT: u32 = 21;
 const SK_REUSEPORT_SELECT: u32 = 39;
+/// BPF_PROG_TYPE_XDP and BPF_XDP.
+const XDP: u32 = 6;
+const XDP_ATTACH: u32 = 37;
+/// The longest word of the kernel's verifier.
+const LOG: usize = 1 << 20;
 
 /// The fields of `union bpf_attr` for [`MAP_CREATE`], as far as they are used.
 #[repr(C)]
@@ -133,11 +145,70 @@ fn made(descriptor: libc::c_long) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
 }
 
-/// A map without entries.
+/// A map without entries, with keys of 32 bits and values of 64.
 pub(crate) fn create_map(kind: Map, entries: u32) -> io::Result<OwnedFd> {
-    let fields = CreateMap { kind: kind as u32, key_size: 4, value_size: 8, entries, flags: 0 };
+    create(kind, 4, 8, entries)
+}
+
+fn create(kind: Map, key_size: u32, value_size: u32, entries: u32) -> io::Result<OwnedFd> {
+    let fields = CreateMap { kind: kind as u32, key_size, value_size, entries, flags: 0 };
     // SAFETY: the fields are those of the command and point to nothing.
     unsafe { bpf(MAP_CREATE, &fields) }.and_then(made)
+}
+
+/// A map with keys and values of known lengths.
+#[derive(Debug)]
+pub(crate) struct Table<const KEY: usize, const VALUE: usize> {
+    map: OwnedFd,
+    /// How many values an entry has: one for each processor, or one.
+    copies: usize,
+}
+
+impl<const KEY: usize, const VALUE: usize> Table<KEY, VALUE> {
+    /// A table without entries, or for the kinds that are arrays with entries of zeros.
+    pub(crate) fn new(kind: Map, entries: u32) -> io::Result<Self> {
+        // The kernel has values of several processors at multiples of eight octets.
+        const { assert!(VALUE.is_multiple_of(8)) };
+        let copies = if kind == Map::PerCpuArray { possible_processors()? } else { 1 };
+        Ok(Self { map: create(kind, KEY as u32, VALUE as u32, entries)?, copies })
+    }
+
+    pub(crate) fn as_fd(&self) -> BorrowedFd<'_> {
+        self.map.as_fd()
+    }
+
+    /// Sets an entry of a table with one value for each.
+    pub(crate) fn set(&self, key: &[u8; KEY], value: &[u8; VALUE]) -> io::Result<()> {
+        if self.copies != 1 {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        let fields = self.element(key, value.as_ptr().addr());
+        // SAFETY: the fields are those of the command; key and value live and have the lengths that
+        // the map was made with.
+        unsafe { bpf(MAP_UPDATE_ELEM, &fields) }.map(drop)
+    }
+
+    /// The values of an entry, one for each processor.
+    pub(crate) fn values(&self, key: &[u8; KEY]) -> io::Result<Vec<[u8; VALUE]>> {
+        let mut values = vec![[0; VALUE]; self.copies];
+        let fields = self.element(key, values.as_mut_ptr().addr());
+        // SAFETY: the fields are those of the command; the key has the map's length, and there is
+        // room for as many values as the kernel has processors, each without padding.
+        unsafe { bpf(MAP_LOOKUP_ELEM, &fields) }?;
+        Ok(values)
+    }
+
+    fn element(&self, key: &[u8; KEY], value: usize) -> Element {
+        let map = self.map.as_raw_fd().cast_unsigned();
+        Element { map, pad: 0, key: key.as_ptr().addr() as u64, value: value as u64, flags: 0 }
+    }
+}
+
+/// How many processors there may be: the highest number in a list such as `0-3,8` and one more.
+fn possible_processors() -> io::Result<usize> {
+    let text = std::fs::read_to_string("/sys/devices/system/cpu/possible")?;
+    let last = text.trim().rsplit([',', '-']).next().and_then(|last| last.parse::<usize>().ok());
+    last.map(|last| last + 1).ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
 /// What a map of sockets takes.
@@ -175,12 +246,24 @@ impl Element {
 
 /// Loads a program for SO_REUSEPORT groups.
 pub(crate) fn load_reuseport(instructions: &[extended::Instruction]) -> io::Result<OwnedFd> {
+    load(SK_REUSEPORT, SK_REUSEPORT_SELECT, b"quicket_owner\0\0\0", instructions)
+}
+
+/// Loads a program for packets that devices have just received.
+pub(crate) fn load_xdp(instructions: &[extended::Instruction]) -> io::Result<OwnedFd> {
+    load(XDP, XDP_ATTACH, b"quicket_balance\0", instructions)
+}
+
+fn load(
+    kind: u32,
+    attach_type: u32,
+    name: &[u8; 16],
+    instructions: &[extended::Instruction],
+) -> io::Result<OwnedFd> {
     const { assert!(size_of::<extended::Instruction>() == 8) };
     let license = c"Dual MIT/GPL";
-    let mut name = [0; 16];
-    name[..13].copy_from_slice(b"quicket_owner");
-    let fields = LoadProgram {
-        kind: SK_REUSEPORT,
+    let mut fields = LoadProgram {
+        kind,
         len: u32::try_from(instructions.len()).map_err(|_| io::ErrorKind::InvalidInput)?,
         instructions: instructions.as_ptr().addr() as u64,
         license: license.as_ptr().addr() as u64,
@@ -189,11 +272,108 @@ pub(crate) fn load_reuseport(instructions: &[extended::Instruction]) -> io::Resu
         log: 0,
         kernel_version: 0,
         flags: 0,
-        name,
+        name: *name,
         interface: 0,
-        attach_type: SK_REUSEPORT_SELECT,
+        attach_type,
     };
     // SAFETY: the fields are those of the command; instructions and license live, the license ends
     // with a zero; the kernel checks the program.
-    unsafe { bpf(PROG_LOAD, &fields) }.and_then(made)
+    let error = match unsafe { bpf(PROG_LOAD, &fields) }.and_then(made) {
+        Err(error) if error.kind() != io::ErrorKind::PermissionDenied => error,
+        // What the verifier refuses has this error as well as a missing capability.
+        Err(error) if error.raw_os_error() == Some(libc::EACCES) => error,
+        loaded => return loaded,
+    };
+    // Once more, for the verifier's reason.
+    let mut log = vec![0_u8; LOG];
+    (fields.log_level, fields.log_size) = (1, LOG as u32);
+    fields.log = log.as_mut_ptr().addr() as u64;
+    // SAFETY: as above, and the log lives and is as large as it says.
+    if let Ok(loaded) = unsafe { bpf(PROG_LOAD, &fields) }.and_then(made) {
+        return Ok(loaded);
+    }
+    let text = String::from_utf8_lossy(&log);
+    let lines: Vec<&str> = text.trim_end_matches('\0').lines().collect();
+    let last = lines.get(lines.len().saturating_sub(6)..).unwrap_or_default().join("; ");
+    Err(io::Error::new(error.kind(), format!("{error}: {last}")))
+}
+
+/// The fields of `union bpf_attr` for [`PROG_TEST_RUN`], as far as they are used.
+#[repr(C)]
+struct TestRun {
+    program: u32,
+    answer: u32,
+    len_in: u32,
+    len_out: u32,
+    data_in: u64,
+    data_out: u64,
+    repeat: u32,
+    nanoseconds: u32,
+    rest: [u64; 5],
+}
+
+/// Has a program look at a packet `repeat` times: its last answer, the packet as it is then, and
+/// how long it takes each time, in nanoseconds.
+pub(crate) fn run(
+    program: BorrowedFd<'_>,
+    packet: &[u8],
+    repeat: u32,
+) -> io::Result<(u32, Vec<u8>, u32)> {
+    // Programs put headers in front.
+    let mut out = vec![0; packet.len() + 256];
+    let mut fields = TestRun {
+        program: program.as_raw_fd().cast_unsigned(),
+        answer: 0,
+        len_in: u32::try_from(packet.len()).map_err(|_| io::ErrorKind::InvalidInput)?,
+        len_out: u32::try_from(out.len()).map_err(|_| io::ErrorKind::InvalidInput)?,
+        data_in: packet.as_ptr().addr() as u64,
+        data_out: out.as_mut_ptr().addr() as u64,
+        repeat,
+        nanoseconds: 0,
+        rest: [0; 5],
+    };
+    let pointer = std::ptr::from_mut(&mut fields);
+    // SAFETY: the fields are those of the command, which writes to them, too; both buffers live and
+    // are as large as they say.
+    let answer =
+        unsafe { libc::syscall(libc::SYS_bpf, PROG_TEST_RUN, pointer, size_of::<TestRun>()) };
+    if answer < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    out.truncate(fields.len_out as usize);
+    Ok((fields.answer, out, fields.nanoseconds))
+}
+
+/// The fields for [`LINK_CREATE`], as far as they are used.
+#[repr(C)]
+struct CreateLink {
+    program: u32,
+    interface: u32,
+    attach_type: u32,
+    flags: u32,
+}
+
+/// Those for [`LINK_UPDATE`].
+#[repr(C)]
+struct UpdateLink {
+    link: u32,
+    program: u32,
+    flags: u32,
+    old: u32,
+}
+
+/// Attaches a program to a device until the link is closed.
+pub(crate) fn link_xdp(program: BorrowedFd<'_>, interface: u32, flags: u32) -> io::Result<OwnedFd> {
+    let program = program.as_raw_fd().cast_unsigned();
+    let fields = CreateLink { program, interface, attach_type: XDP_ATTACH, flags };
+    // SAFETY: the fields are those of the command and point to nothing.
+    unsafe { bpf(LINK_CREATE, &fields) }.and_then(made)
+}
+
+/// Puts another program in the place of the one that a link has attached; no packet meets none.
+pub(crate) fn update_link(link: BorrowedFd<'_>, program: BorrowedFd<'_>) -> io::Result<()> {
+    let [link, program] = [link, program].map(|fd| fd.as_raw_fd().cast_unsigned());
+    let fields = UpdateLink { link, program, flags: 0, old: 0 };
+    // SAFETY: the fields are those of the command and point to nothing.
+    unsafe { bpf(LINK_UPDATE, &fields) }.map(drop)
 }

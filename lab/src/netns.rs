@@ -98,6 +98,11 @@ impl Namespaces {
         ip(&["netns", "exec", self.name(end), "sh", "-c", &script])
     }
 
+    /// Runs `ip` for an end.
+    pub(crate) fn ip(&self, end: End, arguments: &[&str]) -> Result<(), NetnsError> {
+        ip(&[&["-n", self.name(end)], arguments].concat())
+    }
+
     /// A command that runs what `command` runs, inside a namespace and with the same process ID.
     #[must_use]
     pub fn inside(&self, end: End, command: &Command) -> Command {

@@ -97,6 +97,12 @@ impl Codec {
         &self.format
     }
 
+    /// Whether it takes a cipher to read the server ID.
+    #[must_use]
+    pub const fn is_enciphered(&self) -> bool {
+        self.cipher.is_some()
+    }
+
     /// The key that masks the owner, for a BPF program.
     #[must_use]
     pub const fn mask(&self) -> &HashKey {

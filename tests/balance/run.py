@@ -8,6 +8,7 @@ Makes network namespaces and removes them. Needs root and iproute2.
 import argparse
 import json
 import pathlib
+import signal
 import socket
 import struct
 import subprocess
@@ -17,7 +18,7 @@ import time
 sys.dont_write_bytecode = True
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "tunnel"))
 from networks import Namespace, until  # noqa: E402
-from site_of_three import BALANCERS, SERVERS, Relay, Site  # noqa: E402
+from site_of_three import BALANCERS, SERVERS, Relay, Site, whole_checksums  # noqa: E402
 
 
 def downloads(site):
@@ -65,6 +66,10 @@ def both(site):
         relay.go.set()
         assert fetching.communicate(timeout=60)[0] == site.large
         assert site.balancers[first].counter("named") > before
+    counters = site.balancers[second].status()["counters"]
+    # It has an XDP program: the first packets of each connection ID are what user space has read.
+    assert counters["in_kernel"] > 20 and counters["taught"] > 8, counters
+    print(f"balance: of {counters['named']} datagrams {counters['in_kernel']} went by the kernel", flush=True)
     print("balance: two balancers choose alike, and one carries on what the other began", flush=True)
 
 
@@ -221,6 +226,86 @@ def fields(quicket, scratch):
     print("balance: addresses, TTL, DSCP, ECN and checksums are those of the client", flush=True)
 
 
+def in_the_kernel(quicket, scratch):
+    """What names a server is forwarded by the kernel, as user space would; when the balancer ends, nothing is left."""
+    scratch.mkdir(parents=True, exist_ok=True)
+    a, b = Namespace("a"), Namespace("b")
+    process = None
+    try:
+        a.ip("link", "add", "wire", "type", "veth", "peer", "name", "wire", "netns", b.name)
+        for end, last in (a, 1), (b, 2):
+            end.ip("addr", "add", f"10.0.0.{last}/24", "dev", "wire")
+            end.ip("link", "set", "wire", "up")
+        a.run("sysctl", "-q", "net.ipv4.conf.wire.forwarding=1")
+        whole_checksums(b, "wire")
+        ids, file = scratch / "plain", scratch / "balance"
+        ids.write_text("config 0 server-id 2 nonce 6 plain\n")
+
+        def start(device):
+            file.write_text(f"listen 10.0.0.1:7000\nconnection-ids {ids}\nxdp {device} generic\n"
+                            "server b 10.0.0.2 id 0007\n")
+            process = subprocess.Popen(a.command(*quicket, "balance", "--config", file), text=True,
+                                       stderr=subprocess.PIPE)
+            lines = [process.stderr.readline()]
+            while "ready" not in lines[-1]:
+                lines.append(process.stderr.readline())
+                assert lines[-1], lines
+            return process, "".join(lines)
+        gue = b.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        gue.bind(("10.0.0.2", 6080))
+        gue.settimeout(10)
+        client = b.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        client.bind(("10.0.0.2", 0))
+
+        def exchange(size, head=b"\x40\0\0\7"):
+            sent = head + bytes(range(256)) * 6
+            client.sendto(sent[:size], ("10.0.0.1", 7000))
+            data, (source, port) = gue.recvfrom(2000)
+            packet = data[4:]
+            assert source == "10.0.0.1" and data[:4] == b"\0\4\0\0", (source, data[:4])
+            assert packet[8] == 63 and intact(packet[:20]) and packet[28:] == sent[:size], packet
+            assert intact(packet[12:20] + struct.pack("!HH", 17, size + 8) + packet[20:]), "checksum of UDP"
+            return port >= 0xc000
+        process, said = start("nowhere")
+        assert "the kernel forwards nothing on nowhere, all goes by user space: there is no such device" in said, said
+        exchange(100)
+        report = json_of(a, quicket)
+        assert not report["xdp"]["attached"] and report["counters"]["in_kernel"] == 0, report
+        process.kill()
+        process.wait()
+        process, said = start("wire")
+        assert "the kernel forwards what it can on wire" in said, said
+        sizes = [21, 22, 600, 1200, 1440] * 4
+        for size in sizes:
+            exchange(size)
+        # Not in the kernel: the connection ID names nobody.
+        exchange(300, b"\x40\xe0\1\1")
+        report = json_of(a, quicket)
+        counters, server = report["counters"], report["servers"][0]
+        assert len(sizes) - 1 <= counters["in_kernel"] <= len(sizes) and counters["hashed"] == 1, counters
+        assert (counters["received"], counters["named"], server["sent"]) == (21, 20, 21), (counters, server)
+        assert server["sent_bytes"] == sum(sizes) + 300, server
+        # Whatever the file says next is what the kernel goes by from then on.
+        file.write_text(file.read_text().replace("id 0007", "id 0008"))
+        process.send_signal(signal.SIGHUP)
+        until("the file is taken up", lambda: json_of(a, quicket)["files_taken_up"] == 2)
+        exchange(100)
+        exchange(100, b"\x40\0\0\x08")
+        after = json_of(a, quicket)["counters"]
+        assert (after["in_kernel"], after["unknown_server"]) == (counters["in_kernel"] + 1, 1), after
+        assert "xdp" in a.run("ip", "link", "show", "wire")
+        process.kill()
+        process.wait()
+        until("the program is gone with its process", lambda: "xdp" not in a.run("ip", "link", "show", "wire"))
+    finally:
+        if process:
+            process.kill()
+            process.wait()
+        a.remove()
+        b.remove()
+    print(f"balance: the kernel forwards by XDP, {counters['in_kernel']} of {len(sizes)} datagrams", flush=True)
+
+
 def json_of(namespace, quicket):
     report, = json.loads(namespace.run(*quicket, "balance", "status", "-j"))
     return report
@@ -242,6 +327,7 @@ def main():
     quicket = [str(arguments.quicket.absolute())]
     started = time.monotonic()
     fields(quicket, arguments.scratch.absolute())
+    in_the_kernel(quicket, arguments.scratch.absolute())
     with Site(quicket, arguments.scratch.absolute()) as site:
         for part in downloads, rebindings, both, drain, rotation, refused_files, killed:
             part(site)

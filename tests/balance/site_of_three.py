@@ -1,11 +1,14 @@
 """A site in network namespaces: a client, two balancers, three servers, all at one bridge."""
 
+import ctypes
+import fcntl
 import json
 import os
 import pathlib
 import selectors
 import signal
 import socket
+import struct
 import subprocess
 import threading
 
@@ -16,6 +19,17 @@ SERVERS = {"east": 1, "west": 2, "north": 3}
 BALANCERS = (8, 9)
 CLIENT = 100
 CONFIGURATION = "config {0} server-id 4 nonce {1} key {2}\n"
+
+
+def whole_checksums(namespace, device):
+    """Has packets leave with their checksums, as from any other machine: the peer of a virtual device gets them open."""
+    class Request(ctypes.Structure):
+        _fields_ = [("name", ctypes.c_char * 16), ("data", ctypes.c_void_p)]
+    siocethtool, set_transmit_checksums = 0x8946, 0x17
+    value = ctypes.create_string_buffer(struct.pack("II", set_transmit_checksums, 0))
+    request = Request(device.encode(), ctypes.addressof(value))
+    with namespace.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
+        fcntl.ioctl(control, siocethtool, request)
 
 
 class Server:
@@ -64,6 +78,7 @@ class Balancer:
         self.site, self.number = site, number
         self.namespace = site.attach(f"lb{number}", number)
         self.namespace.ip("addr", "add", f"{ADDRESS}/32", "dev", "lo")
+        self.namespace.run("sysctl", "-q", "net.ipv4.conf.eth0.forwarding=1")
         self.file = site.scratch / f"balance{number}"
         self.write()
         self.process = site.start(self.namespace, "balance", "--config", str(self.file))
@@ -72,6 +87,8 @@ class Balancer:
         """The file, with words for some servers."""
         lines = [f"listen {ADDRESS}:{PORT}", f"connection-ids {self.site.ids}", "hash-key 0011223344556677",
                  f"reports 10.0.0.{self.number}:6081 timeout 2", "workers 2"]
+        if self.number == BALANCERS[1]:
+            lines.append("xdp eth0 generic")
         lines += [f"server {name} 10.0.0.{number} id {number:08x} report {words.get(name, '')}"
                   for name, number in SERVERS.items()]
         self.file.write_text("\n".join(lines) + "\n")
@@ -113,6 +130,7 @@ class Site:
         self.net.ip("link", "add", "bridge", "type", "bridge")
         self.net.ip("link", "set", "bridge", "up")
         self.client = self.attach("client", CLIENT)
+        whole_checksums(self.client, "eth0")
         self.balancers = {number: Balancer(self, number) for number in BALANCERS}
         self.servers = {name: Server(self, name) for name in SERVERS}
         self.pin = self.servers["east"].pin
@@ -156,6 +174,8 @@ class Site:
         self.processes.append(process)
         for _ in range(ready):
             line = process.stderr.readline()
+            if line.startswith("quicket: the kernel forwards"):
+                line = process.stderr.readline()
             if "ready" not in line:
                 raise SystemExit(f"{words}: {line}{process.stderr.read()}")
         process.errors = []

@@ -22,6 +22,8 @@ mod outbound;
 #[cfg(target_os = "linux")]
 mod path;
 mod registry;
+#[cfg(target_os = "linux")]
+mod relay;
 mod segments;
 #[cfg(target_os = "linux")]
 mod sys;
@@ -44,5 +46,7 @@ pub use device::remove_device;
 pub use grammar::{
     Line, ParseError, PortChoice, change, parse_line, parse_port, parse_port_choice,
 };
+#[cfg(target_os = "linux")]
+pub use relay::Relay;
 #[cfg(target_os = "linux")]
 pub use tunnels::Tunnels;

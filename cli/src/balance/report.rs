@@ -32,6 +32,11 @@ pub(super) fn json(rule: &Rule) -> Value {
         fields
     });
     let reports = state.reports;
+    let xdp = config.xdp.as_ref().map(|xdp| {
+        let why = rule.balancer.in_kernel().and_then(Result::err);
+        json!({ "device": xdp.device, "attached": why.is_none(), "error": why })
+    });
+    // These bring those of servers up to date.
     let counters = rule.balancer.counters().into_iter();
     json!({
         "listen": config.listen.iter().map(ToString::to_string).collect::<Vec<_>>(),
@@ -39,6 +44,7 @@ pub(super) fn json(rule: &Rule) -> Value {
         "no_server_known_to_serve": snapshot.is_desperate(),
         "flows": { "most": config.flows, "lifetime_seconds": config.lifetime },
         "workers": config.workers,
+        "xdp": xdp,
         "mtu": config.mtu,
         "counters": counters.map(|(name, value)| (name.to_owned(), value.into()))
             .collect::<Map<_, _>>(),
@@ -67,6 +73,14 @@ pub(super) fn text(report: &Value) -> String {
     }
     if report["no_server_known_to_serve"] == true {
         out += "  no server takes connections as far as is known: all are tried\n";
+    }
+    if let (Some(device), attached) = (report["xdp"]["device"].as_str(), &report["xdp"]["attached"])
+    {
+        let why = report["xdp"]["error"]
+            .as_str()
+            .map_or(String::new(), |why| format!(": {}", printable(why)));
+        let state = if *attached == true { "forwards what it can" } else { "forwards nothing" };
+        let _ = writeln!(out, "  the kernel {state} on {}{why}", printable(device));
     }
     for server in report["servers"].as_array().into_iter().flatten() {
         let word = |name: &str| printable(server[name].as_str().unwrap_or_default());

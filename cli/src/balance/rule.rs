@@ -135,6 +135,16 @@ impl Rule {
         let snapshot = state.snapshot();
         let balancer = Balancer::start(&state.files.config, snapshot)
             .map_err(|error| Failure::environment("cannot start", error))?;
+        match (balancer.in_kernel(), &state.files.config.xdp) {
+            (Some(Ok(())), Some(xdp)) => {
+                eprintln!("quicket: the kernel forwards what it can on {}", xdp.device);
+            }
+            (Some(Err(why)), Some(xdp)) => eprintln!(
+                "quicket: the kernel forwards nothing on {}, all goes by user space: {why}",
+                xdp.device
+            ),
+            _ => {}
+        }
         Ok(Self { balancer, state: Mutex::new(state) })
     }
 
@@ -163,7 +173,7 @@ impl Rule {
                 state.taken_up += 1;
                 state.refused = None;
                 let snapshot = state.snapshot();
-                self.balancer.replace(snapshot);
+                self.balancer.replace(&state.files.config, snapshot);
             }
             Err(error) => {
                 eprintln!("quicket: all stays as it was: {error}");
@@ -209,6 +219,6 @@ impl Rule {
         if snapshot.is_desperate() {
             eprintln!("quicket: no server takes connections as far as is known: all are tried");
         }
-        self.balancer.replace(snapshot);
+        self.balancer.replace(&state.files.config, snapshot);
     }
 }

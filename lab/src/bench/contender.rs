@@ -35,15 +35,28 @@ pub enum Contender {
     Nginx,
     /// Caddy over HTTP/3, with this project's client: only in the row of files.
     Caddy,
-    /// Quicket, its blocking sockets.
+    /// What carries UDP datagrams on without a look at them: only in the row of balancers.
+    Forwarder,
+    /// What carries packets between a TUN device and UDP without a look at them: only in the row of
+    /// tunnels, as the next three.
+    Relay,
+    /// wireguard-go.
+    WireguardGo,
+    /// Quicket's tunnel with the offloads of its device switched off.
+    NoOffloads,
+    /// A tunnel without UDP.
+    WithoutUdp,
+    /// Quicket: its blocking sockets, and in rows of their own its tunnel and its balancer.
     Quicket,
     /// Quicket, its sockets for tokio.
     QuicketTokio,
+    /// The program of Quicket's balancer in the kernel: only in the row of balancers.
+    QuicketXdp,
 }
 
 impl Contender {
     /// All of them.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 17] = [
         Self::Tcp,
         Self::TcpOpenssl,
         Self::TcpTls,
@@ -53,8 +66,14 @@ impl Contender {
         Self::QuicGo,
         Self::Nginx,
         Self::Caddy,
+        Self::Forwarder,
+        Self::Relay,
+        Self::WireguardGo,
+        Self::NoOffloads,
+        Self::WithoutUdp,
         Self::Quicket,
         Self::QuicketTokio,
+        Self::QuicketXdp,
     ];
 
     /// The name by which it is known.
@@ -70,15 +89,21 @@ impl Contender {
             Self::QuicGo => "quic-go",
             Self::Nginx => "nginx",
             Self::Caddy => "caddy",
+            Self::Forwarder => "forwarder",
+            Self::Relay => "relay",
+            Self::WireguardGo => "wireguard-go",
+            Self::NoOffloads => "no-offloads",
+            Self::WithoutUdp => "without-udp",
             Self::Quicket => "quicket",
             Self::QuicketTokio => "quicket-tokio",
+            Self::QuicketXdp => "quicket-xdp",
         }
     }
 
     /// Whether it is this project's.
     #[must_use]
     pub fn is_own(self) -> bool {
-        matches!(self, Self::Quicket | Self::QuicketTokio)
+        matches!(self, Self::Quicket | Self::QuicketTokio | Self::QuicketXdp)
     }
 
     /// Whether it takes minutes to build, and more than Rust and a C compiler: it is measured when
@@ -92,6 +117,21 @@ impl Contender {
     #[must_use]
     pub fn is_quic(self) -> bool {
         !matches!(self, Self::Tcp | Self::TcpOpenssl | Self::TcpTls | Self::Nginx)
+            && !self.is_of_packets()
+    }
+
+    /// Whether it carries packets of others, and is no end of a connection.
+    #[must_use]
+    pub fn is_of_packets(self) -> bool {
+        matches!(
+            self,
+            Self::Forwarder
+                | Self::Relay
+                | Self::WireguardGo
+                | Self::NoOffloads
+                | Self::WithoutUdp
+                | Self::QuicketXdp
+        )
     }
 
     /// Whether it is programs that serve and fetch files, and nothing else.
@@ -104,6 +144,19 @@ impl Contender {
     /// say.
     #[must_use]
     pub fn takes_part(self, row: Row) -> bool {
+        match row {
+            Row::Balance => {
+                return matches!(self, Self::Forwarder | Self::Quicket | Self::QuicketXdp);
+            }
+            // The bare network, for which TCP stands, is what no tunnel can be faster than.
+            Row::Tunnel => {
+                let balances = matches!(self, Self::Forwarder | Self::QuicketXdp);
+                return self.is_of_packets() && !balances
+                    || matches!(self, Self::Tcp | Self::Quicket);
+            }
+            _ if self.is_of_packets() => return false,
+            _ => {}
+        }
         if row == Row::Http || self.is_of_files() {
             return row == Row::Http && (self.is_of_files() || self == Self::Quicket);
         }
@@ -149,6 +202,16 @@ const NGINX: &str = "HTTP/1.1 over TLS 1.3 with sendfile, fetched by";
 const CADDY: &str = "over quic-go, HTTP/3, fetched by quicket get";
 const QUICKET: &str = "Quicket's blocking sockets, windows of 16 MiB, otherwise its defaults";
 const SERVE_AND_GET: &str = "quicket serve, HTTP/3, fetched by quicket get, with their defaults";
+const FORWARDER: &str = "the balancer's sockets and calls: datagrams go to its servers in turn, as \
+                         they came, without a look and without encapsulation; rows of balancers only";
+const RELAY: &str = "a TUN device's super-packets in UDP with segmentation and receive offload, \
+                     without a look at them; rows of tunnels only";
+const WIREGUARD_GO: &str = "encrypts; rows of tunnels only";
+const NO_OFFLOADS: &str = "Quicket's tunnel, of which the device takes packets one by one \
+                           (gso_max_segs 1); rows of tunnels only";
+const QUICKET_XDP: &str = "the balancer's program in the kernel, run by BPF_PROG_RUN: what drivers take \
+                           to receive and send is not in it; rows of balancers only";
+const WITHOUT_UDP: &str = "GRE without UDP, by the kernel; rows of tunnels only";
 const QUICKET_TOKIO: &str = "Quicket's sockets for tokio on a current-thread runtime, configured \
                              as the blocking ones";
 
@@ -158,6 +221,7 @@ pub(super) struct Contenders {
     /// The program that serves and fetches files, or why there is none.
     pub(super) quicket: Result<PathBuf, String>,
     descriptions: BTreeMap<Contender, String>,
+    this_program: PathBuf,
 }
 
 impl Contenders {
@@ -171,10 +235,14 @@ impl Contenders {
             true => workshop.prepare_program(&options.executable).map_err(|e| e.to_string()),
             false => Err("it was not asked for".to_owned()),
         };
-        let mut made = Self { programs: BTreeMap::new(), quicket, descriptions: BTreeMap::new() };
+        let (programs, descriptions) = (BTreeMap::new(), BTreeMap::new());
+        let this = options.executable.clone();
+        let mut made = Self { programs, quicket, descriptions, this_program: this };
         // The rival of all others, whether it is measured itself or not.
         let rival = this_program(options, Contender::TcpTls);
         made.programs.insert(Contender::TcpTls, rival);
+        // What goes through tunnels.
+        made.programs.insert(Contender::Tcp, this_program(options, Contender::Tcp));
         let takes_part =
             |contender: &&Contender| options.rows.iter().any(|row| contender.takes_part(*row));
         for &contender in options.contenders.iter().filter(takes_part) {
@@ -192,6 +260,11 @@ impl Contenders {
     /// Those that take part.
     pub(super) fn all(&self) -> impl Iterator<Item = Contender> {
         self.descriptions.keys().copied()
+    }
+
+    /// The program that is started again for processes of the benchmark.
+    pub(super) fn this_program(&self) -> &std::path::Path {
+        &self.this_program
     }
 
     pub(super) fn program(&self, contender: Contender) -> Result<&Program, Failure> {
@@ -242,6 +315,15 @@ fn prepare(
             let program = workshop.prepare_caddy()?;
             (program, format!("Caddy {} {CADDY}", workshop.caddy_version()?))
         }
+        Contender::Forwarder => (this_program, FORWARDER.into()),
+        Contender::QuicketXdp => (this_program, QUICKET_XDP.into()),
+        Contender::Relay => (this_program, RELAY.into()),
+        Contender::NoOffloads => (this_program, NO_OFFLOADS.into()),
+        Contender::WithoutUdp => (this_program, WITHOUT_UDP.into()),
+        Contender::WireguardGo => {
+            let version = workshop.wireguard_version()?;
+            (workshop.prepare_wireguard()?, format!("wireguard-go {version}, {WIREGUARD_GO}"))
+        }
     })
 }
 
@@ -278,10 +360,28 @@ mod tests {
     #[test]
     fn rows_without_encryption_are_between_tcp_and_quicket() {
         for contender in Contender::ALL {
-            let plain = matches!(contender, Contender::Tcp) || contender.is_own();
+            let plain =
+                matches!(contender, Contender::Tcp | Contender::Quicket | Contender::QuicketTokio);
             assert_eq!(contender.takes_part(Row::UploadPlain), plain, "{contender}");
-            let encrypted = contender != Contender::Tcp && !contender.is_of_files();
+            let others = contender.is_of_files() || contender.is_of_packets();
+            let encrypted = contender != Contender::Tcp && !others;
             assert_eq!(contender.takes_part(Row::Upload), encrypted, "{contender}");
+        }
+    }
+
+    #[test]
+    fn who_carries_packets_is_measured_in_rows_of_its_own() {
+        for contender in Contender::ALL.into_iter().filter(|one| one.is_of_packets()) {
+            let rows: Vec<Row> =
+                Row::ALL.into_iter().filter(|row| contender.takes_part(*row)).collect();
+            let own = match contender {
+                Contender::Forwarder | Contender::QuicketXdp => Row::Balance,
+                _ => Row::Tunnel,
+            };
+            assert_eq!(rows, [own], "{contender}");
+        }
+        for row in [Row::Balance, Row::Tunnel] {
+            assert!(Contender::Quicket.takes_part(row) && !Contender::Quinn.takes_part(row));
         }
     }
 

@@ -1,5 +1,6 @@
 //! One measurement: a server, a client, and the checks that it is what it claims to be.
 
+use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use quicket_workload::bench::{
@@ -10,7 +11,7 @@ use super::contender::Contenders;
 use super::http::{self, Visit};
 use super::network::Network;
 use super::row::{Point, Rival};
-use super::{Contender, Direction, Settings};
+use super::{Contender, Direction, Settings, balance, tunnel};
 use crate::Certificates;
 use crate::process::Process;
 use crate::tun::TunLink;
@@ -19,13 +20,13 @@ use crate::tun::TunLink;
 const SEED: u64 = 1;
 
 /// How long a process may take to start.
-const START: Duration = Duration::from_secs(10);
+pub(super) const START: Duration = Duration::from_secs(10);
 /// How long a measurement may take.
 const WORK: Duration = Duration::from_secs(180);
 /// How long a process may take until it has pinned itself.
 const PIN: Duration = Duration::from_secs(2);
 /// The cores of the server and of the client.
-const CORES: [usize; 2] = [0, 1];
+pub(super) const CORES: [usize; 2] = [0, 1];
 
 pub(super) struct Driver<'a> {
     pub(super) contenders: &'a Contenders,
@@ -43,7 +44,7 @@ pub(super) enum Said {
 }
 
 /// A server and a client under way.
-struct Pair {
+pub(super) struct Pair {
     server: Process,
     client: Process,
 }
@@ -52,8 +53,11 @@ impl Driver<'_> {
     /// Checks that bytes arrive unchanged, that no other cipher suite is accepted, that processes
     /// are pinned, and that UDP payloads have the size asked for.
     pub(super) fn check(&self, contender: Contender, point: &Point) -> Result<(), Failure> {
-        if matches!(point.scenario, Scenario::Files { .. }) {
-            // Each measurement compares what it has fetched.
+        if matches!(
+            point.scenario,
+            Scenario::Files { .. } | Scenario::Forward { .. } | Scenario::Tunnel { .. }
+        ) {
+            // Each measurement compares what came with what was sent, or leaves that to TCP.
             return Ok(());
         }
         let _link = self.network.carry(point, SEED)?;
@@ -93,6 +97,11 @@ impl Driver<'_> {
                 Visit { contender, contenders: self.contenders, certificates: self.certificates };
             return http::measure(&visit, CORES, bytes, milliseconds).map(Said::Measured);
         }
+        match point.scenario {
+            Scenario::Forward { .. } => return balance::measure(self, contender, point),
+            Scenario::Tunnel { .. } => return tunnel::measure(self, contender, point),
+            _ => {}
+        }
         let link = self.network.carry(point, SEED + round as u64)?;
         let start = |contender| {
             self.start(contender, point.scenario, point.conditions, point.conditions.cipher)
@@ -118,8 +127,21 @@ impl Driver<'_> {
         conditions: Conditions,
         client_cipher: Cipher,
     ) -> Result<Pair, Failure> {
+        let address = self.network.server_address();
+        self.start_at(address, contender, scenario, conditions, client_cipher)
+    }
+
+    /// The same with a server at another of its addresses.
+    pub(super) fn start_at(
+        &self,
+        address: IpAddr,
+        contender: Contender,
+        scenario: Scenario,
+        conditions: Conditions,
+        client_cipher: Cipher,
+    ) -> Result<Pair, Failure> {
         let role = Role::Server {
-            listen: (self.network.server_address(), 0).into(),
+            listen: (address, 0).into(),
             certificate: self.certificates.certificate(),
             key: self.certificates.key(),
         };
@@ -169,7 +191,7 @@ impl Pair {
         Ok(())
     }
 
-    fn finish(mut self) -> Result<Said, Failure> {
+    pub(super) fn finish(mut self) -> Result<Said, Failure> {
         let said = self.result()?;
         self.end()?;
         Ok(said)

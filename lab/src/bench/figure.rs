@@ -251,6 +251,130 @@ fn shared(measurement: &Measurement) -> Option<(f64, f64)> {
     Some((rate(own), rate(rival)))
 }
 
+/// Of datagrams that are forwarded.
+pub(super) const FORWARDING: &[Figure] = &[
+    Figure {
+        name: "datagrams a second of a core",
+        unit: "thousands",
+        better: Better::Higher,
+        digits: 0,
+        value: |measurement| {
+            let (packets, _, cpu_ns, _) = forwarded(measurement)?;
+            (cpu_ns > 0).then(|| packets as f64 * 1e6 / cpu_ns as f64)
+        },
+    },
+    Figure {
+        name: "CPU",
+        unit: "ns each",
+        better: Better::Lower,
+        digits: 0,
+        value: |measurement| {
+            let (packets, _, cpu_ns, _) = forwarded(measurement)?;
+            (packets > 0).then(|| cpu_ns as f64 / packets as f64)
+        },
+    },
+    Figure {
+        name: "system calls",
+        unit: "for 100",
+        better: Better::Lower,
+        digits: 1,
+        value: |measurement| {
+            let (packets, _, _, calls) = forwarded(measurement)?;
+            (packets > 0).then(|| calls as f64 * 100.0 / packets as f64)
+        },
+    },
+];
+
+fn forwarded(measurement: &Measurement) -> Option<(u64, u64, u64, u64)> {
+    match measurement.result {
+        Outcome::Forwarded { packets, nanoseconds, cpu_ns, calls } => {
+            Some((packets, nanoseconds, cpu_ns, calls))
+        }
+        _ => None,
+    }
+}
+
+/// Of TCP through a tunnel: the first two in bulk, the others of requests and answers.
+pub(super) const TUNNEL: &[Figure] = &[
+    Figure {
+        name: "goodput",
+        unit: "Gbit/s",
+        better: Better::Higher,
+        digits: 2,
+        value: |measurement| match tunnelled(measurement)? {
+            // The first fifth is TCP's, to find its rate.
+            (Outcome::Flow(flow), _) => Some(flow.bits_per_second(flow.intervals.len() / 5) / 1e9),
+            _ => None,
+        },
+    },
+    Figure {
+        name: "CPU of both tunnel ends",
+        unit: "s/GiB",
+        better: Better::Lower,
+        digits: 3,
+        value: |measurement| match tunnelled(measurement)? {
+            (Outcome::Flow(flow), cpu_ns) => {
+                let bytes: u64 = flow.intervals.iter().sum();
+                // None is used where there is no tunnel, or the kernel's.
+                (bytes > 0 && cpu_ns > 0).then(|| cpu_ns as f64 / 1e9 / (bytes as f64 / GIB))
+            }
+            _ => None,
+        },
+    },
+    Figure {
+        name: "transactions",
+        unit: "/s",
+        better: Better::Higher,
+        digits: 0,
+        value: |measurement| Some(transactions(measurement)?.0.per_second),
+    },
+    Figure {
+        name: "CPU of both tunnel ends",
+        unit: "µs each",
+        better: Better::Lower,
+        digits: 1,
+        value: |measurement| {
+            let (summary, cpu_ns) = transactions(measurement)?;
+            (cpu_ns > 0).then(|| cpu_ns as f64 / 1000.0 / summary.count.max(1) as f64)
+        },
+    },
+    Figure {
+        name: "90th percentile",
+        unit: "ms",
+        better: Better::Lower,
+        digits: 2,
+        value: |measurement| Some(transactions(measurement)?.0.p90_us / 1000.0),
+    },
+    Figure {
+        name: "95th percentile",
+        unit: "ms",
+        better: Better::Lower,
+        digits: 2,
+        value: |measurement| Some(transactions(measurement)?.0.p95_us / 1000.0),
+    },
+    Figure {
+        name: "99th percentile",
+        unit: "ms",
+        better: Better::Lower,
+        digits: 2,
+        value: |measurement| Some(transactions(measurement)?.0.p99_us / 1000.0),
+    },
+];
+
+fn tunnelled(measurement: &Measurement) -> Option<(&Outcome, u64)> {
+    match &measurement.result {
+        Outcome::Tunnelled { load, tunnel_cpu_ns } => Some((load, *tunnel_cpu_ns)),
+        _ => None,
+    }
+}
+
+fn transactions(measurement: &Measurement) -> Option<(Summary, u64)> {
+    match tunnelled(measurement)? {
+        (Outcome::Transfers { summary, .. }, cpu_ns) => Some((*summary, cpu_ns)),
+        _ => None,
+    }
+}
+
 /// Of idle connections.
 pub(super) const IDLE: &[Figure] = &[
     Figure {
@@ -298,8 +422,15 @@ mod tests {
         figures.iter().map(|figure| figure.of(&measurement).unwrap()).collect()
     }
 
-    const SUMMARY: Summary =
-        Summary { count: 1000, per_second: 500.0, p50_us: 100.0, p99_us: 2500.0, max_us: 9000.0 };
+    const SUMMARY: Summary = Summary {
+        count: 1000,
+        per_second: 500.0,
+        p50_us: 100.0,
+        p90_us: 1000.0,
+        p95_us: 2000.0,
+        p99_us: 2500.0,
+        max_us: 9000.0,
+    };
 
     #[test]
     fn bulk_is_told_in_bits_and_processor_time_by_the_gibibyte() {
@@ -335,6 +466,34 @@ mod tests {
     }
 
     #[test]
+    fn forwarding_is_told_by_the_processor_time_and_not_by_the_clock() {
+        let result = Outcome::Forwarded {
+            packets: 1_000_000,
+            nanoseconds: 9,
+            cpu_ns: 500_000_000,
+            calls: 4000,
+        };
+        assert_eq!(values(FORWARDING, result), [2000.0, 500.0, 0.4]);
+    }
+
+    #[test]
+    fn tunnels_have_figures_of_their_load_and_no_others() {
+        let tunnelled = |load| {
+            measurement(Outcome::Tunnelled { load: Box::new(load), tunnel_cpu_ns: 1_000_000_000 })
+        };
+        let of = |measurement: &Measurement| {
+            TUNNEL.iter().map(|figure| figure.of(measurement)).collect::<Vec<_>>()
+        };
+        let intervals = [vec![0], vec![1 << 28; 4]].concat();
+        let bulk = of(&tunnelled(Outcome::Flow(Flow { intervals })));
+        assert_eq!(bulk[..2], [Some(21.47483648), Some(1.0)]);
+        assert!(bulk[2..].iter().all(Option::is_none));
+        let streams = of(&tunnelled(Outcome::Transfers { summary: SUMMARY, bytes: 1 }));
+        let expected = [None, None, Some(500.0), Some(1000.0), Some(1.0), Some(2.0), Some(2.5)];
+        assert_eq!(streams, expected);
+    }
+
+    #[test]
     fn a_ratio_above_one_is_good_whichever_values_are() {
         assert_eq!(BULK[0].ratio(20.0, 10.0), Some(2.0));
         assert_eq!(BULK[1].ratio(0.25, 0.5), Some(2.0));
@@ -345,9 +504,8 @@ mod tests {
     #[test]
     fn a_figure_of_another_kind_of_measurement_is_none() {
         let bulk = measurement(Outcome::Bulk { bytes: 1, nanoseconds: 1 });
-        for figure in
-            OPERATIONS.iter().chain(TRANSFERS).chain(FLOW).chain(SHARED).chain(IDLE).chain(FILES)
-        {
+        let others = [OPERATIONS, TRANSFERS, FLOW, SHARED, IDLE, FILES, FORWARDING, TUNNEL];
+        for figure in others.into_iter().flatten() {
             assert_eq!(figure.of(&bulk), None, "{}", figure.name);
         }
     }

@@ -4,6 +4,7 @@
 //! implementations take turns (A B C A B C ...), so that whatever else happens on the machine
 //! happens to all of them.
 
+mod balance;
 mod contender;
 mod driver;
 mod figure;
@@ -20,6 +21,7 @@ mod round;
 mod row;
 mod tcp_plain;
 mod tcp_tls;
+mod tunnel;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -188,6 +190,12 @@ fn check(
 /// Carries out `assignment` as one process of the benchmark.
 pub(crate) fn process(contender: &str, assignment: &str) -> ExitCode {
     use quicket_workload::bench::run;
+    match contender {
+        balance::MIDDLE => return balance::middle::process(assignment),
+        balance::GENERATOR => return balance::generator::process(assignment),
+        tunnel::END => return tunnel::end::process(assignment),
+        _ => {}
+    }
     match contender.parse() {
         Ok(Contender::Tcp) => run(assignment, tcp::serve::<Plain>, TcpClient::<Plain>::new),
         Ok(Contender::TcpTls) => run(assignment, tcp::serve::<Rustls>, TcpClient::<Rustls>::new),

@@ -141,7 +141,7 @@ impl Network {
         Ok(network)
     }
 
-    fn namespaces(&self) -> Option<&Namespaces> {
+    pub(super) fn namespaces(&self) -> Option<&Namespaces> {
         match self {
             Self::Loopback => None,
             Self::Veth(pair) => Some(pair),

@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use quicket_workload::bench::{
-    Conditions, Congestion, Direction, Payload, Scenario, Session, Transfer,
+    Conditions, Congestion, Direction, Ids, Payload, Scenario, Session, Transfer,
 };
 use serde::{Deserialize, Serialize};
 
@@ -48,6 +48,10 @@ pub enum Row {
     Idle,
     /// Files over HTTP, by the programs that users start.
     Http,
+    /// TCP through a tunnel.
+    Tunnel,
+    /// Datagrams through a balancer.
+    Balance,
 }
 
 /// One measurement of a row: rows that show how something changes have several.
@@ -78,7 +82,7 @@ pub enum Rival {
 
 impl Row {
     /// All of them.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 18] = [
         Self::Upload,
         Self::Download,
         Self::UploadPlain,
@@ -95,6 +99,8 @@ impl Row {
         Self::Fairness,
         Self::Idle,
         Self::Http,
+        Self::Tunnel,
+        Self::Balance,
     ];
 
     /// Those that are run if none is asked for: they take less than five minutes.
@@ -121,6 +127,8 @@ impl Row {
             Self::Fairness => "fairness",
             Self::Idle => "idle",
             Self::Http => "http",
+            Self::Tunnel => "tunnel",
+            Self::Balance => "balance",
         }
     }
 
@@ -144,6 +152,8 @@ impl Row {
             Self::Fairness => "Two downloads at once",
             Self::Idle => "Idle connections",
             Self::Http => "Files over HTTP",
+            Self::Tunnel => "TCP through a tunnel",
+            Self::Balance => "Datagrams through a balancer",
         }
     }
 
@@ -156,6 +166,7 @@ impl Row {
                 &[Loopback, LoopbackJumbo, Veth, VethJumbo]
             }
             Self::Messages | Self::MessagesPlain => &[Veth, VethJumbo],
+            Self::Tunnel | Self::Balance => &[Veth],
             Self::FirstByte => &[Loopback, Veth, Link],
             Self::Loss | Self::Fairness => &[Link],
             Self::Exchanges
@@ -172,9 +183,12 @@ impl Row {
     #[must_use]
     pub fn quick_network(self) -> NetworkKind {
         match self {
-            Self::Upload | Self::Messages | Self::Handshakes | Self::Connections => {
-                NetworkKind::Veth
-            }
+            Self::Upload
+            | Self::Messages
+            | Self::Handshakes
+            | Self::Connections
+            | Self::Tunnel
+            | Self::Balance => NetworkKind::Veth,
             Self::UploadPlain | Self::MessagesPlain => NetworkKind::VethJumbo,
             Self::DownloadPlain => NetworkKind::LoopbackJumbo,
             Self::FirstByte | Self::Loss | Self::Fairness => NetworkKind::Link,
@@ -232,6 +246,8 @@ impl Row {
             Self::Fairness => figure::SHARED,
             Self::Idle => figure::IDLE,
             Self::Http => figure::FILES,
+            Self::Tunnel => figure::TUNNEL,
+            Self::Balance => figure::FORWARDING,
         }
     }
 
@@ -324,6 +340,21 @@ impl Row {
             Self::Http => {
                 vec![one(Scenario::Files { bytes: settings.bulk_bytes, milliseconds })]
             }
+            Self::Tunnel => TUNNELS
+                .map(|(name, streams)| Point {
+                    name,
+                    ..one(Scenario::Tunnel { streams, milliseconds: 2 * milliseconds })
+                })
+                .into(),
+            Self::Balance => BALANCES
+                .map(|(name, ids, servers, flows, train)| {
+                    // That it runs is seen with few, too.
+                    let flows = if settings.quick { flows.min(1000) } else { flows };
+                    let servers = if settings.quick { servers.min(100) } else { servers };
+                    let load = Scenario::Forward { ids, servers, flows, train, milliseconds };
+                    Point { name, ..one(load) }
+                })
+                .into(),
         }
     }
 }
@@ -341,6 +372,20 @@ const LOSSES: [(&str, u8, Congestion); 4] = [
 ];
 const RIVALS: [(&str, Rival); 2] =
     [("with itself", Rival::Itself), ("with TCP CUBIC", Rival::TcpCubic)];
+
+const TUNNELS: [(&str, Option<u32>); 2] = [("bulk", None), ("200 streams", Some(200))];
+/// What connection IDs say, servers, client addresses, datagrams of each that come together.
+const BALANCES: [(&str, Ids, u32, u32, u16); 9] = [
+    ("plain", Ids::Plain, 10, 1000, 1),
+    ("one pass", Ids::OnePass, 10, 1000, 1),
+    ("four passes", Ids::FourPasses, 10, 1000, 1),
+    ("first packets", Ids::First, 10, 1000, 1),
+    ("plain, trains of 16", Ids::Plain, 10, 1000, 16),
+    ("plain, a million flows", Ids::Plain, 10, 1_000_000, 1),
+    ("first packets, a million flows", Ids::First, 10, 1_000_000, 1),
+    ("first packets, a million flows, 10,000 servers", Ids::First, 10_000, 1_000_000, 1),
+    ("plain, 10,000 servers", Ids::Plain, 10_000, 1000, 1),
+];
 
 impl fmt::Display for Row {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -104,6 +104,25 @@ impl Workshop {
         self.version_after("caddy/go.mod", "github.com/caddyserver/caddy/v2 v")
     }
 
+    /// Builds wireguard-go.
+    ///
+    /// # Errors
+    ///
+    /// When Go is missing or the build fails.
+    pub(crate) fn prepare_wireguard(&self) -> Result<Program, PeerError> {
+        let _lock = self.lock("wireguard-go")?;
+        self.build_with_go("wireguard-go")
+    }
+
+    /// The version of wireguard-go that is built.
+    ///
+    /// # Errors
+    ///
+    /// When the file that Go builds it from cannot be read or does not tell.
+    pub(crate) fn wireguard_version(&self) -> Result<String, PeerError> {
+        self.version_after("wireguard-go/go.mod", "golang.zx2c4.com/wireguard v")
+    }
+
     /// The version of an implementation, as the file tells that its tool builds it from.
     ///
     /// # Errors

@@ -45,8 +45,12 @@ fn colour(contender: Contender) -> &'static str {
         Contender::QuicGo => "#4f9d69",
         Contender::Nginx => "#3d9b8f",
         Contender::Caddy => "#b5548a",
+        Contender::Forwarder | Contender::Relay => "#3d9b8f",
+        Contender::WireguardGo => "#b5548a",
+        Contender::NoOffloads => "#e08a3c",
+        Contender::WithoutUdp => "#c9a227",
         Contender::Quicket => "#2f6fde",
-        Contender::QuicketTokio => "#7aa7ef",
+        Contender::QuicketTokio | Contender::QuicketXdp => "#7aa7ef",
     }
 }
 
@@ -68,10 +72,14 @@ pub(super) fn svg(report: &Report, network: NetworkKind) -> String {
                 "" => row.title().to_owned(),
                 point => format!("{}: {point}", row.title()),
             };
-            let panels = panels_of(row, point, network);
-            y = band(&mut body, y, &title, &panels, |body, at, line| {
-                bars::panel(body, at, line.figure, &spreads(report, line))
-            });
+            let mut panels = panels_of(row, point, network);
+            panels.retain(|line| !spreads(report, line).is_empty());
+            for (number, panels) in panels.chunks(WIDTH / PANEL).enumerate() {
+                let title = if number == 0 { &*title } else { "" };
+                y = band(&mut body, y, title, panels, |body, at, line| {
+                    bars::panel(body, at, line.figure, &spreads(report, line))
+                });
+            }
             y = flows::band(&mut body, y, report, network, row, point);
         }
     }

@@ -190,8 +190,42 @@ pub enum Scenario {
         /// How long small ones are fetched, in milliseconds.
         milliseconds: u64,
     },
+    /// Datagrams of QUIC through a balancer. The benchmark starts the processes for it itself.
+    Forward {
+        /// How their connection IDs are written.
+        ids: Ids,
+        /// Servers behind the balancer.
+        servers: u32,
+        /// Client addresses that take turns.
+        flows: u32,
+        /// Datagrams of a client that come together.
+        train: u16,
+        /// How long in milliseconds.
+        milliseconds: u64,
+    },
+    /// TCP through a tunnel. The benchmark starts the ends of the tunnel itself.
+    Tunnel {
+        /// Requests and answers of a few bytes on so many connections at once; none: in bulk.
+        streams: Option<u32>,
+        /// How long in milliseconds.
+        milliseconds: u64,
+    },
     /// One handshake that the server must refuse, because of the cipher suite.
     Refusal,
+}
+
+/// How connection IDs say which server they lead to (draft-ietf-quic-load-balancers-21).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Ids {
+    /// They do not: first packets of clients.
+    First,
+    /// In plain text.
+    Plain,
+    /// Enciphered in a single pass.
+    OnePass,
+    /// Enciphered in four passes.
+    FourPasses,
 }
 
 /// What a new connection uses of the one before.

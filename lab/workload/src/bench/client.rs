@@ -238,6 +238,24 @@ pub enum Outcome {
         /// The small ones, one after the other, likewise.
         small: Summary,
     },
+    /// Datagrams that a balancer forwarded.
+    Forwarded {
+        /// How many.
+        packets: u64,
+        /// How long it took.
+        nanoseconds: u64,
+        /// CPU time of the process that forwards.
+        cpu_ns: u64,
+        /// System calls that received and sent them; none are made in the kernel.
+        calls: u64,
+    },
+    /// TCP through a tunnel.
+    Tunnelled {
+        /// What came of it for TCP.
+        load: Box<Outcome>,
+        /// CPU time of both ends of the tunnel.
+        tunnel_cpu_ns: u64,
+    },
     /// Nothing to measure; what had to happen has happened.
     Passed,
 }

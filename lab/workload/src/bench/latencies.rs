@@ -49,6 +49,8 @@ impl Latencies {
             count: self.nanoseconds.len() as u64,
             per_second: self.nanoseconds.len() as f64 / seconds,
             p50_us: self.percentile_us(50),
+            p90_us: self.percentile_us(90),
+            p95_us: self.percentile_us(95),
             p99_us: self.percentile_us(99),
             max_us: self.percentile_us(100),
         }
@@ -70,6 +72,12 @@ pub struct Summary {
     pub per_second: f64,
     /// Median in microseconds.
     pub p50_us: f64,
+    /// 90th percentile in microseconds; reports of before do not have it, nor the next.
+    #[serde(default)]
+    pub p90_us: f64,
+    /// 95th percentile in microseconds.
+    #[serde(default)]
+    pub p95_us: f64,
     /// 99th percentile in microseconds.
     pub p99_us: f64,
     /// Longest in microseconds.
@@ -93,6 +101,7 @@ mod tests {
     fn percentiles_are_those_of_the_nearest_rank() {
         let summary = of_microseconds((1..=100).rev()).summary(Duration::from_secs(2));
         assert_eq!((summary.p50_us, summary.p99_us, summary.max_us), (50.0, 99.0, 100.0));
+        assert_eq!((summary.p90_us, summary.p95_us), (90.0, 95.0));
         assert_eq!((summary.count, summary.per_second), (100, 50.0));
     }
 

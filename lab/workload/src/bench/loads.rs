@@ -58,7 +58,9 @@ pub(super) fn measure<C: Client>(
         }
         Scenario::Flow { milliseconds } => flow(client, milliseconds),
         Scenario::Idle { connections } => idle(client, connections),
-        Scenario::Files { .. } => Err("files are fetched by programs, not by this process".into()),
+        Scenario::Files { .. } | Scenario::Forward { .. } | Scenario::Tunnel { .. } => {
+            Err("this load is made by programs of its own, not by this process".into())
+        }
         Scenario::Refusal => refusal(client),
     }
 }

@@ -19,7 +19,7 @@ mod tls;
 mod usage;
 
 pub use assignment::{
-    Assignment, Cipher, Conditions, Congestion, Direction, Payload, Role, Scenario, Session,
+    Assignment, Cipher, Conditions, Congestion, Direction, Ids, Payload, Role, Scenario, Session,
 };
 pub use client::{Client, Flow, Link, Measurement, Outcome, Unsupported};
 pub use latencies::{Latencies, Summary};

@@ -1,0 +1,227 @@
+//! Forwarding a balancer's datagrams in the kernel, before it makes sockets' packets of them: the
+//! program, its tables, and what attaches it to a device.
+//!
+//! It decides what it can decide as user space would, and leaves everything else to it: other
+//! protocols, fragments, IPv6, connection IDs that name no server, packets that are too long or
+//! whose way is not known. AES is not to be had in a program; connection IDs that are enciphered
+//! are in a table once user space has read them ([`ForwardTable::learn`]).
+
+use std::io;
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::os::fd::{AsFd, OwnedFd};
+
+use quicket_steering::ServerId;
+
+use crate::forward_program::{self, Maps};
+use crate::sys::{self, Map, Table};
+use crate::{LoadError, ProgramError};
+
+/// The longest connection ID and what it is filled up to in a table.
+pub(crate) const ID_KEY: usize = 24;
+/// A server ID and its length before it.
+pub(crate) const SERVER_KEY: usize = 16;
+/// A server: see [`Target::octets`].
+pub(crate) const TARGET: usize = 16;
+/// Packets and bytes.
+pub(crate) const COUNT: usize = 16;
+
+/// Connection IDs that are remembered as user space has read them.
+const LEARNED: u32 = 1 << 16;
+
+/// How the connection IDs of a configuration are read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reading {
+    /// Its number, 0 to 6.
+    pub id: u8,
+    /// The octets of the server ID in plain text; none if it is enciphered.
+    pub plain: Option<usize>,
+}
+
+/// What a program goes by that does not change.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Rules {
+    /// The addresses that datagrams come to.
+    pub listen: Vec<SocketAddrV4>,
+    /// The length of connection IDs, at most 20 octets.
+    pub id_len: usize,
+    /// The configurations.
+    pub readings: Vec<Reading>,
+}
+
+/// Where datagrams go that name a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Target {
+    /// Where to, in GUE.
+    pub to: SocketAddrV4,
+    /// The address of this host that they come from.
+    pub from: Ipv4Addr,
+    /// The longest payload that is carried, in bytes.
+    pub max_payload: u16,
+    /// Where they are counted.
+    pub slot: u32,
+}
+
+impl Target {
+    fn octets(&self) -> [u8; TARGET] {
+        let mut octets = [0; TARGET];
+        let parts = [
+            &self.to.ip().octets()[..],
+            &self.from.octets(),
+            &self.to.port().to_be_bytes(),
+            &self.max_payload.to_ne_bytes(),
+            &self.slot.to_ne_bytes(),
+        ];
+        octets.iter_mut().zip(parts.concat()).for_each(|(to, from)| *to = from);
+        octets
+    }
+}
+
+/// What a program makes of a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It goes up to user space, as it came.
+    Pass,
+    /// It leaves by the device that it came by.
+    Transmit,
+    /// It leaves by another device.
+    Redirect,
+    /// It is lost.
+    Drop,
+}
+
+/// What came of a run of a program.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Run {
+    /// What becomes of the packet.
+    pub verdict: Verdict,
+    /// The packet, with all headers in front.
+    pub packet: Vec<u8>,
+    /// How long it took, the mean of all repetitions.
+    pub nanoseconds: u32,
+}
+
+/// What was forwarded, by slots; programs that take each other's place share it.
+#[derive(Debug)]
+pub struct Counts(Table<4, COUNT>);
+
+impl Counts {
+    /// Zeros.
+    ///
+    /// # Errors
+    /// When the kernel has no memory for them, or a capability is missing.
+    pub fn new(slots: u32) -> io::Result<Self> {
+        Table::new(Map::PerCpuArray, slots).map(Self)
+    }
+
+    /// Packets and bytes of payload that went to the server with a slot, since the beginning.
+    ///
+    /// # Errors
+    /// `ENOENT` when there is no such slot.
+    pub fn of(&self, slot: u32) -> io::Result<[u64; 2]> {
+        let mut sum = [0_u64; 2];
+        for value in self.0.values(&slot.to_ne_bytes())? {
+            let (halves, _) = value.as_chunks::<8>();
+            let numbers = halves.iter().map(|half| u64::from_ne_bytes(*half));
+            sum.iter_mut().zip(numbers).for_each(|(sum, one)| *sum = sum.wrapping_add(one));
+        }
+        Ok(sum)
+    }
+}
+
+/// A program with its tables.
+#[derive(Debug)]
+pub struct ForwardTable {
+    servers: Table<SERVER_KEY, TARGET>,
+    learned: Table<ID_KEY, TARGET>,
+    program: OwnedFd,
+}
+
+impl ForwardTable {
+    /// A program that knows no server yet. Nothing is attached.
+    ///
+    /// # Errors
+    /// When the rules are beyond what programs can do, or the kernel does not take it.
+    pub fn new(rules: &Rules, servers: u32, counts: &Counts) -> Result<Self, LoadError> {
+        let servers = Table::new(Map::Hash, servers.max(1))?;
+        let learned = Table::new(Map::LruHash, LEARNED)?;
+        let maps =
+            Maps { servers: servers.as_fd(), learned: learned.as_fd(), counts: counts.0.as_fd() };
+        let program = forward_program::write(rules, &maps)
+            .ok_or(LoadError::Program(ProgramError::TooLong))?;
+        Ok(Self { servers, learned, program: sys::load_xdp(&program)? })
+    }
+
+    /// Connection IDs in plain text that name this server lead to it from now on.
+    ///
+    /// # Errors
+    /// `E2BIG` when there are as many as were announced.
+    pub fn name(&self, server: &ServerId, target: &Target) -> io::Result<()> {
+        let mut key = [0; SERVER_KEY];
+        let octets = server.as_slice();
+        // At most 15.
+        let parts = [octets.len() as u8].into_iter().chain(octets.iter().copied());
+        key.iter_mut().zip(parts).for_each(|(to, from)| *to = from);
+        self.servers.set(&key, &target.octets())
+    }
+
+    /// An enciphered connection ID leads there from now on. The one that was not seen for longest
+    /// is forgotten when there are too many.
+    ///
+    /// # Errors
+    /// When the kernel has no memory.
+    pub fn learn(&self, id: &[u8], target: &Target) -> io::Result<()> {
+        let mut key = [0; ID_KEY];
+        key.iter_mut().zip(id).for_each(|(to, from)| *to = *from);
+        self.learned.set(&key, &target.octets())
+    }
+
+    /// Has the program look at a packet, from the header of Ethernet on, as if it came by the
+    /// loopback device. Each repetition finds the packet as the one before has left it.
+    ///
+    /// # Errors
+    /// `EINVAL` when the packet is shorter than a header of Ethernet.
+    pub fn run(&self, packet: &[u8], repeat: u32) -> io::Result<Run> {
+        let (answer, packet, nanoseconds) = sys::run(self.program.as_fd(), packet, repeat)?;
+        let verdict = match answer {
+            2 => Verdict::Pass,
+            3 => Verdict::Transmit,
+            4 => Verdict::Redirect,
+            _ => Verdict::Drop,
+        };
+        Ok(Run { verdict, packet, nanoseconds })
+    }
+
+    /// Has a device hand its packets to the program first.
+    ///
+    /// # Errors
+    /// `EBUSY` when it has another program; `EOPNOTSUPP` when its driver cannot.
+    pub fn attach(&self, interface: u32, mode: Mode) -> io::Result<Link> {
+        sys::link_xdp(self.program.as_fd(), interface, mode as u32).map(Link)
+    }
+}
+
+/// Where a program meets packets (XDP_FLAGS of linux/if_link.h).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mode {
+    /// In the driver, or behind it if it cannot.
+    #[default]
+    Any = 0,
+    /// Behind the driver: slower, and of any device.
+    Generic = 2,
+    /// In the driver.
+    Native = 4,
+}
+
+/// That a program is attached. It is detached on drop, and when the process ends in any way.
+#[derive(Debug)]
+pub struct Link(OwnedFd);
+
+impl Link {
+    /// Puts another program in the place of the one that is attached; each packet meets one of them.
+    ///
+    /// # Errors
+    /// `ENOLINK` when the device is gone.
+    pub fn update(&self, table: &ForwardTable) -> io::Result<()> {
+        sys::update_link(self.0.as_fd(), table.program.as_fd())
+    }
+}

@@ -1,0 +1,167 @@
+//! The process in the middle: a balancer, or what forwards without a look, with one worker.
+
+use std::io::Read;
+use std::net::{IpAddr, Ipv4Addr, SocketAddrV4, UdpSocket};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use quicket_balancer::{Balancer, Forwarder, Taught};
+use quicket_bpf::{Counts, Verdict};
+use quicket_workload::bench::{Failure, Ids, Usage, pin};
+
+use super::{Assignment, Middle, Word, generator, site};
+use crate::netns::{End, Namespaces};
+
+/// How long datagrams have come when the clock starts, at least.
+const WARM_UP: Duration = Duration::from_millis(300);
+/// Datagrams that have come by then, at least.
+const WARM_UP_DATAGRAMS: u64 = 10_000;
+/// How long to wait for them.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// How often counters are looked at.
+const LOOK: Duration = Duration::from_millis(5);
+/// Datagrams that may be between being received and being sent when counters are read.
+const UNDER_WAY: u64 = 4096;
+
+/// Connection IDs that the program is given in turn.
+const PROGRAM_IDS: u32 = 10_000;
+
+/// Carries out `assignment`.
+pub(in crate::bench) fn process(assignment: &str) -> ExitCode {
+    match carry_out(assignment) {
+        Ok(counted) => {
+            counted.emit();
+            // The benchmark has what it wants, and says so by the end of standard input.
+            let _ = std::io::stdin().read(&mut [0; 1]);
+            ExitCode::SUCCESS
+        }
+        Err(failure) => {
+            Word::Failed { reason: failure.to_string() }.emit();
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Names and values, as counters give them.
+type Values = Vec<(&'static str, u64)>;
+
+fn carry_out(assignment: &str) -> Result<Word, Failure> {
+    let assignment: Assignment = serde_json::from_str(assignment)?;
+    pin(assignment.core)?;
+    let IpAddr::V4(address) = Namespaces::address(End::Left) else {
+        return Err("the namespaces have IPv4".into());
+    };
+    match assignment.middle {
+        Middle::Balancer => balance(&assignment, address),
+        Middle::Forwarder => forward(&assignment, address),
+        Middle::Program => program(&assignment, address),
+    }
+}
+
+/// Has the kernel run the program, without sending anything.
+fn program(assignment: &Assignment, address: Ipv4Addr) -> Result<Word, Failure> {
+    let (config, snapshot) = site::snapshot(address, assignment)?;
+    let counts = Counts::new(assignment.servers)?;
+    let taught = Taught::new(&config, &snapshot, &counts, |at| u32::try_from(at).ok())?;
+    let ids = site::ids(&Assignment { flows: assignment.flows.min(PROGRAM_IDS), ..*assignment })?;
+    let to = SocketAddrV4::new(address, site::PORT);
+    let mut packets = Vec::with_capacity(ids.len());
+    for (number, id) in ids.iter().enumerate() {
+        taught.learn(&id[1..=usize::from(id[0])], number % assignment.servers as usize);
+        packets.push(generator::frame(to, &generator::payload(assignment.ids, id)));
+    }
+    Word::Ready.emit();
+    // A packet of ours has the kernel find the neighbour.
+    let neighbour = Namespaces::address(End::Right);
+    UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?.send_to(&[0], (neighbour, 9))?;
+    let deadline = Instant::now() + PATIENCE;
+    while taught.run(&packets[0], 1)?.verdict != Verdict::Redirect {
+        if Instant::now() > deadline {
+            return Err("the program does not forward".into());
+        }
+        std::thread::sleep(LOOK);
+    }
+    let (mut count, mut cpu_ns, start) = (0, 0, Instant::now());
+    let time = Duration::from_millis(assignment.milliseconds);
+    for packet in packets.iter().cycle() {
+        // One at a time: another run would find the packet as this one has left it. What it takes to
+        // look at the clock is in the time, then.
+        let run = taught.run(packet, 1)?;
+        if run.verdict != Verdict::Redirect {
+            return Err(format!("the program says {:?}", run.verdict).into());
+        }
+        count += 1;
+        cpu_ns += u64::from(run.nanoseconds);
+        if start.elapsed() > time {
+            break;
+        }
+    }
+    let nanoseconds = u64::try_from(start.elapsed().as_nanos())?;
+    Ok(Word::Counted { packets: count, nanoseconds, cpu_ns, calls: 0 })
+}
+
+fn balance(assignment: &Assignment, address: Ipv4Addr) -> Result<Word, Failure> {
+    let (config, snapshot) = site::snapshot(address, assignment)?;
+    let balancer = Balancer::start(&config, snapshot)?;
+    let (word, grown) = watch(assignment, || balancer.counters())?;
+    // It has to have been the work that was asked for.
+    let names = match assignment.ids {
+        Ids::First => ["kept", "hashed"],
+        _ => ["named", "named"],
+    };
+    let decided: u64 = names.iter().map(|name| value(&grown, name)).sum();
+    let received = value(&grown, "received") * if names[0] == names[1] { 2 } else { 1 };
+    if decided + UNDER_WAY < received {
+        return Err(format!("{decided} of {received} went the way they should: {grown:?}").into());
+    }
+    Ok(word)
+}
+
+fn forward(assignment: &Assignment, address: Ipv4Addr) -> Result<Word, Failure> {
+    let (config, snapshot) = site::snapshot(address, assignment)?;
+    let forwarder = Forwarder::open(&config, snapshot)?;
+    let counters = forwarder.counters();
+    let (ear, _bell) = std::io::pipe()?;
+    std::thread::spawn(move || forwarder.run(ear));
+    Ok(watch(assignment, || counters.values())?.0)
+}
+
+fn value(values: &Values, name: &str) -> u64 {
+    values.iter().find(|(known, _)| *known == name).map_or(0, |(_, value)| *value)
+}
+
+/// Waits for the load, and counts and times what becomes of it. All that the counters have grown
+/// by is given, too.
+fn watch(
+    assignment: &Assignment,
+    counters: impl Fn() -> Values,
+) -> Result<(Word, Values), Failure> {
+    Word::Ready.emit();
+    let deadline = Instant::now() + PATIENCE;
+    // Each flow has come once, more or less.
+    let wanted = WARM_UP_DATAGRAMS.max(assignment.flows.into());
+    let mut begun: Option<Instant> = None;
+    loop {
+        let received = value(&counters(), "received");
+        let long = received > 0 && begun.get_or_insert_with(Instant::now).elapsed() >= WARM_UP;
+        if long && received >= wanted {
+            break;
+        }
+        if Instant::now() > deadline {
+            return Err(format!("{received} datagrams came, and {wanted} should have").into());
+        }
+        std::thread::sleep(LOOK);
+    }
+    let (before, cpu, start) = (counters(), Usage::now()?.cpu_ns, Instant::now());
+    std::thread::sleep(Duration::from_millis(assignment.milliseconds));
+    let (after, cpu_ns) = (counters(), Usage::now()?.cpu_ns - cpu);
+    let nanoseconds = u64::try_from(start.elapsed().as_nanos())?;
+    let grown = after.iter().zip(&before).map(|((name, now), (_, then))| (*name, now - then));
+    let grown: Values = grown.collect();
+    let (packets, received) = (value(&grown, "sent"), value(&grown, "received"));
+    if packets + UNDER_WAY < received || packets == 0 {
+        return Err(format!("{packets} of {received} datagrams were sent on: {grown:?}").into());
+    }
+    let calls = value(&grown, "receive_calls") + value(&grown, "send_calls");
+    Ok((Word::Counted { packets, nanoseconds, cpu_ns, calls }, grown))
+}
