@@ -16,6 +16,8 @@ pub(super) struct Entry {
     pub(super) address: ListenAddress,
     pub(super) slots: Slots,
     pub(super) table: Table,
+    /// All that get first packets have the same names. Known beforehand: strangers ask all the time.
+    pub(super) undivided: bool,
 }
 
 /// What came of it that a listener is ready.
@@ -41,7 +43,7 @@ pub(super) fn check(new: &Registration) -> Result<(), RegisterError> {
 
 impl Entry {
     pub(super) fn new(address: ListenAddress) -> Self {
-        Self { address, slots: Slots::new(), table: Table::default() }
+        Self { address, slots: Slots::new(), table: Table::default(), undivided: true }
     }
 
     /// Whether nobody else has any of the names.
@@ -148,6 +150,13 @@ impl Entry {
             (true, false) => self.table.remove(&listener.names, id.slot),
             _ => {}
         }
+        self.compare_names();
+    }
+
+    fn compare_names(&mut self) {
+        let mut active = self.slots.listeners().filter(|each| each.is_active());
+        let first = active.next();
+        self.undivided = first.is_none_or(|first| active.all(|each| each.names == first.names));
     }
 
     /// Removes a listener. Its number is free if no peer can know it.
@@ -164,6 +173,7 @@ impl Entry {
             true => Slot::Dead { uid: listener.uid, since: now },
             false => Slot::Free,
         };
+        self.compare_names();
         true
     }
 

@@ -307,13 +307,8 @@ impl Registry {
         if !self.is_settled(now) {
             return None;
         }
-        let slots = &self.addresses.get(&id)?.slots;
-        let mut active = slots.listeners().filter(|each| each.is_active());
-        let first = active.next()?;
-        if active.any(|other| other.names != first.names) {
-            return None;
-        }
-        let group = slots.listeners().filter(|each| each.is_active());
+        let address = self.addresses.get(&id).filter(|address| address.undivided)?;
+        let group = address.slots.listeners().filter(|each| each.is_active());
         spread.pick(group)
     }
 
