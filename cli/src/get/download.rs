@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use bytes::{Buf, Bytes};
 use http::StatusCode;
+use tokio::time::timeout_at;
 
 use super::order::Order;
 use super::place::Place;
@@ -114,13 +115,14 @@ impl Download {
         self.progress.advance(len);
         self.sink.write(piece).await?;
         if let Some(limit) = &self.job.limit {
-            self.sink.pause().await?;
+            // There is time enough to write each piece by itself.
+            self.sink.flush().await?;
             limit.passed(len).await;
         }
         Ok(())
     }
 
-    /// Waits for what comes next of the body. If that is not here yet, what has come is handed on before.
+    /// Waits for what comes next of the body. What has come before is written when it is due.
     pub(crate) async fn upcoming<T>(&mut self, next: impl Future<Output = T>) -> T {
         let mut next = pin!(next);
         // There may be nothing at first although there is something (see `quicket_h3::RecvStream`).
@@ -129,8 +131,13 @@ impl Download {
                 return next;
             }
         }
-        // Where it cannot be written, the next piece or the end of all says so.
-        let _ = self.sink.pause().await;
+        if let Some(due) = self.sink.due() {
+            if let Ok(next) = timeout_at(due.into(), next.as_mut()).await {
+                return next;
+            }
+            // Where it cannot be written, the next piece or the end of all says so.
+            let _ = self.sink.catch_up().await;
+        }
         next.await
     }
 
@@ -190,30 +197,20 @@ pub(crate) mod tests {
         plan(&args).unwrap().remove(0)
     }
 
-    /// A future that is ready when it is polled for the time after so many.
-    async fn ready_after(mut times: u32) {
-        poll_fn(|cx| {
-            cx.waker().wake_by_ref();
-            let ready = times == 0;
-            times = times.saturating_sub(1);
-            if ready { Poll::Ready(()) } else { Poll::Pending }
-        })
-        .await;
-    }
+    /// Longer than a task waits for a processor that others use.
+    const PATIENCE: Duration = Duration::from_secs(1);
 
     #[tokio::test]
-    async fn what_has_come_is_handed_on_before_a_wait_and_not_before() {
+    async fn what_has_come_is_written_although_nothing_follows() {
         let job = job("https://localhost/file", &["-o", "/dev/null"]);
         let head = Head { status: Some(200), len: None, etag: None, kept: 0 };
         let progress = Progress::new(1, true, false);
         let mut download = Download::begin(&job, head, &progress, Instant::now());
-        for times in [0, 1] {
-            download.take(&b"abc"[..]).await.unwrap();
-            download.upcoming(ready_after(times)).await;
-        }
-        assert_eq!(download.sink.held(), 2);
-        download.upcoming(ready_after(2)).await;
+        download.take(&b"abc"[..]).await.unwrap();
+        let due = download.sink.due().unwrap_or_else(Instant::now);
+        let next = download.upcoming(std::future::pending::<()>());
+        assert!(timeout_at((due + PATIENCE).into(), next).await.is_err(), "nothing comes");
         assert_eq!(download.sink.held(), 0);
-        assert_eq!(download.end(Ok(())).await.unwrap().received, 6);
+        assert_eq!(download.end(Ok(())).await.unwrap().received, 3);
     }
 }

@@ -2,7 +2,7 @@
 //! network does not wait for the disk more than a little.
 //!
 //! Handing something to another thread costs as much as writing 30 KB does. So pieces are handed over in
-//! batches. Whoever reads a pipe gets what has come as soon as there is nothing more to take.
+//! batches. Whoever reads a pipe gets what has come within [`PIPE_LAG`].
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Seek, SeekFrom, Write};
@@ -21,8 +21,10 @@ use crate::exit::{Failure, Kind};
 const QUEUE: usize = 2;
 /// How much is handed over at once, in bytes: less than a processor's cache holds.
 const BATCH: usize = 256 << 10;
-/// A file gets less if what came before was handed over so long ago: what has come is soon on the disk.
-const LAG: Duration = Duration::from_millis(100);
+/// Less goes to a file when what came before was handed over so long ago: what has come is soon on the disk.
+const FILE_LAG: Duration = Duration::from_millis(100);
+/// The same for pipes and devices, where somebody may wait.
+const PIPE_LAG: Duration = Duration::from_millis(1);
 /// The longest validator that is kept, in bytes.
 const MAX_VALIDATOR: u64 = 1024;
 
@@ -72,21 +74,24 @@ struct Batch {
 
 impl Batch {
     fn of(place: &Place) -> Self {
-        let lag = if matches!(place, Place::File(_)) { LAG } else { Duration::ZERO };
+        let lag = if matches!(place, Place::File(_)) { FILE_LAG } else { PIPE_LAG };
         Self { pieces: Vec::new(), len: 0, last: Instant::now(), lag }
     }
 
-    /// Takes a piece. Says whether the batch is to be handed over although more may follow at once.
+    /// Takes a piece. Says whether the batch is to be handed over.
     fn take(&mut self, piece: Bytes) -> bool {
         self.len += piece.len();
         self.pieces.push(piece);
-        // Who reads a pipe gets it at the next pause.
-        self.len >= BATCH || (!self.lag.is_zero() && self.is_due())
+        self.len >= BATCH || self.is_due()
     }
 
-    /// Whether it is to be handed over when nothing follows at once.
+    /// When it is to be handed over even if nothing follows.
+    fn due(&self) -> Option<Instant> {
+        (!self.pieces.is_empty()).then(|| self.last + self.lag)
+    }
+
     fn is_due(&self) -> bool {
-        !self.pieces.is_empty() && self.last.elapsed() >= self.lag
+        self.due().is_some_and(|due| Instant::now() >= due)
     }
 
     /// What is handed over; nothing is left.
@@ -115,9 +120,19 @@ impl Sink {
         if self.batch.take(piece) { self.hand_over().await } else { Ok(()) }
     }
 
-    /// Nothing follows at once.
-    pub(crate) async fn pause(&mut self) -> Result<(), Stuck> {
+    /// When [`Sink::catch_up`] is to be called if no piece follows before.
+    pub(crate) fn due(&self) -> Option<Instant> {
+        self.batch.due()
+    }
+
+    /// Nothing follows at once: writes what is due.
+    pub(crate) async fn catch_up(&mut self) -> Result<(), Stuck> {
         if self.batch.is_due() { self.hand_over().await } else { Ok(()) }
+    }
+
+    /// Writes all that came.
+    pub(crate) async fn flush(&mut self) -> Result<(), Stuck> {
+        if self.batch.due().is_some() { self.hand_over().await } else { Ok(()) }
     }
 
     /// How many pieces are not handed over yet.
@@ -342,7 +357,8 @@ mod tests {
         assert_eq!(batch.hand_over().len(), 4);
         batch.last = Instant::now() + Duration::from_secs(3600);
         assert!(!batch.take(piece) && !batch.is_due(), "a file can wait for more");
-        batch.last = Instant::now().checked_sub(LAG).unwrap();
+        assert_eq!(batch.due(), Some(batch.last + FILE_LAG));
+        batch.last = Instant::now().checked_sub(FILE_LAG).unwrap();
         assert!(
             batch.is_due() && batch.take(Bytes::from_static(b"a")),
             "the one before was long ago"
@@ -351,17 +367,22 @@ mod tests {
 
     /// Each hand-over wakes a thread.
     #[tokio::test]
-    async fn a_pipe_gets_together_what_came_together_and_all_of_it_before_a_pause() {
+    async fn a_pipe_gets_together_what_came_together_and_all_of_it_soon() {
         let (batches, mut queue) = mpsc::channel(QUEUE);
         let (place, thread) = (Place::Stdout, None);
         let mut sink = Sink { batches: Some(batches), batch: Batch::of(&place), thread, place };
+        sink.batch.last = Instant::now() + Duration::from_secs(3600);
         for piece in [b"a", b"b"] {
             sink.write(Bytes::from_static(piece)).await.unwrap();
         }
-        assert!(queue.try_recv().is_err(), "more may follow at once");
-        sink.pause().await.unwrap();
+        sink.catch_up().await.unwrap();
+        assert!(queue.try_recv().is_err(), "more may follow");
+        assert_eq!(sink.due(), Some(sink.batch.last + PIPE_LAG));
+        sink.batch.last = Instant::now().checked_sub(PIPE_LAG).unwrap();
+        sink.catch_up().await.unwrap();
         assert_eq!(queue.try_recv().unwrap(), [&b"a"[..], b"b"]);
-        sink.pause().await.unwrap();
+        assert_eq!(sink.due(), None);
+        sink.catch_up().await.unwrap();
         assert!(queue.try_recv().is_err(), "there is nothing");
     }
 
