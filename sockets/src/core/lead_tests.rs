@@ -118,10 +118,10 @@ fn who_is_awake_is_not_promoted_and_who_gives_up_passes_the_seat_on() {
         Entrance::Seat(_) => panic!("somebody leads"),
     };
     let places = (enter(&sleeps), enter(&gives_up), enter(&awake));
-    awake.parker().wake();
+    awake.parker().wake_now();
     drop(seat);
     // Promoted, and woken for its own reasons since.
-    gives_up.parker().wake();
+    gives_up.parker().wake_now();
     assert_eq!(places.1.wait(None, false).err(), Some(Roused::Woken));
     assert!(places.0.wait(None, false).is_ok(), "the one that sleeps");
     drop(places.2);

@@ -8,6 +8,7 @@
 mod admission;
 mod attempts;
 mod background;
+mod bell;
 mod block;
 mod budget;
 mod buffers;

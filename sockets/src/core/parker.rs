@@ -3,15 +3,18 @@
 use std::cell::OnceCell;
 use std::time::{Duration, Instant};
 
+use super::bell::{Bed, Ring};
 use super::kick::Kick;
-use super::sync::{Arc, AtomicBool, Mutex, Ordering, PoisonError, Thread, thread};
+use super::sync::{Arc, AtomicBool, Mutex, Ordering, PoisonError, ThreadId, thread};
 use super::waiter_id::WaiterId;
 
 /// One per thread: how others reach it while it waits.
 #[derive(Debug)]
 pub(crate) struct Parker {
     id: WaiterId,
-    thread: Thread,
+    thread: ThreadId,
+    /// What it sleeps on if signals need not wake it.
+    bed: Bed,
     /// What it waits for may be there.
     woken: AtomicBool,
     /// The leader's seat is kept for it.
@@ -34,14 +37,25 @@ pub(crate) enum Roused {
 }
 
 impl Parker {
-    /// What the thread waits for may be there. True if it is another one, which did not know.
-    pub(crate) fn wake(&self) -> bool {
-        self.rouse(&self.woken)
+    /// What the thread waits for may be there. True if it is another one, which did not know; if it
+    /// sleeps, it wakes with `ring`.
+    pub(super) fn wake(&self, ring: &mut Ring) -> bool {
+        self.rouse(&self.woken, ring)
+    }
+
+    /// The same for one alone.
+    #[cfg(test)]
+    pub(crate) fn wake_now(&self) {
+        let mut ring = Ring::default();
+        self.wake(&mut ring);
+        ring.wake();
     }
 
     /// The leader's seat is kept for the thread.
     pub(super) fn summon(&self) {
-        self.rouse(&self.summoned);
+        let mut ring = Ring::default();
+        self.rouse(&self.summoned, &mut ring);
+        ring.wake();
     }
 
     /// True if the thread was woken since it last looked, so that it will look again.
@@ -49,11 +63,15 @@ impl Parker {
         self.woken.load(Ordering::SeqCst)
     }
 
-    fn rouse(&self, reason: &AtomicBool) -> bool {
-        if reason.swap(true, Ordering::SeqCst) || thread::current().id() == self.thread.id() {
+    fn is_roused(&self) -> bool {
+        self.is_woken() || self.summoned.load(Ordering::SeqCst)
+    }
+
+    fn rouse(&self, reason: &AtomicBool, ring: &mut Ring) -> bool {
+        if reason.swap(true, Ordering::SeqCst) || thread::current().id() == self.thread {
             return false;
         }
-        self.thread.unpark();
+        ring.add(&self.bed);
         let kick = self.polling.lock().unwrap_or_else(PoisonError::into_inner).clone();
         if let Some(kick) = kick {
             kick.kick();
@@ -82,7 +100,8 @@ impl CurrentThread {
         Self {
             parker: Arc::new(Parker {
                 id: WaiterId::unique(),
-                thread: thread::current(),
+                thread: thread::current().id(),
+                bed: Bed::new(),
                 woken: AtomicBool::new(false),
                 summoned: AtomicBool::new(false),
                 polling: Mutex::new(None),
@@ -126,10 +145,7 @@ impl CurrentThread {
                 roused
             }
             None => self.sleep(deadline, |left| {
-                match left {
-                    None => thread::park(),
-                    Some(left) => thread::park_timeout(left),
-                }
+                self.parker.bed.sleep(left, || self.parker.is_roused());
                 false
             }),
         }

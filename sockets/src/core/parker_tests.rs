@@ -11,7 +11,7 @@ use super::parker::{CurrentThread, Roused};
 /// Wakes the calling thread from another one.
 fn wake(current: &CurrentThread) {
     let parker = Arc::clone(current.parker());
-    thread::spawn(move || parker.wake()).join().unwrap();
+    thread::spawn(move || parker.wake_now()).join().unwrap();
 }
 
 #[test]

@@ -3,4 +3,4 @@
 
 pub(super) use std::sync::atomic::{AtomicBool, Ordering};
 pub(super) use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-pub(super) use std::thread::{self, Thread};
+pub(super) use std::thread::{self, Thread, ThreadId};

@@ -7,6 +7,7 @@ use std::task::Waker;
 
 use quicket_wire::{Dir, StreamId};
 
+use super::bell::Ring;
 use super::deferred::Calls;
 use super::parker::{CurrentThread, Parker};
 use super::waiter_id::WaiterId;
@@ -200,6 +201,7 @@ impl List {
 #[derive(Default)]
 pub(crate) struct Wakes {
     threads: Vec<Arc<Parker>>,
+    ring: Ring,
     tasks: Vec<Waker>,
     calls: Vec<Calls>,
     /// Other threads were woken, which may have had no processor since.
@@ -229,8 +231,9 @@ impl Wakes {
     pub(crate) fn fire_threads(&mut self) -> bool {
         let any = !self.threads.is_empty() || self.has_tasks();
         for parker in self.threads.drain(..) {
-            self.woke_others |= parker.wake();
+            self.woke_others |= parker.wake(&mut self.ring);
         }
+        self.ring.wake();
         any
     }
 

@@ -7,6 +7,7 @@
 // What is not needed here is needed in the core.
 #![allow(dead_code, unused_imports, unreachable_pub, missing_docs)]
 
+mod bell;
 mod kick;
 mod world;
 
@@ -22,7 +23,7 @@ mod waiter_id;
 mod sync {
     pub(super) use shuttle::sync::atomic::{AtomicBool, Ordering};
     pub(super) use shuttle::sync::{Mutex, MutexGuard};
-    pub(super) use shuttle::thread::{self, Thread};
+    pub(super) use shuttle::thread::{self, Thread, ThreadId};
     pub(super) use std::sync::{Arc, PoisonError};
 }
 

@@ -170,7 +170,7 @@ impl World {
     /// Mail for a thread comes from another thread of the process.
     pub(crate) fn bring(&self, number: usize) {
         if let Some(Who::Thread(parker)) = self.put(number) {
-            parker.wake();
+            parker.wake_now();
         }
     }
 
@@ -250,7 +250,7 @@ impl World {
 
     fn give(&self, number: usize, seat: &mut Seat<'_, Tray>) {
         match self.put(number) {
-            Some(Who::Thread(parker)) => _ = parker.wake(),
+            Some(Who::Thread(parker)) => parker.wake_now(),
             Some(Who::Task(waker)) => seat.scratch().unwrap().0.push(waker),
             None => {}
         }
