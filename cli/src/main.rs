@@ -17,6 +17,8 @@ mod places;
 mod run;
 mod serve;
 mod site;
+#[cfg(target_os = "linux")]
+mod switch;
 mod transport;
 #[cfg(target_os = "linux")]
 mod tunnel;
@@ -50,6 +52,8 @@ fn main() -> ExitCode {
         #[cfg(target_os = "linux")]
         Command::Balance(args) => balance::run(args),
         #[cfg(target_os = "linux")]
+        Command::Switch(args) => switch::run(args),
+        #[cfg(target_os = "linux")]
         Command::Lab(command) => lab((**command).clone()),
         Command::Completion { shell } => pages::completion(*shell),
         Command::Man { dir } => pages::manual(dir.as_deref()),
@@ -60,6 +64,16 @@ fn main() -> ExitCode {
             eprintln!("quicket: {failure}");
             failure.exit_code()
         }
+    }
+}
+
+/// Prints an answer. Whoever reads may have had enough.
+#[cfg(target_os = "linux")]
+fn print(text: &str) -> Result<(), Failure> {
+    use std::io::{ErrorKind, Write, stdout};
+    match writeln!(stdout(), "{text}") {
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
+        written => written.map_err(|error| Failure::environment("cannot print", error)),
     }
 }
 

@@ -258,6 +258,11 @@ impl ServerTls {
         }
     }
 
+    /// The application protocols that clients can ask for, best first.
+    pub fn alpn(&self) -> &[Vec<u8>] {
+        &self.base.alpn_protocols
+    }
+
     /// Makes new tickets with `key` from now on. Tickets of the keys before it stay good until they
     /// expire or four further keys have come. False if that is the key already, and nothing changes.
     pub fn rotate_ticket_key(&self, key: TicketKey) -> bool {

@@ -11,6 +11,7 @@ use quicket_wire::Version;
 
 use crate::qlog::Qlog;
 use crate::session::SessionStore;
+use crate::switched::SwitchConfig;
 use quicket_udp::UdpConfig;
 
 /// What all connections of an endpoint share.
@@ -28,6 +29,8 @@ pub struct EndpointConfig {
     pub memory: usize,
     /// How many workers serve the address: one by default.
     pub workers: Workers,
+    /// How the address is shared with other programs; not at all by default.
+    pub switch: Option<SwitchConfig>,
 }
 
 /// How many workers an endpoint has.
@@ -95,6 +98,7 @@ impl Default for EndpointConfig {
             protocol: quicket_engine::EndpointConfig::new(key(), key()),
             memory: MEMORY,
             workers: Workers::One,
+            switch: None,
         }
     }
 }
@@ -128,6 +132,16 @@ impl EndpointConfig {
     #[must_use]
     pub const fn workers(mut self, workers: Workers) -> Self {
         self.workers = workers;
+        self
+    }
+
+    /// Shares the address with other programs, which clients reach by other protocols or server names;
+    /// see [`SwitchConfig`]. The keys of `protocol` and its connection IDs are those that the switch
+    /// gives. Binding and listening ask the switch and wait for its answer, for moments; for ten seconds at
+    /// most. There may be 128 workers.
+    #[must_use]
+    pub fn switch(mut self, config: SwitchConfig) -> Self {
+        self.switch = Some(config);
         self
     }
 
@@ -236,6 +250,8 @@ pub struct ServerConfig {
     pub(crate) backlog: usize,
     pub(crate) qlog: Option<Qlog>,
     pub(crate) admission: Admission,
+    /// What clients can ask for.
+    pub(crate) alpn: Vec<Vec<u8>>,
 }
 
 /// How many connections may wait to be accepted by default, handshakes under way included.
@@ -246,6 +262,7 @@ impl ServerConfig {
     /// ([`RetryPolicy::default`]), everybody is admitted, 1024 connections may wait.
     pub fn new(tls: ServerTls) -> Self {
         Self {
+            alpn: tls.alpn().to_vec(),
             protocol: quicket_engine::ServerConfig::new(Arc::new(tls)),
             backlog: BACKLOG,
             qlog: None,

@@ -166,13 +166,18 @@ pub enum AcceptError {
     Lost(ConnectionError),
     /// The endpoint or its listener was closed.
     EndpointClosed,
+    /// A newer generation of the program gets the clients ([`SwitchConfig::replace`]), and all that were
+    /// on their way here were accepted. Connections go on.
+    ///
+    /// [`SwitchConfig::replace`]: crate::SwitchConfig::replace
+    Superseded,
 }
 
 impl AcceptError {
     /// Whose fault it is.
     pub fn blame(&self) -> Blame {
         match self {
-            Self::WouldBlock | Self::EndpointClosed => Blame::Caller,
+            Self::WouldBlock | Self::EndpointClosed | Self::Superseded => Blame::Caller,
             Self::TimedOut => Blame::Peer,
             Self::Lost(error) => blame_of(error),
         }
@@ -183,7 +188,7 @@ impl AcceptError {
             Self::WouldBlock => io::ErrorKind::WouldBlock,
             Self::TimedOut => io::ErrorKind::TimedOut,
             Self::Lost(error) => kind_of(error),
-            Self::EndpointClosed => io::ErrorKind::NotConnected,
+            Self::EndpointClosed | Self::Superseded => io::ErrorKind::NotConnected,
         }
     }
 }
@@ -195,11 +200,14 @@ impl fmt::Display for AcceptError {
             Self::TimedOut => f.write_str("there was nothing to accept before the deadline"),
             Self::Lost(error) => error.fmt(f),
             Self::EndpointClosed => f.write_str("the endpoint or its listener is closed"),
+            Self::Superseded => {
+                f.write_str("a newer generation of the program gets the clients from now on")
+            }
         }
     }
 }
 
-operation_error!(AcceptError: WouldBlock TimedOut Lost EndpointClosed);
+operation_error!(AcceptError: WouldBlock TimedOut Lost EndpointClosed Superseded);
 
 /// Why no stream was opened.
 #[derive(Clone, PartialEq, Eq)]
@@ -502,6 +510,9 @@ pub enum ListenError {
     EndpointClosed,
     /// The address could not be resolved.
     Resolve(io::Error),
+    /// The switch does not hand over clients: others have the same protocols and server names, or it
+    /// cannot be reached.
+    Switch(io::Error),
 }
 
 impl ListenError {
@@ -510,7 +521,7 @@ impl ListenError {
             Self::Bind(error) => error.io_error().kind(),
             Self::AlreadyListening => io::ErrorKind::AddrInUse,
             Self::EndpointClosed => io::ErrorKind::NotConnected,
-            Self::Resolve(error) => error.kind(),
+            Self::Resolve(error) | Self::Switch(error) => error.kind(),
         }
     }
 }
@@ -524,11 +535,12 @@ impl fmt::Display for ListenError {
             }
             Self::EndpointClosed => f.write_str("the endpoint is closed"),
             Self::Resolve(error) => write!(f, "cannot resolve the address: {error}"),
+            Self::Switch(error) => write!(f, "the switch hands over no clients: {error}"),
         }
     }
 }
 
-operation_error!(ListenError: Bind AlreadyListening EndpointClosed Resolve);
+operation_error!(ListenError: Bind AlreadyListening EndpointClosed Resolve Switch);
 
 impl From<BindError> for ListenError {
     fn from(error: BindError) -> Self {

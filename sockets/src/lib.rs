@@ -90,6 +90,7 @@ mod qlog;
 mod session;
 pub mod steering;
 mod switchable;
+mod switched;
 pub mod tokio;
 mod waiting;
 
@@ -105,6 +106,8 @@ pub use error::{
     ReadError, ReadToEndError, WriteError, blame_of,
 };
 pub use qlog::Qlog;
+pub use switched::SwitchConfig;
+
 pub use quicket_udp::{BindError, UdpConfig, UdpOption, UdpStats};
 pub use session::{FileSessionStore, MemorySessionStore, SessionStore};
 

@@ -11,16 +11,29 @@
 //! - [`Pins`]: connection IDs and reset tokens that do not say whose they are.
 //! - [`Router`]: what becomes of a datagram.
 //!
+//! Around that is what reads, writes and waits:
+//!
+//! - [`channel`]: trains of datagrams between the switch and a program.
+//! - [`protocol`]: what both say to each other.
+//! - [`client`]: the side of programs, which finds the switch, starts it, and outlives it.
+//! - [`daemon`]: the side of the switch.
+//!
 //! Sources: RFC 8999 (what holds for all versions of QUIC), RFC 9000, Sections 5.2 and 10.3, RFC
 //! 9001, Section 5.2, draft-ietf-quic-load-balancers-21; the rules about who may listen for what are
 //! those of the QUIC module for Linux.
 #![deny(unsafe_code)]
 
+pub mod channel;
+pub mod client;
+pub mod daemon;
 pub mod first_packet;
 pub mod pins;
+pub mod protocol;
 pub mod registry;
+#[cfg(test)]
+mod rng;
 pub mod router;
-
+mod sys;
 #[cfg(test)]
 mod testing;
 

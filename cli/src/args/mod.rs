@@ -13,6 +13,8 @@ mod http;
 #[cfg(target_os = "linux")]
 mod run;
 mod serve;
+#[cfg(target_os = "linux")]
+mod switch;
 mod transport;
 #[cfg(target_os = "linux")]
 mod tunnel;
@@ -29,6 +31,8 @@ pub(crate) use get::{Get, Protocol, parse_url};
 #[cfg(target_os = "linux")]
 pub(crate) use run::Run;
 pub(crate) use serve::{Behind, Retry, Serve};
+#[cfg(target_os = "linux")]
+pub(crate) use switch::{Switch, SwitchCommand, SwitchStatus};
 pub(crate) use transport::{Congestion, Transport};
 #[cfg(target_os = "linux")]
 pub(crate) use tunnel::{Carrying, PortAction, Show, Tunnel, TunnelCommand};
@@ -69,6 +73,9 @@ pub(crate) enum Command {
     /// Put an address in front of many QUIC servers: by connection ID, through GUE
     #[cfg(target_os = "linux")]
     Balance(Balance),
+    /// Let programs share a UDP address, and be upgraded: by protocol (ALPN) and server name
+    #[cfg(target_os = "linux")]
+    Switch(Switch),
     /// Measure Quicket, and drive it against other implementations
     #[cfg(target_os = "linux")]
     #[command(subcommand)]

@@ -41,6 +41,9 @@ Examples:
   quicket serve /srv/files -l '[::]:443' --workers auto
   quicket serve . --cert a.pem --key a.key --cert b.pem --key b.key
   quicket serve . --qlog /tmp/qlog --keylog /tmp/keys
+Sharing the address with other programs, and an upgrade:
+  quicket serve /srv/a -l '[::]:443' --switch --server-name a.example
+  quicket serve /srv/new -l '[::]:443' --switch --server-name a.example --replace
 Behind a balancer (quicket balance --help):
   quicket serve . -l 192.0.2.1:443 --connection-ids /etc/quicket/site --server-id 00000001 \\
       --max-udp-payload 1440 --report-to 10.0.0.9:6081"
@@ -112,11 +115,49 @@ pub(crate) struct Serve {
     #[arg(long, short)]
     pub(crate) quiet: bool,
 
+    #[cfg(target_os = "linux")]
+    #[command(flatten)]
+    pub(crate) sharing: Sharing,
+
     #[command(flatten)]
     pub(crate) behind: Behind,
 
     #[command(flatten)]
     pub(crate) transport: Transport,
+}
+
+/// Sharing the address with other programs.
+#[cfg(target_os = "linux")]
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Sharing the address (quicket switch --help)")]
+pub(crate) struct Sharing {
+    /// Share the address with other programs through the switch, which is started where there is none:
+    /// they serve other protocols or other server names
+    #[arg(long)]
+    pub(crate) switch: bool,
+
+    /// Serve clients that ask for this name, or *.NAME for all with one label more, and no others; may be
+    /// given several times
+    #[arg(long, value_name = "NAME", requires = "switch")]
+    pub(crate) server_name: Vec<String>,
+
+    /// What the program is called at the switch: generations of a program have one name
+    #[arg(long, value_name = "NAME", requires = "switch", default_value = "quicket-serve")]
+    pub(crate) program: String,
+
+    /// Take the place of the program of this name once this one is ready: that one keeps its connections
+    /// for ten seconds at most, and ends
+    #[arg(long, requires = "switch")]
+    pub(crate) replace: bool,
+}
+
+#[cfg(target_os = "linux")]
+impl Sharing {
+    /// How the address is shared, if it is.
+    pub(crate) fn config(&self) -> Option<quicket::SwitchConfig> {
+        let config = quicket::SwitchConfig::new(&self.program).replace(self.replace);
+        self.switch.then(|| config.server_names(&self.server_name))
+    }
 }
 
 fn address(text: &str) -> Result<SocketAddr, &'static str> {

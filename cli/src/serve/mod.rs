@@ -6,6 +6,8 @@ mod chunks;
 mod conversation;
 mod descriptors;
 mod events;
+#[cfg(target_os = "linux")]
+mod generations;
 mod http09;
 mod http3;
 mod keep;
@@ -26,7 +28,8 @@ use std::time::Duration;
 
 use quicket::tokio::Listener;
 use quicket::{
-    Decision, EndpointConfig, Fingerprint, Qlog, RetryPolicy, ServerConfig, ServerTls, WorkerStats,
+    AcceptError, Decision, EndpointConfig, Fingerprint, Qlog, RetryPolicy, ServerConfig, ServerTls,
+    WorkerStats,
 };
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -92,6 +95,22 @@ pub(crate) fn run(args: &Serve) -> Result<(), Failure> {
     let config = config(args, tls.clone(), &live, qlog.as_ref());
     let mut sockets = EndpointConfig::default().workers(args.workers);
     sockets.protocol.reset_key = keep::reset_key()?;
+    #[cfg(target_os = "linux")]
+    if let Some(switch) = args.sharing.config() {
+        if let [_, _, ..] = &*args.listen {
+            let message = "with --switch there is one --listen: [::]:PORT stands for all addresses";
+            return Err(Failure::new(Kind::Usage, message));
+        }
+        if args.listen.iter().any(|address| address.port() == 0) {
+            let message = "with --switch the port is one that the next generation knows, and not 0";
+            return Err(Failure::new(Kind::Usage, message));
+        }
+        if site.member.is_some() {
+            let message = "--switch gives connection IDs of its own, which no balancer knows";
+            return Err(Failure::new(Kind::Usage, message));
+        }
+        sockets = sockets.switch(switch.on_upgrade(generations::start_next));
+    }
     if let Some(size) = args.behind.max_udp_payload {
         sockets.protocol.max_udp_payload_size = size;
     }
@@ -215,8 +234,16 @@ async fn serve(
     loop {
         tokio::select! {
             accepted = listener.accept() => {
-                let connection = accepted
-                    .map_err(|error| Failure::environment("cannot accept connections", error))?;
+                let connection = match accepted {
+                    Ok(connection) => connection,
+                    Err(AcceptError::Superseded) => {
+                        say(format_args!("The next generation has taken over"));
+                        break;
+                    }
+                    Err(error) => {
+                        return Err(Failure::environment("cannot accept connections", error));
+                    }
+                };
                 let (site, draining) = (Arc::clone(&site), draining.clone());
                 let counted = Counted::new(live);
                 clients.spawn(async move {

@@ -287,7 +287,8 @@ impl Listener {
     }
 }
 
-/// Connections of a [`Listener`] as they come; ends when the listener or the endpoint is closed.
+/// Connections of a [`Listener`] as they come; ends when the listener or the
+/// endpoint is closed, or a newer generation has taken over.
 #[derive(Debug)]
 pub struct Incoming<'a> {
     listener: &'a Listener,
@@ -298,7 +299,7 @@ impl Iterator for Incoming<'_> {
 
     fn next(&mut self) -> Option<Self::Item> {
         match self.listener.accept() {
-            Err(AcceptError::EndpointClosed) => None,
+            Err(AcceptError::EndpointClosed | AcceptError::Superseded) => None,
             result => Some(result),
         }
     }

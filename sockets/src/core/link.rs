@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use quicket_engine::time::{Duration, Time};
 
 use crate::config::MAX_SOCKETS;
-use quicket_udp::{BindError, Sender, UdpConfig, UdpSocket};
+use quicket_udp::{BindError, Port, Sender, UdpConfig, UdpSocket};
 
 /// How long a socket that was replaced still receives.
 const RETIRING: Duration = Duration::from_secs(10);
@@ -32,6 +32,15 @@ impl Link {
     /// Takes a socket that is bound already.
     pub(crate) fn adopt(io: std::net::UdpSocket, config: &UdpConfig) -> io::Result<Self> {
         Self::of(UdpSocket::adopt(io, config)?, config)
+    }
+
+    /// A socket that the switch reads.
+    pub(crate) fn behind(
+        io: std::net::UdpSocket,
+        port: Box<dyn Port>,
+        config: &UdpConfig,
+    ) -> io::Result<Self> {
+        Self::of(UdpSocket::behind(io, port)?, config)
     }
 
     fn of(socket: UdpSocket, config: &UdpConfig) -> io::Result<Self> {

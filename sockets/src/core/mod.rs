@@ -41,6 +41,7 @@ mod reception;
 mod routing;
 #[cfg(test)]
 mod seat_tests;
+mod share;
 mod spent;
 mod spin;
 mod switch;
@@ -312,6 +313,7 @@ impl Core {
     /// Ends the background of all workers and wakes everybody.
     fn end(&self) {
         self.workers().iter().for_each(|worker| worker.end_worker());
+        self.switch.share.leave();
     }
 
     fn end_worker(&self) {

@@ -158,6 +158,13 @@ impl Reception {
         true
     }
 
+    /// True while handshakes are under way, or connections wait to be accepted.
+    pub(super) fn is_busy(&self) -> bool {
+        let state = self.lock();
+        let listening = state.listening.as_ref();
+        listening.is_some_and(|listening| listening.handshaking > 0 || !listening.ready.is_empty())
+    }
+
     /// The next connection for the application; `None` if there is none yet, and then `waiter`
     /// hears of the next.
     pub(super) fn accept(&self, waiter: Option<Waiter<'_>>) -> Option<Ready> {

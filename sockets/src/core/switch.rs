@@ -14,6 +14,7 @@ use super::cell::Cell;
 use super::mailbox::{Mailbox, Parcels};
 use super::pins::Pins;
 use super::reception::Reception;
+use super::share::Share;
 use super::waiter_id::WaiterId;
 use super::waiters::{Waiter, Wakes};
 use super::{Clock, Core};
@@ -30,6 +31,8 @@ pub(crate) struct Switch {
     pub(crate) pins: Arc<Pins>,
     /// How the kernel is to choose among their sockets; by address without one.
     program: Option<OwnerProgram>,
+    /// The share of an address that others have, too.
+    pub(super) share: Share,
     /// How many public values lead to any of them.
     pub(super) handles: AtomicUsize,
     /// By number; none for a worker that is alone.
@@ -78,6 +81,7 @@ impl Switch {
             budget: Budget::new(memory),
             pins: Arc::default(),
             program,
+            share: Share::default(),
             handles: AtomicUsize::new(0),
             mailboxes: (0..mailboxes).map(|_| Mailbox::default()).collect(),
             counters: (0..workers).map(|_| Counters::default()).collect(),

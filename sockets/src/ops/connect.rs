@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use super::connection::source_for;
+use super::switched::what_is_served;
 use super::workers::{bind, divided};
 use crate::config::{ClientConfig, ServerConfig, WorkerStats};
 use crate::core::{
@@ -150,15 +151,23 @@ impl CoreRef {
 
     /// Starts to listen.
     pub(crate) fn listen(&self, config: ServerConfig, early: bool) -> Result<(), ListenError> {
-        let ServerConfig { mut protocol, backlog, qlog, admission } = config;
+        let ServerConfig { mut protocol, backlog, qlog, admission, alpn } = config;
         if let Some(qlog) = qlog {
             protocol.observers = Some(qlog.observers(self.clock()));
         }
-        self.open(ListenOptions { backlog, admission, early, greeter: None }, protocol)
+        self.open(ListenOptions { backlog, admission, early, greeter: None }, protocol)?;
+        if let Some(switch) = self.switch_config()
+            && let Err(error) = self.serve_through_switch(what_is_served(&alpn, &switch))
+        {
+            self.stop_listening();
+            return Err(ListenError::Switch(error));
+        }
+        Ok(())
     }
 
     /// Stops listening and closes the connections that nobody has accepted.
     pub(crate) fn stop_listening(&self) {
+        self.cease_through_switch();
         // First nobody takes clients any more; then somebody else may listen, and it is his to begin.
         for core in self.workers() {
             core.routing().endpoint.set_server(None);
@@ -185,6 +194,7 @@ impl CoreRef {
             Some((core, cell)) => Poll::Ready(Ok(ConnRef::new(Self::new(core), cell))),
             // Whoever closes it wakes those who wait by then.
             None if self.is_closed() => Poll::Ready(Err(AcceptError::EndpointClosed)),
+            None if self.is_retired() => Poll::Ready(Err(AcceptError::Superseded)),
             None => Poll::Pending,
         }
     }

@@ -10,6 +10,7 @@ mod connection;
 mod datagram;
 mod listening;
 mod stream;
+mod switched;
 mod workers;
 
 pub(crate) use connection::source_for;

@@ -16,6 +16,9 @@ use quicket_udp::{BindError, UdpConfig};
 
 /// Makes an endpoint that nothing drives yet.
 pub(crate) fn endpoint(address: SocketAddr, config: EndpointConfig) -> Result<CoreRef, BindError> {
+    if let Some(switch) = config.switch.clone() {
+        return super::switched::endpoint(address, config, &switch);
+    }
     let refused = |error| BindError::new(address, error);
     let division = Division::new(&config).map_err(refused)?;
     let program = division.program(&config.udp);
@@ -25,6 +28,11 @@ pub(crate) fn endpoint(address: SocketAddr, config: EndpointConfig) -> Result<Co
 
 /// Makes an endpoint on a socket that is bound already; further workers bind more.
 pub(crate) fn endpoint_from(socket: UdpSocket, config: EndpointConfig) -> io::Result<CoreRef> {
+    if config.switch.is_some() {
+        let text = "a socket that was bound elsewhere cannot be shared through the switch: give the \
+                    address instead";
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+    }
     let division = Division::new(&config)?;
     let bound = socket.local_addr()?;
     let given = SockRef::from(&socket);
@@ -82,7 +90,7 @@ pub(crate) fn bind(
     Ok(links)
 }
 
-fn endpoint_on(
+pub(super) fn endpoint_on(
     links: Vec<Link>,
     config: EndpointConfig,
     division: Division,

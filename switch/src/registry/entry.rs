@@ -5,6 +5,7 @@ use quicket_engine::time::Time;
 use super::address::ListenAddress;
 use super::error::{ReadyError, RegisterError, UnknownListener};
 use super::listener::{Listener, ListenerCounters, Phase};
+use super::names::Names;
 use super::slots::{Slot, Slots};
 use super::status::{AddressStatus, ListenerStatus};
 use super::table::Table;
@@ -66,10 +67,19 @@ impl Entry {
         Ok(())
     }
 
-    pub(super) fn add(&mut self, id: ListenerId, new: Registration, incarnation: u64, kept: bool) {
+    pub(super) fn add(
+        &mut self,
+        id: ListenerId,
+        new: Registration,
+        incarnation: u64,
+        kept: bool,
+        phase: Phase,
+    ) {
         let phase = match new.claim {
-            Some(claim) if kept && claim.draining => Phase::Draining { deadline: None },
-            _ => Phase::Preparing,
+            Some(claim) if kept && claim.draining && phase == Phase::Preparing => {
+                Phase::Draining { deadline: None }
+            }
+            _ => phase,
         };
         if phase == Phase::Preparing {
             self.table.add(&new.names, id.slot);
@@ -91,6 +101,32 @@ impl Entry {
         if let Some(slot) = self.slots.get_mut(id.slot) {
             *slot = Slot::Held(Box::new(listener));
         }
+    }
+
+    /// Has a listener say what it serves, as if it registered anew.
+    pub(super) fn serve(
+        &mut self,
+        id: ListenerId,
+        names: Names,
+        reuse_port: bool,
+        replace: bool,
+    ) -> Result<(), ReadyError> {
+        let before = self.listener(id).ok_or(UnknownListener)?.phase;
+        // Its own names are no obstacle.
+        self.set_phase(id, Phase::Joined);
+        let listener = self.listener(id).ok_or(UnknownListener)?;
+        let mut new = listener.as_replacement(self.address);
+        (new.names, new.reuse_port, new.replace) = (names, reuse_port, replace);
+        if let Err(error) = self.check_names(&new) {
+            self.set_phase(id, before);
+            return Err(error.into());
+        }
+        if let Some(listener) = self.slots.listener_mut(id.slot) {
+            (listener.names, listener.reuse_port) = (new.names, new.reuse_port);
+            listener.replace = new.replace;
+        }
+        self.set_phase(id, Phase::Preparing);
+        Ok(())
     }
 
     fn listener(&self, id: ListenerId) -> Option<&Listener> {

@@ -8,6 +8,9 @@ use super::{ListenerId, ProcessId, Registration};
 /// Where a listener is in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
+    /// It has an owner number, and has not said what it serves: it reserves nothing and gets no first
+    /// packets.
+    Joined,
     /// It has an owner number and reserves its names, and is not ready: it gets no first packets, and
     /// what it is to replace goes on.
     Preparing,

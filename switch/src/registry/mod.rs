@@ -91,12 +91,26 @@ impl Registry {
         }
     }
 
+    /// A switch before this one has died, as those say who claim numbers: they come back.
+    pub fn take_over(&mut self, now: Time) {
+        self.reclaims_until = now + RECLAIM_TIME;
+    }
+
     /// Registers a listener. It reserves its names and has an owner number; [`Self::ready`] has it get
     /// first packets.
     ///
     /// # Errors
     /// See [`RegisterError`]; nothing has changed then.
     pub fn register(&mut self, now: Time, new: Registration) -> Result<Registered, RegisterError> {
+        self.register_as(now, new, Phase::Preparing)
+    }
+
+    fn register_as(
+        &mut self,
+        now: Time,
+        new: Registration,
+        phase: Phase,
+    ) -> Result<Registered, RegisterError> {
         entry::check(&new)?;
         let known = self.addresses.iter().find(|(_, each)| each.address == new.address);
         let known = known.map(|(id, _)| *id);
@@ -107,6 +121,7 @@ impl Registry {
         let address = known.and_then(|id| self.addresses.get(&id)).unwrap_or(&fresh);
         let claimed = new.claim.and_then(|claim| self.claimed(address, &new, &claim));
         match new.claim.filter(|claim| claim.draining) {
+            None if phase == Phase::Joined => {}
             None => address.check_names(&new)?,
             Some(_) if claimed.is_some() => {}
             Some(_) => return Err(RegisterError::NumberTaken),
@@ -132,8 +147,36 @@ impl Registry {
         let kept = claimed.is_some();
         // It stays who it was: which generation is the newer one is known beyond the life of a switch.
         let receipt = self.receipts.issue(&subject, claimed.and_then(|claimed| claimed.1));
-        self.addresses.entry(id).or_insert(fresh).add(listener, new, receipt.incarnation, kept);
+        let entry = self.addresses.entry(id).or_insert(fresh);
+        entry.add(listener, new, receipt.incarnation, kept, phase);
         Ok(Registered { listener, kept, new_address: known.is_none(), receipt, displaced })
+    }
+
+    /// Gives a program an owner number before it says what it serves: what it names does not count, it
+    /// reserves nothing and gets no first packets until [`Self::serve`] and [`Self::ready`].
+    ///
+    /// # Errors
+    /// See [`RegisterError`]; nothing has changed then.
+    pub fn join(&mut self, now: Time, new: Registration) -> Result<Registered, RegisterError> {
+        self.register_as(now, new, Phase::Joined)
+    }
+
+    /// A program that joined, or drains, says what it serves: reserves its names, as
+    /// [`Self::register`] does.
+    ///
+    /// # Errors
+    /// The listener is gone; or its names are somebody else's. What it served before is kept then.
+    pub fn serve(
+        &mut self,
+        id: ListenerId,
+        names: Names,
+        reuse_port: bool,
+        replace: bool,
+    ) -> Result<(), ReadyError> {
+        let address = self.addresses.get_mut(&id.address).ok_or(UnknownListener)?;
+        address.serve(id, names, reuse_port, replace)?;
+        self.deadlines.retain(|(_, each), _| *each != id);
+        Ok(())
     }
 
     fn check_address(&self, new: &Registration) -> Result<(), RegisterError> {

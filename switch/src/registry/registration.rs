@@ -8,6 +8,14 @@ use super::receipt::Receipt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AddressId(pub(super) u32);
 
+impl AddressId {
+    /// Its number, which no other address gets while the switch lives.
+    #[must_use]
+    pub const fn number(self) -> u32 {
+        self.0
+    }
+}
+
 /// Names a process that registers: the caller counts them, by connection for example.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ProcessId(pub u64);

@@ -498,3 +498,44 @@ fn the_status_says_who_is_there() {
     assert_eq!((&listener.protocols[..], listener.servers.len()), (&["h3".to_owned()][..], 2));
     assert_eq!((listener.phase, listener.counters.first_packets), (Phase::Active, 3));
 }
+
+#[test]
+fn who_joins_has_a_number_and_reserves_nothing_until_it_serves() {
+    let mut registry = registry();
+    let web = active(&mut registry, asks("web", names(&["h3"], &[])));
+    // What it names does not count.
+    let joined = registry.join(at(0), asks("late", names(&["h3"], &[]))).unwrap().listener;
+    assert_eq!(registry.phase(joined), Some(Phase::Joined));
+    assert_eq!(
+        registry.standing(joined.address(), Owner { generation: joined.generation(), worker: 3 }),
+        Standing::Living(joined)
+    );
+    assert_eq!(who(&registry, None, &["h3"]), Some(web));
+    let error = registry.serve(joined, names(&["x", "h3"], &[]), false, false).unwrap_err();
+    assert!(matches!(error, ReadyError::Names(error) if error.is_in_use()));
+    assert_eq!(registry.phase(joined), Some(Phase::Joined));
+    registry.serve(joined, names(&["x"], &[]), false, false).unwrap();
+    assert_eq!(who(&registry, None, &["x"]), None, "it is not ready");
+    assert_eq!(registry.ready(at(0), joined, None), Ok(Vec::new()));
+    assert_eq!(who(&registry, None, &["x"]), Some(joined));
+    // It may change its mind: what it served is free again.
+    registry.serve(joined, names(&["y", "x"], &[]), false, false).unwrap();
+    registry.ready(at(0), joined, None).unwrap();
+    registry.serve(joined, names(&["y"], &[]), false, false).unwrap();
+    registry.ready(at(0), joined, None).unwrap();
+    assert_eq!((who(&registry, None, &["x"]), who(&registry, None, &["y"])), (None, Some(joined)));
+    active(&mut registry, asks("other", names(&["x"], &[])));
+}
+
+#[test]
+fn a_generation_that_joined_replaces_the_one_before_once_it_serves() {
+    let mut registry = registry();
+    let first = active(&mut registry, asks("web", names(&["h3"], &[])));
+    let next = registry.join(at(0), asks("web", Names::default())).unwrap().listener;
+    assert!(registry.serve(next, names(&["h3"], &[]), false, false).is_err());
+    registry.serve(next, names(&["h3"], &[]), false, true).unwrap();
+    assert_eq!(who(&registry, None, &["h3"]), Some(first));
+    assert_eq!(registry.ready(at(0), next, None), Ok(vec![first]));
+    assert_eq!(who(&registry, None, &["h3"]), Some(next));
+    assert_eq!(registry.phase(first), Some(Phase::Draining { deadline: None }));
+}

@@ -1,0 +1,87 @@
+//! Flags of `quicket switch`.
+
+use clap::{Args, Subcommand};
+
+/// Lets programs share a UDP address: each serves protocols (ALPN) and server names of its own.
+///
+/// The switch reads the sockets of addresses and hands each datagram to the program that has its
+/// connection, or, if it begins one, to the program that serves what the client asks for. Programs send
+/// by themselves. There is one switch for each user and network namespace. It is started by the first
+/// program that needs it, and ends when there has been none for ten seconds; if it is killed, programs
+/// start the next one and connections go on.
+///
+/// Programs use it by EndpointConfig::switch in Rust, and by quicket serve --switch.
+#[derive(Args, Debug)]
+#[command(
+    args_conflicts_with_subcommands = true,
+    after_help = "\
+Examples:
+  quicket serve /srv/a -l '[::]:4433' --switch --server-name a.example &
+  quicket serve /srv/b -l '[::]:4433' --switch --server-name b.example &
+  quicket switch status
+  quicket serve /srv/new -l '[::]:4433' --switch --server-name a.example --replace
+Started by systemd (a socket unit with ListenSequentialPacket=@quicket-switch-0):
+  quicket switch --stay"
+)]
+pub(crate) struct Switch {
+    #[command(subcommand)]
+    pub(crate) command: Option<SwitchCommand>,
+
+    #[command(flatten)]
+    pub(crate) name: Name,
+
+    /// Go on when there are no programs
+    #[arg(long)]
+    pub(crate) stay: bool,
+
+    /// Start it in the background and end; if there is one already, that one stays
+    #[arg(long)]
+    pub(crate) detach: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Name {
+    /// The name of the switch: that of an abstract local socket (unix(7)); quicket-switch-UID unless the
+    /// environment variable QUICKET_SWITCH says otherwise
+    #[arg(long, value_name = "NAME")]
+    pub(crate) name: Option<String>,
+}
+
+impl Name {
+    pub(crate) fn get(&self) -> String {
+        self.name.clone().unwrap_or_else(quicket_switch::client::default_name)
+    }
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum SwitchCommand {
+    /// Show addresses, programs and what became of datagrams
+    #[command(after_help = "\
+Examples:
+  quicket switch status
+  quicket switch status -j | jq '.addresses[].programs[] | {program, pid, protocols}'
+  quicket switch status --prometheus > /var/lib/node_exporter/quicket-switch.prom")]
+    Status(SwitchStatus),
+    /// Have programs start their next generation: quicket serve --switch, and those that know how to
+    ///
+    /// The next generation takes all new connections once it is ready; the one before keeps its own, for
+    /// ten seconds with quicket serve. If the next one does not come up, nothing changes: its messages are
+    /// where the first one's are.
+    #[command(after_help = "\
+Examples:
+  quicket switch upgrade
+  quicket switch upgrade --name quicket-switch-1000")]
+    Upgrade(Name),
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct SwitchStatus {
+    #[command(flatten)]
+    pub(crate) name: Name,
+    /// JSON
+    #[arg(short, long)]
+    pub(crate) json: bool,
+    /// The text format of Prometheus
+    #[arg(long, conflicts_with = "json")]
+    pub(crate) prometheus: bool,
+}

@@ -1,0 +1,164 @@
+//! What people and Prometheus are told of a switch at work.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use serde_json::Value;
+
+use crate::control::printable;
+
+/// The answer of a switch, for people.
+pub(super) fn text(report: &Value) -> String {
+    let mut out = format!(
+        "switch of user {}, process {}, for {} s\n",
+        report["uid"], report["pid"], report["uptime_seconds"]
+    );
+    for address in list(&report["addresses"]) {
+        let _ = writeln!(out, "{}", word(&address["address"]));
+        for program in list(&address["programs"]) {
+            let _ = writeln!(
+                out,
+                "  {:20} pid {:<8} {:9} generation {:<3} workers {:<3} {}: {} clients, {} datagrams, {} lost",
+                word(&program["program"]),
+                program["pid"],
+                word(&program["state"]),
+                program["generation"],
+                program["workers"],
+                serves(program),
+                program["first_packets"],
+                program["datagrams"],
+                program["lost"],
+            );
+        }
+        for part in ["datagrams", "dropped"] {
+            let counters = address[part].as_object().into_iter().flatten();
+            let shown: Vec<String> = counters
+                .filter(|(_, value)| **value != 0)
+                .map(|(name, value)| format!("{} {value}", printable(&name.replace('_', " "))))
+                .collect();
+            if !shown.is_empty() {
+                let _ = writeln!(out, "  {part}: {}", shown.join(", "));
+            }
+        }
+    }
+    out.trim_end().to_owned()
+}
+
+/// What a program serves, in words.
+fn serves(program: &Value) -> String {
+    if program["state"] == "joined" {
+        return "nothing yet".to_owned();
+    }
+    let words = |value: &Value| list(value).map(word).collect::<Vec<_>>().join(" ");
+    let protocols = Some(words(&program["protocols"])).filter(|words| !words.is_empty());
+    let names = Some(words(&program["server_names"])).filter(|words| !words.is_empty());
+    let protocols = protocols.unwrap_or_else(|| "clients without a protocol".to_owned());
+    match names {
+        Some(names) => format!("{protocols} of {names}"),
+        None => protocols,
+    }
+}
+
+/// The answer of a switch in the text format of Prometheus.
+pub(super) fn prometheus(report: &Value) -> String {
+    let mut families: BTreeMap<String, (&str, Vec<String>)> = BTreeMap::new();
+    let mut add = |name: &str, kind: &'static str, labels: &str, value: &Value| {
+        if value.is_number() {
+            let line = format!("{name}{{{labels}}} {value}");
+            families.entry(name.to_owned()).or_insert((kind, Vec::new())).1.push(line);
+        }
+    };
+    for address in list(&report["addresses"]) {
+        let site = format!("address={}", quoted(&address["address"]));
+        for (name, value) in address["datagrams"].as_object().into_iter().flatten() {
+            add(&format!("quicket_switch_datagrams_{name}_total"), "counter", &site, value);
+        }
+        for (reason, value) in address["dropped"].as_object().into_iter().flatten() {
+            let labels = format!("{site},reason=\"{reason}\"");
+            add("quicket_switch_datagrams_dropped_total", "counter", &labels, value);
+        }
+        let dead = &address["generations_known_dead"];
+        add("quicket_switch_generations_known_dead", "gauge", &site, dead);
+        for program in list(&address["programs"]) {
+            let labels = format!(
+                "{site},program={},pid=\"{}\",generation=\"{}\",state={}",
+                quoted(&program["program"]),
+                program["pid"],
+                program["generation"],
+                quoted(&program["state"]),
+            );
+            add("quicket_switch_program_workers", "gauge", &labels, &program["workers"]);
+            for name in ["first_packets", "datagrams", "lost"] {
+                let family = format!("quicket_switch_program_{name}_total");
+                add(&family, "counter", &labels, &program[name]);
+            }
+        }
+    }
+    let mut out = String::new();
+    for (name, (kind, lines)) in families {
+        let _ = writeln!(out, "# TYPE {name} {kind}\n{}", lines.join("\n"));
+    }
+    out.trim_end().to_owned()
+}
+
+fn list(value: &Value) -> impl Iterator<Item = &Value> {
+    value.as_array().into_iter().flatten()
+}
+
+fn word(value: &Value) -> String {
+    printable(value.as_str().unwrap_or_default())
+}
+
+/// A label's value.
+fn quoted(value: &Value) -> String {
+    let escaped = word(value).replace('\\', "\\\\").replace('"', "\\\"");
+    format!("\"{escaped}\"")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn report() -> Value {
+        json!({
+            "pid": 7, "uid": 1000, "uptime_seconds": 5,
+            "addresses": [{
+                "address": "[::]:443",
+                "programs": [
+                    { "program": "a\"b", "pid": 9, "generation": 3, "state": "serving", "workers": 2,
+                      "protocols": ["h3"], "server_names": ["a.example"],
+                      "first_packets": 4, "datagrams": 50, "lost": 0 },
+                    { "program": "c\u{1b}", "pid": 10, "generation": 4, "state": "joined",
+                      "workers": 1, "protocols": [], "server_names": [],
+                      "first_packets": 0, "datagrams": 0, "lost": 0 },
+                ],
+                "generations_known_dead": 1,
+                "datagrams": { "received": 60, "by_pin": 0 },
+                "dropped": { "too_short": 2, "dead": 0 },
+            }],
+        })
+    }
+
+    #[test]
+    fn people_see_programs_and_what_is_not_zero() {
+        let text = text(&report());
+        assert!(text.contains("h3 of a.example: 4 clients, 50 datagrams, 0 lost"), "{text}");
+        assert!(
+            text.contains("nothing yet") && text.contains("datagrams: received 60\n"),
+            "{text}"
+        );
+        assert!(text.contains("dropped: too short 2") && !text.contains("dead"), "{text}");
+        assert!(!text.contains('\u{1b}'), "{text}");
+    }
+
+    #[test]
+    fn prometheus_gets_each_family_once_with_escaped_labels() {
+        let text = prometheus(&report());
+        let family = "# TYPE quicket_switch_program_datagrams_total counter";
+        assert_eq!(text.matches(family).count(), 1, "{text}");
+        assert!(text.contains("program=\"a\\\"b\",pid=\"9\",generation=\"3\""), "{text}");
+        let received = "quicket_switch_datagrams_received_total{address=\"[::]:443\"} 60";
+        assert!(text.contains(received), "{text}");
+    }
+}

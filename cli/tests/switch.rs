@@ -1,0 +1,435 @@
+//! Programs that share an address through `quicket switch`: real processes, and what becomes of
+//! connections when they, or the switch, end.
+#![cfg(target_os = "linux")]
+
+use std::env;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::SocketAddr;
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use quicket::{
+    ClientConfig, ClientTls, Connection, Endpoint, EndpointConfig, Identity, ServerConfig,
+    SwitchConfig, Workers,
+};
+
+const QUICKET: &str = env!("CARGO_BIN_EXE_quicket");
+/// How long anything may take on a machine that is busy.
+const LONG: Duration = Duration::from_secs(30);
+
+/// A switch of a test's own, which ends with it.
+struct Switch {
+    name: String,
+}
+
+impl Switch {
+    fn new() -> Self {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let count = COUNT.fetch_add(1, Ordering::Relaxed);
+        Self { name: format!("quicket-test-{}-{count}", std::process::id()) }
+    }
+
+    fn status(&self) -> serde_json::Value {
+        let report = quicket_switch::client::status(&self.name).unwrap();
+        serde_json::from_str(&report).unwrap()
+    }
+
+    fn kill(&self) {
+        let pid = self.status()["pid"].as_u64().unwrap().to_string();
+        assert!(Command::new("kill").args(["-9", &pid]).status().unwrap().success());
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(QUICKET);
+        command.args(arguments).env("QUICKET_SWITCH", &self.name);
+        command
+    }
+}
+
+impl Drop for Switch {
+    fn drop(&mut self) {
+        if quicket_switch::client::status(&self.name).is_ok() {
+            self.kill();
+        }
+    }
+}
+
+/// A program that answers with its name, in a process of its own: see [`program`].
+struct Program {
+    process: Child,
+    lines: BufReader<ChildStdout>,
+    address: SocketAddr,
+}
+
+impl Program {
+    fn try_start(
+        switch: &Switch,
+        name: &str,
+        alpn: &str,
+        address: &str,
+        more: &str,
+    ) -> Result<Self, String> {
+        let mut process = Command::new(env::current_exe().unwrap())
+            .args(["--ignored", "--exact", "program", "--nocapture", "--test-threads=1"])
+            .env("PROGRAM", format!("{}\n{name}\n{alpn}\n{address}\n{more}", switch.name))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let lines = BufReader::new(process.stdout.take().unwrap());
+        let mut this = Self { process, lines, address: ([0, 0, 0, 0], 0).into() };
+        loop {
+            let mut line = String::new();
+            assert_ne!(this.lines.read_line(&mut line).unwrap(), 0, "{name} said nothing");
+            // The test's name stands before the first line.
+            if let Some((_, error)) = line.split_once("REFUSED ") {
+                return Err(error.trim().to_owned());
+            }
+            if let Some((_, address)) = line.split_once("READY ") {
+                this.address = address.trim().parse().unwrap();
+                return Ok(this);
+            }
+        }
+    }
+
+    fn start(switch: &Switch, name: &str, alpn: &str, address: &str, more: &str) -> Self {
+        Self::try_start(switch, name, alpn, address, more).unwrap()
+    }
+
+    /// Waits for a line.
+    fn says(&mut self, what: &str) {
+        let mut line = String::new();
+        while !line.contains(what) {
+            line.clear();
+            assert_ne!(self.lines.read_line(&mut line).unwrap(), 0, "it did not say {what}");
+        }
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// Not a test: the program of the tests, started by [`Program::try_start`]. It answers each stream with
+/// its name and what it was sent.
+#[test]
+#[ignore = "a program that tests start"]
+fn program() {
+    let Ok(orders) = env::var("PROGRAM") else { return };
+    let orders: Vec<&str> = orders.split('\n').collect();
+    let [switch, name, alpn, address, more] = orders[..] else { panic!("{orders:?}") };
+    // A generation of another name is the same program.
+    let called = name.split('.').next().unwrap();
+    let mut switched = SwitchConfig::new(called).named(switch).started_by(Some(QUICKET.into()));
+    switched = switched.replace(more.contains("replace"));
+    let mut config = EndpointConfig::default().switch(switched);
+    if more.contains("workers") {
+        config = config.workers(Workers::Count(2));
+    }
+    let identity = Identity::self_signed(["localhost"]).unwrap();
+    let alpn = alpn.split(',').filter(|name| !name.is_empty());
+    let server = ServerConfig::with_identity(identity, alpn).unwrap();
+    let endpoint = match Endpoint::bind_with(address, config) {
+        Ok(endpoint) => endpoint,
+        Err(error) => return println!("REFUSED {error}"),
+    };
+    let listener = match endpoint.listen(server) {
+        Ok(listener) => listener,
+        Err(error) => return println!("REFUSED {error}"),
+    };
+    println!("READY {}", endpoint.local_addr());
+    let ends_with_its_parent = || {
+        let _ = std::io::stdin().read(&mut [0]);
+        std::process::exit(0);
+    };
+    thread::spawn(ends_with_its_parent);
+    for connection in listener.incoming() {
+        let (connection, name) = (connection.unwrap(), name.to_owned());
+        thread::spawn(move || answer(&connection, &name));
+    }
+    println!("SUPERSEDED");
+    endpoint.wait_idle();
+    println!("DRAINED");
+}
+
+fn answer(connection: &Connection, name: &str) {
+    while let Ok(mut stream) = connection.accept_bi() {
+        let mut question = String::new();
+        if stream.read_to_string(&mut question).is_ok() {
+            let _ = write!(stream, "{name}:{question}");
+            let _ = stream.finish();
+        }
+    }
+}
+
+fn client(alpn: &str) -> ClientConfig {
+    let tls = ClientTls::builder().dangerous_no_verification().alpn([alpn]).build().unwrap();
+    ClientConfig::new(tls)
+}
+
+fn endpoint() -> Endpoint {
+    Endpoint::bind("127.0.0.1:0").unwrap()
+}
+
+fn ask(connection: &Connection, question: &str) -> std::io::Result<String> {
+    let mut stream = connection.open_bi().map_err(std::io::Error::other)?;
+    stream.write_all(question.as_bytes())?;
+    stream.finish().map_err(std::io::Error::other)?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer)?;
+    Ok(answer)
+}
+
+fn connect(program: &Program, alpn: &str) -> Connection {
+    endpoint().connect(program.address, "localhost", &client(alpn)).unwrap()
+}
+
+#[test]
+fn two_programs_with_different_protocols_serve_one_port_at_the_same_time() {
+    let switch = Switch::new();
+    let chat = Program::start(&switch, "chat", "chat/1", "127.0.0.1:0", "workers");
+    let at = chat.address.to_string();
+    let shop = Program::start(&switch, "shop", "shop/1,shop/2", &at, "");
+    assert_eq!(shop.address, chat.address);
+    let (one, two) = (connect(&chat, "chat/1"), connect(&chat, "shop/2"));
+    for round in 0..20 {
+        assert_eq!(ask(&one, &round.to_string()).unwrap(), format!("chat:{round}"));
+        assert_eq!(ask(&two, &round.to_string()).unwrap(), format!("shop:{round}"));
+    }
+    let more: Vec<_> = (0..8).map(|_| connect(&chat, "chat/1")).collect();
+    let bulk = "x".repeat(300_000);
+    for connection in &more {
+        assert_eq!(ask(connection, &bulk).unwrap().len(), bulk.len() + 5);
+    }
+    // Nobody has that.
+    let error = endpoint().connect(chat.address, "localhost", &client("mail")).unwrap_err();
+    assert!(error.to_string().contains("alert 120"), "{error}");
+    // Somebody has that.
+    let error = Program::try_start(&switch, "other", "x,shop/1", &at, "").err().unwrap();
+    assert!(error.contains("shop") && error.contains("choose other protocols"), "{error}");
+    assert_eq!(ask(&two, "still").unwrap(), "shop:still");
+    // Another endpoint, which does not share, does not get the address.
+    let error = Endpoint::bind(chat.address).unwrap_err();
+    assert_eq!(error.io_error().kind(), std::io::ErrorKind::AddrInUse);
+
+    let status = switch.command(&["switch", "status"]).output().unwrap();
+    let text = String::from_utf8(status.stdout).unwrap();
+    assert!(
+        text.contains("chat/1: 9 clients") && text.contains("shop/1 shop/2: 1 clients"),
+        "{text}"
+    );
+    let json = switch.status();
+    let datagrams = &json["addresses"][0]["datagrams"];
+    assert!(datagrams["forwarded"].as_u64().unwrap() > 100, "{json}");
+    assert!(datagrams["refusals"].as_u64().unwrap() > 0, "{json}");
+    assert_eq!(datagrams["lost"], 0, "{json}");
+    for none in ["dead", "malformed", "unroutable", "unreadable", "not_served"] {
+        assert_eq!(json["addresses"][0]["dropped"][none], 0, "{none}: {json}");
+    }
+}
+
+#[test]
+fn a_program_that_is_killed_takes_nothing_with_it_but_its_own() {
+    let switch = Switch::new();
+    let mut chat = Program::start(&switch, "chat", "chat/1", "127.0.0.1:0", "");
+    let at = chat.address.to_string();
+    let shop = Program::start(&switch, "shop", "shop/1", &at, "");
+    let (lost, kept) = (connect(&chat, "chat/1"), connect(&chat, "shop/1"));
+    assert_eq!(ask(&lost, "a").unwrap(), "chat:a");
+    assert_eq!(ask(&kept, "a").unwrap(), "shop:a");
+    chat.process.kill().unwrap();
+    chat.process.wait().unwrap();
+    let begun = Instant::now();
+    // Its client hears of it at its next packet: a stateless reset.
+    let error = ask(&lost, "b").unwrap_err();
+    assert!(begun.elapsed() < Duration::from_secs(5), "{error} after {:?}", begun.elapsed());
+    assert!(lost.closed().to_string().contains("reset"), "{}", lost.closed());
+    assert_eq!(ask(&kept, "b").unwrap(), "shop:b");
+    // What it had is free.
+    let again = Program::start(&switch, "chat", "chat/1", &at, "");
+    assert_eq!(ask(&connect(&again, "chat/1"), "c").unwrap(), "chat:c");
+    assert_eq!(ask(&kept, "c").unwrap(), "shop:c");
+    drop(shop);
+}
+
+#[test]
+fn a_switch_that_is_killed_comes_back_by_itself_and_nobody_loses_a_connection() {
+    let switch = Switch::new();
+    let chat = Program::start(&switch, "chat", "chat/1", "127.0.0.1:0", "workers");
+    let shop = Program::start(&switch, "shop", "shop/1", &chat.address.to_string(), "");
+    let connections: Vec<_> = (0..6)
+        .map(|i| match i % 2 {
+            0 => ("chat", connect(&chat, "chat/1")),
+            _ => ("shop", connect(&chat, "shop/1")),
+        })
+        .collect();
+    for round in 0..3 {
+        let before = switch.status()["pid"].clone();
+        switch.kill();
+        let begun = Instant::now();
+        for (name, connection) in &connections {
+            assert_eq!(ask(connection, "on").unwrap(), format!("{name}:on"), "round {round}");
+        }
+        let (one, two) = (connect(&chat, "chat/1"), connect(&chat, "shop/1"));
+        assert_eq!(ask(&one, "new").unwrap(), "chat:new");
+        assert_eq!(ask(&two, "new").unwrap(), "shop:new");
+        println!("round {round}: {:?}", begun.elapsed());
+        assert!(begun.elapsed() < LONG);
+        assert_ne!(switch.status()["pid"], before);
+    }
+    drop(shop);
+}
+
+/// Clients that connect and ask all the time, and a program that is replaced again and again.
+#[test]
+fn an_upgrade_under_load_fails_no_request() {
+    let switch = Switch::new();
+    let mut current = Program::start(&switch, "site.0", "site", "127.0.0.1:0", "");
+    let address = current.address;
+    let done = Arc::new(AtomicBool::new(false));
+    let asked = Arc::new(AtomicUsize::new(0));
+    let seen = Arc::new(Mutex::new(std::collections::BTreeSet::new()));
+    let clients: Vec<_> = (0..4)
+        .map(|i| {
+            let (done, asked, seen) = (done.clone(), asked.clone(), seen.clone());
+            thread::spawn(move || {
+                // A connection that stays, where the first generation is, and many that do not.
+                let endpoint = endpoint();
+                let first = endpoint.connect(address, "localhost", &client("site")).unwrap();
+                let home = ask(&first, "").unwrap();
+                while !done.load(Ordering::SeqCst) {
+                    let next = endpoint.connect(address, "localhost", &client("site")).unwrap();
+                    for connection in [&next, &first, &next] {
+                        let answer = ask(connection, "").unwrap();
+                        if std::ptr::eq(connection, &first) {
+                            assert_eq!(answer, home);
+                        }
+                        seen.lock().unwrap().insert(answer);
+                        asked.fetch_add(1, Ordering::SeqCst);
+                    }
+                    next.close(0, b"");
+                    if i == 0 {
+                        thread::sleep(Duration::from_millis(1));
+                    }
+                }
+            })
+        })
+        .collect();
+    let mut earlier = Vec::new();
+    for generation in 1..=4 {
+        let name = format!("site.{generation}");
+        let count = asked.load(Ordering::SeqCst);
+        // One that does not come up changes nothing.
+        let refused = Program::try_start(&switch, "site.x", "site", &address.to_string(), "");
+        assert!(refused.is_err());
+        let next = Program::start(&switch, &name, "site", &address.to_string(), "replace");
+        earlier.push(std::mem::replace(&mut current, next));
+        let begun = Instant::now();
+        while asked.load(Ordering::SeqCst) < count + 50
+            || !seen.lock().unwrap().contains(&format!("{name}:"))
+        {
+            assert!(begun.elapsed() < LONG, "nothing goes on in generation {generation}");
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+    done.store(true, Ordering::SeqCst);
+    for client in clients {
+        client.join().unwrap();
+    }
+    // Now nothing holds the earlier ones.
+    for generation in &mut earlier {
+        generation.says("DRAINED");
+    }
+    assert_eq!(seen.lock().unwrap().len(), 5);
+    println!("{} requests", asked.load(Ordering::SeqCst));
+}
+
+/// `quicket serve`, a process of the test's own that ends with it.
+struct Serve(Child);
+
+impl Drop for Serve {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Two sites at one address, told apart by name; one of them is upgraded while it is asked.
+#[test]
+fn quicket_serve_shares_an_address_by_name_and_starts_its_next_generation_when_told_to() {
+    let switch = Switch::new();
+    let site = tempfile::tempdir().unwrap();
+    let port = std::net::UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let at = format!("127.0.0.1:{port}");
+    let _servers: Vec<_> = ["a.example", "b.example"]
+        .into_iter()
+        .map(|name| {
+            let dir = site.path().join(name);
+            std::fs::create_dir(&dir).unwrap();
+            std::fs::write(dir.join("who"), name).unwrap();
+            let dir = dir.to_str().unwrap();
+            let mut command = switch.command(&["serve", dir, "-q", "-l", &at, "--switch"]);
+            command.args(["--server-name", name, "--program", name]);
+            command.env("XDG_DATA_HOME", site.path()).stderr(Stdio::null());
+            Serve(command.spawn().unwrap())
+        })
+        .collect();
+    let programs = || {
+        let status = quicket_switch::client::status(&switch.name).ok()?;
+        let status: serde_json::Value = serde_json::from_str(&status).ok()?;
+        let programs = status["addresses"][0]["programs"].as_array()?.iter();
+        let serving = programs.filter(|program| program["state"] == "serving");
+        let of = |program: &serde_json::Value| {
+            let name = program["program"].as_str().unwrap().to_owned();
+            (name, program["pid"].as_u64().unwrap())
+        };
+        Some(serving.map(of).collect::<std::collections::BTreeMap<_, _>>())
+    };
+    let wait_for = |what: &dyn Fn(&std::collections::BTreeMap<String, u64>) -> bool| {
+        let begun = Instant::now();
+        loop {
+            match programs() {
+                Some(programs) if what(&programs) => return programs,
+                _ => assert!(begun.elapsed() < LONG),
+            }
+            thread::sleep(Duration::from_millis(10));
+        }
+    };
+    let before = wait_for(&|programs| programs.len() == 2);
+    // A request for each name: the client asks for the name and goes to this address.
+    let get = |name: &str| {
+        let tls = ClientTls::builder().dangerous_no_verification().alpn(["hq-interop"]);
+        let config = ClientConfig::new(tls.build().unwrap());
+        let address = at.parse().unwrap();
+        let connection = endpoint().connect(address, name, &config).unwrap();
+        let mut stream = connection.open_bi().unwrap();
+        stream.write_all(b"GET /who\r\n").unwrap();
+        stream.finish().unwrap();
+        let mut body = String::new();
+        stream.read_to_string(&mut body).unwrap();
+        body
+    };
+    assert_eq!([get("a.example"), get("b.example")], ["a.example", "b.example"]);
+    assert!(switch.command(&["switch", "upgrade"]).status().unwrap().success());
+    let after = wait_for(&|programs| {
+        assert_eq!([get("a.example"), get("b.example")], ["a.example", "b.example"]);
+        programs.len() == 2 && programs.iter().all(|(name, pid)| before[name] != *pid)
+    });
+    assert_eq!([get("a.example"), get("b.example")], ["a.example", "b.example"]);
+    let text = switch.command(&["switch", "status", "--prometheus"]).output().unwrap();
+    let text = String::from_utf8(text.stdout).unwrap();
+    assert!(
+        text.contains("program=\"a.example\"") && text.contains("state=\"draining\""),
+        "{text}"
+    );
+    // Nobody else ends those that were started by others.
+    for pid in after.values() {
+        assert!(Command::new("kill").arg(pid.to_string()).status().unwrap().success());
+    }
+}

@@ -1,0 +1,123 @@
+//! An endpoint's share of an address that the switch reads, and what becomes of its listener when a
+//! newer generation takes its place.
+
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use quicket_switch::client::{Membership, Notice};
+use quicket_switch::protocol::Serve;
+
+use super::Core;
+use super::background::spawn_quietly;
+use super::waiters::Wakes;
+use crate::switched::SwitchConfig;
+
+/// How long datagrams may be on their way from the switch when the next generation has taken over.
+const ON_THEIR_WAY: Duration = Duration::from_millis(500);
+/// How often the listener of a generation that was superseded looks whether that was all.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// The share of an address; none for an endpoint with a socket of its own.
+#[derive(Debug, Default)]
+pub(super) struct Share {
+    membership: Mutex<Option<(Arc<Membership>, SwitchConfig)>>,
+    /// A newer generation gets the clients.
+    superseded: AtomicBool,
+    /// ... and all that were on their way are there.
+    retired: AtomicBool,
+}
+
+impl Share {
+    fn lock(&self) -> MutexGuard<'_, Option<(Arc<Membership>, SwitchConfig)>> {
+        self.membership.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Leaves the address.
+    pub(super) fn leave(&self) {
+        let membership = self.lock().take();
+        drop(membership);
+    }
+
+    fn membership(&self) -> Option<Arc<Membership>> {
+        self.lock().as_ref().map(|(membership, _)| Arc::clone(membership))
+    }
+}
+
+impl Core {
+    /// The endpoint has a share of its address.
+    pub(crate) fn join(&self, membership: Membership, config: &SwitchConfig) {
+        let first = self.this.clone();
+        let upgrade = config.upgrade.clone();
+        membership.heed(move |notice| match notice {
+            Notice::Superseded => on_superseded(&first),
+            Notice::Upgrade => upgrade.iter().for_each(|start| start()),
+        });
+        *self.switch.share.lock() = Some((Arc::new(membership), config.clone()));
+    }
+
+    /// How the endpoint shares its address, if it does.
+    pub(crate) fn switch_config(&self) -> Option<SwitchConfig> {
+        self.switch.share.lock().as_ref().map(|(_, config)| config.clone())
+    }
+
+    /// Has the switch hand over clients.
+    pub(crate) fn serve_through_switch(&self, serve: Serve) -> io::Result<()> {
+        let Some(membership) = self.switch.share.membership() else { return Ok(()) };
+        membership.serve(serve)?;
+        self.switch.share.superseded.store(false, Ordering::SeqCst);
+        self.switch.share.retired.store(false, Ordering::SeqCst);
+        Ok(())
+    }
+
+    /// The switch is to hand over no more clients.
+    pub(crate) fn cease_through_switch(&self) {
+        if let Some(membership) = self.switch.share.membership() {
+            membership.cease();
+        }
+    }
+
+    /// True once a newer generation has taken over and all clients that were on their way are there.
+    pub(crate) fn is_retired(&self) -> bool {
+        self.switch.share.retired.load(Ordering::SeqCst)
+    }
+}
+
+fn on_superseded(first: &Weak<Core>) {
+    let Some(core) = first.upgrade() else { return };
+    if core.switch.share.superseded.swap(true, Ordering::SeqCst) {
+        return;
+    }
+    let first = first.clone();
+    let spawned = spawn_quietly("quicket-retire", move || retire(&first));
+    if let Err(error) = spawned {
+        log::warn!("no thread looks after the last clients of a listener: {error}");
+        retire_now(&core);
+    }
+}
+
+/// Ends the listener once nothing is on its way to it any more.
+fn retire(first: &Weak<Core>) {
+    let mut quiet_since = Instant::now();
+    loop {
+        std::thread::sleep(LOOK);
+        let Some(core) = first.upgrade() else { return };
+        if core.is_over() || !core.switch.share.superseded.load(Ordering::SeqCst) {
+            return;
+        }
+        if core.reception().is_busy() {
+            quiet_since = Instant::now();
+        } else if quiet_since.elapsed() > ON_THEIR_WAY {
+            retire_now(&core);
+            return;
+        }
+    }
+}
+
+fn retire_now(core: &Core) {
+    core.switch.share.retired.store(true, Ordering::SeqCst);
+    let mut wakes = Wakes::default();
+    core.reception().wake(&mut wakes);
+    wakes.fire();
+}

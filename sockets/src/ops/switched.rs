@@ -1,0 +1,87 @@
+//! Endpoints behind the switch.
+
+use std::io;
+use std::net::{SocketAddr, UdpSocket};
+use std::os::fd::AsFd;
+use std::sync::Arc;
+
+use quicket_switch::client::{Membership, Place as Seat};
+use quicket_switch::protocol::{Octets, Secrets, Serve};
+use quicket_udp::BindError;
+
+use super::workers::endpoint_on;
+use crate::config::EndpointConfig;
+use crate::core::{CoreRef, Link};
+use crate::steering::{
+    Codec, Division, HashKey, Owner, Place, RoutableConnectionIds, ServerId, aes_128,
+};
+use crate::switched::SwitchConfig;
+
+/// Makes an endpoint that shares its address, and that nothing drives yet.
+pub(crate) fn endpoint(
+    address: SocketAddr,
+    config: EndpointConfig,
+    switch: &SwitchConfig,
+) -> Result<CoreRef, BindError> {
+    let mut refused = None;
+    endpoint_at(address, config, switch, &mut refused)
+        .map_err(|error| refused.take().unwrap_or_else(|| BindError::new(address, error)))
+}
+
+fn endpoint_at(
+    address: SocketAddr,
+    mut config: EndpointConfig,
+    switch: &SwitchConfig,
+    refused: &mut Option<BindError>,
+) -> io::Result<CoreRef> {
+    let workers = config.workers.count()?;
+    let seat = Seat { address, only_v6: config.udp.only_v6, workers };
+    let bind = || {
+        let socket = quicket_udp::UdpSocket::bind(address, &config.udp);
+        let socket = socket.map_err(|error| {
+            let kind = error.io_error().kind();
+            *refused = Some(error);
+            io::Error::from(kind)
+        })?;
+        Ok(UdpSocket::from(socket.as_fd().try_clone_to_owned()?))
+    };
+    let (membership, inlets, socket) = Membership::join(&switch.options, seat, bind)?;
+    *refused = None;
+    let secrets = membership.secrets();
+    config.protocol.reset_key = secrets.reset_key.0;
+    config.protocol.token_key = secrets.token_key.0;
+    config.protocol.cid_generator = Arc::new(connection_ids(secrets, membership.generation())?);
+    let division = Division::new(&config)?;
+    let mut links = Vec::with_capacity(workers);
+    for inlet in inlets {
+        links.push(Link::behind(socket.try_clone()?, Box::new(inlet), &config.udp)?);
+    }
+    let core = endpoint_on(links, config, division, None)?;
+    core.join(membership, switch);
+    Ok(core)
+}
+
+/// Connection IDs of an address for a generation, which lead to its first worker.
+fn connection_ids(secrets: &Secrets, generation: u8) -> io::Result<RoutableConnectionIds> {
+    let wrong = |text: String| io::Error::new(io::ErrorKind::InvalidData, text);
+    let none = || wrong("the switch gave no configuration of connection IDs".into());
+    let format = Secrets::format().map_err(|error| wrong(error.to_string()))?;
+    let id = secrets.configuration().ok_or_else(none)?;
+    let mask = HashKey::new(secrets.mask.0);
+    let codec = Codec::new(id, format, Some(aes_128(&secrets.key.0)), mask);
+    let server_id = ServerId::new(&[0]).ok_or_else(none)?;
+    let owner = Some(Owner { generation, worker: 0 });
+    let ids = RoutableConnectionIds::new(codec, Place { server_id, owner });
+    ids.map_err(|error| wrong(error.to_string()))
+}
+
+/// What the switch is told of a listener.
+pub(super) fn what_is_served(alpn: &[Vec<u8>], switch: &SwitchConfig) -> Serve {
+    Serve {
+        protocols: alpn.iter().cloned().map(Octets).collect(),
+        server_names: switch.server_names.clone(),
+        shared: switch.share_names,
+        replace: switch.replace,
+        upgrades: switch.upgrade.is_some(),
+    }
+}

@@ -1,0 +1,128 @@
+//! Sharing an address with other programs, through the switch.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use quicket_switch::client::Options;
+
+/// That an endpoint shares its address with other programs, which the switch tells apart by the
+/// protocols (ALPN) and server names that clients ask for: for
+/// [`EndpointConfig::switch`](crate::EndpointConfig::switch).
+///
+/// The switch is a small process, `quicket switch`, one for each user and network namespace, which is
+/// started where there is none, and ends by itself. It reads the address's socket and hands datagrams to
+/// the program that has their connection, or serves what a new client wants; programs send by
+/// themselves. What a program serves are the protocols of its
+/// [`ServerConfig`](crate::ServerConfig), for all server names that nobody else has, or for those of
+/// [`server_names`](Self::server_names).
+///
+/// ```no_run
+/// use quicket::{Endpoint, EndpointConfig, Identity, ServerConfig, SwitchConfig};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let config = EndpointConfig::default().switch(SwitchConfig::new("chat"));
+/// let endpoint = Endpoint::bind_with("[::]:443", config)?;
+/// // Another program may serve "h3" there at the same time.
+/// let identity = Identity::self_signed(["example.org"])?;
+/// let listener = endpoint.listen(ServerConfig::with_identity(identity, ["chat/1"])?)?;
+/// for connection in listener.incoming() {
+///     println!("{}", connection?.path().remote);
+/// }
+/// // A newer generation of the program has taken over: connections go on.
+/// endpoint.wait_idle();
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct SwitchConfig {
+    pub(crate) options: Options,
+    pub(crate) server_names: Vec<String>,
+    pub(crate) share_names: bool,
+    pub(crate) replace: bool,
+    pub(crate) upgrade: Option<Arc<dyn Fn() + Send + Sync>>,
+}
+
+impl fmt::Debug for SwitchConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SwitchConfig")
+            .field("options", &self.options)
+            .field("server_names", &self.server_names)
+            .field("share_names", &self.share_names)
+            .field("replace", &self.replace)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Default for SwitchConfig {
+    /// For a program that is called as its file.
+    fn default() -> Self {
+        Self {
+            options: Options::default(),
+            server_names: Vec::new(),
+            share_names: false,
+            replace: false,
+            upgrade: None,
+        }
+    }
+}
+
+impl SwitchConfig {
+    /// For a program of this name, of at most 64 bytes: it is shown, and generations of a program have
+    /// the same.
+    pub fn new(program: impl Into<String>) -> Self {
+        let mut config = Self::default();
+        config.options.label = program.into();
+        config
+    }
+
+    /// Serves clients that ask for one of these names, and no others: host names, or `*.example.org`
+    /// for all with one label more.
+    #[must_use]
+    pub fn server_names<N: Into<String>>(mut self, names: impl IntoIterator<Item = N>) -> Self {
+        self.server_names = names.into_iter().map(Into::into).collect();
+        self
+    }
+
+    /// Shares its names with other programs of the user that do so, too, and have the same ones:
+    /// clients are divided among them (SO_REUSEPORT).
+    #[must_use]
+    pub const fn share_names(mut self, shared: bool) -> Self {
+        self.share_names = shared;
+        self
+    }
+
+    /// Takes the place of the generation of this program that is there, if there is one, as soon as it
+    /// listens: that one gets no new clients, keeps its connections, and its listener ends with
+    /// [`AcceptError::Superseded`](crate::AcceptError::Superseded) once those that were on their way
+    /// have been accepted. If this one does not come as far as listening, nothing has changed.
+    #[must_use]
+    pub const fn replace(mut self, replace: bool) -> Self {
+        self.replace = replace;
+        self
+    }
+
+    /// Starts the next generation when somebody asks for it (`quicket switch upgrade`): a program that
+    /// [replaces](Self::replace) this one. Called on a thread that hears the switch and should not wait.
+    #[must_use]
+    pub fn on_upgrade(mut self, start: impl Fn() + Send + Sync + 'static) -> Self {
+        self.upgrade = Some(Arc::new(start));
+        self
+    }
+
+    /// Uses the switch whose local socket has this name (an abstract one, see unix(7)), instead of this
+    /// user's or that of `QUICKET_SWITCH`.
+    #[must_use]
+    pub fn named(mut self, name: impl Into<String>) -> Self {
+        self.options.name = name.into();
+        self
+    }
+
+    /// Starts this program where there is no switch, with `switch --detach --name NAME`, instead of
+    /// `quicket` or what `QUICKET_SWITCH_PROGRAM` names; `None`: nothing is started.
+    #[must_use]
+    pub fn started_by(mut self, program: Option<PathBuf>) -> Self {
+        self.options.program = program;
+        self
+    }
+}

@@ -1,0 +1,295 @@
+//! Trains of datagrams between the switch and a worker of a program, over a pair of local sockets.
+//!
+//! A message is a train: a head of [`HEAD`] octets, then the datagrams. Numbers are in network byte
+//! order.
+//!
+//! | Octets | What |
+//! | --- | --- |
+//! | 1 | bits 0 and 1: the ECN mark; bit 2: the sender's address is of IPv6; bit 3: the address that it was sent to is known; the others are 0 |
+//! | 1 | 0 |
+//! | 2 | size of each datagram but the last, in bytes; not 0 |
+//! | 2 | the sender's port |
+//! | 2 | the port that it was sent to |
+//! | 4 | the scope of the sender's address; 0 for IPv4 |
+//! | 16 | the sender's address; of IPv4, its four octets and zeros |
+//! | 16 | the address that it was sent to, of the same family; zeros if it is not known |
+//!
+//! The program makes the pair and keeps a handle of the switch's end: if the switch dies, nothing that
+//! waits in the channel is lost, and nobody who reads needs to know. The next switch is given the end
+//! again. Who may write into it is who was given it, over a connection whose other end the system names.
+
+use std::collections::VecDeque;
+use std::io::{self, IoSlice, IoSliceMut};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use nix::sys::socket::{
+    AddressFamily, SockFlag, SockType, getsockopt, setsockopt, socketpair, sockopt,
+};
+use quicket_udp::{Arrival, Port};
+use quicket_wire::EcnCodepoint;
+
+use crate::sys::{self, BATCH};
+
+/// Octets before the datagrams of a train.
+pub const HEAD: usize = 44;
+/// The most that waits for one worker beside what the system keeps, in bytes. What comes while it is full
+/// is lost.
+pub const BACKLOG_BYTES: usize = 4 << 20;
+/// What the system is asked to keep for one worker, in bytes.
+const BUFFER: usize = 4 << 20;
+
+const ECN: u8 = 0b11;
+const IPV6: u8 = 0b100;
+const LOCAL: u8 = 0b1000;
+
+/// Writes what is known of a train.
+///
+/// The two addresses are of one family; a stride of more than 65,535 is none.
+#[must_use]
+pub fn encode(arrival: &Arrival) -> [u8; HEAD] {
+    let mut head = [0; HEAD];
+    let stride = u16::try_from(arrival.stride).unwrap_or(u16::MAX).max(1);
+    let remote = arrival.remote;
+    let local = arrival.local.filter(|local| local.is_ipv4() == remote.is_ipv4());
+    head[0] = arrival.ecn.bits();
+    if remote.is_ipv6() {
+        head[0] |= IPV6;
+    }
+    head[2..4].copy_from_slice(&stride.to_be_bytes());
+    head[4..6].copy_from_slice(&remote.port().to_be_bytes());
+    if let SocketAddr::V6(v6) = remote {
+        head[8..12].copy_from_slice(&v6.scope_id().to_be_bytes());
+    }
+    write_ip(&mut head[12..28], remote.ip());
+    if let Some(local) = local {
+        head[0] |= LOCAL;
+        head[6..8].copy_from_slice(&local.port().to_be_bytes());
+        write_ip(&mut head[28..44], local.ip());
+    }
+    head
+}
+
+fn write_ip(to: &mut [u8], ip: IpAddr) {
+    match ip {
+        IpAddr::V4(ip) => to[..4].copy_from_slice(&ip.octets()),
+        IpAddr::V6(ip) => to.copy_from_slice(&ip.octets()),
+    }
+}
+
+/// Reads what is known of a train of `len` bytes; `None` if it is not what [`encode`] writes.
+#[must_use]
+pub fn decode(head: &[u8; HEAD], len: usize) -> Option<Arrival> {
+    let flags = head[0];
+    let stride = usize::from(u16::from_be_bytes([head[2], head[3]]));
+    if flags & !(ECN | IPV6 | LOCAL) != 0 || head[1] != 0 || stride == 0 {
+        return None;
+    }
+    let is_v6 = flags & IPV6 != 0;
+    let remote_port = u16::from_be_bytes([head[4], head[5]]);
+    let local_port = u16::from_be_bytes([head[6], head[7]]);
+    let scope = u32::from_be_bytes([head[8], head[9], head[10], head[11]]);
+    let remote = match read_ip(&head[12..28], is_v6)? {
+        IpAddr::V6(ip) => SocketAddr::V6(SocketAddrV6::new(ip, remote_port, 0, scope)),
+        ip if scope == 0 => SocketAddr::new(ip, remote_port),
+        IpAddr::V4(_) => return None,
+    };
+    let local = SocketAddr::new(read_ip(&head[28..44], is_v6)?, local_port);
+    let known = flags & LOCAL != 0;
+    let zero = local_port == 0 && head[28..44] == [0; 16];
+    if !known && !zero {
+        return None;
+    }
+    let ecn = EcnCodepoint::from_bits(flags);
+    Some(Arrival { remote, local: known.then_some(local), ecn, stride, len })
+}
+
+fn read_ip(octets: &[u8], is_v6: bool) -> Option<IpAddr> {
+    let octets: [u8; 16] = octets.try_into().ok()?;
+    if is_v6 {
+        return Some(IpAddr::V6(Ipv6Addr::from(octets)));
+    }
+    let [a, b, c, d, rest @ ..] = octets;
+    (rest == [0; 12]).then_some(IpAddr::V4(Ipv4Addr::new(a, b, c, d)))
+}
+
+/// The program's end of a channel: what a worker's socket receives from.
+#[derive(Debug)]
+pub struct Inlet {
+    ours: OwnedFd,
+}
+
+/// The switch's end of a channel, as a program keeps and hands it over.
+#[derive(Debug)]
+pub struct Handover(OwnedFd);
+
+/// Makes a channel.
+///
+/// # Errors
+///
+/// When no descriptor is left.
+pub fn channel() -> io::Result<(Inlet, Handover)> {
+    let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+    let (ours, theirs) = socketpair(AddressFamily::Unix, SockType::SeqPacket, None, flags)?;
+    // What is granted is at most net.core.wmem_max; the switch keeps the rest.
+    setsockopt(&theirs, sockopt::SndBuf, &BUFFER)?;
+    Ok((Inlet { ours }, Handover(theirs)))
+}
+
+impl AsFd for Handover {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+impl Port for Inlet {
+    fn readable(&self) -> BorrowedFd<'_> {
+        self.ours.as_fd()
+    }
+
+    fn receive(
+        &self,
+        buffers: &mut [IoSliceMut<'_>],
+        arrivals: &mut [Arrival],
+    ) -> io::Result<usize> {
+        let mut heads = [[0; HEAD]; BATCH];
+        let mut lens = [0; BATCH];
+        let count = sys::receive_many(self.ours.as_fd(), &mut heads, buffers, |at, len| {
+            lens[at] = len;
+        })?;
+        if count == 0 {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        for ((arrival, head), len) in arrivals.iter_mut().zip(&heads).zip(lens).take(count) {
+            // What is no train is an empty one: nothing comes of it.
+            let read = len.checked_sub(HEAD).and_then(|len| decode(head, len));
+            *arrival = read.unwrap_or_default();
+        }
+        Ok(count)
+    }
+}
+
+/// A train that waits.
+type Waiting = ([u8; HEAD], Box<[u8]>);
+
+/// The switch's end of a channel: bounded, and never waited for.
+#[derive(Debug)]
+pub(crate) struct Outlet {
+    channel: OwnedFd,
+    waiting: VecDeque<Waiting>,
+    waiting_bytes: usize,
+}
+
+/// What became of trains.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Sent {
+    /// Datagrams that are on their way, or wait for room.
+    pub(crate) datagrams: u64,
+    /// Datagrams for which there was no room.
+    pub(crate) lost: u64,
+}
+
+impl Outlet {
+    /// Takes what a program has handed over, if it is the end of a channel.
+    pub(crate) fn new(channel: OwnedFd) -> io::Result<Self> {
+        let is_local = nix::sys::socket::getsockname::<nix::sys::socket::UnixAddr>(
+            std::os::fd::AsRawFd::as_raw_fd(&channel),
+        );
+        let kind = getsockopt(&channel, sockopt::SockType);
+        if is_local.is_err() || kind != Ok(SockType::SeqPacket) {
+            let message = "a channel is not a local socket of messages (SOCK_SEQPACKET)";
+            return Err(io::Error::new(io::ErrorKind::InvalidData, message));
+        }
+        Ok(Self { channel, waiting: VecDeque::new(), waiting_bytes: 0 })
+    }
+
+    /// True if something waits for room.
+    pub(crate) fn is_full(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
+    /// Sends trains, in order; what finds no room waits, or is lost. Never waits itself.
+    pub(crate) fn send(&mut self, trains: &[([u8; HEAD], &[u8])]) -> Sent {
+        let mut sent = Sent::default();
+        let mut rest = trains;
+        while self.waiting.is_empty() && !rest.is_empty() {
+            let batch: Vec<_> = rest
+                .iter()
+                .take(BATCH)
+                .map(|(head, bytes)| [IoSlice::new(head), IoSlice::new(bytes)])
+                .collect();
+            match sys::send_many(self.channel.as_fd(), &batch) {
+                Ok(0) => break,
+                Ok(count) => {
+                    let (gone, more) = rest.split_at(count.min(rest.len()));
+                    sent.datagrams += gone.iter().map(count_of).sum::<u64>();
+                    rest = more;
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                // The other end is gone, which its connection tells, or the message does not fit.
+                Err(_) => {
+                    let (refused, more) = rest.split_at(1);
+                    sent.lost += refused.iter().map(count_of).sum::<u64>();
+                    rest = more;
+                }
+            }
+        }
+        for train in rest {
+            let (head, bytes) = train;
+            if self.waiting_bytes + HEAD + bytes.len() > BACKLOG_BYTES {
+                sent.lost += count_of(train);
+            } else {
+                sent.datagrams += count_of(train);
+                self.waiting_bytes += HEAD + bytes.len();
+                self.waiting.push_back((*head, (*bytes).into()));
+            }
+        }
+        sent
+    }
+
+    /// Sends what waits, as far as there is room. Returns how many datagrams were lost.
+    pub(crate) fn flush(&mut self) -> u64 {
+        let mut lost = 0;
+        while !self.waiting.is_empty() {
+            let batch: Vec<_> = self
+                .waiting
+                .iter()
+                .take(BATCH)
+                .map(|(head, bytes)| [IoSlice::new(head), IoSlice::new(bytes)])
+                .collect();
+            let gone = match sys::send_many(self.channel.as_fd(), &batch) {
+                Ok(count) => count,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => 0,
+                Err(_) => {
+                    lost += self.waiting.front().map_or(0, |(h, b)| count_of(&(*h, &**b)));
+                    1
+                }
+            };
+            if gone == 0 {
+                break;
+            }
+            for (_, bytes) in self.waiting.drain(..gone) {
+                self.waiting_bytes -= HEAD + bytes.len();
+            }
+        }
+        lost
+    }
+}
+
+impl AsFd for Outlet {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.channel.as_fd()
+    }
+}
+
+/// How many datagrams a train has.
+fn count_of((head, bytes): &([u8; HEAD], &[u8])) -> u64 {
+    let stride = u16::from_be_bytes([head[2], head[3]]).max(1);
+    bytes.len().div_ceil(stride.into()) as u64
+}
+
+#[cfg(test)]
+#[path = "channel_tests.rs"]
+mod tests;

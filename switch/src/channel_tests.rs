@@ -1,0 +1,161 @@
+//! Trains through a channel.
+
+use std::os::fd::AsRawFd;
+
+use super::*;
+use crate::rng::Rng;
+
+fn random_arrival(rng: &mut Rng) -> Arrival {
+    let mut octets = [0; 16];
+    let mut ip = |rng: &mut Rng, v6: bool| {
+        rng.fill(&mut octets);
+        let [a, b, c, d, ..] = octets;
+        if v6 { IpAddr::V6(octets.into()) } else { IpAddr::V4([a, b, c, d].into()) }
+    };
+    let v6 = rng.below(2) == 0;
+    let mut remote = SocketAddr::new(ip(rng, v6), rng.next() as u16);
+    if let SocketAddr::V6(remote) = &mut remote {
+        remote.set_scope_id(rng.below(9) as u32);
+    }
+    let local = SocketAddr::new(ip(rng, v6), rng.next() as u16);
+    let marks = [EcnCodepoint::NotEct, EcnCodepoint::Ect0, EcnCodepoint::Ect1, EcnCodepoint::Ce];
+    Arrival {
+        remote,
+        local: (rng.below(3) > 0).then_some(local),
+        ecn: marks[rng.below(4)],
+        stride: 1 + rng.below(65_535),
+        len: rng.below(70_000),
+    }
+}
+
+#[test]
+fn what_is_written_is_read() {
+    let mut rng = Rng(1);
+    for _ in 0..20_000 {
+        let arrival = random_arrival(&mut rng);
+        assert_eq!(decode(&encode(&arrival), arrival.len), Some(arrival));
+    }
+}
+
+/// Whatever comes, it is either refused or just what would be written.
+#[test]
+fn what_is_read_would_be_written_so() {
+    let mut rng = Rng(2);
+    let mut taken = 0;
+    for round in 0..200_000 {
+        let mut head = encode(&random_arrival(&mut rng));
+        if round % 10 == 0 {
+            rng.fill(&mut head);
+        } else {
+            head[rng.below(HEAD)] ^= 1 << rng.below(8);
+        }
+        if let Some(arrival) = decode(&head, 7) {
+            taken += 1;
+            assert_eq!(encode(&arrival), head, "{arrival:?}");
+        }
+    }
+    assert!((1_000..199_000).contains(&taken), "{taken} were taken");
+}
+
+fn arrival(stride: usize) -> Arrival {
+    Arrival {
+        remote: "192.0.2.1:9".parse().unwrap(),
+        local: Some("192.0.2.2:443".parse().unwrap()),
+        ecn: EcnCodepoint::Ect0,
+        stride,
+        len: 0,
+    }
+}
+
+/// All that is there.
+fn drain(inlet: &Inlet) -> Vec<(Arrival, Vec<u8>)> {
+    let mut got = Vec::new();
+    let mut bytes = vec![vec![0; 65_536]; BATCH];
+    loop {
+        let mut buffers: Vec<_> = bytes.iter_mut().map(|b| IoSliceMut::new(b)).collect();
+        let mut arrivals = [Arrival::default(); BATCH];
+        match inlet.receive(&mut buffers, &mut arrivals) {
+            Ok(count) => {
+                for (arrival, bytes) in arrivals.iter().zip(&bytes).take(count) {
+                    got.push((*arrival, bytes[..arrival.len].to_vec()));
+                }
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return got,
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+fn pair() -> (Inlet, Outlet) {
+    let (inlet, handover) = channel().unwrap();
+    (inlet, Outlet::new(handover.0).unwrap())
+}
+
+#[test]
+fn trains_arrive_whole_and_in_order() {
+    let (inlet, mut outlet) = pair();
+    let bytes: Vec<u8> = (0..60_000).map(|i| i as u8).collect();
+    let head = encode(&arrival(1200));
+    let trains: Vec<_> = (0..3).map(|i| (head, &bytes[i..20_000 * (i + 1)])).collect();
+    let sent = outlet.send(&trains);
+    assert_eq!(sent, Sent { datagrams: 17 + 34 + 50, lost: 0 });
+    let got = drain(&inlet);
+    assert_eq!(got.len(), 3);
+    for ((seen, data), (_, bytes)) in got.iter().zip(&trains) {
+        assert_eq!(*seen, Arrival { len: bytes.len(), ..arrival(1200) });
+        assert_eq!(data, bytes);
+    }
+}
+
+/// More waits than the system takes, up to a bound; the rest is counted as lost.
+#[test]
+fn what_a_slow_program_does_not_take_waits_and_then_is_lost() {
+    let (inlet, mut outlet) = pair();
+    let train = vec![7; 60_000];
+    let head = encode(&arrival(1000));
+    let (mut sent, mut lost) = (0, 0);
+    for _ in 0..1000 {
+        let result = outlet.send(&[(head, &train)]);
+        sent += result.datagrams;
+        lost += result.lost;
+    }
+    assert_eq!(sent + lost, 60_000);
+    assert!(lost > 0 && outlet.is_full(), "{lost} were lost");
+    assert!(sent >= (BACKLOG_BYTES / (60_000 + HEAD)) as u64 * 60, "{sent}");
+    let mut received = 0;
+    while received < sent {
+        received += drain(&inlet).iter().map(|(_, data)| data.len() as u64 / 1000).sum::<u64>();
+        assert_eq!(outlet.flush(), 0);
+    }
+    assert_eq!(received, sent);
+    assert!(!outlet.is_full() && outlet.waiting_bytes == 0);
+    assert_eq!(outlet.send(&[(head, &train)]).lost, 0, "there is room again");
+}
+
+#[test]
+fn a_program_that_is_gone_loses_its_own_and_blocks_nobody() {
+    let (inlet, mut outlet) = pair();
+    drop(inlet);
+    let head = encode(&arrival(10));
+    assert_eq!(outlet.send(&[(head, &[0; 25])]), Sent { datagrams: 0, lost: 3 });
+    assert!(!outlet.is_full());
+}
+
+#[test]
+fn what_is_no_train_leads_to_nothing_and_what_is_no_channel_is_refused() {
+    let (inlet, handover) = channel().unwrap();
+    let raw = handover.0.as_raw_fd();
+    for junk in [&[1][..], &[0; HEAD], &[0xff; 80]] {
+        nix::sys::socket::send(raw, junk, nix::sys::socket::MsgFlags::empty()).unwrap();
+    }
+    let got = drain(&inlet);
+    assert_eq!(got.len(), 3);
+    assert!(got.iter().all(|(arrival, _)| arrival.len == 0));
+    let udp = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    let file = std::fs::File::open("/dev/null").unwrap();
+    let (stream, _) = std::os::unix::net::UnixStream::pair().unwrap();
+    for wrong in [OwnedFd::from(udp), file.into(), stream.into()] {
+        let error = Outlet::new(wrong).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::InvalidData);
+    }
+}

@@ -1,0 +1,212 @@
+//! Finding the switch, and starting it where there is none.
+
+use std::env;
+use std::ffi::OsStr;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::socket::{
+    AddressFamily, SockFlag, SockType, UnixAddr, connect, getsockopt, socket, sockopt,
+};
+use nix::unistd::{Uid, geteuid};
+
+use crate::protocol::{MAX_MESSAGE, Reply, Request, encode};
+use crate::sys;
+
+/// Names the switch to use, by the name of its local socket.
+pub const NAME_VARIABLE: &str = "QUICKET_SWITCH";
+/// The program that is started as the switch where there is none.
+pub const PROGRAM_VARIABLE: &str = "QUICKET_SWITCH_PROGRAM";
+
+/// How long a switch that was started may take to answer.
+const START: Duration = Duration::from_secs(5);
+/// Between two attempts to reach it.
+const RETRY: Duration = Duration::from_millis(5);
+/// How long an answer may take.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// How a program finds the switch, and what it is called there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// The name of the switch's local socket, an abstract one (unix(7)), which belongs to the network
+    /// namespace.
+    pub name: String,
+    /// What to start where there is no switch, with the arguments `switch --detach --name NAME`; `None`:
+    /// nothing.
+    pub program: Option<PathBuf>,
+    /// What the program calls itself, for people; at most 64 bytes.
+    pub label: String,
+}
+
+impl Default for Options {
+    /// The switch of this user, or the one that `QUICKET_SWITCH` names. Started where there is none is
+    /// what `QUICKET_SWITCH_PROGRAM` names, or this program if it is called `quicket`, or `quicket`.
+    fn default() -> Self {
+        let this = env::current_exe().ok();
+        let called = this.as_deref().and_then(|path| path.file_name());
+        let is_quicket = called == Some(OsStr::new("quicket"));
+        let named = env::var_os(PROGRAM_VARIABLE).map(PathBuf::from);
+        let program = named.or_else(|| this.clone().filter(|_| is_quicket));
+        let label = called.map(|name| printable(&name.to_string_lossy())).unwrap_or_default();
+        Self {
+            name: default_name(),
+            program: Some(program.unwrap_or_else(|| "quicket".into())),
+            label,
+        }
+    }
+}
+
+/// The name of this user's switch, or the one that the environment gives.
+#[must_use]
+pub fn default_name() -> String {
+    let given = env::var(NAME_VARIABLE).ok().filter(|name| !name.is_empty());
+    given.unwrap_or_else(|| format!("quicket-switch-{}", geteuid()))
+}
+
+fn printable(text: &str) -> String {
+    let mut label: String = text.chars().filter(|letter| !letter.is_control()).collect();
+    while label.len() > crate::protocol::MAX_LABEL {
+        label.pop();
+    }
+    label
+}
+
+/// A connection to the switch.
+#[derive(Debug)]
+pub(super) struct Connection(OwnedFd);
+
+impl AsFd for Connection {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+/// What is received: a message and its descriptors; `None` at the end of the connection.
+pub(super) type Received = Option<(Reply, Vec<OwnedFd>)>;
+
+impl Connection {
+    /// Connects to the switch, if there is one whose word may be taken: that of this user or of root.
+    pub(super) fn open(name: &str) -> io::Result<Self> {
+        let (kind, flags) = (SockType::SeqPacket, SockFlag::SOCK_CLOEXEC);
+        let socket = socket(AddressFamily::Unix, kind, flags, None)?;
+        connect(socket.as_raw_fd(), &UnixAddr::new_abstract(name.as_bytes())?)?;
+        let peer = Uid::from_raw(getsockopt(&socket, sockopt::PeerCredentials)?.uid());
+        if peer != geteuid() && !peer.is_root() {
+            let text = format!(
+                "the switch's name {name} is held by user {peer}, whom this user cannot trust: choose \
+                 another with {NAME_VARIABLE}"
+            );
+            return Err(io::Error::new(io::ErrorKind::PermissionDenied, text));
+        }
+        Ok(Self(socket))
+    }
+
+    /// The same; starts the switch if there is none.
+    pub(super) fn open_or_start(options: &Options) -> io::Result<Self> {
+        let begun = Instant::now();
+        let mut started = false;
+        loop {
+            match Self::open(&options.name) {
+                Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+                    if !started {
+                        start(options)?;
+                        started = true;
+                    } else if begun.elapsed() > START {
+                        return Err(io::Error::new(
+                            io::ErrorKind::TimedOut,
+                            format!(
+                                "the switch {} was started and does not answer: run quicket switch \
+                                 by hand to see why",
+                                options.name
+                            ),
+                        ));
+                    }
+                }
+                result => return result,
+            }
+            std::thread::sleep(RETRY);
+        }
+    }
+
+    pub(super) fn send(&self, request: &Request, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
+        sys::send_with(self.as_fd(), &encode(request)?, descriptors)
+    }
+
+    /// Waits for a message.
+    pub(super) fn receive(&self) -> io::Result<Received> {
+        let mut buffer = vec![0; MAX_MESSAGE + 1];
+        let (len, descriptors) = match sys::receive_with(self.as_fd(), &mut buffer) {
+            Err(error) if error.kind() == io::ErrorKind::ConnectionReset => return Ok(None),
+            result => result?,
+        };
+        if len == 0 {
+            return Ok(None);
+        }
+        let bytes = buffer.get(..len).unwrap_or_default();
+        Ok(Some((Reply::decode(bytes)?, descriptors)))
+    }
+
+    /// Waits for a message, but not for ever.
+    pub(super) fn receive_soon(&self) -> io::Result<(Reply, Vec<OwnedFd>)> {
+        let begun = Instant::now();
+        let timeout = PollTimeout::try_from(PATIENCE).unwrap_or(PollTimeout::MAX);
+        loop {
+            let mut fds = [PollFd::new(self.as_fd(), PollFlags::POLLIN)];
+            match poll(&mut fds, timeout) {
+                Err(Errno::EINTR) if begun.elapsed() < PATIENCE => {}
+                Err(error) => return Err(error.into()),
+                Ok(0) => {
+                    let text = "the switch does not answer";
+                    return Err(io::Error::new(io::ErrorKind::TimedOut, text));
+                }
+                Ok(_) => break,
+            }
+        }
+        let gone = || io::Error::new(io::ErrorKind::ConnectionReset, "the switch has gone");
+        self.receive()?.ok_or_else(gone)
+    }
+
+    /// Asks, and waits for the answer. Notices that come before it are not for who has just come.
+    pub(super) fn ask(
+        &self,
+        request: &Request,
+        descriptors: &[BorrowedFd<'_>],
+    ) -> io::Result<(Reply, Vec<OwnedFd>)> {
+        self.send(request, descriptors)?;
+        loop {
+            match self.receive_soon()? {
+                (Reply::Superseded | Reply::Upgrade, _) => {}
+                answer => return Ok(answer),
+            }
+        }
+    }
+}
+
+/// Starts the switch, in a session of its own. Of several that are started at once one stays.
+fn start(options: &Options) -> io::Result<()> {
+    let none = || {
+        let text = format!("there is no switch {}, and none is to be started", options.name);
+        io::Error::new(io::ErrorKind::NotConnected, text)
+    };
+    let program = options.program.as_ref().ok_or_else(none)?;
+    let mut command = Command::new(program);
+    command.args(["switch", "--detach", "--name", &options.name]);
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    let status = command.status().map_err(|error| {
+        let text = format!(
+            "cannot start the switch, {}: {error}; install quicket, or name it with {PROGRAM_VARIABLE}",
+            program.display()
+        );
+        io::Error::new(error.kind(), text)
+    })?;
+    if status.success() {
+        return Ok(());
+    }
+    let text = format!("the switch, {}, ended at once: {status}", program.display());
+    Err(io::Error::other(text))
+}

@@ -1,0 +1,302 @@
+//! The switch: one thread that reads the sockets of addresses, and hears programs.
+//!
+//! Nothing here waits but for everything at once: who does not take what is sent to him loses it.
+
+mod address;
+mod program;
+mod report;
+mod route;
+mod serve;
+
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Instant;
+
+use nix::errno::Errno;
+use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
+use nix::sys::socket::{
+    AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bind, listen, socket,
+};
+use quicket_engine::ReplyRates;
+use quicket_engine::crypto::CryptoProvider;
+use quicket_engine::random::Random;
+use quicket_engine::time::{Duration, Time};
+use quicket_steering::BlockCipher;
+use quicket_udp::{Complaints, ReceiveBuffers};
+
+use crate::registry::{AddressId, ListenerId, Notice, ProcessId, Receipts, Registry};
+use crate::router::{Piece, Router};
+use crate::sys;
+use address::Address;
+use program::Program;
+
+/// Connections of programs, those that only ask included.
+pub const MAX_PROGRAMS: usize = 4096;
+/// What is waited for at a time.
+const EVENTS: usize = 256;
+/// How long a switch without programs stays, unless it is told otherwise.
+pub const IDLE: std::time::Duration = std::time::Duration::from_secs(10);
+/// How long a program that connects may say nothing.
+const SILENCE: std::time::Duration = std::time::Duration::from_secs(10);
+
+/// AES-128 with a key.
+pub type Aes128 = fn(&[u8; 16]) -> Arc<dyn BlockCipher>;
+
+/// What the switch works with.
+pub struct Tools {
+    /// Keys of first packets, and stateless resets.
+    pub crypto: Arc<dyn CryptoProvider>,
+    /// Connection IDs.
+    pub aes_128: Aes128,
+    /// Keys.
+    pub random: Box<dyn Random>,
+}
+
+/// The switch.
+pub struct Daemon {
+    listener: OwnedFd,
+    epoll: Epoll,
+    tools: Tools,
+    idle: Option<std::time::Duration>,
+    begun: Instant,
+    own_uid: u32,
+    registry: Registry,
+    router: Router,
+    pieces: Vec<Piece>,
+    addresses: BTreeMap<AddressId, Address>,
+    programs: BTreeMap<ProcessId, Program>,
+    seats: BTreeMap<ListenerId, ProcessId>,
+    next_process: u64,
+    /// None while they are in use.
+    buffers: Option<ReceiveBuffers>,
+    complaints: Complaints,
+    /// Since when nobody is at an address. Who only asks keeps the switch from nothing.
+    empty_since: Instant,
+}
+
+/// What an event is about; the number goes with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Token {
+    Listener,
+    /// A message, or the end.
+    Program(u32),
+    /// Datagrams.
+    Address(u32),
+    /// Room in one of a program's channels.
+    Room(u32, u16),
+}
+
+impl Token {
+    const fn pack(self) -> u64 {
+        match self {
+            Self::Listener => 0,
+            Self::Program(program) => 1 << 60 | program as u64,
+            Self::Address(address) => 2 << 60 | address as u64,
+            Self::Room(program, worker) => 3 << 60 | (worker as u64) << 32 | program as u64,
+        }
+    }
+
+    const fn unpack(word: u64) -> Self {
+        let low = word as u32;
+        match word >> 60 {
+            0 => Self::Listener,
+            1 => Self::Program(low),
+            2 => Self::Address(low),
+            _ => Self::Room(low, (word >> 32) as u16),
+        }
+    }
+}
+
+/// Takes the name of a switch: the socket on which programs find it. `AddrInUse`: there is one.
+///
+/// # Errors
+///
+/// When the name is too long, or somebody has it.
+pub fn listen_at(name: &str) -> io::Result<OwnedFd> {
+    let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+    let socket = socket(AddressFamily::Unix, SockType::SeqPacket, flags, None)?;
+    bind(socket.as_raw_fd(), &UnixAddr::new_abstract(name.as_bytes())?)?;
+    listen(&socket, Backlog::MAXCONN)?;
+    Ok(socket)
+}
+
+/// The socket that a service manager has handed over (sd_listen_fds(3)), if there is one.
+///
+/// # Errors
+///
+/// When it hands over more than one, or what is none.
+pub fn activated() -> io::Result<Option<OwnedFd>> {
+    let number = |name| std::env::var(name).ok().and_then(|text| text.parse::<u32>().ok());
+    if number("LISTEN_PID") != Some(std::process::id()) {
+        return Ok(None);
+    }
+    match number("LISTEN_FDS") {
+        None | Some(0) => Ok(None),
+        Some(1) => {
+            let socket = sys::inherited(3)?;
+            let listens =
+                nix::sys::socket::getsockopt(&socket, nix::sys::socket::sockopt::AcceptConn);
+            let kind = nix::sys::socket::getsockopt(&socket, nix::sys::socket::sockopt::SockType);
+            if listens != Ok(true) || kind != Ok(SockType::SeqPacket) {
+                let text = "the service manager's socket is none of messages that listens: give it \
+                            ListenSequentialPacket=";
+                return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+            }
+            sys::set_nonblocking(socket.as_fd())?;
+            Ok(Some(socket))
+        }
+        Some(_) => {
+            let text = "the service manager hands over more than one socket: give the switch one";
+            Err(io::Error::new(io::ErrorKind::InvalidInput, text))
+        }
+    }
+}
+
+impl Daemon {
+    /// A switch that programs find at `listener`, and that ends when there has been none for `idle`.
+    ///
+    /// # Errors
+    ///
+    /// When no descriptor is left.
+    pub fn new(
+        listener: OwnedFd,
+        mut tools: Tools,
+        idle: Option<std::time::Duration>,
+    ) -> io::Result<Self> {
+        let mut key = [0; 32];
+        tools.random.fill(&mut key);
+        let mut secret = [0; 16];
+        tools.random.fill(&mut secret);
+        let crypto = Arc::clone(&tools.crypto);
+        let day = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+        let begins = day.map_or(0, |day| u64::try_from(day.as_nanos()).unwrap_or(u64::MAX));
+        let receipts = Receipts::new(Arc::clone(&tools.crypto), key, begins);
+        let own_uid = nix::unistd::geteuid().as_raw();
+        let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
+        let event = EpollEvent::new(EpollFlags::EPOLLIN, Token::Listener.pack());
+        epoll.add(&listener, event)?;
+        Ok(Self {
+            listener,
+            epoll,
+            tools,
+            idle,
+            begun: Instant::now(),
+            own_uid,
+            registry: Registry::new(Time::ZERO, own_uid, receipts, false),
+            router: Router::new(crypto, secret, ReplyRates::default()),
+            pieces: Vec::new(),
+            addresses: BTreeMap::new(),
+            programs: BTreeMap::new(),
+            seats: BTreeMap::new(),
+            next_process: 1,
+            buffers: Some(ReceiveBuffers::new()),
+            complaints: Complaints::default(),
+            empty_since: Instant::now(),
+        })
+    }
+
+    fn now(&self) -> Time {
+        let nanos = self.begun.elapsed().as_nanos();
+        Time::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
+    }
+
+    /// Works until nobody has been there for a while, or `stop` is readable.
+    ///
+    /// # Errors
+    ///
+    /// When nothing can be waited for any more.
+    pub fn run(mut self, stop: BorrowedFd<'_>) -> io::Result<()> {
+        const STOP: u64 = u64::MAX;
+        self.epoll.add(stop, EpollEvent::new(EpollFlags::EPOLLIN, STOP))?;
+        let mut events = [EpollEvent::empty(); EVENTS];
+        loop {
+            let timeout = self.patience();
+            let count = match self.epoll.wait(&mut events, timeout) {
+                Ok(count) => count,
+                Err(Errno::EINTR) => 0,
+                Err(error) => return Err(error.into()),
+            };
+            for event in events.iter().take(count) {
+                if event.data() == STOP {
+                    return Ok(());
+                }
+                self.on_event(Token::unpack(event.data()), event.events());
+            }
+            self.on_time();
+            if self.is_over() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// How long to wait for events.
+    fn patience(&self) -> EpollTimeout {
+        let now = self.now();
+        let mut wait = Duration::from_millis(1000);
+        if let Some(deadline) = self.registry.next_deadline() {
+            wait = wait.min(deadline.since(now));
+        }
+        if let (true, Some(idle)) = (self.seats.is_empty(), self.idle) {
+            let left = idle.saturating_sub(self.empty_since.elapsed());
+            let left = Duration::from_nanos(u64::try_from(left.as_nanos()).unwrap_or(u64::MAX));
+            wait = wait.min(left);
+        }
+        // Rounded up, so that time has come when it ends.
+        let millis = wait.as_nanos().div_ceil(1_000_000);
+        EpollTimeout::try_from(u32::try_from(millis).unwrap_or(1000)).unwrap_or(EpollTimeout::ZERO)
+    }
+
+    fn is_over(&self) -> bool {
+        let Some(idle) = self.idle else { return false };
+        self.seats.is_empty() && self.empty_since.elapsed() >= idle
+    }
+
+    fn on_event(&mut self, token: Token, events: EpollFlags) {
+        match token {
+            Token::Listener => self.welcome(),
+            Token::Program(program) => self.hear(ProcessId(program.into()), events),
+            Token::Address(address) => self.receive(address),
+            Token::Room(program, worker) => self.flush(ProcessId(program.into()), worker),
+        }
+    }
+
+    /// What time brings about.
+    fn on_time(&mut self) {
+        let now = self.now();
+        while let Some(notice) = self.registry.poll(now) {
+            match notice {
+                Notice::DrainOver(_) => {}
+                Notice::Removed(listener) => self.forget(listener),
+            }
+        }
+        self.router.pins.expire(now);
+        let silent = |program: &Program| {
+            program.is_silent_since().is_some_and(|since| since.elapsed() > SILENCE)
+        };
+        let silent: Vec<_> =
+            self.programs.iter().filter(|(_, each)| silent(each)).map(|(id, _)| *id).collect();
+        for process in silent {
+            self.dismiss(process);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tokens_say_what_they_are() {
+        for token in [
+            Token::Listener,
+            Token::Program(7),
+            Token::Address(u32::MAX),
+            Token::Room(9, 127),
+            Token::Room(u32::MAX, u16::MAX),
+        ] {
+            assert_eq!(Token::unpack(token.pack()), token);
+        }
+    }
+}
