@@ -9,7 +9,7 @@ use std::thread::JoinHandle;
 
 use crate::config::Config;
 use crate::counters::Counters;
-use crate::kernel::{Kernel, Taught};
+use crate::kernel::{Kernel, Offload};
 use crate::snapshot::Snapshot;
 use crate::worker::Worker;
 
@@ -47,7 +47,7 @@ pub(crate) struct Shared {
 struct State {
     snapshot: Arc<Snapshot>,
     /// The same in the kernel.
-    taught: Option<Arc<Taught>>,
+    offload: Option<Arc<Offload>>,
     /// Why a worker has ended.
     failed: Option<io::Error>,
 }
@@ -58,14 +58,14 @@ impl Shared {
     }
 
     /// The snapshot, if it is another one than a worker has, and what it is in the kernel.
-    pub(crate) fn newer(&self, version: &mut u64) -> Option<(Arc<Snapshot>, Option<Arc<Taught>>)> {
+    pub(crate) fn newer(&self, version: &mut u64) -> Option<(Arc<Snapshot>, Option<Arc<Offload>>)> {
         let now = self.version.load(Ordering::Acquire);
         if now == *version {
             return None;
         }
         *version = now;
         let state = self.state();
-        Some((state.snapshot.clone(), state.taught.clone()))
+        Some((state.snapshot.clone(), state.offload.clone()))
     }
 }
 
@@ -77,12 +77,12 @@ impl Balancer {
     /// When a socket cannot be made; the message says which and what to do.
     pub fn start(config: &Config, snapshot: Snapshot) -> io::Result<Self> {
         let snapshot = Arc::new(snapshot);
-        let (kernel, taught) = match Kernel::attach(config, &snapshot) {
+        let (kernel, offload) = match Kernel::attach(config, &snapshot) {
             Ok(None) => (Aid::None, None),
-            Ok(Some((kernel, taught))) => (Aid::Attached(kernel), Some(Arc::new(taught))),
+            Ok(Some((kernel, offload))) => (Aid::Attached(kernel), Some(Arc::new(offload))),
             Err(error) => (Aid::failed(&error), None),
         };
-        let state = State { snapshot: snapshot.clone(), taught, failed: None };
+        let state = State { snapshot: snapshot.clone(), offload, failed: None };
         // Workers begin with the snapshot alone, and take up the rest with the first look.
         let shared = Arc::new(Shared { state: Mutex::new(state), version: AtomicU64::new(1) });
         let mut started = Self {
@@ -127,9 +127,9 @@ impl Balancer {
     /// at once. Flows stay where they are. `config` is what the snapshot was made of.
     pub fn replace(&self, config: &Config, snapshot: Snapshot) {
         let mut kernel = self.kernel();
-        let taught = match &*kernel {
+        let offload = match &*kernel {
             Aid::Attached(attached) => match attached.replace(config, &snapshot) {
-                Ok(taught) => Some(Arc::new(taught)),
+                Ok(offload) => Some(Arc::new(offload)),
                 Err(error) => {
                     // What is attached decides by a snapshot that is none any more.
                     *kernel = Aid::failed(&error);
@@ -140,7 +140,7 @@ impl Balancer {
         };
         let mut state = self.shared.state();
         state.snapshot = Arc::new(snapshot);
-        state.taught = taught;
+        state.offload = offload;
         self.shared.version.fetch_add(1, Ordering::Release);
     }
 

@@ -20,7 +20,7 @@ use crate::snapshot::Snapshot;
 
 /// A snapshot in the kernel.
 #[derive(Debug)]
-pub struct Taught {
+pub struct Offload {
     table: ForwardTable,
     /// In the order of the servers; none for one that the kernel cannot send to.
     targets: Vec<Option<Target>>,
@@ -28,7 +28,7 @@ pub struct Taught {
     enciphered: [bool; ConfigId::COUNT],
 }
 
-impl Taught {
+impl Offload {
     /// Loads a program that decides as the snapshot does. `slot_of` says where packets for a server
     /// are counted, by its index.
     ///
@@ -143,32 +143,32 @@ impl Kernel {
     /// # Errors
     /// When there is no such device, it has a program already, or a capability is missing; the
     /// message says what to do.
-    pub fn attach(config: &Config, snapshot: &Snapshot) -> io::Result<Option<(Self, Taught)>> {
+    pub fn attach(config: &Config, snapshot: &Snapshot) -> io::Result<Option<(Self, Offload)>> {
         let Some(xdp) = &config.xdp else { return Ok(None) };
         let interface = nix::net::if_::if_nametoindex(xdp.device.as_str())
             .map_err(|_| io::Error::new(io::ErrorKind::NotFound, "there is no such device"))?;
         let counts = Counts::new(MAX_SERVERS as u32).map_err(refused)?;
         let slots = Slots::default();
         let slots = Mutex::new(slots);
-        let taught = load(config, snapshot, &counts, &slots)?;
+        let offload = load(config, snapshot, &counts, &slots)?;
         let mode = match xdp.mode {
             XdpMode::Any => Mode::Any,
             XdpMode::Native => Mode::Native,
             XdpMode::Generic => Mode::Generic,
         };
-        let link = taught.table.attach(interface, mode).map_err(refused)?;
-        Ok(Some((Self { link, counts, slots }, taught)))
+        let link = offload.table.attach(interface, mode).map_err(refused)?;
+        Ok(Some((Self { link, counts, slots }, offload)))
     }
 
     /// Puts another snapshot in the place of the one that is attached.
     ///
     /// # Errors
     /// When the kernel does not take it; the one before is attached still.
-    pub fn replace(&self, config: &Config, snapshot: &Snapshot) -> io::Result<Taught> {
+    pub fn replace(&self, config: &Config, snapshot: &Snapshot) -> io::Result<Offload> {
         self.count();
-        let taught = load(config, snapshot, &self.counts, &self.slots)?;
-        self.link.update(&taught.table)?;
-        Ok(taught)
+        let offload = load(config, snapshot, &self.counts, &self.slots)?;
+        self.link.update(&offload.table)?;
+        Ok(offload)
     }
 
     /// Adds what has been forwarded to the counters of servers; packets and bytes of all so far.
@@ -193,14 +193,14 @@ fn load(
     snapshot: &Snapshot,
     counts: &Counts,
     slots: &Mutex<Slots>,
-) -> io::Result<Taught> {
+) -> io::Result<Offload> {
     let mut slots = slots.lock().unwrap_or_else(PoisonError::into_inner);
     slots.follow(snapshot, counts);
     let slot_of = |at: usize| {
         let member = snapshot.members().get(at)?;
         slots.used.get(&member.number).map(|slot| slot.at)
     };
-    Taught::new(config, snapshot, counts, slot_of).map_err(|error| match error {
+    Offload::new(config, snapshot, counts, slot_of).map_err(|error| match error {
         LoadError::System(error) => refused(error),
         error @ LoadError::Program(_) => io::Error::other(error),
     })

@@ -53,7 +53,7 @@ pub use grammar::ConfigError;
 pub use health::{Health, Standing};
 pub use inner::{MAX_HEADER, encapsulate, header_len};
 #[cfg(target_os = "linux")]
-pub use kernel::{Kernel, Taught};
+pub use kernel::{Kernel, Offload};
 pub use report::{REPORT_LEN, Report, ReportError};
 pub use site::{Aes128, Site, SiteConfiguration};
 pub use snapshot::{Member, Numbers, Snapshot};

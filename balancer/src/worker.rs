@@ -17,7 +17,7 @@ use crate::counters::{Counters, add};
 use crate::decide::{self, Decision, Look};
 use crate::flows::{Flow, Flows};
 use crate::inner::{self, Headers, MAX_HEADER};
-use crate::kernel::Taught;
+use crate::kernel::Offload;
 use crate::outbox::{Outbox, Piece, Way};
 use crate::snapshot::Snapshot;
 use crate::sys::{Arrivals, Train};
@@ -48,7 +48,7 @@ struct Carrier {
     v4: Vec<Outbox>,
     v6: Vec<Outbox>,
     headers: Vec<u8>,
-    pupil: Option<Pupil>,
+    offload_cache: Option<OffloadCache>,
 }
 
 impl Worker {
@@ -78,7 +78,7 @@ impl Worker {
                 // A machine may be without IPv6; packets to servers that have it are refused then.
                 v6: outboxes(true).unwrap_or_default(),
                 headers: Vec::new(),
-                pupil: None,
+                offload_cache: None,
             },
             arrivals: Arrivals::new(),
         })
@@ -117,9 +117,9 @@ impl Worker {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 Err(error) => return Err(error),
             }
-            if let Some((snapshot, taught)) = self.shared.newer(&mut self.version) {
+            if let Some((snapshot, offload)) = self.shared.newer(&mut self.version) {
                 self.carrier.flows.set_lifetime(snapshot.lifetime);
-                self.carrier.pupil = taught.map(Pupil::new);
+                self.carrier.offload_cache = offload.map(OffloadCache::new);
                 self.snapshot = snapshot;
             }
             let now = self.start.elapsed().as_secs() as u32;
@@ -169,9 +169,9 @@ impl Carrier {
                     let decision = snapshot.route(&mut self.flows, &flow, &look, now);
                     last = Some((look, decision));
                     if let Decision::Forward { server, way: decide::Way::Named } = decision
-                        && let Some(pupil) = &mut self.pupil
+                        && let Some(offload_cache) = &mut self.offload_cache
                     {
-                        pupil.teach(look.dcid, server, &self.counters);
+                        offload_cache.teach(look.dcid, server, &self.counters);
                     }
                     decision
                 }
@@ -225,17 +225,17 @@ impl Carrier {
     }
 }
 
-/// The kernel, and what it was taught lately.
-struct Pupil {
-    taught: Arc<Taught>,
+/// The kernel, and what it was told lately.
+struct OffloadCache {
+    offload: Arc<Offload>,
     /// Connection IDs by their hashes: they are not told twice where the kernel meets none of their
     /// packets, as those of another device.
     recent: Vec<u64>,
 }
 
-impl Pupil {
-    fn new(taught: Arc<Taught>) -> Self {
-        Self { taught, recent: vec![0; RECENT] }
+impl OffloadCache {
+    fn new(offload: Arc<Offload>) -> Self {
+        Self { offload, recent: vec![0; RECENT] }
     }
 
     fn teach(&mut self, id: &[u8], server: usize, counters: &Counters) {
@@ -246,7 +246,7 @@ impl Pupil {
         let place = &mut self.recent[hash as usize % RECENT];
         if *place != hash {
             *place = hash;
-            add(&counters.taught, self.taught.learn(id, server).into());
+            add(&counters.taught, self.offload.learn(id, server).into());
         }
     }
 }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use nix::sched::{CloneFlags, unshare};
 use packets::{Made, Rng};
 use quicket_balancer::{
-    Config, Decision, Flows, Health, Numbers, Site, Snapshot, Taught, Way, encapsulate,
+    Config, Decision, Flows, Health, Numbers, Offload, Site, Snapshot, Way, encapsulate,
 };
 use quicket_bpf::{Counts, Run, Verdict};
 use quicket_gue::{Packet, Sum, decode};
@@ -81,7 +81,7 @@ fn namespace() -> bool {
 /// What decides, in both places.
 struct Both {
     snapshot: Snapshot,
-    taught: Taught,
+    offload: Offload,
     counts: Counts,
     flows: Flows,
     codecs: Vec<Codec>,
@@ -97,10 +97,10 @@ impl Both {
         let snapshot =
             Snapshot::new(&config, Some(reader), &Health::new(0), &mut Numbers::default(), 0);
         let counts = Counts::new(16).unwrap();
-        let taught = Taught::new(&config, &snapshot, &counts, |at| Some(at as u32)).unwrap();
+        let offload = Offload::new(&config, &snapshot, &counts, |at| Some(at as u32)).unwrap();
         Self {
             snapshot,
-            taught,
+            offload,
             counts,
             flows: Flows::new(100, 60, [1; 16]),
             codecs: codecs.into(),
@@ -133,7 +133,7 @@ impl Both {
 
     fn check(&mut self, packet: &Made) -> bool {
         let expected = self.expected(packet);
-        let run = self.taught.run(&packet.bytes, 1).unwrap();
+        let run = self.offload.run(&packet.bytes, 1).unwrap();
         match expected {
             None => {
                 assert_eq!(run.verdict, Verdict::Pass, "{packet:02x?}");
@@ -183,7 +183,7 @@ fn the_kernel_decides_as_user_space_does() {
     let (mut forwarded, mut passed) = ([0_u64; 2], 0);
     for round in 0..30_000 {
         let id = both.id(&mut rng);
-        // What user space reads, the kernel is taught, at times.
+        // What user space reads, the kernel is told, at times.
         if id[0] >> 5 == 1 && rng.below(2) == 0 {
             let server = match both.snapshot.decide(
                 &mut both.flows,
@@ -195,7 +195,7 @@ fn the_kernel_decides_as_user_space_does() {
                 _ => None,
             };
             if let Some(server) = server {
-                assert!(both.taught.learn(&id, server));
+                assert!(both.offload.learn(&id, server));
                 both.learned.insert(id.clone());
             }
         }
@@ -229,14 +229,14 @@ fn the_kernel_learns_enciphered_connection_ids_and_no_others() {
     let id = enciphered.mint(&place, &mut |out| rng.fill(out)).unwrap();
     let packet = packets::with(&packets::short(id.as_slice(), 100));
     assert!(!both.check(&packet), "not known yet");
-    assert!(both.taught.learn(id.as_slice(), 1));
+    assert!(both.offload.learn(id.as_slice(), 1));
     both.learned.insert(id.as_slice().to_vec());
     assert!(both.check(&packet));
     let plain = both.codecs[0].clone();
     let place = Place { server_id: ServerId::new(&[0, 2]).unwrap(), owner: None };
     let id = plain.mint(&place, &mut |out| rng.fill(out)).unwrap();
-    assert!(!both.taught.learn(id.as_slice(), 1), "it reads those itself");
-    assert!(!both.taught.learn(&[0xff; 17], 1) && !both.taught.learn(&[], 1));
+    assert!(!both.offload.learn(id.as_slice(), 1), "it reads those itself");
+    assert!(!both.offload.learn(&[0xff; 17], 1) && !both.offload.learn(&[], 1));
 }
 
 #[test]
@@ -256,5 +256,5 @@ fn lengths_around_the_limit_and_without_a_neighbour() {
     let status =
         Command::new("ip").args(["neigh", "del", "10.0.0.13", "dev", "va"]).status().unwrap();
     assert!(status.success());
-    assert_eq!(both.taught.run(&packet.bytes, 1).unwrap().verdict, Verdict::Pass);
+    assert_eq!(both.offload.run(&packet.bytes, 1).unwrap().verdict, Verdict::Pass);
 }

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddrV4, UdpSocket};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use quicket_balancer::{Balancer, Forwarder, Taught};
+use quicket_balancer::{Balancer, Forwarder, Offload};
 use quicket_bpf::{Counts, Verdict};
 use quicket_workload::bench::{Failure, Ids, Usage, pin};
 
@@ -62,12 +62,12 @@ fn carry_out(assignment: &str) -> Result<Word, Failure> {
 fn program(assignment: &Assignment, address: Ipv4Addr) -> Result<Word, Failure> {
     let (config, snapshot) = site::snapshot(address, assignment)?;
     let counts = Counts::new(assignment.servers)?;
-    let taught = Taught::new(&config, &snapshot, &counts, |at| u32::try_from(at).ok())?;
+    let offload = Offload::new(&config, &snapshot, &counts, |at| u32::try_from(at).ok())?;
     let ids = site::ids(&Assignment { flows: assignment.flows.min(PROGRAM_IDS), ..*assignment })?;
     let to = SocketAddrV4::new(address, site::PORT);
     let mut packets = Vec::with_capacity(ids.len());
     for (number, id) in ids.iter().enumerate() {
-        taught.learn(&id[1..=usize::from(id[0])], number % assignment.servers as usize);
+        offload.learn(&id[1..=usize::from(id[0])], number % assignment.servers as usize);
         packets.push(generator::frame(to, &generator::payload(assignment.ids, id)));
     }
     Word::Ready.emit();
@@ -75,7 +75,7 @@ fn program(assignment: &Assignment, address: Ipv4Addr) -> Result<Word, Failure> 
     let neighbour = Namespaces::address(End::Right);
     UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?.send_to(&[0], (neighbour, 9))?;
     let deadline = Instant::now() + PATIENCE;
-    while taught.run(&packets[0], 1)?.verdict != Verdict::Redirect {
+    while offload.run(&packets[0], 1)?.verdict != Verdict::Redirect {
         if Instant::now() > deadline {
             return Err("the program does not forward".into());
         }
@@ -86,7 +86,7 @@ fn program(assignment: &Assignment, address: Ipv4Addr) -> Result<Word, Failure> 
     for packet in packets.iter().cycle() {
         // One at a time: another run would find the packet as this one has left it. What it takes to
         // look at the clock is in the time, then.
-        let run = taught.run(packet, 1)?;
+        let run = offload.run(packet, 1)?;
         if run.verdict != Verdict::Redirect {
             return Err(format!("the program says {:?}", run.verdict).into());
         }
