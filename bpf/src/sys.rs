@@ -182,7 +182,7 @@ impl<const KEY: usize, const VALUE: usize> Table<KEY, VALUE> {
         if self.copies != 1 {
             return Err(io::ErrorKind::InvalidInput.into());
         }
-        let fields = self.element(key, value.as_ptr().addr());
+        let fields = self.element(key, value.as_ptr().expose_provenance());
         // SAFETY: the fields are those of the command; key and value live and have the lengths that
         // the map was made with.
         unsafe { bpf(MAP_UPDATE_ELEM, &fields) }.map(drop)
@@ -191,24 +191,35 @@ impl<const KEY: usize, const VALUE: usize> Table<KEY, VALUE> {
     /// The values of an entry, one for each processor.
     pub(crate) fn values(&self, key: &[u8; KEY]) -> io::Result<Vec<[u8; VALUE]>> {
         let mut values = vec![[0; VALUE]; self.copies];
-        let fields = self.element(key, values.as_mut_ptr().addr());
+        let fields = self.element(key, values.as_mut_ptr().expose_provenance());
         // SAFETY: the fields are those of the command; the key has the map's length, and there is
-        // room for as many values as the kernel has processors, each without padding.
+        // room for as many values as there may be processors by `possible_processors`, each without
+        // padding; that the kernel has no more rests on /sys and the C library.
         unsafe { bpf(MAP_LOOKUP_ELEM, &fields) }?;
         Ok(values)
     }
 
     fn element(&self, key: &[u8; KEY], value: usize) -> Element {
         let map = self.map.as_raw_fd().cast_unsigned();
-        Element { map, pad: 0, key: key.as_ptr().addr() as u64, value: value as u64, flags: 0 }
+        Element {
+            map,
+            pad: 0,
+            key: key.as_ptr().expose_provenance() as u64,
+            value: value as u64,
+            flags: 0,
+        }
     }
 }
 
-/// How many processors there may be: the highest number in a list such as `0-3,8` and one more.
+/// How many processors there may be: the highest number in a list such as `0-3,8` and one more. A
+/// container may show another list than the kernel's own, so what the C library says counts as well.
 fn possible_processors() -> io::Result<usize> {
     let text = std::fs::read_to_string("/sys/devices/system/cpu/possible")?;
     let last = text.trim().rsplit([',', '-']).next().and_then(|last| last.parse::<usize>().ok());
-    last.map(|last| last + 1).ok_or_else(|| io::ErrorKind::InvalidData.into())
+    let listed = last.and_then(|last| last.checked_add(1)).ok_or(io::ErrorKind::InvalidData)?;
+    // SAFETY: the call takes a number and points to nothing.
+    let configured = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_CONF) };
+    Ok(listed.max(usize::try_from(configured).unwrap_or(0)))
 }
 
 /// What a map of sockets takes.
@@ -237,8 +248,8 @@ impl Element {
         Self {
             map: map.as_raw_fd().cast_unsigned(),
             pad: 0,
-            key: std::ptr::from_ref(key).addr() as u64,
-            value: value.map_or(0, |value| std::ptr::from_ref(value).addr() as u64),
+            key: std::ptr::from_ref(key).expose_provenance() as u64,
+            value: value.map_or(0, |value| std::ptr::from_ref(value).expose_provenance() as u64),
             flags: 0,
         }
     }
@@ -265,8 +276,8 @@ fn load(
     let mut fields = LoadProgram {
         kind,
         len: u32::try_from(instructions.len()).map_err(|_| io::ErrorKind::InvalidInput)?,
-        instructions: instructions.as_ptr().addr() as u64,
-        license: license.as_ptr().addr() as u64,
+        instructions: instructions.as_ptr().expose_provenance() as u64,
+        license: license.as_ptr().expose_provenance() as u64,
         log_level: 0,
         log_size: 0,
         log: 0,
@@ -287,7 +298,7 @@ fn load(
     // Once more, for the verifier's reason.
     let mut log = vec![0_u8; LOG];
     (fields.log_level, fields.log_size) = (1, LOG as u32);
-    fields.log = log.as_mut_ptr().addr() as u64;
+    fields.log = log.as_mut_ptr().expose_provenance() as u64;
     // SAFETY: as above, and the log lives and is as large as it says.
     if let Ok(loaded) = unsafe { bpf(PROG_LOAD, &fields) }.and_then(made) {
         return Ok(loaded);
@@ -326,8 +337,8 @@ pub(crate) fn run(
         answer: 0,
         len_in: u32::try_from(packet.len()).map_err(|_| io::ErrorKind::InvalidInput)?,
         len_out: u32::try_from(out.len()).map_err(|_| io::ErrorKind::InvalidInput)?,
-        data_in: packet.as_ptr().addr() as u64,
-        data_out: out.as_mut_ptr().addr() as u64,
+        data_in: packet.as_ptr().expose_provenance() as u64,
+        data_out: out.as_mut_ptr().expose_provenance() as u64,
         repeat,
         nanoseconds: 0,
         rest: [0; 5],
