@@ -77,7 +77,8 @@ counters! {
     send_refused,
     /// Of those that came and were sent: by the kernel, on the device of `xdp`.
     in_kernel,
-    /// Connection IDs that the kernel was taught to forward.
+    /// How often workers taught the kernel a connection ID; again after seconds if packets still
+    /// come by user space.
     taught,
     /// Flows that were forgotten before their time, as the table was full.
     evicted,

@@ -27,6 +27,8 @@ use crate::udp;
 pub(crate) const SOURCE_PORTS: usize = 4;
 /// Connection IDs of which a worker remembers that the kernel was told.
 const RECENT: usize = 1 << 14;
+/// The power of two of seconds after which it is told again.
+const TOLD_FOR: u32 = 3;
 /// Calls that receive from one socket before others have their turn.
 const ROUNDS: usize = 16;
 
@@ -48,7 +50,7 @@ struct Carrier {
     v4: Vec<Outbox>,
     v6: Vec<Outbox>,
     headers: Vec<u8>,
-    offload_cache: Option<OffloadCache>,
+    offload: Option<(Arc<Offload>, OffloadCache)>,
 }
 
 impl Worker {
@@ -78,7 +80,7 @@ impl Worker {
                 // A machine may be without IPv6; packets to servers that have it are refused then.
                 v6: outboxes(true).unwrap_or_default(),
                 headers: Vec::new(),
-                offload_cache: None,
+                offload: None,
             },
             arrivals: Arrivals::new(),
         })
@@ -119,7 +121,7 @@ impl Worker {
             }
             if let Some((snapshot, offload)) = self.shared.newer(&mut self.version) {
                 self.carrier.flows.set_lifetime(snapshot.lifetime);
-                self.carrier.offload_cache = offload.map(OffloadCache::new);
+                self.carrier.offload = offload.map(|offload| (offload, OffloadCache::new()));
                 self.snapshot = snapshot;
             }
             let now = self.start.elapsed().as_secs() as u32;
@@ -169,9 +171,11 @@ impl Carrier {
                     let decision = snapshot.route(&mut self.flows, &flow, &look, now);
                     last = Some((look, decision));
                     if let Decision::Forward { server, way: decide::Way::Named } = decision
-                        && let Some(offload_cache) = &mut self.offload_cache
+                        && local.is_ipv4()
+                        && let Some((offload, told)) = &mut self.offload
+                        && told.teach(look.dcid, now, |id| offload.learn(id, server))
                     {
-                        offload_cache.teach(look.dcid, server, &self.counters);
+                        add(&self.counters.taught, 1);
                     }
                     decision
                 }
@@ -225,29 +229,30 @@ impl Carrier {
     }
 }
 
-/// The kernel, and what it was told lately.
+/// Which connection IDs the kernel was told lately, by their hashes: they are not told with every
+/// packet where the kernel meets none of theirs, as those of another device.
 struct OffloadCache {
-    offload: Arc<Offload>,
-    /// Connection IDs by their hashes: they are not told twice where the kernel meets none of their
-    /// packets, as those of another device.
     recent: Vec<u64>,
 }
 
 impl OffloadCache {
-    fn new(offload: Arc<Offload>) -> Self {
-        Self { offload, recent: vec![0; RECENT] }
+    fn new() -> Self {
+        Self { recent: vec![0; RECENT] }
     }
 
-    fn teach(&mut self, id: &[u8], server: usize, counters: &Counters) {
+    /// Tells a connection ID unless that was done in the last seconds; says whether it was now. The
+    /// kernel forgets those that it was told long ago, and may have had no room.
+    fn teach(&mut self, id: &[u8], now: u32, tell: impl FnOnce(&[u8]) -> bool) -> bool {
+        let mix = |hash: u64, octet: u64| (hash ^ octet).wrapping_mul(0x0100_0000_01b3);
         // FNV-1a; connection IDs that name a server are not chosen by those who send.
-        let hash = id.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, octet| {
-            (hash ^ u64::from(*octet)).wrapping_mul(0x0100_0000_01b3)
-        });
+        let hash = id.iter().fold(0xcbf2_9ce4_8422_2325, |hash, octet| mix(hash, (*octet).into()));
+        let mark = mix(hash, u64::from(now >> TOLD_FOR));
         let place = &mut self.recent[hash as usize % RECENT];
-        if *place != hash {
-            *place = hash;
-            add(&counters.taught, self.offload.learn(id, server).into());
+        let told = *place != mark && tell(id);
+        if told {
+            *place = mark;
         }
+        told
     }
 }
 
@@ -292,4 +297,19 @@ pub(crate) fn spread(client: SocketAddr) -> usize {
     };
     let mixed = (ip ^ u32::from(client.port()) << 16).wrapping_mul(0x9e37_79b1);
     (mixed >> 24) as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernel_is_told_until_it_has_taken_a_connection_id_and_again_later() {
+        let mut told = OffloadCache::new();
+        assert!(!told.teach(b"one", 1, |_| false), "it had no room");
+        assert!(told.teach(b"one", 1, |id| id == b"one"));
+        assert!(!told.teach(b"one", 2, |_| panic!("it was told a second ago")));
+        assert!(told.teach(b"two", 2, |_| true));
+        assert!(told.teach(b"one", 9, |_| true), "it may have forgotten");
+    }
 }
