@@ -26,11 +26,18 @@ pub struct Balancer {
 
 /// What the kernel does.
 #[derive(Debug)]
-enum Aid {
-    /// It was not asked to.
-    None,
-    /// It forwards.
-    Attached(Kernel),
+struct Aid {
+    now: Standing,
+    /// Packets and bytes that programs forwarded which are detached by now.
+    before: [u64; 2],
+}
+
+#[derive(Debug)]
+enum Standing {
+    /// It was not asked to forward.
+    NotAsked,
+    /// It forwards, but for so many servers.
+    Attached { kernel: Kernel, left_out: usize },
     /// It was asked to, and does not.
     Failed(String),
 }
@@ -77,11 +84,10 @@ impl Balancer {
     /// When a socket cannot be made; the message says which and what to do.
     pub fn start(config: &Config, snapshot: Snapshot) -> io::Result<Self> {
         let snapshot = Arc::new(snapshot);
-        let (kernel, offload) = match Kernel::attach(config, &snapshot) {
-            Ok(None) => (Aid::None, None),
-            Ok(Some((kernel, offload))) => (Aid::Attached(kernel), Some(Arc::new(offload))),
-            Err(error) => (Aid::failed(&error), None),
-        };
+        let mut kernel = Aid { now: Standing::NotAsked, before: [0; 2] };
+        let (offload, news) = kernel.renew(config, &snapshot);
+        news.tell();
+        let offload = offload.map(Arc::new);
         let state = State { snapshot: snapshot.clone(), offload, failed: None };
         // Workers begin with the snapshot alone, and take up the rest with the first look.
         let shared = Arc::new(Shared { state: Mutex::new(state), version: AtomicU64::new(1) });
@@ -124,34 +130,28 @@ impl Balancer {
     }
 
     /// Puts another snapshot in its place: workers take it up before their next datagrams, the kernel
-    /// at once. Flows stay where they are. `config` is what the snapshot was made of.
+    /// at once. If the kernel did not forward although it was asked to, it is asked again. Flows stay
+    /// where they are. `config` is what the snapshot was made of.
     pub fn replace(&self, config: &Config, snapshot: Snapshot) {
         let mut kernel = self.kernel();
-        let offload = match &*kernel {
-            Aid::Attached(attached) => match attached.replace(config, &snapshot) {
-                Ok(offload) => Some(Arc::new(offload)),
-                Err(error) => {
-                    // What is attached decides by a snapshot that is none any more.
-                    *kernel = Aid::failed(&error);
-                    None
-                }
-            },
-            _ => None,
-        };
+        let (offload, news) = kernel.renew(config, &snapshot);
         let mut state = self.shared.state();
         state.snapshot = Arc::new(snapshot);
-        state.offload = offload;
+        state.offload = offload.map(Arc::new);
         self.shared.version.fetch_add(1, Ordering::Release);
+        drop(state);
+        drop(kernel);
+        news.tell();
     }
 
-    /// Whether the kernel forwards what it can: none if it was not asked to, else that it does, or
-    /// why not.
+    /// Whether the kernel forwards what it can: none if it was not asked to, else for how many
+    /// servers all goes by user space even so, or why it does not.
     #[must_use]
-    pub fn in_kernel(&self) -> Option<Result<(), String>> {
-        match &*self.kernel() {
-            Aid::None => None,
-            Aid::Attached(_) => Some(Ok(())),
-            Aid::Failed(why) => Some(Err(why.clone())),
+    pub fn in_kernel(&self) -> Option<Result<usize, String>> {
+        match &self.kernel().now {
+            Standing::NotAsked => None,
+            Standing::Attached { left_out, .. } => Some(Ok(*left_out)),
+            Standing::Failed(why) => Some(Err(why.clone())),
         }
     }
 
@@ -173,24 +173,97 @@ impl Balancer {
         for one in &self.counters {
             all.iter_mut().zip(one.values()).for_each(|(sum, (_, value))| sum.1 += value);
         }
-        if let Aid::Attached(kernel) = &*self.kernel() {
-            let [packets, bytes] = kernel.count();
-            for (name, value) in &mut all {
-                *value += match *name {
-                    "received" | "named" | "sent" | "in_kernel" => packets,
-                    "received_bytes" => bytes,
-                    _ => 0,
-                };
-            }
+        let [packets, bytes] = self.kernel().count();
+        for (name, value) in &mut all {
+            *value += match *name {
+                "received" | "named" | "sent" | "in_kernel" => packets,
+                "received_bytes" => bytes,
+                _ => 0,
+            };
         }
         all
     }
 }
 
 impl Aid {
-    fn failed(error: &io::Error) -> Self {
-        log::warn!("the kernel forwards nothing (xdp), all goes by user space: {error}");
-        Self::Failed(error.to_string())
+    /// Has the kernel forward by a snapshot, if it is asked to: in the place of the one before, or
+    /// attached anew. The news are for the log, once the lock is given back.
+    fn renew(&mut self, config: &Config, snapshot: &Snapshot) -> (Option<Offload>, News) {
+        let known = std::mem::replace(&mut self.now, Standing::NotAsked);
+        let renewed = match known {
+            Standing::Attached { kernel, left_out } => match kernel.replace(config, snapshot) {
+                Ok(offload) => Ok(Some((kernel, offload, Some(left_out)))),
+                Err(_) => {
+                    // What is attached still follows the old snapshot.
+                    let gone = kernel.detach();
+                    self.before.iter_mut().zip(gone).for_each(|(sum, one)| *sum += one);
+                    Self::attach(config, snapshot)
+                }
+            },
+            Standing::NotAsked => Self::attach(config, snapshot),
+            Standing::Failed(why) => {
+                let attached = Self::attach(config, snapshot);
+                if let Err(error) = &attached
+                    && error.to_string() == why
+                {
+                    self.now = Standing::Failed(why);
+                    return (None, News::None);
+                }
+                attached
+            }
+        };
+        match renewed {
+            Ok(None) => (None, News::None),
+            Ok(Some((kernel, offload, known))) => {
+                let left_out = offload.left_out();
+                self.now = Standing::Attached { kernel, left_out };
+                let is_new = known.unwrap_or(0) != left_out;
+                (Some(offload), if is_new { News::LeftOut(left_out) } else { News::None })
+            }
+            Err(error) => {
+                let why = error.to_string();
+                self.now = Standing::Failed(why.clone());
+                (None, News::Failed(why))
+            }
+        }
+    }
+
+    fn attach(config: &Config, snapshot: &Snapshot) -> io::Result<Option<Attached>> {
+        let attached = Kernel::attach(config, snapshot)?;
+        Ok(attached.map(|(kernel, offload)| (kernel, offload, None)))
+    }
+
+    /// Packets and bytes of all programs so far.
+    fn count(&self) -> [u64; 2] {
+        let Standing::Attached { kernel, .. } = &self.now else { return self.before };
+        let [packets, bytes] = kernel.count();
+        [self.before[0] + packets, self.before[1] + bytes]
+    }
+}
+
+/// A program, its tables, and how many servers were left out before.
+type Attached = (Kernel, Offload, Option<usize>);
+
+/// What has changed about the kernel's part.
+#[derive(Debug)]
+enum News {
+    None,
+    LeftOut(usize),
+    Failed(String),
+}
+
+impl News {
+    /// Writes it into the log, which belongs to the application: without a lock.
+    fn tell(&self) {
+        match self {
+            Self::None => {}
+            Self::LeftOut(count) => log::warn!(
+                "xdp: {count} servers have no route over IPv4: all for them goes by user space"
+            ),
+            Self::Failed(why) => {
+                log::warn!("the kernel forwards nothing (xdp), all goes by user space: {why}");
+            }
+        }
     }
 }
 

@@ -72,13 +72,11 @@ pub struct Xdp {
 /// Where in the kernel packets are met.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum XdpMode {
-    /// In the driver, or behind it if it cannot.
-    #[default]
-    Any,
-    /// In the driver.
-    Native,
     /// Behind the driver: slower, and of any device.
+    #[default]
     Generic,
+    /// In the driver. What is for servers behind other devices goes by user space.
+    Native,
 }
 
 /// How servers report.
@@ -188,11 +186,11 @@ impl Config {
                 if device.len() > 15 {
                     return Err(format!("\"{device}\" is no device: names have up to 15 letters"));
                 }
-                let mode = match (words.take_if("native"), words.take_if("generic")) {
-                    (true, _) => XdpMode::Native,
-                    (_, true) => XdpMode::Generic,
-                    _ => XdpMode::Any,
-                };
+                let is_native = words.take_if("native");
+                let mode = if is_native { XdpMode::Native } else { XdpMode::Generic };
+                if !is_native {
+                    words.take_if("generic");
+                }
                 self.xdp = Some(Xdp { device, mode });
             }
             "workers" => self.workers = words.number("the number of workers", 1, 64)?,
@@ -242,6 +240,13 @@ impl Config {
             return Err(
                 "xdp is of no use without \"connection-ids FILE\": the kernel forwards what names \
                  a server"
+                    .to_owned(),
+            );
+        }
+        if self.xdp.is_some() && self.fragment {
+            return Err(
+                "xdp and fragment do not go together: the kernel's program fragments nothing. \
+                 Leave one of them out"
                     .to_owned(),
             );
         }
@@ -335,7 +340,6 @@ impl Config {
         line(format!("workers {}", self.workers));
         if let Some(Xdp { device, mode }) = &self.xdp {
             let mode = match mode {
-                XdpMode::Any => "",
                 XdpMode::Native => " native",
                 XdpMode::Generic => " generic",
             };
@@ -438,7 +442,7 @@ mod tests {
         connection-ids /etc/quicket/site
         hash-key 0011223344556677
         flows 1000 lifetime 30
-        mtu 9000 fragment
+        mtu 9000
         reports 10.0.0.9:6081 timeout 5
         workers 4
         xdp eth0 generic
@@ -457,6 +461,10 @@ mod tests {
         assert!(!shown.contains("0011"), "{shown}");
         let again = Config { hash_key: config.hash_key, ..Config::parse(&shown).unwrap() };
         assert_eq!(again, config);
+        let text = FILE.replace("xdp eth0 generic", "xdp eth0");
+        assert_eq!(Config::parse(&text).unwrap(), config, "generic is the default");
+        let text = text.replace("mtu 9000", "mtu 9000 fragment").replace("xdp eth0", "");
+        assert!(Config::parse(&text).unwrap().shown().contains("mtu 9000 fragment\n"));
     }
 
     #[test]
@@ -474,6 +482,13 @@ mod tests {
             ("xdp a-name-beyond-16", Some(1), "up to 15 letters"),
             ("xdp eth0 offload", Some(1), "\"offload\" is not known here"),
             (&format!("{good}xdp eth0"), None, "without \"connection-ids"),
+            ("xdp eth0 native generic", Some(1), "\"generic\" is not known here"),
+            ("xdp eth0 generic native", Some(1), "\"native\" is not known here"),
+            (
+                &format!("{good}connection-ids x\nxdp eth0\nmtu 9000 fragment"),
+                None,
+                "do not go together",
+            ),
             ("server a 10.0.0.1 id 0", Some(1), "2 to 30 hexadecimal"),
             ("server a 10.0.0.1 id", Some(1), "the server ID is missing"),
             ("server a 10.0.0.1 weight 1001", Some(1), "0 to 1000"),

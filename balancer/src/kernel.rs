@@ -14,6 +14,7 @@ use quicket_steering::ConfigId;
 
 use crate::config::{Config, MAX_SERVERS, XdpMode};
 use crate::counters::{ServerCounters, add};
+use crate::device::{self, Device};
 use crate::flows::Flow;
 use crate::inner;
 use crate::snapshot::Snapshot;
@@ -29,12 +30,13 @@ pub struct Offload {
 }
 
 impl Offload {
-    /// Loads a program that decides as the snapshot does. `slot_of` says where packets for a server
-    /// are counted, by its index.
+    /// Loads a program for a device that decides as the snapshot does. `slot_of` says where packets
+    /// for a server are counted, by its index.
     ///
     /// # Errors
     /// When the kernel does not take it.
     pub fn new(
+        device: &Device,
         config: &Config,
         snapshot: &Snapshot,
         counts: &Counts,
@@ -44,7 +46,9 @@ impl Offload {
             SocketAddr::V4(address) => Some(*address),
             SocketAddr::V6(_) => None,
         });
-        let mut rules = Rules { listen: listen.collect(), id_len: 0, readings: Vec::new() };
+        let (mac, egress) = (device.mac, device.egress.clone());
+        let mut rules =
+            Rules { mac, egress, listen: listen.collect(), id_len: 0, readings: Vec::new() };
         let mut enciphered = [false; ConfigId::COUNT];
         if let Some(reader) = &snapshot.reader {
             rules.id_len = reader.id_len();
@@ -70,6 +74,13 @@ impl Offload {
             }
         }
         Ok(Self { table, targets, enciphered })
+    }
+
+    /// How many servers only user space can send to: those with IPv6, or without a route when this
+    /// was loaded.
+    #[must_use]
+    pub fn left_out(&self) -> usize {
+        self.targets.iter().filter(|target| target.is_none()).count()
     }
 
     /// Has the kernel forward a connection ID that user space has read; says whether it does now
@@ -114,6 +125,12 @@ fn source(to: SocketAddrV4) -> Option<Ipv4Addr> {
 #[derive(Debug)]
 pub struct Kernel {
     link: Link,
+    counted: Counted,
+}
+
+/// What the kernel has forwarded.
+#[derive(Debug)]
+struct Counted {
     counts: Counts,
     slots: Mutex<Slots>,
 }
@@ -141,38 +158,58 @@ impl Kernel {
     /// Loads a snapshot and attaches it to the device that the file names; none if it names none.
     ///
     /// # Errors
-    /// When there is no such device, it has a program already, or a capability is missing; the
-    /// message says what to do.
+    /// When there is no such device or the system does not forward what comes by it, when it has a
+    /// program already, or a capability is missing; the message says what to do.
     pub fn attach(config: &Config, snapshot: &Snapshot) -> io::Result<Option<(Self, Offload)>> {
         let Some(xdp) = &config.xdp else { return Ok(None) };
-        let interface = nix::net::if_::if_nametoindex(xdp.device.as_str())
-            .map_err(|_| io::Error::new(io::ErrorKind::NotFound, "there is no such device"))?;
+        if !config.listen.iter().any(SocketAddr::is_ipv4) {
+            return Err(io::Error::other(
+                "no listen address over IPv4: the kernel has nothing to forward",
+            ));
+        }
+        let device = Device::find(&xdp.device, xdp.mode)?;
+        device::check_forwarding(&xdp.device)?;
         let counts = Counts::new(MAX_SERVERS as u32).map_err(refused)?;
-        let slots = Slots::default();
-        let slots = Mutex::new(slots);
-        let offload = load(config, snapshot, &counts, &slots)?;
+        let counted = Counted { counts, slots: Mutex::default() };
+        let offload = counted.load(&device, config, snapshot)?;
         let mode = match xdp.mode {
-            XdpMode::Any => Mode::Any,
             XdpMode::Native => Mode::Native,
             XdpMode::Generic => Mode::Generic,
         };
-        let link = offload.table.attach(interface, mode).map_err(refused)?;
-        Ok(Some((Self { link, counts, slots }, offload)))
+        let link = offload.table.attach(device.index, mode).map_err(refused)?;
+        Ok(Some((Self { link, counted }, offload)))
     }
 
-    /// Puts another snapshot in the place of the one that is attached.
+    /// Puts another snapshot in the place of the one that is attached, for the devices that there
+    /// are now.
     ///
     /// # Errors
     /// When the kernel does not take it; the one before is attached still.
     pub fn replace(&self, config: &Config, snapshot: &Snapshot) -> io::Result<Offload> {
         self.count();
-        let offload = load(config, snapshot, &self.counts, &self.slots)?;
+        let xdp = config.xdp.as_ref().ok_or(io::ErrorKind::InvalidInput)?;
+        let device = Device::find(&xdp.device, xdp.mode)?;
+        let offload = self.counted.load(&device, config, snapshot)?;
         self.link.update(&offload.table)?;
         Ok(offload)
     }
 
     /// Adds what has been forwarded to the counters of servers; packets and bytes of all so far.
     pub fn count(&self) -> [u64; 2] {
+        self.counted.count()
+    }
+
+    /// Detaches the program, and counts what it has forwarded until then.
+    #[must_use]
+    pub fn detach(self) -> [u64; 2] {
+        let Self { link, counted } = self;
+        drop(link);
+        counted.count()
+    }
+}
+
+impl Counted {
+    fn count(&self) -> [u64; 2] {
         let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
         let mut total = slots.total;
         for slot in slots.used.values_mut() {
@@ -186,24 +223,20 @@ impl Kernel {
         slots.total = total;
         total
     }
-}
 
-fn load(
-    config: &Config,
-    snapshot: &Snapshot,
-    counts: &Counts,
-    slots: &Mutex<Slots>,
-) -> io::Result<Offload> {
-    let mut slots = slots.lock().unwrap_or_else(PoisonError::into_inner);
-    slots.follow(snapshot, counts);
-    let slot_of = |at: usize| {
-        let member = snapshot.members().get(at)?;
-        slots.used.get(&member.number).map(|slot| slot.at)
-    };
-    Offload::new(config, snapshot, counts, slot_of).map_err(|error| match error {
-        LoadError::System(error) => refused(error),
-        error @ LoadError::Program(_) => io::Error::other(error),
-    })
+    fn load(&self, device: &Device, config: &Config, snapshot: &Snapshot) -> io::Result<Offload> {
+        let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
+        slots.follow(snapshot, &self.counts);
+        let slot_of = |at: usize| {
+            let member = snapshot.members().get(at)?;
+            slots.used.get(&member.number).map(|slot| slot.at)
+        };
+        let loaded = Offload::new(device, config, snapshot, &self.counts, slot_of);
+        loaded.map_err(|error| match error {
+            LoadError::System(error) => refused(error),
+            error @ LoadError::Program(_) => io::Error::other(error),
+        })
+    }
 }
 
 impl Slots {

@@ -19,6 +19,8 @@ mod balancer;
 mod config;
 mod counters;
 mod decide;
+#[cfg(target_os = "linux")]
+mod device;
 mod flows;
 #[cfg(target_os = "linux")]
 mod forwarder;
@@ -46,6 +48,8 @@ pub use balancer::Balancer;
 pub use config::{Config, MAX_FLOWS, MAX_LISTEN, MAX_SERVERS, Reports, Server, Wish, Xdp, XdpMode};
 pub use counters::{Counters, ServerCounters};
 pub use decide::{Cause, Decision, Refusal, Way};
+#[cfg(target_os = "linux")]
+pub use device::Device;
 pub use flows::{Flow, Flows};
 #[cfg(target_os = "linux")]
 pub use forwarder::Forwarder;

@@ -3,8 +3,8 @@
 //!
 //! It decides what it can decide as user space would, and leaves everything else to it: other
 //! protocols, fragments, IPv6, connection IDs that name no server, packets that are too long or
-//! whose way is not known. AES is not to be had in a program; connection IDs that are enciphered
-//! are in a table once user space has read them ([`ForwardTable::learn`]).
+//! whose way is not known. A program cannot do AES; connection IDs that are enciphered are in a table
+//! once user space has read them ([`ForwardTable::learn`]).
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddrV4};
@@ -25,6 +25,9 @@ pub(crate) const TARGET: usize = 16;
 /// Packets and bytes.
 pub(crate) const COUNT: usize = 16;
 
+/// The most devices that a program sends by.
+pub const MAX_EGRESS: usize = 16;
+
 /// Connection IDs that are remembered as user space has read them.
 const LEARNED: u32 = 1 << 16;
 
@@ -40,6 +43,13 @@ pub struct Reading {
 /// What a program goes by that does not change.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rules {
+    /// The device's own address of Ethernet. Frames to others go up as they came: a program meets
+    /// them before the system has discarded those for other machines.
+    pub mac: [u8; 6],
+    /// The devices that frames may leave by, of which the first [`MAX_EGRESS`] count. They have to
+    /// be of type Ethernet and able to send frames of programs: the kernel drops a frame for another
+    /// device without an error.
+    pub egress: Vec<u32>,
     /// The addresses that datagrams come to.
     pub listen: Vec<SocketAddrV4>,
     /// The length of connection IDs, at most 20 octets.
@@ -140,8 +150,13 @@ impl ForwardTable {
     /// A program that knows no server yet. Nothing is attached.
     ///
     /// # Errors
-    /// When the rules are beyond what programs can do, or the kernel does not take it.
+    /// When the rules have no address to listen on or no device to send by, when they are beyond what
+    /// programs can do, or the kernel does not take it.
     pub fn new(rules: &Rules, servers: u32, counts: &Counts) -> Result<Self, LoadError> {
+        if rules.listen.is_empty() || rules.egress.is_empty() {
+            let why = "a program takes an address to listen on and a device to send by";
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, why).into());
+        }
         let servers = Table::new(Map::Hash, servers.max(1))?;
         let learned = Table::new(Map::LruHash, LEARNED)?;
         let maps =
@@ -200,13 +215,12 @@ impl ForwardTable {
     }
 }
 
-/// Where a program meets packets (XDP_FLAGS of linux/if_link.h).
+/// Where a program meets packets (XDP_FLAGS of linux/if_link.h). Natively attached, it can send by
+/// the device that frames come by; whether others can send its frames depends on their drivers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
-    /// In the driver, or behind it if it cannot.
-    #[default]
-    Any = 0,
     /// Behind the driver: slower, and of any device.
+    #[default]
     Generic = 2,
     /// In the driver.
     Native = 4,

@@ -7,7 +7,7 @@
 use std::os::fd::BorrowedFd;
 
 use crate::extended::{Assembler, Condition, Helper, Instruction, Operation, Register, Size};
-use crate::forward::{ID_KEY, Reading, Rules, SERVER_KEY};
+use crate::forward::{ID_KEY, MAX_EGRESS, Reading, Rules, SERVER_KEY};
 use crate::labels::Label;
 
 use Register::{R0, R1, R2, R3, R4, R6, R7, R8, R9, R10};
@@ -82,9 +82,8 @@ pub(crate) fn write(rules: &Rules, maps: &Maps<'_>) -> Option<Vec<Instruction>> 
     write_headers(&mut program, rules, pass);
     write_id(&mut program, id_len, pass);
     write_lookup(&mut program, rules, id_len, maps, pass);
-    write_route(&mut program, pass);
-    write_count(&mut program, maps.counts);
-    write_encapsulation(&mut program, pass);
+    write_route(&mut program, rules, pass);
+    write_encapsulation(&mut program, maps.counts, pass);
     program.place(pass);
     program.word(Operation::Move, R0, PASS);
     program.exit();
@@ -109,6 +108,12 @@ fn write_headers(program: &mut Assembler, rules: &Rules, pass: Label) {
     program.double_with(Operation::Move, R6, R1);
     write_ends(program);
     write_room(program, R7, PAYLOAD + MIN_SHORT, pass);
+    // For this machine, and not flooded by a switch.
+    let [a, b, c, d, e, f] = rules.mac;
+    program.load(Size::Word, R1, R7, 0);
+    program.jump_if_word(R1, Condition::NotEqual, u32::from_ne_bytes([a, b, c, d]), pass);
+    program.load(Size::Half, R1, R7, 4);
+    program.jump_if(R1, Condition::NotEqual, u16::from_ne_bytes([e, f]).into(), pass);
     let mut must = |size, at, value| {
         program.load(size, R1, R7, at);
         program.jump_if(R1, Condition::NotEqual, value, pass);
@@ -131,6 +136,7 @@ fn write_headers(program: &mut Assembler, rules: &Rules, pass: Label) {
     }
     program.jump(pass);
     program.place(ours);
+    write_source(program, rules, pass);
     // The header is as it was sent: its sum with the checksum is all ones.
     write_sum(program, IP);
     program.jump_if(R1, Condition::NotEqual, 0xffff, pass);
@@ -156,6 +162,20 @@ fn write_headers(program: &mut Assembler, rules: &Rules, pass: Label) {
     program.jump_if_with(R2, Condition::Less, R8, pass);
     program.double(Operation::Add, R1, -28);
     program.store(Size::Double, R10, LEN, R1);
+}
+
+/// Leaves alone what comes from an address that no other machine has; the system discards those.
+fn write_source(program: &mut Assembler, rules: &Rules, pass: Label) {
+    program.load(Size::Octet, R1, R7, IP + 12);
+    program.jump_if(R1, Condition::Equal, 0, pass);
+    program.jump_if(R1, Condition::Equal, 127, pass);
+    // Groups, reserved addresses and broadcast.
+    program.jump_if(R1, Condition::Greater, 223, pass);
+    program.load(Size::Word, R1, R7, IP + 12);
+    for address in &rules.listen {
+        let ip = u32::from_ne_bytes(address.ip().octets());
+        program.jump_if_word(R1, Condition::Equal, ip, pass);
+    }
 }
 
 /// Leaves in R9 where the connection ID is, of which `len` octets may be read.
@@ -222,7 +242,7 @@ fn write_lookup(program: &mut Assembler, rules: &Rules, id_len: i16, maps: &Maps
 }
 
 /// Finds the way to the target in R9: its device and addresses of Ethernet are on the stack then.
-fn write_route(program: &mut Assembler, pass: Label) {
+fn write_route(program: &mut Assembler, rules: &Rules, pass: Label) {
     program.load(Size::Double, R1, R10, LEN);
     program.load(Size::Half, R2, R9, TARGET_MAX);
     program.jump_if_with(R1, Condition::Greater, R2, pass);
@@ -247,6 +267,13 @@ fn write_route(program: &mut Assembler, pass: Label) {
     program.call(Helper::FibLookup);
     // No neighbour yet, no forwarding, a narrower path: user space has words for it.
     program.jump_if(R0, Condition::NotEqual, 0, pass);
+    let can_send = program.label();
+    program.load(Size::Word, R1, R10, FIB_INTERFACE);
+    for &device in rules.egress.iter().take(MAX_EGRESS) {
+        program.jump_if_word(R1, Condition::Equal, device, can_send);
+    }
+    program.jump(pass);
+    program.place(can_send);
 }
 
 /// Counts the packet in the target's slot.
@@ -270,7 +297,7 @@ fn write_count(program: &mut Assembler, counts: BorrowedFd<'_>) {
 }
 
 /// Writes all headers and sends the packet on its way.
-fn write_encapsulation(program: &mut Assembler, pass: Label) {
+fn write_encapsulation(program: &mut Assembler, counts: BorrowedFd<'_>, pass: Label) {
     let lost = program.label();
     program.double_with(Operation::Move, R1, R6);
     program.double(Operation::Move, R2, (-OUTER).into());
@@ -280,6 +307,8 @@ fn write_encapsulation(program: &mut Assembler, pass: Label) {
     write_room(program, R7, OUTER + PAYLOAD, lost);
     write_inner(program);
     write_outer(program);
+    // What went up before is counted there.
+    write_count(program, counts);
     let redirect = program.label();
     program.load(Size::Word, R1, R10, FIB_INTERFACE);
     program.load(Size::Word, R2, R6, INGRESS);

@@ -29,7 +29,9 @@ mod sys;
 
 pub use classic::Instruction;
 #[cfg(target_os = "linux")]
-pub use forward::{Counts, ForwardTable, Link, Mode, Reading, Rules, Run, Target, Verdict};
+pub use forward::{
+    Counts, ForwardTable, Link, MAX_EGRESS, Mode, Reading, Rules, Run, Target, Verdict,
+};
 pub use owner::{OwnerProgram, ProgramError};
 #[cfg(target_os = "linux")]
 pub use steer::{LoadError, OwnerTable};

@@ -9,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// The only device in each namespace besides the loopback.
-const DEVICE: &str = "veth0";
+pub(crate) const DEVICE: &str = "veth0";
 /// Where one of these variables says yes, a test that needs namespaces fails without them:
 /// continuous integration sets the first, `./test` the second.
 const REQUIRED: [&str; 2] = ["CI", "QUICKET_TEST_NAMESPACES"];

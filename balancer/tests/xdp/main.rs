@@ -11,7 +11,8 @@ use std::sync::Arc;
 use nix::sched::{CloneFlags, unshare};
 use packets::{Made, Rng};
 use quicket_balancer::{
-    Config, Decision, Flows, Health, Numbers, Offload, Site, Snapshot, Way, encapsulate,
+    Config, Decision, Device, Flows, Health, Kernel, Numbers, Offload, Site, Snapshot, Way,
+    XdpMode, encapsulate,
 };
 use quicket_bpf::{Counts, Run, Verdict};
 use quicket_gue::{Packet, Sum, decode};
@@ -43,8 +44,13 @@ fn toy(key: &[u8; 16]) -> Arc<dyn BlockCipher> {
 }
 
 fn config() -> Config {
+    config_of(SERVERS)
+}
+
+/// The first of the servers only.
+fn config_of(servers: u8) -> Config {
     let mut file = format!("listen {SITE}\nlisten 192.0.2.2:8443\nconnection-ids site\n");
-    for number in 1..=SERVERS {
+    for number in 1..=servers {
         file += &format!(
             "server s{number} 10.0.0.{} id 00{number:02x} id 000000{number:02x} id 0000{number:02x}\n",
             10 + number
@@ -88,19 +94,30 @@ struct Both {
     learned: HashSet<Vec<u8>>,
 }
 
+/// The device that packets are for; frames leave by `va`.
+fn device() -> Device {
+    let found = Device::find("va", XdpMode::Generic).unwrap();
+    assert_eq!(found.mac, [2, 0, 0, 0, 0, 1]);
+    Device { mac: packets::MAC, ..found }
+}
+
 impl Both {
     fn new() -> Self {
-        let (config, site) = (config(), Site::parse(FILE).unwrap());
+        Self::on(&device(), &config())
+    }
+
+    fn on(device: &Device, config: &Config) -> Self {
+        let site = Site::parse(FILE).unwrap();
         let reader = site.reader(&toy).unwrap();
         let ids = [0, 1, 5].map(|number| quicket_steering::ConfigId::new(number).unwrap());
         let codecs = ids.map(|id| reader.get(id).unwrap().clone());
         let snapshot =
-            Snapshot::new(&config, Some(reader), &Health::new(0), &mut Numbers::default(), 0);
+            Snapshot::new(config, Some(reader), &Health::new(0), &mut Numbers::default(), 0);
         let counts = Counts::new(16).unwrap();
-        let offload = Offload::new(&config, &snapshot, &counts, |at| Some(at as u32)).unwrap();
+        let offload = Offload::new(device, config, &snapshot, &counts, |at| Some(at as u32));
         Self {
             snapshot,
-            offload,
+            offload: offload.unwrap(),
             counts,
             flows: Flows::new(100, 60, [1; 16]),
             codecs: codecs.into(),
@@ -257,4 +274,94 @@ fn lengths_around_the_limit_and_without_a_neighbour() {
         Command::new("ip").args(["neigh", "del", "10.0.0.13", "dev", "va"]).status().unwrap();
     assert!(status.success());
     assert_eq!(both.offload.run(&packet.bytes, 1).unwrap().verdict, Verdict::Pass);
+}
+
+#[test]
+fn what_the_system_would_discard_goes_up() {
+    if !namespace() {
+        return;
+    }
+    let mut both = Both::new();
+    let mut rng = Rng(3);
+    let place = Place { server_id: ServerId::new(&[0, 3]).unwrap(), owner: None };
+    let id = both.codecs[0].mint(&place, &mut |out| rng.fill(out)).unwrap();
+    let packet = packets::with(&packets::short(id.as_slice(), 100));
+    assert!(both.check(&packet));
+    for mac in [[2, 0, 0, 0, 0, 8], [3, 0, 0, 0, 0, 9], [0xff; 6]] {
+        let mut foreign = packet.clone();
+        foreign.bytes[..6].copy_from_slice(&mac);
+        assert!(!both.check(&foreign), "a frame for another machine, {mac:02x?}");
+    }
+    let sources = ["127.0.0.1", "0.0.0.1", "224.0.0.1", "240.0.0.1", "255.255.255.255"];
+    for source in sources.iter().chain(&["192.0.2.1", "192.0.2.2"]) {
+        let packet = packets::from(&format!("{source}:5000"), &packets::short(id.as_slice(), 100));
+        assert!(!both.check(&packet), "nobody has {source}");
+    }
+    for source in ["1.0.0.1", "126.0.0.1", "128.0.0.1", "223.255.255.255", "192.0.2.3"] {
+        let packet = packets::from(&format!("{source}:5000"), &packets::short(id.as_slice(), 100));
+        assert!(both.check(&packet), "a client may have {source}");
+    }
+}
+
+#[test]
+fn frames_leave_by_devices_that_can_send_them() {
+    if !namespace() {
+        return;
+    }
+    let place = Place { server_id: ServerId::new(&[0, 3]).unwrap(), owner: None };
+    let ip = |words: &str| {
+        let status = Command::new("ip").args(words.split_whitespace()).status().unwrap();
+        assert!(status.success(), "ip {words}");
+    };
+    ip("tuntap add tun9 mode tun");
+    let index = |name: &str| nix::net::if_::if_nametoindex(name).unwrap();
+    let (va, vb) = (index("va"), index("vb"));
+    let generic = Device::find("va", XdpMode::Generic).unwrap();
+    assert_eq!(generic.egress, [va, vb], "neither the loopback nor a tunnel");
+    let native = Device::find("va", XdpMode::Native).unwrap();
+    assert_eq!((native.index, native.egress), (va, vec![va]));
+    let error = Device::find("tun9", XdpMode::Generic).unwrap_err();
+    assert!(error.to_string().contains("not of type Ethernet"), "{error}");
+    for (egress, verdict) in [
+        (vec![va], Verdict::Redirect),
+        (vec![vb, va], Verdict::Redirect),
+        (vec![vb], Verdict::Pass),
+    ] {
+        let both = Both::on(&Device { egress, ..device() }, &config());
+        let id = both.codecs[0].mint(&place, &mut |out| out.fill(1)).unwrap();
+        let packet = packets::with(&packets::short(id.as_slice(), 100));
+        assert_eq!(both.offload.run(&packet.bytes, 1).unwrap().verdict, verdict);
+    }
+    let (none, both) = (Device { egress: Vec::new(), ..device() }, Both::new());
+    let refused = Offload::new(&none, &config(), &both.snapshot, &both.counts, |_| Some(0));
+    assert!(refused.unwrap_err().to_string().contains("a device to send by"));
+}
+
+#[test]
+fn nothing_that_was_learned_outlives_its_server() {
+    if !namespace() {
+        return;
+    }
+    let both = Both::new();
+    let server_id = ServerId::new(&[0, 0, 0, SERVERS]).unwrap();
+    let place = Place { server_id, owner: None };
+    let id = both.codecs[1].mint(&place, &mut |out| out.fill(7)).unwrap();
+    let packet = packets::with(&packets::short(id.as_slice(), 100));
+    assert!(both.offload.learn(id.as_slice(), usize::from(SERVERS) - 1));
+    assert_eq!(both.offload.run(&packet.bytes, 1).unwrap().verdict, Verdict::Redirect);
+    let fewer = Both::on(&device(), &config_of(SERVERS - 1));
+    assert_eq!(fewer.offload.run(&packet.bytes, 1).unwrap().verdict, Verdict::Pass);
+    assert!(!fewer.offload.learn(id.as_slice(), usize::from(SERVERS) - 1), "there is none");
+    assert_eq!(fewer.offload.left_out(), 0);
+}
+
+#[test]
+fn a_site_without_ipv4_is_refused_with_words() {
+    let text =
+        "listen [2001:db8::1]:443\nconnection-ids site\nxdp va\nserver a 10.0.0.11 id 0001\n";
+    let config = Config::parse(text).unwrap();
+    let reader = Site::parse("config 0 server-id 2 nonce 14 plain\n").unwrap().reader(&toy);
+    let snapshot = Snapshot::new(&config, reader, &Health::new(0), &mut Numbers::default(), 0);
+    let error = Kernel::attach(&config, &snapshot).unwrap_err();
+    assert!(error.to_string().contains("no listen address over IPv4"), "{error}");
 }

@@ -26,6 +26,9 @@ impl Rng {
     }
 }
 
+/// The device that packets are for.
+pub(crate) const MAC: [u8; 6] = [2, 0, 0, 0, 0, 9];
+
 /// A packet from the header of Ethernet on.
 #[derive(Clone, Debug)]
 pub(crate) struct Made {
@@ -60,6 +63,11 @@ pub(crate) fn with(payload: &[u8]) -> Made {
     made(payload, 0, 64, &flow())
 }
 
+/// The same, of another client.
+pub(crate) fn from(client: &str, payload: &[u8]) -> Made {
+    made(payload, 0, 64, &Flow { client: client.parse().unwrap(), ..flow() })
+}
+
 fn made(payload: &[u8], tos: u8, ttl: u8, flow: &Flow) -> Made {
     let (IpAddr::V4(source), IpAddr::V4(destination)) = (flow.client.ip(), flow.local.ip()) else {
         panic!("the tests have IPv4");
@@ -80,8 +88,8 @@ fn made(payload: &[u8], tos: u8, ttl: u8, flow: &Flow) -> Made {
         checksum => checksum,
     };
     udp[6..8].copy_from_slice(&checksum.to_be_bytes());
-    let ethernet = [2, 0, 0, 0, 0, 9, 2, 0, 0, 0, 0, 8, 8, 0];
-    Made { bytes: [&ethernet[..], &ip, &udp].concat() }
+    let ethernet = [2, 0, 0, 0, 0, 8, 8, 0];
+    Made { bytes: [&MAC[..], &ethernet, &ip, &udp].concat() }
 }
 
 /// Any packet with this connection ID, or with another one.
@@ -102,6 +110,8 @@ pub(crate) fn any(rng: &mut Rng, id: &[u8]) -> Made {
         }
     };
     let mut flow = flow();
+    let clients = ["198.51.100.7", "127.0.0.1", "0.1.2.3", "224.0.0.5", "192.0.2.2"];
+    flow.client.set_ip(clients[rng.below(24).saturating_sub(19)].parse().unwrap());
     flow.client.set_port([50001, 1, 0][rng.below(20).saturating_sub(17)]);
     let site = ["192.0.2.1:443", "192.0.2.2:8443", "192.0.2.1:8443", "192.0.2.3:443"];
     flow.local = site[rng.below(12).saturating_sub(8)].parse().unwrap();
@@ -115,6 +125,8 @@ pub(crate) fn any(rng: &mut Rng, id: &[u8]) -> Made {
         1 => packet.bytes.extend([0; 6]),
         // A fragment, or one that must not become one.
         2 => packet.set_fragment([0x20, 0x40, 0x60, 0x01][rng.below(4)]),
+        // For another machine.
+        3 => packet.bytes[rng.below(6)] ^= 1 << rng.below(8),
         _ => {}
     }
     packet
@@ -162,7 +174,18 @@ impl Made {
         let header = bytes.get(14..34)?;
         let half = |at: usize| Some(u16::from_be_bytes([*bytes.get(at)?, *bytes.get(at + 1)?]));
         let listen = ["192.0.2.1:443", "192.0.2.2:8443"].map(|address| address.parse().unwrap());
-        let good = half(12)? == 0x0800
+        let source = self.flow()?.client.ip();
+        let may_come = match source {
+            IpAddr::V4(ip) => {
+                !ip.is_loopback()
+                    && (1..224).contains(&ip.octets()[0])
+                    && listen.iter().all(|own: &SocketAddr| own.ip() != source)
+            }
+            IpAddr::V6(_) => false,
+        };
+        let good = bytes.starts_with(&MAC)
+            && may_come
+            && half(12)? == 0x0800
             && *bytes.get(14)? == 0x45
             && bytes[23] == 17
             && half(20)? & 0x3fff == 0

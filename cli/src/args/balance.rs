@@ -81,7 +81,7 @@ Lines of the file; # begins a comment:
   mtu BYTES [fragment]             of the path to the servers; 1500
   workers N                        threads, each with a socket of every address; 1
   xdp DEVICE [native|generic]      the kernel forwards what names a server, as packets come by
-                                   this device; docs/balancer.md says what it takes
+                                   this device; generic; docs/balancer.md says what it takes
 Lines of the file of connection IDs, the same on balancers and servers; it is a secret:
   config N server-id OCTETS nonce OCTETS {key HEX|plain} [length] [owner OCTETS mask HEX]
                                    16 octets of both are enciphered in one pass, others in four

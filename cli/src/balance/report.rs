@@ -33,8 +33,17 @@ pub(super) fn json(rule: &Rule) -> Value {
     });
     let reports = state.reports;
     let xdp = config.xdp.as_ref().map(|xdp| {
-        let why = rule.balancer.in_kernel().and_then(Result::err);
-        json!({ "device": xdp.device, "attached": why.is_none(), "error": why })
+        let (left_out, why) = match rule.balancer.in_kernel() {
+            Some(Ok(count)) => (Some(count), None),
+            Some(Err(why)) => (None, Some(why)),
+            None => (None, None),
+        };
+        json!({
+            "device": xdp.device,
+            "attached": why.is_none(),
+            "error": why,
+            "servers_left_out": left_out,
+        })
     });
     // These bring those of servers up to date.
     let counters = rule.balancer.counters().into_iter();
@@ -81,6 +90,9 @@ pub(super) fn text(report: &Value) -> String {
             .map_or(String::new(), |why| format!(": {}", printable(why)));
         let state = if *attached == true { "forwards what it can" } else { "forwards nothing" };
         let _ = writeln!(out, "  the kernel {state} on {}{why}", printable(device));
+        if let Some(count @ 1..) = report["xdp"]["servers_left_out"].as_u64() {
+            let _ = writeln!(out, "  ... and nothing to {count} servers without a route over IPv4");
+        }
     }
     for server in report["servers"].as_array().into_iter().flatten() {
         let word = |name: &str| printable(server[name].as_str().unwrap_or_default());

@@ -136,8 +136,14 @@ impl Rule {
         let balancer = Balancer::start(&state.files.config, snapshot)
             .map_err(|error| Failure::environment("cannot start", error))?;
         match (balancer.in_kernel(), &state.files.config.xdp) {
-            (Some(Ok(())), Some(xdp)) => {
-                eprintln!("quicket: the kernel forwards what it can on {}", xdp.device);
+            (Some(Ok(left_out)), Some(xdp)) => {
+                let but = match left_out {
+                    0 => String::new(),
+                    count => {
+                        format!("; {count} servers have no route over IPv4 and get nothing of it")
+                    }
+                };
+                eprintln!("quicket: the kernel forwards what it can on {}{but}", xdp.device);
             }
             (Some(Err(why)), Some(xdp)) => eprintln!(
                 "quicket: the kernel forwards nothing on {}, all goes by user space: {why}",

@@ -31,6 +31,8 @@ const TRAIN_CLIENTS: usize = 256;
 const STEP: usize = 611_953;
 /// Where clients have their addresses, 64 ports on each.
 const CLIENTS: u32 = 0x6440_0000;
+/// The device that frames are for.
+pub(super) const FRAME_TO: [u8; 6] = [2, 0, 0, 0, 0, 1];
 
 /// Sends as `assignment` says until standard input ends.
 pub(in crate::bench) fn process(assignment: &str) -> ExitCode {
@@ -134,7 +136,7 @@ pub(super) fn frame(to: SocketAddrV4, payload: &[u8]) -> Vec<u8> {
     packet[10..12].copy_from_slice(&checksum);
     // Any checksum of UDP: it is the server that would look at it.
     packet[26..28].copy_from_slice(&[0x12, 0x34]);
-    [&[2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0], &packet[..]].concat()
+    [&FRAME_TO[..], &[2, 0, 0, 0, 0, 2, 8, 0], &packet[..]].concat()
 }
 
 /// Trains of datagrams, each of another client than the one before.

@@ -5,12 +5,12 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddrV4, UdpSocket};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use quicket_balancer::{Balancer, Forwarder, Offload};
+use quicket_balancer::{Balancer, Device, Forwarder, Offload, XdpMode};
 use quicket_bpf::{Counts, Verdict};
 use quicket_workload::bench::{Failure, Ids, Usage, pin};
 
 use super::{Assignment, Middle, Word, generator, site};
-use crate::netns::{End, Namespaces};
+use crate::netns::{DEVICE, End, Namespaces};
 
 /// How long datagrams have come when the clock starts, at least.
 const WARM_UP: Duration = Duration::from_millis(300);
@@ -62,7 +62,9 @@ fn carry_out(assignment: &str) -> Result<Word, Failure> {
 fn program(assignment: &Assignment, address: Ipv4Addr) -> Result<Word, Failure> {
     let (config, snapshot) = site::snapshot(address, assignment)?;
     let counts = Counts::new(assignment.servers)?;
-    let offload = Offload::new(&config, &snapshot, &counts, |at| u32::try_from(at).ok())?;
+    // The frames are for no device in particular.
+    let device = Device { mac: generator::FRAME_TO, ..Device::find(DEVICE, XdpMode::Generic)? };
+    let offload = Offload::new(&device, &config, &snapshot, &counts, |at| u32::try_from(at).ok())?;
     let ids = site::ids(&Assignment { flows: assignment.flows.min(PROGRAM_IDS), ..*assignment })?;
     let to = SocketAddrV4::new(address, site::PORT);
     let mut packets = Vec::with_capacity(ids.len());
