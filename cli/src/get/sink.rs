@@ -243,8 +243,10 @@ fn write_all(
                 hasher.update(&piece);
             }
         }
+        // Standard output would keep what has no end of line.
+        out.flush().map_err(&failed)?;
     }
-    out.flush().map_err(&failed)
+    Ok(())
 }
 
 /// Opens the unfinished file, its end behind the `kept` bytes, which are hashed if anything is.
