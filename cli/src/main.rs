@@ -31,7 +31,18 @@ use clap::Parser;
 use self::args::{Args, Command};
 use self::exit::{Failure, Kind};
 
+/// Takes all signals again.
+#[cfg(target_os = "linux")]
+fn unblock_signals() {
+    // It cannot fail for a set that there is.
+    let _ = nix::sys::signal::SigSet::empty().thread_set_mask();
+}
+
 fn main() -> ExitCode {
+    // Whoever started this may have done so on a thread that signals are to leave alone, and a process
+    // inherits that: the switch, or the next generation of a server, could not be told to end.
+    #[cfg(target_os = "linux")]
+    unblock_signals();
     #[cfg(target_os = "linux")]
     if let Some(code) = quicket_lab::hidden_process() {
         return code;

@@ -432,4 +432,12 @@ fn quicket_serve_shares_an_address_by_name_and_starts_its_next_generation_when_t
     for pid in after.values() {
         assert!(Command::new("kill").arg(pid.to_string()).status().unwrap().success());
     }
+    // Of a process that has ended and that nobody has asked for yet, there is no command line.
+    let command_line = |pid: &u64| std::fs::read(format!("/proc/{pid}/cmdline"));
+    let is_there = |pid: &u64| command_line(pid).is_ok_and(|line| !line.is_empty());
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while after.values().any(is_there) {
+        assert!(Instant::now() < deadline, "a generation that was started does not end");
+        thread::sleep(Duration::from_millis(10));
+    }
 }

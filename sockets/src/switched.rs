@@ -103,7 +103,8 @@ impl SwitchConfig {
     }
 
     /// Starts the next generation when somebody asks for it (`quicket switch upgrade`): a program that
-    /// [replaces](Self::replace) this one. Called on a thread that hears the switch and should not wait.
+    /// [replaces](Self::replace) this one. Called on a thread that hears the switch and should not wait; it
+    /// has all signals blocked, which a process that it starts inherits.
     #[must_use]
     pub fn on_upgrade(mut self, start: impl Fn() + Send + Sync + 'static) -> Self {
         self.upgrade = Some(Arc::new(start));

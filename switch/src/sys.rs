@@ -169,7 +169,10 @@ pub(crate) fn set_nonblocking(descriptor: BorrowedFd<'_>) -> io::Result<()> {
 pub(crate) fn inherited(number: i32) -> io::Result<OwnedFd> {
     // SAFETY: the descriptor is only asked for its flags within the call.
     nix::fcntl::fcntl(unsafe { BorrowedFd::borrow_raw(number) }, nix::fcntl::FcntlArg::F_GETFD)?;
-    // SAFETY: it is open. Who started the process made it for this use (sd_listen_fds(3)), and this is
-    // the only place where it is taken.
-    Ok(unsafe { OwnedFd::from_raw_fd(number) })
+    // SAFETY: it is open. Who started the process made it for this use (sd_listen_fds(3)), and
+    // `daemon::activated` comes here once.
+    let descriptor = unsafe { OwnedFd::from_raw_fd(number) };
+    let flags = nix::fcntl::FcntlArg::F_SETFD(nix::fcntl::FdFlag::FD_CLOEXEC);
+    nix::fcntl::fcntl(&descriptor, flags)?;
+    Ok(descriptor)
 }

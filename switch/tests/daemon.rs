@@ -15,7 +15,7 @@ use nix::sys::socket::{
     socket,
 };
 use quicket_handshake::{Aes128, AwsLcProvider, SystemRandom};
-use quicket_switch::client::{Membership, Options, Place, status};
+use quicket_switch::client::{Membership, Notice, Options, Place, status};
 use quicket_switch::daemon::{Daemon, Tools, listen_at};
 use quicket_switch::protocol::{Octets, Reply, Serve};
 
@@ -127,6 +127,28 @@ fn a_program_may_come_and_go_a_thousand_times() {
     }
     switch.wait_for(1);
     assert_eq!(std::fs::read_dir("/proc/self/fd").unwrap().count() / 100, 0, "nothing leaks");
+}
+
+/// Two upgrades overlap: the newest generation was ready first.
+#[test]
+fn a_generation_that_comes_too_late_hears_that_it_is_superseded() {
+    let switch = Switch::start(None);
+    let (late, address) = switch.join("app", local()).unwrap();
+    let (newest, _) = switch.join("app", address).unwrap();
+    let heard = Arc::new(AtomicU32::new(0));
+    let count = Arc::clone(&heard);
+    late.heed(move |notice| {
+        assert_eq!(notice, Notice::Superseded);
+        count.fetch_add(1, Ordering::SeqCst);
+    });
+    let replacing = || Serve { replace: true, ..serve("app") };
+    newest.serve(replacing()).unwrap();
+    late.serve(replacing()).unwrap();
+    let begun = Instant::now();
+    while heard.load(Ordering::SeqCst) == 0 {
+        assert!(begun.elapsed() < Duration::from_secs(20), "it has heard nothing");
+        thread::sleep(Duration::from_millis(2));
+    }
 }
 
 #[test]

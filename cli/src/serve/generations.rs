@@ -8,6 +8,8 @@ use std::thread;
 
 use super::log::say;
 
+/// The command whose flags these are.
+const COMMAND: &str = "serve";
 /// What takes the place of a program of its name.
 const REPLACE: &str = "--replace";
 /// What the system writes behind the name of a file that is no more (proc(5)).
@@ -54,7 +56,9 @@ fn newest(program: PathBuf) -> PathBuf {
 fn flags(given: impl Iterator<Item = OsString>) -> Vec<OsString> {
     let mut flags: Vec<_> = given.collect();
     if !flags.iter().any(|flag| flag == REPLACE) {
-        flags.push(REPLACE.into());
+        // Behind the command: what follows `--` is no flag.
+        let command = flags.iter().position(|flag| flag == COMMAND).map_or(0, |at| at + 1);
+        flags.insert(command, REPLACE.into());
     }
     flags
 }
@@ -65,9 +69,9 @@ mod tests {
 
     #[test]
     fn the_next_generation_has_the_same_flags_and_replaces_this_one() {
-        let given = || ["serve", ".", "--switch"].into_iter().map(OsString::from);
+        let given = || ["serve", "--switch", "--", "."].into_iter().map(OsString::from);
         let once = flags(given());
-        assert_eq!(once.last().unwrap(), REPLACE);
+        assert_eq!(once, ["serve", REPLACE, "--switch", "--", "."]);
         assert_eq!(flags(once.clone().into_iter()), once);
         assert_eq!(newest("/usr/bin/quicket (deleted)".into()), PathBuf::from("/usr/bin/quicket"));
         assert_eq!(newest("/usr/bin/quicket".into()), PathBuf::from("/usr/bin/quicket"));

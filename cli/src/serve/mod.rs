@@ -21,6 +21,8 @@ mod signals;
 mod stall;
 mod tree;
 
+pub(crate) use descriptors::raise_limit;
+
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -75,7 +77,7 @@ pub(crate) struct Client {
 
 /// Runs the command.
 pub(crate) fn run(args: &Serve) -> Result<(), Failure> {
-    descriptors::raise_limit();
+    raise_limit();
     heap::keep_little();
     let dir = args.dir.display();
     let tree = Tree::open(&args.dir, args.hidden, !args.no_listing)

@@ -46,6 +46,7 @@ fn detach(args: &Switch) -> Result<(), Failure> {
 /// Switches until nobody is there, or it is told to stop.
 fn switch(args: &Switch) -> Result<(), Failure> {
     let name = args.name.get();
+    crate::serve::raise_limit();
     let listener = listener(&name)?;
     let tools = Tools {
         crypto: std::sync::Arc::new(AwsLcProvider),

@@ -65,10 +65,10 @@ impl Core {
     /// Has the switch hand over clients.
     pub(crate) fn serve_through_switch(&self, serve: Serve) -> io::Result<()> {
         let Some(membership) = self.switch.share.membership() else { return Ok(()) };
-        membership.serve(serve)?;
+        // Before it is asked for: a newer generation may take over at once.
         self.switch.share.superseded.store(false, Ordering::SeqCst);
         self.switch.share.retired.store(false, Ordering::SeqCst);
-        Ok(())
+        membership.serve(serve)
     }
 
     /// The switch is to hand over no more clients.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use quicket_switch::client::{Membership, Place as Seat};
 use quicket_switch::protocol::{Octets, Secrets, Serve};
-use quicket_udp::BindError;
+use quicket_udp::{BindError, UdpConfig};
 
 use super::workers::endpoint_on;
 use crate::config::EndpointConfig;
@@ -36,8 +36,10 @@ fn endpoint_at(
 ) -> io::Result<CoreRef> {
     let workers = config.workers.count()?;
     let seat = Seat { address, only_v6: config.udp.only_v6, workers };
+    // One socket, which the switch reads: a second one would get a part of the clients.
+    let udp = UdpConfig { reuse_port: false, ..config.udp.clone() };
     let bind = || {
-        let socket = quicket_udp::UdpSocket::bind(address, &config.udp);
+        let socket = quicket_udp::UdpSocket::bind(address, &udp);
         let socket = socket.map_err(|error| {
             let kind = error.io_error().kind();
             *refused = Some(error);

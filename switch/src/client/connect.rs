@@ -11,8 +11,9 @@ use std::time::{Duration, Instant};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{
-    AddressFamily, SockFlag, SockType, UnixAddr, connect, getsockopt, socket, sockopt,
+    AddressFamily, SockFlag, SockType, UnixAddr, connect, getsockopt, setsockopt, socket, sockopt,
 };
+use nix::sys::time::{TimeVal, TimeValLike};
 use nix::unistd::{Uid, geteuid};
 
 use crate::protocol::{MAX_MESSAGE, Reply, Request, encode};
@@ -27,6 +28,8 @@ pub const PROGRAM_VARIABLE: &str = "QUICKET_SWITCH_PROGRAM";
 const START: Duration = Duration::from_secs(5);
 /// Between two attempts to reach it.
 const RETRY: Duration = Duration::from_millis(5);
+/// How long it may take to connect, in seconds.
+const CONNECT: i64 = 5;
 /// How long an answer may take.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -94,7 +97,15 @@ impl Connection {
     pub(super) fn open(name: &str) -> io::Result<Self> {
         let (kind, flags) = (SockType::SeqPacket, SockFlag::SOCK_CLOEXEC);
         let socket = socket(AddressFamily::Unix, kind, flags, None)?;
-        connect(socket.as_raw_fd(), &UnixAddr::new_abstract(name.as_bytes())?)?;
+        // Who has taken the name may take no connections.
+        setsockopt(&socket, sockopt::SendTimeout, &TimeVal::seconds(CONNECT))?;
+        match connect(socket.as_raw_fd(), &UnixAddr::new_abstract(name.as_bytes())?) {
+            Err(Errno::EAGAIN) => {
+                let text = format!("the switch {name} takes no connections");
+                return Err(io::Error::new(io::ErrorKind::TimedOut, text));
+            }
+            result => result?,
+        }
         let peer = Uid::from_raw(getsockopt(&socket, sockopt::PeerCredentials)?.uid());
         if peer != geteuid() && !peer.is_root() {
             let text = format!(
@@ -197,6 +208,8 @@ fn start(options: &Options) -> io::Result<()> {
     let mut command = Command::new(program);
     command.args(["switch", "--detach", "--name", &options.name]);
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    // That the switch is ready says nothing of the service that needs it.
+    command.env_remove("NOTIFY_SOCKET");
     let status = command.status().map_err(|error| {
         let text = format!(
             "cannot start the switch, {}: {error}; install quicket, or name it with {PROGRAM_VARIABLE}",

@@ -11,6 +11,7 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::signal::{SigSet, SigmaskHow};
+use nix::unistd::{Uid, geteuid};
 
 use super::connect::Connection;
 use super::{Options, unexpected};
@@ -51,6 +52,8 @@ pub struct Membership(Arc<Shared>);
 
 struct Shared {
     options: Options,
+    /// Who joined. A program that has given privileges up starts no switch of that name.
+    user: Uid,
     place: Place,
     socket: UdpSocket,
     channels: Vec<Handover>,
@@ -130,9 +133,7 @@ impl Membership {
                     std::thread::sleep(PAUSE);
                 }
                 // It has ended since it was found, for want of work.
-                Err(error) if error.kind() == io::ErrorKind::ConnectionReset && !lost => {
-                    lost = true
-                }
+                Err(error) if has_ended(&error) && !lost => lost = true,
                 Err(error) => return Err(error),
             }
         }
@@ -161,9 +162,14 @@ impl Membership {
     ///
     /// `AddrInUse` when others have some of the names.
     pub fn serve(&self, serve: Serve) -> io::Result<()> {
-        self.0.ask(&Request::Serve(serve.clone()))?;
-        self.0.state().serve = Some(serve);
-        Ok(())
+        // Noted before it is asked for: that a newer generation has it may be heard before the answer.
+        let before = self.0.state().serve.replace(serve.clone());
+        self.0.ask(&Request::Serve(serve.clone())).inspect_err(|_| {
+            let mut state = self.0.state();
+            if state.serve.as_ref() == Some(&serve) {
+                state.serve = before;
+            }
+        })
     }
 
     /// Gets no more clients. Connections go on.
@@ -203,6 +209,11 @@ fn spawn_quietly(work: impl FnOnce() + Send + 'static) -> io::Result<()> {
         let _ = mask.thread_set_mask();
     }
     spawned.map(drop)
+}
+
+/// The switch ended when it was found.
+fn has_ended(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe)
 }
 
 /// An answer to who wants to join.
@@ -260,6 +271,7 @@ impl Shared {
         let connection = Some(Arc::new(connection));
         Ok(Arc::new(Self {
             options: options.clone(),
+            user: geteuid(),
             place,
             socket: socket.try_clone()?,
             channels,
@@ -298,6 +310,8 @@ impl Shared {
                 }
                 (Some(now), _) => {
                     let now = Arc::clone(now);
+                    // What the switch before answered is not the answer of this one.
+                    state.answer = None;
                     // Who has gone says so to the thread.
                     let _ = now.send(request, &[]);
                     asked = Some(now);
@@ -412,8 +426,11 @@ impl Shared {
 
     fn resume(&self, serve: Option<Serve>) -> io::Result<Connection> {
         let resume = Some(self.resume.clone());
-        let joined =
-            join_once(&self.options, self.place, Some(&self.socket), &self.channels, resume)?;
+        let mut options = self.options.clone();
+        if geteuid() != self.user {
+            options.program = None;
+        }
+        let joined = join_once(&options, self.place, Some(&self.socket), &self.channels, resume)?;
         let Joined::At { connection, .. } = joined else {
             return Err(io::ErrorKind::InvalidData.into());
         };

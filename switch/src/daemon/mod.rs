@@ -1,6 +1,6 @@
 //! The switch: one thread that reads the sockets of addresses, and hears programs.
 //!
-//! Nothing here waits but for everything at once: who does not take what is sent to him loses it.
+//! The only wait is for all events together. A program that does not read loses what was sent to it.
 
 mod address;
 mod program;
@@ -12,6 +12,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use nix::errno::Errno;
@@ -72,7 +73,9 @@ pub struct Daemon {
     /// None while they are in use.
     buffers: Option<ReceiveBuffers>,
     complaints: Complaints,
-    /// Since when nobody is at an address. Who only asks keeps the switch from nothing.
+    /// Until when nobody who connects is taken.
+    deaf_until: Option<Instant>,
+    /// Since when nobody is at an address. Connections that only ask do not keep the switch alive.
     empty_since: Instant,
 }
 
@@ -122,6 +125,9 @@ pub fn listen_at(name: &str) -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
+/// The service manager's socket is taken once: a descriptor has one owner.
+static TAKEN: AtomicBool = AtomicBool::new(false);
+
 /// The socket that a service manager has handed over (sd_listen_fds(3)), if there is one.
 ///
 /// # Errors
@@ -129,7 +135,7 @@ pub fn listen_at(name: &str) -> io::Result<OwnedFd> {
 /// When it hands over more than one, or what is none.
 pub fn activated() -> io::Result<Option<OwnedFd>> {
     let number = |name| std::env::var(name).ok().and_then(|text| text.parse::<u32>().ok());
-    if number("LISTEN_PID") != Some(std::process::id()) {
+    if number("LISTEN_PID") != Some(std::process::id()) || TAKEN.swap(true, Ordering::SeqCst) {
         return Ok(None);
     }
     match number("LISTEN_FDS") {
@@ -193,6 +199,7 @@ impl Daemon {
             next_process: 1,
             buffers: Some(ReceiveBuffers::new()),
             complaints: Complaints::default(),
+            deaf_until: None,
             empty_since: Instant::now(),
         })
     }
@@ -235,6 +242,9 @@ impl Daemon {
     fn patience(&self) -> EpollTimeout {
         let now = self.now();
         let mut wait = Duration::from_millis(1000);
+        if self.deaf_until.is_some() {
+            wait = wait.min(Duration::from(program::DEAF));
+        }
         if let Some(deadline) = self.registry.next_deadline() {
             wait = wait.min(deadline.since(now));
         }
@@ -272,6 +282,7 @@ impl Daemon {
             }
         }
         self.router.pins.expire(now);
+        self.hear_again();
         let silent = |program: &Program| {
             program.is_silent_since().is_some_and(|since| since.elapsed() > SILENCE)
         };

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use nix::sys::epoll::{EpollEvent, EpollFlags};
 use nix::sys::socket::{getsockopt, sockopt};
@@ -15,6 +15,11 @@ use crate::sys;
 
 /// Messages that are read of one program before others get their turn.
 const MESSAGES_PER_TURN: usize = 16;
+
+/// Connections that are taken before others get their turn.
+const CONNECTIONS_PER_TURN: usize = 16;
+/// How long nobody is taken after one could not be.
+pub(super) const DEAF: Duration = Duration::from_millis(100);
 
 /// A program, or somebody who asks.
 #[derive(Debug)]
@@ -67,10 +72,35 @@ pub(super) fn refused(why: Refusal, text: impl Into<String>) -> Reply {
 impl Daemon {
     /// Takes those who connect.
     pub(super) fn welcome(&mut self) {
-        while let Ok(connection) = sys::accept(self.listener.as_fd()) {
-            if let Err(error) = self.admit(connection) {
-                log::warn!("a program is not heard: {error}");
+        for _ in 0..CONNECTIONS_PER_TURN {
+            match sys::accept(self.listener.as_fd()) {
+                Ok(connection) => {
+                    if let Err(error) = self.admit(connection) {
+                        log::warn!("a program is not heard: {error}");
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                Err(error) => return self.turn_away(&error),
             }
+        }
+    }
+
+    /// Nobody can be taken for now, such as for want of descriptors: those who connect wait.
+    fn turn_away(&mut self, error: &io::Error) {
+        self.complaints.warn(format_args!(
+            "programs that connect have to wait: {error}; allow the switch more descriptors"
+        ));
+        if self.epoll.delete(&self.listener).is_ok() {
+            self.deaf_until = Some(Instant::now() + DEAF);
+        }
+    }
+
+    /// Takes those again who connect, when it is time.
+    pub(super) fn hear_again(&mut self) {
+        if self.deaf_until.is_some_and(|until| until <= Instant::now()) {
+            let event = EpollEvent::new(EpollFlags::EPOLLIN, Token::Listener.pack());
+            let added = self.epoll.add(&self.listener, event);
+            self.deaf_until = added.is_err().then(|| Instant::now() + DEAF);
         }
     }
 

@@ -58,6 +58,13 @@ impl Daemon {
             return Err(invalid("there is a channel for each worker, and then the socket"));
         }
         let uid = program.uid;
+        if uid != self.own_uid {
+            let text = format!(
+                "this switch is that of user {}: root may ask it, and has one of its own to join",
+                self.own_uid
+            );
+            return Err(refused(Refusal::Denied, text));
+        }
         let mut came = came.into_iter();
         let outlets = came.by_ref().take(workers).map(Outlet::new).collect::<io::Result<Vec<_>>>();
         let outlets = outlets.map_err(|error| invalid(&error.to_string()))?;
