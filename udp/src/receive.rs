@@ -29,7 +29,7 @@ pub struct ReceiveBuffers {
 }
 
 impl ReceiveBuffers {
-    /// Room for [`MAX_TRAINS`] trains. Pages that no train has reached cost nothing.
+    /// Room for the trains of one call. Pages that no train has reached cost nothing.
     #[must_use]
     pub fn new() -> Self {
         Self {
