@@ -88,8 +88,10 @@ const SK_REUSEPORT_SELECT: u32 = 39;
 /// BPF_PROG_TYPE_XDP and BPF_XDP.
 const XDP: u32 = 6;
 const XDP_ATTACH: u32 = 37;
-/// The longest word of the kernel's verifier.
+/// Bytes of the verifier's log.
 const LOG: usize = 1 << 20;
+/// How often a program is loaded while signals come.
+const ATTEMPTS: u32 = 32;
 
 /// The fields of `union bpf_attr` for [`MAP_CREATE`], as far as they are used.
 #[repr(C)]
@@ -289,7 +291,7 @@ fn load(
     };
     // SAFETY: the fields are those of the command; instructions and license live, the license ends
     // with a zero; the kernel checks the program.
-    let error = match unsafe { bpf(PROG_LOAD, &fields) }.and_then(made) {
+    let error = match unsafe { load_patiently(&fields) } {
         Err(error) if error.kind() != io::ErrorKind::PermissionDenied => error,
         // What the verifier refuses has this error as well as a missing capability.
         Err(error) if error.raw_os_error() == Some(libc::EACCES) => error,
@@ -300,13 +302,29 @@ fn load(
     (fields.log_level, fields.log_size) = (1, LOG as u32);
     fields.log = log.as_mut_ptr().expose_provenance() as u64;
     // SAFETY: as above, and the log lives and is as large as it says.
-    if let Ok(loaded) = unsafe { bpf(PROG_LOAD, &fields) }.and_then(made) {
+    if let Ok(loaded) = unsafe { load_patiently(&fields) } {
         return Ok(loaded);
     }
     let text = String::from_utf8_lossy(&log);
     let lines: Vec<&str> = text.trim_end_matches('\0').lines().collect();
     let last = lines.get(lines.len().saturating_sub(6)..).unwrap_or_default().join("; ");
     Err(io::Error::new(error.kind(), format!("{error}: {last}")))
+}
+
+/// Loads a program; again, a few times, where a signal has ended the kernel's check.
+///
+/// # Safety
+/// As for [`bpf`].
+unsafe fn load_patiently(fields: &LoadProgram) -> io::Result<OwnedFd> {
+    let mut attempts = 0;
+    loop {
+        attempts += 1;
+        // SAFETY: the caller's promise.
+        match unsafe { bpf(PROG_LOAD, fields) }.and_then(made) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock && attempts < ATTEMPTS => {}
+            result => return result,
+        }
+    }
 }
 
 /// The fields of `union bpf_attr` for [`PROG_TEST_RUN`], as far as they are used.
