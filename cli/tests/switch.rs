@@ -375,7 +375,7 @@ fn quicket_serve_shares_an_address_by_name_and_starts_its_next_generation_when_t
             std::fs::write(dir.join("who"), name).unwrap();
             let dir = dir.to_str().unwrap();
             let mut command = switch.command(&["serve", dir, "-q", "-l", &at, "--switch"]);
-            command.args(["--server-name", name, "--program", name]);
+            command.args(["--server-name", name]);
             command.env("XDG_DATA_HOME", site.path()).stderr(Stdio::null());
             Serve(command.spawn().unwrap())
         })

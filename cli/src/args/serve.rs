@@ -141,9 +141,10 @@ pub(crate) struct Sharing {
     #[arg(long, value_name = "NAME", requires = "switch")]
     pub(crate) server_name: Vec<String>,
 
-    /// What the program is called at the switch: generations of a program have one name
-    #[arg(long, value_name = "NAME", requires = "switch", default_value = "quicket-serve")]
-    pub(crate) program: String,
+    /// What the program is called at the switch: generations of a program have one name, others another
+    /// [default: the first of its server names, else quicket-serve]
+    #[arg(long, value_name = "NAME", requires = "switch")]
+    pub(crate) program: Option<String>,
 
     /// Take the place of the program of this name once this one is ready: that one keeps its connections
     /// for ten seconds at most, and ends
@@ -155,8 +156,17 @@ pub(crate) struct Sharing {
 impl Sharing {
     /// How the address is shared, if it is.
     pub(crate) fn config(&self) -> Option<quicket::SwitchConfig> {
-        let config = quicket::SwitchConfig::new(&self.program).replace(self.replace);
+        let config = quicket::SwitchConfig::new(self.program()).replace(self.replace);
         self.switch.then(|| config.server_names(&self.server_name))
+    }
+
+    /// Servers of different names are different programs: an upgrade of one leaves the others alone.
+    fn program(&self) -> &str {
+        let first = self.server_name.iter().map(String::as_str).min();
+        let name = self.program.as_deref().or(first).unwrap_or("quicket-serve");
+        // What is at the end of a long name tells it from others.
+        let from = name.len().saturating_sub(quicket_switch::protocol::MAX_LABEL);
+        name.get(from..).unwrap_or(name)
     }
 }
 
