@@ -3,7 +3,7 @@
 use std::os::fd::AsRawFd;
 
 use super::*;
-use crate::rng::Rng;
+use crate::testing::Rng;
 
 fn random_arrival(rng: &mut Rng) -> Arrival {
     let mut octets = [0; 16];

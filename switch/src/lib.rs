@@ -30,8 +30,6 @@ pub mod first_packet;
 pub mod pins;
 pub mod protocol;
 pub mod registry;
-#[cfg(test)]
-mod rng;
 pub mod router;
 mod sys;
 #[cfg(test)]

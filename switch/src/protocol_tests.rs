@@ -1,7 +1,7 @@
 //! Messages, those that make sense and others.
 
 use super::*;
-use crate::rng::Rng;
+use crate::testing::Rng;
 
 fn secrets() -> Secrets {
     let mut next = 0;
