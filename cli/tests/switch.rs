@@ -6,7 +6,7 @@ use std::env;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::SocketAddr;
 use std::process::{Child, ChildStdout, Command, Stdio};
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -23,13 +23,14 @@ const LONG: Duration = Duration::from_secs(30);
 /// A switch of a test's own, which ends with it.
 struct Switch {
     name: String,
+    _folder: tempfile::TempDir,
 }
 
 impl Switch {
     fn new() -> Self {
-        static COUNT: AtomicU32 = AtomicU32::new(0);
-        let count = COUNT.fetch_add(1, Ordering::Relaxed);
-        Self { name: format!("quicket-test-{}-{count}", std::process::id()) }
+        let folder = tempfile::tempdir().unwrap();
+        let name = folder.path().join("switch").to_str().unwrap().to_owned();
+        Self { name, _folder: folder }
     }
 
     fn status(&self) -> serde_json::Value {
@@ -221,7 +222,8 @@ fn two_programs_with_different_protocols_serve_one_port_at_the_same_time() {
     let status = switch.command(&["switch", "status"]).output().unwrap();
     let text = String::from_utf8(status.stdout).unwrap();
     assert!(
-        text.contains("chat/1: 9 clients") && text.contains("shop/1 shop/2: 1 clients"),
+        text.contains("chat/1: 9 connections, 9 clients")
+            && text.contains("shop/1 shop/2: 1 connections, 1 clients"),
         "{text}"
     );
     let json = switch.status();

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use quicket_switch::client::Options;
 
@@ -40,6 +41,7 @@ pub struct SwitchConfig {
     pub(crate) server_names: Vec<String>,
     pub(crate) share_names: bool,
     pub(crate) replace: bool,
+    pub(crate) drain: Option<Duration>,
     pub(crate) upgrade: Option<Arc<dyn Fn() + Send + Sync>>,
 }
 
@@ -50,6 +52,7 @@ impl fmt::Debug for SwitchConfig {
             .field("server_names", &self.server_names)
             .field("share_names", &self.share_names)
             .field("replace", &self.replace)
+            .field("drain", &self.drain)
             .finish_non_exhaustive()
     }
 }
@@ -62,6 +65,7 @@ impl Default for SwitchConfig {
             server_names: Vec::new(),
             share_names: false,
             replace: false,
+            drain: None,
             upgrade: None,
         }
     }
@@ -102,6 +106,18 @@ impl SwitchConfig {
         self
     }
 
+    /// How long this generation keeps its connections once another one has taken its place, in whole
+    /// seconds, rounded up; as long as they last unless said otherwise. Then those that are left are closed
+    /// with the code 0. The application protocol may tell peers before (GOAWAY of HTTP/3, RFC 9114,
+    /// Section 5.2), from [`AcceptError::Superseded`](crate::AcceptError::Superseded) on.
+    ///
+    /// Five seconds later the switch itself ends what goes on: peers get stateless resets.
+    #[must_use]
+    pub const fn drain(mut self, time: Option<Duration>) -> Self {
+        self.drain = time;
+        self
+    }
+
     /// Starts the next generation when somebody asks for it (`quicket switch upgrade`): a program that
     /// [replaces](Self::replace) this one. Called on a thread that hears the switch and should not wait; it
     /// has all signals blocked, which a process that it starts inherits.
@@ -111,15 +127,16 @@ impl SwitchConfig {
         self
     }
 
-    /// Uses the switch whose local socket has this name (an abstract one, see unix(7)), instead of this
-    /// user's or that of `QUICKET_SWITCH`.
+    /// Uses the switch of this name instead of that of `QUICKET_SWITCH` or the one that all use: a path of
+    /// a local socket (unix(7)), if there is a `/` in it, or else the name of a file in the user's runtime
+    /// directory, which belongs to the network namespace.
     #[must_use]
     pub fn named(mut self, name: impl Into<String>) -> Self {
         self.options.name = name.into();
         self
     }
 
-    /// Starts this program where there is no switch, with `switch --detach --name NAME`, instead of
+    /// Starts this program where there is no switch, with `switch --detach --name PATH`, instead of
     /// `quicket` or what `QUICKET_SWITCH_PROGRAM` names; `None`: nothing is started.
     #[must_use]
     pub fn started_by(mut self, program: Option<PathBuf>) -> Self {

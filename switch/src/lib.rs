@@ -10,9 +10,11 @@
 //! - [`FirstPackets`]: the server name and the protocols in a client's first packets.
 //! - [`Pins`]: connection IDs and reset tokens that do not say whose they are.
 //! - [`Router`]: what becomes of a datagram.
+//! - [`Strikes`]: which session tickets brought early data.
 //!
 //! Around that is what reads, writes and waits:
 //!
+//! - [`rendezvous`]: the file of the local socket on which programs find the switch.
 //! - [`channel`]: trains of datagrams between the switch and a program.
 //! - [`protocol`]: what both say to each other.
 //! - [`client`]: the side of programs, which finds the switch, starts it, and outlives it.
@@ -30,7 +32,9 @@ pub mod first_packet;
 pub mod pins;
 pub mod protocol;
 pub mod registry;
+pub mod rendezvous;
 pub mod router;
+mod strikes;
 mod sys;
 #[cfg(test)]
 mod testing;
@@ -39,3 +43,4 @@ pub use first_packet::FirstPackets;
 pub use pins::Pins;
 pub use registry::Registry;
 pub use router::Router;
+pub use strikes::{MAX_STRIKES, Strikes};

@@ -10,15 +10,20 @@ use std::mem::zeroed;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr;
 
-use nix::cmsg_space;
 use nix::errno::Errno;
 use nix::libc;
-use nix::sys::socket::{ControlMessage, ControlMessageOwned, MsgFlags, recvmsg, sendmsg};
+use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
+
+use crate::protocol::MAX_WORKERS;
 
 /// Messages of one call.
 pub(crate) const BATCH: usize = 32;
-/// Descriptors that may come with one message; the system takes no more (SCM_MAX_FD).
-pub(crate) const MAX_DESCRIPTORS: usize = 253;
+/// Descriptors that may come with one message: a channel for each worker, and a socket.
+pub(crate) const MAX_DESCRIPTORS: usize = MAX_WORKERS + 1;
+/// Room for them.
+const CONTROL_LEN: usize =
+    // SAFETY: only computes how much room that many bytes take.
+    unsafe { libc::CMSG_SPACE((MAX_DESCRIPTORS * size_of::<i32>()) as u32) } as usize;
 
 /// Sends up to [`BATCH`] messages of two parts each, without waiting. Returns how many, or why not even
 /// the first.
@@ -112,36 +117,73 @@ pub(crate) fn send_with(
 ///
 /// # Errors
 ///
-/// `InvalidData` for a message that is longer than the buffer, or has more descriptors than may come.
+/// `InvalidData` for a message that is longer than the buffer, or has more descriptors than may come, or
+/// than this process has room for; those that came are closed.
 pub(crate) fn receive_with(
     from: BorrowedFd<'_>,
     buffer: &mut [u8],
 ) -> io::Result<(usize, Vec<OwnedFd>)> {
-    let mut control = cmsg_space!([i32; MAX_DESCRIPTORS]);
-    let (len, flags, descriptors) = loop {
-        let mut parts = [IoSliceMut::new(buffer)];
-        let flags = MsgFlags::MSG_CMSG_CLOEXEC;
-        match recvmsg::<()>(from.as_raw_fd(), &mut parts, Some(&mut control), flags) {
-            Err(Errno::EINTR) => {}
-            Err(error) => return Err(error.into()),
-            Ok(message) => {
-                let mut descriptors = Vec::new();
-                for control in message.cmsgs().into_iter().flatten() {
-                    let ControlMessageOwned::ScmRights(raw) = control else { continue };
-                    // SAFETY: the system has just made these descriptors for this process, and nobody
-                    // else knows of them.
-                    let owned = |fd| unsafe { OwnedFd::from_raw_fd(fd) };
-                    descriptors.extend(raw.into_iter().map(owned));
-                }
-                break (message.bytes, message.flags, descriptors);
-            }
+    // Words, so that control messages are aligned.
+    let mut control = [0_u64; CONTROL_LEN.div_ceil(size_of::<u64>())];
+    let mut part = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
+    // SAFETY: plain numbers and pointers, for which zero is a value.
+    let mut header: libc::msghdr = unsafe { zeroed() };
+    let len = loop {
+        header.msg_iov = &raw mut part;
+        header.msg_iovlen = 1;
+        header.msg_control = control.as_mut_ptr().cast();
+        header.msg_controllen = size_of_val(&control) as _;
+        // SAFETY: the header points to one part, which is `buffer` and borrowed mutably, and to
+        // `control`, with their lengths; both outlive the call. There is no room for a name.
+        let len =
+            unsafe { libc::recvmsg(from.as_raw_fd(), &raw mut header, libc::MSG_CMSG_CLOEXEC) };
+        match usize::try_from(len) {
+            Ok(len) => break len,
+            Err(_) if Errno::last() == Errno::EINTR => {}
+            Err(_) => return Err(io::Error::last_os_error()),
         }
     };
-    if flags.intersects(MsgFlags::MSG_TRUNC | MsgFlags::MSG_CTRUNC) {
-        let message = "a message is longer than messages are, or brings more descriptors";
+    // SAFETY: the system has just filled in the header, and `control` has not changed since.
+    let descriptors = unsafe { descriptors(&header) };
+    // The latter also if this process has no room for more descriptors.
+    if header.msg_flags & (libc::MSG_TRUNC | libc::MSG_CTRUNC) != 0 {
+        let message =
+            "a message is longer than messages are, or brings more descriptors than may come";
         return Err(io::Error::new(io::ErrorKind::InvalidData, message));
     }
     Ok((len, descriptors))
+}
+
+/// Takes the descriptors that came with a message, also those of a list that was cut off.
+///
+/// # Safety
+///
+/// `recvmsg` has filled in the header, and this is called once for it, while its control messages are as
+/// the system wrote them.
+unsafe fn descriptors(header: &libc::msghdr) -> Vec<OwnedFd> {
+    let mut all = Vec::new();
+    // SAFETY: the header describes valid control messages, as the caller says.
+    let mut next = unsafe { libc::CMSG_FIRSTHDR(header) };
+    // SAFETY: a pointer of CMSG_FIRSTHDR or CMSG_NXTHDR is null, or leads to a header within the buffer,
+    // which is aligned for it.
+    while let Some(message) = unsafe { next.as_ref() } {
+        if message.cmsg_level == libc::SOL_SOCKET && message.cmsg_type == libc::SCM_RIGHTS {
+            // SAFETY: only computes how long a control message without data is.
+            let head = unsafe { libc::CMSG_LEN(0) } as usize;
+            // The system writes a length that tells how many descriptors it has installed.
+            let count = message.cmsg_len.saturating_sub(head) / size_of::<i32>();
+            // SAFETY: a pointer to the data behind this header.
+            let data = unsafe { libc::CMSG_DATA(next) }.cast::<i32>();
+            for at in 0..count {
+                // SAFETY: within the data, by its length; what is read is a number. The system has just
+                // made that descriptor for this process, and nobody else knows of it.
+                all.push(unsafe { OwnedFd::from_raw_fd(data.add(at).read_unaligned()) });
+            }
+        }
+        // SAFETY: as for the first.
+        next = unsafe { libc::CMSG_NXTHDR(header, next) };
+    }
+    all
 }
 
 /// Accepts a connection.
@@ -170,9 +212,43 @@ pub(crate) fn inherited(number: i32) -> io::Result<OwnedFd> {
     // SAFETY: the descriptor is only asked for its flags within the call.
     nix::fcntl::fcntl(unsafe { BorrowedFd::borrow_raw(number) }, nix::fcntl::FcntlArg::F_GETFD)?;
     // SAFETY: it is open. Who started the process made it for this use (sd_listen_fds(3)), and
-    // `daemon::activated` comes here once.
+    // `Listener::activated` comes here once.
     let descriptor = unsafe { OwnedFd::from_raw_fd(number) };
     let flags = nix::fcntl::FcntlArg::F_SETFD(nix::fcntl::FdFlag::FD_CLOEXEC);
     nix::fcntl::fcntl(&descriptor, flags)?;
     Ok(descriptor)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, pipe};
+    use std::os::fd::AsFd;
+
+    use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
+
+    use super::*;
+
+    #[test]
+    fn of_too_many_descriptors_none_is_kept() {
+        let (ours, theirs) =
+            socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC)
+                .unwrap();
+        let (mut reader, writer) = pipe().unwrap();
+        let mut buffer = [0; 16];
+        let all = vec![writer.as_fd(); MAX_DESCRIPTORS];
+        send_with(theirs.as_fd(), b"all", &all).unwrap();
+        let (len, came) = receive_with(ours.as_fd(), &mut buffer).unwrap();
+        assert_eq!((&buffer[..len], came.len()), (&b"all"[..], MAX_DESCRIPTORS));
+        drop(came);
+        send_with(theirs.as_fd(), b"more", &vec![writer.as_fd(); 253]).unwrap();
+        let error = receive_with(ours.as_fd(), &mut buffer).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::InvalidData);
+        send_with(theirs.as_fd(), &[0; 17], &[writer.as_fd()]).unwrap();
+        assert!(receive_with(ours.as_fd(), &mut buffer).is_err(), "it is too long");
+        // The end comes when nobody has the other one any more.
+        drop(writer);
+        nix::fcntl::fcntl(&reader, nix::fcntl::FcntlArg::F_SETFL(nix::fcntl::OFlag::O_NONBLOCK))
+            .unwrap();
+        assert_eq!(reader.read(&mut buffer).unwrap(), 0, "a descriptor was kept");
+    }
 }

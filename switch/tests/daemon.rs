@@ -12,12 +12,19 @@ use std::time::{Duration, Instant};
 
 use nix::sys::socket::{
     AddressFamily, ControlMessage, MsgFlags, SockFlag, SockType, UnixAddr, connect, recv, sendmsg,
-    socket,
+    socket, socketpair,
 };
+use quicket_engine::replies;
 use quicket_handshake::{Aes128, AwsLcProvider, SystemRandom};
+use quicket_steering::{Codec, HashKey, Owner, Place as SteeringPlace, ServerId};
 use quicket_switch::client::{Membership, Notice, Options, Place, status};
-use quicket_switch::daemon::{Daemon, Tools, listen_at};
-use quicket_switch::protocol::{Octets, Reply, Serve};
+use quicket_switch::daemon::{Daemon, Listener, Tools};
+use quicket_switch::protocol::{
+    Join, Message, Octets, Question, Refused, Reply, Request, Secrets, Serve, VERSION, encode,
+};
+
+/// How long anything may take on a machine that is busy.
+const LONG: Duration = Duration::from_secs(20);
 
 /// A switch that ends with the test.
 struct Switch {
@@ -31,12 +38,13 @@ impl Switch {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
         let name = format!("quicket-daemon-test-{}-{count}", std::process::id());
+        let name = std::env::temp_dir().join(name).to_str().unwrap().to_owned();
         let tools = Tools {
             crypto: Arc::new(AwsLcProvider),
             aes_128: |key| Arc::new(Aes128::new(key)),
             random: Box::new(SystemRandom::new()),
         };
-        let daemon = Daemon::new(listen_at(&name).unwrap(), tools, idle).unwrap();
+        let daemon = Daemon::new(Listener::bind(&name).unwrap(), tools, idle).unwrap();
         let (stop, stopped) = UnixStream::pair().unwrap();
         let thread = thread::spawn(move || daemon.run(stopped.as_fd()));
         Self { name, stop: Some(stop), thread: Some(thread) }
@@ -58,7 +66,7 @@ impl Switch {
     fn wait_for(&self, programs: usize) {
         let begun = Instant::now();
         while self.programs() != programs {
-            assert!(begun.elapsed() < Duration::from_secs(20), "{} programs", self.programs());
+            assert!(begun.elapsed() < LONG, "{} programs", self.programs());
             thread::sleep(Duration::from_millis(2));
         }
     }
@@ -68,6 +76,7 @@ impl Drop for Switch {
     fn drop(&mut self) {
         drop(self.stop.take());
         let ended = self.thread.take().unwrap().join();
+        let _ = std::fs::remove_file(format!("{}.lock", self.name));
         if !thread::panicking() {
             ended.unwrap().unwrap();
         }
@@ -85,6 +94,7 @@ fn serve(protocol: &str) -> Serve {
         shared: false,
         replace: false,
         upgrades: false,
+        drain_seconds: None,
     }
 }
 
@@ -122,7 +132,7 @@ fn a_program_may_come_and_go_a_thousand_times() {
         let begun = Instant::now();
         while let Err(error) = member.serve(serve("comes")) {
             assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
-            assert!(begun.elapsed() < Duration::from_secs(20));
+            assert!(begun.elapsed() < LONG);
         }
     }
     switch.wait_for(1);
@@ -146,7 +156,7 @@ fn a_generation_that_comes_too_late_hears_that_it_is_superseded() {
     late.serve(replacing()).unwrap();
     let begun = Instant::now();
     while heard.load(Ordering::SeqCst) == 0 {
-        assert!(begun.elapsed() < Duration::from_secs(20), "it has heard nothing");
+        assert!(begun.elapsed() < LONG, "it has heard nothing");
         thread::sleep(Duration::from_millis(2));
     }
 }
@@ -160,29 +170,47 @@ fn an_address_ends_with_its_last_program_and_the_switch_when_there_is_none() {
     drop(member);
     let begun = Instant::now();
     while UdpSocket::bind(address).is_err() {
-        assert!(begun.elapsed() < Duration::from_secs(20));
+        assert!(begun.elapsed() < LONG);
         thread::sleep(Duration::from_millis(2));
     }
     while status(&switch.name).is_ok() {
-        assert!(begun.elapsed() < Duration::from_secs(20));
+        assert!(begun.elapsed() < LONG);
         thread::sleep(Duration::from_millis(10));
     }
 }
 
-/// Sends a message with descriptors; returns what the switch says, none at the end of the connection.
-fn say(switch: &Switch, message: &[u8], descriptors: &[OwnedFd]) -> Option<Reply> {
+fn connected(switch: &Switch) -> OwnedFd {
     let flags = SockFlag::SOCK_CLOEXEC;
     let socket = socket(AddressFamily::Unix, SockType::SeqPacket, flags, None).unwrap();
-    let fd = socket.as_raw_fd();
-    connect(fd, &UnixAddr::new_abstract(switch.name.as_bytes()).unwrap()).unwrap();
+    connect(socket.as_raw_fd(), &UnixAddr::new(&*switch.name).unwrap()).unwrap();
+    socket
+}
+
+/// Sends a message with descriptors; returns what the switch says, none at the end of the connection.
+fn say(switch: &Switch, message: &[u8], descriptors: &[OwnedFd]) -> Option<Reply> {
+    let socket = connected(switch);
+    send(&socket, message, descriptors);
+    heard(&socket)
+}
+
+fn send(socket: &OwnedFd, message: &[u8], descriptors: &[OwnedFd]) {
     let raw: Vec<_> = descriptors.iter().map(AsRawFd::as_raw_fd).collect();
     let rights = [ControlMessage::ScmRights(&raw)];
     let control = if raw.is_empty() { &[][..] } else { &rights[..] };
-    sendmsg::<()>(fd, &[io::IoSlice::new(message)], control, MsgFlags::MSG_NOSIGNAL, None).unwrap();
+    let parts = [io::IoSlice::new(message)];
+    sendmsg::<()>(socket.as_raw_fd(), &parts, control, MsgFlags::MSG_NOSIGNAL, None).unwrap();
+}
+
+/// What the switch says next, to the question with number 7; none at the end of the connection.
+fn heard(socket: &OwnedFd) -> Option<Reply> {
     let mut answer = vec![0; 200_000];
-    match recv(fd, &mut answer, MsgFlags::empty()) {
+    match recv(socket.as_raw_fd(), &mut answer, MsgFlags::empty()) {
         Ok(0) | Err(_) => None,
-        Ok(len) => Some(Reply::decode(&answer[..len]).unwrap()),
+        Ok(len) => match Message::decode(&answer[..len]).unwrap() {
+            Message::Answer { number: 7, reply } => Some(reply),
+            Message::Refused(refused) => Some(Reply::Refused(refused)),
+            other => panic!("{other:?}"),
+        },
     }
 }
 
@@ -196,14 +224,15 @@ fn who_means_ill_is_told_so_and_hurts_nobody() {
         message.as_bytes(),
         descriptors,
     ) {
-        Some(Reply::Refused { text, .. }) => assert!(text.contains(reason), "{text}"),
+        Some(Reply::Refused(Refused { text, .. })) => assert!(text.contains(reason), "{text}"),
         other => panic!("{message}: {other:?}"),
     };
+    let ask = |request: &str| format!("{{\"version\":2,\"number\":7,\"request\":{request}}}");
     let join = |workers: u16, has_socket: bool| {
-        format!(
-            "{{\"join\":{{\"version\":1,\"address\":\"{address}\",\"only_v6\":false,\"workers\":\
+        ask(&format!(
+            "{{\"join\":{{\"address\":\"{address}\",\"only_v6\":false,\"workers\":\
              {workers},\"label\":\"bad\",\"has_socket\":{has_socket},\"resume\":null}}}}"
-        )
+        ))
     };
     let file = || OwnedFd::from(std::fs::File::open("/dev/null").unwrap());
     let pair = || {
@@ -215,14 +244,19 @@ fn who_means_ill_is_told_so_and_hurts_nobody() {
     };
     refused("{}", &[], "not understood");
     refused("\u{1}", &[file(), file()], "not understood");
-    refused("\"serve\"", &[], "not understood");
-    refused("\"cease\"", &[], "at no address");
+    refused(&ask("\"serve\""), &[], "not understood");
+    refused(&ask("\"cease\""), &[], "at no address");
+    refused("\"cease\"", &[], "and the program 1: install");
+    refused(&ask("{\"dance\":true}").replace(":2,", ":3,"), &[], "and the program 3: install");
     refused(&join(1, false), &[], "a channel for each worker");
     refused(&join(1, false), &[pair(), pair()], "a channel for each worker");
     refused(&join(1, false), &[file()], "SOCK_SEQPACKET");
     refused(&join(1, true), &[pair(), file()], "no UDP socket");
     refused(&join(1, true), &[pair(), UdpSocket::bind(local()).unwrap().into()], "is bound to");
-    refused(&join(1, false).replace(":1,", ":2,"), &[pair()], "version");
+    refused(&join(1, false).replace(":2,", ":4,"), &[pair()], "version");
+    // More than may come: none is kept, which its own test shows.
+    let many: Vec<_> = (0..200).map(|_| file()).collect();
+    refused(&join(1, false), &many, "more descriptors");
     refused(&join(0, false), &[], "number of workers");
     let long = format!("{{\"join\":\"{}\"}}", "x".repeat(140_000));
     refused(&long, &[], "longer");
@@ -234,4 +268,190 @@ fn who_means_ill_is_told_so_and_hurts_nobody() {
     assert!(matches!(joined, Some(Reply::Joined { .. })), "{joined:?}");
     switch.wait_for(1);
     member.serve(serve("still good")).unwrap();
+}
+
+/// What a test sees of a switch.
+fn report(switch: &Switch) -> serde_json::Value {
+    serde_json::from_str(&status(&switch.name).unwrap()).unwrap()
+}
+
+/// So many programs with so many names that a report is longer than a socket's buffer.
+#[test]
+fn a_long_report_is_whole_and_others_are_served_meanwhile() {
+    let switch = Switch::start(None);
+    let mut address = local();
+    let members: Vec<_> = (0..200)
+        .map(|number| {
+            let (member, at) = switch.join("long", address).unwrap();
+            address = at;
+            let names = (0..40).map(|name| format!("{number}-{name}.{}.example", "x".repeat(60)));
+            let serve = Serve { server_names: names.collect(), ..serve("x") };
+            member.serve(serve).unwrap();
+            member
+        })
+        .collect();
+    // Who asks and does not listen.
+    let deaf = connected(&switch);
+    let status = Question { version: VERSION, number: 7, request: Request::Status };
+    for _ in 0..3 {
+        let bytes = encode(&status).unwrap();
+        nix::sys::socket::send(deaf.as_raw_fd(), &bytes, MsgFlags::MSG_NOSIGNAL).unwrap();
+    }
+    let report = report(&switch);
+    let text = report.to_string();
+    assert!(text.len() > 400_000, "{}", text.len());
+    let programs = report["addresses"][0]["programs"].as_array().unwrap();
+    assert_eq!(programs.len(), members.len());
+    assert!(programs.iter().all(|program| program["server_names"].as_array().unwrap().len() == 32));
+    assert_eq!(programs[0]["more_server_names"], 8);
+    members[0].serve(serve("still")).unwrap();
+}
+
+#[test]
+fn the_status_has_the_connections_that_programs_count_and_waits_for_nobody() {
+    let switch = Switch::start(None);
+    let (counts, address) = switch.join("counts", local()).unwrap();
+    counts.count_with(|| 41);
+    let (silent, _) = switch.join("silent", address).unwrap();
+    let (slow, _) = switch.join("slow", address).unwrap();
+    slow.count_with(|| {
+        thread::sleep(Duration::from_secs(2));
+        1
+    });
+    let begun = Instant::now();
+    let report = report(&switch);
+    assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
+    let programs = report["addresses"][0]["programs"].as_array().unwrap();
+    let of =
+        |name: &str| &programs.iter().find(|each| each["program"] == name).unwrap()["connections"];
+    assert_eq!((of("counts").as_u64(), of("silent").as_u64()), (Some(41), None), "{report}");
+    assert_eq!(of("slow").as_u64(), None, "it has not said so in time");
+    drop((counts, silent, slow));
+}
+
+#[test]
+fn a_generation_that_is_replaced_hears_when_its_time_is_over_and_loses_its_number_then() {
+    let switch = Switch::start(None);
+    let (old, address) = switch.join("app", local()).unwrap();
+    let (new, _) = switch.join("app", address).unwrap();
+    let (said, heard) = std::sync::mpsc::channel();
+    old.heed(move |notice| said.send((notice, Instant::now())).unwrap());
+    old.serve(Serve { drain_seconds: Some(1), ..serve("app") }).unwrap();
+    new.serve(Serve { replace: true, ..serve("app") }).unwrap();
+    let (notice, begun) = heard.recv_timeout(LONG).unwrap();
+    assert_eq!(notice, Notice::Superseded);
+    let state = |report: &serde_json::Value| {
+        let programs = report["addresses"][0]["programs"].as_array().unwrap().clone();
+        programs.into_iter().find(|each| each["generation"] == old.generation())
+    };
+    let draining = state(&report(&switch)).unwrap();
+    assert_eq!(draining["state"], "draining");
+    assert!(draining["drain_seconds_left"].as_u64().unwrap() <= 1, "{draining}");
+    let (notice, at) = heard.recv_timeout(LONG).unwrap();
+    assert_eq!(notice, Notice::DrainOver);
+    let waited = at.duration_since(begun);
+    assert!(waited >= Duration::from_millis(900), "{waited:?}");
+    while state(&report(&switch)).is_some() {
+        assert!(at.elapsed() < LONG, "it still has its number");
+        thread::sleep(Duration::from_millis(50));
+    }
+    assert!(at.elapsed() > Duration::from_secs(4), "{:?}", at.elapsed());
+}
+
+/// A ticket is new to all programs and generations of a switch, or to none.
+#[test]
+fn a_ticket_is_used_once_whichever_program_asks() {
+    let switch = Switch::start(None);
+    let (one, address) = switch.join("one", local()).unwrap();
+    let (two, _) = switch.join("two", address).unwrap();
+    assert_eq!(one.register(), two.register());
+    let strike = |member: &Membership, ticket: u8| {
+        let (said, heard) = std::sync::mpsc::channel();
+        member.strike([ticket; 12], move |first| said.send(first).unwrap());
+        heard.recv_timeout(LONG).unwrap()
+    };
+    assert!(strike(&one, 1) && strike(&two, 2));
+    assert!(!strike(&two, 1) && !strike(&one, 2) && !strike(&one, 1));
+    let other = Switch::start(None);
+    let (three, _) = other.join("three", local()).unwrap();
+    assert_ne!(three.register().name, one.register().name);
+    assert_eq!(one.secrets(), two.secrets());
+}
+
+/// The last program is killed: its peers get resets from the switch alone, new clients a refusal, and the
+/// next program has the same keys.
+#[test]
+fn the_dead_are_mourned_for_a_while_and_their_keys_kept() {
+    let switch = Switch::start(None);
+    let socket = UdpSocket::bind(local()).unwrap();
+    let address = socket.local_addr().unwrap();
+    // A program by hand, as it can be killed.
+    let program = connected(&switch);
+    let (ours, theirs) =
+        socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC).unwrap();
+    let label = "app".to_owned();
+    let (only_v6, workers, has_socket, resume) = (false, 1, true, None);
+    let join = Join { address, only_v6, workers, label, has_socket, resume };
+    let joined = match ask(&program, Request::Join(join), &[theirs, socket.into()]) {
+        Reply::Joined(joined) => joined,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(ask(&program, Request::Serve(serve("app")), &[]), Reply::Done);
+    let client = UdpSocket::bind(local()).unwrap();
+    client.set_read_timeout(Some(LONG)).unwrap();
+    client.connect(address).unwrap();
+    let initial = |dcid: u8| {
+        let mut packet = vec![0xc0, 0, 0, 0, 1, 8];
+        packet.extend([dcid; 8]);
+        packet.extend([8, 7, 7, 7, 7, 7, 7, 7, 7, 0]);
+        packet.resize(1200, 0x44);
+        packet
+    };
+    client.send(&initial(5)).unwrap();
+    let mut datagram = [0; 2000];
+    assert!(recv(ours.as_raw_fd(), &mut datagram, MsgFlags::empty()).unwrap() > 1200);
+    drop(program);
+    let begun = Instant::now();
+    while switch.programs() != 0 {
+        assert!(begun.elapsed() < LONG);
+    }
+    // A packet of one of its connections.
+    let secrets = &joined.secrets;
+    let codec = Codec::new(
+        secrets.configuration().unwrap(),
+        Secrets::format().unwrap(),
+        Some(Arc::new(Aes128::new(&secrets.key.0))),
+        HashKey::new(secrets.mask.0),
+    );
+    let owner = Owner { generation: joined.generation, worker: 0 };
+    let place = SteeringPlace { server_id: ServerId::new(&[0]).unwrap(), owner: Some(owner) };
+    let id = codec.mint(&place, &mut |out| out.fill(9)).unwrap();
+    let mut packet = [&[0x40][..], id.as_slice()].concat();
+    packet.resize(60, 0x33);
+    client.send(&packet).unwrap();
+    let len = client.recv(&mut datagram).unwrap();
+    let expected = replies::stateless_reset(
+        &AwsLcProvider,
+        &secrets.reset_key.0,
+        &id,
+        60,
+        &mut SystemRandom::new(),
+    );
+    assert!(len < 60 && datagram[..len].ends_with(expected.unwrap().last_chunk::<16>().unwrap()));
+    // A new client: a close, sealed with the keys of its first packet.
+    client.send(&initial(6)).unwrap();
+    let len = client.recv(&mut datagram).unwrap();
+    assert!(len > 40 && datagram[0] & 0xf0 == 0xc0, "{:?}", &datagram[..len]);
+    assert_eq!(report(&switch)["addresses"][0]["datagrams"]["refusals"], 1);
+    let (again, _) = switch.join("app", address).unwrap();
+    assert_eq!(again.secrets(), secrets);
+    // One that says good-bye has nobody to be reset but those of before.
+    again.serve(serve("app")).unwrap();
+}
+
+/// Asks as a program does, and waits for the answer.
+fn ask(program: &OwnedFd, request: Request, descriptors: &[OwnedFd]) -> Reply {
+    let question = encode(&Question { version: VERSION, number: 7, request }).unwrap();
+    send(program, &question, descriptors);
+    heard(program).unwrap()
 }

@@ -15,6 +15,7 @@ mod option;
 mod port;
 mod receive;
 mod send;
+mod thread;
 
 pub use bind::{BindError, UdpConfig};
 pub use complaints::Complaints;
@@ -25,6 +26,7 @@ pub use option::UdpOption;
 pub use port::{Arrival, Port};
 pub use receive::{Batch, ReceiveBuffers, Train};
 pub use send::{Outgoing, SendOutcome, Sender, UdpStats};
+pub use thread::spawn_quietly;
 
 use std::io;
 use std::net::SocketAddr;

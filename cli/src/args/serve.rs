@@ -107,6 +107,11 @@ pub(crate) struct Serve {
           value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) max_requests: u32,
 
+    /// How long connections may take to end once the server is told to stop, or its next generation has
+    /// taken over: clients are told to send no new requests (GOAWAY), and those under way finish
+    #[arg(long, default_value_t = 10, value_name = "SECONDS")]
+    pub(crate) drain: u32,
+
     /// Print events as JSON, one per line, on standard output: listening, connected, closed
     #[arg(long)]
     pub(crate) json: bool,
@@ -147,7 +152,7 @@ pub(crate) struct Sharing {
     pub(crate) program: Option<String>,
 
     /// Take the place of the program of this name once this one is ready: that one keeps its connections
-    /// for ten seconds at most, and ends
+    /// for as long as its --drain says, and ends
     #[arg(long, requires = "switch")]
     pub(crate) replace: bool,
 }

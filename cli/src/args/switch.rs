@@ -20,8 +20,8 @@ Examples:
   quicket serve /srv/b -l '[::]:4433' --switch --server-name b.example &
   quicket switch status
   quicket serve /srv/new -l '[::]:4433' --switch --server-name a.example --replace
-Started by systemd (a socket unit with ListenSequentialPacket=@quicket-switch-0):
-  quicket switch --stay"
+  quicket switch --stay
+Units of systemd are in docs/systemd."
 )]
 pub(crate) struct Switch {
     #[command(subcommand)]
@@ -41,8 +41,9 @@ pub(crate) struct Switch {
 
 #[derive(Args, Debug)]
 pub(crate) struct Name {
-    /// The name of the switch: that of an abstract local socket (unix(7)); quicket-switch-UID unless the
-    /// environment variable QUICKET_SWITCH says otherwise
+    /// The name of the switch, or the path of its local socket, if there is a / in it. A name is that of a
+    /// file for this network namespace in /run/quicket (root), or in quicket below $XDG_RUNTIME_DIR or
+    /// /run/user/UID, or else in /tmp/quicket-UID [default: QUICKET_SWITCH, or switch]
     #[arg(long, value_name = "NAME")]
     pub(crate) name: Option<String>,
 }
@@ -65,12 +66,12 @@ Examples:
     /// Have programs start their next generation: quicket serve --switch, and those that know how to
     ///
     /// The next generation takes all new connections once it is ready; the one before keeps its own, for
-    /// ten seconds with quicket serve. If the next one does not come up, nothing changes: its messages are
+    /// as long as --drain says with quicket serve. If the next one does not come up, nothing changes: its messages are
     /// where the first one's are.
     #[command(after_help = "\
 Examples:
   quicket switch upgrade
-  quicket switch upgrade --name quicket-switch-1000")]
+  quicket switch upgrade --name /run/quicket/switch")]
     Upgrade(Name),
 }
 

@@ -47,8 +47,8 @@ use crate::args::{Protocol, Retry, Serve};
 use crate::exit::{Failure, Kind};
 use crate::{heap, transport};
 
-/// How long requests under way may take after Ctrl-C.
-const GRACE: Duration = Duration::from_secs(10);
+/// How much longer the switch waits than this server: that is for one that does not end by itself.
+const DRAIN_MARGIN: Duration = Duration::from_secs(1);
 /// More unfinished handshakes than this are busy times.
 const BUSY: usize = 1000;
 
@@ -111,6 +111,7 @@ pub(crate) fn run(args: &Serve) -> Result<(), Failure> {
             let message = "--switch gives connection IDs of its own, which no balancer knows";
             return Err(Failure::new(Kind::Usage, message));
         }
+        let switch = switch.drain(Some(drain(args) + DRAIN_MARGIN));
         sockets = sockets.switch(switch.on_upgrade(generations::start_next));
     }
     if let Some(size) = args.behind.max_udp_payload {
@@ -129,12 +130,17 @@ pub(crate) fn run(args: &Serve) -> Result<(), Failure> {
         let workers = endpoint.worker_stats().len();
         announce(args, &site, (&addresses, workers), pin);
         let keys = Keys::new(files, tls, hangup);
-        serve(&listener, Arc::new(site), &live, keys).await
+        serve(&listener, Arc::new(site), &live, keys, drain(args)).await
     });
     if let Some(qlog) = qlog {
         qlog.flush();
     }
     served
+}
+
+/// How long requests under way may take in the end.
+const fn drain(args: &Serve) -> Duration {
+    Duration::from_secs(args.drain as u64)
 }
 
 /// The TLS configuration, and the fingerprint that clients need where they cannot know the
@@ -223,6 +229,7 @@ async fn serve(
     site: Arc<Site>,
     live: &Arc<AtomicUsize>,
     keys: Keys,
+    grace: Duration,
 ) -> Result<(), Failure> {
     let (drain, draining) = watch::channel(false);
     if let Some(member) = &site.member {
@@ -260,17 +267,18 @@ async fn serve(
         }
     }
     if site.access_log {
-        let (open, grace) = (live.load(Ordering::Relaxed), GRACE.as_secs());
+        let open = live.load(Ordering::Relaxed);
         say(format_args!(
-            "Stopping: no new requests; {open} connections have up to {grace} s to finish theirs \
-             (once more to stop at once)"
+            "Stopping: no new requests; {open} connections have up to {} s to finish theirs (once more \
+             to stop at once)",
+            grace.as_secs()
         ));
     }
     drain.send_replace(true);
     let all = async { while clients.join_next().await.is_some() {} };
     tokio::select! {
         () = all => {}
-        () = tokio::time::sleep(GRACE) => {}
+        () = tokio::time::sleep(grace) => {}
         () = signals::stop() => {}
     }
     let cut_off = live.load(Ordering::Relaxed);

@@ -3,13 +3,14 @@
 mod report;
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::process::{Command, Stdio};
 
 use quicket_handshake::{AwsLcProvider, SystemRandom};
 use quicket_switch::client;
-use quicket_switch::daemon::{Daemon, IDLE, Tools, activated, listen_at};
+use quicket_switch::daemon::{Daemon, IDLE, Listener, Tools};
+use quicket_switch::rendezvous;
 use serde_json::Value;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -33,7 +34,11 @@ fn detach(args: &Switch) -> Result<(), Failure> {
     // Who leads a process group cannot have a session; then it is started in a group of its own.
     let _ = rustix::process::setsid();
     let mut command = Command::new(program);
-    command.args(["switch", "--name", &args.name.get()]);
+    // A relative path is one of the folder that this is started in.
+    let name = args.name.get();
+    let path = rendezvous::path(&name);
+    let path = path.map_err(|error| Failure::environment("cannot start the switch", error))?;
+    command.args(["switch", "--name"]).arg(path);
     if args.stay {
         command.arg("--stay");
     }
@@ -82,12 +87,12 @@ fn switch(args: &Switch) -> Result<(), Failure> {
 }
 
 /// The socket on which programs find the switch: the service manager's, or one of this name.
-fn listener(name: &str) -> Result<OwnedFd, Failure> {
+fn listener(name: &str) -> Result<Listener, Failure> {
     let cannot = |error| Failure::environment(format!("cannot be the switch {name}"), error);
-    if let Some(listener) = activated().map_err(cannot)? {
+    if let Some(listener) = Listener::activated().map_err(cannot)? {
         return Ok(listener);
     }
-    listen_at(name).map_err(|error| match error.kind() {
+    Listener::bind(name).map_err(|error| match error.kind() {
         io::ErrorKind::AddrInUse => Failure::new(
             Kind::Environment,
             format!("there is a switch {name} already; quicket switch status shows what it does"),

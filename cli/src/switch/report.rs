@@ -18,16 +18,21 @@ pub(super) fn text(report: &Value) -> String {
         for program in list(&address["programs"]) {
             let _ = writeln!(
                 out,
-                "  {:20} pid {:<8} {:9} generation {:<3} workers {:<3} {}: {} clients, {} datagrams, {} lost",
+                "  {:20} pid {:<8} {:9} generation {:<3} workers {:<3} {}: {} connections, {} clients, {} \
+                 datagrams, {} lost{}",
                 word(&program["program"]),
                 program["pid"],
                 word(&program["state"]),
                 program["generation"],
                 program["workers"],
                 serves(program),
+                program["connections"].as_u64().map_or("?".to_owned(), |count| count.to_string()),
                 program["first_packets"],
                 program["datagrams"],
                 program["lost"],
+                program["drain_seconds_left"]
+                    .as_u64()
+                    .map_or(String::new(), |left| format!(", {left} s left")),
             );
         }
         for part in ["datagrams", "dropped"] {
@@ -52,6 +57,10 @@ fn serves(program: &Value) -> String {
     let words = |value: &Value| list(value).map(word).collect::<Vec<_>>().join(" ");
     let protocols = Some(words(&program["protocols"])).filter(|words| !words.is_empty());
     let names = Some(words(&program["server_names"])).filter(|words| !words.is_empty());
+    let names = names.map(|names| match program["more_server_names"].as_u64() {
+        None | Some(0) => names,
+        Some(more) => format!("{names} and {more} more"),
+    });
     let protocols = protocols.unwrap_or_else(|| "clients without a protocol".to_owned());
     match names {
         Some(names) => format!("{protocols} of {names}"),
@@ -87,7 +96,10 @@ pub(super) fn prometheus(report: &Value) -> String {
                 program["generation"],
                 quoted(&program["state"]),
             );
-            add("quicket_switch_program_workers", "gauge", &labels, &program["workers"]);
+            for name in ["workers", "connections", "drain_seconds_left"] {
+                let family = format!("quicket_switch_program_{name}");
+                add(&family, "gauge", &labels, &program[name]);
+            }
             for name in ["first_packets", "datagrams", "lost"] {
                 let family = format!("quicket_switch_program_{name}_total");
                 add(&family, "counter", &labels, &program[name]);
@@ -126,8 +138,9 @@ mod tests {
             "addresses": [{
                 "address": "[::]:443",
                 "programs": [
-                    { "program": "a\"b", "pid": 9, "generation": 3, "state": "serving", "workers": 2,
-                      "protocols": ["h3"], "server_names": ["a.example"],
+                    { "program": "a\"b", "pid": 9, "generation": 3, "state": "draining", "workers": 2,
+                      "protocols": ["h3"], "server_names": ["a.example"], "more_server_names": 7,
+                      "connections": 2, "drain_seconds_left": 9,
                       "first_packets": 4, "datagrams": 50, "lost": 0 },
                     { "program": "c\u{1b}", "pid": 10, "generation": 4, "state": "joined",
                       "workers": 1, "protocols": [], "server_names": [],
@@ -143,9 +156,12 @@ mod tests {
     #[test]
     fn people_see_programs_and_what_is_not_zero() {
         let text = text(&report());
-        assert!(text.contains("h3 of a.example: 4 clients, 50 datagrams, 0 lost"), "{text}");
+        let first =
+            "h3 of a.example and 7 more: 2 connections, 4 clients, 50 datagrams, 0 lost, 9 s left";
+        assert!(text.contains(first), "{text}");
         assert!(
-            text.contains("nothing yet") && text.contains("datagrams: received 60\n"),
+            text.contains("nothing yet: ? connections")
+                && text.contains("datagrams: received 60\n"),
             "{text}"
         );
         assert!(text.contains("dropped: too short 2") && !text.contains("dead"), "{text}");

@@ -4,28 +4,12 @@ use std::io;
 use std::sync::{Arc, mpsc};
 use std::thread;
 
-use nix::sys::signal::{SigSet, SigmaskHow};
 use quicket_engine::time::Duration;
 use quicket_handshake::SystemRandom;
+pub(crate) use quicket_udp::spawn_quietly;
 
 use super::Core;
 use super::lead::Background;
-
-/// Enough for the deepest call, which is a TLS handshake.
-const STACK: usize = 512 << 10;
-
-/// Starts a thread of ours, which signals leave alone: they are for the program's threads, whose
-/// calls they end.
-pub(crate) fn spawn_quietly(name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
-    // Inherited by the thread.
-    let mask = SigSet::all().thread_swap_mask(SigmaskHow::SIG_BLOCK);
-    let spawned = thread::Builder::new().name(name.to_owned()).stack_size(STACK).spawn(work);
-    if let Ok(mask) = mask {
-        // Fails for no mask that there was.
-        let _ = mask.thread_set_mask();
-    }
-    spawned.map(drop)
-}
 
 impl Core {
     /// Starts the thread; it ends with the endpoint. Returns once the thread drives the endpoint and

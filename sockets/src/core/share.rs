@@ -53,8 +53,20 @@ impl Core {
         membership.heed(move |notice| match notice {
             Notice::Superseded => on_superseded(&first),
             Notice::Upgrade => upgrade.iter().for_each(|start| start()),
+            Notice::DrainOver => {
+                if let Some(core) = first.upgrade() {
+                    core.close_connections(0, b"the time of this generation is over");
+                }
+            }
         });
+        let counted = self.this.clone();
+        membership.count_with(move || counted.upgrade().map_or(0, |core| core.connections()));
         *self.switch.share.lock() = Some((Arc::new(membership), config.clone()));
+    }
+
+    /// How many connections all workers have.
+    fn connections(&self) -> u64 {
+        self.workers().iter().map(|core| core.routing().live() as u64).sum()
     }
 
     /// How the endpoint shares its address, if it does.

@@ -125,12 +125,7 @@ impl CoreRef {
     pub(crate) fn close_all(&self, code: u64, reason: &[u8]) {
         let workers = self.workers();
         workers.iter().for_each(|core| core.close_endpoint());
-        for core in workers {
-            let cells = core.routing().all();
-            for cell in cells {
-                core.act_on(&cell, |conn, now| (conn.engine.close(now, code, reason), true));
-            }
-        }
+        self.close_connections(code, reason);
     }
 
     /// What the operating system refused to send, on all sockets.
@@ -217,6 +212,16 @@ impl CoreRef {
 }
 
 impl Core {
+    /// Closes the connections that there are.
+    pub(crate) fn close_connections(&self, code: u64, reason: &[u8]) {
+        for core in self.workers() {
+            let cells = core.routing().all();
+            for cell in cells {
+                core.act_on(&cell, |conn, now| (conn.engine.close(now, code, reason), true));
+            }
+        }
+    }
+
     /// Moves connections to a socket of this worker.
     fn follow(&self, bound: SocketAddr) {
         let cells = self.routing().all();

@@ -85,5 +85,9 @@ pub(super) fn what_is_served(alpn: &[Vec<u8>], switch: &SwitchConfig) -> Serve {
         shared: switch.share_names,
         replace: switch.replace,
         upgrades: switch.upgrade.is_some(),
+        drain_seconds: switch.drain.map(|time| {
+            let seconds = time.as_nanos().div_ceil(1_000_000_000);
+            u32::try_from(seconds).unwrap_or(u32::MAX)
+        }),
     }
 }

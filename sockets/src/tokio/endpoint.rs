@@ -23,6 +23,15 @@ pub struct Endpoint {
     core: CoreRef,
 }
 
+/// Makes an endpoint. A switch may have to be started, which is not waited for on a thread of the runtime.
+async fn made(address: SocketAddr, config: EndpointConfig) -> Result<CoreRef, BindError> {
+    if config.switch.is_none() {
+        return ops::endpoint(address, config);
+    }
+    let made = ::tokio::task::spawn_blocking(move || ops::endpoint(address, config));
+    made.await.unwrap_or_else(|error| Err(BindError::new(address, io::Error::other(error))))
+}
+
 impl Endpoint {
     /// Binds a socket with the default configuration. Of several addresses the first is taken
     /// that can be bound.
@@ -60,7 +69,7 @@ impl Endpoint {
         let addresses = addresses.map_err(|error| BindError::new(nowhere, error))?;
         let mut last = BindError::new(nowhere, io::ErrorKind::AddrNotAvailable.into());
         for address in addresses {
-            match ops::endpoint(address, config.clone()) {
+            match made(address, config.clone()).await {
                 Ok(core) => {
                     start(&core).map_err(|error| BindError::new(address, error))?;
                     return Ok(Self { core });

@@ -16,11 +16,12 @@ use nix::sys::socket::{
 use nix::sys::time::{TimeVal, TimeValLike};
 use nix::unistd::{Uid, geteuid};
 
-use crate::protocol::{MAX_MESSAGE, Reply, Request, encode};
+use crate::protocol::{
+    MAX_MESSAGE, Message, Notice, Question, Refusal, Refused, Reply, Request, VERSION, encode,
+};
+use crate::rendezvous::{self, NAME_VARIABLE, default_name};
 use crate::sys;
 
-/// Names the switch to use, by the name of its local socket.
-pub const NAME_VARIABLE: &str = "QUICKET_SWITCH";
 /// The program that is started as the switch where there is none.
 pub const PROGRAM_VARIABLE: &str = "QUICKET_SWITCH_PROGRAM";
 
@@ -36,10 +37,9 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// How a program finds the switch, and what it is called there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// The name of the switch's local socket, an abstract one (unix(7)), which belongs to the network
-    /// namespace.
+    /// The name of the switch, or the path of its local socket ([`rendezvous::path`]).
     pub name: String,
-    /// What to start where there is no switch, with the arguments `switch --detach --name NAME`; `None`:
+    /// What to start where there is no switch, with the arguments `switch --detach --name PATH`; `None`:
     /// nothing.
     pub program: Option<PathBuf>,
     /// What the program calls itself, for people; at most 64 bytes.
@@ -64,11 +64,17 @@ impl Default for Options {
     }
 }
 
-/// The name of this user's switch, or the one that the environment gives.
-#[must_use]
-pub fn default_name() -> String {
-    let given = env::var(NAME_VARIABLE).ok().filter(|name| !name.is_empty());
-    given.unwrap_or_else(|| format!("quicket-switch-{}", geteuid()))
+impl Options {
+    /// The same with the path of the switch in place of its name, for here and now: programs may change
+    /// their user later.
+    pub(super) fn resolved(mut self) -> io::Result<Self> {
+        let path = rendezvous::path(&self.name)?.into_os_string().into_string();
+        self.name = path.map_err(|path| {
+            let text = format!("the path of the switch's socket is no text: {}", path.display());
+            io::Error::new(io::ErrorKind::InvalidInput, text)
+        })?;
+        Ok(self)
+    }
 }
 
 fn printable(text: &str) -> String {
@@ -90,16 +96,19 @@ impl AsFd for Connection {
 }
 
 /// What is received: a message and its descriptors; `None` at the end of the connection.
-pub(super) type Received = Option<(Reply, Vec<OwnedFd>)>;
+pub(super) type Received = Option<(Message, Vec<OwnedFd>)>;
 
 impl Connection {
     /// Connects to the switch, if there is one whose word may be taken: that of this user or of root.
+    /// `ConnectionRefused`: there is none.
     pub(super) fn open(name: &str) -> io::Result<Self> {
+        let address = UnixAddr::new(&rendezvous::path(name)?)?;
         let (kind, flags) = (SockType::SeqPacket, SockFlag::SOCK_CLOEXEC);
         let socket = socket(AddressFamily::Unix, kind, flags, None)?;
         // Who has taken the name may take no connections.
         setsockopt(&socket, sockopt::SendTimeout, &TimeVal::seconds(CONNECT))?;
-        match connect(socket.as_raw_fd(), &UnixAddr::new_abstract(name.as_bytes())?) {
+        match connect(socket.as_raw_fd(), &address) {
+            Err(Errno::ENOENT) => return Err(io::ErrorKind::ConnectionRefused.into()),
             Err(Errno::EAGAIN) => {
                 let text = format!("the switch {name} takes no connections");
                 return Err(io::Error::new(io::ErrorKind::TimedOut, text));
@@ -109,8 +118,8 @@ impl Connection {
         let peer = Uid::from_raw(getsockopt(&socket, sockopt::PeerCredentials)?.uid());
         if peer != geteuid() && !peer.is_root() {
             let text = format!(
-                "the switch's name {name} is held by user {peer}, whom this user cannot trust: choose \
-                 another with {NAME_VARIABLE}"
+                "the switch {name} is that of user {peer}, whom this user cannot trust: choose another \
+                 with {NAME_VARIABLE}"
             );
             return Err(io::Error::new(io::ErrorKind::PermissionDenied, text));
         }
@@ -144,8 +153,15 @@ impl Connection {
         }
     }
 
-    pub(super) fn send(&self, request: &Request, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
-        sys::send_with(self.as_fd(), &encode(request)?, descriptors)
+    /// Asks something, without waiting for room or for the answer.
+    pub(super) fn send(
+        &self,
+        number: u32,
+        request: Request,
+        descriptors: &[BorrowedFd<'_>],
+    ) -> io::Result<()> {
+        let question = Question { version: VERSION, number, request };
+        sys::send_with(self.as_fd(), &encode(&question)?, descriptors)
     }
 
     /// Waits for a message.
@@ -158,12 +174,14 @@ impl Connection {
         if len == 0 {
             return Ok(None);
         }
-        let bytes = buffer.get(..len).unwrap_or_default();
-        Ok(Some((Reply::decode(bytes)?, descriptors)))
+        match Message::decode(buffer.get(..len).unwrap_or_default())? {
+            Message::Refused(refused) => Err(not_heard(refused)),
+            message => Ok(Some((message, descriptors))),
+        }
     }
 
     /// Waits for a message, but not for ever.
-    pub(super) fn receive_soon(&self) -> io::Result<(Reply, Vec<OwnedFd>)> {
+    pub(super) fn receive_soon(&self) -> io::Result<(Message, Vec<OwnedFd>)> {
         let begun = Instant::now();
         let timeout = PollTimeout::try_from(PATIENCE).unwrap_or(PollTimeout::MAX);
         loop {
@@ -182,19 +200,49 @@ impl Connection {
         self.receive()?.ok_or_else(gone)
     }
 
-    /// Asks, and waits for the answer. Notices that come before it are not for who has just come.
+    /// Asks, and waits for the answer; `notice` gets what comes before it.
     pub(super) fn ask(
         &self,
-        request: &Request,
+        number: u32,
+        request: Request,
         descriptors: &[BorrowedFd<'_>],
+        mut notice: impl FnMut(Notice),
     ) -> io::Result<(Reply, Vec<OwnedFd>)> {
-        self.send(request, descriptors)?;
+        self.send(number, request, descriptors)?;
         loop {
             match self.receive_soon()? {
-                (Reply::Superseded | Reply::Upgrade, _) => {}
-                answer => return Ok(answer),
+                (Message::Answer { number: of, reply }, came) if of == number => {
+                    return Ok((reply, came));
+                }
+                (Message::Notice(told), _) => notice(told),
+                _ => {}
             }
         }
+    }
+}
+
+/// The switch takes no questions.
+fn not_heard(refused: Refused) -> io::Error {
+    let Refused { why, text } = refused;
+    // A switch of the first version does not know that there are others.
+    let text = match (why, text.contains("not understood")) {
+        (Refusal::Invalid, true) => {
+            format!("the switch does not understand version {VERSION}, end it: {text}")
+        }
+        _ => text,
+    };
+    io::Error::new(kind_of(why), text)
+}
+
+/// A refusal as the system would say it.
+pub(super) const fn kind_of(why: Refusal) -> io::ErrorKind {
+    match why {
+        Refusal::InUse => io::ErrorKind::AddrInUse,
+        Refusal::Invalid => io::ErrorKind::InvalidInput,
+        Refusal::Full => io::ErrorKind::StorageFull,
+        Refusal::Denied => io::ErrorKind::PermissionDenied,
+        Refusal::Later => io::ErrorKind::WouldBlock,
+        Refusal::Version => io::ErrorKind::Unsupported,
     }
 }
 

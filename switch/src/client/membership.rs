@@ -7,23 +7,26 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use nix::errno::Errno;
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::eventfd::{EfdFlags, EventFd};
-use nix::sys::signal::{SigSet, SigmaskHow};
 use nix::unistd::{Uid, geteuid};
+use quicket_udp::spawn_quietly;
 
 use super::connect::Connection;
-use super::{Options, unexpected};
+use super::questions::Questions;
+use super::{ONCE, Options, unexpected};
 use crate::channel::{Handover, Inlet, channel};
-use crate::protocol::{Join, Refusal, Reply, Request, Resume, Secrets, Serve, VERSION};
+use crate::protocol::{
+    self, Join, Receipt, Register, Reply, Request, Resume, Secrets, Serve, Strike,
+};
 
 /// How long others that have just bound an address may take to tell the switch.
 const RACE: Duration = Duration::from_secs(2);
-/// Between attempts to have what another program has for a moment, or to find a switch again.
+/// Between attempts to have what another program has for a moment.
 const PAUSE: Duration = Duration::from_millis(20);
 /// How long a call waits while the switch is away.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// ... that nothing depends on.
+const SHORT_PATIENCE: Duration = Duration::from_secs(1);
 
 /// Where a program wants to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,38 +46,56 @@ pub enum Notice {
     Superseded,
     /// Somebody wants the next generation to be started.
     Upgrade,
+    /// The time that the program has given its connections, once it was superseded, is over: after
+    /// [`DRAIN_GRACE`](crate::registry::DRAIN_GRACE) the switch has their peers reset.
+    DrainOver,
 }
 
 type Heed = Box<dyn Fn(Notice) + Send + Sync>;
+type Counter = Box<dyn Fn() -> u64 + Send + Sync>;
 
 /// A share of an address. Whoever drops it leaves.
 pub struct Membership(Arc<Shared>);
 
-struct Shared {
-    options: Options,
+pub(super) struct Shared {
+    pub(super) options: Options,
     /// Who joined. A program that has given privileges up starts no switch of that name.
-    user: Uid,
-    place: Place,
-    socket: UdpSocket,
-    channels: Vec<Handover>,
-    resume: Resume,
+    pub(super) user: Uid,
+    pub(super) place: Place,
+    pub(super) socket: UdpSocket,
+    pub(super) channels: Vec<Handover>,
+    pub(super) generation: u8,
+    pub(super) secrets: Secrets,
     /// Interrupts the thread.
-    bell: EventFd,
-    heed: OnceLock<Heed>,
+    pub(super) bell: EventFd,
+    pub(super) heed: OnceLock<Heed>,
+    pub(super) counter: OnceLock<Counter>,
     /// One question at a time.
     asking: Mutex<()>,
     state: Mutex<State>,
-    changed: Condvar,
+    pub(super) changed: Condvar,
 }
 
-#[derive(Default)]
-struct State {
+pub(super) struct State {
     /// None while the switch is away.
-    connection: Option<Arc<Connection>>,
+    pub(super) connection: Option<Arc<Connection>>,
     /// What was asked for and granted.
-    serve: Option<Serve>,
-    answer: Option<Reply>,
-    leaving: bool,
+    pub(super) serve: Option<Serve>,
+    /// A newer generation has the clients, or it serves no more.
+    pub(super) draining: Option<Draining>,
+    /// What proves the generation to the next switch.
+    pub(super) receipt: Receipt,
+    /// Who remembers which tickets were used.
+    pub(super) register: Register,
+    pub(super) questions: Questions,
+    pub(super) leaving: bool,
+}
+
+/// That a program gets no more clients.
+#[derive(Clone, Copy)]
+pub(super) struct Draining {
+    /// Until when it may keep its connections, if there is such a time.
+    pub(super) until: Option<Instant>,
 }
 
 impl Membership {
@@ -90,6 +111,7 @@ impl Membership {
         place: Place,
         mut bind: impl FnMut() -> io::Result<UdpSocket>,
     ) -> io::Result<(Self, Vec<Inlet>, UdpSocket)> {
+        let options = &options.clone().resolved()?;
         let (mut inlets, mut channels) = (Vec::new(), Vec::new());
         for _ in 0..place.workers {
             let (inlet, handover) = channel()?;
@@ -107,14 +129,13 @@ impl Membership {
             if let Some(socket) = &bound {
                 place.address.set_port(UdpSocket::local_addr(socket)?.port());
             }
-            let joined = join_once(options, place, bound.as_ref(), &channels, None);
+            let joined = join_once(options, place, (bound.as_ref(), &channels), None);
             match joined {
-                Ok(Joined::At { connection, generation, secrets, socket }) => {
+                Ok(Joined::At { connection, had, socket }) => {
                     let ours = bound.map_or(socket, Ok)?;
-                    let resume = Resume { generation, secrets };
-                    let shared = Shared::new(options, place, &ours, channels, resume, connection)?;
+                    let shared = Shared::new(options, place, &ours, channels, *had, connection)?;
                     let keeper = Arc::clone(&shared);
-                    spawn_quietly(move || keeper.keep())?;
+                    spawn_quietly("quicket-switch", move || keeper.keep())?;
                     return Ok((Self(shared), inlets, ours));
                 }
                 Ok(Joined::Bind) => match bind() {
@@ -142,18 +163,57 @@ impl Membership {
     /// What all programs of this user at the address have in common.
     #[must_use]
     pub fn secrets(&self) -> &Secrets {
-        &self.0.resume.secrets
+        &self.0.secrets
     }
 
     /// The generation for connection IDs.
     #[must_use]
     pub fn generation(&self) -> u8 {
-        self.0.resume.generation
+        self.0.generation
     }
 
     /// Who hears of notices: on a thread that does little else. The first one given stays.
     pub fn heed(&self, heed: impl Fn(Notice) + Send + Sync + 'static) {
         let _ = self.0.heed.set(Box::new(heed));
+    }
+
+    /// Who says how many connections the program has, when somebody asks for the status: on the same
+    /// thread. The first one given stays.
+    pub fn count_with(&self, count: impl Fn() -> u64 + Send + Sync + 'static) {
+        let _ = self.0.counter.set(Box::new(count));
+    }
+
+    /// The switch's register of session tickets that brought early data. Another switch has another one.
+    #[must_use]
+    pub fn register(&self) -> Register {
+        self.0.state().register
+    }
+
+    /// Asks that register whether it is the first time that a ticket brings early data, and does not wait:
+    /// `answer` is called once, on the thread that hears the switch or on this one. It gets false, too, if
+    /// the switch has gone; and nothing as long as that is there and says nothing.
+    pub fn strike(&self, ticket: [u8; 12], answer: impl FnOnce(bool) + Send + 'static) {
+        let mut state = self.0.state();
+        let register = state.register.name;
+        let Some(connection) = state.connection.clone() else {
+            drop(state);
+            return answer(false);
+        };
+        let number = match state.questions.ask_of_ticket(Box::new(answer)) {
+            Ok(number) => number,
+            Err(answer) => {
+                drop(state);
+                return answer(false);
+            }
+        };
+        drop(state);
+        let strike = Strike { register, ticket: protocol::Hex(ticket) };
+        if connection.send(number, Request::Strike(strike), &[]).is_err() {
+            let unasked = self.0.state().questions.take_struck(number);
+            if let Some(answer) = unasked {
+                answer(false);
+            }
+        }
     }
 
     /// Gets clients from now on, in place of what was served before.
@@ -163,8 +223,11 @@ impl Membership {
     /// `AddrInUse` when others have some of the names.
     pub fn serve(&self, serve: Serve) -> io::Result<()> {
         // Noted before it is asked for: that a newer generation has it may be heard before the answer.
-        let before = self.0.state().serve.replace(serve.clone());
-        self.0.ask(&Request::Serve(serve.clone())).inspect_err(|_| {
+        let mut state = self.0.state();
+        state.draining = None;
+        let before = state.serve.replace(serve.clone());
+        drop(state);
+        self.0.ask(&Request::Serve(serve.clone()), PATIENCE).inspect_err(|_| {
             let mut state = self.0.state();
             if state.serve.as_ref() == Some(&serve) {
                 state.serve = before;
@@ -174,8 +237,12 @@ impl Membership {
 
     /// Gets no more clients. Connections go on.
     pub fn cease(&self) {
-        self.0.state().serve = None;
-        if let Err(error) = self.0.ask(&Request::Cease) {
+        let mut state = self.0.state();
+        if state.serve.take().is_some() {
+            state.draining = Some(Draining { until: None });
+        }
+        drop(state);
+        if let Err(error) = self.0.ask(&Request::Cease, SHORT_PATIENCE) {
             log::debug!("the switch was not told that there is no listener: {error}");
         }
     }
@@ -191,24 +258,15 @@ impl Drop for Membership {
     fn drop(&mut self) {
         let mut state = self.0.state();
         state.leaving = true;
-        // The thread has it, too, and lets go of it at once.
-        state.connection = None;
+        if let Some(connection) = state.connection.take() {
+            // Not killed: no peer needs to be reset for want of somebody who knows it. The thread has the
+            // connection, too, and lets go of it at once.
+            let _ = connection.send(ONCE, Request::Leave, &[]);
+        }
         drop(state);
         self.0.changed.notify_all();
         let _ = self.0.bell.write(1);
     }
-}
-
-/// Starts the thread, which signals leave alone: they are for the program's threads.
-fn spawn_quietly(work: impl FnOnce() + Send + 'static) -> io::Result<()> {
-    // Inherited by the thread.
-    let mask = SigSet::all().thread_swap_mask(SigmaskHow::SIG_BLOCK);
-    let spawned = std::thread::Builder::new().name("quicket-switch".into()).spawn(work);
-    if let Ok(mask) = mask {
-        // Fails for no mask that there was.
-        let _ = mask.thread_set_mask();
-    }
-    spawned.map(drop)
 }
 
 /// The switch ended when it was found.
@@ -217,27 +275,24 @@ fn has_ended(error: &io::Error) -> bool {
 }
 
 /// An answer to who wants to join.
-enum Joined {
+pub(super) enum Joined {
     At {
         connection: Connection,
-        generation: u8,
-        secrets: Secrets,
+        had: Box<protocol::Joined>,
         /// What came along.
         socket: io::Result<UdpSocket>,
     },
     Bind,
 }
 
-fn join_once(
+pub(super) fn join_once(
     options: &Options,
     place: Place,
-    socket: Option<&UdpSocket>,
-    channels: &[Handover],
+    (socket, channels): (Option<&UdpSocket>, &[Handover]),
     resume: Option<Resume>,
 ) -> io::Result<Joined> {
     let connection = Connection::open_or_start(options)?;
     let join = Join {
-        version: VERSION,
         address: place.address,
         only_v6: place.only_v6,
         workers: u16::try_from(place.workers).unwrap_or(u16::MAX),
@@ -247,12 +302,13 @@ fn join_once(
     };
     let mut descriptors: Vec<BorrowedFd<'_>> = channels.iter().map(AsFd::as_fd).collect();
     descriptors.extend(socket.map(AsFd::as_fd));
-    match connection.ask(&Request::Join(join), &descriptors)? {
-        (Reply::Joined { generation, secrets }, mut came) => {
+    // It tells nothing to who has just come.
+    match connection.ask(ONCE, Request::Join(join), &descriptors, drop)? {
+        (Reply::Joined(had), mut came) => {
             let text = "the switch did not hand over the address's socket";
             let none = || io::Error::new(io::ErrorKind::InvalidData, text);
             let socket = came.pop().map(UdpSocket::from).ok_or_else(none);
-            Ok(Joined::At { connection, generation, secrets, socket })
+            Ok(Joined::At { connection, had, socket })
         }
         (Reply::Bind, _) => Ok(Joined::Bind),
         (other, _) => Err(unexpected(&other)),
@@ -265,43 +321,53 @@ impl Shared {
         place: Place,
         socket: &UdpSocket,
         channels: Vec<Handover>,
-        resume: Resume,
+        had: protocol::Joined,
         connection: Connection,
     ) -> io::Result<Arc<Self>> {
-        let connection = Some(Arc::new(connection));
+        let protocol::Joined { generation, receipt, register, secrets } = had;
+        let state = State {
+            connection: Some(Arc::new(connection)),
+            serve: None,
+            draining: None,
+            receipt,
+            register,
+            questions: Questions::default(),
+            leaving: false,
+        };
         Ok(Arc::new(Self {
             options: options.clone(),
             user: geteuid(),
             place,
             socket: socket.try_clone()?,
             channels,
-            resume,
+            generation,
+            secrets,
             bell: EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?,
             heed: OnceLock::new(),
+            counter: OnceLock::new(),
             asking: Mutex::default(),
-            state: Mutex::new(State { connection, ..State::default() }),
+            state: Mutex::new(state),
             changed: Condvar::new(),
         }))
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    pub(super) fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Asks, and waits for the answer; over the end of the switch, too.
-    fn ask(&self, request: &Request) -> io::Result<()> {
+    fn ask(&self, request: &Request, patience: Duration) -> io::Result<()> {
         let _one_at_a_time = self.asking.lock().unwrap_or_else(PoisonError::into_inner);
-        let until = Instant::now() + PATIENCE;
-        let mut asked: Option<Arc<Connection>> = None;
+        let until = Instant::now() + patience;
+        let mut asked: Option<(Arc<Connection>, u32)> = None;
         let mut state = self.state();
-        state.answer = None;
         loop {
             if state.leaving {
                 return Err(io::ErrorKind::NotConnected.into());
             }
             match (&state.connection, &asked) {
-                (Some(now), Some(then)) if Arc::ptr_eq(now, then) => {
-                    if let Some(answer) = state.answer.take() {
+                (Some(now), Some((then, number))) if Arc::ptr_eq(now, then) => {
+                    if let Some(answer) = state.questions.take(*number) {
                         return match answer {
                             Reply::Done => Ok(()),
                             other => Err(unexpected(&other)),
@@ -310,15 +376,20 @@ impl Shared {
                 }
                 (Some(now), _) => {
                     let now = Arc::clone(now);
-                    // What the switch before answered is not the answer of this one.
-                    state.answer = None;
+                    if let Some((_, before)) = asked.take() {
+                        state.questions.forget(before);
+                    }
+                    let number = state.questions.ask();
                     // Who has gone says so to the thread.
-                    let _ = now.send(request, &[]);
-                    asked = Some(now);
+                    let _ = now.send(number, request.clone(), &[]);
+                    asked = Some((now, number));
                 }
                 (None, _) => {}
             }
             let Some(left) = until.checked_duration_since(Instant::now()) else {
+                if let Some((_, number)) = asked {
+                    state.questions.forget(number);
+                }
                 return Err(io::Error::new(
                     io::ErrorKind::TimedOut,
                     "the switch does not answer: see quicket switch status",
@@ -327,121 +398,5 @@ impl Shared {
             let wait = self.changed.wait_timeout(state, left);
             state = wait.unwrap_or_else(PoisonError::into_inner).0;
         }
-    }
-
-    /// The thread that hears the switch, and finds the next one.
-    fn keep(&self) {
-        loop {
-            let Some(connection) = self.state().connection.clone() else { return };
-            let ended = self.hear(&connection);
-            drop(connection);
-            if ended.is_none() || !self.find_again() {
-                return;
-            }
-        }
-    }
-
-    /// Hears the switch until it has gone; `None` if the program leaves.
-    fn hear(&self, connection: &Connection) -> Option<()> {
-        loop {
-            if !self.wait(Some(connection), PollTimeout::NONE) {
-                return None;
-            }
-            match connection.receive() {
-                Ok(Some((Reply::Superseded, _))) => self.notify(Notice::Superseded),
-                Ok(Some((Reply::Upgrade, _))) => self.notify(Notice::Upgrade),
-                Ok(Some((reply, _))) => {
-                    self.state().answer = Some(reply);
-                    self.changed.notify_all();
-                }
-                Ok(None) => return Some(()),
-                Err(error) => {
-                    log::warn!("the switch {}: {error}", self.options.name);
-                    return Some(());
-                }
-            }
-        }
-    }
-
-    fn notify(&self, notice: Notice) {
-        if notice == Notice::Superseded {
-            self.state().serve = None;
-        }
-        if let Some(heed) = self.heed.get() {
-            heed(notice);
-        }
-    }
-
-    /// Waits for a message, or until the program leaves: false.
-    fn wait(&self, connection: Option<&Connection>, timeout: PollTimeout) -> bool {
-        let first = connection.map_or_else(|| self.bell.as_fd(), AsFd::as_fd);
-        let mut fds = [
-            PollFd::new(first, PollFlags::POLLIN),
-            PollFd::new(self.bell.as_fd(), PollFlags::POLLIN),
-        ];
-        loop {
-            match poll(&mut fds, timeout) {
-                Err(Errno::EINTR) => {}
-                _ => return !self.state().leaving,
-            }
-        }
-    }
-
-    /// Finds the next switch, or starts it, and has there what there was; false if the program leaves.
-    fn find_again(&self) -> bool {
-        let mut said = false;
-        loop {
-            let mut state = self.state();
-            state.connection = None;
-            let serve = state.serve.clone();
-            drop(state);
-            match self.resume(serve) {
-                Ok(connection) => {
-                    let mut state = self.state();
-                    if state.leaving {
-                        return false;
-                    }
-                    state.connection = Some(Arc::new(connection));
-                    drop(state);
-                    self.changed.notify_all();
-                    return true;
-                }
-                Err(error) if !said => {
-                    said = true;
-                    log::warn!(
-                        "the switch {} has gone, and there is no other yet: {error}; nothing comes in \
-                         on {} until there is",
-                        self.options.name,
-                        self.place.address
-                    );
-                }
-                Err(_) => {}
-            }
-            let pause = PollTimeout::try_from(PAUSE).unwrap_or(PollTimeout::ZERO);
-            if !self.wait(None, pause) {
-                return false;
-            }
-        }
-    }
-
-    fn resume(&self, serve: Option<Serve>) -> io::Result<Connection> {
-        let resume = Some(self.resume.clone());
-        let mut options = self.options.clone();
-        if geteuid() != self.user {
-            options.program = None;
-        }
-        let joined = join_once(&options, self.place, Some(&self.socket), &self.channels, resume)?;
-        let Joined::At { connection, .. } = joined else {
-            return Err(io::ErrorKind::InvalidData.into());
-        };
-        if let Some(serve) = serve {
-            match connection.ask(&Request::Serve(serve), &[])?.0 {
-                Reply::Done => {}
-                // A newer generation has come first.
-                Reply::Refused { why: Refusal::InUse, .. } => self.notify(Notice::Superseded),
-                other => return Err(unexpected(&other)),
-            }
-        }
-        Ok(connection)
     }
 }

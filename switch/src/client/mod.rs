@@ -5,15 +5,22 @@
 //! channels, so that connections go on as if nothing had happened.
 
 mod connect;
+mod keeper;
 mod membership;
+mod questions;
 
-pub use connect::{NAME_VARIABLE, Options, PROGRAM_VARIABLE, default_name};
+pub use crate::rendezvous::{NAME_VARIABLE, default_name};
+pub use connect::{Options, PROGRAM_VARIABLE};
 pub use membership::{Membership, Notice, Place};
+pub use questions::MAX_STRIKES_ASKED;
 
 use std::io;
 
-use crate::protocol::{Reply, Request};
-use connect::Connection;
+use crate::protocol::{Message, Refused, Reply, Request};
+use connect::{Connection, kind_of};
+
+/// The number of the only question.
+const ONCE: u32 = 0;
 
 /// What goes on in a switch, as JSON.
 ///
@@ -22,17 +29,18 @@ use connect::Connection;
 /// When there is no such switch (`ConnectionRefused`), or it is not of this user.
 pub fn status(name: &str) -> io::Result<String> {
     let connection = Connection::open(name)?;
-    connection.send(&Request::Status, &[])?;
+    connection.send(ONCE, Request::Status, &[])?;
     let mut whole = String::new();
     loop {
         match connection.receive_soon()?.0 {
-            Reply::Status { text, last } => {
+            Message::Answer { reply: Reply::Status { text, last }, .. } => {
                 whole.push_str(&text);
                 if last {
                     return Ok(whole);
                 }
             }
-            other => return Err(unexpected(&other)),
+            Message::Answer { reply, .. } => return Err(unexpected(&reply)),
+            _ => {}
         }
     }
 }
@@ -44,7 +52,7 @@ pub fn status(name: &str) -> io::Result<String> {
 /// When there is no such switch (`ConnectionRefused`), or none of its programs can.
 pub fn upgrade(name: &str) -> io::Result<()> {
     let connection = Connection::open(name)?;
-    match connection.ask(&Request::Upgrade, &[])?.0 {
+    match connection.ask(ONCE, Request::Upgrade, &[], drop)?.0 {
         Reply::Done => Ok(()),
         other => Err(unexpected(&other)),
     }
@@ -52,20 +60,11 @@ pub fn upgrade(name: &str) -> io::Result<()> {
 
 /// An answer as an error.
 fn unexpected(reply: &Reply) -> io::Error {
-    use crate::protocol::Refusal;
-    let Reply::Refused { why, text } = reply else {
-        return io::Error::new(
+    match reply {
+        Reply::Refused(Refused { why, text }) => io::Error::new(kind_of(*why), text.clone()),
+        _ => io::Error::new(
             io::ErrorKind::InvalidData,
             "the switch gave the answer to another question",
-        );
-    };
-    let kind = match why {
-        Refusal::InUse => io::ErrorKind::AddrInUse,
-        Refusal::Invalid => io::ErrorKind::InvalidInput,
-        Refusal::Full => io::ErrorKind::StorageFull,
-        Refusal::Denied => io::ErrorKind::PermissionDenied,
-        Refusal::Later => io::ErrorKind::WouldBlock,
-        Refusal::Version => io::ErrorKind::Unsupported,
-    };
-    io::Error::new(kind, text.clone())
+        ),
+    }
 }

@@ -3,13 +3,20 @@
 use std::io;
 use std::sync::Arc;
 
+use quicket_engine::time::{Duration, Time};
 use quicket_steering::{Codec, Configurations, HashKey, ServerId};
 use quicket_udp::{Sender, UdpConfig, UdpSocket};
 
-use super::Aes128;
+use super::{Aes128, Daemon};
 use crate::protocol::Secrets;
-use crate::registry::ListenAddress;
+use crate::registry::{AddressId, ListenAddress, RECYCLE_AFTER};
 use crate::router::Reader;
+
+/// How long an address without programs is kept whose last one was killed: its peers are reset
+/// meanwhile. As long as a number rests.
+pub const LINGER: Duration = RECYCLE_AFTER;
+/// How many such addresses there are at most.
+pub const MAX_LINGERING: usize = 64;
 
 /// An address that the switch reads.
 #[derive(Debug)]
@@ -19,6 +26,8 @@ pub(super) struct Address {
     pub(super) sender: Sender,
     pub(super) secrets: Secrets,
     pub(super) counters: Counters,
+    /// Until when it is kept without programs.
+    pub(super) lingers_until: Option<Time>,
 }
 
 /// What became of the datagrams of an address, beside what the router counts.
@@ -40,7 +49,62 @@ impl Address {
     ) -> io::Result<Self> {
         let socket = Arc::new(UdpSocket::new(socket)?);
         let sender = Sender::new(Arc::clone(&socket), &UdpConfig::default())?;
-        Ok(Self { listen, socket, sender, secrets, counters: Counters::default() })
+        let (counters, lingers_until) = (Counters::default(), None);
+        Ok(Self { listen, socket, sender, secrets, counters, lingers_until })
+    }
+}
+
+impl Daemon {
+    /// A program of an address has gone without a word: its peers are to be reset for a while, also if
+    /// nobody else is there.
+    pub(super) fn mourn(&mut self, id: AddressId) {
+        let now = self.now();
+        if let Some(address) = self.addresses.get_mut(&id) {
+            address.lingers_until = Some(now + LINGER);
+        }
+    }
+
+    /// Stops to read an address that nobody is at, unless there are peers to be reset.
+    pub(super) fn close_if_unused(&mut self, id: AddressId) {
+        let now = self.now();
+        let Some(address) = self.addresses.get(&id) else { return };
+        let lingers = address.lingers_until.is_some_and(|until| until > now);
+        if !self.registry.is_vacant(id) {
+            return;
+        }
+        if !lingers || !self.registry.has_dead(id) {
+            return self.close(id);
+        }
+        let lingering = self.addresses.iter().filter(|(id, _)| self.registry.is_vacant(**id));
+        if lingering.clone().count() > MAX_LINGERING
+            && let Some((first, _)) = lingering.min_by_key(|(_, each)| each.lingers_until)
+        {
+            let first = *first;
+            self.close(first);
+        }
+    }
+
+    /// Closes the addresses that have been kept long enough.
+    pub(super) fn end_lingering(&mut self) {
+        let now = self.now();
+        let over = |address: &Address| address.lingers_until.is_some_and(|until| until <= now);
+        let ended = self.addresses.iter().filter(|(_, address)| over(address));
+        for id in ended.map(|(id, _)| *id).collect::<Vec<_>>() {
+            if self.registry.is_vacant(id) {
+                self.close(id);
+            } else if let Some(address) = self.addresses.get_mut(&id) {
+                address.lingers_until = None;
+            }
+        }
+    }
+
+    fn close(&mut self, id: AddressId) {
+        if self.registry.forget(id)
+            && let Some(address) = self.addresses.remove(&id)
+        {
+            let _ = self.epoll.delete(&address.socket);
+            self.router.remove_address(id);
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 //! The only wait is for all events together. A program that does not read loses what was sent to it.
 
 mod address;
+mod listener;
 mod program;
 mod report;
 mod route;
@@ -10,16 +11,12 @@ mod serve;
 
 use std::collections::BTreeMap;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
-use nix::sys::socket::{
-    AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bind, listen, socket,
-};
 use quicket_engine::ReplyRates;
 use quicket_engine::crypto::CryptoProvider;
 use quicket_engine::random::Random;
@@ -27,11 +24,17 @@ use quicket_engine::time::{Duration, Time};
 use quicket_steering::BlockCipher;
 use quicket_udp::{Complaints, ReceiveBuffers};
 
+use crate::protocol::{self, Message};
 use crate::registry::{AddressId, ListenerId, Notice, ProcessId, Receipts, Registry};
 use crate::router::{Piece, Router};
-use crate::sys;
+use crate::strikes::Strikes;
 use address::Address;
 use program::Program;
+use report::Counting;
+
+pub use address::{LINGER, MAX_LINGERING};
+pub use listener::Listener;
+pub use program::MAX_QUEUED;
 
 /// Connections of programs, those that only ask included.
 pub const MAX_PROGRAMS: usize = 4096;
@@ -57,7 +60,7 @@ pub struct Tools {
 
 /// The switch.
 pub struct Daemon {
-    listener: OwnedFd,
+    listener: Listener,
     epoll: Epoll,
     tools: Tools,
     idle: Option<std::time::Duration>,
@@ -69,6 +72,10 @@ pub struct Daemon {
     addresses: BTreeMap<AddressId, Address>,
     programs: BTreeMap<ProcessId, Program>,
     seats: BTreeMap<ListenerId, ProcessId>,
+    /// Tickets that brought early data.
+    strikes: Strikes,
+    /// Programs are saying how many connections they have.
+    counting: Option<Counting>,
     next_process: u64,
     /// None while they are in use.
     buffers: Option<ReceiveBuffers>,
@@ -112,54 +119,6 @@ impl Token {
     }
 }
 
-/// Takes the name of a switch: the socket on which programs find it. `AddrInUse`: there is one.
-///
-/// # Errors
-///
-/// When the name is too long, or somebody has it.
-pub fn listen_at(name: &str) -> io::Result<OwnedFd> {
-    let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
-    let socket = socket(AddressFamily::Unix, SockType::SeqPacket, flags, None)?;
-    bind(socket.as_raw_fd(), &UnixAddr::new_abstract(name.as_bytes())?)?;
-    listen(&socket, Backlog::MAXCONN)?;
-    Ok(socket)
-}
-
-/// The service manager's socket is taken once: a descriptor has one owner.
-static TAKEN: AtomicBool = AtomicBool::new(false);
-
-/// The socket that a service manager has handed over (sd_listen_fds(3)), if there is one.
-///
-/// # Errors
-///
-/// When it hands over more than one, or what is none.
-pub fn activated() -> io::Result<Option<OwnedFd>> {
-    let number = |name| std::env::var(name).ok().and_then(|text| text.parse::<u32>().ok());
-    if number("LISTEN_PID") != Some(std::process::id()) || TAKEN.swap(true, Ordering::SeqCst) {
-        return Ok(None);
-    }
-    match number("LISTEN_FDS") {
-        None | Some(0) => Ok(None),
-        Some(1) => {
-            let socket = sys::inherited(3)?;
-            let listens =
-                nix::sys::socket::getsockopt(&socket, nix::sys::socket::sockopt::AcceptConn);
-            let kind = nix::sys::socket::getsockopt(&socket, nix::sys::socket::sockopt::SockType);
-            if listens != Ok(true) || kind != Ok(SockType::SeqPacket) {
-                let text = "the service manager's socket is none of messages that listens: give it \
-                            ListenSequentialPacket=";
-                return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
-            }
-            sys::set_nonblocking(socket.as_fd())?;
-            Ok(Some(socket))
-        }
-        Some(_) => {
-            let text = "the service manager hands over more than one socket: give the switch one";
-            Err(io::Error::new(io::ErrorKind::InvalidInput, text))
-        }
-    }
-}
-
 impl Daemon {
     /// A switch that programs find at `listener`, and that ends when there has been none for `idle`.
     ///
@@ -167,7 +126,7 @@ impl Daemon {
     ///
     /// When no descriptor is left.
     pub fn new(
-        listener: OwnedFd,
+        mut listener: Listener,
         mut tools: Tools,
         idle: Option<std::time::Duration>,
     ) -> io::Result<Self> {
@@ -177,8 +136,11 @@ impl Daemon {
         tools.random.fill(&mut secret);
         let crypto = Arc::clone(&tools.crypto);
         let day = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-        let begins = day.map_or(0, |day| u64::try_from(day.as_nanos()).unwrap_or(u64::MAX));
-        let receipts = Receipts::new(Arc::clone(&tools.crypto), key, begins);
+        let day = day.unwrap_or_default();
+        let begins = u64::try_from(day.as_nanos()).unwrap_or(u64::MAX);
+        let receipts = Receipts::new(Arc::clone(&tools.crypto), listener.key(key), begins);
+        let mut name = [0; 8];
+        tools.random.fill(&mut name);
         let own_uid = nix::unistd::geteuid().as_raw();
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
         let event = EpollEvent::new(EpollFlags::EPOLLIN, Token::Listener.pack());
@@ -196,6 +158,8 @@ impl Daemon {
             addresses: BTreeMap::new(),
             programs: BTreeMap::new(),
             seats: BTreeMap::new(),
+            strikes: Strikes::new(name, day.as_secs()),
+            counting: None,
             next_process: 1,
             buffers: Some(ReceiveBuffers::new()),
             complaints: Complaints::default(),
@@ -248,6 +212,9 @@ impl Daemon {
         if let Some(deadline) = self.registry.next_deadline() {
             wait = wait.min(deadline.since(now));
         }
+        if let Some(counting) = &self.counting {
+            wait = wait.min(counting.time_left());
+        }
         if let (true, Some(idle)) = (self.seats.is_empty(), self.idle) {
             let left = idle.saturating_sub(self.empty_since.elapsed());
             let left = Duration::from_nanos(u64::try_from(left.as_nanos()).unwrap_or(u64::MAX));
@@ -260,13 +227,15 @@ impl Daemon {
 
     fn is_over(&self) -> bool {
         let Some(idle) = self.idle else { return false };
-        self.seats.is_empty() && self.empty_since.elapsed() >= idle
+        // An address whose peers are still to be reset is there without a program.
+        let empty = self.seats.is_empty() && self.addresses.is_empty();
+        empty && self.empty_since.elapsed() >= idle
     }
 
     fn on_event(&mut self, token: Token, events: EpollFlags) {
         match token {
             Token::Listener => self.welcome(),
-            Token::Program(program) => self.hear(ProcessId(program.into()), events),
+            Token::Program(program) => self.attend(ProcessId(program.into()), events),
             Token::Address(address) => self.receive(address),
             Token::Room(program, worker) => self.flush(ProcessId(program.into()), worker),
         }
@@ -277,10 +246,16 @@ impl Daemon {
         let now = self.now();
         while let Some(notice) = self.registry.poll(now) {
             match notice {
-                Notice::DrainOver(_) => {}
+                Notice::DrainOver(listener) => {
+                    if let Some(process) = self.seats.get(&listener).copied() {
+                        self.tell(process, &Message::Notice(protocol::Notice::DrainOver));
+                    }
+                }
                 Notice::Removed(listener) => self.forget(listener),
             }
         }
+        self.end_lingering();
+        self.end_counting();
         self.router.pins.expire(now);
         self.hear_again();
         let silent = |program: &Program| {

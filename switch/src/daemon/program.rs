@@ -1,5 +1,6 @@
 //! Programs: connections to the switch, and what came over them.
 
+use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
@@ -9,7 +10,7 @@ use nix::sys::socket::{getsockopt, sockopt};
 
 use super::{Daemon, MAX_PROGRAMS, Token};
 use crate::channel::Outlet;
-use crate::protocol::{MAX_MESSAGE, Refusal, Reply, Request, encode};
+use crate::protocol::{MAX_MESSAGE, Message, Question, Refusal, Refused, Reply, encode};
 use crate::registry::{AddressId, ListenerId, ProcessId};
 use crate::sys;
 
@@ -21,6 +22,9 @@ const CONNECTIONS_PER_TURN: usize = 16;
 /// How long nobody is taken after one could not be.
 pub(super) const DEAF: Duration = Duration::from_millis(100);
 
+/// Messages that wait for a program. One that is told more does not listen.
+pub const MAX_QUEUED: usize = 4096;
+
 /// A program, or somebody who asks.
 #[derive(Debug)]
 pub(super) struct Program {
@@ -30,7 +34,13 @@ pub(super) struct Program {
     pub(super) seat: Option<Seat>,
     since: Instant,
     /// Whether it has said anything yet.
-    pub(super) has_asked: bool,
+    has_asked: bool,
+    /// It has said that it goes.
+    has_left: bool,
+    /// What it is told once there is room, the oldest first. Meanwhile it is not heard.
+    queue: VecDeque<Vec<u8>>,
+    /// Watched for room, and not for what it says.
+    waits_for_room: bool,
 }
 
 /// A program's share of an address.
@@ -41,32 +51,48 @@ pub(super) struct Seat {
     pub(super) outlets: Vec<Outlet>,
     /// Whether it wants to be told to start its next generation.
     pub(super) upgrades: bool,
+    /// How long it keeps its connections once it is replaced.
+    pub(super) drain: Option<quicket_engine::time::Duration>,
 }
 
 impl Program {
+    fn new(connection: OwnedFd, uid: u32, pid: i32) -> Self {
+        Self {
+            connection,
+            uid,
+            pid,
+            seat: None,
+            since: Instant::now(),
+            has_asked: false,
+            has_left: false,
+            queue: VecDeque::new(),
+            waits_for_room: false,
+        }
+    }
+
     /// Since when it is there, if it has said nothing.
     pub(super) fn is_silent_since(&self) -> Option<Instant> {
         (!self.has_asked).then_some(self.since)
     }
 
-    /// Says something; who does not listen does not hear it.
-    pub(super) fn tell(&self, reply: &Reply) {
-        self.tell_with(reply, &[]);
-    }
-
-    pub(super) fn tell_with(&self, reply: &Reply, descriptors: &[std::os::fd::BorrowedFd<'_>]) {
-        let sent = encode(reply).map_err(io::Error::from);
-        let sent =
-            sent.and_then(|bytes| sys::send_with(self.connection.as_fd(), &bytes, descriptors));
-        if let Err(error) = sent {
-            log::debug!("process {} was not told: {error}", self.pid);
-        }
+    /// It goes in good order.
+    pub(super) fn leave(&mut self) {
+        self.has_left = true;
     }
 }
 
 /// An answer that is a refusal.
 pub(super) fn refused(why: Refusal, text: impl Into<String>) -> Reply {
-    Reply::Refused { why, text: text.into() }
+    Reply::Refused(Refused { why, text: text.into() })
+}
+
+/// Tells somebody who is not heard why.
+fn turn_off(connection: &OwnedFd, refused: Refused) {
+    let sent = encode(&Message::Refused(refused)).map_err(io::Error::from);
+    let sent = sent.and_then(|bytes| sys::send_with(connection.as_fd(), &bytes, &[]));
+    if let Err(error) = sent {
+        log::debug!("somebody was not told why he is not heard: {error}");
+    }
 }
 
 impl Daemon {
@@ -108,25 +134,18 @@ impl Daemon {
         let peer = getsockopt(&connection, sockopt::PeerCredentials)?;
         let process = ProcessId(self.next_process);
         let token = u32::try_from(self.next_process).map_err(io::Error::other)?;
-        let program = Program {
-            connection,
-            uid: peer.uid(),
-            pid: peer.pid(),
-            seat: None,
-            since: Instant::now(),
-            has_asked: false,
-        };
+        let program = Program::new(connection, peer.uid(), peer.pid());
         if program.uid != self.own_uid && program.uid != 0 {
             let text = format!(
                 "this switch is that of user {}: start one of your own, quicket switch",
                 self.own_uid
             );
-            program.tell(&refused(Refusal::Denied, text));
+            turn_off(&program.connection, Refused { why: Refusal::Denied, text });
             return Ok(());
         }
         if self.programs.len() >= MAX_PROGRAMS {
             let text = format!("the switch has {MAX_PROGRAMS} programs: end some");
-            program.tell(&refused(Refusal::Full, text));
+            turn_off(&program.connection, Refused { why: Refusal::Full, text });
             return Ok(());
         }
         let event = EpollEvent::new(EpollFlags::EPOLLIN, Token::Program(token).pack());
@@ -136,33 +155,84 @@ impl Daemon {
         Ok(())
     }
 
+    /// Something happens on a program's connection.
+    pub(super) fn attend(&mut self, process: ProcessId, events: EpollFlags) {
+        if events.contains(EpollFlags::EPOLLOUT) {
+            self.post(process);
+        }
+        self.hear(process);
+        if events.contains(EpollFlags::EPOLLHUP) {
+            self.dismiss(process);
+        }
+    }
+
     /// Reads what a program says.
-    pub(super) fn hear(&mut self, process: ProcessId, events: EpollFlags) {
+    fn hear(&mut self, process: ProcessId) {
         let mut buffer = vec![0; MAX_MESSAGE + 1];
         for _ in 0..MESSAGES_PER_TURN {
             let Some(program) = self.programs.get_mut(&process) else { return };
+            if program.waits_for_room {
+                return;
+            }
             let (len, descriptors) =
                 match sys::receive_with(program.connection.as_fd(), &mut buffer) {
                     Ok((0, _)) => return self.dismiss(process),
                     Ok(received) => received,
-                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
                     Err(error) if error.kind() == io::ErrorKind::InvalidData => {
-                        program.tell(&refused(Refusal::Invalid, error.to_string()));
+                        let (why, text) = (Refusal::Invalid, error.to_string());
+                        turn_off(&program.connection, Refused { why, text });
                         return self.dismiss(process);
                     }
                     Err(_) => return self.dismiss(process),
                 };
             program.has_asked = true;
-            match Request::decode(buffer.get(..len).unwrap_or_default()) {
-                Ok(request) => self.answer(process, request, descriptors),
+            match Question::decode(buffer.get(..len).unwrap_or_default()) {
+                Ok(question) => self.answer(process, question, descriptors),
                 Err(error) => {
-                    program.tell(&refused(Refusal::Invalid, error.to_string()));
+                    turn_off(&program.connection, Refused::from(&error));
                     return self.dismiss(process);
                 }
             }
         }
-        if events.contains(EpollFlags::EPOLLHUP) {
-            self.dismiss(process);
+    }
+
+    /// Tells a program something; it waits if there is no room.
+    pub(super) fn tell(&mut self, process: ProcessId, message: &Message) {
+        let Some(program) = self.programs.get_mut(&process) else { return };
+        if program.queue.len() >= MAX_QUEUED {
+            log::debug!("process {} does not listen and was not told", program.pid);
+            return;
+        }
+        match encode(message) {
+            Ok(bytes) => program.queue.push_back(bytes),
+            Err(error) => return log::warn!("process {} was not told: {error}", program.pid),
+        }
+        self.post(process);
+    }
+
+    /// Says what waits for a program, as far as there is room.
+    fn post(&mut self, process: ProcessId) {
+        let Some(program) = self.programs.get_mut(&process) else { return };
+        while let Some(bytes) = program.queue.front() {
+            match sys::send_with(program.connection.as_fd(), bytes, &[]) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) => {
+                    log::debug!("process {} was not told: {error}", program.pid);
+                    program.queue.clear();
+                }
+                Ok(()) => drop(program.queue.pop_front()),
+            }
+        }
+        let waits = !program.queue.is_empty();
+        if waits == program.waits_for_room {
+            return;
+        }
+        program.waits_for_room = waits;
+        let events = if waits { EpollFlags::EPOLLOUT } else { EpollFlags::EPOLLIN };
+        let mut event = EpollEvent::new(events, Token::Program(process.0 as u32).pack());
+        if let Err(error) = self.epoll.modify(&program.connection, &mut event) {
+            log::warn!("process {} is not heard any more: {error}", program.pid);
         }
     }
 
@@ -170,10 +240,14 @@ impl Daemon {
     pub(super) fn dismiss(&mut self, process: ProcessId) {
         let Some(program) = self.programs.remove(&process) else { return };
         let _ = self.epoll.delete(&program.connection);
+        self.count_no_more(process);
         if let Some(seat) = program.seat {
             let now = self.now();
             self.registry.remove(now, seat.listener);
             self.forget(seat.listener);
+            if !program.has_left {
+                self.mourn(seat.address);
+            }
             for outlet in seat.outlets.iter().filter(|outlet| outlet.is_full()) {
                 let _ = self.epoll.delete(outlet.as_fd());
             }

@@ -1,13 +1,107 @@
 //! What the switch tells of itself.
 
+use std::collections::BTreeSet;
+use std::time::Instant;
+
+use quicket_engine::time::Duration;
 use serde_json::{Map, Value, json};
 
-use super::Daemon;
 use super::address::Counters;
-use crate::registry::{ListenerStatus, Phase};
+use super::program::refused;
+use super::{Daemon, MAX_PROGRAMS, MAX_QUEUED};
+use crate::protocol::{Message, Notice, Refusal, Reply};
+use crate::registry::{ListenerStatus, Phase, ProcessId};
 use crate::router::DropReason;
 
+/// How long programs may take to say how many connections they have.
+const COUNT_TIME: std::time::Duration = std::time::Duration::from_millis(200);
+/// The length of a part of a report, in bytes; as text in a message it may be twice as long.
+const PART: usize = 32 << 10;
+/// Server names of a program that a report has.
+const SHOWN_NAMES: usize = 32;
+
+/// Programs are saying how many connections they have, for those who want a report.
+#[derive(Debug)]
+pub(super) struct Counting {
+    /// Who asked, with the numbers of their questions.
+    askers: Vec<(ProcessId, u32)>,
+    waits_for: BTreeSet<ProcessId>,
+    until: Instant,
+}
+
+impl Counting {
+    pub(super) fn time_left(&self) -> Duration {
+        let left = self.until.saturating_duration_since(Instant::now());
+        Duration::from_nanos(u64::try_from(left.as_nanos()).unwrap_or(u64::MAX))
+    }
+}
+
 impl Daemon {
+    /// Somebody wants a report: programs are asked first what only they know.
+    pub(super) fn ask_for_status(&mut self, process: ProcessId, number: u32) {
+        if let Some(counting) = &mut self.counting {
+            if counting.askers.len() < MAX_PROGRAMS {
+                return counting.askers.push((process, number));
+            }
+            let reply = refused(Refusal::Full, "too many ask for the status: ask again");
+            return self.tell(process, &Message::Answer { number, reply });
+        }
+        let waits_for: BTreeSet<_> = self.seats.values().copied().collect();
+        let askers = vec![(process, number)];
+        let until = Instant::now() + COUNT_TIME;
+        self.counting = Some(Counting { askers, waits_for: waits_for.clone(), until });
+        for program in waits_for {
+            self.tell(program, &Message::Notice(Notice::Count));
+        }
+        self.end_counting();
+    }
+
+    /// A program says how many connections it has.
+    pub(super) fn on_connections(&mut self, process: ProcessId, count: Option<u64>) {
+        let seat = self.programs.get(&process).and_then(|program| program.seat.as_ref());
+        if let Some(listener) = seat.map(|seat| seat.listener) {
+            self.registry.set_connections(listener, count);
+        }
+        self.count_no_more(process);
+    }
+
+    /// A program is not waited for any more.
+    pub(super) fn count_no_more(&mut self, process: ProcessId) {
+        if let Some(counting) = &mut self.counting {
+            counting.waits_for.remove(&process);
+            self.end_counting();
+        }
+    }
+
+    /// Answers those who asked, once all have counted, or time is up.
+    pub(super) fn end_counting(&mut self) {
+        let is_over = |counting: &mut Counting| {
+            counting.waits_for.is_empty() || counting.until <= Instant::now()
+        };
+        let Some(counting) = self.counting.take_if(is_over) else { return };
+        let report = self.report().to_string();
+        for (process, number) in counting.askers {
+            self.tell_report(process, number, &report);
+        }
+    }
+
+    fn tell_report(&mut self, process: ProcessId, number: u32, report: &str) {
+        if report.len() / PART >= MAX_QUEUED {
+            let reply = refused(Refusal::Full, "the report is longer than reports are");
+            return self.tell(process, &Message::Answer { number, reply });
+        }
+        let mut rest = report;
+        loop {
+            let (part, more) = rest.split_at(floor_char_boundary(rest, PART));
+            let reply = Reply::Status { text: part.to_owned(), last: more.is_empty() };
+            self.tell(process, &Message::Answer { number, reply });
+            if more.is_empty() {
+                return;
+            }
+            rest = more;
+        }
+    }
+
     /// All that there is, as JSON.
     pub(super) fn report(&self) -> Value {
         let status = self.registry.status();
@@ -42,6 +136,11 @@ impl Daemon {
             Phase::Active => "serving",
             Phase::Draining { .. } => "draining",
         };
+        let left = match listener.phase {
+            Phase::Draining { deadline } => deadline,
+            _ => None,
+        };
+        let left = left.map(|deadline| deadline.since(self.now()).as_nanos() / 1_000_000_000);
         json!({
             "program": listener.program,
             "pid": pid,
@@ -50,12 +149,24 @@ impl Daemon {
             "state": state,
             "workers": listener.workers,
             "protocols": listener.protocols,
-            "server_names": listener.servers,
+            "connections": listener.counters.connections,
+            "drain_seconds_left": left,
+            "server_names": listener.servers.iter().take(SHOWN_NAMES).collect::<Vec<_>>(),
+            "more_server_names": listener.servers.len().saturating_sub(SHOWN_NAMES),
             "first_packets": listener.counters.first_packets,
             "datagrams": listener.counters.datagrams,
             "lost": listener.counters.lost,
         })
     }
+}
+
+/// [`str::floor_char_boundary`], which is younger than the Rust that is asked for.
+fn floor_char_boundary(text: &str, at: usize) -> usize {
+    let mut at = at.min(text.len());
+    while !text.is_char_boundary(at) {
+        at -= 1;
+    }
+    at
 }
 
 /// What became of datagrams that were not dropped.

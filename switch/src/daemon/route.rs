@@ -123,7 +123,10 @@ impl Daemon {
                 replies::version_negotiation(datagram, Version::SUPPORTED, random)
             }
             Decision::Refuse { version, dcid, scid } => {
-                let code = TransportErrorCode::crypto(NO_APPLICATION_PROTOCOL);
+                let code = match self.registry.is_vacant(train.address) {
+                    true => TransportErrorCode::CONNECTION_REFUSED,
+                    false => TransportErrorCode::crypto(NO_APPLICATION_PROTOCOL),
+                };
                 replies::refusal(Arc::clone(crypto), *version, dcid, scid, code)
             }
             _ => None,

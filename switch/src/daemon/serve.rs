@@ -8,48 +8,52 @@ use nix::sys::epoll::{EpollEvent, EpollFlags};
 use quicket_engine::time::Duration;
 
 use super::address::{Address, reader};
-use super::program::{Seat, refused};
+use super::program::{Program, Seat, refused};
 use super::{Daemon, Token};
 use crate::channel::Outlet;
-use crate::protocol::{Join, Refusal, Reply, Request, Secrets, Serve, VERSION};
-use crate::registry::{
-    AddressId, Claim, ListenAddress, Names, Phase, ProcessId, Protocol, ReadyError, Receipt,
-    RegisterError, Registration, ServerName,
+use crate::protocol::{
+    self, Hex, Join, Joined, Message, Notice, Question, Refusal, Reply, Request, Secrets, Serve,
+    Strike, encode,
 };
-
-/// How long a generation that was replaced may keep its connections, unless its program ends before.
-/// It may end them itself sooner.
-const DRAIN: Option<Duration> = None;
-/// The length of a part of a report, in bytes.
-const PART: usize = 32 << 10;
+use crate::registry::{
+    AddressId, Claim, ListenAddress, ListenerId, Names, Phase, ProcessId, Protocol, ReadyError,
+    Receipt, RegisterError, Registration, ServerName,
+};
+use crate::sys;
 
 impl Daemon {
-    pub(super) fn answer(&mut self, process: ProcessId, request: Request, came: Vec<OwnedFd>) {
+    pub(super) fn answer(&mut self, process: ProcessId, question: Question, came: Vec<OwnedFd>) {
+        let Question { number, request, .. } = question;
         let reply = match request {
-            Request::Join(join) => match self.join(process, &join, came) {
+            Request::Join(join) => match self.join(process, number, &join, came) {
                 Ok(()) => return,
                 Err(reply) => reply,
             },
             Request::Serve(serve) => self.serve(process, &serve).unwrap_or_else(|reply| reply),
             Request::Cease => self.cease(process),
-            Request::Status => return self.tell_status(process),
+            Request::Leave => {
+                return self.programs.get_mut(&process).map_or((), Program::leave);
+            }
+            Request::Connections(count) => return self.on_connections(process, count),
+            Request::Strike(Strike { register, ticket }) => {
+                let now = self.now();
+                Reply::Struck(self.strikes.is_first_use(now, &register.0, &ticket.0))
+            }
+            Request::Status => return self.ask_for_status(process, number),
             Request::Upgrade => self.tell_all_to_upgrade(process),
         };
-        if let Some(program) = self.programs.get(&process) {
-            program.tell(&reply);
-        }
+        self.tell(process, &Message::Answer { number, reply });
     }
 
-    fn join(&mut self, process: ProcessId, join: &Join, came: Vec<OwnedFd>) -> Result<(), Reply> {
+    fn join(
+        &mut self,
+        process: ProcessId,
+        number: u32,
+        join: &Join,
+        came: Vec<OwnedFd>,
+    ) -> Result<(), Reply> {
         let invalid = |text: &str| refused(Refusal::Invalid, text);
         let program = self.programs.get(&process).ok_or_else(|| invalid("no such program"))?;
-        if join.version != VERSION {
-            let text = format!(
-                "the switch speaks version {VERSION}, and the program {}: end the older one",
-                join.version
-            );
-            return Err(refused(Refusal::Version, text));
-        }
         if program.seat.is_some() {
             return Err(invalid("a program is at one address for each connection"));
         }
@@ -77,9 +81,11 @@ impl Daemon {
         }
         let claim = join.resume.as_ref().map(|resume| Claim {
             generation: resume.generation,
-            // Of the user that runs the switch nothing is to be proved.
-            receipt: Receipt { incarnation: 0, proof: [0; 16] },
-            draining: false,
+            receipt: Receipt {
+                incarnation: resume.receipt.incarnation,
+                proof: resume.receipt.proof.0,
+            },
+            draining: resume.draining,
         });
         let registration = Registration {
             address: listen,
@@ -93,9 +99,6 @@ impl Daemon {
             claim,
         };
         let now = self.now();
-        if claim.is_some() && self.addresses.is_empty() {
-            self.registry.take_over(now);
-        }
         let joined = self.registry.join(now, registration).map_err(|error| refusal(&error))?;
         let listener = joined.listener;
         let id = listener.address();
@@ -106,6 +109,16 @@ impl Daemon {
             return Err(refused(Refusal::InUse, text));
         }
         let resumed = join.resume.as_ref().map(|resume| resume.secrets.clone());
+        let known = self.addresses.get(&id).map(|address| &address.secrets);
+        if let (Some(known), Some(resumed)) = (known, &resumed)
+            && known != resumed
+        {
+            self.registry.remove(now, listener);
+            self.close_if_unused(id);
+            let text =
+                "the address has other keys by now: connection IDs of this program lead nowhere";
+            return Err(refused(Refusal::InUse, text));
+        }
         if joined.new_address
             && let Err(error) = self.open(id, listen, socket, resumed)
         {
@@ -120,15 +133,34 @@ impl Daemon {
             self.registry.remove(now, listener);
             return Err(invalid("the address has no socket"));
         };
-        let reply =
-            Reply::Joined { generation: listener.generation(), secrets: address.secrets.clone() };
+        let receipt = protocol::Receipt {
+            incarnation: joined.receipt.incarnation,
+            proof: Hex(joined.receipt.proof),
+        };
+        let reply = Reply::Joined(Box::new(Joined {
+            generation: listener.generation(),
+            receipt,
+            register: self.strikes.register(),
+            secrets: address.secrets.clone(),
+        }));
         let handle = [address.socket.as_fd()];
         let handles = if join.has_socket { &[][..] } else { &handle[..] };
         let Some(program) = self.programs.get_mut(&process) else { return Ok(()) };
         log::info!("{} (process {}) is at {listen}", join.label, program.pid);
-        program.seat = Some(Seat { address: id, listener, outlets, upgrades: false });
-        program.tell_with(&reply, handles);
+        let sent = encode(&Message::Answer { number, reply }).map_err(io::Error::from);
+        let sent =
+            sent.and_then(|bytes| sys::send_with(program.connection.as_fd(), &bytes, handles));
+        program.seat = Some(Seat { address: id, listener, outlets, upgrades: false, drain: None });
         self.seats.insert(listener, process);
+        let left = join.resume.as_ref().filter(|resume| resume.draining);
+        if let Some(left) = left.and_then(|resume| resume.drain_seconds_left) {
+            // It is there: it has joined.
+            let _ = self.registry.drain(listener, Some(now + Duration::from_secs(left.into())));
+        }
+        if let Err(error) = sent {
+            log::debug!("process {} was not told where it is: {error}", program.pid);
+            self.dismiss(process);
+        }
         Ok(())
     }
 
@@ -152,16 +184,6 @@ impl Daemon {
         Ok(())
     }
 
-    /// Stops reading an address that nobody is at.
-    pub(super) fn close_if_unused(&mut self, id: AddressId) {
-        if self.registry.forget(id)
-            && let Some(address) = self.addresses.remove(&id)
-        {
-            let _ = self.epoll.delete(&address.socket);
-            self.router.remove_address(id);
-        }
-    }
-
     fn serve(&mut self, process: ProcessId, serve: &Serve) -> Result<Reply, Reply> {
         let listener = self.seat_of(process)?;
         let invalid = |error: &dyn std::fmt::Display| refused(Refusal::Invalid, error.to_string());
@@ -177,18 +199,29 @@ impl Daemon {
         let now = self.now();
         let done = self.registry.serve(listener, names, serve.shared, serve.replace);
         done.map_err(|error| not_ready(&error))?;
-        let replaced = self.registry.ready(now, listener, DRAIN);
-        for earlier in replaced.map_err(|error| not_ready(&error))? {
-            let program = self.seats.get(&earlier).and_then(|process| self.programs.get(process));
-            if let Some(program) = program {
-                program.tell(&Reply::Superseded);
-            }
-        }
         let program = self.programs.get_mut(&process);
         if let Some(seat) = program.and_then(|program| program.seat.as_mut()) {
             seat.upgrades = serve.upgrades;
+            seat.drain = serve.drain_seconds.map(|time| Duration::from_secs(time.into()));
+        }
+        let replaced = self.registry.ready(now, listener, None);
+        for earlier in replaced.map_err(|error| not_ready(&error))? {
+            self.supersede(earlier);
         }
         Ok(Reply::Done)
+    }
+
+    /// A newer generation has taken the place of a listener, which keeps its connections for as long as
+    /// it has said.
+    fn supersede(&mut self, earlier: ListenerId) {
+        let Some(process) = self.seats.get(&earlier).copied() else { return };
+        let seat = self.programs.get(&process).and_then(|program| program.seat.as_ref());
+        if let Some(drain) = seat.and_then(|seat| seat.drain) {
+            let deadline = self.now() + drain;
+            // It is there: it has a seat.
+            let _ = self.registry.drain(earlier, Some(deadline));
+        }
+        self.tell(process, &Message::Notice(Notice::Superseded));
     }
 
     fn cease(&mut self, process: ProcessId) -> Reply {
@@ -211,35 +244,17 @@ impl Daemon {
         seat.map(|seat| seat.listener).ok_or_else(none)
     }
 
-    fn tell_status(&self, process: ProcessId) {
-        let Some(program) = self.programs.get(&process) else { return };
-        let text = self.report().to_string();
-        let mut rest = text.as_str();
-        loop {
-            let at = rest.floor_char_boundary_at(PART);
-            let (part, more) = rest.split_at(at);
-            program.tell(&Reply::Status { text: part.to_owned(), last: more.is_empty() });
-            if more.is_empty() {
-                return;
-            }
-            rest = more;
+    fn tell_all_to_upgrade(&mut self, process: ProcessId) -> Reply {
+        let upgrades = |seat: &Seat| {
+            seat.upgrades && self.registry.phase(seat.listener) == Some(Phase::Active)
+        };
+        let others = self.programs.iter().filter(|(id, _)| **id != process);
+        let able = others.filter(|(_, program)| program.seat.as_ref().is_some_and(upgrades));
+        let able: Vec<_> = able.map(|(id, _)| *id).collect();
+        for id in &able {
+            self.tell(*id, &Message::Notice(Notice::Upgrade));
         }
-    }
-
-    fn tell_all_to_upgrade(&self, process: ProcessId) -> Reply {
-        let mut told = 0;
-        for (id, program) in &self.programs {
-            let active = program
-                .seat
-                .as_ref()
-                .filter(|seat| seat.upgrades)
-                .is_some_and(|seat| self.registry.phase(seat.listener) == Some(Phase::Active));
-            if *id != process && active {
-                program.tell(&Reply::Upgrade);
-                told += 1;
-            }
-        }
-        if told == 0 {
+        if able.is_empty() {
             return refused(
                 Refusal::Invalid,
                 "no program that serves something here can start its next generation: quicket serve \
@@ -247,21 +262,6 @@ impl Daemon {
             );
         }
         Reply::Done
-    }
-}
-
-/// [`str::floor_char_boundary`], which is younger than the Rust that is asked for.
-trait Floor {
-    fn floor_char_boundary_at(&self, at: usize) -> usize;
-}
-
-impl Floor for str {
-    fn floor_char_boundary_at(&self, at: usize) -> usize {
-        let mut at = at.min(self.len());
-        while !self.is_char_boundary(at) {
-            at -= 1;
-        }
-        at
     }
 }
 

@@ -42,6 +42,8 @@ pub const MAX_HALVES_PER_SOURCE: usize = 256;
 pub const MAX_HELD_BYTES: usize = 16 << 20;
 /// How many datagrams each holds.
 pub const MAX_HELD_DATAGRAMS: usize = 16;
+/// How many datagrams of each are opened: that takes time, and the rates below count beginnings only.
+pub const MAX_OPENED: u8 = 32;
 /// How long the rest may take: a client sends what was lost again after one second, and again after
 /// three (RFC 9002, Section 6.2).
 pub const HELLO_TIME: Duration = Duration::from_secs(5);
@@ -120,6 +122,8 @@ struct Half {
     hello: Assembly,
     held: Vec<HeldDatagram>,
     held_bytes: usize,
+    /// Datagrams that were opened, or could not be.
+    opened: u8,
 }
 
 impl Half {
@@ -193,6 +197,11 @@ impl FirstPackets {
             Ok(half) => half,
             Err(unread) => return Reading::Dropped(unread),
         };
+        if half.opened >= MAX_OPENED {
+            self.put_back(half, knock);
+            return Reading::Dropped(Unread::TooLarge);
+        }
+        half.opened += 1;
         let keys = half.keys.get_or_insert_with(|| Keys::new(crypto, knock.version, knock.dcid));
         let read = keys.read(knock.bytes, &mut self.scratch, &mut half.hello);
         match read.and_then(|()| half.hello.message().map(|message| message.map(<[u8]>::to_vec))) {
@@ -258,6 +267,7 @@ impl FirstPackets {
             hello: Assembly::default(),
             held: Vec::new(),
             held_bytes: 0,
+            opened: 0,
         })
     }
 

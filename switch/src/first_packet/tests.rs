@@ -217,6 +217,27 @@ fn one_hello_holds_so_many_datagrams_and_no_more() {
     assert!(first.bytes() < 30_000, "{}", first.bytes());
 }
 
+/// Whoever began a half can send more to its connection ID, each of which costs an AEAD, without end.
+#[test]
+fn garbage_behind_a_half_is_opened_a_few_times_only() {
+    let [address] = addresses();
+    let mut client = Client::new(&mut Rng(2));
+    let mut first = FirstPackets::new([1; 8]);
+    let half = client.initial(&TestCrypto, &crypto_frame(100, b"x"), 1200);
+    assert_eq!(first.read(&TestCrypto, at(0), &knock(address, &client, leak(half))), Reading::More);
+    let mut opened = 0;
+    for number in 0..1000_u32 {
+        let mut garbage = client.initial(&TestCrypto, &crypto_frame(200, b"x"), 1200);
+        let end = garbage.len() - 4;
+        garbage[end..].copy_from_slice(&number.to_be_bytes());
+        match first.read(&TestCrypto, at(0), &knock(address, &client, leak(garbage))) {
+            Reading::Dropped(Unread::Undecryptable) => opened += 1,
+            read => assert_eq!(read, Reading::Dropped(Unread::TooLarge)),
+        }
+    }
+    assert_eq!(opened, MAX_OPENED - 1);
+}
+
 /// 100,000 halves in a second from addresses that are made up: memory is bounded, and a client of
 /// another address, whose two datagrams come one after the other, gets through each time.
 #[test]

@@ -19,6 +19,8 @@ pub(super) struct Entry {
     pub(super) table: Table,
     /// All that get first packets have the same names. Known beforehand: strangers ask all the time.
     pub(super) undivided: bool,
+    /// Until when numbers are given only to those who had them.
+    pub(super) reclaims_until: Time,
 }
 
 /// What came of it that a listener is ready.
@@ -44,7 +46,13 @@ pub(super) fn check(new: &Registration) -> Result<(), RegisterError> {
 
 impl Entry {
     pub(super) fn new(address: ListenAddress) -> Self {
-        Self { address, slots: Slots::new(), table: Table::default(), undivided: true }
+        Self {
+            address,
+            slots: Slots::new(),
+            table: Table::default(),
+            undivided: true,
+            reclaims_until: Time::ZERO,
+        }
     }
 
     /// Whether nobody else has any of the names.
@@ -76,9 +84,7 @@ impl Entry {
         phase: Phase,
     ) {
         let phase = match new.claim {
-            Some(claim) if kept && claim.draining && phase == Phase::Preparing => {
-                Phase::Draining { deadline: None }
-            }
+            Some(claim) if kept && claim.draining => Phase::Draining { deadline: None },
             _ => phase,
         };
         if phase == Phase::Preparing {

@@ -26,8 +26,8 @@ pub enum Phase {
 /// What a listener got.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ListenerCounters {
-    /// Connections that it has, as it says itself.
-    pub connections: u64,
+    /// Connections that it has, as it says itself, if it did.
+    pub connections: Option<u64>,
     /// First packets that were given to it.
     pub first_packets: u64,
     /// Datagrams that were given to it, those included.

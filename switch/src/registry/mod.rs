@@ -91,12 +91,10 @@ impl Registry {
         }
     }
 
-    /// A switch before this one has died, as those say who claim numbers: they come back.
-    pub fn take_over(&mut self, now: Time) {
-        self.reclaims_until = now + RECLAIM_TIME;
-    }
-
-    /// Registers a listener. It reserves its names and has an owner number; [`Self::ready`] has it get
+    /// Registers a listener. Who claims a number of an address that is not known here had it from a switch
+    /// that has died: for a while others who had numbers there come back, and nobody else gets one.
+    ///
+    /// It reserves its names and has an owner number; [`Self::ready`] has it get
     /// first packets.
     ///
     /// # Errors
@@ -128,8 +126,9 @@ impl Registry {
         }
         let slot = match claimed {
             Some((slot, _)) => slot,
-            None if !self.is_settled(now) => {
-                return Err(RegisterError::Reclaiming(self.reclaims_until.since(now)));
+            None if now < self.reclaims_until.max(address.reclaims_until) => {
+                let until = self.reclaims_until.max(address.reclaims_until);
+                return Err(RegisterError::Reclaiming(until.since(now)));
             }
             None => address.slots.find(now, new.uid)?,
         };
@@ -148,6 +147,9 @@ impl Registry {
         // It stays who it was: which generation is the newer one is known beyond the life of a switch.
         let receipt = self.receipts.issue(&subject, claimed.and_then(|claimed| claimed.1));
         let entry = self.addresses.entry(id).or_insert(fresh);
+        if known.is_none() && kept {
+            entry.reclaims_until = now + RECLAIM_TIME;
+        }
         entry.add(listener, new, receipt.incarnation, kept, phase);
         Ok(Registered { listener, kept, new_address: known.is_none(), receipt, displaced })
     }
@@ -336,18 +338,19 @@ impl Registry {
         }
     }
 
-    /// Whether all are there who had an address: programs come back to a switch that has taken over,
+    /// Whether all are there who were at an address: programs come back to a switch that has taken over,
     /// and until then it is too early to say that nobody serves a name.
     #[must_use]
-    pub fn is_settled(&self, now: Time) -> bool {
-        now >= self.reclaims_until
+    pub fn is_settled(&self, now: Time, id: AddressId) -> bool {
+        let own = self.addresses.get(&id).map_or(Time::ZERO, |address| address.reclaims_until);
+        now >= self.reclaims_until.max(own)
     }
 
     /// Who would get first packets whatever they ask for: a group with the same names, if it is alone.
     /// Then nobody needs to read them; what the program does not serve it refuses itself.
     #[must_use]
     pub fn alone(&self, now: Time, id: AddressId, spread: &Spread<'_>) -> Option<Place> {
-        if !self.is_settled(now) {
+        if !self.is_settled(now, id) {
             return None;
         }
         let address = self.addresses.get(&id).filter(|address| address.undivided)?;
@@ -375,6 +378,26 @@ impl Registry {
     pub fn is_served(&self, id: AddressId) -> bool {
         let address = self.addresses.get(&id);
         address.is_some_and(|address| address.slots.listeners().any(Listener::is_active))
+    }
+
+    /// Whether no listener is at an address.
+    #[must_use]
+    pub fn is_vacant(&self, id: AddressId) -> bool {
+        let address = self.addresses.get(&id);
+        address.is_none_or(|address| address.slots.listeners().next().is_none())
+    }
+
+    /// Whether an address has numbers whose listeners are gone, and whose peers may not know.
+    #[must_use]
+    pub fn has_dead(&self, id: AddressId) -> bool {
+        self.addresses.get(&id).is_some_and(|address| address.slots.dead() > 0)
+    }
+
+    /// How many connections a listener has, as it says itself.
+    pub fn set_connections(&mut self, id: ListenerId, connections: Option<u64>) {
+        if let Some(listener) = self.listener_mut(id) {
+            listener.counters.connections = connections;
+        }
     }
 
     /// The listener was given something: peers may have connection IDs that lead to it.

@@ -391,6 +391,28 @@ mod claims {
         assert_eq!(next.register(at(200), new).unwrap().listener.generation(), 2);
     }
 
+    /// A claim of an address that is not known shows that a switch has died; others have nothing to do
+    /// with that.
+    #[test]
+    fn only_the_address_of_who_comes_back_waits_for_others() {
+        let mut dead = began(0, 1000, 100, false);
+        let a = had(&mut dead, 1000, "a");
+        let mut next = began(100, 1000, 200, false);
+        let other = ListenAddress::new("192.0.2.9:443".parse().unwrap(), false);
+        let elsewhere = |name| Registration { address: other, ..asks(name, names(&[name], &[])) };
+        let there = next.register(at(101), elsewhere("x")).unwrap().listener.address();
+        let back = claim(&mut next, 1000, "a", a);
+        let here = back.listener.address();
+        assert!(back.kept && !next.is_settled(at(103), here) && next.is_settled(at(102), there));
+        let error = next.register(at(103), asks("new", names(&["new"], &[]))).unwrap_err();
+        assert_eq!(error.retry_after(), Some(Duration::from_secs(1)), "{error}");
+        next.register(at(103), elsewhere("y")).unwrap();
+        assert!(next.is_settled(at(104), here));
+        next.register(at(104), asks("new", names(&["new"], &[]))).unwrap();
+        // One that comes back later finds the address: nobody waits again.
+        assert!(next.is_settled(at(105), here));
+    }
+
     #[test]
     fn nobody_gets_a_number_that_he_did_not_have() {
         let mut dead = began(0, 0, 100, false);
@@ -479,9 +501,15 @@ mod claims {
         let mut registry = began(100, 1000, 200, true);
         let claimed = Claim { generation: 40, receipt: nothing, draining: false };
         assert!(claim(&mut registry, 1000, "a", claimed).kept);
-        assert!(!claim(&mut registry, 1000, "b", claimed).kept);
-        let claimed = Claim { generation: 41, ..claimed };
-        assert!(!claim(&mut registry, 1001, "c", claimed).kept);
+        let mut refused = |uid, program, claimed| {
+            let claim = Some(claimed);
+            let new = Registration { uid, claim, ..asks(program, names(&[program], &[])) };
+            // Others who had numbers there come back first.
+            let error = registry.register(at(102), new).unwrap_err();
+            assert_eq!(error.retry_after(), Some(RECLAIM_TIME), "{error}");
+        };
+        refused(1000, "b", claimed);
+        refused(1001, "c", Claim { generation: 41, ..claimed });
     }
 }
 

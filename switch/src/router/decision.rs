@@ -69,7 +69,7 @@ pub enum Decision {
     NegotiateVersion,
     /// Nobody serves what the client asks for: it is answered with
     /// [`refusal`](quicket_engine::replies::refusal), with the alert no_application_protocol (RFC 9001,
-    /// Section 8.1).
+    /// Section 8.1), or CONNECTION_REFUSED where no program is left.
     Refuse {
         /// The version of its packet.
         version: Version,

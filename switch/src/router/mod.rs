@@ -27,7 +27,7 @@ use quicket_engine::crypto::CryptoProvider;
 use quicket_engine::replies::{Reply, ReplyLimits};
 use quicket_engine::time::Time;
 use quicket_steering::HashKey;
-use quicket_wire::{ClientHello, ConnectionId, InvariantHeader, PacketKind};
+use quicket_wire::{ClientHello, ConnectionId, InvariantHeader, PacketKind, Version};
 
 use crate::first_packet::{FirstPackets, Knock, Reading};
 use crate::pins::Pins;
@@ -279,10 +279,10 @@ impl Router {
             return Decision::Deliver { place, way: Way::FirstPacket };
         }
         if !registry.is_served(train.address) {
-            return Decision::Drop(DropReason::NotServed);
+            return self.turn_away(registry, now, train.address, header);
         }
         match dcid.filter(|dcid| dcid.len() >= MIN_FIRST_ID) {
-            _ if kind == PacketKind::UnknownVersion => self.negotiate(registry, now),
+            _ if kind == PacketKind::UnknownVersion => self.negotiate(registry, now, train.address),
             Some(dcid) => self.knock(registry, now, train, header, dcid, datagram),
             None => Decision::Drop(DropReason::Malformed),
         }
@@ -306,8 +306,39 @@ impl Router {
         }
     }
 
-    fn negotiate(&mut self, registry: &Registry, now: Time) -> Decision {
-        if !registry.is_settled(now) {
+    /// Nobody takes clients at the address. Where no program is left a client is told so; one that is
+    /// there may begin to serve at any moment.
+    fn turn_away(
+        &mut self,
+        registry: &Registry,
+        now: Time,
+        address: AddressId,
+        header: &InvariantHeader<'_>,
+    ) -> Decision {
+        let ids = ConnectionId::new(header.dcid).zip(ConnectionId::new(header.scid));
+        let ids = ids.filter(|(dcid, _)| dcid.len() >= MIN_FIRST_ID);
+        let gone = registry.is_vacant(address) && registry.is_settled(now, address);
+        match ids.filter(|_| gone && header.kind() == PacketKind::Initial) {
+            None => Decision::Drop(DropReason::NotServed),
+            Some((dcid, scid)) => self.refuse(now, header.version, dcid, scid),
+        }
+    }
+
+    fn refuse(
+        &mut self,
+        now: Time,
+        version: Version,
+        dcid: ConnectionId,
+        scid: ConnectionId,
+    ) -> Decision {
+        if !self.answers.take(now, Reply::Refusal) {
+            return Decision::Drop(DropReason::Answers);
+        }
+        Decision::Refuse { version, dcid, scid }
+    }
+
+    fn negotiate(&mut self, registry: &Registry, now: Time, address: AddressId) -> Decision {
+        if !registry.is_settled(now, address) {
             return Decision::Drop(DropReason::NotServed);
         }
         if !self.answers.take(now, Reply::VersionNegotiation) {
@@ -350,16 +381,13 @@ impl Router {
         let spread = Spread { key: &self.spread, of: dcid.as_slice() };
         let Some(place) = registry.choose(address, &hello, &spread) else {
             // Who serves it may come back in a moment, and the client tries again.
-            if !registry.is_settled(now) {
+            if !registry.is_settled(now, address) {
                 return Decision::Drop(DropReason::NotServed);
             }
             let Some(scid) = ConnectionId::new(header.scid) else {
                 return Decision::Drop(DropReason::Malformed);
             };
-            if !self.answers.take(now, Reply::Refusal) {
-                return Decision::Drop(DropReason::Answers);
-            }
-            return Decision::Refuse { version, dcid, scid };
+            return self.refuse(now, version, dcid, scid);
         };
         self.pin(now, address, Some(dcid), place);
         match held.is_empty() {

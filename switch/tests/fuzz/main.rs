@@ -1,5 +1,6 @@
 //! Bytes of strangers: the corpus, changed at chance (see `fuzz/replay.rs`).
 
+mod protocol;
 #[path = "../../../fuzz/replay.rs"]
 mod replay;
 mod run;
@@ -7,4 +8,9 @@ mod run;
 #[test]
 fn no_bytes_harm_a_switch() {
     replay::replay("switch", run::run);
+}
+
+#[test]
+fn no_bytes_harm_programs_and_switch_that_talk() {
+    replay::replay("protocol", protocol::run);
 }

@@ -1,0 +1,200 @@
+//! The socket on which programs find the switch.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Seek, Write};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use nix::errno::Errno;
+use nix::fcntl::{Flock, FlockArg};
+use nix::sys::socket::{
+    AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bind, connect, getsockopt, listen,
+    socket, sockopt,
+};
+
+use crate::rendezvous;
+use crate::sys;
+
+/// The length of a key, in bytes.
+const KEY: usize = 32;
+
+/// The service manager's socket is taken once: a descriptor has one owner.
+static TAKEN: AtomicBool = AtomicBool::new(false);
+
+/// A socket that programs connect to. Whoever drops it removes its file.
+#[derive(Debug)]
+pub struct Listener {
+    socket: OwnedFd,
+    own: Option<Own>,
+}
+
+/// The file of a socket that the switch has made itself.
+#[derive(Debug)]
+struct Own {
+    path: PathBuf,
+    /// Locked as long as there is a switch, whichever way that ends. What is in it is for the next one.
+    lock: Flock<File>,
+}
+
+impl Listener {
+    /// Takes the name of a switch ([`rendezvous::path`]). `AddrInUse`: there is one. What a switch has
+    /// left behind that was killed is replaced.
+    ///
+    /// # Errors
+    ///
+    /// When the name makes no path, or somebody has it.
+    pub fn bind(name: &str) -> io::Result<Self> {
+        let path = rendezvous::path(name)?;
+        let lock = lock(&lock_of(&path))?;
+        let address = UnixAddr::new(&path)?;
+        if answers(&address) {
+            // Somebody has removed the file that it holds locked.
+            return Err(Errno::EADDRINUSE.into());
+        }
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+        let socket = socket(AddressFamily::Unix, SockType::SeqPacket, flags, None)?;
+        bind(socket.as_raw_fd(), &address)?;
+        let own = Some(Own { path, lock });
+        // Behind this the file is removed, should anything fail.
+        let listener = Self { socket, own };
+        listen(&listener.socket, Backlog::MAXCONN)?;
+        Ok(listener)
+    }
+
+    /// The socket that a service manager has handed over (sd_listen_fds(3)), if there is one.
+    ///
+    /// # Errors
+    ///
+    /// When it hands over more than one, or what is none.
+    pub fn activated() -> io::Result<Option<Self>> {
+        let number = |name| std::env::var(name).ok().and_then(|text| text.parse::<u32>().ok());
+        if number("LISTEN_PID") != Some(std::process::id()) || TAKEN.swap(true, Ordering::SeqCst) {
+            return Ok(None);
+        }
+        match number("LISTEN_FDS") {
+            None | Some(0) => Ok(None),
+            Some(1) => {
+                let socket = sys::inherited(3)?;
+                let listens = getsockopt(&socket, sockopt::AcceptConn);
+                let kind = getsockopt(&socket, sockopt::SockType);
+                if listens != Ok(true) || kind != Ok(SockType::SeqPacket) {
+                    let text = "the service manager's socket is none of messages that listens: give it \
+                                ListenSequentialPacket=";
+                    return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+                }
+                sys::set_nonblocking(socket.as_fd())?;
+                Ok(Some(Self { socket, own: None }))
+            }
+            Some(_) => {
+                let text =
+                    "the service manager hands over more than one socket: give the switch one";
+                Err(io::Error::new(io::ErrorKind::InvalidInput, text))
+            }
+        }
+    }
+
+    /// The key of receipts, which the switch before this one has left to it; `fresh` if there was none.
+    /// Only this user can read it.
+    pub(super) fn key(&mut self, fresh: [u8; KEY]) -> [u8; KEY] {
+        match self.own.as_mut().map(|own| kept(&mut own.lock, &fresh)) {
+            Some(Ok(key)) => key,
+            Some(Err(error)) => {
+                log::warn!("the next switch will not know what this one has given: {error}");
+                fresh
+            }
+            None => fresh,
+        }
+    }
+}
+
+impl AsFd for Listener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        // Before another can have the lock.
+        if let Some(own) = &self.own {
+            let _ = fs::remove_file(&own.path);
+        }
+    }
+}
+
+/// The file beside a socket that is locked by the switch.
+fn lock_of(path: &Path) -> PathBuf {
+    let mut path = path.as_os_str().to_owned();
+    path.push(".lock");
+    path.into()
+}
+
+/// Locks the file beside a socket; `AddrInUse` if a switch has it.
+fn lock(path: &Path) -> io::Result<Flock<File>> {
+    let flags = nix::libc::O_NOFOLLOW;
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(false).mode(0o600).custom_flags(flags);
+    let file = options.open(path)?;
+    Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|(_, error)| match error {
+        Errno::EWOULDBLOCK => Errno::EADDRINUSE.into(),
+        error => error.into(),
+    })
+}
+
+/// Whether a switch takes connections there.
+fn answers(address: &UnixAddr) -> bool {
+    let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+    let socket = socket(AddressFamily::Unix, SockType::SeqPacket, flags, None);
+    // One whose queue is full takes none for the moment.
+    socket.is_ok_and(|socket| {
+        matches!(connect(socket.as_raw_fd(), address), Ok(()) | Err(Errno::EAGAIN))
+    })
+}
+
+fn kept(file: &mut File, fresh: &[u8; KEY]) -> io::Result<[u8; KEY]> {
+    let mut key = Vec::new();
+    file.rewind()?;
+    file.take(KEY as u64).read_to_end(&mut key)?;
+    if let Ok(key) = <[u8; KEY]>::try_from(key) {
+        return Ok(key);
+    }
+    file.rewind()?;
+    file.write_all(fresh)?;
+    Ok(*fresh)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_had_by_one_and_what_is_left_of_a_dead_one_is_replaced() {
+        let path = std::env::temp_dir().join(format!("quicket-listener-{}", std::process::id()));
+        let name = path.to_str().unwrap();
+        let mut first = Listener::bind(name).unwrap();
+        assert_eq!(first.key([1; KEY]), [1; KEY]);
+        let taken = Listener::bind(name).unwrap_err();
+        assert_eq!(taken.kind(), io::ErrorKind::AddrInUse, "{taken}");
+        // Killed: the file stays, the lock does not.
+        let own = first.own.take().unwrap();
+        drop(first);
+        drop(own.lock);
+        assert!(path.exists());
+        let mut second = Listener::bind(name).unwrap();
+        assert_eq!(second.key([2; KEY]), [1; KEY], "the key is the one of the switch before");
+        // A file that was removed does not make room for another switch.
+        let lock = lock_of(&path);
+        fs::remove_file(&lock).unwrap();
+        let taken = Listener::bind(name).unwrap_err();
+        assert_eq!(taken.kind(), io::ErrorKind::AddrInUse, "{taken}");
+        drop(second);
+        assert!(!path.exists());
+        fs::remove_file(lock).unwrap();
+    }
+}
