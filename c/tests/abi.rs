@@ -218,6 +218,8 @@ fn numbers_are_those_of_the_header() {
         ("QUIC_SOCKOPT_SESSION_TICKET", OptionName::SessionTicket.number().into()),
         ("QUIC_SOCKOPT_CRYPTO_SECRET", OptionName::CryptoSecret.number().into()),
         ("QUIC_SOCKOPT_TRANSPORT_PARAM_EXT", OptionName::TransportParamExt.number().into()),
+        ("QUICKET_SOCKOPT_WORKERS", OptionName::Workers.number().into()),
+        ("QUICKET_SOCKOPT_SWITCH", OptionName::Switch.number().into()),
     ];
     let print: String = expected
         .iter()

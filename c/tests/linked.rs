@@ -33,6 +33,8 @@ fn a_linked_program_mixes_quic_sockets_with_others() {
         .env("CERTIFICATE", &certificate)
         .env("KEY", &key)
         .env("PIN", identity.fingerprint().to_string())
+        .env("QUICKET_SWITCH", format!("quicket-linked-{}", std::process::id()))
+        .env("QUICKET_SWITCH_PROGRAM", "/nonexistent/quicket")
         .output()
         .unwrap();
     let (out, err) = (String::from_utf8_lossy(&ran.stdout), String::from_utf8_lossy(&ran.stderr));

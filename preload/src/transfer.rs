@@ -5,10 +5,11 @@ use std::ffi::{c_int, c_uint, c_ulong, c_void};
 use libc::{
     iovec, mmsghdr, msghdr, off_t, off64_t, size_t, sockaddr, socklen_t, ssize_t, timespec,
 };
+use quicket_c::Inside;
 use quicket_c::constants::IPPROTO_QUIC;
 
-use crate::next::{by_descriptor, next, set_errno};
-use crate::{Whose, opened, whose};
+use crate::next::{Name, by_descriptor, next, set_errno};
+use crate::{Whose, no_descriptor, opened, whose};
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
@@ -35,7 +36,66 @@ pub unsafe extern "C" fn socketpair(
     }
     type Function = unsafe extern "C" fn(c_int, c_int, c_int, *mut c_int) -> c_int;
     // SAFETY: the arguments are the caller's.
-    unsafe { next!(socketpair: Function)(domain, kind, protocol, pair) }
+    let answer = unsafe { next!(socketpair: Function)(domain, kind, protocol, pair) };
+    if answer == 0 && Inside::is() {
+        // SAFETY: the C library has just written two descriptors there.
+        let pair = unsafe { [*pair, *pair.add(1)] };
+        for fd in pair {
+            opened(fd);
+        }
+    }
+    answer
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t {
+    type Function = unsafe extern "C" fn(c_int, *mut msghdr, c_int) -> ssize_t;
+
+    // By itself, so that the way past it needs no room on the stack.
+    #[cold]
+    #[inline(never)]
+    unsafe extern "C" fn not_the_systems(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t {
+        match whose(fd) {
+            Whose::System => {
+                // SAFETY: the arguments are the caller's.
+                let answer = unsafe { next!(recvmsg: Function)(fd, message, flags) };
+                if answer >= 0 && Inside::is() {
+                    // SAFETY: the C library has just filled the caller's message.
+                    unsafe { opened_by_message(message) };
+                }
+                answer
+            }
+            // SAFETY: the arguments are the caller's, and addresses are checked.
+            Whose::Quicket => unsafe { quicket_c::quicket_recvmsg(fd, message, flags) },
+            Whose::Nobody => no_descriptor(),
+        }
+    }
+
+    let known = Name::recvmsg.known();
+    if quicket_c::kind(fd) != quicket_c::Kind::Other || known.is_null() {
+        // SAFETY: the arguments are the caller's.
+        return unsafe { not_the_systems(fd, message, flags) };
+    }
+    // SAFETY: the arguments are the caller's.
+    unsafe { next!(@ known, Function)(fd, message, flags) }
+}
+
+/// Notes the descriptors that came with a message to the library.
+unsafe fn opened_by_message(message: *const msghdr) {
+    // SAFETY: the macros of the C library walk the control messages of a message that was received.
+    unsafe {
+        let mut control = libc::CMSG_FIRSTHDR(message);
+        while let Some(header) = control.as_ref() {
+            if (header.cmsg_level, header.cmsg_type) == (libc::SOL_SOCKET, libc::SCM_RIGHTS) {
+                let bytes = header.cmsg_len.saturating_sub(libc::CMSG_LEN(0) as usize);
+                let first = libc::CMSG_DATA(control).cast::<c_int>();
+                for index in 0..bytes / size_of::<c_int>() {
+                    opened(first.add(index).read_unaligned());
+                }
+            }
+            control = libc::CMSG_NXTHDR(message, control);
+        }
+    }
 }
 
 by_descriptor! {
@@ -89,8 +149,6 @@ by_descriptor! {
         fd: c_int, data: *mut c_void, len: size_t, flags: c_int,
         from: *mut sockaddr, from_len: *mut socklen_t
     ) -> ssize_t = quicket_recvfrom(fd, data, len, flags, from, from_len);
-    recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t
-        = quicket_recvmsg(fd, message, flags);
     recvmmsg(
         fd: c_int, messages: *mut mmsghdr, count: c_uint, flags: c_int, timeout: *mut timespec
     ) -> c_int = quicket_recvmmsg(fd, messages, count, flags, timeout);

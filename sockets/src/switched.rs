@@ -72,12 +72,35 @@ impl Default for SwitchConfig {
 }
 
 impl SwitchConfig {
+    /// The environment variable of [`Self::from_env`].
+    pub const LISTENERS_VARIABLE: &str = "QUICKET_SWITCH_LISTENERS";
+
     /// For a program of this name, of at most 64 bytes: it is shown, and generations of a program have
     /// the same.
     pub fn new(program: impl Into<String>) -> Self {
         let mut config = Self::default();
         config.options.label = program.into();
         config
+    }
+
+    /// The same; an empty name stands for that of the program's file.
+    #[must_use]
+    pub fn called(program: &str) -> Self {
+        if program.is_empty() { Self::default() } else { Self::new(program) }
+    }
+
+    /// What the environment asks for (`QUICKET_SWITCH_LISTENERS`): that listeners share their address,
+    /// and what the program is called, which may be empty; `None` if it does not. Sockets for C begin
+    /// with it.
+    #[must_use]
+    pub fn from_env() -> Option<Self> {
+        let name = std::env::var_os(Self::LISTENERS_VARIABLE)?;
+        Some(Self::called(&name.to_string_lossy()))
+    }
+
+    pub(crate) fn has_valid_name(&self) -> bool {
+        let name = &self.options.label;
+        name.len() <= quicket_switch::protocol::MAX_LABEL && !name.chars().any(char::is_control)
     }
 
     /// Serves clients that ask for one of these names, and no others: host names, or `*.example.org`

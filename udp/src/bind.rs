@@ -73,6 +73,11 @@ impl BindError {
         &self.source
     }
 
+    /// The same, for who has no use for the address.
+    pub fn into_io_error(self) -> io::Error {
+        self.source
+    }
+
     /// What the operating system said of an address.
     pub const fn new(address: SocketAddr, source: io::Error) -> Self {
         Self { address, source }

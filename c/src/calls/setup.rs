@@ -1,8 +1,10 @@
 //! socket, bind, listen, accept, connect, shutdown.
 
 use std::ffi::c_int;
+use std::sync::OnceLock;
 use std::sync::atomic::Ordering;
 
+use quicket::SwitchConfig;
 use quicket::message::{Shutdown, Socket};
 
 use super::{number, unless_interrupted};
@@ -32,7 +34,17 @@ pub(crate) fn socket(domain: c_int, kind: c_int, protocol: c_int) -> Result<c_in
     }
     fork::prepare();
     let socket = if is_v6 { Socket::new_v6() } else { Socket::new_v4() };
+    if let Some(switch) = shared() {
+        socket.set_switch(switch).map_err(number)?;
+    }
     Entry::open(socket, is_v6, kind, None, flags)
+}
+
+/// That listeners share their addresses, if the environment says so. It is looked at once: other
+/// threads of the program may change it later.
+fn shared() -> Option<SwitchConfig> {
+    static SHARED: OnceLock<Option<SwitchConfig>> = OnceLock::new();
+    SHARED.get_or_init(SwitchConfig::from_env).clone()
 }
 
 /// bind(2).

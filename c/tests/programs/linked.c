@@ -126,11 +126,44 @@ static void workers(void)
 	}
 }
 
+/* What the option takes. Nobody is there to start as the switch: programs that share are tests of the
+ * program quicket. */
+static void sharing(void)
+{
+	struct sockaddr_in address = { .sin_family = AF_INET };
+	char name[128];
+	socklen_t size = sizeof(name);
+	int fd = socket(AF_INET, SOCK_STREAM, IPPROTO_QUIC);
+	memset(name, 'x', sizeof(name));
+	CHECK(quicket_getsockopt(fd, SOL_QUIC, QUICKET_SOCKOPT_SWITCH, name, &size) == 0 && size == 0);
+	FAILS(setsockopt(fd, SOL_QUIC, QUICKET_SOCKOPT_SWITCH, name, 65), EINVAL);
+	FAILS(setsockopt(fd, SOL_QUIC, QUICKET_SOCKOPT_SWITCH, "a\nb", 3), EINVAL);
+	FAILS(setsockopt(fd, SOL_QUIC, QUICKET_SOCKOPT_SWITCH, "\xff", 1), EINVAL);
+	CHECK(setsockopt(fd, SOL_QUIC, QUICKET_SOCKOPT_SWITCH, name, 64) == 0);
+	CHECK(setsockopt(fd, SOL_QUIC, QUICKET_SOCKOPT_SWITCH, "", 0) == 0);
+	size = sizeof(name);
+	CHECK(quicket_getsockopt(fd, SOL_QUIC, QUICKET_SOCKOPT_SWITCH, name, &size) == 0);
+	CHECK(size > 0 && memcmp(name, "linked-program", 14) == 0);
+	size = 3;
+	FAILS(quicket_getsockopt(fd, SOL_QUIC, QUICKET_SOCKOPT_SWITCH, name, &size), EINVAL);
+	address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	FAILS(bind(fd, (struct sockaddr *)&address, sizeof(address)), ENOENT);
+	CHECK(strstr(quicket_strerror(fd, ENOENT), "/nonexistent/quicket"));
+	CHECK(close(fd) == 0);
+
+	/* One that is bound has an address of its own for good. */
+	fd = socket(AF_INET, SOCK_STREAM, IPPROTO_QUIC);
+	CHECK(bind(fd, (struct sockaddr *)&address, sizeof(address)) == 0);
+	FAILS(setsockopt(fd, SOL_QUIC, QUICKET_SOCKOPT_SWITCH, "late", 4), EINVAL);
+	CHECK(close(fd) == 0);
+}
+
 int main(void)
 {
 	alarm(60);
 	sessions();
 	workers();
+	sharing();
 	struct pair pair = connected(AF_INET, SOCK_STREAM);
 	char data[64];
 	int64_t id;

@@ -13,12 +13,29 @@ use clap::Args;
 #[command(after_help = "\
 Examples:
   quicket run -- ./server 127.0.0.1 4433
-  quicket run -- python3 client.py")]
+  quicket run -- python3 client.py
+  quicket run --switch=mail -- python3 mail.py &
+  quicket run --switch=chat -- ./chat [::]:443 &
+  quicket switch status")]
 pub(crate) struct Run {
     /// The library to preload; by default the one within this program, or else
     /// libquicket_preload.so beside it or in ../lib
     #[arg(long, value_name = "FILE", env = "QUICKET_PRELOAD")]
     pub(crate) library: Option<PathBuf>,
+
+    /// Share each address that the program listens on with other programs, through the switch, which is
+    /// started where there is none (see quicket switch --help): QUIC_SOCKOPT_ALPN tells their listeners
+    /// apart. NAME is what the program is called there, by default the name of its file
+    #[cfg(target_os = "linux")]
+    #[arg(
+        long,
+        value_name = "NAME",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "",
+        value_parser = program_name
+    )]
+    pub(crate) switch: Option<String>,
 
     /// The program and its arguments
     #[arg(
@@ -28,4 +45,13 @@ pub(crate) struct Run {
         value_name = "PROGRAM"
     )]
     pub(crate) program: Vec<OsString>,
+}
+
+#[cfg(target_os = "linux")]
+fn program_name(name: &str) -> Result<String, String> {
+    let most = quicket_switch::protocol::MAX_LABEL;
+    if name.len() > most || name.chars().any(char::is_control) {
+        return Err(format!("a program's name has at most {most} bytes, all of them printable"));
+    }
+    Ok(name.to_owned())
 }

@@ -10,7 +10,8 @@ use clap::{Args, Subcommand};
 /// program that needs it, and ends when there has been none for ten seconds; if it is killed, programs
 /// start the next one and connections go on.
 ///
-/// Programs use it by EndpointConfig::switch in Rust, and by quicket serve --switch.
+/// Programs use it by EndpointConfig::switch in Rust, by QUICKET_SOCKOPT_SWITCH in C, and as they are under
+/// quicket run --switch; quicket serve has --switch.
 #[derive(Args, Debug)]
 #[command(
     args_conflicts_with_subcommands = true,

@@ -28,8 +28,26 @@ pub(crate) fn run(args: &Run) -> Result<(), Failure> {
     let library = library(args.library.as_deref())?;
     program::check(&program::find(name)?)?;
     let preload = with(&library, env::var_os(VARIABLE).as_deref())?;
-    let error = Command::new(name).args(arguments).env(VARIABLE, preload).exec();
+    let mut command = Command::new(name);
+    command.args(arguments).env(VARIABLE, preload);
+    #[cfg(target_os = "linux")]
+    if let Some(called) = &args.switch {
+        share(&mut command, called);
+    }
+    let error = command.exec();
     Err(Failure::environment(format!("cannot start {}", Path::new(name).display()), error))
+}
+
+/// Has the program share the addresses that it listens on.
+#[cfg(target_os = "linux")]
+fn share(command: &mut Command, called: &str) {
+    use quicket_switch::client::PROGRAM_VARIABLE;
+
+    command.env(quicket::SwitchConfig::LISTENERS_VARIABLE, called);
+    // The program cannot know where this one is, which it starts as the switch.
+    if let (None, Ok(this)) = (env::var_os(PROGRAM_VARIABLE), env::current_exe()) {
+        command.env(PROGRAM_VARIABLE, this);
+    }
 }
 
 /// Finds the library.

@@ -64,6 +64,10 @@ pub(crate) trait Greeter: Send + Sync {
         alpn: &[Vec<u8>],
         wakes: &mut Wakes,
     );
+
+    /// Another program gets the clients from now on, and those on their way are here. Called without
+    /// a lock.
+    fn on_retired(&self);
 }
 
 /// What a listener wants.

@@ -132,4 +132,7 @@ fn retire_now(core: &Core) {
     let mut wakes = Wakes::default();
     core.reception().wake(&mut wakes);
     wakes.fire();
+    if let Some(greeter) = core.reception().greeter() {
+        greeter.on_retired();
+    }
 }

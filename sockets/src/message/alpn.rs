@@ -24,6 +24,11 @@ impl Alpn {
         self.0.join(&b","[..])
     }
 
+    /// The names.
+    pub(super) fn names(&self) -> &[Vec<u8>] {
+        &self.0
+    }
+
     pub(super) const fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

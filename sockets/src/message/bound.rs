@@ -1,7 +1,9 @@
 //! The addresses that sockets of this process have.
 //!
 //! A process binds each UDP address once. Sockets that ask for the same address share its
-//! endpoint, which lives as long as any of them or of its connections.
+//! endpoint, which lives as long as any of them or of its connections. Sockets that share their
+//! address through the switch have an endpoint each, also within one process: who may have which
+//! clients is for the switch to say, which knows those of other processes too.
 
 use std::collections::HashMap;
 use std::io;
@@ -9,12 +11,12 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 use std::time::Duration;
 
-use super::errno::Errno;
 use super::hub::{Hub, lock};
 use crate::config::{EndpointConfig, Workers};
 use crate::core::{Core, CoreRef};
 use crate::ops;
-use quicket_udp::UdpOption;
+use crate::switched::SwitchConfig;
+use quicket_udp::{BindError, UdpOption};
 
 /// How often to try an address that this process has just given up, and how long between.
 const RELEASE_TRIES: u32 = 200;
@@ -90,19 +92,31 @@ pub(super) struct Bound {
     pub(super) hub: Arc<Hub>,
 }
 
+/// What a socket wants of a new endpoint.
+#[derive(Clone, Debug)]
+pub(super) struct Wanted {
+    pub(super) only_v6: bool,
+    pub(super) options: Vec<UdpOption>,
+    pub(super) workers: usize,
+    /// To share the address with other programs.
+    pub(super) switch: Option<SwitchConfig>,
+}
+
+impl Default for Wanted {
+    fn default() -> Self {
+        Self { only_v6: false, options: Vec::new(), workers: 1, switch: None }
+    }
+}
+
 impl Bound {
     /// Takes hold of an address: the endpoint that is there, or a new one.
-    ///
-    /// `workers` are how many a new one gets.
-    pub(super) fn to(
-        address: SocketAddr,
-        only_v6: bool,
-        options: &[UdpOption],
-        workers: usize,
-    ) -> Result<Self, Errno> {
+    pub(super) fn to(address: SocketAddr, wanted: &Wanted) -> io::Result<Self> {
+        if wanted.switch.is_some() {
+            return Self::make(address, wanted);
+        }
         let (mut tries, mut is_ours) = (0, false);
         loop {
-            match Self::find_or_make(address, (only_v6, options, workers), &mut is_ours) {
+            match Self::find_or_make(address, wanted, &mut is_ours) {
                 // Ours until a moment ago: its thread is about to close it. Or ours in a moment.
                 Err(_) if is_ours && tries < RELEASE_TRIES => {
                     tries += 1;
@@ -114,23 +128,19 @@ impl Bound {
     }
 
     /// Also says whether this process holds the address, held it before, or will.
-    fn find_or_make(
-        address: SocketAddr,
-        (only_v6, options, workers): (bool, &[UdpOption], usize),
-        is_ours: &mut bool,
-    ) -> Result<Self, Errno> {
+    fn find_or_make(address: SocketAddr, wanted: &Wanted, is_ours: &mut bool) -> io::Result<Self> {
         let mut registry = registry();
         if let Some(place) = registry.get(&address) {
             *is_ours = true;
             match place {
-                Place::Coming => return Err(Errno::EADDRINUSE),
+                Place::Coming => return Err(io::ErrorKind::AddrInUse.into()),
                 Place::Made { core, hub } => {
                     if let Some(core) = core.upgrade().and_then(CoreRef::revive) {
                         let bound = Self { core, hub: Arc::clone(hub) };
                         drop(registry);
                         // What fails now fails again.
                         *is_ours = false;
-                        return bound.with(options);
+                        return bound.with(&wanted.options);
                     }
                 }
             }
@@ -139,7 +149,7 @@ impl Bound {
             registry.insert(address, Place::Coming);
         }
         drop(registry);
-        let made = Self::make(address, only_v6, options, workers);
+        let made = Self::make(address, wanted);
         let mut registry = self::registry();
         registry.retain(|key, place| *key != address && place.is_in_use());
         if let Ok(Self { core, hub }) = &made {
@@ -150,9 +160,9 @@ impl Bound {
     }
 
     /// With these options set.
-    fn with(self, options: &[UdpOption]) -> Result<Self, Errno> {
+    fn with(self, options: &[UdpOption]) -> io::Result<Self> {
         for option in options {
-            self.set_udp_option(option).map_err(|error| Errno::from(&error))?;
+            self.set_udp_option(option)?;
         }
         Ok(self)
     }
@@ -170,19 +180,13 @@ impl Bound {
     }
 
     /// Makes an endpoint, and waits until something drives it.
-    fn make(
-        address: SocketAddr,
-        only_v6: bool,
-        options: &[UdpOption],
-        workers: usize,
-    ) -> Result<Self, Errno> {
-        let mut config = EndpointConfig::default().workers(Workers::Count(workers));
-        config.udp.only_v6 = only_v6;
-        config.udp.options = options.to_vec();
-        let core = ops::endpoint(address, config).map_err(|error| Errno::from(error.io_error()))?;
-        let workers = core.core().workers();
-        let started = workers.iter().try_for_each(Core::start_thread);
-        started.map_err(|error| Errno::from(&error))?;
+    fn make(address: SocketAddr, wanted: &Wanted) -> io::Result<Self> {
+        let mut config = EndpointConfig::default().workers(Workers::Count(wanted.workers));
+        config.udp.only_v6 = wanted.only_v6;
+        config.udp.options.clone_from(&wanted.options);
+        config.switch.clone_from(&wanted.switch);
+        let core = ops::endpoint(address, config).map_err(BindError::into_io_error)?;
+        core.core().workers().iter().try_for_each(Core::start_thread)?;
         let hub = Arc::new(Hub::new(Arc::downgrade(core.core())));
         Ok(Self { core, hub })
     }
@@ -197,7 +201,8 @@ mod tests {
     #[test]
     fn sockets_that_take_the_place_of_others_have_their_options() {
         let address = "127.0.0.1:0".parse().unwrap();
-        let Bound { core, .. } = Bound::to(address, false, &[UdpOption::Ttl(7)], 1).unwrap();
+        let wanted = Wanted { options: vec![UdpOption::Ttl(7)], ..Wanted::default() };
+        let Bound { core, .. } = Bound::to(address, &wanted).unwrap();
         core.core().set_udp_option(UdpOption::Priority(1)).unwrap();
         let before = core.local_addr();
         core.rebind(address).unwrap();

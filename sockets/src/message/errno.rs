@@ -46,6 +46,7 @@ macro_rules! errnos {
 
 errnos! {
     EPERM = 1, "not permitted";
+    ENOENT = 2, "there is no such file: the program of the switch";
     EINTR = 4, "interrupted";
     EIO = 5, "input or output failed";
     EBADF = 9, "the socket is closed";
@@ -56,7 +57,7 @@ errnos! {
     EINVAL = 22, "an argument does not fit the state of the socket";
     ENFILE = 23, "the host has too many files open";
     EMFILE = 24, "the process has too many files open: close some, or raise the limit";
-    ENOSPC = 28, "flow control leaves no room to send";
+    ENOSPC = 28, "flow control leaves no room to send, or the switch none to be there";
     EPIPE = 32, "the connection is closed";
     ENOSTR = 60, "there is no such stream";
     EPROTO = 71, "the handshake failed";
@@ -108,6 +109,46 @@ impl From<Errno> for io::Error {
 
 impl From<&io::Error> for Errno {
     fn from(error: &io::Error) -> Self {
-        error.raw_os_error().and_then(Self::from_number).unwrap_or(Self::EIO)
+        match error.raw_os_error() {
+            Some(number) => Self::from_number(number).unwrap_or(Self::EIO),
+            None => Self::of_kind(error.kind()),
+        }
+    }
+}
+
+impl Errno {
+    /// The error of what others than the system say, such as the switch.
+    const fn of_kind(kind: io::ErrorKind) -> Self {
+        match kind {
+            io::ErrorKind::AddrInUse => Self::EADDRINUSE,
+            io::ErrorKind::InvalidInput => Self::EINVAL,
+            io::ErrorKind::PermissionDenied => Self::EACCES,
+            io::ErrorKind::WouldBlock => Self::EAGAIN,
+            io::ErrorKind::StorageFull => Self::ENOSPC,
+            io::ErrorKind::Unsupported => Self::EPROTONOSUPPORT,
+            io::ErrorKind::TimedOut => Self::ETIMEDOUT,
+            io::ErrorKind::NotFound => Self::ENOENT,
+            io::ErrorKind::NotConnected => Self::ENOTCONN,
+            io::ErrorKind::ConnectionRefused => Self::ECONNREFUSED,
+            io::ErrorKind::ConnectionReset => Self::ECONNRESET,
+            io::ErrorKind::BrokenPipe => Self::EPIPE,
+            _ => Self::EIO,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_has_no_number_is_told_by_its_kind() {
+        let said = |kind| Errno::from(&io::Error::new(kind, "the switch said so"));
+        assert_eq!(said(io::ErrorKind::AddrInUse), Errno::EADDRINUSE);
+        assert_eq!(said(io::ErrorKind::StorageFull), Errno::ENOSPC);
+        assert_eq!(said(io::ErrorKind::Other), Errno::EIO);
+        // EDQUOT is none of those that sockets report.
+        assert_eq!(Errno::from(&io::Error::from_raw_os_error(122)), Errno::EIO);
+        assert_eq!(Errno::from(&io::Error::from(Errno::EMFILE)), Errno::EMFILE);
     }
 }

@@ -3,6 +3,7 @@
 
 use std::collections::VecDeque;
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -55,6 +56,8 @@ pub(super) struct ListenQueue {
 struct Queue {
     waiting: VecDeque<Greeted>,
     waiters: Waiters,
+    /// Another program gets the clients: no more come.
+    retired: bool,
 }
 
 /// A connection that waits to be accepted, and the worker where it lives.
@@ -86,19 +89,22 @@ impl ListenQueue {
             return Err(Errno::EINVAL);
         }
         let next = queue.waiting.pop_front();
+        if next.is_none() && queue.retired {
+            return Err(Errno::EINVAL);
+        }
         if let (None, Some(waiter)) = (&next, waiter) {
             queue.waiters.register(Interest::Message, waiter);
         }
         Ok(next)
     }
 
-    /// True if there is a connection to accept; `waiter` hears of the next.
+    /// True if there is a connection to accept, or there will be none; `waiter` hears of the next.
     pub(super) fn is_readable(&self, waiter: Option<Waiter<'_>>) -> bool {
         let mut queue = lock(&self.queue);
         if let Some(waiter) = waiter {
             queue.waiters.register(Interest::Message, waiter);
         }
-        !queue.waiting.is_empty()
+        queue.retired || !queue.waiting.is_empty()
     }
 
     /// Adds a connection; false if nobody will accept it, or as many wait as may. As on other sockets,
@@ -112,6 +118,16 @@ impl ListenQueue {
             queue.waiters.wake(Interest::Message, wakes);
         }
         open
+    }
+
+    /// What waits can still be accepted, and no more comes.
+    fn retire(&self) {
+        let mut queue = lock(&self.queue);
+        queue.retired = true;
+        let mut wakes = Wakes::default();
+        queue.waiters.wake_all(&mut wakes);
+        drop(queue);
+        wakes.fire();
     }
 
     /// Nobody accepts any more. What waited is returned.
@@ -134,7 +150,8 @@ impl Hub {
         Self { core, listeners: Mutex::default(), ticket_secret }
     }
 
-    /// Adds a listener.
+    /// Adds a listener. Whether other programs leave it its clients is then asked with
+    /// [`Self::register`].
     ///
     /// # Errors
     ///
@@ -156,6 +173,16 @@ impl Hub {
         }
         listeners.push(Arc::clone(new));
         Ok(())
+    }
+
+    /// Gets the clients of a listener from the switch, if its address is shared: waits for the answer.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::listen`], of all programs at the address; and when there is no switch.
+    pub(super) fn register(&self, listener: &ListenQueue) -> io::Result<()> {
+        let core = self.core.upgrade().ok_or(io::ErrorKind::NotConnected)?;
+        core.register(listener.alpn.names(), listener.reuse_port)
     }
 
     /// Lets clients knock.
@@ -183,8 +210,11 @@ impl Hub {
         core.open(options, server).map_err(|_| Errno::EBADF)
     }
 
-    /// Removes a listener; the clients that it had not accepted are turned away.
+    /// Removes a listener; the clients that it had not accepted are turned away. Of an address that is
+    /// shared, others may have the protocols as soon as this returns.
     pub(super) fn unlisten(&self, core: &CoreRef, listener: &Arc<ListenQueue>) {
+        // It is alone here if it shares its address. No lock is held: the switch answers.
+        core.cease_through_switch();
         let mut listeners = lock(&self.listeners);
         listeners.retain(|other| !Arc::ptr_eq(other, listener));
         let mut wakes = Wakes::default();
@@ -267,6 +297,11 @@ impl Greeter for Hub {
             }
         }
     }
+
+    fn on_retired(&self) {
+        let listeners = lock(&self.listeners).clone();
+        listeners.iter().for_each(|listener| listener.retire());
+    }
 }
 
 /// RFC 9000, Section 5.2.2.
@@ -280,11 +315,12 @@ mod tests {
 
     use super::*;
     use crate::core::Role;
-    use crate::message::bound::Bound;
+    use crate::message::bound::{Bound, Wanted};
 
     #[test]
     fn whom_a_listener_is_given_after_it_was_closed_is_not_left_to_wait() {
-        let Bound { core, .. } = Bound::to("127.0.0.1:0".parse().unwrap(), false, &[], 1).unwrap();
+        let address = "127.0.0.1:0".parse().unwrap();
+        let Bound { core, .. } = Bound::to(address, &Wanted::default()).unwrap();
         let mut routing = core.routing();
         let config = ClientConfig::new(Arc::new(Mailbox::default()));
         let remote = "127.0.0.1:9".parse().unwrap();
@@ -299,5 +335,15 @@ mod tests {
         assert!(!listener.push(0, &cell, &mut wakes));
         assert!(listener.close().is_empty());
         core.close_all(0, b"");
+    }
+
+    #[test]
+    fn a_listener_whose_clients_another_program_gets_hands_out_those_that_wait_and_ends() {
+        let listener = ListenQueue::new(Alpn::default(), false, false, 5);
+        assert!(matches!(listener.pop(None), Ok(None)));
+        assert!(!listener.is_readable(None));
+        listener.retire();
+        assert!(listener.is_readable(None));
+        assert!(matches!(listener.pop(None), Err(Errno::EINVAL)));
     }
 }

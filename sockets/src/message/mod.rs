@@ -87,7 +87,8 @@
 //! - Buffers count bytes of data, not the system's bookkeeping: SO_SNDBUF is 4 MiB and does not
 //!   follow the congestion window, SO_RCVBUF bounds what is not stream data, SIOCINQ counts what
 //!   can be received now, and SIOCOUTQ leaves TLS messages out.
-//! - Listeners are told apart by protocol within one process; SO_REUSEPORT is among its sockets.
+//! - Listeners are told apart by protocol within one process, and SO_REUSEPORT is among its sockets,
+//!   unless the address is shared through the switch ([`Socket::set_switch`]): then across processes.
 //! - TLS_CIPHER_AES_CCM_128 can be preferred with CONFIG, but CRYPTO_SECRET refuses it: AWS-LC has
 //!   no packet protection of the kind. Port 0 cannot be connected to.
 

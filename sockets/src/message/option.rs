@@ -8,6 +8,7 @@ use super::raw::{
 };
 use super::socket::Socket;
 use crate::config::Workers;
+use crate::switched::SwitchConfig;
 
 /// The longest value of an option, in bytes.
 const MAX_VALUE: usize = 4096;
@@ -75,6 +76,10 @@ options! {
     /// [`Socket::set_workers`], [`Socket::workers`]: a 32-bit number, 0 for a worker on each core. Not
     /// an option of the kernel's sockets, hence far from its numbers.
     Workers = 1000,
+    /// [`Socket::set_switch`], [`Socket::program`]: the program's name as text, of at most 64 bytes;
+    /// empty for that of its file, and got empty where the address is not shared. Not an option of the
+    /// kernel's sockets either.
+    Switch = 1001,
 }
 
 impl Socket {
@@ -119,6 +124,10 @@ impl Socket {
                 let count = u32::from_ne_bytes(*count) as usize;
                 self.set_workers(if count == 0 { Workers::PerCore } else { Workers::Count(count) })
             }
+            OptionName::Switch => {
+                let name = std::str::from_utf8(value).map_err(|_| Errno::EINVAL)?;
+                self.set_switch(SwitchConfig::called(name))
+            }
             OptionName::StreamOpen => Err(Errno::ENOPROTOOPT),
         }
     }
@@ -149,6 +158,9 @@ impl Socket {
             }
             OptionName::Config => self.config().to_bytes(),
             OptionName::Workers => (self.workers() as u32).to_ne_bytes().to_vec(),
+            OptionName::Switch => {
+                return whole(value, self.program().unwrap_or_default().as_bytes(), 0);
+            }
             OptionName::Token => return whole(value, &self.token()?, 0),
             // Room is asked for as for the list of TLS, which has a length before each name.
             OptionName::Alpn => return whole(value, &self.alpn(), 1),

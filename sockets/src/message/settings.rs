@@ -11,6 +11,7 @@ use quicket_wire::{TransportParameters, Version};
 use super::alpn::Alpn;
 use super::errno::Errno;
 use super::raw::{Config, TLS_CIPHER_AES_GCM_128, TLS_CIPHER_CHACHA20_POLY1305, TransportParam};
+use crate::switched::SwitchConfig;
 use quicket_udp::UdpOption;
 
 /// The least of what concerns a path, in bytes.
@@ -51,6 +52,7 @@ pub(super) struct Settings {
     pub(super) receive_timeout: Option<Duration>,
     pub(super) reuse_port: bool,
     pub(super) workers: usize,
+    pub(super) switch: Option<SwitchConfig>,
     pub(super) only_v6: bool,
     /// Of the UDP socket.
     pub(super) udp_options: Vec<UdpOption>,
@@ -69,6 +71,7 @@ impl Default for Settings {
             receive_timeout: None,
             reuse_port: false,
             workers: 1,
+            switch: None,
             only_v6: false,
             udp_options: Vec::new(),
         }

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use super::connection::source_for;
-use super::switched::what_is_served;
 use super::workers::{bind, divided};
 use crate::config::{ClientConfig, ServerConfig, WorkerStats};
 use crate::core::{
@@ -151,9 +150,7 @@ impl CoreRef {
             protocol.observers = Some(qlog.observers(self.clock()));
         }
         self.open(ListenOptions { backlog, admission, early, greeter: None }, protocol)?;
-        if let Some(switch) = self.switch_config()
-            && let Err(error) = self.serve_through_switch(what_is_served(&alpn, &switch))
-        {
+        if let Err(error) = self.register(&alpn, false) {
             self.stop_listening();
             return Err(ListenError::Switch(error));
         }

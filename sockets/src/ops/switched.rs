@@ -11,7 +11,7 @@ use quicket_udp::{BindError, UdpConfig};
 
 use super::workers::endpoint_on;
 use crate::config::EndpointConfig;
-use crate::core::{CoreRef, Link};
+use crate::core::{Core, CoreRef, Link};
 use crate::steering::{
     Codec, Division, HashKey, Owner, Place, RoutableConnectionIds, ServerId, aes_128,
 };
@@ -77,12 +77,21 @@ fn connection_ids(secrets: &Secrets, generation: u8) -> io::Result<RoutableConne
     ids.map_err(|error| wrong(error.to_string()))
 }
 
+impl Core {
+    /// Has the switch hand over clients that want these protocols, if the endpoint shares its address.
+    /// `shared`: others may have the very same ones.
+    pub(crate) fn register(&self, alpn: &[Vec<u8>], shared: bool) -> io::Result<()> {
+        let Some(switch) = self.switch_config() else { return Ok(()) };
+        self.serve_through_switch(what_is_served(alpn, shared, &switch))
+    }
+}
+
 /// What the switch is told of a listener.
-pub(super) fn what_is_served(alpn: &[Vec<u8>], switch: &SwitchConfig) -> Serve {
+fn what_is_served(alpn: &[Vec<u8>], shared: bool, switch: &SwitchConfig) -> Serve {
     Serve {
         protocols: alpn.iter().cloned().map(Octets).collect(),
         server_names: switch.server_names.clone(),
-        shared: switch.share_names,
+        shared: shared || switch.share_names,
         replace: switch.replace,
         upgrades: switch.upgrade.is_some(),
         drain_seconds: switch.drain.map(|time| {

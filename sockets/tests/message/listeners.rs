@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use quicket::message::{Config, ConnectionClose, Errno, OptionName, Socket, TransportParam};
-use quicket::{ClientTls, ServerTls, Workers};
+use quicket::{ClientTls, ServerTls, SwitchConfig, Workers};
 
 use crate::pair::{ANY, NEW_FIN, Tls, handshake, listener, recv, send, settle, socket};
 
@@ -104,6 +104,33 @@ fn an_address_has_as_many_workers_as_its_listener_asks_for() {
     }
     drop(clients);
     settle(|| udp_sockets(address.port()) == 0);
+}
+
+/// Real processes that share an address are tests of the program `quicket`.
+#[test]
+fn what_a_program_is_called_at_the_switch_is_an_option() {
+    let number = OptionName::Switch.number();
+    let listening = socket();
+    let mut value = [0; 64];
+    assert_eq!((listening.program(), listening.get_option(number, &mut value)), (None, Ok(0)));
+    for wrong in [&[b'x'; 65][..], b"two\nlines", b"\0", b"\xff"] {
+        assert_eq!(listening.set_option(number, wrong), Err(Errno::EINVAL));
+    }
+    listening.set_option(number, b"").unwrap();
+    let own = std::env::current_exe().unwrap();
+    assert_eq!(listening.program().as_deref(), own.file_name().unwrap().to_str());
+    listening.set_option(number, "büro".as_bytes()).unwrap();
+    assert_eq!(listening.get_option(number, &mut value), Ok(5));
+    assert_eq!(&value[..5], "büro".as_bytes());
+    assert_eq!(listening.get_option(number, &mut value[..4]), Err(Errno::EINVAL));
+    // Where nothing is to be started, the words say so.
+    let nowhere = SwitchConfig::new("x").named("quicket-none").started_by(None);
+    listening.set_switch(nowhere).unwrap();
+    assert_eq!(listening.bind(ANY.parse().unwrap()), Err(Errno::ENOTCONN));
+    assert!(listening.failure().unwrap().contains("quicket-none"));
+    // A connection of one's own needs no switch.
+    listening.connect(SocketAddr::new([127, 0, 0, 1].into(), 9)).unwrap();
+    assert_eq!(listening.set_switch(SwitchConfig::new("x")), Err(Errno::EINVAL), "it is bound");
 }
 
 /// They wait at whichever worker, and the backlog is that of all.

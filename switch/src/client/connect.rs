@@ -1,9 +1,10 @@
 //! Finding the switch, and starting it where there is none.
 
 use std::env;
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -24,6 +25,11 @@ use crate::sys;
 
 /// The program that is started as the switch where there is none.
 pub const PROGRAM_VARIABLE: &str = "QUICKET_SWITCH_PROGRAM";
+
+/// What the loader reads.
+const PRELOAD_VARIABLE: &str = "LD_PRELOAD";
+/// How the name of the library of `quicket run` begins.
+const PRELOADED: &[u8] = b"libquicket_preload";
 
 /// How long a switch that was started may take to answer.
 const START: Duration = Duration::from_secs(5);
@@ -246,6 +252,18 @@ pub(super) const fn kind_of(why: Refusal) -> io::ErrorKind {
     }
 }
 
+/// What the loader preloads for a program, without the library that gives it QUIC sockets: the switch
+/// has none.
+fn without_ours(preload: &OsStr) -> OsString {
+    let is_ours = |path: &[u8]| {
+        let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
+        name.starts_with(PRELOADED)
+    };
+    let separates = |byte: &u8| matches!(byte, b' ' | b':');
+    let others = preload.as_bytes().split(separates).filter(|path| !is_ours(path));
+    OsString::from_vec(others.collect::<Vec<_>>().join(&b':'))
+}
+
 /// Starts the switch, in a session of its own. Of several that are started at once one stays.
 fn start(options: &Options) -> io::Result<()> {
     let none = || {
@@ -258,7 +276,16 @@ fn start(options: &Options) -> io::Result<()> {
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     // That the switch is ready says nothing of the service that needs it.
     command.env_remove("NOTIFY_SOCKET");
-    let status = command.status().map_err(|error| {
+    if let Some(preload) = env::var_os(PRELOAD_VARIABLE) {
+        command.env(PRELOAD_VARIABLE, without_ours(&preload));
+    }
+    let status = match command.status() {
+        // The program has its children waited for by the system (SIGCHLD), or by another thread. Whether
+        // the switch has started is seen by whether it answers.
+        Err(error) if error.raw_os_error() == Some(Errno::ECHILD as i32) => return Ok(()),
+        status => status,
+    };
+    let status = status.map_err(|error| {
         let text = format!(
             "cannot start the switch, {}: {error}; install quicket, or name it with {PROGRAM_VARIABLE}",
             program.display()
@@ -270,4 +297,18 @@ fn start(options: &Options) -> io::Result<()> {
     }
     let text = format!("the switch, {}, ended at once: {status}", program.display());
     Err(io::Error::other(text))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_switch_gets_what_others_preload_and_not_what_gives_programs_quic_sockets() {
+        let rest = |preload: &str| without_ours(OsStr::new(preload));
+        assert_eq!(rest("/a/libquicket_preload-12.so:/b/libjemalloc.so"), "/b/libjemalloc.so");
+        assert_eq!(rest("one.so libquicket_preload.so two.so"), "one.so:two.so");
+        assert_eq!(rest("libquicket_preload.so"), "");
+        assert_eq!(rest("/libquicket_preload.d/other.so"), "/libquicket_preload.d/other.so");
+    }
 }

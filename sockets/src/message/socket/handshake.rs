@@ -121,12 +121,12 @@ impl Socket {
         settled
     }
 
-    /// Why the connection ended, in words; `None` without one, while it lives, and if this side
-    /// closed it.
+    /// Why the connection ended, in words; `None` while it lives, and if this side closed it. Without
+    /// a connection: why the switch refused the socket an address or clients, if it did.
     #[must_use]
     pub fn failure(&self) -> Option<String> {
         let control = self.control();
-        let session = control.session(Errno::ENOTCONN).ok()?;
+        let Ok(session) = control.session(Errno::ENOTCONN) else { return control.refusal.clone() };
         session.conn.look(|conn| match conn.ended.as_ref()? {
             ConnectionError::Local { .. } => None,
             // What TLS says is more than the code of its alert.

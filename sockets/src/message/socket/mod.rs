@@ -1,5 +1,6 @@
 //! The socket: its states and how it changes between them.
 
+mod address;
 mod handshake;
 mod options;
 mod poll;
@@ -11,7 +12,6 @@ mod streams;
 mod tests;
 
 use std::fmt;
-use std::io;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,16 +19,13 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 pub use poll::{PollId, PollState};
-use socket2::SockRef;
 
 use super::bound::Bound;
 use super::errno::Errno;
 use super::hub::ListenQueue;
 use super::ledger::Ledger;
 use super::settings::Settings;
-use crate::config::Workers;
 use crate::core::{Conn, ConnRef, Core, GivenUp, Rank, Waiter};
-use quicket_udp::UdpOption;
 
 /// A QUIC socket that sends and receives messages.
 ///
@@ -53,6 +50,8 @@ struct Control {
     is_v6: bool,
     bound: Option<Bound>,
     phase: Phase,
+    /// What the switch said when it refused something last.
+    refusal: Option<String>,
 }
 
 /// APPLICATION_ERROR (RFC 9000, Section 20.1).
@@ -136,18 +135,6 @@ impl Control {
     }
 }
 
-impl Control {
-    /// A UDP socket as this one would be bound to.
-    fn sample(&self) -> io::Result<socket2::Socket> {
-        let domain = if self.is_v6 { socket2::Domain::IPV6 } else { socket2::Domain::IPV4 };
-        let sample = socket2::Socket::new(domain, socket2::Type::DGRAM, None)?;
-        for option in &self.settings.udp_options {
-            option.set(SockRef::from(&sample))?;
-        }
-        Ok(sample)
-    }
-}
-
 impl Socket {
     /// A socket for IPv4.
     #[must_use]
@@ -163,12 +150,17 @@ impl Socket {
 
     fn new(is_v6: bool) -> Self {
         let settings = Settings::default();
-        let control = Control { settings, is_v6, bound: None, phase: Phase::Idle };
-        Self::with(control, Arc::new(Ledger::default()))
+        Self::with(settings, is_v6, (None, Phase::Idle), Arc::new(Ledger::default()))
     }
 
-    fn with(control: Control, ledger: Arc<Ledger>) -> Self {
-        ledger.lock().inbox.set_limit(control.settings.receive_buffer());
+    fn with(
+        settings: Settings,
+        is_v6: bool,
+        (bound, phase): (Option<Bound>, Phase),
+        ledger: Arc<Ledger>,
+    ) -> Self {
+        ledger.lock().inbox.set_limit(settings.receive_buffer());
+        let control = Control { settings, is_v6, bound, phase, refusal: None };
         let control = Mutex::new(control);
         let (nonblocking, interruptible) = (AtomicBool::new(false), AtomicBool::new(false));
         Self { shared: Arc::new(Shared { control, ledger, nonblocking, interruptible }) }
@@ -253,100 +245,6 @@ impl Socket {
         self.control().settings.receive_buffer()
     }
 
-    /// Lets listeners with the same protocols share an address (SO_REUSEPORT).
-    pub fn set_reuse_port(&self, reuse: bool) {
-        self.control().settings.reuse_port = reuse;
-    }
-
-    /// Has so many workers receive at the socket's address, each with a thread and connections of its
-    /// own; sockets that are bound to an address that this process has already share what there is.
-    ///
-    /// # Errors
-    ///
-    /// EINVAL once the socket is bound, for none, and for more than
-    /// [`MAX_WORKERS`](crate::MAX_WORKERS).
-    pub fn set_workers(&self, workers: Workers) -> Result<(), Errno> {
-        let count = workers.count().map_err(|_| Errno::EINVAL)?;
-        let mut control = self.control();
-        if control.bound.is_some() {
-            return Err(Errno::EINVAL);
-        }
-        control.settings.workers = count;
-        Ok(())
-    }
-
-    /// How many workers receive at the socket's address, or will once it is bound.
-    #[must_use]
-    pub fn workers(&self) -> usize {
-        let control = self.control();
-        match &control.bound {
-            Some(bound) => bound.core.core().workers().len(),
-            None => control.settings.workers,
-        }
-    }
-
-    /// Keeps a socket for IPv6 from IPv4 (IPV6_V6ONLY): another socket may have the same port there.
-    ///
-    /// # Errors
-    ///
-    /// EINVAL once the socket is bound; ENOPROTOOPT for one of IPv4.
-    pub fn set_only_v6(&self, only: bool) -> Result<(), Errno> {
-        let mut control = self.control();
-        match (control.is_v6, &control.bound) {
-            (false, _) => Err(Errno::ENOPROTOOPT),
-            (true, Some(_)) => Err(Errno::EINVAL),
-            (true, None) => {
-                control.settings.only_v6 = only;
-                Ok(())
-            }
-        }
-    }
-
-    /// Whether the socket keeps to IPv6.
-    #[must_use]
-    pub fn only_v6(&self) -> bool {
-        self.control().settings.only_v6
-    }
-
-    /// Sets an option of the UDP socket below, which sockets that are bound to the same address
-    /// share, and of those that take its place.
-    ///
-    /// # Errors
-    ///
-    /// What the system says; ENOPROTOOPT for one of IPv6 on a socket for IPv4.
-    pub fn set_udp_option(&self, option: UdpOption) -> Result<(), Errno> {
-        let mut control = self.control();
-        if option.is_for_v6() && !control.is_v6 {
-            return Err(Errno::ENOPROTOOPT);
-        }
-        let set = match &control.bound {
-            Some(bound) => bound.set_udp_option(&option),
-            // There is none yet: what it would refuse is refused now.
-            None => control.sample().and_then(|sample| option.set(SockRef::from(&sample))),
-        };
-        set.map_err(|error| Errno::from(&error))?;
-        option.put_into(&mut control.settings.udp_options);
-        Ok(())
-    }
-
-    /// An option of the UDP socket below: of the kind of `option`, whose value does not matter.
-    ///
-    /// # Errors
-    ///
-    /// As [`Socket::set_udp_option`].
-    pub fn udp_option(&self, option: &UdpOption) -> Result<UdpOption, Errno> {
-        let control = self.control();
-        if option.is_for_v6() && !control.is_v6 {
-            return Err(Errno::ENOPROTOOPT);
-        }
-        let links = control.bound.as_ref().map(|bound| bound.core.core().links());
-        let got = match links.as_ref().and_then(|links| links.current()) {
-            Some(link) => option.get(SockRef::from(&*link.socket)),
-            None => control.sample().and_then(|sample| option.get(SockRef::from(&sample))),
-        };
-        got.map_err(|error| Errno::from(&error))
-    }
-
     /// The address of this side; that of the active path once connected, and an unspecified one
     /// with port 0 before the socket has any.
     #[must_use]
@@ -396,6 +294,15 @@ impl Socket {
 }
 
 impl Shared {
+    /// Stops listening, if this is still the listener.
+    fn end_listening(&self, listener: &Arc<ListenQueue>) {
+        let control = self.control.lock().unwrap_or_else(PoisonError::into_inner);
+        if matches!(&control.phase, Phase::Listening(now) if Arc::ptr_eq(now, listener)) {
+            drop(control);
+            self.end();
+        }
+    }
+
     fn end(&self) {
         let mut control = self.control.lock().unwrap_or_else(PoisonError::into_inner);
         match &control.phase {

@@ -1,5 +1,6 @@
 //! From a new socket to a connection: bind, listen, accept, connect.
 
+use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::task::Poll;
@@ -9,7 +10,7 @@ use quicket_wire::Version;
 
 use super::{Control, Patience, Phase, Session, Socket, State};
 use crate::core::{Cell, ConnRef, Rank, Tap, Waiter};
-use crate::message::bound::Bound;
+use crate::message::bound::{Bound, Wanted};
 use crate::message::errno::Errno;
 use crate::message::hub::{Greeted, ListenQueue};
 use crate::message::ledger::Ledger;
@@ -43,30 +44,42 @@ impl Control {
 }
 
 impl Socket {
-    /// Binds the socket to an address. Sockets of one process may share an address.
+    /// Binds the socket to an address. Sockets of one process may share an address; those of several
+    /// may through the switch ([`Socket::set_switch`]), which this finds or starts.
     ///
     /// # Errors
     ///
     /// EINVAL if it is bound already or the address is of another family, though a socket for
-    /// IPv6 takes addresses of IPv4; else what the system says.
+    /// IPv6 takes addresses of IPv4; else what the system says, or the switch
+    /// ([`Socket::failure`] has its words).
     pub fn bind(&self, address: SocketAddr) -> Result<(), Errno> {
         let address = self.control().accept_address(address)?;
-        if self.bind_where(|_| address)? { Ok(()) } else { Err(Errno::EINVAL) }
+        if self.bind_where(true, |_| address)? { Ok(()) } else { Err(Errno::EINVAL) }
     }
 
     /// Binds the socket, unless it is bound: false. An address that this process has just given up
-    /// is waited for, so `Control` is not held meanwhile.
-    fn bind_where(&self, address: impl FnOnce(&Control) -> SocketAddr) -> Result<bool, Errno> {
-        let (address, only_v6, options, workers) = {
+    /// is waited for, and so is the switch if the address `may_be_shared`: `Control` is not held
+    /// meanwhile.
+    fn bind_where(
+        &self,
+        may_be_shared: bool,
+        address: impl FnOnce(&Control) -> SocketAddr,
+    ) -> Result<bool, Errno> {
+        let (address, wanted) = {
             let control = self.control();
             if control.bound.is_some() {
                 return Ok(false);
             }
             let settings = &control.settings;
-            let options = settings.udp_options.clone();
-            (address(&control), settings.only_v6, options, settings.workers)
+            let wanted = Wanted {
+                only_v6: settings.only_v6,
+                options: settings.udp_options.clone(),
+                workers: settings.workers,
+                switch: settings.switch.clone().filter(|_| may_be_shared),
+            };
+            (address(&control), wanted)
         };
-        let bound = Bound::to(address, only_v6, &options, workers)?;
+        let bound = Bound::to(address, &wanted).map_err(|error| self.refused(&error))?;
         let mut control = self.control();
         let first = control.bound.is_none();
         if first {
@@ -79,14 +92,22 @@ impl Socket {
         Ok(first)
     }
 
+    /// What the call fails with. Where others than the system said so, their words are kept.
+    fn refused(&self, error: &io::Error) -> Errno {
+        if error.raw_os_error().is_none() {
+            self.control().refusal = Some(error.to_string());
+        }
+        Errno::from(error)
+    }
+
     /// Listens for clients that want one of the socket's protocols; 0 stops listening. A
     /// listener that is asked again only takes the new backlog.
     ///
     /// # Errors
     ///
     /// EINVAL if the socket has a connection, or with 0 does not listen. EADDRINUSE if another
-    /// listener of the address has some of the protocols, or all of them and not both share the
-    /// port.
+    /// listener of the address, of any program that shares it ([`Socket::set_switch`]), has some of
+    /// the protocols, or all of them and not both share the port ([`Socket::set_reuse_port`]).
     pub fn listen(&self, backlog: usize) -> Result<(), Errno> {
         let control = self.control();
         match (&control.phase, backlog) {
@@ -103,7 +124,7 @@ impl Socket {
             (Phase::Idle, _) => {}
         }
         drop(control);
-        self.bind_where(Control::unspecified)?;
+        self.bind_where(true, Control::unspecified)?;
         let mut control = self.control();
         if !matches!(control.phase, Phase::Idle) {
             return Err(Errno::EINVAL);
@@ -115,9 +136,19 @@ impl Socket {
             settings.config.validate_peer_address != 0,
             backlog,
         ));
-        let bound = control.bound.as_ref().ok_or(Errno::EINVAL)?;
+        let bound = control.bound.clone().ok_or(Errno::EINVAL)?;
         bound.hub.listen(&listener)?;
-        control.phase = Phase::Listening(listener);
+        control.phase = Phase::Listening(Arc::clone(&listener));
+        drop(control);
+        let registered = bound.hub.register(&listener);
+        if let Err(error) = registered {
+            self.shared.end_listening(&listener);
+            return Err(self.refused(&error));
+        }
+        // Another thread may have stopped it before the switch was asked.
+        if !matches!(self.control().phase, Phase::Listening(_)) {
+            bound.core.cease_through_switch();
+        }
         Ok(())
     }
 
@@ -126,7 +157,8 @@ impl Socket {
     ///
     /// # Errors
     ///
-    /// EINVAL if the socket does not listen (any more); EAGAIN if no client comes in time.
+    /// EINVAL if the socket does not listen (any more), also because a newer generation of the program
+    /// has taken its place at the switch; EAGAIN if no client comes in time.
     pub fn accept(&self) -> Result<Self, Errno> {
         let (listener, bound, timeout) = {
             let control = self.control();
@@ -177,7 +209,7 @@ impl Socket {
         });
         let session = Session { conn, is_server: true, begun: false, preferred: None };
         let phase = Phase::Connection(session);
-        Self::with(Control { settings, is_v6, bound: Some(bound), phase }, ledger)
+        Self::with(settings, is_v6, (Some(bound), phase), ledger)
     }
 
     /// Begins a connection. Its handshake is still to be performed; nothing is sent before.
@@ -195,7 +227,8 @@ impl Socket {
             if is_target && is_idle(&control) { remote } else { return Err(Errno::EINVAL) }
         };
         let source = source_for(remote).map_err(|error| Errno::from(&error))?;
-        self.bind_where(|_| SocketAddr::new(source, 0))?;
+        // Nobody need find this address, so that the socket is one of its own.
+        self.bind_where(false, |_| SocketAddr::new(source, 0))?;
         let mut control = self.control();
         if !is_idle(&control) {
             return Err(Errno::EINVAL);

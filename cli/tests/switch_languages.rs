@@ -1,0 +1,574 @@
+//! Programs in Rust, C and Python that share a port through `quicket switch`: real processes, of which
+//! those in Python know nothing of it.
+#![cfg(target_os = "linux")]
+
+use std::env;
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, UdpSocket};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use quicket::message::{Errno, MessageKind, MsgFlags, Socket, StreamFlags, StreamInfo};
+use quicket::{
+    ClientConfig, ClientTls, ConnectError, Connection, Endpoint, Identity, ServerTls, SwitchConfig,
+};
+use tempfile::TempDir;
+
+const QUICKET: &str = env!("CARGO_BIN_EXE_quicket");
+/// How long anything may take on a machine that is busy.
+const LONG: Duration = Duration::from_secs(30);
+
+/// A switch of a test's own, which ends with it, and what programs need.
+struct Switch {
+    name: String,
+    dir: TempDir,
+}
+
+impl Switch {
+    fn new() -> Self {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let count = COUNT.fetch_add(1, Ordering::Relaxed);
+        let dir = tempfile::tempdir().unwrap();
+        let identity = Identity::self_signed(["localhost"]).unwrap();
+        fs::write(dir.path().join("certificate"), identity.chain_pem()).unwrap();
+        fs::write(dir.path().join("key"), identity.key_pem()).unwrap();
+        Self { name: format!("quicket-languages-{}-{count}", std::process::id()), dir }
+    }
+
+    fn status(&self) -> serde_json::Value {
+        let report = quicket_switch::client::status(&self.name).unwrap();
+        serde_json::from_str(&report).unwrap()
+    }
+
+    fn kill(&self) {
+        kill(self.status()["pid"].as_u64().unwrap());
+    }
+
+    /// A program in the surroundings of the test.
+    fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
+        let mut command = Command::new(program);
+        let file = |name: &str| self.dir.path().join(name);
+        command.env("QUICKET_SWITCH", &self.name).env("QUICKET_SWITCH_PROGRAM", QUICKET);
+        command.env("KEY", file("key")).env("CERTIFICATE", file("certificate"));
+        command.env("XDG_CACHE_HOME", cache()).env("XDG_DATA_HOME", self.dir.path());
+        command.env_remove("QUICKET_SWITCH_LISTENERS");
+        command
+    }
+
+    /// Python, unmodified, under `quicket run`.
+    fn python(&self, name: &str, port: u16, protocols: &str, more: &[&str]) -> Program {
+        let mut command = self.command(QUICKET);
+        // It finds the program that it is itself.
+        command.env_remove("QUICKET_SWITCH_PROGRAM");
+        command.arg("run").arg(format!("--switch={name}")).args(["--", "python3"]);
+        command.arg(here("tests/python/share.py"));
+        command.args([name, &port.to_string(), protocols]).args(more);
+        Program::spawn(command)
+    }
+
+    /// C, linked to the library, with the option.
+    fn c(&self, name: &str, port: u16, protocols: &str, more: &[&str]) -> Program {
+        let mut command = self.command(compiled());
+        command.env("PROGRAM", name).env("LD_LIBRARY_PATH", libraries());
+        command.args([name, &port.to_string(), protocols]).args(more);
+        Program::spawn(command)
+    }
+
+    /// Rust, with sockets of messages: see [`program`].
+    fn rust(&self, name: &str, port: u16, protocols: &str) -> Program {
+        let mut command = self.command(env::current_exe().unwrap());
+        command.args(["--ignored", "--exact", "program", "--nocapture", "--test-threads=1"]);
+        command.env("PROGRAM", format!("{name}\n{port}\n{protocols}"));
+        Program::spawn(command)
+    }
+
+    /// Which programs serve what.
+    fn serving(&self) -> Vec<(String, String)> {
+        let status = self.status();
+        let programs = status["addresses"][0]["programs"].as_array().unwrap().iter();
+        let serving = programs.filter(|program| program["state"] == "serving");
+        let text = |value: &serde_json::Value| value.as_str().unwrap().to_owned();
+        let of = |program: &serde_json::Value| {
+            let protocols: Vec<_> =
+                program["protocols"].as_array().unwrap().iter().map(text).collect();
+            (text(&program["program"]), protocols.join(","))
+        };
+        let mut serving: Vec<_> = serving.map(of).collect();
+        serving.sort();
+        serving
+    }
+}
+
+impl Drop for Switch {
+    fn drop(&mut self) {
+        if quicket_switch::client::status(&self.name).is_ok() {
+            self.kill();
+        }
+    }
+}
+
+fn kill(pid: u64) {
+    assert!(Command::new("kill").args(["-9", &pid.to_string()]).status().unwrap().success());
+}
+
+fn here(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
+}
+
+/// Where `quicket run` unpacks its library, once for all tests.
+fn cache() -> PathBuf {
+    Path::new(env!("CARGO_TARGET_TMPDIR")).join("cache")
+}
+
+/// Cargo puts them beside the tests that they are built for.
+fn libraries() -> PathBuf {
+    env::current_exe().unwrap().parent().unwrap().to_owned()
+}
+
+/// The program in C.
+fn compiled() -> &'static Path {
+    static COMPILED: OnceLock<PathBuf> = OnceLock::new();
+    COMPILED.get_or_init(|| {
+        let name = format!("share-{}", std::process::id());
+        let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+        let compiled = Command::new("cc")
+            .args(["-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", "-pthread", "-I"])
+            .arg(here("../c/include"))
+            .arg("-o")
+            .args([&program, &here("tests/programs/share.c")])
+            .arg("-L")
+            .arg(libraries())
+            .args(["-lquicket_c", "-ldl"])
+            .output()
+            .unwrap();
+        assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
+        program
+    })
+}
+
+/// A program in a process of its own, which ends with its input.
+struct Program {
+    process: Child,
+    orders: Option<ChildStdin>,
+    lines: BufReader<ChildStdout>,
+}
+
+impl Program {
+    fn spawn(mut command: Command) -> Self {
+        let mut process = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let lines = BufReader::new(process.stdout.take().unwrap());
+        let orders = process.stdin.take();
+        Self { process, orders, lines }
+    }
+
+    /// Waits for a line with this word, and returns what follows.
+    fn says(&mut self, word: &str) -> String {
+        loop {
+            let mut line = String::new();
+            assert_ne!(self.lines.read_line(&mut line).unwrap(), 0, "it did not say {word}");
+            if let Some((_, rest)) = line.split_once(word) {
+                return rest.trim().to_owned();
+            }
+            let refused = line.contains("REFUSED") || line.contains("READY");
+            assert!(!refused, "{line} instead of {word}");
+        }
+    }
+
+    /// Waits until it listens; says where.
+    fn ready(&mut self) -> SocketAddr {
+        self.says("READY ").parse().unwrap()
+    }
+
+    fn order(&mut self, order: &str) {
+        writeln!(self.orders.as_mut().unwrap(), "{order}").unwrap();
+    }
+
+    /// kill -9.
+    fn kill(&mut self) {
+        self.process.kill().unwrap();
+        self.process.wait().unwrap();
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// Not a test: the program in Rust, started by [`Switch::rust`]. It answers each stream with its name and
+/// what it was sent.
+#[test]
+#[ignore = "a program that tests start"]
+fn program() {
+    let Ok(orders) = env::var("PROGRAM") else { return };
+    let orders: Vec<&str> = orders.split('\n').collect();
+    let [name, port, protocols] = orders[..] else { panic!("{orders:?}") };
+    let listener = Socket::new_v4();
+    listener.set_switch(SwitchConfig::new(name)).unwrap();
+    listener.bind(format!("127.0.0.1:{port}").parse().unwrap()).unwrap();
+    listener.set_alpn(protocols.as_bytes()).unwrap();
+    if let Err(error) = listener.listen(64) {
+        return println!("REFUSED {error}: {}", listener.failure().unwrap_or_default());
+    }
+    println!("READY {}", listener.local_addr());
+    thread::spawn(|| {
+        let _ = std::io::stdin().read(&mut [0]);
+        std::process::exit(0);
+    });
+    let identity = Identity::self_signed(["localhost"]).unwrap();
+    let tls = ServerTls::builder(identity).alpn(protocols.split(',')).build().unwrap();
+    let tls = std::sync::Arc::new(tls);
+    loop {
+        let (connection, tls, name) = (listener.accept().unwrap(), tls.clone(), name.to_owned());
+        thread::spawn(move || {
+            if connection.accept_tls(tls).is_ok() {
+                while answer(&connection, &name).is_ok() {}
+            }
+        });
+    }
+}
+
+/// Answers a question; there is one at a time.
+fn answer(connection: &Socket, name: &str) -> Result<(), Errno> {
+    let mut text = format!("{name}:").into_bytes();
+    loop {
+        let mut part = [0; 4096];
+        let message = connection.recv_message(&mut part, MsgFlags::NONE)?;
+        text.extend_from_slice(&part[..message.len]);
+        let MessageKind::Stream(info) = message.kind else { panic!("{message:?}") };
+        if info.flags.contains(StreamFlags::FIN) {
+            let answer = StreamInfo::new(info.stream_id, StreamFlags::FIN);
+            return connection.send_message(&text, Some(answer), MsgFlags::NONE).map(drop);
+        }
+    }
+}
+
+/// Connects with a protocol, or with none.
+fn try_connect(address: SocketAddr, alpn: Option<&str>) -> Result<Connection, ConnectError> {
+    let tls = ClientTls::builder().dangerous_no_verification();
+    let tls = match alpn {
+        Some(alpn) => tls.alpn([alpn]),
+        None => tls.without_alpn(),
+    };
+    let config = ClientConfig::new(tls.build().unwrap());
+    Endpoint::bind("127.0.0.1:0").unwrap().connect(address, "localhost", &config)
+}
+
+fn connect(address: SocketAddr, alpn: &str) -> Connection {
+    try_connect(address, Some(alpn)).unwrap()
+}
+
+fn ask(connection: &Connection, question: &str) -> std::io::Result<String> {
+    let mut stream = connection.open_bi().map_err(std::io::Error::other)?;
+    stream.write_all(question.as_bytes())?;
+    stream.finish().map_err(std::io::Error::other)?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer)?;
+    Ok(answer)
+}
+
+/// Who answers a new client.
+fn who(address: SocketAddr, alpn: &str) -> String {
+    ask(&connect(address, alpn), "who").unwrap()
+}
+
+/// `quicket serve` at an address, with one file.
+fn serve(switch: &Switch, address: SocketAddr) -> Program {
+    let root = switch.dir.path().join("root");
+    fs::create_dir(&root).unwrap();
+    fs::write(root.join("who"), "site").unwrap();
+    let mut command = switch.command(QUICKET);
+    command.args(["serve", root.to_str().unwrap(), "--json", "--switch", "-l"]);
+    command.arg(address.to_string()).stderr(Stdio::null());
+    let mut program = Program::spawn(command);
+    program.says("\"listening\"");
+    program
+}
+
+fn get(connection: &Connection) -> String {
+    ask(connection, "GET /who\r\n").unwrap()
+}
+
+/// Two programs in Python, one in C and two in Rust.
+#[test]
+fn five_programs_in_three_languages_serve_one_port_at_the_same_time() {
+    let switch = Switch::new();
+    let mut mail = switch.python("mail", 0, "mail", &[]);
+    let at = mail.ready();
+    let mut news = switch.python("news", at.port(), "news,news/2", &[]);
+    let mut chat = switch.c("chat", at.port(), "chat", &[]);
+    let mut shop = switch.rust("shop", at.port(), "shop");
+    let _site = serve(&switch, at);
+    for program in [&mut news, &mut chat, &mut shop] {
+        assert_eq!(program.ready(), at);
+    }
+    let pair = |(program, protocols): (&str, &str)| (program.to_owned(), protocols.to_owned());
+    let expected = [("chat", "chat"), ("mail", "mail"), ("news", "news,news/2")];
+    let expected: Vec<_> = expected.into_iter().chain([("shop", "shop")]).map(pair).collect();
+    let serving = switch.serving();
+    assert_eq!((serving.len(), &serving[..3]), (5, &expected[..3]), "{serving:?}");
+    assert_eq!(serving[4], expected[3], "{serving:?}");
+    assert!(serving[3].0 == "quicket-serve" && serving[3].1.contains("h3"), "{serving:?}");
+
+    // All at the same time, each with clients that stay.
+    let programs = [
+        ("mail", "mail"),
+        ("news", "news"),
+        ("news", "news/2"),
+        ("chat", "chat"),
+        ("shop", "shop"),
+    ];
+    let kept: Vec<_> = programs.iter().map(|(name, alpn)| (*name, connect(at, alpn))).collect();
+    let site = connect(at, "hq-interop");
+    thread::scope(|scope| {
+        for (name, connection) in &kept {
+            scope.spawn(move || {
+                for round in 0..20 {
+                    let answer = ask(connection, &round.to_string());
+                    let answer = answer.unwrap_or_else(|error| panic!("{name}: {error}"));
+                    assert_eq!(answer, format!("{name}:{round}"));
+                }
+            });
+        }
+        for (name, alpn) in programs {
+            scope.spawn(move || {
+                for _ in 0..5 {
+                    assert_eq!(who(at, alpn), format!("{name}:who"));
+                }
+            });
+        }
+        for _ in 0..20 {
+            assert_eq!(get(&site), "site");
+        }
+    });
+    // Nobody has that.
+    let error = try_connect(at, Some("none")).unwrap_err();
+    assert!(error.to_string().contains("alert 120"), "{error}");
+
+    // Python is killed: its clients hear of it, and those of others hear nothing.
+    mail.kill();
+    let error = ask(&kept[0].1, "b").unwrap_err();
+    assert!(kept[0].1.closed().to_string().contains("reset"), "{error}: {}", kept[0].1.closed());
+    for (name, connection) in &kept[1..] {
+        assert_eq!(ask(connection, "b").unwrap(), format!("{name}:b"));
+    }
+    assert_eq!(get(&site), "site");
+    // What it had is free, for a program in another language too.
+    let mut mail = switch.c("mail", at.port(), "mail", &[]);
+    assert_eq!(mail.ready(), at);
+    assert_eq!(who(at, "mail"), "mail:who");
+    let dropped = &switch.status()["addresses"][0]["dropped"];
+    for none in ["malformed", "unreadable", "not_served"] {
+        assert_eq!(dropped[none], 0, "{none}: {dropped}");
+    }
+}
+
+/// The rules of the kernel's sockets, across processes and languages.
+#[test]
+fn who_may_have_which_protocols_is_the_same_in_every_language() {
+    let switch = Switch::new();
+    let mut mail = switch.python("mail", 0, "mail,post", &[]);
+    let at = mail.ready();
+    // A part of the list is taken. Binding is no claim.
+    let mut python = switch.python("other", at.port(), "x,post", &[]);
+    python.says("BOUND");
+    assert_eq!(python.says("REFUSED "), "EADDRINUSE");
+    let mut c = switch.c("other", at.port(), "mail", &[]);
+    let text = c.says("REFUSED ");
+    assert!(text.starts_with("EADDRINUSE listen: ") && text.contains("\"mail\""), "{text}");
+    let text = switch.rust("other", at.port(), "post").says("REFUSED ");
+    assert!(text.contains("EADDRINUSE") && text.contains("\"mail\""), "{text}");
+    // The same list is shared by those who all say so, and not by others.
+    let mut python = switch.python("other", at.port(), "post,mail", &["reuse"]);
+    assert_eq!(python.says("REFUSED "), "EADDRINUSE");
+    drop(mail);
+    let begun = Instant::now();
+    let mut one = loop {
+        let mut one = switch.python("one", at.port(), "mail,post", &["reuse"]);
+        one.says("BOUND");
+        let mut line = String::new();
+        one.lines.read_line(&mut line).unwrap();
+        if line.contains("READY") {
+            break one;
+        }
+        assert!(begun.elapsed() < LONG, "{line}");
+    };
+    let mut two = switch.python("two", at.port(), "post,mail", &["reuse"]);
+    assert_eq!(two.ready(), at);
+    let mut seen = std::collections::BTreeSet::new();
+    while seen.len() < 2 {
+        assert!(begun.elapsed() < LONG, "only {seen:?} is reached");
+        seen.insert(who(at, "mail"));
+    }
+    one.order("close");
+    one.says("CLOSED");
+    for _ in 0..8 {
+        assert_eq!(who(at, "post"), "two:who");
+    }
+    // Whoever names no protocol has the clients that name none, and no others.
+    let mut any = switch.c("any", at.port(), "-", &[]);
+    assert_eq!(any.ready(), at);
+    let none = try_connect(at, None).unwrap();
+    assert_eq!(ask(&none, "x").unwrap(), "any:x");
+    assert!(try_connect(at, Some("other")).unwrap_err().to_string().contains("alert 120"));
+    let mut another = switch.python("another", at.port(), "-", &[]);
+    assert_eq!(another.says("REFUSED "), "EADDRINUSE");
+    // A program that does not share does not get the address.
+    let alone = Socket::new_v4();
+    assert_eq!(alone.bind(at), Err(Errno::EADDRINUSE));
+}
+
+#[test]
+fn a_listener_that_is_closed_leaves_its_protocols_at_once_and_its_connections_go_on() {
+    let switch = Switch::new();
+    let mut mail = switch.python("mail", 0, "mail", &[]);
+    let at = mail.ready();
+    let kept = connect(at, "mail");
+    assert_eq!(ask(&kept, "a").unwrap(), "mail:a");
+    for _ in 0..5 {
+        mail.order("close");
+        mail.says("CLOSED");
+        let listener = Socket::new_v4();
+        let config = SwitchConfig::new("test").named(&switch.name).started_by(None);
+        listener.set_switch(config).unwrap();
+        listener.bind(at).unwrap();
+        listener.set_alpn(b"mail").unwrap();
+        listener.listen(1).unwrap();
+        assert_eq!(ask(&kept, "b").unwrap(), "mail:b");
+        drop(listener);
+        mail.order("listen");
+        assert_eq!(mail.ready(), at);
+        assert_eq!(who(at, "mail"), "mail:who");
+    }
+    // A program that takes protocols and gives them up disturbs nobody.
+    let mut goes = switch.c("goes", at.port(), "goes", &["1000"]);
+    goes.says("GONE");
+    assert_eq!(ask(&kept, "c").unwrap(), "mail:c");
+}
+
+#[test]
+fn listeners_of_one_process_with_different_protocols_are_different_programs_to_the_switch() {
+    let switch = Switch::new();
+    let config = || SwitchConfig::new("both").named(&switch.name).started_by(Some(QUICKET.into()));
+    let listener = |port, alpn: &str| {
+        let listener = Socket::new_v4();
+        listener.set_switch(config()).unwrap();
+        listener.bind(format!("127.0.0.1:{port}").parse().unwrap()).unwrap();
+        assert_eq!(listener.set_switch(config()), Err(Errno::EINVAL), "it is bound");
+        listener.set_alpn(alpn.as_bytes()).unwrap();
+        listener.listen(4).map(|()| listener)
+    };
+    let one = listener(0, "one").unwrap();
+    let at = one.local_addr();
+    let two = listener(at.port(), "two").unwrap();
+    assert_eq!(listener(at.port(), "three,two").unwrap_err(), Errno::EADDRINUSE);
+    assert_eq!(switch.serving().len(), 2);
+    assert_eq!(two.program().as_deref(), Some("both"));
+    // Other processes have the rest.
+    let mut c = switch.c("three", at.port(), "three", &[]);
+    assert_eq!(c.ready(), at);
+    assert_eq!(who(at, "three"), "three:who");
+    for (socket, alpn) in [(&one, "one"), (&two, "two")] {
+        let identity = Identity::self_signed(["localhost"]).unwrap();
+        let tls = ServerTls::builder(identity).alpn([alpn]).build().unwrap();
+        let client = thread::spawn(move || who(at, alpn));
+        let connection = socket.accept().unwrap();
+        connection.accept_tls(tls).unwrap();
+        answer(&connection, alpn).unwrap();
+        assert_eq!(client.join().unwrap(), format!("{alpn}:who"));
+    }
+    one.listen(0).unwrap();
+    assert_eq!(switch.serving().len(), 2, "its protocol is free when the call returns");
+    let again = listener(at.port(), "one").unwrap();
+    // A socket that only connects has an address of its own.
+    let client = Socket::new_v4();
+    client.set_switch(config()).unwrap();
+    client.connect(again.local_addr()).unwrap();
+    assert_ne!(client.local_addr().port(), at.port());
+    assert_eq!(switch.status()["addresses"].as_array().unwrap().len(), 1);
+}
+
+#[test]
+fn programs_in_python_and_c_outlive_their_switch() {
+    let switch = Switch::new();
+    let mut mail = switch.python("mail", 0, "mail", &[]);
+    let at = mail.ready();
+    let mut chat = switch.c("chat", at.port(), "chat", &[]);
+    chat.ready();
+    let kept = [("mail", connect(at, "mail")), ("chat", connect(at, "chat"))];
+    for round in 0..3 {
+        switch.kill();
+        for (name, connection) in &kept {
+            assert_eq!(ask(connection, "on").unwrap(), format!("{name}:on"), "round {round}");
+            assert_eq!(who(at, name), format!("{name}:who"), "round {round}");
+        }
+    }
+}
+
+/// The child has the sockets' descriptors, and nothing of what the switch knows the program by.
+#[test]
+fn a_child_does_not_keep_the_protocols_of_a_program_that_is_killed() {
+    let switch = Switch::new();
+    let mut mail = switch.python("mail", 0, "mail", &["fork"]);
+    let at = mail.ready();
+    let child = mail.says("CHILD ");
+    let (child, error) = child.split_once(' ').unwrap();
+    assert_eq!(error, "EBADFD");
+    assert_eq!(who(at, "mail"), "mail:who");
+    mail.kill();
+    let mut again = switch.python("again", at.port(), "mail", &[]);
+    assert_eq!(again.ready(), at);
+    assert_eq!(who(at, "mail"), "again:who");
+    kill(child.parse().unwrap());
+}
+
+/// As an upgrade does: the newer one has the same name, and says that it takes the place.
+#[test]
+fn a_program_in_python_that_is_replaced_hears_that_its_listener_has_ended() {
+    let switch = Switch::new();
+    let mut mail = switch.python("mail", 0, "mail", &[]);
+    let at = mail.ready();
+    let kept = connect(at, "mail");
+    assert_eq!(ask(&kept, "a").unwrap(), "mail:a");
+    let next = Socket::new_v4();
+    next.set_switch(SwitchConfig::new("mail").named(&switch.name).replace(true)).unwrap();
+    next.bind(at).unwrap();
+    next.set_alpn(b"mail").unwrap();
+    next.listen(4).unwrap();
+    assert_eq!(mail.says("ENDED "), "EINVAL");
+    let tls = ServerTls::builder(Identity::self_signed(["localhost"]).unwrap()).alpn(["mail"]);
+    let client = thread::spawn(move || who(at, "mail"));
+    let connection = next.accept().unwrap();
+    connection.accept_tls(tls.build().unwrap()).unwrap();
+    answer(&connection, "next").unwrap();
+    assert_eq!(client.join().unwrap(), "next:who");
+    assert_eq!(ask(&kept, "b").unwrap(), "mail:b");
+}
+
+/// Without a switch, and without a program to start as one, the words say so.
+#[test]
+fn a_switch_that_cannot_be_started_is_an_error_with_words() {
+    let switch = Switch::new();
+    let port = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let mut command = switch.command(compiled());
+    command.env("PROGRAM", "chat").env("LD_LIBRARY_PATH", libraries());
+    command.env("QUICKET_SWITCH_PROGRAM", "/nonexistent/quicket");
+    command.args(["chat", &port.to_string(), "chat"]);
+    let text = Program::spawn(command).says("REFUSED ");
+    assert!(text.starts_with("ENOENT bind: ") && text.contains("install quicket"), "{text}");
+    let long = "x".repeat(65);
+    let text = switch.c(&long, port, "chat", &[]).says("REFUSED ");
+    assert!(text.starts_with("EINVAL setsockopt"), "{text}");
+    let mut command = switch.command(QUICKET);
+    command.args(["run", &format!("--switch={long}"), "--", "true"]).stderr(Stdio::piped());
+    let refused = command.output().unwrap();
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("64 bytes"));
+}
