@@ -62,10 +62,14 @@ impl Switch {
 
     /// Python, unmodified, under `quicket run`.
     fn python(&self, name: &str, port: u16, protocols: &str, more: &[&str]) -> Program {
+        self.run(&format!("--switch={name}"), name, port, protocols, more)
+    }
+
+    fn run(&self, flag: &str, name: &str, port: u16, protocols: &str, more: &[&str]) -> Program {
         let mut command = self.command(QUICKET);
         // It finds the program that it is itself.
         command.env_remove("QUICKET_SWITCH_PROGRAM");
-        command.arg("run").arg(format!("--switch={name}")).args(["--", "python3"]);
+        command.args(["run", flag, "--", "python3"]);
         command.arg(here("tests/python/share.py"));
         command.args([name, &port.to_string(), protocols]).args(more);
         Program::spawn(command)
@@ -177,6 +181,13 @@ impl Program {
             let refused = line.contains("REFUSED") || line.contains("READY");
             assert!(!refused, "{line} instead of {word}");
         }
+    }
+
+    /// The next line but BOUND.
+    fn line(&mut self) -> String {
+        let mut line = String::new();
+        assert_ne!(self.lines.read_line(&mut line).unwrap(), 0, "it has ended");
+        if line.starts_with("BOUND") { self.line() } else { line.trim().to_owned() }
     }
 
     /// Waits until it listens; says where.
@@ -484,8 +495,16 @@ fn listeners_of_one_process_with_different_protocols_are_different_programs_to_t
         answer(&connection, alpn).unwrap();
         assert_eq!(client.join().unwrap(), format!("{alpn}:who"));
     }
+    // Without a name it is that of the program's file.
+    let mut python = switch.run("--switch", "four", at.port(), "four", &[]);
+    assert_eq!(python.ready(), at);
+    let serving = switch.serving();
+    let python3 = |(program, _): &(String, String)| program.starts_with("python3");
+    assert_eq!(serving.iter().filter(|each| python3(each)).count(), 1, "{serving:?}");
+    drop(python);
     one.listen(0).unwrap();
-    assert_eq!(switch.serving().len(), 2, "its protocol is free when the call returns");
+    let serving = |alpn: &str| switch.serving().iter().any(|(_, protocols)| protocols == alpn);
+    assert!(!serving("one") && serving("two"), "its protocol is free when the call returns");
     let again = listener(at.port(), "one").unwrap();
     // A socket that only connects has an address of its own.
     let client = Socket::new_v4();
@@ -516,17 +535,28 @@ fn programs_in_python_and_c_outlive_their_switch() {
 #[test]
 fn a_child_does_not_keep_the_protocols_of_a_program_that_is_killed() {
     let switch = Switch::new();
-    let mut mail = switch.python("mail", 0, "mail", &["fork"]);
-    let at = mail.ready();
-    let child = mail.says("CHILD ");
-    let (child, error) = child.split_once(' ').unwrap();
-    assert_eq!(error, "EBADFD");
-    assert_eq!(who(at, "mail"), "mail:who");
-    mail.kill();
-    let mut again = switch.python("again", at.port(), "mail", &[]);
-    assert_eq!(again.ready(), at);
-    assert_eq!(who(at, "mail"), "again:who");
-    kill(child.parse().unwrap());
+    let mut witness = switch.rust("witness", 0, "witness");
+    let at = witness.ready();
+    let forking = ["fork"];
+    let programs = [
+        switch.python("mail", at.port(), "mail", &forking),
+        switch.c("chat", at.port(), "chat", &forking),
+    ];
+    for (mut program, name) in programs.into_iter().zip(["mail", "chat"]) {
+        let mut lines = [program.line(), program.line()];
+        lines.sort();
+        let child = lines[0].strip_prefix("CHILD ").unwrap();
+        let (child, error) = child.split_once(' ').unwrap();
+        assert_eq!(error, "EBADFD", "{name}");
+        assert_eq!(who(at, name), format!("{name}:who"));
+        let kept = connect(at, name);
+        program.kill();
+        let mut again = switch.rust("again", at.port(), name);
+        assert_eq!(again.ready(), at);
+        assert_eq!(who(at, name), "again:who");
+        ask(&kept, "b").unwrap_err();
+        kill(child.parse().unwrap());
+    }
 }
 
 /// As an upgrade does: the newer one has the same name, and says that it takes the place.

@@ -195,6 +195,19 @@ pub(crate) fn accept(listener: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(raw) })
 }
 
+/// A descriptor of a process, which is readable once that has ended (pidfd_open(2)).
+///
+/// # Errors
+///
+/// When there is no such process here, or the system is older than Linux 5.3.
+pub(crate) fn process(pid: i32) -> io::Result<OwnedFd> {
+    // SAFETY: numbers, which the system checks.
+    let raw = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
+    let raw = Errno::result(raw)? as i32;
+    // SAFETY: the system has just made this descriptor for this process, and nobody else knows of it.
+    Ok(unsafe { OwnedFd::from_raw_fd(raw) })
+}
+
 /// Has calls on a descriptor not wait.
 pub(crate) fn set_nonblocking(descriptor: BorrowedFd<'_>) -> io::Result<()> {
     use nix::fcntl::{FcntlArg, OFlag, fcntl};

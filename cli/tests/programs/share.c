@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
  * Serves a port that it shares with other programs, as it asks for itself. Answers each stream with its
- * name and what it was sent. With `times`, takes the protocols and gives them up so often, and ends.
+ * name and what it was sent. With a number, takes the protocols and gives them up so often, and ends.
+ * With "fork" it has a child, which says CHILD with its process and how it cannot accept, and stays until
+ * it is killed.
  *
- *     share NAME PORT PROTOCOLS [times]
+ *     share NAME PORT PROTOCOLS [NUMBER | fork]
  *
  * PROTOCOLS separated by commas, or - for none. Says READY with its address, or REFUSED with the error.
  */
@@ -127,9 +129,12 @@ static void *ends_with_its_input(void *argument)
 static int listener(struct sockaddr_in *address)
 {
 	const char *program = getenv("PROGRAM");
+	uint32_t workers = 2;
 	int fd = quicket_socket(AF_INET, SOCK_DGRAM, IPPROTO_QUIC);
 	if (fd < 0)
 		refused(fd, "socket");
+	if (quicket_setsockopt(fd, SOL_QUIC, QUICKET_SOCKOPT_WORKERS, &workers, sizeof(workers)) != 0)
+		refused(fd, "setsockopt");
 	if (quicket_setsockopt(fd, SOL_QUIC, QUICKET_SOCKOPT_SWITCH, program,
 			       (socklen_t)strlen(program)) != 0)
 		refused(fd, "setsockopt");
@@ -165,6 +170,12 @@ int main(int count, char **arguments)
 	}
 	int fd = listener(&address);
 	quicket_getsockname(fd, (struct sockaddr *)&address, &length);
+	if (count > 4 && fork() == 0) {
+		quicket_accept(fd, NULL, NULL);
+		printf("CHILD %d %s\n", (int)getpid(), strerrorname_np(errno));
+		for (;;)
+			pause();
+	}
 	pthread_create(&thread, NULL, ends_with_its_input, NULL);
 	printf("READY 127.0.0.1:%d\n", ntohs(address.sin_port));
 	for (;;) {

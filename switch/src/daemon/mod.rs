@@ -96,6 +96,8 @@ enum Token {
     Address(u32),
     /// Room in one of a program's channels.
     Room(u32, u16),
+    /// The end of a program's process.
+    Process(u32),
 }
 
 impl Token {
@@ -105,6 +107,7 @@ impl Token {
             Self::Program(program) => 1 << 60 | program as u64,
             Self::Address(address) => 2 << 60 | address as u64,
             Self::Room(program, worker) => 3 << 60 | (worker as u64) << 32 | program as u64,
+            Self::Process(program) => 4 << 60 | program as u64,
         }
     }
 
@@ -114,7 +117,8 @@ impl Token {
             0 => Self::Listener,
             1 => Self::Program(low),
             2 => Self::Address(low),
-            _ => Self::Room(low, (word >> 32) as u16),
+            3 => Self::Room(low, (word >> 32) as u16),
+            _ => Self::Process(low),
         }
     }
 }
@@ -238,6 +242,7 @@ impl Daemon {
             Token::Program(program) => self.attend(ProcessId(program.into()), events),
             Token::Address(address) => self.receive(address),
             Token::Room(program, worker) => self.flush(ProcessId(program.into()), worker),
+            Token::Process(program) => self.dismiss(ProcessId(program.into())),
         }
     }
 
@@ -281,6 +286,7 @@ mod tests {
             Token::Address(u32::MAX),
             Token::Room(9, 127),
             Token::Room(u32::MAX, u16::MAX),
+            Token::Process(u32::MAX),
         ] {
             assert_eq!(Token::unpack(token.pack()), token);
         }

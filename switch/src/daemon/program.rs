@@ -31,6 +31,8 @@ pub(super) struct Program {
     pub(super) connection: OwnedFd,
     pub(super) uid: u32,
     pub(super) pid: i32,
+    /// Readable once the process has ended.
+    life: Option<OwnedFd>,
     pub(super) seat: Option<Seat>,
     since: Instant,
     /// Whether it has said anything yet.
@@ -61,6 +63,7 @@ impl Program {
             connection,
             uid,
             pid,
+            life: None,
             seat: None,
             since: Instant::now(),
             has_asked: false,
@@ -236,10 +239,28 @@ impl Daemon {
         }
     }
 
+    /// Watches a program's process. A child that it has forked has the connection too, which would
+    /// keep what a dead program had. Where a process cannot be watched, the end of the connection counts.
+    pub(super) fn watch(&mut self, process: ProcessId) {
+        let Some(program) = self.programs.get_mut(&process) else { return };
+        let event = EpollEvent::new(EpollFlags::EPOLLIN, Token::Process(process.0 as u32).pack());
+        let watched = sys::process(program.pid).and_then(|life| {
+            self.epoll.add(&life, event)?;
+            Ok(life)
+        });
+        match watched {
+            Ok(life) => program.life = Some(life),
+            Err(error) => log::debug!("process {} cannot be watched: {error}", program.pid),
+        }
+    }
+
     /// A program has gone, and all that it had with it.
     pub(super) fn dismiss(&mut self, process: ProcessId) {
         let Some(program) = self.programs.remove(&process) else { return };
         let _ = self.epoll.delete(&program.connection);
+        if let Some(life) = &program.life {
+            let _ = self.epoll.delete(life);
+        }
         self.count_no_more(process);
         if let Some(seat) = program.seat {
             let now = self.now();

@@ -161,6 +161,7 @@ impl Daemon {
             log::debug!("process {} was not told where it is: {error}", program.pid);
             self.dismiss(process);
         }
+        self.watch(process);
         Ok(())
     }
 

@@ -84,6 +84,7 @@ impl Socket {
         let first = control.bound.is_none();
         if first {
             control.bound = Some(bound);
+            control.refusal = None;
         } else {
             // Another thread was faster. Its end may take a moment.
             drop(control);
@@ -94,9 +95,8 @@ impl Socket {
 
     /// What the call fails with. Where others than the system said so, their words are kept.
     fn refused(&self, error: &io::Error) -> Errno {
-        if error.raw_os_error().is_none() {
-            self.control().refusal = Some(error.to_string());
-        }
+        let in_words = error.raw_os_error().is_none();
+        self.control().refusal = in_words.then(|| error.to_string());
         Errno::from(error)
     }
 
@@ -126,6 +126,7 @@ impl Socket {
         drop(control);
         self.bind_where(true, Control::unspecified)?;
         let mut control = self.control();
+        control.refusal = None;
         if !matches!(control.phase, Phase::Idle) {
             return Err(Errno::EINVAL);
         }
