@@ -381,6 +381,42 @@ fn five_programs_in_three_languages_serve_one_port_at_the_same_time() {
     }
 }
 
+/// Each has protocols of its own, two workers, and a client that stays.
+#[test]
+fn sixty_four_programs_serve_one_port_and_half_of_them_are_killed() {
+    const COUNT: usize = 64;
+    let switch = Switch::new();
+    let name = |i: usize| format!("p{i}");
+    let mut first = switch.c(&name(0), 0, &name(0), &[]);
+    let at = first.ready();
+    let others: Vec<_> = (1..COUNT).map(|i| switch.c(&name(i), at.port(), &name(i), &[])).collect();
+    let mut programs: Vec<_> = std::iter::once(first).chain(others).collect();
+    for program in &mut programs[1..] {
+        assert_eq!(program.ready(), at);
+    }
+    let kept: Vec<_> = (0..COUNT).map(|i| connect(at, &name(i))).collect();
+    for (i, connection) in kept.iter().enumerate() {
+        assert_eq!(ask(connection, "a").unwrap(), format!("p{i}:a"));
+    }
+    for program in programs.iter_mut().skip(1).step_by(2) {
+        program.kill();
+    }
+    for (i, connection) in kept.iter().enumerate() {
+        match (i % 2, ask(connection, "b")) {
+            (0, answer) => assert_eq!(answer.unwrap(), format!("p{i}:b")),
+            (_, answer) => assert!(answer.is_err(), "{i}"),
+        }
+    }
+    for (i, program) in programs.iter_mut().enumerate().skip(1).step_by(2) {
+        *program = switch.c(&name(i), at.port(), &name(i), &[]);
+    }
+    for (i, program) in programs.iter_mut().enumerate().skip(1).step_by(2) {
+        assert_eq!(program.ready(), at);
+        assert_eq!(who(at, &name(i)), format!("p{i}:who"));
+    }
+    assert_eq!(switch.serving().len(), COUNT);
+}
+
 /// The rules of the kernel's sockets, across processes and languages.
 #[test]
 fn who_may_have_which_protocols_is_the_same_in_every_language() {

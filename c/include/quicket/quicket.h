@@ -119,9 +119,9 @@ int quicket_server_early_handshake(int fd, const char *key_file, const char *cer
 
 /*
  * What the error number `error` (errno) means and, where `fd` is a QUIC socket, why: what was wrong with
- * a file or text that was given for its handshake, or how its connection ended, as in "Protocol error: the
- * server's certificate is not trusted". Any other number for `fd` gives the meaning alone. The text is the
- * thread's, until it calls this again. errno stays.
+ * a file or text that was given for its handshake, how its connection ended, as in "Protocol error: the
+ * server's certificate is not trusted", or why the switch refused it an address or its protocols. Any other
+ * number for `fd` gives the meaning alone. The text is the thread's, until it calls this again. errno stays.
  */
 const char *quicket_strerror(int fd, int error);
 
