@@ -3,11 +3,11 @@
 //! Each has a socket whose name is abstract (unix(7)), and so belongs to the network namespace, as
 //! devices and ports do: a prefix and a number. A client sends a line, and gets a line of JSON.
 
+use std::fs;
 use std::io::{self, Read, Write};
 use std::os::linux::net::SocketAddrExt;
-use std::os::unix::net::{SocketAddr, UnixDatagram, UnixListener, UnixStream};
+use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::time::Duration;
-use std::{env, fs};
 
 use rustix::net::sockopt::socket_peercred;
 use rustix::process::geteuid;
@@ -82,18 +82,4 @@ pub(crate) fn ask(name: &str, request: &str) -> io::Result<Value> {
 pub(crate) fn printable(text: &str) -> String {
     let shown = |letter: char| if letter.is_control() { '\u{fffd}' } else { letter };
     text.chars().map(shown).collect()
-}
-
-/// Tells systemd that all is ready (sd_notify(3)), if it wants to know.
-pub(crate) fn tell_ready() {
-    let Some(path) = env::var_os("NOTIFY_SOCKET") else { return };
-    let bytes = path.as_encoded_bytes();
-    let address = match bytes.strip_prefix(b"@") {
-        Some(name) => SocketAddr::from_abstract_name(name),
-        None => SocketAddr::from_pathname(&path),
-    };
-    let send = |address: SocketAddr| UnixDatagram::unbound()?.send_to_addr(b"READY=1", &address);
-    if let Err(error) = address.and_then(send) {
-        log::warn!("cannot tell the service manager that all is ready: {error}");
-    }
 }

@@ -11,6 +11,8 @@ mod digest;
 mod exit;
 mod get;
 mod heap;
+#[cfg(target_os = "linux")]
+mod notify;
 mod pages;
 mod places;
 #[cfg(target_os = "linux")]

@@ -15,6 +15,7 @@
 //! Around that is what reads, writes and waits:
 //!
 //! - [`rendezvous`]: the file of the local socket on which programs find the switch.
+//! - [`activation`]: sockets that a service manager hands over.
 //! - [`channel`]: trains of datagrams between the switch and a program.
 //! - [`protocol`]: what both say to each other.
 //! - [`client`]: the side of programs, which finds the switch, starts it, and outlives it.
@@ -25,6 +26,7 @@
 //! those of the QUIC module for Linux.
 #![deny(unsafe_code)]
 
+pub mod activation;
 pub mod channel;
 pub mod client;
 pub mod daemon;

@@ -225,7 +225,7 @@ pub(crate) fn inherited(number: i32) -> io::Result<OwnedFd> {
     // SAFETY: the descriptor is only asked for its flags within the call.
     nix::fcntl::fcntl(unsafe { BorrowedFd::borrow_raw(number) }, nix::fcntl::FcntlArg::F_GETFD)?;
     // SAFETY: it is open. Who started the process made it for this use (sd_listen_fds(3)), and
-    // `Listener::activated` comes here once.
+    // `activation::sockets` comes here once.
     let descriptor = unsafe { OwnedFd::from_raw_fd(number) };
     let flags = nix::fcntl::FcntlArg::F_SETFD(nix::fcntl::FdFlag::FD_CLOEXEC);
     nix::fcntl::fcntl(&descriptor, flags)?;

@@ -30,6 +30,9 @@ pub(crate) enum Retry {
 /// first if there is none. The signal SIGHUP has certificates, keys and the ticket key read again: new
 /// connections get the new ones, the others go on. If anything is wrong with a file, all stays as it
 /// is and the log says why. So it is with the file of --connection-ids.
+///
+/// As a service of systemd (Type=notify) it says when it is ready, reads files again, starts its next
+/// generation, and stops; units are in docs/systemd.
 #[derive(Args, Debug)]
 #[command(
     args_override_self = true,
@@ -54,8 +57,8 @@ pub(crate) struct Serve {
 
     /// The UDP address to listen on; may be given up to 16 times. [::]:443 stands for all addresses,
     /// those of IPv4 too unless one of IPv4 is given as well; port 0 stands for any free port
-    #[arg(long, short, default_value = "127.0.0.1:4433", value_name = "ADDR",
-          value_parser = address)]
+    /// [default: the socket that a service manager hands over, else 127.0.0.1:4433]
+    #[arg(long, short, value_name = "ADDR", value_parser = address)]
     pub(crate) listen: Vec<SocketAddr>,
 
     /// How many workers serve the addresses, from 1 to 256; auto stands for as many as the server may

@@ -16,7 +16,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use self::rule::{Files, Rule};
 use crate::args::{Balance, BalanceCommand};
-use crate::control::{be_patient, listen, may_command, tell_ready};
+use crate::control::{be_patient, listen, may_command};
 use crate::exit::{Failure, Kind};
 
 /// What names of sockets begin with.
@@ -65,7 +65,7 @@ async fn balance(files: Files, counters: Option<u32>) -> Result<(), Failure> {
     answer(Arc::clone(&rule))
         .map_err(|error| Failure::environment("no socket to be asked by", error))?;
     eprintln!("quicket: balancer is ready: {summary}");
-    tell_ready();
+    crate::notify::ready("balances");
     let mut tick = tokio::time::interval(TICK);
     tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let every = Duration::from_secs(counters.unwrap_or(1).into());

@@ -1,16 +1,101 @@
 //! The addresses to listen on.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 
 use quicket::tokio::Endpoint;
 use quicket::{BindError, EndpointConfig, MAX_SOCKETS};
 
 use crate::exit::{Failure, Kind};
 
+/// Where a server listens that is not told where.
+const DEFAULT: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 4433);
+
+/// Where to listen.
+pub(super) enum Place {
+    /// At addresses that are to be bound.
+    At(Vec<SocketAddr>),
+    /// At the address of a socket that a service manager has handed over.
+    Handed(UdpSocket, SocketAddr),
+}
+
+impl Place {
+    /// As the flags say, or the service manager.
+    pub(super) fn of(listen: &[SocketAddr]) -> Result<Self, Failure> {
+        let Some(socket) = handed(!listen.is_empty())? else {
+            let at = if listen.is_empty() { vec![DEFAULT] } else { listen.to_vec() };
+            return Ok(Self::At(at));
+        };
+        let address = socket.local_addr().map_err(unusable)?;
+        Ok(Self::Handed(socket, address))
+    }
+
+    /// The addresses, as far as they are known.
+    pub(super) fn addresses(&self) -> &[SocketAddr] {
+        match self {
+            Self::At(addresses) => addresses,
+            Self::Handed(_, address) => std::slice::from_ref(address),
+        }
+    }
+
+    /// The address of a socket that was handed over.
+    pub(super) const fn handed(&self) -> Option<SocketAddr> {
+        match self {
+            Self::At(_) => None,
+            Self::Handed(_, address) => Some(*address),
+        }
+    }
+
+    /// Binds what is to be bound.
+    pub(super) async fn bind(
+        self,
+        config: EndpointConfig,
+    ) -> Result<(Endpoint, Vec<SocketAddr>), Failure> {
+        match self {
+            Self::At(addresses) => bind(&addresses, config).await,
+            Self::Handed(socket, address) => {
+                let endpoint = Endpoint::from_socket(socket, config).map_err(unusable)?;
+                Ok((endpoint, vec![address]))
+            }
+        }
+    }
+}
+
+fn unusable(error: io::Error) -> Failure {
+    Failure::environment(
+        "the socket that the service manager has handed over cannot be used",
+        error,
+    )
+}
+
+/// The UDP socket that a service manager has handed over, if there is one.
+#[cfg(target_os = "linux")]
+fn handed(is_told_where: bool) -> Result<Option<UdpSocket>, Failure> {
+    let mut sockets = quicket_switch::activation::sockets().map_err(unusable)?;
+    let Some(socket) = sockets.pop() else { return Ok(None) };
+    if !sockets.is_empty() || is_told_where {
+        let message = "the service manager hands over sockets: give it one ListenDatagram= ([::]:PORT \
+                       stands for all addresses), and no --listen to the server";
+        return Err(Failure::new(Kind::Usage, message));
+    }
+    let kind =
+        rustix::net::sockopt::socket_type(&socket).map_err(|error| unusable(error.into()))?;
+    if kind != rustix::net::SocketType::DGRAM {
+        let message = "the service manager hands over a socket that is none of datagrams: give it \
+                       ListenDatagram=";
+        return Err(Failure::new(Kind::Usage, message));
+    }
+    Ok(Some(socket.into()))
+}
+
+#[cfg(not(target_os = "linux"))]
+fn handed(_: bool) -> Result<Option<UdpSocket>, Failure> {
+    Ok(None)
+}
+
 /// Binds all addresses to one endpoint; all that cannot be had are told of together. The addresses
 /// are those that were bound, in order.
-pub(super) async fn bind(
+async fn bind(
     wanted: &[SocketAddr],
     mut config: EndpointConfig,
 ) -> Result<(Endpoint, Vec<SocketAddr>), Failure> {

@@ -39,6 +39,7 @@ use tokio::task::JoinSet;
 use self::certificates::{Files, unusable};
 use self::descriptors::Descriptors;
 use self::events::Events;
+use self::listen::Place;
 use self::log::say;
 use self::member::Member;
 use self::signals::{Hangup, Keys};
@@ -97,13 +98,16 @@ pub(crate) fn run(args: &Serve) -> Result<(), Failure> {
     let config = config(args, tls.clone(), &live, qlog.as_ref());
     let mut sockets = EndpointConfig::default().workers(args.workers);
     sockets.protocol.reset_key = keep::reset_key()?;
+    let place = Place::of(&args.listen)?;
+    #[cfg(target_os = "linux")]
+    let successor = generations::Successor::default();
     #[cfg(target_os = "linux")]
     if let Some(switch) = args.sharing.config() {
-        if let [_, _, ..] = &*args.listen {
+        if let [_, _, ..] = place.addresses() {
             let message = "with --switch there is one --listen: [::]:PORT stands for all addresses";
             return Err(Failure::new(Kind::Usage, message));
         }
-        if args.listen.iter().any(|address| address.port() == 0) {
+        if place.addresses().iter().any(|address| address.port() == 0) {
             let message = "with --switch the port is one that the next generation knows, and not 0";
             return Err(Failure::new(Kind::Usage, message));
         }
@@ -112,7 +116,8 @@ pub(crate) fn run(args: &Serve) -> Result<(), Failure> {
             return Err(Failure::new(Kind::Usage, message));
         }
         let switch = switch.drain(Some(drain(args) + DRAIN_MARGIN));
-        sockets = sockets.switch(switch.on_upgrade(generations::start_next));
+        let (handed, next) = (place.handed(), successor.clone());
+        sockets = sockets.switch(switch.on_upgrade(move || next.start(handed)));
     }
     if let Some(size) = args.behind.max_udp_payload {
         sockets.protocol.max_udp_payload_size = size;
@@ -122,15 +127,19 @@ pub(crate) fn run(args: &Serve) -> Result<(), Failure> {
     }
     let runtime = crate::threads()?;
     let served = runtime.block_on(async {
-        let (endpoint, addresses) = listen::bind(&args.listen, sockets).await?;
+        let (endpoint, addresses) = place.bind(sockets).await?;
         let hangup = Hangup::watch();
         let listener = endpoint
             .listen_early(config)
             .map_err(|error| Failure::new(Kind::Environment, error.to_string()))?;
         let workers = endpoint.worker_stats().len();
         announce(args, &site, (&addresses, workers), pin);
-        let keys = Keys::new(files, tls, hangup);
-        serve(&listener, Arc::new(site), &live, keys, drain(args)).await
+        let keys = Keys::new(files, tls, hangup, state(args, &addresses));
+        let on_superseded = || {
+            #[cfg(target_os = "linux")]
+            successor.has_taken_over();
+        };
+        serve(&listener, Arc::new(site), &live, keys, (drain(args), &on_superseded)).await
     });
     if let Some(qlog) = qlog {
         qlog.flush();
@@ -192,6 +201,12 @@ fn config(
     config
 }
 
+/// What the server does, in a line.
+fn state(args: &Serve, addresses: &[SocketAddr]) -> String {
+    let all: Vec<String> = addresses.iter().map(SocketAddr::to_string).collect();
+    format!("Serving {} on {} (UDP)", args.dir.display(), all.join(", "))
+}
+
 /// Says where to find what.
 fn announce(
     args: &Serve,
@@ -199,6 +214,8 @@ fn announce(
     (addresses, workers): (&[SocketAddr], usize),
     pin: Option<Fingerprint>,
 ) {
+    #[cfg(target_os = "linux")]
+    crate::notify::ready(&state(args, addresses));
     for address in addresses {
         site.events.listening(*address, workers, pin);
     }
@@ -206,10 +223,8 @@ fn announce(
         // Another program started this one.
         return;
     }
-    let all: Vec<String> = addresses.iter().map(SocketAddr::to_string).collect();
     let with = if workers > 1 { format!(", with {workers} workers") } else { String::new() };
-    let (dir, all) = (args.dir.display(), all.join(", "));
-    eprintln!("Serving {dir} on {all} (UDP), HTTP/3 and hq-interop{with}");
+    eprintln!("{}, HTTP/3 and hq-interop{with}", state(args, addresses));
     if let (Some(pin), Some(address)) = (pin, addresses.first()) {
         // Nobody can connect to "any address".
         let shown = match address.ip().is_unspecified() {
@@ -229,7 +244,7 @@ async fn serve(
     site: Arc<Site>,
     live: &Arc<AtomicUsize>,
     keys: Keys,
-    grace: Duration,
+    (grace, on_superseded): (Duration, &dyn Fn()),
 ) -> Result<(), Failure> {
     let (drain, draining) = watch::channel(false);
     if let Some(member) = &site.member {
@@ -247,6 +262,7 @@ async fn serve(
                     Ok(connection) => connection,
                     Err(AcceptError::Superseded) => {
                         say(format_args!("The next generation has taken over"));
+                        on_superseded();
                         break;
                     }
                     Err(error) => {
@@ -266,6 +282,8 @@ async fn serve(
             () = &mut ebb => {}
         }
     }
+    #[cfg(target_os = "linux")]
+    crate::notify::stopping("connections finish their requests");
     if site.access_log {
         let open = live.load(Ordering::Relaxed);
         say(format_args!(

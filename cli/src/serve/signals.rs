@@ -78,11 +78,13 @@ pub(super) struct Keys {
     files: Files,
     tls: ServerTls,
     hangup: Hangup,
+    /// What the server does, in a line.
+    state: String,
 }
 
 impl Keys {
-    pub(super) const fn new(files: Files, tls: ServerTls, hangup: Hangup) -> Self {
-        Self { files, tls, hangup }
+    pub(super) const fn new(files: Files, tls: ServerTls, hangup: Hangup, state: String) -> Self {
+        Self { files, tls, hangup, state }
     }
 
     /// Reads all files again at each SIGHUP, until the terminal is gone.
@@ -98,12 +100,19 @@ impl Keys {
                     None => Ok(summary),
                 }
             };
+            #[cfg(target_os = "linux")]
+            crate::notify::reloading("reading files again");
             let read = tokio::task::spawn_blocking(read).await;
             let outcome = match read {
                 Ok(outcome) => outcome.map_err(|failure: Failure| failure.to_string()),
                 Err(error) => Err(error.to_string()),
             };
             site.events.read_again(&outcome);
+            #[cfg(target_os = "linux")]
+            crate::notify::reloaded(&match &outcome {
+                Ok(_) => self.state.clone(),
+                Err(error) => format!("{}; files were not read again: {error}", self.state),
+            });
             match outcome {
                 Ok(files) => {
                     say(format_args!(

@@ -15,7 +15,6 @@ use serde_json::Value;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::args::{Switch, SwitchCommand, SwitchStatus};
-use crate::control::tell_ready;
 use crate::exit::{Failure, Kind};
 
 pub(crate) fn run(args: &Switch) -> Result<(), Failure> {
@@ -69,13 +68,14 @@ fn switch(args: &Switch) -> Result<(), Failure> {
         let (mut terminate, mut interrupt) =
             (watch(SignalKind::terminate())?, watch(SignalKind::interrupt())?);
         eprintln!("quicket: switch {name} is ready");
-        tell_ready();
+        crate::notify::ready(&format!("switch {name}"));
         let mut work = tokio::task::spawn_blocking(move || daemon.run(stopped.as_fd()));
         tokio::select! {
             ended = &mut work => return Ok(ended),
             _ = terminate.recv() => {}
             _ = interrupt.recv() => {}
         }
+        crate::notify::stopping("told to stop");
         // The other end becomes readable.
         drop(stop);
         Ok(work.await)

@@ -12,7 +12,6 @@ use std::{fs, io};
 use quicket_tunnel::{Line, Setup, Tunnels, parse_line, remove_device};
 
 use crate::args::{Carrying, Tunnel, TunnelCommand};
-use crate::control::tell_ready;
 use crate::exit::{Failure, Kind};
 
 /// The longest file of tunnels in bytes.
@@ -121,7 +120,7 @@ fn carry(setup: Setup, carrying: Carrying) -> Result<(), Failure> {
         let mtu = tunnels.mtu(index).unwrap_or(0);
         eprintln!("quicket: {} is ready: remote {}, mtu {mtu}", tunnel.name, tunnel.remote);
     }
-    tell_ready();
+    crate::notify::ready("carries tunnels");
     let mut out = io::stdout();
     let mut printed = Instant::now();
     loop {

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use quicket_switch::client::{Membership, Place as Seat};
 use quicket_switch::protocol::{Octets, Secrets, Serve};
 use quicket_udp::{BindError, UdpConfig};
+use socket2::SockRef;
 
 use super::workers::endpoint_on;
 use crate::config::EndpointConfig;
@@ -24,31 +25,46 @@ pub(crate) fn endpoint(
     switch: &SwitchConfig,
 ) -> Result<CoreRef, BindError> {
     let mut refused = None;
-    endpoint_at(address, config, switch, &mut refused)
-        .map_err(|error| refused.take().unwrap_or_else(|| BindError::new(address, error)))
-}
-
-fn endpoint_at(
-    address: SocketAddr,
-    mut config: EndpointConfig,
-    switch: &SwitchConfig,
-    refused: &mut Option<BindError>,
-) -> io::Result<CoreRef> {
-    let workers = config.workers.count()?;
-    let seat = Seat { address, only_v6: config.udp.only_v6, workers };
     // One socket, which the switch reads: a second one would get a part of the clients.
     let udp = UdpConfig { reuse_port: false, ..config.udp.clone() };
     let bind = || {
         let socket = quicket_udp::UdpSocket::bind(address, &udp);
         let socket = socket.map_err(|error| {
             let kind = error.io_error().kind();
-            *refused = Some(error);
+            refused = Some(error);
             io::Error::from(kind)
         })?;
         Ok(UdpSocket::from(socket.as_fd().try_clone_to_owned()?))
     };
+    let made = endpoint_at(address, config, switch, bind);
+    made.map_err(|error| match refused {
+        Some(refused) if refused.io_error().kind() == error.kind() => refused,
+        _ => BindError::new(address, error),
+    })
+}
+
+/// The same with a socket that is bound already, which the switch gets if it has none for the address.
+pub(super) fn endpoint_from(
+    socket: &UdpSocket,
+    mut config: EndpointConfig,
+    switch: &SwitchConfig,
+) -> io::Result<CoreRef> {
+    let address = socket.local_addr()?;
+    if address.is_ipv6() {
+        config.udp.only_v6 = SockRef::from(socket).only_v6()?;
+    }
+    endpoint_at(address, config, switch, || socket.try_clone())
+}
+
+fn endpoint_at(
+    address: SocketAddr,
+    mut config: EndpointConfig,
+    switch: &SwitchConfig,
+    bind: impl FnMut() -> io::Result<UdpSocket>,
+) -> io::Result<CoreRef> {
+    let workers = config.workers.count()?;
+    let seat = Seat { address, only_v6: config.udp.only_v6, workers };
     let (membership, inlets, socket) = Membership::join(&switch.options, seat, bind)?;
-    *refused = None;
     let secrets = membership.secrets();
     config.protocol.reset_key = secrets.reset_key.0;
     config.protocol.token_key = secrets.token_key.0;

@@ -28,10 +28,8 @@ pub(crate) fn endpoint(address: SocketAddr, config: EndpointConfig) -> Result<Co
 
 /// Makes an endpoint on a socket that is bound already; further workers bind more.
 pub(crate) fn endpoint_from(socket: UdpSocket, config: EndpointConfig) -> io::Result<CoreRef> {
-    if config.switch.is_some() {
-        let text = "a socket that was bound elsewhere cannot be shared through the switch: give the \
-                    address instead";
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+    if let Some(switch) = config.switch.clone() {
+        return super::switched::endpoint_from(&socket, config, &switch);
     }
     let division = Division::new(&config)?;
     let bound = socket.local_addr()?;

@@ -3,9 +3,8 @@
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
@@ -14,14 +13,12 @@ use nix::sys::socket::{
     socket, sockopt,
 };
 
+use crate::activation;
 use crate::rendezvous;
 use crate::sys;
 
 /// The length of a key, in bytes.
 const KEY: usize = 32;
-
-/// The service manager's socket is taken once: a descriptor has one owner.
-static TAKEN: AtomicBool = AtomicBool::new(false);
 
 /// A socket that programs connect to. Whoever drops it removes its file.
 #[derive(Debug)]
@@ -53,10 +50,7 @@ impl Listener {
             // Somebody has removed the file that it holds locked.
             return Err(Errno::EADDRINUSE.into());
         }
-        match fs::remove_file(&path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
+        remove_leftover(&path)?;
         let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
         let socket = socket(AddressFamily::Unix, SockType::SeqPacket, flags, None)?;
         bind(socket.as_raw_fd(), &address)?;
@@ -73,30 +67,21 @@ impl Listener {
     ///
     /// When it hands over more than one, or what is none.
     pub fn activated() -> io::Result<Option<Self>> {
-        let number = |name| std::env::var(name).ok().and_then(|text| text.parse::<u32>().ok());
-        if number("LISTEN_PID") != Some(std::process::id()) || TAKEN.swap(true, Ordering::SeqCst) {
-            return Ok(None);
+        let mut handed = activation::sockets()?;
+        let Some(socket) = handed.pop() else { return Ok(None) };
+        if !handed.is_empty() {
+            let text = "the service manager hands over more than one socket: give the switch one";
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
         }
-        match number("LISTEN_FDS") {
-            None | Some(0) => Ok(None),
-            Some(1) => {
-                let socket = sys::inherited(3)?;
-                let listens = getsockopt(&socket, sockopt::AcceptConn);
-                let kind = getsockopt(&socket, sockopt::SockType);
-                if listens != Ok(true) || kind != Ok(SockType::SeqPacket) {
-                    let text = "the service manager's socket is none of messages that listens: give it \
-                                ListenSequentialPacket=";
-                    return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
-                }
-                sys::set_nonblocking(socket.as_fd())?;
-                Ok(Some(Self { socket, own: None }))
-            }
-            Some(_) => {
-                let text =
-                    "the service manager hands over more than one socket: give the switch one";
-                Err(io::Error::new(io::ErrorKind::InvalidInput, text))
-            }
+        let listens = getsockopt(&socket, sockopt::AcceptConn);
+        let kind = getsockopt(&socket, sockopt::SockType);
+        if listens != Ok(true) || kind != Ok(SockType::SeqPacket) {
+            let text = "the service manager's socket is none of messages that listens: give it \
+                        ListenSequentialPacket=";
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
         }
+        sys::set_nonblocking(socket.as_fd())?;
+        Ok(Some(Self { socket, own: None }))
     }
 
     /// The key of receipts, which the switch before this one has left to it; `fresh` if there was none.
@@ -147,6 +132,19 @@ fn lock(path: &Path) -> io::Result<Flock<File>> {
     })
 }
 
+/// Removes the socket of a switch that is no more, and nothing else.
+fn remove_leftover(path: &Path) -> io::Result<()> {
+    match fs::symlink_metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(error),
+        Ok(found) if found.file_type().is_socket() => fs::remove_file(path),
+        Ok(_) => {
+            let text = format!("{} is no socket: choose another path", path.display());
+            Err(io::Error::new(io::ErrorKind::AlreadyExists, text))
+        }
+    }
+}
+
 /// Whether a switch takes connections there.
 fn answers(address: &UnixAddr) -> bool {
     let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
@@ -195,6 +193,10 @@ mod tests {
         assert_eq!(taken.kind(), io::ErrorKind::AddrInUse, "{taken}");
         drop(second);
         assert!(!path.exists());
+        fs::write(&path, "somebody's").unwrap();
+        let taken = Listener::bind(name).unwrap_err();
+        assert_eq!(taken.kind(), io::ErrorKind::AlreadyExists, "{taken}");
+        fs::remove_file(&path).unwrap();
         fs::remove_file(lock).unwrap();
     }
 }
