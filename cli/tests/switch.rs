@@ -12,8 +12,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use quicket::{
-    ClientConfig, ClientTls, Connection, Endpoint, EndpointConfig, Identity, ServerConfig,
-    SwitchConfig, Workers,
+    ClientConfig, ClientTls, Connection, EarlyData, Endpoint, EndpointConfig, Identity,
+    MemorySessionStore, ServerConfig, ServerTls, SessionStore, SwitchConfig, Workers,
 };
 
 const QUICKET: &str = env!("CARGO_BIN_EXE_quicket");
@@ -129,18 +129,24 @@ fn program() {
     let called = name.split('.').next().unwrap();
     let mut switched = SwitchConfig::new(called).named(switch).started_by(Some(QUICKET.into()));
     switched = switched.replace(more.contains("replace"));
+    if more.contains("drain") {
+        switched = switched.drain(Some(Duration::from_secs(1)));
+    }
     let mut config = EndpointConfig::default().switch(switched);
     if more.contains("workers") {
         config = config.workers(Workers::Count(2));
     }
     let identity = Identity::self_signed(["localhost"]).unwrap();
     let alpn = alpn.split(',').filter(|name| !name.is_empty());
-    let server = ServerConfig::with_identity(identity, alpn).unwrap();
+    let early = more.contains("early");
+    let tls = ServerTls::builder(identity).alpn(alpn).early_data(early).build().unwrap();
+    let server = ServerConfig::new(tls).early_data(early);
     let endpoint = match Endpoint::bind_with(address, config) {
         Ok(endpoint) => endpoint,
         Err(error) => return println!("REFUSED {error}"),
     };
-    let listener = match endpoint.listen(server) {
+    let listening = if early { endpoint.listen_early(server) } else { endpoint.listen(server) };
+    let listener = match listening {
         Ok(listener) => listener,
         Err(error) => return println!("REFUSED {error}"),
     };
@@ -152,18 +158,19 @@ fn program() {
     thread::spawn(ends_with_its_parent);
     for connection in listener.incoming() {
         let (connection, name) = (connection.unwrap(), name.to_owned());
-        thread::spawn(move || answer(&connection, &name));
+        thread::spawn(move || answer(&connection, &name, early));
     }
     println!("SUPERSEDED");
     endpoint.wait_idle();
     println!("DRAINED");
 }
 
-fn answer(connection: &Connection, name: &str) {
+fn answer(connection: &Connection, name: &str, tells_early: bool) {
     while let Ok(mut stream) = connection.accept_bi() {
+        let early = if tells_early && stream.is_early_data() { ":early" } else { "" };
         let mut question = String::new();
         if stream.read_to_string(&mut question).is_ok() {
-            let _ = write!(stream, "{name}:{question}");
+            let _ = write!(stream, "{name}:{question}{early}");
             let _ = stream.finish();
         }
     }
@@ -185,6 +192,10 @@ fn ask(connection: &Connection, question: &str) -> std::io::Result<String> {
     let mut answer = String::new();
     stream.read_to_string(&mut answer)?;
     Ok(answer)
+}
+
+fn connect_with(program: &Program, config: &ClientConfig) -> Connection {
+    endpoint().connect(program.address, "localhost", config).unwrap()
 }
 
 fn connect(program: &Program, alpn: &str) -> Connection {
@@ -286,6 +297,127 @@ fn a_switch_that_is_killed_comes_back_by_itself_and_nobody_loses_a_connection() 
         assert_ne!(switch.status()["pid"], before);
     }
     drop(shop);
+}
+
+/// Nobody else is at the address: the switch itself resets clients, and tells new ones that nobody is there.
+#[test]
+fn the_only_program_of_an_address_is_killed_and_its_clients_are_reset() {
+    let switch = Switch::new();
+    let mut chat = Program::start(&switch, "chat", "chat/1", "127.0.0.1:0", "");
+    let at = chat.address.to_string();
+    let lost = connect(&chat, "chat/1");
+    assert_eq!(ask(&lost, "a").unwrap(), "chat:a");
+    chat.process.kill().unwrap();
+    chat.process.wait().unwrap();
+    let begun = Instant::now();
+    let error = ask(&lost, "b").unwrap_err();
+    assert!(begun.elapsed() < Duration::from_secs(5), "{error} after {:?}", begun.elapsed());
+    assert!(lost.closed().to_string().contains("reset"), "{}", lost.closed());
+    let error = endpoint().connect(chat.address, "localhost", &client("chat/1")).unwrap_err();
+    assert!(error.to_string().to_lowercase().contains("refused"), "{error}");
+    let again = Program::start(&switch, "chat", "chat/1", &at, "");
+    assert_eq!(ask(&connect(&again, "chat/1"), "c").unwrap(), "chat:c");
+}
+
+/// A generation has a deadline; how many connections it has is to be seen meanwhile.
+#[test]
+fn a_generation_that_was_replaced_ends_its_connections_at_its_deadline() {
+    let switch = Switch::new();
+    let mut old = Program::start(&switch, "site.0", "site", "127.0.0.1:0", "drain");
+    let held: Vec<_> = (0..3).map(|_| connect(&old, "site")).collect();
+    assert_eq!(ask(&held[0], "").unwrap(), "site.0:");
+    let new = Program::start(&switch, "site.1", "site", &old.address.to_string(), "replace");
+    let begun = Instant::now();
+    assert_eq!(ask(&held[0], "").unwrap(), "site.0:");
+    let programs = switch.status()["addresses"][0]["programs"].clone();
+    let of = |state: &str| {
+        let mut all = programs.as_array().unwrap().iter();
+        all.find(|program| program["state"] == state).unwrap()["connections"].as_u64()
+    };
+    assert_eq!((of("draining"), of("serving")), (Some(3), Some(0)), "{programs}");
+    for connection in &held {
+        let end = connection.closed().to_string();
+        assert!(end.contains("the time of this generation is over"), "{end}");
+    }
+    assert!(begun.elapsed() >= Duration::from_millis(900), "{:?}", begun.elapsed());
+    old.says("DRAINED");
+    drop(new);
+}
+
+/// A ticket of the generation before resumes with the next one, early data included, and once only,
+/// whichever of them a copy comes to. A request that is on its way stays where it was.
+#[test]
+fn early_data_goes_on_over_an_upgrade_and_is_taken_once() {
+    let switch = Switch::new();
+    let first = Program::start(&switch, "site.0", "site", "127.0.0.1:0", "early");
+    let store = Arc::new(MemorySessionStore::new());
+    let config = client("site").sessions(store.clone());
+    let key = format!("localhost:{}", first.address.port());
+    let tickets = {
+        let connection = connect_with(&first, &config);
+        assert_eq!(ask(&connection, "").unwrap(), "site.0:");
+        let begun = Instant::now();
+        let mut tickets = Vec::new();
+        while tickets.len() < 2 {
+            tickets.extend(store.take_session(&key));
+            assert!(begun.elapsed() < LONG, "no tickets came");
+            thread::sleep(Duration::from_millis(5));
+        }
+        tickets
+    };
+    let resumed = |ticket: &[u8]| {
+        // New tickets go elsewhere.
+        let store = Arc::new(MemorySessionStore::new());
+        store.save_session(&key, ticket);
+        let config = client("site").sessions(store);
+        let connection = endpoint().connect_early(first.address, "localhost", &config).unwrap();
+        let answer = ask(&connection, "q").unwrap();
+        connection.wait_established().unwrap();
+        assert!(connection.handshake().unwrap().resumed);
+        (answer, connection.early_data())
+    };
+    let held = connect_with(&first, &config);
+    let mut request = held.open_bi().unwrap();
+    request.write_all(b"begun").unwrap();
+    let taken = |name: &str| (format!("{name}:q:early"), EarlyData::Accepted);
+    let refused = |name: &str| (format!("{name}:q"), EarlyData::Rejected);
+    assert_eq!(resumed(&tickets[0]), taken("site.0"));
+    let address = first.address.to_string();
+    let _next = Program::start(&switch, "site.1", "site", &address, "early,replace");
+    assert_eq!(resumed(&tickets[0]), refused("site.1"), "a copy");
+    assert_eq!(resumed(&tickets[1]), taken("site.1"));
+    assert_eq!(resumed(&tickets[1]), refused("site.1"), "a copy");
+    request.finish().unwrap();
+    let mut answer = String::new();
+    request.read_to_string(&mut answer).unwrap();
+    assert_eq!(answer, "site.0:begun");
+    // The next switch knows nothing of what this one knew: nothing made before it is early.
+    let fresh = {
+        let connection = connect_with(&first, &config);
+        assert_eq!(ask(&connection, "").unwrap(), "site.1:");
+        let begun = Instant::now();
+        loop {
+            if let Some(ticket) = store.take_session(&key) {
+                break ticket;
+            }
+            assert!(begun.elapsed() < LONG);
+            thread::sleep(Duration::from_millis(5));
+        }
+    };
+    let before = switch.status()["pid"].clone();
+    switch.kill();
+    let begun = Instant::now();
+    loop {
+        let status = quicket_switch::client::status(&switch.name).unwrap_or_default();
+        let status = serde_json::from_str::<serde_json::Value>(&status).unwrap_or_default();
+        let back = status["addresses"][0]["programs"].as_array().map_or(0, Vec::len);
+        if status["pid"] != before && back == 2 {
+            break;
+        }
+        assert!(begun.elapsed() < LONG);
+        thread::sleep(Duration::from_millis(10));
+    }
+    assert_eq!(resumed(&fresh), refused("site.1"));
 }
 
 /// Clients that connect and ask all the time, and a program that is replaced again and again.

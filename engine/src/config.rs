@@ -18,6 +18,9 @@ use crate::congestion::CongestionAlgorithm;
 use crate::crypto::TlsConfig;
 use crate::observer::Observers;
 
+/// How long a server's handshake waits for the answer of somebody else, such as a strike register.
+pub const ANSWER_TIME: Duration = Duration::from_millis(250);
+
 /// The smallest UDP payload that every QUIC path carries, in bytes (RFC 9000, Section 14).
 pub const MIN_UDP_PAYLOAD: u16 = 1200;
 /// The largest UDP payload that a UDP header can announce over IPv4 and IPv6, in bytes.

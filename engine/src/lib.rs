@@ -51,8 +51,8 @@ mod token;
 
 pub use cid::{CidNumbers, ConnectionIdGenerator, RandomConnectionIds};
 pub use config::{
-    Announced, ClientConfig, EndpointConfig, HANDSHAKES_WITHOUT_RETRY, MtuDiscovery, ReplyRates,
-    RetryPolicy, ServerConfig, StreamWindows, TransportConfig,
+    ANSWER_TIME, Announced, ClientConfig, EndpointConfig, HANDSHAKES_WITHOUT_RETRY, MtuDiscovery,
+    ReplyRates, RetryPolicy, ServerConfig, StreamWindows, TransportConfig,
 };
 pub use congestion::CongestionAlgorithm;
 pub use connection::{

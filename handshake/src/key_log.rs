@@ -113,7 +113,7 @@ impl SecretTap {
         let Sink { log, lines } = self.sink.as_ref()?;
         let lines = std::mem::take(&mut *lines.lock().unwrap_or_else(PoisonError::into_inner));
         let log = (!lines.is_empty()).then(|| Arc::clone(log))?;
-        Some(Box::new(move || {
+        Some(Box::new(move |_| {
             for line in lines {
                 // The thread serves others too. Its hook has told of a panic.
                 let _ = catch_unwind(AssertUnwindSafe(|| log.line(&line)));

@@ -32,5 +32,5 @@ pub use provider::AwsLcProvider;
 pub use random::SystemRandom;
 pub use server::{
     Beginning, ClientAuth, ProcessRegister, STRIKE_WINDOW, ServerTls, ServerTlsBuilder,
-    StrikeRegister, TicketId, TicketKey,
+    StrikeAnswer, StrikeRegister, TicketId, TicketKey,
 };

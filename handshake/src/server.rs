@@ -17,9 +17,11 @@ use rustls::server::{NoClientAuth, WebPkiClientVerifier};
 
 use self::names::{Certificates, CertificatesByName};
 use self::promise::Promise;
-pub use self::replay::{Beginning, ProcessRegister, STRIKE_WINDOW, StrikeRegister, TicketId};
-pub(crate) use self::tickets::TicketIssuer;
+pub use self::replay::{
+    Beginning, ProcessRegister, STRIKE_WINDOW, StrikeAnswer, StrikeRegister, TicketId,
+};
 pub use self::tickets::TicketKey;
+pub(crate) use self::tickets::{EarlyData, Question, TicketIssuer};
 use self::tickets::{TicketRules, Tickets};
 use crate::key_log::SecretTap;
 use crate::offer::{self, Offer};
@@ -58,7 +60,7 @@ pub struct ServerTlsBuilder {
     tickets: u8,
     ticket_lifetime: Duration,
     ticket_keys: Vec<TicketKey>,
-    strikes: Arc<dyn StrikeRegister>,
+    strikes: Option<Arc<dyn StrikeRegister>>,
     trust_earlier: bool,
     key_log: Option<Arc<dyn KeyLog>>,
 }
@@ -115,7 +117,7 @@ impl ServerTlsBuilder {
     /// configurations that follow each other in one process. Without it each configuration has a
     /// [`ProcessRegister`] of its own.
     pub fn strike_register(mut self, register: Arc<dyn StrikeRegister>) -> Self {
-        self.strikes = register;
+        self.strikes = Some(register);
         self
     }
 
@@ -195,12 +197,13 @@ impl ServerTlsBuilder {
         let rules = TicketRules {
             lifetime: self.ticket_lifetime.as_secs() as u32,
             client_auth: auth,
-            strikes: self.strikes,
+            strikes: self.strikes.clone().unwrap_or_else(|| Arc::new(ProcessRegister::new())),
             trust_earlier: self.trust_earlier,
         };
+        let own = Own { keys: !self.ticket_keys.is_empty(), register: self.strikes.is_some() };
         let tickets = Arc::new(Tickets::new(self.ticket_keys, rules));
         let Self { early_data, key_log, .. } = self;
-        Ok(ServerTls { base, certificates, early_data, tickets, key_log })
+        Ok(ServerTls { base, certificates, early_data, tickets, own, key_log })
     }
 }
 
@@ -237,7 +240,15 @@ pub struct ServerTls {
     certificates: Arc<Certificates>,
     early_data: bool,
     tickets: Arc<Tickets>,
+    own: Own,
     key_log: Option<Arc<dyn KeyLog>>,
+}
+
+/// What of its tickets a configuration was given, so that nobody else decides about it.
+#[derive(Clone, Copy)]
+struct Own {
+    keys: bool,
+    register: bool,
 }
 
 impl ServerTls {
@@ -252,7 +263,7 @@ impl ServerTls {
             tickets: 2,
             ticket_lifetime: Duration::from_secs(24 * 60 * 60),
             ticket_keys: Vec::new(),
-            strikes: Arc::new(ProcessRegister::new()),
+            strikes: None,
             trust_earlier: false,
             key_log: None,
         }
@@ -267,6 +278,18 @@ impl ServerTls {
     /// expire or four further keys have come. False if that is the key already, and nothing changes.
     pub fn rotate_ticket_key(&self, key: TicketKey) -> bool {
         self.tickets.rotate(key)
+    }
+
+    /// Joins servers that stand in for each other: makes tickets with their key, and asks their register
+    /// which of them brought early data; as far as the configuration was given no
+    /// [keys](ServerTlsBuilder::ticket_keys) or no [register](ServerTlsBuilder::strike_register) of its own.
+    pub fn share_tickets(&self, key: TicketKey, register: Arc<dyn StrikeRegister>) {
+        if !self.own.keys {
+            self.tickets.rotate(key);
+        }
+        if !self.own.register {
+            self.tickets.set_register(register);
+        }
     }
 
     /// Presents other certificates from now on: `identity` unless a client asks for one of the names

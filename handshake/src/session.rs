@@ -7,7 +7,7 @@ mod done;
 mod output;
 
 use std::collections::VecDeque;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use quicket_engine::crypto::{
     Aead, Alert, Deferred, Direction, Handshake, HandshakeError, HandshakeEvent, HandshakeSummary,
@@ -22,7 +22,7 @@ use crate::messages::Framing;
 use crate::offer::group_name;
 use crate::provider::Exporter;
 use crate::psk;
-use crate::server::TicketIssuer;
+use crate::server::{EarlyData, Question, TicketIssuer};
 use crate::words;
 
 /// What differs between the two sides.
@@ -63,6 +63,17 @@ pub(crate) struct Running {
     parameters_given: bool,
     complete: bool,
     failed: Option<HandshakeError>,
+    /// Server: TLS gets the ClientHello once a register has answered.
+    asking: Option<Asking>,
+}
+
+/// A register is asked about the ticket in a ClientHello.
+struct Asking {
+    question: Question,
+    is_asked: bool,
+    answer: Arc<OnceLock<bool>>,
+    /// What TLS is to read then.
+    hello: Vec<u8>,
 }
 
 impl Session {
@@ -84,6 +95,7 @@ impl Running {
             parameters_given: false,
             complete: false,
             failed: None,
+            asking: None,
         };
         session.start();
         session
@@ -145,17 +157,56 @@ impl Running {
                 self.tls.read_hs(data)
             }
             Role::Server { tickets, .. } => {
-                let mut refuse = false;
+                let mut early_data = EarlyData::Take;
                 self.framing.read(data, first_hello, |message| {
-                    refuse |= !tickets.read_client_hello(message);
+                    early_data = tickets.read_client_hello(message);
                 });
-                if refuse && let Connection::Server(server) = &mut self.tls {
-                    server.reject_early_data();
+                match early_data {
+                    EarlyData::Take => {}
+                    EarlyData::Refuse => self.reject_early_data(),
+                    EarlyData::Ask(question) => {
+                        let (answer, hello) = (Arc::default(), data.to_vec());
+                        let is_asked = false;
+                        self.asking = Some(Asking { question, is_asked, answer, hello });
+                        return Ok(());
+                    }
                 }
                 self.tls.read_hs(data)
             }
         };
         result.map_err(|error| self.tls_error(&error))
+    }
+
+    fn reject_early_data(&mut self) {
+        if let Connection::Server(server) = &mut self.tls {
+            server.reject_early_data();
+        }
+    }
+
+    /// Goes on with the ClientHello once the register has answered.
+    fn heed_answer(&mut self) -> Result<(), HandshakeError> {
+        let answered = |asking: &mut Asking| asking.answer.get().is_some();
+        let Some(asking) = self.asking.take_if(answered) else { return Ok(()) };
+        let first = asking.answer.get() == Some(&true);
+        let knows = match &self.role {
+            Role::Server { tickets, .. } => tickets.still_knows(&asking.question),
+            Role::Client { .. } => false,
+        };
+        if !(first && knows) {
+            self.reject_early_data();
+        }
+        let result = self.tls.read_hs(&asking.hello);
+        result.map_err(|error| self.tls_error(&error))?;
+        self.collect(Level::Initial);
+        Ok(())
+    }
+
+    /// The register is to be asked, if it was not.
+    fn question(&mut self) -> Option<Deferred> {
+        let asking = self.asking.as_mut().filter(|asking| !asking.is_asked)?;
+        asking.is_asked = true;
+        let (question, place) = (asking.question.clone(), Arc::clone(&asking.answer));
+        Some(Box::new(move |waker| question.ask(place, waker.clone())))
     }
 
     /// Turns what rustls has learnt into events.
@@ -306,8 +357,14 @@ impl Running {
             return Ok(());
         }
         self.check_level(level)?;
+        if let Some(asking) = &mut self.asking {
+            asking.hello.extend_from_slice(data);
+            return Ok(());
+        }
         self.feed(level, data)?;
-        self.collect(level);
+        if self.asking.is_none() {
+            self.collect(level);
+        }
         Ok(())
     }
 
@@ -375,10 +432,13 @@ impl Handshake for Session {
 
     fn poll(&mut self) -> Result<Option<HandshakeEvent>, HandshakeError> {
         match self {
-            Self::Running(running) => match &running.failed {
-                Some(error) => Err(error.clone()),
-                None => Ok(running.events.pop_front()),
-            },
+            Self::Running(running) => {
+                if let Some(error) = &running.failed {
+                    return Err(error.clone());
+                }
+                running.heed_answer()?;
+                Ok(running.events.pop_front())
+            }
             Self::Done(done) => done.poll(),
         }
     }
@@ -404,8 +464,20 @@ impl Handshake for Session {
 
     fn poll_deferred(&mut self) -> Option<Deferred> {
         match self {
-            Self::Running(running) => running.tap.take_lines(),
+            Self::Running(running) => running.question().or_else(|| running.tap.take_lines()),
             Self::Done(done) => done.poll_deferred(),
+        }
+    }
+
+    fn waits(&self) -> bool {
+        matches!(self, Self::Running(running) if running.asking.is_some())
+    }
+
+    fn stop_waiting(&mut self) {
+        if let Self::Running(running) = self
+            && let Some(asking) = &running.asking
+        {
+            let _ = asking.answer.set(false);
         }
     }
 }

@@ -7,12 +7,12 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use common::{
-    Lines, NAME, Options, Pair, client, identity, server, shake, shake_well, start_client,
+    Lines, NAME, Options, Pair, Party, client, identity, server, shake, shake_well, start_client,
 };
 use quicket_engine::crypto::{Aead, Direction, Level};
 use quicket_handshake::{
-    Beginning, Identity, KeyExchange, ProcessRegister, ServerTls, ServerTlsBuilder, StrikeRegister,
-    TicketId, TicketKey,
+    Beginning, Identity, KeyExchange, ProcessRegister, ServerTls, ServerTlsBuilder, StrikeAnswer,
+    StrikeRegister, TicketId, TicketKey,
 };
 use quicket_wire::{Side, TransportParameters, Version, VersionInformation};
 
@@ -284,6 +284,118 @@ fn a_register_of_the_applications_own_may_have_a_beginning_too() {
     assert!(pair.client.summary().resumed);
     assert_early_data_refused(&pair);
     assert_early_data_accepted(&resume(&identity, &new, &pair.client.tickets[0]));
+}
+
+/// One that answers when a test says so.
+#[derive(Debug)]
+struct LaterRegister {
+    beginning: Mutex<Beginning>,
+    asked: Mutex<Vec<(TicketId, StrikeAnswer)>>,
+}
+
+impl LaterRegister {
+    fn new() -> Arc<Self> {
+        let (beginning, asked) = (Mutex::new(Beginning::now()), Mutex::default());
+        Arc::new(Self { beginning, asked })
+    }
+
+    fn answer(&self, first: bool) -> TicketId {
+        let (ticket, answer) = self.asked.lock().unwrap().remove(0);
+        answer.give(first);
+        ticket
+    }
+}
+
+impl StrikeRegister for LaterRegister {
+    fn first_use(&self, _: &TicketId, _: u64) -> bool {
+        panic!("it answers later");
+    }
+
+    fn answers_later(&self) -> bool {
+        true
+    }
+
+    fn ask(&self, ticket: &TicketId, _: u64, answer: StrikeAnswer) {
+        self.asked.lock().unwrap().push((*ticket, answer));
+    }
+
+    fn beginning(&self) -> Option<Beginning> {
+        Some(*self.beginning.lock().unwrap())
+    }
+}
+
+/// The handshake waits for the answer of a register that is far away, but not for ever.
+#[test]
+fn a_register_may_answer_later_or_never() {
+    let identity = identity();
+    let register = LaterRegister::new();
+    let built = server(&identity).ticket_keys([key()]).strike_register(register.clone()).build();
+    let built = built.unwrap();
+    let client = client(&identity).build().unwrap();
+    let ticket = shake_well(&client, &built, &Options::default()).client.tickets.remove(0);
+    let options = Options { resume: Some(&ticket), ..Options::default() };
+    let begin = || {
+        let hello = start_client(&client, &options).unwrap().outbox.remove(0).unwrap().1;
+        let mut party = common::start_server(&built, &options).unwrap();
+        party.handshake.read(Level::Initial, &hello).unwrap();
+        party.poll().unwrap();
+        assert!(party.handshake.waits() && party.story.is_empty(), "{:?}", party.story);
+        party
+    };
+    let goes_on = |mut party: Party, accepted: bool| {
+        party.poll().unwrap();
+        assert!(!party.handshake.waits());
+        assert_eq!(party.early_data, [accepted]);
+        // The session is resumed either way: no certificate is sent.
+        let sent: usize = party.outbox.iter().map(|(_, bytes)| bytes.len()).sum();
+        assert!(sent < 500, "{sent} bytes");
+    };
+    let party = begin();
+    let asked = register.answer(true);
+    goes_on(party, true);
+    let party = begin();
+    assert_eq!(register.answer(false), asked);
+    goes_on(party, false);
+    // Forgotten.
+    let party = begin();
+    register.asked.lock().unwrap().clear();
+    goes_on(party, false);
+    // Too late.
+    let mut party = begin();
+    party.handshake.stop_waiting();
+    register.answer(true);
+    goes_on(party, false);
+    // Another register has taken the place of the one that was asked, and does not know what that knew.
+    let party = begin();
+    *register.beginning.lock().unwrap() = Beginning::now();
+    register.answer(true);
+    goes_on(party, false);
+}
+
+/// What a configuration was not given it has in common with others.
+#[test]
+fn servers_share_tickets_as_far_as_they_have_none_of_their_own() {
+    let identity = identity();
+    let register = Arc::new(ProcessRegister::new());
+    let sharing = || {
+        let built = server(&identity).build().unwrap();
+        built.share_tickets(key(), register.clone());
+        built
+    };
+    let client = client(&identity).build().unwrap();
+    let tickets = shake_well(&client, &sharing(), &Options::default()).client.tickets;
+    assert_early_data_accepted(&resume(&identity, &sharing(), &tickets[0]));
+    assert_early_data_refused(&resume(&identity, &sharing(), &tickets[0]));
+    let own = TicketKey::random();
+    let apart = server(&identity).ticket_keys([own]).build().unwrap();
+    apart.share_tickets(key(), register.clone());
+    let pair = resume(&identity, &apart, &tickets[1]);
+    assert!(!pair.client.summary().resumed, "it has a key of its own");
+    let used = Arc::new(SharedRegister::default());
+    let apart = server(&identity).strike_register(used.clone()).build().unwrap();
+    apart.share_tickets(key(), register);
+    assert_early_data_accepted(&resume(&identity, &apart, &tickets[1]));
+    assert_eq!(used.0.lock().unwrap().len(), 1);
 }
 
 /// What a store of several servers does, in short.

@@ -250,8 +250,8 @@ pub struct ServerConfig {
     pub(crate) backlog: usize,
     pub(crate) qlog: Option<Qlog>,
     pub(crate) admission: Admission,
-    /// What clients can ask for.
-    pub(crate) alpn: Vec<Vec<u8>>,
+    /// Which protocols clients can ask for, and the tickets that they get.
+    pub(crate) tls: ServerTls,
 }
 
 /// How many connections may wait to be accepted by default, handshakes under way included.
@@ -262,8 +262,8 @@ impl ServerConfig {
     /// ([`RetryPolicy::default`]), everybody is admitted, 1024 connections may wait.
     pub fn new(tls: ServerTls) -> Self {
         Self {
-            alpn: tls.alpn().to_vec(),
-            protocol: quicket_engine::ServerConfig::new(Arc::new(tls)),
+            protocol: quicket_engine::ServerConfig::new(Arc::new(tls.clone())),
+            tls,
             backlog: BACKLOG,
             qlog: None,
             admission: Admission::default(),

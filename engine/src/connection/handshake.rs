@@ -11,7 +11,7 @@ use quicket_wire::{ClientHello, Side, TransportErrorCode, TransportParameters, V
 use super::Connection;
 use super::parameters::{self, HandshakeCids, Session, Versions};
 use super::space::SpaceId;
-use crate::config::{ClientConfig, ServerConfig};
+use crate::config::{ANSWER_TIME, ClientConfig, ServerConfig};
 use crate::crypto::{
     Alert, Deferred, Direction, Handshake, HandshakeError, HandshakeEvent, HandshakeStart,
     HandshakeSummary, Level, TlsConfig,
@@ -79,6 +79,8 @@ pub(super) struct HandshakeState {
     pub(super) confirmed: bool,
     /// When the handshake is given up.
     pub(super) deadline: Time,
+    /// When TLS goes on without the answer that it waits for.
+    pub(super) waits_until: Option<Time>,
 }
 
 impl HandshakeState {
@@ -99,6 +101,7 @@ impl HandshakeState {
             read_level: Level::Initial,
             confirmed: false,
             deadline,
+            waits_until: None,
         }
     }
 
@@ -361,8 +364,24 @@ impl Connection {
         self.observe(now, &Observation::Version(version));
     }
 
-    /// Does what TLS asks for.
+    /// Does what TLS asks for, and gives whom TLS waits for some time.
     fn drive_tls(&mut self, now: Time) -> Result<(), TransportError> {
+        let done = self.do_as_tls_says(now);
+        let waits = self.handshake.tls.as_ref().is_some_and(|tls| tls.waits());
+        let until = self.handshake.waits_until.unwrap_or_else(|| now + ANSWER_TIME.into());
+        self.handshake.waits_until = waits.then_some(until);
+        done
+    }
+
+    /// TLS waits no longer for somebody else.
+    pub(super) fn stop_waiting(&mut self, now: Time) {
+        if let Some(tls) = &mut self.handshake.tls {
+            tls.stop_waiting();
+        }
+        self.handshake_progressed(now);
+    }
+
+    fn do_as_tls_says(&mut self, now: Time) -> Result<(), TransportError> {
         loop {
             let Some(tls) = &mut self.handshake.tls else { return Ok(()) };
             let event = match tls.poll() {

@@ -24,6 +24,7 @@ impl Connection {
             self.keep_alive_deadline(),
             self.answer_deadline(),
             (!self.handshake.complete).then_some(self.handshake.deadline),
+            self.handshake.waits_until,
             self.keys.previous_expires(),
             self.local_cids.timeout(),
             self.paths.timeout(),
@@ -70,6 +71,9 @@ impl Connection {
         if self.early_keys_expire.is_some_and(|at| at <= now) {
             self.early_keys_expire = None;
             self.discard_early_keys(now);
+        }
+        if self.handshake.waits_until.is_some_and(|at| at <= now) {
+            self.stop_waiting(now);
         }
         if let Err(error) = self.paths_timeout(now) {
             return self.fail(now, error);

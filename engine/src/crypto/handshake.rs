@@ -4,6 +4,7 @@ use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
+use core::task::Waker;
 
 use super::{Direction, Level, Secret};
 
@@ -120,10 +121,19 @@ pub trait Handshake: Send {
     fn poll_deferred(&mut self) -> Option<Deferred> {
         None
     }
+
+    /// Whether the handshake waits for the answer of somebody else, who may never give it.
+    fn waits(&self) -> bool {
+        false
+    }
+
+    /// Goes on without that answer.
+    fn stop_waiting(&mut self) {}
 }
 
-/// A call of something that belongs to the application.
-pub type Deferred = Box<dyn FnOnce() + Send>;
+/// A call of something that belongs to the application. The waker has the connection polled again through
+/// `Connection::handshake_progressed`, whenever that is.
+pub type Deferred = Box<dyn FnOnce(&Waker) + Send>;
 
 /// What a handshake needs to start.
 #[derive(Debug)]

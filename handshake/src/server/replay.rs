@@ -8,7 +8,8 @@
 use std::collections::HashSet;
 use std::fmt;
 use std::mem;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::task::Waker;
 
 use rustls::pki_types::UnixTime;
 
@@ -40,10 +41,55 @@ pub trait StrikeRegister: fmt::Debug + Send + Sync {
     /// them: what tries panics. A panic counts as false, and goes no further than this call.
     fn first_use(&self, ticket: &TicketId, now: u64) -> bool;
 
+    /// Whether [`ask`](Self::ask) is to be called, and not [`first_use`](Self::first_use): for a register
+    /// that is far away.
+    fn answers_later(&self) -> bool {
+        false
+    }
+
+    /// Like [`first_use`](Self::first_use), for an answer that comes later. It is called with nothing
+    /// locked, by a thread that serves others too, and should not wait. The handshake goes on with the
+    /// answer, or without it after [a quarter of a second](quicket_engine::ANSWER_TIME): the session is then
+    /// resumed without its early data.
+    fn ask(&self, ticket: &TicketId, now: u64, answer: StrikeAnswer) {
+        answer.give(self.first_use(ticket, now));
+    }
+
     /// When the register began, if it does not know what was used before: that of a process. By
     /// default it does, as one does that outlives the server or is common to several.
     fn beginning(&self) -> Option<Beginning> {
         None
+    }
+}
+
+/// Where the answer of a [`StrikeRegister`] goes that [answers later](StrikeRegister::answers_later). Who drops
+/// it without one has answered false.
+pub struct StrikeAnswer {
+    place: Arc<OnceLock<bool>>,
+    waker: Waker,
+}
+
+impl StrikeAnswer {
+    pub(super) fn new(place: Arc<OnceLock<bool>>, waker: Waker) -> Self {
+        Self { place, waker }
+    }
+
+    /// Says whether it was the first use; from any thread, once.
+    pub fn give(self, first: bool) {
+        let _ = self.place.set(first);
+    }
+}
+
+impl Drop for StrikeAnswer {
+    fn drop(&mut self) {
+        let _ = self.place.set(false);
+        self.waker.wake_by_ref();
+    }
+}
+
+impl fmt::Debug for StrikeAnswer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StrikeAnswer").finish_non_exhaustive()
     }
 }
 
@@ -64,6 +110,12 @@ impl Beginning {
         let mut name = [0; NAME_LEN];
         crate::random::fill(&mut name);
         Self { name, at: UnixTime::now().as_secs() }
+    }
+
+    /// That of a register of which these are known: a name that no other has, and since when it knows all
+    /// uses, in seconds since 1970.
+    pub const fn known(name: [u8; NAME_LEN], at: u64) -> Self {
+        Self { name, at }
     }
 
     pub(super) const fn name(&self) -> [u8; NAME_LEN] {

@@ -10,7 +10,8 @@
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
+use std::task::Waker;
 
 use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 use aws_lc_rs::{digest, hmac};
@@ -19,7 +20,7 @@ use rustls::pki_types::UnixTime;
 use rustls::server::StoresServerSessions;
 
 use super::promise::{PROMISE_LEN, Promise, version_of_client};
-use super::replay::{NAME_LEN, StrikeRegister, TicketId};
+use super::replay::{NAME_LEN, StrikeAnswer, StrikeRegister, TicketId};
 use crate::messages::{
     Framing, NewSessionTicket, first_ticket, offers_early_data, transport_parameters,
 };
@@ -118,7 +119,7 @@ pub(super) struct Tickets {
     lifetime: u32,
     /// Ties tickets to the rules without spelling these out in each.
     associated: [u8; 32],
-    strikes: Arc<dyn StrikeRegister>,
+    strikes: RwLock<Arc<dyn StrikeRegister>>,
     trust_earlier: bool,
 }
 
@@ -135,7 +136,7 @@ impl Tickets {
             keys: RwLock::new(keys),
             lifetime: rules.lifetime,
             associated,
-            strikes: rules.strikes,
+            strikes: RwLock::new(rules.strikes),
             trust_earlier: rules.trust_earlier,
         }
     }
@@ -152,9 +153,18 @@ impl Tickets {
         true
     }
 
+    /// Asks another register from now on.
+    pub(super) fn set_register(&self, register: Arc<dyn StrikeRegister>) {
+        *self.strikes.write().unwrap_or_else(PoisonError::into_inner) = register;
+    }
+
+    fn strikes(&self) -> Arc<dyn StrikeRegister> {
+        Arc::clone(&self.strikes.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
     /// The name of the register, for new tickets; zeros for one without a beginning.
     fn register(&self) -> [u8; NAME_LEN] {
-        self.strikes.beginning().map_or([0; NAME_LEN], |beginning| beginning.name())
+        self.strikes().beginning().map_or([0; NAME_LEN], |beginning| beginning.name())
     }
 
     /// Key name, nonce, and sealed: time of issue, register, promise and session.
@@ -228,27 +238,68 @@ impl Tickets {
         version: Version,
         promise: &Promise,
         now: u64,
-    ) -> bool {
-        let Some(ticket) = self.resumable(ticket, version, now) else { return false };
+    ) -> EarlyData {
+        let Some(ticket) = self.resumable(ticket, version, now) else { return EarlyData::Refuse };
         // Of a ticket from the future the age cannot be told, by which old copies are refused.
-        promise.keeps(&ticket.promise)
-            && ticket.issued <= now
-            && self.knows_uses_of(&ticket, now)
-            && self.is_first_use(&ticket.id, now)
+        if !promise.keeps(&ticket.promise) || ticket.issued > now {
+            return EarlyData::Refuse;
+        }
+        let OpenTicket { id, issued, register, .. } = ticket;
+        let question = Question { strikes: self.strikes(), id, issued, register, now };
+        if !self.knows_uses_of(&question) {
+            EarlyData::Refuse
+        } else if question.strikes.answers_later() {
+            EarlyData::Ask(question)
+        } else if question.is_first_use() {
+            EarlyData::Take
+        } else {
+            EarlyData::Refuse
+        }
     }
 
-    /// Asks the register; who panics does not know.
-    fn is_first_use(&self, ticket: &TicketId, now: u64) -> bool {
-        // The thread serves others too. Its hook has told of a panic.
-        catch_unwind(AssertUnwindSafe(|| self.strikes.first_use(ticket, now))).unwrap_or(false)
-    }
-
-    fn knows_uses_of(&self, ticket: &OpenTicket, now: u64) -> bool {
+    fn knows_uses_of(&self, question: &Question) -> bool {
+        let Question { strikes, issued, register, now, .. } = question;
         self.trust_earlier
-            || self
-                .strikes
-                .beginning()
-                .is_none_or(|beginning| beginning.covers(&ticket.register, ticket.issued, now))
+            || strikes.beginning().is_none_or(|began| began.covers(register, *issued, *now))
+    }
+}
+
+/// What becomes of early data.
+pub(crate) enum EarlyData {
+    /// It is read, or there is none.
+    Take,
+    /// It is not.
+    Refuse,
+    /// The register is to say so.
+    Ask(Question),
+}
+
+/// What a register is asked about a ticket.
+#[derive(Clone)]
+pub(crate) struct Question {
+    strikes: Arc<dyn StrikeRegister>,
+    id: TicketId,
+    /// In seconds since 1970.
+    issued: u64,
+    /// Which register was asked by who made the ticket.
+    register: [u8; NAME_LEN],
+    now: u64,
+}
+
+impl Question {
+    /// Asks at once; who panics does not know.
+    fn is_first_use(&self) -> bool {
+        // The thread serves others too. Its hook has told of a panic.
+        let ask = || self.strikes.first_use(&self.id, self.now);
+        catch_unwind(AssertUnwindSafe(ask)).unwrap_or(false)
+    }
+
+    /// Asks for an answer that is left in `place`.
+    pub(crate) fn ask(self, place: Arc<OnceLock<bool>>, waker: Waker) {
+        let answer = StrikeAnswer::new(place, waker);
+        // As above: the answer is dropped.
+        let ask = || self.strikes.ask(&self.id, self.now, answer);
+        let _ = catch_unwind(AssertUnwindSafe(ask));
     }
 }
 
@@ -291,20 +342,26 @@ impl TicketIssuer {
         self.hello.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Looks into the client's first message, before TLS gets it. False if TLS must refuse the
-    /// early data in it. Early data is accepted with the first ticket only (RFC 8446, Section
-    /// 4.2.10).
-    pub(crate) fn read_client_hello(&self, message: &[u8]) -> bool {
+    /// Looks into the client's first message, before TLS gets it: what becomes of the early data in it.
+    /// It is accepted with the first ticket only (RFC 8446, Section 4.2.10).
+    pub(crate) fn read_client_hello(&self, message: &[u8]) -> EarlyData {
         let hello = Hello {
             early_data: offers_early_data(message),
             version: transport_parameters(message).and_then(version_of_client),
         };
         *self.hello() = hello;
-        !(self.early_data && hello.early_data)
-            || first_ticket(message).is_some_and(|ticket| {
-                let now = UnixTime::now().as_secs();
-                self.tickets.brings_early_data(ticket, self.version(hello), &self.promise, now)
-            })
+        if !(self.early_data && hello.early_data) {
+            return EarlyData::Take;
+        }
+        let Some(ticket) = first_ticket(message) else { return EarlyData::Refuse };
+        let now = UnixTime::now().as_secs();
+        self.tickets.brings_early_data(ticket, self.version(hello), &self.promise, now)
+    }
+
+    /// Whether the register that has answered knows the uses of the ticket still: another may have taken
+    /// its place meanwhile.
+    pub(crate) fn still_knows(&self, question: &Question) -> bool {
+        self.tickets.knows_uses_of(question)
     }
 
     /// The version of the client's first flight. A client that does not say cannot have changed it

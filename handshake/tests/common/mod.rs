@@ -3,6 +3,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex};
+use std::task::Waker;
 
 use quicket_engine::crypto::{
     Direction, Handshake, HandshakeError, HandshakeEvent, HandshakeStart, HandshakeSummary, Level,
@@ -48,7 +49,7 @@ impl Party {
 
     pub(crate) fn poll(&mut self) -> Result<(), HandshakeError> {
         while let Some(call) = self.handshake.poll_deferred() {
-            call();
+            call(Waker::noop());
         }
         while let Some(event) = self.handshake.poll()? {
             match event {

@@ -1,10 +1,12 @@
-//! Calls of what belongs to the application and to one connection: its key log.
+//! Calls of what belongs to the application and to one connection: its key log, and a strike register that
+//! answers later.
 //!
 //! TLS asks for them in the midst of a handshake. They are made with nothing locked and out of the
 //! leader's seat, one after the other, and the connection reports nothing meanwhile: whoever waits
 //! until it is established finds all lines in the log.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
+use std::task::{Wake, Waker};
 
 use quicket_engine::crypto::Deferred;
 
@@ -38,9 +40,11 @@ impl Calls {
     /// Makes them, and lets the connection report.
     pub(super) fn make(self) {
         let Self { core, cell, first } = self;
+        let progress = Progress { core: Arc::downgrade(&core), cell: Arc::downgrade(&cell) };
+        let waker = Waker::from(Arc::new(progress));
         let mut next = Some(first);
         while let Some(call) = next {
-            call();
+            call(&waker);
             let mut conn = cell.lock();
             next = conn.engine.poll_deferred();
             if next.is_none() {
@@ -50,6 +54,23 @@ impl Calls {
                 drop(conn);
                 wakes.fire();
             }
+        }
+    }
+}
+
+/// A connection whose handshake may have something new to say, if it is still there.
+struct Progress {
+    core: Weak<Core>,
+    cell: Weak<Cell>,
+}
+
+impl Wake for Progress {
+    fn wake(self: Arc<Self>) {
+        if let (Some(core), Some(cell)) = (self.core.upgrade(), self.cell.upgrade()) {
+            core.act_on(&cell, |conn, now| {
+                conn.engine.handshake_progressed(now);
+                ((), true)
+            });
         }
     }
 }

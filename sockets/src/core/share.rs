@@ -1,11 +1,13 @@
 //! An endpoint's share of an address that the switch reads, and what becomes of its listener when a
 //! newer generation takes its place.
 
+use std::fmt;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
+use quicket_handshake::{Beginning, ServerTls, StrikeAnswer, StrikeRegister, TicketId, TicketKey};
 use quicket_switch::client::{Membership, Notice};
 use quicket_switch::protocol::Serve;
 
@@ -45,6 +47,40 @@ impl Share {
     }
 }
 
+/// The switch's register of tickets that brought early data.
+struct SwitchRegister(Weak<Membership>);
+
+impl fmt::Debug for SwitchRegister {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("SwitchRegister")
+    }
+}
+
+impl StrikeRegister for SwitchRegister {
+    fn first_use(&self, _: &TicketId, _: u64) -> bool {
+        // It answers later.
+        false
+    }
+
+    fn answers_later(&self) -> bool {
+        true
+    }
+
+    fn ask(&self, ticket: &TicketId, _: u64, answer: StrikeAnswer) {
+        if let Some(membership) = self.0.upgrade() {
+            membership.strike(*ticket, |first| answer.give(first));
+        }
+    }
+
+    fn beginning(&self) -> Option<Beginning> {
+        // Of an endpoint that has left nobody knows anything: the name is none, and the time is to come.
+        let register = self.0.upgrade().map(|membership| membership.register());
+        Some(register.map_or(Beginning::known([0xff; 8], u64::MAX), |register| {
+            Beginning::known(register.name.0, register.began)
+        }))
+    }
+}
+
 impl Core {
     /// The endpoint has a share of its address.
     pub(crate) fn join(&self, membership: Membership, config: &SwitchConfig) {
@@ -62,6 +98,22 @@ impl Core {
         let counted = self.this.clone();
         membership.count_with(move || counted.upgrade().map_or(0, |core| core.connections()));
         *self.switch.share.lock() = Some((Arc::new(membership), config.clone()));
+    }
+
+    /// Clients of this endpoint resume with its other generations, early data included: they have one
+    /// ticket key and one strike register.
+    pub(crate) fn share_tickets(&self, tls: &ServerTls) {
+        let Some(config) = self.switch_config() else { return };
+        let Some(membership) = self.switch.share.membership() else { return };
+        // Each program has a key of its own: what a client was promised by one is no business of others.
+        let site = membership.secrets().ticket_key.0;
+        let secret = [&site[..], config.options.label.as_bytes()].concat();
+        match TicketKey::new(&secret) {
+            Ok(key) => {
+                tls.share_tickets(key, Arc::new(SwitchRegister(Arc::downgrade(&membership))));
+            }
+            Err(len) => log::error!("a ticket key of {len} bytes"),
+        }
     }
 
     /// How many connections all workers have.

@@ -145,12 +145,13 @@ impl CoreRef {
 
     /// Starts to listen.
     pub(crate) fn listen(&self, config: ServerConfig, early: bool) -> Result<(), ListenError> {
-        let ServerConfig { mut protocol, backlog, qlog, admission, alpn } = config;
+        let ServerConfig { mut protocol, backlog, qlog, admission, tls } = config;
         if let Some(qlog) = qlog {
             protocol.observers = Some(qlog.observers(self.clock()));
         }
+        self.share_tickets(&tls);
         self.open(ListenOptions { backlog, admission, early, greeter: None }, protocol)?;
-        if let Err(error) = self.register(&alpn, false) {
+        if let Err(error) = self.register(tls.alpn(), false) {
             self.stop_listening();
             return Err(ListenError::Switch(error));
         }

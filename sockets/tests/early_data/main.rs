@@ -3,6 +3,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 mod gate;
+mod register;
 
 use std::fs;
 use std::io::{Read, Write};

@@ -30,8 +30,12 @@ fn resumes(tickets: &Tickets, ticket: &[u8], now: u64) -> bool {
     session.is_some()
 }
 
+fn takes(early_data: EarlyData) -> bool {
+    matches!(early_data, EarlyData::Take)
+}
+
 fn brings_early_data(tickets: &Tickets, ticket: &[u8], now: u64) -> bool {
-    tickets.brings_early_data(ticket, Version::V1, &promise(Version::V1, 50), now)
+    takes(tickets.brings_early_data(ticket, Version::V1, &promise(Version::V1, 50), now))
 }
 
 #[test]
@@ -87,7 +91,7 @@ fn early_data_needs_the_limits_that_the_client_remembers() {
     let ticket = seal(&tickets);
     let brings = |initial_max_data| {
         let promise = promise(Version::V1, initial_max_data);
-        tickets.brings_early_data(&ticket, Version::V1, &promise, 1_000)
+        takes(tickets.brings_early_data(&ticket, Version::V1, &promise, 1_000))
     };
     assert!(!brings(49));
     assert!(brings(51));
@@ -100,7 +104,7 @@ fn a_ticket_of_another_version_is_refused() {
     let ticket = seal(&tickets);
     assert!(tickets.resume(&ticket, Version::V2, 1_000).is_none());
     let promise = promise(Version::V2, 50);
-    assert!(!tickets.brings_early_data(&ticket, Version::V2, &promise, 1_000));
+    assert!(!takes(tickets.brings_early_data(&ticket, Version::V2, &promise, 1_000)));
 }
 
 #[test]
