@@ -192,7 +192,7 @@ impl BenchArguments {
         let all = self.row.iter().any(|rows| matches!(rows, Rows::All));
         options.contenders.retain(|one| {
             self.implementation.contains(one)
-                || self.implementation.is_empty() && (all || !one.is_costly())
+                || self.implementation.is_empty() && !one.shares() && (all || !one.is_costly())
         });
         let everything = all || self.quick && self.row.is_empty();
         if self.row.is_empty() && !self.quick {

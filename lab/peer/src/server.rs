@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use quicket::tokio::{Connection, Endpoint, Listener};
 use quicket::{
     AcceptError, ClientAuth, EndpointConfig, Identity, RetryPolicy, Roots, ServerConfig, ServerTls,
-    TransportConfig, Version,
+    TransportConfig, Version, Workers,
 };
 use quicket_peer_common::tasks::{self, http3};
 use quicket_workload::bench::Failure;
@@ -18,7 +18,8 @@ use crate::over::{Both, Over};
 use crate::{HANDSHAKE_TIMEOUT, logs};
 
 pub(crate) async fn run(arguments: ServerArguments) -> Result<(), Failure> {
-    let mut endpoint_config = EndpointConfig::default();
+    // Clients of others meet an address with two workers, as servers have.
+    let mut endpoint_config = EndpointConfig::default().workers(Workers::Count(2));
     endpoint_config.protocol.versions =
         if arguments.v2 { vec![Version::V1, Version::V2] } else { vec![Version::V1] };
     if let Some(key) = &arguments.reset_key {

@@ -52,11 +52,18 @@ pub enum Contender {
     QuicketTokio,
     /// The program of Quicket's balancer in the kernel: only in the row of balancers.
     QuicketXdp,
+    /// Quicket's blocking sockets with two workers, among which the kernel chooses by connection ID.
+    QuicketWorkers,
+    /// The same where each datagram comes to another worker than its connection's, which hands it on:
+    /// only in bulk transfers, of which the client moves.
+    QuicketHandedOn,
+    /// Quicket's blocking sockets behind the switch.
+    QuicketSwitch,
 }
 
 impl Contender {
     /// All of them.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 20] = [
         Self::Tcp,
         Self::TcpOpenssl,
         Self::TcpTls,
@@ -74,6 +81,9 @@ impl Contender {
         Self::Quicket,
         Self::QuicketTokio,
         Self::QuicketXdp,
+        Self::QuicketWorkers,
+        Self::QuicketHandedOn,
+        Self::QuicketSwitch,
     ];
 
     /// The name by which it is known.
@@ -97,13 +107,23 @@ impl Contender {
             Self::Quicket => "quicket",
             Self::QuicketTokio => "quicket-tokio",
             Self::QuicketXdp => "quicket-xdp",
+            Self::QuicketWorkers => "quicket-workers",
+            Self::QuicketHandedOn => "quicket-handed-on",
+            Self::QuicketSwitch => "quicket-switch",
         }
     }
 
     /// Whether it is this project's.
     #[must_use]
     pub fn is_own(self) -> bool {
-        matches!(self, Self::Quicket | Self::QuicketTokio | Self::QuicketXdp)
+        matches!(self, Self::Quicket | Self::QuicketTokio | Self::QuicketXdp) || self.shares()
+    }
+
+    /// Whether it is Quicket with an address that several share. Those say what sharing costs beside
+    /// [`Quicket`](Self::Quicket), and are measured when they are asked for by name.
+    #[must_use]
+    pub fn shares(self) -> bool {
+        matches!(self, Self::QuicketWorkers | Self::QuicketHandedOn | Self::QuicketSwitch)
     }
 
     /// Whether it takes minutes to build, and more than Rust and a C compiler: it is measured when
@@ -155,6 +175,13 @@ impl Contender {
                     || matches!(self, Self::Tcp | Self::Quicket);
             }
             _ if self.is_of_packets() => return false,
+            Row::Upload | Row::Download => {}
+            Row::Handshakes | Row::Handshakes50 | Row::Connections => {
+                if self == Self::QuicketHandedOn {
+                    return false;
+                }
+            }
+            _ if self.shares() => return false,
             _ => {}
         }
         if row == Row::Http || self.is_of_files() {
@@ -214,6 +241,14 @@ const QUICKET_XDP: &str = "the balancer's program in the kernel, run by BPF_PROG
 const WITHOUT_UDP: &str = "GRE without UDP, by the kernel; rows of tunnels only";
 const QUICKET_TOKIO: &str = "Quicket's sockets for tokio on a current-thread runtime, configured \
                              as the blocking ones";
+const QUICKET_WORKERS: &str = "as quicket, the server with two workers on its core, among which the \
+                               kernel chooses by connection ID";
+const QUICKET_HANDED_ON: &str = "as quicket, the server with 16 workers on its core, among which the \
+                                 kernel chooses by address; the client has moved, so that datagrams \
+                                 come to another worker than its own (in 15 of 16 measurements), which \
+                                 hands them on; bulk transfers only";
+const QUICKET_SWITCH: &str = "as quicket, the server behind the switch: that process is on the \
+                              server's core, and its CPU time counts as the server's";
 
 /// The programs of all implementations that take part.
 pub(super) struct Contenders {
@@ -297,6 +332,9 @@ fn prepare(
         }
         Contender::Quicket => (this_program, QUICKET.into()),
         Contender::QuicketTokio => (this_program, QUICKET_TOKIO.into()),
+        Contender::QuicketWorkers => (this_program, QUICKET_WORKERS.into()),
+        Contender::QuicketHandedOn => (this_program, QUICKET_HANDED_ON.into()),
+        Contender::QuicketSwitch => (this_program, QUICKET_SWITCH.into()),
         Contender::TcpOpenssl => {
             let mut program = workshop.prepare_contender("openssl")?;
             program.arguments.push("bench".into());

@@ -196,12 +196,20 @@ pub(crate) fn process(contender: &str, assignment: &str) -> ExitCode {
         tunnel::END => return tunnel::end::process(assignment),
         _ => {}
     }
+    let blocking = |sharing| {
+        run(
+            assignment,
+            |assignment, ready| quicket::serve_blocking(sharing, assignment, ready),
+            |assignment| quicket::BlockingClient::new(sharing, assignment),
+        )
+    };
     match contender.parse() {
         Ok(Contender::Tcp) => run(assignment, tcp::serve::<Plain>, TcpClient::<Plain>::new),
         Ok(Contender::TcpTls) => run(assignment, tcp::serve::<Rustls>, TcpClient::<Rustls>::new),
-        Ok(Contender::Quicket) => {
-            run(assignment, quicket::serve_blocking, quicket::BlockingClient::new)
-        }
+        Ok(Contender::Quicket) => blocking(quicket::Sharing::Nothing),
+        Ok(Contender::QuicketWorkers) => blocking(quicket::Sharing::Workers),
+        Ok(Contender::QuicketHandedOn) => blocking(quicket::Sharing::HandedOn),
+        Ok(Contender::QuicketSwitch) => blocking(quicket::Sharing::Switch),
         Ok(Contender::QuicketTokio) => run(assignment, quicket::serve_tokio, quicket::tokio_client),
         Ok(other) => {
             eprintln!("{other} is a program of its own");

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use quicket::tokio::Endpoint;
-use quicket::{EndpointConfig, Identity, RetryPolicy, ServerConfig, ServerTls, Version};
+use quicket::{EndpointConfig, Identity, RetryPolicy, ServerConfig, ServerTls, Version, Workers};
 use quicket_workload::bench::Failure;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -31,7 +31,10 @@ pub(super) async fn prepare(
     arguments: &EndpointArguments,
     case: Case,
 ) -> Result<(Endpoint, ServerConfig), Failure> {
-    let mut endpoint_config = EndpointConfig::default();
+    // Clients of others meet an address with two workers. The kernel does not help these, so that
+    // what comes from an address that is new goes from one to the other.
+    let mut endpoint_config = EndpointConfig::default().workers(Workers::Count(2));
+    endpoint_config.udp.route_by_connection_id = false;
     endpoint_config.protocol.versions = match case.versions {
         Versions::Upgrade => vec![Version::V1, Version::V2],
         Versions::One | Versions::Unknown => vec![Version::V1],

@@ -51,6 +51,9 @@ fn colour(contender: Contender) -> &'static str {
         Contender::WithoutUdp => "#c9a227",
         Contender::Quicket => "#2f6fde",
         Contender::QuicketTokio | Contender::QuicketXdp => "#7aa7ef",
+        Contender::QuicketWorkers => "#4f9d69",
+        Contender::QuicketHandedOn => "#e08a3c",
+        Contender::QuicketSwitch => "#8f6bb3",
     }
 }
 

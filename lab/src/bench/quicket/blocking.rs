@@ -1,5 +1,6 @@
 //! The client of the benchmark over blocking sockets.
 
+use std::collections::VecDeque;
 use std::io::Write;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,11 +13,12 @@ use quicket_workload::bench::{
 };
 
 use super::blocking_server::receive;
-use super::{client_config, confirm, link};
+use super::{Sharing, client_config, confirm, link};
 use crate::bench::network::unspecified_for;
 
 /// A client over Quicket's blocking sockets.
 pub(in crate::bench) struct BlockingClient {
+    sharing: Sharing,
     endpoint: Endpoint,
     config: ClientConfig,
     server: SocketAddr,
@@ -24,11 +26,15 @@ pub(in crate::bench) struct BlockingClient {
 }
 
 impl BlockingClient {
-    pub(in crate::bench) fn new(assignment: &Assignment) -> Result<Self, Failure> {
+    pub(in crate::bench) fn new(
+        sharing: Sharing,
+        assignment: &Assignment,
+    ) -> Result<Self, Failure> {
         let Role::Client { connect, .. } = &assignment.role else {
             return Err("not told to be a client".into());
         };
         Ok(Self {
+            sharing,
             endpoint: Endpoint::bind(unspecified_for(*connect))?,
             config: client_config(assignment)?,
             server: *connect,
@@ -64,28 +70,46 @@ fn request(connection: &Connection, transfer: Transfer) -> Result<Stream, Failur
     Ok(stream)
 }
 
-/// Asks for as many transfers as `connections` has items, and then reads one after the other.
-fn batch<'a>(
+/// Keeps one transfer under way for each item of `connections`, as long as `more` says so.
+///
+/// They are awaited in the order in which they were asked for, and each that ends is followed by the
+/// next one on its connection at once.
+fn transfers<'a>(
     connections: impl Iterator<Item = &'a Connection>,
     transfer: Transfer,
-    latencies: &mut Latencies,
-) -> Result<(), Failure> {
-    let mut streams = Vec::new();
+    more: &mut dyn FnMut(u64) -> bool,
+) -> Result<Latencies, Failure> {
+    let mut latencies = Latencies::default();
+    let mut begun = 0;
+    let mut begin = |connection: &'a Connection| {
+        if !more(begun) {
+            return Ok::<_, Failure>(None);
+        }
+        begun += 1;
+        Ok(Some((connection, Instant::now(), request(connection, transfer)?)))
+    };
+    let mut under_way = VecDeque::new();
     for connection in connections {
-        streams.push((Instant::now(), request(connection, transfer)?));
+        under_way.extend(begin(connection)?);
     }
-    for (start, mut stream) in streams {
+    while let Some((connection, start, mut stream)) = under_way.pop_front() {
         receive(&mut stream, transfer)?;
         latencies.record(start, Instant::now());
+        under_way.extend(begin(connection)?);
     }
-    Ok(())
+    Ok(latencies)
 }
 
 impl Client for BlockingClient {
     type Connection = Connection;
 
     fn connect(&mut self) -> Result<Connection, Failure> {
-        Ok(self.endpoint.connect(self.server, SERVER_NAME, &self.config)?)
+        let connection = self.endpoint.connect(self.server, SERVER_NAME, &self.config)?;
+        if self.sharing.moves() {
+            self.endpoint.rebind(unspecified_for(self.server))?;
+            exchange(&connection, 0)?;
+        }
+        Ok(connection)
     }
 
     fn close(&mut self, connection: Connection) -> Result<(), Failure> {
@@ -199,12 +223,7 @@ impl Client for BlockingClient {
         transfer: Transfer,
         more: &mut dyn FnMut(u64) -> bool,
     ) -> Result<Latencies, Failure> {
-        let mut latencies = Latencies::default();
-        while more(latencies.len() as u64) {
-            let streams = std::iter::repeat_n(&*connection, concurrency);
-            batch(streams, transfer, &mut latencies)?;
-        }
-        Ok(latencies)
+        transfers(std::iter::repeat_n(&*connection, concurrency), transfer, more)
     }
 
     fn connections_while(
@@ -213,11 +232,7 @@ impl Client for BlockingClient {
         transfer: Transfer,
         more: &mut dyn FnMut(u64) -> bool,
     ) -> Result<Latencies, Failure> {
-        let mut latencies = Latencies::default();
-        while more(latencies.len() as u64) {
-            batch(connections.iter(), transfer, &mut latencies)?;
-        }
-        Ok(latencies)
+        transfers(connections.iter(), transfer, more)
     }
 
     fn flow(

@@ -8,12 +8,13 @@ use std::sync::{Mutex, PoisonError};
 use quicket::{Connection, Endpoint, Listener, Stream};
 use quicket_workload::bench::{
     Arrival, Assignment, Counters, EXCHANGE_LENGTH, Failure, HEADER_LENGTH, Pattern, Request, Role,
-    Transfer, usage_answer, workers,
+    Transfer, usage_answer_with, workers,
 };
 
-use super::server_config;
+use super::{Sharing, server_config};
 
 struct Server {
+    sharing: Sharing,
     listener: Listener,
     counters: Counters,
     block: Vec<u8>,
@@ -22,6 +23,7 @@ struct Server {
 }
 
 pub(in crate::bench) fn serve(
+    sharing: Sharing,
     assignment: &Assignment,
     ready: &mut dyn FnMut(SocketAddr),
 ) -> Result<(), Failure> {
@@ -29,7 +31,8 @@ pub(in crate::bench) fn serve(
         return Err("not told to be a server".into());
     };
     let server = Server {
-        listener: listen_on(*listen, assignment)?,
+        sharing,
+        listener: listen_on(*listen, sharing, assignment)?,
         counters: Counters::default(),
         block: Pattern::new(false).block(),
         held: Mutex::default(),
@@ -44,12 +47,17 @@ pub(in crate::bench) fn serve(
 }
 
 /// Listens; where there are tickets, early data is read as soon as it comes.
-fn listen_on(address: SocketAddr, assignment: &Assignment) -> Result<Listener, Failure> {
+fn listen_on(
+    address: SocketAddr,
+    sharing: Sharing,
+    assignment: &Assignment,
+) -> Result<Listener, Failure> {
     let config = server_config(assignment)?;
+    let endpoint = Endpoint::bind_with(address, sharing.endpoint())?;
     Ok(if assignment.conditions.tickets {
-        Endpoint::bind(address)?.listen_early(config)?
+        endpoint.listen_early(config)?
     } else {
-        Listener::bind(address, config)?
+        endpoint.listen(config)?
     })
 }
 
@@ -90,7 +98,10 @@ impl Server {
         match request {
             Request::Download { bytes, unique, write } => Transfer { bytes, unique, write }
                 .send(&self.block, |piece| Ok(stream.write_all(piece)?))?,
-            Request::Usage => stream.write_all(&usage_answer(&self.counters)?)?,
+            Request::Usage => {
+                let others = self.sharing.others_cpu_ns()?;
+                stream.write_all(&usage_answer_with(&self.counters, others)?)?;
+            }
             Request::Upload { .. } | Request::Exchange { .. } | Request::Hold => {
                 message.splice(..0, header);
                 stream.write_all(&message)?;

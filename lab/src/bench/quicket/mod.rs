@@ -3,6 +3,7 @@
 mod blocking;
 mod blocking_server;
 mod runtime;
+mod sharing;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,6 +19,7 @@ use quicket_workload::bench::{
 pub(super) use blocking::BlockingClient;
 pub(super) use blocking_server::serve as serve_blocking;
 pub(super) use runtime::{client as tokio_client, serve as serve_tokio};
+pub(super) use sharing::Sharing;
 
 /// How long a connection may be silent: longer than any load.
 const IDLE: Duration = Duration::from_secs(300);

@@ -26,7 +26,7 @@ pub use latencies::{Latencies, Summary};
 pub use pattern::{Arrival, Pattern, Transfer};
 pub use process::{Message, pin, run};
 pub use request::{EXCHANGE_LENGTH, HEADER_LENGTH, Request};
-pub use server::{Counters, usage_answer, workers};
+pub use server::{Counters, usage_answer, usage_answer_with, workers};
 pub use tls::{client_config, server_config};
 pub use usage::{Usage, raise_open_files};
 

@@ -23,8 +23,21 @@ impl Counters {
 ///
 /// When the kernel does not tell.
 pub fn usage_answer(counters: &Counters) -> Result<[u8; Usage::LENGTH], Failure> {
-    let usage = Usage { handshakes: counters.handshakes.load(Ordering::Relaxed), ..Usage::now()? };
-    Ok(usage.encode())
+    usage_answer_with(counters, 0)
+}
+
+/// The same of a server for which other processes work, too: the CPU time of these, in nanoseconds.
+///
+/// # Errors
+///
+/// When the kernel does not tell.
+pub fn usage_answer_with(
+    counters: &Counters,
+    others_cpu_ns: u64,
+) -> Result<[u8; Usage::LENGTH], Failure> {
+    let own = Usage::now()?;
+    let handshakes = counters.handshakes.load(Ordering::Relaxed);
+    Ok(Usage { handshakes, cpu_ns: own.cpu_ns + others_cpu_ns, ..own }.encode())
 }
 
 /// Threads of a server that gives one to each connection that is busy.

@@ -1,5 +1,6 @@
 //! The client of the benchmark.
 
+use std::collections::VecDeque;
 use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -210,19 +211,27 @@ impl<P: Protocol> Client for TcpClient<P> {
         transfer: Transfer,
         more: &mut dyn FnMut(u64) -> bool,
     ) -> Result<Latencies, Failure> {
+        let request = Request::download(transfer).encode();
         let mut latencies = Latencies::default();
         let mut begun = 0;
-        while more(begun) {
-            let mut starts = Vec::with_capacity(channels.len());
-            for channel in &mut *channels {
-                starts.push(Instant::now());
-                self.lane.write(channel, &Request::download(transfer).encode())?;
+        let mut under_way = VecDeque::with_capacity(channels.len());
+        for (index, channel) in channels.iter_mut().enumerate() {
+            if more(begun) {
+                begun += 1;
+                under_way.push_back((index, Instant::now()));
+                self.lane.write(channel, &request)?;
             }
-            for (channel, start) in channels.iter_mut().zip(starts) {
-                self.lane.receive(channel, transfer)?;
-                latencies.record(start, Instant::now());
+        }
+        // Each that ends is followed by the next one on its connection at once.
+        while let Some((index, start)) = under_way.pop_front() {
+            let channel = &mut channels[index];
+            self.lane.receive(channel, transfer)?;
+            latencies.record(start, Instant::now());
+            if more(begun) {
+                begun += 1;
+                under_way.push_back((index, Instant::now()));
+                self.lane.write(channel, &request)?;
             }
-            begun += channels.len() as u64;
         }
         Ok(latencies)
     }

@@ -1,0 +1,62 @@
+//! Servers whose address several share: workers of one program, or programs behind the switch.
+
+use quicket::{EndpointConfig, SwitchConfig, Workers};
+use quicket_workload::bench::Failure;
+
+/// With whom a server shares its address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::bench) enum Sharing {
+    /// With nobody.
+    Nothing,
+    /// With another worker; the kernel chooses by connection ID.
+    Workers,
+    /// With other workers; the kernel chooses by address, wrongly once a client has moved.
+    HandedOn,
+    /// With what other programs the switch has.
+    Switch,
+}
+
+/// As many that a client which has moved is hardly ever with its own by chance.
+const MANY_WORKERS: usize = 16;
+
+impl Sharing {
+    /// Whether clients move after the handshake.
+    pub(super) fn moves(self) -> bool {
+        self == Self::HandedOn
+    }
+
+    /// How the server's endpoint is made.
+    pub(super) fn endpoint(self) -> EndpointConfig {
+        let mut config = EndpointConfig::default();
+        match self {
+            Self::Nothing => config,
+            Self::Workers => config.workers(Workers::Count(2)),
+            Self::HandedOn => {
+                config.udp.route_by_connection_id = false;
+                config.workers(Workers::Count(MANY_WORKERS))
+            }
+            Self::Switch => config.switch(SwitchConfig::new("bench").named(switch_name())),
+        }
+    }
+
+    /// CPU time of the processes that work for the server beside it, in nanoseconds.
+    pub(super) fn others_cpu_ns(self) -> Result<u64, Failure> {
+        if self != Self::Switch {
+            return Ok(0);
+        }
+        let status = quicket_switch::client::status(&switch_name())?;
+        let status: serde_json::Value = serde_json::from_str(&status)?;
+        let pid = status["pid"].as_u64().ok_or("the switch does not say which process it is")?;
+        let mut total = 0;
+        for thread in std::fs::read_dir(format!("/proc/{pid}/task"))? {
+            let times = std::fs::read_to_string(thread?.path().join("schedstat"))?;
+            total += times.split(' ').next().unwrap_or_default().parse::<u64>()?;
+        }
+        Ok(total)
+    }
+}
+
+/// The switch of this process, apart from any that the machine has.
+fn switch_name() -> String {
+    format!("quicket-bench-{}", std::process::id())
+}
