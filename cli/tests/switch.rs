@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use quicket::message::{MsgFlags, Socket, StreamFlags};
 use quicket::{
     ClientConfig, ClientTls, Connection, EarlyData, Endpoint, EndpointConfig, Identity,
     MemorySessionStore, ServerConfig, ServerTls, SessionStore, SwitchConfig, Workers,
@@ -129,6 +130,9 @@ fn program() {
     let called = name.split('.').next().unwrap();
     let mut switched = SwitchConfig::new(called).named(switch).started_by(Some(QUICKET.into()));
     switched = switched.replace(more.contains("replace"));
+    if more.contains("messages") {
+        return messages(switched, name, alpn, address);
+    }
     if more.contains("drain") {
         switched = switched.drain(Some(Duration::from_secs(1)));
     }
@@ -151,11 +155,7 @@ fn program() {
         Err(error) => return println!("REFUSED {error}"),
     };
     println!("READY {}", endpoint.local_addr());
-    let ends_with_its_parent = || {
-        let _ = std::io::stdin().read(&mut [0]);
-        std::process::exit(0);
-    };
-    thread::spawn(ends_with_its_parent);
+    thread::spawn(end_with_the_test);
     for connection in listener.incoming() {
         let (connection, name) = (connection.unwrap(), name.to_owned());
         thread::spawn(move || answer(&connection, &name, early));
@@ -163,6 +163,35 @@ fn program() {
     println!("SUPERSEDED");
     endpoint.wait_idle();
     println!("DRAINED");
+}
+
+fn end_with_the_test() {
+    let _ = std::io::stdin().read(&mut [0]);
+    std::process::exit(0);
+}
+
+/// The same with sockets of messages.
+fn messages(switched: SwitchConfig, name: &str, alpn: &str, address: &str) {
+    let identity = Identity::self_signed(["localhost"]).unwrap();
+    let tls = Arc::new(ServerTls::builder(identity).alpn([alpn]).build().unwrap());
+    let listener = Socket::new_v4();
+    listener.set_switch(switched).unwrap();
+    listener.bind(address.parse().unwrap()).unwrap();
+    listener.set_alpn(alpn.as_bytes()).unwrap();
+    listener.listen(16).unwrap();
+    println!("READY {}", listener.local_addr());
+    thread::spawn(end_with_the_test);
+    while let Ok(socket) = listener.accept() {
+        let (tls, name) = (Arc::clone(&tls), name.to_owned());
+        thread::spawn(move || {
+            socket.accept_tls(tls).unwrap();
+            let mut buffer = [0; 1024];
+            while let Ok(message) = socket.recv_message(&mut buffer, MsgFlags::NONE) {
+                let answer = [name.as_bytes(), b":", &buffer[..message.len]].concat();
+                socket.send_message(&answer, None, StreamFlags::FIN.into()).unwrap();
+            }
+        });
+    }
 }
 
 fn answer(connection: &Connection, name: &str, tells_early: bool) {
@@ -418,6 +447,35 @@ fn early_data_goes_on_over_an_upgrade_and_is_taken_once() {
         thread::sleep(Duration::from_millis(10));
     }
     assert_eq!(resumed(&fresh), refused("site.1"));
+}
+
+/// Sockets of messages have one key of tickets for all processes of a program, too.
+#[test]
+fn clients_of_sockets_of_messages_resume_with_the_next_process() {
+    let switch = Switch::new();
+    let mut first = Program::start(&switch, "box.0", "box", "127.0.0.1:0", "messages");
+    let at = first.address.to_string();
+    let store = Arc::new(MemorySessionStore::new());
+    let config = client("box").sessions(store.clone());
+    let connection = connect_with(&first, &config);
+    assert_eq!(ask(&connection, "a").unwrap(), "box.0:a");
+    assert!(!connection.handshake().unwrap().resumed);
+    let key = format!("localhost:{}", first.address.port());
+    let begun = Instant::now();
+    let ticket = loop {
+        if let Some(ticket) = store.take_session(&key) {
+            break ticket;
+        }
+        assert!(begun.elapsed() < LONG, "no ticket came");
+        thread::sleep(Duration::from_millis(5));
+    };
+    store.save_session(&key, &ticket);
+    first.process.kill().unwrap();
+    first.process.wait().unwrap();
+    let second = Program::start(&switch, "box.1", "box", &at, "messages");
+    let connection = connect_with(&second, &config);
+    assert_eq!(ask(&connection, "b").unwrap(), "box.1:b");
+    assert!(connection.handshake().unwrap().resumed);
 }
 
 /// Clients that connect and ask all the time, and a program that is replaced again and again.

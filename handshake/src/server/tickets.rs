@@ -148,6 +148,8 @@ impl Tickets {
         if keys.first().is_some_and(|current| current.name == key.name) {
             return false;
         }
+        // It may have been the current one before.
+        keys.retain(|known| known.name != key.name);
         keys.insert(0, key);
         keys.truncate(1 + MAX_OLD_KEYS);
         true

@@ -98,6 +98,18 @@ fn early_data_needs_the_limits_that_the_client_remembers() {
 }
 
 #[test]
+fn keys_that_take_turns_do_not_push_each_other_out() {
+    let tickets = tickets(&[], &[]);
+    let first = seal(&tickets);
+    for _ in 0..5 {
+        for octet in [1, 2] {
+            assert!(tickets.rotate(TicketKey([octet; 32])));
+        }
+    }
+    assert!(tickets.resume(&first, Version::V1, 1_000).is_some());
+}
+
+#[test]
 fn a_ticket_of_another_version_is_refused() {
     // RFC 9369, Section 5
     let tickets = tickets(&[], &[]);

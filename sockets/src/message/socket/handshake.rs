@@ -71,12 +71,11 @@ impl Socket {
     /// is under way when the socket does not wait (see [`Socket::wait_established`]);
     /// ECONNREFUSED, ECONNRESET, ETIMEDOUT or EPROTO if it comes to nothing.
     pub fn accept_tls(&self, tls: impl Into<Arc<ServerTls>>) -> Result<(), Errno> {
-        self.begin(Performer {
-            tls: tls.into(),
-            server_name: "",
-            early_data: true,
-            is_external: false,
-        })?;
+        let tls = tls.into();
+        let session = self.control().session(Errno::EINVAL)?.clone();
+        // Behind the switch, clients resume with all processes of the program.
+        session.conn.core().core().share_tickets(&tls);
+        self.begin(Performer { tls, server_name: "", early_data: true, is_external: false })?;
         self.wait_established()
     }
 
