@@ -69,6 +69,8 @@ pub mod protocol {
     pub const IPV6: u8 = 41;
     /// GRE (RFC 2784).
     pub const GRE: u8 = 47;
+    /// Destination options of IPv6 (RFC 8200, Section 4.6).
+    pub const DESTINATION_OPTIONS: u8 = 60;
     /// ICMPv6.
     pub const ICMPV6: u8 = 58;
 }

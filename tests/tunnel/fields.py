@@ -17,15 +17,17 @@ def ipv4(source, destination, tos, payload, protocol=17):
     return header[:10] + struct.pack("!H", total) + header[12:] + payload
 
 
-def marks(quicket, a, b):
+def marks(quicket, a, b, raw=False):
     """ECN in both directions, and what is refused: by hand-made datagrams instead of a tunnel in b."""
-    line = "type ipip local 192.0.2.1 remote 192.0.2.2 encap gue allow 10.9.0.0/24"
+    encap, shim = ("none", b"") if raw else ("gue", b"\0\4\0\0")
+    line = f"type ipip local 192.0.2.1 remote 192.0.2.2 encap {encap} allow 10.9.0.0/24"
     tunnel = Tunnel(quicket, a, "tun1", line, "10.9.0.1/30")
     inner = a.socket(socket.AF_INET, socket.SOCK_DGRAM)
     inner.bind(("10.9.0.1", 7))
     inner.setsockopt(socket.IPPROTO_IP, socket.IP_RECVTOS, 1)
     inner.settimeout(3)
-    outer = b.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    sort = (socket.SOCK_RAW, socket.IPPROTO_IPIP) if raw else (socket.SOCK_DGRAM,)
+    outer = b.socket(socket.AF_INET, *sort)
     outer.bind(("192.0.2.2", 6080))
     outer.setsockopt(socket.IPPROTO_IP, socket.IP_RECVTOS, 1)
     outer.setsockopt(socket.IPPROTO_IP, 12, 1)
@@ -34,7 +36,7 @@ def marks(quicket, a, b):
     def arrive(inner_tos, outer_tos, source="10.9.0.2"):
         udp = struct.pack("!HHHH", 9, 7, 9, 0) + bytes([inner_tos << 4 | outer_tos])
         outer.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, outer_tos)
-        outer.sendto(b"\0\4\0\0" + ipv4(source, "10.9.0.1", inner_tos, udp), ("192.0.2.1", 6080))
+        outer.sendto(shim + ipv4(source, "10.9.0.1", inner_tos, udp), ("192.0.2.1", 6080))
 
     table = {(i, o): o if i and o == 3 else i for i in range(4) for o in range(4)}
     table[2, 1] = 1
@@ -50,31 +52,42 @@ def marks(quicket, a, b):
         inner.setsockopt(socket.IPPROTO_IP, socket.IP_TTL, 33)
         inner.sendto(b"x", ("10.9.0.2", 9))
         data, extra, _, _ = outer.recvmsg(99, 64)
-        assert data[:4] == b"\0\4\0\0" and data[5] == 0xb8 | ecn, data
+        if raw:
+            assert data[9] == socket.IPPROTO_IPIP and data[6] & 0x40, "IP in IP, which may not be fragmented"
+            data = data[20:]
+        assert data.startswith(shim) and data[len(shim) + 1] == 0xb8 | ecn, data
         fields = {kind: value for _, kind, value in extra}
         assert fields[socket.IP_TOS][0] == ecn, "the outer field is a copy, DSCP is not"
         assert struct.unpack("i", fields[socket.IP_TTL])[0] == 33
     arrive(0, 0, source="11.0.0.1")
     arrive(0, 0, source="10.9.0.1")
-    outer.sendto(b"\x20\1\0\0", ("192.0.2.1", 6080))
-    outer.sendto(b"\0\4\xff\0", ("192.0.2.1", 6080))
+    if raw:
+        outer.sendto(b"\0\4\xff\0", ("192.0.2.1", 0))
+    else:
+        outer.sendto(b"\x20\1\0\0", ("192.0.2.1", 6080))
+        outer.sendto(b"\0\4\xff\0", ("192.0.2.1", 6080))
     b.ip("addr", "add", "192.0.2.3/24", "dev", "wire")
-    stranger = b.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    stranger = b.socket(socket.AF_INET, *sort)
     stranger.bind(("192.0.2.3", 0))
-    stranger.sendto(b"\0\4\0\0" + ipv4("10.9.0.2", "10.9.0.1", 0, b"12345678"), ("192.0.2.1", 6080))
+    stranger.sendto(shim + ipv4("10.9.0.2", "10.9.0.1", 0, b"12345678"), ("192.0.2.1", 6080))
     arrive(1, 1)
     assert inner.recv(9) == b"\x11"
     if quicket[-1] == "add":
         assert tunnel.count("rx_source") == 2 and tunnel.counters["rx_congestion"] == 1, tunnel.counters
-        assert tunnel.strays["rx_control"] == 1 and tunnel.strays["rx_malformed"] == 1, tunnel.strays
-        assert tunnel.strays["rx_peer"] == 1, tunnel.strays
+        if raw:
+            # Others' packets do not reach the socket at all.
+            assert tunnel.counters["rx_malformed"] == 1 and not any(tunnel.strays.values()), tunnel.counters
+        else:
+            assert tunnel.strays["rx_control"] == 1 and tunnel.strays["rx_malformed"] == 1, tunnel.strays
+            assert tunnel.strays["rx_peer"] == 1, tunnel.strays
     tunnel.close()
-    print("pair: ECN, TTL and refusals are as they should be", flush=True)
+    b.ip("addr", "del", "192.0.2.3/24", "dev", "wire")
+    print(f"pair: ECN, TTL and refusals are as they should be{', without UDP' if raw else ''}", flush=True)
 
 
-def limits(quicket, a, b):
+def limits(quicket, a, b, encap="gue"):
     """Flow labels; encapsulation limits: outside, counted down from those inside, and used up."""
-    words = "type ip6tnl mode ip6ip6 local fd00::1 remote fd00::2 encap gue"
+    words = f"type ip6tnl mode ip6ip6 local fd00::1 remote fd00::2 encap {encap}"
     eth = b.socket(socket.AF_PACKET, socket.SOCK_DGRAM, socket.htons(0x86dd))
     eth.bind(("wire", 0x86dd))
     eth.settimeout(10)
@@ -107,4 +120,4 @@ def limits(quicket, a, b):
             sender.send(b"x")
             until("the limit is used up", lambda: sender.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR))
         tunnel.close()
-    print("pair: encapsulation limits are sent, counted down, and used up", flush=True)
+    print(f"pair: encapsulation limits are sent, counted down, and used up, with encap {encap}", flush=True)

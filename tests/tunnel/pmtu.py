@@ -17,6 +17,11 @@ PATHS = [
     ("ip6tnl", "encap gue", 1348, "46"),
     ("ip6tnl", "encap gue encaplimit 4", 1340, "46"),
     ("ip6gre", "encap gue", 1344, "46"),
+    ("ipip", "encap none", 1380, "4"),
+    ("gre", "encap none", 1376, "46"),
+    ("sit", "encap none", 1380, "46"),
+    ("ip6tnl", "encap none", 1360, "46"),
+    ("ip6gre", "encap none encaplimit 4", 1348, "46"),
 ]
 
 

@@ -39,6 +39,12 @@ PAIRS = [
     ("ip6gre", "encap gue encaplimit 3", 1436, "46"),
     ("gretap", "encap gue key 3", 1446, "46"),
     ("ip6gretap", "encap fou", 1434, "46"),
+    ("ipip", "encap none", 1480, "4"),
+    ("sit", "", 1480, "46"),
+    ("gre", "key 7 seq csum", 1464, "46"),
+    ("gretap", "", 1462, "46"),
+    ("ip6tnl", "mode any", 1460, "46"),
+    ("ip6gre", "key 9 encaplimit 3", 1444, "46"),
 ]
 
 
@@ -69,8 +75,11 @@ def pair(quicket, scratch):
             print(f"pair: {kind} {words}: mtu {mtu}, {rates} Gbit/s", flush=True)
             for tunnel in tunnels:
                 tunnel.close()
+        copies(quicket, a, b)
         marks(quicket, a, b)
+        marks(quicket, a, b, raw=True)
         limits(quicket, a, b)
+        limits(quicket, a, b, "none")
         if quicket[-1] == "add":
             changes(quicket, a, b)
             service.service(quicket, a, b, scratch)
@@ -81,6 +90,23 @@ def pair(quicket, scratch):
     finally:
         a.remove()
         b.remove()
+
+
+def copies(quicket, a, b):
+    """Tunnels without UDP between the same addresses: the sockets of all get a copy of each packet."""
+    tunnels = []
+    for number, kind, words in (1, "gre", "key 1 seq"), (2, "gre", "key 2 seq"), (3, "sit", ""), (4, "gre", "encap fou"):
+        for end, local, remote, last in (a, "192.0.2.1", "192.0.2.2", 1), (b, "192.0.2.2", "192.0.2.1", 2):
+            line = f"type {kind} local {local} remote {remote} {words}"
+            tunnels.append(Tunnel(quicket, end, f"tun{number}", line, f"10.9.{number}.{last}/30"))
+    # Each end at a program of its own, so that the copies are told apart by one program as well as by four.
+    for number in 1, 2, 3, 4:
+        answer = a.run("ping", "-n", "-c", "20", "-i", "0.01", "-W", "3", f"10.9.{number}.2")
+        assert "20 received" in answer and "duplicates" not in answer, answer
+        send_all(a, b, f"10.9.{number}.2", 1 << 20, socket.AF_INET)
+    for tunnel in tunnels:
+        tunnel.close()
+    print("pair: tunnels without UDP between the same addresses have each their packets, once", flush=True)
 
 
 # Types and words here, what `ip` is told there if it is more, the port there, the MTU there, inside.
@@ -103,6 +129,17 @@ KERNEL = [
     ("ip6tnl", "encap gue encap-dport 5555 mode any encaplimit 4", "mode any encaplimit 4", "-6 gue", 1440, "46"),
     ("gretap", "encap gue encap-dport 5555 key 5", "key 5", "gue", 1446, "46"),
     ("ip6gretap", "encap fou encap-dport 5555", "", "-6 ipproto 47", 1434, "46"),
+    ("ipip", "", "", "", 1480, "4"),
+    ("ipip", "nopmtudisc", "nopmtudisc", "", 1480, "4"),
+    ("sit", "mode any", "mode any", "", 1480, "46"),
+    ("sit", "mode ip6ip", "mode ip6ip", "", 1480, "6"),
+    ("gre", "", "", "", 1476, "46"),
+    ("gre", "key 77 seq csum", "key 77 seq csum", "", 1464, "46"),
+    ("gretap", "key 5", "key 5", "", 1458, "46"),
+    ("ip6tnl", "mode any", "mode any", "", 1460, "46"),
+    ("ip6tnl", "mode ip6ip6 encaplimit 4", "mode ip6ip6 encaplimit 4", "", 1452, "6"),
+    ("ip6gre", "key 3", "key 3", "", 1452, "46"),
+    ("ip6gretap", "", "", "", 1442, "46"),
 ]
 
 
@@ -134,17 +171,19 @@ def combination(quicket, a, machine, kind, words, there, port, mtu, families):
     outer = ("192.0.2.1", "192.0.2.2") if not kind.startswith("ip6") else ("fd00::1", "fd00::2")
     tunnel = Tunnel(quicket, a, "tun1", f"type {kind} local {outer[0]} remote {outer[1]} {words}",
                     "10.9.0.1/30 fd09::1/64")
-    encap = "fou" if "encap fou" in words else "gue"
-    more = "ttl 64" if not kind.startswith("ip6") else "" if "encaplimit" in there else "encaplimit none"
+    encap = f"encap {'fou' if 'encap fou' in words else 'gue'} encap-sport auto encap-dport 5555" if port else ""
+    more = "" if "nopmtudisc" in there else "ttl 64"
+    if kind.startswith("ip6"):
+        more = "" if "encaplimit" in there else "encaplimit none"
     listen = f"/sbin/ip {'-6 ' if '-6' in port else ''}fou add port 5555 {port.replace('-6 ', '')}"
-    machine.run(listen)
-    machine.run(f"/sbin/ip link add tun1 type {kind} local {outer[1]} remote {outer[0]} {more} encap {encap} "
-                f"encap-sport auto encap-dport 5555 {there}")
+    if port:
+        machine.run(listen)
+    machine.run(f"/sbin/ip link add tun1 type {kind} local {outer[1]} remote {outer[0]} {more} {encap} {there}")
     machine.run("/sbin/ip addr add 10.9.0.2/30 dev tun1; /sbin/ip addr add fd09::2/64 dev tun1 nodad; "
                 "/sbin/ip link set tun1 up")
     # Since a check of March 2024 (Linux 6.9, in 6.1.192 too) Linux drops what its receive offload has joined
     # of GRE in UDP: it counts UDP InErrors. Whoever has such a peer turns the offload off there.
-    joined = 1000 if "gre" in kind else 65536
+    joined = 1000 if "gre" in kind and port else 65536
     machine.run(f"/sbin/ip link set eth0 gro_max_size {joined}")
     theirs = int(machine.run("cat /sys/class/net/tun1/mtu").split()[-1])
     what = f"{kind} {words} / {there or 'plain'}"
@@ -161,7 +200,8 @@ def combination(quicket, a, machine, kind, words, there, port, mtu, families):
         machine.run(f"ping -c 1 -W 3 -s {mtu - (28 if family == '4' else 48)} {address.format(1)}")
         bulk(a, machine, address, kind_of, what)
     machine.run("/sbin/ip link del tun1")
-    machine.run(listen.replace("fou add", "fou del").replace(" gue", "").split(" ipproto")[0])
+    if port:
+        machine.run(listen.replace("fou add", "fou del").replace(" gue", "").split(" ipproto")[0])
     tunnel.close()
     print(f"kernel: {what}: mtu {mtu}", flush=True)
 

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use quicket_gue::{Packet, Sum, protocol, pseudo_header};
 
-use crate::inbound::Opened;
+use crate::inbound::{Joined, Opened};
 use crate::vnet::{Offload, Partial, VNET_LEN, Vnet};
 
 /// Most packets of a super-packet.
@@ -36,6 +36,8 @@ pub(crate) struct Group {
     parts: Vec<Range<usize>>,
     bytes: usize,
     partial: Option<Partial>,
+    /// What the only packet stands for.
+    joined: Option<Joined>,
     head: Option<Candidate>,
     next: u32,
     /// Nothing may follow: the last packet was shorter, or pushes.
@@ -55,7 +57,7 @@ pub(crate) struct Write<'a> {
 impl Group {
     /// Takes a packet in, unless it does not go with those that are there.
     pub(crate) fn push(&mut self, buffer: &[u8], opened: Opened) -> bool {
-        let Opened { tunnel, range, link, partial, .. } = opened;
+        let Opened { tunnel, range, link, partial, joined, .. } = opened;
         let candidate = Candidate::new(&buffer[range.clone()], partial.is_some());
         if self.parts.is_empty() {
             *self = Self {
@@ -66,7 +68,9 @@ impl Group {
                 partial,
                 head: candidate,
                 next: candidate.map_or(0, |new| new.sequence.wrapping_add(new.payload as u32)),
-                closed: candidate.is_none_or(|new| new.pushes(&buffer[range.clone()])),
+                joined,
+                closed: joined.is_some()
+                    || candidate.is_none_or(|new| new.pushes(&buffer[range.clone()])),
                 push: false,
             };
             self.parts.push(range);
@@ -75,6 +79,7 @@ impl Group {
         let (Some(head), Some(new)) = (self.head, candidate) else { return false };
         let first = self.parts[0].start;
         let fits = tunnel == self.tunnel
+            && joined.is_none()
             && buffer[first - self.link..first] == buffer[range.start - link..range.start]
             && !self.closed
             && self.parts.len() < MAX_PACKETS
@@ -102,13 +107,15 @@ impl Group {
     pub(crate) fn finish(&mut self, buffer: &mut [u8]) -> Write<'_> {
         let bytes = &mut buffer[self.parts[0].clone()];
         let is_v4 = bytes[0] >> 4 == 4;
-        let mut header_len = 0;
-        let vnet = match self.head {
+        let (header_len, vnet) = match self.head {
             Some(head) if self.parts.len() > 1 => {
-                header_len = head.headers as u16;
-                self.join(&head, bytes, is_v4)
+                (head.headers as u16, self.join(&head, bytes, is_v4))
             }
-            _ => Vnet { partial: self.partial, offload: None },
+            _ => {
+                let offload = self.joined.map(|joined| joined.offload);
+                let header_len = self.joined.map_or(0, |joined| joined.headers);
+                (header_len, Vnet { partial: self.partial, offload })
+            }
         };
         let header = vnet.after(self.link).encode(is_v4, header_len + self.link as u16);
         self.parts[0].start -= self.link;
@@ -257,7 +264,14 @@ mod tests {
         for packet in packets {
             let range = at..at + packet.len();
             at = range.end;
-            let opened = Opened { tunnel: 0, range, link: 0, partial: None, suspicious: false };
+            let opened = Opened {
+                tunnel: 0,
+                range,
+                link: 0,
+                partial: None,
+                joined: None,
+                suspicious: false,
+            };
             if !group.push(&buffer, opened.clone()) {
                 flush(&mut group, &mut buffer);
                 assert!(group.push(&buffer, opened));
@@ -333,6 +347,25 @@ mod tests {
     }
 
     #[test]
+    fn what_the_system_has_joined_is_a_super_packet_of_its_own() {
+        let mut buffer = tcp(true, 1, 0x18, &[1; 3000]);
+        let len = buffer.len();
+        let partial = Some(Partial { start: 20, offset: 16 });
+        let joined = Some(Joined { headers: 40, offload: (Offload::Tcp, 1440) });
+        let opened =
+            Opened { tunnel: 0, range: 0..len, link: 0, partial, joined, suspicious: false };
+        buffer.extend(tcp(true, 3001, 0x10, &[1; 100]));
+        let next =
+            Opened { range: len..buffer.len(), partial: None, joined: None, ..opened.clone() };
+        let mut group = Group::default();
+        assert!(group.push(&buffer, opened) && !group.push(&buffer, next));
+        let write = group.finish(&mut buffer);
+        assert_eq!(write.bytes, len);
+        let vnet = Vnet::decode(write.header).unwrap();
+        assert_eq!(vnet, Vnet { partial, offload: Some((Offload::Tcp, 1440)) });
+    }
+
+    #[test]
     fn frames_have_one_header_if_theirs_are_the_same() {
         let packets = numbered((0..2u32).map(|n| tcp(true, n * 100, 0x10, &[1; 100])).collect());
         for (second, together) in [([1; 14], true), ([2; 14], false)] {
@@ -340,7 +373,14 @@ mod tests {
             let len = packets[0].len();
             let at = |start| {
                 let range = start..start + len;
-                Opened { tunnel: 0, range, link: 14, partial: None, suspicious: false }
+                Opened {
+                    tunnel: 0,
+                    range,
+                    link: 14,
+                    partial: None,
+                    joined: None,
+                    suspicious: false,
+                }
             };
             let mut group = Group::default();
             assert!(group.push(&buffer, at(14)));

@@ -71,9 +71,11 @@ pub struct Families {
     pub v6: bool,
 }
 
-/// How packets are put into UDP.
+/// What is between the outer IP header and what is carried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Encap {
+    /// Nothing, not even UDP.
+    None,
     /// Directly: the port says what comes (foo over UDP).
     Fou,
     /// With the header of Generic UDP Encapsulation, version 0.
@@ -144,13 +146,13 @@ pub struct Tunnel {
     pub ocsum: bool,
     /// What received packets must have (GRE).
     pub gre: GreRules,
-    /// How packets are put into UDP.
+    /// How packets are put into UDP, if they are.
     pub encap: Encap,
     /// The source port; by flow if there is none.
     pub sport: Option<u16>,
-    /// The destination port.
+    /// The destination port; 0 without UDP.
     pub dport: u16,
-    /// Whether sent datagrams have a checksum.
+    /// Whether sent datagrams have a checksum; true without UDP.
     pub csum: bool,
     /// Whether the other end may complete checksums of the packets inside.
     pub remcsum: bool,
@@ -169,6 +171,17 @@ impl Tunnel {
         } else {
             protocol::IPV6
         }
+    }
+
+    /// The protocols that outer packets have without UDP.
+    #[must_use]
+    pub fn protocols(&self) -> Vec<u8> {
+        let all = [protocol::GRE, protocol::IPIP, protocol::IPV6];
+        let has = |number: &u8| {
+            self.carries(true) && self.protocol(true) == *number
+                || self.carries(false) && self.protocol(false) == *number
+        };
+        all.into_iter().filter(has).collect()
     }
 
     /// The protocol of a port for direct encapsulation that serves this tunnel.
@@ -205,6 +218,7 @@ impl Tunnel {
         let encapsulation_limit = self.encaplimit.is_some();
         let outer = if self.kind.is_v6() { Outer::V6 { encapsulation_limit } } else { Outer::V4 };
         let shim = match self.encap {
+            Encap::None => Shim::None,
             Encap::Fou | Encap::Gue1 => Shim::Udp,
             Encap::Gue => Shim::Gue { remote_checksum: self.remcsum },
         };
@@ -244,7 +258,7 @@ pub struct Port {
 impl Port {
     fn serves(&self, tunnel: &Tunnel) -> bool {
         let protocol = match self.kind {
-            PortKind::Gue => tunnel.encap != Encap::Fou,
+            PortKind::Gue => matches!(tunnel.encap, Encap::Gue | Encap::Gue1),
             PortKind::Direct(protocol) => {
                 tunnel.encap == Encap::Fou && protocol == tunnel.direct_protocol()
             }
@@ -301,11 +315,12 @@ impl Setup {
             }
         }
         for tunnel in &self.tunnels {
+            let kind = match tunnel.encap {
+                Encap::None => continue,
+                Encap::Fou => PortKind::Direct(tunnel.direct_protocol()),
+                Encap::Gue | Encap::Gue1 => PortKind::Gue,
+            };
             if !self.ports.iter().any(|port| port.serves(tunnel)) {
-                let kind = match tunnel.encap {
-                    Encap::Fou => PortKind::Direct(tunnel.direct_protocol()),
-                    Encap::Gue | Encap::Gue1 => PortKind::Gue,
-                };
                 let v6 = tunnel.kind.is_v6();
                 let (port, local) = (tunnel.dport, tunnel.local);
                 self.ports.push(Port { port, kind, v6, local, peer: None });
@@ -338,7 +353,8 @@ fn same_packets(one: &Tunnel, other: &Tunnel) -> bool {
             && (one.carries(true) && other.carries(true)
                 || one.carries(false) && other.carries(false))
     };
-    one.remote == other.remote && local && inside
+    let outside = (one.encap == Encap::None) == (other.encap == Encap::None);
+    one.remote == other.remote && local && inside && outside
 }
 
 #[cfg(test)]
@@ -372,6 +388,11 @@ mod tests {
         let fou = "remote 192.0.2.2 local 192.0.2.1 encap fou encap-dport 7";
         let twice = setup(&[&format!("a type ipip {fou}"), &format!("b type gre {fou}")]);
         assert!(twice.unwrap_err().0.contains("two meanings"));
+        let raw = "b type gre remote 192.0.2.2 local 192.0.2.1 key 1";
+        let both = setup(&[&format!("a {gre} key 1"), raw]).unwrap();
+        assert_eq!(both.ports.len(), 1, "one comes by UDP, one without");
+        let same = setup(&[raw, &raw.replace("b type", "c type")]);
+        assert!(same.unwrap_err().0.contains("same addresses and keys"));
         let names = setup(&[&format!("a {gre}"), "a type ipip remote 192.0.2.9 encap gue"]);
         assert!(names.unwrap_err().0.contains("two tunnels named a"));
     }

@@ -25,6 +25,8 @@ pub(crate) enum Drop {
     Loop,
     /// Longer than the path allows.
     TooBig,
+    /// For a tunnel whose own socket has it, too: all raw sockets get copies.
+    Copy,
     /// The system refused to send, or the device to take a packet.
     Refused,
 }
@@ -111,6 +113,7 @@ impl Counters {
             Drop::Sequence => &self.rx_sequence,
             Drop::Congestion => &self.rx_congestion,
             Drop::Refused => &self.rx_refused,
+            Drop::Copy => return,
         };
         Self::add(counter, 1);
     }

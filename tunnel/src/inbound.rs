@@ -6,15 +6,15 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use quicket_gue::{
-    Arrival, DecodeError, Ecn, Gre, GreMismatch, Kind, Packet, RemoteChecksum, decode, protocol,
-    set_ecn,
+    Arrival, DecodeError, Ecn, Gre, GreMismatch, Kind, Packet, RemoteChecksum, Sum, decode,
+    protocol, pseudo_header, set_ecn,
 };
 
-use crate::config::{Port, PortKind, Tunnel};
+use crate::config::{Encap, Port, PortKind, Tunnel};
 use crate::counters::Drop;
 use crate::ethernet::{self, Link};
-use crate::registry::Registry;
-use crate::vnet::Partial;
+use crate::registry::{Ends, Registry};
+use crate::vnet::{Offload, Partial};
 
 /// A packet that a device should get.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,10 +25,30 @@ pub(crate) struct Opened {
     pub(crate) range: Range<usize>,
     /// Bytes of its Ethernet header, which are before the range.
     pub(crate) link: usize,
-    /// A checksum that is still open, and that the outer one has vouched for.
+    /// A checksum that is still open, and that the outer one or the system has vouched for.
     pub(crate) partial: Option<Partial>,
+    /// What the packet stands for, if the system has joined several.
+    pub(crate) joined: Option<Joined>,
     /// Whether its ECN fields should not have been.
     pub(crate) suspicious: bool,
+}
+
+/// Segments that the system's receive offload has joined, and of which it said nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Joined {
+    /// Bytes of all headers.
+    pub(crate) headers: u16,
+    pub(crate) offload: (Offload, u16),
+}
+
+/// By which way a datagram came.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Way<'a> {
+    /// To a port of UDP.
+    Port(&'a Port),
+    /// Without UDP, to the socket that a tunnel has for this protocol. All such sockets with the same
+    /// addresses get a copy.
+    Raw { tunnel: usize, protocol: u8 },
 }
 
 /// Why there is none; and through which tunnel it would have come, if that was found out.
@@ -58,20 +78,42 @@ impl Inbound<'_> {
     /// Takes a datagram apart. Its ECN field and an open checksum are changed in place.
     pub(crate) fn open(
         &self,
-        port: &Port,
+        way: Way<'_>,
         outer: Outer,
         datagram: &mut [u8],
     ) -> Result<Opened, Refused> {
-        if port.peer.is_some_and(|peer| peer != outer.source) {
-            return Err(Refused(None, Drop::Peer));
+        let raw = matches!(way, Way::Raw { .. });
+        let ends = Ends { source: outer.source, destination: outer.destination, raw };
+        let opened = self.take_apart(way, ends, outer.tos, datagram);
+        match (way, opened) {
+            // What is for nobody is counted once.
+            (Way::Raw { tunnel, protocol }, Err(Refused(None, _)))
+                if self.registry.find_any(ends, protocol) != Some(tunnel) =>
+            {
+                Err(Refused(None, Drop::Copy))
+            }
+            (_, opened) => opened,
         }
+    }
+
+    fn take_apart(
+        &self,
+        way: Way<'_>,
+        ends: Ends,
+        tos: u8,
+        datagram: &mut [u8],
+    ) -> Result<Opened, Refused> {
         let malformed = |error| match error {
             DecodeError::Checksum => Refused(None, Drop::Checksum),
             _ => Refused(None, Drop::Malformed),
         };
-        let (carried, start, option) = match port.kind {
-            PortKind::Direct(protocol) => (protocol, 0, None),
-            PortKind::Gue => {
+        let (carried, start, option) = match way {
+            Way::Port(port) if port.peer.is_some_and(|peer| peer != ends.source) => {
+                return Err(Refused(None, Drop::Peer));
+            }
+            Way::Raw { protocol, .. } => (protocol, 0, None),
+            Way::Port(Port { kind: PortKind::Direct(protocol), .. }) => (*protocol, 0, None),
+            Way::Port(Port { kind: PortKind::Gue, .. }) => {
                 let decoded = decode(datagram).map_err(malformed)?;
                 let Kind::Data(protocol) = decoded.kind else {
                     return Err(Refused(None, Drop::Control));
@@ -83,30 +125,29 @@ impl Inbound<'_> {
             if let Some(option) = option {
                 option.apply(&mut datagram[start..]).map_err(malformed)?;
             }
+            if let Way::Raw { .. } = way {
+                complete_gre(datagram);
+            }
             let (gre, payload) = Gre::decode(&datagram[start..]).map_err(malformed)?;
             let inner = datagram.len() - payload.len();
-            let tunnel = self.gre(outer, &gre)?;
+            let tunnel = self.gre(way, ends, &gre)?;
             if gre.protocol == Gre::ETHERNET {
-                return self.frame(tunnel, outer.tos, inner, datagram);
+                return self.frame(tunnel, tos, inner, datagram);
             }
             let v4 = match gre.protocol {
                 Gre::IPV4 => true,
                 Gre::IPV6 => false,
                 _ => return Err(Refused(Some(tunnel), Drop::Family)),
             };
-            return self.packet(tunnel, outer.tos, v4, inner, None, datagram);
+            return self.packet(tunnel, tos, v4, inner, None, datagram);
         }
-        let Outer { source, destination, .. } = outer;
-        let tunnel = self.registry.find(source, destination, carried);
-        let tunnel = tunnel.ok_or(Refused(None, Drop::Peer))?;
-        self.packet(tunnel, outer.tos, carried == protocol::IPIP, start, option, datagram)
+        let tunnel = whose(way, self.registry.find(ends, carried))?;
+        self.packet(tunnel, tos, carried == protocol::IPIP, start, option, datagram)
     }
 
     /// The tunnel of a packet with GRE.
-    fn gre(&self, outer: Outer, gre: &Gre) -> Result<usize, Refused> {
-        let Outer { source, destination, .. } = outer;
-        let tunnel = self.registry.find_gre(source, destination, gre);
-        let tunnel = tunnel.ok_or(Refused(None, Drop::Peer))?;
+    fn gre(&self, way: Way<'_>, ends: Ends, gre: &Gre) -> Result<usize, Refused> {
+        let tunnel = whose(way, self.registry.find_gre(ends, gre))?;
         let (rules, expected) = (&self.tunnels[tunnel].gre, &self.expected[tunnel]);
         let why = match rules.check(gre, expected.load(Ordering::Relaxed)) {
             Ok(()) => {
@@ -137,7 +178,8 @@ impl Inbound<'_> {
             }
             Some(Link::Other) => {
                 let range = start..datagram.len();
-                Ok(Opened { tunnel, range, link: 0, partial: None, suspicious: false })
+                let (partial, joined) = (None, None);
+                Ok(Opened { tunnel, range, link: 0, partial, joined, suspicious: false })
             }
             None => Err(Refused(Some(tunnel), Drop::Malformed)),
         }
@@ -167,7 +209,11 @@ impl Inbound<'_> {
             return refuse(Drop::Congestion);
         };
         let len = packet.bytes.len();
-        let partial = option.and_then(|option| as_partial(option, &packet));
+        let partial = match option {
+            Some(option) => as_partial(option, &packet),
+            None if self.tunnels[tunnel].encap == Encap::None => left_open(&packet),
+            None => None,
+        };
         if ecn != inner {
             set_ecn(bytes, ecn);
         }
@@ -175,7 +221,8 @@ impl Inbound<'_> {
             // Not where the transport has its checksum: the bytes are what counts.
             let Ok(()) = option.apply(bytes) else { return refuse(Drop::Malformed) };
         }
-        Ok(Opened { tunnel, range: start..start + len, link: 0, partial, suspicious })
+        let range = start..start + len;
+        Ok(Opened { tunnel, range, link: 0, partial, joined: None, suspicious })
     }
 
     /// Whether a packet with this source may come through the tunnel: not from this host itself,
@@ -210,10 +257,62 @@ fn as_partial(option: RemoteChecksum, packet: &Packet<'_>) -> Option<Partial> {
     matches.then_some(Partial { start, offset })
 }
 
+/// The checksum of a packet that came without UDP, if the system has left it open: it does so for
+/// senders on this machine, and where its receive offload has joined packets, and has no way to say so
+/// to a raw socket. The field has the sum of the pseudo-header then. Of the right checksums one in
+/// 65,536 is that by chance, and is right if it is computed again.
+fn left_open(packet: &Packet<'_>) -> Option<Partial> {
+    let offset = match packet.protocol {
+        protocol::TCP => 16,
+        protocol::UDP => 6,
+        _ => return None,
+    };
+    let payload = packet.payload();
+    let field = payload.get(usize::from(offset)..)?.first_chunk::<2>()?;
+    let len = payload.len() as u32;
+    let open = pseudo_header(packet.source, packet.destination, packet.protocol, len).folded();
+    let start = u16::try_from(packet.transport).ok()?;
+    let matches = !packet.fragment && u16::from_be_bytes(*field) == open;
+    matches.then_some(Partial { start, offset })
+}
+
+/// Writes the checksum of GRE where the system has left it open, as above: it is zero then.
+fn complete_gre(datagram: &mut [u8]) {
+    const CHECKSUM: u8 = 0x80;
+    if let [flags, _, _, _, 0, 0, ..] = datagram
+        && *flags & CHECKSUM != 0
+    {
+        let checksum = Sum::new().bytes(datagram).checksum();
+        datagram[4..6].copy_from_slice(&checksum.to_be_bytes());
+    }
+}
+
+/// What a segment of TCP with an open checksum stands for that is longer than `mtu` bytes: the system
+/// has joined several, and a device that it is forwarded by has to divide it again.
+pub(crate) fn joined(bytes: &[u8], mtu: u16) -> Option<Joined> {
+    let packet = Packet::parse(bytes).ok()?;
+    if packet.protocol != protocol::TCP || packet.bytes.len() <= usize::from(mtu) {
+        return None;
+    }
+    let transport_len = usize::from(packet.payload().get(12)? >> 4) * 4;
+    let headers = u16::try_from(packet.transport + transport_len.max(20)).ok()?;
+    let size = mtu.checked_sub(headers).filter(|size| *size > 0)?;
+    Some(Joined { headers, offload: (Offload::Tcp, size) })
+}
+
+/// The tunnel that a packet is for, if that is the one whose socket it came to.
+fn whose(way: Way<'_>, found: Option<usize>) -> Result<usize, Refused> {
+    match (way, found) {
+        (Way::Raw { tunnel, .. }, Some(other)) if other != tunnel => Err(Refused(None, Drop::Copy)),
+        (_, Some(tunnel)) => Ok(tunnel),
+        (_, None) => Err(Refused(None, Drop::Peer)),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{ip, tunnel, udp};
+    use crate::testing::{ip, tcp, tunnel, udp};
 
     struct World {
         tunnels: Vec<Tunnel>,
@@ -235,7 +334,15 @@ mod tests {
             let port = Port { port: 1, kind, v6: false, local: None, peer: None };
             let source = [192, 0, 2, 2].into();
             let outer = Outer { source, destination: Some([192, 0, 2, 1].into()), tos };
-            Inbound { tunnels, registry, own, expected }.open(&port, outer, datagram)
+            Inbound { tunnels, registry, own, expected }.open(Way::Port(&port), outer, datagram)
+        }
+
+        fn raw(&self, tunnel: usize, protocol: u8, datagram: &[u8]) -> Result<Opened, Refused> {
+            let Self { tunnels, registry, own, expected } = self;
+            let source = [192, 0, 2, 2].into();
+            let outer = Outer { source, destination: Some([192, 0, 2, 1].into()), tos: 0 };
+            let way = Way::Raw { tunnel, protocol };
+            Inbound { tunnels, registry, own, expected }.open(way, outer, &mut datagram.to_vec())
         }
 
         fn gue(&self, tos: u8, header: &[u8], packet: &[u8]) -> Result<Opened, Refused> {
@@ -367,6 +474,85 @@ mod tests {
         assert_eq!(opened.partial, Some(Partial { start: 20, offset: 6 }));
         assert_eq!(world.gue(0, &header(28), &packet).unwrap().partial, None);
         assert_eq!(why(world.gue(0, &header(60), &packet)), Drop::Malformed);
+    }
+
+    #[test]
+    fn of_the_copies_of_a_packet_without_udp_one_counts() {
+        let ends = "remote 192.0.2.2 local 192.0.2.1";
+        let world = World::new(&[
+            &format!("a type gre {ends} key 1 seq"),
+            &format!("b type gre {ends} key 2 seq"),
+            &format!("c type gre {ends} key 2 seq encap gue"),
+            &format!("d type sit {ends}"),
+        ]);
+        let packet = udp(true, b"hello");
+        let send = |key: u8, number: u8| {
+            let gre = [0x30, 0, 8, 0, 0, 0, 0, key, 0, 0, 0, number];
+            [0, 1].map(|tunnel| world.raw(tunnel, 47, &[&gre[..], &packet].concat()))
+        };
+        let [first, second] = send(1, 1);
+        assert_eq!(first.unwrap().range, 12..12 + packet.len());
+        assert_eq!(why(second), Drop::Copy);
+        let [first, second] = send(2, 1);
+        assert_eq!(
+            (why(first), second.unwrap().tunnel),
+            (Drop::Copy, 1),
+            "counted as in sequence once"
+        );
+        assert_eq!(send(3, 2).map(why), [Drop::Peer, Drop::Copy], "for nobody: a stray once");
+        assert_eq!(send(2, 1).map(why), [Drop::Copy, Drop::Sequence]);
+        assert_eq!(
+            [0, 1].map(|tunnel| why(world.raw(tunnel, 47, &[0]))),
+            [Drop::Malformed, Drop::Copy]
+        );
+        assert_eq!(world.raw(3, 4, &packet).unwrap().tunnel, 3);
+        assert_eq!(world.raw(3, 41, &udp(false, b"x")).unwrap().tunnel, 3);
+    }
+
+    #[test]
+    fn a_checksum_of_gre_may_be_open_without_udp_only() {
+        let words =
+            ["a type gre remote 192.0.2.2 csum", "b type gre remote 192.0.2.2 csum encap gue"];
+        let world = World::new(&words);
+        let packet = udp(true, b"hello");
+        let with = |checksum: [u8; 2]| [&[0x80, 0, 8, 0][..], &checksum, &[0, 0], &packet].concat();
+        let right = Sum::new().bytes(&with([0; 2])).checksum().to_be_bytes();
+        assert!(world.raw(0, 47, &with(right)).is_ok() && world.raw(0, 47, &with([0; 2])).is_ok());
+        assert_eq!(why(world.raw(0, 47, &with([right[0], !right[1]]))), Drop::Checksum);
+        let gue = |checksum| world.gue(0, &[0, 47, 0, 0], &with(checksum));
+        assert!(gue(right).is_ok());
+        assert_eq!(why(gue([0; 2])), Drop::Checksum);
+        assert_eq!(why(world.raw(0, 47, &[0x80, 0, 8, 0, 0, 0])), Drop::Malformed);
+    }
+
+    #[test]
+    fn checksums_that_the_system_left_open_are_passed_on() {
+        let world =
+            World::new(&["a type sit remote 192.0.2.2", "b type sit remote 192.0.2.2 encap gue"]);
+        for v4 in [true, false] {
+            let whole = tcp(v4, 1, 0x10, &[7; 3000]);
+            let packet = Packet::parse(&whole).unwrap();
+            let (start, len) = (packet.transport, packet.payload().len() as u32);
+            let pseudo = pseudo_header(packet.source, packet.destination, 6, len).folded();
+            let mut open = whole.clone();
+            open[start + 16..start + 18].copy_from_slice(&pseudo.to_be_bytes());
+            let carried = if v4 { 4 } else { 41 };
+            let partial = Some(Partial { start: start as u16, offset: 16 });
+            assert_eq!(world.raw(0, carried, &open).unwrap().partial, partial);
+            assert_eq!(world.raw(0, carried, &whole).unwrap().partial, None);
+            let header = [0, carried, 0, 0];
+            assert_eq!(world.gue(0, &header, &open).unwrap().partial, None, "UDP has offloads");
+            let headers = start as u16 + 20;
+            let expected = Joined { headers, offload: (Offload::Tcp, 1480 - headers) };
+            assert_eq!(joined(&open, 1480), Some(expected));
+            assert_eq!(joined(&open, open.len() as u16), None);
+            assert_eq!(joined(&open, headers), None);
+        }
+        assert_eq!(
+            joined(&udp(true, &[0; 3000]), 1480),
+            None,
+            "lengths of datagrams mean something"
+        );
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! IP tunnels in UDP: Generic UDP Encapsulation, direct encapsulation (FOU), and GRE in either.
+//! IP tunnels, in UDP and without: Generic UDP Encapsulation, direct encapsulation (FOU), GRE in
+//! either, IP in IP.
 //!
 //! [`parse_line`] reads what people write for `ip link add … type ipip … encap gue`, and [`Setup`]
 //! checks tunnels and ports against each other. With it, [`Tunnels`] opens TUN devices and sockets

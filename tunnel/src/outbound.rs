@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use quicket_gue::{
     ENCAPSULATION_LIMIT_LEN, Gue, MAX_GRE_LEN, MAX_GUE_LEN, Packet, RemoteChecksum, Sum, Tos, Ttl,
-    encapsulation_limit, flow, fragments, protocol,
+    encapsulation_limit, encapsulation_limit_header, flow, fragments, protocol,
 };
 
 use crate::config::{Encap, Tunnel};
@@ -40,6 +40,8 @@ impl Piece {
 pub(crate) struct Sending {
     pub(crate) tos: u8,
     pub(crate) ttl: u8,
+    /// What the outer header says comes next, where that is not UDP.
+    pub(crate) protocol: u8,
     /// Which flow it is.
     pub(crate) hash: u32,
     /// The encapsulation limit, where that of the tunnel does not count.
@@ -74,6 +76,8 @@ pub(crate) struct Context<'a> {
     pub(crate) sequence: &'a AtomicU32,
     /// What a packet inside may have, in bytes.
     pub(crate) mtu: u16,
+    /// The encapsulation limit of outer packets.
+    pub(crate) limit: Option<u8>,
 }
 
 impl Outbound {
@@ -105,7 +109,11 @@ impl Outbound {
         };
         // The MTU has room for a header without tags.
         let tags = link.len().saturating_sub(ETHERNET_LEN) as u16;
-        let context = Context { mtu: context.mtu.saturating_sub(tags), ..context };
+        let context = Context {
+            mtu: context.mtu.saturating_sub(tags),
+            limit: limit.or(tunnel.encaplimit),
+            ..context
+        };
         let mtu = if limit.is_some() && tunnel.encaplimit.is_none() && tunnel.pmtudisc {
             // See `path`: without a checksum it is counted twice.
             let len =
@@ -116,6 +124,10 @@ impl Outbound {
         };
         let sending = Sending {
             limit,
+            protocol: match limit.or(tunnel.encaplimit) {
+                Some(_) => protocol::DESTINATION_OPTIONS,
+                None => tunnel.protocol(packet.is_v4()),
+            },
             tos: tunnel.tos.outer(&packet, tunnel.ecn),
             ttl: tunnel.ttl.outer(&packet),
             hash: flow::hash(&packet, context.secret),
@@ -158,7 +170,13 @@ impl Outbound {
             Tos::Inherit => 0,
         };
         match self.push(context, false, [frame, &[], &[]], None, true) {
-            Ok(()) => Verdict::Send(Sending { tos, ttl, hash: 0, limit: None }),
+            Ok(()) => {
+                let protocol = match context.limit {
+                    Some(_) => protocol::DESTINATION_OPTIONS,
+                    None => protocol::GRE,
+                };
+                Verdict::Send(Sending { tos, ttl, protocol, hash: 0, limit: None })
+            }
             Err(Malformed) => Verdict::Drop(Drop::Malformed),
         }
     }
@@ -197,6 +215,13 @@ impl Outbound {
         let start = self.arena.len();
         let mut shim = [0; MAX_GUE_LEN + MAX_GRE_LEN];
         let mut len = 0;
+        if let (Encap::None, Some(limit)) = (tunnel.encap, context.limit) {
+            // The system counts the bytes of an option that it writes twice.
+            let mut header = encapsulation_limit_header(limit);
+            header[0] = tunnel.protocol(v4);
+            shim[..ENCAPSULATION_LIMIT_LEN].copy_from_slice(&header);
+            len = ENCAPSULATION_LIMIT_LEN;
+        }
         let number = if tunnel.oseq { context.sequence.fetch_add(1, Ordering::Relaxed) } else { 0 };
         let gre = tunnel.gre_header(v4, number);
         if tunnel.encap == Encap::Gue {
@@ -270,10 +295,15 @@ fn sum(first: &[u8], second: &[u8]) -> Sum {
 /// Whether a packet is one of the tunnel's own datagrams: its other end is routed into it.
 fn is_own(tunnel: &Tunnel, packet: &Packet<'_>) -> bool {
     let local = |source: IpAddr| tunnel.local.is_none_or(|local| local == source);
-    packet.destination == tunnel.remote
-        && packet.protocol == protocol::UDP
-        && local(packet.source)
-        && (packet.later_fragment || packet.ports().is_some_and(|(_, port)| port == tunnel.dport))
+    let carried = || match tunnel.encap {
+        Encap::None => [true, false].iter().any(|v4| tunnel.protocol(*v4) == packet.protocol),
+        _ => {
+            let port = packet.ports().map(|(_, port)| port);
+            packet.protocol == protocol::UDP
+                && (packet.later_fragment || port == Some(tunnel.dport))
+        }
+    };
+    packet.destination == tunnel.remote && local(packet.source) && carried()
 }
 
 enum Fit {
@@ -324,7 +354,13 @@ mod tests {
     ) -> (Verdict, Vec<Vec<u8>>, Vec<usize>) {
         let tunnel = tunnel(words);
         let sequence = AtomicU32::new(5);
-        let context = Context { tunnel: &tunnel, secret: 1, sequence: &sequence, mtu };
+        let context = Context {
+            tunnel: &tunnel,
+            secret: 1,
+            sequence: &sequence,
+            mtu,
+            limit: tunnel.encaplimit,
+        };
         let mut outbound = Outbound::default();
         let verdict = outbound.build(context, vnet, bytes);
         let datagrams = outbound.pieces().iter().map(|piece| {
@@ -352,9 +388,19 @@ mod tests {
             (format!("a type gre {ENDS} encap gue"), 47, 8),
             (format!("a type gre {ENDS} encap fou"), 47, 4),
             ("a type ip6tnl remote 2001:db8::2 encap gue".to_owned(), 4, 4),
+            (format!("a type sit {ENDS}"), 4, 0),
+            (format!("a type gre {ENDS} encap none"), 47, 4),
+            ("a type ip6tnl remote 2001:db8::2".to_owned(), 4, 0),
+            ("a type ip6tnl remote 2001:db8::2 encaplimit 7".to_owned(), 60, 8),
         ] {
             let (verdict, datagrams, _) = build(&words, Vnet::default(), &packet, 1400);
-            assert!(matches!(verdict, Verdict::Send(_)), "{words}: {verdict:?}");
+            let Verdict::Send(sending) = verdict else { panic!("{words}: {verdict:?}") };
+            if !words.contains("encap fou") && !words.contains("encap gue") {
+                assert_eq!(sending.protocol, protocol, "{words}");
+            }
+            if protocol == 60 {
+                assert_eq!(datagrams[0][..8], [4, 0, 4, 1, 7, 1, 1, 0]);
+            }
             assert_eq!(datagrams.len(), 1);
             assert_eq!(datagrams[0].len(), packet.len() + header, "{words}");
             assert_eq!(datagrams[0][header..], packet);
@@ -437,6 +483,12 @@ mod tests {
         own[16..20].copy_from_slice(&[192, 0, 2, 2]);
         own[22..24].copy_from_slice(&6080u16.to_be_bytes());
         assert_eq!(build(&words, Vnet::default(), &own, 1400).0, Verdict::Drop(Drop::Loop));
+        let raw = format!("a type ipip {ENDS}");
+        assert!(matches!(build(&raw, Vnet::default(), &own, 1400).0, Verdict::Send(_)));
+        let mut nested = own.clone();
+        nested[9] = 4;
+        assert_eq!(build(&raw, Vnet::default(), &nested, 1400).0, Verdict::Drop(Drop::Loop));
+        assert!(matches!(build(&words, Vnet::default(), &nested, 1400).0, Verdict::Send(_)));
         own[23] ^= 1;
         assert!(matches!(build(&words, Vnet::default(), &own, 1400).0, Verdict::Send(_)));
         let v6 = udp(false, b"x");

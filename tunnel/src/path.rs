@@ -8,7 +8,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
-use quicket_gue::flow;
+use quicket_gue::{flow, protocol};
 
 use crate::config::{Encap, Tunnel};
 use crate::outbound::{Outbound, Piece, Sending};
@@ -38,6 +38,8 @@ pub(crate) enum Sent {
 #[derive(Debug)]
 pub(crate) struct Path {
     sockets: Vec<Socket>,
+    /// The protocols of raw sockets, in their order; none with UDP.
+    protocols: Vec<u8>,
     /// How they are made.
     made: Made,
     /// For packets that have a limit of their own: it is set anew for each.
@@ -66,14 +68,21 @@ struct Made {
 }
 
 impl Made {
+    /// With UDP.
     fn open(&self, port: u16) -> io::Result<Socket> {
+        self.open_any(None, port)
+    }
+
+    fn open_any(&self, protocol: Option<u8>, port: u16) -> io::Result<Socket> {
         Socket::open(Options {
+            protocol,
             local: SocketAddr::new(self.local, port),
             remote: Some(self.remote),
             dev: self.dev.as_deref(),
             checksum: self.checksum,
             dont_fragment: self.dont_fragment,
-            limit: self.limit,
+            // Without UDP it is part of what is sent.
+            limit: self.limit.filter(|_| protocol.is_none()),
             label: self.label,
         })
     }
@@ -95,7 +104,17 @@ impl Path {
             limit: tunnel.encaplimit,
             label: tunnel.flowlabel,
         };
+        let mut protocols = Vec::new();
+        if tunnel.encap == Encap::None {
+            protocols = tunnel.protocols();
+            // For packets with an encapsulation limit.
+            protocols.extend(tunnel.kind.is_v6().then_some(protocol::DESTINATION_OPTIONS));
+        }
         let sockets = match tunnel.sport {
+            _ if !protocols.is_empty() => {
+                let open = |protocol: &u8| made.open_any(Some(*protocol), 0);
+                protocols.iter().map(open).collect::<io::Result<_>>()?
+            }
             Some(port) => vec![made.open(port)?],
             None => {
                 let range = port_range(tunnel);
@@ -113,8 +132,9 @@ impl Path {
             outer: AtomicU16::new(1500),
             asked: AtomicU64::new(0),
             start: Instant::now(),
-            // The system segments only where it computes checksums.
-            bursts: AtomicBool::new(tunnel.csum),
+            // The system segments only UDP, and only where it computes checksums.
+            bursts: AtomicBool::new(tunnel.csum && protocols.is_empty()),
+            protocols,
         };
         path.refresh();
         Ok(path)
@@ -123,6 +143,12 @@ impl Path {
     /// The sockets, for what the other end sends to a source port of ours.
     pub(crate) fn sockets(&self) -> &[Socket] {
         &self.sockets
+    }
+
+    /// The sockets that receive without UDP, and what they receive.
+    pub(crate) fn raw(&self) -> impl Iterator<Item = (usize, u8)> {
+        let all = self.protocols.iter().copied().enumerate();
+        all.filter(|(_, protocol)| *protocol != protocol::DESTINATION_OPTIONS)
     }
 
     /// What packets inside may have, in bytes.
@@ -155,6 +181,12 @@ impl Path {
 
     /// Sends datagrams made of `packet`, in order, by the socket of their flow.
     pub(crate) fn send(&self, outbound: &Outbound, packet: &[u8], sending: Sending) -> Sent {
+        if !self.protocols.is_empty() {
+            let socket = self.protocols.iter().position(|protocol| *protocol == sending.protocol);
+            return socket.map_or(Sent::Refused, |socket| {
+                self.send_by(&self.sockets[socket], outbound, packet, sending)
+            });
+        }
         match sending.limit {
             None => {
                 let socket = &self.sockets[flow::choose(sending.hash, self.sockets.len())];
@@ -252,6 +284,7 @@ fn try_send(socket: &Socket, burst: &Burst<'_>) -> Result<(), Errno> {
             | Errno::EHOSTUNREACH
             | Errno::ENETUNREACH
             | Errno::EPROTO
+            | Errno::ENOPROTOOPT
             | Errno::EINTR,
         ) => send(),
         other => other,

@@ -5,12 +5,21 @@ use std::net::IpAddr;
 
 use quicket_gue::{Gre, protocol};
 
-use crate::config::Tunnel;
+use crate::config::{Encap, Tunnel};
 
 /// Tunnels by the addresses of their other ends.
 #[derive(Debug, Default)]
 pub(crate) struct Registry {
     by_remote: HashMap<IpAddr, Vec<Entry>>,
+}
+
+/// Between which addresses a packet came, and how.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ends {
+    pub(crate) source: IpAddr,
+    pub(crate) destination: Option<IpAddr>,
+    /// Without UDP.
+    pub(crate) raw: bool,
 }
 
 #[derive(Debug)]
@@ -20,6 +29,8 @@ struct Entry {
     gre: bool,
     ethernet: bool,
     key: Option<u32>,
+    /// Whether its packets come without UDP.
+    raw: bool,
     v4: bool,
     v6: bool,
 }
@@ -34,6 +45,7 @@ impl Registry {
                 gre: tunnel.kind.is_gre(),
                 ethernet: tunnel.kind.is_ethernet(),
                 key: tunnel.gre.key,
+                raw: tunnel.encap == Encap::None,
                 v4: tunnel.carries(true),
                 v6: tunnel.carries(false),
             });
@@ -41,14 +53,9 @@ impl Registry {
         registry
     }
 
-    /// The tunnel for packets of `protocol` from `source` to `destination`.
-    pub(crate) fn find(
-        &self,
-        source: IpAddr,
-        destination: Option<IpAddr>,
-        protocol: u8,
-    ) -> Option<usize> {
-        self.first(source, destination, |entry| match protocol {
+    /// The tunnel for packets of `protocol`.
+    pub(crate) fn find(&self, ends: Ends, protocol: u8) -> Option<usize> {
+        self.first(ends, |entry| match protocol {
             protocol::IPIP => !entry.gre && entry.v4,
             protocol::IPV6 => !entry.gre && entry.v6,
             _ => false,
@@ -56,32 +63,25 @@ impl Registry {
     }
 
     /// The tunnel for what GRE carries with this header.
-    pub(crate) fn find_gre(
-        &self,
-        source: IpAddr,
-        destination: Option<IpAddr>,
-        gre: &Gre,
-    ) -> Option<usize> {
+    pub(crate) fn find_gre(&self, ends: Ends, gre: &Gre) -> Option<usize> {
         let ethernet = gre.protocol == Gre::ETHERNET;
-        self.first(source, destination, |entry| {
-            entry.gre && entry.key == gre.key && entry.ethernet == ethernet
-        })
+        self.first(ends, |entry| entry.gre && entry.key == gre.key && entry.ethernet == ethernet)
     }
 
-    fn first(
-        &self,
-        source: IpAddr,
-        destination: Option<IpAddr>,
-        is_for: impl Fn(&Entry) -> bool,
-    ) -> Option<usize> {
+    /// The first of the tunnels whose sockets get a copy of such a packet.
+    pub(crate) fn find_any(&self, ends: Ends, protocol: u8) -> Option<usize> {
+        self.first(ends, |entry| entry.gre == (protocol == protocol::GRE))
+    }
+
+    fn first(&self, ends: Ends, is_for: impl Fn(&Entry) -> bool) -> Option<usize> {
         let matches = |entry: &&Entry| {
-            let local = match (entry.local, destination) {
+            let local = match (entry.local, ends.destination) {
                 (Some(local), Some(destination)) => local == destination,
                 _ => true,
             };
-            local && is_for(entry)
+            local && entry.raw == ends.raw && is_for(entry)
         };
-        self.by_remote.get(&source)?.iter().find(matches).map(|entry| entry.index)
+        self.by_remote.get(&ends.source)?.iter().find(matches).map(|entry| entry.index)
     }
 }
 
@@ -99,12 +99,20 @@ mod tests {
             tunnel("d type gre remote 192.0.2.2 encap gue"),
             tunnel("e type ip6tnl remote 2001:db8::2 encap gue"),
             tunnel("f type gretap remote 192.0.2.2 encap gue key 7"),
+            tunnel("g type gre remote 192.0.2.2 key 6"),
+            tunnel("h type gre remote 192.0.2.2 key 7"),
         ]);
         let (two, one) = ([192, 0, 2, 2].into(), Some([192, 0, 2, 1].into()));
-        let find = |source, destination, protocol| registry.find(source, destination, protocol);
-        let gre = |protocol, key| {
-            registry.find_gre(two, one, &Gre { protocol, checksum: false, key, sequence: None })
-        };
+        let ends = |source, destination| Ends { source, destination, raw: false };
+        let find =
+            |source, destination, protocol| registry.find(ends(source, destination), protocol);
+        let header = |protocol, key| Gre { protocol, checksum: false, key, sequence: None };
+        let gre = |protocol, key| registry.find_gre(ends(two, one), &header(protocol, key));
+        let raw = Ends { raw: true, ..ends(two, one) };
+        assert_eq!(registry.find_gre(raw, &header(Gre::IPV4, Some(7))), Some(7));
+        assert_eq!(registry.find_gre(raw, &header(Gre::IPV4, None)), None);
+        assert_eq!((registry.find_any(raw, 47), registry.find_any(raw, 4)), (Some(6), None));
+        assert_eq!(registry.find(raw, 4), None);
         assert_eq!(find(two, one, 4), Some(0));
         assert_eq!(find(two, one, 41), Some(1));
         assert_eq!(gre(Gre::IPV4, Some(7)), Some(2));

@@ -37,6 +37,7 @@ impl Relay {
         let mut queues = device::attach(name, false, 1, mtu)?;
         let queue = queues.pop().ok_or(io::ErrorKind::NotFound)?;
         let socket = Socket::open(Options {
+            protocol: None,
             local,
             remote: Some(remote),
             dev: None,

@@ -1,11 +1,14 @@
 //! Calls of the system that no library has in safe form: control of TUN devices, and socket
 //! options that are plain numbers.
-#![allow(unsafe_code, reason = "ioctl, setsockopt and getsockopt take pointers")]
+#![allow(
+    unsafe_code,
+    reason = "ioctl, setsockopt and getsockopt take pointers, socket gives a descriptor"
+)]
 
 use std::fs::File;
 use std::io;
 use std::net::{Ipv6Addr, UdpSocket};
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use nix::libc;
 use quicket_gue::ENCAPSULATION_LIMIT_LEN;
@@ -75,6 +78,19 @@ mod ioctl {
     );
     nix::ioctl_readwrite_bad!(mtu, nix::libc::SIOCGIFMTU, super::Request);
     nix::ioctl_readwrite_bad!(set_mtu, nix::libc::SIOCSIFMTU, super::Request);
+}
+
+/// A socket for packets of an IP protocol. Takes CAP_NET_RAW.
+pub(crate) fn raw_socket(v6: bool, protocol: u8) -> io::Result<OwnedFd> {
+    let family = if v6 { libc::AF_INET6 } else { libc::AF_INET };
+    let kind = libc::SOCK_RAW | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
+    // SAFETY: the arguments are numbers.
+    let fd = unsafe { libc::socket(family, kind, protocol.into()) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the descriptor is new, open, and nobody else's.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
 /// Attaches an open `/dev/net/tun` to a device, which is made if there is none.

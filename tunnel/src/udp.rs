@@ -1,4 +1,4 @@
-//! The UDP side: sockets with segmentation and receive offload, and outer IP fields per datagram.
+//! Sockets with outer IP fields per datagram: of UDP with segmentation and receive offload, or raw.
 //!
 //! All that this module needs of a socket is the trait [`Datagrams`], so that the room `udp`, once
 //! there is one, takes its place. quinn-udp does not set TTL and DSCP of a datagram, hence `nix`.
@@ -13,13 +13,15 @@ use nix::sys::socket::{
     SockaddrStorage, bind, connect, recvmsg, sendmsg, setsockopt, socket, sockopt,
 };
 
-use quicket_gue::encapsulation_limit_header;
+use quicket_gue::{encapsulation_limit_header, protocol};
 
 use crate::inbound::Outer;
 use crate::sys;
 
 /// Bytes of a receive buffer: the longest train that the system hands over.
 pub(crate) const BUFFER: usize = 65_535;
+/// Bytes of what the system keeps of a socket in each direction.
+const BUFFERS: libc::c_int = 4 << 20;
 
 /// Datagrams to be sent in one call, all with these outer fields.
 #[derive(Debug)]
@@ -35,6 +37,9 @@ pub(crate) struct Burst<'a> {
 #[derive(Debug)]
 pub(crate) struct Train {
     pub(crate) outer: Outer,
+    /// Where the first begins: raw sockets hand over the header of IPv4.
+    pub(crate) start: usize,
+    /// Where the last one ends.
     pub(crate) bytes: usize,
     /// Bytes of each datagram but the last.
     pub(crate) stride: usize,
@@ -53,6 +58,8 @@ pub(crate) trait Datagrams {
 /// How a socket is made.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Options<'a> {
+    /// The protocol of a raw socket, which has no ports; UDP without.
+    pub(crate) protocol: Option<u8>,
     pub(crate) local: SocketAddr,
     pub(crate) remote: Option<SocketAddr>,
     pub(crate) dev: Option<&'a str>,
@@ -71,6 +78,7 @@ pub(crate) struct Options<'a> {
 pub(crate) struct Socket {
     fd: OwnedFd,
     v6: bool,
+    raw: bool,
     port: u16,
     /// What it is connected to.
     remote: Option<SockaddrStorage>,
@@ -79,12 +87,23 @@ pub(crate) struct Socket {
 impl Socket {
     pub(crate) fn open(options: Options<'_>) -> io::Result<Self> {
         let v6 = options.local.is_ipv6();
-        let family = if v6 { AddressFamily::Inet6 } else { AddressFamily::Inet };
-        let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;
-        let fd = socket(family, SockType::Datagram, flags, None)?;
-        setsockopt(&fd, sockopt::ReusePort, &true)?;
+        let raw = options.protocol.is_some();
+        let fd = match options.protocol {
+            Some(protocol) => sys::raw_socket(v6, protocol)?,
+            None => {
+                let family = if v6 { AddressFamily::Inet6 } else { AddressFamily::Inet };
+                let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;
+                let fd = socket(family, SockType::Datagram, flags, None)?;
+                setsockopt(&fd, sockopt::ReusePort, &true)?;
+                // Trains are faster; without them it works as well.
+                let _ = setsockopt(&fd, sockopt::UdpGroSegment, &true);
+                fd
+            }
+        };
         if v6 {
-            setsockopt(&fd, sockopt::Ipv6V6Only, &true)?;
+            if !raw {
+                setsockopt(&fd, sockopt::Ipv6V6Only, &true)?;
+            }
             setsockopt(&fd, sockopt::Ipv6RecvTClass, &true)?;
             setsockopt(&fd, sockopt::Ipv6RecvPacketInfo, &true)?;
         } else {
@@ -94,16 +113,22 @@ impl Socket {
         if let Some(dev) = options.dev {
             setsockopt(&fd, sockopt::BindToDevice, &dev.into())?;
         }
-        // Trains are faster; without them it works as well.
-        let _ = setsockopt(&fd, sockopt::UdpGroSegment, &true);
         // Room for what arrives while another queue has its turn; more than the system's limit
         // takes a right that not everybody has.
-        for force in [libc::SO_RCVBUFFORCE, libc::SO_SNDBUFFORCE] {
-            let _ = sys::set_option(fd.as_fd(), libc::SOL_SOCKET, force, 4 << 20);
+        let room = |option, bytes| {
+            let _ = sys::set_option(fd.as_fd(), libc::SOL_SOCKET, option, bytes);
+        };
+        room(libc::SO_SNDBUFFORCE, BUFFERS);
+        match options.protocol {
+            // It only sends: what comes with options is for the socket of what follows them.
+            Some(protocol::DESTINATION_OPTIONS) => room(libc::SO_RCVBUF, 1),
+            _ => room(libc::SO_RCVBUFFORCE, BUFFERS),
         }
-        let mut this = Self { fd, v6, port: 0, remote: None };
+        let mut this = Self { fd, v6, raw, port: 0, remote: None };
         this.set_fragmentation(options.dont_fragment)?;
-        this.set_checksum(options.checksum)?;
+        if !raw {
+            this.set_checksum(options.checksum)?;
+        }
         if let Some(limit) = options.limit {
             this.set_limit(limit)?;
         }
@@ -113,11 +138,14 @@ impl Socket {
             (remote, _) => remote.map(SockaddrStorage::from),
         };
         this.connect()?;
+        if raw {
+            return Ok(this);
+        }
         let bound = UdpSocket::from(this.fd.try_clone()?).local_addr()?;
         Ok(Self { port: bound.port(), ..this })
     }
 
-    /// The port that it is bound to.
+    /// The port that it is bound to; 0 if it is raw.
     pub(crate) fn port(&self) -> u16 {
         self.port
     }
@@ -191,6 +219,7 @@ impl Datagrams for Socket {
         let source = source.ok_or_else(|| io::Error::other("a datagram without a source"))?;
         let mut train = Train {
             outer: Outer { source, destination: None, tos: 0 },
+            start: 0,
             bytes: message.bytes,
             stride: message.bytes,
         };
@@ -210,6 +239,10 @@ impl Datagrams for Socket {
                 }
                 _ => {}
             }
+        }
+        if self.raw && !self.v6 {
+            let words = buffer.first().map_or(0, |first| first & 0xf);
+            train.start = train.bytes.min(usize::from(words) * 4);
         }
         Ok(train)
     }

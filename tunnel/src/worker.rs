@@ -17,7 +17,7 @@ use crate::config::Port;
 use crate::counters::{Counters, Drop};
 use crate::device::Queue;
 use crate::ethernet::{self, Link};
-use crate::inbound::{Inbound, Opened, Refused};
+use crate::inbound::{Inbound, Opened, Refused, Way, joined};
 use crate::outbound::{Context, Outbound, Verdict};
 use crate::path::Sent;
 use crate::tunnels::Shared;
@@ -53,6 +53,12 @@ pub(crate) struct Worker {
 enum Source {
     Device(usize),
     Port(usize),
+    /// A raw socket of a tunnel, for a protocol.
+    Raw {
+        tunnel: usize,
+        socket: usize,
+        protocol: u8,
+    },
     /// A socket that sends for a tunnel, from a port that is one of ours as well.
     Shared {
         tunnel: usize,
@@ -105,11 +111,18 @@ impl Worker {
                     Source::Device(index) => self.carry_out(&shared, &world, index)?,
                     Source::Port(index) => {
                         let socket = world.doors[index].socket(self.number);
-                        self.carry_in(&shared, &world, index, socket);
+                        let way = Way::Port(&world.setup.ports[index]);
+                        self.carry_in(&shared, &world, way, socket);
+                    }
+                    Source::Raw { tunnel, socket, protocol } => {
+                        let socket = &world.paths[tunnel].sockets()[socket];
+                        let way = Way::Raw { tunnel, protocol };
+                        self.carry_in(&shared, &world, way, socket);
                     }
                     Source::Shared { tunnel, socket, port } => {
                         let socket = &world.paths[tunnel].sockets()[socket];
-                        self.carry_in(&shared, &world, port, socket);
+                        let way = Way::Port(&world.setup.ports[port]);
+                        self.carry_in(&shared, &world, way, socket);
                     }
                 }
             }
@@ -141,11 +154,16 @@ impl Worker {
 
     /// All that is read from. What the other end sends to the port that a datagram came from
     /// arrives at the socket that sent it, if that port is one of ours. Of such a socket one
-    /// worker takes care, so that flows stay in order.
+    /// worker takes care, so that flows stay in order; so it is with the raw sockets of a tunnel,
+    /// as nothing outside tells its flows apart.
     fn sources(&self) -> Vec<Source> {
         let mut sources: Vec<_> = (0..self.queues.len()).map(Source::Device).collect();
         sources.extend((0..self.world.doors.len()).map(Source::Port));
         for (tunnel, path) in self.world.paths.iter().enumerate() {
+            if tunnel % self.world.workers == self.number {
+                let raw = |(socket, protocol)| Source::Raw { tunnel, socket, protocol };
+                sources.extend(path.raw().map(raw));
+            }
             let sockets = path.sockets().iter().enumerate();
             let mine = |socket: &usize| socket % self.world.workers == self.number;
             for (socket, sender) in sockets.filter(|(socket, _)| mine(socket)) {
@@ -163,7 +181,9 @@ impl Worker {
         match source {
             Source::Device(index) => self.queues[index].as_fd(),
             Source::Port(index) => world.doors[index].socket(self.number).as_fd(),
-            Source::Shared { tunnel, socket, .. } => world.paths[tunnel].sockets()[socket].as_fd(),
+            Source::Raw { tunnel, socket, .. } | Source::Shared { tunnel, socket, .. } => {
+                world.paths[tunnel].sockets()[socket].as_fd()
+            }
         }
     }
 
@@ -205,7 +225,8 @@ impl Worker {
                 continue;
             };
             let sequence = &shared.sequence[index];
-            let context = Context { tunnel, secret: shared.secret, sequence, mtu: path.mtu() };
+            let (secret, mtu) = (shared.secret, path.mtu());
+            let context = Context { tunnel, secret, sequence, mtu, limit: tunnel.encaplimit };
             let sending = match self.outbound.build(context, vnet, bytes) {
                 Verdict::Send(sending) => sending,
                 Verdict::TooBig(mtu) => {
@@ -248,8 +269,7 @@ impl Worker {
     }
 
     /// Hands to devices what a socket has: one of the ports, or one that sends for a tunnel.
-    fn carry_in(&mut self, shared: &Shared, world: &World, port: usize, socket: &Socket) {
-        let port = &world.setup.ports[port];
+    fn carry_in(&mut self, shared: &Shared, world: &World, way: Way<'_>, socket: &Socket) {
         for _ in 0..BATCH {
             let train = match socket.receive(&mut self.train, &mut self.control) {
                 Ok(train) => train,
@@ -257,10 +277,10 @@ impl Worker {
                 // An error of a datagram that was sent before; it has been taken note of.
                 Err(_) => continue,
             };
-            let mut at = 0;
+            let mut at = train.start;
             while at < train.bytes {
                 let end = train.bytes.min(at + train.stride.max(1));
-                self.datagram(shared, world, port, &train, at..end);
+                self.datagram(shared, world, way, &train, at..end);
                 at = end;
             }
             self.flush(shared);
@@ -271,7 +291,7 @@ impl Worker {
         &mut self,
         shared: &Shared,
         world: &World,
-        port: &Port,
+        way: Way<'_>,
         train: &udp::Train,
         place: Range<usize>,
     ) {
@@ -282,7 +302,7 @@ impl Worker {
             own: &self.own,
             expected: &shared.expected,
         };
-        let opened = match inbound.open(port, train.outer, &mut self.train[place]) {
+        let opened = match inbound.open(way, train.outer, &mut self.train[place]) {
             Ok(opened) => opened,
             Err(Refused(tunnel, why)) => {
                 tunnel.map_or(&shared.strays, |tunnel| &shared.counters[tunnel]).dropped_in(why);
@@ -293,7 +313,13 @@ impl Worker {
             Counters::add(&shared.counters[opened.tunnel].rx_ecn_suspicious, 1);
         }
         let range = at + opened.range.start..at + opened.range.end;
-        let opened = Opened { range, ..opened };
+        let joined = match (way, opened.partial) {
+            (Way::Raw { tunnel, .. }, Some(_)) => {
+                joined(&self.train[range.clone()], world.paths[tunnel].inner_mtu())
+            }
+            _ => None,
+        };
+        let opened = Opened { range, joined, ..opened };
         if !self.group.push(&self.train, opened.clone()) {
             self.flush(shared);
             self.group.push(&self.train, opened);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use nix::errno::Errno;
 
-use crate::config::{Port, Setup, Tunnel};
+use crate::config::{Encap, Port, Setup, Tunnel};
 use crate::path::Path;
 use crate::registry::Registry;
 use crate::udp::{Options, Socket};
@@ -79,6 +79,7 @@ impl Door {
         };
         let local = SocketAddr::new(port.local.unwrap_or(any), port.port);
         let options = Options {
+            protocol: None,
             local,
             remote: None,
             dev: None,
@@ -113,10 +114,14 @@ fn same_path(one: &Tunnel, other: &Tunnel) -> bool {
             dev,
             encaplimit,
             flowlabel,
+            encap,
             ..
         } = tunnel;
         let ends = (name.clone(), *remote, *local, *sport, *dport);
-        (ends, *csum, *pmtudisc, *encaplimit, *flowlabel, dev.clone(), tunnel.overhead())
+        // Without UDP there is a socket for each protocol.
+        let protocols = (*encap == Encap::None).then(|| tunnel.protocols());
+        let outer = (*csum, *pmtudisc, *encaplimit, *flowlabel);
+        (ends, outer, protocols, dev.clone(), tunnel.overhead())
     };
     key(one) == key(other)
 }

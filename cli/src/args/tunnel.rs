@@ -143,7 +143,7 @@ Words of a tunnel, as in ip link add NAME type TYPE ...:
   mode {any|ip4ip4|ip6ip|...} what sit and ip6tnl carry
   key K, ikey K, okey K       of GRE: a number or 1.2.3.4
   [i|o]seq, [i|o]csum         of GRE: sequence numbers, checksums
-  encap {fou|gue}             directly in UDP, or with the header of GUE
+  encap {none|fou|gue}        not in UDP, directly in UDP, with the header of GUE; none
   encap-sport {PORT|auto}     auto: by flow
   encap-dport PORT            6080 for gue, 4754 for gre in fou
   [no]encap-csum              checksum of UDP over IPv4; on: bursts need it
@@ -166,4 +166,6 @@ and on the other end, a stock Linux:
   ip fou add port 6080 gue
   ip link add tun1 type ipip remote 198.51.100.1 local 198.51.100.2 \\
       encap gue encap-sport auto encap-dport 6080
-  ip addr add 10.9.0.2/30 dev tun1 && ip link set tun1 up";
+  ip addr add 10.9.0.2/30 dev tun1 && ip link set tun1 up
+Without UDP, which takes CAP_NET_RAW:
+  quicket tunnel add gre1 type gre remote 198.51.100.2 local 198.51.100.1 key 7";

@@ -38,14 +38,18 @@ pub enum Contender {
     /// What carries UDP datagrams on without a look at them: only in the row of balancers.
     Forwarder,
     /// What carries packets between a TUN device and UDP without a look at them: only in the row of
-    /// tunnels, as the next three.
+    /// tunnels, as the next five.
     Relay,
     /// wireguard-go.
     WireguardGo,
     /// Quicket's tunnel with the offloads of its device switched off.
     NoOffloads,
-    /// A tunnel without UDP.
+    /// Quicket's tunnel without UDP.
     WithoutUdp,
+    /// Quicket's tunnel directly in UDP.
+    Direct,
+    /// Quicket's tunnel with two workers at each end.
+    TwoWorkers,
     /// Quicket: its blocking sockets, and in rows of their own its tunnel and its balancer.
     Quicket,
     /// Quicket, its sockets for tokio.
@@ -63,7 +67,7 @@ pub enum Contender {
 
 impl Contender {
     /// All of them.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 22] = [
         Self::Tcp,
         Self::TcpOpenssl,
         Self::TcpTls,
@@ -78,6 +82,8 @@ impl Contender {
         Self::WireguardGo,
         Self::NoOffloads,
         Self::WithoutUdp,
+        Self::Direct,
+        Self::TwoWorkers,
         Self::Quicket,
         Self::QuicketTokio,
         Self::QuicketXdp,
@@ -104,6 +110,8 @@ impl Contender {
             Self::WireguardGo => "wireguard-go",
             Self::NoOffloads => "no-offloads",
             Self::WithoutUdp => "without-udp",
+            Self::Direct => "direct",
+            Self::TwoWorkers => "two-workers",
             Self::Quicket => "quicket",
             Self::QuicketTokio => "quicket-tokio",
             Self::QuicketXdp => "quicket-xdp",
@@ -150,6 +158,8 @@ impl Contender {
                 | Self::WireguardGo
                 | Self::NoOffloads
                 | Self::WithoutUdp
+                | Self::Direct
+                | Self::TwoWorkers
                 | Self::QuicketXdp
         )
     }
@@ -238,7 +248,10 @@ const NO_OFFLOADS: &str = "Quicket's tunnel, of which the device takes packets o
                            (gso_max_segs 1); rows of tunnels only";
 const QUICKET_XDP: &str = "the balancer's program in the kernel, run by BPF_PROG_RUN: what drivers take \
                            to receive and send is not in it; rows of balancers only";
-const WITHOUT_UDP: &str = "GRE without UDP, by the kernel; rows of tunnels only";
+const WITHOUT_UDP: &str = "Quicket's tunnel without UDP (encap none); rows of tunnels only";
+const DIRECT: &str = "Quicket's tunnel directly in UDP (encap fou); rows of tunnels only";
+const TWO_WORKERS: &str = "Quicket's tunnel with two workers at each end, on both cores; rows of \
+                           tunnels only";
 const QUICKET_TOKIO: &str = "Quicket's sockets for tokio on a current-thread runtime, configured \
                              as the blocking ones";
 const QUICKET_WORKERS: &str = "as quicket, the server with two workers on its core, among which the \
@@ -358,6 +371,8 @@ fn prepare(
         Contender::Relay => (this_program, RELAY.into()),
         Contender::NoOffloads => (this_program, NO_OFFLOADS.into()),
         Contender::WithoutUdp => (this_program, WITHOUT_UDP.into()),
+        Contender::Direct => (this_program, DIRECT.into()),
+        Contender::TwoWorkers => (this_program, TWO_WORKERS.into()),
         Contender::WireguardGo => {
             let version = workshop.wireguard_version()?;
             (workshop.prepare_wireguard()?, format!("wireguard-go {version}, {WIREGUARD_GO}"))

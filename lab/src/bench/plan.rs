@@ -41,7 +41,8 @@ pub(super) fn steps(
             let contenders: Vec<Contender> =
                 contenders.iter().copied().filter(|one| one.takes_part(row)).collect();
             for point in row.points(settings, network) {
-                steps.push(Step { network, row, point, contenders: contenders.clone() });
+                let contenders = contenders.iter().copied().filter(|one| point.suits(*one));
+                steps.push(Step { network, row, point, contenders: contenders.collect() });
             }
         }
     }

@@ -426,7 +426,7 @@ impl Report {
             ),
             "Tunnel: one worker on each core, TCP in plain text at both ends on the same two cores; \
              no tunnel can be faster than tcp, which is the bare pair. 200 connections ask for a \
-             byte each, again and again."
+             byte each, again and again: as IPIP, or as GRE or SIT, which carries IPv6."
                 .to_owned(),
             "Balancer: one worker on core 0 of the left namespace; datagrams of 200 bytes (first \
              packets 1,200) come from core 1 of the right one, and their receipt there is not in \

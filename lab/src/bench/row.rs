@@ -4,12 +4,12 @@ use std::fmt;
 use std::str::FromStr;
 
 use quicket_workload::bench::{
-    Conditions, Congestion, Direction, Ids, Payload, Scenario, Session, Transfer,
+    Carried, Conditions, Congestion, Direction, Ids, Payload, Scenario, Session, Transfer,
 };
 use serde::{Deserialize, Serialize};
 
 use super::figure::{self, Figure};
-use super::{NetworkKind, Settings};
+use super::{Contender, NetworkKind, Settings};
 
 /// A kind of load.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -69,6 +69,21 @@ pub struct Point {
     pub rival: Option<Rival>,
     /// Packets lost on a link, in percent.
     pub loss: u8,
+}
+
+impl Point {
+    /// Whether the measurement says something of a contender that takes part in the row.
+    pub(super) fn suits(&self, contender: Contender) -> bool {
+        use Contender::{Direct, Quicket, TwoWorkers, WithoutUdp};
+        match self.scenario {
+            Scenario::Tunnel { carried: Carried::Ipip, streams, .. } => {
+                contender != TwoWorkers || streams.is_some()
+            }
+            // Whoever carries packets in one way only is measured once.
+            Scenario::Tunnel { .. } => matches!(contender, Direct | Quicket | WithoutUdp),
+            _ => true,
+        }
+    }
 }
 
 /// Another download at the same time.
@@ -341,9 +356,9 @@ impl Row {
                 vec![one(Scenario::Files { bytes: settings.bulk_bytes, milliseconds })]
             }
             Self::Tunnel => TUNNELS
-                .map(|(name, streams)| Point {
+                .map(|(name, streams, carried)| Point {
                     name,
-                    ..one(Scenario::Tunnel { streams, milliseconds: 2 * milliseconds })
+                    ..one(Scenario::Tunnel { streams, carried, milliseconds: 2 * milliseconds })
                 })
                 .into(),
             Self::Balance => BALANCES
@@ -373,7 +388,12 @@ const LOSSES: [(&str, u8, Congestion); 4] = [
 const RIVALS: [(&str, Rival); 2] =
     [("with itself", Rival::Itself), ("with TCP CUBIC", Rival::TcpCubic)];
 
-const TUNNELS: [(&str, Option<u32>); 2] = [("bulk", None), ("200 streams", Some(200))];
+const TUNNELS: [(&str, Option<u32>, Carried); 4] = [
+    ("bulk", None, Carried::Ipip),
+    ("200 streams, GRE", Some(200), Carried::Gre),
+    ("200 streams, SIT", Some(200), Carried::Sit),
+    ("200 streams", Some(200), Carried::Ipip),
+];
 /// What connection IDs say, servers, client addresses, datagrams of each that come together.
 const BALANCES: [(&str, Ids, u32, u32, u16); 9] = [
     ("plain", Ids::Plain, 10, 1000, 1),

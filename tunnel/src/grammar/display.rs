@@ -80,8 +80,27 @@ impl Tunnel {
     }
 
     fn encap_words(&self, words: &mut Vec<(&'static str, Option<String>)>) {
-        let encap = if self.encap == Encap::Fou { "fou" } else { "gue" };
+        let encap = match self.encap {
+            Encap::None => "none",
+            Encap::Fou => "fou",
+            Encap::Gue | Encap::Gue1 => "gue",
+        };
         words.push(("encap", Some(encap.to_owned())));
+        if self.encap != Encap::None {
+            self.udp_words(words);
+        }
+        let ecn = match self.ecn {
+            EcnIngress::Normal => "copy",
+            EcnIngress::ResetCe => "reset-ce",
+            EcnIngress::Compatibility => "none",
+        };
+        words.push(("ecn", Some(ecn.to_owned())));
+        for prefix in &self.allow {
+            words.push(("allow", Some(format!("{}/{}", prefix.address, prefix.len))));
+        }
+    }
+
+    fn udp_words(&self, words: &mut Vec<(&'static str, Option<String>)>) {
         if self.encap == Encap::Gue1 {
             words.push(("encap-version", Some("1".to_owned())));
         }
@@ -97,15 +116,6 @@ impl Tunnel {
         words.push((csum, None));
         if self.remcsum {
             words.push(("encap-remcsum", None));
-        }
-        let ecn = match self.ecn {
-            EcnIngress::Normal => "copy",
-            EcnIngress::ResetCe => "reset-ce",
-            EcnIngress::Compatibility => "none",
-        };
-        words.push(("ecn", Some(ecn.to_owned())));
-        for prefix in &self.allow {
-            words.push(("allow", Some(format!("{}/{}", prefix.address, prefix.len))));
         }
     }
 }

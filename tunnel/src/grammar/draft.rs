@@ -30,7 +30,7 @@ pub(super) struct Draft {
     pub(super) ocsum: bool,
     pub(super) gre: GreRules,
     pub(super) gre_word: Option<&'static str>,
-    pub(super) fou: Option<bool>,
+    encap: Option<Encap>,
     pub(super) version: u8,
     pub(super) sport: Option<u16>,
     pub(super) dport: Option<u16>,
@@ -41,6 +41,15 @@ pub(super) struct Draft {
 }
 
 impl Draft {
+    /// Puts packets into UDP, or not. What was said of UDP before is forgotten with it.
+    pub(super) fn set_encap(&mut self, encap: Option<Encap>) {
+        self.encap = encap;
+        if encap.is_none() {
+            (self.sport, self.dport, self.csum, self.csum6) = (None, None, None, None);
+            (self.remcsum, self.version) = (false, 0);
+        }
+    }
+
     pub(super) fn finish(self, name: String) -> Result<Tunnel, ParseError> {
         let Some(kind) = self.kind else {
             return fail(
@@ -78,6 +87,10 @@ impl Draft {
         let encap = self.encap(kind)?;
         let csum = self.checksum(kind, encap)?;
         let dport = match (self.dport, encap) {
+            (Some(_), Encap::None) => {
+                return fail("\"encap-dport\" is for encap fou and encap gue");
+            }
+            (None, Encap::None) => 0,
             (Some(port), _) => port,
             (None, Encap::Gue | Encap::Gue1) => GUE_PORT,
             (None, Encap::Fou) if kind.is_gre() => GRE_IN_UDP_PORT,
@@ -125,18 +138,16 @@ impl Draft {
     }
 
     fn encap(&self, kind: Kind) -> Result<Encap, ParseError> {
-        match (self.fou, self.version) {
-            (None, _) => fail(
-                "a tunnel without UDP is not supported: give encap fou or encap gue, and \
-                 encap-dport PORT",
-            ),
-            (Some(true), 1) => fail("\"encap-version\" is for encap gue"),
-            (Some(true), _) => Ok(Encap::Fou),
-            (Some(false), 1) if kind.is_gre() => {
+        match (self.encap, self.version) {
+            (None, _) if self.sport.is_some() => {
+                fail("\"encap-sport\" is for encap fou and encap gue")
+            }
+            (None | Some(Encap::Fou), 1) => fail("\"encap-version\" is for encap gue"),
+            (Some(Encap::Gue), 1) if kind.is_gre() => {
                 fail("version 1 of GUE carries IPv4 and IPv6, not GRE")
             }
-            (Some(false), 1) => Ok(Encap::Gue1),
-            (Some(false), _) => Ok(Encap::Gue),
+            (Some(Encap::Gue), 1) => Ok(Encap::Gue1),
+            (encap, _) => Ok(encap.unwrap_or(Encap::None)),
         }
     }
 
@@ -149,6 +160,9 @@ impl Draft {
         };
         if let Some((_, word)) = other {
             return fail(format!("\"{word}\" is for tunnels over {family}"));
+        }
+        if let (Some((_, word)), Encap::None) = (own, encap) {
+            return fail(format!("\"{word}\" is for encap fou and encap gue"));
         }
         let checksum = own.is_none_or(|(on, _)| on);
         if self.remcsum && encap != Encap::Gue {

@@ -39,6 +39,9 @@ fn defaults_are_those_of_ip_where_there_are_any() {
     let v6 = tunnel("a type ip6tnl remote 2001:db8::2 encap fou encap-dport 7");
     assert_eq!((v6.ttl, v6.local), (Ttl::Fixed(64), None));
     assert_eq!(v6.families, Families { v4: true, v6: true });
+    let raw = tunnel(&format!("a type ipip {ENDS}"));
+    assert_eq!((raw.encap, raw.dport, raw.sport), (Encap::None, 0, None));
+    assert_eq!(tunnel(&format!("a type ipip {ENDS} encap gue encap-dport 9 noencap")), raw);
     let hexadecimal = tunnel(&format!("a type ipip {ENDS} encap gue tos 10"));
     assert_eq!(hexadecimal.tos, Tos::Fixed(0x10));
 }
@@ -52,8 +55,6 @@ fn what_is_not_supported_is_refused_by_name() {
     for kind in ["erspan", "vti"] {
         assert!(error(&format!("add a type {kind} {ENDS}")).contains("not supported"));
     }
-    assert!(error(&format!("add a type ipip {ENDS} encap none")).contains("not supported"));
-    assert!(error(&format!("add a type ipip {ENDS}")).contains("encap gue"));
     let limited = error(&format!("add a type ipip {ENDS} encap gue encaplimit 4"));
     assert!(limited.contains("over IPv6"), "{limited}");
     let v6 = "add a type ip6tnl remote ::2 encap gue flowlabel";
@@ -76,6 +77,12 @@ fn errors_name_the_word_and_what_would_be_right() {
     assert!(with("ttl 5 nopmtudisc").contains("incompatible"));
     assert!(with("encap-udp6-csum").contains("encap-csum"));
     assert!(with("noencap-csum encap-remcsum").contains("vouches"));
+    for words in
+        ["encap-dport 9", "encap-sport 9", "encap-csum", "encap-version 1", "encap-remcsum"]
+    {
+        let error = error(&format!("add a type ipip {ENDS} {words}"));
+        assert!(error.contains("for encap"), "{words}: {error}");
+    }
     assert!(with("remote 2001:db8::1").contains("IPv4"));
     assert!(with("remote any").contains("remote ADDRESS"));
     assert!(with("allow 10.0.0.0/33").contains("prefix"));
@@ -111,6 +118,8 @@ fn ports_are_read_as_ip_fou_reads_them() {
 fn what_is_shown_makes_the_same_tunnel_again() {
     for words in [
         format!("a type ipip {ENDS} encap gue"),
+        format!("a type gre {ENDS} key 5 seq"),
+        "a type ip6tnl remote 2001:db8::2 encaplimit 4".to_owned(),
         format!("a type ipip {ENDS} encap gue nopmtudisc encap-version 1 ecn none noencap-csum"),
         format!("a type sit {ENDS} encap fou encap-dport 7 mode ip6ip tos inherit ttl 9"),
         format!("a type gre {ENDS} encap gue key 5 seq icsum encap-remcsum dev eth0"),
@@ -140,6 +149,9 @@ fn a_change_keeps_what_it_does_not_name() {
     assert_eq!((changed.oseq, changed.gre.sequence), (true, false));
     assert_eq!((changed.ocsum, changed.gre.checksum), (false, true));
     assert_eq!(changed.allow, made.allow);
+    let raw = change(&made, &["encap", "none"]).unwrap();
+    assert_eq!((raw.encap, raw.dport), (Encap::None, 0));
+    assert_eq!(change(&raw, &["encap", "gue"]).unwrap(), made);
     assert!(change(&made, &["noallow"]).unwrap().allow.is_empty());
     assert_eq!(change(&made, &["local", "any"]).unwrap().local, None);
     assert_eq!(change(&made, &["type", "gre"]).unwrap(), made);

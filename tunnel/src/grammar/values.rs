@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use quicket_gue::{EcnIngress, Tos, Ttl};
 
-use crate::config::{Families, Kind, Prefix};
+use crate::config::{Encap, Families, Kind, Prefix};
 
 /// The longest name of a device (IFNAMSIZ, less the zero byte).
 const MAX_NAME: usize = 15;
@@ -36,12 +36,13 @@ pub(super) fn mode(value: &str) -> Result<Families, String> {
     Ok(Families { v4, v6 })
 }
 
-pub(super) fn encap(value: &str) -> Result<bool, String> {
+/// Nothing for none.
+pub(super) fn encap(value: &str) -> Result<Option<Encap>, String> {
     match value {
-        "fou" => Ok(true),
-        "gue" => Ok(false),
-        "none" => Err("a tunnel without UDP is not supported".into()),
-        _ => Err("the encapsulations are fou and gue".into()),
+        "none" => Ok(None),
+        "fou" => Ok(Some(Encap::Fou)),
+        "gue" => Ok(Some(Encap::Gue)),
+        _ => Err("the encapsulations are none, fou and gue".into()),
     }
 }
 

@@ -108,7 +108,11 @@ pub(super) const WORDS: &[Word] = &[
         d.ocsum = false;
         gre_word(d, "noocsum")
     }),
-    Word(&["encap"], "fou|gue", |d, v| encap(v).map(|fou| d.fou = Some(fou))),
+    Word(&["encap"], "none|fou|gue", |d, v| encap(v).map(|encap| d.set_encap(encap))),
+    Word(&["noencap"], "", |d, _| {
+        d.set_encap(None);
+        Ok(())
+    }),
     Word(&["encap-sport"], "PORT|auto", |d, v| match v {
         "auto" => set(&mut d.sport, None),
         _ => port_number(v).map(|port| d.sport = Some(port)),
@@ -143,7 +147,6 @@ pub(super) const WORDS: &[Word] = &[
 /// Words of iproute2 that are refused, and why.
 pub(super) const REFUSED: &[(&str, &str)] = &[
     ("external", "outer addresses from a table are not supported: give remote and local"),
-    ("noencap", "a tunnel without UDP is not supported: give encap fou or encap gue"),
     ("dscp", "the inner DSCP is left as it is"),
     ("fwmark", "marks are not supported"),
     ("isatap", "ISATAP is not supported"),

@@ -49,6 +49,8 @@ fn colour(contender: Contender) -> &'static str {
         Contender::WireguardGo => "#b5548a",
         Contender::NoOffloads => "#e08a3c",
         Contender::WithoutUdp => "#c9a227",
+        Contender::Direct => "#8f6bb3",
+        Contender::TwoWorkers => "#4f9d69",
         Contender::Quicket => "#2f6fde",
         Contender::QuicketTokio | Contender::QuicketXdp => "#7aa7ef",
         Contender::QuicketWorkers => "#4f9d69",

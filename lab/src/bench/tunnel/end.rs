@@ -21,14 +21,17 @@ pub(in crate::bench) fn process(assignment: &str) -> ExitCode {
 
 fn carry(assignment: &str) -> Result<(), Failure> {
     let Assignment { core, device, kind } = serde_json::from_str(assignment)?;
-    pin(core)?;
+    // Several workers are for several cores.
+    if !matches!(kind, Kind::Tunnel { workers: 2.., .. }) {
+        pin(core)?;
+    }
     match kind {
-        Kind::Tunnel { line } => {
+        Kind::Tunnel { line, workers } => {
             let Some(Line::Tunnel(tunnel)) = parse_line(&line)? else {
                 return Err("the line is no tunnel's".into());
             };
             let setup = Setup { tunnels: vec![*tunnel], ports: Vec::new() };
-            let tunnels = Tunnels::start(setup, 1)?;
+            let tunnels = Tunnels::start(setup, workers)?;
             wait()?;
             drop(tunnels);
         }

@@ -4,13 +4,13 @@
 
 pub(super) mod end;
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use nix::time::clock_getcpuclockid;
 use nix::unistd::Pid;
-use quicket_workload::bench::{Failure, Measurement, Outcome, Scenario};
+use quicket_workload::bench::{Carried, Failure, Measurement, Outcome, Scenario};
 use serde::{Deserialize, Serialize};
 
 use super::Contender;
@@ -24,7 +24,7 @@ use crate::process::Process;
 pub(super) const END: &str = "tunnel-end";
 /// The device, whoever has made it.
 const DEVICE: &str = "tun1";
-/// What GUE leaves of 1,500 bytes; WireGuard needs more.
+/// What GUE leaves of 1,500 bytes, for the relay; WireGuard needs more.
 const MTU: &str = "1468";
 const WIREGUARD_MTU: &str = "1420";
 /// Ports of the relay and of WireGuard.
@@ -55,7 +55,7 @@ pub(super) struct Assignment {
 #[serde(rename_all = "snake_case")]
 enum Kind {
     /// Quicket's tunnel, by a line of its grammar.
-    Tunnel { line: String },
+    Tunnel { line: String, workers: usize },
     /// What carries without a look.
     Relay { local: Ipv4Addr, remote: Ipv4Addr, mtu: u16 },
 }
@@ -66,7 +66,7 @@ pub(super) fn measure(
     contender: Contender,
     point: &Point,
 ) -> Result<Said, Failure> {
-    let Scenario::Tunnel { streams, milliseconds } = point.scenario else {
+    let Scenario::Tunnel { streams, carried, milliseconds } = point.scenario else {
         return Err("no load of tunnels".into());
     };
     let namespaces = driver.network.namespaces().ok_or("a tunnel needs namespaces")?;
@@ -88,17 +88,10 @@ pub(super) fn measure(
         )?;
         return Ok(told(pair.finish()?, 0));
     }
-    let tunnel = match Tunnel::lay(driver, namespaces, contender) {
-        Ok(tunnel) => tunnel,
-        Err(failure) if contender == Contender::WithoutUdp => {
-            let reason = format!("GRE needs a module that this kernel may lack: {failure}");
-            return Ok(Said::Unsupported(reason));
-        }
-        Err(failure) => return Err(failure),
-    };
+    let tunnel = Tunnel::lay(driver, namespaces, contender, carried)?;
     let before = tunnel.cpu_time()?;
     let pair = driver.start_at(
-        inner(End::Left).into(),
+        inner(End::Left, carried),
         Contender::Tcp,
         scenario,
         conditions,
@@ -121,10 +114,11 @@ fn told(said: Said, tunnel_cpu_ns: u64) -> Said {
 }
 
 /// The address of an end inside the tunnel.
-fn inner(end: End) -> Ipv4Addr {
-    match end {
-        End::Left => Ipv4Addr::new(10, 9, 0, 1),
-        End::Right => Ipv4Addr::new(10, 9, 0, 2),
+fn inner(end: End, carried: Carried) -> IpAddr {
+    let last = if end == End::Left { 1 } else { 2 };
+    match carried {
+        Carried::Sit => Ipv6Addr::new(0xfd09, 0, 0, 0, 0, 0, 0, last).into(),
+        Carried::Ipip | Carried::Gre => Ipv4Addr::new(10, 9, 0, last as u8).into(),
     }
 }
 
@@ -142,7 +136,6 @@ fn outer(end: End) -> Result<Ipv4Addr, Failure> {
 /// A tunnel that is there. It is removed on drop.
 struct Tunnel<'a> {
     namespaces: &'a Namespaces,
-    /// None if it is the kernel's.
     ends: Vec<Process>,
 }
 
@@ -151,35 +144,35 @@ impl<'a> Tunnel<'a> {
         driver: &Driver<'_>,
         namespaces: &'a Namespaces,
         contender: Contender,
+        carried: Carried,
     ) -> Result<Self, Failure> {
         let mut tunnel = Self { namespaces, ends: Vec::new() };
         for (end, core) in [(End::Left, CORES[0]), (End::Right, CORES[1])] {
-            let (local, remote) = (outer(end)?, outer(other(end))?);
-            if contender == Contender::WithoutUdp {
-                let (local, remote) = (local.to_string(), remote.to_string());
-                let words = ["type", "gre", "remote", &remote, "local", &local];
-                namespaces.ip(end, &[&["link", "add", DEVICE], &words[..]].concat())?;
-            } else {
-                let command = command(driver, contender, end, core)?;
-                let name = format!("an end of {contender}");
-                let mut process = Process::start(name, &mut namespaces.inside(end, &command))?;
-                match process.next::<String>(Instant::now() + START)? {
-                    Some(word) if word == "ready" => tunnel.ends.push(process),
-                    other => return Err(process.error(format!("says {other:?}")).into()),
-                }
+            let command = command(driver, contender, carried, end, core)?;
+            let name = format!("an end of {contender}");
+            let mut process = Process::start(name, &mut namespaces.inside(end, &command))?;
+            match process.next::<String>(Instant::now() + START)? {
+                Some(word) if word == "ready" => tunnel.ends.push(process),
+                other => return Err(process.error(format!("says {other:?}")).into()),
             }
-            let address = format!("{}/30", inner(end));
-            namespaces.ip(end, &["addr", "add", &address, "dev", DEVICE])?;
-            let mtu = if contender == Contender::WireguardGo { WIREGUARD_MTU } else { MTU };
+            let address = inner(end, carried);
+            let (address, nodad) = match address {
+                IpAddr::V4(_) => (format!("{address}/30"), &[][..]),
+                IpAddr::V6(_) => (format!("{address}/64"), &["nodad"][..]),
+            };
+            let words = ["addr", "add", &address, "dev", DEVICE];
+            namespaces.ip(end, &[&words[..], nodad].concat())?;
             let set =
                 |words: &[&str]| namespaces.ip(end, &[&["link", "set", DEVICE], words].concat());
             match contender {
                 Contender::NoOffloads => set(&["gso_max_segs", "1"])?,
                 // What fits in one datagram of IP with its header.
-                Contender::Relay => set(&["gso_max_size", "61440"])?,
+                Contender::Relay => set(&["mtu", MTU, "gso_max_size", "61440"])?,
+                Contender::WireguardGo => set(&["mtu", WIREGUARD_MTU])?,
+                // Ours have what the path leaves.
                 _ => {}
             }
-            set(&["mtu", mtu, "up"])?;
+            set(&["up"])?;
         }
         Ok(tunnel)
     }
@@ -209,6 +202,7 @@ impl Drop for Tunnel<'_> {
 fn command(
     driver: &Driver<'_>,
     contender: Contender,
+    carried: Carried,
     end: End,
     core: usize,
 ) -> Result<Command, Failure> {
@@ -220,7 +214,7 @@ fn command(
              allowed_ip={}/32",
             own[0],
             peer[1],
-            inner(other(end)),
+            inner(other(end), Carried::Ipip),
         );
         let program = driver.contenders.program(contender)?;
         // It pins itself to nothing.
@@ -232,7 +226,8 @@ fn command(
     let kind = match contender {
         Contender::Relay => Kind::Relay { local, remote, mtu: MTU.parse()? },
         _ => Kind::Tunnel {
-            line: format!("add {DEVICE} type ipip remote {remote} local {local} encap gue"),
+            line: line(contender, carried, local, remote),
+            workers: if contender == Contender::TwoWorkers { 2 } else { 1 },
         },
     };
     let assignment = Assignment { core, device: DEVICE.to_owned(), kind };
@@ -241,15 +236,36 @@ fn command(
     Ok(command)
 }
 
+/// A tunnel of ours in the words of its grammar.
+fn line(contender: Contender, carried: Carried, local: Ipv4Addr, remote: Ipv4Addr) -> String {
+    let kind = match carried {
+        Carried::Ipip => "ipip",
+        Carried::Gre => "gre",
+        Carried::Sit => "sit mode ip6ip",
+    };
+    let encap = match contender {
+        Contender::WithoutUdp => "none",
+        Contender::Direct => "fou encap-dport 4754",
+        _ => "gue",
+    };
+    format!("add {DEVICE} type {kind} remote {remote} local {local} encap {encap}")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn the_line_of_a_tunnel_is_one_of_the_grammar() {
-        let line = "add tun1 type ipip remote 192.0.2.1 local 192.0.2.2 encap gue";
-        assert!(matches!(quicket_tunnel::parse_line(line), Ok(Some(_))));
-        let kind = Kind::Tunnel { line: line.to_owned() };
+        let ends = (Ipv4Addr::new(192, 0, 2, 1), Ipv4Addr::new(192, 0, 2, 2));
+        for carried in [Carried::Ipip, Carried::Gre, Carried::Sit] {
+            for contender in [Contender::WithoutUdp, Contender::Direct, Contender::Quicket] {
+                let line = line(contender, carried, ends.0, ends.1);
+                assert!(matches!(quicket_tunnel::parse_line(&line), Ok(Some(_))), "{line}");
+            }
+        }
+        let line = line(Contender::Quicket, Carried::Ipip, ends.0, ends.1);
+        let kind = Kind::Tunnel { line, workers: 1 };
         let assignment = Assignment { core: 0, device: DEVICE.to_owned(), kind };
         let text = serde_json::to_string(&assignment).unwrap();
         let back: Assignment = serde_json::from_str(&text).unwrap();

@@ -207,11 +207,25 @@ pub enum Scenario {
     Tunnel {
         /// Requests and answers of a few bytes on so many connections at once; none: in bulk.
         streams: Option<u32>,
+        /// What is between the outer header and TCP's, where the tunnel leaves a choice.
+        carried: Carried,
         /// How long in milliseconds.
         milliseconds: u64,
     },
     /// One handshake that the server must refuse, because of the cipher suite.
     Refusal,
+}
+
+/// What a tunnel carries, and as what.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Carried {
+    /// IPv4 as it is.
+    Ipip,
+    /// IPv4 in GRE.
+    Gre,
+    /// IPv6 as it is.
+    Sit,
 }
 
 /// How connection IDs say which server they lead to (draft-ietf-quic-load-balancers-21).

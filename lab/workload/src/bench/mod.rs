@@ -19,7 +19,8 @@ mod tls;
 mod usage;
 
 pub use assignment::{
-    Assignment, Cipher, Conditions, Congestion, Direction, Ids, Payload, Role, Scenario, Session,
+    Assignment, Carried, Cipher, Conditions, Congestion, Direction, Ids, Payload, Role, Scenario,
+    Session,
 };
 pub use client::{Client, Flow, Link, Measurement, Outcome, Unsupported};
 pub use latencies::{Latencies, Summary};
