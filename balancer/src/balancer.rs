@@ -85,9 +85,9 @@ impl Balancer {
     pub fn start(config: &Config, snapshot: Snapshot) -> io::Result<Self> {
         let snapshot = Arc::new(snapshot);
         let mut kernel = Aid { now: Standing::NotAsked, before: [0; 2] };
-        let (offload, news) = kernel.renew(config, &snapshot);
+        let news = kernel.renew(config, &snapshot);
         news.tell();
-        let offload = offload.map(Arc::new);
+        let offload = kernel.offload();
         let state = State { snapshot: snapshot.clone(), offload, failed: None };
         // Workers begin with the snapshot alone, and take up the rest with the first look.
         let shared = Arc::new(Shared { state: Mutex::new(state), version: AtomicU64::new(1) });
@@ -134,10 +134,10 @@ impl Balancer {
     /// where they are. `config` is what the snapshot was made of.
     pub fn replace(&self, config: &Config, snapshot: Snapshot) {
         let mut kernel = self.kernel();
-        let (offload, news) = kernel.renew(config, &snapshot);
+        let news = kernel.renew(config, &snapshot);
         let mut state = self.shared.state();
         state.snapshot = Arc::new(snapshot);
-        state.offload = offload.map(Arc::new);
+        state.offload = kernel.offload();
         self.shared.version.fetch_add(1, Ordering::Release);
         drop(state);
         drop(kernel);
@@ -188,11 +188,11 @@ impl Balancer {
 impl Aid {
     /// Has the kernel forward by a snapshot, if it is asked to: in the place of the one before, or
     /// attached anew. The news are for the log, once the lock is given back.
-    fn renew(&mut self, config: &Config, snapshot: &Snapshot) -> (Option<Offload>, News) {
+    fn renew(&mut self, config: &Config, snapshot: &Snapshot) -> News {
         let known = std::mem::replace(&mut self.now, Standing::NotAsked);
         let renewed = match known {
-            Standing::Attached { kernel, left_out } => match kernel.replace(config, snapshot) {
-                Ok(offload) => Ok(Some((kernel, offload, Some(left_out)))),
+            Standing::Attached { mut kernel, left_out } => match kernel.replace(config, snapshot) {
+                Ok(()) => Ok(Some((kernel, Some(left_out)))),
                 Err(_) => {
                     // What is attached still follows the old snapshot.
                     let gone = kernel.detach();
@@ -207,30 +207,38 @@ impl Aid {
                     && error.to_string() == why
                 {
                     self.now = Standing::Failed(why);
-                    return (None, News::None);
+                    return News::None;
                 }
                 attached
             }
         };
         match renewed {
-            Ok(None) => (None, News::None),
-            Ok(Some((kernel, offload, known))) => {
-                let left_out = offload.left_out();
+            Ok(None) => News::None,
+            Ok(Some((kernel, known))) => {
+                let left_out = kernel.offload().left_out();
                 self.now = Standing::Attached { kernel, left_out };
                 let is_new = known.unwrap_or(0) != left_out;
-                (Some(offload), if is_new { News::LeftOut(left_out) } else { News::None })
+                if is_new { News::LeftOut(left_out) } else { News::None }
             }
             Err(error) => {
                 let why = error.to_string();
                 self.now = Standing::Failed(why.clone());
-                (None, News::Failed(why))
+                News::Failed(why)
             }
         }
     }
 
     fn attach(config: &Config, snapshot: &Snapshot) -> io::Result<Option<Attached>> {
         let attached = Kernel::attach(config, snapshot)?;
-        Ok(attached.map(|(kernel, offload)| (kernel, offload, None)))
+        Ok(attached.map(|kernel| (kernel, None)))
+    }
+
+    /// The program, if one is attached.
+    fn offload(&self) -> Option<Arc<Offload>> {
+        match &self.now {
+            Standing::Attached { kernel, .. } => Some(kernel.offload().clone()),
+            _ => None,
+        }
     }
 
     /// Packets and bytes of all programs so far.
@@ -241,8 +249,8 @@ impl Aid {
     }
 }
 
-/// A program, its tables, and how many servers were left out before.
-type Attached = (Kernel, Offload, Option<usize>);
+/// What is attached, and how many servers were left out before.
+type Attached = (Kernel, Option<usize>);
 
 /// What has changed about the kernel's part.
 #[derive(Debug)]

@@ -69,6 +69,8 @@ counters! {
     no_server,
     /// Dropped: longer than the path to the server allows.
     too_big,
+    /// ... of which the client was told by ICMP.
+    told,
     /// Dropped: its time to live was used up, or the source cannot be answered.
     expired,
     /// Dropped: the system had no room to send.

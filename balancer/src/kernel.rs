@@ -10,7 +10,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4, UdpSocket};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use quicket_bpf::{Counts, ForwardTable, Link, LoadError, Mode, Reading, Rules, Run, Target};
-use quicket_steering::ConfigId;
+use quicket_steering::{ConfigId, ServerId};
 
 use crate::config::{Config, MAX_SERVERS, XdpMode};
 use crate::counters::{ServerCounters, add};
@@ -23,10 +23,17 @@ use crate::snapshot::Snapshot;
 #[derive(Debug)]
 pub struct Offload {
     table: ForwardTable,
+    plan: Plan,
+}
+
+/// All that a program is made of: of two snapshots with the same one, one program does for both.
+#[derive(Debug, PartialEq, Eq)]
+struct Plan {
+    rules: Rules,
     /// In the order of the servers; none for one that the kernel cannot send to.
     targets: Vec<Option<Target>>,
-    /// Which configurations are enciphered.
-    enciphered: [bool; ConfigId::COUNT],
+    /// Server IDs, in order, and whose they are.
+    ids: Vec<(ServerId, usize)>,
 }
 
 impl Offload {
@@ -42,45 +49,23 @@ impl Offload {
         counts: &Counts,
         slot_of: impl Fn(usize) -> Option<u32>,
     ) -> Result<Self, LoadError> {
-        let listen = config.listen.iter().filter_map(|address| match address {
-            SocketAddr::V4(address) => Some(*address),
-            SocketAddr::V6(_) => None,
+        Self::load(Plan::new(device, config, snapshot, slot_of), counts)
+    }
+
+    fn load(plan: Plan, counts: &Counts) -> Result<Self, LoadError> {
+        let named = plan.ids.iter().filter_map(|(id, server)| {
+            let target = plan.targets.get(*server).copied().flatten();
+            target.map(|target| (id, target))
         });
-        let (mac, egress) = (device.mac, device.egress.clone());
-        let mut rules =
-            Rules { mac, egress, listen: listen.collect(), id_len: 0, readings: Vec::new() };
-        let mut enciphered = [false; ConfigId::COUNT];
-        if let Some(reader) = &snapshot.reader {
-            rules.id_len = reader.id_len();
-            let codecs = (0..ConfigId::COUNT as u8).filter_map(ConfigId::new);
-            for codec in codecs.filter_map(|id| reader.get(id)) {
-                let id = codec.id().number();
-                enciphered[usize::from(id)] = codec.is_enciphered();
-                let plain = (!codec.is_enciphered()).then_some(codec.format().server_id_len());
-                rules.readings.push(Reading { id, plain });
-            }
-        }
-        let max_payload = snapshot.mtu.saturating_sub(overhead() as u16);
-        let target = |(at, member): (usize, &crate::snapshot::Member)| {
-            let SocketAddr::V4(to) = member.address else { return None };
-            Some(Target { to, from: source(to)?, max_payload, slot: slot_of(at)? })
-        };
-        let targets: Vec<Option<Target>> =
-            snapshot.members().iter().enumerate().map(target).collect();
-        let table = ForwardTable::new(&rules, snapshot.ids().count() as u32, counts)?;
-        for (id, server) in snapshot.ids() {
-            if let Some(target) = targets.get(server).copied().flatten() {
-                table.name(id, &target)?;
-            }
-        }
-        Ok(Self { table, targets, enciphered })
+        let table = ForwardTable::new(&plan.rules, named, counts)?;
+        Ok(Self { table, plan })
     }
 
     /// How many servers only user space can send to: those with IPv6, or without a route when this
     /// was loaded.
     #[must_use]
     pub fn left_out(&self) -> usize {
-        self.targets.iter().filter(|target| target.is_none()).count()
+        self.plan.targets.iter().filter(|target| target.is_none()).count()
     }
 
     /// Has the kernel forward a connection ID that user space has read; says whether it does now
@@ -88,9 +73,10 @@ impl Offload {
     pub fn learn(&self, id: &[u8], server: usize) -> bool {
         let config = id.first().copied().and_then(ConfigId::of_first_octet);
         let enciphered = config.is_some_and(|config| {
-            self.enciphered.get(usize::from(config.number())).copied().unwrap_or(false)
+            let mut readings = self.plan.rules.readings.iter();
+            readings.any(|reading| reading.id == config.number() && reading.plain.is_none())
         });
-        let target = self.targets.get(server).copied().flatten().filter(|_| enciphered);
+        let target = self.plan.targets.get(server).copied().flatten().filter(|_| enciphered);
         // Without room in the kernel, datagrams go by user space as before.
         target.is_some_and(|target| self.table.learn(id, &target).is_ok())
     }
@@ -102,6 +88,42 @@ impl Offload {
     /// What the kernel says of it.
     pub fn run(&self, packet: &[u8], repeat: u32) -> io::Result<Run> {
         self.table.run(packet, repeat)
+    }
+}
+
+impl Plan {
+    fn new(
+        device: &Device,
+        config: &Config,
+        snapshot: &Snapshot,
+        slot_of: impl Fn(usize) -> Option<u32>,
+    ) -> Self {
+        let listen = config.listen.iter().filter_map(|address| match address {
+            SocketAddr::V4(address) => Some(*address),
+            SocketAddr::V6(_) => None,
+        });
+        let (mac, egress) = (device.mac, device.egress.clone());
+        let mut rules =
+            Rules { mac, egress, listen: listen.collect(), id_len: 0, readings: Vec::new() };
+        if let Some(reader) = &snapshot.reader {
+            rules.id_len = reader.id_len();
+            let codecs = (0..ConfigId::COUNT as u8).filter_map(ConfigId::new);
+            for codec in codecs.filter_map(|id| reader.get(id)) {
+                let id = codec.id().number();
+                let plain = (!codec.is_enciphered()).then_some(codec.format().server_id_len());
+                rules.readings.push(Reading { id, plain });
+            }
+        }
+        let max_payload = snapshot.mtu.saturating_sub(overhead() as u16);
+        let target = |(at, member): (usize, &crate::snapshot::Member)| {
+            let SocketAddr::V4(to) = member.address else { return None };
+            Some(Target { to, from: source(to)?, max_payload, slot: slot_of(at)? })
+        };
+        let targets: Vec<Option<Target>> =
+            snapshot.members().iter().enumerate().map(target).collect();
+        let mut ids: Vec<_> = snapshot.ids().map(|(id, server)| (*id, server)).collect();
+        ids.sort_unstable_by(|one, other| one.0.as_slice().cmp(other.0.as_slice()));
+        Self { rules, targets, ids }
     }
 }
 
@@ -126,6 +148,8 @@ fn source(to: SocketAddrV4) -> Option<Ipv4Addr> {
 pub struct Kernel {
     link: Link,
     counted: Counted,
+    /// What is attached.
+    offload: Arc<Offload>,
 }
 
 /// What the kernel has forwarded.
@@ -160,7 +184,7 @@ impl Kernel {
     /// # Errors
     /// When there is no such device or the system does not forward what comes by it, when it has a
     /// program already, or a capability is missing; the message says what to do.
-    pub fn attach(config: &Config, snapshot: &Snapshot) -> io::Result<Option<(Self, Offload)>> {
+    pub fn attach(config: &Config, snapshot: &Snapshot) -> io::Result<Option<Self>> {
         let Some(xdp) = &config.xdp else { return Ok(None) };
         if !config.listen.iter().any(SocketAddr::is_ipv4) {
             return Err(io::Error::other(
@@ -171,27 +195,39 @@ impl Kernel {
         device::check_forwarding(&xdp.device)?;
         let counts = Counts::new(MAX_SERVERS as u32).map_err(refused)?;
         let counted = Counted { counts, slots: Mutex::default() };
-        let offload = counted.load(&device, config, snapshot)?;
+        let offload = counted.load(counted.plan(&device, config, snapshot))?;
         let mode = match xdp.mode {
             XdpMode::Native => Mode::Native,
             XdpMode::Generic => Mode::Generic,
         };
         let link = offload.table.attach(device.index, mode).map_err(refused)?;
-        Ok(Some((Self { link, counted }, offload)))
+        Ok(Some(Self { link, counted, offload: Arc::new(offload) }))
     }
 
     /// Puts another snapshot in the place of the one that is attached, for the devices that there
-    /// are now.
+    /// are now. Where the program would be the same it remains, with what it has learned.
     ///
     /// # Errors
     /// When the kernel does not take it; the one before is attached still.
-    pub fn replace(&self, config: &Config, snapshot: &Snapshot) -> io::Result<Offload> {
+    pub fn replace(&mut self, config: &Config, snapshot: &Snapshot) -> io::Result<()> {
         self.count();
         let xdp = config.xdp.as_ref().ok_or(io::ErrorKind::InvalidInput)?;
         let device = Device::find(&xdp.device, xdp.mode)?;
-        let offload = self.counted.load(&device, config, snapshot)?;
-        self.link.update(&offload.table)?;
-        Ok(offload)
+        let plan = self.counted.plan(&device, config, snapshot);
+        let other = match plan == self.offload.plan {
+            true => None,
+            false => Some(Arc::new(self.counted.load(plan)?)),
+        };
+        // The same program again disturbs nothing, and says whether the device is gone.
+        self.link.update(&other.as_ref().unwrap_or(&self.offload).table)?;
+        self.offload = other.unwrap_or_else(|| self.offload.clone());
+        Ok(())
+    }
+
+    /// What is attached.
+    #[must_use]
+    pub const fn offload(&self) -> &Arc<Offload> {
+        &self.offload
     }
 
     /// Adds what has been forwarded to the counters of servers; packets and bytes of all so far.
@@ -202,7 +238,7 @@ impl Kernel {
     /// Detaches the program, and counts what it has forwarded until then.
     #[must_use]
     pub fn detach(self) -> [u64; 2] {
-        let Self { link, counted } = self;
+        let Self { link, counted, .. } = self;
         drop(link);
         counted.count()
     }
@@ -224,15 +260,18 @@ impl Counted {
         total
     }
 
-    fn load(&self, device: &Device, config: &Config, snapshot: &Snapshot) -> io::Result<Offload> {
+    fn plan(&self, device: &Device, config: &Config, snapshot: &Snapshot) -> Plan {
         let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
         slots.follow(snapshot, &self.counts);
         let slot_of = |at: usize| {
             let member = snapshot.members().get(at)?;
             slots.used.get(&member.number).map(|slot| slot.at)
         };
-        let loaded = Offload::new(device, config, snapshot, &self.counts, slot_of);
-        loaded.map_err(|error| match error {
+        Plan::new(device, config, snapshot, slot_of)
+    }
+
+    fn load(&self, plan: Plan) -> io::Result<Offload> {
+        Offload::load(plan, &self.counts).map_err(|error| match error {
             LoadError::System(error) => refused(error),
             error @ LoadError::Program(_) => io::Error::other(error),
         })

@@ -15,6 +15,8 @@
 #![deny(unsafe_code)]
 
 #[cfg(target_os = "linux")]
+mod answer;
+#[cfg(target_os = "linux")]
 mod balancer;
 mod config;
 mod counters;

@@ -11,6 +11,7 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use quicket_wire::PacketKind;
 
+use crate::answer::Answers;
 use crate::balancer::Shared;
 use crate::config::Config;
 use crate::counters::{Counters, add};
@@ -50,6 +51,7 @@ struct Carrier {
     v4: Vec<Outbox>,
     v6: Vec<Outbox>,
     headers: Vec<u8>,
+    answers: Answers,
     offload: Option<(Arc<Offload>, OffloadCache)>,
 }
 
@@ -80,6 +82,7 @@ impl Worker {
                 // A machine may be without IPv6; packets to servers that have it are refused then.
                 v6: outboxes(true).unwrap_or_default(),
                 headers: Vec::new(),
+                answers: Answers::open(),
                 offload: None,
             },
             arrivals: Arrivals::new(),
@@ -121,7 +124,7 @@ impl Worker {
             }
             if let Some((snapshot, offload)) = self.shared.newer(&mut self.version) {
                 self.carrier.flows.set_lifetime(snapshot.lifetime);
-                self.carrier.offload = offload.map(|offload| (offload, OffloadCache::new()));
+                self.carrier.set_offload(offload);
                 self.snapshot = snapshot;
             }
             let now = self.start.elapsed().as_secs() as u32;
@@ -132,6 +135,16 @@ impl Worker {
 }
 
 impl Carrier {
+    /// What a worker has told the kernel, the same program still knows.
+    fn set_offload(&mut self, offload: Option<Arc<Offload>>) {
+        if let (Some((known, _)), Some(offload)) = (&self.offload, &offload)
+            && Arc::ptr_eq(known, offload)
+        {
+            return;
+        }
+        self.offload = offload.map(|offload| (offload, OffloadCache::new()));
+    }
+
     fn carry(&mut self, snapshot: &Snapshot, arrivals: &Arrivals, local: SocketAddr, now: u32) {
         self.headers.clear();
         let evicted = self.flows.evicted();
@@ -186,7 +199,7 @@ impl Carrier {
             };
             tally.take(last.map(|(look, _)| look.kind), decision, &self.counters);
             if let Decision::Forward { server, .. } = decision {
-                let load = Load { bytes, payload: at..next };
+                let load = Load { bytes, payload: at..next, now };
                 self.forward(snapshot, &flow, train, server, &headers, load);
             }
             at = next;
@@ -203,7 +216,7 @@ impl Carrier {
         train: &Train,
         server: usize,
         headers: &Headers,
-        Load { bytes, payload }: Load<'_>,
+        Load { bytes, payload, now }: Load<'_>,
     ) {
         let Some(member) = snapshot.members().get(server) else { return };
         // Nobody can answer port 0; a packet that goes in circles ends here.
@@ -211,7 +224,11 @@ impl Carrier {
             return add(&self.counters.expired, 1);
         }
         let to = member.address;
-        if payload.len() + inner::overhead(flow, to.is_ipv4()) > snapshot.mtu.into() {
+        let max_payload =
+            usize::from(snapshot.mtu).saturating_sub(inner::overhead(flow, to.is_ipv4()));
+        if payload.len() > max_payload {
+            let told = self.answers.too_long(flow, headers, &bytes[payload], max_payload, now);
+            add(&self.counters.told, u64::from(told));
             return add(&self.counters.too_big, 1);
         }
         let mut header = [0; MAX_HEADER];
@@ -260,6 +277,8 @@ impl OffloadCache {
 struct Load<'a> {
     bytes: &'a [u8],
     payload: Range<usize>,
+    /// When it came, in seconds.
+    now: u32,
 }
 
 /// Datagrams in a row of which the same is to be counted.

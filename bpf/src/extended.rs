@@ -71,6 +71,7 @@ pub(crate) enum Condition {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Helper {
     MapLookup = 1,
+    ProcessorId = 8,
     Redirect = 23,
     LoadBytes = 26,
     XdpAdjustHead = 44,

@@ -6,24 +6,24 @@
 //! whose way is not known. A program cannot do AES; connection IDs that are enciphered are in a table
 //! once user space has read them ([`ForwardTable::learn`]).
 
+use std::collections::BTreeMap;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::{AsFd, OwnedFd};
 
 use quicket_steering::ServerId;
 
+use crate::cuckoo::{self, BUCKET, Buckets};
 use crate::forward_program::{self, Maps};
-use crate::sys::{self, Map, Table};
+use crate::sys::{self, Map, SharedArray, Table};
 use crate::{LoadError, ProgramError};
 
 /// The longest connection ID and what it is filled up to in a table.
 pub(crate) const ID_KEY: usize = 24;
-/// A server ID and its length before it.
-pub(crate) const SERVER_KEY: usize = 16;
 /// A server: see [`Target::octets`].
-pub(crate) const TARGET: usize = 16;
-/// Packets and bytes.
-pub(crate) const COUNT: usize = 16;
+pub(crate) const TARGET: usize = cuckoo::VALUE;
+/// Slots of one processor's counters are a multiple: no two processors write to one line of a cache.
+const SLOTS: u32 = 4;
 
 /// The most devices that a program sends by.
 pub const MAX_EGRESS: usize = 16;
@@ -110,9 +110,15 @@ pub struct Run {
     pub nanoseconds: u32,
 }
 
-/// What was forwarded, by slots; programs that take each other's place share it.
+/// What was forwarded, by slots; programs that take each other's place share it. Each processor has
+/// a part of one array, which a program finds with one look.
 #[derive(Debug)]
-pub struct Counts(Table<4, COUNT>);
+pub struct Counts {
+    array: SharedArray,
+    /// Slots of each processor.
+    stride: u32,
+    processors: u32,
+}
 
 impl Counts {
     /// Zeros.
@@ -120,19 +126,24 @@ impl Counts {
     /// # Errors
     /// When the kernel has no memory for them, or a capability is missing.
     pub fn new(slots: u32) -> io::Result<Self> {
-        Table::new(Map::PerCpuArray, slots).map(Self)
+        let processors = u32::try_from(sys::possible_processors()?).unwrap_or(u32::MAX);
+        let stride = slots.max(1).div_ceil(SLOTS).saturating_mul(SLOTS);
+        let all = stride.checked_mul(processors).ok_or(io::ErrorKind::OutOfMemory)?;
+        Ok(Self { array: SharedArray::new(all)?, stride, processors })
     }
 
     /// Packets and bytes of payload that went to the server with a slot, since the beginning.
     ///
     /// # Errors
-    /// `ENOENT` when there is no such slot.
+    /// `NotFound` when there is no such slot.
     pub fn of(&self, slot: u32) -> io::Result<[u64; 2]> {
+        if slot >= self.stride {
+            return Err(io::ErrorKind::NotFound.into());
+        }
         let mut sum = [0_u64; 2];
-        for value in self.0.values(&slot.to_ne_bytes())? {
-            let (halves, _) = value.as_chunks::<8>();
-            let numbers = halves.iter().map(|half| u64::from_ne_bytes(*half));
-            sum.iter_mut().zip(numbers).for_each(|(sum, one)| *sum = sum.wrapping_add(one));
+        for processor in 0..self.processors {
+            let one = self.array.get(processor * self.stride + slot);
+            sum.iter_mut().zip(one).for_each(|(sum, one)| *sum = sum.wrapping_add(one));
         }
         Ok(sum)
     }
@@ -141,42 +152,48 @@ impl Counts {
 /// A program with its tables.
 #[derive(Debug)]
 pub struct ForwardTable {
-    servers: Table<SERVER_KEY, TARGET>,
     learned: Table<ID_KEY, TARGET>,
     program: OwnedFd,
 }
 
 impl ForwardTable {
-    /// A program that knows no server yet. Nothing is attached.
+    /// A program that knows the servers that connection IDs in plain text name; of targets with the
+    /// same server ID the last one counts. Nothing is attached.
     ///
     /// # Errors
-    /// When the rules have no address to listen on or no device to send by, when they are beyond what
-    /// programs can do, or the kernel does not take it.
-    pub fn new(rules: &Rules, servers: u32, counts: &Counts) -> Result<Self, LoadError> {
+    /// When the rules have no address to listen on or no device to send by, when they or the servers
+    /// are beyond what programs can do, or the kernel does not take it.
+    pub fn new<'a>(
+        rules: &Rules,
+        servers: impl IntoIterator<Item = (&'a ServerId, Target)>,
+        counts: &Counts,
+    ) -> Result<Self, LoadError> {
         if rules.listen.is_empty() || rules.egress.is_empty() {
             let why = "a program takes an address to listen on and a device to send by";
             return Err(io::Error::new(io::ErrorKind::InvalidInput, why).into());
         }
-        let servers = Table::new(Map::Hash, servers.max(1))?;
+        let named: BTreeMap<_, _> = servers
+            .into_iter()
+            .filter(|(_, target)| target.slot < counts.stride)
+            .map(|(server, target)| (cuckoo::key(server), target.octets()))
+            .collect();
+        let named: Vec<_> = named.into_iter().collect();
+        let buckets = Buckets::new(&named).ok_or_else(|| {
+            io::Error::new(io::ErrorKind::InvalidInput, "no way to arrange the servers' IDs")
+        })?;
+        let servers = named_servers(&buckets)?;
         let learned = Table::new(Map::LruHash, LEARNED)?;
-        let maps =
-            Maps { servers: servers.as_fd(), learned: learned.as_fd(), counts: counts.0.as_fd() };
+        let maps = Maps {
+            servers: servers.as_fd(),
+            buckets: buckets.as_slice().len(),
+            learned: learned.as_fd(),
+            counts: counts.array.as_fd(),
+            stride: counts.stride,
+        };
         let program = forward_program::write(rules, &maps)
             .ok_or(LoadError::Program(ProgramError::TooLong))?;
-        Ok(Self { servers, learned, program: sys::load_xdp(&program)? })
-    }
-
-    /// Connection IDs in plain text that name this server lead to it from now on.
-    ///
-    /// # Errors
-    /// `E2BIG` when there are as many as were announced.
-    pub fn name(&self, server: &ServerId, target: &Target) -> io::Result<()> {
-        let mut key = [0; SERVER_KEY];
-        let octets = server.as_slice();
-        // At most 15.
-        let parts = [octets.len() as u8].into_iter().chain(octets.iter().copied());
-        key.iter_mut().zip(parts).for_each(|(to, from)| *to = from);
-        self.servers.set(&key, &target.octets())
+        // The program keeps the table of servers.
+        Ok(Self { learned, program: sys::load_xdp(&program)? })
     }
 
     /// An enciphered connection ID leads there from now on. The one that was not seen for longest
@@ -213,6 +230,18 @@ impl ForwardTable {
     pub fn attach(&self, interface: u32, mode: Mode) -> io::Result<Link> {
         sys::link_xdp(self.program.as_fd(), interface, mode as u32).map(Link)
     }
+}
+
+/// The table of servers in the kernel.
+fn named_servers(buckets: &Buckets) -> io::Result<Table<4, BUCKET>> {
+    let table = Table::new(Map::AlignedArray, buckets.as_slice().len() as u32)?;
+    for (place, bucket) in buckets.as_slice().iter().enumerate() {
+        // The kernel has zeros already.
+        if *bucket != [0; BUCKET] {
+            table.set(&(place as u32).to_ne_bytes(), bucket)?;
+        }
+    }
+    Ok(table)
 }
 
 /// Where a program meets packets (XDP_FLAGS of linux/if_link.h). Natively attached, it can send by

@@ -6,8 +6,9 @@
 
 use std::os::fd::BorrowedFd;
 
+use crate::cuckoo::{self, ENTRIES, ENTRY, FACTORS, SHIFTS};
 use crate::extended::{Assembler, Condition, Helper, Instruction, Operation, Register, Size};
-use crate::forward::{ID_KEY, MAX_EGRESS, Reading, Rules, SERVER_KEY};
+use crate::forward::{ID_KEY, MAX_EGRESS, Reading, Rules};
 use crate::labels::Label;
 
 use Register::{R0, R1, R2, R3, R4, R6, R7, R8, R9, R10};
@@ -15,8 +16,12 @@ use Register::{R0, R1, R2, R3, R4, R6, R7, R8, R9, R10};
 /// The maps that a program reads and counts in.
 pub(crate) struct Maps<'a> {
     pub(crate) servers: BorrowedFd<'a>,
+    /// How many the table of servers has: a power of two.
+    pub(crate) buckets: usize,
     pub(crate) learned: BorrowedFd<'a>,
     pub(crate) counts: BorrowedFd<'a>,
+    /// Slots of each processor there.
+    pub(crate) stride: u32,
 }
 
 /// Fields of `struct xdp_md` (linux/bpf.h).
@@ -52,6 +57,7 @@ const FIB_DESTINATION_MAC: i16 = FIB + 58;
 const KEY: i16 = FIB - 32;
 const LEN: i16 = KEY - 8;
 const SLOT: i16 = KEY - 16;
+const HASH: i16 = KEY - 24;
 
 /// Fields of a target: see `Target::octets`.
 const TARGET_TO: i16 = 0;
@@ -83,7 +89,7 @@ pub(crate) fn write(rules: &Rules, maps: &Maps<'_>) -> Option<Vec<Instruction>> 
     write_id(&mut program, id_len, pass);
     write_lookup(&mut program, rules, id_len, maps, pass);
     write_route(&mut program, rules, pass);
-    write_encapsulation(&mut program, maps.counts, pass);
+    write_encapsulation(&mut program, maps, pass);
     program.place(pass);
     program.word(Operation::Move, R0, PASS);
     program.exit();
@@ -213,9 +219,9 @@ fn write_lookup(program: &mut Assembler, rules: &Rules, id_len: i16, maps: &Maps
         let next = program.label();
         program.jump_if(R1, Condition::NotEqual, id.into(), next);
         // Configurations have fields that fit in their connection IDs.
-        let (map, key_len, from, len, first) = match plain {
-            Some(len) => (maps.servers, SERVER_KEY, 1, len as i16, Some(len)),
-            None => (maps.learned, ID_KEY, 0, id_len, None),
+        let (key_len, from, len, first) = match plain {
+            Some(len) => (cuckoo::KEY, 1, len as i16, Some(len)),
+            None => (ID_KEY, 0, id_len, None),
         };
         for at in (0..key_len as i16).step_by(8) {
             program.store_value(Size::Double, R10, KEY + at, 0);
@@ -228,17 +234,77 @@ fn write_lookup(program: &mut Assembler, rules: &Rules, id_len: i16, maps: &Maps
             program.load(Size::Octet, R1, R9, from + at);
             program.store(Size::Octet, R10, to + at, R1);
         }
-        program.load_map(R1, map);
-        program.double_with(Operation::Move, R2, R10);
-        program.double(Operation::Add, R2, KEY.into());
-        program.call(Helper::MapLookup);
-        program.jump(found);
+        match plain {
+            Some(_) => write_server(program, maps, found, pass),
+            None => {
+                write_map_lookup(program, maps.learned, KEY);
+                program.jump_if(R0, Condition::Equal, 0, pass);
+                program.jump(found);
+            }
+        }
         program.place(next);
     }
     program.jump(pass);
     program.place(found);
-    program.jump_if(R0, Condition::Equal, 0, pass);
     program.double_with(Operation::Move, R9, R0);
+}
+
+/// Leaves in R0 where the value of the key on the stack is, or zero.
+fn write_map_lookup(program: &mut Assembler, map: BorrowedFd<'_>, key: i16) {
+    program.load_map(R1, map);
+    program.double_with(Operation::Move, R2, R10);
+    program.double(Operation::Add, R2, key.into());
+    program.call(Helper::MapLookup);
+}
+
+/// Goes on at `found` with the target of the server whose key is on the stack in R0: see `cuckoo`.
+fn write_server(program: &mut Assembler, maps: &Maps<'_>, found: Label, pass: Label) {
+    write_hash(program);
+    program.store(Size::Double, R10, HASH, R1);
+    for place in 0..2 {
+        if place == 1 {
+            program.load(Size::Double, R1, R10, HASH);
+            program.double(Operation::ShiftRight, R1, 32);
+        }
+        program.word(Operation::And, R1, maps.buckets as u32 - 1);
+        program.store(Size::Word, R10, SLOT, R1);
+        write_map_lookup(program, maps.servers, SLOT);
+        program.jump_if(R0, Condition::Equal, 0, pass);
+        program.load(Size::Double, R3, R10, KEY);
+        program.load(Size::Double, R4, R10, KEY + 8);
+        for entry in 0..ENTRIES as i16 {
+            let next = program.label();
+            let at = entry * ENTRY as i16;
+            program.load(Size::Double, R1, R0, at);
+            program.jump_if_with(R1, Condition::NotEqual, R3, next);
+            program.load(Size::Double, R1, R0, at + 8);
+            program.jump_if_with(R1, Condition::NotEqual, R4, next);
+            program.double(Operation::Add, R0, i32::from(at) + cuckoo::KEY as i32);
+            program.jump(found);
+            program.place(next);
+        }
+    }
+    program.jump(pass);
+}
+
+/// Leaves in R1 what chooses the buckets of the key on the stack: see `cuckoo::places`.
+fn write_hash(program: &mut Assembler) {
+    // Constants have a sign, and these are positive.
+    let [f, g] = FACTORS.map(u32::cast_signed);
+    let shift = |program: &mut Assembler, by: u32| {
+        program.double_with(Operation::Move, R2, R1);
+        program.double(Operation::ShiftRight, R2, by.cast_signed());
+        program.double_with(Operation::Xor, R1, R2);
+    };
+    program.load(Size::Double, R1, R10, KEY);
+    program.load(Size::Double, R2, R10, KEY + 8);
+    program.double(Operation::Multiply, R2, f);
+    program.double_with(Operation::Xor, R1, R2);
+    shift(program, SHIFTS[0]);
+    program.double(Operation::Multiply, R1, g);
+    shift(program, SHIFTS[1]);
+    program.double(Operation::Multiply, R1, f);
+    shift(program, SHIFTS[2]);
 }
 
 /// Finds the way to the target in R9: its device and addresses of Ethernet are on the stack then.
@@ -276,15 +342,15 @@ fn write_route(program: &mut Assembler, rules: &Rules, pass: Label) {
     program.place(can_send);
 }
 
-/// Counts the packet in the target's slot.
-fn write_count(program: &mut Assembler, counts: BorrowedFd<'_>) {
+/// Counts the packet in the target's slot of this processor.
+fn write_count(program: &mut Assembler, maps: &Maps<'_>) {
     let none = program.label();
+    program.call(Helper::ProcessorId);
+    program.word(Operation::Multiply, R0, maps.stride);
     program.load(Size::Word, R1, R9, TARGET_SLOT);
+    program.word_with(Operation::Add, R1, R0);
     program.store(Size::Word, R10, SLOT, R1);
-    program.load_map(R1, counts);
-    program.double_with(Operation::Move, R2, R10);
-    program.double(Operation::Add, R2, SLOT.into());
-    program.call(Helper::MapLookup);
+    write_map_lookup(program, maps.counts, SLOT);
     program.jump_if(R0, Condition::Equal, 0, none);
     program.load(Size::Double, R1, R0, 0);
     program.double(Operation::Add, R1, 1);
@@ -297,7 +363,7 @@ fn write_count(program: &mut Assembler, counts: BorrowedFd<'_>) {
 }
 
 /// Writes all headers and sends the packet on its way.
-fn write_encapsulation(program: &mut Assembler, counts: BorrowedFd<'_>, pass: Label) {
+fn write_encapsulation(program: &mut Assembler, maps: &Maps<'_>, pass: Label) {
     let lost = program.label();
     program.double_with(Operation::Move, R1, R6);
     program.double(Operation::Move, R2, (-OUTER).into());
@@ -308,7 +374,7 @@ fn write_encapsulation(program: &mut Assembler, counts: BorrowedFd<'_>, pass: La
     write_inner(program);
     write_outer(program);
     // What went up before is counted there.
-    write_count(program, counts);
+    write_count(program, maps);
     let redirect = program.label();
     program.load(Size::Word, R1, R10, FIB_INTERFACE);
     program.load(Size::Word, R2, R6, INGRESS);

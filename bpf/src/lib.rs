@@ -15,6 +15,8 @@
 
 mod classic;
 #[cfg(target_os = "linux")]
+mod cuckoo;
+#[cfg(target_os = "linux")]
 mod extended;
 #[cfg(target_os = "linux")]
 mod forward;

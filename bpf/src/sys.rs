@@ -1,8 +1,10 @@
 //! Programs and maps in the kernel, and programs on sockets: no library has it in safe form.
-#![allow(unsafe_code, reason = "setsockopt and bpf take pointers")]
+#![allow(unsafe_code, reason = "setsockopt, bpf and mmap take pointers")]
 
-use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::{io, slice};
 
 use nix::libc;
 
@@ -66,16 +68,22 @@ unsafe fn set_option<T>(socket: BorrowedFd<'_>, option: libc::c_int, value: &T) 
 /// Kinds of maps (`enum bpf_map_type` of linux/bpf.h).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Map {
-    Hash = 1,
     Array = 2,
-    PerCpuArray = 6,
     LruHash = 9,
     ReuseportSockets = 20,
+    /// An array whose values begin where a page of memory does: with BPF_F_MMAPABLE.
+    AlignedArray = 2 | 0x400 << 8,
+}
+
+impl Map {
+    /// Kind and flags.
+    fn parts(self) -> (u32, u32) {
+        (self as u32 & 0xff, self as u32 >> 8)
+    }
 }
 
 /// Commands of bpf(2).
 const MAP_CREATE: libc::c_int = 0;
-const MAP_LOOKUP_ELEM: libc::c_int = 1;
 const MAP_UPDATE_ELEM: libc::c_int = 2;
 const MAP_DELETE_ELEM: libc::c_int = 3;
 const PROG_LOAD: libc::c_int = 5;
@@ -153,7 +161,8 @@ pub(crate) fn create_map(kind: Map, entries: u32) -> io::Result<OwnedFd> {
 }
 
 fn create(kind: Map, key_size: u32, value_size: u32, entries: u32) -> io::Result<OwnedFd> {
-    let fields = CreateMap { kind: kind as u32, key_size, value_size, entries, flags: 0 };
+    let (kind, flags) = kind.parts();
+    let fields = CreateMap { kind, key_size, value_size, entries, flags };
     // SAFETY: the fields are those of the command and point to nothing.
     unsafe { bpf(MAP_CREATE, &fields) }.and_then(made)
 }
@@ -162,43 +171,24 @@ fn create(kind: Map, key_size: u32, value_size: u32, entries: u32) -> io::Result
 #[derive(Debug)]
 pub(crate) struct Table<const KEY: usize, const VALUE: usize> {
     map: OwnedFd,
-    /// How many values an entry has: one for each processor, or one.
-    copies: usize,
 }
 
 impl<const KEY: usize, const VALUE: usize> Table<KEY, VALUE> {
     /// A table without entries, or for the kinds that are arrays with entries of zeros.
     pub(crate) fn new(kind: Map, entries: u32) -> io::Result<Self> {
-        // The kernel has values of several processors at multiples of eight octets.
-        const { assert!(VALUE.is_multiple_of(8)) };
-        let copies = if kind == Map::PerCpuArray { possible_processors()? } else { 1 };
-        Ok(Self { map: create(kind, KEY as u32, VALUE as u32, entries)?, copies })
+        Ok(Self { map: create(kind, KEY as u32, VALUE as u32, entries)? })
     }
 
     pub(crate) fn as_fd(&self) -> BorrowedFd<'_> {
         self.map.as_fd()
     }
 
-    /// Sets an entry of a table with one value for each.
+    /// Sets an entry.
     pub(crate) fn set(&self, key: &[u8; KEY], value: &[u8; VALUE]) -> io::Result<()> {
-        if self.copies != 1 {
-            return Err(io::ErrorKind::InvalidInput.into());
-        }
         let fields = self.element(key, value.as_ptr().expose_provenance());
         // SAFETY: the fields are those of the command; key and value live and have the lengths that
         // the map was made with.
         unsafe { bpf(MAP_UPDATE_ELEM, &fields) }.map(drop)
-    }
-
-    /// The values of an entry, one for each processor.
-    pub(crate) fn values(&self, key: &[u8; KEY]) -> io::Result<Vec<[u8; VALUE]>> {
-        let mut values = vec![[0; VALUE]; self.copies];
-        let fields = self.element(key, values.as_mut_ptr().expose_provenance());
-        // SAFETY: the fields are those of the command; the key has the map's length, and there is
-        // room for as many values as there may be processors by `possible_processors`, each without
-        // padding; that the kernel has no more rests on /sys and the C library.
-        unsafe { bpf(MAP_LOOKUP_ELEM, &fields) }?;
-        Ok(values)
     }
 
     fn element(&self, key: &[u8; KEY], value: usize) -> Element {
@@ -213,9 +203,71 @@ impl<const KEY: usize, const VALUE: usize> Table<KEY, VALUE> {
     }
 }
 
+/// An array of pairs of numbers that programs count in and this process reads.
+#[derive(Debug)]
+pub(crate) struct SharedArray {
+    map: OwnedFd,
+    /// Two for each entry.
+    numbers: NonNull<AtomicU64>,
+    entries: usize,
+}
+
+// SAFETY: the numbers are atomic, and the mapping is this object's alone until it is dropped.
+unsafe impl Send for SharedArray {}
+// SAFETY: as above; nothing but atomic loads is done through a shared reference.
+unsafe impl Sync for SharedArray {}
+
+impl SharedArray {
+    /// Octets of an entry.
+    const ENTRY: usize = 16;
+
+    /// Zeros.
+    pub(crate) fn new(entries: u32) -> io::Result<Self> {
+        let map = create(Map::AlignedArray, 4, Self::ENTRY as u32, entries)?;
+        let entries = entries as usize;
+        let (protection, flags) = (libc::PROT_READ, libc::MAP_SHARED);
+        // SAFETY: a new mapping, where the kernel likes, of a map that is as long as that.
+        let address = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                entries * Self::ENTRY,
+                protection,
+                flags,
+                map.as_raw_fd(),
+                0,
+            )
+        };
+        if address == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let numbers = NonNull::new(address.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
+        Ok(Self { map, numbers, entries })
+    }
+
+    pub(crate) fn as_fd(&self) -> BorrowedFd<'_> {
+        self.map.as_fd()
+    }
+
+    /// Both numbers of an entry; zeros if there is none.
+    pub(crate) fn get(&self, entry: u32) -> [u64; 2] {
+        // SAFETY: two numbers for each entry are mapped, at the beginning of a page, for as long as
+        // this object lives; programs change them, so they are atomic.
+        let all = unsafe { slice::from_raw_parts(self.numbers.as_ptr(), 2 * self.entries) };
+        let at = 2 * entry as usize;
+        [at, at + 1].map(|at| all.get(at).map_or(0, |number| number.load(Ordering::Relaxed)))
+    }
+}
+
+impl Drop for SharedArray {
+    fn drop(&mut self) {
+        // SAFETY: the mapping was made with this address and length, and nobody has it any more.
+        unsafe { libc::munmap(self.numbers.as_ptr().cast(), self.entries * Self::ENTRY) };
+    }
+}
+
 /// How many processors there may be: the highest number in a list such as `0-3,8` and one more. A
 /// container may show another list than the kernel's own, so what the C library says counts as well.
-fn possible_processors() -> io::Result<usize> {
+pub(crate) fn possible_processors() -> io::Result<usize> {
     let text = std::fs::read_to_string("/sys/devices/system/cpu/possible")?;
     let last = text.trim().rsplit([',', '-']).next().and_then(|last| last.parse::<usize>().ok());
     let listed = last.and_then(|last| last.checked_add(1)).ok_or(io::ErrorKind::InvalidData)?;

@@ -204,7 +204,9 @@ def fields(quicket, scratch):
                 pseudo = packet[12:20] if head == 20 else packet[8:40]
                 assert intact(pseudo + struct.pack("!HH", 17, size + 8) + packet[head:]), "checksum of UDP"
                 assert head == 40 or intact(packet[:20]), "checksum of IPv4"
+            client.setsockopt(level, 11 if head == 20 else 25, 1)  # IP_RECVERR, IPV6_RECVERR
             client.sendto(sent[:most + 1], (address, 7000))
+            assert told_of(client) == most + head + 8, "what packets may have"
             client.sendto(b"\x40", (address, 7000))
             client.sendto(b"", (address, 7000))
             client.sendto(b"\xc0\0\0\0\0\0\0" + bytes(40), (address, 7000))
@@ -216,7 +218,7 @@ def fields(quicket, scratch):
             return counters["malformed"] == 2
         until("all that was refused is counted", counted)
         assert (counters["too_big"], counters["too_short"], counters["version_negotiation"]) == (2, 4, 2), counters
-        assert counters["sent"] == 8, counters
+        assert counters["sent"] == 8 and counters["told"] == 2, counters
     finally:
         if process:
             process.kill()
@@ -351,6 +353,20 @@ def in_the_kernel(quicket, scratch):
         a.remove()
         b.remove()
     print(f"balance: the kernel forwards by XDP, {counters['in_kernel']} of {counters['received']} datagrams", flush=True)
+
+
+def told_of(client):
+    """What the system has heard by ICMP of the MTU on the way of this socket's datagrams."""
+    def look():
+        try:
+            _, extra, _, _ = client.recvmsg(2000, 512, socket.MSG_ERRQUEUE | socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return None
+        errno, _, _, _, _, mtu, _ = struct.unpack_from("IBBBBII", extra[0][2])
+        return (errno, mtu)
+    errno, mtu = until("an error by ICMP", look)
+    assert errno == 90, errno  # EMSGSIZE
+    return mtu
 
 
 def json_of(namespace, quicket):

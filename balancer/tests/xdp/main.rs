@@ -2,11 +2,13 @@
 //! namespace of its own and BPF.
 
 mod packets;
+#[path = "../../../fuzz/replay.rs"]
+mod replay;
 
 use std::collections::HashSet;
 use std::io::Write;
 use std::process::Command;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use nix::sched::{CloneFlags, unshare};
 use packets::{Made, Rng};
@@ -232,6 +234,25 @@ fn the_kernel_decides_as_user_space_does() {
     let slots = (0..u32::from(SERVERS)).map(|slot| both.counts.of(slot).unwrap());
     let counted = slots.fold([0, 0], |all, one| [all[0] + one[0], all[1] + one[1]]);
     assert_eq!(counted, forwarded, "each is counted once");
+}
+
+/// Inputs are frames without their first address, as they are or with the lengths and the checksum of
+/// IPv4 that they should have; those of the target `balancer` are payloads.
+#[test]
+fn bytes_of_strangers_are_decided_alike() {
+    if !namespace() {
+        return;
+    }
+    let both = Mutex::new((Both::new(), [0_u32; 2]));
+    let check = |packet: &Made| {
+        let mut both = both.lock().unwrap_or_else(PoisonError::into_inner);
+        let forwarded = both.0.check(packet);
+        both.1[usize::from(forwarded)] += 1;
+    };
+    replay::replay("xdp", |input| check(&packets::frame(input)));
+    replay::replay("balancer", |input| check(&packets::with(&input[1..])));
+    let (_, counts) = both.into_inner().unwrap();
+    assert!(counts.iter().all(|count| *count > 1000), "both are met: {counts:?}");
 }
 
 #[test]

@@ -92,6 +92,22 @@ fn made(payload: &[u8], tos: u8, ttl: u8, flow: &Flow) -> Made {
     Made { bytes: [&MAC[..], &ethernet, &ip, &udp].concat() }
 }
 
+/// A frame for the device of octets that anybody may send; if the first one is even, with the lengths
+/// and the checksum of IPv4 that it should have.
+pub(crate) fn frame(input: &[u8]) -> Made {
+    let (choice, rest) = input.split_first().unwrap_or((&1, &[]));
+    let mut made = Made { bytes: [&MAC[..], rest].concat() };
+    // The kernel takes nothing without a header of Ethernet.
+    made.bytes.resize(made.bytes.len().max(14), 0);
+    if choice % 2 == 0 && made.bytes.len() >= 42 {
+        let len = made.bytes.len() as u16;
+        made.bytes[16..18].copy_from_slice(&(len - 14).to_be_bytes());
+        made.bytes[38..40].copy_from_slice(&(len - 34).to_be_bytes());
+        made.set_checksum();
+    }
+    made
+}
+
 /// Any packet with this connection ID, or with another one.
 pub(crate) fn any(rng: &mut Rng, id: &[u8]) -> Made {
     let mut random = vec![0; rng.below(21)];
