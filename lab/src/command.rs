@@ -10,6 +10,7 @@ pub use quicket_peer::endpoint::UNSUPPORTED;
 use quicket_peer::endpoint::{self, EndpointArguments, Verdict};
 
 use crate::bench::{self, Contender, NetworkKind, Row};
+use crate::hold::{self, HoldArguments};
 use crate::interop::{self, CASES, CaseName};
 use crate::link::{self, LinkArguments};
 use crate::peers::{Implementation, Workshop};
@@ -51,6 +52,8 @@ pub enum Command {
     Interop(InteropArguments),
     /// Lay an impaired link between two sockets: delay, rate, loss, rebinding and more
     Link(Box<LinkArguments>),
+    /// Hold many connections, and say which of them are lost or end up at another server
+    Hold(HoldArguments),
     /// Be one end of a test of the QUIC interop runner, as its environment variables say
     Endpoint(Box<EndpointArguments>),
     /// Measure implementations side by side
@@ -256,6 +259,7 @@ pub fn run(command: Command) -> Result<Outcome, Failure> {
         Command::Peers => peers(),
         Command::Interop(arguments) => run_interop(&arguments),
         Command::Link(arguments) => link::run(&arguments).map(|()| Outcome::Passed),
+        Command::Hold(arguments) => hold::run(&arguments),
         Command::Endpoint(arguments) => Ok(match endpoint::run(&arguments)? {
             Verdict::Done => Outcome::Passed,
             Verdict::Unsupported => Outcome::Unsupported,

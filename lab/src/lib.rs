@@ -9,6 +9,7 @@ pub mod bench;
 mod certificates;
 pub mod command;
 mod hidden;
+pub mod hold;
 pub mod interop;
 pub mod link;
 pub mod netns;

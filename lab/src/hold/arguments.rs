@@ -1,0 +1,109 @@
+//! The command `quicket lab hold`.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use clap::Args;
+use quicket::Fingerprint;
+use quicket_sim::units::parse_time;
+
+use super::Options;
+
+const EXAMPLES: &str = "\
+Examples:
+  quicket lab hold --pin FINGERPRINT 192.0.2.1:443 /who
+  quicket lab hold --pin FINGERPRINT --connections 100 --ports 100 --for 1m 192.0.2.1:443 /who
+
+Each connection asks for the file over HTTP/0.9 (hq-interop), again and again. The file says who
+answers: of a site with several servers each has another one. A line of JSON a second has
+  open, lost   connections by their first answer
+  refused      those that never had one
+  answers      ... and strayed, those that were not the first one of their connection
+  reasons      why connections were lost or refused
+The exit code after --for is 0 if all connections are open and none has strayed.";
+
+/// Which connections to hold.
+#[derive(Debug, Clone, Args)]
+#[command(after_help = EXAMPLES)]
+pub struct HoldArguments {
+    /// The server
+    #[arg(value_name = "ADDRESS:PORT")]
+    server: SocketAddr,
+    /// The file that says who answers
+    #[arg(value_name = "PATH", default_value = "/")]
+    path: String,
+    /// Fingerprint of the server's certificate, as `quicket serve` prints it
+    #[arg(long, value_name = "FINGERPRINT")]
+    pub(super) pin: Fingerprint,
+    /// How many connections
+    #[arg(long, value_name = "NUMBER", default_value_t = 1000)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    connections: u32,
+    /// How many ports they share
+    #[arg(long, value_name = "NUMBER", default_value_t = 250)]
+    #[arg(value_parser = clap::value_parser!(u16).range(1..=10_000))]
+    ports: u16,
+    /// How often each asks
+    #[arg(long, value_name = "TIME", default_value = "2s", value_parser = time)]
+    every: Duration,
+    /// After how long without an answer a connection is lost
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = time)]
+    pub(super) idle: Duration,
+    /// End after this time; without, at Ctrl-C
+    #[arg(long = "for", value_name = "TIME", value_parser = time)]
+    duration: Option<Duration>,
+}
+
+fn time(text: &str) -> Result<Duration, String> {
+    match parse_time(text).map(|time| Duration::from_nanos(time.as_nanos()))? {
+        Duration::ZERO => Err("a time above 0, such as 2s".to_owned()),
+        time => Ok(time),
+    }
+}
+
+impl HoldArguments {
+    pub(super) fn options(&self) -> Options {
+        let path = self.path.trim_start_matches('/');
+        Options {
+            server: self.server,
+            request: format!("GET /{path}\r\n").into(),
+            connections: self.connections as usize,
+            // A port without a connection is of no use.
+            ports: usize::from(self.ports).min(self.connections as usize),
+            every: self.every,
+            duration: self.duration,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Program {
+        #[command(flatten)]
+        hold: HoldArguments,
+    }
+
+    fn parse(words: &str) -> Result<Options, String> {
+        let pin = ["--pin", &"00".repeat(32)].map(str::to_owned);
+        let words = words.split(' ').map(str::to_owned);
+        let program =
+            Program::try_parse_from(["hold".to_owned()].into_iter().chain(pin).chain(words));
+        program.map(|program| program.hold.options()).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn words_say_what_is_held() {
+        let options = parse("--connections 10 --every 500ms --for 1m 192.0.2.1:443 who").unwrap();
+        assert_eq!((options.connections, options.ports), (10, 10));
+        assert_eq!(&*options.request, "GET /who\r\n");
+        assert_eq!(options.every, Duration::from_millis(500));
+        assert_eq!(options.duration, Some(Duration::from_secs(60)));
+        assert!(parse("--every 0s 192.0.2.1:443").unwrap_err().contains("above 0"));
+        assert!(parse("--connections 0 192.0.2.1:443").is_err());
+    }
+}
