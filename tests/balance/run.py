@@ -1,6 +1,6 @@
 """A balancer between network namespaces, with servers behind tunnels that answer directly.
 
-usage: run.py --quicket PROGRAM --scratch FOLDER
+usage: run.py --quicket PROGRAM --scratch FOLDER [--peers FOLDER] [--whole]
 
 Makes network namespaces and removes them. Needs root and iproute2.
 """
@@ -17,6 +17,7 @@ import time
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "tunnel"))
+import many  # noqa: E402
 from networks import Namespace, until  # noqa: E402
 from site_of_three import BALANCERS, SERVERS, Relay, Site, whole_checksums  # noqa: E402
 
@@ -386,9 +387,19 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quicket", required=True, type=pathlib.Path)
     parser.add_argument("--scratch", required=True, type=pathlib.Path)
+    parser.add_argument("--peers", default=pathlib.Path(__file__).resolve().parents[2] / "target/lab",
+                        help="where the lab builds other implementations (quicket lab peers); those that are there take part")
+    parser.add_argument("--whole", action="store_true", help="1,000 connections, and nothing else")
     arguments = parser.parse_args()
     quicket = [str(arguments.quicket.absolute())]
     started = time.monotonic()
+    peers, missing = many.built(arguments.peers)
+    if missing:
+        print(f"balance: LEFT OUT, as the lab has not built them: {', '.join(missing)}", flush=True)
+    with Site(quicket, arguments.scratch.absolute() / "many") as site:
+        many.survive(site, *((1000, 2, 20) if arguments.whole else (100, 0.5, 6)), peers)
+    if arguments.whole:
+        return
     fields(quicket, arguments.scratch.absolute())
     in_the_kernel(quicket, arguments.scratch.absolute())
     with Site(quicket, arguments.scratch.absolute()) as site:

@@ -60,6 +60,7 @@ class Server:
             raise SystemExit(f"{name}: {self.process.stderr.read()}")
         self.pin = json.loads(first)["pin"]
         threading.Thread(target=self.listen, daemon=True).start()
+        site.drain(self.process)
 
     def listen(self):
         for line in self.process.stdout:
@@ -178,10 +179,14 @@ class Site:
                 line = process.stderr.readline()
             if "ready" not in line:
                 raise SystemExit(f"{words}: {line}{process.stderr.read()}")
-        process.errors = []
         if ready:
-            threading.Thread(target=lambda: process.errors.extend(process.stderr), daemon=True).start()
+            self.drain(process)
         return process
+
+    def drain(self, process):
+        """Reads what a program says from now on: it would wait, once nobody does."""
+        process.errors = []
+        threading.Thread(target=lambda: process.errors.extend(process.stderr), daemon=True).start()
 
     def get(self, name, at=f"{ADDRESS}:{PORT}"):
         """Begins to fetch a file."""

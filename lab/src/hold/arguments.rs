@@ -12,7 +12,7 @@ use super::Options;
 const EXAMPLES: &str = "\
 Examples:
   quicket lab hold --pin FINGERPRINT 192.0.2.1:443 /who
-  quicket lab hold --pin FINGERPRINT --connections 100 --ports 100 --for 1m 192.0.2.1:443 /who
+  quicket lab hold --pin FINGERPRINT --connections 100 --ports 100 --for 60s 192.0.2.1:443 /who
 
 Each connection asks for the file over HTTP/0.9 (hq-interop), again and again. The file says who
 answers: of a site with several servers each has another one. A line of JSON a second has
@@ -98,7 +98,7 @@ mod tests {
 
     #[test]
     fn words_say_what_is_held() {
-        let options = parse("--connections 10 --every 500ms --for 1m 192.0.2.1:443 who").unwrap();
+        let options = parse("--connections 10 --every 500ms --for 60s 192.0.2.1:443 who").unwrap();
         assert_eq!((options.connections, options.ports), (10, 10));
         assert_eq!(&*options.request, "GET /who\r\n");
         assert_eq!(options.every, Duration::from_millis(500));
