@@ -185,12 +185,16 @@ impl Contender {
                     || matches!(self, Self::Tcp | Self::Quicket);
             }
             _ if self.is_of_packets() => return false,
-            Row::Upload | Row::Download => {}
-            Row::Handshakes | Row::Handshakes50 | Row::Connections => {
-                if self == Self::QuicketHandedOn {
-                    return false;
-                }
+            Row::Handshakes | Row::Handshakes50 | Row::Connections
+                if self == Self::QuicketHandedOn =>
+            {
+                return false;
             }
+            Row::Upload
+            | Row::Download
+            | Row::Handshakes
+            | Row::Handshakes50
+            | Row::Connections => {}
             _ if self.shares() => return false,
             _ => {}
         }
