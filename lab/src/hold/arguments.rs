@@ -13,13 +13,15 @@ const EXAMPLES: &str = "\
 Examples:
   quicket lab hold --pin FINGERPRINT 192.0.2.1:443 /who
   quicket lab hold --pin FINGERPRINT --connections 100 --ports 100 --for 60s 192.0.2.1:443 /who
+  quicket lab hold --pin FINGERPRINT --connections 10000 --move-every 30s 192.0.2.1:443 /who
 
 Each connection asks for the file over HTTP/0.9 (hq-interop), again and again. The file says who
 answers: of a site with several servers each has another one. A line of JSON a second has
   open, lost   connections by their first answer
   refused      those that never had one
   answers      ... and strayed, those that were not the first one of their connection
-  reasons      why connections were lost or refused
+  waits        how long answers took: so many less than so many milliseconds
+  reasons      why connections were lost or refused, or ports stayed
 The exit code after --for is 0 if all connections are open and none has strayed.";
 
 /// Which connections to hold.
@@ -49,6 +51,9 @@ pub struct HoldArguments {
     /// After how long without an answer a connection is lost
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = time)]
     pub(super) idle: Duration,
+    /// Every so often a tenth of the ports, in turn, are exchanged for others
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    move_every: Option<Duration>,
     /// End after this time; without, at Ctrl-C
     #[arg(long = "for", value_name = "TIME", value_parser = time)]
     duration: Option<Duration>,
@@ -71,6 +76,7 @@ impl HoldArguments {
             // A port without a connection is of no use.
             ports: usize::from(self.ports).min(self.connections as usize),
             every: self.every,
+            move_every: self.move_every,
             duration: self.duration,
         }
     }
@@ -98,10 +104,13 @@ mod tests {
 
     #[test]
     fn words_say_what_is_held() {
-        let options = parse("--connections 10 --every 500ms --for 60s 192.0.2.1:443 who").unwrap();
+        let options =
+            parse("--connections 10 --every 500ms --move-every 9s --for 60s 192.0.2.1:443 who")
+                .unwrap();
         assert_eq!((options.connections, options.ports), (10, 10));
         assert_eq!(&*options.request, "GET /who\r\n");
         assert_eq!(options.every, Duration::from_millis(500));
+        assert_eq!(options.move_every, Some(Duration::from_secs(9)));
         assert_eq!(options.duration, Some(Duration::from_secs(60)));
         assert!(parse("--every 0s 192.0.2.1:443").unwrap_err().contains("above 0"));
         assert!(parse("--connections 0 192.0.2.1:443").is_err());

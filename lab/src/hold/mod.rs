@@ -36,6 +36,7 @@ struct Options {
     connections: usize,
     ports: usize,
     every: Duration,
+    move_every: Option<Duration>,
     duration: Option<Duration>,
 }
 
@@ -59,6 +60,11 @@ async fn hold(options: Options, config: ClientConfig) -> Result<Outcome, Failure
     let mut endpoints = Vec::new();
     for _ in 0..options.ports {
         endpoints.push(Endpoint::bind((any, 0)).await?);
+    }
+    if let Some(every) = options.move_every {
+        let moving = endpoints.clone();
+        let (any, tally) = (SocketAddr::from((any, 0)), tally.clone());
+        spawn_local(async move { move_about(&moving, any, every, &tally).await });
     }
     let room = Arc::new(Semaphore::new(HANDSHAKES));
     for number in 0..options.connections {
@@ -98,6 +104,19 @@ async fn hold(options: Options, config: ClientConfig) -> Result<Outcome, Failure
     }
 }
 
+/// Gives a tenth of the endpoints, and one at least, other ports every so often, in turn.
+async fn move_about(endpoints: &[Endpoint], any: SocketAddr, every: Duration, tally: &Tally) {
+    let mut turn = endpoints.iter().cycle();
+    loop {
+        sleep(every).await;
+        for endpoint in turn.by_ref().take(endpoints.len().div_ceil(10)) {
+            if let Err(error) = endpoint.rebind(any) {
+                tally.stayed(error.to_string());
+            }
+        }
+    }
+}
+
 /// Asks again and again who is there, until the connection is lost.
 async fn ask(connection: &Connection, options: &Options, share: Duration, tally: &Tally) {
     let mut first = None;
@@ -110,7 +129,7 @@ async fn ask(connection: &Connection, options: &Options, share: Duration, tally:
                     tally.opened(&answer);
                     answer.clone()
                 });
-                tally.answered(home, &answer);
+                tally.answered(home, &answer, asked.elapsed());
             }
             Err(error) => {
                 tally.lost(first.as_deref(), error.to_string());

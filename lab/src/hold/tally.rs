@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use serde::Serialize;
 
@@ -25,7 +26,9 @@ struct Counts {
     answers: u64,
     /// ... from somebody else than before on the same connection.
     strayed: u64,
-    /// Why connections were lost or refused.
+    /// How long answers took: so many less than so many milliseconds, a power of two.
+    waits: BTreeMap<u64, u64>,
+    /// Why connections were lost or refused, or ports stayed.
     reasons: BTreeMap<String, u64>,
 }
 
@@ -46,11 +49,19 @@ impl Tally {
         *self.counts().open.entry(home.to_owned()).or_default() += 1;
     }
 
-    /// An answer on a connection whose first one was `home`.
-    pub(super) fn answered(&self, home: &str, answer: &str) {
+    /// An answer after `wait` on a connection whose first one was `home`.
+    pub(super) fn answered(&self, home: &str, answer: &str, wait: Duration) {
+        let milliseconds = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
+        let limit = milliseconds.saturating_add(1).checked_next_power_of_two();
         let mut counts = self.counts();
         counts.answers += 1;
+        *counts.waits.entry(limit.unwrap_or(u64::MAX)).or_default() += 1;
         counts.strayed += u64::from(home != answer);
+    }
+
+    /// A port was not exchanged for another.
+    pub(super) fn stayed(&self, reason: String) {
+        self.counts().reason(reason);
     }
 
     /// There is no connection.
@@ -94,8 +105,8 @@ mod tests {
         let tally = Tally::default();
         for (home, answers) in [("east", &["east", "east"][..]), ("west", &["west", "east"])] {
             tally.opened(home);
-            for answer in answers {
-                tally.answered(home, answer);
+            for (answer, wait) in answers.iter().zip([0, 4]) {
+                tally.answered(home, answer, Duration::from_millis(wait));
             }
         }
         assert!(!tally.is_whole(2), "one of them strayed");
@@ -106,7 +117,7 @@ mod tests {
         let reasons = json!({ "timed out": 2, "refused": 1 });
         let expected = json!({
             "open": { "east": 0, "west": 1 }, "lost": { "east": 1 }, "refused": 2, "answers": 4,
-            "strayed": 1, "reasons": reasons,
+            "strayed": 1, "waits": { "1": 2, "8": 2 }, "reasons": reasons,
         });
         assert_eq!(counts, expected);
     }
