@@ -19,9 +19,25 @@ use crate::args::Protocol;
 /// How often to look whether everything was delivered before the connection is closed.
 const LOOK: Duration = Duration::from_millis(20);
 
+/// Why there are no new connections.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Draining {
+    /// There are.
+    No,
+    /// The next generation has them. Those that are here may go on for a while.
+    Superseded,
+    /// The server stops.
+    Stopping,
+}
+
 /// Talks to a client until the connection ends or, once `draining` says so, until the requests
-/// under way are answered.
-pub(super) async fn hold(connection: Connection, site: Arc<Site>, draining: watch::Receiver<bool>) {
+/// under way are answered. Clients of HTTP/0.9 cannot be told that there should be no more of them,
+/// and go on where the server does not stop.
+pub(super) async fn hold(
+    connection: Connection,
+    site: Arc<Site>,
+    draining: watch::Receiver<Draining>,
+) {
     site.events.connected(&connection);
     let client = Arc::new(Client {
         remote: connection.remote_addr(),
@@ -46,7 +62,7 @@ pub(super) async fn hold(connection: Connection, site: Arc<Site>, draining: watc
 async fn answer_all(
     connection: &Connection,
     client: &Arc<Client>,
-    draining: watch::Receiver<bool>,
+    draining: watch::Receiver<Draining>,
 ) {
     if connection.alpn().as_deref() == Some(Protocol::HqInterop.alpn().as_bytes()) {
         hold_http09(connection, client, draining).await;
@@ -74,7 +90,7 @@ async fn delivered(connection: Connection) {
 async fn hold_http09(
     connection: &Connection,
     client: &Arc<Client>,
-    mut draining: watch::Receiver<bool>,
+    mut draining: watch::Receiver<Draining>,
 ) {
     let mut requests = JoinSet::new();
     loop {
@@ -86,7 +102,7 @@ async fn hold_http09(
                 Err(_) => break,
             },
             Some(_) = requests.join_next() => {}
-            _ = draining.wait_for(|draining| *draining) => break,
+            _ = draining.wait_for(|draining| *draining == Draining::Stopping) => break,
         }
     }
     while requests.join_next().await.is_some() {}

@@ -17,6 +17,7 @@ use tokio::task::spawn_blocking;
 
 use super::answer::{Answer, Body, Question, answer};
 use super::chunks::{Chunks, Room};
+use super::conversation::Draining;
 use super::descriptors::is_shortage;
 use super::log::Record;
 use super::{Client, Site};
@@ -33,7 +34,7 @@ pub(crate) async fn serve<C>(
     connection: C,
     client: Arc<Client>,
     is_early: IsEarly,
-    mut draining: watch::Receiver<bool>,
+    mut draining: watch::Receiver<Draining>,
     delivered: impl Future<Output = ()>,
 ) -> Result<(), h3::error::ConnectionError>
 where
@@ -51,7 +52,7 @@ where
                 }
                 None => return Ok(()),
             },
-            _ = draining.wait_for(|draining| *draining) => break,
+            _ = draining.wait_for(|draining| *draining != Draining::No) => break,
         }
     }
     // RFC 9114, Section 5.2: no further requests, but those that are here are answered.

@@ -13,6 +13,7 @@ use quicket_balancer::{Report, Site, SiteConfiguration};
 use tokio::net::UdpSocket;
 use tokio::sync::watch;
 
+use super::conversation::Draining;
 use crate::args::Behind;
 use crate::exit::{Failure, Kind};
 use crate::site;
@@ -117,7 +118,7 @@ impl Member {
     }
 
     /// Reports every second, at once when the server begins to drain, until the process ends.
-    pub(crate) async fn report(self: Arc<Self>, mut draining: watch::Receiver<bool>) {
+    pub(crate) async fn report(self: Arc<Self>, mut draining: watch::Receiver<Draining>) {
         if self.report_to.is_empty() {
             return;
         }
@@ -129,7 +130,7 @@ impl Member {
             // Each is later than the one before, even where two are made in a millisecond.
             let time = site::wall_clock().max(last + 1);
             last = time;
-            let drains = *draining.borrow();
+            let drains = *draining.borrow() != Draining::No;
             let report = Report { id: self.id, time, draining: drains, percent: 100 };
             if let Some(key) = key {
                 let datagram = report.encode(|body| site::sign(&key, body));
@@ -219,7 +220,7 @@ mod tests {
         let address = balancer.local_addr().unwrap().to_string();
         let member =
             Member::new(&behind(path, "07", &[&address]), Workers::Count(1)).unwrap().unwrap();
-        let (drain, draining) = watch::channel(false);
+        let (drain, draining) = watch::channel(Draining::No);
         let reporting = tokio::spawn(member.report(draining));
         let mut buffer = [0; 100];
         let mut next = async || {
@@ -230,7 +231,7 @@ mod tests {
         };
         let first = next().await;
         assert_eq!((first.id.as_slice(), first.draining, first.percent), (&[7][..], false, 100));
-        drain.send_replace(true);
+        drain.send_replace(Draining::Stopping);
         while !next().await.draining {}
         assert!(next().await.time > first.time);
         reporting.abort();

@@ -37,6 +37,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use self::certificates::{Files, unusable};
+use self::conversation::Draining;
 use self::descriptors::Descriptors;
 use self::events::Events;
 use self::listen::Place;
@@ -246,7 +247,7 @@ async fn serve(
     keys: Keys,
     (grace, on_superseded): (Duration, &dyn Fn()),
 ) -> Result<(), Failure> {
-    let (drain, draining) = watch::channel(false);
+    let (drain, draining) = watch::channel(Draining::No);
     if let Some(member) = &site.member {
         tokio::spawn(Arc::clone(member).report(draining.clone()));
     }
@@ -255,7 +256,7 @@ async fn serve(
     let mut left = std::pin::pin!(keys.watch(Arc::clone(&site)));
     let connections = || live.load(Ordering::Relaxed);
     let mut ebb = std::pin::pin!(memory::give_back(listener.endpoint(), connections));
-    loop {
+    let why = loop {
         tokio::select! {
             accepted = listener.accept() => {
                 let connection = match accepted {
@@ -263,7 +264,7 @@ async fn serve(
                     Err(AcceptError::Superseded) => {
                         say(format_args!("The next generation has taken over"));
                         on_superseded();
-                        break;
+                        break Draining::Superseded;
                     }
                     Err(error) => {
                         return Err(Failure::environment("cannot accept connections", error));
@@ -277,11 +278,11 @@ async fn serve(
                 });
             }
             Some(_) = clients.join_next() => {}
-            () = &mut stop => break,
-            () = &mut left => break,
+            () = &mut stop => break Draining::Stopping,
+            () = &mut left => break Draining::Stopping,
             () = &mut ebb => {}
         }
-    }
+    };
     #[cfg(target_os = "linux")]
     crate::notify::stopping("connections finish their requests");
     if site.access_log {
@@ -292,7 +293,7 @@ async fn serve(
             grace.as_secs()
         ));
     }
-    drain.send_replace(true);
+    drain.send_replace(why);
     let all = async { while clients.join_next().await.is_some() {} };
     tokio::select! {
         () = all => {}
