@@ -55,6 +55,11 @@ impl Framing {
         }
     }
 
+    /// Whether a part of a message has been read.
+    pub(crate) const fn is_within_message(&self) -> bool {
+        self.header_len > 0
+    }
+
     fn read_header<'a>(&mut self, data: &'a [u8]) -> &'a [u8] {
         let (taken, rest) = data.split_at(data.len().min(HEADER_LEN - self.header_len));
         self.header[self.header_len..self.header_len + taken.len()].copy_from_slice(taken);
@@ -205,6 +210,9 @@ mod tests {
             messages.extend(collect(&mut framing, &stream[split..]));
             assert_eq!(messages, want, "split at {split}");
             assert_eq!(framing.complete, 3);
+            assert!(!framing.is_within_message());
+            framing.read(&stream[..2], true, |_| {});
+            assert!(framing.is_within_message());
         }
     }
 

@@ -120,6 +120,13 @@ impl Running {
         error
     }
 
+    /// A client has nothing to say behind its ClientHello before that is answered. While a register is
+    /// asked nothing is kept that nobody counts.
+    fn fail_too_early(&mut self) -> HandshakeError {
+        let reason = "CRYPTO data behind the ClientHello, before it was answered";
+        self.fail(Alert::UNEXPECTED_MESSAGE, reason.to_owned())
+    }
+
     fn tls_error(&mut self, error: &rustls::Error) -> HandshakeError {
         let alert =
             self.tls.alert().map_or_else(|| default_alert(error), |alert| Alert(alert.into()));
@@ -157,14 +164,20 @@ impl Running {
                 self.tls.read_hs(data)
             }
             Role::Server { tickets, .. } => {
-                let mut early_data = EarlyData::Take;
+                let mut early_data = None;
                 self.framing.read(data, first_hello, |message| {
-                    early_data = tickets.read_client_hello(message);
+                    // What comes behind the ClientHello has no say.
+                    if early_data.is_none() {
+                        early_data = Some(tickets.read_client_hello(message));
+                    }
                 });
                 match early_data {
-                    EarlyData::Take => {}
-                    EarlyData::Refuse => self.reject_early_data(),
-                    EarlyData::Ask(question) => {
+                    None | Some(EarlyData::Take) => {}
+                    Some(EarlyData::Refuse) => self.reject_early_data(),
+                    Some(EarlyData::Ask(question)) => {
+                        if self.framing.complete > 1 || self.framing.is_within_message() {
+                            return Err(self.fail_too_early());
+                        }
                         let (answer, hello) = (Arc::default(), data.to_vec());
                         let is_asked = false;
                         self.asking = Some(Asking { question, is_asked, answer, hello });
@@ -357,9 +370,8 @@ impl Running {
             return Ok(());
         }
         self.check_level(level)?;
-        if let Some(asking) = &mut self.asking {
-            asking.hello.extend_from_slice(data);
-            return Ok(());
+        if self.asking.take().is_some() {
+            return Err(self.fail_too_early());
         }
         self.feed(level, data)?;
         if self.asking.is_none() {

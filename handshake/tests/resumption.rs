@@ -9,7 +9,7 @@ use std::time::Duration;
 use common::{
     Lines, NAME, Options, Pair, Party, client, identity, server, shake, shake_well, start_client,
 };
-use quicket_engine::crypto::{Aead, Direction, Level};
+use quicket_engine::crypto::{Aead, Alert, Direction, Level};
 use quicket_handshake::{
     Beginning, Identity, KeyExchange, ProcessRegister, ServerTls, ServerTlsBuilder, StrikeAnswer,
     StrikeRegister, TicketId, TicketKey,
@@ -370,6 +370,38 @@ fn a_register_may_answer_later_or_never() {
     *register.beginning.lock().unwrap() = Beginning::now();
     register.answer(true);
     goes_on(party, false);
+}
+
+/// Nothing is kept of what comes behind a ClientHello while a register is asked about its ticket, and no
+/// message behind it decides about early data.
+#[test]
+fn nothing_may_follow_a_client_hello_that_is_asked_about() {
+    let identity = identity();
+    let register = LaterRegister::new();
+    let built = server(&identity).ticket_keys([key()]).strike_register(register.clone()).build();
+    let built = built.unwrap();
+    let client = client(&identity).build().unwrap();
+    let ticket = shake_well(&client, &built, &Options::default()).client.tickets.remove(0);
+    let options = Options { resume: Some(&ticket), ..Options::default() };
+    let hello = || start_client(&client, &options).unwrap().outbox.remove(0).unwrap().1;
+    let refused = |party: &mut Party, bytes: &[u8]| {
+        let error = party.handshake.read(Level::Initial, bytes).unwrap_err();
+        assert_eq!(error.alert, Alert::UNEXPECTED_MESSAGE, "{error:?}");
+        assert!(error.reason.contains("behind the ClientHello"), "{error:?}");
+        assert!(!party.handshake.waits() && party.handshake.poll().is_err());
+    };
+    // Later; a whole message with it, which by itself would bring no early data; a part of one.
+    let mut party = common::start_server(&built, &options).unwrap();
+    party.handshake.read(Level::Initial, &hello()).unwrap();
+    party.poll().unwrap();
+    assert!(party.handshake.waits());
+    refused(&mut party, &[1]);
+    register.answer(true);
+    for behind in [&[1, 0, 0, 0][..], &[1]] {
+        let mut party = common::start_server(&built, &options).unwrap();
+        refused(&mut party, &[&hello()[..], behind].concat());
+    }
+    assert!(register.asked.lock().unwrap().is_empty());
 }
 
 /// What a configuration was not given it has in common with others.
