@@ -20,7 +20,8 @@ use quicket_steering::{Codec, HashKey, Owner, Place as SteeringPlace, ServerId};
 use quicket_switch::client::{Membership, Notice, Options, Place, status};
 use quicket_switch::daemon::{Daemon, Listener, Tools};
 use quicket_switch::protocol::{
-    Join, Message, Octets, Question, Refused, Reply, Request, Secrets, Serve, VERSION, encode,
+    Join, Message, Octets, Question, Refusal, Refused, Reply, Request, Secrets, Serve, VERSION,
+    encode,
 };
 
 /// How long anything may take on a machine that is busy.
@@ -327,6 +328,72 @@ fn the_status_has_the_connections_that_programs_count_and_waits_for_nobody() {
     assert_eq!((of("counts").as_u64(), of("silent").as_u64()), (Some(41), None), "{report}");
     assert_eq!(of("slow").as_u64(), None, "it has not said so in time");
     drop((counts, silent, slow));
+}
+
+/// The thread that hears the switch goes on.
+#[test]
+fn a_panic_of_the_application_does_not_end_the_membership() {
+    let switch = Switch::start(None);
+    let (old, address) = switch.join("app", local()).unwrap();
+    let (new, _) = switch.join("app", address).unwrap();
+    let (said, heard) = std::sync::mpsc::channel();
+    old.heed(move |notice| {
+        said.send(notice).unwrap();
+        panic!("a test's");
+    });
+    let counted = AtomicU32::new(0);
+    old.count_with(move || match counted.fetch_add(1, Ordering::SeqCst) {
+        0 => panic!("a test's"),
+        _ => 7,
+    });
+    old.serve(serve("app")).unwrap();
+    new.serve(Serve { replace: true, ..serve("app") }).unwrap();
+    assert_eq!(heard.recv_timeout(LONG), Ok(Notice::Superseded));
+    let count = || {
+        let report = report(&switch);
+        let mut programs = report["addresses"][0]["programs"].as_array().unwrap().iter();
+        let old = programs.find(|each| each["generation"] == old.generation()).unwrap();
+        old["connections"].as_u64()
+    };
+    assert_eq!(count(), None);
+    let begun = Instant::now();
+    while count() != Some(7) {
+        assert!(begun.elapsed() < LONG, "it is not heard any more");
+    }
+}
+
+/// Each report that a program asks for waits for it until it listens.
+#[test]
+fn the_status_is_asked_for_once_at_a_time() {
+    let switch = Switch::start(None);
+    let (slow, _) = switch.join("slow", local()).unwrap();
+    let (go, wait) = std::sync::mpsc::channel();
+    let wait = std::sync::Mutex::new(wait);
+    slow.count_with(move || wait.lock().unwrap().recv().unwrap_or(0));
+    let asks = connected(&switch);
+    let question = encode(&Question { version: VERSION, number: 7, request: Request::Status });
+    let question = question.unwrap();
+    let begun = Instant::now();
+    let mut refused = 0;
+    // Both are there before the first one is answered, unless the machine is too busy.
+    while refused == 0 {
+        assert!(begun.elapsed() < LONG, "it may ask as often as it likes");
+        send(&asks, &question, &[]);
+        send(&asks, &question, &[]);
+        for _ in 0..2 {
+            match heard(&asks).unwrap() {
+                Reply::Refused(Refused { why, text }) => {
+                    assert!(why == Refusal::Later && text.contains("at a time"), "{text}");
+                    refused += 1;
+                }
+                Reply::Status { last, .. } => assert!(last),
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+    assert_eq!(refused, 1);
+    go.send(1).unwrap();
+    assert!(matches!(ask(&asks, Request::Status, &[]), Reply::Status { .. }));
 }
 
 #[test]

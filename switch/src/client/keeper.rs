@@ -2,6 +2,7 @@
 
 use std::io;
 use std::os::fd::AsFd;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -11,17 +12,57 @@ use nix::unistd::geteuid;
 
 use super::connect::Connection;
 use super::membership::{Draining, Joined, Notice, Shared, join_once};
-use super::unexpected;
-use crate::protocol::{self, Message, Refusal, Refused, Reply, Request, Resume};
+use super::{ONCE, unexpected};
+use crate::protocol::{self, Message, Refusal, Refused, Reply, Request, Resume, Serve};
 
-/// Between the first attempts to find a switch again.
+/// Between the first attempts to find a switch again, or to have it do what was asked of it.
 const PAUSE: Duration = Duration::from_millis(20);
-/// ... and between later ones: each may start a process.
-const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+/// ... and between later ones to find it: several fit into the time for which the next switch keeps the
+/// numbers of programs that come back ([`RECLAIM_TIME`](crate::registry::RECLAIM_TIME)).
+const LONGEST_PAUSE: Duration = Duration::from_millis(100);
+/// ... and between those that start a process, and questions that the switch has refused.
+const LONGEST_RARE_PAUSE: Duration = Duration::from_secs(5);
 
-/// How long to wait after an attempt that came to nothing.
-fn longer(pause: Duration) -> Duration {
-    (pause * 2).min(LONGEST_PAUSE)
+/// When to look for a switch, and when to start one.
+struct Attempts {
+    pause: Duration,
+    start_pause: Duration,
+    start_at: Instant,
+}
+
+impl Attempts {
+    const fn new(now: Instant) -> Self {
+        Self { pause: PAUSE, start_pause: PAUSE, start_at: now }
+    }
+
+    /// Whether the attempt that is made now may start a switch.
+    fn may_start(&self, now: Instant) -> bool {
+        now >= self.start_at
+    }
+
+    /// An attempt has come to nothing by `now`. Returns how long to wait.
+    fn failed(&mut self, now: Instant, might_start: bool) -> Duration {
+        if might_start {
+            self.start_at = now + self.start_pause;
+            self.start_pause = (self.start_pause * 2).min(LONGEST_RARE_PAUSE);
+        }
+        let pause = self.pause;
+        self.pause = (pause * 2).min(LONGEST_PAUSE);
+        pause
+    }
+}
+
+/// Calls what the application has given. Its panic, of which the hook has told, is not the end of the
+/// membership.
+fn call<T>(application: impl FnOnce() -> T) -> Option<T> {
+    catch_unwind(AssertUnwindSafe(application)).ok()
+}
+
+/// What came of serving again with the next switch.
+enum Again {
+    Serves,
+    Leaves,
+    Gone,
 }
 
 impl Shared {
@@ -52,11 +93,8 @@ impl Shared {
                         None => self.changed.notify_all(),
                     }
                 }
-                Ok(Some((Message::Refused(Refused { text, .. }), _))) => {
-                    log::warn!("the switch {}: {text}", self.options.name);
-                    return Some(());
-                }
-                Ok(None) => return Some(()),
+                // A refusal of everything comes as an error.
+                Ok(Some((Message::Refused(_), _)) | None) => return Some(()),
                 Err(error) => {
                     log::warn!("the switch {}: {error}", self.options.name);
                     return Some(());
@@ -71,7 +109,7 @@ impl Shared {
             protocol::Notice::Upgrade => self.notify(Notice::Upgrade),
             protocol::Notice::DrainOver => self.notify(Notice::DrainOver),
             protocol::Notice::Count => {
-                let count = self.counter.get().map(|count| count());
+                let count = self.counter.get().and_then(call);
                 // Who has gone says so at the next look.
                 let _ = connection.send(0, Request::Connections(count), &[]);
             }
@@ -86,7 +124,7 @@ impl Shared {
             state.draining = Some(Draining { until });
         }
         if let Some(heed) = self.heed.get() {
-            heed(notice);
+            call(|| heed(notice));
         }
     }
 
@@ -105,9 +143,14 @@ impl Shared {
         }
     }
 
+    fn wait_for(&self, pause: Duration) -> bool {
+        self.wait(None, PollTimeout::try_from(pause).unwrap_or(PollTimeout::ZERO))
+    }
+
     /// Finds the next switch, or starts it, and has there what there was; false if the program leaves.
     fn find_again(&self) -> bool {
-        let mut pause = PAUSE;
+        let mut attempts = Attempts::new(Instant::now());
+        let mut told = false;
         loop {
             let struck = {
                 let mut state = self.state();
@@ -116,51 +159,63 @@ impl Shared {
             };
             // The next switch knows nothing of them.
             struck.for_each(|struck| struck(false));
-            match self.resume() {
-                Ok(connection) => {
-                    let mut state = self.state();
-                    if state.leaving {
-                        return false;
-                    }
-                    state.connection = Some(Arc::new(connection));
-                    drop(state);
-                    self.changed.notify_all();
-                    return true;
+            let may_start = attempts.may_start(Instant::now());
+            match self.resume(may_start) {
+                Ok(connection) => match self.serve_again(&connection) {
+                    Again::Serves if self.take_up(connection) => return true,
+                    Again::Serves | Again::Leaves => return false,
+                    Again::Gone => {}
+                },
+                Err(error) if !told => {
+                    told = true;
+                    log::warn!(
+                        "the switch {} has gone, and there is no other yet: {error}; nothing comes in \
+                         on {} until there is",
+                        self.options.name,
+                        self.place.address
+                    );
                 }
-                Err(error) if pause == PAUSE => log::warn!(
-                    "the switch {} has gone, and there is no other yet: {error}; nothing comes in on \
-                     {} until there is",
-                    self.options.name,
-                    self.place.address
-                ),
                 Err(_) => {}
             }
-            if !self.wait(None, PollTimeout::try_from(pause).unwrap_or(PollTimeout::ZERO)) {
+            if !self.wait_for(attempts.failed(Instant::now(), may_start)) {
                 return false;
             }
-            pause = longer(pause);
         }
     }
 
-    fn resume(&self) -> io::Result<Connection> {
-        let (serve, resume) = {
+    /// Uses the connection from now on; false if the program leaves.
+    fn take_up(&self, connection: Connection) -> bool {
+        let mut state = self.state();
+        if state.leaving {
+            drop(state);
+            leave(&connection);
+            return false;
+        }
+        state.connection = Some(Arc::new(connection));
+        drop(state);
+        self.changed.notify_all();
+        true
+    }
+
+    /// Joins the next switch as who the program was with the one before.
+    fn resume(&self, may_start: bool) -> io::Result<Connection> {
+        let resume = {
             let state = self.state();
             let left = |until: Instant| {
                 let left = until.saturating_duration_since(Instant::now()).as_secs();
                 u32::try_from(left).unwrap_or(u32::MAX)
             };
             let draining = state.draining;
-            let resume = Resume {
+            Resume {
                 generation: self.generation,
                 receipt: state.receipt,
                 draining: draining.is_some(),
                 drain_seconds_left: draining.and_then(|draining| draining.until).map(left),
                 secrets: self.secrets.clone(),
-            };
-            (state.serve.clone(), resume)
+            }
         };
         let mut options = self.options.clone();
-        if geteuid() != self.user {
+        if !may_start || geteuid() != self.user {
             options.program = None;
         }
         let sockets = (Some(&self.socket), &*self.channels);
@@ -168,39 +223,105 @@ impl Shared {
         let Joined::At { connection, had, .. } = joined else {
             return Err(io::ErrorKind::InvalidData.into());
         };
-        {
-            let mut state = self.state();
-            (state.receipt, state.register) = (had.receipt, had.register);
-        }
-        if let Some(serve) = serve {
-            let mut told = Vec::new();
-            let request = Request::Serve(serve);
-            let number = self.state().questions.ask();
-            let answer = connection.ask(number, request, &[], |notice| told.push(notice));
-            self.state().questions.forget(number);
-            match answer?.0 {
-                Reply::Done => {}
-                // A newer generation has come first.
-                Reply::Refused(Refused { why: Refusal::InUse, .. }) => {
-                    self.notify(Notice::Superseded);
-                }
-                other => return Err(unexpected(&other)),
-            }
-            told.into_iter().for_each(|notice| self.heed_notice(&connection, notice));
-        }
+        let mut state = self.state();
+        (state.receipt, state.register) = (had.receipt, had.register);
         Ok(connection)
     }
+
+    /// Serves with the next switch what was served. Who has joined stays: a switch that lost the
+    /// connection would take the program for dead, and have its peers reset.
+    fn serve_again(&self, connection: &Connection) -> Again {
+        let mut pause = PAUSE;
+        loop {
+            let (serve, leaving) = {
+                let state = self.state();
+                (state.serve.clone(), state.leaving)
+            };
+            if leaving {
+                leave(connection);
+                return Again::Leaves;
+            }
+            let Some(serve) = serve else { return Again::Serves };
+            let error = match self.ask_to_serve(connection, serve) {
+                Ok(Ok(())) => return Again::Serves,
+                Ok(Err(refused)) => refused,
+                Err(error) if is_late(&error) => error,
+                Err(error) => {
+                    log::debug!("the switch {}: {error}", self.options.name);
+                    // In case it only speaks what is not understood.
+                    leave(connection);
+                    return Again::Gone;
+                }
+            };
+            if pause == PAUSE {
+                log::warn!(
+                    "the switch {} does not yet hand over clients again: {error}",
+                    self.options.name
+                );
+            }
+            // Whether the program leaves is seen above.
+            self.wait_for(pause);
+            pause = (pause * 2).min(LONGEST_RARE_PAUSE);
+        }
+    }
+
+    /// Asks the next switch for what was served with the one before; an error inside is its refusal.
+    fn ask_to_serve(&self, connection: &Connection, serve: Serve) -> io::Result<io::Result<()>> {
+        let mut told = Vec::new();
+        let number = self.state().questions.ask();
+        let answer = connection.ask(number, Request::Serve(serve), &[], |notice| told.push(notice));
+        self.state().questions.forget(number);
+        let answer = answer.map(|(reply, _)| match reply {
+            Reply::Done => Ok(()),
+            // A newer generation has come first.
+            Reply::Refused(Refused { why: Refusal::InUse, .. }) => {
+                self.notify(Notice::Superseded);
+                Ok(())
+            }
+            other => Err(unexpected(&other)),
+        });
+        told.into_iter().for_each(|notice| self.heed_notice(connection, notice));
+        answer
+    }
+}
+
+/// The program goes in good order.
+fn leave(connection: &Connection) {
+    let _ = connection.send(ONCE, Request::Leave, &[]);
+}
+
+/// Whether the switch is there, and has only not answered yet.
+fn is_late(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::registry::RECLAIM_TIME;
 
+    /// A minute without a switch, in which each attempt takes a moment.
     #[test]
-    fn attempts_become_rare_but_the_first_ones_take_a_second() {
-        let pauses: Vec<_> =
-            std::iter::successors(Some(PAUSE), |pause| Some(longer(*pause))).take(20).collect();
-        assert!(pauses[..6].iter().sum::<Duration>() < Duration::from_millis(1500));
-        assert_eq!(pauses[19], LONGEST_PAUSE);
+    fn a_switch_is_looked_for_all_the_time_and_started_rarely() {
+        let begun = Instant::now();
+        let mut attempts = Attempts::new(begun);
+        let mut now = begun;
+        let mut starts = Vec::new();
+        while now < begun + Duration::from_secs(60) {
+            let may_start = attempts.may_start(now);
+            if may_start {
+                starts.push(now);
+            }
+            now += Duration::from_millis(3);
+            let pause = attempts.failed(now, may_start);
+            assert!(u128::from(RECLAIM_TIME.as_nanos()) > 10 * pause.as_nanos());
+            now += pause;
+        }
+        assert_eq!(starts[0], begun);
+        let second = begun + Duration::from_secs(1);
+        assert!(starts.iter().filter(|at| **at < second).count() >= 4, "{starts:?}");
+        assert!(starts.len() < 25, "{}", starts.len());
+        let last = starts.windows(2).last().unwrap();
+        assert!(last[1] - last[0] >= LONGEST_RARE_PAUSE, "{starts:?}");
     }
 }

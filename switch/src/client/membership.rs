@@ -172,13 +172,14 @@ impl Membership {
         self.0.generation
     }
 
-    /// Who hears of notices: on a thread that does little else. The first one given stays.
+    /// Who hears of notices: on a thread that does little else. The first one given stays. A panic ends
+    /// there.
     pub fn heed(&self, heed: impl Fn(Notice) + Send + Sync + 'static) {
         let _ = self.0.heed.set(Box::new(heed));
     }
 
     /// Who says how many connections the program has, when somebody asks for the status: on the same
-    /// thread. The first one given stays.
+    /// thread. The first one given stays. One that panics does not know.
     pub fn count_with(&self, count: impl Fn() -> u64 + Send + Sync + 'static) {
         let _ = self.0.counter.set(Box::new(count));
     }

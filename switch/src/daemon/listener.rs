@@ -3,7 +3,7 @@
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
@@ -12,6 +12,7 @@ use nix::sys::socket::{
     AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bind, connect, getsockopt, listen,
     socket, sockopt,
 };
+use nix::unistd::geteuid;
 
 use crate::activation;
 use crate::rendezvous;
@@ -122,14 +123,36 @@ fn lock_of(path: &Path) -> PathBuf {
 
 /// Locks the file beside a socket; `AddrInUse` if a switch has it.
 fn lock(path: &Path) -> io::Result<Flock<File>> {
-    let flags = nix::libc::O_NOFOLLOW;
+    // What somebody else has put there is neither followed nor waited for.
+    let flags = nix::libc::O_NOFOLLOW | nix::libc::O_NONBLOCK;
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(true).truncate(false).mode(0o600).custom_flags(flags);
-    let file = options.open(path)?;
+    let file = options.open(path).map_err(|error| {
+        let text =
+            format!("cannot open {}, which is locked for the switch: {error}", path.display());
+        io::Error::new(error.kind(), text)
+    })?;
+    check_lock(path, &file)?;
     Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|(_, error)| match error {
         Errno::EWOULDBLOCK => Errno::EADDRINUSE.into(),
         error => error.into(),
     })
+}
+
+/// Whether the file is one that only this user can read, write and lock: a key is in it.
+fn check_lock(path: &Path, file: &File) -> io::Result<()> {
+    let (found, user) = (file.metadata()?, geteuid().as_raw());
+    if found.is_file() && found.uid() == user && found.mode() & 0o077 == 0 {
+        return Ok(());
+    }
+    let text = format!(
+        "{} is not a file of user {user} alone (owner {}, mode {:o}): remove it, or name another place \
+         for the switch",
+        path.display(),
+        found.uid(),
+        found.mode()
+    );
+    Err(io::Error::new(io::ErrorKind::PermissionDenied, text))
 }
 
 /// Removes the socket of a switch that is no more, and nothing else.
@@ -169,6 +192,8 @@ fn kept(file: &mut File, fresh: &[u8; KEY]) -> io::Result<[u8; KEY]> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
 
     #[test]
@@ -198,5 +223,30 @@ mod tests {
         assert_eq!(taken.kind(), io::ErrorKind::AlreadyExists, "{taken}");
         fs::remove_file(&path).unwrap();
         fs::remove_file(lock).unwrap();
+    }
+
+    /// The key in it lets programs claim numbers, and who has it locked is the switch.
+    #[test]
+    fn a_lock_file_is_this_users_alone() {
+        let path = std::env::temp_dir().join(format!("quicket-lock-{}", std::process::id()));
+        let lock = lock_of(&path);
+        let refused = || Listener::bind(path.to_str().unwrap()).unwrap_err();
+        fs::write(&lock, [7; KEY]).unwrap();
+        fs::set_permissions(&lock, fs::Permissions::from_mode(0o640)).unwrap();
+        let error = refused();
+        assert_eq!(error.kind(), io::ErrorKind::PermissionDenied, "{error}");
+        assert!(error.to_string().contains("mode 100640"), "{error}");
+        fs::remove_file(&lock).unwrap();
+        // Nobody reads or writes there.
+        nix::unistd::mkfifo(&lock, nix::sys::stat::Mode::S_IRWXU).unwrap();
+        assert_eq!(refused().kind(), io::ErrorKind::PermissionDenied);
+        fs::remove_file(&lock).unwrap();
+        std::os::unix::fs::symlink("/dev/null", &lock).unwrap();
+        assert!(refused().to_string().contains("cannot open"));
+        fs::remove_file(&lock).unwrap();
+        assert!(!path.exists());
+        let mut listener = Listener::bind(path.to_str().unwrap()).unwrap();
+        assert_eq!(listener.key([3; KEY]), [3; KEY]);
+        fs::remove_file(&lock).unwrap();
     }
 }

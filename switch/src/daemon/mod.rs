@@ -139,8 +139,7 @@ impl Daemon {
         let mut secret = [0; 16];
         tools.random.fill(&mut secret);
         let crypto = Arc::clone(&tools.crypto);
-        let day = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-        let day = day.unwrap_or_default();
+        let day = time_of_day();
         let begins = u64::try_from(day.as_nanos()).unwrap_or(u64::MAX);
         let receipts = Receipts::new(Arc::clone(&tools.crypto), listener.key(key), begins);
         let mut name = [0; 8];
@@ -272,6 +271,12 @@ impl Daemon {
             self.dismiss(process);
         }
     }
+}
+
+/// Since 1970.
+fn time_of_day() -> std::time::Duration {
+    let day = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    day.unwrap_or_default()
 }
 
 #[cfg(test)]

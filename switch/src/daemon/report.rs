@@ -40,6 +40,14 @@ impl Daemon {
     /// Somebody wants a report: programs are asked first what only they know.
     pub(super) fn ask_for_status(&mut self, process: ProcessId, number: u32) {
         if let Some(counting) = &mut self.counting {
+            // Its reports would all wait for it.
+            if counting.askers.iter().any(|(asker, _)| *asker == process) {
+                let text = "one question about the status at a time: wait for the answer";
+                return self.tell(
+                    process,
+                    &Message::Answer { number, reply: refused(Refusal::Later, text) },
+                );
+            }
             if counting.askers.len() < MAX_PROGRAMS {
                 return counting.askers.push((process, number));
             }

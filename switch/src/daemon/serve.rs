@@ -9,7 +9,7 @@ use quicket_engine::time::Duration;
 
 use super::address::{Address, reader};
 use super::program::{Program, Seat, refused};
-use super::{Daemon, Token};
+use super::{Daemon, Token, time_of_day};
 use crate::channel::Outlet;
 use crate::protocol::{
     self, Hex, Join, Joined, Message, Notice, Question, Refusal, Reply, Request, Secrets, Serve,
@@ -36,7 +36,7 @@ impl Daemon {
             }
             Request::Connections(count) => return self.on_connections(process, count),
             Request::Strike(Strike { register, ticket }) => {
-                let now = self.now();
+                let now = time_of_day().as_secs();
                 Reply::Struck(self.strikes.is_first_use(now, &register.0, &ticket.0))
             }
             Request::Status => return self.ask_for_status(process, number),

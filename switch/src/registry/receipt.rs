@@ -51,19 +51,22 @@ impl fmt::Debug for Receipts {
 }
 
 impl Receipts {
-    /// With a key that the next switch will have too, and no program of another user. `begins` is
-    /// greater than in any switch before it, by more than they wrote receipts: the time of day in
-    /// nanoseconds will do.
+    /// With a key that the next switch will have too, and no program of another user. `begins` should be
+    /// greater than in any switch before it, by more than they wrote receipts, which the time of day in
+    /// nanoseconds is as long as it is not set back. Else those who come back say what is greater.
     #[must_use]
     pub fn new(crypto: Arc<dyn CryptoProvider>, key: [u8; 32], begins: u64) -> Self {
         Self { crypto, key, incarnation: begins }
     }
 
+    /// `known` is the incarnation of who comes back and is believed.
     pub(super) fn issue(&mut self, subject: &Subject, known: Option<u64>) -> Receipt {
-        let incarnation = known.unwrap_or_else(|| {
-            self.incarnation = self.incarnation.saturating_add(1);
-            self.incarnation
-        });
+        // Who comes later is newer, also if the clock that this switch began with was set back.
+        self.incarnation = match known {
+            Some(known) => self.incarnation.max(known),
+            None => self.incarnation.saturating_add(1),
+        };
+        let incarnation = known.unwrap_or(self.incarnation);
         Receipt { incarnation, proof: self.proof(subject, incarnation) }
     }
 

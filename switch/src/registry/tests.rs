@@ -482,6 +482,27 @@ mod claims {
         }
     }
 
+    /// The time of day that incarnations begin with was set back.
+    #[test]
+    fn who_comes_after_those_who_came_back_is_newer_whatever_the_clock_says() {
+        let mut dead = began(0, 0, 1000, false);
+        let web = |claim| Registration { claim, replace: true, ..asks("web", names(&["w"], &[])) };
+        let had = dead.register(at(0), web(None)).unwrap();
+        let mut next = began(100, 0, 10, true);
+        let lie = Receipt { incarnation: u64::MAX, ..had.receipt };
+        let claimed = |receipt| {
+            Some(Claim { generation: had.listener.generation(), receipt, draining: false })
+        };
+        assert!(next.register(at(100), web(claimed(lie))).is_err(), "nobody believes it");
+        let back = next.register(at(100), web(claimed(had.receipt))).unwrap();
+        assert!(back.kept);
+        next.ready(at(100), back.listener, None).unwrap();
+        let new = next.register(at(200), web(None)).unwrap();
+        assert!(new.receipt.incarnation > had.receipt.incarnation);
+        assert_eq!(next.ready(at(200), new.listener, None).unwrap(), [back.listener]);
+        assert_eq!(who(&next, None, &["w"]), Some(new.listener));
+    }
+
     #[test]
     fn who_drained_comes_back_though_its_names_are_anothers() {
         let mut dead = began(0, 0, 100, false);
