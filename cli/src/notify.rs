@@ -4,10 +4,12 @@
 //! replaced names the next one, and says nothing more.
 
 use std::env;
+use std::ffi::OsStr;
 use std::io;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
@@ -17,6 +19,8 @@ const SOCKET: &str = "NOTIFY_SOCKET";
 pub(crate) const SUCCESSOR: &str = "QUICKET_SUCCESSOR";
 /// The longest status text in bytes.
 const MAX_STATUS: usize = 512;
+/// How long one who is busy is waited for: what is not said is not said again.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// This process is not the main one of its service, or not any more.
 static HANDED_OVER: AtomicBool = AtomicBool::new(false);
@@ -38,6 +42,11 @@ pub(crate) fn reloading(status: &str) {
 /// That is over, whatever came of it.
 pub(crate) fn reloaded(status: &str) {
     say(&format!("READY=1\n{}", line(status)));
+}
+
+/// What people are to see; nothing else changes.
+pub(crate) fn status(status: &str) {
+    say(&line(status));
 }
 
 /// The process is about to end.
@@ -64,24 +73,47 @@ fn say(message: &str) {
     let Some(path) = env::var_os(SOCKET).filter(|_| !HANDED_OVER.load(Ordering::SeqCst)) else {
         return;
     };
-    let address = match path.as_encoded_bytes().strip_prefix(b"@") {
-        Some(name) => SocketAddr::from_abstract_name(name),
-        None => SocketAddr::from_pathname(&path),
-    };
-    let send = |address: SocketAddr| -> io::Result<usize> {
-        let socket = UnixDatagram::unbound()?;
-        // One who does not listen is not waited for.
-        socket.set_nonblocking(true)?;
-        socket.send_to_addr(message.as_bytes(), &address)
-    };
-    if let Err(error) = address.and_then(send) {
+    if let Err(error) = send(&path, message) {
         log::warn!("cannot tell the service manager how this service is: {error}");
     }
+}
+
+fn send(path: &OsStr, message: &str) -> io::Result<()> {
+    let address = match path.as_encoded_bytes().strip_prefix(b"@") {
+        Some(name) => SocketAddr::from_abstract_name(name)?,
+        None => SocketAddr::from_pathname(path)?,
+    };
+    let socket = UnixDatagram::unbound()?;
+    socket.set_write_timeout(Some(PATIENCE))?;
+    socket.send_to_addr(message.as_bytes(), &address)?;
+    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_manager_who_is_busy_gets_the_message_later() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("notify");
+        let manager = UnixDatagram::bind(&path).unwrap();
+        let others = UnixDatagram::unbound().unwrap();
+        others.set_nonblocking(true).unwrap();
+        while others.send_to(b"another service", &path).is_ok() {}
+        let manager = std::thread::spawn(move || {
+            manager.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+            let mut message = [0; 100];
+            loop {
+                let len = manager.recv(&mut message).unwrap();
+                if &message[..len] == b"READY=1" {
+                    return;
+                }
+            }
+        });
+        send(path.as_os_str(), "READY=1").unwrap();
+        manager.join().unwrap();
+    }
 
     #[test]
     fn a_status_is_one_line_of_bounded_length() {

@@ -188,6 +188,33 @@ fn an_upgrade_hands_the_service_to_the_next_generation() {
     manager.hears(&["STOPPING=1"]);
 }
 
+/// It waits for something, and somebody asks again.
+#[test]
+fn one_next_generation_comes_up_at_a_time() {
+    let manager = Manager::new();
+    let port = free_port();
+    let _first = manager.serve(&["-l", &format!("127.0.0.1:{port}"), "--switch"]);
+    manager.hears(&["READY=1"]);
+    let upgrade = || {
+        let mut command = manager.command(QUICKET);
+        assert!(command.args(["switch", "upgrade"]).status().unwrap().success());
+    };
+    // The next one comes no further than this file, which nobody writes.
+    let key = manager.path("data/quicket/reset-key");
+    fs::remove_file(&key).unwrap();
+    assert!(Command::new("mkfifo").arg(&key).status().unwrap().success());
+    upgrade();
+    manager.hears(&["RELOADING=1"]);
+    upgrade();
+    let text = manager.hears(&["STATUS=No next generation was started: process "]);
+    assert!(!text.contains("READY=1"), "it still reloads: {text}");
+    let next = text.split("process ").nth(1).and_then(|rest| rest.split(' ').next());
+    signal("KILL", next.unwrap().parse().unwrap());
+    let text = manager.hears(&["READY=1", "STATUS=The next generation did not come up"]);
+    assert!(!text.contains("MAINPID"), "{text}");
+    assert_eq!(get(&connect(port)), "hello");
+}
+
 /// Whether the tool is there that hands over sockets; says so if not.
 fn can_activate() -> bool {
     let found = Path::new("/usr/bin/systemd-socket-activate").exists();

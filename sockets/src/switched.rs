@@ -43,6 +43,7 @@ pub struct SwitchConfig {
     pub(crate) replace: bool,
     pub(crate) drain: Option<Duration>,
     pub(crate) upgrade: Option<Arc<dyn Fn() + Send + Sync>>,
+    pub(crate) superseded: Option<Arc<dyn Fn() + Send + Sync>>,
 }
 
 impl fmt::Debug for SwitchConfig {
@@ -67,6 +68,7 @@ impl Default for SwitchConfig {
             replace: false,
             drain: None,
             upgrade: None,
+            superseded: None,
         }
     }
 }
@@ -147,6 +149,16 @@ impl SwitchConfig {
     #[must_use]
     pub fn on_upgrade(mut self, start: impl Fn() + Send + Sync + 'static) -> Self {
         self.upgrade = Some(Arc::new(start));
+        self
+    }
+
+    /// Called as soon as a newer generation has taken over, before those clients have been accepted that
+    /// were on their way and the listener ends with
+    /// [`AcceptError::Superseded`](crate::AcceptError::Superseded): whoever looks after the program may be
+    /// told. On the same thread as [`on_upgrade`](Self::on_upgrade), and should not wait either.
+    #[must_use]
+    pub fn on_superseded(mut self, heed: impl Fn() + Send + Sync + 'static) -> Self {
+        self.superseded = Some(Arc::new(heed));
         self
     }
 

@@ -4,6 +4,10 @@ mod common;
 
 use common::configs;
 use quicket::tokio::{Connection, Endpoint, Listener};
+#[cfg(target_os = "linux")]
+use quicket::{EndpointConfig, SwitchConfig};
+#[cfg(target_os = "linux")]
+use socket2::{Domain, SockAddr, Socket, Type};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 async fn echo(listener: Listener) -> String {
@@ -52,6 +56,26 @@ async fn a_closed_listener_wakes_who_waits() {
     listener.close();
     assert_eq!(waiting.await.unwrap().unwrap_err(), quicket::AcceptError::EndpointClosed);
     assert!(listener.endpoint().listen(server).is_ok());
+}
+
+/// The switch takes the connection, and says nothing until the runtime's only thread ends it.
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn the_switch_is_not_waited_for_on_a_thread_of_the_runtime() {
+    let path = std::env::temp_dir().join(format!("quicket-silent-switch-{}", std::process::id()));
+    let silent = Socket::new(Domain::UNIX, Type::SEQPACKET, None).unwrap();
+    silent.bind(&SockAddr::unix(&path).unwrap()).unwrap();
+    silent.listen(8).unwrap();
+    let switch = SwitchConfig::new("app").named(path.to_str().unwrap()).started_by(None);
+    let config = EndpointConfig::default().switch(switch);
+    let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    let end = async {
+        drop(silent);
+        std::fs::remove_file(&path).unwrap();
+    };
+    let (made, ()) = tokio::join!(Endpoint::from_socket(socket, config), end);
+    let error = made.unwrap_err();
+    assert_eq!(error.kind(), std::io::ErrorKind::NotConnected, "{error}");
 }
 
 /// Each worker has a task; connections of all come out of one queue and live on while clients move.

@@ -4,11 +4,13 @@ use std::env;
 use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
+use std::time::Duration;
 
 use super::log::say;
+use crate::exit::{Failure, Kind};
 use crate::notify;
 
 /// The command whose flags these are.
@@ -18,19 +20,102 @@ const REPLACE: &str = "--replace";
 /// What the system writes behind the name of a file that is no more (proc(5)).
 const DELETED: &str = " (deleted)";
 
-/// The next generation, as far as this process has started it.
+/// How long the word that a generation has taken over may be behind the word that it has ended.
+const NOTICE_TIME: Duration = Duration::from_secs(1);
+
+/// How far the next generation is.
+#[derive(Debug, Default, PartialEq, Eq)]
+enum Stage {
+    /// There is none.
+    #[default]
+    None,
+    /// This process has started it, and it comes up.
+    Coming(u32),
+    /// It has ended, in this way. That it had taken over may be heard yet.
+    Ended(String),
+    /// It is the service; the one that was started here is known by its process.
+    Serves(Option<u32>),
+    /// It was the service, and has failed: nobody is.
+    Lost(String),
+}
+
+impl Stage {
+    /// Which one is awaited, in words.
+    fn awaited(&self) -> Option<String> {
+        match self {
+            Self::None => None,
+            Self::Coming(pid) => Some(format!("process {pid} is still coming up")),
+            Self::Ended(_) => Some("the one before has just ended".to_owned()),
+            Self::Serves(_) | Self::Lost(_) => Some("a newer one has taken over".to_owned()),
+        }
+    }
+
+    /// A process that was started here has ended.
+    fn end(&mut self, process: u32, well: bool, how: String) {
+        match self {
+            Self::Coming(pid) if *pid == process => *self = Self::Ended(how),
+            // One that has been replaced ends well.
+            Self::Serves(Some(pid)) if *pid == process && !well => *self = Self::Lost(how),
+            _ => {}
+        }
+    }
+
+    /// A newer generation has taken over. Returns the process that is the service now, if it was started
+    /// here.
+    fn take_over(&mut self) -> Option<u32> {
+        match std::mem::take(self) {
+            Self::Coming(pid) => {
+                *self = Self::Serves(Some(pid));
+                Some(pid)
+            }
+            Self::Ended(how) => {
+                *self = Self::Lost(how);
+                None
+            }
+            Self::None => {
+                *self = Self::Serves(None);
+                None
+            }
+            told @ (Self::Serves(_) | Self::Lost(_)) => {
+                *self = told;
+                None
+            }
+        }
+    }
+
+    /// Nothing more is heard of one that has ended. Returns how it did, if it had not taken over.
+    fn give_up(&mut self) -> Option<String> {
+        match std::mem::take(self) {
+            Self::Ended(how) => Some(how),
+            other => {
+                *self = other;
+                None
+            }
+        }
+    }
+}
+
+/// The next generation, as far as this process knows of it.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Successor(Arc<Mutex<Option<u32>>>);
+pub(super) struct Successor(Arc<Mutex<Stage>>);
 
 impl Successor {
-    /// Starts it. It takes over once it is ready; if it does not come so far, nothing changes. It listens
-    /// at `listen`, if no flag of this process says where.
+    /// Starts it, one at a time. It takes over once it is ready; if it does not come so far, nothing
+    /// changes. It listens at `listen`, if no flag of this process says where.
     pub(super) fn start(&self, listen: Option<SocketAddr>) {
+        let mut stage = self.stage();
+        if let Some(why) = stage.awaited() {
+            drop(stage);
+            let what = format!("No next generation was started: {why}");
+            say(format_args!("{what}"));
+            return notify::status(&what);
+        }
         notify::reloading("starting the next generation");
         match next(listen).spawn() {
             Ok(process) => {
+                *stage = Stage::Coming(process.id());
+                drop(stage);
                 say(format_args!("The next generation is process {}", process.id()));
-                self.set(Some(process.id()));
                 let this = self.clone();
                 // Whoever started it hears how it ends.
                 let wait = move || this.wait(process);
@@ -40,6 +125,7 @@ impl Successor {
                 }
             }
             Err(error) => {
+                drop(stage);
                 let what = format!("The next generation was not started: {error}");
                 say(format_args!("{what}"));
                 notify::reloaded(&what);
@@ -48,30 +134,42 @@ impl Successor {
     }
 
     fn wait(&self, mut process: Child) {
-        let pid = process.id();
         let ended = process.wait();
-        let mut current = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        // Once it has taken over its end is no longer this process's business.
-        if *current != Some(pid) {
-            return;
-        }
-        *current = None;
-        drop(current);
+        let well = ended.as_ref().is_ok_and(ExitStatus::success);
         let how = ended.map_or_else(|error| error.to_string(), |status| status.to_string());
+        self.stage().end(process.id(), well, how);
+        thread::sleep(NOTICE_TIME);
+        let Some(how) = self.stage().give_up() else { return };
         let what = format!("The next generation did not come up, and all stays: {how}");
         say(format_args!("{what}"));
         notify::reloaded(&what);
     }
 
-    /// A newer generation has taken over: if it is the one that was started here, it is the service now.
+    /// A newer generation has taken over: if it is the one that was started here, it is the service from
+    /// now on, and what becomes of it is the service manager's business.
     pub(super) fn has_taken_over(&self) {
-        if let Some(pid) = self.set(None) {
+        let process = self.stage().take_over();
+        if let Some(pid) = process {
             notify::hand_over(pid, &format!("process {pid} has taken over"));
         }
     }
 
-    fn set(&self, pid: Option<u32>) -> Option<u32> {
-        std::mem::replace(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner), pid)
+    /// An error if the next generation has taken over and failed at once.
+    pub(super) fn check(&self) -> Result<(), Failure> {
+        match &*self.stage() {
+            Stage::Lost(how) => Err(Failure::new(
+                Kind::Environment,
+                format!(
+                    "the next generation took over and ended ({how}): nobody serves now; see what it \
+                     said, and start the server again"
+                ),
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    fn stage(&self) -> MutexGuard<'_, Stage> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -108,6 +206,53 @@ fn flags(given: impl Iterator<Item = OsString>, listen: Option<SocketAddr>) -> V
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn one_next_generation_is_awaited_at_a_time() {
+        let successor = Successor(Arc::new(Mutex::new(Stage::Coming(7))));
+        // It would run the program of the test.
+        successor.start(None);
+        assert_eq!(*successor.stage(), Stage::Coming(7));
+        assert!(successor.stage().awaited().unwrap().contains("process 7"));
+        assert_eq!(Stage::None.awaited(), None);
+        for stage in [Stage::Ended("so".into()), Stage::Serves(None), Stage::Lost("so".into())] {
+            assert!(stage.awaited().is_some());
+        }
+    }
+
+    #[test]
+    fn one_that_ends_before_it_takes_over_changes_nothing() {
+        let mut stage = Stage::Coming(7);
+        stage.end(6, false, "another".into());
+        assert_eq!((stage.give_up(), &stage), (None, &Stage::Coming(7)));
+        stage.end(7, false, "exit status: 1".into());
+        assert_eq!(stage.give_up().as_deref(), Some("exit status: 1"));
+        assert_eq!(stage, Stage::None);
+        // Somebody starts one by hand.
+        assert_eq!(stage.take_over(), None);
+        assert_eq!(stage, Stage::Serves(None));
+    }
+
+    /// Whichever is heard first.
+    #[test]
+    fn one_that_takes_over_and_fails_leaves_nobody_and_all_does_not_stay() {
+        let lost = || Stage::Lost("signal: 9".into());
+        let mut stage = Stage::Coming(7);
+        stage.end(7, false, "signal: 9".into());
+        assert_eq!(stage.take_over(), None);
+        assert_eq!((stage.give_up(), &stage), (None, &lost()));
+        let mut stage = Stage::Coming(7);
+        assert_eq!(stage.take_over(), Some(7));
+        assert_eq!(stage.take_over(), None, "it is said once");
+        stage.end(7, false, "signal: 9".into());
+        assert_eq!((stage.give_up(), &stage), (None, &lost()));
+        let error = Successor(Arc::new(Mutex::new(stage))).check().unwrap_err();
+        assert!(error.message.contains("(signal: 9)"), "{}", error.message);
+        // Replaced in its turn.
+        let mut stage = Stage::Serves(Some(7));
+        stage.end(7, true, "exit status: 0".into());
+        assert!(Successor(Arc::new(Mutex::new(stage))).check().is_ok());
+    }
 
     #[test]
     fn the_next_generation_has_the_same_flags_and_replaces_this_one() {

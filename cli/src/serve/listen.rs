@@ -54,7 +54,7 @@ impl Place {
         match self {
             Self::At(addresses) => bind(&addresses, config).await,
             Self::Handed(socket, address) => {
-                let endpoint = Endpoint::from_socket(socket, config).map_err(unusable)?;
+                let endpoint = Endpoint::from_socket(socket, config).await.map_err(unusable)?;
                 Ok((endpoint, vec![address]))
             }
         }

@@ -117,8 +117,9 @@ pub(crate) fn run(args: &Serve) -> Result<(), Failure> {
             return Err(Failure::new(Kind::Usage, message));
         }
         let switch = switch.drain(Some(drain(args) + DRAIN_MARGIN));
-        let (handed, next) = (place.handed(), successor.clone());
-        sockets = sockets.switch(switch.on_upgrade(move || next.start(handed)));
+        let (handed, next, heir) = (place.handed(), successor.clone(), successor.clone());
+        let switch = switch.on_upgrade(move || next.start(handed));
+        sockets = sockets.switch(switch.on_superseded(move || heir.has_taken_over()));
     }
     if let Some(size) = args.behind.max_udp_payload {
         sockets.protocol.max_udp_payload_size = size;
@@ -138,7 +139,8 @@ pub(crate) fn run(args: &Serve) -> Result<(), Failure> {
         let keys = Keys::new(files, tls, hangup, state(args, &addresses));
         let on_superseded = || {
             #[cfg(target_os = "linux")]
-            successor.has_taken_over();
+            successor.check()?;
+            Ok(())
         };
         serve(&listener, Arc::new(site), &live, keys, (drain(args), &on_superseded)).await
     });
@@ -245,7 +247,7 @@ async fn serve(
     site: Arc<Site>,
     live: &Arc<AtomicUsize>,
     keys: Keys,
-    (grace, on_superseded): (Duration, &dyn Fn()),
+    (grace, on_superseded): (Duration, &dyn Fn() -> Result<(), Failure>),
 ) -> Result<(), Failure> {
     let (drain, draining) = watch::channel(Draining::No);
     if let Some(member) = &site.member {
@@ -262,8 +264,8 @@ async fn serve(
                 let connection = match accepted {
                     Ok(connection) => connection,
                     Err(AcceptError::Superseded) => {
+                        on_superseded()?;
                         say(format_args!("The next generation has taken over"));
-                        on_superseded();
                         break Draining::Superseded;
                     }
                     Err(error) => {

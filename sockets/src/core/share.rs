@@ -85,9 +85,13 @@ impl Core {
     /// The endpoint has a share of its address.
     pub(crate) fn join(&self, membership: Membership, config: &SwitchConfig) {
         let first = self.this.clone();
-        let upgrade = config.upgrade.clone();
+        let (upgrade, superseded) = (config.upgrade.clone(), config.superseded.clone());
         membership.heed(move |notice| match notice {
-            Notice::Superseded => on_superseded(&first),
+            Notice::Superseded => {
+                if on_superseded(&first) {
+                    superseded.iter().for_each(|heed| heed());
+                }
+            }
             Notice::Upgrade => upgrade.iter().for_each(|start| start()),
             Notice::DrainOver => {
                 if let Some(core) = first.upgrade() {
@@ -148,10 +152,11 @@ impl Core {
     }
 }
 
-fn on_superseded(first: &Weak<Core>) {
-    let Some(core) = first.upgrade() else { return };
+/// Has the listener end; true at the first of several words.
+fn on_superseded(first: &Weak<Core>) -> bool {
+    let Some(core) = first.upgrade() else { return false };
     if core.switch.share.superseded.swap(true, Ordering::SeqCst) {
-        return;
+        return false;
     }
     let first = first.clone();
     let spawned = spawn_quietly("quicket-retire", move || retire(&first));
@@ -159,6 +164,7 @@ fn on_superseded(first: &Weak<Core>) {
         log::warn!("no thread looks after the last clients of a listener: {error}");
         retire_now(&core);
     }
+    true
 }
 
 /// Ends the listener once nothing is on its way to it any more.

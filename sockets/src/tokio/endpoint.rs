@@ -82,15 +82,24 @@ impl Endpoint {
 
     /// Takes a UDP socket that is bound already, such as one that a service manager hands over.
     ///
+    /// Cancel safe: when the future is dropped before it is ready, nothing has happened but that the
+    /// socket is closed.
+    ///
     /// # Errors
     ///
-    /// If its options cannot be set.
+    /// If its options cannot be set; with [a switch](EndpointConfig::switch), if there is none and none
+    /// can be started, or if it refuses.
     ///
     /// # Panics
     ///
     /// Outside a tokio runtime with I/O and time enabled.
-    pub fn from_socket(socket: UdpSocket, config: EndpointConfig) -> io::Result<Self> {
-        let core = ops::endpoint_from(socket, config)?;
+    pub async fn from_socket(socket: UdpSocket, config: EndpointConfig) -> io::Result<Self> {
+        let core = if config.switch.is_none() {
+            ops::endpoint_from(socket, config)?
+        } else {
+            let made = ::tokio::task::spawn_blocking(move || ops::endpoint_from(socket, config));
+            made.await.map_err(io::Error::other)??
+        };
         start(&core)?;
         Ok(Self { core })
     }
