@@ -348,6 +348,28 @@ fn the_only_program_of_an_address_is_killed_and_its_clients_are_reset() {
     assert_eq!(ask(&connect(&again, "chat/1"), "c").unwrap(), "chat:c");
 }
 
+/// Listeners, locks and pipes of the program that starts it would stay open as long as the switch.
+#[test]
+fn a_switch_has_no_descriptor_of_the_program_that_starts_it() {
+    let switch = Switch::new();
+    // A pipe that the switch is given as descriptor 9.
+    let script = "exec 9>&1 && exec \"$0\" switch --detach --stay";
+    let mut command = Command::new("sh");
+    command.args(["-c", script, QUICKET]).env("QUICKET_SWITCH", &switch.name);
+    let mut started = command.stdout(Stdio::piped()).spawn().unwrap();
+    let mut output = started.stdout.take().unwrap();
+    let (tell, told) = std::sync::mpsc::channel();
+    thread::spawn(move || tell.send(output.read_to_end(&mut Vec::new())));
+    assert!(started.wait().unwrap().success());
+    let begun = Instant::now();
+    while quicket_switch::client::status(&switch.name).is_err() {
+        assert!(begun.elapsed() < LONG, "it has not started");
+        thread::sleep(Duration::from_millis(5));
+    }
+    let ended = told.recv_timeout(LONG).expect("the pipe is open");
+    assert_eq!(ended.unwrap(), 0);
+}
+
 /// A generation has a deadline; how many connections it has is to be seen meanwhile.
 #[test]
 fn a_generation_that_was_replaced_ends_its_connections_at_its_deadline() {

@@ -15,6 +15,7 @@
 //! Around that is what reads, writes and waits:
 //!
 //! - [`rendezvous`]: the file of the local socket on which programs find the switch.
+//! - [`environment`]: variables, which a program with more rights than its caller does not read.
 //! - [`activation`]: sockets that a service manager hands over.
 //! - [`channel`]: trains of datagrams between the switch and a program.
 //! - [`protocol`]: what both say to each other.
@@ -30,6 +31,7 @@ pub mod activation;
 pub mod channel;
 pub mod client;
 pub mod daemon;
+pub mod environment;
 pub mod first_packet;
 pub mod pins;
 pub mod protocol;

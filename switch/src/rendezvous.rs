@@ -3,13 +3,14 @@
 //! There is one switch for each user and network namespace, so the file's name ends with the number of
 //! the namespace. The directory is this user's, and nobody else's: no other can take the name.
 
-use std::env;
 use std::fs::{self, DirBuilder};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use nix::unistd::geteuid;
+
+use crate::environment;
 
 /// Names the switch to use.
 pub const NAME_VARIABLE: &str = "QUICKET_SWITCH";
@@ -18,10 +19,11 @@ pub const DEFAULT_NAME: &str = "switch";
 /// The longest path of a local socket in bytes (unix(7)).
 pub const MAX_PATH: usize = 107;
 
-/// The name of the switch that the environment gives, or [`DEFAULT_NAME`].
+/// The name of the switch that the environment gives ([`environment::variable`]), or [`DEFAULT_NAME`].
 #[must_use]
 pub fn default_name() -> String {
-    let given = env::var(NAME_VARIABLE).ok().filter(|name| !name.is_empty());
+    let given = environment::variable(NAME_VARIABLE).and_then(|name| name.into_string().ok());
+    let given = given.filter(|name| !name.is_empty());
     given.unwrap_or_else(|| DEFAULT_NAME.to_owned())
 }
 
@@ -75,7 +77,7 @@ fn directory() -> io::Result<PathBuf> {
     let bases = if user.is_root() {
         vec![PathBuf::from("/run")]
     } else {
-        let given = env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
+        let given = environment::variable("XDG_RUNTIME_DIR").map(PathBuf::from);
         let given = given.filter(|path| path.is_absolute());
         given.into_iter().chain([format!("/run/user/{user}").into()]).collect()
     };
@@ -133,7 +135,7 @@ mod tests {
 
     impl Scratch {
         fn new(name: &str) -> Self {
-            let path = env::temp_dir().join(format!("quicket-{name}-{}", std::process::id()));
+            let path = std::env::temp_dir().join(format!("quicket-{name}-{}", std::process::id()));
             fs::create_dir(&path).unwrap();
             Self(path)
         }

@@ -208,6 +208,37 @@ pub(crate) fn process(pid: i32) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(raw) })
 }
 
+/// Whether the process has more rights than who started it, as the system said when it began (AT_SECURE).
+pub(crate) fn is_secure() -> bool {
+    // SAFETY: a number goes in and a number comes out; the vector that it reads never changes.
+    let secure = unsafe { libc::getauxval(libc::AT_SECURE) };
+    secure != 0
+}
+
+/// Keeps from programs that this process will run all descriptors but the standard ones.
+pub(crate) fn hand_nothing_on() -> io::Result<()> {
+    const FIRST: libc::c_uint = 3;
+    let (last, flags) = (libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC);
+    // SAFETY: numbers, which the system checks. Nothing is closed before this process runs another program.
+    let marked = unsafe { libc::syscall(libc::SYS_close_range, FIRST, last, flags) };
+    match Errno::result(marked) {
+        Ok(_) => Ok(()),
+        // Linux before 5.11.
+        Err(Errno::ENOSYS | Errno::EINVAL) => {
+            for entry in std::fs::read_dir("/proc/self/fd")? {
+                let number = entry?.file_name().to_str().and_then(|name| name.parse::<i32>().ok());
+                let Some(number) = number.filter(|number| *number >= FIRST as i32) else {
+                    continue;
+                };
+                // SAFETY: as above: a flag of the descriptor changes, if there is such a one.
+                unsafe { libc::fcntl(number, libc::F_SETFD, libc::FD_CLOEXEC) };
+            }
+            Ok(())
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
 /// Has calls on a descriptor not wait.
 pub(crate) fn set_nonblocking(descriptor: BorrowedFd<'_>) -> io::Result<()> {
     use nix::fcntl::{FcntlArg, OFlag, fcntl};

@@ -4,7 +4,10 @@
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::{self, JoinHandle};
@@ -17,7 +20,9 @@ use nix::sys::socket::{
 use quicket_engine::replies;
 use quicket_handshake::{Aes128, AwsLcProvider, SystemRandom};
 use quicket_steering::{Codec, HashKey, Owner, Place as SteeringPlace, ServerId};
-use quicket_switch::client::{Membership, Notice, Options, Place, status};
+use quicket_switch::client::{
+    Membership, NAME_VARIABLE, Notice, Options, PROGRAM_VARIABLE, Place, status,
+};
 use quicket_switch::daemon::{Daemon, Listener, Tools};
 use quicket_switch::protocol::{
     Join, Message, Octets, Question, Refusal, Refused, Reply, Request, Secrets, Serve, VERSION,
@@ -514,6 +519,130 @@ fn the_dead_are_mourned_for_a_while_and_their_keys_kept() {
     assert_eq!(again.secrets(), secrets);
     // One that says good-bye has nobody to be reset but those of before.
     again.serve(serve("app")).unwrap();
+}
+
+/// Joins by hand, with a socket of its own; returns the connection, the channel and the address.
+fn join_by_hand(program: &OwnedFd) -> (OwnedFd, SocketAddr) {
+    let socket = UdpSocket::bind(local()).unwrap();
+    let address = socket.local_addr().unwrap();
+    let flags = SockFlag::SOCK_CLOEXEC;
+    let (ours, theirs) = socketpair(AddressFamily::Unix, SockType::SeqPacket, None, flags).unwrap();
+    let (label, workers, resume) = ("app".to_owned(), 1, None);
+    let join = Join { address, only_v6: false, workers, label, has_socket: true, resume };
+    let joined = ask(program, Request::Join(join), &[theirs, socket.into()]);
+    assert!(matches!(joined, Reply::Joined(_)), "{joined:?}");
+    (ours, address)
+}
+
+/// A child that a program has forked has its connection, too.
+#[test]
+fn who_says_that_he_leaves_has_left_whoever_keeps_his_connection() {
+    let switch = Switch::start(None);
+    let program = connected(&switch);
+    let (_channel, address) = join_by_hand(&program);
+    let of_a_child = program.try_clone().unwrap();
+    let leave = Question { version: VERSION, number: 7, request: Request::Leave };
+    send(&program, &encode(&leave).unwrap(), &[]);
+    drop(program);
+    switch.wait_for(0);
+    assert!(UdpSocket::bind(address).is_ok(), "nobody needs it to be reset");
+    assert_eq!(heard(&of_a_child), None);
+}
+
+/// Where the switch is that another process is to connect to.
+const CONNECT_TO: &str = "CONNECT_TO";
+
+/// Not a test: connects its standard input, and ends.
+#[test]
+#[ignore = "a program that a test starts"]
+fn connects_and_ends() {
+    if let Some(path) = std::env::var_os(CONNECT_TO) {
+        connect(0, &UnixAddr::new(&*path).unwrap()).unwrap();
+    }
+}
+
+/// This file's tests as a program that runs one of those that are none.
+fn this_as(program: impl AsRef<std::ffi::OsStr>, test: &str) -> Command {
+    let mut command = Command::new(program);
+    command.args(["--ignored", "--exact", test, "--nocapture", "--test-threads=1"]);
+    command
+}
+
+#[test]
+fn a_program_that_has_ended_before_it_could_be_watched_is_not_there() {
+    let switch = Switch::start(None);
+    let flags = SockFlag::SOCK_CLOEXEC;
+    let program = socket(AddressFamily::Unix, SockType::SeqPacket, flags, None).unwrap();
+    let mut command = this_as(std::env::current_exe().unwrap(), "connects_and_ends");
+    command.env(CONNECT_TO, &switch.name).stdin(program.try_clone().unwrap());
+    let ended = command.stdout(Stdio::null()).status().unwrap();
+    drop(command);
+    assert!(ended.success());
+    // The process has gone; its connection is here.
+    let (_channel, _) = join_by_hand(&program);
+    switch.wait_for(0);
+    assert_eq!(heard(&program), None);
+}
+
+/// Not a test: says which switch it would use and start.
+#[test]
+#[ignore = "a program that a test starts"]
+fn says_which_switch_it_uses() {
+    let Ok(name) = std::env::var(CONNECT_TO) else { return };
+    let options = Options::default();
+    println!("USES {} {:?}", options.name, options.program);
+    let place = Place { address: local(), only_v6: false, workers: 1 };
+    let joined = Membership::join(&Options { name, ..options }, place, || UdpSocket::bind(local()));
+    println!("JOINED {}", joined.unwrap_err());
+}
+
+/// Why no program of a folder gets the rights of its owner, if that is so.
+fn without_set_user_id(folder: &std::path::Path) -> Option<&'static str> {
+    if !nix::unistd::geteuid().is_root() {
+        return Some("only root can make such a program");
+    }
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    if status.lines().any(|line| line.starts_with("NoNewPrivs:") && line.ends_with('1')) {
+        return Some("this process gives no rights away (no_new_privs)");
+    }
+    let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap();
+    let of_folder = mounts.lines().filter_map(|line| {
+        let mut words = line.split(' ').skip(1);
+        let (place, options) = (words.next()?, words.nth(1)?);
+        folder.starts_with(place).then_some((place.len(), options))
+    });
+    let (_, options) = of_folder.max_by_key(|(len, _)| *len)?;
+    options.split(',').any(|option| option == "nosuid").then_some("the folder is mounted nosuid")
+}
+
+#[test]
+fn a_program_with_more_rights_than_its_caller_uses_no_switch_that_the_caller_names() {
+    let folder = std::env::temp_dir().join(format!("quicket-set-user-id-{}", std::process::id()));
+    std::fs::create_dir(&folder).unwrap();
+    if let Some(why) = without_set_user_id(&folder) {
+        std::fs::remove_dir(&folder).unwrap();
+        return eprintln!("SKIPPED: {why}");
+    }
+    let program = folder.join("program");
+    std::fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
+    let set = |path, mode| {
+        std::fs::set_permissions(path, PermissionsExt::from_mode(mode)).unwrap();
+    };
+    set(&folder, 0o755);
+    let said = |mode| {
+        set(&program, mode);
+        assert_eq!(std::fs::metadata(&program).unwrap().mode() & 0o7777, mode);
+        let mut command = this_as(&program, "says_which_switch_it_uses");
+        command.env(NAME_VARIABLE, "/given/name").env(PROGRAM_VARIABLE, "/given/program");
+        command.env(CONNECT_TO, folder.join("switch")).uid(65534).current_dir("/");
+        String::from_utf8(command.output().unwrap().stdout).unwrap()
+    };
+    let (ordinary, privileged) = (said(0o755), said(0o4755));
+    std::fs::remove_dir_all(&folder).unwrap();
+    assert!(ordinary.contains("USES /given/name Some(\"/given/program\")"), "{ordinary}");
+    assert!(ordinary.contains("cannot start the switch, /given/program"), "{ordinary}");
+    assert!(privileged.contains("USES switch Some(\"quicket\")"), "{privileged}");
+    assert!(privileged.contains("JOINED a program with more rights"), "{privileged}");
 }
 
 /// Asks as a program does, and waits for the answer.

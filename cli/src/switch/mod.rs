@@ -29,6 +29,8 @@ pub(crate) fn run(args: &Switch) -> Result<(), Failure> {
 /// Starts the switch in a session of its own, so that signals of a terminal leave it alone.
 fn detach(args: &Switch) -> Result<(), Failure> {
     let cannot = |error| Failure::environment("cannot start the switch", error);
+    // Sockets of a service manager are for this process (LISTEN_PID), and no use to the next one either.
+    quicket_switch::daemon::hand_nothing_on().map_err(cannot)?;
     let program = std::env::current_exe().map_err(cannot)?;
     // Who leads a process group cannot have a session; then it is started in a group of its own.
     let _ = rustix::process::setsid();

@@ -5,7 +5,7 @@ use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -17,6 +17,7 @@ use nix::sys::socket::{
 use nix::sys::time::{TimeVal, TimeValLike};
 use nix::unistd::{Uid, geteuid};
 
+use crate::environment;
 use crate::protocol::{
     MAX_MESSAGE, Message, Notice, Question, Refusal, Refused, Reply, Request, VERSION, encode,
 };
@@ -54,12 +55,15 @@ pub struct Options {
 
 impl Default for Options {
     /// The switch of this user, or the one that `QUICKET_SWITCH` names. Started where there is none is
-    /// what `QUICKET_SWITCH_PROGRAM` names, or this program if it is called `quicket`, or `quicket`.
+    /// what `QUICKET_SWITCH_PROGRAM` names, or this program if it is called `quicket`, or `quicket`. A program
+    /// with more rights than its caller does not look at these variables, and starts nothing that is not
+    /// named by an absolute path.
     fn default() -> Self {
         let this = env::current_exe().ok();
         let called = this.as_deref().and_then(|path| path.file_name());
-        let is_quicket = called == Some(OsStr::new("quicket"));
-        let named = env::var_os(PROGRAM_VARIABLE).map(PathBuf::from);
+        // Where a privileged program's file is, its caller may have chosen, too: by a link.
+        let is_quicket = called == Some(OsStr::new("quicket")) && !environment::is_privileged();
+        let named = environment::variable(PROGRAM_VARIABLE).map(PathBuf::from);
         let program = named.or_else(|| this.clone().filter(|_| is_quicket));
         let label = called.map(|name| printable(&name.to_string_lossy())).unwrap_or_default();
         Self {
@@ -264,6 +268,12 @@ fn without_ours(preload: &OsStr) -> OsString {
     OsString::from_vec(others.collect::<Vec<_>>().join(&b':'))
 }
 
+/// Whether a program may be started as the switch: by a privileged one only if neither PATH nor the folder in
+/// which that was started decides which it is.
+fn may_start(program: &Path, privileged: bool) -> bool {
+    !privileged || program.is_absolute()
+}
+
 /// Starts the switch, in a session of its own. Of several that are started at once one stays.
 fn start(options: &Options) -> io::Result<()> {
     let none = || {
@@ -271,12 +281,24 @@ fn start(options: &Options) -> io::Result<()> {
         io::Error::new(io::ErrorKind::NotConnected, text)
     };
     let program = options.program.as_ref().ok_or_else(none)?;
+    let privileged = environment::is_privileged();
+    if !may_start(program, privileged) {
+        let text = format!(
+            "a program with more rights than its caller does not search for the switch {}: have it run \
+             before, or name its program by an absolute path",
+            program.display()
+        );
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, text));
+    }
     let mut command = Command::new(program);
+    if privileged {
+        command.env_clear();
+    }
     command.args(["switch", "--detach", "--name", &options.name]);
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     // That the switch is ready says nothing of the service that needs it.
     command.env_remove("NOTIFY_SOCKET");
-    if let Some(preload) = env::var_os(PRELOAD_VARIABLE) {
+    if let Some(preload) = environment::variable(PRELOAD_VARIABLE) {
         command.env(PRELOAD_VARIABLE, without_ours(&preload));
     }
     let status = match command.status() {
@@ -302,6 +324,16 @@ fn start(options: &Options) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_privileged_program_starts_nothing_that_path_or_its_folder_decides() {
+        for (program, is_absolute) in
+            [("quicket", false), ("./quicket", false), ("/usr/bin/quicket", true)]
+        {
+            assert!(may_start(Path::new(program), false));
+            assert_eq!(may_start(Path::new(program), true), is_absolute, "{program}");
+        }
+    }
 
     #[test]
     fn the_switch_gets_what_others_preload_and_not_what_gives_programs_quic_sockets() {

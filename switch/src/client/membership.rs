@@ -223,12 +223,13 @@ impl Membership {
     ///
     /// `AddrInUse` when others have some of the names.
     pub fn serve(&self, serve: Serve) -> io::Result<()> {
+        let turn = self.0.turn();
         // Noted before it is asked for: that a newer generation has it may be heard before the answer.
         let mut state = self.0.state();
         state.draining = None;
         let before = state.serve.replace(serve.clone());
         drop(state);
-        self.0.ask(&Request::Serve(serve.clone()), PATIENCE).inspect_err(|_| {
+        self.0.ask(&turn, &Request::Serve(serve.clone()), PATIENCE).inspect_err(|_| {
             let mut state = self.0.state();
             if state.serve.as_ref() == Some(&serve) {
                 state.serve = before;
@@ -238,12 +239,13 @@ impl Membership {
 
     /// Gets no more clients. Connections go on.
     pub fn cease(&self) {
+        let turn = self.0.turn();
         let mut state = self.0.state();
         if state.serve.take().is_some() {
             state.draining = Some(Draining { until: None });
         }
         drop(state);
-        if let Err(error) = self.0.ask(&Request::Cease, SHORT_PATIENCE) {
+        if let Err(error) = self.0.ask(&turn, &Request::Cease, SHORT_PATIENCE) {
             log::debug!("the switch was not told that there is no listener: {error}");
         }
     }
@@ -356,9 +358,14 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Asks, and waits for the answer; over the end of the switch, too.
-    fn ask(&self, request: &Request, patience: Duration) -> io::Result<()> {
-        let _one_at_a_time = self.asking.lock().unwrap_or_else(PoisonError::into_inner);
+    /// Waits until nobody else asks. What is noted of a question is noted in its turn: the next switch is
+    /// told what was asked last.
+    fn turn(&self) -> MutexGuard<'_, ()> {
+        self.asking.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Asks in one's turn, and waits for the answer; over the end of the switch, too.
+    fn ask(&self, _: &MutexGuard<'_, ()>, request: &Request, patience: Duration) -> io::Result<()> {
         let until = Instant::now() + patience;
         let mut asked: Option<(Arc<Connection>, u32)> = None;
         let mut state = self.state();

@@ -32,6 +32,17 @@ use address::Address;
 use program::Program;
 use report::Counting;
 
+/// Keeps from the switch that this process is about to run whatever the process was given beside its standard
+/// descriptors: listeners, locks and pipes of the program that wants a switch would stay open as long as
+/// that.
+///
+/// # Errors
+///
+/// When the system neither marks descriptors nor lists them.
+pub fn hand_nothing_on() -> io::Result<()> {
+    crate::sys::hand_nothing_on()
+}
+
 pub use address::{LINGER, MAX_LINGERING};
 pub use listener::Listener;
 pub use program::MAX_QUEUED;
@@ -241,7 +252,10 @@ impl Daemon {
             Token::Program(program) => self.attend(ProcessId(program.into()), events),
             Token::Address(address) => self.receive(address),
             Token::Room(program, worker) => self.flush(ProcessId(program.into()), worker),
-            Token::Process(program) => self.dismiss(ProcessId(program.into())),
+            Token::Process(program) => {
+                // It may have said that it leaves.
+                self.attend(ProcessId(program.into()), EpollFlags::EPOLLHUP);
+            }
         }
     }
 

@@ -5,6 +5,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
+use nix::errno::Errno;
 use nix::sys::epoll::{EpollEvent, EpollFlags};
 use nix::sys::socket::{getsockopt, sockopt};
 
@@ -250,6 +251,10 @@ impl Daemon {
         });
         match watched {
             Ok(life) => program.life = Some(life),
+            // It has ended since it connected.
+            Err(error) if error.raw_os_error() == Some(Errno::ESRCH as i32) => {
+                self.dismiss(process);
+            }
             Err(error) => log::debug!("process {} cannot be watched: {error}", program.pid),
         }
     }

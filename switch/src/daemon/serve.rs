@@ -8,7 +8,7 @@ use nix::sys::epoll::{EpollEvent, EpollFlags};
 use quicket_engine::time::Duration;
 
 use super::address::{Address, reader};
-use super::program::{Program, Seat, refused};
+use super::program::{Seat, refused};
 use super::{Daemon, Token, time_of_day};
 use crate::channel::Outlet;
 use crate::protocol::{
@@ -32,7 +32,11 @@ impl Daemon {
             Request::Serve(serve) => self.serve(process, &serve).unwrap_or_else(|reply| reply),
             Request::Cease => self.cease(process),
             Request::Leave => {
-                return self.programs.get_mut(&process).map_or((), Program::leave);
+                // At once: children that it has forked may have the connection, too, and keep it open.
+                if let Some(program) = self.programs.get_mut(&process) {
+                    program.leave();
+                }
+                return self.dismiss(process);
             }
             Request::Connections(count) => return self.on_connections(process, count),
             Request::Strike(Strike { register, ticket }) => {

@@ -3,7 +3,7 @@
 use std::fmt;
 
 /// How many protocols a registration has at most.
-pub const MAX_PROTOCOLS: usize = 32;
+pub const MAX_PROTOCOLS: usize = 64;
 /// How many server names a registration has at most.
 pub const MAX_SERVER_NAMES: usize = 1024;
 /// How many combinations of both a registration has at most.
