@@ -39,12 +39,18 @@ pub(crate) fn prepare() {
     });
 }
 
-/// Connections of a process that ends are closed, as the kernel does.
+/// Connections of a process that ends are closed, as the kernel does, and addresses given up: the switch is
+/// not to take it for killed.
 extern "C" fn at_exit() {
     let _inside = Inside::enter();
     let _ = catch_unwind(AssertUnwindSafe(|| {
-        for entry in table::all() {
+        let entries = table::all();
+        for entry in &entries {
+            // Those that have no connection say so.
             let _ = entry.socket.shutdown(Shutdown::Both);
+        }
+        for entry in &entries {
+            entry.socket.leave();
         }
     }));
 }

@@ -7,9 +7,10 @@ use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, UdpSocket};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
-use std::sync::OnceLock;
+use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::mpsc::{self, Receiver};
+use std::sync::{Barrier, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -120,6 +121,15 @@ fn kill(pid: u64) {
     assert!(Command::new("kill").args(["-9", &pid.to_string()]).status().unwrap().success());
 }
 
+/// A process that a program has forked, which ends with the test.
+struct Forked(u64);
+
+impl Drop for Forked {
+    fn drop(&mut self) {
+        let _ = Command::new("kill").args(["-9", &self.0.to_string()]).status();
+    }
+}
+
 fn here(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
 }
@@ -159,22 +169,31 @@ fn compiled() -> &'static Path {
 struct Program {
     process: Child,
     orders: Option<ChildStdin>,
-    lines: BufReader<ChildStdout>,
+    /// What it says, which a thread reads.
+    lines: Receiver<String>,
 }
 
 impl Program {
     fn spawn(mut command: Command) -> Self {
         let mut process = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-        let lines = BufReader::new(process.stdout.take().unwrap());
+        let output = BufReader::new(process.stdout.take().unwrap());
+        let (tell, lines) = mpsc::channel();
+        thread::spawn(move || {
+            output.lines().map_while(Result::ok).try_for_each(|line| tell.send(line))
+        });
         let orders = process.stdin.take();
         Self { process, orders, lines }
+    }
+
+    /// The next line, whatever it is.
+    fn any_line(&mut self) -> String {
+        self.lines.recv_timeout(LONG).expect("it has ended, or says nothing")
     }
 
     /// Waits for a line with this word, and returns what follows.
     fn says(&mut self, word: &str) -> String {
         loop {
-            let mut line = String::new();
-            assert_ne!(self.lines.read_line(&mut line).unwrap(), 0, "it did not say {word}");
+            let line = self.any_line();
             if let Some((_, rest)) = line.split_once(word) {
                 return rest.trim().to_owned();
             }
@@ -185,8 +204,7 @@ impl Program {
 
     /// The next line but BOUND.
     fn line(&mut self) -> String {
-        let mut line = String::new();
-        assert_ne!(self.lines.read_line(&mut line).unwrap(), 0, "it has ended");
+        let line = self.any_line();
         if line.starts_with("BOUND") { self.line() } else { line.trim().to_owned() }
     }
 
@@ -440,8 +458,7 @@ fn who_may_have_which_protocols_is_the_same_in_every_language() {
     let mut one = loop {
         let mut one = switch.python("one", at.port(), "mail,post", &["reuse"]);
         one.says("BOUND");
-        let mut line = String::new();
-        one.lines.read_line(&mut line).unwrap();
+        let line = one.any_line();
         if line.contains("READY") {
             break one;
         }
@@ -583,6 +600,7 @@ fn a_child_does_not_keep_the_protocols_of_a_program_that_is_killed() {
         lines.sort();
         let child = lines[0].strip_prefix("CHILD ").unwrap();
         let (child, error) = child.split_once(' ').unwrap();
+        let _child = Forked(child.parse().unwrap());
         assert_eq!(error, "EBADFD", "{name}");
         assert_eq!(who(at, name), format!("{name}:who"));
         let kept = connect(at, name);
@@ -591,8 +609,92 @@ fn a_child_does_not_keep_the_protocols_of_a_program_that_is_killed() {
         assert_eq!(again.ready(), at);
         assert_eq!(who(at, name), "again:who");
         ask(&kept, "b").unwrap_err();
-        kill(child.parse().unwrap());
     }
+}
+
+/// A socket for a listener that shares a port.
+fn sharing(switch: &Switch, program: &str, port: u16, alpn: &str) -> Socket {
+    let config = SwitchConfig::new(program).named(&switch.name).started_by(Some(QUICKET.into()));
+    let socket = Socket::new_v4();
+    socket.set_switch(config).unwrap();
+    socket.bind(format!("127.0.0.1:{port}").parse().unwrap()).unwrap();
+    socket.set_alpn(alpn.as_bytes()).unwrap();
+    socket
+}
+
+#[test]
+fn threads_that_listen_and_stop_at_once_leave_the_socket_and_the_switch_of_one_mind() {
+    let switch = Switch::new();
+    let socket = sharing(&switch, "race", 0, "race");
+    socket.set_nonblocking(true);
+    let (start, mut listened) = (Barrier::new(3), 0);
+    for round in 0..60 {
+        thread::scope(|scope| {
+            for backlog in [5, 0, 7] {
+                let (socket, start) = (&socket, &start);
+                scope.spawn(move || {
+                    start.wait();
+                    let done = socket.listen(backlog);
+                    assert!(matches!(done, Ok(()) | Err(Errno::EINVAL)), "{backlog}: {done:?}");
+                });
+            }
+        });
+        let listens = match socket.accept().unwrap_err() {
+            Errno::EAGAIN => true,
+            Errno::EINVAL => false,
+            error => panic!("{error}"),
+        };
+        assert_eq!(!switch.serving().is_empty(), listens, "round {round}");
+        listened += u32::from(listens);
+    }
+    assert_ne!(listened, 0);
+}
+
+#[test]
+fn a_listener_that_was_replaced_listens_again_once_it_has_stopped() {
+    let switch = Switch::new();
+    let first = sharing(&switch, "app", 0, "app");
+    first.listen(4).unwrap();
+    let next = Socket::new_v4();
+    next.set_switch(SwitchConfig::new("app").named(&switch.name).replace(true)).unwrap();
+    next.bind(first.local_addr()).unwrap();
+    next.set_alpn(b"app").unwrap();
+    next.listen(4).unwrap();
+    assert_eq!(first.accept().unwrap_err(), Errno::EINVAL);
+    assert_eq!(first.listen(4), Err(Errno::EINVAL), "it would wait for clients in vain");
+    first.listen(0).unwrap();
+    assert_eq!(first.listen(4), Err(Errno::EADDRINUSE));
+    drop(next);
+    first.listen(4).unwrap();
+    assert_eq!(switch.serving(), [("app".to_owned(), "app".to_owned())]);
+}
+
+#[test]
+fn a_listener_has_as_many_protocols_as_the_option_takes() {
+    let switch = Switch::new();
+    let names: Vec<_> = ('A'..='Z').chain('a'..='z').chain('0'..='9').chain(['+', '-']).collect();
+    let names: Vec<_> = names.into_iter().map(String::from).collect();
+    assert_eq!(names.len(), 64);
+    let listener = sharing(&switch, "many", 0, &names.join(","));
+    listener.listen(4).unwrap();
+    assert_eq!(switch.serving()[0].1.len(), 127);
+}
+
+/// The switch would keep the address for a minute, to reset the peers of a program that was killed.
+#[test]
+fn a_program_that_exits_with_a_listener_gives_its_address_up() {
+    let switch = Switch::new();
+    let mut chat = switch.c("chat", 0, "chat", &["exit"]);
+    let at = chat.ready();
+    let client = connect(at, "chat");
+    assert_eq!(ask(&client, "a").unwrap(), "chat:a");
+    drop(chat.orders.take());
+    let begun = Instant::now();
+    while let Err(error) = UdpSocket::bind(at) {
+        assert!(begun.elapsed() < LONG, "{error}");
+        thread::sleep(Duration::from_millis(10));
+    }
+    assert!(client.closed().to_string().contains("closed"), "{}", client.closed());
 }
 
 /// As an upgrade does: the newer one has the same name, and says that it takes the place.

@@ -93,10 +93,11 @@ impl SwitchConfig {
 
     /// What the environment asks for (`QUICKET_SWITCH_LISTENERS`): that listeners share their address,
     /// and what the program is called, which may be empty; `None` if it does not. Sockets for C begin
-    /// with it.
+    /// with it. A program with more rights than its caller (set-user-ID, file capabilities) does not look
+    /// there.
     #[must_use]
     pub fn from_env() -> Option<Self> {
-        let name = std::env::var_os(Self::LISTENERS_VARIABLE)?;
+        let name = quicket_switch::environment::variable(Self::LISTENERS_VARIABLE)?;
         Some(Self::called(&name.to_string_lossy()))
     }
 

@@ -33,10 +33,10 @@ struct mmsghdr;
 /*
  * Another: the address that the socket will be bound to is shared with other programs, through the
  * switch, which is started where there is none (the program `quicket` must be found). Text, what the
- * program is called there, of at most 64 bytes; empty for the name of its file. To be set before the
- * socket is bound. Then QUIC_SOCKOPT_ALPN tells the listeners of all programs at the address apart, and
- * SO_REUSEPORT has programs share a list: listen fails with EADDRINUSE where another program has some of
- * the protocols, and quicket_strerror says which.
+ * program is called there, of at most 64 bytes without the final zero; empty for the name of its file. To
+ * be set before the socket is bound. Then QUIC_SOCKOPT_ALPN tells the listeners of all programs at the
+ * address apart, and SO_REUSEPORT has programs share a list: listen fails with EADDRINUSE where another
+ * program has some of the protocols, and quicket_strerror says which.
  */
 #define QUICKET_SOCKOPT_SWITCH 1001
 

@@ -35,7 +35,13 @@ pub(crate) fn socket(domain: c_int, kind: c_int, protocol: c_int) -> Result<c_in
     fork::prepare();
     let socket = if is_v6 { Socket::new_v6() } else { Socket::new_v4() };
     if let Some(switch) = shared() {
-        socket.set_switch(switch).map_err(number)?;
+        socket.set_switch(switch).map_err(|error| {
+            log::error!(
+                "no QUIC sockets: {} is longer than 64 bytes, or not printable",
+                SwitchConfig::LISTENERS_VARIABLE
+            );
+            number(error)
+        })?;
     }
     Entry::open(socket, is_v6, kind, None, flags)
 }

@@ -3,9 +3,9 @@
  * Serves a port that it shares with other programs, as it asks for itself. Answers each stream with its
  * name and what it was sent. With a number, takes the protocols and gives them up so often, and ends.
  * With "fork" it has a child, which says CHILD with its process and how it cannot accept, and stays until
- * it is killed.
+ * it is killed. With "exit" it ends by exit(3) with its listener open.
  *
- *     share NAME PORT PROTOCOLS [NUMBER | fork]
+ *     share NAME PORT PROTOCOLS [NUMBER | fork | exit]
  *
  * PROTOCOLS separated by commas, or - for none. Says READY with its address, or REFUSED with the error.
  */
@@ -24,7 +24,7 @@
 #define MOST_STREAMS 64
 #define MOST_BYTES 4096
 
-static const char *name, *protocols;
+static const char *name, *protocols, *how = "";
 
 static struct question {
 	int64_t stream;
@@ -121,6 +121,8 @@ static void *ends_with_its_input(void *argument)
 	char byte;
 	while (read(0, &byte, 1) > 0)
 		;
+	if (strcmp(how, "exit") == 0)
+		exit(0);
 	_exit(0);
 	return argument;
 }
@@ -160,7 +162,9 @@ int main(int count, char **arguments)
 	address.sin_port = htons((uint16_t)atoi(arguments[2]));
 	address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
 	protocols = strcmp(arguments[3], "-") == 0 ? NULL : arguments[3];
-	for (int times = count > 4 ? atoi(arguments[4]) : 0; times > 0; times--) {
+	if (count > 4)
+		how = arguments[4];
+	for (int times = atoi(how); times > 0; times--) {
 		if (quicket_close(listener(&address)) != 0)
 			refused(-1, "close");
 		if (times == 1) {
@@ -170,7 +174,7 @@ int main(int count, char **arguments)
 	}
 	int fd = listener(&address);
 	quicket_getsockname(fd, (struct sockaddr *)&address, &length);
-	if (count > 4 && fork() == 0) {
+	if (strcmp(how, "fork") == 0 && fork() == 0) {
 		quicket_accept(fd, NULL, NULL);
 		printf("CHILD %d %s\n", (int)getpid(), strerrorname_np(errno));
 		for (;;)

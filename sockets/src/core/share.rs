@@ -146,6 +146,11 @@ impl Core {
         }
     }
 
+    /// Leaves the address in good order, for good: nothing comes in any more.
+    pub(crate) fn leave_switch(&self) {
+        self.switch.share.leave();
+    }
+
     /// True once a newer generation has taken over and all clients that were on their way are there.
     pub(crate) fn is_retired(&self) -> bool {
         self.switch.share.retired.load(Ordering::SeqCst)

@@ -38,6 +38,12 @@ impl Alpn {
         self.0.iter().any(|each| each == name)
     }
 
+    /// True if both lists have the same names, in whatever order.
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        let has_all = |one: &Self, other: &Self| other.0.iter().all(|name| one.has(name));
+        has_all(self, other) && has_all(other, self)
+    }
+
     /// True if both lists have a name in common.
     pub(super) fn overlaps(&self, other: &Self) -> bool {
         self.0.iter().any(|name| other.has(name))
@@ -60,6 +66,16 @@ mod tests {
         assert!(alpn.has(b"h3") && !alpn.has(b"h"));
         assert!(alpn.overlaps(&Alpn::parse(b"x,ksmbd").unwrap()));
         assert!(!alpn.overlaps(&Alpn::parse(b"x").unwrap()));
+        for (list, is_same) in [
+            ("ksmbd,smbd,h3", true),
+            ("h3,h3,smbd,ksmbd", true),
+            ("smbd,h3", false),
+            ("smbd,h3,ksmbd,x", false),
+        ] {
+            let list = Alpn::parse(list.as_bytes()).unwrap();
+            assert_eq!((alpn.is_same(&list), list.is_same(&alpn)), (is_same, is_same), "{list:?}");
+        }
+        assert!(Alpn::default().is_same(&Alpn::default()) && !alpn.is_same(&Alpn::default()));
         assert_eq!(Alpn::parse(b""), Err(Errno::EINVAL));
         assert_eq!(Alpn::parse(&[b'a'; 129]), Err(Errno::EINVAL));
     }

@@ -46,7 +46,7 @@ macro_rules! errnos {
 
 errnos! {
     EPERM = 1, "not permitted";
-    ENOENT = 2, "there is no such file: the program of the switch";
+    ENOENT = 2, "the program of the switch is not found";
     EINTR = 4, "interrupted";
     EIO = 5, "input or output failed";
     EBADF = 9, "the socket is closed";
@@ -57,7 +57,7 @@ errnos! {
     EINVAL = 22, "an argument does not fit the state of the socket";
     ENFILE = 23, "the host has too many files open";
     EMFILE = 24, "the process has too many files open: close some, or raise the limit";
-    ENOSPC = 28, "flow control leaves no room to send, or the switch none to be there";
+    ENOSPC = 28, "flow control leaves no room to send, or the switch has no room for the program";
     EPIPE = 32, "the connection is closed";
     ENOSTR = 60, "there is no such stream";
     EPROTO = 71, "the handshake failed";

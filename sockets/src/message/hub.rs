@@ -66,6 +66,34 @@ pub(super) struct Greeted {
     pub(super) cell: Arc<Cell>,
 }
 
+/// What is left to do when a listener has been removed, once nothing is locked: who waited for clients is
+/// woken, which is somebody else's code.
+#[must_use]
+pub(super) struct Removed {
+    core: CoreRef,
+    wakes: Wakes,
+    waiting: VecDeque<Greeted>,
+}
+
+impl Removed {
+    /// Wakes who waited, and turns the clients away that had not been accepted.
+    pub(super) fn finish(mut self) {
+        self.wakes.fire();
+        turn_away(&self.core, self.waiting);
+    }
+}
+
+/// Tells clients that nobody accepts them.
+fn turn_away(core: &CoreRef, waiting: VecDeque<Greeted>) {
+    for Greeted { worker, cell } in waiting {
+        let Some(core) = core.worker(worker) else { continue };
+        core.act_on(&cell, |conn, now| {
+            conn.engine.abort(now, refused());
+            ((), true)
+        });
+    }
+}
+
 impl ListenQueue {
     pub(super) fn new(alpn: Alpn, reuse_port: bool, validate: bool, backlog: usize) -> Self {
         Self {
@@ -80,6 +108,11 @@ impl ListenQueue {
 
     pub(super) fn set_backlog(&self, backlog: usize) {
         self.backlog.store(backlog, Ordering::Relaxed);
+    }
+
+    /// True once another program gets the clients.
+    pub(super) fn is_retired(&self) -> bool {
+        lock(&self.queue).retired
     }
 
     /// The next connection; `waiter` hears of the next if there is none.
@@ -120,6 +153,12 @@ impl ListenQueue {
         open
     }
 
+    /// Turns the clients away that wait, though the listener goes on.
+    pub(super) fn turn_away(&self, core: &CoreRef) {
+        let waiting = std::mem::take(&mut lock(&self.queue).waiting);
+        turn_away(core, waiting);
+    }
+
     /// What waits can still be accepted, and no more comes.
     fn retire(&self) {
         let mut queue = lock(&self.queue);
@@ -131,15 +170,11 @@ impl ListenQueue {
     }
 
     /// Nobody accepts any more. What waited is returned.
-    fn close(&self) -> VecDeque<Greeted> {
+    fn close(&self, wakes: &mut Wakes) -> VecDeque<Greeted> {
         let mut queue = lock(&self.queue);
         self.closed.store(true, Ordering::Release);
-        let mut wakes = Wakes::default();
-        queue.waiters.wake_all(&mut wakes);
-        let waiting = std::mem::take(&mut queue.waiting);
-        drop(queue);
-        wakes.fire();
-        waiting
+        queue.waiters.wake_all(wakes);
+        std::mem::take(&mut queue.waiting)
     }
 }
 
@@ -160,7 +195,7 @@ impl Hub {
     pub(super) fn listen(self: &Arc<Self>, new: &Arc<ListenQueue>) -> Result<(), Errno> {
         let mut listeners = lock(&self.listeners);
         for other in listeners.iter() {
-            let same = other.alpn == new.alpn;
+            let same = other.alpn.is_same(&new.alpn);
             if same && new.reuse_port && other.reuse_port {
                 break;
             }
@@ -210,10 +245,10 @@ impl Hub {
         core.open(options, server).map_err(|_| Errno::EBADF)
     }
 
-    /// Removes a listener; the clients that it had not accepted are turned away. Of an address that is
-    /// shared, others may have the protocols as soon as this returns.
-    pub(super) fn unlisten(&self, core: &CoreRef, listener: &Arc<ListenQueue>) {
-        // It is alone here if it shares its address. No lock is held: the switch answers.
+    /// Removes a listener, but for what is left to do with it. Of an address that is shared, others may
+    /// have the protocols as soon as this returns.
+    pub(super) fn unlisten(&self, core: &CoreRef, listener: &Arc<ListenQueue>) -> Removed {
+        // It is alone here if it shares its address. The switch answers.
         core.cease_through_switch();
         let mut listeners = lock(&self.listeners);
         listeners.retain(|other| !Arc::ptr_eq(other, listener));
@@ -225,14 +260,8 @@ impl Hub {
             core.routing().stop_listening(&mut wakes);
         }
         drop(listeners);
-        wakes.fire();
-        for Greeted { worker, cell } in listener.close() {
-            let Some(core) = core.worker(worker) else { continue };
-            core.act_on(&cell, |conn, now| {
-                conn.engine.abort(now, refused());
-                ((), true)
-            });
-        }
+        let waiting = listener.close(&mut wakes);
+        Removed { core: core.clone(), wakes, waiting }
     }
 
     /// True if clients must prove their address: nobody knows yet which listener they want, so
@@ -331,9 +360,9 @@ mod tests {
         let listener = ListenQueue::new(Alpn::default(), false, false, 5);
         let mut wakes = Wakes::default();
         assert!(listener.push(0, &cell, &mut wakes));
-        assert_eq!(listener.close().len(), 1);
+        assert_eq!(listener.close(&mut wakes).len(), 1);
         assert!(!listener.push(0, &cell, &mut wakes));
-        assert!(listener.close().is_empty());
+        assert!(listener.close(&mut wakes).is_empty());
         core.close_all(0, b"");
     }
 
@@ -342,8 +371,9 @@ mod tests {
         let listener = ListenQueue::new(Alpn::default(), false, false, 5);
         assert!(matches!(listener.pop(None), Ok(None)));
         assert!(!listener.is_readable(None));
+        assert!(!listener.is_retired());
         listener.retire();
-        assert!(listener.is_readable(None));
+        assert!(listener.is_retired() && listener.is_readable(None));
         assert!(matches!(listener.pop(None), Err(Errno::EINVAL)));
     }
 }

@@ -37,14 +37,16 @@ pub struct Socket {
 }
 
 struct Shared {
+    /// Listening begins and ends one at a time, the switch's answers included. Taken before `Control`.
+    turn: Mutex<()>,
     control: Mutex<Control>,
     ledger: Arc<Ledger>,
     nonblocking: AtomicBool,
     interruptible: AtomicBool,
 }
 
-/// What is decided call by call. Locked before everything else; nobody waits under it, and nobody
-/// is woken.
+/// What is decided call by call. Locked before everything else but the turn to listen; nobody waits under it,
+/// and nobody is woken.
 struct Control {
     settings: Settings,
     is_v6: bool,
@@ -163,11 +165,12 @@ impl Socket {
         let control = Control { settings, is_v6, bound, phase, refusal: None };
         let control = Mutex::new(control);
         let (nonblocking, interruptible) = (AtomicBool::new(false), AtomicBool::new(false));
-        Self { shared: Arc::new(Shared { control, ledger, nonblocking, interruptible }) }
+        let turn = Mutex::default();
+        Self { shared: Arc::new(Shared { turn, control, ledger, nonblocking, interruptible }) }
     }
 
     fn control(&self) -> MutexGuard<'_, Control> {
-        self.shared.control.lock().unwrap_or_else(PoisonError::into_inner)
+        self.shared.control()
     }
 
     fn ledger(&self) -> &Arc<Ledger> {
@@ -286,59 +289,80 @@ impl Socket {
             (State::Listening, Shutdown::Write) => Ok(()),
             (State::Listening, Shutdown::Read | Shutdown::Both) => Err(Errno::EOPNOTSUPP),
             (State::Establishing | State::Established, _) => {
-                self.shared.end();
+                self.shared.close();
                 Ok(())
             }
         }
     }
+
+    /// Gives up an address that is shared ([`Socket::set_switch`]) because the process ends: the switch hears
+    /// that the program goes in good order, and resets nobody in its place. Clients that nobody has
+    /// accepted are turned away. This waits for nobody and wakes nobody: a thread that waits for clients
+    /// does so until the process has ended. To be called when all connections have been
+    /// [shut down](Self::shutdown).
+    pub fn leave(&self) {
+        let control = self.control();
+        let Some(bound) = control.bound.clone() else { return };
+        let listener = match &control.phase {
+            Phase::Listening(listener) => Some(Arc::clone(listener)),
+            Phase::Idle | Phase::Connection(_) => None,
+        };
+        drop(control);
+        if let Some(listener) = listener {
+            listener.turn_away(&bound.core);
+        }
+        bound.core.core().leave_switch();
+    }
 }
 
 impl Shared {
-    /// Stops listening, if this is still the listener.
-    fn end_listening(&self, listener: &Arc<ListenQueue>) {
-        let control = self.control.lock().unwrap_or_else(PoisonError::into_inner);
-        if matches!(&control.phase, Phase::Listening(now) if Arc::ptr_eq(now, listener)) {
-            drop(control);
-            self.end();
+    fn control(&self) -> MutexGuard<'_, Control> {
+        self.control.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn turn(&self) -> MutexGuard<'_, ()> {
+        self.turn.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Stops listening, if the socket does: waits until the switch knows. The turn ends before anybody is
+    /// woken, which is somebody else's code.
+    fn stop_listening(&self, turn: MutexGuard<'_, ()>) {
+        let mut control = self.control();
+        let Phase::Listening(listener) = &control.phase else { return };
+        let (listener, bound) = (Arc::clone(listener), control.bound.clone());
+        control.phase = Phase::Idle;
+        drop(control);
+        let removed = bound.map(|bound| bound.hub.unlisten(&bound.core, &listener));
+        drop(turn);
+        if let Some(removed) = removed {
+            removed.finish();
         }
     }
 
-    fn end(&self) {
-        let mut control = self.control.lock().unwrap_or_else(PoisonError::into_inner);
-        match &control.phase {
-            Phase::Idle => {}
-            Phase::Listening(listener) => {
-                let (listener, bound) = (Arc::clone(listener), control.bound.clone());
-                control.phase = Phase::Idle;
-                // Who waits is woken, which is somebody else's code.
-                drop(control);
-                if let Some(bound) = bound {
-                    bound.hub.unlisten(&bound.core, &listener);
-                }
-            }
-            // The connection stays, for what waits to be received.
-            Phase::Connection(session) => {
-                let conn = session.conn.clone();
-                drop(control);
-                let establishing = conn.look(|conn| state_of(conn)) == State::Establishing;
-                let mut account = self.ledger.lock();
-                // RFC 9000, Section 10.2.3: nothing of the application before the peer is known.
-                if establishing {
-                    account.close.errcode = APPLICATION_ERROR;
-                }
-                let close = account.close;
-                drop(account);
-                // First what may be sent before the end.
-                conn.act(|conn, _| conn.engine.cork_streams(false));
-                conn.close(u64::from(close.errcode), close.words());
-            }
+    /// Closes the connection, if there is one. It stays, for what waits to be received.
+    fn close(&self) {
+        let conn = match &self.control().phase {
+            Phase::Idle | Phase::Listening(_) => return,
+            Phase::Connection(session) => session.conn.clone(),
+        };
+        let establishing = conn.look(|conn| state_of(conn)) == State::Establishing;
+        let mut account = self.ledger.lock();
+        // RFC 9000, Section 10.2.3: nothing of the application before the peer is known.
+        if establishing {
+            account.close.errcode = APPLICATION_ERROR;
         }
+        let close = account.close;
+        drop(account);
+        // First what may be sent before the end.
+        conn.act(|conn, _| conn.engine.cork_streams(false));
+        conn.close(u64::from(close.errcode), close.words());
     }
 }
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        self.end();
+        self.stop_listening(self.turn());
+        self.close();
     }
 }
 

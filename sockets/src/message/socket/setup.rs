@@ -101,22 +101,27 @@ impl Socket {
     }
 
     /// Listens for clients that want one of the socket's protocols; 0 stops listening. A
-    /// listener that is asked again only takes the new backlog.
+    /// listener that is asked again only takes the new backlog. Where the address is shared
+    /// ([`Socket::set_switch`]) the switch is waited for: ten seconds at most to begin, one to stop.
     ///
     /// # Errors
     ///
-    /// EINVAL if the socket has a connection, or with 0 does not listen. EADDRINUSE if another
+    /// EINVAL if the socket has a connection, or with 0 does not listen; also if a newer generation of the
+    /// program has taken its place at the switch, until it stops listening. EADDRINUSE if another
     /// listener of the address, of any program that shares it ([`Socket::set_switch`]), has some of
     /// the protocols, or all of them and not both share the port ([`Socket::set_reuse_port`]).
     pub fn listen(&self, backlog: usize) -> Result<(), Errno> {
+        let turn = self.shared.turn();
         let control = self.control();
         match (&control.phase, backlog) {
             (Phase::Connection(_), _) | (Phase::Idle, 0) => return Err(Errno::EINVAL),
             (Phase::Listening(_), 0) => {
                 drop(control);
-                self.shared.end();
+                self.shared.stop_listening(turn);
                 return Ok(());
             }
+            // What waits there can still be accepted, and nothing else will come.
+            (Phase::Listening(listener), _) if listener.is_retired() => return Err(Errno::EINVAL),
             (Phase::Listening(listener), _) => {
                 listener.set_backlog(backlog);
                 return Ok(());
@@ -141,16 +146,10 @@ impl Socket {
         bound.hub.listen(&listener)?;
         control.phase = Phase::Listening(Arc::clone(&listener));
         drop(control);
-        let registered = bound.hub.register(&listener);
-        if let Err(error) = registered {
-            self.shared.end_listening(&listener);
-            return Err(self.refused(&error));
-        }
-        // Another thread may have stopped it before the switch was asked.
-        if !matches!(self.control().phase, Phase::Listening(_)) {
-            bound.core.cease_through_switch();
-        }
-        Ok(())
+        bound.hub.register(&listener).map_err(|error| {
+            self.shared.stop_listening(turn);
+            self.refused(&error)
+        })
     }
 
     /// Waits for a client and returns a socket for it, with the settings of this one, except that
