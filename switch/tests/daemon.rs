@@ -142,7 +142,12 @@ fn a_program_may_come_and_go_a_thousand_times() {
         }
     }
     switch.wait_for(1);
-    assert_eq!(std::fs::read_dir("/proc/self/fd").unwrap().count() / 100, 0, "nothing leaks");
+    // Other tests of this process have descriptors as long as they run.
+    let begun = Instant::now();
+    while std::fs::read_dir("/proc/self/fd").unwrap().count() >= 300 {
+        assert!(begun.elapsed() < LONG, "descriptors leak");
+        thread::sleep(Duration::from_millis(10));
+    }
 }
 
 /// Two upgrades overlap: the newest generation was ready first.

@@ -17,12 +17,13 @@ Examples:
 
 Each connection asks for the file over HTTP/0.9 (hq-interop), again and again. The file says who
 answers: of a site with several servers each has another one. A line of JSON a second has
-  open, lost   connections by their first answer
+  open, lost   connections by their first answer; lost after --idle without one
+  silent       those that have waited for an answer for longer than twice --every
   refused      those that never had one
   answers      ... and strayed, those that were not the first one of their connection
   waits        how long answers took: so many less than so many milliseconds
   reasons      why connections were lost or refused, or ports stayed
-The exit code after --for is 0 if all connections are open and none has strayed.";
+The exit code after --for is 0 if all connections are open, none is silent and none has strayed.";
 
 /// Which connections to hold.
 #[derive(Debug, Clone, Args)]

@@ -80,7 +80,7 @@ async fn hold(options: Options, config: ClientConfig) -> Result<Outcome, Failure
                 Ok(connection) => {
                     // The questions of all are spread over the time between two.
                     let share = options.every.mul_f64(number as f64 / options.connections as f64);
-                    ask(&connection, &options, share, &tally).await;
+                    ask(&connection, (number, share), &options, &tally).await;
                 }
                 Err(error) => tally.refused(error.to_string()),
             }
@@ -93,6 +93,7 @@ async fn hold(options: Options, config: ClientConfig) -> Result<Outcome, Failure
         next += INTERVAL;
         sleep_until(next.min(deadline.unwrap_or(next))).await;
         let ended = deadline.is_some_and(|deadline| Instant::now() >= deadline);
+        tally.look(Instant::now().into_std(), options.every * 2);
         print(&format!("{}\n", tally.json()))?;
         if ended {
             return Ok(if tally.is_whole(options.connections) {
@@ -118,12 +119,20 @@ async fn move_about(endpoints: &[Endpoint], any: SocketAddr, every: Duration, ta
 }
 
 /// Asks again and again who is there, until the connection is lost.
-async fn ask(connection: &Connection, options: &Options, share: Duration, tally: &Tally) {
+async fn ask(
+    connection: &Connection,
+    (number, share): (usize, Duration),
+    options: &Options,
+    tally: &Tally,
+) {
     let mut first = None;
     sleep(share).await;
     loop {
         let asked = Instant::now();
-        match exchange(connection, &options.request).await {
+        tally.asked(number, asked.into_std());
+        let answer = exchange(connection, &options.request).await;
+        tally.asks_no_more(number);
+        match answer {
             Ok(answer) => {
                 let home = first.get_or_insert_with(|| {
                     tally.opened(&answer);

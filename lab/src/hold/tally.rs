@@ -1,14 +1,17 @@
 //! What has become of the connections, counted.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
 /// Reasons that are told apart; others are counted together.
 const MAX_REASONS: usize = 20;
 const OTHERS: &str = "others";
+
+/// Ends that are told apart by what they answer; others are counted together.
+const MAX_HOMES: usize = 256;
 
 /// The counts.
 #[derive(Debug, Default)]
@@ -18,6 +21,8 @@ pub(super) struct Tally(Mutex<Counts>);
 struct Counts {
     /// Connections that are used, by their first answer: who is at the other end.
     open: BTreeMap<String, u64>,
+    /// ... of which so many have waited too long for an answer that is still to come.
+    silent: usize,
     /// Those that were lost.
     lost: BTreeMap<String, u64>,
     /// Those that never came to be, or were lost before the first answer.
@@ -30,9 +35,18 @@ struct Counts {
     waits: BTreeMap<u64, u64>,
     /// Why connections were lost or refused, or ports stayed.
     reasons: BTreeMap<String, u64>,
+    /// Since when questions are open, by the number of their connection.
+    #[serde(skip)]
+    asked: HashMap<usize, Instant>,
 }
 
 impl Counts {
+    /// As whom a home is counted.
+    fn home(&self, home: &str) -> String {
+        let known = self.open.contains_key(home) || self.open.len() < MAX_HOMES;
+        if known { home } else { OTHERS }.to_owned()
+    }
+
     fn reason(&mut self, reason: String) {
         let known = self.reasons.contains_key(&reason) || self.reasons.len() < MAX_REASONS;
         *self.reasons.entry(if known { reason } else { OTHERS.to_owned() }).or_default() += 1;
@@ -46,7 +60,19 @@ impl Tally {
 
     /// A connection has had its first answer.
     pub(super) fn opened(&self, home: &str) {
-        *self.counts().open.entry(home.to_owned()).or_default() += 1;
+        let mut counts = self.counts();
+        let home = counts.home(home);
+        *counts.open.entry(home).or_default() += 1;
+    }
+
+    /// A connection has asked.
+    pub(super) fn asked(&self, number: usize, at: Instant) {
+        self.counts().asked.insert(number, at);
+    }
+
+    /// It has an answer, or there is no connection any more.
+    pub(super) fn asks_no_more(&self, number: usize) {
+        self.counts().asked.remove(&number);
     }
 
     /// An answer after `wait` on a connection whose first one was `home`.
@@ -75,17 +101,26 @@ impl Tally {
     pub(super) fn lost(&self, home: Option<&str>, reason: String) {
         let Some(home) = home else { return self.refused(reason) };
         let mut counts = self.counts();
-        if let Some(open) = counts.open.get_mut(home) {
+        let home = counts.home(home);
+        if let Some(open) = counts.open.get_mut(&home) {
             *open -= 1;
         }
-        *counts.lost.entry(home.to_owned()).or_default() += 1;
+        *counts.lost.entry(home).or_default() += 1;
         counts.reason(reason);
     }
 
-    /// Whether so many connections are open, and all of them where they have always been.
+    /// Notes how many have waited for longer than `patience`.
+    pub(super) fn look(&self, now: Instant, patience: Duration) {
+        let mut counts = self.counts();
+        let late = |asked: &&Instant| now.saturating_duration_since(**asked) > patience;
+        counts.silent = counts.asked.values().filter(late).count();
+    }
+
+    /// Whether so many connections are open, all of them where they have always been, and none silent.
     pub(super) fn is_whole(&self, connections: usize) -> bool {
         let counts = self.counts();
-        counts.open.values().sum::<u64>() == connections as u64 && counts.strayed == 0
+        let open = counts.open.values().sum::<u64>() == connections as u64;
+        open && counts.strayed == 0 && counts.silent == 0
     }
 
     /// All of it, as one line of JSON.
@@ -116,10 +151,36 @@ mod tests {
         let counts: Value = serde_json::from_str(&tally.json()).unwrap();
         let reasons = json!({ "timed out": 2, "refused": 1 });
         let expected = json!({
-            "open": { "east": 0, "west": 1 }, "lost": { "east": 1 }, "refused": 2, "answers": 4,
+            "open": { "east": 0, "west": 1 }, "silent": 0, "lost": { "east": 1 }, "refused": 2, "answers": 4,
             "strayed": 1, "waits": { "1": 2, "8": 2 }, "reasons": reasons,
         });
         assert_eq!(counts, expected);
+    }
+
+    #[test]
+    fn connections_that_wait_for_an_answer_are_not_whole() {
+        let (tally, start) = (Tally::default(), Instant::now());
+        let silent = |seconds| {
+            tally.look(start + Duration::from_secs(seconds), Duration::from_secs(2));
+            tally.counts().silent
+        };
+        tally.opened("east");
+        tally.asked(7, start);
+        assert_eq!([silent(2), silent(3)], [0, 1]);
+        assert!(!tally.is_whole(1));
+        tally.asks_no_more(7);
+        assert_eq!(silent(9), 0);
+        assert!(tally.is_whole(1));
+    }
+
+    #[test]
+    fn homes_are_bounded() {
+        let tally = Tally::default();
+        (0..1000).for_each(|home| tally.opened(&home.to_string()));
+        tally.lost(Some("999"), "timed out".to_owned());
+        let counts: Value = serde_json::from_str(&tally.json()).unwrap();
+        assert_eq!(counts["open"].as_object().unwrap().len(), MAX_HOMES + 1);
+        assert_eq!((&counts["open"][OTHERS], &counts["lost"][OTHERS]), (&json!(743), &json!(1)));
     }
 
     #[test]
