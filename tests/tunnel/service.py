@@ -32,7 +32,7 @@ class Service:
         listener.settimeout(30)
         self.process = subprocess.Popen(namespace.command(*quicket[:-1], "run", file), stderr=subprocess.DEVNULL,
                                         env={**os.environ, "NOTIFY_SOCKET": str(self.notified)})
-        assert listener.recv(100) == b"READY=1"
+        assert b"READY=1" in listener.recv(1000).split(b"\n")
         listener.close()
 
     def stop(self):
