@@ -3,7 +3,7 @@
 
 use crate::error::write;
 use crate::{Full, MIN_MTU_V4, MIN_MTU_V6, Packet, Sum, protocol, pseudo_header};
-use core::net::{IpAddr, Ipv6Addr};
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// The longest error: that of IPv6 fills its smallest MTU (RFC 4443, Section 2.4 (c)). That of IPv4
 /// is at most 576 bytes (RFC 1812, Section 4.3.2.3).
@@ -22,24 +22,27 @@ pub fn too_big(packet: &Packet<'_>, mtu: u16, out: &mut [u8]) -> Result<usize, F
     }
     match (packet.source, packet.destination) {
         (IpAddr::V4(source), IpAddr::V4(destination)) => {
-            let quoted = quote(packet, MAX_ICMP_V4 - 28);
-            let mtu = mtu.max(MIN_MTU_V4).to_be_bytes();
-            let mut icmp = [3, 4, 0, 0, 0, 0, mtu[0], mtu[1]];
-            let sum = Sum::new().bytes(&icmp).bytes(quoted).checksum().to_be_bytes();
-            [icmp[2], icmp[3]] = sum;
-            let len = quoted.len().saturating_add(28);
-            let mut header = [0u8; 20];
-            [header[0], header[8], header[9]] = [0x45, 64, protocol::ICMP];
-            [header[2], header[3]] = (len as u16).to_be_bytes();
-            let ([d0, d1, d2, d3], [s0, s1, s2, s3]) = (source.octets(), destination.octets());
-            [header[12], header[13], header[14], header[15]] = [s0, s1, s2, s3];
-            [header[16], header[17], header[18], header[19]] = [d0, d1, d2, d3];
-            [header[10], header[11]] = Sum::new().bytes(&header).checksum().to_be_bytes();
-            put(out, &header, &icmp, quoted)
+            let mtu = mtu.max(MIN_MTU_V4);
+            error_v4(packet, (source, destination), [3, 4], mtu.into(), out)
         }
         (IpAddr::V6(source), IpAddr::V6(destination)) => {
             let mtu = u32::from(mtu.max(MIN_MTU_V6));
             error_v6(packet, (source, destination), [2, 0], mtu, out)
+        }
+        _ => Ok(0),
+    }
+}
+
+/// Writes the error that the host `packet` is for cannot be reached (RFC 792; RFC 4443, Section 3.1);
+/// as [`too_big`] does.
+pub fn unreachable(packet: &Packet<'_>, out: &mut [u8]) -> Result<usize, Full> {
+    match (packet.source, packet.destination) {
+        _ if !may_answer(packet) => Ok(0),
+        (IpAddr::V4(source), IpAddr::V4(destination)) => {
+            error_v4(packet, (source, destination), [3, 1], 0, out)
+        }
+        (IpAddr::V6(source), IpAddr::V6(destination)) => {
+            error_v6(packet, (source, destination), [1, 3], 0, out)
         }
         _ => Ok(0),
     }
@@ -54,6 +57,30 @@ pub fn parameter_problem(packet: &Packet<'_>, pointer: u32, out: &mut [u8]) -> R
         }
         _ => Ok(0),
     }
+}
+
+/// An error of ICMP: type and code, and the word that follows.
+fn error_v4(
+    packet: &Packet<'_>,
+    (source, destination): (Ipv4Addr, Ipv4Addr),
+    [kind, code]: [u8; 2],
+    word: u32,
+    out: &mut [u8],
+) -> Result<usize, Full> {
+    let quoted = quote(packet, MAX_ICMP_V4 - 28);
+    let [w0, w1, w2, w3] = word.to_be_bytes();
+    let mut icmp = [kind, code, 0, 0, w0, w1, w2, w3];
+    let sum = Sum::new().bytes(&icmp).bytes(quoted).checksum().to_be_bytes();
+    [icmp[2], icmp[3]] = sum;
+    let len = quoted.len().saturating_add(28);
+    let mut header = [0u8; 20];
+    [header[0], header[8], header[9]] = [0x45, 64, protocol::ICMP];
+    [header[2], header[3]] = (len as u16).to_be_bytes();
+    let ([d0, d1, d2, d3], [s0, s1, s2, s3]) = (source.octets(), destination.octets());
+    [header[12], header[13], header[14], header[15]] = [s0, s1, s2, s3];
+    [header[16], header[17], header[18], header[19]] = [d0, d1, d2, d3];
+    [header[10], header[11]] = Sum::new().bytes(&header).checksum().to_be_bytes();
+    put(out, &header, &icmp, quoted)
 }
 
 /// An error of ICMPv6: type and code, and the word that follows.
@@ -193,6 +220,26 @@ mod tests {
         assert_eq!(payload[8..], bytes);
         let v4 = v4(17, 9, 0, &[0; 8]);
         assert_eq!(parameter_problem(&Packet::parse(&v4).unwrap(), 1, &mut out), Ok(0));
+    }
+
+    #[test]
+    fn the_sender_learns_that_nobody_is_there() {
+        let mut out = [0; MAX_ICMP];
+        for (bytes, kind) in [(v4(17, 9, 0, &[5; 100]), [3, 1]), (v6(17, 9, 0, &[5; 100]), [1, 3])]
+        {
+            let packet = Packet::parse(&bytes).unwrap();
+            let len = unreachable(&packet, &mut out).unwrap();
+            let error = Packet::parse(&out[..len]).unwrap();
+            assert_eq!((error.source, error.destination), (packet.destination, packet.source));
+            let payload = error.payload();
+            assert_eq!((&payload[..2], &payload[4..8]), (&kind[..], &[0; 4][..]));
+            assert_eq!(payload[8..], bytes);
+            let pseudo = pseudo_header(error.source, error.destination, 58, payload.len() as u32);
+            let sum = if error.is_v4() { Sum::new() } else { pseudo };
+            assert!(sum.bytes(payload).is_intact());
+        }
+        let error = v4(1, 9, 0, &[3, 1, 0, 0]);
+        assert_eq!(unreachable(&Packet::parse(&error).unwrap(), &mut out), Ok(0));
     }
 
     #[test]

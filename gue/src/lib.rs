@@ -49,7 +49,7 @@ pub use error::{DecodeError, Full};
 pub use fragment::{Fragment, Fragments, MAX_HEADER, fragments};
 pub use gre::{Gre, GreMismatch, GreRules, MAX_GRE_LEN, in_sequence};
 pub use header::{Decoded, GUE_PORT, Gue, Kind, MAX_GUE_LEN, decode, implied_protocol};
-pub use icmp::{MAX_ICMP, parameter_problem, too_big};
+pub use icmp::{MAX_ICMP, parameter_problem, too_big, unreachable};
 pub use inherit::{Tos, Ttl};
 pub use ip::{MAX_EXTENSION_HEADERS, Packet, set_ecn};
 pub use mtu::{MIN_MTU_V4, MIN_MTU_V6, Outer, Overhead, Shim};

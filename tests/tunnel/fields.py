@@ -6,6 +6,7 @@ import struct
 from networks import Tunnel, until
 
 IPV6_RECVERR = 25
+IPV6_FLOWINFO_SEND = 33
 
 
 def ipv4(source, destination, tos, payload, protocol=17):
@@ -104,6 +105,15 @@ def limits(quicket, a, b, encap="gue"):
     tunnel = Tunnel(quicket, a, "tun1", f"{words} flowlabel 1234a tclass 20", "fd09::1/64")
     a.socket(socket.AF_INET6, socket.SOCK_DGRAM).sendto(b"x" * 99, ("fd09::2", 9))
     assert outer("first word")[:4] == bytes.fromhex("6201234a"), "the flow label and the traffic class"
+    tunnel.close()
+    tunnel = Tunnel(quicket, a, "tun1", f"{words} flowlabel inherit tclass inherit", "fd09::1/64")
+    labelled = a.socket(socket.AF_INET6, socket.SOCK_DGRAM)
+    labelled.setsockopt(socket.IPPROTO_IPV6, IPV6_FLOWINFO_SEND, 1)
+    labelled.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_TCLASS, 0x20)
+    for label in 0x1beef, 0x1cafe:
+        labelled.sendto(b"x" * 99, ("fd09::2", 9, label, 0))
+        found = outer("first word")[:4]
+        assert found == (0x62000000 | label).to_bytes(4), f"those inside: {found.hex()}, not {label:x}"
     tunnel.close()
     for own, inside, expected in ("none", None, None), ("4", None, 4), ("4", 9, 8), ("none", 9, 8):
         tunnel = Tunnel(quicket, a, "tun1", f"{words} encaplimit {own}", "fd09::1/64")

@@ -8,7 +8,8 @@ import shutil
 import subprocess
 import time
 
-MODULES = ["virtio_pci", "virtio_net", "fou", "fou6", "ipip", "sit", "ip_gre", "ip6_gre", "ip6_tunnel"]
+MODULES = ["virtio_pci", "virtio_net", "fou", "fou6", "ipip", "sit", "ip_gre", "ip6_gre", "ip6_tunnel",
+           "sch_netem"]
 END = "@end@"
 
 INIT = """#!/bin/busybox sh
@@ -28,16 +29,43 @@ poweroff -f
 """ % (END, END, END)
 
 
-def unpack(scratch):
+def backports_of(scratch):
+    """Options by which apt knows Debian's backports and nothing else; the system's own lists stay as they are."""
+    folder = scratch / "backports"
+    for part in "lists/partial", "cache/archives/partial":
+        (folder / part).mkdir(parents=True, exist_ok=True)
+    release = dict(line.strip().split("=", 1) for line in open("/etc/os-release") if "=" in line)
+    suite = f"{release['VERSION_CODENAME']}-backports"
+    sources = folder / "some.list"
+    sources.write_text(f"deb {debian()} {suite} main\n")
+    options = [f"-oDir::Etc::sourcelist={sources}", "-oDir::Etc::sourceparts=-", f"-oDir::State::lists={folder}/lists",
+               f"-oDir::Cache={folder}/cache"]
+    subprocess.run(["apt-get", *options, "update", "-qq"], check=True)
+    return options
+
+
+def debian():
+    """Where this system has Debian's packages from, as its own lists say."""
+    out = subprocess.run(["apt-get", "indextargets", "--format", "$(REPO_URI) $(RELEASE) $(COMPONENT)"], check=True,
+                         text=True, stdout=subprocess.PIPE).stdout
+    for line in out.splitlines():
+        uri, release, component = line.split()
+        if component == "main" and "security" not in release and "security" not in uri:
+            return uri
+    raise SystemExit("apt knows of no packages of Debian's: apt-get update")
+
+
+def unpack(scratch, backports):
     """Debian's kernel, unpacked and not installed; returns the folder."""
-    out = subprocess.run(["apt-cache", "depends", "linux-image-amd64"], check=True, text=True,
+    options = backports_of(scratch) if backports else []
+    out = subprocess.run(["apt-cache", *options, "depends", "linux-image-amd64"], check=True, text=True,
                          stdout=subprocess.PIPE).stdout
     package = re.search(r"Depends: (linux-image-\S+)", out).group(1)
     target = scratch / package
     if not (target / "done").exists():
         shutil.rmtree(target, ignore_errors=True)
         target.mkdir(parents=True)
-        subprocess.run(["apt-get", "download", "-q", package], cwd=target, check=True,
+        subprocess.run(["apt-get", *options, "download", "-q", package], cwd=target, check=True,
                        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         deb = next(target.glob("*.deb"))
         # Only what is needed of 400 MB.
@@ -83,16 +111,10 @@ def initramfs(scratch, tree):
     for name, _, data in modules:
         (root / f"lib/{name}.ko").write_bytes(data)
     (root / "modules").write_text("\n".join(name for name, _, _ in modules))
-    # busybox has an `ip` that knows nothing of encapsulation.
-    ip = shutil.which("ip")
+    # Those of busybox know nothing of encapsulation and bad links.
     (root / "sbin").mkdir()
-    shutil.copy(os.path.realpath(ip), root / "sbin/ip")
-    for line in subprocess.run(["ldd", ip], check=True, text=True, stdout=subprocess.PIPE).stdout.splitlines():
-        found = re.search(r"(/\S+)", line)
-        if found:
-            place = root / found.group(1).lstrip("/")
-            place.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(os.path.realpath(found.group(1)), place)
+    for name in "ip", "tc":
+        take_along(root, shutil.which(name), f"sbin/{name}")
     (root / "init").write_text(INIT.replace("ip link", "/sbin/ip link"))
     (root / "init").chmod(0o755)
     image = scratch / "initramfs"
@@ -102,9 +124,20 @@ def initramfs(scratch, tree):
     return image
 
 
+def take_along(root, program, name):
+    """A program, and what it is linked to."""
+    shutil.copy(os.path.realpath(program), root / name)
+    for line in subprocess.run(["ldd", program], check=True, text=True, stdout=subprocess.PIPE).stdout.splitlines():
+        found = re.search(r"(/\S+)", line)
+        if found:
+            place = root / found.group(1).lstrip("/")
+            place.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(os.path.realpath(found.group(1)), place)
+
+
 class Guest:
-    def __init__(self, scratch, namespace, tap):
-        tree = unpack(scratch)
+    def __init__(self, scratch, namespace, tap, backports=False):
+        tree = unpack(scratch, backports)
         kernel = next((tree / "boot").glob("vmlinuz-*"))
         self.version = kernel.name.removeprefix("vmlinuz-")
         self.process = subprocess.Popen(

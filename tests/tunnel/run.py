@@ -1,9 +1,10 @@
 """Tunnels between network namespaces, and between a namespace and a stock kernel.
 
-usage: run.py --quicket PROGRAM --scratch FOLDER [--carry] [pair] [kernel]
+usage: run.py --quicket PROGRAM --scratch FOLDER [--carry] [pair] [kernel] [newer-kernel]
 
-Makes network namespaces and removes them. Needs root, iproute2, ping, tcpdump's rights; for
-`kernel` also QEMU, busybox and Debian's kernel package, which is unpacked to the scratch folder.
+Makes network namespaces and removes them. Needs root, iproute2, ping, tshark; for `kernel` also
+QEMU, busybox and Debian's kernel package, which is unpacked to the scratch folder. `newer-kernel`
+takes the one of Debian's backports; it is not among the parts that run if none is named.
 """
 
 import argparse
@@ -20,7 +21,11 @@ import guest as guests  # noqa: E402
 import service  # noqa: E402
 import strangers  # noqa: E402
 from control import changes  # noqa: E402
+from discovery import discovery  # noqa: E402
+from dissected import dissected  # noqa: E402
+from external import external  # noqa: E402
 from fields import limits, marks  # noqa: E402
+from fragments import fragments  # noqa: E402
 from networks import Namespace, Tunnel, ip, send_all, veth  # noqa: E402
 from pmtu import narrow  # noqa: E402
 
@@ -80,11 +85,16 @@ def pair(quicket, scratch):
         marks(quicket, a, b, raw=True)
         limits(quicket, a, b)
         limits(quicket, a, b, "none")
+        fragments(quicket, a, b)
         if quicket[-1] == "add":
+            together(quicket, a, b, scratch)
             changes(quicket, a, b)
+            external(quicket, a, b)
+            discovery(quicket, a, b)
             service.service(quicket, a, b, scratch)
             service.in_order(quicket, a, b)
             strangers.taken_apart(quicket, a, b)
+            dissected(quicket, a, b)
             strangers.attacked(quicket, a, b)
         narrow(quicket, a, b)
     finally:
@@ -92,18 +102,56 @@ def pair(quicket, scratch):
         b.remove()
 
 
-def copies(quicket, a, b):
-    """Tunnels without UDP between the same addresses: the sockets of all get a copy of each packet."""
-    tunnels = []
-    for number, kind, words in (1, "gre", "key 1 seq"), (2, "gre", "key 2 seq"), (3, "sit", ""), (4, "gre", "encap fou"):
-        for end, local, remote, last in (a, "192.0.2.1", "192.0.2.2", 1), (b, "192.0.2.2", "192.0.2.1", 2):
-            line = f"type {kind} local {local} remote {remote} {words}"
-            tunnels.append(Tunnel(quicket, end, f"tun{number}", line, f"10.9.{number}.{last}/30"))
-    # Each end at a program of its own, so that the copies are told apart by one program as well as by four.
-    for number in 1, 2, 3, 4:
+def each_once(a, b):
+    for number, *_ in COPIES:
         answer = a.run("ping", "-n", "-c", "20", "-i", "0.01", "-W", "3", f"10.9.{number}.2")
         assert "20 received" in answer and "duplicates" not in answer, answer
         send_all(a, b, f"10.9.{number}.2", 1 << 20, socket.AF_INET)
+
+
+def together(quicket, a, b, scratch):
+    """The same four, by one program at each end."""
+    running = []
+    for end, local, remote, last in (a, "192.0.2.1", "192.0.2.2", 1), (b, "192.0.2.2", "192.0.2.1", 2):
+        file = scratch / f"together{last}"
+        file.write_text("".join(f"add tun{number} type {kind} local {local} remote {remote} {words}\n"
+                                for number, kind, words in COPIES))
+        running.append((end, subprocess.Popen(end.command(*quicket[:-1], "run", "--workers", "2", str(file)), text=True,
+                                              stderr=subprocess.PIPE)))
+        for number, *_ in COPIES:
+            line = running[-1][1].stderr.readline()
+            assert "ready" in line, line
+            end.ip("addr", "add", f"10.9.{number}.{last}/30", "dev", f"tun{number}")
+            end.ip("link", "set", f"tun{number}", "up")
+    each_once(a, b)
+    # A change has sockets of its own, which get packets while those before still do.
+    flood = subprocess.Popen(a.command("ping", "-n", "-q", "-i", "0.002", "-c", "1500", "10.9.1.2"), text=True,
+                             stdout=subprocess.PIPE)
+    for turn in range(20):
+        b.run(*quicket[:-1], "change", "tun1", *(["encap", "none", "nopmtudisc"] if turn % 2 == 0 else ["pmtudisc"]))
+    said = flood.communicate(timeout=60)[0]
+    assert "duplicates" not in said, said
+    assert int(said.split(" received")[0].split()[-1]) > 1400, said
+    for end, process in running:
+        process.terminate()
+        process.wait(timeout=30)
+        for number, *_ in COPIES:
+            end.ip("link", "del", f"tun{number}")
+    print("pair: four tunnels without UDP of one program have each their packets, once, also while one changes", flush=True)
+
+
+COPIES = [(1, "gre", "key 1"), (2, "gre", "key 2 seq"), (3, "sit", ""), (4, "gre", "encap fou")]
+
+
+def copies(quicket, a, b):
+    """Tunnels without UDP between the same addresses: the sockets of all get a copy of each packet."""
+    tunnels = []
+    for number, kind, words in COPIES:
+        for end, local, remote, last in (a, "192.0.2.1", "192.0.2.2", 1), (b, "192.0.2.2", "192.0.2.1", 2):
+            line = f"type {kind} local {local} remote {remote} {words}"
+            tunnels.append(Tunnel(quicket, end, f"tun{number}", line, f"10.9.{number}.{last}/30"))
+    # Each by a program of its own.
+    each_once(a, b)
     for tunnel in tunnels:
         tunnel.close()
     print("pair: tunnels without UDP between the same addresses have each their packets, once", flush=True)
@@ -143,7 +191,11 @@ KERNEL = [
 ]
 
 
-def kernel(quicket, scratch):
+def newer_kernel(quicket, scratch):
+    kernel(quicket, scratch, backports=True)
+
+
+def kernel(quicket, scratch, backports=False):
     a = Namespace("kernel")
     machine = None
     try:
@@ -152,16 +204,54 @@ def kernel(quicket, scratch):
         a.ip("addr", "add", "fd00::1/64", "dev", "tap0", "nodad")
         a.ip("link", "set", "tap0", "up")
         started = time.monotonic()
-        machine = guests.Guest(scratch, a.name, "tap0")
+        machine = guests.Guest(scratch, a.name, "tap0", backports)
         print(f"kernel: Linux {machine.version} is up after {time.monotonic() - started:.1f} s", flush=True)
         machine.run("/sbin/ip link set eth0 up; /sbin/ip addr add 192.0.2.2/24 dev eth0; "
                     "/sbin/ip addr add fd00::2/64 dev eth0 nodad")
         for kind, words, there, port, mtu, families in KERNEL:
             combination(quicket, a, machine, kind, words, there, port, mtu, families)
+        for words, there, port in IMPAIRED:
+            impaired(quicket, a, machine, words, there, port)
     finally:
         if machine:
             machine.close()
         a.remove()
+
+
+# Types and words here, what `ip` is told there if it is more, and the port there.
+IMPAIRED = [
+    ("ipip encap gue encap-dport 5555", "encap-csum", "gue"),
+    ("gre encap gue encap-dport 5555 key 77 seq csum", "key 77 seq csum", "gue"),
+    ("sit", "mode any", ""),
+]
+# Of what the guest sends, a part is lost, comes twice, late, or with a bit turned over.
+IMPAIRMENT = "delay 5ms 2ms loss 1% duplicate 1% reorder 5% 50% corrupt 0.5%"
+
+
+def impaired(quicket, a, machine, words, there, port):
+    """A bad link from the guest: TCP gets every byte right all the same, or the tunnel made it worse."""
+    kind = words.split()[0]
+    tunnel = Tunnel(quicket, a, "tun1", f"type {words} local 192.0.2.1 remote 192.0.2.2", "10.9.0.1/30")
+    encap = "encap gue encap-sport auto encap-dport 5555" if port else ""
+    if port:
+        machine.run("/sbin/ip fou add port 5555 gue")
+    machine.run(f"/sbin/ip link add tun1 type {kind} local 192.0.2.2 remote 192.0.2.1 ttl 64 {encap} {there}")
+    machine.run("/sbin/ip addr add 10.9.0.2/30 dev tun1; /sbin/ip link set tun1 up")
+    machine.run(f"/sbin/tc qdisc add dev eth0 root netem {IMPAIRMENT}")
+    turns = 0
+    while turns < 2 or link_drops(machine) == 0:
+        assert turns < 10, f"{words}: the link lost nothing"
+        bulk(a, machine, "10.9.0.{}", socket.AF_INET, words, size=1 << 17)
+        turns += 1
+    machine.run("/sbin/tc qdisc del dev eth0 root; /sbin/ip link del tun1")
+    if port:
+        machine.run("/sbin/ip fou del port 5555")
+    tunnel.close()
+    print(f"kernel: {words}: TCP is right over a link with {IMPAIRMENT}", flush=True)
+
+
+def link_drops(machine):
+    return int(machine.run("/sbin/tc -s qdisc show dev eth0").split("dropped ")[1].split(",")[0])
 
 
 OURS = ("encap-version", "noencap-csum")
@@ -263,8 +353,8 @@ def main():
     arguments.scratch.mkdir(parents=True, exist_ok=True)
     program = os.path.abspath(arguments.quicket)
     quicket = [program] if arguments.carry else [program, "tunnel", "add"]
-    parts = {"pair": pair, "kernel": kernel}
-    for part in arguments.parts or list(parts):
+    parts = {"pair": pair, "kernel": kernel, "newer-kernel": newer_kernel}
+    for part in arguments.parts or ["pair", "kernel"]:
         started = time.monotonic()
         parts[part](quicket, arguments.scratch.absolute())
         print(f"{part}: passed in {time.monotonic() - started:.0f} s", flush=True)

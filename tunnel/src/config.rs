@@ -1,10 +1,11 @@
 //! Tunnels and ports as plain values, checked against each other.
 
 use std::fmt;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use quicket_gue::{
-    ENCAPSULATION_LIMIT_LEN, EcnIngress, Gre, GreRules, Outer, Overhead, Shim, Tos, Ttl, protocol,
+    ENCAPSULATION_LIMIT_LEN, EcnIngress, Gre, GreRules, MIN_MTU_V6, Outer, Overhead, Shim, Tos,
+    Ttl, protocol,
 };
 
 use crate::ethernet::ETHERNET_LEN;
@@ -109,6 +110,47 @@ impl Prefix {
             _ => false,
         }
     }
+
+    /// Its address with those bits alone that count.
+    #[must_use]
+    pub fn network(&self) -> IpAddr {
+        match self.address {
+            IpAddr::V4(own) => {
+                let mask = u32::MAX.checked_shl(32u32.saturating_sub(self.len.into())).unwrap_or(0);
+                Ipv4Addr::from_bits(own.to_bits() & mask).into()
+            }
+            IpAddr::V6(own) => {
+                let mask =
+                    u128::MAX.checked_shl(128u32.saturating_sub(self.len.into())).unwrap_or(0);
+                Ipv6Addr::from_bits(own.to_bits() & mask).into()
+            }
+        }
+    }
+}
+
+/// The other ends of a tunnel that has many.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct External {
+    /// Which addresses inside are behind which other end, the longest prefix first.
+    pub table: Vec<(Prefix, IpAddr)>,
+    /// The other ends from which more is learned; from none if empty.
+    pub learn: Vec<Prefix>,
+    /// The most addresses that are learned.
+    pub most: u32,
+    /// The seconds after which one is forgotten that nothing came from.
+    pub age: u32,
+}
+
+/// The flow label of outer packets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum FlowLabel {
+    /// The system chooses one for each flow.
+    #[default]
+    Auto,
+    /// That of the packet inside; chosen by the system where there is none.
+    Inherit,
+    /// Always this one, 1 to 2^20 - 1.
+    Fixed(u32),
 }
 
 /// A tunnel.
@@ -120,8 +162,10 @@ pub struct Tunnel {
     pub kind: Kind,
     /// What it carries.
     pub families: Families,
-    /// The other end.
+    /// The other end; the unspecified address if there are many.
     pub remote: IpAddr,
+    /// The other ends, if there are many.
+    pub external: Option<External>,
     /// The address of this end, if it matters which of this host's.
     pub local: Option<IpAddr>,
     /// TTL of outer headers.
@@ -130,12 +174,20 @@ pub struct Tunnel {
     pub tos: Tos,
     /// How the outer ECN field is made.
     pub ecn: EcnIngress,
-    /// Whether outer packets must not be fragmented on their way.
+    /// Whether outer packets must not be fragmented on their way; if not, they must not where the packet
+    /// of IPv4 inside must not.
     pub pmtudisc: bool,
+    /// Whether that of the packet inside does not count.
+    pub ignore_df: bool,
+    /// Whether the MTU of the path is found out by probes as well, which the other end answers if it is
+    /// one of ours (RFC 8899).
+    pub discovery: bool,
     /// How many tunnels outer packets may still enter, if they say so (RFC 2473, Section 4.1.1).
     pub encaplimit: Option<u8>,
-    /// The flow label of outer packets, at most 2^20 - 1; chosen by the system if there is none.
-    pub flowlabel: Option<u32>,
+    /// The flow label of outer packets.
+    pub flowlabel: FlowLabel,
+    /// The mark that the system routes and filters outer packets by.
+    pub fwmark: Option<u32>,
     /// The device that outer packets take.
     pub dev: Option<String>,
     /// The key of sent packets (GRE).
@@ -210,6 +262,25 @@ impl Tunnel {
             key: self.okey,
             sequence: self.oseq.then_some(sequence),
         })
+    }
+
+    /// Whether the outer packet of one inside must not be fragmented. The least that IPv6 asks for is
+    /// carried in any case (RFC 2473, Section 7.1; RFC 4213, Section 3.2.1).
+    #[must_use]
+    pub fn dont_fragment(&self, is_v4: bool, inner: bool, mtu: u16) -> bool {
+        match self.pmtudisc {
+            true => is_v4 || mtu >= MIN_MTU_V6,
+            false => is_v4 && inner && !self.ignore_df,
+        }
+    }
+
+    /// Whether some outer packets may be fragmented and others not.
+    #[must_use]
+    pub fn fragments_some(&self) -> bool {
+        match self.pmtudisc {
+            true => self.carries(false),
+            false => self.carries(true) && !self.ignore_df,
+        }
     }
 
     /// What it adds to each packet.
@@ -409,5 +480,15 @@ mod tests {
         assert!(is_in("10.1.2.3", "10.1.2.3/32") && !is_in("10.1.2.2", "10.1.2.3/32"));
         assert!(is_in("2001:db8::9", "2001:db8::/32") && !is_in("2001:db9::9", "2001:db8::/32"));
         assert!(is_in("2001:db8::9", "::/0"));
+        for (text, network) in [
+            ("10.1.2.3/8", "10.0.0.0"),
+            ("10.1.2.3/32", "10.1.2.3"),
+            ("10.1.2.3/0", "0.0.0.0"),
+            ("2001:db8::9/32", "2001:db8::"),
+            ("2001:db8::9/128", "2001:db8::9"),
+            ("2001:db8::9/0", "::"),
+        ] {
+            assert_eq!(prefix(text).network(), network.parse::<IpAddr>().unwrap());
+        }
     }
 }

@@ -27,6 +27,12 @@ pub(crate) enum Drop {
     TooBig,
     /// For a tunnel whose own socket has it, too: all raw sockets get copies.
     Copy,
+    /// No other end is known for where it goes.
+    Unknown,
+    /// There is no room to learn where it came from.
+    Full,
+    /// Datagrams that the system has joined without saying how long they were.
+    Joined,
     /// The system refused to send, or the device to take a packet.
     Refused,
 }
@@ -66,26 +72,36 @@ counters! {
     rx_malformed,
     /// Received: a wrong checksum of GRE.
     rx_checksum,
-    /// Received: a control message.
+    /// Received: a control message that is not known, or too many probes of the path.
     rx_control,
+    /// Received: probes of the path's MTU that were answered, and answers.
+    rx_probes,
     /// Received: not from the other end of a tunnel.
     rx_peer,
     /// Received: of a family that the tunnel does not carry.
     rx_family,
     /// Received: a source inside that may not come this way.
     rx_source,
+    /// Received: from an address inside for which there was no room to learn it.
+    rx_full,
     /// Received: out of sequence.
     rx_sequence,
     /// Received: congestion of a packet that cannot say so.
     rx_congestion,
     /// Received: a combination of ECN fields that should not be; not dropped.
     rx_ecn_suspicious,
+    /// Received without UDP: datagrams of UDP inside that the system has joined into one.
+    rx_joined,
     /// Received: refused by the device, which may be down.
     rx_refused,
+    /// Probes of the path's MTU that were sent.
+    tx_probes,
     /// To be sent: no packet of IP.
     tx_malformed,
     /// To be sent: of a family that the tunnel does not carry.
     tx_family,
+    /// To be sent: to where no other end is known; the sender was told.
+    tx_unknown,
     /// To be sent: the tunnel's own packets, and those whose encapsulation limit is used up.
     tx_loop,
     /// To be sent: longer than the path allows; the sender was told.
@@ -104,7 +120,9 @@ impl Counters {
     /// Counts a received packet that was dropped.
     pub(crate) fn dropped_in(&self, why: Drop) {
         let counter = match why {
-            Drop::Malformed | Drop::TooBig | Drop::Loop => &self.rx_malformed,
+            Drop::Malformed | Drop::TooBig | Drop::Loop | Drop::Unknown => &self.rx_malformed,
+            Drop::Full => &self.rx_full,
+            Drop::Joined => &self.rx_joined,
             Drop::Checksum => &self.rx_checksum,
             Drop::Control => &self.rx_control,
             Drop::Peer => &self.rx_peer,
@@ -122,6 +140,7 @@ impl Counters {
     pub(crate) fn dropped_out(&self, why: Drop) {
         let counter = match why {
             Drop::Family => &self.tx_family,
+            Drop::Unknown => &self.tx_unknown,
             Drop::Loop => &self.tx_loop,
             Drop::TooBig => &self.tx_too_big,
             Drop::Refused => &self.tx_refused,

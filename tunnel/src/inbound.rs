@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::net::IpAddr;
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use quicket_gue::{
@@ -13,6 +14,7 @@ use quicket_gue::{
 use crate::config::{Encap, Port, PortKind, Tunnel};
 use crate::counters::Drop;
 use crate::ethernet::{self, Link};
+use crate::peers::Peers;
 use crate::registry::{Ends, Registry};
 use crate::vnet::{Offload, Partial};
 
@@ -64,6 +66,10 @@ pub(crate) struct Inbound<'a> {
     pub(crate) own: &'a HashSet<IpAddr>,
     /// The sequence number of GRE that each tunnel expects.
     pub(crate) expected: &'a [AtomicU32],
+    /// The other ends of tunnels that have many.
+    pub(crate) peers: &'a [Option<Arc<Peers>>],
+    /// In seconds.
+    pub(crate) now: u32,
 }
 
 /// Outer fields of a datagram.
@@ -85,6 +91,10 @@ impl Inbound<'_> {
         let raw = matches!(way, Way::Raw { .. });
         let ends = Ends { source: outer.source, destination: outer.destination, raw };
         let opened = self.take_apart(way, ends, outer.tos, datagram);
+        let opened = opened.and_then(|opened| {
+            self.admit(opened.tunnel, ends.source, &datagram[opened.range.clone()])?;
+            Ok(opened)
+        });
         match (way, opened) {
             // What is for nobody is counted once.
             (Way::Raw { tunnel, protocol }, Err(Refused(None, _)))
@@ -93,6 +103,23 @@ impl Inbound<'_> {
                 Err(Refused(None, Drop::Copy))
             }
             (_, opened) => opened,
+        }
+    }
+
+    /// Whether a packet may come from one of many other ends.
+    fn admit(&self, tunnel: usize, peer: IpAddr, bytes: &[u8]) -> Result<(), Refused> {
+        let Some(Some(peers)) = self.peers.get(tunnel) else { return Ok(()) };
+        let refused = |why| match why {
+            // As if there were no tunnel for it.
+            Drop::Peer => Refused(None, why),
+            _ => Refused(Some(tunnel), why),
+        };
+        // It was parsed before.
+        let packet = Packet::parse(bytes).map_err(|_| refused(Drop::Malformed))?;
+        // From no address yet (RFC 4862, Section 5.4): there is nobody to be answered.
+        match packet.source.is_unspecified() {
+            true => Err(refused(Drop::Source)),
+            false => peers.admit(peer, packet.source, self.now).map_err(refused),
         }
     }
 
@@ -287,13 +314,19 @@ fn complete_gre(datagram: &mut [u8]) {
     }
 }
 
-/// What a segment of TCP with an open checksum stands for that is longer than `mtu` bytes: the system
-/// has joined several, and a device that it is forwarded by has to divide it again.
-pub(crate) fn joined(bytes: &[u8], mtu: u16) -> Option<Joined> {
-    let packet = Packet::parse(bytes).ok()?;
-    if packet.protocol != protocol::TCP || packet.bytes.len() <= usize::from(mtu) {
-        return None;
+/// What a packet with an open checksum stands for that is longer than `mtu` bytes: the system has
+/// joined several. Of TCP, a device that it is forwarded by has to divide it again. Of UDP nobody can, as
+/// nothing says how long the datagrams were.
+pub(crate) fn joined(bytes: &[u8], mtu: u16) -> Result<Option<Joined>, Drop> {
+    match Packet::parse(bytes) {
+        Ok(packet) if packet.bytes.len() <= usize::from(mtu) => Ok(None),
+        Ok(packet) if packet.protocol == protocol::UDP => Err(Drop::Joined),
+        Ok(packet) if packet.protocol == protocol::TCP => Ok(segments_of(&packet, mtu)),
+        _ => Ok(None),
     }
+}
+
+fn segments_of(packet: &Packet<'_>, mtu: u16) -> Option<Joined> {
     let transport_len = usize::from(packet.payload().get(12)? >> 4) * 4;
     let headers = u16::try_from(packet.transport + transport_len.max(20)).ok()?;
     let size = mtu.checked_sub(headers).filter(|size| *size > 0)?;

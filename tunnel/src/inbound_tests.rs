@@ -8,6 +8,8 @@ struct World {
     registry: Registry,
     own: HashSet<IpAddr>,
     expected: Vec<AtomicU32>,
+    peers: Vec<Option<Arc<Peers>>>,
+    now: u32,
 }
 
 impl World {
@@ -15,23 +17,29 @@ impl World {
         let tunnels: Vec<_> = words.iter().map(|words| tunnel(words)).collect();
         let registry = Registry::new(&tunnels);
         let expected = tunnels.iter().map(|_| AtomicU32::new(0)).collect();
-        Self { tunnels, registry, own: HashSet::new(), expected }
+        let peers =
+            |tunnel: &Tunnel| tunnel.external.as_ref().map(|all| Peers::new(all, None).into());
+        let peers = tunnels.iter().map(peers).collect();
+        Self { tunnels, registry, own: HashSet::new(), expected, peers, now: 0 }
+    }
+
+    fn inbound(&self) -> Inbound<'_> {
+        let Self { tunnels, registry, own, expected, peers, now } = self;
+        Inbound { tunnels, registry, own, expected, peers, now: *now }
     }
 
     fn open(&self, kind: PortKind, tos: u8, datagram: &mut [u8]) -> Result<Opened, Refused> {
-        let Self { tunnels, registry, own, expected } = self;
         let port = Port { port: 1, kind, v6: false, local: None, peer: None };
         let source = [192, 0, 2, 2].into();
         let outer = Outer { source, destination: Some([192, 0, 2, 1].into()), tos };
-        Inbound { tunnels, registry, own, expected }.open(Way::Port(&port), outer, datagram)
+        self.inbound().open(Way::Port(&port), outer, datagram)
     }
 
     fn raw(&self, tunnel: usize, protocol: u8, datagram: &[u8]) -> Result<Opened, Refused> {
-        let Self { tunnels, registry, own, expected } = self;
         let source = [192, 0, 2, 2].into();
         let outer = Outer { source, destination: Some([192, 0, 2, 1].into()), tos: 0 };
         let way = Way::Raw { tunnel, protocol };
-        Inbound { tunnels, registry, own, expected }.open(way, outer, &mut datagram.to_vec())
+        self.inbound().open(way, outer, &mut datagram.to_vec())
     }
 
     fn gue(&self, tos: u8, header: &[u8], packet: &[u8]) -> Result<Opened, Refused> {
@@ -232,11 +240,14 @@ fn checksums_that_the_system_left_open_are_passed_on() {
         assert_eq!(world.gue(0, &header, &open).unwrap().partial, None, "UDP has offloads");
         let headers = start as u16 + 20;
         let expected = Joined { headers, offload: (Offload::Tcp, 1480 - headers) };
-        assert_eq!(joined(&open, 1480), Some(expected));
-        assert_eq!(joined(&open, open.len() as u16), None);
-        assert_eq!(joined(&open, headers), None);
+        assert_eq!(joined(&open, 1480), Ok(Some(expected)));
+        assert_eq!(joined(&open, open.len() as u16), Ok(None));
+        assert_eq!(joined(&open, headers), Ok(None));
     }
-    assert_eq!(joined(&udp(true, &[0; 3000]), 1480), None, "lengths of datagrams mean something");
+    // Lengths of datagrams mean something, and which they were is lost.
+    assert_eq!(joined(&udp(true, &[0; 3000]), 1480), Err(Drop::Joined));
+    assert_eq!(joined(&udp(true, &[0; 1000]), 1480), Ok(None));
+    assert_eq!(joined(&ip(true, 1, 0, &[0; 3000]), 1480), Ok(None));
 }
 
 #[test]
@@ -273,4 +284,21 @@ fn no_datagram_makes_it_panic() {
         }
     }
     assert!(good > 10_000, "{good}");
+}
+
+#[test]
+fn one_of_many_other_ends_sends_for_what_is_behind_it() {
+    let packet = udp(true, b"hello");
+    let gue = |words: &str| {
+        let world = World::new(&[&format!("a type ipip external {words} encap gue")]);
+        world.gue(0, &[0, 4, 0, 0], &packet).map(|opened| opened.tunnel)
+    };
+    // The packet is from 10.0.0.1, and comes from 192.0.2.2.
+    assert_eq!(gue("to 10.0.0.0/24 dst 192.0.2.2"), Ok(0));
+    assert_eq!(gue("learn 192.0.2.0/24"), Ok(0));
+    assert_eq!(gue("to 10.0.0.0/24 dst 192.0.2.3"), Err(Refused(Some(0), Drop::Source)));
+    assert_eq!(gue("to 10.0.1.0/24 dst 192.0.2.2"), Err(Refused(Some(0), Drop::Source)));
+    assert_eq!(gue("learn 192.0.3.0/24"), Err(Refused(None, Drop::Peer)));
+    assert_eq!(gue("learn 192.0.2.0/24 allow 10.1.0.0/16"), Err(Refused(Some(0), Drop::Source)));
+    assert_eq!(gue("learn 192.0.2.0/24 maxaddress 0"), Err(Refused(Some(0), Drop::Full)));
 }

@@ -16,12 +16,14 @@ mod config;
 mod counters;
 #[cfg(target_os = "linux")]
 mod device;
+mod discovery;
 mod ethernet;
 mod grammar;
 mod inbound;
 mod outbound;
 #[cfg(target_os = "linux")]
 mod path;
+mod peers;
 mod registry;
 #[cfg(target_os = "linux")]
 mod relay;
@@ -40,7 +42,9 @@ mod worker;
 #[cfg(target_os = "linux")]
 mod world;
 
-pub use config::{Encap, Families, Kind, Port, PortKind, Prefix, Setup, SetupError, Tunnel};
+pub use config::{
+    Encap, External, Families, FlowLabel, Kind, Port, PortKind, Prefix, Setup, SetupError, Tunnel,
+};
 pub use counters::Counters;
 #[cfg(target_os = "linux")]
 pub use device::remove_device;

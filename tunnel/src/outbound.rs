@@ -6,13 +6,14 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use quicket_gue::{
-    ENCAPSULATION_LIMIT_LEN, Gue, MAX_GRE_LEN, MAX_GUE_LEN, Packet, RemoteChecksum, Sum, Tos, Ttl,
-    encapsulation_limit, encapsulation_limit_header, flow, fragments, protocol,
+    ENCAPSULATION_LIMIT_LEN, Gue, MAX_GRE_LEN, MAX_GUE_LEN, MIN_MTU_V6, Packet, RemoteChecksum,
+    Sum, Tos, Ttl, encapsulation_limit, encapsulation_limit_header, flow, fragments, protocol,
 };
 
-use crate::config::{Encap, Tunnel};
+use crate::config::{Encap, FlowLabel, Tunnel};
 use crate::counters::Drop;
 use crate::ethernet::{self, ETHERNET_LEN, Link};
+use crate::peers::Peers;
 use crate::segments::{Malformed, segments};
 use crate::vnet::{Offload, Partial, Vnet};
 
@@ -46,6 +47,12 @@ pub(crate) struct Sending {
     pub(crate) hash: u32,
     /// The encapsulation limit, where that of the tunnel does not count.
     pub(crate) limit: Option<u8>,
+    /// The other end, if there are many.
+    pub(crate) peer: Option<IpAddr>,
+    /// The flow label that is copied; 0 leaves it to the system.
+    pub(crate) label: u32,
+    /// Whether the outer packet must not be fragmented.
+    pub(crate) dont_fragment: bool,
 }
 
 /// What to do.
@@ -78,6 +85,8 @@ pub(crate) struct Context<'a> {
     pub(crate) mtu: u16,
     /// The encapsulation limit of outer packets.
     pub(crate) limit: Option<u8>,
+    /// The other ends, if there are many, and that of the packet.
+    pub(crate) peers: Option<(&'a Peers, IpAddr)>,
 }
 
 impl Outbound {
@@ -98,7 +107,7 @@ impl Outbound {
         if !tunnel.carries(packet.is_v4()) {
             return Verdict::Drop(Drop::Family);
         }
-        if is_own(tunnel, &packet) {
+        if is_own(context, &packet) {
             return Verdict::Drop(Drop::Loop);
         }
         let limit = match encapsulation_limit(&packet) {
@@ -107,6 +116,18 @@ impl Outbound {
             Some((_, limit)) if tunnel.kind.is_v6() => Some(limit - 1),
             _ => None,
         };
+        let v4 = packet.is_v4();
+        let dont_fragment = tunnel.dont_fragment(v4, packet.dont_fragment, context.mtu);
+        let narrow = tunnel.pmtudisc && !dont_fragment;
+        let context = Context {
+            mtu: match dont_fragment {
+                true => context.mtu,
+                // What is longer is what the sender has to hear of.
+                false if narrow => MIN_MTU_V6,
+                false => u16::MAX,
+            },
+            ..context
+        };
         // The MTU has room for a header without tags.
         let tags = link.len().saturating_sub(ETHERNET_LEN) as u16;
         let context = Context {
@@ -114,7 +135,7 @@ impl Outbound {
             limit: limit.or(tunnel.encaplimit),
             ..context
         };
-        let mtu = if limit.is_some() && tunnel.encaplimit.is_none() && tunnel.pmtudisc {
+        let mtu = if limit.is_some() && tunnel.encaplimit.is_none() && dont_fragment {
             // See `path`: without a checksum it is counted twice.
             let len =
                 if tunnel.csum { ENCAPSULATION_LIMIT_LEN } else { 2 * ENCAPSULATION_LIMIT_LEN };
@@ -131,6 +152,12 @@ impl Outbound {
             tos: tunnel.tos.outer(&packet, tunnel.ecn),
             ttl: tunnel.ttl.outer(&packet),
             hash: flow::hash(&packet, context.secret),
+            peer: context.peers.map(|(_, peer)| peer),
+            label: match tunnel.flowlabel {
+                FlowLabel::Inherit => packet.flow_label,
+                _ => 0,
+            },
+            dont_fragment,
         };
         let built = match fitting(&packet, vnet, mtu) {
             Fit::Whole(vnet) => {
@@ -158,7 +185,7 @@ impl Outbound {
 
     /// A frame that is not IP: it has nothing that outer fields could follow.
     fn opaque(&mut self, context: Context<'_>, frame: &[u8]) -> Verdict {
-        if frame.len() > usize::from(context.mtu) + ETHERNET_LEN {
+        if context.tunnel.pmtudisc && frame.len() > usize::from(context.mtu) + ETHERNET_LEN {
             return Verdict::Drop(Drop::TooBig);
         }
         let ttl = match context.tunnel.ttl {
@@ -175,7 +202,16 @@ impl Outbound {
                     Some(_) => protocol::DESTINATION_OPTIONS,
                     None => protocol::GRE,
                 };
-                Verdict::Send(Sending { tos, ttl, protocol, hash: 0, limit: None })
+                Verdict::Send(Sending {
+                    tos,
+                    ttl,
+                    protocol,
+                    hash: 0,
+                    limit: None,
+                    peer: None,
+                    label: 0,
+                    dont_fragment: context.tunnel.pmtudisc,
+                })
             }
             Err(Malformed) => Verdict::Drop(Drop::Malformed),
         }
@@ -293,7 +329,7 @@ fn sum(first: &[u8], second: &[u8]) -> Sum {
 }
 
 /// Whether a packet is one of the tunnel's own datagrams: its other end is routed into it.
-fn is_own(tunnel: &Tunnel, packet: &Packet<'_>) -> bool {
+fn is_own(Context { tunnel, peers, .. }: Context<'_>, packet: &Packet<'_>) -> bool {
     let local = |source: IpAddr| tunnel.local.is_none_or(|local| local == source);
     let carried = || match tunnel.encap {
         Encap::None => [true, false].iter().any(|v4| tunnel.protocol(*v4) == packet.protocol),
@@ -303,7 +339,11 @@ fn is_own(tunnel: &Tunnel, packet: &Packet<'_>) -> bool {
                 && (packet.later_fragment || port == Some(tunnel.dport))
         }
     };
-    packet.destination == tunnel.remote && local(packet.source) && carried()
+    let remote = || match peers {
+        Some((peers, _)) => peers.is_peer(packet.destination),
+        None => packet.destination == tunnel.remote,
+    };
+    local(packet.source) && carried() && remote()
 }
 
 enum Fit {

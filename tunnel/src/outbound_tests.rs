@@ -9,8 +9,14 @@ const ENDS: &str = "remote 192.0.2.2 local 192.0.2.1";
 fn build(words: &str, vnet: Vnet, bytes: &[u8], mtu: u16) -> (Verdict, Vec<Vec<u8>>, Vec<usize>) {
     let tunnel = tunnel(words);
     let sequence = AtomicU32::new(5);
-    let context =
-        Context { tunnel: &tunnel, secret: 1, sequence: &sequence, mtu, limit: tunnel.encaplimit };
+    let context = Context {
+        tunnel: &tunnel,
+        secret: 1,
+        sequence: &sequence,
+        mtu,
+        limit: tunnel.encaplimit,
+        peers: None,
+    };
     let mut outbound = Outbound::default();
     let verdict = outbound.build(context, vnet, bytes);
     let datagrams = outbound.pieces().iter().map(|piece| {
@@ -213,4 +219,45 @@ fn outer_fields_follow_the_inner_ones() {
     assert_eq!(sending(&format!("{words} tos 10 ecn reset-ce")), (0x12, 64));
     assert_eq!(sending(&format!("{words} ecn none")), (0, 64));
     assert_eq!(tunnel(&words).ecn, EcnIngress::Normal);
+}
+
+#[test]
+fn outer_packets_may_be_fragmented_as_those_inside_and_for_the_least_of_ipv6() {
+    let small = |v4: bool, df: bool, len: usize| {
+        let mut packet = udp(v4, &vec![7; len]);
+        if v4 && !df {
+            packet[6] = 0;
+            packet[10..12].fill(0);
+            let sum = Sum::new().bytes(&packet[..20]).checksum().to_be_bytes();
+            packet[10..12].copy_from_slice(&sum);
+        }
+        packet
+    };
+    let sent = |words: &str, packet: &[u8], mtu| match build(words, Vnet::default(), packet, mtu).0
+    {
+        Verdict::Send(sending) => Ok(sending.dont_fragment),
+        Verdict::TooBig(mtu) => Err(mtu),
+        other => panic!("{other:?}"),
+    };
+    let with = |words: &str| format!("a type sit {ENDS} encap gue {words}");
+    let (plain, none, ignore) = (with(""), with("nopmtudisc"), with("nopmtudisc ignore-df"));
+    for (words, v4, df, len, mtu, expected) in [
+        (&plain, true, false, 500, 1400, Ok(true)),
+        (&plain, false, true, 500, 1400, Ok(true)),
+        (&plain, true, true, 1400, 1400, Err(1400)),
+        // As Linux has it: Don't Fragment is copied, and counts.
+        (&none, true, true, 500, 1400, Ok(true)),
+        (&none, true, false, 500, 1400, Ok(false)),
+        (&none, true, false, 1400, 1400, Ok(false)),
+        (&none, true, true, 1400, 1400, Err(1400)),
+        (&none, false, true, 1400, 1400, Ok(false)),
+        (&ignore, true, true, 1400, 1400, Ok(false)),
+        // RFC 2473, Section 7.1.
+        (&plain, false, true, 1280 - 48, 1100, Ok(false)),
+        (&plain, false, true, 1281 - 48, 1100, Err(1280)),
+        (&plain, true, true, 1280 - 28, 1100, Err(1100)),
+    ] {
+        let packet = small(v4, df, len);
+        assert_eq!(sent(words, &packet, mtu), expected, "{words} {v4} {df} {len}");
+    }
 }

@@ -1,16 +1,20 @@
 //! The way to the other end of a tunnel: source ports, MTU, and what the system refuses.
 
+use std::collections::HashMap;
 use std::fs;
+use std::hash::{BuildHasher, RandomState};
 use std::io::{self, IoSlice};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
-use quicket_gue::{flow, protocol};
+use nix::sys::socket::SockaddrStorage;
+use quicket_gue::{Outer, flow, protocol};
 
-use crate::config::{Encap, Tunnel};
+use crate::config::{Encap, FlowLabel, Tunnel};
+use crate::discovery::{Discovery, Message};
 use crate::outbound::{Outbound, Piece, Sending};
 use crate::udp::{Burst, Datagrams, Options, Socket};
 
@@ -22,6 +26,12 @@ const ATTEMPTS: usize = 64;
 const MAX_SEGMENTS: usize = 64;
 /// How often the MTU is asked for again: a path that has become wider says nothing.
 const MTU_LIFETIME: Duration = Duration::from_secs(10);
+/// MTU of a path that the system says nothing of: that of Ethernet.
+const DEFAULT_MTU: u16 = 1500;
+/// Probes of the other end that are answered in a second.
+const ANSWERS_PER_SECOND: u32 = 20;
+/// Of how many other ends the MTU is remembered.
+const MAX_ENDS: usize = 4096;
 
 /// What became of datagrams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,7 +47,11 @@ pub(crate) enum Sent {
 /// The way to the other end, shared by all workers.
 #[derive(Debug)]
 pub(crate) struct Path {
+    /// Those for most packets, and then those for packets that may be fragmented where most must not, or
+    /// the other way round: that is a matter of sockets.
     sockets: Vec<Socket>,
+    /// How many the first are.
+    main: usize,
     /// The protocols of raw sockets, in their order; none with UDP.
     protocols: Vec<u8>,
     /// How they are made.
@@ -48,6 +62,14 @@ pub(crate) struct Path {
     dont_fragment: bool,
     /// MTU of the path outside, in bytes.
     outer: AtomicU16,
+    /// What the system knows of it.
+    system: AtomicU16,
+    /// What probes find out, if that is asked for.
+    discovery: Option<Mutex<Discovery>>,
+    /// The second of the last answer to a probe, and how many there were in it.
+    answers: Mutex<(u64, u32)>,
+    /// The same for each of many other ends, and until when it is believed.
+    ends: Mutex<HashMap<IpAddr, (u16, Instant)>>,
     /// When it is asked for again, in milliseconds from `start`.
     asked: AtomicU64,
     start: Instant,
@@ -59,31 +81,71 @@ pub(crate) struct Path {
 #[derive(Debug)]
 struct Made {
     local: IpAddr,
-    remote: SocketAddr,
+    /// None if there are many other ends.
+    remote: Option<SocketAddr>,
+    dport: u16,
     dev: Option<String>,
     checksum: bool,
     dont_fragment: bool,
     limit: Option<u8>,
-    label: Option<u32>,
+    label: FlowLabel,
+    mark: Option<u32>,
 }
 
 impl Made {
     /// With UDP.
     fn open(&self, port: u16) -> io::Result<Socket> {
-        self.open_any(None, port)
+        self.open_to(self.remote, None, port, false)
     }
 
-    fn open_any(&self, protocol: Option<u8>, port: u16) -> io::Result<Socket> {
+    /// Without. It only sends if it is `deaf`, or if what comes with options is for the socket of what
+    /// follows them.
+    fn open_raw(&self, protocol: u8, deaf: bool) -> io::Result<Socket> {
+        let deaf = deaf || protocol == protocol::DESTINATION_OPTIONS;
+        self.open_to(self.remote, Some(protocol), 0, deaf)
+    }
+
+    fn open_to(
+        &self,
+        remote: Option<SocketAddr>,
+        protocol: Option<u8>,
+        port: u16,
+        deaf: bool,
+    ) -> io::Result<Socket> {
         Socket::open(Options {
             protocol,
             local: SocketAddr::new(self.local, port),
-            remote: Some(self.remote),
+            remote,
             dev: self.dev.as_deref(),
             checksum: self.checksum,
             dont_fragment: self.dont_fragment,
             // Without UDP it is part of what is sent.
             limit: self.limit.filter(|_| protocol.is_none()),
             label: self.label,
+            mark: self.mark,
+            deaf,
+        })
+    }
+
+    /// MTU of the path to one of many other ends. The system knows it of sockets that are connected.
+    fn mtu_to(&self, peer: IpAddr) -> io::Result<u16> {
+        let remote = SocketAddr::new(peer, self.dport.max(1));
+        self.open_to(Some(remote), None, 0, true)?.path_mtu()
+    }
+
+    /// Where a packet goes, where the socket does not know.
+    fn to(&self, sending: Sending) -> Option<SockaddrStorage> {
+        let remote = match (sending.peer, self.remote) {
+            (Some(peer), _) => SocketAddr::new(peer, self.dport),
+            (None, Some(remote)) if sending.label != 0 => remote,
+            _ => return None,
+        };
+        Some(match remote {
+            SocketAddr::V6(mut remote) => {
+                remote.set_flowinfo(sending.label.to_be());
+                remote.into()
+            }
+            remote @ SocketAddr::V4(_) => remote.into(),
         })
     }
 }
@@ -97,12 +159,14 @@ impl Path {
         let local = tunnel.local.unwrap_or(any);
         let made = Made {
             local,
-            remote: SocketAddr::new(tunnel.remote, tunnel.dport),
+            remote: tunnel.external.is_none().then(|| SocketAddr::new(tunnel.remote, tunnel.dport)),
+            dport: tunnel.dport,
             dev: tunnel.dev.clone(),
             checksum: tunnel.csum,
             dont_fragment: tunnel.pmtudisc,
             limit: tunnel.encaplimit,
             label: tunnel.flowlabel,
+            mark: tunnel.fwmark,
         };
         let mut protocols = Vec::new();
         if tunnel.encap == Encap::None {
@@ -110,9 +174,9 @@ impl Path {
             // For packets with an encapsulation limit.
             protocols.extend(tunnel.kind.is_v6().then_some(protocol::DESTINATION_OPTIONS));
         }
-        let sockets = match tunnel.sport {
+        let mut sockets: Vec<Socket> = match tunnel.sport {
             _ if !protocols.is_empty() => {
-                let open = |protocol: &u8| made.open_any(Some(*protocol), 0);
+                let open = |protocol: &u8| made.open_raw(*protocol, false);
                 protocols.iter().map(open).collect::<io::Result<_>>()?
             }
             Some(port) => vec![made.open(port)?],
@@ -123,13 +187,32 @@ impl Path {
                     .collect::<io::Result<_>>()?
             }
         };
+        let main = sockets.len();
+        if tunnel.fragments_some() {
+            let open = |index: usize| match protocols.get(index) {
+                Some(protocol) => made.open_raw(*protocol, true),
+                None => made.open(sockets[index].port()),
+            };
+            // With `pmtudisc` there are few of them.
+            let count = if tunnel.pmtudisc && protocols.is_empty() { 1 } else { main };
+            let others = (0..count).map(open).collect::<io::Result<Vec<_>>>()?;
+            for socket in &others {
+                socket.set_fragmentation(!tunnel.pmtudisc)?;
+            }
+            sockets.extend(others);
+        }
         let path = Self {
             sockets,
+            main,
             made,
             limited: Mutex::new(None),
             overhead: tunnel.overhead(),
             dont_fragment: tunnel.pmtudisc,
-            outer: AtomicU16::new(1500),
+            outer: AtomicU16::new(DEFAULT_MTU),
+            ends: Mutex::default(),
+            system: AtomicU16::new(DEFAULT_MTU),
+            discovery: tunnel.discovery.then(|| Mutex::new(Discovery::new(DEFAULT_MTU))),
+            answers: Mutex::default(),
             asked: AtomicU64::new(0),
             start: Instant::now(),
             // The system segments only UDP, and only where it computes checksums.
@@ -151,9 +234,21 @@ impl Path {
         all.filter(|(_, protocol)| *protocol != protocol::DESTINATION_OPTIONS)
     }
 
-    /// What packets inside may have, in bytes.
-    pub(crate) fn mtu(&self) -> u16 {
-        if self.dont_fragment { self.inner_mtu() } else { u16::MAX }
+    /// What the path leaves inside; to one of many other ends.
+    pub(crate) fn inner_mtu_to(&self, peer: Option<IpAddr>) -> u16 {
+        let Some(peer) = peer else { return self.inner_mtu() };
+        let mut known = self.ends.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = Instant::now();
+        let fresh = known.get(&peer).filter(|(_, until)| now < *until);
+        let mtu = fresh.map(|(mtu, _)| *mtu).unwrap_or_else(|| {
+            if known.len() >= MAX_ENDS {
+                known.clear();
+            }
+            let mtu = self.made.mtu_to(peer).unwrap_or(DEFAULT_MTU);
+            known.insert(peer, (mtu, now + MTU_LIFETIME));
+            mtu
+        });
+        self.overhead.mtu(mtu)
     }
 
     /// What the device should have.
@@ -174,22 +269,112 @@ impl Path {
 
     /// Asks for the MTU of the path; true if it has become less.
     fn refresh(&self) -> bool {
-        let known = self.sockets.iter().filter_map(|socket| socket.path_mtu().ok()).min();
+        let known =
+            self.sockets.iter().take(self.main).filter_map(|socket| socket.path_mtu().ok()).min();
         let Some(mtu) = known else { return false };
+        self.system.store(mtu, Ordering::Relaxed);
+        if let Some(discovery) = &self.discovery {
+            lock(discovery).set_max(mtu);
+        }
+        self.settle()
+    }
+
+    /// Takes up what is known of the path; true if it has become narrower.
+    fn settle(&self) -> bool {
+        let system = self.system.load(Ordering::Relaxed);
+        let mtu = self.discovery.as_ref().map_or(system, |known| lock(known).mtu());
         self.outer.swap(mtu, Ordering::Relaxed) > mtu
+    }
+
+    fn milliseconds(&self, now: Instant) -> u64 {
+        now.saturating_duration_since(self.start).as_millis() as u64
+    }
+
+    /// Sends a probe if it is time; when the next one may be due, if there are any, and whether one
+    /// was sent.
+    pub(crate) fn discover(&self, now: Instant) -> Option<(Instant, bool)> {
+        let discovery = self.discovery.as_ref()?;
+        let due =
+            lock(discovery).due(self.milliseconds(now), || RandomState::new().hash_one("probe"));
+        self.settle();
+        if let Some((number, size)) = due {
+            let outer = match self.overhead.outer {
+                Outer::V4 => 20,
+                Outer::V6 { encapsulation_limit: false } => 40,
+                Outer::V6 { encapsulation_limit: true } => 48,
+            };
+            self.tell(Message::Probe(number), usize::from(size).saturating_sub(outer + 8));
+        }
+        let next = self.start + Duration::from_millis(lock(discovery).next());
+        Some((next, due.is_some()))
+    }
+
+    /// The state of the search, and the MTU that it has found, if there is one.
+    pub(crate) fn discovery(&self) -> Option<(&'static str, u16)> {
+        let discovery = lock(self.discovery.as_ref()?);
+        Some((discovery.state(), discovery.mtu()))
+    }
+
+    /// Takes a control message; true if it was a probe that is answered, or an answer to one of ours.
+    pub(crate) fn hear(&self, message: Message, now: Instant) -> bool {
+        match (message, &self.discovery) {
+            (Message::Probe(number), _) => {
+                let second = self.milliseconds(now) / 1000;
+                let mut answers = lock(&self.answers);
+                if answers.0 != second {
+                    *answers = (second, 0);
+                }
+                answers.1 += 1;
+                if answers.1 > ANSWERS_PER_SECOND {
+                    return false;
+                }
+                drop(answers);
+                self.tell(Message::Answer(number), 0);
+                true
+            }
+            (Message::Answer(number), Some(discovery)) => {
+                let known = lock(discovery).answered(number, self.milliseconds(now));
+                self.settle();
+                known
+            }
+            (Message::Answer(_), None) => false,
+        }
+    }
+
+    /// Sends a control message of at least so many bytes. What is refused is as if it were lost.
+    fn tell(&self, message: Message, len: usize) {
+        let mut bytes = message.encode().to_vec();
+        bytes.resize(bytes.len().max(len), 0);
+        let Some(socket) = self.sockets.first() else { return };
+        let parts = [IoSlice::new(&bytes)];
+        // See `send_burst` about the size of segments.
+        let limited = self.made.limit.is_some() && self.bursts.load(Ordering::Relaxed);
+        let segment = limited.then_some(bytes.len() as u16);
+        let _ = try_send(socket, &Burst { parts: &parts, segment, tos: 0, ttl: 64, to: None });
+    }
+
+    /// The same for the path to one of many other ends: asks with the next packet.
+    fn refresh_to(&self, peer: Option<IpAddr>) -> bool {
+        let Some(peer) = peer else { return self.refresh() };
+        let before = self.inner_mtu_to(Some(peer));
+        self.ends.lock().unwrap_or_else(PoisonError::into_inner).remove(&peer);
+        self.inner_mtu_to(Some(peer)) < before
     }
 
     /// Sends datagrams made of `packet`, in order, by the socket of their flow.
     pub(crate) fn send(&self, outbound: &Outbound, packet: &[u8], sending: Sending) -> Sent {
+        let (main, others) = self.sockets.split_at(self.main);
+        let usual = sending.dont_fragment == self.dont_fragment || others.is_empty();
+        let sockets = if usual { main } else { others };
         if !self.protocols.is_empty() {
             let socket = self.protocols.iter().position(|protocol| *protocol == sending.protocol);
-            return socket.map_or(Sent::Refused, |socket| {
-                self.send_by(&self.sockets[socket], outbound, packet, sending)
-            });
+            return socket
+                .and_then(|socket| sockets.get(socket))
+                .map_or(Sent::Refused, |socket| self.send_by(socket, outbound, packet, sending));
         }
         match sending.limit {
             None => {
-                let socket = &self.sockets[flow::choose(sending.hash, self.sockets.len())];
+                let socket = &sockets[flow::choose(sending.hash, sockets.len())];
                 self.send_by(socket, outbound, packet, sending)
             }
             Some(limit) => {
@@ -198,7 +383,10 @@ impl Path {
                     *limited = self.made.open(self.sockets[0].port()).ok();
                 }
                 match &*limited {
-                    Some(socket) if socket.set_limit(limit).is_ok() => {
+                    Some(socket)
+                        if socket.set_limit(limit).is_ok()
+                            && socket.set_fragmentation(sending.dont_fragment).is_ok() =>
+                    {
                         self.send_by(socket, outbound, packet, sending)
                     }
                     _ => Sent::Refused,
@@ -214,13 +402,19 @@ impl Path {
         packet: &[u8],
         sending: Sending,
     ) -> Sent {
+        if let Some(discovery) = &self.discovery {
+            lock(discovery).note_use();
+        }
         let mut calls = 0;
-        let max = if self.bursts.load(Ordering::Relaxed) { MAX_SEGMENTS } else { 1 };
+        // The system segments nothing that it would have to fragment.
+        let narrow = self.dont_fragment && !sending.dont_fragment;
+        let bursts = self.bursts.load(Ordering::Relaxed) && !narrow;
+        let max = if bursts { MAX_SEGMENTS } else { 1 };
         for burst in outbound.bursts(max) {
             match self.send_burst(socket, outbound, packet, burst, sending) {
                 Ok(more) => calls += more,
                 Err(Errno::EMSGSIZE) => {
-                    self.refresh();
+                    self.refresh_to(sending.peer);
                     return Sent::TooBig;
                 }
                 Err(_) => return Sent::Refused,
@@ -248,24 +442,31 @@ impl Path {
         // Where Linux does not segment it counts the option of a limit twice, and refuses what has the
         // full length; so it is asked to segment where there is nothing to segment.
         let limited = self.made.limit.or(sending.limit).is_some();
-        let segmented = pieces.len() > 1 || limited && self.bursts.load(Ordering::Relaxed);
+        let narrow = self.dont_fragment && !sending.dont_fragment;
+        let segmented =
+            pieces.len() > 1 || limited && !narrow && self.bursts.load(Ordering::Relaxed);
         let segment = segmented.then(|| pieces[0].len() as u16);
-        match try_send(socket, &Burst { parts, segment, tos, ttl }) {
+        let to = self.made.to(sending);
+        match try_send(socket, &Burst { parts, segment, tos, ttl, to }) {
             Err(error) if segmented && refuses_bursts(error) => {
                 // A path that has become narrower is refused this way by older systems, too.
-                if self.refresh() {
+                if self.refresh_to(sending.peer) {
                     return Err(Errno::EMSGSIZE);
                 }
                 log::warn!("segmentation offload is refused ({error}); sending one by one");
                 self.bursts.store(false, Ordering::Relaxed);
                 for pair in parts.chunks_exact(2) {
-                    try_send(socket, &Burst { parts: pair, segment: None, tos, ttl })?;
+                    try_send(socket, &Burst { parts: pair, segment: None, tos, ttl, to })?;
                 }
                 Ok(pieces.len() as u64)
             }
             other => other.map(|()| 1),
         }
     }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn refuses_bursts(error: Errno) -> bool {

@@ -11,6 +11,8 @@ use crate::config::{Encap, Tunnel};
 #[derive(Debug, Default)]
 pub(crate) struct Registry {
     by_remote: HashMap<IpAddr, Vec<Entry>>,
+    /// Those that have many other ends; what is for another tunnel is not for them.
+    external: Vec<Entry>,
 }
 
 /// Between which addresses a packet came, and how.
@@ -31,6 +33,8 @@ struct Entry {
     key: Option<u32>,
     /// Whether its packets come without UDP.
     raw: bool,
+    /// Whether the outer addresses are of IPv6.
+    outer_v6: bool,
     v4: bool,
     v6: bool,
 }
@@ -39,13 +43,18 @@ impl Registry {
     pub(crate) fn new(tunnels: &[Tunnel]) -> Self {
         let mut registry = Self::default();
         for (index, tunnel) in tunnels.iter().enumerate() {
-            registry.by_remote.entry(tunnel.remote).or_default().push(Entry {
+            let entries = match tunnel.external {
+                Some(_) => &mut registry.external,
+                None => registry.by_remote.entry(tunnel.remote).or_default(),
+            };
+            entries.push(Entry {
                 index,
                 local: tunnel.local,
                 gre: tunnel.kind.is_gre(),
                 ethernet: tunnel.kind.is_ethernet(),
                 key: tunnel.gre.key,
                 raw: tunnel.encap == Encap::None,
+                outer_v6: tunnel.kind.is_v6(),
                 v4: tunnel.carries(true),
                 v6: tunnel.carries(false),
             });
@@ -79,9 +88,11 @@ impl Registry {
                 (Some(local), Some(destination)) => local == destination,
                 _ => true,
             };
-            local && entry.raw == ends.raw && is_for(entry)
+            let family = entry.outer_v6 == ends.source.is_ipv6();
+            local && family && entry.raw == ends.raw && is_for(entry)
         };
-        self.by_remote.get(&ends.source)?.iter().find(matches).map(|entry| entry.index)
+        let known = self.by_remote.get(&ends.source).into_iter().flatten();
+        known.chain(&self.external).find(matches).map(|entry| entry.index)
     }
 }
 
@@ -101,6 +112,7 @@ mod tests {
             tunnel("f type gretap remote 192.0.2.2 encap gue key 7"),
             tunnel("g type gre remote 192.0.2.2 key 6"),
             tunnel("h type gre remote 192.0.2.2 key 7"),
+            tunnel("i type sit external learn 0.0.0.0/0 local 192.0.2.1 encap gue"),
         ]);
         let (two, one) = ([192, 0, 2, 2].into(), Some([192, 0, 2, 1].into()));
         let ends = |source, destination| Ends { source, destination, raw: false };
@@ -121,7 +133,9 @@ mod tests {
         assert_eq!(gre(Gre::ETHERNET, Some(7)), Some(5));
         assert_eq!(gre(Gre::ETHERNET, None), None);
         assert_eq!(find(two, Some([192, 0, 2, 9].into()), 4), None);
-        assert_eq!(find([192, 0, 2, 3].into(), one, 4), None);
+        assert_eq!(find([192, 0, 2, 3].into(), one, 4), Some(8), "one of many other ends");
+        assert_eq!(find([192, 0, 2, 3].into(), Some([192, 0, 2, 9].into()), 4), None);
+        assert_eq!(find("2001:db8::3".parse().unwrap(), None, 4), None);
         assert_eq!(find(two, one, 17), None);
         assert_eq!(find("2001:db8::2".parse().unwrap(), None, 4), Some(4));
     }

@@ -12,6 +12,7 @@ use std::os::fd::AsFd;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
+use crate::config::FlowLabel;
 use crate::device::{self, Queue};
 use crate::udp::{self, Burst, Datagrams, Options, Socket};
 
@@ -44,7 +45,9 @@ impl Relay {
             checksum: true,
             dont_fragment: true,
             limit: None,
-            label: None,
+            label: FlowLabel::Auto,
+            mark: None,
+            deaf: false,
         })?;
         Ok(Self { queue, socket })
     }
@@ -71,7 +74,8 @@ impl Relay {
                 let Ok(len) = self.queue.read(&mut buffer) else { break };
                 let parts = [IoSlice::new(&buffer[..len])];
                 let segment = (len > SEGMENT).then_some(SEGMENT as u16);
-                let _ = self.socket.send(&Burst { parts: &parts, segment, tos: 0, ttl: 64 });
+                let _ =
+                    self.socket.send(&Burst { parts: &parts, segment, tos: 0, ttl: 64, to: None });
             }
             for _ in 0..BATCH {
                 let Ok(train) = self.socket.receive(&mut buffer, &mut control) else { break };

@@ -2,13 +2,15 @@
 
 use std::hash::{BuildHasher, RandomState};
 use std::io::{self, PipeWriter, Write};
+use std::net::IpAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
+use quicket_gue::MIN_MTU_V6;
 
 use crate::config::{Port, Setup, Tunnel};
 use crate::counters::Counters;
@@ -48,6 +50,7 @@ pub(crate) struct Shared {
     pub(crate) expected: Vec<AtomicU32>,
     /// Keys the hash of flows.
     pub(crate) secret: u64,
+    start: Instant,
 }
 
 #[derive(Debug)]
@@ -63,6 +66,11 @@ struct State {
 impl Shared {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Seconds since the start.
+    pub(crate) fn seconds(&self, now: Instant) -> u32 {
+        now.saturating_duration_since(self.start).as_secs() as u32
     }
 
     /// A worker has ended.
@@ -95,8 +103,8 @@ impl Tunnels {
         let world = World::open(setup, workers, None)?;
         let mut queues = Vec::new();
         for (tunnel, path) in world.setup.tunnels.iter().zip(&world.paths) {
-            let made =
-                device::attach(&tunnel.name, tunnel.kind.is_ethernet(), workers, path.inner_mtu());
+            let mtu = device_mtu(tunnel, path);
+            let made = device::attach(&tunnel.name, tunnel.kind.is_ethernet(), workers, mtu);
             queues.push(made.map_err(|error| blame(&tunnel.name, &error))?);
         }
         let count = world.setup.tunnels.len();
@@ -112,6 +120,7 @@ impl Tunnels {
             sequence: (0..count).map(|_| AtomicU32::new(0)).collect(),
             expected: (0..count).map(|_| AtomicU32::new(0)).collect(),
             secret: RandomState::new().hash_one("flows"),
+            start: Instant::now(),
         });
         let mut started = Self { shared: shared.clone(), bells: Vec::new(), workers: Vec::new() };
         for number in 0..workers {
@@ -240,6 +249,23 @@ impl Tunnels {
         &self.shared.strays
     }
 
+    /// What a tunnel with many other ends has learned: addresses inside, the other ends that they are
+    /// behind, and since how many seconds nothing came from there.
+    #[must_use]
+    pub fn learned(&self, index: usize) -> Vec<(IpAddr, IpAddr, u32)> {
+        let world = self.shared.state().world.clone();
+        let peers = world.peers.get(index).and_then(Option::as_deref);
+        let now = self.shared.seconds(Instant::now());
+        peers.map_or_else(Vec::new, |peers| peers.learned(now))
+    }
+
+    /// The state of the search for the MTU of a tunnel's path by probes, and what it has found, with the
+    /// outer header of IP; none if it is not asked for.
+    #[must_use]
+    pub fn discovery(&self, index: usize) -> Option<(&'static str, u16)> {
+        self.shared.state().world.paths.get(index)?.discovery()
+    }
+
     /// MTU of a tunnel as the path has it now, in bytes.
     #[must_use]
     pub fn mtu(&self, index: usize) -> Option<u16> {
@@ -281,10 +307,16 @@ impl std::ops::Drop for Tunnels {
     }
 }
 
+/// What a device should have: there is no IPv6 on one below its least MTU.
+fn device_mtu(tunnel: &Tunnel, path: &Path) -> u16 {
+    let least = if tunnel.carries(false) { MIN_MTU_V6 } else { 0 };
+    path.inner_mtu().max(least)
+}
+
 /// A device whose MTU was that of the old path gets that of the new one; one that somebody has
 /// given another keeps it.
 fn follow(tunnel: &Tunnel, old: &Path, new: &Path) {
-    let (old, new) = (old.inner_mtu(), new.inner_mtu());
+    let (old, new) = (device_mtu(tunnel, old), device_mtu(tunnel, new));
     if old != new
         && let Err(error) = device::follow_mtu(&tunnel.name, old, new)
     {

@@ -13,8 +13,9 @@ use nix::sys::socket::{
     SockaddrStorage, bind, connect, recvmsg, sendmsg, setsockopt, socket, sockopt,
 };
 
-use quicket_gue::{encapsulation_limit_header, protocol};
+use quicket_gue::encapsulation_limit_header;
 
+use crate::config::FlowLabel;
 use crate::inbound::Outer;
 use crate::sys;
 
@@ -31,6 +32,8 @@ pub(crate) struct Burst<'a> {
     pub(crate) segment: Option<u16>,
     pub(crate) tos: u8,
     pub(crate) ttl: u8,
+    /// Where to, if not to the address that the socket is connected to; with the flow label.
+    pub(crate) to: Option<SockaddrStorage>,
 }
 
 /// A train of received datagrams.
@@ -47,7 +50,7 @@ pub(crate) struct Train {
 
 /// Where datagrams come from and go to.
 pub(crate) trait Datagrams {
-    /// Sends to the address that the socket is connected to.
+    /// Sends to the address that the socket is connected to, or to another one.
     fn send(&self, burst: &Burst<'_>) -> io::Result<()>;
     /// Receives a train; `WouldBlock` if nothing is there.
     fn receive(&self, buffer: &mut [u8], control: &mut [u8]) -> io::Result<Train>;
@@ -70,7 +73,11 @@ pub(crate) struct Options<'a> {
     /// The encapsulation limit of outer packets.
     pub(crate) limit: Option<u8>,
     /// Their flow label.
-    pub(crate) label: Option<u32>,
+    pub(crate) label: FlowLabel,
+    /// Their mark.
+    pub(crate) mark: Option<u32>,
+    /// Whether it only sends.
+    pub(crate) deaf: bool,
 }
 
 /// A socket of the system.
@@ -110,6 +117,12 @@ impl Socket {
             setsockopt(&fd, sockopt::IpRecvTos, &true)?;
             setsockopt(&fd, sockopt::Ipv4PacketInfo, &true)?;
         }
+        if let Some(mark) = options.mark {
+            setsockopt(&fd, sockopt::Mark, &mark)?;
+        }
+        if options.label == FlowLabel::Inherit {
+            sys::set_option(fd.as_fd(), libc::IPPROTO_IPV6, sys::IPV6_FLOWINFO_SEND, 1)?;
+        }
         if let Some(dev) = options.dev {
             setsockopt(&fd, sockopt::BindToDevice, &dev.into())?;
         }
@@ -119,10 +132,9 @@ impl Socket {
             let _ = sys::set_option(fd.as_fd(), libc::SOL_SOCKET, option, bytes);
         };
         room(libc::SO_SNDBUFFORCE, BUFFERS);
-        match options.protocol {
-            // It only sends: what comes with options is for the socket of what follows them.
-            Some(protocol::DESTINATION_OPTIONS) => room(libc::SO_RCVBUF, 1),
-            _ => room(libc::SO_RCVBUFFORCE, BUFFERS),
+        match options.deaf {
+            true => room(libc::SO_RCVBUF, 1),
+            false => room(libc::SO_RCVBUFFORCE, BUFFERS),
         }
         let mut this = Self { fd, v6, raw, port: 0, remote: None };
         this.set_fragmentation(options.dont_fragment)?;
@@ -134,7 +146,9 @@ impl Socket {
         }
         bind(this.fd.as_raw_fd(), &SockaddrStorage::from(options.local))?;
         this.remote = match (options.remote, options.label) {
-            (Some(SocketAddr::V6(remote)), Some(label)) => Some(this.with_label(remote, label)?),
+            (Some(SocketAddr::V6(remote)), FlowLabel::Fixed(label)) => {
+                Some(this.with_label(remote, label)?)
+            }
             (remote, _) => remote.map(SockaddrStorage::from),
         };
         this.connect()?;
@@ -171,7 +185,7 @@ impl Socket {
         sys::set_destination_options(self.fd.as_fd(), &encapsulation_limit_header(limit))
     }
 
-    fn set_fragmentation(&self, dont_fragment: bool) -> io::Result<()> {
+    pub(crate) fn set_fragmentation(&self, dont_fragment: bool) -> io::Result<()> {
         let (level, name) = match self.v6 {
             true => (libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER),
             false => (libc::IPPROTO_IP, libc::IP_MTU_DISCOVER),
@@ -207,7 +221,7 @@ impl Datagrams for Socket {
         let all = [outer[0], outer[1], ControlMessage::UdpGsoSegments(&segment)];
         let messages = if burst.segment.is_some() { &all[..] } else { &all[..2] };
         let flags = MsgFlags::MSG_NOSIGNAL;
-        sendmsg::<SockaddrStorage>(self.fd.as_raw_fd(), burst.parts, messages, flags, None)?;
+        sendmsg(self.fd.as_raw_fd(), burst.parts, messages, flags, burst.to.as_ref())?;
         Ok(())
     }
 

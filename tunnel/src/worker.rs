@@ -10,12 +10,13 @@ use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use quicket_gue::{Full, MAX_ICMP, Packet, parameter_problem, too_big};
+use quicket_gue::{Full, MAX_ICMP, Packet, parameter_problem, too_big, unreachable};
 
 use crate::coalesce::Group;
-use crate::config::Port;
+use crate::config::{Port, PortKind};
 use crate::counters::{Counters, Drop};
 use crate::device::Queue;
+use crate::discovery::Message;
 use crate::ethernet::{self, Link};
 use crate::inbound::{Inbound, Opened, Refused, Way, joined};
 use crate::outbound::{Context, Outbound, Verdict};
@@ -41,6 +42,10 @@ pub(crate) struct Worker {
     queues: Vec<Queue>,
     own: HashSet<IpAddr>,
     own_until: Instant,
+    /// In seconds since the start.
+    now: u32,
+    /// When a probe of a path may be due.
+    probe_at: Option<Instant>,
     outbound: Outbound,
     group: Group,
     packet: Vec<u8>,
@@ -82,6 +87,8 @@ impl Worker {
             queues,
             own: HashSet::new(),
             own_until: Instant::now(),
+            now: 0,
+            probe_at: None,
             outbound: Outbound::default(),
             group: Group::default(),
             packet: vec![0; PACKET],
@@ -95,34 +102,39 @@ impl Worker {
     pub(crate) fn run(mut self, mut bell: PipeReader) -> io::Result<()> {
         let shared = self.shared.clone();
         let mut sources = self.sources();
+        self.probe_at = self.first_probe();
         let mut ready = Vec::new();
         loop {
             if let Some(world) = shared.newer(self.number, &mut self.version) {
-                self.world = world;
+                let before = std::mem::replace(&mut self.world, world);
+                self.hand_over(&shared, &before);
+                self.probe_at = self.first_probe();
                 sources = self.sources();
             }
             let world = self.world.clone();
             if self.wait(&world, &bell, &sources, &mut ready)? && bell.read(&mut [0; 16])? == 0 {
                 return Ok(());
             }
-            self.refresh(Instant::now());
+            let now = Instant::now();
+            self.refresh(now);
+            self.discover(&shared, &world, now);
             for source in &ready {
                 match *source {
                     Source::Device(index) => self.carry_out(&shared, &world, index)?,
                     Source::Port(index) => {
                         let socket = world.doors[index].socket(self.number);
                         let way = Way::Port(&world.setup.ports[index]);
-                        self.carry_in(&shared, &world, way, socket);
+                        _ = self.carry_in(&shared, &world, way, socket);
                     }
                     Source::Raw { tunnel, socket, protocol } => {
                         let socket = &world.paths[tunnel].sockets()[socket];
                         let way = Way::Raw { tunnel, protocol };
-                        self.carry_in(&shared, &world, way, socket);
+                        _ = self.carry_in(&shared, &world, way, socket);
                     }
                     Source::Shared { tunnel, socket, port } => {
                         let socket = &world.paths[tunnel].sockets()[socket];
                         let way = Way::Port(&world.setup.ports[port]);
-                        self.carry_in(&shared, &world, way, socket);
+                        _ = self.carry_in(&shared, &world, way, socket);
                     }
                 }
             }
@@ -141,7 +153,7 @@ impl Worker {
         let file = |source: &Source| PollFd::new(self.file(world, *source), PollFlags::POLLIN);
         files.extend(sources.iter().map(file));
         ready.clear();
-        match poll(&mut files, PollTimeout::NONE) {
+        match poll(&mut files, self.patience(Instant::now())) {
             Ok(_) => {}
             Err(Errno::EINTR) => return Ok(false),
             Err(error) => return Err(error.into()),
@@ -177,6 +189,29 @@ impl Worker {
         sources
     }
 
+    /// Raw sockets that take the place of others have copies of all that came to those since they were
+    /// made: what the others have is read, and the copies are not.
+    fn hand_over(&mut self, shared: &Shared, before: &World) {
+        let world = self.world.clone();
+        let own = self.number;
+        let both = before.paths.iter().zip(&world.paths).enumerate();
+        let changed = both
+            .filter(|(tunnel, (old, new))| tunnel % world.workers == own && !Arc::ptr_eq(old, new));
+        for (tunnel, (old, new)) in changed {
+            for (socket, protocol) in old.raw() {
+                let way = Way::Raw { tunnel, protocol };
+                let more = |_: &usize| self.carry_in(shared, before, way, &old.sockets()[socket]);
+                let _ = (0..BATCH).take_while(more).count();
+            }
+            for (socket, _) in new.raw() {
+                let socket = &new.sockets()[socket];
+                let mut more =
+                    |_: &usize| socket.receive(&mut self.train, &mut self.control).is_ok();
+                let _ = (0..BATCH * BATCH).take_while(|at| more(at)).count();
+            }
+        }
+    }
+
     fn file<'a>(&'a self, world: &'a World, source: Source) -> BorrowedFd<'a> {
         match source {
             Source::Device(index) => self.queues[index].as_fd(),
@@ -187,8 +222,37 @@ impl Worker {
         }
     }
 
+    /// How long nothing has to be done. Probes are the business of one worker.
+    fn patience(&self, now: Instant) -> PollTimeout {
+        let Some(next) = self.probe_at else { return PollTimeout::NONE };
+        // Not before it is time.
+        let wait = next.saturating_duration_since(now).as_millis().saturating_add(1);
+        PollTimeout::try_from(wait).unwrap_or(PollTimeout::MAX)
+    }
+
+    /// At once, if there are paths to be probed.
+    fn first_probe(&self) -> Option<Instant> {
+        let any = self.world.paths.iter().any(|path| path.discovery().is_some());
+        (any && self.number == 0).then(Instant::now)
+    }
+
+    /// Sends probes of paths that are due.
+    fn discover(&mut self, shared: &Shared, world: &World, now: Instant) {
+        if self.number != 0 {
+            return;
+        }
+        self.probe_at = None;
+        for (path, counters) in world.paths.iter().zip(&shared.counters) {
+            if let Some((next, sent)) = path.discover(now) {
+                Counters::add(&counters.tx_probes, u64::from(sent));
+                self.probe_at = Some(self.probe_at.map_or(next, |known| known.min(next)));
+            }
+        }
+    }
+
     /// Looks at what may change: MTUs of paths, addresses of this host.
     fn refresh(&mut self, now: Instant) {
+        self.now = self.shared.seconds(now);
         for path in &self.world.paths {
             path.refresh_at(now);
         }
@@ -225,8 +289,18 @@ impl Worker {
                 continue;
             };
             let sequence = &shared.sequence[index];
-            let (secret, mtu) = (shared.secret, path.mtu());
-            let context = Context { tunnel, secret, sequence, mtu, limit: tunnel.encaplimit };
+            let peers = match world.other_end(index, bytes, self.now) {
+                Ok(peers) => peers,
+                Err(why) => {
+                    counters.dropped_out(why);
+                    tell(&self.queues[index], frames, bytes, unreachable);
+                    continue;
+                }
+            };
+            let peer = peers.map(|(_, peer)| peer);
+            let (secret, mtu) = (shared.secret, path.inner_mtu_to(peer));
+            let limit = tunnel.encaplimit;
+            let context = Context { tunnel, secret, sequence, mtu, limit, peers };
             let sending = match self.outbound.build(context, vnet, bytes) {
                 Verdict::Send(sending) => sending,
                 Verdict::TooBig(mtu) => {
@@ -257,7 +331,7 @@ impl Worker {
                 }
                 Sent::TooBig => {
                     counters.dropped_out(Drop::TooBig);
-                    let mtu = path.inner_mtu();
+                    let mtu = path.inner_mtu_to(peer);
                     tell(&self.queues[index], frames, bytes, |packet, icmp| {
                         too_big(packet, mtu, icmp)
                     });
@@ -268,12 +342,13 @@ impl Worker {
         Ok(())
     }
 
-    /// Hands to devices what a socket has: one of the ports, or one that sends for a tunnel.
-    fn carry_in(&mut self, shared: &Shared, world: &World, way: Way<'_>, socket: &Socket) {
+    /// Hands to devices what a socket has: one of the ports, or one that sends for a tunnel. Whether it
+    /// may have more.
+    fn carry_in(&mut self, shared: &Shared, world: &World, way: Way<'_>, socket: &Socket) -> bool {
         for _ in 0..BATCH {
             let train = match socket.receive(&mut self.train, &mut self.control) {
                 Ok(train) => train,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return false,
                 // An error of a datagram that was sent before; it has been taken note of.
                 Err(_) => continue,
             };
@@ -285,6 +360,7 @@ impl Worker {
             }
             self.flush(shared);
         }
+        true
     }
 
     fn datagram(
@@ -296,11 +372,28 @@ impl Worker {
         place: Range<usize>,
     ) {
         let at = place.start;
+        if let Some(message) = control(way, &self.train[place.clone()]) {
+            let mut all = world.gue_tunnels(train.outer.source, train.outer.destination).peekable();
+            let first = all.peek().copied();
+            let now = Instant::now();
+            // The first one answers; an answer is for the one that has asked.
+            let heard = all.find(|tunnel| world.paths[*tunnel].hear(message, now));
+            let tunnel = heard.or(first);
+            let counters = tunnel.map_or(&shared.strays, |tunnel| &shared.counters[tunnel]);
+            match (heard, first) {
+                (Some(_), _) => Counters::add(&counters.rx_probes, 1),
+                (None, Some(_)) => counters.dropped_in(Drop::Control),
+                (None, None) => counters.dropped_in(Drop::Peer),
+            }
+            return;
+        }
         let inbound = Inbound {
             tunnels: &world.setup.tunnels,
             registry: &world.registry,
             own: &self.own,
             expected: &shared.expected,
+            peers: &world.peers,
+            now: self.now,
         };
         let opened = match inbound.open(way, train.outer, &mut self.train[place]) {
             Ok(opened) => opened,
@@ -317,7 +410,11 @@ impl Worker {
             (Way::Raw { tunnel, .. }, Some(_)) => {
                 joined(&self.train[range.clone()], world.paths[tunnel].inner_mtu())
             }
-            _ => None,
+            _ => Ok(None),
+        };
+        let joined = match joined {
+            Ok(joined) => joined,
+            Err(why) => return shared.counters[opened.tunnel].dropped_in(why),
         };
         let opened = Opened { range, joined, ..opened };
         if !self.group.push(&self.train, opened.clone()) {
@@ -349,6 +446,14 @@ impl Worker {
             Err(_) => Counters::add(&counters.rx_refused, packets),
         }
         self.group.clear();
+    }
+}
+
+/// A control message that is known.
+fn control(way: Way<'_>, datagram: &[u8]) -> Option<Message> {
+    match way {
+        Way::Port(Port { kind: PortKind::Gue, .. }) => Message::decode(datagram),
+        _ => None,
     }
 }
 

@@ -5,9 +5,12 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
 use nix::errno::Errno;
+use quicket_gue::Packet;
 
-use crate::config::{Encap, Port, Setup, Tunnel};
+use crate::config::{Encap, FlowLabel, Port, Setup, Tunnel};
+use crate::counters::Drop;
 use crate::path::Path;
+use crate::peers::Peers;
 use crate::registry::Registry;
 use crate::udp::{Options, Socket};
 
@@ -22,6 +25,8 @@ pub(crate) struct World {
     pub(crate) registry: Registry,
     /// The ways to the other ends, in the order of the tunnels.
     pub(crate) paths: Vec<Arc<Path>>,
+    /// The other ends of tunnels that have many, in the same order.
+    pub(crate) peers: Vec<Option<Arc<Peers>>>,
     /// In the order of the ports.
     pub(crate) doors: Vec<Arc<Door>>,
     /// How many threads there are.
@@ -66,8 +71,50 @@ impl World {
                 |door| Ok(door.clone()),
             )
         };
+        let peers = |tunnel: &Tunnel| {
+            let before = before.and_then(|before| before.peers_of(&tunnel.name));
+            let external = tunnel.external.as_ref()?;
+            Some(Arc::new(Peers::new(external, before)))
+        };
+        let peers = setup.tunnels.iter().map(peers).collect();
         let doors = setup.ports.iter().map(door).collect::<io::Result<_>>()?;
-        Ok(Self { registry: Registry::new(&setup.tunnels), asked, setup, paths, doors, workers })
+        let registry = Registry::new(&setup.tunnels);
+        Ok(Self { registry, asked, setup, paths, peers, doors, workers })
+    }
+
+    fn peers_of(&self, name: &str) -> Option<&Peers> {
+        let at = self.setup.tunnels.iter().position(|tunnel| tunnel.name == name)?;
+        self.peers.get(at)?.as_deref()
+    }
+
+    /// The tunnels in GUE between two addresses, each with one other end.
+    pub(crate) fn gue_tunnels(
+        &self,
+        remote: IpAddr,
+        local: Option<IpAddr>,
+    ) -> impl Iterator<Item = usize> {
+        let is_one = move |tunnel: &Tunnel| {
+            let own = tunnel.local.is_none() || local.is_none() || tunnel.local == local;
+            let gue = matches!(tunnel.encap, Encap::Gue | Encap::Gue1);
+            tunnel.remote == remote && tunnel.external.is_none() && gue && own
+        };
+        let all = self.setup.tunnels.iter().enumerate();
+        all.filter(move |(_, tunnel)| is_one(tunnel)).map(|(index, _)| index)
+    }
+
+    /// The other end that a packet of a tunnel is for, if it has many.
+    pub(crate) fn other_end(
+        &self,
+        tunnel: usize,
+        packet: &[u8],
+        now: u32,
+    ) -> Result<Option<(&Peers, IpAddr)>, Drop> {
+        let Some(peers) = self.peers.get(tunnel).and_then(Option::as_deref) else {
+            return Ok(None);
+        };
+        let packet = Packet::parse(packet).map_err(|_| Drop::Malformed)?;
+        let peer = peers.of(packet.destination, now).ok_or(Drop::Unknown)?;
+        Ok(Some((peers, peer)))
     }
 }
 
@@ -86,7 +133,9 @@ impl Door {
             checksum,
             dont_fragment: false,
             limit: None,
-            label: None,
+            label: FlowLabel::Auto,
+            mark: None,
+            deaf: false,
         };
         let open = |_| {
             Socket::open(options).map_err(|error| blame(&format!("port {}", port.port), &error))
@@ -114,13 +163,16 @@ fn same_path(one: &Tunnel, other: &Tunnel) -> bool {
             dev,
             encaplimit,
             flowlabel,
+            fwmark,
+            discovery,
+            ignore_df,
             encap,
             ..
         } = tunnel;
         let ends = (name.clone(), *remote, *local, *sport, *dport);
         // Without UDP there is a socket for each protocol.
         let protocols = (*encap == Encap::None).then(|| tunnel.protocols());
-        let outer = (*csum, *pmtudisc, *encaplimit, *flowlabel);
+        let outer = (*csum, *pmtudisc, *encaplimit, *flowlabel, *fwmark, *discovery, *ignore_df);
         (ends, outer, protocols, dev.clone(), tunnel.overhead())
     };
     key(one) == key(other)

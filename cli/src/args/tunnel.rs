@@ -137,8 +137,11 @@ Words of a tunnel, as in ip link add NAME type TYPE ...:
   dev DEVICE                  the device that outer packets take
   ttl {N|inherit}             also hoplimit; inherit over IPv4, 64 over IPv6
   tos {HEX|inherit}           also tclass; 0
-  [no]pmtudisc                whether outer packets are never fragmented; over IPv4
-  flowlabel {HEX|auto}        over IPv6; auto: by flow
+  [no]pmtudisc                whether outer packets are never fragmented; over IPv4. If not,
+                              Don't Fragment is that of the packet inside
+  [no]ignore-df               with nopmtudisc: outer packets may always be fragmented
+  flowlabel {HEX|inherit|auto}  over IPv6; auto: by flow
+  fwmark MARK                 the mark that outer packets are routed and filtered by
   encaplimit {N|none}         tunnels that may follow, over IPv6 (RFC 2473); none
   mode {any|ip4ip4|ip6ip|...} what sit and ip6tnl carry
   key K, ikey K, okey K       of GRE: a number or 1.2.3.4
@@ -149,15 +152,22 @@ Words of a tunnel, as in ip link add NAME type TYPE ...:
   [no]encap-csum              checksum of UDP over IPv4; on: bursts need it
   [no]encap-udp6-csum         checksum of UDP over IPv6; on
   [no]encap-remcsum           the other end completes checksums (gue)
+  external                    many other ends instead of remote, of these:
+    to PREFIX dst ADDRESS     what is behind one, as in ip route ... encap ip; again for more
+    learn PREFIX              others, whose packets say what is behind them; again for more
+    maxaddress N              addresses that are learned, at most; 4096
+    ageing SECONDS            until one is forgotten; 300
 Words of our own:
   encap-version {0|1}         version of GUE that is sent; 0
+  [no]discovery               probes find the path's MTU where ICMP is lost (RFC 8899), if the
+                              other end is one of ours; with encap gue
   ecn {copy|reset-ce|none}    how the outer ECN field is made; copy (RFC 6040)
   allow PREFIX                a source inside that may come in; again for more
   noallow                     forgets those before
 Words of a port, as in ip fou:
   port add PORT {ipproto N|gue} [-6] [local ADDRESS] [peer ADDRESS]
   Without one a tunnel receives on the port that it sends to.
-To undo in quicket tunnel change: no[i|o]key, no[i|o]seq, no[i|o]csum, local any, encap-sport auto
+To undo in quicket tunnel change: noto, nolearn, no[i|o]key, no[i|o]seq, no[i|o]csum, local any, encap-sport auto
 
 Examples:
   quicket tunnel add tun1 type ipip remote 198.51.100.2 local 198.51.100.1 encap gue

@@ -118,7 +118,11 @@ fn carry(setup: Setup, carrying: Carrying) -> Result<(), Failure> {
     })?;
     for (index, tunnel) in tunnels.setup().tunnels.iter().enumerate() {
         let mtu = tunnels.mtu(index).unwrap_or(0);
-        eprintln!("quicket: {} is ready: remote {}, mtu {mtu}", tunnel.name, tunnel.remote);
+        let remote = match &tunnel.external {
+            Some(_) => "many".to_owned(),
+            None => tunnel.remote.to_string(),
+        };
+        eprintln!("quicket: {} is ready: remote {remote}, mtu {mtu}", tunnel.name);
     }
     crate::notify::ready("carries tunnels");
     let mut out = io::stdout();

@@ -11,13 +11,24 @@ use crate::control::printable;
 pub(super) fn json(tunnels: &Tunnels) -> Value {
     let setup = tunnels.setup();
     let all = setup.tunnels.iter().enumerate().map(|(index, tunnel)| {
-        json!({
+        let mut shown = json!({
             "ifname": tunnel.name,
             "mtu": tunnels.mtu(index),
             "linkinfo": { "info_kind": tunnel.kind.name(), "info_data": words(tunnel) },
             "words": tunnel.to_string(),
             "counters": tunnels.counters(index).map(values),
-        })
+        });
+        if let Some((state, mtu)) = tunnels.discovery(index) {
+            shown["discovery"] = json!({ "state": state, "path_mtu": mtu });
+        }
+        if tunnel.external.is_some() {
+            let learned = tunnels.learned(index).into_iter();
+            let learned = learned.map(|(address, peer, age)| {
+                json!({ "to": address.to_string(), "dst": peer.to_string(), "age": age })
+            });
+            shown["learned"] = learned.collect();
+        }
+        shown
     });
     json!({
         "tunnels": all.collect::<Vec<_>>(),
@@ -35,7 +46,7 @@ fn words(tunnel: &Tunnel) -> Value {
     for (word, value) in tunnel.words() {
         match (word, value) {
             ("type", _) => {}
-            ("allow", Some(value)) => {
+            ("allow" | "to" | "dst" | "learn", Some(value)) => {
                 let list = map.entry(word).or_insert_with(|| json!([]));
                 if let Some(list) = list.as_array_mut() {
                     list.push(value.into());
@@ -80,8 +91,17 @@ pub(super) fn tunnel_text(tunnel: &Value, counters: bool) -> String {
     if let Some((name, rest)) = text.split_once(' ') {
         text = format!("{name}: {rest} mtu {}", tunnel["mtu"]);
     }
+    if let Some(state) = tunnel["discovery"]["state"].as_str() {
+        let _ = write!(text, " path {} ({})", tunnel["discovery"]["path_mtu"], printable(state));
+    }
     if counters {
         text.push_str(&counters_text(&tunnel["counters"]));
+        for one in tunnel["learned"].as_array().into_iter().flatten() {
+            let word = |name: &str| printable(one[name].as_str().unwrap_or_default());
+            let age = &one["age"];
+            let _ =
+                write!(text, "\n    learned: to {} dst {}, {age} s ago", word("to"), word("dst"));
+        }
     }
     text
 }

@@ -4,7 +4,7 @@ use std::fmt;
 
 use quicket_gue::{EcnIngress, Tos, Ttl};
 
-use crate::config::{Encap, Families, Kind, Tunnel};
+use crate::config::{Encap, External, Families, FlowLabel, Kind, Prefix, Tunnel};
 
 impl Tunnel {
     /// The words that would make this tunnel, each with its value if it has one, in the order of
@@ -14,7 +14,11 @@ impl Tunnel {
         let mut words = Vec::new();
         let mut value = |word, value: String| words.push((word, Some(value)));
         value("type", self.kind.name().to_owned());
-        value("remote", self.remote.to_string());
+        match &self.external {
+            Some(external) => external_words(external, &mut words),
+            None => words.push(("remote", Some(self.remote.to_string()))),
+        }
+        let mut value = |word, value: String| words.push((word, Some(value)));
         if let Some(local) = self.local {
             value("local", local.to_string());
         }
@@ -29,11 +33,19 @@ impl Tunnel {
         if !self.kind.is_v6() {
             words.push((if self.pmtudisc { "pmtudisc" } else { "nopmtudisc" }, None));
         }
+        if self.ignore_df {
+            words.push(("ignore-df", None));
+        }
         if let Some(limit) = self.encaplimit {
             words.push(("encaplimit", Some(limit.to_string())));
         }
-        if let Some(label) = self.flowlabel {
-            words.push(("flowlabel", Some(format!("0x{label:05x}"))));
+        match self.flowlabel {
+            FlowLabel::Auto => {}
+            FlowLabel::Inherit => words.push(("flowlabel", Some("inherit".to_owned()))),
+            FlowLabel::Fixed(label) => words.push(("flowlabel", Some(format!("0x{label:05x}")))),
+        }
+        if let Some(mark) = self.fwmark {
+            words.push(("fwmark", Some(format!("0x{mark:x}"))));
         }
         self.gre_words(&mut words);
         self.encap_words(&mut words);
@@ -95,9 +107,10 @@ impl Tunnel {
             EcnIngress::Compatibility => "none",
         };
         words.push(("ecn", Some(ecn.to_owned())));
-        for prefix in &self.allow {
-            words.push(("allow", Some(format!("{}/{}", prefix.address, prefix.len))));
+        if self.discovery {
+            words.push(("discovery", None));
         }
+        words.extend(self.allow.iter().map(|prefix| ("allow", Some(shown(prefix)))));
     }
 
     fn udp_words(&self, words: &mut Vec<(&'static str, Option<String>)>) {
@@ -131,6 +144,22 @@ impl fmt::Display for Tunnel {
             }
         }
         Ok(())
+    }
+}
+
+fn shown(prefix: &Prefix) -> String {
+    format!("{}/{}", prefix.address, prefix.len)
+}
+
+fn external_words(external: &External, words: &mut Vec<(&'static str, Option<String>)>) {
+    words.push(("external", None));
+    for (prefix, peer) in &external.table {
+        words.extend([("to", Some(shown(prefix))), ("dst", Some(peer.to_string()))]);
+    }
+    words.extend(external.learn.iter().map(|prefix| ("learn", Some(shown(prefix)))));
+    if !external.learn.is_empty() {
+        words.push(("maxaddress", Some(external.most.to_string())));
+        words.push(("ageing", Some(external.age.to_string())));
     }
 }
 

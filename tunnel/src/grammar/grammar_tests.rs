@@ -41,7 +41,14 @@ fn defaults_are_those_of_ip_where_there_are_any() {
     assert_eq!(v6.families, Families { v4: true, v6: true });
     let raw = tunnel(&format!("a type ipip {ENDS}"));
     assert_eq!((raw.encap, raw.dport, raw.sport), (Encap::None, 0, None));
-    assert_eq!(tunnel(&format!("a type ipip {ENDS} encap gue encap-dport 9 noencap")), raw);
+    assert_eq!(tunnel(&format!("a type ipip {ENDS} encap gue noencap")), raw);
+    for words in ["encap-dport 9", "encap-sport 9", "encap-csum", "noencap-csum", "encap-remcsum"] {
+        let error = error(&format!("add a type ipip {ENDS} encap gue {words} encap none"));
+        assert!(error.contains("is for encap fou and encap gue"), "{words}: {error}");
+    }
+    let udp = tunnel(&format!("a type ipip {ENDS} encap gue encap-dport 9 noencap-csum"));
+    assert_eq!(change(&udp, &["encap", "none"]).unwrap(), raw, "a change forgets them");
+    assert!(change(&udp, &["encap-dport", "8", "encap", "none"]).is_err());
     let hexadecimal = tunnel(&format!("a type ipip {ENDS} encap gue tos 10"));
     assert_eq!(hexadecimal.tos, Tos::Fixed(0x10));
 }
@@ -55,10 +62,15 @@ fn what_is_not_supported_is_refused_by_name() {
     for kind in ["erspan", "vti"] {
         assert!(error(&format!("add a type {kind} {ENDS}")).contains("not supported"));
     }
+    for words in ["", "encap fou encap-dport 5", "encap gue nopmtudisc"] {
+        let error = error(&format!("add a type ipip {ENDS} {words} discovery"));
+        assert!(error.contains("\"discovery\""), "{error}");
+    }
+    assert!(error(&format!("add a type gre {ENDS} ignore-df")).contains("needs \"nopmtudisc\""));
     let limited = error(&format!("add a type ipip {ENDS} encap gue encaplimit 4"));
     assert!(limited.contains("over IPv6"), "{limited}");
     let v6 = "add a type ip6tnl remote ::2 encap gue flowlabel";
-    assert!(error(&format!("{v6} inherit")).contains("auto"));
+    assert!(error(&format!("add a type ipip {ENDS} fwmark inherit")).contains("give a number"));
     assert!(error(&format!("{v6} 100000")).contains("fffff"));
     assert!(error(&format!("add a type sit {ENDS} encap gue fl 1")).contains("over IPv6"));
 }
@@ -129,6 +141,11 @@ fn what_is_shown_makes_the_same_tunnel_again() {
         format!("a type gretap {ENDS} encap gue key 9"),
         "a type ip6gretap remote 2001:db8::2 encap fou".to_owned(),
         "a type ip6gre remote 2001:db8::2 encap gue allow 10.0.0.0/8 allow ::/0".to_owned(),
+        "a type ip6gre remote 2001:db8::2 flowlabel inherit fwmark 0x10 tc inherit".to_owned(),
+        "a type sit external to 10.0.0.0/8 dst 192.0.2.1 to ::/0 dst 192.0.2.2 encap gue".to_owned(),
+        format!("a type sit {ENDS} encap gue discovery"),
+        format!("a type gre {ENDS} nopmtudisc ignore-df"),
+        "a type gre external learn 192.0.2.0/24 maxaddress 9 ageing 8 local 192.0.2.1".to_owned(),
     ] {
         let made = tunnel(&words);
         assert_eq!(tunnel(&made.to_string()), made, "{words}: {made}");
@@ -186,4 +203,43 @@ fn no_line_makes_it_panic() {
         }
         let _ = parse_line(&line);
     }
+}
+
+#[test]
+fn many_other_ends_are_a_table_or_learned() {
+    let external = "add a type gre external";
+    let tunnel = tunnel(
+        "a type gre external to 10.1.2.3/16 dst 192.0.2.1 to 2001:db8::/32 dst 192.0.2.2 learn 0.0.0.0/0 ageing 60",
+    );
+    let all = tunnel.external.as_ref().unwrap();
+    let shown: Vec<_> =
+        all.table.iter().map(|(to, dst)| format!("{}/{} {dst}", to.address, to.len)).collect();
+    assert_eq!(shown, ["10.1.0.0/16 192.0.2.1", "2001:db8::/32 192.0.2.2"]);
+    assert_eq!((all.most, all.age, all.learn.len()), (4096, 60, 1));
+    let changed = change(&tunnel, &["to", "10.1.0.0/16", "dst", "192.0.2.9"]).unwrap();
+    let table = changed.external.unwrap().table;
+    assert_eq!(table.len(), 2, "the last one for a prefix counts");
+    assert!(table.iter().any(|(_, dst)| *dst == std::net::IpAddr::from([192, 0, 2, 9])));
+    let without = change(&tunnel, &["noto"]).unwrap();
+    assert!(without.external.unwrap().table.is_empty());
+    for (words, why) in [
+        ("", "needs other ends"),
+        ("remote 192.0.2.1 learn 0.0.0.0/0", "exclude each other"),
+        ("to 10.0.0.0/8", "needs \"dst ADDRESS\""),
+        ("to 10.0.0.0/8 to 10.0.0.0/9 dst 192.0.2.1", "needs \"dst ADDRESS\""),
+        ("dst 192.0.2.1", "belongs behind"),
+        ("to 10.0.0.0/8 dst any", "one address"),
+        ("to 10.0.0.0/8 dst 2001:db8::1", "of the version"),
+        ("learn 2001:db8::/32", "another version"),
+        ("learn 0.0.0.0/0 seq", "exclude each other"),
+    ] {
+        let error = error(&format!("{external} {words}"));
+        assert!(error.contains(why), "{words}: {error}");
+    }
+    assert!(
+        error("add a type gretap external learn 0.0.0.0/0").contains("goes by addresses of IP")
+    );
+    let v6 = error("add a type ip6gre external learn ::/0 flowlabel 5");
+    assert!(v6.contains("auto or inherit"), "{v6}");
+    assert!(error(&format!("add a type gre {ENDS} learn 0.0.0.0/0")).contains("with \"external\""));
 }

@@ -89,6 +89,7 @@ pub fn change(tunnel: &Tunnel, words: &[&str]) -> Result<Tunnel, ParseError> {
     let own = tunnel.words();
     let own = own.iter().flat_map(|(word, value)| iter::once(*word).chain(value.as_deref()));
     apply(&mut draft, own)?;
+    draft.begin_change();
     apply(&mut draft, words.iter().copied())?;
     if draft.kind != Some(tunnel.kind) {
         return fail(format!(

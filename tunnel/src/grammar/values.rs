@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use quicket_gue::{EcnIngress, Tos, Ttl};
 
-use crate::config::{Encap, Families, Kind, Prefix};
+use crate::config::{Encap, Families, FlowLabel, Kind, Prefix};
 
 /// The longest name of a device (IFNAMSIZ, less the zero byte).
 const MAX_NAME: usize = 15;
@@ -26,7 +26,9 @@ pub(super) fn kind(value: &str) -> Result<Kind, String> {
 pub(super) fn mode(value: &str) -> Result<Families, String> {
     let (v4, v6) = match value {
         "any" | "any/ipv4" | "any/ipv6" => (true, true),
-        "ipip" | "ip4ip4" | "ipv4/ipv4" | "ipip6" | "ip4ip6" | "ipv4/ipv6" => (true, false),
+        "ipip" | "ip4ip4" | "ipv4/ipv4" | "ipip6" | "ip4ip6" | "ipv4/ipv6" | "ip/ipv6" => {
+            (true, false)
+        }
         "ip6ip" | "ipv6/ipv4" | "ip6ip6" | "ipv6/ipv6" => (false, true),
         "mplsip" | "mpls/ipv4" | "mplsip6" | "mpls/ipv6" => {
             return Err("MPLS is not supported".into());
@@ -117,18 +119,26 @@ pub(super) fn tos(value: &str) -> Result<Tos, String> {
 }
 
 /// A flow label, in hexadecimal; `auto` and 0 leave it to the system.
-pub(super) fn flow_label(value: &str) -> Result<Option<u32>, String> {
+pub(super) fn flow_label(value: &str) -> Result<FlowLabel, String> {
     match value {
-        "auto" => return Ok(None),
-        "inherit" => return Err("labels inside are not copied; auto has one for each flow".into()),
+        "auto" => return Ok(FlowLabel::Auto),
+        "inherit" => return Ok(FlowLabel::Inherit),
         _ => {}
     }
     let digits = value.strip_prefix("0x").unwrap_or(value);
     match u32::from_str_radix(digits, 16) {
-        Ok(0) => Ok(None),
-        Ok(label) if label <= 0xf_ffff => Ok(Some(label)),
-        _ => Err("auto, or 1 to fffff in hexadecimal".into()),
+        Ok(0) => Ok(FlowLabel::Auto),
+        Ok(label) if label <= 0xf_ffff => Ok(FlowLabel::Fixed(label)),
+        _ => Err("auto, inherit, or 1 to fffff in hexadecimal".into()),
     }
+}
+
+/// A mark; 0 is none.
+pub(super) fn mark(value: &str) -> Result<Option<u32>, String> {
+    if value == "inherit" {
+        return Err("marks of packets inside are not known here: give a number".into());
+    }
+    number(value, u32::MAX).map(|mark| (mark != 0).then_some(mark))
 }
 
 pub(super) fn key(value: &str) -> Result<u32, String> {

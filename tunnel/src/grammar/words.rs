@@ -1,9 +1,9 @@
 //! The tables of words: those that there are, and those of iproute2 that are refused.
 
-use super::draft::Draft;
+use super::draft::{Draft, MAX_LEARNED};
 use super::values::{
-    address, device_name, ecn, encap, flow_label, key, kind, mode, number, port_number, prefix,
-    tos, ttl,
+    address, device_name, ecn, encap, flow_label, key, kind, mark, mode, number, port_number,
+    prefix, tos, ttl,
 };
 
 pub(super) type Apply = fn(&mut Draft, &str) -> Result<(), String>;
@@ -30,9 +30,11 @@ pub(super) const WORDS: &[Word] = &[
     Word(&["remote"], "ADDRESS", |d, v| address(v).map(|address| d.remote = address)),
     Word(&["local"], "ADDRESS", |d, v| address(v).map(|address| d.local = address)),
     Word(&["ttl", "hoplimit", "hlim"], "N|inherit", |d, v| ttl(v).map(|ttl| d.ttl = Some(ttl))),
-    Word(&["tos", "tclass", "dsfield"], "N|inherit", |d, v| tos(v).map(|tos| d.tos = tos)),
+    Word(&["tos", "tclass", "tc", "dsfield"], "N|inherit", |d, v| tos(v).map(|tos| d.tos = tos)),
     Word(&["pmtudisc"], "", |d, _| set(&mut d.nopmtudisc, false)),
     Word(&["nopmtudisc"], "", |d, _| set(&mut d.nopmtudisc, true)),
+    Word(&["ignore-df"], "", |d, _| set(&mut d.ignore_df, true)),
+    Word(&["noignore-df"], "", |d, _| set(&mut d.ignore_df, false)),
     Word(&["dev"], "DEVICE", |d, v| device_name(v).map(|name| d.dev = Some(name))),
     Word(&["mode"], "MODE", |d, v| mode(v).map(|families| d.families = Some(families))),
     Word(&["key"], "KEY", |d, v| {
@@ -115,30 +117,65 @@ pub(super) const WORDS: &[Word] = &[
     }),
     Word(&["encap-sport"], "PORT|auto", |d, v| match v {
         "auto" => set(&mut d.sport, None),
-        _ => port_number(v).map(|port| d.sport = Some(port)),
+        _ => {
+            d.sport = Some(port_number(v)?);
+            d.for_udp("encap-sport")
+        }
     }),
-    Word(&["encap-dport"], "PORT", |d, v| port_number(v).map(|port| d.dport = Some(port))),
-    Word(&["encap-csum"], "", |d, _| set(&mut d.csum, Some((true, "encap-csum")))),
-    Word(&["noencap-csum"], "", |d, _| set(&mut d.csum, Some((false, "noencap-csum")))),
+    Word(&["encap-dport"], "PORT", |d, v| {
+        d.dport = Some(port_number(v)?);
+        d.for_udp("encap-dport")
+    }),
+    Word(&["encap-csum"], "", |d, _| {
+        d.csum = Some((true, "encap-csum"));
+        d.for_udp("encap-csum")
+    }),
+    Word(&["noencap-csum"], "", |d, _| {
+        d.csum = Some((false, "noencap-csum"));
+        d.for_udp("noencap-csum")
+    }),
     Word(&["encap-udp6-csum", "encap-csum6"], "", |d, _| {
-        set(&mut d.csum6, Some((true, "encap-udp6-csum")))
+        d.csum6 = Some((true, "encap-udp6-csum"));
+        d.for_udp("encap-udp6-csum")
     }),
     Word(&["noencap-udp6-csum", "noencap-csum6"], "", |d, _| {
-        set(&mut d.csum6, Some((false, "noencap-udp6-csum")))
+        d.csum6 = Some((false, "noencap-udp6-csum"));
+        d.for_udp("noencap-udp6-csum")
     }),
-    Word(&["encap-remcsum"], "", |d, _| set(&mut d.remcsum, true)),
+    Word(&["encap-remcsum"], "", |d, _| {
+        d.remcsum = true;
+        d.for_udp("encap-remcsum")
+    }),
     Word(&["noencap-remcsum"], "", |d, _| set(&mut d.remcsum, false)),
     Word(&["encaplimit"], "N|none", |d, v| match v {
         "none" => set(&mut d.encaplimit, None),
         _ => set(&mut d.encaplimit, Some(number(v, 255)? as u8)),
     }),
-    Word(&["flowlabel", "fl"], "N|auto", |d, v| flow_label(v).map(|label| d.flowlabel = label)),
+    Word(&["flowlabel", "fl"], "N|inherit|auto", |d, v| {
+        flow_label(v).map(|label| d.flowlabel = label)
+    }),
+    Word(&["fwmark"], "MARK", |d, v| mark(v).map(|mark| d.fwmark = mark)),
+    Word(&["external"], "", |d, _| set(&mut d.external, true)),
+    // As ip route add PREFIX encap ip dst ADDRESS dev NAME.
+    Word(&["to"], "PREFIX", |d, v| d.add_inside(prefix(v)?)),
+    Word(&["dst"], "ADDRESS", |d, v| d.add_peer(address(v)?)),
+    Word(&["noto"], "", |d, _| {
+        d.table.clear();
+        Ok(())
+    }),
+    Word(&["learn"], "PREFIX", |d, v| prefix(v).map(|prefix| d.learn.push(prefix))),
+    Word(&["nolearn"], "", |d, _| set(&mut d.learn, Vec::new())),
+    // As for vxlan.
+    Word(&["maxaddress"], "N", |d, v| number(v, MAX_LEARNED).map(|most| d.most = Some(most))),
+    Word(&["ageing"], "SECONDS", |d, v| number(v, 86_400).map(|age| d.age = Some(age))),
     // Ours.
     Word(&["encap-version"], "0|1", |d, v| match v {
         "0" => set(&mut d.version, 0),
         "1" => set(&mut d.version, 1),
         _ => Err("the version of GUE is 0 or 1".into()),
     }),
+    Word(&["discovery"], "", |d, _| set(&mut d.discovery, true)),
+    Word(&["nodiscovery"], "", |d, _| set(&mut d.discovery, false)),
     Word(&["ecn"], "copy|reset-ce|none", |d, v| ecn(v).map(|ecn| d.ecn = ecn)),
     Word(&["allow"], "PREFIX", |d, v| prefix(v).map(|prefix| d.allow.push(prefix))),
     Word(&["noallow"], "", |d, _| set(&mut d.allow, Vec::new())),
@@ -146,9 +183,11 @@ pub(super) const WORDS: &[Word] = &[
 
 /// Words of iproute2 that are refused, and why.
 pub(super) const REFUSED: &[(&str, &str)] = &[
-    ("external", "outer addresses from a table are not supported: give remote and local"),
     ("dscp", "the inner DSCP is left as it is"),
-    ("fwmark", "marks are not supported"),
+    ("allow-localremote", "the other end is never this host: its datagrams would be a loop"),
+    ("noallow-localremote", "that is so in any case"),
+    ("id", "the key of GRE is the same for all other ends: key KEY"),
+    ("src", "the address of this end is the same for all other ends: local ADDRESS"),
     ("isatap", "ISATAP is not supported"),
     ("6rd-prefix", "6rd is not supported"),
     ("6rd-relay_prefix", "6rd is not supported"),
@@ -157,8 +196,6 @@ pub(super) const REFUSED: &[(&str, &str)] = &[
     ("erspan_ver", "ERSPAN is not supported"),
     ("erspan_dir", "ERSPAN is not supported"),
     ("erspan_hwid", "ERSPAN is not supported"),
-    ("ignore-df", "the inner Don't Fragment always counts"),
-    ("noignore-df", "the inner Don't Fragment always counts"),
     ("numtxqueues", "queues come with workers: --workers"),
     ("mtu", "use \"ip link set NAME mtu N\""),
 ];
