@@ -266,7 +266,8 @@ impl News {
         match self {
             Self::None => {}
             Self::LeftOut(count) => log::warn!(
-                "xdp: {count} servers have no route over IPv4: all for them goes by user space"
+                "xdp: {count} servers have no route, or the system does not forward their version of \
+                 IP: all for them goes by user space"
             ),
             Self::Failed(why) => {
                 log::warn!("the kernel forwards nothing (xdp), all goes by user space: {why}");

@@ -63,13 +63,14 @@ fn mac_of(link: &LinkAddr) -> Option<[u8; 6]> {
     link.addr().filter(|_| link.hatype() == libc::ARPHRD_ETHER && link.halen() == 6)
 }
 
-/// Whether the system forwards what comes by the device: the program's look at its routes fails
-/// otherwise.
+/// Whether the system forwards what comes by the device over IPv4 or IPv6: the program's look at its
+/// routes fails otherwise.
 ///
 /// # Errors
 /// That it does not, or that this cannot be read.
-pub(crate) fn check_forwarding(device: &str) -> io::Result<()> {
-    let file = format!("/proc/sys/net/ipv4/conf/{device}/forwarding");
+pub(crate) fn check_forwarding(device: &str, v6: bool) -> io::Result<()> {
+    let family = if v6 { "ipv6" } else { "ipv4" };
+    let file = format!("/proc/sys/net/{family}/conf/{device}/forwarding");
     let value = std::fs::read_to_string(&file)
         .map_err(|error| io::Error::new(error.kind(), format!("cannot read {file}: {error}")))?;
     if value.trim() != "0" {
@@ -79,6 +80,6 @@ pub(crate) fn check_forwarding(device: &str) -> io::Result<()> {
     let name = device.replace('.', "/");
     Err(io::Error::other(format!(
         "the system does not forward what comes by the device: sysctl \
-         net.ipv4.conf.{name}.forwarding=1"
+         net.{family}.conf.{name}.forwarding=1"
     )))
 }

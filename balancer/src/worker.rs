@@ -184,7 +184,6 @@ impl Carrier {
                     let decision = snapshot.route(&mut self.flows, &flow, &look, now);
                     last = Some((look, decision));
                     if let Decision::Forward { server, way: decide::Way::Named } = decision
-                        && local.is_ipv4()
                         && let Some((offload, told)) = &mut self.offload
                         && told.teach(look.dcid, now, |id| offload.learn(id, server))
                     {

@@ -146,6 +146,11 @@ impl Assembler {
         self.push(TO_BIG_ENDIAN, (of, 0), 0, 16);
     }
 
+    /// The same for a number of 32 bits.
+    pub(crate) fn word_from_big_endian(&mut self, of: Register) {
+        self.push(TO_BIG_ENDIAN, (of, 0), 0, 32);
+    }
+
     /// `to` = what is at `base` + `offset`.
     pub(crate) fn load(&mut self, size: Size, to: Register, base: Register, offset: i16) {
         self.push(LDX | size as u8, (to, base as u8), offset, 0);

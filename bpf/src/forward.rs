@@ -2,13 +2,13 @@
 //! program, its tables, and what attaches it to a device.
 //!
 //! It decides what it can decide as user space would, and leaves everything else to it: other
-//! protocols, fragments, IPv6, connection IDs that name no server, packets that are too long or
-//! whose way is not known. A program cannot do AES; connection IDs that are enciphered are in a table
+//! protocols, fragments, connection IDs that name no server, packets that are too long or whose way is
+//! not known. A program cannot do AES; connection IDs that are enciphered are in a table
 //! once user space has read them ([`ForwardTable::learn`]).
 
 use std::collections::BTreeMap;
 use std::io;
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
 
 use quicket_steering::ServerId;
@@ -20,8 +20,10 @@ use crate::{LoadError, ProgramError};
 
 /// The longest connection ID and what it is filled up to in a table.
 pub(crate) const ID_KEY: usize = 24;
-/// A server: see [`Target::octets`].
+/// A server: see [`Ways::target`].
 pub(crate) const TARGET: usize = cuckoo::VALUE;
+/// Both ends of a way over IPv6.
+const WAY: usize = 32;
 /// Slots of one processor's counters are a multiple: no two processors write to one line of a cache.
 const SLOTS: u32 = 4;
 
@@ -51,38 +53,92 @@ pub struct Rules {
     /// device without an error.
     pub egress: Vec<u32>,
     /// The addresses that datagrams come to.
-    pub listen: Vec<SocketAddrV4>,
+    pub listen: Vec<SocketAddr>,
     /// The length of connection IDs, at most 20 octets.
     pub id_len: usize,
     /// The configurations.
     pub readings: Vec<Reading>,
 }
 
+/// Between which addresses encapsulated packets go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// Over IPv4.
+    V4 {
+        /// The server.
+        to: Ipv4Addr,
+        /// This host.
+        from: Ipv4Addr,
+    },
+    /// Over IPv6.
+    V6 {
+        /// The server.
+        to: Ipv6Addr,
+        /// This host.
+        from: Ipv6Addr,
+    },
+}
+
 /// Where datagrams go that name a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Target {
-    /// Where to, in GUE.
-    pub to: SocketAddrV4,
-    /// The address of this host that they come from.
-    pub from: Ipv4Addr,
-    /// The longest payload that is carried, in bytes.
+    /// The way there, in GUE.
+    pub way: Way,
+    /// The server's port.
+    pub port: u16,
+    /// The longest payload of a client over IPv4, in bytes; over IPv6 it is 20 less.
     pub max_payload: u16,
     /// Where they are counted.
     pub slot: u32,
 }
 
-impl Target {
-    fn octets(&self) -> [u8; TARGET] {
+/// The ways over IPv6 that a program knows, numbered: both addresses do not fit into a target.
+#[derive(Debug, Default)]
+struct Ways(BTreeMap<[u8; WAY], u32>);
+
+impl Ways {
+    fn octets(to: &Ipv6Addr, from: &Ipv6Addr) -> [u8; WAY] {
+        let mut octets = [0; WAY];
+        let both = to.octets().into_iter().chain(from.octets());
+        octets.iter_mut().zip(both).for_each(|(octet, from)| *octet = from);
+        octets
+    }
+
+    fn add(&mut self, way: &Way) {
+        if let Way::V6 { to, from } = way {
+            let next = self.0.len() as u32;
+            self.0.entry(Self::octets(to, from)).or_insert(next);
+        }
+    }
+
+    /// What a program finds of a target: to, from, the port in network byte order, the longest
+    /// payload, the slot; over IPv6 zero in the place of the first, as no server has this address,
+    /// and the number of the way in that of the second. None for a way that was not added.
+    fn target(&self, target: &Target) -> Option<[u8; TARGET]> {
+        let (to, from) = match &target.way {
+            Way::V4 { to, .. } if to.is_unspecified() => return None,
+            Way::V4 { to, from } => (to.octets(), from.octets()),
+            Way::V6 { to, from } => ([0; 4], self.0.get(&Self::octets(to, from))?.to_ne_bytes()),
+        };
         let mut octets = [0; TARGET];
         let parts = [
-            &self.to.ip().octets()[..],
-            &self.from.octets(),
-            &self.to.port().to_be_bytes(),
-            &self.max_payload.to_ne_bytes(),
-            &self.slot.to_ne_bytes(),
+            &to[..],
+            &from,
+            &target.port.to_be_bytes(),
+            &target.max_payload.to_ne_bytes(),
+            &target.slot.to_ne_bytes(),
         ];
         octets.iter_mut().zip(parts.concat()).for_each(|(to, from)| *to = from);
-        octets
+        Some(octets)
+    }
+
+    /// The same in the kernel.
+    fn table(&self) -> io::Result<Table<4, WAY>> {
+        let table = Table::new(Map::Array, self.0.len().max(1) as u32)?;
+        for (octets, number) in &self.0 {
+            table.set(&number.to_ne_bytes(), octets)?;
+        }
+        Ok(table)
     }
 }
 
@@ -152,6 +208,7 @@ impl Counts {
 /// A program with its tables.
 #[derive(Debug)]
 pub struct ForwardTable {
+    ways: Ways,
     learned: Table<ID_KEY, TARGET>,
     program: OwnedFd,
 }
@@ -172,10 +229,13 @@ impl ForwardTable {
             let why = "a program takes an address to listen on and a device to send by";
             return Err(io::Error::new(io::ErrorKind::InvalidInput, why).into());
         }
+        let servers: Vec<_> =
+            servers.into_iter().filter(|(_, target)| target.slot < counts.stride).collect();
+        let mut ways = Ways::default();
+        servers.iter().for_each(|(_, target)| ways.add(&target.way));
         let named: BTreeMap<_, _> = servers
             .into_iter()
-            .filter(|(_, target)| target.slot < counts.stride)
-            .map(|(server, target)| (cuckoo::key(server), target.octets()))
+            .filter_map(|(server, target)| Some((cuckoo::key(server), ways.target(&target)?)))
             .collect();
         let named: Vec<_> = named.into_iter().collect();
         let buckets = Buckets::new(&named).ok_or_else(|| {
@@ -183,28 +243,32 @@ impl ForwardTable {
         })?;
         let servers = named_servers(&buckets)?;
         let learned = Table::new(Map::LruHash, LEARNED)?;
+        let numbered = ways.table()?;
         let maps = Maps {
             servers: servers.as_fd(),
             buckets: buckets.as_slice().len(),
             learned: learned.as_fd(),
+            ways: numbered.as_fd(),
             counts: counts.array.as_fd(),
             stride: counts.stride,
         };
         let program = forward_program::write(rules, &maps)
             .ok_or(LoadError::Program(ProgramError::TooLong))?;
-        // The program keeps the table of servers.
-        Ok(Self { learned, program: sys::load_xdp(&program)? })
+        // The program keeps the tables of servers and ways.
+        Ok(Self { ways, learned, program: sys::load_xdp(&program)? })
     }
 
     /// An enciphered connection ID leads there from now on. The one that was not seen for longest
     /// is forgotten when there are too many.
     ///
     /// # Errors
-    /// When the kernel has no memory.
+    /// `NotFound` when its way is none of those that the servers had; and when the kernel has no
+    /// memory.
     pub fn learn(&self, id: &[u8], target: &Target) -> io::Result<()> {
+        let target = self.ways.target(target).ok_or(io::ErrorKind::NotFound)?;
         let mut key = [0; ID_KEY];
         key.iter_mut().zip(id).for_each(|(to, from)| *to = *from);
-        self.learned.set(&key, &target.octets())
+        self.learned.set(&key, &target)
     }
 
     /// Has the program look at a packet, from the header of Ethernet on, as if it came by the

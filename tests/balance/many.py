@@ -42,7 +42,9 @@ class Hold:
         # More answers than there are connections, several times over: each has asked again.
         asked = self.counts["answers"] + 3 * alive
         self.told(f"all connections are answered {what}", lambda counts: counts["answers"] >= asked)
+        self.told(f"no answer is late {what}", lambda counts: counts["silent"] == 0)
         counts = self.counts
+        assert counts["failed"] == 0, f"{what}: {counts}"
         assert counts["lost"] == (lost or {}), f"{what}: {counts}"
         assert counts["strayed"] == 0 and counts["refused"] == 0, f"{what}: {counts}"
         assert sum(counts["open"].values()) == alive, f"{what}: {counts}"
@@ -96,11 +98,13 @@ def survive(site, connections, every, idle, peers):
         for reader in readers.values():
             reader.read_again()
     hold.all_answer("while configurations are rotated")
+    forwarded(site, "while configurations are rotated")
 
     SERVERS["south"] = 4
     site.servers["south"] = Server(site, "south")
     everywhere(site, {"south": "serving"})
     hold.all_answer("after a server was added")
+    assert any(new_connection(site) == "south" for _ in range(60)), "a new server gets no new connection"
     strangers(site, peers)
 
     everywhere(site, {"west": "draining"}, west="drain")
@@ -118,6 +122,9 @@ def survive(site, connections, every, idle, peers):
     hold.told("those of the server that was killed are lost", lambda counts: counts["open"]["north"] == 0)
     hold.all_answer("but those of the server that was killed", lost={"north": victim})
     strangers(site, peers)
+    reached = {new_connection(site) for _ in range(6)}
+    assert not reached & {"north", "west"}, reached
+    forwarded(site, "to the end")
 
     hold.process.terminate()
     nat.terminate()
@@ -129,14 +136,30 @@ def survive(site, connections, every, idle, peers):
           f"rotation, a server added, one drained, and a balancer killed; {hold.counts['answers']} answers", flush=True)
 
 
+def alive(site):
+    """The balancers that were not killed, by their numbers."""
+    return [(number, balancer) for number, balancer in site.balancers.items() if balancer.process.poll() is None]
+
+
+def forwarded(site, what):
+    """Balancers that are at work have dropped nothing, and went by connection IDs for nearly all."""
+    for number, balancer in alive(site):
+        counters = balancer.status()["counters"]
+        wrong = {name: counters[name] for name in ("malformed", "too_big", "no_server", "send_refused", "version_negotiation",
+                                                   "expired") if counters[name]}
+        assert not wrong, f"{number}, {what}: {wrong}"
+        assert counters["named"] > 2 * (counters["kept"] + counters["hashed"]), f"{number}, {what}: {counters}"
+        assert counters["unknown_server"] == 0, f"{number}, {what}: {counters}"
+
+
 def new_connection(site):
     """Who answers on a new connection; if nobody does, what the balancers say of it."""
-    before = {number: balancer.status()["counters"] for number, balancer in site.balancers.items()}
+    before = {number: balancer.status()["counters"] for number, balancer in alive(site)}
     try:
         return site.who()
     except AssertionError as error:
         said = [str(error)]
-        for number, balancer in site.balancers.items():
+        for number, balancer in alive(site):
             status = balancer.status()
             grown = {name: value - before[number][name] for name, value in status["counters"].items()}
             said.append(f"{number}: {({name: value for name, value in grown.items() if value})}, "

@@ -126,6 +126,14 @@ class Site:
         self.write_ids("issue 0\n", (0, 12))
 
     def __enter__(self):
+        try:
+            return self.build()
+        except BaseException:
+            # Nobody else takes away what there is of it.
+            self.__exit__()
+            raise
+
+    def build(self):
         self.net = Namespace("net")
         self.namespaces.append(self.net)
         self.net.ip("link", "add", "bridge", "type", "bridge")

@@ -91,7 +91,8 @@ pub(super) fn text(report: &Value) -> String {
         let state = if *attached == true { "forwards what it can" } else { "forwards nothing" };
         let _ = writeln!(out, "  the kernel {state} on {}{why}", printable(device));
         if let Some(count @ 1..) = report["xdp"]["servers_left_out"].as_u64() {
-            let _ = writeln!(out, "  ... and nothing to {count} servers without a route over IPv4");
+            let _ =
+                writeln!(out, "  ... and nothing to {count} servers without a route it can take");
         }
     }
     for server in report["servers"].as_array().into_iter().flatten() {

@@ -140,7 +140,7 @@ impl Rule {
                 let but = match left_out {
                     0 => String::new(),
                     count => {
-                        format!("; {count} servers have no route over IPv4 and get nothing of it")
+                        format!("; {count} servers have no route it can take and get nothing of it")
                     }
                 };
                 eprintln!("quicket: the kernel forwards what it can on {}{but}", xdp.device);
