@@ -48,6 +48,7 @@ mod streams;
 mod testing;
 pub mod time;
 mod token;
+mod used;
 
 pub use cid::{CidNumbers, ConnectionIdGenerator, RandomConnectionIds};
 pub use config::{
@@ -77,6 +78,7 @@ pub use streams::{
     SendStatus, StreamCounts, StreamEvent, StreamNews, StreamStatus, WriteError,
 };
 pub use token::{StrikeRegister, TokenId, TokenLog};
+pub use used::UsedLately;
 
 pub use quicket_wire::{
     ConnectionId, Dir, EcnCodepoint, Frame, PacketKind, Side, StatelessResetToken, StreamId,

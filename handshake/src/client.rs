@@ -208,10 +208,35 @@ impl ClientTls {
         I: IntoIterator<Item = P>,
         P: Into<Vec<u8>>,
     {
+        self.over_tcp_as(&[&rustls::version::TLS13], alpn)
+    }
+
+    /// As [`Self::over_tcp`], and TLS 1.2 for servers that have nothing newer.
+    ///
+    /// # Errors
+    ///
+    /// If the TLS library has nothing to offer.
+    pub fn over_tcp_since_1_2<I, P>(&self, alpn: I) -> Result<rustls::ClientConfig, ConfigError>
+    where
+        I: IntoIterator<Item = P>,
+        P: Into<Vec<u8>>,
+    {
+        self.over_tcp_as(&[&rustls::version::TLS13, &rustls::version::TLS12], alpn)
+    }
+
+    fn over_tcp_as<I, P>(
+        &self,
+        versions: &[&'static rustls::SupportedProtocolVersion],
+        alpn: I,
+    ) -> Result<rustls::ClientConfig, ConfigError>
+    where
+        I: IntoIterator<Item = P>,
+        P: Into<Vec<u8>>,
+    {
         // The suites of QUIC's connections protect no records: packets are sealed elsewhere.
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let mut config = rustls::ClientConfig::builder_with_provider(provider)
-            .with_protocol_versions(&[&rustls::version::TLS13])?
+            .with_protocol_versions(versions)?
             .dangerous()
             .with_custom_certificate_verifier(self.verifier.clone())
             .with_no_client_auth();

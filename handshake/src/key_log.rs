@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use quicket_engine::crypto::Deferred;
 
-use crate::ConfigError;
+use crate::{ConfigError, environment};
 
 /// Where secrets go for debugging with tools that decrypt captured traffic. Whoever reads them can
 /// read the connections.
@@ -41,13 +41,14 @@ impl KeyLogFile {
         options.open(path).map(Self).map_err(|error| ConfigError::file(path, error))
     }
 
-    /// Opens the file that the environment variable `SSLKEYLOGFILE` names; `None` if it is not set.
+    /// Opens the file that the environment variable `SSLKEYLOGFILE` names; `None` if it is not set. A program with
+    /// more rights than its caller (set-user-ID, file capabilities) does not look there.
     ///
     /// # Errors
     ///
     /// If the file cannot be opened.
     pub fn from_env() -> Result<Option<Self>, ConfigError> {
-        match std::env::var_os("SSLKEYLOGFILE") {
+        match environment::variable("SSLKEYLOGFILE") {
             Some(path) if !path.is_empty() => Self::open(path).map(Some),
             _ => Ok(None),
         }

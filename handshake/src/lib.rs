@@ -10,6 +10,7 @@
 mod block_cipher;
 mod certificates;
 mod client;
+mod environment;
 mod error;
 mod key_log;
 mod messages;

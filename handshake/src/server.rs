@@ -17,6 +17,7 @@ use rustls::server::{NoClientAuth, WebPkiClientVerifier};
 
 use self::names::{Certificates, CertificatesByName};
 use self::promise::Promise;
+use self::replay::Known;
 pub use self::replay::{
     Beginning, ProcessRegister, STRIKE_WINDOW, StrikeAnswer, StrikeRegister, TicketId,
 };
@@ -189,7 +190,7 @@ impl ServerTlsBuilder {
         let (verifier, auth) = client_verifier(&self.client_auth, &provider)?;
         let mut base = rustls::ServerConfig::builder_with_provider(provider)
             .with_protocol_versions(&[&rustls::version::TLS13])?
-            .with_client_cert_verifier(verifier)
+            .with_client_cert_verifier(verifier.clone())
             .with_cert_resolver(certificates.clone());
         base.alpn_protocols = self.offer.alpn()?;
         base.send_tls13_tickets = usize::from(self.tickets);
@@ -197,13 +198,12 @@ impl ServerTlsBuilder {
         let rules = TicketRules {
             lifetime: self.ticket_lifetime.as_secs() as u32,
             client_auth: auth,
-            strikes: self.strikes.clone().unwrap_or_else(|| Arc::new(ProcessRegister::new())),
+            strikes: self.strikes,
             trust_earlier: self.trust_earlier,
         };
-        let own = Own { keys: !self.ticket_keys.is_empty(), register: self.strikes.is_some() };
         let tickets = Arc::new(Tickets::new(self.ticket_keys, rules));
         let Self { early_data, key_log, .. } = self;
-        Ok(ServerTls { base, certificates, early_data, tickets, own, key_log })
+        Ok(ServerTls { base, certificates, verifier, early_data, tickets, key_log })
     }
 }
 
@@ -238,17 +238,10 @@ pub struct ServerTls {
     /// What all connections have in common.
     base: rustls::ServerConfig,
     certificates: Arc<Certificates>,
+    verifier: Arc<dyn ClientCertVerifier>,
     early_data: bool,
     tickets: Arc<Tickets>,
-    own: Own,
     key_log: Option<Arc<dyn KeyLog>>,
-}
-
-/// What of its tickets a configuration was given, so that nobody else decides about it.
-#[derive(Clone, Copy)]
-struct Own {
-    keys: bool,
-    register: bool,
 }
 
 impl ServerTls {
@@ -280,16 +273,22 @@ impl ServerTls {
         self.tickets.rotate(key)
     }
 
-    /// Joins servers that stand in for each other: makes tickets with their key, and asks their register
-    /// which of them brought early data; as far as the configuration was given no
-    /// [keys](ServerTlsBuilder::ticket_keys) or no [register](ServerTlsBuilder::strike_register) of its own.
-    pub fn share_tickets(&self, key: TicketKey, register: Arc<dyn StrikeRegister>) {
-        if !self.own.keys {
-            self.tickets.rotate(key);
-        }
-        if !self.own.register {
-            self.tickets.set_register(register);
-        }
+    /// The same configuration for a server among others that stand in for each other: tickets are made with their key,
+    /// and their register is asked which of them brought early data; as far as the application has given no
+    /// [keys](ServerTlsBuilder::ticket_keys) and no [register](ServerTlsBuilder::strike_register). What is changed
+    /// of either, certificates and keys, is changed of both.
+    ///
+    /// `beginning` says when the register [began](StrikeRegister::beginning), which may change. It is called in the
+    /// midst of handshakes, and only looks.
+    #[must_use]
+    pub fn sharing_tickets(
+        &self,
+        key: &TicketKey,
+        register: Arc<dyn StrikeRegister>,
+        beginning: impl Fn() -> Beginning + Send + Sync + 'static,
+    ) -> Self {
+        let tickets = self.tickets.shared(key, register, Known::Now(Arc::new(beginning)));
+        Self { tickets: Arc::new(tickets), ..self.clone() }
     }
 
     /// Presents other certificates from now on: `identity` unless a client asks for one of the names
@@ -307,6 +306,33 @@ impl ServerTls {
     ) -> Result<(), ConfigError> {
         self.certificates.replace(CertificatesByName::new(identity, named)?);
         Ok(())
+    }
+}
+
+impl ServerTls {
+    /// The same certificates for TLS over TCP beside QUIC: TLS 1.3 with these application protocols,
+    /// most wanted first. Certificates that are replaced here are replaced there, too. Clients are asked
+    /// for certificates as they are here. Sessions are resumed with tickets of the process's own; early
+    /// data is refused.
+    ///
+    /// # Errors
+    ///
+    /// If the TLS library has nothing to offer.
+    pub fn over_tcp<I, P>(&self, alpn: I) -> Result<rustls::ServerConfig, ConfigError>
+    where
+        I: IntoIterator<Item = P>,
+        P: Into<Vec<u8>>,
+    {
+        // The suites of QUIC's connections protect no records: packets are sealed elsewhere.
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let mut config = rustls::ServerConfig::builder_with_provider(provider)
+            .with_protocol_versions(&[&rustls::version::TLS13])?
+            .with_client_cert_verifier(self.verifier.clone())
+            .with_cert_resolver(self.certificates.clone());
+        config.alpn_protocols = alpn.into_iter().map(Into::into).collect();
+        config.key_log = SecretTap::new(self.key_log.clone());
+        config.ticketer = rustls::crypto::aws_lc_rs::Ticketer::new()?;
+        Ok(config)
     }
 }
 

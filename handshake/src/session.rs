@@ -172,7 +172,7 @@ impl Running {
                     }
                 });
                 match early_data {
-                    None | Some(EarlyData::Take) => {}
+                    None | Some(EarlyData::None) => {}
                     Some(EarlyData::Refuse) => self.reject_early_data(),
                     Some(EarlyData::Ask(question)) => {
                         if self.framing.complete > 1 || self.framing.is_within_message() {

@@ -2,8 +2,12 @@
 
 mod common;
 
+use std::sync::Arc;
+
 use common::{Failure, NAME, Options, client, identity, server, shake, shake_well};
-use quicket_handshake::{ClientAuth, ClientTls, ClientTlsBuilder, Identity, Roots, TicketKey};
+use quicket_handshake::{
+    ClientAuth, ClientTls, ClientTlsBuilder, Identity, Roots, ServerTls, TicketKey,
+};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, date_time_ymd};
 
 /// Alerts (RFC 8446, Section 6)
@@ -308,4 +312,39 @@ fn the_trusted_certificate_does_not_serve_without_its_key() {
     let server = server(&good).build().unwrap();
     let error = common::spoil_signature(&client, &server, &Options::default());
     assert!(error.reason.contains("BadSignature"), "{error}");
+}
+
+/// TLS over TCP, in memory; the server's error, if there is one.
+fn shake_over_tcp(client: &ClientTls, server: &ServerTls) -> Result<(), rustls::Error> {
+    let name = rustls::pki_types::ServerName::try_from(NAME).unwrap();
+    let client = Arc::new(client.over_tcp(["http/1.1"]).unwrap());
+    let mut client = rustls::ClientConnection::new(client, name).unwrap();
+    let server = Arc::new(server.over_tcp(["http/1.1"]).unwrap());
+    let mut server = rustls::ServerConnection::new(server).unwrap();
+    while client.is_handshaking() || server.is_handshaking() {
+        let mut wire = Vec::new();
+        client.write_tls(&mut wire).unwrap();
+        server.read_tls(&mut wire.as_slice()).unwrap();
+        server.process_new_packets()?;
+        let mut wire = Vec::new();
+        server.write_tls(&mut wire).unwrap();
+        client.read_tls(&mut wire.as_slice()).unwrap();
+        client.process_new_packets().unwrap();
+    }
+    Ok(())
+}
+
+#[test]
+fn clients_over_tcp_must_send_what_clients_over_quic_must() {
+    let (ca, other) = (Ca::new("root"), Ca::new("other"));
+    let required = ClientAuth::Required(ca.roots());
+    let server = server(&ca.issue(&[NAME], |_| {})).client_auth(required).build().unwrap();
+    let without = trusting(ca.roots()).build().unwrap();
+    assert!(shake_over_tcp(&without, &server).is_err());
+    let strange = other.issue(&["client"], |_| {});
+    let strange = trusting(ca.roots()).client_certificate(strange).build().unwrap();
+    assert!(shake_over_tcp(&strange, &server).is_err());
+    let known = ca.issue(&["client"], |_| {});
+    let known = trusting(ca.roots()).client_certificate(known).build().unwrap();
+    shake_over_tcp(&known, &server).unwrap();
 }

@@ -265,8 +265,8 @@ fn tickets_of_an_earlier_process_resume_at_once_and_bring_early_data_after_a_win
 struct OwnRegister(SharedRegister, Beginning);
 
 impl StrikeRegister for OwnRegister {
-    fn first_use(&self, ticket: &TicketId, now: u64) -> bool {
-        self.0.first_use(ticket, now)
+    fn ask(&self, ticket: &TicketId, now: u64, answer: StrikeAnswer) {
+        self.0.ask(ticket, now, answer);
     }
 
     fn beginning(&self) -> Option<Beginning> {
@@ -299,6 +299,13 @@ impl LaterRegister {
         Arc::new(Self { beginning, asked })
     }
 
+    /// A server that asks it, as one of several.
+    fn server(self: &Arc<Self>, identity: &Identity) -> ServerTls {
+        let known = Arc::clone(self);
+        let beginning = move || *known.beginning.lock().unwrap();
+        server(identity).build().unwrap().sharing_tickets(&key(), self.clone(), beginning)
+    }
+
     fn answer(&self, first: bool) -> TicketId {
         let (ticket, answer) = self.asked.lock().unwrap().remove(0);
         answer.give(first);
@@ -307,20 +314,8 @@ impl LaterRegister {
 }
 
 impl StrikeRegister for LaterRegister {
-    fn first_use(&self, _: &TicketId, _: u64) -> bool {
-        panic!("it answers later");
-    }
-
-    fn answers_later(&self) -> bool {
-        true
-    }
-
     fn ask(&self, ticket: &TicketId, _: u64, answer: StrikeAnswer) {
         self.asked.lock().unwrap().push((*ticket, answer));
-    }
-
-    fn beginning(&self) -> Option<Beginning> {
-        Some(*self.beginning.lock().unwrap())
     }
 }
 
@@ -329,8 +324,7 @@ impl StrikeRegister for LaterRegister {
 fn a_register_may_answer_later_or_never() {
     let identity = identity();
     let register = LaterRegister::new();
-    let built = server(&identity).ticket_keys([key()]).strike_register(register.clone()).build();
-    let built = built.unwrap();
+    let built = register.server(&identity);
     let client = client(&identity).build().unwrap();
     let ticket = shake_well(&client, &built, &Options::default()).client.tickets.remove(0);
     let options = Options { resume: Some(&ticket), ..Options::default() };
@@ -378,8 +372,7 @@ fn a_register_may_answer_later_or_never() {
 fn nothing_may_follow_a_client_hello_that_is_asked_about() {
     let identity = identity();
     let register = LaterRegister::new();
-    let built = server(&identity).ticket_keys([key()]).strike_register(register.clone()).build();
-    let built = built.unwrap();
+    let built = register.server(&identity);
     let client = client(&identity).build().unwrap();
     let ticket = shake_well(&client, &built, &Options::default()).client.tickets.remove(0);
     let options = Options { resume: Some(&ticket), ..Options::default() };
@@ -404,28 +397,42 @@ fn nothing_may_follow_a_client_hello_that_is_asked_about() {
     assert!(register.asked.lock().unwrap().is_empty());
 }
 
-/// What a configuration was not given it has in common with others.
+/// What a configuration was not given it has in common with others; and stays as it is.
 #[test]
 fn servers_share_tickets_as_far_as_they_have_none_of_their_own() {
     let identity = identity();
     let register = Arc::new(ProcessRegister::new());
-    let sharing = || {
-        let built = server(&identity).build().unwrap();
-        built.share_tickets(key(), register.clone());
-        built
-    };
+    let began = register.beginning().unwrap();
+    let shared = |built: &ServerTls| built.sharing_tickets(&key(), register.clone(), move || began);
+    let alone = server(&identity).build().unwrap();
+    let sharing = || shared(&server(&identity).build().unwrap());
     let client = client(&identity).build().unwrap();
-    let tickets = shake_well(&client, &sharing(), &Options::default()).client.tickets;
+    let tickets = shake_well(&client, &shared(&alone), &Options::default()).client.tickets;
     assert_early_data_accepted(&resume(&identity, &sharing(), &tickets[0]));
     assert_early_data_refused(&resume(&identity, &sharing(), &tickets[0]));
+    // It knows nothing of what was made of it.
+    let pair = resume(&identity, &alone, &tickets[1]);
+    assert!(!pair.client.summary().resumed);
+    let ticket = shake_well(&client, &alone, &Options::default()).client.tickets.remove(0);
+    assert_early_data_accepted(&resume(&identity, &alone, &ticket));
+    // Tickets from before are good, and keys that come later count for both.
+    assert!(resume(&identity, &shared(&alone), &ticket).client.summary().resumed);
+    let common = shared(&alone);
+    let new = TicketKey::random();
+    assert!(alone.rotate_ticket_key(new.clone()));
+    let ticket = shake_well(&client, &common, &Options::default()).client.tickets.remove(0);
+    let elsewhere = server(&identity).ticket_keys([new]).build().unwrap();
+    assert!(resume(&identity, &elsewhere, &ticket).client.summary().resumed);
+    assert!(resume(&identity, &common, &tickets[1]).client.summary().resumed);
+
     let own = TicketKey::random();
-    let apart = server(&identity).ticket_keys([own]).build().unwrap();
-    apart.share_tickets(key(), register.clone());
-    let pair = resume(&identity, &apart, &tickets[1]);
-    assert!(!pair.client.summary().resumed, "it has a key of its own");
+    let apart = shared(&server(&identity).ticket_keys([own.clone()]).build().unwrap());
+    let ticket = shake_well(&client, &apart, &Options::default()).client.tickets.remove(0);
+    let elsewhere = server(&identity).ticket_keys([own]).build().unwrap();
+    assert!(resume(&identity, &elsewhere, &ticket).client.summary().resumed, "it has its own key");
+    let tickets = shake_well(&client, &sharing(), &Options::default()).client.tickets;
     let used = Arc::new(SharedRegister::default());
-    let apart = server(&identity).strike_register(used.clone()).build().unwrap();
-    apart.share_tickets(key(), register);
+    let apart = shared(&server(&identity).strike_register(used.clone()).build().unwrap());
     assert_early_data_accepted(&resume(&identity, &apart, &tickets[1]));
     assert_eq!(used.0.lock().unwrap().len(), 1);
 }
@@ -435,11 +442,12 @@ fn servers_share_tickets_as_far_as_they_have_none_of_their_own() {
 struct SharedRegister(Mutex<Vec<TicketId>>);
 
 impl StrikeRegister for SharedRegister {
-    fn first_use(&self, ticket: &TicketId, _: u64) -> bool {
+    fn ask(&self, ticket: &TicketId, _: u64, answer: StrikeAnswer) {
         let mut used = self.0.lock().unwrap();
         let first = !used.contains(ticket);
         used.push(*ticket);
-        first
+        drop(used);
+        answer.give(first);
     }
 }
 

@@ -5,7 +5,7 @@ use core::fmt;
 
 use quicket_wire::ConnectionId;
 
-use crate::cipher::{self, BlockCipher};
+use crate::cipher::{self, Block, BlockCipher};
 use crate::format::{ConfigId, FirstOctet, Format, FormatError};
 use crate::keyed_hash::HashKey;
 use crate::owner::{self, Owner};
@@ -101,6 +101,20 @@ impl Codec {
     #[must_use]
     pub const fn is_enciphered(&self) -> bool {
         self.cipher.is_some()
+    }
+
+    /// Whether another configuration finds the same server ID in every connection ID.
+    #[must_use]
+    pub fn reads_like(&self, other: &Self) -> bool {
+        // Two keys that make the same of one block are the same, but for a chance of 2^-128.
+        let block = |codec: &Self| {
+            codec.cipher.as_ref().map(|cipher| {
+                let mut block = Block::default();
+                cipher.encrypt(&mut block);
+                block
+            })
+        };
+        (self.id, self.format) == (other.id, other.format) && block(self) == block(other)
     }
 
     /// The key that masks the owner, for a BPF program.

@@ -97,6 +97,16 @@ impl Connection {
         self.streams.set_priority(id, priority)
     }
 
+    /// Lets the peer hear of a bidirectional stream before anything is sent on it, by MAX_STREAM_DATA
+    /// (RFC 9000, Section 3.2).
+    ///
+    /// # Errors
+    ///
+    /// If the stream is closed.
+    pub fn announce(&mut self, id: StreamId) -> Result<(), WriteError> {
+        self.streams.announce(id)
+    }
+
     /// How many bytes [`Connection::write`] would take now.
     pub fn send_capacity(&mut self, id: StreamId) -> Result<usize, WriteError> {
         self.streams.send_capacity(id)

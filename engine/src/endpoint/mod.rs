@@ -231,6 +231,29 @@ impl Endpoint {
         datagram: &mut Datagram<'_>,
         reply: &mut Vec<u8>,
     ) -> Route {
+        self.route_as(now, unix_secs, datagram, false, reply)
+    }
+
+    /// The same for a datagram that somebody who receives at the same address has handed to this
+    /// endpoint: [`Neighbours`] hear of that.
+    pub fn route_handed_on(
+        &mut self,
+        now: Time,
+        unix_secs: u64,
+        datagram: &mut Datagram<'_>,
+        reply: &mut Vec<u8>,
+    ) -> Route {
+        self.route_as(now, unix_secs, datagram, true, reply)
+    }
+
+    fn route_as(
+        &mut self,
+        now: Time,
+        unix_secs: u64,
+        datagram: &mut Datagram<'_>,
+        handed_on: bool,
+        reply: &mut Vec<u8>,
+    ) -> Route {
         reply.clear();
         let cid_len = self.config.cid_generator.len();
         let Ok(header) = Header::parse(datagram.data, cid_len) else {
@@ -240,7 +263,7 @@ impl Endpoint {
             return Route::Connection(handle);
         }
         // Before any bit is judged that a connection elsewhere may have settled otherwise.
-        if let Some(route) = self.route_elsewhere(&header, datagram) {
+        if let Some(route) = self.route_elsewhere(&header, datagram, handed_on) {
             return route;
         }
         // RFC 9000, Sections 17.2 and 17.3.1. Clients that remember a server's grease_quic_bit leave
@@ -262,11 +285,13 @@ impl Endpoint {
 
     /// Whether a datagram that has no route here belongs to another endpoint at this address. What
     /// ends with one of this one's reset tokens does not, whatever its connection ID looks like.
-    fn route_elsewhere(&self, header: &Header, datagram: &Datagram<'_>) -> Option<Route> {
+    fn route_elsewhere(
+        &self,
+        header: &Header,
+        datagram: &Datagram<'_>,
+        handed_on: bool,
+    ) -> Option<Route> {
         let neighbours = self.neighbours.as_ref()?;
-        if header.kind == PacketKind::UnknownVersion {
-            return None;
-        }
         let key = &self.config.reset_key;
         if header.kind == PacketKind::OneRtt
             && let Some(handle) = self.routes.find_reset(&*self.crypto, key, datagram)
@@ -274,7 +299,7 @@ impl Endpoint {
             return Some(Route::Connection(handle));
         }
         let Datagram { remote, ref data, .. } = *datagram;
-        let stray = Stray { kind: header.kind, dcid: header.dcid, remote, data };
+        let stray = Stray { kind: header.kind, dcid: header.dcid, remote, data, handed_on };
         neighbours.owner(&stray).map(Route::Elsewhere)
     }
 

@@ -29,4 +29,7 @@ pub struct Stray<'a> {
     pub remote: SocketAddr,
     /// Its payload.
     pub data: &'a [u8],
+    /// Somebody else has received it and handed it to this endpoint
+    /// ([`Endpoint::route_handed_on`](super::Endpoint::route_handed_on)).
+    pub handed_on: bool,
 }

@@ -111,6 +111,19 @@ impl Streams {
         Ok(())
     }
 
+    /// Lets the peer hear of a bidirectional stream before anything is sent on it: MAX_STREAM_DATA opens it
+    /// there (RFC 9000, Section 3.2). Without effect on others.
+    pub(crate) fn announce(&mut self, id: StreamId) -> Result<(), WriteError> {
+        let slot = self.sending(id)?;
+        if let Some(recv) = self.table.get_mut(slot).and_then(|stream| stream.recv.as_mut())
+            && let Some(window) = recv.open_window()
+        {
+            window.send_again();
+        }
+        self.settle(slot);
+        Ok(())
+    }
+
     /// How many bytes [`Self::write`] would take now.
     pub(crate) fn send_capacity(&mut self, id: StreamId) -> Result<usize, WriteError> {
         let slot = self.writable(id)?;

@@ -164,6 +164,11 @@ impl RecvWindow {
         self.resend |= maximum == self.limit;
     }
 
+    /// Has the limit sent, whether it has changed or not.
+    pub(crate) const fn send_again(&mut self) {
+        self.resend = true;
+    }
+
     /// Answers a peer that says it is blocked with whatever there is to give.
     pub(crate) fn on_peer_blocked(&mut self) {
         self.resend |= self.growth() > 0;

@@ -5,12 +5,11 @@
 //! window only tickets bring early data in that were made for this very register: none of them was
 //! in use before it began (RFC 8446, Section 8.2, asks for that delay).
 
-use std::collections::HashSet;
 use std::fmt;
-use std::mem;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::task::Waker;
 
+use quicket_engine::UsedLately;
 use rustls::pki_types::UnixTime;
 
 /// How long a use is remembered, in seconds. rustls refuses early data whose ticket age is off by
@@ -30,40 +29,44 @@ pub type TicketId = [u8; 12];
 /// Unless told otherwise a server asks a [`ProcessRegister`]. Servers that share ticket keys need
 /// one that they share too, or each of them takes a copy once.
 pub trait StrikeRegister: fmt::Debug + Send + Sync {
-    /// Notes that `ticket` came with early data at `now`, in seconds since 1970. True if it is the
-    /// first time; false if it is not, or if that cannot be told at once: the client's session is
-    /// then resumed without its early data, which it sends again.
+    /// Asks whether it is the first time that `ticket` comes with early data, at `now`, in seconds since 1970. The
+    /// answer is true if it is; false if it is not, or if that cannot be told: the client's session is then resumed
+    /// without its early data, which it sends again. A use must be remembered for [two minutes](STRIKE_WINDOW); older
+    /// copies are refused by their age.
     ///
-    /// A use must be remembered for [two minutes](STRIKE_WINDOW); older copies are refused by their
-    /// age. It is called in the midst of a handshake, by the thread that serves all connections of
-    /// an endpoint: a store that is far away should answer from what it knows.
-    /// The connection is locked meanwhile. It must not use connections of that endpoint, nor wait for
-    /// them: what tries panics. A panic counts as false, and goes no further than this call.
-    fn first_use(&self, ticket: &TicketId, now: u64) -> bool;
-
-    /// Whether [`ask`](Self::ask) is to be called, and not [`first_use`](Self::first_use): for a register
-    /// that is far away.
-    fn answers_later(&self) -> bool {
-        false
-    }
-
-    /// Like [`first_use`](Self::first_use), for an answer that comes later. It is called with nothing
-    /// locked, by a thread that serves others too, and should not wait. The handshake goes on with the
-    /// answer, or without it after [a quarter of a second](quicket_engine::ANSWER_TIME): the session is then
-    /// resumed without its early data.
-    fn ask(&self, ticket: &TicketId, now: u64, answer: StrikeAnswer) {
-        answer.give(self.first_use(ticket, now));
-    }
+    /// It is called with nothing locked, by a thread that serves others too, and should not wait: who has to ask
+    /// somebody else gives the answer later, from any thread. The handshake goes on with the answer, or without it
+    /// after [a quarter of a second](quicket_engine::ANSWER_TIME). A panic counts as false, and goes no further than
+    /// this call.
+    fn ask(&self, ticket: &TicketId, now: u64, answer: StrikeAnswer);
 
     /// When the register began, if it does not know what was used before: that of a process. By
-    /// default it does, as one does that outlives the server or is common to several.
+    /// default it does, as one does that outlives the server or is common to several. Asked once, when
+    /// a configuration is built: a register that begins again is another one.
     fn beginning(&self) -> Option<Beginning> {
         None
     }
 }
 
-/// Where the answer of a [`StrikeRegister`] goes that [answers later](StrikeRegister::answers_later). Who drops
-/// it without one has answered false.
+/// Since when a register knows all uses.
+#[derive(Clone)]
+pub(super) enum Known {
+    /// What it said itself.
+    Once(Option<Beginning>),
+    /// What whoever shares it says, each time.
+    Now(Arc<dyn Fn() -> Beginning + Send + Sync>),
+}
+
+impl Known {
+    pub(super) fn beginning(&self) -> Option<Beginning> {
+        match self {
+            Self::Once(beginning) => *beginning,
+            Self::Now(beginning) => Some(beginning()),
+        }
+    }
+}
+
+/// Where the answer of a [`StrikeRegister`] goes. Who drops it without one has answered false.
 pub struct StrikeAnswer {
     place: Arc<OnceLock<bool>>,
     waker: Waker,
@@ -139,14 +142,15 @@ impl Beginning {
 /// that follow each other in one process can share it.
 #[derive(Debug)]
 pub struct ProcessRegister {
-    used: Mutex<UsedTickets>,
+    used: Mutex<UsedLately<TicketId>>,
     beginning: Beginning,
 }
 
 impl ProcessRegister {
     /// An empty register, which begins now.
     pub fn new() -> Self {
-        Self { used: Mutex::default(), beginning: Beginning::now() }
+        let beginning = Beginning::now();
+        Self { used: Mutex::new(UsedLately::new(beginning.at, WINDOW, CAPACITY)), beginning }
     }
 }
 
@@ -157,9 +161,12 @@ impl Default for ProcessRegister {
 }
 
 impl StrikeRegister for ProcessRegister {
-    fn first_use(&self, ticket: &TicketId, now: u64) -> bool {
+    fn ask(&self, ticket: &TicketId, now: u64, answer: StrikeAnswer) {
         let mut used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
-        used.first_use(*ticket, now)
+        used.turn(now);
+        let first = used.first_use(*ticket);
+        drop(used);
+        answer.give(first);
     }
 
     fn beginning(&self) -> Option<Beginning> {
@@ -167,69 +174,9 @@ impl StrikeRegister for ProcessRegister {
     }
 }
 
-/// The tickets used of late.
-#[derive(Debug, Default)]
-struct UsedTickets {
-    current: HashSet<TicketId>,
-    previous: HashSet<TicketId>,
-    /// When `current` began, in seconds since 1970.
-    since: u64,
-}
-
-impl UsedTickets {
-    /// Notes a use. False if there was one before, or if too many tickets are in use to tell.
-    fn first_use(&mut self, ticket: TicketId, now: u64) -> bool {
-        let age = now.saturating_sub(self.since);
-        if age >= WINDOW {
-            let ended = mem::take(&mut self.current);
-            self.previous = if age < 2 * WINDOW { ended } else { HashSet::new() };
-            self.since = now;
-        }
-        if self.previous.contains(&ticket) || self.current.len() >= CAPACITY {
-            return false;
-        }
-        self.current.insert(ticket)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn id(number: u32) -> TicketId {
-        let mut id = [0; 12];
-        id[..4].copy_from_slice(&number.to_be_bytes());
-        id
-    }
-
-    #[test]
-    fn a_second_use_is_noticed_for_at_least_a_window() {
-        for start in [1_000, 1_000 + WINDOW - 1] {
-            let mut used = UsedTickets { since: 1_000, ..UsedTickets::default() };
-            assert!(used.first_use(id(1), start));
-            assert!(!used.first_use(id(1), start));
-            assert!(!used.first_use(id(1), start + WINDOW - 1));
-            assert!(used.first_use(id(2), start + WINDOW - 1));
-        }
-    }
-
-    #[test]
-    fn uses_are_forgotten_in_the_end() {
-        let mut used = UsedTickets::default();
-        assert!(used.first_use(id(1), 1_000));
-        assert!(used.first_use(id(1), 1_000 + 2 * WINDOW));
-        assert_eq!(used.current.len() + used.previous.len(), 1);
-    }
-
-    #[test]
-    fn a_flood_is_refused_rather_than_forgotten() {
-        let mut used = UsedTickets::default();
-        for number in 0..CAPACITY as u32 {
-            assert!(used.first_use(id(number), 1_000));
-        }
-        assert!(!used.first_use(id(u32::MAX), 1_000));
-        assert!(!used.first_use(id(0), 1_000));
-    }
 
     #[test]
     fn a_register_knows_of_its_own_tickets_at_once_and_of_older_ones_after_a_window() {

@@ -20,7 +20,8 @@ use rustls::pki_types::UnixTime;
 use rustls::server::StoresServerSessions;
 
 use super::promise::{PROMISE_LEN, Promise, version_of_client};
-use super::replay::{NAME_LEN, StrikeAnswer, StrikeRegister, TicketId};
+use super::replay::ProcessRegister;
+use super::replay::{Known, NAME_LEN, StrikeAnswer, StrikeRegister, TicketId};
 use crate::messages::{
     Framing, NewSessionTicket, first_ticket, offers_early_data, transport_parameters,
 };
@@ -95,8 +96,8 @@ pub(super) struct TicketRules {
     pub(super) lifetime: u32,
     /// Bytes that tell client authentication policies apart.
     pub(super) client_auth: Vec<u8>,
-    /// Which tickets brought early data.
-    pub(super) strikes: Arc<dyn StrikeRegister>,
+    /// Which tickets brought early data, if the application says that.
+    pub(super) strikes: Option<Arc<dyn StrikeRegister>>,
     /// Whether tickets that may have been used before the register began bring early data in.
     pub(super) trust_earlier: bool,
 }
@@ -112,32 +113,75 @@ impl From<&TicketKey> for NamedKey {
     }
 }
 
+/// The keys of a configuration, and of those that were made of it.
+struct Keys {
+    /// The current one first.
+    all: Vec<NamedKey>,
+    /// The application gave them.
+    given: bool,
+}
+
 /// The tickets of a server: keys, rules, and which tickets were used.
 pub(super) struct Tickets {
-    /// The current key first.
-    keys: RwLock<Vec<NamedKey>>,
+    keys: Arc<RwLock<Keys>>,
+    /// What servers have in common that stand in for each other: made with this key, unless the application has given
+    /// others.
+    common: Option<NamedKey>,
     lifetime: u32,
     /// Ties tickets to the rules without spelling these out in each.
     associated: [u8; 32],
-    strikes: RwLock<Arc<dyn StrikeRegister>>,
+    strikes: Arc<dyn StrikeRegister>,
+    /// The application gave the register.
+    own_register: bool,
+    known: Known,
     trust_earlier: bool,
 }
 
 impl Tickets {
     pub(super) fn new(keys: Vec<TicketKey>, rules: TicketRules) -> Self {
-        let mut keys: Vec<NamedKey> = keys.iter().map(NamedKey::from).collect();
-        if keys.is_empty() {
-            keys.push(NamedKey::from(&TicketKey::random()));
+        let given = !keys.is_empty();
+        let mut all: Vec<NamedKey> = keys.iter().map(NamedKey::from).collect();
+        if !given {
+            all.push(NamedKey::from(&TicketKey::random()));
         }
         let mut associated = [0; 32];
         let context = [&b"quicket ticket 2"[..], &rules.client_auth].concat();
         associated.copy_from_slice(digest::digest(&digest::SHA256, &context).as_ref());
+        let own_register = rules.strikes.is_some();
+        let strikes = rules.strikes.unwrap_or_else(|| Arc::new(ProcessRegister::new()));
+        let known = Known::Once(strikes.beginning());
         Self {
-            keys: RwLock::new(keys),
+            keys: Arc::new(RwLock::new(Keys { all, given })),
+            common: None,
             lifetime: rules.lifetime,
             associated,
-            strikes: RwLock::new(rules.strikes),
+            strikes,
+            own_register,
+            known,
             trust_earlier: rules.trust_earlier,
+        }
+    }
+
+    /// The same with a key and a register that are common to several servers, as far as the application has given none.
+    pub(super) fn shared(
+        &self,
+        key: &TicketKey,
+        register: Arc<dyn StrikeRegister>,
+        known: Known,
+    ) -> Self {
+        let (strikes, known) = match self.own_register {
+            true => (Arc::clone(&self.strikes), self.known.clone()),
+            false => (register, known),
+        };
+        Self {
+            keys: Arc::clone(&self.keys),
+            common: Some(NamedKey::from(key)),
+            lifetime: self.lifetime,
+            associated: self.associated,
+            strikes,
+            own_register: self.own_register,
+            known,
+            trust_earlier: self.trust_earlier,
         }
     }
 
@@ -145,6 +189,8 @@ impl Tickets {
     pub(super) fn rotate(&self, key: TicketKey) -> bool {
         let key = NamedKey::from(&key);
         let mut keys = self.keys.write().unwrap_or_else(PoisonError::into_inner);
+        keys.given = true;
+        let keys = &mut keys.all;
         if keys.first().is_some_and(|current| current.name == key.name) {
             return false;
         }
@@ -155,24 +201,16 @@ impl Tickets {
         true
     }
 
-    /// Asks another register from now on.
-    pub(super) fn set_register(&self, register: Arc<dyn StrikeRegister>) {
-        *self.strikes.write().unwrap_or_else(PoisonError::into_inner) = register;
-    }
-
-    fn strikes(&self) -> Arc<dyn StrikeRegister> {
-        Arc::clone(&self.strikes.read().unwrap_or_else(PoisonError::into_inner))
-    }
-
     /// The name of the register, for new tickets; zeros for one without a beginning.
     fn register(&self) -> [u8; NAME_LEN] {
-        self.strikes().beginning().map_or([0; NAME_LEN], |beginning| beginning.name())
+        self.known.beginning().map_or([0; NAME_LEN], |beginning| beginning.name())
     }
 
     /// Key name, nonce, and sealed: time of issue, register, promise and session.
     fn seal(&self, session: &[u8], promise: &Promise, now: u64) -> Option<Vec<u8>> {
         let keys = self.keys.read().unwrap_or_else(PoisonError::into_inner);
-        let current = keys.first()?;
+        let common = self.common.as_ref().filter(|_| !keys.given);
+        let current = common.or(keys.all.first())?;
         let mut nonce = [0; NONCE_LEN];
         crate::random::fill(&mut nonce);
         let mut sealed = now.to_be_bytes().to_vec();
@@ -197,7 +235,8 @@ impl Tickets {
         let mut sealed = sealed.to_vec();
         let opened = {
             let keys = self.keys.read().unwrap_or_else(PoisonError::into_inner);
-            let key = &keys.iter().find(|key| key.name == *name)?.key;
+            let mut keys = keys.all.iter().chain(&self.common);
+            let key = &keys.find(|key| key.name == *name)?.key;
             key.open_in_place(
                 Nonce::assume_unique_for_key(*nonce),
                 Aad::from(&self.associated),
@@ -229,8 +268,8 @@ impl Tickets {
         Some(self.resumable(ticket, version, now)?.session)
     }
 
-    /// Whether a ticket brings early data into a connection that promises `promise`; false from the
-    /// second time on.
+    /// Whether a ticket brings early data into a connection that promises `promise`, as far as that is known here:
+    /// whether it did so before, the register knows.
     ///
     /// An onlooker who copies a ticket from its ClientHello can use it up, as it can drop that
     /// ClientHello: the owner then loses a round trip, nothing else.
@@ -247,30 +286,23 @@ impl Tickets {
             return EarlyData::Refuse;
         }
         let OpenTicket { id, issued, register, .. } = ticket;
-        let question = Question { strikes: self.strikes(), id, issued, register, now };
-        if !self.knows_uses_of(&question) {
-            EarlyData::Refuse
-        } else if question.strikes.answers_later() {
-            EarlyData::Ask(question)
-        } else if question.is_first_use() {
-            EarlyData::Take
-        } else {
-            EarlyData::Refuse
-        }
+        let strikes = Arc::clone(&self.strikes);
+        let question = Question { strikes, id, issued, register, now };
+        if self.knows_uses_of(&question) { EarlyData::Ask(question) } else { EarlyData::Refuse }
     }
 
     fn knows_uses_of(&self, question: &Question) -> bool {
-        let Question { strikes, issued, register, now, .. } = question;
-        self.trust_earlier
-            || strikes.beginning().is_none_or(|began| began.covers(register, *issued, *now))
+        let Question { issued, register, now, .. } = question;
+        let beginning = || self.known.beginning();
+        self.trust_earlier || beginning().is_none_or(|began| began.covers(register, *issued, *now))
     }
 }
 
 /// What becomes of early data.
 pub(crate) enum EarlyData {
-    /// It is read, or there is none.
-    Take,
-    /// It is not.
+    /// There is none, or TLS refuses it by itself.
+    None,
+    /// It is not read.
     Refuse,
     /// The register is to say so.
     Ask(Question),
@@ -289,17 +321,10 @@ pub(crate) struct Question {
 }
 
 impl Question {
-    /// Asks at once; who panics does not know.
-    fn is_first_use(&self) -> bool {
-        // The thread serves others too. Its hook has told of a panic.
-        let ask = || self.strikes.first_use(&self.id, self.now);
-        catch_unwind(AssertUnwindSafe(ask)).unwrap_or(false)
-    }
-
     /// Asks for an answer that is left in `place`.
     pub(crate) fn ask(self, place: Arc<OnceLock<bool>>, waker: Waker) {
         let answer = StrikeAnswer::new(place, waker);
-        // As above: the answer is dropped.
+        // The thread serves others too. Its hook has told of a panic; who panics does not know: the answer is dropped.
         let ask = || self.strikes.ask(&self.id, self.now, answer);
         let _ = catch_unwind(AssertUnwindSafe(ask));
     }
@@ -353,7 +378,7 @@ impl TicketIssuer {
         };
         *self.hello() = hello;
         if !(self.early_data && hello.early_data) {
-            return EarlyData::Take;
+            return EarlyData::None;
         }
         let Some(ticket) = first_ticket(message) else { return EarlyData::Refuse };
         let now = UnixTime::now().as_secs();

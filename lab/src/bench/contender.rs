@@ -63,11 +63,13 @@ pub enum Contender {
     QuicketHandedOn,
     /// Quicket's blocking sockets behind the switch.
     QuicketSwitch,
+    /// The same without the kernel's help: every datagram goes through the switch.
+    QuicketForwarded,
 }
 
 impl Contender {
     /// All of them.
-    pub const ALL: [Self; 22] = [
+    pub const ALL: [Self; 23] = [
         Self::Tcp,
         Self::TcpOpenssl,
         Self::TcpTls,
@@ -90,6 +92,7 @@ impl Contender {
         Self::QuicketWorkers,
         Self::QuicketHandedOn,
         Self::QuicketSwitch,
+        Self::QuicketForwarded,
     ];
 
     /// The name by which it is known.
@@ -118,6 +121,7 @@ impl Contender {
             Self::QuicketWorkers => "quicket-workers",
             Self::QuicketHandedOn => "quicket-handed-on",
             Self::QuicketSwitch => "quicket-switch",
+            Self::QuicketForwarded => "quicket-forwarded",
         }
     }
 
@@ -131,7 +135,13 @@ impl Contender {
     /// [`Quicket`](Self::Quicket), and are measured when they are asked for by name.
     #[must_use]
     pub fn shares(self) -> bool {
-        matches!(self, Self::QuicketWorkers | Self::QuicketHandedOn | Self::QuicketSwitch)
+        matches!(
+            self,
+            Self::QuicketWorkers
+                | Self::QuicketHandedOn
+                | Self::QuicketSwitch
+                | Self::QuicketForwarded
+        )
     }
 
     /// Whether it takes minutes to build, and more than Rust and a C compiler: it is measured when
@@ -267,6 +277,9 @@ const QUICKET_HANDED_ON: &str = "as quicket, the server with 16 workers on its c
 const QUICKET_SWITCH: &str = "as quicket, the server behind the switch: that process is on the \
                               server's core, and its CPU time counts as the server's";
 
+const QUICKET_FORWARDED: &str = "as quicket-switch, but every datagram goes through the switch \
+                                 (UdpConfig::route_by_connection_id is off)";
+
 /// The programs of all implementations that take part.
 pub(super) struct Contenders {
     programs: BTreeMap<Contender, Program>,
@@ -352,6 +365,7 @@ fn prepare(
         Contender::QuicketWorkers => (this_program, QUICKET_WORKERS.into()),
         Contender::QuicketHandedOn => (this_program, QUICKET_HANDED_ON.into()),
         Contender::QuicketSwitch => (this_program, QUICKET_SWITCH.into()),
+        Contender::QuicketForwarded => (this_program, QUICKET_FORWARDED.into()),
         Contender::TcpOpenssl => {
             let mut program = workshop.prepare_contender("openssl")?;
             program.arguments.push("bench".into());

@@ -210,6 +210,7 @@ pub(crate) fn process(contender: &str, assignment: &str) -> ExitCode {
         Ok(Contender::QuicketWorkers) => blocking(quicket::Sharing::Workers),
         Ok(Contender::QuicketHandedOn) => blocking(quicket::Sharing::HandedOn),
         Ok(Contender::QuicketSwitch) => blocking(quicket::Sharing::Switch),
+        Ok(Contender::QuicketForwarded) => blocking(quicket::Sharing::Forwarded),
         Ok(Contender::QuicketTokio) => run(assignment, quicket::serve_tokio, quicket::tokio_client),
         Ok(other) => {
             eprintln!("{other} is a program of its own");

@@ -20,10 +20,12 @@ answers: of a site with several servers each has another one. A line of JSON a s
   open, lost   connections by their first answer; lost after --idle without one
   silent       those that have waited for an answer for longer than twice --every
   refused      those that never had one
+  failed       questions without an answer on connections that live on
   answers      ... and strayed, those that were not the first one of their connection
   waits        how long answers took: so many less than so many milliseconds
-  reasons      why connections were lost or refused, or ports stayed
-The exit code after --for is 0 if all connections are open, none is silent and none has strayed.";
+  reasons      why connections were lost or refused, questions failed, or ports stayed
+The exit code after --for is 0 if all connections are open, none is silent, none has strayed and
+no question has failed.";
 
 /// Which connections to hold.
 #[derive(Debug, Clone, Args)]
@@ -38,6 +40,9 @@ pub struct HoldArguments {
     /// Fingerprint of the server's certificate, as `quicket serve` prints it
     #[arg(long, value_name = "FINGERPRINT")]
     pub(super) pin: Fingerprint,
+    /// The name of the server that is asked for, where several share an address
+    #[arg(long, value_name = "NAME", default_value = "localhost")]
+    server_name: String,
     /// How many connections
     #[arg(long, value_name = "NUMBER", default_value_t = 1000)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=100_000))]
@@ -72,6 +77,7 @@ impl HoldArguments {
         let path = self.path.trim_start_matches('/');
         Options {
             server: self.server,
+            server_name: self.server_name.clone(),
             request: format!("GET /{path}\r\n").into(),
             connections: self.connections as usize,
             // A port without a connection is of no use.

@@ -13,7 +13,7 @@ use quicket::{ClientConfig, ClientTls, TransportConfig};
 use tokio::runtime::Builder;
 use tokio::sync::Semaphore;
 use tokio::task::{LocalSet, spawn_local};
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 pub use self::arguments::HoldArguments;
 use self::tally::Tally;
@@ -23,8 +23,6 @@ use crate::command::{Failure, Outcome, print};
 const HANDSHAKES: usize = 32;
 /// The longest answer that is read: it says who answers.
 const MAX_ANSWER: usize = 4096;
-/// What the server's certificate is asked for; what counts is its fingerprint.
-const NAME: &str = "localhost";
 /// How often the state is told.
 const INTERVAL: Duration = Duration::from_secs(1);
 
@@ -32,6 +30,8 @@ const INTERVAL: Duration = Duration::from_secs(1);
 #[derive(Clone, Debug)]
 struct Options {
     server: SocketAddr,
+    /// Of the server's certificate what counts is its fingerprint.
+    server_name: String,
     request: Arc<str>,
     connections: usize,
     ports: usize,
@@ -74,7 +74,7 @@ async fn hold(options: Options, config: ClientConfig) -> Result<Outcome, Failure
         spawn_local(async move {
             let connected = {
                 let _room = room.acquire().await;
-                endpoint.connect(options.server, NAME, &config).await
+                endpoint.connect(options.server, &options.server_name, &config).await
             };
             match connected {
                 Ok(connection) => {
@@ -139,6 +139,10 @@ async fn ask(
                     answer.clone()
                 });
                 tally.answered(home, &answer, asked.elapsed());
+            }
+            // A server may refuse a stream, or reset it, and keep the connection.
+            Err(error) if timeout(Duration::ZERO, connection.closed()).await.is_err() => {
+                tally.failed(error.to_string());
             }
             Err(error) => {
                 tally.lost(first.as_deref(), error.to_string());

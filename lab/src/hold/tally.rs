@@ -27,6 +27,8 @@ struct Counts {
     lost: BTreeMap<String, u64>,
     /// Those that never came to be, or were lost before the first answer.
     refused: u64,
+    /// Questions without an answer, on connections that live on.
+    failed: u64,
     /// Answers.
     answers: u64,
     /// ... from somebody else than before on the same connection.
@@ -109,6 +111,13 @@ impl Tally {
         counts.reason(reason);
     }
 
+    /// A question has failed, and its connection has not.
+    pub(super) fn failed(&self, reason: String) {
+        let mut counts = self.counts();
+        counts.failed += 1;
+        counts.reason(reason);
+    }
+
     /// Notes how many have waited for longer than `patience`.
     pub(super) fn look(&self, now: Instant, patience: Duration) {
         let mut counts = self.counts();
@@ -116,11 +125,12 @@ impl Tally {
         counts.silent = counts.asked.values().filter(late).count();
     }
 
-    /// Whether so many connections are open, all of them where they have always been, and none silent.
+    /// Whether so many connections are open, all of them where they have always been, none silent, and
+    /// all questions answered.
     pub(super) fn is_whole(&self, connections: usize) -> bool {
         let counts = self.counts();
         let open = counts.open.values().sum::<u64>() == connections as u64;
-        open && counts.strayed == 0 && counts.silent == 0
+        open && counts.strayed == 0 && counts.silent == 0 && counts.failed == 0
     }
 
     /// All of it, as one line of JSON.
@@ -151,8 +161,8 @@ mod tests {
         let counts: Value = serde_json::from_str(&tally.json()).unwrap();
         let reasons = json!({ "timed out": 2, "refused": 1 });
         let expected = json!({
-            "open": { "east": 0, "west": 1 }, "silent": 0, "lost": { "east": 1 }, "refused": 2, "answers": 4,
-            "strayed": 1, "waits": { "1": 2, "8": 2 }, "reasons": reasons,
+            "open": { "east": 0, "west": 1 }, "silent": 0, "lost": { "east": 1 }, "refused": 2, "failed": 0,
+            "answers": 4, "strayed": 1, "waits": { "1": 2, "8": 2 }, "reasons": reasons,
         });
         assert_eq!(counts, expected);
     }
@@ -171,6 +181,21 @@ mod tests {
         tally.asks_no_more(7);
         assert_eq!(silent(9), 0);
         assert!(tally.is_whole(1));
+    }
+
+    #[test]
+    fn a_question_that_fails_does_not_lose_its_connection() {
+        let tally = Tally::default();
+        tally.opened("east");
+        assert!(tally.is_whole(1));
+        tally.failed("the stream was reset".to_owned());
+        assert!(!tally.is_whole(1));
+        let counts: Value = serde_json::from_str(&tally.json()).unwrap();
+        assert_eq!((&counts["open"], &counts["failed"]), (&json!({ "east": 1 }), &json!(1)));
+        assert_eq!(
+            (&counts["lost"], &counts["reasons"]["the stream was reset"]),
+            (&json!({}), &json!(1))
+        );
     }
 
     #[test]

@@ -1,13 +1,12 @@
 use quicket_wire::TransportParameters;
 
-use super::super::replay::ProcessRegister;
 use super::*;
 
 fn tickets(keys: &[&TicketKey], client_auth: &[u8]) -> Tickets {
     let rules = TicketRules {
         lifetime: 100,
         client_auth: client_auth.to_vec(),
-        strikes: Arc::new(ProcessRegister::new()),
+        strikes: None,
         trust_earlier: false,
     };
     Tickets::new(keys.iter().map(|key| (*key).clone()).collect(), rules)
@@ -31,7 +30,10 @@ fn resumes(tickets: &Tickets, ticket: &[u8], now: u64) -> bool {
 }
 
 fn takes(early_data: EarlyData) -> bool {
-    matches!(early_data, EarlyData::Take)
+    let EarlyData::Ask(question) = early_data else { return false };
+    let place = Arc::default();
+    question.ask(Arc::clone(&place), Waker::noop().clone());
+    place.get() == Some(&true)
 }
 
 fn brings_early_data(tickets: &Tickets, ticket: &[u8], now: u64) -> bool {

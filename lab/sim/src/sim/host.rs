@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
+use std::task::Waker;
 
 use quicket_engine::crypto::CryptoProvider;
 use quicket_engine::random::Random;
@@ -476,6 +477,15 @@ impl Session {
 
     /// Hands events to the application and lets it work.
     fn run_app(&mut self, now: Time) -> Result<(), String> {
+        // What TLS asks of the application, such as its strike register, which answers at once.
+        let mut called = false;
+        while let Some(call) = self.connection.poll_deferred() {
+            call(Waker::noop());
+            called = true;
+        }
+        if called {
+            self.connection.handshake_progressed(now);
+        }
         for _ in 0..MAX_ROUNDS {
             let Some(event) = self.connection.poll_event() else {
                 let mut cx = AppContext {

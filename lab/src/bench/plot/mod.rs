@@ -56,6 +56,7 @@ fn colour(contender: Contender) -> &'static str {
         Contender::QuicketWorkers => "#4f9d69",
         Contender::QuicketHandedOn => "#e08a3c",
         Contender::QuicketSwitch => "#8f6bb3",
+        Contender::QuicketForwarded => "#b39ac9",
     }
 }
 

@@ -12,8 +12,10 @@ pub(in crate::bench) enum Sharing {
     Workers,
     /// With other workers; the kernel chooses by address, wrongly once a client has moved.
     HandedOn,
-    /// With what other programs the switch has.
+    /// With what other programs the switch has; the kernel chooses among them.
     Switch,
+    /// The same, and every datagram goes through the switch.
+    Forwarded,
 }
 
 /// As many that a client which has moved is hardly ever with its own by chance.
@@ -35,13 +37,16 @@ impl Sharing {
                 config.udp.route_by_connection_id = false;
                 config.workers(Workers::Count(MANY_WORKERS))
             }
-            Self::Switch => config.switch(SwitchConfig::new("bench").named(switch_name())),
+            Self::Switch | Self::Forwarded => {
+                config.udp.route_by_connection_id = self == Self::Switch;
+                config.switch(SwitchConfig::new("bench").named(switch_name()))
+            }
         }
     }
 
     /// CPU time of the processes that work for the server beside it, in nanoseconds.
     pub(super) fn others_cpu_ns(self) -> Result<u64, Failure> {
-        if self != Self::Switch {
+        if !matches!(self, Self::Switch | Self::Forwarded) {
             return Ok(0);
         }
         let status = quicket_switch::client::status(&switch_name())?;
