@@ -32,7 +32,7 @@ mod sys;
 pub use classic::Instruction;
 #[cfg(target_os = "linux")]
 pub use forward::{
-    Counts, ForwardTable, Link, MAX_EGRESS, Mode, Reading, Rules, Run, Target, Verdict,
+    Counts, ForwardTable, Link, MAX_EGRESS, Mode, Reading, Rules, Run, Target, Verdict, Way,
 };
 pub use owner::{OwnerProgram, ProgramError};
 #[cfg(target_os = "linux")]

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use quicket_steering::{Codec, ConfigId, HashKey, OwnerBits};
+use quicket_steering::{Codec, ConfigId, HashKey, Owner, OwnerBits};
 
 use crate::classic::{Assembler, Condition, Instruction, Operation, Size, Word};
 use crate::labels::Label;
@@ -14,6 +14,8 @@ use crate::labels::Label;
 /// configurations: clients' first connection IDs of another length, unroutable ones, other
 /// generations, workers that there are not, other protocols. The fixed bit decides nothing
 /// (RFC 9287, Section 3).
+///
+/// [`Self::among`] is for sockets of several programs.
 ///
 /// Indices shift when a socket of the group closes: the last one takes its place.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,6 +34,8 @@ pub enum ProgramError {
     Length(usize, usize),
     /// Owners have other bits in this configuration than in those before.
     Bits(ConfigId),
+    /// There is no such owner in the format of connection IDs.
+    Owner(Owner),
     /// The program would have more instructions than the kernel takes.
     TooLong,
 }
@@ -55,6 +59,9 @@ impl fmt::Display for ProgramError {
                 "owners have other bits in configuration {} than in those before: choose the same",
                 id.number()
             ),
+            Self::Owner(owner) => {
+                write!(f, "connection IDs have no room for {owner}: choose a format with more bits")
+            }
             Self::TooLong => f.write_str("the BPF program would be too long for the kernel"),
         }
     }
@@ -84,7 +91,41 @@ const LONG_LEN: u32 = 5;
 /// The first octet's bit of long headers (RFC 8999, Section 5.1).
 const LONG: u32 = 0x80;
 
+/// What the program does with an owner, once the mask is off.
+#[derive(Clone, Copy)]
+enum Choice<'a> {
+    /// The worker's number is the index, in one generation with so many workers.
+    Workers { generation: u8, workers: u16 },
+    /// A list says which index it is.
+    Listed(&'a [Run]),
+}
+
+/// Owners that follow each other, and whose sockets do so, too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Run {
+    first: u16,
+    last: u16,
+    /// The socket of the first.
+    index: u16,
+}
+
 impl OwnerProgram {
+    /// The program for sockets of several programs: datagrams to an owner in `sockets` go to the socket at
+    /// its index, and everything else to the first one (index 0), which knows what to do.
+    ///
+    /// # Errors
+    /// When the configuration has no owner or one of `sockets` does not fit into its format; when there are
+    /// more than the kernel takes: leave some out, which the first socket gets then.
+    pub fn among(codec: &Codec, sockets: &[(Owner, u16)]) -> Result<Self, ProgramError> {
+        let bits = codec.format().owner().ok_or(ProgramError::NoOwner(codec.id()))?;
+        let pack = |&(owner, index): &(Owner, u16)| match bits.pack(owner) {
+            Ok(packed) => Ok((packed, index)),
+            Err(_) => Err(ProgramError::Owner(owner)),
+        };
+        let runs = runs(sockets.iter().map(pack).collect::<Result<_, _>>()?);
+        Self::write(&[codec], Choice::Listed(&runs), 0)
+    }
+
     /// The program for the workers of one `generation`, of which there are `workers`. All `codecs`
     /// are looked at; their connection IDs have one length, since short headers do not say it.
     ///
@@ -96,12 +137,17 @@ impl OwnerProgram {
         workers: u16,
     ) -> Result<Self, ProgramError> {
         let codecs: Vec<_> = codecs.into_iter().collect();
+        Self::write(&codecs, Choice::Workers { generation, workers }, BY_ADDRESS)
+    }
+
+    /// `otherwise` is the answer to all that names nobody.
+    fn write(codecs: &[&Codec], choice: Choice<'_>, otherwise: u32) -> Result<Self, ProgramError> {
         let len = codecs.first().ok_or(ProgramError::Empty)?.format().id_len();
         let mut program = Assembler::default();
-        let by_address = program.label();
-        write_start(&mut program, len, by_address);
+        let nobody = program.label();
+        write_start(&mut program, len, nobody);
         let mut chosen = Vec::new();
-        for codec in &codecs {
+        for codec in codecs {
             let other = codec.format().id_len();
             if other != len {
                 return Err(ProgramError::Length(len, other));
@@ -111,7 +157,7 @@ impl OwnerProgram {
             program.jump_if(Condition::Equal(codec.id().number().into()), found);
             chosen.push((found, bits, codec.mask()));
         }
-        program.jump(by_address);
+        program.jump(nobody);
         // Seven times the hash would be too long: configurations with owners of one length share it.
         for octets in [1, 2] {
             let hash = program.label();
@@ -126,10 +172,16 @@ impl OwnerProgram {
             }
             program.place(hash);
             write_hash(&mut program, len.saturating_sub(octets));
-            write_choice(&mut program, octets, len, (generation, workers), by_address);
+            write_owner(&mut program, octets, len);
+            match choice {
+                Choice::Workers { generation, workers } => {
+                    write_worker(&mut program, (generation, workers), nobody);
+                }
+                Choice::Listed(runs) => write_list(&mut program, runs, nobody),
+            }
         }
-        program.place(by_address);
-        program.answer(BY_ADDRESS);
+        program.place(nobody);
+        program.answer(otherwise);
         let instructions = program.finish().ok_or(ProgramError::TooLong)?;
         Ok(Self { instructions })
     }
@@ -142,22 +194,22 @@ impl OwnerProgram {
 }
 
 /// Finds the connection ID; leaves the number of its configuration in A.
-fn write_start(program: &mut Assembler, len: usize, by_address: Label) {
+fn write_start(program: &mut Assembler, len: usize, nobody: Label) {
     // At most 20 (RFC 9000, Section 17.2).
     let len = len as u32;
     let long = program.label();
     let found = program.label();
     program.load_len();
-    program.jump_unless(Condition::AtLeast(SHORT_START + len), by_address);
+    program.jump_unless(Condition::AtLeast(SHORT_START + len), nobody);
     program.load(Size::Octet, 0);
     program.jump_if(Condition::AnyOf(LONG), long);
     program.load_value(SHORT_START);
     program.jump(found);
     program.place(long);
     program.load_len();
-    program.jump_unless(Condition::AtLeast(LONG_START + len), by_address);
+    program.jump_unless(Condition::AtLeast(LONG_START + len), nobody);
     program.load(Size::Octet, LONG_LEN);
-    program.jump_unless(Condition::Equal(len), by_address);
+    program.jump_unless(Condition::Equal(len), nobody);
     program.load_value(LONG_START);
     program.place(found);
     program.store(START);
@@ -278,14 +330,8 @@ fn write_rotation(program: &mut Assembler, word: Word, left: u32) {
     program.store(word);
 }
 
-/// With the hash in A: takes the mask off the owner, and answers.
-fn write_choice(
-    program: &mut Assembler,
-    octets: usize,
-    len: usize,
-    (generation, workers): (u8, u16),
-    by_address: Label,
-) {
+/// With the hash in A: leaves the owner, without its mask, in A and in `PART`.
+fn write_owner(program: &mut Assembler, octets: usize, len: usize) {
     let (size, all) = if octets == 1 { (Size::Octet, 0xff) } else { (Size::Half, 0xffff) };
     program.store(PART);
     program.recall_x(START);
@@ -294,14 +340,65 @@ fn write_choice(
     program.with_x(Operation::Xor);
     program.with(Operation::And, all);
     program.store(PART);
+}
+
+/// With the owner in A and in `PART`: answers the worker's number, if it is one of the generation's.
+fn write_worker(program: &mut Assembler, (generation, workers): (u8, u16), nobody: Label) {
     program.recall_x(WORKER_BITS);
     program.with_x(Operation::ShiftRight);
-    program.jump_unless(Condition::Equal(generation.into()), by_address);
+    program.jump_unless(Condition::Equal(generation.into()), nobody);
     program.recall(PART);
     program.recall_x(WORKER_MASK);
     program.with_x(Operation::And);
-    program.jump_if(Condition::AtLeast(workers.into()), by_address);
+    program.jump_if(Condition::AtLeast(workers.into()), nobody);
     program.answer_a();
+}
+
+/// With the owner in A: answers the index of its socket. A search by halves.
+fn write_list(program: &mut Assembler, runs: &[Run], nobody: Label) {
+    let (left, right) = runs.split_at(runs.len() / 2);
+    match (left, right) {
+        (_, []) => program.jump(nobody),
+        ([], [run, ..]) => {
+            program.jump_unless(Condition::AtLeast(run.first.into()), nobody);
+            program.jump_if(Condition::AtLeast(u32::from(run.last) + 1), nobody);
+            if run.first == run.last {
+                program.answer(run.index.into());
+            } else {
+                // Modulo 2^32, as the machine adds.
+                let distance = u32::from(run.index).wrapping_sub(run.first.into());
+                program.with(Operation::Add, distance);
+                program.answer_a();
+            }
+        }
+        (_, [middle, ..]) => {
+            let above = program.label();
+            program.jump_if(Condition::AtLeast(middle.first.into()), above);
+            write_list(program, left, nobody);
+            program.place(above);
+            write_list(program, right, nobody);
+        }
+    }
+}
+
+/// Owners with the indices of their sockets, in order, as few runs as they make. Of two with one number
+/// the one with the lower index counts.
+fn runs(mut sockets: Vec<(u16, u16)>) -> Vec<Run> {
+    sockets.sort_unstable();
+    sockets.dedup_by_key(|(owner, _)| *owner);
+    let mut runs: Vec<Run> = Vec::new();
+    for (owner, index) in sockets {
+        match runs.last_mut() {
+            Some(run)
+                if run.last.checked_add(1) == Some(owner)
+                    && u32::from(run.index) + u32::from(owner - run.first) == index.into() =>
+            {
+                run.last = owner;
+            }
+            _ => runs.push(Run { first: owner, last: owner, index }),
+        }
+    }
+    runs
 }
 
 #[cfg(test)]
@@ -322,6 +419,32 @@ mod tests {
         assert_eq!(codecs[0].format().id_len(), 20);
         let program = OwnerProgram::new(&codecs, 0, 16).unwrap();
         assert!(program.instructions().len() < 2_000, "{}", program.instructions().len());
+    }
+
+    #[test]
+    fn owners_that_follow_each_other_like_their_sockets_take_one_comparison() {
+        let run = |first, last, index| Run { first, last, index };
+        let of = |sockets: &[(u16, u16)]| runs(sockets.to_vec());
+        assert_eq!(of(&[(0x300, 4), (0x301, 5), (0x302, 6)]), [run(0x300, 0x302, 4)]);
+        assert_eq!(of(&[(9, 1), (7, 3), (8, 2)]), [run(7, 7, 3), run(8, 8, 2), run(9, 9, 1)]);
+        assert_eq!(of(&[(5, 2), (5, 1), (6, 2)]), [run(5, 6, 1)]);
+        assert_eq!(of(&[(u16::MAX, 1)]), [run(u16::MAX, u16::MAX, 1)]);
+    }
+
+    /// Each owner on its own takes the most room.
+    #[test]
+    fn two_hundred_owners_fit_and_what_does_not_says_so() {
+        let codec = codec(0, 1, 10, Some(OwnerBits::TWO_OCTETS));
+        let sockets = |count: u16| {
+            let owner = |at: u16| Owner { generation: (at / 16) as u8, worker: at % 16 };
+            (0..count).map(|at| (owner(at), 2 * (count - at))).collect::<Vec<_>>()
+        };
+        let program = OwnerProgram::among(&codec, &sockets(200)).unwrap();
+        assert!(program.instructions().len() < 2_500, "{}", program.instructions().len());
+        assert_eq!(OwnerProgram::among(&codec, &sockets(900)), Err(ProgramError::TooLong));
+        let beyond = Owner { generation: 0, worker: 1024 };
+        let error = OwnerProgram::among(&codec, &[(beyond, 1)]).unwrap_err();
+        assert_eq!(error, ProgramError::Owner(beyond));
     }
 
     #[test]

@@ -12,10 +12,14 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use quicket::message::{MsgFlags, Socket, StreamFlags};
+use quicket::steering::{Codec, HashKey, Owner};
 use quicket::{
     ClientConfig, ClientTls, Connection, EarlyData, Endpoint, EndpointConfig, Identity,
     MemorySessionStore, ServerConfig, ServerTls, SessionStore, SwitchConfig, Workers,
 };
+use quicket_bpf::{OwnerProgram, attach_reuseport};
+use quicket_switch::client::{Membership, Options, Place};
+use quicket_switch::protocol::Secrets;
 
 const QUICKET: &str = env!("CARGO_BIN_EXE_quicket");
 /// How long anything may take on a machine that is busy.
@@ -137,6 +141,7 @@ fn program() {
         switched = switched.drain(Some(Duration::from_secs(1)));
     }
     let mut config = EndpointConfig::default().switch(switched);
+    config.udp.route_by_connection_id = !more.contains("forwarded");
     if more.contains("workers") {
         config = config.workers(Workers::Count(2));
     }
@@ -223,6 +228,14 @@ fn ask(connection: &Connection, question: &str) -> std::io::Result<String> {
     Ok(answer)
 }
 
+/// The same for those that wait for an answer no longer than a test.
+fn ask_in_time(connection: &Connection, question: &str) -> String {
+    let (tell, told) = std::sync::mpsc::channel();
+    let (connection, question) = (connection.clone(), question.to_owned());
+    thread::spawn(move || tell.send(ask(&connection, &question)));
+    told.recv_timeout(LONG).expect("an answer in time").unwrap()
+}
+
 fn connect_with(program: &Program, config: &ClientConfig) -> Connection {
     endpoint().connect(program.address, "localhost", config).unwrap()
 }
@@ -268,7 +281,10 @@ fn two_programs_with_different_protocols_serve_one_port_at_the_same_time() {
     );
     let json = switch.status();
     let datagrams = &json["addresses"][0]["datagrams"];
-    assert!(datagrams["forwarded"].as_u64().unwrap() > 100, "{json}");
+    assert_eq!(json["addresses"][0]["kernel"]["helps"], true, "{json}");
+    assert_eq!(json["addresses"][0]["kernel"]["owners"], 3, "{json}");
+    // The first packets of ten clients; of 2.4 MB nothing.
+    assert!((10..100).contains(&datagrams["forwarded"].as_u64().unwrap()), "{json}");
     assert!(datagrams["refusals"].as_u64().unwrap() > 0, "{json}");
     assert_eq!(datagrams["lost"], 0, "{json}");
     for none in ["dead", "malformed", "unroutable", "unreadable", "not_served"] {
@@ -276,12 +292,116 @@ fn two_programs_with_different_protocols_serve_one_port_at_the_same_time() {
     }
 }
 
+/// The switch is stopped, and then killed without another one: established connections have nothing to do
+/// with it, wherever their clients go.
 #[test]
-fn a_program_that_is_killed_takes_nothing_with_it_but_its_own() {
+fn connections_go_on_while_no_switch_does() {
     let switch = Switch::new();
-    let mut chat = Program::start(&switch, "chat", "chat/1", "127.0.0.1:0", "");
+    let chat = Program::start(&switch, "chat", "chat/1", "127.0.0.1:0", "workers");
+    let shop = Program::start(&switch, "shop", "shop/1", &chat.address.to_string(), "");
+    let clients: Vec<_> = ["chat", "shop", "chat", "chat", "chat"]
+        .into_iter()
+        .map(|name| {
+            let endpoint = endpoint();
+            let config = client(&format!("{name}/1"));
+            let connection = endpoint.connect(chat.address, "localhost", &config).unwrap();
+            assert_eq!(ask_in_time(&connection, "a"), format!("{name}:a"));
+            (name, endpoint, connection)
+        })
+        .collect();
+    let said = switch.status();
+    let pid = said["pid"].as_u64().unwrap().to_string();
+    let signal = |which: &str| {
+        assert!(Command::new("kill").args([which, &pid]).status().unwrap().success());
+    };
+    signal("-STOP");
+    let bulk = "x".repeat(200_000);
+    for (name, endpoint, connection) in &clients {
+        assert_eq!(ask_in_time(connection, "b"), format!("{name}:b"));
+        endpoint.rebind("127.0.0.1:0".parse().unwrap()).unwrap();
+        assert_eq!(ask_in_time(connection, &bulk).len(), bulk.len() + name.len() + 1);
+    }
+    signal("-CONT");
+    let before = &said["addresses"][0]["datagrams"];
+    let now = &switch.status()["addresses"][0]["datagrams"];
+    assert_eq!((&now["received"], &now["forwarded"]), (&before["received"], &before["forwarded"]));
+    drop(shop);
+}
+
+/// Somebody among them has the kernel bring each program's datagrams to another one, as an older program of
+/// the switch's might for a moment: what is not theirs they hand back.
+#[test]
+fn what_the_kernel_brings_to_the_wrong_program_reaches_the_right_one() {
+    let switch = Switch::new();
+    let chat = Program::start(&switch, "chat", "chat/1", "127.0.0.1:0", "workers");
+    let shop = Program::start(&switch, "shop", "shop/1", &chat.address.to_string(), "");
+    let clients: Vec<_> = (0..8)
+        .map(|i| match i % 2 {
+            0 => ("chat", connect(&chat, "chat/1")),
+            _ => ("shop", connect(&chat, "shop/1")),
+        })
+        .collect();
+    let options = Options { name: switch.name.clone(), program: None, label: "wrong".into() };
+    let place = Place { address: chat.address, only_v6: false, workers: 1, steered: true };
+    let joined = Membership::join(&options, place, || unreachable!("somebody has it"));
+    let (member, mut inlets, _) = joined.unwrap();
+    let own = inlets[0].take_socket().unwrap();
+    let secrets = member.secrets();
+    let format = Secrets::format().unwrap();
+    let mask = HashKey::new(secrets.mask.0);
+    let codec = Codec::new(secrets.configuration().unwrap(), format, None, mask);
+    // The sockets of workers follow each other in the order in which programs came.
+    let owner = |generation, worker| Owner { generation, worker };
+    let wrong = [(owner(0, 0), 3), (owner(0, 1), 1), (owner(1, 0), 2)];
+    let handed_back = || {
+        let said = switch.status();
+        assert_eq!(said["addresses"][0]["datagrams"]["stateless_resets"], 0, "{said}");
+        said["addresses"][0]["datagrams"]["handed_back"].as_u64().unwrap()
+    };
+    assert_eq!(handed_back(), 0);
+    attach_reuseport(&own, &OwnerProgram::among(&codec, &wrong).unwrap()).unwrap();
+    let bulk = "x".repeat(100_000);
+    for (name, connection) in &clients {
+        assert_eq!(ask_in_time(connection, &bulk).len(), bulk.len() + name.len() + 1);
+        assert_eq!(ask_in_time(connection, "on"), format!("{name}:on"));
+    }
+    // Two questions on each of four connections at least: the others' may have come to the right program.
+    assert!(handed_back() >= 8, "{}", handed_back());
+    drop(shop);
+}
+
+/// The one test twice: with the kernel's help, and where the switch forwards every datagram.
+macro_rules! with_help_and_without {
+    ($($name:ident, $without:ident, $test:ident;)*) => {$(
+        #[test]
+        fn $name() {
+            $test("");
+        }
+
+        #[test]
+        fn $without() {
+            $test("forwarded");
+        }
+    )*};
+}
+
+with_help_and_without! {
+    a_program_that_is_killed_takes_nothing_with_it_but_its_own,
+    a_program_that_is_killed_takes_nothing_with_it_without_the_kernels_help,
+    a_program_is_killed;
+    a_switch_that_is_killed_comes_back_by_itself_and_nobody_loses_a_connection,
+    a_switch_that_is_killed_comes_back_without_the_kernels_help,
+    a_switch_is_killed;
+    an_upgrade_under_load_fails_no_request,
+    an_upgrade_under_load_fails_no_request_without_the_kernels_help,
+    an_upgrade_under_load;
+}
+
+fn a_program_is_killed(how: &str) {
+    let switch = Switch::new();
+    let mut chat = Program::start(&switch, "chat", "chat/1", "127.0.0.1:0", how);
     let at = chat.address.to_string();
-    let shop = Program::start(&switch, "shop", "shop/1", &at, "");
+    let shop = Program::start(&switch, "shop", "shop/1", &at, how);
     let (lost, kept) = (connect(&chat, "chat/1"), connect(&chat, "shop/1"));
     assert_eq!(ask(&lost, "a").unwrap(), "chat:a");
     assert_eq!(ask(&kept, "a").unwrap(), "shop:a");
@@ -300,11 +420,11 @@ fn a_program_that_is_killed_takes_nothing_with_it_but_its_own() {
     drop(shop);
 }
 
-#[test]
-fn a_switch_that_is_killed_comes_back_by_itself_and_nobody_loses_a_connection() {
+fn a_switch_is_killed(how: &str) {
     let switch = Switch::new();
-    let chat = Program::start(&switch, "chat", "chat/1", "127.0.0.1:0", "workers");
-    let shop = Program::start(&switch, "shop", "shop/1", &chat.address.to_string(), "");
+    let workers = format!("workers {how}");
+    let chat = Program::start(&switch, "chat", "chat/1", "127.0.0.1:0", &workers);
+    let shop = Program::start(&switch, "shop", "shop/1", &chat.address.to_string(), how);
     let connections: Vec<_> = (0..6)
         .map(|i| match i % 2 {
             0 => ("chat", connect(&chat, "chat/1")),
@@ -505,10 +625,10 @@ fn clients_of_sockets_of_messages_resume_with_the_next_process() {
 }
 
 /// Clients that connect and ask all the time, and a program that is replaced again and again.
-#[test]
-fn an_upgrade_under_load_fails_no_request() {
+fn an_upgrade_under_load(how: &str) {
+    let replaces = format!("replace {how}");
     let switch = Switch::new();
-    let mut current = Program::start(&switch, "site.0", "site", "127.0.0.1:0", "");
+    let mut current = Program::start(&switch, "site.0", "site", "127.0.0.1:0", how);
     let address = current.address;
     let done = Arc::new(AtomicBool::new(false));
     let asked = Arc::new(AtomicUsize::new(0));
@@ -544,9 +664,9 @@ fn an_upgrade_under_load_fails_no_request() {
         let name = format!("site.{generation}");
         let count = asked.load(Ordering::SeqCst);
         // One that does not come up changes nothing.
-        let refused = Program::try_start(&switch, "site.x", "site", &address.to_string(), "");
+        let refused = Program::try_start(&switch, "site.x", "site", &address.to_string(), how);
         assert!(refused.is_err());
-        let next = Program::start(&switch, &name, "site", &address.to_string(), "replace");
+        let next = Program::start(&switch, &name, "site", &address.to_string(), &replaces);
         earlier.push(std::mem::replace(&mut current, next));
         let begun = Instant::now();
         while asked.load(Ordering::SeqCst) < count + 50

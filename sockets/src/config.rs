@@ -67,11 +67,12 @@ pub struct WorkerStats {
     pub connections: usize,
     /// Came to its sockets.
     pub received: u64,
-    /// ... of which so many were another worker's, and passed on.
+    /// ... of which so many were another worker's, or another program's at the address, and passed on.
     pub handed_on: u64,
     /// Were passed on to it.
     pub taken: u64,
-    /// Could not be passed on to it, because too many wait there already (4 MiB or 4096 trains).
+    /// Could not be passed on to it, because too many wait there already (4 MiB or 4096 trains), or by it to
+    /// the switch.
     pub lost: u64,
     /// Were passed on to it and are not its own: dropped.
     pub stray: u64,

@@ -62,6 +62,10 @@ impl SendHalf {
         self.conn.reset(self.id, code)
     }
 
+    pub(crate) fn announce(&self) -> Result<(), WriteError> {
+        self.conn.announce(self.id)
+    }
+
     pub(crate) fn set_priority(&self, priority: i32) -> Result<(), WriteError> {
         self.conn.set_priority(self.id, priority)
     }

@@ -81,6 +81,8 @@ pub(crate) struct Division {
     /// None for an endpoint with one worker, which takes what it is given.
     ids: Option<RoutableConnectionIds>,
     workers: usize,
+    /// Whether workers hand the switch what belongs to other programs.
+    steered: bool,
 }
 
 impl Division {
@@ -88,7 +90,7 @@ impl Division {
     pub(crate) fn new(config: &EndpointConfig) -> io::Result<Self> {
         let workers = config.workers.count()?;
         if workers == 1 {
-            return Ok(Self { ids: None, workers });
+            return Ok(Self { ids: None, workers, steered: false });
         }
         let generator: &dyn Any = &*config.protocol.cid_generator;
         let ids = if let Some(ids) = generator.downcast_ref::<RoutableConnectionIds>() {
@@ -106,7 +108,13 @@ impl Division {
             );
             io::Error::new(io::ErrorKind::InvalidInput, message)
         })?;
-        Ok(Self { ids: Some(ids), workers })
+        Ok(Self { ids: Some(ids), workers, steered: false })
+    }
+
+    /// For workers with sockets of their own at an address of several programs, whose connection IDs `ids`
+    /// are.
+    pub(crate) fn steered(self, ids: RoutableConnectionIds) -> Self {
+        Self { ids: Some(ids), steered: true, ..self }
     }
 
     pub(crate) const fn workers(&self) -> usize {
@@ -132,7 +140,8 @@ impl Division {
     /// What a worker knows of the others.
     pub(crate) fn neighbours(&self, worker: usize, pins: &Arc<Pins>) -> Option<Neighbourhood> {
         let ids = self.ids(worker)?;
-        Some(Neighbourhood { ids, worker, workers: self.workers, pins: Arc::clone(pins) })
+        let (workers, steered, pins) = (self.workers, self.steered, Arc::clone(pins));
+        Some(Neighbourhood { ids, worker, workers, steered, pins })
     }
 }
 
@@ -186,11 +195,13 @@ pub(crate) struct Neighbourhood {
     ids: RoutableConnectionIds,
     worker: usize,
     workers: usize,
+    steered: bool,
     pins: Arc<Pins>,
 }
 
-impl Neighbours for Neighbourhood {
-    fn owner(&self, stray: &Stray<'_>) -> Option<usize> {
+impl Neighbourhood {
+    /// Which of the other workers a datagram belongs to.
+    fn neighbour(&self, stray: &Stray<'_>) -> Option<usize> {
         let dcid = &stray.dcid;
         let owner = match stray.kind {
             // To a connection ID of the client's choice, which looks like one of ours by chance
@@ -203,10 +214,27 @@ impl Neighbours for Neighbourhood {
                 let reset = self.pins.find_reset(stray.remote, stray.data);
                 reset.or_else(|| self.ids.worker_of(dcid, false))
             }
+            // It may begin a connection here.
+            PacketKind::UnknownVersion => None,
             _ => self.ids.worker_of(dcid, false),
         };
         // An owner that there is not: nobody's.
         owner.filter(|&owner| owner != self.worker && owner < self.workers)
+    }
+
+    /// Whether a datagram is to be treated here though no connection takes it: its connection has ended,
+    /// or the switch says that it is this program's.
+    fn is_ours(&self, stray: &Stray<'_>) -> bool {
+        let ended = matches!(stray.kind, PacketKind::OneRtt | PacketKind::Handshake)
+            && self.ids.worker_of(&stray.dcid, false) == Some(self.worker);
+        !self.steered || stray.handed_on || ended
+    }
+}
+
+impl Neighbours for Neighbourhood {
+    /// A worker by its number; the switch is behind the last one.
+    fn owner(&self, stray: &Stray<'_>) -> Option<usize> {
+        self.neighbour(stray).or_else(|| (!self.is_ours(stray)).then_some(self.workers))
     }
 }
 
@@ -225,7 +253,41 @@ mod tests {
     }
 
     fn stray(kind: PacketKind, dcid: ConnectionId) -> Stray<'static> {
-        Stray { kind, dcid, remote: "192.0.2.1:9".parse().unwrap(), data: &[0x40; 40] }
+        let remote = "192.0.2.1:9".parse().unwrap();
+        Stray { kind, dcid, remote, data: &[0x40; 40], handed_on: false }
+    }
+
+    /// What comes to the socket of a worker beside the switch, whose own connections do not take it.
+    #[test]
+    fn what_is_no_workers_goes_to_the_switch_once() {
+        let config = EndpointConfig::default().workers(Workers::Count(WORKERS));
+        let own = own_ids();
+        let division = Division::new(&config).unwrap().steered(own.clone());
+        let neighbours = division.neighbours(1, &Arc::default()).unwrap();
+        let mut random = SystemRandom::new();
+        let place =
+            |generation, worker| Place { owner: Some(Owner { generation, worker }), ..own.place };
+        let mut id = |generation, worker| {
+            let minted = own.codec.mint(&place(generation, worker), &mut |out| random.fill(out));
+            minted.unwrap()
+        };
+        let (ours, other, nobodys) = (id(0, 1), id(0, 2), id(0, 9));
+        let owner = |kind, id: &ConnectionId| neighbours.owner(&stray(kind, *id));
+        let handed = |kind, id: &ConnectionId| {
+            neighbours.owner(&Stray { handed_on: true, ..stray(kind, *id) })
+        };
+        for kind in [PacketKind::OneRtt, PacketKind::Handshake] {
+            assert_eq!(owner(kind, &ours), None, "its connection has ended");
+            assert_eq!((owner(kind, &other), handed(kind, &other)), (Some(2), Some(2)));
+            assert_eq!((owner(kind, &nobodys), handed(kind, &nobodys)), (Some(WORKERS), None));
+        }
+        for kind in [PacketKind::Initial, PacketKind::ZeroRtt, PacketKind::UnknownVersion] {
+            assert_eq!(
+                (owner(kind, &ours), handed(kind, &ours)),
+                (Some(WORKERS), None),
+                "{kind:?}"
+            );
+        }
     }
 
     #[test]

@@ -14,15 +14,19 @@
 //! | 16 | the sender's address; of IPv4, its four octets and zeros |
 //! | 16 | the address that it was sent to, of the same family; zeros if it is not known |
 //!
+//! A worker that has a socket of its own beside the switch sends what came there and belongs to another
+//! program the other way, in the same form.
+//!
 //! The program makes the pair and keeps a handle of the switch's end: if the switch dies, nothing that
 //! waits in the channel is lost, and nobody who reads needs to know. The next switch is given the end
 //! again. Who may write into it is who was given it, over a connection whose other end the system names.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, IoSliceMut};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use nix::sys::epoll::EpollFlags;
 use nix::sys::socket::{
     AddressFamily, SockFlag, SockType, getsockopt, setsockopt, socketpair, sockopt,
 };
@@ -117,6 +121,19 @@ fn read_ip(octets: &[u8], is_v6: bool) -> Option<IpAddr> {
 #[derive(Debug)]
 pub struct Inlet {
     ours: OwnedFd,
+    socket: Option<UdpSocket>,
+}
+
+impl Inlet {
+    /// The worker's own socket at the address, to which the kernel brings what is for its connections; none
+    /// where everything comes by the channel. It is here once.
+    pub fn take_socket(&mut self) -> Option<UdpSocket> {
+        self.socket.take()
+    }
+
+    pub(crate) fn set_socket(&mut self, socket: UdpSocket) {
+        self.socket = Some(socket);
+    }
 }
 
 /// The switch's end of a channel, as a program keeps and hands it over.
@@ -133,7 +150,7 @@ pub fn channel() -> io::Result<(Inlet, Handover)> {
     let (ours, theirs) = socketpair(AddressFamily::Unix, SockType::SeqPacket, None, flags)?;
     // What is granted is at most net.core.wmem_max; the switch keeps the rest.
     setsockopt(&theirs, sockopt::SndBuf, &BUFFER)?;
-    Ok((Inlet { ours }, Handover(theirs)))
+    Ok((Inlet { ours, socket: None }, Handover(theirs)))
 }
 
 impl AsFd for Handover {
@@ -152,21 +169,35 @@ impl Port for Inlet {
         buffers: &mut [IoSliceMut<'_>],
         arrivals: &mut [Arrival],
     ) -> io::Result<usize> {
-        let mut heads = [[0; HEAD]; BATCH];
-        let mut lens = [0; BATCH];
-        let count = sys::receive_many(self.ours.as_fd(), &mut heads, buffers, |at, len| {
-            lens[at] = len;
-        })?;
-        if count == 0 {
-            return Err(io::ErrorKind::WouldBlock.into());
+        match receive_trains(self.ours.as_fd(), buffers, arrivals)? {
+            // The switch's end is kept by the program itself.
+            0 => Err(io::ErrorKind::WouldBlock.into()),
+            count => Ok(count),
         }
-        for ((arrival, head), len) in arrivals.iter_mut().zip(&heads).zip(lens).take(count) {
-            // What is no train is an empty one: nothing comes of it.
-            let read = len.checked_sub(HEAD).and_then(|len| decode(head, len));
-            *arrival = read.unwrap_or_default();
-        }
-        Ok(count)
     }
+
+    fn hand_back(&self, train: &Arrival, bytes: &[u8]) -> io::Result<()> {
+        let head = encode(train);
+        let message = [IoSlice::new(&head), IoSlice::new(bytes)];
+        sys::send_many(self.ours.as_fd(), &[message]).map(drop)
+    }
+}
+
+/// Receives what the other end has sent; none at its end.
+fn receive_trains(
+    from: BorrowedFd<'_>,
+    buffers: &mut [IoSliceMut<'_>],
+    arrivals: &mut [Arrival],
+) -> io::Result<usize> {
+    let mut heads = [[0; HEAD]; BATCH];
+    let mut lens = [0; BATCH];
+    let count = sys::receive_many(from, &mut heads, buffers, |at, len| lens[at] = len)?;
+    for ((arrival, head), len) in arrivals.iter_mut().zip(&heads).zip(lens).take(count) {
+        // What is no train is an empty one: nothing comes of it.
+        let read = len.checked_sub(HEAD).and_then(|len| decode(head, len));
+        *arrival = read.unwrap_or_default();
+    }
+    Ok(count)
 }
 
 /// A train that waits.
@@ -178,6 +209,10 @@ pub(crate) struct Outlet {
     channel: OwnedFd,
     waiting: VecDeque<Waiting>,
     waiting_bytes: usize,
+    /// The program hands back what its workers' own sockets get of others.
+    hears: bool,
+    /// What the switch waits for here.
+    pub(crate) watched: EpollFlags,
 }
 
 /// What became of trains.
@@ -200,7 +235,21 @@ impl Outlet {
             let message = "a channel is not a local socket of messages (SOCK_SEQPACKET)";
             return Err(io::Error::new(io::ErrorKind::InvalidData, message));
         }
-        Ok(Self { channel, waiting: VecDeque::new(), waiting_bytes: 0 })
+        let (waiting, watched) = (VecDeque::new(), EpollFlags::empty());
+        Ok(Self { channel, waiting, waiting_bytes: 0, hears: false, watched })
+    }
+
+    /// Whether anything is to be heard here from now on.
+    pub(crate) const fn set_hears(&mut self, hears: bool) {
+        self.hears = hears;
+    }
+
+    /// What is to be waited for here.
+    pub(crate) fn wants(&self) -> EpollFlags {
+        let mut wants = EpollFlags::empty();
+        wants.set(EpollFlags::EPOLLIN, self.hears);
+        wants.set(EpollFlags::EPOLLOUT, self.is_full());
+        wants
     }
 
     /// True if something waits for room.
@@ -281,6 +330,28 @@ impl Outlet {
 impl AsFd for Outlet {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.channel.as_fd()
+    }
+}
+
+/// What a program hands back.
+impl Port for Outlet {
+    fn readable(&self) -> BorrowedFd<'_> {
+        self.channel.as_fd()
+    }
+
+    fn receive(
+        &self,
+        buffers: &mut [IoSliceMut<'_>],
+        arrivals: &mut [Arrival],
+    ) -> io::Result<usize> {
+        match receive_trains(self.channel.as_fd(), buffers, arrivals)? {
+            0 => Err(io::ErrorKind::UnexpectedEof.into()),
+            count => Ok(count),
+        }
+    }
+
+    fn hand_back(&self, _: &Arrival, _: &[u8]) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
     }
 }
 

@@ -33,6 +33,7 @@ pub mod client;
 pub mod daemon;
 pub mod environment;
 pub mod first_packet;
+mod keep;
 pub mod pins;
 pub mod protocol;
 pub mod registry;
@@ -44,7 +45,8 @@ mod sys;
 mod testing;
 
 pub use first_packet::FirstPackets;
+pub use keep::{MAX_KEPT, MAX_STEERED};
 pub use pins::Pins;
 pub use registry::Registry;
 pub use router::Router;
-pub use strikes::{MAX_STRIKES, Strikes};
+pub use strikes::{MAX_STRIKES, MAX_STRIKES_OF_PROGRAM, Strikes};

@@ -1,8 +1,12 @@
 //! Which session tickets brought early data of late (RFC 8446, Section 8): one register for all programs
 //! and generations of a switch, so that a copy of a client's first messages is taken by none of them.
+//!
+//! Each program has a share of it: clients that have very many tickets, or a program that asks about very many, use
+//! up that, and others go on.
 
-use std::collections::BTreeSet;
-use std::mem;
+use std::collections::BTreeMap;
+
+use quicket_engine::UsedLately;
 
 use crate::protocol::{Hex, Register};
 
@@ -10,7 +14,9 @@ use crate::protocol::{Hex, Register};
 /// ticket. A test compares it with what TLS asks for.
 const WINDOW: u64 = 120;
 /// Uses that are remembered in that time.
-pub const MAX_STRIKES: usize = 1 << 16;
+pub const MAX_STRIKES: usize = 1 << 18;
+/// ... of one program: as many as a register of its own would have.
+pub const MAX_STRIKES_OF_PROGRAM: usize = 1 << 16;
 
 /// What identifies a ticket.
 type Ticket = [u8; 12];
@@ -21,19 +27,18 @@ type Ticket = [u8; 12];
 pub struct Strikes {
     name: [u8; 8],
     began: u64,
-    current: BTreeSet<Ticket>,
-    previous: BTreeSet<Ticket>,
-    /// When `current` began, in seconds since 1970: by the clock that says how old a ticket is. Where that
-    /// is set back, old copies are fresh again, and what is known of them is kept for as much longer.
-    since: u64,
+    /// By the clock that says how old a ticket is.
+    used: UsedLately<Ticket>,
+    /// Uses in this window, of each program by its name.
+    shares: BTreeMap<Box<str>, usize>,
 }
 
 impl Strikes {
     /// One of a random name, which begins now: `began` is that in seconds since 1970.
     #[must_use]
-    pub fn new(name: [u8; 8], began: u64) -> Self {
-        let (current, previous) = (BTreeSet::new(), BTreeSet::new());
-        Self { name, began, current, previous, since: began }
+    pub const fn new(name: [u8; 8], began: u64) -> Self {
+        let used = UsedLately::new(began, WINDOW, MAX_STRIKES);
+        Self { name, began, used, shares: BTreeMap::new() }
     }
 
     /// What programs know of it.
@@ -42,22 +47,27 @@ impl Strikes {
         Register { name: Hex(self.name), began: self.began }
     }
 
-    /// Notes a use of a ticket at `now`, in seconds since 1970. True if it is the first one; false if it is not, if another register is
-    /// meant, or if there are too many to tell.
-    pub fn is_first_use(&mut self, now: u64, register: &[u8; 8], ticket: &Ticket) -> bool {
+    /// Notes that a program was shown a ticket at `now`, in seconds since 1970. True if it is the first use; false if
+    /// it is not, if another register is meant, or if there are too many to tell, or too many of that program.
+    pub fn is_first_use(
+        &mut self,
+        now: u64,
+        program: &str,
+        register: &[u8; 8],
+        ticket: &Ticket,
+    ) -> bool {
         if *register != self.name {
             return false;
         }
-        let age = now.saturating_sub(self.since);
-        if age >= WINDOW {
-            let ended = mem::take(&mut self.current);
-            self.previous = if age < 2 * WINDOW { ended } else { BTreeSet::new() };
-            self.since = now;
+        if self.used.turn(now) {
+            self.shares.clear();
         }
-        if self.previous.contains(ticket) || self.current.len() >= MAX_STRIKES {
+        let share = self.shares.get(program).copied().unwrap_or_default();
+        if share >= MAX_STRIKES_OF_PROGRAM || !self.used.first_use(*ticket) {
             return false;
         }
-        self.current.insert(*ticket)
+        self.shares.insert(program.into(), share + 1);
+        true
     }
 }
 
@@ -69,29 +79,10 @@ mod tests {
 
     const BEGAN: u64 = 1_000_000;
 
-    const fn at(seconds: u64) -> u64 {
-        BEGAN + seconds
-    }
-
-    fn ticket(number: u32) -> Ticket {
+    fn ticket(number: usize) -> Ticket {
         let mut ticket = [0; 12];
-        ticket[..4].copy_from_slice(&number.to_be_bytes());
+        ticket[..8].copy_from_slice(&number.to_be_bytes());
         ticket
-    }
-
-    #[test]
-    fn a_ticket_is_used_once_for_at_least_a_window() {
-        for start in [0, 1, 119, 120, 121, 239, 500] {
-            let mut strikes = Strikes::new(NAME, BEGAN);
-            assert!(strikes.is_first_use(at(1), &NAME, &ticket(0)));
-            assert!(strikes.is_first_use(at(start.max(1)), &NAME, &ticket(1)));
-            for later in [0, 1, 60, 119] {
-                assert!(!strikes.is_first_use(at(start.max(1) + later), &NAME, &ticket(1)));
-            }
-            // What is forgotten in the end makes room.
-            assert!(strikes.is_first_use(at(start + 1000), &NAME, &ticket(1)));
-            assert_eq!(strikes.current.len() + strikes.previous.len(), 1);
-        }
     }
 
     #[test]
@@ -99,30 +90,42 @@ mod tests {
         const { assert!(WINDOW >= quicket_handshake::STRIKE_WINDOW) };
     }
 
-    /// A copy that was too old is fresh again when the time of day is set back.
     #[test]
-    fn what_is_known_is_kept_while_the_clock_stands_behind() {
+    fn a_ticket_is_used_once_by_all_programs_together_and_of_one_register() {
         let mut strikes = Strikes::new(NAME, BEGAN);
-        assert!(strikes.is_first_use(at(0), &NAME, &ticket(1)));
-        for back in [600, 300, 10, 0] {
-            assert!(!strikes.is_first_use(BEGAN - back, &NAME, &ticket(1)), "{back}");
-            assert!(strikes.is_first_use(BEGAN - back, &NAME, &ticket(1000 + back as u32)));
+        assert!(!strikes.is_first_use(BEGAN, "a", &[8; 8], &ticket(1)));
+        assert_eq!(strikes.register(), Register { name: Hex(NAME), began: BEGAN });
+        assert!(strikes.is_first_use(BEGAN, "a", &NAME, &ticket(1)));
+        for (later, program) in [(0, "a"), (0, "b"), (119, "b")] {
+            assert!(!strikes.is_first_use(BEGAN + later, program, &NAME, &ticket(1)));
         }
-        assert!(!strikes.is_first_use(at(119), &NAME, &ticket(1)));
-        let mut early = Strikes::new(NAME, 5);
-        assert!(early.is_first_use(0, &NAME, &ticket(1)));
-        assert!(!early.is_first_use(0, &NAME, &ticket(1)));
+        assert!(strikes.is_first_use(BEGAN + 1_000, "b", &NAME, &ticket(1)));
+    }
+
+    /// What does not fit is refused, not forgotten; the next window has room again.
+    #[test]
+    fn a_program_uses_up_its_share_and_not_that_of_others() {
+        let mut strikes = Strikes::new(NAME, BEGAN);
+        let full = MAX_STRIKES_OF_PROGRAM;
+        for number in 0..full {
+            assert!(strikes.is_first_use(BEGAN, "flooded", &NAME, &ticket(number)));
+        }
+        assert!(!strikes.is_first_use(BEGAN, "flooded", &NAME, &ticket(full)));
+        assert!(strikes.is_first_use(BEGAN, "other", &NAME, &ticket(full)));
+        assert!(!strikes.is_first_use(BEGAN, "other", &NAME, &ticket(0)));
+        let next = BEGAN + WINDOW;
+        assert!(!strikes.is_first_use(next, "flooded", &NAME, &ticket(full - 1)));
+        assert!(strikes.is_first_use(next, "flooded", &NAME, &ticket(full + 1)));
+        assert_eq!(strikes.shares.len(), 1);
     }
 
     #[test]
-    fn another_register_knows_nothing_and_a_flood_is_refused() {
+    fn all_programs_together_have_a_bound_too() {
         let mut strikes = Strikes::new(NAME, BEGAN);
-        assert!(!strikes.is_first_use(at(0), &[8; 8], &ticket(1)));
-        assert_eq!(strikes.register(), Register { name: Hex(NAME), began: BEGAN });
-        for number in 0..MAX_STRIKES as u32 {
-            assert!(strikes.is_first_use(at(0), &NAME, &ticket(number)));
+        for number in 0..MAX_STRIKES {
+            let program = (number / MAX_STRIKES_OF_PROGRAM).to_string();
+            assert!(strikes.is_first_use(BEGAN, &program, &NAME, &ticket(number)));
         }
-        assert!(!strikes.is_first_use(at(0), &NAME, &ticket(u32::MAX)));
-        assert!(strikes.is_first_use(at(120), &NAME, &ticket(u32::MAX)));
+        assert!(!strikes.is_first_use(BEGAN, "late", &NAME, &ticket(MAX_STRIKES)));
     }
 }

@@ -18,8 +18,9 @@ use crate::protocol::MAX_WORKERS;
 
 /// Messages of one call.
 pub(crate) const BATCH: usize = 32;
-/// Descriptors that may come with one message: a channel for each worker, and a socket.
-pub(crate) const MAX_DESCRIPTORS: usize = MAX_WORKERS + 1;
+/// Descriptors that may come with one message: a channel or a socket for each worker, the address's
+/// socket, and both ends of what keeps the workers' sockets.
+pub(crate) const MAX_DESCRIPTORS: usize = MAX_WORKERS + 3;
 /// Room for them.
 const CONTROL_LEN: usize =
     // SAFETY: only computes how much room that many bytes take.
@@ -123,6 +124,40 @@ pub(crate) fn receive_with(
     from: BorrowedFd<'_>,
     buffer: &mut [u8],
 ) -> io::Result<(usize, Vec<OwnedFd>)> {
+    receive_as(from, buffer, 0)
+}
+
+/// The same for a message that stays: the next one is looked at next time ([`look_from_the_first`]). Does
+/// not wait.
+pub(crate) fn look_with(
+    from: BorrowedFd<'_>,
+    buffer: &mut [u8],
+) -> io::Result<(usize, Vec<OwnedFd>)> {
+    receive_as(from, buffer, libc::MSG_PEEK | libc::MSG_DONTWAIT)
+}
+
+/// Has [`look_with`] begin with the first message (SO_PEEK_OFF).
+pub(crate) fn look_from_the_first(from: BorrowedFd<'_>) -> io::Result<()> {
+    let offset: libc::c_int = 0;
+    // SAFETY: the option takes an int, which lives for the call.
+    let set = unsafe {
+        libc::setsockopt(
+            from.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_PEEK_OFF,
+            ptr::from_ref(&offset).cast(),
+            size_of::<libc::c_int>() as libc::socklen_t,
+        )
+    };
+    Errno::result(set).map(drop).map_err(io::Error::from)
+}
+
+fn receive_as(
+    from: BorrowedFd<'_>,
+    buffer: &mut [u8],
+    flags: libc::c_int,
+) -> io::Result<(usize, Vec<OwnedFd>)> {
+    let flags = flags | libc::MSG_CMSG_CLOEXEC;
     // Words, so that control messages are aligned.
     let mut control = [0_u64; CONTROL_LEN.div_ceil(size_of::<u64>())];
     let mut part = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
@@ -135,8 +170,7 @@ pub(crate) fn receive_with(
         header.msg_controllen = size_of_val(&control) as _;
         // SAFETY: the header points to one part, which is `buffer` and borrowed mutably, and to
         // `control`, with their lengths; both outlive the call. There is no room for a name.
-        let len =
-            unsafe { libc::recvmsg(from.as_raw_fd(), &raw mut header, libc::MSG_CMSG_CLOEXEC) };
+        let len = unsafe { libc::recvmsg(from.as_raw_fd(), &raw mut header, flags) };
         match usize::try_from(len) {
             Ok(len) => break len,
             Err(_) if Errno::last() == Errno::EINTR => {}

@@ -52,7 +52,7 @@ impl Switch {
         let name = self.path.to_str().unwrap().to_owned();
         let options = Options { name, program: None, label: "app".into() };
         let joining = thread::spawn(move || {
-            let place = Place { address, only_v6: false, workers: 1 };
+            let place = Place { address, only_v6: false, workers: 1, steered: true };
             let joined = Membership::join(&options, place, || UdpSocket::bind(address));
             let member = joined.unwrap().0;
             member.serve(serve()).unwrap();
@@ -101,7 +101,8 @@ impl Program {
         let receipt = Receipt { incarnation: 1, proof: Hex([1; 16]) };
         let register = Register { name: Hex([2; 8]), began: 0 };
         let secrets = Secrets::draw(&mut |out| out.fill(7));
-        let joined = Joined { generation: GENERATION, receipt, register, secrets };
+        let (served, sockets) = (None, Vec::new());
+        let joined = Joined { generation: GENERATION, receipt, served, register, secrets, sockets };
         self.answer(join, Reply::Joined(Box::new(joined)));
     }
 
@@ -113,7 +114,7 @@ impl Program {
     }
 
     fn done(&self) {
-        self.answer(&self.serves(), Reply::Done);
+        self.answer(&self.serves(), Reply::Served(Hex([9; 16])));
     }
 
     fn leaves(&self) {
@@ -122,14 +123,7 @@ impl Program {
 }
 
 fn serve() -> Serve {
-    Serve {
-        protocols: vec![Octets(b"app".to_vec())],
-        server_names: Vec::new(),
-        shared: false,
-        replace: false,
-        upgrades: false,
-        drain_seconds: None,
-    }
+    Serve { protocols: vec![Octets(b"app".to_vec())], ..Serve::default() }
 }
 
 /// A switch that loses the connection of a program takes it for dead, and resets its peers.

@@ -25,8 +25,8 @@ use quicket_switch::client::{
 };
 use quicket_switch::daemon::{Daemon, Listener, Tools};
 use quicket_switch::protocol::{
-    Join, Message, Octets, Question, Refusal, Refused, Reply, Request, Secrets, Serve, VERSION,
-    encode,
+    Join, Message, Octets, Question, Refusal, Refused, Reply, Request, Resume, Secrets, Serve,
+    Served, VERSION, encode,
 };
 
 /// How long anything may take on a machine that is busy.
@@ -37,6 +37,8 @@ struct Switch {
     name: String,
     stop: Option<UnixStream>,
     thread: Option<JoinHandle<io::Result<()>>>,
+    /// The thread, as the system knows it.
+    task: i32,
 }
 
 impl Switch {
@@ -44,7 +46,17 @@ impl Switch {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
         let name = format!("quicket-daemon-test-{}-{count}", std::process::id());
-        let name = std::env::temp_dir().join(name).to_str().unwrap().to_owned();
+        Self::named(std::env::temp_dir().join(name).to_str().unwrap().to_owned(), idle)
+    }
+
+    /// Ends it, and starts the next one, which finds what this one has left.
+    fn next(mut self) -> Self {
+        drop(self.stop.take());
+        self.thread.take().unwrap().join().unwrap().unwrap();
+        Self::named(self.name.clone(), None)
+    }
+
+    fn named(name: String, idle: Option<Duration>) -> Self {
         let tools = Tools {
             crypto: Arc::new(AwsLcProvider),
             aes_128: |key| Arc::new(Aes128::new(key)),
@@ -52,13 +64,17 @@ impl Switch {
         };
         let daemon = Daemon::new(Listener::bind(&name).unwrap(), tools, idle).unwrap();
         let (stop, stopped) = UnixStream::pair().unwrap();
-        let thread = thread::spawn(move || daemon.run(stopped.as_fd()));
-        Self { name, stop: Some(stop), thread: Some(thread) }
+        let (tell, told) = std::sync::mpsc::channel();
+        let thread = thread::spawn(move || {
+            tell.send(nix::unistd::gettid().as_raw()).unwrap();
+            daemon.run(stopped.as_fd())
+        });
+        Self { name, stop: Some(stop), thread: Some(thread), task: told.recv().unwrap() }
     }
 
     fn join(&self, label: &str, address: SocketAddr) -> io::Result<(Membership, SocketAddr)> {
         let options = Options { name: self.name.clone(), program: None, label: label.into() };
-        let place = Place { address, only_v6: false, workers: 1 };
+        let place = Place { address, only_v6: false, workers: 1, steered: true };
         let joined = Membership::join(&options, place, || UdpSocket::bind(address));
         joined.and_then(|(member, _, socket)| Ok((member, socket.local_addr()?)))
     }
@@ -81,7 +97,9 @@ impl Switch {
 impl Drop for Switch {
     fn drop(&mut self) {
         drop(self.stop.take());
-        let ended = self.thread.take().unwrap().join();
+        // The next one has the name.
+        let Some(thread) = self.thread.take() else { return };
+        let ended = thread.join();
         let _ = std::fs::remove_file(format!("{}.lock", self.name));
         if !thread::panicking() {
             ended.unwrap().unwrap();
@@ -94,14 +112,7 @@ fn local() -> SocketAddr {
 }
 
 fn serve(protocol: &str) -> Serve {
-    Serve {
-        protocols: vec![Octets(protocol.as_bytes().to_vec())],
-        server_names: Vec::new(),
-        shared: false,
-        replace: false,
-        upgrades: false,
-        drain_seconds: None,
-    }
+    Serve { protocols: vec![Octets(protocol.as_bytes().to_vec())], ..Serve::default() }
 }
 
 #[test]
@@ -238,11 +249,12 @@ fn who_means_ill_is_told_so_and_hurts_nobody() {
         Some(Reply::Refused(Refused { text, .. })) => assert!(text.contains(reason), "{text}"),
         other => panic!("{message}: {other:?}"),
     };
-    let ask = |request: &str| format!("{{\"version\":2,\"number\":7,\"request\":{request}}}");
+    let ask = |request: &str| format!("{{\"version\":3,\"number\":7,\"request\":{request}}}");
     let join = |workers: u16, has_socket: bool| {
         ask(&format!(
             "{{\"join\":{{\"address\":\"{address}\",\"only_v6\":false,\"workers\":\
-             {workers},\"label\":\"bad\",\"has_socket\":{has_socket},\"resume\":null}}}}"
+             {workers},\"label\":\"bad\",\"has_socket\":{has_socket},\
+             \"has_keep\":false,\"steered\":false,\"resume\":null}}}}"
         ))
     };
     let file = || OwnedFd::from(std::fs::File::open("/dev/null").unwrap());
@@ -258,13 +270,13 @@ fn who_means_ill_is_told_so_and_hurts_nobody() {
     refused(&ask("\"serve\""), &[], "not understood");
     refused(&ask("\"cease\""), &[], "at no address");
     refused("\"cease\"", &[], "and the program 1: install");
-    refused(&ask("{\"dance\":true}").replace(":2,", ":3,"), &[], "and the program 3: install");
+    refused(&ask("{\"dance\":true}").replace(":3,", ":4,"), &[], "and the program 4: install");
     refused(&join(1, false), &[], "a channel for each worker");
     refused(&join(1, false), &[pair(), pair()], "a channel for each worker");
     refused(&join(1, false), &[file()], "SOCK_SEQPACKET");
     refused(&join(1, true), &[pair(), file()], "no UDP socket");
     refused(&join(1, true), &[pair(), UdpSocket::bind(local()).unwrap().into()], "is bound to");
-    refused(&join(1, false).replace(":2,", ":4,"), &[pair()], "version");
+    refused(&join(1, false).replace(":3,", ":5,"), &[pair()], "version");
     // More than may come: none is kept, which its own test shows.
     let many: Vec<_> = (0..200).map(|_| file()).collect();
     refused(&join(1, false), &many, "more descriptors");
@@ -273,7 +285,7 @@ fn who_means_ill_is_told_so_and_hurts_nobody() {
     refused(&long, &[], "longer");
     let other: SocketAddr = "127.0.0.1:1".parse().unwrap();
     let nobody = join(1, false).replace(&address.to_string(), &other.to_string());
-    assert_eq!(say(&switch, nobody.as_bytes(), &[pair()]), Some(Reply::Bind));
+    assert_eq!(say(&switch, nobody.as_bytes(), &[pair()]), Some(Reply::Bind { patience: 0 }));
     // The other end of its channel is gone already: what comes for it is lost, and nothing else.
     let joined = say(&switch, join(1, false).as_bytes(), &[pair()]);
     assert!(matches!(joined, Some(Reply::Joined { .. })), "{joined:?}");
@@ -467,13 +479,13 @@ fn the_dead_are_mourned_for_a_while_and_their_keys_kept() {
     let (ours, theirs) =
         socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC).unwrap();
     let label = "app".to_owned();
-    let (only_v6, workers, has_socket, resume) = (false, 1, true, None);
-    let join = Join { address, only_v6, workers, label, has_socket, resume };
+    let join = by_hand(address, label);
     let joined = match ask(&program, Request::Join(join), &[theirs, socket.into()]) {
         Reply::Joined(joined) => joined,
         other => panic!("{other:?}"),
     };
-    assert_eq!(ask(&program, Request::Serve(serve("app")), &[]), Reply::Done);
+    let served = ask(&program, Request::Serve(serve("app")), &[]);
+    assert!(matches!(served, Reply::Served(_)), "{served:?}");
     let client = UdpSocket::bind(local()).unwrap();
     client.set_read_timeout(Some(LONG)).unwrap();
     client.connect(address).unwrap();
@@ -526,14 +538,53 @@ fn the_dead_are_mourned_for_a_while_and_their_keys_kept() {
     again.serve(serve("app")).unwrap();
 }
 
+/// What a program says that has bound an address, and reads all from its channel.
+fn by_hand(address: SocketAddr, label: String) -> Join {
+    Join {
+        address,
+        only_v6: false,
+        workers: 1,
+        label,
+        has_socket: true,
+        has_keep: false,
+        steered: false,
+        resume: None,
+    }
+}
+
+/// The switch stays for the peers of the dead, longer than it would without programs, and sleeps meanwhile.
+#[test]
+fn a_switch_that_stays_for_the_dead_sleeps() {
+    let idle = Duration::from_millis(100);
+    let switch = Switch::start(Some(idle));
+    let program = connected(&switch);
+    let (ours, address) = join_by_hand(&program);
+    assert!(matches!(ask(&program, Request::Serve(serve("app")), &[]), Reply::Served(_)));
+    let mut initial = vec![0xc0, 0, 0, 0, 1, 8, 1, 2, 3, 4, 5, 6, 7, 8, 0, 0];
+    initial.resize(1200, 0x44);
+    UdpSocket::bind(local()).unwrap().send_to(&initial, address).unwrap();
+    let mut datagram = [0; 2000];
+    assert!(recv(ours.as_raw_fd(), &mut datagram, MsgFlags::empty()).unwrap() > 1200);
+    drop(program);
+    switch.wait_for(0);
+    let busy = || {
+        let times = std::fs::read_to_string(format!("/proc/self/task/{}/schedstat", switch.task));
+        Duration::from_nanos(times.unwrap().split(' ').next().unwrap().parse().unwrap())
+    };
+    thread::sleep(2 * idle);
+    let before = busy();
+    thread::sleep(Duration::from_secs(1));
+    let busy = busy() - before;
+    assert!(busy < Duration::from_millis(100), "it was busy for {busy:?}");
+}
+
 /// Joins by hand, with a socket of its own; returns the connection, the channel and the address.
 fn join_by_hand(program: &OwnedFd) -> (OwnedFd, SocketAddr) {
     let socket = UdpSocket::bind(local()).unwrap();
     let address = socket.local_addr().unwrap();
     let flags = SockFlag::SOCK_CLOEXEC;
     let (ours, theirs) = socketpair(AddressFamily::Unix, SockType::SeqPacket, None, flags).unwrap();
-    let (label, workers, resume) = ("app".to_owned(), 1, None);
-    let join = Join { address, only_v6: false, workers, label, has_socket: true, resume };
+    let join = by_hand(address, "app".to_owned());
     let joined = ask(program, Request::Join(join), &[theirs, socket.into()]);
     assert!(matches!(joined, Reply::Joined(_)), "{joined:?}");
     (ours, address)
@@ -552,6 +603,58 @@ fn who_says_that_he_leaves_has_left_whoever_keeps_his_connection() {
     switch.wait_for(0);
     assert!(UdpSocket::bind(address).is_ok(), "nobody needs it to be reset");
     assert_eq!(heard(&of_a_child), None);
+}
+
+/// Who has joined, and served nothing, is back before who served: it waits with its question.
+#[test]
+fn what_was_served_comes_back_with_its_program_and_nobody_takes_it_meanwhile() {
+    let switch = Switch::start(None);
+    let program = connected(&switch);
+    let socket = UdpSocket::bind(local()).unwrap();
+    let address = socket.local_addr().unwrap();
+    let pair =
+        || socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC);
+    let join = |resume| Join { resume, ..by_hand(address, "web".into()) };
+    let come = |program: &OwnedFd, resume| {
+        let (ours, theirs) = pair().unwrap();
+        let came = [theirs, socket.try_clone().unwrap().into()];
+        match ask(program, Request::Join(join(resume)), &came) {
+            Reply::Joined(joined) => (ours, joined),
+            other => panic!("{other:?}"),
+        }
+    };
+    let (_channel, joined) = come(&program, None);
+    assert_eq!(joined.served, None);
+    let proof = match ask(&program, Request::Serve(serve("web")), &[]) {
+        Reply::Served(proof) => proof,
+        other => panic!("{other:?}"),
+    };
+    let (late, _) = switch.join("late", address).unwrap();
+    let switch = switch.next();
+    drop(program);
+    let (said, heard) = std::sync::mpsc::channel();
+    let robber = thread::spawn(move || {
+        said.send(late.serve(serve("web")).map_err(|error| error.kind())).unwrap();
+        late
+    });
+    switch.wait_for(1);
+    let early = heard.recv_timeout(Duration::from_millis(300));
+    assert!(early.is_err(), "it was not the first to have these names: {early:?}");
+    let resume = Box::new(Resume {
+        generation: joined.generation,
+        receipt: joined.receipt,
+        served: Some(Served { serve: serve("web"), proof }),
+        draining: false,
+        drain_seconds_left: None,
+        secrets: joined.secrets.clone(),
+        sockets: Vec::new(),
+    });
+    let program = connected(&switch);
+    let (_channel, back) = come(&program, Some(resume));
+    assert_eq!((back.generation, back.served), (joined.generation, Some(proof)));
+    assert_eq!(heard.recv_timeout(LONG).unwrap(), Err(io::ErrorKind::AddrInUse));
+    let late = robber.join().unwrap();
+    late.serve(serve("other")).unwrap();
 }
 
 /// Where the switch is that another process is to connect to.
@@ -596,7 +699,7 @@ fn says_which_switch_it_uses() {
     let Ok(name) = std::env::var(CONNECT_TO) else { return };
     let options = Options::default();
     println!("USES {} {:?}", options.name, options.program);
-    let place = Place { address: local(), only_v6: false, workers: 1 };
+    let place = Place { address: local(), only_v6: false, workers: 1, steered: true };
     let joined = Membership::join(&Options { name, ..options }, place, || UdpSocket::bind(local()));
     println!("JOINED {}", joined.unwrap_err());
 }

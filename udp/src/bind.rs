@@ -3,6 +3,7 @@
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
+use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -28,7 +29,7 @@ pub struct UdpConfig {
     pub segmentation_offload: bool,
     /// Has the kernel choose by connection ID among the sockets of an endpoint with several
     /// workers, with a classic BPF program that takes no privileges
-    /// (SO_ATTACH_REUSEPORT_CBPF). Where it cannot, when off, with `reuse_port`, and for a socket
+    /// (SO_ATTACH_REUSEPORT_CBPF); behind the switch, also among programs. Where it cannot, when off, with `reuse_port`, and for a socket
     /// that was bound elsewhere it chooses by address, and workers hand each other what is not
     /// theirs.
     pub route_by_connection_id: bool,
@@ -175,6 +176,29 @@ impl UdpSocket {
         size_buffers(&SockRef::from(&io), config)?;
         Self::new(io)
     }
+}
+
+/// Makes one more socket at the address of another, which shares its port: with the same options and as
+/// large buffers.
+///
+/// # Errors
+///
+/// When the address cannot be shared, such as with a socket of another user, or this process may not set
+/// an option that the other one has.
+pub fn twin(of: &impl AsFd) -> io::Result<std::net::UdpSocket> {
+    let of = SockRef::from(of);
+    let (bound, domain) = (of.local_addr()?, of.domain()?);
+    let socket = Socket::new(domain, Type::DGRAM, Some(Protocol::UDP))?;
+    if domain == Domain::IPV6 {
+        socket.set_only_v6(of.only_v6()?)?;
+    }
+    socket.set_recv_buffer_size(granted(of.recv_buffer_size()?))?;
+    socket.set_send_buffer_size(granted(of.send_buffer_size()?))?;
+    UdpOption::copy_all(SockRef::from(&*of), SockRef::from(&socket))?;
+    socket.set_reuse_port(true)?;
+    socket.bind(&bound)?;
+    socket.set_nonblocking(true)?;
+    Ok(socket.into())
 }
 
 /// Asks for the configured buffers and says so once when the kernel grants less.

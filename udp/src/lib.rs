@@ -17,14 +17,14 @@ mod receive;
 mod send;
 mod thread;
 
-pub use bind::{BindError, UdpConfig};
+pub use bind::{BindError, UdpConfig, twin};
 pub use complaints::Complaints;
 pub use errors::{Undelivered, Unreachable};
 #[cfg(any(test, feature = "faults"))]
 pub use faults::Faults;
 pub use option::UdpOption;
 pub use port::{Arrival, Port};
-pub use receive::{Batch, ReceiveBuffers, Train};
+pub use receive::{Batch, ReceiveBuffers, Train, receive_from_port};
 pub use send::{Outgoing, SendOutcome, Sender, UdpStats};
 pub use thread::spawn_quietly;
 
@@ -53,6 +53,8 @@ pub struct UdpSocket {
     classes: marked::Classes,
     /// Where datagrams come from, if it is not the socket itself.
     port: Option<Box<dyn Port>>,
+    /// Where others come from, beside those that come to the socket itself.
+    beside: Option<Box<dyn Port>>,
     /// Refusals that are made up for tests.
     #[cfg(any(test, feature = "faults"))]
     pub faults: Faults,
@@ -66,6 +68,24 @@ impl UdpSocket {
     /// Those of setsockopt(2).
     pub fn share_port(&self) -> io::Result<()> {
         SockRef::from(&self.io).set_reuse_port(true)
+    }
+
+    /// Keeps sockets that are bound from now on from the port.
+    ///
+    /// # Errors
+    ///
+    /// Those of setsockopt(2).
+    pub fn share_port_no_more(&self) -> io::Result<()> {
+        SockRef::from(&self.io).set_reuse_port(false)
+    }
+
+    /// Whether sockets that are bound may share the port.
+    ///
+    /// # Errors
+    ///
+    /// Those of getsockopt(2).
+    pub fn shares_port(&self) -> io::Result<bool> {
+        SockRef::from(&self.io).reuse_port()
     }
 
     /// Prepares a bound socket for QUIC: non-blocking, unfragmented, with ECN, local addresses
@@ -89,6 +109,7 @@ impl UdpSocket {
             only_v6,
             classes,
             port: None,
+            beside: None,
             #[cfg(any(test, feature = "faults"))]
             faults: Faults::default(),
         })
@@ -102,6 +123,22 @@ impl UdpSocket {
     /// When the system refuses an option that QUIC needs.
     pub fn behind(io: std::net::UdpSocket, port: Box<dyn Port>) -> io::Result<Self> {
         Ok(Self { port: Some(port), ..Self::new(io)? })
+    }
+
+    /// A socket that is one of several at an address: datagrams come to it, and by `port` from who reads
+    /// the others.
+    ///
+    /// # Errors
+    ///
+    /// When the system refuses an option that QUIC needs.
+    pub fn beside(io: std::net::UdpSocket, port: Box<dyn Port>) -> io::Result<Self> {
+        Ok(Self { beside: Some(port), ..Self::new(io)? })
+    }
+
+    /// Where datagrams come from beside those that come to the socket itself
+    /// ([`Self::receive_beside`]).
+    pub fn port_beside(&self) -> Option<&dyn Port> {
+        self.beside.as_deref()
     }
 
     /// The descriptor that is readable when datagrams have come.

@@ -92,6 +92,25 @@ impl UdpOption {
         }
     }
 
+    /// Whether a socket has the option with this value, or it says nothing to the socket.
+    ///
+    /// # Errors
+    ///
+    /// Those of getsockopt(2).
+    pub fn is_set(&self, socket: SockRef<'_>) -> io::Result<bool> {
+        if self.is_for_v6() && socket.domain()? != Domain::IPV6 {
+            return Ok(true);
+        }
+        let class = |class: &u8| class & !0b11;
+        Ok(match (self, self.get(socket)?) {
+            (Self::TrafficClassV4(wanted), Self::TrafficClassV4(had))
+            | (Self::TrafficClassV6(wanted), Self::TrafficClassV6(had)) => {
+                class(wanted) == class(&had)
+            }
+            (wanted, had) => *wanted == had,
+        })
+    }
+
     /// The same option with the value that a socket has.
     ///
     /// # Errors
@@ -116,6 +135,39 @@ impl UdpOption {
             Self::TransparentV4(_) => Self::TransparentV4(socket.ip_transparent_v4()?),
             Self::TransparentV6(_) => Self::TransparentV6(socket.ip_transparent_v6()?),
         })
+    }
+
+    /// Has `to` have all options that `from` has. What both have is left alone: some take privileges also
+    /// to be set to what they are.
+    ///
+    /// # Errors
+    ///
+    /// Those of setsockopt(2).
+    pub(crate) fn copy_all(from: SockRef<'_>, to: SockRef<'_>) -> io::Result<()> {
+        // IP_TOS sets SO_PRIORITY, too, which therefore comes behind it.
+        let all = [
+            Self::Device(Vec::new()),
+            Self::Mark(0),
+            Self::DontRoute(false),
+            Self::Ttl(0),
+            Self::HopLimit(0),
+            Self::TrafficClassV4(0),
+            Self::TrafficClassV6(0),
+            Self::Priority(0),
+            Self::FreebindV4(false),
+            Self::FreebindV6(false),
+            Self::TransparentV4(false),
+            Self::TransparentV6(false),
+        ];
+        let is_v6 = from.domain()? == Domain::IPV6;
+        for option in all.iter().filter(|option| is_v6 || !option.is_for_v6()) {
+            // What the system does not know no socket has.
+            let Ok(wanted) = option.get(SockRef::from(&*from)) else { continue };
+            if option.get(SockRef::from(&*to))? != wanted {
+                wanted.set(SockRef::from(&*to))?;
+            }
+        }
+        Ok(())
     }
 
     /// Puts the option among others, in the place of one of its kind.
@@ -153,14 +205,45 @@ mod tests {
             let socket = Socket::new(domain, Type::DGRAM, None).unwrap();
             for option in &options {
                 option.set(SockRef::from(&socket)).unwrap();
+                assert!(option.is_set(SockRef::from(&socket)).unwrap());
                 if domain == Domain::IPV6 || !option.is_for_v6() {
                     assert_eq!(option.get(SockRef::from(&socket)).unwrap(), *option);
                 }
             }
         }
+        let socket = Socket::new(Domain::IPV4, Type::DGRAM, None).unwrap();
+        for option in [UdpOption::Ttl(7), UdpOption::Priority(3), UdpOption::TrafficClassV4(4)] {
+            assert!(!option.is_set(SockRef::from(&socket)).unwrap(), "{option:?}");
+        }
+        // Of these bits only ECN's differ.
+        assert!(UdpOption::TrafficClassV4(3).is_set(SockRef::from(&socket)).unwrap());
         let none = UdpOption::Device(b"no such one".to_vec());
         let socket = Socket::new(Domain::IPV4, Type::DGRAM, None).unwrap();
         assert!(none.set(SockRef::from(&socket)).is_err());
+    }
+
+    #[test]
+    fn a_twin_has_the_address_the_options_and_the_buffers() {
+        let options = [UdpOption::Ttl(7), UdpOption::TrafficClassV4(0xb8), UdpOption::Priority(3)];
+        let config = crate::UdpConfig {
+            receive_buffer: 100_000,
+            options: options.to_vec(),
+            ..crate::UdpConfig::default()
+        };
+        let first = crate::UdpSocket::bind("127.0.0.1:0".parse().unwrap(), &config).unwrap();
+        assert_eq!(crate::twin(&first).unwrap_err().kind(), io::ErrorKind::AddrInUse);
+        first.share_port().unwrap();
+        let second = crate::twin(&first).unwrap();
+        assert_eq!(second.local_addr().unwrap(), first.local_addr());
+        for option in &options {
+            assert_eq!(option.get(SockRef::from(&second)).unwrap(), *option);
+        }
+        let size = |socket: SockRef<'_>| socket.recv_buffer_size().unwrap();
+        assert_eq!(size(SockRef::from(&second)), size(SockRef::from(&first)));
+        let any = crate::UdpConfig { only_v6: true, ..crate::UdpConfig::default() };
+        let first = crate::UdpSocket::bind("[::]:0".parse().unwrap(), &any).unwrap();
+        first.share_port().unwrap();
+        assert!(SockRef::from(&crate::twin(&first).unwrap()).only_v6().unwrap());
     }
 
     #[test]

@@ -24,6 +24,14 @@ pub trait Port: fmt::Debug + Send + Sync {
         buffers: &mut [IoSliceMut<'_>],
         arrivals: &mut [Arrival],
     ) -> io::Result<usize>;
+
+    /// Hands back what came to the socket itself and belongs to somebody else: a train of datagrams
+    /// ([`UdpSocket::beside`](crate::UdpSocket::beside)). Never waits.
+    ///
+    /// # Errors
+    ///
+    /// `WouldBlock` when there is no room; when nobody is there to take it.
+    fn hand_back(&self, train: &Arrival, bytes: &[u8]) -> io::Result<()>;
 }
 
 /// What is known of a train that came.
@@ -74,6 +82,10 @@ mod tests {
             arrivals[0] = Arrival { len, stride: len, ..self.1 };
             Ok(1)
         }
+
+        fn hand_back(&self, _: &Arrival, bytes: &[u8]) -> io::Result<()> {
+            self.0.send(bytes).map(drop)
+        }
     }
 
     #[test]
@@ -113,5 +125,31 @@ mod tests {
         assert_eq!(sender.send(&burst), crate::SendOutcome::Done);
         let mut answer = [0; 8];
         assert_eq!(stranger.recv_from(&mut answer).unwrap(), (2, ([127, 0, 0, 1], port).into()));
+    }
+
+    #[test]
+    fn a_socket_with_a_port_beside_it_brings_what_came_to_both() {
+        let io = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        let stranger = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        let (ours, theirs) = UnixDatagram::pair().unwrap();
+        ours.set_nonblocking(true).unwrap();
+        let plain =
+            Plain(ours, Arrival { remote: "192.0.2.7:9".parse().unwrap(), ..Arrival::default() });
+        let socket = UdpSocket::beside(io, Box::new(plain)).unwrap();
+        assert!(!socket.is_behind_port());
+        let mut buffers = ReceiveBuffers::new();
+        assert!(
+            socket.receive(&mut buffers).is_err() && socket.receive_beside(&mut buffers).is_err()
+        );
+        stranger.send_to(b"direct", socket.local_addr()).unwrap();
+        theirs.send(b"handed over").unwrap();
+        let mut batch = socket.receive(&mut buffers).unwrap();
+        assert_eq!(batch.trains().next().unwrap().bytes, b"direct");
+        let mut batch = socket.receive_beside(&mut buffers).unwrap();
+        assert_eq!(batch.trains().next().unwrap().bytes, b"handed over");
+        let port = socket.port_beside().unwrap();
+        port.hand_back(&Arrival::default(), b"another's").unwrap();
+        let mut back = [0; 16];
+        assert_eq!(theirs.recv(&mut back).unwrap(), 9);
     }
 }

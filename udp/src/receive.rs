@@ -103,21 +103,22 @@ impl UdpSocket {
     pub fn receive<'a>(&self, buffers: &'a mut ReceiveBuffers) -> io::Result<Batch<'a>> {
         #[cfg(any(test, feature = "faults"))]
         self.faults.check_receive()?;
-        let ask = buffers.ask;
-        let mut chunks = buffers.bytes.chunks_exact_mut(TRAIN);
-        let mut slices: [IoSliceMut<'_>; MAX_TRAINS] =
-            std::array::from_fn(|_| IoSliceMut::new(chunks.next().unwrap_or_default()));
-        let asked = slices.get_mut(..ask).unwrap_or_default();
-        let count = match &self.port {
-            None => self.receive_from_kernel(asked, &mut buffers.meta)?,
-            Some(port) => receive_from_port(&**port, asked, &mut buffers.meta)?,
-        };
-        let meta = buffers.meta.get(..count).unwrap_or_default();
-        let total: usize = meta.iter().map(|m| m.len).sum();
-        let long = total > LONG * count;
-        buffers.ask = if long { FEW_TRAINS } else { MAX_TRAINS };
-        let port = self.local.port();
-        Ok(Batch { bytes: &mut buffers.bytes, meta, port, more: count == ask, long })
+        match &self.port {
+            None => receive_with(buffers, self.local.port(), |slices, meta| {
+                self.receive_from_kernel(slices, meta)
+            }),
+            Some(port) => receive_from_port(&**port, self.local.port(), buffers),
+        }
+    }
+
+    /// The same for what comes by the port beside the socket ([`Self::beside`]).
+    ///
+    /// # Errors
+    ///
+    /// `WouldBlock` if there is nothing, or no such port; what the system refuses.
+    pub fn receive_beside<'a>(&self, buffers: &'a mut ReceiveBuffers) -> io::Result<Batch<'a>> {
+        let port = self.beside.as_deref().ok_or(io::ErrorKind::WouldBlock)?;
+        receive_from_port(port, self.local.port(), buffers)
     }
 
     fn receive_from_kernel(
@@ -136,21 +137,46 @@ impl UdpSocket {
     }
 }
 
-fn receive_from_port(
+fn receive_with<'a>(
+    buffers: &'a mut ReceiveBuffers,
+    port: u16,
+    receive: impl FnOnce(&mut [IoSliceMut<'_>], &mut [RecvMeta]) -> io::Result<usize>,
+) -> io::Result<Batch<'a>> {
+    let ask = buffers.ask;
+    let mut chunks = buffers.bytes.chunks_exact_mut(TRAIN);
+    let mut slices: [IoSliceMut<'_>; MAX_TRAINS] =
+        std::array::from_fn(|_| IoSliceMut::new(chunks.next().unwrap_or_default()));
+    let asked = slices.get_mut(..ask).unwrap_or_default();
+    let count = receive(asked, &mut buffers.meta)?;
+    let meta = buffers.meta.get(..count).unwrap_or_default();
+    let total: usize = meta.iter().map(|m| m.len).sum();
+    let long = total > LONG * count;
+    buffers.ask = if long { FEW_TRAINS } else { MAX_TRAINS };
+    Ok(Batch { bytes: &mut buffers.bytes, meta, port, more: count == ask, long })
+}
+
+/// Receives what somebody has handed over, without waiting; `local_port` is the one that it came to.
+///
+/// # Errors
+///
+/// `WouldBlock` if there is nothing; what the system refuses.
+pub fn receive_from_port<'a>(
     port: &dyn Port,
-    buffers: &mut [IoSliceMut<'_>],
-    meta: &mut [RecvMeta],
-) -> io::Result<usize> {
-    let mut arrivals = [Arrival::default(); MAX_TRAINS];
-    let count = port.receive(buffers, &mut arrivals)?.min(buffers.len());
-    for (meta, arrival) in meta.iter_mut().zip(&arrivals).take(count) {
-        *meta = RecvMeta::default();
-        meta.addr = arrival.remote;
-        meta.dst_ip = arrival.local.map(|local| local.ip());
-        meta.ecn = ecn_to(arrival.ecn);
-        (meta.stride, meta.len) = (arrival.stride, arrival.len);
-    }
-    Ok(count)
+    local_port: u16,
+    buffers: &'a mut ReceiveBuffers,
+) -> io::Result<Batch<'a>> {
+    receive_with(buffers, local_port, |slices, meta| {
+        let mut arrivals = [Arrival::default(); MAX_TRAINS];
+        let count = port.receive(slices, &mut arrivals)?.min(slices.len());
+        for (meta, arrival) in meta.iter_mut().zip(&arrivals).take(count) {
+            *meta = RecvMeta::default();
+            meta.addr = arrival.remote;
+            meta.dst_ip = arrival.local.map(|local| local.ip());
+            meta.ecn = ecn_to(arrival.ecn);
+            (meta.stride, meta.len) = (arrival.stride, arrival.len);
+        }
+        Ok(count)
+    })
 }
 
 /// True for errors that tell of an earlier send and not of the socket.

@@ -111,6 +111,68 @@ fn the_longest_program_is_taken() {
     }
 }
 
+/// Owners of several programs, each with a socket of its own behind the first one, which gets all else.
+fn the_kernel_finds_each_owner_that_is_listed(ip: &str) {
+    let mut rng = Rng(23);
+    let bits = OwnerBits::new(8, 8).unwrap();
+    let codec = codec(2, (1, 10), bits, true);
+    let len = codec.format().id_len();
+    let mut group = Group::new(ip);
+    (WORKERS..12).for_each(|_| group.join());
+    for round in 0..12 {
+        // Few owners and many, next to each other and apart, with indices in any order.
+        let mut sockets: Vec<(Owner, u16)> = Vec::new();
+        for index in 1..=(round as u16).min(11) {
+            let generation = if round % 2 == 0 { 7 } else { rng.next() as u8 };
+            let owner = Owner { generation, worker: rng.below(6) as u16 };
+            if sockets.iter().all(|(known, _)| *known != owner) {
+                sockets.push((owner, index));
+            }
+        }
+        attach_reuseport(&group.sockets[0], &OwnerProgram::among(&codec, &sockets).unwrap())
+            .unwrap();
+        let expected = |owner: Option<Owner>| {
+            let known = sockets.iter().find(|(known, _)| Some(*known) == owner);
+            known.map_or(0, |(_, index)| usize::from(*index))
+        };
+        for turn in 0..120 {
+            let near = sockets.get(rng.below(12) as usize).map(|(owner, _)| *owner);
+            let mut owner = near.unwrap_or(Owner { generation: rng.next() as u8, worker: 0 });
+            owner.worker += u16::from(rng.below(3) == 0);
+            let place = Place { server_id: ServerId::new(&[0]).unwrap(), owner: Some(owner) };
+            let mut id = codec.mint(&place, &mut |out| rng.fill(out)).unwrap().as_slice().to_vec();
+            if turn % 4 == 0 {
+                rng.fill(&mut id);
+            }
+            let long = rng.below(2) == 0;
+            let owner = Some(&codec).filter(|codec| id[0] >> 5 == codec.id().number());
+            let expected = expected(owner.and_then(|codec| codec.owner(&id)));
+            let packet = packet(&mut rng, &id, long);
+            assert_eq!(group.send(&packet), expected, "{sockets:?} {packet:02x?}");
+        }
+        for other in (0..=20).filter(|other| *other != len) {
+            let mut id = vec![0; other];
+            rng.fill(&mut id);
+            assert_eq!(group.send(&packet(&mut rng, &id, true)), 0);
+        }
+        for short in 0..=len {
+            let mut octets = vec![0; short];
+            rng.fill(&mut octets);
+            assert_eq!(group.send(&octets), 0, "{octets:02x?}");
+        }
+    }
+}
+
+#[test]
+fn the_kernel_finds_each_owner_that_is_listed_over_ipv4() {
+    the_kernel_finds_each_owner_that_is_listed("127.0.0.1");
+}
+
+#[test]
+fn the_kernel_finds_each_owner_that_is_listed_over_ipv6() {
+    the_kernel_finds_each_owner_that_is_listed("[::1]");
+}
+
 #[test]
 fn a_socket_that_shares_no_port_is_refused() {
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();

@@ -35,6 +35,10 @@ pub(crate) struct Switch {
     #[arg(long)]
     pub(crate) stay: bool,
 
+    /// Forward every datagram, without the kernel's help in choosing among programs
+    #[arg(long)]
+    pub(crate) forward: bool,
+
     /// Start it in the background and end; if there is one already, that one stays
     #[arg(long)]
     pub(crate) detach: bool,

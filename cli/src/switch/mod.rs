@@ -43,6 +43,9 @@ fn detach(args: &Switch) -> Result<(), Failure> {
     if args.stay {
         command.arg("--stay");
     }
+    if args.forward {
+        command.arg("--forward");
+    }
     command.current_dir("/");
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     std::os::unix::process::CommandExt::process_group(&mut command, 0);
@@ -61,6 +64,7 @@ fn switch(args: &Switch) -> Result<(), Failure> {
     };
     let cannot = |error| Failure::environment("the switch cannot go on", error);
     let daemon = Daemon::new(listener, tools, (!args.stay).then_some(IDLE)).map_err(cannot)?;
+    let daemon = if args.forward { daemon.forwarding() } else { daemon };
     let (stop, stopped) = UnixStream::pair().map_err(cannot)?;
     let runtime = crate::one_thread()?;
     let ended = runtime.block_on(async {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::control::printable;
 
@@ -15,6 +15,7 @@ pub(super) fn text(report: &Value) -> String {
     );
     for address in list(&report["addresses"]) {
         let _ = writeln!(out, "{}", word(&address["address"]));
+        let _ = writeln!(out, "  {}", kernel(&address["kernel"]));
         for program in list(&address["programs"]) {
             let _ = writeln!(
                 out,
@@ -47,6 +48,16 @@ pub(super) fn text(report: &Value) -> String {
         }
     }
     out.trim_end().to_owned()
+}
+
+/// What the kernel does at an address, in words.
+fn kernel(kernel: &Value) -> String {
+    let trouble = kernel["trouble"].as_str().map(printable);
+    let trouble = trouble.map(|why| format!(": {why}")).unwrap_or_default();
+    match kernel["helps"].as_bool() {
+        Some(true) => format!("the kernel knows {} workers{trouble}", kernel["owners"]),
+        _ => format!("every datagram is forwarded{trouble}"),
+    }
 }
 
 /// What a program serves, in words.
@@ -85,6 +96,12 @@ pub(super) fn prometheus(report: &Value) -> String {
         for (reason, value) in address["dropped"].as_object().into_iter().flatten() {
             let labels = format!("{site},reason=\"{reason}\"");
             add("quicket_switch_datagrams_dropped_total", "counter", &labels, value);
+        }
+        let kernel = &address["kernel"];
+        let helps = json!(u8::from(kernel["helps"] == true));
+        add("quicket_switch_kernel_helps", "gauge", &site, &helps);
+        for name in ["owners", "sockets"] {
+            add(&format!("quicket_switch_kernel_{name}"), "gauge", &site, &kernel[name]);
         }
         let dead = &address["generations_known_dead"];
         add("quicket_switch_generations_known_dead", "gauge", &site, dead);
@@ -130,7 +147,6 @@ fn quoted(value: &Value) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
 
     fn report() -> Value {
         json!({
@@ -147,6 +163,7 @@ mod tests {
                       "first_packets": 0, "datagrams": 0, "lost": 0 },
                 ],
                 "generations_known_dead": 1,
+                "kernel": { "helps": true, "owners": 3, "sockets": 4, "trouble": null },
                 "datagrams": { "received": 60, "by_pin": 0 },
                 "dropped": { "too_short": 2, "dead": 0 },
             }],
@@ -166,6 +183,9 @@ mod tests {
         );
         assert!(text.contains("dropped: too short 2") && !text.contains("dead"), "{text}");
         assert!(!text.contains('\u{1b}'), "{text}");
+        assert!(text.contains("[::]:443\n  the kernel knows 3 workers\n"), "{text}");
+        let off = json!({ "helps": false, "owners": 0, "sockets": 0, "trouble": "no" });
+        assert_eq!(kernel(&off), "every datagram is forwarded: no");
     }
 
     #[test]
@@ -176,5 +196,6 @@ mod tests {
         assert!(text.contains("program=\"a\\\"b\",pid=\"9\",generation=\"3\""), "{text}");
         let received = "quicket_switch_datagrams_received_total{address=\"[::]:443\"} 60";
         assert!(text.contains(received), "{text}");
+        assert!(text.contains("quicket_switch_kernel_helps{address=\"[::]:443\"} 1"), "{text}");
     }
 }

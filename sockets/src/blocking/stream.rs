@@ -302,6 +302,16 @@ impl Stream {
         (self.send, self.recv)
     }
 
+    /// Lets the peer accept the stream before anything is written to it: for protocols in which the side that
+    /// did not open it speaks first. Without this a stream is opened by the first byte, or its end.
+    ///
+    /// # Errors
+    ///
+    /// If the stream is closed.
+    pub fn announce(&mut self) -> Result<(), WriteError> {
+        self.send.half.announce()
+    }
+
     /// Ends the sending half; see [`SendStream::finish`].
     ///
     /// # Errors

@@ -58,6 +58,8 @@ pub(crate) struct Conn {
     pub(super) touched: bool,
     /// The application is being called, or about to be: nothing is reported before that is over.
     pub(super) calling: bool,
+    /// The handshake, which waited for somebody, has something new to say.
+    pub(super) progressed: bool,
     /// The handshake is complete.
     pub(crate) established: bool,
     /// Streams may be opened before that.
@@ -153,6 +155,7 @@ impl Cell {
             nodelay: false,
             touched: false,
             calling: false,
+            progressed: false,
             established: false,
             early_ready: false,
             early_rejected: false,

@@ -1,10 +1,13 @@
-//! Calls of what belongs to the application and to one connection: its key log, and a strike register that
-//! answers later.
+//! Calls of what belongs to the application and to one connection: its key log, and its strike register.
 //!
 //! TLS asks for them in the midst of a handshake. They are made with nothing locked and out of the
 //! leader's seat, one after the other, and the connection reports nothing meanwhile: whoever waits
 //! until it is established finds all lines in the log.
+//!
+//! The handshake goes on where the call was made, if the answer comes within it. One that comes later is only noted
+//! by whoever gives it: whoever leads the endpoint goes on, as with a datagram.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::task::{Wake, Waker};
 
@@ -34,18 +37,40 @@ impl Core {
         }
         conn.calling
     }
+
+    /// A connection's handshake has something new to say: whoever leads hears it, next.
+    fn note_progress(&self, cell: &Arc<Cell>) {
+        let now = self.clock.now();
+        let mut conn = cell.lock();
+        if conn.drained {
+            return;
+        }
+        conn.progressed = true;
+        conn.queued = Some(now);
+        self.schedule(conn.handle, cell, now);
+    }
 }
 
 impl Calls {
     /// Makes them, and lets the connection report.
     pub(super) fn make(self) {
         let Self { core, cell, first } = self;
-        let progress = Progress { core: Arc::downgrade(&core), cell: Arc::downgrade(&cell) };
-        let waker = Waker::from(Arc::new(progress));
+        let progress = Arc::new(Progress {
+            core: Arc::downgrade(&core),
+            cell: Arc::downgrade(&cell),
+            answered: AtomicBool::new(false),
+            is_called: AtomicBool::new(true),
+        });
+        let waker = Waker::from(Arc::clone(&progress));
         let mut next = Some(first);
         while let Some(call) = next {
+            progress.is_called.store(true, Ordering::SeqCst);
             call(&waker);
+            progress.is_called.store(false, Ordering::SeqCst);
             let mut conn = cell.lock();
+            if progress.answered.swap(false, Ordering::SeqCst) {
+                conn.engine.handshake_progressed(core.clock.now());
+            }
             next = conn.engine.poll_deferred();
             if next.is_none() {
                 conn.calling = false;
@@ -62,15 +87,20 @@ impl Calls {
 struct Progress {
     core: Weak<Core>,
     cell: Weak<Cell>,
+    /// The answer has come during the call.
+    answered: AtomicBool,
+    is_called: AtomicBool,
 }
 
 impl Wake for Progress {
     fn wake(self: Arc<Self>) {
+        // Each looks behind what it says: one of both finds the other.
+        self.answered.store(true, Ordering::SeqCst);
+        if self.is_called.load(Ordering::SeqCst) || !self.answered.swap(false, Ordering::SeqCst) {
+            return;
+        }
         if let (Some(core), Some(cell)) = (self.core.upgrade(), self.cell.upgrade()) {
-            core.act_on(&cell, |conn, now| {
-                conn.engine.handshake_progressed(now);
-                ((), true)
-            });
+            core.note_progress(&cell);
         }
     }
 }

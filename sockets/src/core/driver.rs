@@ -17,7 +17,7 @@ use super::lead::{Background, Rank, Seat};
 use super::link::Link;
 use super::poller::PAUSE;
 use super::postpone::Whose;
-use super::receive::Scratch;
+use super::receive::{Origin, Scratch};
 
 /// Drives an endpoint until nobody needs it. Where a caller of the blocking API leads, it stands
 /// aside.
@@ -40,6 +40,8 @@ pub(crate) struct Driver {
 struct Registered {
     link: Arc<Link>,
     readable: AsyncFd<OwnedFd>,
+    /// The switch has handed something over beside the socket.
+    beside: Option<AsyncFd<OwnedFd>>,
     /// While somebody waits for room in the socket: otherwise the runtime would be told of room
     /// after each packet.
     writable: Option<AsyncFd<OwnedFd>>,
@@ -51,7 +53,9 @@ struct Registered {
 impl Registered {
     fn new(link: &Arc<Link>) -> io::Result<Self> {
         let readable = register(link.socket.readable(), Readiness::READABLE)?;
-        Ok(Self { link: Arc::clone(link), readable, writable: None, failing: None })
+        let port = link.socket.port_beside();
+        let beside = port.map(|port| register(port.readable(), Readiness::READABLE)).transpose()?;
+        Ok(Self { link: Arc::clone(link), readable, beside, writable: None, failing: None })
     }
 
     /// True if there is an ICMP message to be read; else the task is woken when there is.
@@ -129,24 +133,38 @@ impl Driver {
         for link in self.core.links().in_order_of_moves() {
             let known = self.sockets.iter().find(|known| Arc::ptr_eq(link, &known.link));
             // The runtime does not take one that is not known.
-            let Some(Registered { readable, .. }) = known else { continue };
-            while let Poll::Ready(Ok(mut ready)) = readable.poll_read_ready(context) {
+            let Some(Registered { readable, beside, .. }) = known else { continue };
+            let beside = beside.iter().map(|beside| (beside, Origin::Switch));
+            for (ready, by) in [(readable, Origin::Socket)].into_iter().chain(beside) {
                 let Some(scratch) = seat.scratch() else { return false };
-                if scratch.paused_until.is_some() {
-                    break;
-                }
-                if !self.core.receive_from(&link.socket, scratch) {
-                    more = true;
-                    break;
-                }
-                // It is empty for now; of what comes from now on the runtime tells anew. Not so of
-                // what the system has refused to hand out.
-                if scratch.paused_until.is_none() {
-                    ready.clear_ready();
-                }
+                more |= self.receive_from(context, (ready, by), link, scratch);
             }
         }
         more
+    }
+
+    /// Receives what has come to a socket, or beside it; true if there may be more.
+    fn receive_from(
+        &self,
+        context: &mut Context<'_>,
+        (readable, by): (&AsyncFd<OwnedFd>, Origin),
+        link: &Link,
+        scratch: &mut Scratch,
+    ) -> bool {
+        while let Poll::Ready(Ok(mut ready)) = readable.poll_read_ready(context) {
+            if scratch.paused_until.is_some() {
+                return false;
+            }
+            if !self.core.receive_from(&link.socket, by, scratch) {
+                return true;
+            }
+            // It is empty for now; of what comes from now on the runtime tells anew. Not so of
+            // what the system has refused to hand out.
+            if scratch.paused_until.is_none() {
+                ready.clear_ready();
+            }
+        }
+        false
     }
 
     /// Reads what ICMP says, while there are attempts that it may concern.

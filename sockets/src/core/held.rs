@@ -1,6 +1,5 @@
-//! Locks under which a function of the application may run: the strike register that is given to TLS,
-//! whose answer a handshake waits for in its midst. One that uses what is locked would wait for
-//! itself; it panics instead, with a message that says why.
+//! Locks that know who holds them. No function of the application runs under one. If one did, by a fault of ours, and
+//! used what is locked, it would wait for itself; it panics instead, with a message that says why.
 
 use std::cell::Cell;
 use std::ops::{Deref, DerefMut};
@@ -44,8 +43,8 @@ impl<T> Held<T> {
                 // Others may change it meanwhile, but never to this thread or from it.
                 assert!(
                     self.holder.load(Ordering::Relaxed) != this_thread(),
-                    "a strike register of TLS, which is called with a connection locked, uses that \
-                     connection, and would wait for itself: use it after the register has answered"
+                    "a connection or endpoint is used while this thread has it locked, and would wait for \
+                     itself: a fault of Quicket, please report it with the functions above"
                 );
                 self.value.lock().unwrap_or_else(PoisonError::into_inner)
             }
@@ -69,8 +68,8 @@ pub(super) fn none_held() -> bool {
 pub(super) fn assert_none_held() {
     assert!(
         none_held(),
-        "a strike register of TLS, which is called with a connection locked, waits for the network, \
-         and would keep others from receiving: answer without the network"
+        "this thread waits for the network with a connection locked, and would keep others from \
+         receiving: a fault of Quicket, please report it with the functions above"
     );
 }
 
@@ -114,8 +113,10 @@ mod tests {
         let message = |panic: Box<dyn std::any::Any + Send>| *panic.downcast::<&str>().unwrap();
         let guard = lock.lock();
         let again = catch_unwind(std::panic::AssertUnwindSafe(|| drop(lock.lock())));
-        assert!(message(again.unwrap_err()).contains("strike register"));
-        assert!(message(catch_unwind(assert_none_held).unwrap_err()).contains("strike register"));
+        assert!(message(again.unwrap_err()).contains("a fault of Quicket"));
+        assert!(
+            message(catch_unwind(assert_none_held).unwrap_err()).contains("a fault of Quicket")
+        );
         drop(guard);
         drop(lock.lock());
         assert_none_held();

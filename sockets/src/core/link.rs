@@ -43,6 +43,15 @@ impl Link {
         Self::of(UdpSocket::behind(io, port)?, config)
     }
 
+    /// A socket beside those of other programs; what the switch reads of this one's comes by `port`.
+    pub(crate) fn beside(
+        io: std::net::UdpSocket,
+        port: Box<dyn Port>,
+        config: &UdpConfig,
+    ) -> io::Result<Self> {
+        Self::of(UdpSocket::beside(io, port)?, config)
+    }
+
     fn of(socket: UdpSocket, config: &UdpConfig) -> io::Result<Self> {
         let socket = Arc::new(socket);
         let sender = Sender::new(Arc::clone(&socket), config)?;

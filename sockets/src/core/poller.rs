@@ -12,10 +12,11 @@ use quicket_engine::time::{Duration, Time};
 use super::Core;
 use super::held::none_held;
 use super::lead::{Rank, Seat};
-use super::link::Links;
+use super::link::{Link, Links};
 use super::postpone::Whose;
-use super::receive::Scratch;
+use super::receive::{Origin, Scratch};
 use crate::config::MAX_SOCKETS;
+use quicket_udp::Port;
 
 /// How long sockets are left alone after receiving failed for a reason that is not the peer's.
 pub(super) const PAUSE: Duration = Duration::from_millis(10);
@@ -30,9 +31,20 @@ const LONGEST: Duration = Duration::from_secs(3600);
 struct Readiness {
     /// One of the sockets at least has something.
     readable: bool,
+    /// The switch beside one of them has.
+    beside: bool,
     writable: bool,
     /// A signal ended it.
     interrupted: bool,
+}
+
+/// What is waited for beside the sockets themselves.
+#[derive(Clone, Copy)]
+enum Apart<'a> {
+    /// Room in a socket that the switch reads.
+    Room(&'a Link),
+    /// What the switch hands over.
+    Port(&'a dyn Port),
 }
 
 impl Core {
@@ -68,8 +80,11 @@ impl Core {
         if ready.readable {
             // A socket may have been added meanwhile.
             for link in self.links().in_order_of_moves() {
-                self.receive_from(&link.socket, scratch);
+                self.receive_from(&link.socket, Origin::Socket, scratch);
             }
+        }
+        if ready.beside {
+            self.receive_beside(scratch);
         }
         self.take_mail(scratch);
         seat.now = self.act(scratch, Whose::Own, ready.writable);
@@ -92,17 +107,25 @@ impl Core {
         free && self.spin(&link.socket, scratch, now, deadline)
     }
 
+    /// Receives what the switch has handed over beside the sockets; true if that is all.
+    pub(super) fn receive_beside(&self, scratch: &mut Scratch) -> bool {
+        let links = self.links();
+        let mut beside = links.iter().filter(|link| link.socket.port_beside().is_some());
+        beside.all(|link| self.receive_from(&link.socket, Origin::Switch, scratch))
+    }
+
     /// Receives and sees to errors; true if the socket is empty now.
     pub(super) fn receive_from(
         &self,
         socket: &quicket_udp::UdpSocket,
+        by: Origin,
         scratch: &mut Scratch,
     ) -> bool {
         if self.attempts.any() {
             self.take_errors(socket, &mut scratch.work.wakes);
         }
         self.unheard.store(0, Ordering::Relaxed);
-        self.receive(socket, scratch).unwrap_or_else(|error| {
+        self.receive(socket, by, scratch).unwrap_or_else(|error| {
             self.complaints.warn(format_args!(
                 "the system refuses to receive on {}: {error}; it is asked again every {} ms",
                 socket.local_addr(),
@@ -130,8 +153,9 @@ impl Core {
         let Some(scratch) = seat.scratch() else { return };
         if scratch.end_pause(now).is_none() {
             for link in self.links().in_order_of_moves() {
-                self.receive_from(&link.socket, scratch);
+                self.receive_from(&link.socket, Origin::Socket, scratch);
             }
+            self.receive_beside(scratch);
         }
         seat.now = now;
     }
@@ -178,8 +202,8 @@ impl Core {
         let kick = self.lead.kick();
         let mut sockets = links.iter();
         let count = sockets.len();
-        // What is readable and what is writable are one descriptor, but where somebody else reads
-        // (one link at most).
+        // What is readable and what is writable are one descriptor, but where the switch reads (one link
+        // at most) or hands over what it reads beside the socket (one, too).
         let mut apart = None;
         let mut fds: [PollFd<'_>; MAX_SOCKETS + 2] =
             std::array::from_fn(|at| match sockets.next() {
@@ -188,15 +212,19 @@ impl Core {
                     events.set(PollFlags::POLLIN, receive);
                     // Sockets that nobody waits for have room all the time.
                     if link.is_full() && link.socket.is_behind_port() {
-                        apart = Some(link);
+                        apart = Some(Apart::Room(link));
                     } else {
                         events.set(PollFlags::POLLOUT, link.is_full());
+                    }
+                    if let (true, Some(port)) = (receive, link.socket.port_beside()) {
+                        apart = Some(Apart::Port(port));
                     }
                     PollFd::new(link.socket.readable(), events)
                 }
                 None if at == count => PollFd::new(kick.as_fd(), PollFlags::POLLIN),
                 None => match apart {
-                    Some(link) => PollFd::new(link.socket.as_fd(), PollFlags::POLLOUT),
+                    Some(Apart::Room(link)) => PollFd::new(link.socket.as_fd(), PollFlags::POLLOUT),
+                    Some(Apart::Port(port)) => PollFd::new(port.readable(), PollFlags::POLLIN),
                     None => PollFd::new(kick.as_fd(), PollFlags::empty()),
                 },
             });
@@ -225,11 +253,13 @@ impl Core {
                 ready.writable = true;
             }
         }
-        if let Some(link) = apart
-            && fds.get(count + 1).and_then(PollFd::any).unwrap_or(false)
-        {
-            link.set_writable();
-            ready.writable = true;
+        match apart.filter(|_| fds.get(count + 1).and_then(PollFd::any).unwrap_or(false)) {
+            Some(Apart::Room(link)) => {
+                link.set_writable();
+                ready.writable = true;
+            }
+            Some(Apart::Port(_)) => ready.beside = true,
+            None => {}
         }
         if fds.get(count).and_then(PollFd::any).unwrap_or(false) {
             kick.clear();
@@ -261,7 +291,8 @@ mod tests {
 
     const SOME_TIME: Duration = Duration::from_millis(20);
     const LONG: Duration = Duration::from_secs(20);
-    const ROOM: Readiness = Readiness { readable: false, writable: true, interrupted: false };
+    const ROOM: Readiness =
+        Readiness { readable: false, beside: false, writable: true, interrupted: false };
 
     fn local() -> SocketAddr {
         "127.0.0.1:0".parse().unwrap()

@@ -101,6 +101,9 @@ impl Core {
     pub(super) fn expire_one(&self, now: Time, cell: &Arc<Cell>, wakes: &mut Wakes) {
         let mut conn = cell.lock();
         conn.queued = None;
+        if std::mem::take(&mut conn.progressed) {
+            conn.engine.handshake_progressed(now);
+        }
         if conn.engine.poll_timeout().is_some_and(|deadline| deadline <= now) {
             conn.engine.handle_timeout(now);
             if conn.engine.is_quiet() {

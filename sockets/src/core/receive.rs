@@ -16,7 +16,7 @@ use super::mailbox::Parcels;
 use super::spin::Spinning;
 use super::switch::Outbox;
 use super::waiters::{Tasks, Wakes};
-use quicket_udp::{Batch, Outgoing, ReceiveBuffers, Train, UdpSocket};
+use quicket_udp::{Arrival, Batch, Outgoing, ReceiveBuffers, Train, UdpSocket};
 
 /// How many batches one turn receives before timers and the application get theirs.
 const BATCHES_PER_TURN: usize = 8;
@@ -68,13 +68,17 @@ pub(crate) struct Work {
     reply: Vec<u8>,
     /// Datagrams of other workers.
     outbox: Outbox,
+    /// Datagrams of other programs.
+    strays: Parcels,
 }
 
 /// How a datagram got here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Origin {
+pub(super) enum Origin {
     /// From a socket of this worker.
     Socket,
+    /// From the switch, which has found out that it is this program's.
+    Switch,
     /// From another worker.
     Mailbox,
 }
@@ -83,18 +87,28 @@ enum Origin {
 enum Whose {
     /// To this connection.
     Cell(Arc<Cell>),
-    /// To another worker.
+    /// To another worker; to the switch, if the number is that behind the last one's.
     Worker(usize),
     /// It was seen to, or dropped.
     Nobody,
 }
 
 impl Core {
-    /// Receives what is there and processes it; true if the socket was empty at the end.
-    pub(super) fn receive(&self, socket: &UdpSocket, scratch: &mut Scratch) -> io::Result<bool> {
+    /// Receives what is there and processes it; true if the socket was empty at the end. `by`: from the
+    /// socket itself, or from the switch beside it.
+    pub(super) fn receive(
+        &self,
+        socket: &UdpSocket,
+        by: Origin,
+        scratch: &mut Scratch,
+    ) -> io::Result<bool> {
         let Scratch { buffers, work, received, spinning, .. } = scratch;
         for _ in 0..BATCHES_PER_TURN {
-            let mut batch = match socket.receive(buffers) {
+            let batch = match by {
+                Origin::Switch => socket.receive_beside(buffers),
+                _ => socket.receive(buffers),
+            };
+            let mut batch = match batch {
                 Ok(batch) => batch,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(true),
                 Err(error) => return Err(error),
@@ -102,7 +116,10 @@ impl Core {
             let (short, long) = (!batch.more, batch.long);
             *received += 1;
             spinning.bulk = long;
-            let woken = self.process(&mut batch, work);
+            let woken = self.process(&mut batch, by, work);
+            if !work.strays.is_empty() {
+                self.hand_back(socket, &mut work.strays);
+            }
             if short {
                 return Ok(true);
             }
@@ -115,12 +132,12 @@ impl Core {
 
     /// Hands a batch to its connections, then lets each of them act once. True if somebody has
     /// something to do now.
-    fn process(&self, batch: &mut Batch<'_>, work: &mut Work) -> bool {
+    fn process(&self, batch: &mut Batch<'_>, by: Origin, work: &mut Work) -> bool {
         let now = self.clock().now();
         let mut received = 0;
         for train in batch.trains() {
             received += train.bytes.len().div_ceil(train.stride) as u64;
-            self.deliver(now, train, Origin::Socket, work);
+            self.deliver(now, train, by, work);
         }
         self.counters().received.fetch_add(received, Ordering::Relaxed);
         self.hand_on(&mut work.outbox);
@@ -163,7 +180,7 @@ impl Core {
             let (first, _) = rest.split_at_mut(stride.min(rest.len()));
             let mut datagram = Datagram { remote, local, ecn, data: first };
             let first = datagram.data.len();
-            let cell = match self.route(now, &mut datagram, work) {
+            let cell = match self.route(now, &mut datagram, origin, work) {
                 Whose::Cell(cell) => cell,
                 Whose::Nobody => {
                     rest = std::mem::take(&mut rest).split_at_mut(first).1;
@@ -173,7 +190,9 @@ impl Core {
                     let run = run_to_one(rest, stride, self.cid_len);
                     let (theirs, more) = std::mem::take(&mut rest).split_at_mut(run);
                     rest = more;
-                    if origin == Origin::Socket {
+                    if worker == self.switch.workers() {
+                        work.strays.add((remote, local), ecn, stride, theirs);
+                    } else if origin != Origin::Mailbox {
                         work.outbox.to(worker).add((remote, local), ecn, stride, theirs);
                     } else {
                         // Never handed on twice: two that disagree would do so for ever.
@@ -195,10 +214,21 @@ impl Core {
     }
 
     /// Finds the connection of a datagram, or answers the datagram.
-    fn route(&self, now: Time, datagram: &mut Datagram<'_>, work: &mut Work) -> Whose {
+    fn route(
+        &self,
+        now: Time,
+        datagram: &mut Datagram<'_>,
+        origin: Origin,
+        work: &mut Work,
+    ) -> Whose {
         let unix_secs = self.clock().unix_secs(now);
         let mut routing = self.routing();
-        match routing.endpoint.route(now, unix_secs, datagram, &mut work.reply) {
+        let (endpoint, reply) = (&mut routing.endpoint, &mut work.reply);
+        let route = match origin {
+            Origin::Socket => endpoint.route(now, unix_secs, datagram, reply),
+            _ => endpoint.route_handed_on(now, unix_secs, datagram, reply),
+        };
+        match route {
             Route::Connection(handle) => {
                 return routing
                     .find(handle)
@@ -220,6 +250,22 @@ impl Core {
             }
         }
         Whose::Nobody
+    }
+
+    /// Hands the switch what belongs to another program.
+    fn hand_back(&self, socket: &UdpSocket, strays: &mut Parcels) {
+        let Some(port) = socket.port_beside() else { return strays.clear() };
+        for (remote, local, ecn, stride, bytes) in strays.trains() {
+            let datagrams = bytes.len().div_ceil(stride) as u64;
+            let train = Arrival { remote, local, ecn, stride, len: bytes.len() };
+            let counters = self.counters();
+            // While there is no switch, what is handed back waits for the next one, as far as there is room.
+            match port.hand_back(&train, bytes) {
+                Ok(()) => counters.handed_on.fetch_add(datagrams, Ordering::Relaxed),
+                Err(_) => counters.lost.fetch_add(datagrams, Ordering::Relaxed),
+            };
+        }
+        strays.clear();
     }
 
     pub(super) fn reply(&self, remote: SocketAddr, local: Option<SocketAddr>, bytes: &[u8]) {

@@ -7,6 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::lead::Rank;
+use super::receive::Origin;
 use super::{CoreRef, Waiter, WaiterId};
 use crate::config::EndpointConfig;
 use crate::{ClientConfig, ClientTls, ops};
@@ -72,7 +73,11 @@ fn tasks_are_woken_for_a_closed_port_when_the_seat_is_left() {
     let free = loop {
         let mut seat = core.lead.try_enter(Rank::Eager, core.clock().now()).unwrap();
         let links = core.links();
-        core.receive_from(&links.current().unwrap().socket, seat.scratch().unwrap());
+        core.receive_from(
+            &links.current().unwrap().socket,
+            Origin::Socket,
+            seat.scratch().unwrap(),
+        );
         drop(seat);
         if let Ok(free) = told.try_recv() {
             break free;

@@ -57,28 +57,20 @@ impl fmt::Debug for SwitchRegister {
 }
 
 impl StrikeRegister for SwitchRegister {
-    fn first_use(&self, _: &TicketId, _: u64) -> bool {
-        // It answers later.
-        false
-    }
-
-    fn answers_later(&self) -> bool {
-        true
-    }
-
     fn ask(&self, ticket: &TicketId, _: u64, answer: StrikeAnswer) {
         if let Some(membership) = self.0.upgrade() {
             membership.strike(*ticket, |first| answer.give(first));
         }
     }
+}
 
-    fn beginning(&self) -> Option<Beginning> {
-        // Of an endpoint that has left nobody knows anything: the name is none, and the time is to come.
-        let register = self.0.upgrade().map(|membership| membership.register());
-        Some(register.map_or(Beginning::known([0xff; 8], u64::MAX), |register| {
-            Beginning::known(register.name.0, register.began)
-        }))
-    }
+/// When the register of an endpoint's switch began.
+fn beginning(membership: &Weak<Membership>) -> Beginning {
+    // Of an endpoint that has left nobody knows anything: the name is none, and the time is to come.
+    let register = membership.upgrade().map(|membership| membership.register());
+    register.map_or(Beginning::known([0xff; 8], u64::MAX), |register| {
+        Beginning::known(register.name.0, register.began)
+    })
 }
 
 impl Core {
@@ -104,20 +96,19 @@ impl Core {
         *self.switch.share.lock() = Some((Arc::new(membership), config.clone()));
     }
 
-    /// Clients of this endpoint resume with its other generations, early data included: they have one
-    /// ticket key and one strike register.
-    pub(crate) fn share_tickets(&self, tls: &ServerTls) {
-        let Some(config) = self.switch_config() else { return };
-        let Some(membership) = self.switch.share.membership() else { return };
+    /// With this configuration clients of the endpoint resume with its other generations, early data included: they
+    /// have one ticket key and one strike register. `None`: it has its address to itself.
+    pub(crate) fn sharing_tickets(&self, tls: &ServerTls) -> Option<ServerTls> {
+        let config = self.switch_config()?;
+        let membership = self.switch.share.membership()?;
         // Each program has a key of its own: what a client was promised by one is no business of others.
         let site = membership.secrets().ticket_key.0;
         let secret = [&site[..], config.options.label.as_bytes()].concat();
-        match TicketKey::new(&secret) {
-            Ok(key) => {
-                tls.share_tickets(key, Arc::new(SwitchRegister(Arc::downgrade(&membership))));
-            }
-            Err(len) => log::error!("a ticket key of {len} bytes"),
-        }
+        let key = TicketKey::new(&secret);
+        let key = key.inspect_err(|len| log::error!("a ticket key of {len} bytes")).ok()?;
+        let membership = Arc::downgrade(&membership);
+        let register = Arc::new(SwitchRegister(Weak::clone(&membership)));
+        Some(tls.sharing_tickets(&key, register, move || beginning(&membership)))
     }
 
     /// How many connections all workers have.

@@ -14,7 +14,7 @@
 use quicket_engine::time::{Duration, Time};
 
 use super::Core;
-use super::receive::Scratch;
+use super::receive::{Origin, Scratch};
 use quicket_udp::UdpSocket;
 
 /// The most waits in a row without another attempt.
@@ -23,6 +23,9 @@ const MOST_SKIPPED: u32 = 255;
 const LATE_ANSWERS: u32 = 64;
 /// How many times longer than answers should take they are waited for.
 const PATIENCE: u64 = 4;
+/// How many looks at the socket there are for each at what the switch hands over beside it: first packets,
+/// mostly.
+const LOOKS_BESIDE: u32 = 16;
 /// How often the processor's pause instruction is executed between two looks: about 1 µs.
 const PAUSES: u32 = 20;
 
@@ -51,6 +54,8 @@ pub(super) struct Spinning {
     watched: u64,
     /// What came last was long: the sender has more to do than to answer.
     pub(super) bulk: bool,
+    /// Looks at the socket.
+    looks: u32,
 }
 
 impl Spinning {
@@ -62,6 +67,12 @@ impl Spinning {
         let attempt = self.skip == 0;
         self.skip = self.skip.saturating_sub(1);
         attempt
+    }
+
+    /// Whether to look beside the socket, too, this time. Counted over all waits: none of them may be long.
+    fn looks_beside(&mut self) -> bool {
+        self.looks = self.looks.wrapping_add(1);
+        self.looks.is_multiple_of(LOOKS_BESIDE)
     }
 
     /// `chance` shortens the time without attempts by up to a half: two sides that answer each
@@ -105,7 +116,10 @@ impl Core {
         let deadline = deadline.filter(|&deadline| deadline < until);
         let (kick, before) = (self.lead.kick(), scratch.received);
         let outcome = loop {
-            self.receive_from(socket, scratch);
+            self.receive_from(socket, Origin::Socket, scratch);
+            if scratch.spinning.looks_beside() && socket.port_beside().is_some() {
+                self.receive_from(socket, Origin::Switch, scratch);
+            }
             let time = self.clock().now();
             // What another worker hands over is an answer like any other.
             if scratch.received != before || self.has_mail() {

@@ -101,6 +101,11 @@ impl Switch {
         self.cores.get()?.get(worker)?.upgrade()
     }
 
+    /// How many there are.
+    pub(super) fn workers(&self) -> usize {
+        self.counters.len()
+    }
+
     pub(super) fn mailbox(&self, worker: usize) -> Option<&Mailbox> {
         self.mailboxes.get(worker)
     }

@@ -149,7 +149,9 @@ impl CoreRef {
         if let Some(qlog) = qlog {
             protocol.observers = Some(qlog.observers(self.clock()));
         }
-        self.share_tickets(&tls);
+        if let Some(tls) = self.sharing_tickets(&tls) {
+            protocol.tls = Arc::new(tls);
+        }
         self.open(ListenOptions { backlog, admission, early, greeter: None }, protocol)?;
         if let Err(error) = self.register(tls.alpn(), false) {
             self.stop_listening();

@@ -16,6 +16,7 @@ mod workers;
 pub(crate) use connection::source_for;
 pub(crate) use listening::Listening;
 pub(crate) use stream::Ahead;
+pub(crate) use switched::check_option;
 pub(crate) use workers::{endpoint, endpoint_from};
 
 use std::task::Poll;

@@ -262,6 +262,14 @@ impl ConnRef {
         })
     }
 
+    /// Lets the peer hear of a stream before anything is sent on it.
+    pub(crate) fn announce(&self, id: StreamId) -> Result<(), WriteError> {
+        self.act(|conn, _| match conn.engine.announce(id) {
+            Ok(()) => Ok(()),
+            Err(error) => Err(write_error(conn.send_end(id), error)),
+        })
+    }
+
     /// Waits until the peer has everything (`None`) or wants no more (its code).
     pub(crate) fn poll_send_done(
         &self,

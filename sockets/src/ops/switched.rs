@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use quicket_switch::client::{Membership, Place as Seat};
 use quicket_switch::protocol::{Octets, Secrets, Serve};
-use quicket_udp::{BindError, UdpConfig};
+use quicket_udp::{BindError, UdpConfig, UdpOption};
 use socket2::SockRef;
 
 use super::workers::endpoint_on;
@@ -63,20 +63,42 @@ fn endpoint_at(
     bind: impl FnMut() -> io::Result<UdpSocket>,
 ) -> io::Result<CoreRef> {
     let workers = config.workers.count()?;
-    let seat = Seat { address, only_v6: config.udp.only_v6, workers };
+    let (only_v6, steered) = (config.udp.only_v6, config.udp.route_by_connection_id);
+    let seat = Seat { address, only_v6, workers, steered };
     let (membership, inlets, socket) = Membership::join(&switch.options, seat, bind)?;
+    let mut options = config.udp.options.iter();
+    options.try_for_each(|option| check_option(option, SockRef::from(&socket)))?;
     let secrets = membership.secrets();
     config.protocol.reset_key = secrets.reset_key.0;
     config.protocol.token_key = secrets.token_key.0;
-    config.protocol.cid_generator = Arc::new(connection_ids(secrets, membership.generation())?);
-    let division = Division::new(&config)?;
+    let ids = connection_ids(secrets, membership.generation())?;
+    config.protocol.cid_generator = Arc::new(ids.clone());
+    let mut division = Division::new(&config)?;
     let mut links = Vec::with_capacity(workers);
-    for inlet in inlets {
-        links.push(Link::behind(socket.try_clone()?, Box::new(inlet), &config.udp)?);
+    for mut inlet in inlets {
+        let link = match inlet.take_socket() {
+            Some(own) => {
+                division = division.steered(ids.clone());
+                Link::beside(own, Box::new(inlet), &config.udp)?
+            }
+            None => Link::behind(socket.try_clone()?, Box::new(inlet), &config.udp)?,
+        };
+        links.push(link);
     }
     let core = endpoint_on(links, config, division, None)?;
     core.join(membership, switch);
     Ok(core)
+}
+
+/// Whether the socket of an address that programs share has an option. It has those of the program that bound it, and
+/// they concern the packets of all.
+pub(crate) fn check_option(option: &UdpOption, socket: SockRef<'_>) -> io::Result<()> {
+    if option.is_set(socket)? {
+        return Ok(());
+    }
+    let text = "the address is shared through the switch, and its socket has another value of an option of UDP or \
+                IP: the program that binds it first sets that, before bind, for all";
+    Err(io::Error::new(io::ErrorKind::InvalidInput, text))
 }
 
 /// Connection IDs of an address for a generation, which lead to its first worker.

@@ -94,13 +94,13 @@ impl Qlog {
     }
 
     /// Writes into the folder that the environment variable `QLOGDIR` names; `None` if it is not
-    /// set.
+    /// set. A program with more rights than its caller (set-user-ID, file capabilities) does not look there.
     ///
     /// # Errors
     ///
     /// Like [`Qlog::new`].
     pub fn from_env() -> io::Result<Option<Self>> {
-        match std::env::var_os("QLOGDIR") {
+        match quicket_switch::environment::variable("QLOGDIR") {
             Some(folder) if !folder.is_empty() => Self::new(folder).map(Some),
             _ => Ok(None),
         }

@@ -15,14 +15,6 @@ struct Far {
 }
 
 impl StrikeRegister for Far {
-    fn first_use(&self, _: &TicketId, _: u64) -> bool {
-        false
-    }
-
-    fn answers_later(&self) -> bool {
-        true
-    }
-
     fn ask(&self, ticket: &TicketId, _: u64, answer: StrikeAnswer) {
         if let Some(silent) = &self.silent {
             return silent.lock().unwrap().push(answer);

@@ -28,17 +28,34 @@ mod sync {
 }
 
 use lead::Rank;
+use shuttle::scheduler::{PctScheduler, RandomScheduler};
+use shuttle::{Config, Runner};
 use sync::{Arc, thread};
 use world::{Driven, World};
 
 /// How many interleavings of each case are tried.
 const INTERLEAVINGS: usize = 20_000;
+/// How many, where a fault is made on purpose: some show in few of them.
+const INTERLEAVINGS_OF_FAULTS: usize = 200_000;
+/// The same interleavings in each run: what fails once fails again.
+const SEED: u64 = 9000;
 /// How many switches between threads are chosen against all odds, in half of them.
 const DEPTH: usize = 3;
 
 fn check(case: fn()) {
-    shuttle::check_random(case, INTERLEAVINGS / 2);
-    shuttle::check_pct(case, INTERLEAVINGS / 2, DEPTH);
+    search(case, INTERLEAVINGS);
+}
+
+/// Like `check`, where the case is wrong.
+fn find(case: fn()) {
+    search(case, INTERLEAVINGS_OF_FAULTS);
+}
+
+fn search(case: fn(), interleavings: usize) {
+    let random = RandomScheduler::new_from_seed(SEED, interleavings / 2);
+    Runner::new(random, Config::default()).run(case);
+    let against_odds = PctScheduler::new_from_seed(SEED, DEPTH, interleavings / 2);
+    Runner::new(against_odds, Config::default()).run(case);
 }
 
 /// Callers of these ranks each wait for `mails` pieces of mail, one after the other.
@@ -168,7 +185,7 @@ fn what_other_workers_hand_over_reaches_callers_beside_a_task() {
 #[test]
 #[should_panic(expected = "deadlock")]
 fn a_leader_that_does_not_say_that_it_sleeps_is_found() {
-    check(|| handed_over(Driven::Nobody, &[Rank::Eager; 2], true));
+    find(|| handed_over(Driven::Nobody, &[Rank::Eager; 2], true));
 }
 
 /// Tasks are woken when the seat is left, by somebody who may take it and every lock.
@@ -192,7 +209,7 @@ fn wakers_run_outside_of_the_seat() {
 #[test]
 #[should_panic(expected = "deadlock")]
 fn a_place_that_is_not_given_up_is_found() {
-    check(|| {
+    find(|| {
         let world = World::new(3, Driven::Nobody);
         world.forget_places();
         let gives_up = {

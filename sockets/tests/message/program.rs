@@ -110,6 +110,10 @@ impl Program {
 
     /// Does what TLS asks for.
     fn drive(&mut self) {
+        // Its register answers at once.
+        while let Some(call) = self.tls.poll_deferred() {
+            call(std::task::Waker::noop());
+        }
         while let Some(event) = self.tls.poll().unwrap() {
             let socket = &self.socket;
             match event {

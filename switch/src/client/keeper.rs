@@ -11,9 +11,10 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::unistd::geteuid;
 
 use super::connect::Connection;
-use super::membership::{Draining, Joined, Notice, Shared, join_once};
+use super::joining::{Has, Joined, join_once};
+use super::membership::{Draining, Notice, Shared};
 use super::{ONCE, unexpected};
-use crate::protocol::{self, Message, Refusal, Refused, Reply, Request, Resume, Serve};
+use crate::protocol::{self, Message, Reply, Request, Resume, Serve, Served};
 
 /// Between the first attempts to find a switch again, or to have it do what was asked of it.
 const PAUSE: Duration = Duration::from_millis(20);
@@ -161,7 +162,7 @@ impl Shared {
             struck.for_each(|struck| struck(false));
             let may_start = attempts.may_start(Instant::now());
             match self.resume(may_start) {
-                Ok(connection) => match self.serve_again(&connection) {
+                Ok((connection, lost)) => match self.serve_again(&connection, lost) {
                     Again::Serves if self.take_up(connection) => return true,
                     Again::Serves | Again::Leaves => return false,
                     Again::Gone => {}
@@ -198,7 +199,8 @@ impl Shared {
     }
 
     /// Joins the next switch as who the program was with the one before.
-    fn resume(&self, may_start: bool) -> io::Result<Connection> {
+    /// Returns what it served and does not serve again with that.
+    fn resume(&self, may_start: bool) -> io::Result<(Connection, Option<Serve>)> {
         let resume = {
             let state = self.state();
             let left = |until: Instant| {
@@ -209,28 +211,39 @@ impl Shared {
             Resume {
                 generation: self.generation,
                 receipt: state.receipt,
+                served: state.served.clone(),
                 draining: draining.is_some(),
                 drain_seconds_left: draining.and_then(|draining| draining.until).map(left),
                 secrets: self.secrets.clone(),
+                sockets: self.sockets.clone(),
             }
         };
+        let served = resume.served.clone().filter(|_| !resume.draining);
         let mut options = self.options.clone();
         if !may_start || geteuid() != self.user {
             options.program = None;
         }
-        let sockets = (Some(&self.socket), &*self.channels);
-        let joined = join_once(&options, self.place, sockets, Some(resume))?;
+        let keep = self.keep.as_ref();
+        let has = Has { socket: Some(&self.socket), channels: &self.channels, keep };
+        let joined = join_once(&options, self.place, has, Some(resume))?;
         let Joined::At { connection, had, .. } = joined else {
             return Err(io::ErrorKind::InvalidData.into());
         };
         let mut state = self.state();
         (state.receipt, state.register) = (had.receipt, had.register);
-        Ok(connection)
+        let lost = match had.served {
+            Some(proof) => {
+                state.served = served.map(|served| Served { proof, ..served });
+                None
+            }
+            None => served.map(|served| served.serve),
+        };
+        Ok((connection, lost))
     }
 
-    /// Serves with the next switch what was served. Who has joined stays: a switch that lost the
+    /// Serves with the next switch what was served with the one before. Who has joined stays: a switch that lost the
     /// connection would take the program for dead, and have its peers reset.
-    fn serve_again(&self, connection: &Connection) -> Again {
+    fn serve_again(&self, connection: &Connection, lost: Option<Serve>) -> Again {
         let mut pause = PAUSE;
         loop {
             let (serve, leaving) = {
@@ -241,7 +254,10 @@ impl Shared {
                 leave(connection);
                 return Again::Leaves;
             }
-            let Some(serve) = serve else { return Again::Serves };
+            // Who asks for something else meanwhile does so himself.
+            let Some(serve) = lost.clone().filter(|lost| serve.as_ref() == Some(lost)) else {
+                return Again::Serves;
+            };
             let error = match self.ask_to_serve(connection, serve) {
                 Ok(Ok(())) => return Again::Serves,
                 Ok(Err(refused)) => refused,
@@ -261,7 +277,9 @@ impl Shared {
             }
             // Whether the program leaves is seen above.
             self.wait_for(pause);
-            pause = (pause * 2).min(LONGEST_RARE_PAUSE);
+            // The switch that waits for others says so, and does not wait for long.
+            let waits = error.kind() == io::ErrorKind::WouldBlock;
+            pause = (pause * 2).min(if waits { LONGEST_PAUSE } else { LONGEST_RARE_PAUSE });
         }
     }
 
@@ -269,13 +287,12 @@ impl Shared {
     fn ask_to_serve(&self, connection: &Connection, serve: Serve) -> io::Result<io::Result<()>> {
         let mut told = Vec::new();
         let number = self.state().questions.ask();
-        let answer = connection.ask(number, Request::Serve(serve), &[], |notice| told.push(notice));
+        let request = Request::Serve(serve.clone());
+        let answer = connection.ask(number, request, &[], |notice| told.push(notice));
         self.state().questions.forget(number);
         let answer = answer.map(|(reply, _)| match reply {
-            Reply::Done => Ok(()),
-            // A newer generation has come first.
-            Reply::Refused(Refused { why: Refusal::InUse, .. }) => {
-                self.notify(Notice::Superseded);
+            Reply::Served(proof) => {
+                self.state().served = Some(Served { serve, proof });
                 Ok(())
             }
             other => Err(unexpected(&other)),

@@ -3,7 +3,6 @@
 use std::fmt;
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
-use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -12,21 +11,24 @@ use nix::unistd::{Uid, geteuid};
 use quicket_udp::spawn_quietly;
 
 use super::connect::Connection;
+use super::joining::{Came, Has, join_or_bind, not_handed_over};
 use super::questions::Questions;
 use super::{ONCE, Options, unexpected};
 use crate::channel::{Handover, Inlet, channel};
+use crate::keep::Keep;
 use crate::protocol::{
-    self, Join, Receipt, Register, Reply, Request, Resume, Secrets, Serve, Strike,
+    self, MAX_MESSAGE, ProtocolError, Receipt, Register, Reply, Request, Secrets, Serve, Served,
+    Strike,
 };
 
-/// How long others that have just bound an address may take to tell the switch.
-const RACE: Duration = Duration::from_secs(2);
 /// Between attempts to have what another program has for a moment.
 const PAUSE: Duration = Duration::from_millis(20);
 /// How long a call waits while the switch is away.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// ... that nothing depends on.
 const SHORT_PATIENCE: Duration = Duration::from_secs(1);
+/// Octets of a message beside what is served, when a program comes back to the next switch.
+const ROOM: usize = 4 << 10;
 
 /// Where a program wants to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,6 +39,9 @@ pub struct Place {
     pub only_v6: bool,
     /// How many workers: 1 to [`MAX_WORKERS`](crate::protocol::MAX_WORKERS).
     pub workers: usize,
+    /// Whether each worker wants a socket of its own, so that the kernel can choose among programs
+    /// ([`Inlet::take_socket`]).
+    pub steered: bool,
 }
 
 /// What the switch tells without being asked.
@@ -64,6 +69,9 @@ pub(super) struct Shared {
     pub(super) place: Place,
     pub(super) socket: UdpSocket,
     pub(super) channels: Vec<Handover>,
+    /// What keeps the workers' sockets, if they have some, and their places.
+    pub(super) keep: Option<Keep>,
+    pub(super) sockets: Vec<u16>,
     pub(super) generation: u8,
     pub(super) secrets: Secrets,
     /// Interrupts the thread.
@@ -85,6 +93,8 @@ pub(super) struct State {
     pub(super) draining: Option<Draining>,
     /// What proves the generation to the next switch.
     pub(super) receipt: Receipt,
+    /// ... and what was served.
+    pub(super) served: Option<Served>,
     /// Who remembers which tickets were used.
     pub(super) register: Register,
     pub(super) questions: Questions,
@@ -119,8 +129,8 @@ impl Membership {
             channels.push(handover);
         }
         let begun = Instant::now();
-        let mut bound = None;
         let mut place = place;
+        let mut bound = None;
         let mut lost = false;
         loop {
             if place.address.port() == 0 && bound.is_none() {
@@ -129,25 +139,21 @@ impl Membership {
             if let Some(socket) = &bound {
                 place.address.set_port(UdpSocket::local_addr(socket)?.port());
             }
-            let joined = join_once(options, place, (bound.as_ref(), &channels), None);
-            match joined {
-                Ok(Joined::At { connection, had, socket }) => {
-                    let ours = bound.map_or(socket, Ok)?;
-                    let shared = Shared::new(options, place, &ours, channels, *had, connection)?;
+            let has = Has { socket: bound.as_ref(), channels: &channels, keep: None };
+            match join_or_bind(options, place, has, &mut bind) {
+                Ok((connection, had, came, own)) => {
+                    let ours = bound.or(own);
+                    let Came { socket, keep, sockets } = came.sort(ours.is_some(), &had)?;
+                    let ours = ours.or(socket).ok_or_else(not_handed_over)?;
+                    for (inlet, socket) in inlets.iter_mut().zip(sockets) {
+                        inlet.set_socket(socket);
+                    }
+                    let at = (place, channels, keep);
+                    let shared = Shared::new(options, at, &ours, *had, connection)?;
                     let keeper = Arc::clone(&shared);
                     spawn_quietly("quicket-switch", move || keeper.keep())?;
                     return Ok((Self(shared), inlets, ours));
                 }
-                Ok(Joined::Bind) => match bind() {
-                    Ok(socket) => bound = Some(socket),
-                    // Another program has bound it and has yet to say so, or has it for itself.
-                    Err(error)
-                        if error.kind() == io::ErrorKind::AddrInUse && begun.elapsed() < RACE =>
-                    {
-                        std::thread::sleep(PAUSE);
-                    }
-                    Err(error) => return Err(error),
-                },
                 Err(error)
                     if error.kind() == io::ErrorKind::WouldBlock && begun.elapsed() < PATIENCE =>
                 {
@@ -223,13 +229,16 @@ impl Membership {
     ///
     /// `AddrInUse` when others have some of the names.
     pub fn serve(&self, serve: Serve) -> io::Result<()> {
+        if protocol::encode(&serve)?.len() > MAX_MESSAGE - ROOM {
+            return Err(ProtocolError::TooLong(MAX_MESSAGE).into());
+        }
         let turn = self.0.turn();
         // Noted before it is asked for: that a newer generation has it may be heard before the answer.
         let mut state = self.0.state();
         state.draining = None;
         let before = state.serve.replace(serve.clone());
         drop(state);
-        self.0.ask(&turn, &Request::Serve(serve.clone()), PATIENCE).inspect_err(|_| {
+        self.0.ask_for_clients(&turn, &serve).inspect_err(|_| {
             let mut state = self.0.state();
             if state.serve.as_ref() == Some(&serve) {
                 state.serve = before;
@@ -245,7 +254,7 @@ impl Membership {
             state.draining = Some(Draining { until: None });
         }
         drop(state);
-        if let Err(error) = self.0.ask(&turn, &Request::Cease, SHORT_PATIENCE) {
+        if let Err(error) = self.0.ask(&turn, &Request::Cease, SHORT_PATIENCE, |_, _| {}) {
             log::debug!("the switch was not told that there is no listener: {error}");
         }
     }
@@ -277,62 +286,21 @@ fn has_ended(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe)
 }
 
-/// An answer to who wants to join.
-pub(super) enum Joined {
-    At {
-        connection: Connection,
-        had: Box<protocol::Joined>,
-        /// What came along.
-        socket: io::Result<UdpSocket>,
-    },
-    Bind,
-}
-
-pub(super) fn join_once(
-    options: &Options,
-    place: Place,
-    (socket, channels): (Option<&UdpSocket>, &[Handover]),
-    resume: Option<Resume>,
-) -> io::Result<Joined> {
-    let connection = Connection::open_or_start(options)?;
-    let join = Join {
-        address: place.address,
-        only_v6: place.only_v6,
-        workers: u16::try_from(place.workers).unwrap_or(u16::MAX),
-        label: options.label.clone(),
-        has_socket: socket.is_some(),
-        resume,
-    };
-    let mut descriptors: Vec<BorrowedFd<'_>> = channels.iter().map(AsFd::as_fd).collect();
-    descriptors.extend(socket.map(AsFd::as_fd));
-    // It tells nothing to who has just come.
-    match connection.ask(ONCE, Request::Join(join), &descriptors, drop)? {
-        (Reply::Joined(had), mut came) => {
-            let text = "the switch did not hand over the address's socket";
-            let none = || io::Error::new(io::ErrorKind::InvalidData, text);
-            let socket = came.pop().map(UdpSocket::from).ok_or_else(none);
-            Ok(Joined::At { connection, had, socket })
-        }
-        (Reply::Bind, _) => Ok(Joined::Bind),
-        (other, _) => Err(unexpected(&other)),
-    }
-}
-
 impl Shared {
     fn new(
         options: &Options,
-        place: Place,
+        (place, channels, keep): (Place, Vec<Handover>, Option<Keep>),
         socket: &UdpSocket,
-        channels: Vec<Handover>,
         had: protocol::Joined,
         connection: Connection,
     ) -> io::Result<Arc<Self>> {
-        let protocol::Joined { generation, receipt, register, secrets } = had;
+        let protocol::Joined { generation, receipt, register, secrets, sockets, .. } = had;
         let state = State {
             connection: Some(Arc::new(connection)),
             serve: None,
             draining: None,
             receipt,
+            served: None,
             register,
             questions: Questions::default(),
             leaving: false,
@@ -343,6 +311,8 @@ impl Shared {
             place,
             socket: socket.try_clone()?,
             channels,
+            keep,
+            sockets,
             generation,
             secrets,
             bell: EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?,
@@ -364,8 +334,36 @@ impl Shared {
         self.asking.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Asks in one's turn, and waits for the answer; over the end of the switch, too.
-    fn ask(&self, _: &MutexGuard<'_, ()>, request: &Request, patience: Duration) -> io::Result<()> {
+    /// Asks to get clients. A switch that has just taken over waits for those who come back: who asks for what
+    /// may be theirs waits, too.
+    fn ask_for_clients(&self, turn: &MutexGuard<'_, ()>, serve: &Serve) -> io::Result<()> {
+        let begun = Instant::now();
+        let note = |state: &mut State, reply: &Reply| {
+            if let Reply::Served(proof) = reply {
+                state.served = Some(Served { serve: serve.clone(), proof: *proof });
+            }
+        };
+        loop {
+            match self.ask(turn, &Request::Serve(serve.clone()), PATIENCE, note) {
+                Err(error)
+                    if error.kind() == io::ErrorKind::WouldBlock && begun.elapsed() < PATIENCE =>
+                {
+                    std::thread::sleep(PAUSE);
+                }
+                result => return result,
+            }
+        }
+    }
+
+    /// Asks in one's turn, and waits for the answer; over the end of the switch, too. `note` hears it before anybody
+    /// learns that that switch has gone.
+    fn ask(
+        &self,
+        _: &MutexGuard<'_, ()>,
+        request: &Request,
+        patience: Duration,
+        note: impl FnOnce(&mut State, &Reply),
+    ) -> io::Result<()> {
         let until = Instant::now() + patience;
         let mut asked: Option<(Arc<Connection>, u32)> = None;
         let mut state = self.state();
@@ -376,8 +374,9 @@ impl Shared {
             match (&state.connection, &asked) {
                 (Some(now), Some((then, number))) if Arc::ptr_eq(now, then) => {
                     if let Some(answer) = state.questions.take(*number) {
+                        note(&mut state, &answer);
                         return match answer {
-                            Reply::Done => Ok(()),
+                            Reply::Done | Reply::Served(_) => Ok(()),
                             other => Err(unexpected(&other)),
                         };
                     }

@@ -5,6 +5,7 @@
 //! channels, so that connections go on as if nothing had happened.
 
 mod connect;
+mod joining;
 mod keeper;
 mod membership;
 mod questions;

@@ -86,7 +86,7 @@ mod tests {
         let first = questions.ask();
         questions.forget(first);
         let second = questions.ask();
-        assert!(questions.answer(first, Reply::Bind).is_none());
+        assert!(questions.answer(first, Reply::Bind { patience: 0 }).is_none());
         assert_eq!(questions.take(second), None);
         assert!(questions.answer(second, Reply::Done).is_none());
         assert_eq!(questions.take(second), Some(Reply::Done));

@@ -1,15 +1,17 @@
 //! An address: its socket and its secrets.
 
 use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
 use quicket_engine::time::{Duration, Time};
 use quicket_steering::{Codec, Configurations, HashKey, ServerId};
 use quicket_udp::{Sender, UdpConfig, UdpSocket};
 
+use super::group::Steering;
 use super::{Aes128, Daemon};
 use crate::protocol::Secrets;
-use crate::registry::{AddressId, ListenAddress, RECYCLE_AFTER};
+use crate::registry::{AddressId, ListenAddress, MAX_ADDRESSES, RECYCLE_AFTER};
 use crate::router::Reader;
 
 /// How long an address without programs is kept whose last one was killed: its peers are reset
@@ -17,6 +19,8 @@ use crate::router::Reader;
 pub const LINGER: Duration = RECYCLE_AFTER;
 /// How many such addresses there are at most.
 pub const MAX_LINGERING: usize = 64;
+/// How long a program may take to let go of an address that it has left.
+const CLOSING_TIME: Duration = Duration::from_secs(2);
 
 /// An address that the switch reads.
 #[derive(Debug)]
@@ -26,6 +30,8 @@ pub(super) struct Address {
     pub(super) sender: Sender,
     pub(super) secrets: Secrets,
     pub(super) counters: Counters,
+    /// What the kernel does.
+    pub(super) steering: Steering,
     /// Until when it is kept without programs.
     pub(super) lingers_until: Option<Time>,
 }
@@ -39,6 +45,8 @@ pub(super) struct Counters {
     pub(super) forwarded: u64,
     /// Were lost because their program was slow.
     pub(super) lost: u64,
+    /// Were handed back by programs, to whose own sockets they had come.
+    pub(super) handed_back: u64,
 }
 
 impl Address {
@@ -46,11 +54,21 @@ impl Address {
         listen: ListenAddress,
         socket: std::net::UdpSocket,
         secrets: Secrets,
+        codec: Codec,
     ) -> io::Result<Self> {
         let socket = Arc::new(UdpSocket::new(socket)?);
         let sender = Sender::new(Arc::clone(&socket), &UdpConfig::default())?;
-        let (counters, lingers_until) = (Counters::default(), None);
-        Ok(Self { listen, socket, sender, secrets, counters, lingers_until })
+        let (counters, steering) = (Counters::default(), Steering::new(codec));
+        Ok(Self { listen, socket, sender, secrets, counters, steering, lingers_until: None })
+    }
+
+    /// Where this host reaches the address, as far as can be told from it.
+    pub(super) fn own_addresses(&self) -> impl Iterator<Item = SocketAddr> {
+        let bound = self.socket.local_addr();
+        let any = [IpAddr::from(Ipv6Addr::LOCALHOST), IpAddr::from(Ipv4Addr::LOCALHOST)];
+        let own = if bound.ip().is_unspecified() { any.to_vec() } else { vec![bound.ip()] };
+        let own = own.into_iter().map(move |ip| SocketAddr::new(ip, bound.port()));
+        own.filter(|own| self.socket.reaches(*own))
     }
 }
 
@@ -99,11 +117,16 @@ impl Daemon {
     }
 
     fn close(&mut self, id: AddressId) {
-        if self.registry.forget(id)
-            && let Some(address) = self.addresses.remove(&id)
-        {
+        if self.registry.forget(id) {
+            self.unwatch_all(id);
+            let Some(mut address) = self.addresses.remove(&id) else { return };
             let _ = self.epoll.delete(&address.socket);
+            address.steering.end(&address.socket);
             self.router.remove_address(id);
+            self.closed.push((address.listen, self.now() + CLOSING_TIME));
+            if self.closed.len() > MAX_ADDRESSES {
+                self.closed.remove(0);
+            }
         }
     }
 }

@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
 use nix::sys::socket::{
-    AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bind, connect, getsockopt, listen,
-    socket, sockopt,
+    AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bind, connect, getsockname, getsockopt,
+    listen, socket, sockopt,
 };
 use nix::unistd::geteuid;
 
@@ -26,6 +26,10 @@ const KEY: usize = 32;
 pub struct Listener {
     socket: OwnedFd,
     own: Option<Own>,
+    /// The locked file beside a socket that a service manager has made.
+    lent: Option<Flock<File>>,
+    /// A switch before this one was killed, or may have been.
+    takes_over: bool,
 }
 
 /// The file of a socket that the switch has made itself.
@@ -51,13 +55,13 @@ impl Listener {
             // Somebody has removed the file that it holds locked.
             return Err(Errno::EADDRINUSE.into());
         }
-        remove_leftover(&path)?;
+        let takes_over = remove_leftover(&path)?;
         let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
         let socket = socket(AddressFamily::Unix, SockType::SeqPacket, flags, None)?;
         bind(socket.as_raw_fd(), &address)?;
         let own = Some(Own { path, lock });
         // Behind this the file is removed, should anything fail.
-        let listener = Self { socket, own };
+        let listener = Self { socket, own, lent: None, takes_over };
         listen(&listener.socket, Backlog::MAXCONN)?;
         Ok(listener)
     }
@@ -82,13 +86,24 @@ impl Listener {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
         }
         sys::set_nonblocking(socket.as_fd())?;
-        Ok(Some(Self { socket, own: None }))
+        let lent = lock_beside(&socket);
+        if let Err(error) = &lent {
+            log::warn!("the next switch will not know what this one has given: {error}");
+        }
+        // Nothing is left of it but the socket, which the service manager keeps.
+        Ok(Some(Self { socket, own: None, lent: lent.ok(), takes_over: true }))
+    }
+
+    /// Whether programs of a switch before this one may come back.
+    pub(super) const fn takes_over(&self) -> bool {
+        self.takes_over
     }
 
     /// The key of receipts, which the switch before this one has left to it; `fresh` if there was none.
     /// Only this user can read it.
     pub(super) fn key(&mut self, fresh: [u8; KEY]) -> [u8; KEY] {
-        match self.own.as_mut().map(|own| kept(&mut own.lock, &fresh)) {
+        let own = self.own.as_mut().map(|own| &mut own.lock);
+        match own.or(self.lent.as_mut()).map(|file| kept(file, &fresh)) {
             Some(Ok(key)) => key,
             Some(Err(error)) => {
                 log::warn!("the next switch will not know what this one has given: {error}");
@@ -139,6 +154,13 @@ fn lock(path: &Path) -> io::Result<Flock<File>> {
     })
 }
 
+/// The same beside a socket that somebody else has bound.
+fn lock_beside(socket: &OwnedFd) -> io::Result<Flock<File>> {
+    let address = getsockname::<UnixAddr>(socket.as_raw_fd())?;
+    let none = || io::Error::new(io::ErrorKind::NotFound, "the switch's socket has no file");
+    lock(&lock_of(address.path().ok_or_else(none)?))
+}
+
 /// Whether the file is one that only this user can read, write and lock: a key is in it.
 fn check_lock(path: &Path, file: &File) -> io::Result<()> {
     let (found, user) = (file.metadata()?, geteuid().as_raw());
@@ -155,12 +177,12 @@ fn check_lock(path: &Path, file: &File) -> io::Result<()> {
     Err(io::Error::new(io::ErrorKind::PermissionDenied, text))
 }
 
-/// Removes the socket of a switch that is no more, and nothing else.
-fn remove_leftover(path: &Path) -> io::Result<()> {
+/// Removes the socket of a switch that is no more, and nothing else; false if there is none.
+fn remove_leftover(path: &Path) -> io::Result<bool> {
     match fs::symlink_metadata(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
         Err(error) => Err(error),
-        Ok(found) if found.file_type().is_socket() => fs::remove_file(path),
+        Ok(found) if found.file_type().is_socket() => fs::remove_file(path).map(|()| true),
         Ok(_) => {
             let text = format!("{} is no socket: choose another path", path.display());
             Err(io::Error::new(io::ErrorKind::AlreadyExists, text))
@@ -204,12 +226,14 @@ mod tests {
         assert_eq!(first.key([1; KEY]), [1; KEY]);
         let taken = Listener::bind(name).unwrap_err();
         assert_eq!(taken.kind(), io::ErrorKind::AddrInUse, "{taken}");
+        let takes_over = first.takes_over();
         // Killed: the file stays, the lock does not.
         let own = first.own.take().unwrap();
         drop(first);
         drop(own.lock);
         assert!(path.exists());
         let mut second = Listener::bind(name).unwrap();
+        assert!(!takes_over && second.takes_over());
         assert_eq!(second.key([2; KEY]), [1; KEY], "the key is the one of the switch before");
         // A file that was removed does not make room for another switch.
         let lock = lock_of(&path);

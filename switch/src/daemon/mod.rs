@@ -3,11 +3,14 @@
 //! The only wait is for all events together. A program that does not read loses what was sent to it.
 
 mod address;
+mod group;
+mod join;
 mod listener;
 mod program;
 mod report;
 mod route;
 mod serve;
+mod steer;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -25,7 +28,9 @@ use quicket_steering::BlockCipher;
 use quicket_udp::{Complaints, ReceiveBuffers};
 
 use crate::protocol::{self, Message};
-use crate::registry::{AddressId, ListenerId, Notice, ProcessId, Receipts, Registry};
+use crate::registry::{
+    AddressId, ListenAddress, ListenerId, Notice, ProcessId, RECLAIM_TIME, Receipts, Registry,
+};
 use crate::router::{Piece, Router};
 use crate::strikes::Strikes;
 use address::Address;
@@ -83,11 +88,21 @@ pub struct Daemon {
     addresses: BTreeMap<AddressId, Address>,
     programs: BTreeMap<ProcessId, Program>,
     seats: BTreeMap<ListenerId, ProcessId>,
+    /// Who is binding which address, and for how long others wait.
+    binding: BTreeMap<ListenAddress, (ProcessId, Time)>,
+    /// Addresses that were closed of late. Their programs may have them for a moment longer, until this time.
+    closed: Vec<(ListenAddress, Time)>,
+    /// Until when programs of the switch before this one, if it was killed, are expected to come back.
+    comes_back_until: Time,
     /// Tickets that brought early data.
     strikes: Strikes,
     /// Programs are saying how many connections they have.
     counting: Option<Counting>,
     next_process: u64,
+    /// No kernel is to help.
+    forwards: bool,
+    /// What was sent to see where it comes.
+    probe: Option<Vec<u8>>,
     /// None while they are in use.
     buffers: Option<ReceiveBuffers>,
     complaints: Complaints,
@@ -105,8 +120,10 @@ enum Token {
     Program(u32),
     /// Datagrams.
     Address(u32),
-    /// Room in one of a program's channels.
-    Room(u32, u16),
+    /// Datagrams at a socket of an address whose program has gone.
+    Spare(u32, u16),
+    /// Room in one of a program's channels, or what the program hands back.
+    Channel(u32, u16),
     /// The end of a program's process.
     Process(u32),
 }
@@ -117,8 +134,9 @@ impl Token {
             Self::Listener => 0,
             Self::Program(program) => 1 << 60 | program as u64,
             Self::Address(address) => 2 << 60 | address as u64,
-            Self::Room(program, worker) => 3 << 60 | (worker as u64) << 32 | program as u64,
+            Self::Channel(program, worker) => 3 << 60 | (worker as u64) << 32 | program as u64,
             Self::Process(program) => 4 << 60 | program as u64,
+            Self::Spare(address, place) => 5 << 60 | (place as u64) << 32 | address as u64,
         }
     }
 
@@ -128,8 +146,9 @@ impl Token {
             0 => Self::Listener,
             1 => Self::Program(low),
             2 => Self::Address(low),
-            3 => Self::Room(low, (word >> 32) as u16),
-            _ => Self::Process(low),
+            3 => Self::Channel(low, (word >> 32) as u16),
+            4 => Self::Process(low),
+            _ => Self::Spare(low, (word >> 32) as u16),
         }
     }
 }
@@ -152,6 +171,7 @@ impl Daemon {
         let crypto = Arc::clone(&tools.crypto);
         let day = time_of_day();
         let begins = u64::try_from(day.as_nanos()).unwrap_or(u64::MAX);
+        let takes_over = listener.takes_over();
         let receipts = Receipts::new(Arc::clone(&tools.crypto), listener.key(key), begins);
         let mut name = [0; 8];
         tools.random.fill(&mut name);
@@ -172,14 +192,26 @@ impl Daemon {
             addresses: BTreeMap::new(),
             programs: BTreeMap::new(),
             seats: BTreeMap::new(),
+            binding: BTreeMap::new(),
+            closed: Vec::new(),
+            comes_back_until: if takes_over { Time::ZERO + RECLAIM_TIME } else { Time::ZERO },
             strikes: Strikes::new(name, day.as_secs()),
             counting: None,
             next_process: 1,
+            forwards: false,
+            probe: None,
             buffers: Some(ReceiveBuffers::new()),
             complaints: Complaints::default(),
             deaf_until: None,
             empty_since: Instant::now(),
         })
+    }
+
+    /// The same without the kernel's help: every datagram goes through the switch.
+    #[must_use]
+    pub fn forwarding(mut self) -> Self {
+        self.forwards = true;
+        self
     }
 
     fn now(&self) -> Time {
@@ -229,7 +261,7 @@ impl Daemon {
         if let Some(counting) = &self.counting {
             wait = wait.min(counting.time_left());
         }
-        if let (true, Some(idle)) = (self.seats.is_empty(), self.idle) {
+        if let (true, Some(idle)) = (self.is_unused(), self.idle) {
             let left = idle.saturating_sub(self.empty_since.elapsed());
             let left = Duration::from_nanos(u64::try_from(left.as_nanos()).unwrap_or(u64::MAX));
             wait = wait.min(left);
@@ -241,9 +273,12 @@ impl Daemon {
 
     fn is_over(&self) -> bool {
         let Some(idle) = self.idle else { return false };
-        // An address whose peers are still to be reset is there without a program.
-        let empty = self.seats.is_empty() && self.addresses.is_empty();
-        empty && self.empty_since.elapsed() >= idle
+        self.is_unused() && self.empty_since.elapsed() >= idle
+    }
+
+    /// An address whose peers are still to be reset is there without a program.
+    fn is_unused(&self) -> bool {
+        self.seats.is_empty() && self.addresses.is_empty()
     }
 
     fn on_event(&mut self, token: Token, events: EpollFlags) {
@@ -251,7 +286,10 @@ impl Daemon {
             Token::Listener => self.welcome(),
             Token::Program(program) => self.attend(ProcessId(program.into()), events),
             Token::Address(address) => self.receive(address),
-            Token::Room(program, worker) => self.flush(ProcessId(program.into()), worker),
+            Token::Spare(address, place) => self.receive_spare(address, place),
+            Token::Channel(program, worker) => {
+                self.on_channel(ProcessId(program.into()), worker, events);
+            }
             Token::Process(program) => {
                 // It may have said that it leaves.
                 self.attend(ProcessId(program.into()), EpollFlags::EPOLLHUP);
@@ -273,6 +311,7 @@ impl Daemon {
             }
         }
         self.end_lingering();
+        self.end_inheritance();
         self.end_counting();
         self.router.pins.expire(now);
         self.hear_again();
@@ -303,8 +342,10 @@ mod tests {
             Token::Listener,
             Token::Program(7),
             Token::Address(u32::MAX),
-            Token::Room(9, 127),
-            Token::Room(u32::MAX, u16::MAX),
+            Token::Channel(9, 127),
+            Token::Channel(u32::MAX, u16::MAX),
+            Token::Spare(9, 127),
+            Token::Spare(u32::MAX, u16::MAX),
             Token::Process(u32::MAX),
         ] {
             assert_eq!(Token::unpack(token.pack()), token);

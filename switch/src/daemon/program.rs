@@ -11,7 +11,7 @@ use nix::sys::socket::{getsockopt, sockopt};
 
 use super::{Daemon, MAX_PROGRAMS, Token};
 use crate::channel::Outlet;
-use crate::protocol::{MAX_MESSAGE, Message, Question, Refusal, Refused, Reply, encode};
+use crate::protocol::{MAX_MESSAGE, Message, Question, Refusal, Refused, Reply, Serve, encode};
 use crate::registry::{AddressId, ListenerId, ProcessId};
 use crate::sys;
 
@@ -56,6 +56,15 @@ pub(super) struct Seat {
     pub(super) upgrades: bool,
     /// How long it keeps its connections once it is replaced.
     pub(super) drain: Option<quicket_engine::time::Duration>,
+}
+
+impl Seat {
+    /// What a program says beside what it serves.
+    pub(super) fn heed(&mut self, serve: &Serve) {
+        self.upgrades = serve.upgrades;
+        let seconds = serve.drain_seconds.map(u64::from);
+        self.drain = seconds.map(quicket_engine::time::Duration::from_secs);
+    }
 }
 
 impl Program {
@@ -267,14 +276,20 @@ impl Daemon {
             let _ = self.epoll.delete(life);
         }
         self.count_no_more(process);
+        self.binding.retain(|_, (binds, _)| *binds != process);
         if let Some(seat) = program.seat {
             let now = self.now();
+            if !program.has_left && self.is_steered(seat.listener) {
+                // What came to its own sockets nobody has counted: its peers are to be reset.
+                self.registry.note(seat.listener, |_| ());
+            }
             self.registry.remove(now, seat.listener);
             self.forget(seat.listener);
             if !program.has_left {
                 self.mourn(seat.address);
             }
-            for outlet in seat.outlets.iter().filter(|outlet| outlet.is_full()) {
+            // The program, or who hands this end over for it, may keep them open.
+            for outlet in seat.outlets.iter().filter(|outlet| !outlet.watched.is_empty()) {
                 let _ = self.epoll.delete(outlet.as_fd());
             }
             log::info!("process {} has left", program.pid);
@@ -285,6 +300,7 @@ impl Daemon {
     /// A listener is gone from the registry.
     pub(super) fn forget(&mut self, listener: ListenerId) {
         self.router.remove_listener(listener);
+        self.release_sockets(listener);
         if self.seats.remove(&listener).is_some() {
             self.empty_since = Instant::now();
         }

@@ -7,6 +7,7 @@ use quicket_engine::time::Duration;
 use serde_json::{Map, Value, json};
 
 use super::address::Counters;
+use super::group::Steering;
 use super::program::refused;
 use super::{Daemon, MAX_PROGRAMS, MAX_QUEUED};
 use crate::protocol::{Message, Notice, Refusal, Reply};
@@ -122,6 +123,7 @@ impl Daemon {
                 "address": each.address.to_string(),
                 "programs": each.listeners.iter().map(|each| self.program(each)).collect::<Vec<_>>(),
                 "generations_known_dead": each.dead,
+                "kernel": address.map(|address| kernel(&address.steering, self.forwards)),
                 "datagrams": datagrams(own, &routed),
                 "dropped": dropped(&routed),
             })
@@ -177,12 +179,24 @@ fn floor_char_boundary(text: &str, at: usize) -> usize {
     at
 }
 
+/// What the kernel does at an address.
+fn kernel(steering: &Steering, forwards: bool) -> Value {
+    let off = if forwards { Some("the switch was told to forward everything") } else { None };
+    json!({
+        "helps": steering.is_on(),
+        "owners": steering.owners,
+        "sockets": steering.sockets(),
+        "trouble": off.or(steering.trouble.as_deref()),
+    })
+}
+
 /// What became of datagrams that were not dropped.
 fn datagrams(own: Counters, routed: &crate::router::Counters) -> Value {
     json!({
         "received": own.received,
         "forwarded": own.forwarded,
         "lost": own.lost,
+        "handed_back": own.handed_back,
         "by_owner": routed.by_owner,
         "by_pin": routed.by_pin,
         "first_packets": routed.first_packets,

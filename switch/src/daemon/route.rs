@@ -2,18 +2,19 @@
 
 use std::borrow::Cow;
 use std::io;
+use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use nix::sys::epoll::{EpollEvent, EpollFlags};
 use quicket_engine::replies;
 use quicket_engine::time::Time;
-use quicket_udp::{Arrival, Outgoing, ReceiveBuffers};
+use quicket_udp::{Arrival, Outgoing, ReceiveBuffers, UdpSocket, receive_from_port};
 use quicket_wire::{EcnCodepoint, TransportErrorCode, Version};
 
 use super::address::Address;
 use super::{Daemon, Token};
-use crate::channel::{HEAD, encode};
+use crate::channel::{HEAD, Outlet, encode};
 use crate::first_packet::HeldDatagram;
 use crate::registry::{AddressId, Place, ProcessId};
 use crate::router::{Decision, Piece, Train};
@@ -22,6 +23,15 @@ use crate::router::{Decision, Piece, Train};
 const BATCHES_PER_TURN: usize = 8;
 /// The alert of a server that speaks none of the client's protocols (RFC 9001, Section 8.1).
 const NO_APPLICATION_PROTOCOL: u8 = 120;
+
+/// Where datagrams come from.
+#[derive(Debug)]
+pub(super) enum Source {
+    /// A socket of the address.
+    Socket(Arc<UdpSocket>),
+    /// A worker of a program, which hands them back.
+    Channel(ProcessId, u16),
+}
 
 /// A train on its way.
 type Parcel<'a> = ([u8; HEAD], Cow<'a, [u8]>);
@@ -42,10 +52,30 @@ impl<'a> Outbox<'a> {
 impl Daemon {
     /// Receives at an address what is there, for a while.
     pub(super) fn receive(&mut self, number: u32) {
-        let id = self.addresses.keys().copied().find(|id| id.number() == number);
-        let (Some(id), Some(mut buffers)) = (id, self.buffers.take()) else { return };
+        let Some(id) = self.address_with(number) else { return };
+        if let Some(address) = self.addresses.get(&id) {
+            let source = Source::Socket(Arc::clone(&address.socket));
+            self.receive_some(id, &source);
+        }
+    }
+
+    /// The same for a socket whose program has gone.
+    pub(super) fn receive_spare(&mut self, number: u32, place: u16) {
+        let Some(id) = self.address_with(number) else { return };
+        let spare = self.addresses.get(&id).and_then(|address| address.steering.spare(place));
+        if let Some(socket) = spare {
+            self.receive_some(id, &Source::Socket(socket));
+        }
+    }
+
+    fn address_with(&self, number: u32) -> Option<AddressId> {
+        self.addresses.keys().copied().find(|id| id.number() == number)
+    }
+
+    pub(super) fn receive_some(&mut self, id: AddressId, source: &Source) {
+        let Some(mut buffers) = self.buffers.take() else { return };
         for _ in 0..BATCHES_PER_TURN {
-            if !self.receive_batch(id, &mut buffers) {
+            if !self.receive_batch(id, source, &mut buffers) {
                 break;
             }
         }
@@ -53,17 +83,26 @@ impl Daemon {
     }
 
     /// True if there may be more.
-    fn receive_batch(&mut self, id: AddressId, buffers: &mut ReceiveBuffers) -> bool {
+    pub(super) fn receive_batch(
+        &mut self,
+        id: AddressId,
+        source: &Source,
+        buffers: &mut ReceiveBuffers,
+    ) -> bool {
         let Some(address) = self.addresses.get(&id) else { return false };
-        let socket = Arc::clone(&address.socket);
-        let mut batch = match socket.receive(buffers) {
+        let port = address.socket.local_addr().port();
+        let received = match source {
+            Source::Socket(socket) => socket.receive(buffers),
+            Source::Channel(process, worker) => match self.outlet(*process, *worker) {
+                Some(outlet) => receive_from_port(outlet, port, buffers),
+                None => return false,
+            },
+        };
+        let mut batch = match received {
             Ok(batch) => batch,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return false,
             Err(error) => {
-                self.complaints.warn(format_args!(
-                    "the system refuses to receive on {}: {error}",
-                    address.listen
-                ));
+                self.on_refusal(id, source, &error);
                 return false;
             }
         };
@@ -73,6 +112,11 @@ impl Daemon {
         for train in batch.trains() {
             let quicket_udp::Train { remote, local, ecn, stride, bytes } = train;
             let bytes: &[u8] = bytes;
+            if self.probe.as_deref() == Some(bytes) {
+                self.probe = None;
+                continue;
+            }
+            self.count_received(id, source, bytes.len().div_ceil(stride) as u64);
             let train = Train { address: id, remote, local, ecn, segment_size: stride, bytes };
             self.sort(now, &train, &mut outbox);
         }
@@ -80,14 +124,39 @@ impl Daemon {
         more
     }
 
+    /// The system refuses to receive.
+    fn on_refusal(&mut self, id: AddressId, source: &Source, error: &io::Error) {
+        match source {
+            Source::Socket(_) => {
+                if let Some(address) = self.addresses.get(&id) {
+                    self.complaints.warn(format_args!(
+                        "the system refuses to receive on {}: {error}",
+                        address.listen
+                    ));
+                }
+            }
+            // The program has closed its end, and may still be there.
+            Source::Channel(process, worker) => {
+                if let Some(outlet) = self.outlet_mut(*process, *worker) {
+                    outlet.set_hears(false);
+                }
+                self.watch_channel(*process, *worker);
+            }
+        }
+    }
+
+    fn count_received(&mut self, id: AddressId, source: &Source, datagrams: u64) {
+        let Some(address) = self.addresses.get_mut(&id) else { return };
+        match source {
+            Source::Socket(_) => address.counters.received += datagrams,
+            Source::Channel(..) => address.counters.handed_back += datagrams,
+        }
+    }
+
     /// Divides a train by where its datagrams go.
     fn sort<'a>(&mut self, now: Time, train: &Train<'a>, outbox: &mut Outbox<'a>) {
         let mut pieces = std::mem::take(&mut self.pieces);
         self.router.route(&mut self.registry, now, train, &mut pieces);
-        if let Some(address) = self.addresses.get_mut(&train.address) {
-            let datagrams = train.bytes.len().div_ceil(train.segment_size.max(1));
-            address.counters.received += datagrams as u64;
-        }
         let Train { remote, local, ecn, segment_size: stride, .. } = *train;
         let head = encode(&Arrival { remote, local, ecn, stride, len: 0 });
         for Piece { range, decision } in pieces.drain(..) {
@@ -138,20 +207,13 @@ impl Daemon {
 
     fn hand_over(&mut self, id: AddressId, outbox: Outbox<'_>) {
         for (place, parcels) in outbox.0 {
-            let process = self.seats.get(&place.listener).copied();
-            let program = process.and_then(|process| self.programs.get_mut(&process));
-            let seat = program.and_then(|program| program.seat.as_mut());
-            let outlet = seat.and_then(|seat| seat.outlets.get_mut(usize::from(place.worker)));
-            let (Some(process), Some(outlet)) = (process, outlet) else { continue };
+            let Some(process) = self.seats.get(&place.listener).copied() else { continue };
+            let Some(outlet) = self.outlet_mut(process, place.worker) else { continue };
             let trains: Vec<_> = parcels.iter().map(|(head, bytes)| (*head, &**bytes)).collect();
             let was_full = outlet.is_full();
             let sent = outlet.send(&trains);
             if outlet.is_full() && !was_full {
-                let token = Token::Room(process.0 as u32, place.worker);
-                let event = EpollEvent::new(EpollFlags::EPOLLOUT, token.pack());
-                if let Err(error) = self.epoll.add(outlet.as_fd(), event) {
-                    log::debug!("a channel is not watched for room: {error}");
-                }
+                self.watch_channel(process, place.worker);
             }
             if let Some(address) = self.addresses.get_mut(&id) {
                 address.counters.forwarded += sent.datagrams;
@@ -170,21 +232,76 @@ impl Daemon {
         self.registry.note(listener, |counters| counters.lost += lost);
     }
 
+    fn outlet(&self, process: ProcessId, worker: u16) -> Option<&Outlet> {
+        let seat = self.programs.get(&process)?.seat.as_ref()?;
+        seat.outlets.get(usize::from(worker))
+    }
+
+    fn outlet_mut(&mut self, process: ProcessId, worker: u16) -> Option<&mut Outlet> {
+        let seat = self.programs.get_mut(&process)?.seat.as_mut()?;
+        seat.outlets.get_mut(usize::from(worker))
+    }
+
+    /// Something happens in a channel.
+    pub(super) fn on_channel(&mut self, process: ProcessId, worker: u16, events: EpollFlags) {
+        if events.contains(EpollFlags::EPOLLOUT) {
+            self.flush(process, worker);
+        }
+        if events.intersects(EpollFlags::EPOLLIN | EpollFlags::EPOLLHUP | EpollFlags::EPOLLERR) {
+            let seat = self.programs.get(&process).and_then(|program| program.seat.as_ref());
+            if let Some(id) = seat.map(|seat| seat.address) {
+                self.receive_some(id, &Source::Channel(process, worker));
+            }
+        }
+    }
+
     /// There is room in a channel.
-    pub(super) fn flush(&mut self, process: ProcessId, worker: u16) {
+    fn flush(&mut self, process: ProcessId, worker: u16) {
         let program = self.programs.get_mut(&process);
         let Some(seat) = program.and_then(|program| program.seat.as_mut()) else { return };
         let Some(outlet) = seat.outlets.get_mut(usize::from(worker)) else { return };
         let lost = outlet.flush();
-        if !outlet.is_full() {
-            let _ = self.epoll.delete(outlet.as_fd());
-        }
         let (address, listener) = (seat.address, seat.listener);
+        self.watch_channel(process, worker);
         self.count_lost(address, listener, lost);
+    }
+
+    /// A program's workers have sockets of their own, and hand back what is another's.
+    pub(super) fn hear_channels(&mut self, process: ProcessId) {
+        let seat = self.programs.get_mut(&process).and_then(|program| program.seat.as_mut());
+        let Some(outlets) = seat.map(|seat| &mut seat.outlets) else { return };
+        outlets.iter_mut().for_each(|outlet| outlet.set_hears(true));
+        let count = outlets.len();
+        (0..).take(count).for_each(|worker| self.watch_channel(process, worker));
+    }
+
+    /// Waits for what there is to wait for in a channel.
+    pub(super) fn watch_channel(&mut self, process: ProcessId, worker: u16) {
+        let program = self.programs.get_mut(&process);
+        let Some(seat) = program.and_then(|program| program.seat.as_mut()) else { return };
+        let Some(outlet) = seat.outlets.get_mut(usize::from(worker)) else { return };
+        let (wants, before) = (outlet.wants(), outlet.watched);
+        let mut event = EpollEvent::new(wants, Token::Channel(process.0 as u32, worker).pack());
+        let watched = match (before.is_empty(), wants.is_empty()) {
+            _ if wants == before => Ok(()),
+            (true, _) => self.epoll.add(outlet.as_fd(), event),
+            (false, true) => self.epoll.delete(outlet.as_fd()),
+            (false, false) => self.epoll.modify(outlet.as_fd(), &mut event),
+        };
+        match watched {
+            Ok(()) => outlet.watched = wants,
+            Err(error) => log::debug!("a channel is not watched: {error}"),
+        }
     }
 }
 
 impl Address {
+    /// Sends a datagram; what finds no room is lost.
+    pub(super) fn send_to(&self, remote: SocketAddr, bytes: &[u8]) {
+        let (ecn, segment_size) = (EcnCodepoint::NotEct, bytes.len());
+        let _ = self.sender.send(&Outgoing { remote, local: None, ecn, segment_size, bytes });
+    }
+
     /// What finds no room is lost: the peer asks again.
     fn answer(&self, train: &Train<'_>, bytes: &[u8]) {
         let _ = self.sender.send(&Outgoing {

@@ -24,7 +24,7 @@ pub use octets::{Hex, Octets};
 pub use secrets::Secrets;
 
 /// The version of all that is said here.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 /// The longest message in bytes.
 pub const MAX_MESSAGE: usize = 128 << 10;
 /// The longest name of a program in bytes.
@@ -48,8 +48,9 @@ pub struct Question {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Request {
-    /// To be at an address. Descriptors: the switch's end of a channel for each worker, and then the
-    /// address's socket, if the program has it.
+    /// To be at an address. Descriptors: the switch's end of a channel for each worker, then the
+    /// address's socket, if the program has it, then both ends of what keeps the workers' sockets, if it
+    /// has those.
     Join(Join),
     /// To get clients.
     Serve(Serve),
@@ -79,10 +80,14 @@ pub struct Join {
     pub workers: u16,
     /// What the program calls itself; for people.
     pub label: String,
-    /// Whether the last descriptor is the address's socket.
+    /// Whether the address's socket comes along.
     pub has_socket: bool,
+    /// Whether what keeps the workers' sockets comes along.
+    pub has_keep: bool,
+    /// Whether it wants a socket for each worker, so that the kernel can choose among programs.
+    pub steered: bool,
     /// What the program had, if the switch that gave it is gone.
-    pub resume: Option<Resume>,
+    pub resume: Option<Box<Resume>>,
 }
 
 /// What a program had from a switch that is gone.
@@ -93,12 +98,16 @@ pub struct Resume {
     pub generation: u8,
     /// What came with that.
     pub receipt: Receipt,
+    /// What it served, and what proves that.
+    pub served: Option<Served>,
     /// Whether it was replaced, or served no more.
     pub draining: bool,
     /// How long it may still keep its connections then, in seconds.
     pub drain_seconds_left: Option<u32>,
     /// What all programs at the address have in common.
     pub secrets: Secrets,
+    /// The places of its workers' sockets, if they have some ([`Joined::sockets`]).
+    pub sockets: Vec<u16>,
 }
 
 /// Proves which generation a program had, and says which of two is the newer one.
@@ -111,8 +120,8 @@ pub struct Receipt {
     pub proof: Hex<16>,
 }
 
-/// Which clients a program wants.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// Which clients a program wants. By default all that nobody else has a protocol or name for.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Serve {
     /// Application protocols; none: clients that offer none.
@@ -128,6 +137,19 @@ pub struct Serve {
     /// How long it keeps its connections once it is replaced, in seconds; without: as long as it likes.
     pub drain_seconds: Option<u32>,
 }
+
+/// What a program served when the switch went that had granted it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Served {
+    /// What it asked for.
+    pub serve: Serve,
+    /// What came with that.
+    pub proof: Proof,
+}
+
+/// A keyed hash of what a program serves: for the next switch.
+pub type Proof = Hex<16>;
 
 /// A session ticket that a client uses for early data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -160,12 +182,20 @@ pub enum Message {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Reply {
-    /// The program is at the address. Descriptor: the address's socket, unless the program brought it.
+    /// The program is at the address. Descriptors: the address's socket, unless the program brought it;
+    /// and if its workers get sockets, both ends of what keeps those open, and the sockets.
     Joined(Box<Joined>),
-    /// Nobody has the address yet: bind it, and come again with the socket.
-    Bind,
+    /// Nobody has the address yet: bind it, and come again with the socket, over the same connection; others that want
+    /// it wait meanwhile.
+    Bind {
+        /// The address may be in use by programs of a switch all the same, which come back, or are about to close it:
+        /// for so many milliseconds.
+        patience: u32,
+    },
     /// It was done.
     Done,
+    /// The program gets the clients that it asked for.
+    Served(Proof),
     /// It was not.
     Refused(Refused),
     /// Whether a ticket was used for the first time.
@@ -187,10 +217,15 @@ pub struct Joined {
     pub generation: u8,
     /// To be given to the next switch.
     pub receipt: Receipt,
+    /// It gets clients again, as [`Resume::served`] says: there was a proof, and nobody else has them.
+    pub served: Option<Proof>,
     /// Who remembers which tickets were used.
     pub register: Register,
     /// What all programs at the address have in common.
     pub secrets: Secrets,
+    /// The places of the workers' sockets among all at the address, the first one being 0; none if all
+    /// datagrams come by channels. To be given to the next switch.
+    pub sockets: Vec<u16>,
 }
 
 /// The switch's register of tickets that were used for early data.
@@ -349,10 +384,18 @@ impl Join {
             ));
         }
         match &self.resume {
+            Some(resume) if !are_places(&resume.sockets, self.workers) => {
+                Err(ProtocolError::Value("there is a socket for each worker, or none"))
+            }
             Some(resume) => resume.secrets.check(),
             None => Ok(()),
         }
     }
+}
+
+/// Whether these can be places of sockets for so many workers.
+fn are_places(places: &[u16], workers: u16) -> bool {
+    places.is_empty() || (places.len() == usize::from(workers) && !places.contains(&0))
 }
 
 impl Message {

@@ -19,7 +19,9 @@ fn receipt() -> Receipt {
 
 fn resume(secrets: Secrets) -> Resume {
     let (receipt, drain_seconds_left) = (receipt(), Some(7));
-    Resume { generation: 9, receipt, draining: true, drain_seconds_left, secrets }
+    let served = Some(Served { serve: serve(), proof: Hex([4; 16]) });
+    let sockets = vec![7, 8];
+    Resume { generation: 9, receipt, served, draining: true, drain_seconds_left, secrets, sockets }
 }
 
 fn ask(request: Request) -> Question {
@@ -33,24 +35,29 @@ fn join() -> Join {
         workers: 2,
         label: "shop".into(),
         has_socket: true,
-        resume: Some(resume(secrets())),
+        has_keep: true,
+        steered: true,
+        resume: Some(Box::new(resume(secrets()))),
     }
 }
 
-fn requests() -> Vec<Request> {
-    let serve = Serve {
+fn serve() -> Serve {
+    Serve {
         protocols: vec![Octets(b"h3".to_vec()), Octets(vec![0, 0xff])],
         server_names: vec!["*.example.org".into()],
         shared: true,
         replace: false,
         upgrades: true,
         drain_seconds: Some(30),
-    };
+    }
+}
+
+fn requests() -> Vec<Request> {
     let strike = Strike { register: Hex([1; 8]), ticket: Hex([2; 12]) };
     vec![
         Request::Join(join()),
         Request::Join(Join { resume: None, ..join() }),
-        Request::Serve(serve),
+        Request::Serve(serve()),
         Request::Cease,
         Request::Leave,
         Request::Connections(Some(7)),
@@ -63,12 +70,15 @@ fn requests() -> Vec<Request> {
 
 fn messages() -> Vec<Message> {
     let register = Register { name: Hex([3; 8]), began: 1 << 40 };
-    let joined = Joined { generation: 255, receipt: receipt(), register, secrets: secrets() };
+    let (receipt, secrets, sockets) = (receipt(), secrets(), vec![1, 300]);
+    let served = Some(Hex([5; 16]));
+    let joined = Joined { generation: 255, receipt, served, register, secrets, sockets };
     let refused = || Refused { why: Refusal::InUse, text: "\"h3\" is taken\n".into() };
     let replies = [
         Reply::Joined(Box::new(joined)),
-        Reply::Bind,
+        Reply::Bind { patience: 2000 },
         Reply::Done,
+        Reply::Served(Hex([6; 16])),
         Reply::Refused(refused()),
         Reply::Struck(true),
         Reply::Status { text: "{}".into(), last: true },
@@ -93,15 +103,15 @@ fn what_is_written_is_read() {
 /// Whoever speaks another version is told so, and what to do.
 #[test]
 fn other_versions_are_told_so_in_words() {
-    let newer = "{\"version\":3,\"number\":1,\"request\":{\"dance\":true},\"more\":[]}";
-    let newer_alike = encode(&Question { version: 3, ..ask(Request::Cease) }).unwrap();
+    let newer = "{\"version\":4,\"number\":1,\"request\":{\"dance\":true},\"more\":[]}";
+    let newer_alike = encode(&Question { version: 4, ..ask(Request::Cease) }).unwrap();
     let first = "{\"join\":{\"version\":1,\"address\":\"[::]:443\",\"only_v6\":false}}";
     let questions = [newer.as_bytes(), &newer_alike, first.as_bytes(), b"\"status\""];
-    for (question, theirs) in questions.into_iter().zip([3, 3, 1, 1]) {
+    for (question, theirs) in questions.into_iter().zip([4, 4, 1, 1]) {
         let error = Question::decode(question).unwrap_err();
         let Refused { why, text } = Refused::from(&error);
         assert_eq!(why, Refusal::Version, "{text}");
-        assert!(text.contains(&format!("version 2, and the program {theirs}:")), "{text}");
+        assert!(text.contains(&format!("version 3, and the program {theirs}:")), "{text}");
         let older = if theirs == 1 { "program" } else { "switch" };
         assert!(text.contains(&format!("start the {older} again")), "{text}");
     }
@@ -155,7 +165,11 @@ fn values_that_cannot_be_are_refused_with_a_reason() {
     refuse(Join { label: "x".repeat(65), ..join() }, "name is longer");
     refuse(Join { label: "a\u{1b}[2J".into(), ..join() }, "not printable");
     let secrets = Secrets { configuration: 7, ..secrets() };
-    refuse(Join { resume: Some(resume(secrets)), ..join() }, "configuration");
+    refuse(Join { resume: Some(Box::new(resume(secrets))), ..join() }, "configuration");
+    for sockets in [vec![1], vec![1, 0], vec![1, 2, 3]] {
+        let resume = Resume { sockets, ..resume(self::secrets()) };
+        refuse(Join { resume: Some(Box::new(resume)), ..join() }, "a socket for each worker");
+    }
     let long = Reply::Status { text: "x".repeat(MAX_MESSAGE), last: true };
     assert!(matches!(encode(&long), Err(ProtocolError::TooLong(_))));
     assert!(matches!(

@@ -57,7 +57,15 @@ impl Entry {
 
     /// Whether nobody else has any of the names.
     pub(super) fn check_names(&self, new: &Registration) -> Result<(), RegisterError> {
-        let comes_back = new.claim.map(|claim| claim.receipt.incarnation);
+        self.check_names_of(new, new.claim.map(|claim| claim.receipt.incarnation))
+    }
+
+    /// The same for one that `comes_back`, with this incarnation, if it does.
+    fn check_names_of(
+        &self,
+        new: &Registration,
+        comes_back: Option<u64>,
+    ) -> Result<(), RegisterError> {
         for key in new.names.keys() {
             let holders = self.table.holders(&key).iter();
             let mut holders = holders.filter_map(|slot| self.slots.listener(*slot));
@@ -101,6 +109,7 @@ impl Entry {
             replace: new.replace,
             phase,
             incarnation,
+            kept,
             used: kept,
             counters: ListenerCounters::default(),
         };
@@ -123,7 +132,9 @@ impl Entry {
         let listener = self.listener(id).ok_or(UnknownListener)?;
         let mut new = listener.as_replacement(self.address);
         (new.names, new.reuse_port, new.replace) = (names, reuse_port, replace);
-        if let Err(error) = self.check_names(&new) {
+        let comes_back = listener.kept.then_some(listener.incarnation);
+        let comes_back = comes_back.filter(|_| before == Phase::Joined);
+        if let Err(error) = self.check_names_of(&new, comes_back) {
             self.set_phase(id, before);
             return Err(error.into());
         }
@@ -133,6 +144,11 @@ impl Entry {
         }
         self.set_phase(id, Phase::Preparing);
         Ok(())
+    }
+
+    /// Whether a listener has these names already.
+    pub(super) fn has_reserved(&self, id: ListenerId, names: &Names) -> bool {
+        self.listener(id).is_some_and(|listener| listener.reserves() && listener.names == *names)
     }
 
     fn listener(&self, id: ListenerId) -> Option<&Listener> {

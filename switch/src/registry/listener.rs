@@ -49,6 +49,8 @@ pub(super) struct Listener {
     pub(super) replace: bool,
     pub(super) phase: Phase,
     pub(super) incarnation: u64,
+    /// It had its number from a switch that is gone.
+    pub(super) kept: bool,
     /// Peers may have connection IDs that lead to it.
     pub(super) used: bool,
     pub(super) counters: ListenerCounters,

@@ -35,7 +35,7 @@ pub use listener::{ListenerCounters, Phase};
 pub use names::{
     MAX_COMBINATIONS, MAX_PROTOCOLS, MAX_SERVER_NAMES, NameError, Names, Protocol, ServerName,
 };
-pub use receipt::{Receipt, Receipts};
+pub use receipt::{Deed, Receipt, Receipts};
 pub use registration::{
     AddressId, Claim, ListenerId, Notice, ProcessId, Registered, Registration, Standing,
 };
@@ -48,7 +48,7 @@ pub use table::MAX_OFFERED;
 
 use entry::{Activated, Entry};
 use listener::Listener;
-use receipt::Subject;
+use receipt::{Serving, Subject};
 use slots::Slot;
 
 /// How many addresses a switch has at most.
@@ -163,19 +163,80 @@ impl Registry {
         self.register_as(now, new, Phase::Joined)
     }
 
+    /// Like [`Self::join`], for a program that a switch has served that is gone. If `deed` proves that the
+    /// names are those that it served, it has reserved them as well, and is [`Phase::Preparing`]: nobody takes
+    /// them between its coming back and its word of what it serves.
+    ///
+    /// # Errors
+    /// See [`RegisterError`]; nothing has changed then.
+    pub fn rejoin(
+        &mut self,
+        now: Time,
+        new: Registration,
+        deed: Option<&Deed>,
+    ) -> Result<Registered, RegisterError> {
+        let proved = deed.is_some_and(|deed| self.proves(&new, deed));
+        if proved {
+            match self.register_as(now, new.clone(), Phase::Preparing) {
+                // It comes late, and they have gone to others: it keeps its number and its connections.
+                Err(error) if error.is_in_use() => {}
+                result => return result,
+            }
+        }
+        self.join(now, new)
+    }
+
+    /// Whether a switch with this key wrote `deed` about what the program says that it served.
+    fn proves(&self, new: &Registration, deed: &Deed) -> bool {
+        let Some(claim) = new.claim.filter(|claim| !claim.draining) else { return false };
+        let subject = Subject { address: new.address, generation: claim.generation, uid: new.uid };
+        let serving = Serving {
+            subject,
+            incarnation: claim.receipt.incarnation,
+            program: &new.program,
+            names: &new.names,
+            reuse_port: new.reuse_port,
+            replace: new.replace,
+        };
+        self.receipts.verify_deed(&serving, deed)
+    }
+
+    /// What proves to the next switch which names a listener has reserved; `None` if it has none.
+    #[must_use]
+    pub fn deed(&self, id: ListenerId) -> Option<Deed> {
+        let listener = self.listener(id).filter(|listener| listener.reserves())?;
+        let address = self.listen_address(id.address)?;
+        let subject = Subject { address, generation: id.slot, uid: listener.uid };
+        Some(self.receipts.deed(&Serving {
+            subject,
+            incarnation: listener.incarnation,
+            program: &listener.program,
+            names: &listener.names,
+            reuse_port: listener.reuse_port,
+            replace: listener.replace,
+        }))
+    }
+
     /// A program that joined, or drains, says what it serves: reserves its names, as
     /// [`Self::register`] does.
     ///
     /// # Errors
-    /// The listener is gone; or its names are somebody else's. What it served before is kept then.
+    /// The listener is gone; or its names are somebody else's; or programs come back to a switch that has taken
+    /// over, and these names may be theirs. What it served before is kept then.
     pub fn serve(
         &mut self,
+        now: Time,
         id: ListenerId,
         names: Names,
         reuse_port: bool,
         replace: bool,
     ) -> Result<(), ReadyError> {
+        let reclaims_until = self.reclaims_until;
         let address = self.addresses.get_mut(&id.address).ok_or(UnknownListener)?;
+        let until = reclaims_until.max(address.reclaims_until);
+        if now < until && !address.has_reserved(id, &names) {
+            return Err(RegisterError::Reclaiming(until.since(now)).into());
+        }
         address.serve(id, names, reuse_port, replace)?;
         self.deadlines.retain(|(_, each), _| *each != id);
         Ok(())
@@ -418,6 +479,12 @@ impl Registry {
     #[must_use]
     pub fn phase(&self, id: ListenerId) -> Option<Phase> {
         self.listener(id).map(|listener| listener.phase)
+    }
+
+    /// What a listener's program is called; `None` if it is gone.
+    #[must_use]
+    pub fn program(&self, id: ListenerId) -> Option<&str> {
+        self.listener(id).map(|listener| &*listener.program)
     }
 
     /// The process of a listener; `None` if it is gone.

@@ -6,9 +6,14 @@ use std::sync::Arc;
 use quicket_engine::crypto::CryptoProvider;
 
 use super::address::ListenAddress;
+use super::names::Names;
 
-/// Length of the proof in bytes.
+/// Length of a proof in bytes.
 const PROOF_LEN: usize = 16;
+
+/// Proves to the next switch what a program served, as a [`Receipt`] proves its owner number: a keyed hash of
+/// that, and of the names.
+pub type Deed = [u8; PROOF_LEN];
 
 /// Goes with an owner number. A program gives it back when it registers with a switch that was
 /// started again.
@@ -34,6 +39,17 @@ pub(super) struct Subject {
     pub(super) address: ListenAddress,
     pub(super) generation: u8,
     pub(super) uid: u32,
+}
+
+/// What a deed is about.
+#[derive(Clone, Copy)]
+pub(super) struct Serving<'a> {
+    pub(super) subject: Subject,
+    pub(super) incarnation: u64,
+    pub(super) program: &'a str,
+    pub(super) names: &'a Names,
+    pub(super) reuse_port: bool,
+    pub(super) replace: bool,
 }
 
 /// Writes and checks receipts.
@@ -76,17 +92,45 @@ impl Receipts {
         self.crypto.constant_time_eq(&proof, &receipt.proof)
     }
 
+    /// Whether a switch with this key wrote the deed.
+    pub(super) fn verify_deed(&self, serving: &Serving<'_>, deed: &Deed) -> bool {
+        self.crypto.constant_time_eq(&self.deed(serving), deed)
+    }
+
+    pub(super) fn deed(&self, serving: &Serving<'_>) -> Deed {
+        let Serving { subject, incarnation, program, names, reuse_port, replace } = *serving;
+        let mut text = format!(
+            "quicket switch deed {} {reuse_port} {replace} {} {} ",
+            number(&subject, incarnation),
+            names.protocols().len(),
+            names.servers().len()
+        )
+        .into_bytes();
+        // Each with its length: no two lists are one text.
+        let mut put = |octets: &[u8]| {
+            text.extend_from_slice(&(octets.len() as u64).to_be_bytes());
+            text.extend_from_slice(octets);
+        };
+        put(program.as_bytes());
+        names.protocols().iter().for_each(|each| put(each.as_bytes()));
+        names.servers().iter().for_each(|each| put(each.to_string().as_bytes()));
+        self.hash(&text)
+    }
+
     fn proof(&self, subject: &Subject, incarnation: u64) -> [u8; PROOF_LEN] {
-        let text = format!(
-            "quicket switch receipt {} {} {} {} {incarnation}",
-            subject.address,
-            subject.address.only_v6(),
-            subject.generation,
-            subject.uid
-        );
-        let hash = self.crypto.keyed_hash(&self.key, text.as_bytes());
+        self.hash(format!("quicket switch receipt {}", number(subject, incarnation)).as_bytes())
+    }
+
+    fn hash(&self, text: &[u8]) -> [u8; PROOF_LEN] {
+        let hash = self.crypto.keyed_hash(&self.key, text);
         let mut proof = [0; PROOF_LEN];
         proof.iter_mut().zip(hash).for_each(|(to, from)| *to = from);
         proof
     }
+}
+
+/// Which number of which address somebody has.
+fn number(subject: &Subject, incarnation: u64) -> String {
+    let Subject { address, generation, uid } = subject;
+    format!("{address} {} {generation} {uid} {incarnation}", address.only_v6())
 }

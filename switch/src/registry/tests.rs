@@ -516,6 +516,78 @@ mod claims {
         assert_eq!(next.phase(back.listener), Some(Phase::Draining { deadline: None }));
     }
 
+    fn claim_of(had: &Registered) -> Option<Claim> {
+        let generation = had.listener.generation();
+        Some(Claim { generation, receipt: had.receipt, draining: false })
+    }
+
+    /// Who had joined is back before who served, and wants its names.
+    #[test]
+    fn names_come_back_with_the_number_and_nobody_takes_them_meanwhile() {
+        let served = || names(&["w"], &["w.org"]);
+        let web = |claim| Registration { claim, ..asks("web", served()) };
+        let idle = |claim| Registration { claim, ..asks("idle", Names::default()) };
+        let mut dead = began(0, 1000, 100, false);
+        let had = dead.join(at(0), web(None)).unwrap();
+        assert_eq!(dead.deed(had.listener), None, "it has not served yet");
+        dead.serve(at(0), had.listener, served(), false, false).unwrap();
+        let deed = dead.deed(had.listener).unwrap();
+        let waited = dead.join(at(0), idle(None)).unwrap();
+        let mut next = began(100, 1000, 200, false);
+        let robber = next.rejoin(at(100), idle(claim_of(&waited)), None).unwrap().listener;
+        let error = next.serve(at(101), robber, served(), false, false).unwrap_err();
+        let left = Duration::from_secs(1);
+        assert_eq!(error, ReadyError::Names(RegisterError::Reclaiming(left)));
+        // A deed is about one program, and all that it served.
+        for lie in [
+            asks("other", served()),
+            asks("web", names(&["w", "x"], &["w.org"])),
+            asks("web", names(&["w"], &[])),
+            Registration { reuse_port: true, ..asks("web", served()) },
+            Registration { replace: true, ..asks("web", served()) },
+        ] {
+            let lie = Registration { claim: claim_of(&had), ..lie };
+            let liar = next.rejoin(at(101), lie, Some(&deed)).unwrap().listener;
+            assert_eq!(next.phase(liar), Some(Phase::Joined));
+            next.remove(at(101), liar);
+        }
+        let back = next.rejoin(at(101), web(claim_of(&had)), Some(&deed)).unwrap();
+        assert!(back.kept);
+        next.ready(at(101), back.listener, None).unwrap();
+        assert_eq!(who(&next, Some("w.org"), &["w"]), Some(back.listener));
+        // It may say so itself, too; the other one waits, and is told then.
+        next.serve(at(101), back.listener, served(), false, false).unwrap();
+        next.ready(at(101), back.listener, None).unwrap();
+        let error = next.serve(at(102), robber, served(), false, false).unwrap_err();
+        assert!(matches!(error, ReadyError::Names(error) if error.is_in_use()));
+        // Who comes when they are another's keeps its number.
+        let deed = next.deed(back.listener).unwrap();
+        let mut third = began(200, 1000, 300, false);
+        // Its number is free, and its names are not.
+        let other = third.register(at(300), asks("other", names(&["o"], &[]))).unwrap().listener;
+        let quick = third.register(at(300), asks("quick", served())).unwrap().listener;
+        third.ready(at(300), quick, None).unwrap();
+        third.remove(at(300), other);
+        let late = third.rejoin(at(300), web(claim_of(&back)), Some(&deed)).unwrap();
+        assert_eq!((late.kept, third.phase(late.listener)), (true, Some(Phase::Joined)));
+    }
+
+    /// The switch died before the older one had heard, and the next one has no key to know them by.
+    #[test]
+    fn a_generation_that_had_been_replaced_learns_it_from_the_next_switch() {
+        let mut dead = began(0, 1000, 100, false);
+        let web = |claim| Registration { claim, ..asks("web", Names::default()) };
+        let had = [(); 2].map(|()| dead.join(at(0), web(None)).unwrap());
+        let mut next = began(100, 1000, 200, false);
+        let back = had.each_ref().map(|had| next.rejoin(at(100), web(claim_of(had)), None));
+        let [older, newer] = back.map(|back| back.unwrap().listener);
+        next.serve(at(103), newer, names(&["w"], &[]), false, true).unwrap();
+        next.ready(at(103), newer, None).unwrap();
+        next.serve(at(103), older, names(&["w"], &[]), false, false).unwrap();
+        assert_eq!(next.ready(at(103), older, None), Ok(vec![older]));
+        assert_eq!(who(&next, None, &["w"]), Some(newer));
+    }
+
     #[test]
     fn the_switchs_own_user_needs_no_receipt() {
         let nothing = Receipt { incarnation: 0, proof: [0; 16] };
@@ -560,17 +632,17 @@ fn who_joins_has_a_number_and_reserves_nothing_until_it_serves() {
         Standing::Living(joined)
     );
     assert_eq!(who(&registry, None, &["h3"]), Some(web));
-    let error = registry.serve(joined, names(&["x", "h3"], &[]), false, false).unwrap_err();
+    let error = registry.serve(at(0), joined, names(&["x", "h3"], &[]), false, false).unwrap_err();
     assert!(matches!(error, ReadyError::Names(error) if error.is_in_use()));
     assert_eq!(registry.phase(joined), Some(Phase::Joined));
-    registry.serve(joined, names(&["x"], &[]), false, false).unwrap();
+    registry.serve(at(0), joined, names(&["x"], &[]), false, false).unwrap();
     assert_eq!(who(&registry, None, &["x"]), None, "it is not ready");
     assert_eq!(registry.ready(at(0), joined, None), Ok(Vec::new()));
     assert_eq!(who(&registry, None, &["x"]), Some(joined));
     // It may change its mind: what it served is free again.
-    registry.serve(joined, names(&["y", "x"], &[]), false, false).unwrap();
+    registry.serve(at(0), joined, names(&["y", "x"], &[]), false, false).unwrap();
     registry.ready(at(0), joined, None).unwrap();
-    registry.serve(joined, names(&["y"], &[]), false, false).unwrap();
+    registry.serve(at(0), joined, names(&["y"], &[]), false, false).unwrap();
     registry.ready(at(0), joined, None).unwrap();
     assert_eq!((who(&registry, None, &["x"]), who(&registry, None, &["y"])), (None, Some(joined)));
     active(&mut registry, asks("other", names(&["x"], &[])));
@@ -581,8 +653,8 @@ fn a_generation_that_joined_replaces_the_one_before_once_it_serves() {
     let mut registry = registry();
     let first = active(&mut registry, asks("web", names(&["h3"], &[])));
     let next = registry.join(at(0), asks("web", Names::default())).unwrap().listener;
-    assert!(registry.serve(next, names(&["h3"], &[]), false, false).is_err());
-    registry.serve(next, names(&["h3"], &[]), false, true).unwrap();
+    assert!(registry.serve(at(0), next, names(&["h3"], &[]), false, false).is_err());
+    registry.serve(at(0), next, names(&["h3"], &[]), false, true).unwrap();
     assert_eq!(who(&registry, None, &["h3"]), Some(first));
     assert_eq!(registry.ready(at(0), next, None), Ok(vec![first]));
     assert_eq!(who(&registry, None, &["h3"]), Some(next));

@@ -100,7 +100,8 @@ impl Socket {
     ///
     /// # Errors
     ///
-    /// What the system says; ENOPROTOOPT for one of IPv6 on a socket for IPv4.
+    /// What the system says; ENOPROTOOPT for one of IPv6 on a socket for IPv4; EINVAL for a value that the socket of an
+    /// address has not which [programs share](Socket::set_switch): who binds it first sets it for all, before bind.
     pub fn set_udp_option(&self, option: UdpOption) -> Result<(), Errno> {
         let mut control = self.control();
         if option.is_for_v6() && !control.is_v6 {
@@ -111,7 +112,11 @@ impl Socket {
             // There is none yet: what it would refuse is refused now.
             None => control.sample().and_then(|sample| option.set(SockRef::from(&sample))),
         };
-        set.map_err(|error| Errno::from(&error))?;
+        if let Err(error) = set {
+            // The system's own words are those of its number.
+            control.refusal = error.get_ref().map(ToString::to_string);
+            return Err(Errno::from(&error));
+        }
         option.put_into(&mut control.settings.udp_options);
         Ok(())
     }

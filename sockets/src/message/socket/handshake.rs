@@ -74,7 +74,8 @@ impl Socket {
         let tls = tls.into();
         let session = self.control().session(Errno::EINVAL)?.clone();
         // Behind the switch, clients resume with all processes of the program.
-        session.conn.core().core().share_tickets(&tls);
+        let shared = session.conn.core().core().sharing_tickets(&tls);
+        let tls = shared.map_or(tls, Arc::new);
         self.begin(Performer { tls, server_name: "", early_data: true, is_external: false })?;
         self.wait_established()
     }

@@ -1,0 +1,247 @@
+//! The sockets of an address beside the first, whose they are, and what the kernel is told of that.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+
+use nix::errno::Errno;
+use quicket_bpf::{OwnerProgram, ProgramError, attach_reuseport, detach_reuseport};
+use quicket_engine::time::{Duration, Time};
+use quicket_steering::{Codec, Owner};
+use quicket_udp::UdpSocket;
+
+use crate::keep::{Keep, MAX_STEERED};
+use crate::registry::{ListenerId, Place, RECYCLE_AFTER};
+
+/// How long the socket of a program that has not come back is given to no other: as long as its number
+/// rests.
+const LATE: Duration = RECYCLE_AFTER;
+
+/// The sockets of an address but the first, and what the kernel does with them.
+#[derive(Debug)]
+pub(super) struct Steering {
+    pub(super) codec: Codec,
+    keep: Option<Keep>,
+    /// In the order in which they were bound: the first one here has place 1.
+    sockets: Vec<Steered>,
+    /// So many of them are kept, and stay.
+    kept: usize,
+    /// Owners that the kernel knows.
+    pub(super) owners: usize,
+    /// Why the kernel does not help, if it does not.
+    pub(super) trouble: Option<String>,
+    /// The kernel's program is that of a switch before this one: right for all that come back.
+    pub(super) inherited: bool,
+    /// When those who are late have lost theirs.
+    late_until: Option<Time>,
+}
+
+/// A socket.
+#[derive(Debug)]
+pub(super) struct Steered {
+    pub(super) socket: Arc<UdpSocket>,
+    pub(super) holder: Holder,
+}
+
+/// Whose a socket is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Holder {
+    Worker(Place),
+    /// The switch reads it.
+    Nobody,
+    /// A program's that has yet to come back, perhaps.
+    Away,
+    /// The same once the time for that is over: the switch reads it, and gives it to nobody else yet.
+    Late,
+}
+
+impl Holder {
+    /// A worker of this listener.
+    pub(super) fn is(self, listener: ListenerId) -> bool {
+        matches!(self, Self::Worker(at) if at.listener == listener)
+    }
+}
+
+impl Steering {
+    pub(super) const fn new(codec: Codec) -> Self {
+        Self {
+            codec,
+            keep: None,
+            sockets: Vec::new(),
+            kept: 0,
+            owners: 0,
+            trouble: None,
+            inherited: false,
+            late_until: None,
+        }
+    }
+
+    /// Whether the address has sockets beside the first.
+    pub(super) const fn is_on(&self) -> bool {
+        self.keep.is_some()
+    }
+
+    /// How many.
+    pub(super) const fn sockets(&self) -> usize {
+        self.sockets.len()
+    }
+
+    /// The socket with a place.
+    pub(super) fn at(&self, place: u16) -> Option<&Steered> {
+        self.sockets.get(usize::from(place).checked_sub(1)?)
+    }
+
+    /// The socket with a place, if the switch reads it.
+    pub(super) fn spare(&self, place: u16) -> Option<Arc<UdpSocket>> {
+        let steered = self.at(place)?;
+        let is_spare = matches!(steered.holder, Holder::Nobody | Holder::Late);
+        is_spare.then(|| Arc::clone(&steered.socket))
+    }
+
+    pub(super) fn set_holder(&mut self, place: u16, holder: Holder) {
+        let at = usize::from(place).checked_sub(1);
+        if let Some(steered) = at.and_then(|at| self.sockets.get_mut(at)) {
+            steered.holder = holder;
+        }
+    }
+
+    /// All with their places.
+    pub(super) fn placed(&self) -> impl Iterator<Item = (u16, &Steered)> {
+        (1..).zip(&self.sockets)
+    }
+
+    /// Places next to each other that nobody has, so that the kernel's program stays short.
+    pub(super) fn free_run(&self, count: u16) -> Option<u16> {
+        let is_free = |steered: &Steered| steered.holder == Holder::Nobody;
+        let mut windows = (1..).zip(self.sockets.windows(count.into()));
+        windows.find(|(_, run)| run.iter().all(is_free)).map(|(first, _)| first)
+    }
+
+    /// Binds further sockets beside `first`. The kernel knows nothing of them yet.
+    pub(super) fn bind(&mut self, first: &UdpSocket, count: u16) -> io::Result<u16> {
+        let room = MAX_STEERED.saturating_sub(self.sockets.len());
+        if usize::from(count) > room {
+            return Err(io::Error::other("the address has as many sockets as there may be"));
+        }
+        if self.keep.is_none() {
+            first.share_port()?;
+        }
+        let before = self.sockets.len();
+        for _ in 0..count {
+            let socket = Arc::new(UdpSocket::new(quicket_udp::twin(first)?)?);
+            self.sockets.push(Steered { socket, holder: Holder::Nobody });
+        }
+        Ok(u16::try_from(before).unwrap_or(u16::MAX) + 1)
+    }
+
+    /// Has the kernel know the living owners. Those for whom there is no room get what is theirs by their
+    /// channels.
+    pub(super) fn attach(&mut self, first: &UdpSocket) -> io::Result<()> {
+        let owners: Vec<_> = self.placed().filter_map(|(at, each)| each.owner(at)).collect();
+        let mut count = owners.len();
+        loop {
+            let some = owners.get(..count).unwrap_or_default();
+            let attached = match OwnerProgram::among(&self.codec, some) {
+                Ok(program) => attach_reuseport(first, &program),
+                Err(ProgramError::TooLong) => Err(Errno::ENOMEM.into()),
+                Err(error) => Err(io::Error::other(error)),
+            };
+            match attached {
+                // Longer than the system takes (net.core.optmem_max).
+                Err(error) if count > 0 && error.raw_os_error() == Some(Errno::ENOMEM as i32) => {
+                    count /= 2;
+                }
+                attached => {
+                    attached?;
+                    (self.owners, self.inherited) = (count, false);
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    /// Has all stay open in their order, whoever goes.
+    pub(super) fn keep_all(&mut self) -> io::Result<()> {
+        let keep = match self.keep.take() {
+            Some(keep) => keep,
+            None => Keep::new()?,
+        };
+        let keep = self.keep.insert(keep);
+        for steered in self.sockets.iter().skip(self.kept) {
+            keep.add(steered.socket.as_fd())?;
+            self.kept += 1;
+        }
+        Ok(())
+    }
+
+    /// Both ends of what keeps them.
+    pub(super) fn ends(&self) -> Option<[BorrowedFd<'_>; 2]> {
+        self.keep.as_ref().map(Keep::ends)
+    }
+
+    /// The places of a listener's sockets.
+    pub(super) fn places_of(&self, listener: ListenerId) -> impl Iterator<Item = u16> {
+        self.placed().filter(move |(_, each)| each.holder.is(listener)).map(|(at, _)| at)
+    }
+
+    /// The time for programs to come back is over. Returns the places of those that have not.
+    pub(super) fn settle(&mut self, now: Time) -> Vec<u16> {
+        self.inherited = false;
+        self.late_until = Some(now + LATE);
+        self.turn(Holder::Away, Holder::Late)
+    }
+
+    /// Whoever is late for long does not come any more.
+    pub(super) fn give_up_late(&mut self, now: Time) {
+        if self.late_until.is_some_and(|until| until <= now) {
+            self.late_until = None;
+            self.turn(Holder::Late, Holder::Nobody);
+        }
+    }
+
+    fn turn(&mut self, from: Holder, to: Holder) -> Vec<u16> {
+        let placed = (1..).zip(&mut self.sockets);
+        let turned = placed.filter(|(_, each)| each.holder == from).map(|(at, each)| {
+            each.holder = to;
+            at
+        });
+        turned.collect()
+    }
+
+    /// Closes what is not kept.
+    pub(super) fn shrink(&mut self, first: &UdpSocket) {
+        self.sockets.truncate(self.kept);
+        if self.kept == 0 {
+            self.keep = None;
+            // Fails where nothing was attached.
+            let _ = detach_reuseport(first);
+            let _ = first.share_port_no_more();
+        }
+    }
+
+    /// Takes over the sockets of the switch before.
+    pub(super) fn adopt(&mut self, keep: Keep) -> io::Result<()> {
+        let sockets = keep.sockets()?.into_iter().map(|socket| {
+            Ok(Steered { socket: Arc::new(UdpSocket::new(socket)?), holder: Holder::Away })
+        });
+        self.sockets = sockets.collect::<io::Result<_>>()?;
+        self.kept = self.sockets.len();
+        (self.keep, self.inherited, self.trouble) = (Some(keep), true, None);
+        Ok(())
+    }
+
+    /// The address ends: nothing is left at a socket that others may have.
+    pub(super) fn end(&mut self, first: &UdpSocket) {
+        if self.is_on() {
+            self.kept = 0;
+            self.shrink(first);
+        }
+    }
+}
+
+impl Steered {
+    fn owner(&self, at: u16) -> Option<(Owner, u16)> {
+        let Holder::Worker(Place { listener, worker }) = self.holder else { return None };
+        Some((Owner { generation: listener.generation(), worker }, at))
+    }
+}

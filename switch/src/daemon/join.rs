@@ -1,0 +1,311 @@
+//! Programs that come to an address, and come back to it.
+
+use std::io;
+use std::net::UdpSocket;
+use std::os::fd::{AsFd, OwnedFd};
+
+use nix::sys::epoll::{EpollEvent, EpollFlags};
+use quicket_engine::time::{Duration, Time};
+
+use super::address::{Address, reader};
+use super::program::{Seat, refused};
+use super::serve::{names_of, refusal};
+use super::{Daemon, Token};
+use crate::channel::Outlet;
+use crate::keep::Keep;
+use crate::protocol::{
+    self, Hex, Join, Joined, Message, Refusal, Reply, Resume, Secrets, Served, encode,
+};
+use crate::registry::{
+    AddressId, Claim, Deed, ListenAddress, ListenerId, Names, Phase, ProcessId, Receipt,
+    Registered, Registration,
+};
+use crate::sys;
+
+/// How long a program may take to bind an address before another is asked to.
+const BINDING_TIME: Duration = Duration::from_secs(2);
+
+/// What a program brings.
+struct Brought {
+    outlets: Vec<Outlet>,
+    socket: Option<UdpSocket>,
+    keep: Option<Keep>,
+}
+
+impl Daemon {
+    /// Has a program be at an address, and answers it; the error is an answer, too.
+    pub(super) fn join(
+        &mut self,
+        process: ProcessId,
+        number: u32,
+        join: &Join,
+        came: Vec<OwnedFd>,
+    ) -> Result<(), Reply> {
+        let uid = self.may_join(process)?;
+        let listen = ListenAddress::new(join.address, join.only_v6);
+        let Brought { outlets, socket, keep } = self.unpack(process, join, &listen, came)?;
+        let joined = self.register(process, uid, join, listen)?;
+        let (listener, now) = (joined.listener, self.now());
+        let resume = join.resume.as_deref();
+        let settled = self.settle(&joined, resume, listen, (socket, keep)).map(|()| {
+            let is_new = resume.is_none() && join.steered;
+            if is_new { self.give_sockets(listener, join.workers) } else { Vec::new() }
+        });
+        let sockets = match settled {
+            Ok(sockets) => sockets,
+            Err(reply) => {
+                self.registry.remove(now, listener);
+                if !self.addresses.contains_key(&listener.address()) {
+                    self.registry.forget(listener.address());
+                }
+                self.close_if_unused(listener.address());
+                return Err(reply);
+            }
+        };
+        self.binding.retain(|_, (binds, _)| *binds != process);
+        let Some(program) = self.programs.get_mut(&process) else { return Ok(()) };
+        log::info!("{} (process {}) is at {listen}", join.label, program.pid);
+        let mut seat =
+            Seat { address: listener.address(), listener, outlets, upgrades: false, drain: None };
+        let served = resume.and_then(|resume| resume.served.as_ref());
+        served.iter().for_each(|served| seat.heed(&served.serve));
+        program.seat = Some(seat);
+        self.seats.insert(listener, process);
+        let resumed = resume.is_some_and(|resume| !resume.sockets.is_empty());
+        if resumed || !sockets.is_empty() {
+            self.hear_channels(process);
+        }
+        // What it had reserved it serves again; unless a newer generation has come back first, which it hears
+        // behind the answer.
+        let served = self.registry.phase(listener) == Some(Phase::Preparing);
+        let deed = served.then(|| self.registry.deed(listener)).flatten();
+        let replaced = served.then(|| self.registry.ready(now, listener, None));
+        let left = join.resume.as_deref().filter(|resume| resume.draining);
+        if let Some(left) = left.and_then(|resume| resume.drain_seconds_left) {
+            // It is there: it has joined.
+            let _ = self.registry.drain(listener, Some(now + Duration::from_secs(left.into())));
+        }
+        if !self.say_joined((process, number), &joined, deed, (&sockets, join.has_socket)) {
+            self.dismiss(process);
+        }
+        if let Some(Ok(replaced)) = replaced {
+            self.supersede(&replaced);
+        }
+        self.watch(process);
+        Ok(())
+    }
+
+    /// Whose the program is, if it may be at an address.
+    fn may_join(&self, process: ProcessId) -> Result<u32, Reply> {
+        let invalid = |text: &str| refused(Refusal::Invalid, text);
+        let program = self.programs.get(&process).ok_or_else(|| invalid("no such program"))?;
+        if program.seat.is_some() {
+            return Err(invalid("a program is at one address for each connection"));
+        }
+        if program.uid != self.own_uid {
+            let text = format!(
+                "this switch is that of user {}: root may ask it, and has one of its own to join",
+                self.own_uid
+            );
+            return Err(refused(Refusal::Denied, text));
+        }
+        Ok(program.uid)
+    }
+
+    /// Takes what came with a message: a channel for each worker, and then the socket.
+    fn unpack(
+        &mut self,
+        process: ProcessId,
+        join: &Join,
+        listen: &ListenAddress,
+        came: Vec<OwnedFd>,
+    ) -> Result<Brought, Reply> {
+        let invalid = |text: &str| refused(Refusal::Invalid, text);
+        let workers = usize::from(join.workers);
+        let more = usize::from(join.has_socket) + 2 * usize::from(join.has_keep);
+        if came.len() != workers + more {
+            return Err(invalid("there is a channel for each worker, and then the sockets"));
+        }
+        let mut came = came.into_iter();
+        let outlets = came.by_ref().take(workers).map(Outlet::new).collect::<io::Result<Vec<_>>>();
+        let outlets = outlets.map_err(|error| invalid(&error.to_string()))?;
+        let socket = came.by_ref().take(join.has_socket.into()).next().map(UdpSocket::from);
+        let keep = came.next().zip(came.next()).map(|(put, look)| Keep::from_ends(put, look));
+        if let Some(socket) = &socket {
+            check_socket(socket, listen).map_err(|text| invalid(&text))?;
+        } else if self.registry.address_id(listen).is_none() {
+            return Err(self.have_bound(process, *listen));
+        }
+        Ok(Brought { outlets, socket, keep })
+    }
+
+    /// Has a program bind an address that is not known here; one at a time, so that nobody mistakes another program of
+    /// the switch for a stranger who has it.
+    fn have_bound(&mut self, process: ProcessId, listen: ListenAddress) -> Reply {
+        let now = self.now();
+        self.binding.retain(|_, (_, until)| now < *until);
+        self.closed.retain(|(_, until)| now < *until);
+        match self.binding.get(&listen) {
+            Some((other, _)) if *other != process => {
+                return refused(Refusal::Later, "another program is binding the address");
+            }
+            _ => {}
+        }
+        self.binding.insert(listen, (process, now + BINDING_TIME));
+        let closed = self.closed.iter().filter(|(address, _)| address.overlaps(&listen));
+        let until = closed.map(|(_, until)| *until).max().unwrap_or(Time::ZERO);
+        let patience = until.max(self.comes_back_until).since(now);
+        let patience = patience.as_nanos().div_ceil(1_000_000);
+        Reply::Bind { patience: u32::try_from(patience).unwrap_or(u32::MAX) }
+    }
+
+    /// Gives a program an owner number; and to one that comes back what it had.
+    fn register(
+        &mut self,
+        process: ProcessId,
+        uid: u32,
+        join: &Join,
+        address: ListenAddress,
+    ) -> Result<Registered, Reply> {
+        let resume = join.resume.as_deref();
+        let claim = resume.map(|resume| Claim {
+            generation: resume.generation,
+            receipt: Receipt {
+                incarnation: resume.receipt.incarnation,
+                proof: resume.receipt.proof.0,
+            },
+            draining: resume.draining,
+        });
+        let mut registration = Registration {
+            address,
+            uid,
+            process,
+            program: join.label.clone(),
+            names: Names::default(),
+            workers: join.workers,
+            reuse_port: false,
+            replace: false,
+            claim,
+        };
+        let now = self.now();
+        let joined = match resume.and_then(|resume| resume.served.as_ref()) {
+            None => self.registry.join(now, registration),
+            Some(Served { serve, proof }) => {
+                registration.names = names_of(serve)?;
+                registration.reuse_port = serve.shared;
+                registration.replace = serve.replace;
+                self.registry.rejoin(now, registration, Some(&proof.0))
+            }
+        };
+        joined.map_err(|error| refusal(&error))
+    }
+
+    /// Whether a program has what it came back for; and where it is the first, the address is opened. If not, its
+    /// registration ends.
+    fn settle(
+        &mut self,
+        joined: &Registered,
+        resume: Option<&Resume>,
+        listen: ListenAddress,
+        (socket, keep): (Option<UdpSocket>, Option<Keep>),
+    ) -> Result<(), Reply> {
+        let id = joined.listener.address();
+        let in_use = |text: &str| Err(refused(Refusal::InUse, text));
+        if resume.is_some() && !joined.kept {
+            return in_use("another program has the connection IDs of this one by now");
+        }
+        let known = self.addresses.get(&id).map(|address| &address.secrets);
+        if let (Some(known), Some(resume)) = (known, resume)
+            && *known != resume.secrets
+        {
+            return in_use(
+                "the address has other keys by now: connection IDs of this program lead nowhere",
+            );
+        }
+        if joined.new_address {
+            let resumed = resume.map(|resume| resume.secrets.clone());
+            self.open(id, listen, socket, resumed).map_err(|error| {
+                let text = format!("cannot read the address's socket: {error}");
+                refused(Refusal::Invalid, text)
+            })?;
+        }
+        if !self.addresses.contains_key(&id) {
+            return Err(refused(Refusal::Invalid, "the address has no socket"));
+        }
+        if let Some(resume) = resume
+            && !self.take_sockets_back(joined.listener, &resume.sockets, keep)
+        {
+            return in_use("another program has the sockets of this one by now");
+        }
+        Ok(())
+    }
+
+    /// Tells a program where it is; false if it does not hear that.
+    fn say_joined(
+        &mut self,
+        (process, number): (ProcessId, u32),
+        joined: &Registered,
+        deed: Option<Deed>,
+        (sockets, has_socket): (&[u16], bool),
+    ) -> bool {
+        let listener: ListenerId = joined.listener;
+        let Some(address) = self.addresses.get(&listener.address()) else { return false };
+        let Some(program) = self.programs.get(&process) else { return false };
+        let receipt = protocol::Receipt {
+            incarnation: joined.receipt.incarnation,
+            proof: Hex(joined.receipt.proof),
+        };
+        let reply = Reply::Joined(Box::new(Joined {
+            generation: listener.generation(),
+            receipt,
+            served: deed.map(Hex),
+            register: self.strikes.register(),
+            secrets: address.secrets.clone(),
+            sockets: sockets.to_vec(),
+        }));
+        let first = Some(address.socket.as_fd()).filter(|_| !has_socket);
+        let handles = first.into_iter().chain(self.handles(listener.address(), sockets));
+        let handles: Vec<_> = handles.collect();
+        let sent = encode(&Message::Answer { number, reply }).map_err(io::Error::from);
+        let sent =
+            sent.and_then(|bytes| sys::send_with(program.connection.as_fd(), &bytes, &handles));
+        if let Err(error) = &sent {
+            log::debug!("process {} was not told where it is: {error}", program.pid);
+        }
+        sent.is_ok()
+    }
+
+    /// Begins to read an address.
+    fn open(
+        &mut self,
+        id: AddressId,
+        listen: ListenAddress,
+        socket: Option<UdpSocket>,
+        secrets: Option<Secrets>,
+    ) -> io::Result<()> {
+        let socket = socket.ok_or(io::ErrorKind::NotFound)?;
+        let random = &mut self.tools.random;
+        let secrets = secrets.unwrap_or_else(|| Secrets::draw(&mut |out| random.fill(out)));
+        let reader = reader(&secrets, self.tools.aes_128)?;
+        let codec = reader.configurations.current().clone();
+        let address = Address::new(listen, socket, secrets, codec)?;
+        let token = Token::Address(id.number());
+        self.epoll.add(&address.socket, EpollEvent::new(EpollFlags::EPOLLIN, token.pack()))?;
+        self.router.set_reader(id, reader);
+        self.addresses.insert(id, address);
+        Ok(())
+    }
+}
+
+/// Whether a socket is what the program says.
+fn check_socket(socket: &UdpSocket, listen: &ListenAddress) -> Result<(), String> {
+    let kind = nix::sys::socket::getsockopt(socket, nix::sys::socket::sockopt::SockType);
+    let bound = socket.local_addr().map_err(|error| format!("no UDP socket: {error}"))?;
+    if kind != Ok(nix::sys::socket::SockType::Datagram) {
+        return Err("the socket is none of datagrams".to_owned());
+    }
+    if ListenAddress::new(bound, listen.only_v6()) != *listen {
+        return Err(format!("the socket is bound to {bound} and not to {listen}"));
+    }
+    Ok(())
+}

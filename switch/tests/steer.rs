@@ -1,0 +1,474 @@
+//! The kernel's choice among programs: a switch in a thread of the test, and programs that receive by hand.
+#![cfg(target_os = "linux")]
+
+use std::io::{self, IoSliceMut};
+use std::net::{SocketAddr, UdpSocket};
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use quicket_handshake::{Aes128, AwsLcProvider, SystemRandom};
+use quicket_steering::{Codec, HashKey, Owner, Place as SteeringPlace, ServerId};
+use quicket_switch::channel::Inlet;
+use quicket_switch::client::{Membership, Options, Place, status};
+use quicket_switch::daemon::{Daemon, Listener, Tools};
+use quicket_switch::protocol::{Octets, Secrets, Serve};
+use quicket_udp::{Arrival, Port};
+use serde_json::Value;
+use socket2::{Domain, SockRef, Socket, Type};
+
+/// How long anything may take on a machine that is busy.
+const LONG: Duration = Duration::from_secs(20);
+
+/// A switch that ends with the test.
+struct Switch {
+    name: String,
+    stop: Option<UnixStream>,
+    thread: Option<JoinHandle<io::Result<()>>>,
+}
+
+impl Switch {
+    fn new() -> Self {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let count = COUNT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("quicket-steer-test-{}-{count}", std::process::id());
+        Self::named(std::env::temp_dir().join(name).to_str().unwrap().to_owned(), false)
+    }
+
+    fn named(name: String, forwards: bool) -> Self {
+        let tools = Tools {
+            crypto: Arc::new(AwsLcProvider),
+            aes_128: |key| Arc::new(Aes128::new(key)),
+            random: Box::new(SystemRandom::new()),
+        };
+        let daemon = Daemon::new(Listener::bind(&name).unwrap(), tools, None).unwrap();
+        let daemon = if forwards { daemon.forwarding() } else { daemon };
+        let (stop, stopped) = UnixStream::pair().unwrap();
+        let thread = thread::spawn(move || daemon.run(stopped.as_fd()));
+        Self { name, stop: Some(stop), thread: Some(thread) }
+    }
+
+    /// Ends without a word to anybody, as if it were killed. Returns its name.
+    fn kill(mut self) -> String {
+        drop(self.stop.take());
+        self.thread.take().unwrap().join().unwrap().unwrap();
+        self.name.clone()
+    }
+
+    fn join(&self, address: SocketAddr, workers: usize) -> Program {
+        self.join_as(address, workers, true, || UdpSocket::bind(address))
+    }
+
+    fn join_as(
+        &self,
+        address: SocketAddr,
+        workers: usize,
+        steered: bool,
+        bind: impl FnMut() -> io::Result<UdpSocket>,
+    ) -> Program {
+        let options = Options { name: self.name.clone(), program: None, label: "program".into() };
+        let place = Place { address, only_v6: false, workers, steered };
+        let (member, inlets, socket) = Membership::join(&options, place, bind).unwrap();
+        let workers = inlets.into_iter().map(Worker::new).collect();
+        Program { address: socket.local_addr().unwrap(), member, workers }
+    }
+
+    /// What it says of its only address.
+    fn address(&self) -> Value {
+        let report: Value = serde_json::from_str(&status(&self.name).unwrap()).unwrap();
+        report["addresses"][0].clone()
+    }
+
+    fn wait_for(&self, what: &str, is_so: impl Fn(&Value) -> bool) -> Value {
+        let begun = Instant::now();
+        loop {
+            let address = self.address();
+            if is_so(&address) {
+                return address;
+            }
+            assert!(begun.elapsed() < LONG, "{what}: {address}");
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+impl Drop for Switch {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            let ended = thread.join();
+            let _ = std::fs::remove_file(format!("{}.lock", self.name));
+            if !thread::panicking() {
+                ended.unwrap().unwrap();
+            }
+        }
+    }
+}
+
+/// A worker of a program.
+struct Worker {
+    inlet: Inlet,
+    socket: Option<UdpSocket>,
+}
+
+impl Worker {
+    fn new(mut inlet: Inlet) -> Self {
+        let socket = inlet.take_socket();
+        Self { inlet, socket }
+    }
+
+    /// What has come to its own socket, within a time that is enough.
+    fn direct(&self) -> Vec<u8> {
+        let socket = self.socket.as_ref().expect("it has a socket");
+        let (mut buffer, begun) = ([0; 2000], Instant::now());
+        loop {
+            match socket.recv(&mut buffer) {
+                Ok(len) => return buffer[..len].to_vec(),
+                Err(error) => assert_eq!(error.kind(), io::ErrorKind::WouldBlock),
+            }
+            assert!(begun.elapsed() < LONG, "nothing came to the socket");
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// What the switch has handed over, within a time that is enough.
+    fn handed(&self) -> Vec<u8> {
+        let (mut buffer, begun) = ([0; 2000], Instant::now());
+        loop {
+            let mut arrival = [Arrival::default()];
+            match self.inlet.receive(&mut [IoSliceMut::new(&mut buffer)], &mut arrival) {
+                Ok(_) => return buffer[..arrival[0].len].to_vec(),
+                Err(error) => assert_eq!(error.kind(), io::ErrorKind::WouldBlock),
+            }
+            assert!(begun.elapsed() < LONG, "nothing was handed over");
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+/// A program.
+struct Program {
+    member: Membership,
+    workers: Vec<Worker>,
+    address: SocketAddr,
+}
+
+impl Program {
+    fn codec(&self) -> Codec {
+        let secrets = self.member.secrets();
+        Codec::new(
+            secrets.configuration().unwrap(),
+            Secrets::format().unwrap(),
+            Some(Arc::new(Aes128::new(&secrets.key.0))),
+            HashKey::new(secrets.mask.0),
+        )
+    }
+
+    /// A packet to a connection of one of its workers.
+    fn packet(&self, worker: u16, long: bool) -> Vec<u8> {
+        let owner = Owner { generation: self.member.generation(), worker };
+        let place = SteeringPlace { server_id: ServerId::new(&[0]).unwrap(), owner: Some(owner) };
+        let mut random = SystemRandom::new();
+        let mut fill = |out: &mut [u8]| quicket_engine::random::Random::fill(&mut random, out);
+        let id = self.codec().mint(&place, &mut fill).unwrap();
+        let mut rest = [0; 40];
+        fill(&mut rest);
+        let head: &[u8] = if long { &[0xe0, 0, 0, 0, 1, 14] } else { &[0x40] };
+        [head, id.as_slice(), &rest].concat()
+    }
+
+    fn serve(&self, protocol: &str) {
+        self.member.serve(serve(protocol)).unwrap();
+    }
+
+    /// The kernel brings packets of its connections to it, and the switch sees none of them.
+    fn is_steered(&self, switch: &Switch, client: &UdpSocket) {
+        let received = |switch: &Switch| switch.address()["datagrams"]["received"].clone();
+        let before = received(switch);
+        for (number, worker) in (0..).zip(&self.workers) {
+            for long in [false, true] {
+                let packet = self.packet(number, long);
+                client.send_to(&packet, self.address).unwrap();
+                assert_eq!(worker.direct(), packet);
+            }
+        }
+        assert_eq!(received(switch), before);
+    }
+
+    /// The switch hands them over.
+    fn is_forwarded(&self, client: &UdpSocket) {
+        for (number, worker) in (0..).zip(&self.workers) {
+            let packet = self.packet(number, false);
+            client.send_to(&packet, self.address).unwrap();
+            assert_eq!(worker.handed(), packet);
+        }
+    }
+}
+
+fn serve(protocol: &str) -> Serve {
+    Serve {
+        protocols: vec![Octets(protocol.as_bytes().to_vec())],
+        server_names: Vec::new(),
+        shared: false,
+        replace: false,
+        upgrades: false,
+        drain_seconds: None,
+    }
+}
+
+fn local() -> SocketAddr {
+    "127.0.0.1:0".parse().unwrap()
+}
+
+fn client() -> UdpSocket {
+    UdpSocket::bind(local()).unwrap()
+}
+
+#[test]
+fn the_kernel_brings_each_worker_what_is_its_own() {
+    for address in ["127.0.0.1:0", "[::]:0", "[::1]:0"] {
+        let switch = Switch::new();
+        let one = switch.join(address.parse().unwrap(), 3);
+        let two = switch.join(one.address, 1);
+        let mut here = one.address;
+        if here.ip().is_unspecified() {
+            here.set_ip([127, 0, 0, 1].into());
+        }
+        let client =
+            UdpSocket::bind(if here.is_ipv4() { "127.0.0.1:0" } else { "[::1]:0" }).unwrap();
+        let [one, two] = [one, two].map(|program| Program { address: here, ..program });
+        for _ in 0..3 {
+            one.is_steered(&switch, &client);
+            two.is_steered(&switch, &client);
+        }
+        let said = switch.address();
+        assert_eq!(
+            (&said["kernel"]["helps"], &said["kernel"]["owners"]),
+            (&true.into(), &4.into())
+        );
+        assert_eq!(said["kernel"]["trouble"], Value::Null);
+    }
+}
+
+/// A client's first packet, and one of nobody, come to the switch.
+#[test]
+fn all_else_comes_to_the_switch() {
+    let switch = Switch::new();
+    let program = switch.join(local(), 1);
+    program.serve("app");
+    let client = client();
+    let mut initial = vec![0xc0, 0, 0, 0, 1, 8, 1, 2, 3, 4, 5, 6, 7, 8, 8];
+    initial.resize(1200, 7);
+    client.send_to(&initial, program.address).unwrap();
+    assert_eq!(program.workers[0].handed(), initial);
+    client.send_to(&[0x40; 60], program.address).unwrap();
+    switch.wait_for("it is nobody's", |address| address["dropped"]["unroutable"] == 1);
+}
+
+/// What comes to the wrong program, such as behind others in one train, goes to the right one.
+#[test]
+fn what_is_anothers_goes_back_to_the_switch_and_to_its_owner() {
+    let switch = Switch::new();
+    let one = switch.join(local(), 1);
+    let two = switch.join(one.address, 1);
+    let packet = two.packet(0, false);
+    let remote = "127.0.0.1:9".parse().unwrap();
+    let train = Arrival { remote, stride: packet.len(), ..Arrival::default() };
+    one.workers[0].inlet.hand_back(&train, &packet).unwrap();
+    assert_eq!(two.workers[0].handed(), packet);
+    // Its own comes back once: nobody hands that back.
+    let own = one.packet(0, false);
+    one.workers[0].inlet.hand_back(&Arrival { stride: own.len(), ..train }, &own).unwrap();
+    assert_eq!(one.workers[0].handed(), own);
+    let said = switch.address();
+    assert_eq!(said["datagrams"]["handed_back"], 2);
+    assert_eq!(said["datagrams"]["received"], 0);
+    // Who closes its end is not asked for ever.
+    let Program { member, workers, .. } = one;
+    drop(workers);
+    two.is_steered(&switch, &client());
+    drop(member);
+}
+
+#[test]
+fn a_thousand_programs_that_come_and_go_use_one_socket() {
+    let switch = Switch::new();
+    let stays = switch.join(local(), 1);
+    let client = client();
+    for turn in 0..1000 {
+        let comes = switch.join(stays.address, 1);
+        if turn % 100 == 0 {
+            comes.is_steered(&switch, &client);
+            stays.is_steered(&switch, &client);
+        }
+        drop(comes);
+        switch
+            .wait_for("it has left", |address| address["programs"].as_array().unwrap().len() == 1);
+    }
+    assert_eq!(switch.address()["kernel"]["sockets"], 2);
+}
+
+#[test]
+fn sixty_four_programs_on_a_port_are_steered() {
+    let switch = Switch::new();
+    let mut programs = vec![switch.join(local(), 1)];
+    for _ in 1..64 {
+        programs.push(switch.join(programs[0].address, 1));
+    }
+    let client = client();
+    programs.iter().for_each(|program| program.is_steered(&switch, &client));
+    // Those that are left have their sockets still, in whatever order others go.
+    let mut at = 5;
+    while programs.len() > 8 {
+        at = (at * 7 + 3) % programs.len();
+        drop(programs.swap_remove(at));
+    }
+    switch.wait_for("they have left", |address| address["kernel"]["owners"] == 8);
+    programs.iter().for_each(|program| program.is_steered(&switch, &client));
+    assert_eq!(switch.address()["kernel"]["sockets"], 64);
+}
+
+/// A packet to a program that has gone is answered by the switch, to whichever socket it came.
+#[test]
+fn sockets_whose_program_has_gone_are_read() {
+    let switch = Switch::new();
+    let stays = switch.join(local(), 1);
+    let goes = switch.join(stays.address, 2);
+    let client = client();
+    goes.is_steered(&switch, &client);
+    // The switch has heard that it has peers.
+    let packet = goes.packet(0, false);
+    let remote = "127.0.0.1:9".parse().unwrap();
+    let train = Arrival { remote, stride: packet.len(), ..Arrival::default() };
+    goes.workers[0].inlet.hand_back(&train, &packet).unwrap();
+    assert_eq!(goes.workers[0].handed(), packet);
+    let packet = goes.packet(1, false);
+    let Program { member, workers, .. } = goes;
+    // It was not read, and its socket stays with the switch.
+    client.send_to(&packet, stays.address).unwrap();
+    let strayed = stays.packet(0, false);
+    drop((member, workers));
+    switch.wait_for("it has left", |address| address["kernel"]["owners"] == 1);
+    let said = switch.wait_for("it was read", |address| address["datagrams"]["received"] == 1);
+    assert_eq!(said["datagrams"]["stateless_resets"], 1, "{said}");
+    client.send_to(&strayed, stays.address).unwrap();
+    assert_eq!(stays.workers[0].direct(), strayed);
+}
+
+/// Connections go on while there is no switch, and the next one takes over as it is.
+#[test]
+fn programs_receive_without_a_switch_and_the_next_one_knows_their_sockets() {
+    let switch = Switch::new();
+    let one = switch.join(local(), 2);
+    let goes = switch.join(one.address, 1);
+    let two = switch.join(one.address, 1);
+    let client = client();
+    let name = switch.kill();
+    // One ends without anybody's notice; nothing shifts.
+    drop(goes);
+    let direct = || {
+        for (program, worker) in [(&one, 0), (&one, 1), (&two, 0)] {
+            let packet = program.packet(worker, false);
+            client.send_to(&packet, program.address).unwrap();
+            assert_eq!(program.workers[usize::from(worker)].direct(), packet);
+        }
+    };
+    direct();
+    // What is handed back waits for the next one. Its owner is back by then: a datagram to somebody who
+    // comes back later than the one who hands it over would be lost.
+    let stray = one.packet(1, false);
+    let remote = "127.0.0.1:9".parse().unwrap();
+    let train = Arrival { remote, stride: stray.len(), ..Arrival::default() };
+    one.workers[0].inlet.hand_back(&train, &stray).unwrap();
+    let switch = Switch::named(name, false);
+    direct();
+    assert_eq!(one.workers[1].handed(), stray);
+    let all = |address: &Value| address["kernel"]["owners"] == 3;
+    let said = switch.wait_for("all are back", all);
+    assert_eq!(said["kernel"]["sockets"], 4, "{said}");
+    direct();
+    // Who has not come back may be late.
+    let three = switch.join(one.address, 1);
+    three.is_steered(&switch, &client);
+    one.is_steered(&switch, &client);
+    assert_eq!(switch.address()["kernel"]["sockets"], 5);
+}
+
+#[test]
+fn without_the_kernels_help_everything_is_forwarded() {
+    let client = client();
+    let name = std::env::temp_dir().join(format!("quicket-forward-test-{}", std::process::id()));
+    let switch = Switch::named(name.to_str().unwrap().to_owned(), true);
+    let program = switch.join(local(), 2);
+    assert!(program.workers.iter().all(|worker| worker.socket.is_none()));
+    program.is_forwarded(&client);
+    let said = switch.address();
+    assert_eq!(said["kernel"]["helps"], false);
+    assert!(said["kernel"]["trouble"].as_str().unwrap().contains("forward"), "{said}");
+    drop((program, switch));
+    // A program that wants none, beside one that does.
+    let switch = Switch::new();
+    let plain = switch.join_as(local(), 1, false, || UdpSocket::bind(local()));
+    let steered = switch.join(plain.address, 1);
+    plain.is_forwarded(&client);
+    steered.is_steered(&switch, &client);
+}
+
+/// A socket of a socket unit with ReusePort=yes, perhaps: others get a part of what comes.
+#[test]
+fn an_address_that_others_share_is_left_as_it_is() {
+    let switch = Switch::new();
+    let socket = Socket::new(Domain::IPV4, Type::DGRAM, None).unwrap();
+    socket.set_reuse_port(true).unwrap();
+    socket.bind(&local().into()).unwrap();
+    let socket = UdpSocket::from(socket);
+    let address = socket.local_addr().unwrap();
+    let program = switch.join_as(address, 1, true, || socket.try_clone());
+    assert!(program.workers[0].socket.is_none());
+    program.is_forwarded(&client());
+    let said = switch.address();
+    assert!(said["kernel"]["trouble"].as_str().unwrap().contains("shares its port"), "{said}");
+}
+
+/// Somebody else's socket among those of programs: the kernel counts it, too.
+#[test]
+fn a_stranger_among_the_sockets_costs_those_who_come_the_kernels_help_and_nobody_a_datagram() {
+    let switch = Switch::new();
+    let one = switch.join(local(), 1);
+    let stranger = Socket::new(Domain::IPV4, Type::DGRAM, None).unwrap();
+    stranger.set_reuse_port(true).unwrap();
+    stranger.bind(&one.address.into()).unwrap();
+    let client = client();
+    let two = switch.join(one.address, 1);
+    assert!(two.workers[0].socket.is_none());
+    one.is_steered(&switch, &client);
+    two.is_forwarded(&client);
+    let said = switch.address();
+    assert!(said["kernel"]["trouble"].as_str().unwrap().contains("did not come"), "{said}");
+    drop(stranger);
+    let three = switch.join(one.address, 1);
+    three.is_steered(&switch, &client);
+    one.is_steered(&switch, &client);
+}
+
+/// An address that ends leaves nothing behind at a socket that others have, such as the service manager.
+#[test]
+fn a_socket_that_was_handed_over_is_as_it_was_once_all_have_left() {
+    let switch = Switch::new();
+    let socket = UdpSocket::bind(local()).unwrap();
+    let address = socket.local_addr().unwrap();
+    for _ in 0..3 {
+        let program = switch.join_as(address, 1, true, || socket.try_clone());
+        program.is_steered(&switch, &client());
+        assert!(SockRef::from(&socket).reuse_port().unwrap());
+        drop(program);
+        let begun = Instant::now();
+        while SockRef::from(&socket).reuse_port().unwrap() {
+            assert!(begun.elapsed() < LONG, "it shares its port still");
+            thread::sleep(Duration::from_millis(2));
+        }
+    }
+}

@@ -1,0 +1,129 @@
+#!/usr/bin/env python3
+"""What a kill -9 costs, where two programs share an address: of the switch, of a generation that was superseded, of one
+that serves, and of another program. What is lost is what lived there, and nothing else."""
+
+import argparse
+import os
+import pathlib
+import signal
+import sys
+import tempfile
+import time
+
+sys.dont_write_bytecode = True
+from site_of_two import CONNECTIONS, CUSTOMERS, VICTIM, Crowd, Site, until  # noqa: E402
+
+# Seconds. The lab's clients report each second, and ask each second.
+CLIENTS_KNOW = 10
+SWITCH_IS_BACK = 5
+# Milliseconds.
+STALL = 1024
+
+
+def since(begun):
+    return f"{time.monotonic() - begun:.2f} s"
+
+
+def kill(pid):
+    os.kill(pid, signal.SIGKILL)
+    return time.monotonic()
+
+
+def served(site, name):
+    try:
+        return site.get(name)
+    except AssertionError:
+        return None
+
+
+def the_switch(site):
+    before = site.status()["pid"]
+    programs = len(site.programs())
+    begun = kill(before)
+
+    def is_back():
+        try:
+            return site.status()["pid"] != before and len(site.programs()) == programs
+        except Exception:  # it is not there yet
+            return False
+
+    until("the switch is back with all programs", is_back, SWITCH_IS_BACK)
+    back = since(begun)
+    until("new connections come", lambda: served(site, CUSTOMERS) and served(site, VICTIM), SWITCH_IS_BACK)
+    new = since(begun)
+    site.crowd.whole("the switch was killed")
+    longest = max(map(int, site.crowd.counts["waits"]))
+    assert longest <= STALL, f"an answer took up to {longest} ms"
+    print(f"the switch: back with all programs after {back}, new connections to both after {new}; none of {CONNECTIONS} "
+          f"connections lost, all answers within {longest} ms", flush=True)
+
+
+def lost(crowd, begun, what):
+    until(f"{what}: its clients know", lambda: crowd.open() == 0, CLIENTS_KNOW)
+    counts = crowd.counts
+    resets = sum(count for reason, count in counts["reasons"].items() if "reset" in reason.lower())
+    assert resets == CONNECTIONS, f"{what}: {counts['reasons']}"
+    return since(begun)
+
+
+def serving(site):
+    """The processes that take new connections, by the names of their programs."""
+    return {program["program"]: program["pid"] for program in site.programs() if program["state"] == "serving"}
+
+
+def generations(site):
+    """One that was superseded, and then the one that serves."""
+    before = serving(site)
+    name = next(name for name, pid in before.items() if pid == site.servers[CUSTOMERS].pid)
+    site.switch("upgrade")
+    until("the next generation serves", lambda: serving(site).get(name, before[name]) != before[name])
+    old = site.crowd
+    site.crowd = Crowd(site.quicket, site.address, site.pins[CUSTOMERS])
+    try:
+        took = lost(old, kill(before[name]), "a generation that was superseded")
+    finally:
+        old.end()
+    site.crowd.whole("the generation before was killed")
+    print(f"a generation that was superseded: its {CONNECTIONS} clients had resets after {took}; none of {CONNECTIONS} of the "
+          "next generation was lost", flush=True)
+    return name
+
+
+def the_other(site, name):
+    """The program of others: its clients are reset, ours notice nothing."""
+    other = next(key for key in serving(site) if key != name)
+    crowd = Crowd(site.quicket, site.address, site.pins[VICTIM], VICTIM)
+    try:
+        took = lost(crowd, kill(serving(site)[other]), "another program")
+    finally:
+        crowd.end()
+    site.crowd.whole("another program was killed")
+    print(f"another program: its {CONNECTIONS} clients had resets after {took}; none of {CONNECTIONS} of this one was lost", flush=True)
+
+
+def the_last(site, name):
+    """The generation that serves. Another one starts at once, as by a service manager."""
+    begun = kill(serving(site)[name])
+    took = lost(site.crowd, begun, "the generation that serves")
+    site.start(CUSTOMERS, ["--server-name", CUSTOMERS])
+    until("new connections come", lambda: served(site, CUSTOMERS), CLIENTS_KNOW)
+    print(f"the generation that serves: its {CONNECTIONS} clients had resets after {took}; new ones come {since(begun)} after", flush=True)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quicket", type=lambda path: str(pathlib.Path(path).resolve()), required=True)
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="quicket-killed-") as folder:
+        site = Site(arguments.quicket, pathlib.Path(folder))
+        try:
+            the_switch(site)
+            name = generations(site)
+            the_other(site, name)
+            the_last(site, name)
+        finally:
+            site.end()
+
+
+if __name__ == "__main__":
+    main()
