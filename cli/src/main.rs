@@ -5,10 +5,14 @@ mod args;
 #[cfg(target_os = "linux")]
 mod balance;
 #[cfg(target_os = "linux")]
+mod connect;
+#[cfg(target_os = "linux")]
 mod control;
 mod demo;
 mod digest;
 mod exit;
+#[cfg(target_os = "linux")]
+mod gateway;
 mod get;
 mod heap;
 #[cfg(target_os = "linux")]
@@ -22,6 +26,7 @@ mod site;
 #[cfg(target_os = "linux")]
 mod switch;
 mod transport;
+mod trust;
 #[cfg(target_os = "linux")]
 mod tunnel;
 mod units;
@@ -64,6 +69,10 @@ fn main() -> ExitCode {
         Command::Tunnel(args) => tunnel::run(args),
         #[cfg(target_os = "linux")]
         Command::Balance(args) => balance::run(args),
+        #[cfg(target_os = "linux")]
+        Command::Gateway(args) => gateway::run(args),
+        #[cfg(target_os = "linux")]
+        Command::Connect(args) => connect::run(args),
         #[cfg(target_os = "linux")]
         Command::Switch(args) => switch::run(args),
         #[cfg(target_os = "linux")]

@@ -17,17 +17,20 @@
 //! A request stream that is dropped before it was finished is reset with `H3_REQUEST_CANCELLED`,
 //! so that the peer does not take a part for the whole.
 //!
-//! h3 does not tell requests that came as 0-RTT data from others; [`EarlyStreams`] does.
+//! h3 does not tell requests that came as 0-RTT data from others; [`EarlyStreams`] does. It does not take those
+//! that ask for WebSocket; [`resolve`] does.
 #![forbid(unsafe_code)]
 
 mod connection;
 mod early;
 mod error;
 mod stream;
+mod websocket;
 
 pub use connection::{Connection, OpenStreams};
 pub use early::EarlyStreams;
 pub use stream::{BidiStream, RecvStream, SendStream};
+pub use websocket::{WebSocket, resolve};
 
 pub use h3;
 pub use quicket;

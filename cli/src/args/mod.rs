@@ -7,7 +7,11 @@
 
 #[cfg(target_os = "linux")]
 mod balance;
+#[cfg(target_os = "linux")]
+mod connect;
 mod demo;
+#[cfg(target_os = "linux")]
+mod gateway;
 mod get;
 mod http;
 #[cfg(target_os = "linux")]
@@ -26,8 +30,12 @@ use clap::{Parser, Subcommand};
 pub(crate) use self::http::{Http, is_secret};
 #[cfg(target_os = "linux")]
 pub(crate) use balance::{Balance, BalanceCommand, Status};
+#[cfg(target_os = "linux")]
+pub(crate) use connect::Connect;
 pub(crate) use demo::Demo;
-pub(crate) use get::{Get, Protocol, parse_url};
+#[cfg(target_os = "linux")]
+pub(crate) use gateway::{Gateway, GatewayCommand, Try};
+pub(crate) use get::{Get, Protocol, Trust, parse_url};
 #[cfg(target_os = "linux")]
 pub(crate) use run::Run;
 pub(crate) use serve::{Behind, Retry, Serve};
@@ -73,6 +81,12 @@ pub(crate) enum Command {
     /// Put an address in front of many QUIC servers: by connection ID, through GUE
     #[cfg(target_os = "linux")]
     Balance(Balance),
+    /// Put HTTP/3, HTTP/2 and HTTP/1.1 in front of what a site already runs
+    #[cfg(target_os = "linux")]
+    Gateway(Gateway),
+    /// Carry local TCP, Unix and UDP sockets over QUIC to a gateway
+    #[cfg(target_os = "linux")]
+    Connect(Box<Connect>),
     /// Let programs share a UDP address, and be upgraded: by protocol (ALPN) and server name
     #[cfg(target_os = "linux")]
     Switch(Switch),

@@ -182,7 +182,7 @@ fn address(text: &str) -> Result<SocketAddr, &'static str> {
     text.parse().map_err(|_| "give an IP address and a port, such as 127.0.0.1:4433 or [::]:443")
 }
 
-fn workers(text: &str) -> Result<Workers, String> {
+pub(super) fn workers(text: &str) -> Result<Workers, String> {
     match text.parse() {
         _ if text == "auto" => Ok(Workers::PerCore),
         Ok(count) if (1..=MAX_WORKERS).contains(&count) => Ok(Workers::Count(count)),

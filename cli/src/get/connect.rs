@@ -17,7 +17,7 @@ use super::transport::tcp::Dialer;
 use super::transport::{Link, quic};
 use crate::args::{Get, Protocol};
 use crate::exit::{Failure, Kind};
-use crate::{places, transport};
+use crate::{places, transport, trust};
 
 /// Makes connections.
 pub(crate) struct Linker {
@@ -62,9 +62,7 @@ impl Family {
 impl Linker {
     pub(crate) fn new(args: &Get) -> Result<Self, Failure> {
         transport::warn(&args.transport);
-        if args.trust.insecure_no_verify {
-            eprintln!("WARNING: --insecure-no-verify: whoever answers is taken for the server");
-        }
+        trust::warn(&args.trust);
         let qlog = transport::qlog(&args.transport)?;
         let tls = tls(args, Protocol::H3)?;
         let silence = Duration::from_secs(args.transport.idle_timeout);
@@ -281,19 +279,8 @@ impl Linker {
 
 /// Whom to trust.
 fn tls(args: &Get, protocol: Protocol) -> Result<ClientTls, Failure> {
-    let mut tls = ClientTls::builder().alpn([protocol.alpn()]);
-    let trust = &args.trust;
-    if let Some(ca) = &trust.ca {
-        tls = tls.ca_file(ca);
-    } else if !trust.pin.is_empty() {
-        tls = tls.pinned(trust.pin.iter().copied());
-    } else if trust.insecure_no_verify {
-        tls = tls.dangerous_no_verification();
-    }
-    if let Some(log) = transport::key_log(args.transport.keylog.as_deref())? {
-        tls = tls.key_log(log);
-    }
-    tls.build().map_err(|error| Failure::new(Kind::Environment, error.to_string()))
+    let key_log = transport::key_log(args.transport.keylog.as_deref())?;
+    trust::tls(&args.trust, protocol.alpn(), key_log)
 }
 
 /// The configuration of connections that speak one protocol.

@@ -109,7 +109,7 @@ fn failure(error: &StreamError, job: &Job) -> Failure {
             let message = format!("{url}: the server gave the answer up ({code}); try again");
             Failure::new(Kind::Refused, message).passing(Duration::ZERO)
         }
-        StreamError::RemoteClosing { .. } => {
+        StreamError::RemoteClosing => {
             let message = format!("{url}: the server is shutting down; try again");
             Failure::new(Kind::Refused, message).passing(Duration::ZERO)
         }

@@ -6,14 +6,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use quicket::tokio::{Connection, Stream};
+use quicket_files::Body;
 use quicket_h3::h3::error::Code;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use super::answer::Body;
 use super::log::Record;
 use super::stall::stalled;
-use super::{Client, Site, chunks, http3, http09};
+use super::{Client, Site, http3, http09};
 use crate::args::Protocol;
 
 /// How often to look whether everything was delivered before the connection is closed.
@@ -43,7 +43,7 @@ pub(super) async fn hold(
         remote: connection.remote_addr(),
         site: Arc::clone(&site),
         requests: AtomicU64::new(0),
-        room: chunks::room(),
+        room: quicket_files::room(),
     });
     tokio::select! {
         () = answer_all(&connection, &client, draining) => {}

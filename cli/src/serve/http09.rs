@@ -6,13 +6,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::{HeaderMap, Method};
+use quicket_files::{Answer, Body, Chunks, Question, Room, Tree, answer};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
-
-use super::answer::{Answer, Body, Question, answer};
-use super::chunks::{Chunks, Room};
-use super::tree::Tree;
 
 /// The longest request line, in bytes.
 const MAX_LINE: u64 = 8 << 10;
@@ -90,7 +87,6 @@ pub(crate) async fn send<W: AsyncWrite + Unpin>(
 
 #[cfg(test)]
 mod tests {
-    use super::super::tree::tests::Sample;
     use super::*;
 
     #[tokio::test]
@@ -113,12 +109,16 @@ mod tests {
 
     #[tokio::test]
     async fn files_are_sent_whole_and_nothing_else() {
-        let sample = Sample::new("http09");
-        let tree = Arc::new(sample.tree());
+        let sample = tempfile::tempdir().unwrap();
+        std::fs::write(sample.path().join("private"), "private").unwrap();
+        std::fs::create_dir_all(sample.path().join("root/sub")).unwrap();
+        std::fs::write(sample.path().join("root/a.txt"), "hello, world").unwrap();
+        let options = quicket_files::Options::default();
+        let tree = Arc::new(Tree::open(&sample.path().join("root"), options).unwrap());
         let mut out = Vec::new();
         let mut sent = 0;
         let body = find(&tree, "/a.txt?x").await.unwrap().unwrap();
-        send(body, &mut out, &super::super::chunks::room(), &mut sent).await.unwrap();
+        send(body, &mut out, &quicket_files::room(), &mut sent).await.unwrap();
         assert_eq!((out.as_slice(), sent), (&b"hello, world"[..], 12));
         assert!(find(&tree, "/../private").await.unwrap().is_none());
         assert!(find(&tree, "/sub").await.unwrap().is_none());

@@ -12,13 +12,11 @@ use h3::error::{Code, StreamError};
 use h3::quic::{self, StreamId};
 use h3::server::{self, RequestResolver, RequestStream};
 use http::{Request, Response};
+use quicket_files::{Answer, Body, Chunks, Question, Room, answer, is_shortage};
 use tokio::sync::watch;
 use tokio::task::spawn_blocking;
 
-use super::answer::{Answer, Body, Question, answer};
-use super::chunks::{Chunks, Room};
 use super::conversation::Draining;
-use super::descriptors::is_shortage;
 use super::log::Record;
 use super::{Client, Site};
 

@@ -3,8 +3,8 @@
 use std::fmt::Write as _;
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, percent_encode};
+use quicket_files::Entry;
 
-use super::tree::Entry;
 use crate::units::Bytes;
 
 /// Everything but RFC 3986's unreserved characters.

@@ -1,27 +1,24 @@
 //! `quicket serve`: serves a directory.
 
-mod answer;
 mod certificates;
-mod chunks;
 mod conversation;
-mod descriptors;
 mod events;
 #[cfg(target_os = "linux")]
 mod generations;
 mod http09;
 mod http3;
-mod keep;
+pub(crate) mod keep;
+mod limit;
 mod listen;
 mod listing;
 mod log;
 mod member;
 mod memory;
-mod range;
 mod signals;
 mod stall;
-mod tree;
 
-pub(crate) use descriptors::raise_limit;
+pub(crate) use limit::raise_limit;
+pub(crate) use signals::stop;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -33,18 +30,17 @@ use quicket::{
     AcceptError, Decision, EndpointConfig, Fingerprint, Qlog, RetryPolicy, ServerConfig, ServerTls,
     WorkerStats,
 };
+use quicket_files::{Descriptors, Entry, Options, Room, Tree};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use self::certificates::{Files, unusable};
 use self::conversation::Draining;
-use self::descriptors::Descriptors;
 use self::events::Events;
 use self::listen::Place;
 use self::log::say;
 use self::member::Member;
 use self::signals::{Hangup, Keys};
-use self::tree::Tree;
 use crate::args::{Protocol, Retry, Serve};
 use crate::exit::{Failure, Kind};
 use crate::{heap, transport};
@@ -74,7 +70,7 @@ pub(crate) struct Client {
     /// How many requests came.
     pub(crate) requests: AtomicU64,
     /// Room for what is read of files before it is sent.
-    pub(crate) room: chunks::Room,
+    pub(crate) room: Room,
 }
 
 /// Runs the command.
@@ -82,7 +78,9 @@ pub(crate) fn run(args: &Serve) -> Result<(), Failure> {
     raise_limit();
     heap::keep_little();
     let dir = args.dir.display();
-    let tree = Tree::open(&args.dir, args.hidden, !args.no_listing)
+    let listing = (!args.no_listing).then_some(listing::page as fn(&str, &[Entry]) -> String);
+    let options = Options { hidden: args.hidden, listing, ..Options::default() };
+    let tree = Tree::open(&args.dir, options)
         .map_err(|error| Failure::file(format!("cannot serve {dir}"), &error))?;
     let site = Site {
         tree: Arc::new(tree),
@@ -147,6 +145,7 @@ pub(crate) fn run(args: &Serve) -> Result<(), Failure> {
     if let Some(qlog) = qlog {
         qlog.flush();
     }
+    log::flush();
     served
 }
 

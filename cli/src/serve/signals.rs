@@ -10,7 +10,7 @@ use super::{Files, Site};
 use crate::exit::Failure;
 
 /// Ctrl-C, or the wish of a service manager.
-pub(super) async fn stop() {
+pub(crate) async fn stop() {
     #[cfg(unix)]
     {
         use tokio::signal::unix::{SignalKind, signal};

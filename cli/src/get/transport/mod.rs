@@ -45,12 +45,3 @@ impl Link {
         }
     }
 }
-
-/// What can be done about a certificate that is not trusted.
-const fn trust_hint(is_about_dates: bool) -> &'static str {
-    if is_about_dates {
-        "; --pin trusts a certificate whatever its dates"
-    } else {
-        "; if you know this server, name its CA with --ca, or its own certificate with --pin"
-    }
-}

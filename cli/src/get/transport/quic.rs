@@ -12,13 +12,13 @@ use quicket::{ConnectError, ConnectionError, TransportErrorCode};
 use quicket_h3::OpenStreams;
 use tokio::task::JoinHandle;
 
-use super::trust_hint;
 use crate::args::Protocol;
 use crate::exit::{Failure, Kind};
 use crate::get::download::{Answered, Job};
 use crate::get::report::{ConnectionReport, EarlyData};
 use crate::get::target::Authority;
 use crate::get::{Run, http3, http09};
+use crate::trust;
 
 /// How long a closed connection waits at most for packets that cross its goodbye.
 const GOODBYE: Duration = Duration::from_millis(500);
@@ -230,12 +230,10 @@ pub(in crate::get) fn failure(
     let (kind, hint) = match error {
         ConnectError::Bind(_) | ConnectError::AddressFamily(_) => (Kind::Environment, ""),
         ConnectError::Invalid(_) => (Kind::Usage, ""),
-        ConnectError::Handshake(error) if error.alert.0 == CERTIFICATE_EXPIRED => {
-            (Kind::Trust, trust_hint(true))
-        }
-        ConnectError::Handshake(error) if is_distrust(error.alert.0) => {
-            (Kind::Trust, trust_hint(false))
-        }
+        ConnectError::Handshake(error) => match trust::hint(error.alert.0) {
+            Some(hint) => (Kind::Trust, hint),
+            None => (Kind::Connection, ""),
+        },
         ConnectError::Lost(ConnectionError::PeerTransport { code, .. })
             if *code == TransportErrorCode::CONNECTION_REFUSED =>
         {
@@ -248,15 +246,6 @@ pub(in crate::get) fn failure(
     };
     Failure::new(kind, format!("{}: {error}{hint}", Peer(authority, remote)))
 }
-
-/// Alerts that say that a certificate is not good enough (RFC 8446, Section 6.2): bad_certificate
-/// to certificate_unknown, unknown_ca, access_denied.
-const fn is_distrust(alert: u8) -> bool {
-    matches!(alert, 42..=46 | 48 | 49)
-}
-
-/// certificate_expired; also for one that is not valid yet.
-const CERTIFICATE_EXPIRED: u8 = 45;
 
 #[cfg(test)]
 mod tests {

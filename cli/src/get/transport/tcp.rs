@@ -21,7 +21,6 @@ use tokio_rustls::client::TlsStream;
 use tokio_rustls::rustls;
 use tokio_rustls::rustls::pki_types::ServerName;
 
-use super::trust_hint;
 use crate::exit::{Failure, Kind};
 use crate::get::download::{Answered, Download, Job};
 use crate::get::progress::Progress;
@@ -30,6 +29,7 @@ use crate::get::reply::{self, Kept, Next};
 use crate::get::report::{ConnectionReport, EarlyData};
 use crate::get::target::Authority;
 use crate::get::{Run, complete, trace};
+use crate::trust;
 
 /// How long a connection may take to come about; as long as QUIC's.
 const HANDSHAKE: Duration = Duration::from_secs(10);
@@ -102,7 +102,7 @@ impl Dialer {
                 match error.get_ref().and_then(|error| error.downcast_ref::<rustls::Error>()) {
                     Some(error @ rustls::Error::InvalidCertificate(reason)) => {
                         let words = ClientTls::explain(error, &authority.host);
-                        failed(&words, Kind::Trust, trust_hint(is_about_dates(reason)))
+                        failed(&words, Kind::Trust, trust::hint_of(is_about_dates(reason)))
                     }
                     _ => failed(&error, Kind::Connection, ""),
                 }

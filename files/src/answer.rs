@@ -10,22 +10,25 @@ use cap_std::fs::Metadata;
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use http::{Method, StatusCode};
 
-use super::descriptors::is_shortage;
-use super::listing;
-use super::range::{self, Range};
-use super::tree::{Found, Tree};
+use crate::coding::Coding;
+use crate::descriptors::is_shortage;
+use crate::range::{self, Range};
+use crate::tree::{Found, Tree};
 
 /// What is sent back.
 #[derive(Debug)]
-pub(crate) struct Answer {
-    pub(crate) status: StatusCode,
-    pub(crate) headers: HeaderMap,
-    pub(crate) body: Body,
+pub struct Answer {
+    /// Its status.
+    pub status: StatusCode,
+    /// Its fields.
+    pub headers: HeaderMap,
+    /// What follows them.
+    pub body: Body,
 }
 
 /// What follows the headers.
 #[derive(Debug)]
-pub(crate) enum Body {
+pub enum Body {
     /// Nothing.
     Empty,
     /// These bytes.
@@ -36,18 +39,24 @@ pub(crate) enum Body {
 
 /// What is asked.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Question<'a> {
-    pub(crate) method: &'a Method,
+pub struct Question<'a> {
+    /// The method.
+    pub method: &'a Method,
     /// The path of the target, percent-encoded, without the query.
-    pub(crate) path: &'a str,
-    pub(crate) headers: &'a HeaderMap,
+    pub path: &'a str,
+    /// The fields.
+    pub headers: &'a HeaderMap,
     /// It came as 0-RTT data, which an attacker can repeat.
-    pub(crate) early: bool,
+    pub early: bool,
 }
 
 /// Answers a question. Reads from the disk, so it can take its time. The error is want of
 /// descriptors ([`is_shortage`]): the question can be asked again.
-pub(crate) fn answer(tree: &Tree, question: &Question<'_>) -> io::Result<Answer> {
+///
+/// # Errors
+///
+/// Want of descriptors only; what else goes wrong is an answer.
+pub fn answer(tree: &Tree, question: &Question<'_>) -> io::Result<Answer> {
     let method = question.method;
     if question.early && !method.is_safe() {
         // RFC 8470, Section 5.2.
@@ -60,8 +69,8 @@ pub(crate) fn answer(tree: &Tree, question: &Question<'_>) -> io::Result<Answer>
         answer.set(header::ALLOW, "GET, HEAD");
         return Ok(answer);
     }
-    let mut answer = match tree.find(question.path) {
-        Ok(found) => answer_with(found, question),
+    let mut answer = match tree.find(question.path, question.headers) {
+        Ok(found) => answer_with(tree, found, question),
         Err(error) if is_shortage(&error) => return Err(error),
         Err(error) => {
             log::warn!("cannot serve {}: {error}", question.path);
@@ -75,19 +84,30 @@ pub(crate) fn answer(tree: &Tree, question: &Question<'_>) -> io::Result<Answer>
     Ok(answer)
 }
 
-fn answer_with(found: Found, question: &Question<'_>) -> Answer {
+fn answer_with(tree: &Tree, found: Found, question: &Question<'_>) -> Answer {
     match found {
         Found::Nothing => Answer::text(StatusCode::NOT_FOUND, "There is no such file.\n"),
         Found::NeedsSlash => Answer::to_directory(question.path),
         Found::Listing(entries) => {
-            let page = listing::page(question.path, &entries);
+            let page = tree.page(question.path, &entries);
             Answer::with_bytes(StatusCode::OK, "text/html; charset=utf-8", page.into())
         }
-        Found::File { file, metadata, name } => {
-            Answer::with_file(file, &metadata, &name, question.headers).unwrap_or_else(|error| {
+        Found::File { file, metadata, name, coding } => {
+            let state = Validators::of(&metadata, coding);
+            let answer = Answer::with_file(file, metadata.len(), &state, &name, question.headers);
+            let mut answer = answer.unwrap_or_else(|error| {
                 log::warn!("cannot serve {}: {error}", question.path);
                 Answer::text(StatusCode::INTERNAL_SERVER_ERROR, "The file cannot be read.\n")
-            })
+            });
+            if tree.varies() {
+                answer.set(header::VARY, "Accept-Encoding");
+            }
+            if let Some(coding) = coding
+                && answer.headers.contains_key(header::ACCEPT_RANGES)
+            {
+                answer.set(header::CONTENT_ENCODING, coding.name());
+            }
+            answer
         }
     }
 }
@@ -116,7 +136,7 @@ impl Answer {
     }
 
     /// There is no descriptor for the file, and was none for long.
-    pub(crate) fn busy() -> Self {
+    pub fn busy() -> Self {
         let text = "Too many files are being sent. Try again in a moment.\n";
         let mut answer = Self::text(StatusCode::SERVICE_UNAVAILABLE, text);
         // RFC 9110, Section 10.2.3.
@@ -135,12 +155,11 @@ impl Answer {
 
     fn with_file(
         mut file: File,
-        metadata: &Metadata,
+        len: u64,
+        validators: &Validators,
         name: &Path,
         asked: &HeaderMap,
     ) -> io::Result<Self> {
-        let len = metadata.len();
-        let validators = Validators::of(metadata);
         if validators.is_known_to(asked) {
             let mut answer = Self::new(StatusCode::NOT_MODIFIED);
             validators.put_on(&mut answer);
@@ -199,11 +218,13 @@ struct Validators {
 }
 
 impl Validators {
-    fn of(metadata: &Metadata) -> Self {
+    fn of(metadata: &Metadata, coding: Option<Coding>) -> Self {
         let modified = metadata.modified().ok().map(cap_std::time::SystemTime::into_std);
         let since = modified.and_then(|time| time.duration_since(UNIX_EPOCH).ok());
         let nanos = since.unwrap_or_default().as_nanos();
-        Self { etag: format!("\"{nanos:x}-{:x}\"", metadata.len()), modified }
+        // Each encoding is a representation of its own (RFC 9110, Section 8.8.3.3).
+        let coding = coding.map_or("", Coding::suffix);
+        Self { etag: format!("\"{nanos:x}-{:x}{coding}\"", metadata.len()), modified }
     }
 
     fn put_on(&self, answer: &mut Answer) {
@@ -250,8 +271,8 @@ fn seconds(time: SystemTime) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tree::tests::Sample;
     use super::*;
+    use crate::tree::tests::Sample;
 
     fn ask(sample: &Sample, method: &Method, path: &str, headers: &[(&str, &str)]) -> Answer {
         let mut map = HeaderMap::new();
@@ -353,8 +374,7 @@ mod tests {
         assert_eq!(moved.status, StatusCode::MOVED_PERMANENTLY);
         assert_eq!(moved.headers[header::LOCATION], "./sub/");
         let listing = text(ask(&sample, &Method::GET, "/sub/", &[]));
-        assert!(listing.contains("href=\"./b%20%26%20c.html\""), "{listing}");
-        assert!(listing.contains("b &amp; c.html"), "{listing}");
+        assert!(listing.starts_with("/sub/: ") && listing.contains("b & c.html"), "{listing}");
         assert_eq!(ask(&sample, &Method::GET, "/absent", &[]).status, StatusCode::NOT_FOUND);
     }
 }

@@ -6,7 +6,10 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use cap_std::fs::{Dir, Metadata};
+use http::HeaderMap;
 use percent_encoding::percent_decode_str;
+
+use crate::coding::Coding;
 
 /// The longest path that is looked at, in bytes.
 const MAX_PATH: usize = 4096;
@@ -16,17 +19,25 @@ const MAX_ENTRIES: usize = 10_000;
 /// A directory whose files can be had. What lies outside of it cannot be reached: neither by `..`
 /// nor by symbolic links, whoever changes them at whatever moment.
 #[derive(Debug)]
-pub(crate) struct Tree {
+pub struct Tree {
     root: Dir,
+    options: Options,
+}
+
+/// What of a directory is served.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Options {
     /// Names that begin with a dot are served, too.
-    hidden: bool,
-    /// Directories without an index are listed.
-    listing: bool,
+    pub hidden: bool,
+    /// Directories without an index are listed, on the page that this makes of the path and the entries.
+    pub listing: Option<fn(&str, &[Entry]) -> String>,
+    /// A file `NAME.br`, `NAME.zst` or `NAME.gz` that is not older than `NAME` is sent to clients that take it.
+    pub precompressed: bool,
 }
 
 /// What a path leads to.
 #[derive(Debug)]
-pub(crate) enum Found {
+pub enum Found {
     /// A file, open for reading.
     File {
         /// The file.
@@ -35,6 +46,8 @@ pub(crate) enum Found {
         metadata: Metadata,
         /// The name that its type is guessed by.
         name: PathBuf,
+        /// How it is compressed, if it lies there so.
+        coding: Option<Coding>,
     },
     /// A directory's entries, sorted by name.
     Listing(Vec<Entry>),
@@ -46,26 +59,44 @@ pub(crate) enum Found {
 
 /// An entry of a directory.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Entry {
+pub struct Entry {
     /// Its name.
-    pub(crate) name: OsString,
+    pub name: OsString,
     /// It is a directory.
-    pub(crate) is_dir: bool,
+    pub is_dir: bool,
     /// Its length in bytes.
-    pub(crate) len: u64,
+    pub len: u64,
 }
 
 impl Tree {
     /// Opens a directory.
-    pub(crate) fn open(path: &Path, hidden: bool, listing: bool) -> io::Result<Self> {
+    ///
+    /// # Errors
+    ///
+    /// If there is none that may be read.
+    pub fn open(path: &Path, options: Options) -> io::Result<Self> {
         let root = Dir::open_ambient_dir(path, cap_std::ambient_authority())?;
-        Ok(Self { root, hidden, listing })
+        Ok(Self { root, options })
+    }
+
+    /// The page of a directory's entries; empty if they are not to be listed.
+    pub(crate) fn page(&self, path: &str, entries: &[Entry]) -> String {
+        self.options.listing.map(|page| page(path, entries)).unwrap_or_default()
+    }
+
+    /// True if clients get one file or another by what they take.
+    pub(crate) const fn varies(&self) -> bool {
+        self.options.precompressed
     }
 
     /// Finds what the path of a request target (still percent-encoded, without a query) names.
-    pub(crate) fn find(&self, path: &str) -> io::Result<Found> {
+    ///
+    /// # Errors
+    ///
+    /// If the file cannot be read for another reason than that it is absent, forbidden or outside.
+    pub fn find(&self, path: &str, asked: &HeaderMap) -> io::Result<Found> {
         let Some(relative) = self.relative(path) else { return Ok(Found::Nothing) };
-        match self.look_up(&relative, path.ends_with('/')) {
+        match self.look_up(&relative, path.ends_with('/'), asked) {
             Err(error) if is_absence(&error) => Ok(Found::Nothing),
             found => found,
         }
@@ -81,7 +112,7 @@ impl Tree {
                 break;
             }
             let name: Vec<u8> = percent_decode_str(name).collect();
-            let hidden = name.first() == Some(&b'.') && !self.hidden;
+            let hidden = name.first() == Some(&b'.') && !self.options.hidden;
             let special = matches!(name.as_slice(), b"" | b"." | b"..");
             // A separator can only have come here encoded; a backslash and a colon mean something
             // on Windows.
@@ -96,15 +127,15 @@ impl Tree {
         Some(relative)
     }
 
-    fn look_up(&self, relative: &Path, wants_dir: bool) -> io::Result<Found> {
+    fn look_up(&self, relative: &Path, wants_dir: bool, asked: &HeaderMap) -> io::Result<Found> {
         if relative.as_os_str().is_empty() {
-            return self.directory(&self.root);
+            return self.directory(&self.root, asked);
         }
         // Looking first keeps from opening pipes and devices, which can block or act.
         let metadata = self.root.metadata(relative)?;
         if metadata.is_dir() {
             return if wants_dir {
-                self.directory(&self.root.open_dir(relative)?)
+                self.directory(&self.root.open_dir(relative)?, asked)
             } else {
                 Ok(Found::NeedsSlash)
             };
@@ -112,22 +143,24 @@ impl Tree {
         if wants_dir || !metadata.is_file() {
             return Ok(Found::Nothing);
         }
-        open(&self.root, relative)
+        self.open_file(&self.root, relative, asked)
     }
 
-    fn directory(&self, dir: &Dir) -> io::Result<Found> {
+    fn directory(&self, dir: &Dir, asked: &HeaderMap) -> io::Result<Found> {
         match dir.metadata("index.html") {
-            Ok(metadata) if metadata.is_file() => return open(dir, Path::new("index.html")),
+            Ok(metadata) if metadata.is_file() => {
+                return self.open_file(dir, Path::new("index.html"), asked);
+            }
             Err(error) if !is_absence(&error) => return Err(error),
             _ => {}
         }
-        if !self.listing {
+        if self.options.listing.is_none() {
             return Ok(Found::Nothing);
         }
         let mut entries = Vec::new();
         for entry in dir.entries()?.take(MAX_ENTRIES) {
             let name = entry?.file_name();
-            if name.as_encoded_bytes().starts_with(b".") && !self.hidden {
+            if name.as_encoded_bytes().starts_with(b".") && !self.options.hidden {
                 continue;
             }
             // Follows links; what leads nowhere or outside is not listed.
@@ -139,15 +172,36 @@ impl Tree {
         entries.sort();
         Ok(Found::Listing(entries))
     }
+
+    /// Opens a file, or what it is compressed to.
+    fn open_file(&self, dir: &Dir, path: &Path, asked: &HeaderMap) -> io::Result<Found> {
+        if self.options.precompressed {
+            for coding in Coding::accepted(asked) {
+                if let Some(sibling) = sibling(dir, path, coding) {
+                    return open(dir, &sibling, path, Some(coding));
+                }
+            }
+        }
+        open(dir, path, path, None)
+    }
 }
 
-fn open(dir: &Dir, path: &Path) -> io::Result<Found> {
+/// The path of what a file is compressed to, if it is there and not out of date.
+fn sibling(dir: &Dir, path: &Path, coding: Coding) -> Option<PathBuf> {
+    let mut name = path.as_os_str().to_owned();
+    name.push(coding.suffix());
+    let metadata = dir.metadata(&name).ok().filter(Metadata::is_file)?;
+    let modified = dir.metadata(path).and_then(|metadata| metadata.modified()).ok()?;
+    (metadata.modified().ok()? >= modified).then(|| name.into())
+}
+
+fn open(dir: &Dir, path: &Path, name: &Path, coding: Option<Coding>) -> io::Result<Found> {
     let file = dir.open(path)?;
     let metadata = file.metadata()?;
     if !metadata.is_file() {
         return Ok(Found::Nothing);
     }
-    Ok(Found::File { file: file.into_std(), metadata, name: path.to_owned() })
+    Ok(Found::File { file: file.into_std(), metadata, name: name.to_owned(), coding })
 }
 
 /// True for what a client is told as "not found": absent, not allowed, or outside. That the last
@@ -208,8 +262,18 @@ pub(crate) mod tests {
         }
 
         pub(crate) fn tree(&self) -> Tree {
-            Tree::open(&self.0.join("root"), false, true).unwrap()
+            let listing = Some(page as fn(&str, &[Entry]) -> String);
+            let options = Options { listing, ..Options::default() };
+            Tree::open(&self.0.join("root"), options).unwrap()
         }
+    }
+
+    fn page(path: &str, entries: &[Entry]) -> String {
+        format!("{path}: {entries:?}")
+    }
+
+    fn find(tree: &Tree, path: &str) -> Found {
+        tree.find(path, &HeaderMap::new()).unwrap()
     }
 
     impl Drop for Sample {
@@ -219,7 +283,7 @@ pub(crate) mod tests {
     }
 
     fn content(tree: &Tree, path: &str) -> Option<String> {
-        match tree.find(path).unwrap() {
+        match find(tree, path) {
             Found::File { file, .. } => Some(io::read_to_string(file).unwrap()),
             _ => None,
         }
@@ -232,7 +296,7 @@ pub(crate) mod tests {
         assert_eq!(content(&tree, "/a.txt").as_deref(), Some("hello, world"));
         assert_eq!(content(&tree, "/sub/b%20%26%20c.html").as_deref(), Some("<b>"));
         assert_eq!(content(&tree, "/sub/site/").as_deref(), Some("index"));
-        assert!(matches!(tree.find("/sub/site").unwrap(), Found::NeedsSlash));
+        assert!(matches!(find(&tree, "/sub/site"), Found::NeedsSlash));
     }
 
     #[test]
@@ -255,7 +319,7 @@ pub(crate) mod tests {
             &format!("/{}", "a".repeat(5000)),
             &format!("/{}", "a".repeat(300)),
         ] {
-            assert!(matches!(tree.find(path).unwrap(), Found::Nothing), "{path}");
+            assert!(matches!(find(&tree, path), Found::Nothing), "{path}");
         }
     }
 
@@ -271,10 +335,10 @@ pub(crate) mod tests {
         symlink("loop", sample.0.join("root/loop")).unwrap();
         let tree = sample.tree();
         for path in ["/relative", "/absolute", "/up/", "/up/private", "/loop"] {
-            assert!(matches!(tree.find(path).unwrap(), Found::Nothing), "{path}");
+            assert!(matches!(find(&tree, path), Found::Nothing), "{path}");
         }
         assert_eq!(content(&tree, "/inside").as_deref(), Some("hello, world"));
-        let Found::Listing(entries) = tree.find("/").unwrap() else { panic!("no listing") };
+        let Found::Listing(entries) = find(&tree, "/") else { panic!("no listing") };
         let names: Vec<_> = entries.iter().map(|entry| entry.name.to_str().unwrap()).collect();
         assert_eq!(names, ["a.txt", "inside", "sub"]);
     }
@@ -283,8 +347,43 @@ pub(crate) mod tests {
     fn hidden_files_and_listings_are_served_on_request_only() {
         let sample = Sample::new("hidden");
         assert_eq!(content(&sample.tree(), "/.hidden"), None);
-        let tree = Tree::open(&sample.0.join("root"), true, false).unwrap();
+        let options = Options { hidden: true, ..Options::default() };
+        let tree = Tree::open(&sample.0.join("root"), options).unwrap();
         assert_eq!(content(&tree, "/.hidden").as_deref(), Some("hidden"));
-        assert!(matches!(tree.find("/sub/").unwrap(), Found::Nothing));
+        assert!(matches!(find(&tree, "/sub/"), Found::Nothing));
+    }
+
+    #[test]
+    fn compressed_files_are_found_by_who_takes_them_unless_they_are_out_of_date() {
+        use std::time::{Duration, SystemTime};
+        let sample = Sample::new("compressed");
+        let root = sample.0.join("root");
+        fs::write(root.join("a.txt.gz"), "gz").unwrap();
+        fs::write(root.join("a.txt.br"), "br").unwrap();
+        let options = Options { precompressed: true, ..Options::default() };
+        let tree = Tree::open(&root, options).unwrap();
+        let found = |accepts: &'static str| {
+            let mut asked = HeaderMap::new();
+            asked.insert("accept-encoding", accepts.parse().unwrap());
+            match tree.find("/a.txt", &asked).unwrap() {
+                Found::File { coding, name, .. } => {
+                    assert_eq!(name, Path::new("a.txt"));
+                    coding.map(Coding::name)
+                }
+                other => panic!("{other:?}"),
+            }
+        };
+        assert_eq!(found("gzip, br"), Some("br"));
+        assert_eq!(found("gzip"), Some("gzip"));
+        assert_eq!(found("zstd"), None);
+        let old = SystemTime::now() - Duration::from_secs(60);
+        File::options().write(true).open(root.join("a.txt.br")).unwrap().set_modified(old).unwrap();
+        assert_eq!(found("gzip, br"), Some("gzip"), "the other one is out of date");
+        #[cfg(unix)]
+        {
+            fs::remove_file(root.join("a.txt.gz")).unwrap();
+            std::os::unix::fs::symlink("../private", root.join("a.txt.gz")).unwrap();
+            assert_eq!(found("gzip"), None, "a link leads out");
+        }
     }
 }

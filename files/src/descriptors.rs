@@ -16,7 +16,7 @@ const TELL_EVERY: Duration = Duration::from_secs(10);
 
 /// Requests that wait for a descriptor.
 #[derive(Debug, Default)]
-pub(crate) struct Descriptors {
+pub struct Descriptors {
     /// Held by the one that tries; the others queue for it.
     turn: tokio::sync::Mutex<()>,
     told: Mutex<Option<Instant>>,
@@ -25,7 +25,11 @@ pub(crate) struct Descriptors {
 impl Descriptors {
     /// Tries until there is a descriptor for it, in the order in which the requests came. The error
     /// is [`is_shortage`] if there is none for long.
-    pub(crate) async fn wait_for<T, F>(&self, mut attempt: impl FnMut() -> F) -> io::Result<T>
+    ///
+    /// # Errors
+    ///
+    /// Those of the attempt.
+    pub async fn wait_for<T, F>(&self, mut attempt: impl FnMut() -> F) -> io::Result<T>
     where
         F: Future<Output = io::Result<T>>,
     {
@@ -61,32 +65,16 @@ impl Descriptors {
 
 /// True if a file could not be opened for want of descriptors.
 #[cfg(unix)]
-pub(crate) fn is_shortage(error: &io::Error) -> bool {
+pub fn is_shortage(error: &io::Error) -> bool {
     use rustix::io::Errno;
     matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE))
 }
 
 /// True if a file could not be opened for want of descriptors.
 #[cfg(not(unix))]
-pub(crate) const fn is_shortage(_: &io::Error) -> bool {
+pub const fn is_shortage(_: &io::Error) -> bool {
     false
 }
-
-/// Lets this process have as many descriptors as its hard limit allows: the soft one is 1,024 on
-/// most systems, for the sake of programs that use `select`.
-#[cfg(unix)]
-pub(crate) fn raise_limit() {
-    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-    let limit = getrlimit(Resource::Nofile);
-    let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
-    if let Err(error) = setrlimit(Resource::Nofile, raised) {
-        log::debug!("the limit of descriptors stays as it is: {error}");
-    }
-}
-
-/// There is no such limit.
-#[cfg(not(unix))]
-pub(crate) const fn raise_limit() {}
 
 #[cfg(all(test, unix))]
 mod tests {

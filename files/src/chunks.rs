@@ -23,15 +23,15 @@ const SMALL_CHUNK: usize = 16 << 10;
 const LARGE_CHUNKS: usize = 8;
 
 /// Room for the large pieces of a connection.
-pub(crate) type Room = Arc<Semaphore>;
+pub type Room = Arc<Semaphore>;
 
 /// Room for another connection.
-pub(crate) fn room() -> Room {
+pub fn room() -> Room {
     Arc::new(Semaphore::new(LARGE_CHUNKS))
 }
 
 /// The pieces of a part of a file.
-pub(crate) struct Chunks {
+pub struct Chunks {
     /// The file, while nothing is read from it.
     file: Option<File>,
     /// The piece that is being read.
@@ -65,7 +65,7 @@ struct Ahead {
 
 impl Chunks {
     /// The pieces of the next `len` bytes.
-    pub(crate) fn new(file: File, len: u64, room: &Room) -> Self {
+    pub fn new(file: File, len: u64, room: &Room) -> Self {
         Self {
             file: Some(file),
             ahead: None,
@@ -78,7 +78,11 @@ impl Chunks {
     }
 
     /// The next piece; `None` at the end. The piece before must have left: it counts no more.
-    pub(crate) async fn next(&mut self) -> io::Result<Option<Bytes>> {
+    ///
+    /// # Errors
+    ///
+    /// If the file cannot be read, or became shorter.
+    pub async fn next(&mut self) -> io::Result<Option<Bytes>> {
         self.given = None;
         // Where neither the disk nor the client makes this wait, others get their turn all the same.
         coop::consume_budget().await;

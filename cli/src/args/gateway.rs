@@ -1,0 +1,154 @@
+//! Flags of `quicket gateway`.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+use quicket::Workers;
+
+/// Puts HTTP/3, HTTP/2 and HTTP/1.1 in front of what a site already runs.
+///
+/// Requests come by QUIC and by TLS over TCP, at the same port number, and go to servers of HTTP/1.1 and
+/// HTTP/2 (TCP, TLS or Unix sockets): which, a file says, or quicket gateway try for a single one. Requests that
+/// servers could read in two ways are refused.
+///
+/// The signal SIGHUP has the file and all certificates read again: requests under way go on as they began.
+/// If anything is wrong, all stays as it is, and the reason is told. SIGUSR1 has the access log opened anew, after it
+/// was moved aside.
+#[derive(Args, Debug)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true,
+          after_help = EXAMPLES, after_long_help = FILE)]
+pub(crate) struct Gateway {
+    #[command(subcommand)]
+    pub(crate) command: Option<GatewayCommand>,
+
+    /// The file that says what to do
+    #[arg(required = true)]
+    pub(crate) file: Option<PathBuf>,
+
+    /// Check the file and all that it names, and end: with exit code 2 if anything is wrong
+    #[arg(long)]
+    pub(crate) check: bool,
+
+    /// How many workers receive QUIC, from 1 to 256; auto stands for as many as the gateway may use
+    /// cores
+    #[arg(long, default_value = "auto", value_name = "N", value_parser = super::serve::workers)]
+    pub(crate) workers: Workers,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum GatewayCommand {
+    /// Put a gateway with a self-signed certificate in front of one server
+    #[command(after_help = "\
+Examples:
+  quicket gateway try http://127.0.0.1:8080
+  quicket gateway try unix:/run/app.sock -l '[::]:8443'")]
+    Try(Try),
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Try {
+    /// The server: http://HOST[:PORT], https://HOST[:PORT], h2c://HOST[:PORT] or unix:/PATH
+    #[arg(value_name = "SERVER")]
+    pub(crate) server: String,
+
+    /// Where to listen, over UDP and TCP; port 0 stands for any free port
+    #[arg(long, short, value_name = "ADDR", default_value = "127.0.0.1:8443")]
+    pub(crate) listen: SocketAddr,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  quicket gateway try http://127.0.0.1:8080
+  quicket gateway --check /etc/quicket/site.toml
+  quicket gateway /etc/quicket/site.toml";
+
+const FILE: &str = "\
+The file, in TOML; what is not said is as shown here, and paths are relative to the file:
+  listen = [\"[::]:443\"]            HTTP/3 over UDP; HTTP/2 and 1.1 over TCP
+  redirect = []                    plain HTTP, which leads to the first of listen
+  access_log = \"FILE\"              a line of JSON for each request; - is standard error
+  proxy_protocol = []              networks of balancers in front, such as \"10.0.0.0/8\", that begin each
+                                   connection over TCP with a header of PROXY protocol v2
+  [[certificate]]                  the first is for clients that ask for another name
+  chain = \"FILE\"
+  key = \"FILE\"
+  [origin.NAME]
+  servers = [\"http://HOST:PORT\", \"unix:/PATH\"]         HTTP/1.1; h2c://HOST:PORT and h2c+unix:/PATH
+                                   for HTTP/2; https://HOST:PORT for both over TLS;
+                                   { url = \"http://HOST:PORT\", weight = 1 } from 0 to 1000
+  ca = \"FILE\"                      whom those over TLS are trusted by; the system's roots
+  server_name = \"NAME\"             in their certificates; the host
+  client_chain = \"FILE\"            the gateway's own certificate for them, and ...
+  client_key = \"FILE\"              ... its key; none
+  balance = \"round-robin\"          or least-requests, client-address, consistent-hash
+  hash_by = \"client-address\"       for consistent-hash; or \"path\", { header = \"NAME\" },
+                                   { cookie = \"NAME\" }
+  retries = 1                      on other servers, of requests that are safe to repeat
+  connect_timeout_ms = 5000
+  resolve_ms = 30000               how long the addresses of a name count
+  answer_timeout_ms = 60000        until an answer begins, once the request is there
+  idle_timeout_ms = 60000          in the middle of an answer
+  max_failures = 3                 in a row, after which a server is left out ...
+  pause_ms = 10000                 ... for so long
+  upgrade = [\"websocket\"]          what connections may become, if the server agrees; not h2c
+  upgrade_idle_timeout_ms = 300000 silence of both ends, after which that ends
+  [origin.NAME.health_check]       servers are asked now and then, whether requests come or not
+  path = \"/\"                       by GET
+  host = \"localhost\"
+  interval_ms = 5000
+  timeout_ms = 2000
+  expect = [200]                   statuses of a server that is well
+  healthy_after = 2                good answers in a row
+  unhealthy_after = 3              bad ones in a row
+  [[site]]
+  names = [\"example.org\", \"*.example.org\"]     \"*\": all that others have not
+  hsts = { max_age_s = N }         and include_subdomains = false, preload = false
+  error_page = { 404 = \"FILE\" }    instead of the gateway's own words; origins' answers stay
+  compress = false                 answers of text and the like, by gzip, br or zstd
+  [[site.route]]                   the longest path counts
+  path = \"/\"                       whole segments: /a is /a and /a/b, and not /ab
+  methods = []                     all
+  headers = { NAME = \"VALUE\" }     must be there; \"*\" is any value
+  origin = \"NAME\"                  one of these four
+  files = \"DIRECTORY\"              with FILE.br, .zst and .gz for who takes them
+  redirect = { to = \"https://{host}{path}\", status = 308 }     or {rest}: what follows path
+  respond = { status = 200, body = \"\", content_type = \"text/plain; charset=utf-8\" }
+  rewrite_prefix = \"/PREFIX\"       instead of path, for the origin or the directory
+  request_headers = { set = {}, add = {}, remove = [] }          for the origin
+  response_headers = { set = {}, add = {}, remove = [] }         for the client
+  compress = BOOL                  as the site
+  early_data = \"safe\"              0-RTT: GET, HEAD and OPTIONS go on, with Early-Data: 1; or wait
+  [[protocol]]                     connections with another ALPN; quicket connect is for clients
+  alpn = [\"NAME\"]
+  names = [\"*\"]                    server names: \"example.org\", \"*.example.org\", \"*\": all others
+  streams = \"tcp://HOST:PORT\"      or unix:/PATH, or quic://HOST:PORT for all of a connection
+  datagrams = \"udp://HOST:PORT\"    or the same quic://HOST:PORT
+  ca = \"FILE\"                      for quic://; the system's certificates
+  proxy_protocol = false           PROXY protocol, version 2, before each stream
+  early_data = false               0-RTT data waits for the handshake
+  connect_timeout_ms = 5000
+  idle_timeout_ms = 300000         silence of a stream, or of a client's datagrams
+  max_streams = 100                of a client, of each kind; as many as requests
+  max_connections = 4096           to the origin
+  buffer_bytes = 65536             read from the origin at once, from 1024 to 16777216
+  [metrics]                        counters, at /metrics (Prometheus) and /metrics.json
+  listen = \"127.0.0.1:9090\"        or \"unix:/PATH\", a socket for the gateway's own user
+  token_file = \"FILE\"              of 16 bytes at least, for Authorization: Bearer; due with TCP
+  [limits]
+  connections = 20000
+  requests = 100                   under way on a connection
+  header_bytes = 32768
+  header_timeout_ms = 10000
+  body_timeout_ms = 60000          silence of a client
+  drain_ms = 10000                 for requests under way, in the end
+  handshakes_without_retry = 512   unfinished over QUIC; above, clients must prove their address
+  client_connections = N           of one address, or IPv6 network of /64; no limit unless given
+  client_requests = N              under way
+  client_requests_per_s = N
+  client_handshakes_per_s = N
+
+Examples:
+  quicket gateway try http://127.0.0.1:8080
+  quicket gateway --check /etc/quicket/site.toml
+  quicket gateway /etc/quicket/site.toml";

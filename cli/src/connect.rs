@@ -1,0 +1,97 @@
+//! `quicket connect`: local sockets over QUIC to a gateway.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use quicket::{ClientConfig, ConnectError, ConnectionError, FileSessionStore, TransportConfig};
+use quicket_gateway::connect::{self, Error, Event, Say, Server};
+
+use crate::args::Connect;
+use crate::exit::{Failure, Kind};
+use crate::{places, transport, trust};
+
+pub(crate) fn run(args: &Connect) -> Result<(), Failure> {
+    transport::warn(&args.transport);
+    trust::warn(&args.trust);
+    let (host, port) = args.server.clone();
+    let name = args.server_name.clone().unwrap_or_else(|| host.clone());
+    let server = Server { host, port, name, config: config(args)?, early_data: args.early_data };
+    let quiet = args.quiet;
+    let say: Say = Arc::new(move |event: &Event| match event {
+        Event::Listening(_) | Event::Connected { .. } if quiet => {}
+        event => eprintln!("{event}"),
+    });
+    crate::serve::raise_limit();
+    let runtime = crate::one_thread()?;
+    let ended = runtime.block_on(async {
+        connect::run(server, args.local.clone(), say, crate::serve::stop()).await
+    });
+    // A thread may wait for standard input still, and nobody for that thread.
+    runtime.shutdown_timeout(Duration::from_millis(500));
+    ended.map_err(|error| failure(&error))
+}
+
+fn config(args: &Connect) -> Result<ClientConfig, Failure> {
+    let key_log = transport::key_log(args.transport.keylog.as_deref())?;
+    let tls = trust::tls(&args.trust, &args.alpn, key_log)?;
+    let transport = TransportConfig {
+        keep_alive: Duration::from_secs(args.keep_alive),
+        datagram_receive_buffer: TransportConfig::default().datagram_receive_buffer,
+        ..transport::config(&args.transport)
+    };
+    let mut config = ClientConfig::new(tls).transport(transport);
+    if let Some(qlog) = transport::qlog(&args.transport)? {
+        config = config.qlog(qlog);
+    }
+    if args.no_sessions {
+        return Ok(config);
+    }
+    let dir = match &args.sessions {
+        Some(dir) => dir.clone(),
+        None => places::state()?.join("sessions"),
+    };
+    // A session is good for one protocol only, whose name need not be one of a file.
+    let dir = dir.join(utf8_percent_encode(&args.alpn, NON_ALPHANUMERIC).to_string());
+    let store = FileSessionStore::open(&dir).map_err(|error| {
+        Failure::environment(format!("cannot keep sessions in {}", dir.display()), error)
+    })?;
+    Ok(config.sessions(Arc::new(store)))
+}
+
+/// What happened, and what can be done.
+fn failure(error: &Error) -> Failure {
+    let (kind, hint) = match error {
+        Error::Local(..) => (Kind::Environment, ""),
+        Error::Connect { error, .. } => reason(error),
+        Error::Broken(_) => (Kind::Refused, ""),
+        _ => (Kind::Connection, ""),
+    };
+    Failure::new(kind, format!("{error}{hint}"))
+}
+
+fn reason(error: &ConnectError) -> (Kind, &'static str) {
+    /// no_application_protocol (RFC 7301, Section 3.2), as QUIC says it (RFC 9001, Section 4.8).
+    const WRONG_ALPN: u64 = 0x100 + 120;
+    match error {
+        ConnectError::Bind(_) | ConnectError::AddressFamily(_) => (Kind::Environment, ""),
+        ConnectError::Invalid(_) => (Kind::Usage, ""),
+        ConnectError::Handshake(error) => match trust::hint(error.alert.0) {
+            Some(hint) => (Kind::Trust, hint),
+            None => (Kind::Connection, ""),
+        },
+        ConnectError::Lost(ConnectionError::PeerTransport { code, .. }) if code.0 == WRONG_ALPN => {
+            (
+                Kind::Connection,
+                "; the gateway does not know this protocol: is --alpn as in its file?",
+            )
+        }
+        ConnectError::Lost(ConnectionError::PortUnreachable) => {
+            (Kind::Connection, "; is the gateway running, and is this its UDP port?")
+        }
+        ConnectError::Lost(ConnectionError::HandshakeTimeout | ConnectionError::IdleTimeout) => {
+            (Kind::Connection, "; is there a gateway on this UDP port?")
+        }
+        _ => (Kind::Connection, ""),
+    }
+}

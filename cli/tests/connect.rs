@@ -1,0 +1,121 @@
+//! `quicket connect` through `quicket gateway` to a TCP server in Python.
+
+mod common;
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use common::{Outcome, openssl, quicket};
+use tempfile::TempDir;
+
+/// How long anything here may take to come about.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A process that ends with the test.
+struct Process(Child);
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Greets, and says in upper case what comes.
+const PYTHON: &str = "
+import socket, threading
+def serve(s):
+    s.sendall(b'ready\\n')
+    while data := s.recv(65536):
+        s.sendall(data.upper())
+    s.close()
+listener = socket.create_server(('127.0.0.1', 0))
+print(listener.getsockname()[1], flush=True)
+while True:
+    threading.Thread(target=serve, args=[listener.accept()[0]], daemon=True).start()
+";
+
+fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !is_so() {
+        assert!(begun.elapsed() < PATIENCE, "{what} did not come about");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// The server and the gateway, which listens at this port.
+fn start(dir: &TempDir) -> (Process, Process, u16) {
+    openssl(dir.path(), "cert", "DNS:localhost,IP:127.0.0.1");
+    let mut python = Command::new("python3");
+    let mut python = python.args(["-c", PYTHON]).stdout(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(python.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let port = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let file = format!(
+        "listen = [\"127.0.0.1:{port}\"]\n[[certificate]]\nchain = \"cert.pem\"\nkey = \"cert.key\"\n\
+         [[protocol]]\nalpn = [\"upper\"]\nstreams = \"tcp://127.0.0.1:{}\"\n",
+        line.trim()
+    );
+    fs::write(dir.path().join("site.toml"), file).unwrap();
+    let log = fs::File::create(dir.path().join("gateway.log")).unwrap();
+    let gateway = quicket(dir.path()).args(["gateway", "site.toml"]).stderr(log).spawn().unwrap();
+    let said = || fs::read_to_string(dir.path().join("gateway.log")).unwrap_or_default();
+    until("the gateway", || said().contains("Gateway on"));
+    (Process(python), Process(gateway), port)
+}
+
+fn connect(dir: &TempDir, arguments: &[&str], input: &[u8]) -> Outcome {
+    let mut command = quicket(dir.path());
+    command.arg("connect").args(arguments).stdin(Stdio::piped());
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    // Whoever has ended already takes nothing.
+    let _ = child.stdin.take().unwrap().write_all(input);
+    child.wait_with_output().unwrap().into()
+}
+
+#[test]
+fn standard_input_and_output_and_a_local_port_reach_the_server() {
+    let dir = tempfile::tempdir().unwrap();
+    let (_python, _gateway, port) = start(&dir);
+    let server = format!("localhost:{port}");
+    let base = [server.as_str(), "--alpn", "upper", "--ca", "cert.pem"];
+    let outcome = connect(&dir, &base, b"hello");
+    outcome.assert_code(0);
+    assert_eq!(outcome.stdout, b"ready\nHELLO");
+
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let free = TcpListener::bind("127.0.0.1:0").unwrap();
+    let at = free.local_addr().unwrap();
+    drop(free);
+    let mut command = quicket(dir.path());
+    command.arg("connect").args(base).args(["--local", &format!("tcp:{at}")]);
+    let _client = Process(command.stderr(Stdio::null()).spawn().unwrap());
+    until("the local port", || TcpStream::connect(at).is_ok());
+    let mut stream = TcpStream::connect(at).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.write_all(b"again").unwrap();
+    stream.shutdown(std::net::Shutdown::Write).unwrap();
+    let mut said = String::new();
+    stream.read_to_string(&mut said).unwrap();
+    assert_eq!(said, "ready\nAGAIN");
+
+    // What cannot work is said, with what to do.
+    let local = format!("tcp:{}", taken.local_addr().unwrap());
+    let outcome = connect(&dir, &[&base[..], &["--local", &local]].concat(), b"");
+    assert!(outcome.assert_code(6).stderr.contains("ss -ltnp"), "{}", outcome.stderr);
+    let other = [server.as_str(), "--alpn", "lower", "--ca", "cert.pem"];
+    let outcome = connect(&dir, &other, b"");
+    assert!(
+        outcome.assert_code(3).stderr.contains("is --alpn as in its file?"),
+        "{}",
+        outcome.stderr
+    );
+    let outcome = connect(&dir, &base[..3], b"");
+    assert!(outcome.assert_code(4).stderr.contains("--pin"), "{}", outcome.stderr);
+    let nobody = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let outcome = connect(&dir, &[nobody.as_str(), "--alpn", "upper", "--ca", "cert.pem"], b"");
+    assert!(outcome.assert_code(3).stderr.contains("is the gateway running"), "{}", outcome.stderr);
+}

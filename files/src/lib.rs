@@ -1,0 +1,18 @@
+//! A directory's files as answers to requests, apart from how both travel.
+//!
+//! [`Tree`] leads from a path to a file and never out of the directory; [`answer()`] makes an answer of it
+//! (RFC 9110: conditional requests, ranges, encodings); [`Chunks`] reads it as fast as it leaves.
+#![forbid(unsafe_code)]
+
+mod answer;
+mod chunks;
+mod coding;
+mod descriptors;
+mod range;
+mod tree;
+
+pub use answer::{Answer, Body, Question, answer};
+pub use chunks::{Chunks, Room, room};
+pub use coding::Coding;
+pub use descriptors::{Descriptors, is_shortage};
+pub use tree::{Entry, Found, Options, Tree};

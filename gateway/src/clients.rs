@@ -1,0 +1,287 @@
+//! What each client address takes: connections, requests, handshakes. An IPv6 network of /64 counts as one
+//! address, for whoever has one address of it has all.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
+use std::net::{IpAddr, Ipv6Addr};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Parts of the table, so that few wait for the same lock.
+const SHARDS: usize = 64;
+/// Addresses that are told apart, in each part.
+const MAX_ADDRESSES: usize = 1024;
+
+/// What an address may take; all it likes where there is no number.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Allowed {
+    /// Connections.
+    pub connections: Option<u32>,
+    /// Requests under way.
+    pub requests: Option<u32>,
+    /// Requests in a second.
+    pub requests_per_second: Option<u32>,
+    /// Handshakes in a second.
+    pub handshakes_per_second: Option<u32>,
+}
+
+/// Why an address does not get more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Exceeded {
+    pub(crate) reason: &'static str,
+    /// When it may try again, in seconds.
+    pub(crate) retry_after: u32,
+}
+
+/// What client addresses take now.
+#[derive(Debug)]
+pub(crate) struct Clients {
+    /// Nobody outside knows which part an address is in.
+    hasher: RandomState,
+    shards: Vec<Mutex<HashMap<IpAddr, Client>>>,
+}
+
+#[derive(Debug)]
+struct Client {
+    connections: u32,
+    requests: u32,
+    asked: Bucket,
+    handshakes: Bucket,
+}
+
+/// What a second allows, refilled as time goes by.
+#[derive(Clone, Copy, Debug)]
+struct Bucket {
+    /// Thousandths of what may be taken.
+    level: u64,
+    since: Instant,
+}
+
+impl Bucket {
+    /// Takes one; else says after how many milliseconds there is one.
+    fn take(&mut self, per_second: u32, now: Instant) -> Result<(), u64> {
+        let full = u64::from(per_second) * 1000;
+        let elapsed = now.saturating_duration_since(self.since);
+        let elapsed = u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX);
+        // A thousandth for each millisecond and each one that a second allows.
+        let level = self.level.saturating_add(elapsed.saturating_mul(per_second.into())).min(full);
+        self.since += Duration::from_millis(elapsed);
+        self.level = level;
+        match level.checked_sub(1000) {
+            Some(rest) => {
+                self.level = rest;
+                Ok(())
+            }
+            None => Err((1000 - level).div_ceil(per_second.max(1).into())),
+        }
+    }
+
+    /// One that is full, whatever is allowed.
+    const fn full(now: Instant) -> Self {
+        Self { level: u64::MAX, since: now }
+    }
+}
+
+impl Client {
+    const fn new(now: Instant) -> Self {
+        let (asked, handshakes) = (Bucket::full(now), Bucket::full(now));
+        Self { connections: 0, requests: 0, asked, handshakes }
+    }
+
+    const fn is_idle(&self) -> bool {
+        self.connections == 0 && self.requests == 0
+    }
+}
+
+/// What counts for an address until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Held {
+    clients: Arc<Clients>,
+    address: IpAddr,
+    what: What,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum What {
+    Connection,
+    Request,
+}
+
+impl Clients {
+    pub(crate) fn new() -> Arc<Self> {
+        let shards = (0..SHARDS).map(|_| Mutex::default()).collect();
+        Arc::new(Self { hasher: RandomState::new(), shards })
+    }
+
+    /// Counts a connection.
+    pub(crate) fn connect(
+        self: &Arc<Self>,
+        address: IpAddr,
+        allowed: &Allowed,
+    ) -> Result<Option<Held>, Exceeded> {
+        let Some(most) = allowed.connections else { return Ok(None) };
+        self.with(address, |client| {
+            if client.connections >= most {
+                return Err(Exceeded {
+                    reason: "too many connections of one address",
+                    retry_after: 1,
+                });
+            }
+            client.connections += 1;
+            Ok(())
+        })?;
+        Ok(Some(self.held(address, What::Connection)))
+    }
+
+    /// Counts a request until what is returned is dropped.
+    pub(crate) fn ask(
+        self: &Arc<Self>,
+        address: IpAddr,
+        allowed: &Allowed,
+    ) -> Result<Option<Held>, Exceeded> {
+        if allowed.requests.is_none() && allowed.requests_per_second.is_none() {
+            return Ok(None);
+        }
+        self.with(address, |client| {
+            if allowed.requests.is_some_and(|most| client.requests >= most) {
+                return Err(Exceeded {
+                    reason: "too many requests of one address",
+                    retry_after: 1,
+                });
+            }
+            if let Some(per_second) = allowed.requests_per_second {
+                client.asked.take(per_second, Instant::now()).map_err(|wait| Exceeded {
+                    reason: "requests of one address come too fast",
+                    retry_after: u32::try_from(wait.div_ceil(1000)).unwrap_or(u32::MAX),
+                })?;
+            }
+            client.requests += 1;
+            Ok(())
+        })?;
+        Ok(Some(self.held(address, What::Request)))
+    }
+
+    /// Counts a handshake.
+    pub(crate) fn handshake(&self, address: IpAddr, allowed: &Allowed) -> Result<(), Exceeded> {
+        let Some(per_second) = allowed.handshakes_per_second else { return Ok(()) };
+        let exceeded =
+            Exceeded { reason: "handshakes of one address come too fast", retry_after: 1 };
+        self.with(address, |client| {
+            client.handshakes.take(per_second, Instant::now()).map_err(|_| exceeded)
+        })
+    }
+
+    fn held(self: &Arc<Self>, address: IpAddr, what: What) -> Held {
+        Held { clients: Arc::clone(self), address, what }
+    }
+
+    fn with(
+        &self,
+        address: IpAddr,
+        take: impl FnOnce(&mut Client) -> Result<(), Exceeded>,
+    ) -> Result<(), Exceeded> {
+        let address = network(address);
+        let mut shard = self.shard(address).lock().unwrap_or_else(PoisonError::into_inner);
+        if !shard.contains_key(&address) && shard.len() >= MAX_ADDRESSES {
+            // Those that take nothing now may be forgotten: the worst is that a second begins anew.
+            shard.retain(|_, client| !client.is_idle());
+            if shard.len() >= MAX_ADDRESSES {
+                let reason = "too many addresses to be counted";
+                return Err(Exceeded { reason, retry_after: 1 });
+            }
+        }
+        take(shard.entry(address).or_insert_with(|| Client::new(Instant::now())))
+    }
+
+    fn shard(&self, address: IpAddr) -> &Mutex<HashMap<IpAddr, Client>> {
+        // As many as there are shards.
+        &self.shards[self.hasher.hash_one(address) as usize % SHARDS]
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        let address = network(self.address);
+        let shard = self.clients.shard(address);
+        let mut shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(client) = shard.get_mut(&address) {
+            let count = match self.what {
+                What::Connection => &mut client.connections,
+                What::Request => &mut client.requests,
+            };
+            *count = count.saturating_sub(1);
+        }
+    }
+}
+
+/// What counts as one client.
+fn network(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V4(v4) => v4.into(),
+        IpAddr::V6(v6) => Ipv6Addr::from_bits(v6.to_bits() >> 64 << 64).into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn address(text: &str) -> IpAddr {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn what_is_given_back_can_be_had_again() {
+        let clients = Clients::new();
+        let allowed = Allowed { connections: Some(2), ..Allowed::default() };
+        let a = address("192.0.2.1");
+        let first = clients.connect(a, &allowed).unwrap();
+        let _second = clients.connect(address("::ffff:192.0.2.1"), &allowed).unwrap();
+        assert!(clients.connect(a, &allowed).is_err());
+        assert!(clients.connect(address("192.0.2.2"), &allowed).is_ok());
+        drop(first);
+        assert!(clients.connect(a, &allowed).is_ok());
+    }
+
+    #[test]
+    fn a_network_of_ipv6_is_one_client() {
+        let clients = Clients::new();
+        let allowed = Allowed { requests: Some(1), ..Allowed::default() };
+        let _held = clients.ask(address("2001:db8::1"), &allowed).unwrap();
+        assert!(clients.ask(address("2001:db8::ffff:0:0:1"), &allowed).is_err());
+        assert!(clients.ask(address("2001:db8:0:1::1"), &allowed).is_ok());
+    }
+
+    #[test]
+    fn a_bucket_allows_what_a_second_does_and_refills() {
+        let begun = Instant::now();
+        let mut bucket = Bucket::full(begun);
+        let at = |milliseconds| begun + Duration::from_millis(milliseconds);
+        for _ in 0..5 {
+            assert_eq!(bucket.take(5, at(0)), Ok(()));
+        }
+        assert_eq!(bucket.take(5, at(0)), Err(200));
+        assert_eq!(bucket.take(5, at(199)), Err(1));
+        assert_eq!(bucket.take(5, at(200)), Ok(()));
+        assert_eq!(bucket.take(5, at(200)), Err(200));
+        for _ in 0..5 {
+            assert_eq!(bucket.take(5, at(1_000_000)), Ok(()), "no more than a second's");
+        }
+        assert!(bucket.take(5, at(1_000_000)).is_err());
+    }
+
+    #[test]
+    fn the_table_is_bounded_and_keeps_who_is_there() {
+        let clients = Clients::new();
+        let allowed =
+            Allowed { connections: Some(1), handshakes_per_second: Some(1), ..Allowed::default() };
+        let known = address("192.0.2.1");
+        let _held = clients.connect(known, &allowed).unwrap();
+        for at in 0..300_000_u32 {
+            let _ = clients.handshake(IpAddr::from((at + 0x0a00_0000).to_be_bytes()), &allowed);
+        }
+        let count: usize = clients.shards.iter().map(|shard| shard.lock().unwrap().len()).sum();
+        assert!(count <= SHARDS * MAX_ADDRESSES, "{count}");
+        assert!(clients.connect(known, &allowed).is_err(), "it is still counted");
+    }
+}

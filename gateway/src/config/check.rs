@@ -1,0 +1,193 @@
+//! From what the file says to what may run: finds everything that is wrong, not only the first.
+
+use std::collections::HashSet;
+use std::fmt::Display;
+use std::path::Path;
+use std::time::Duration;
+
+use quicket::Identity;
+
+use super::{File, Problem, limits, origin, protocol, site};
+use crate::route::Sites;
+use crate::snapshot::{Certificates, Snapshot};
+
+/// The most of each that a file may have.
+const MAX_ADDRESSES: usize = quicket::MAX_SOCKETS;
+/// A day: longer waits are mistakes of unit.
+const MAX_WAIT_MS: u64 = 24 * 60 * 60 * 1000;
+
+/// Gathers problems.
+#[derive(Default)]
+pub(super) struct Problems(Vec<Problem>);
+
+impl Problems {
+    pub(super) fn add(&mut self, place: impl Into<String>, what: impl Into<String>) {
+        self.0.push(Problem::new(place, what));
+    }
+
+    /// A value, or a problem more.
+    pub(super) fn take<T>(&mut self, place: &str, result: Result<T, impl Display>) -> Option<T> {
+        result.map_err(|what| self.add(place, what.to_string())).ok()
+    }
+
+    pub(super) fn wait(&mut self, place: &str, milliseconds: u64) -> Duration {
+        if milliseconds == 0 || milliseconds > MAX_WAIT_MS {
+            self.add(place, format!("{milliseconds} is not within 1 and {MAX_WAIT_MS} ms (a day)"));
+        }
+        Duration::from_millis(milliseconds)
+    }
+}
+
+/// Checks a file with certificates in files.
+pub(super) fn check(file: File, directory: &Path) -> Result<Snapshot, Vec<Problem>> {
+    let mut problems = Problems::default();
+    if file.certificate.is_empty() {
+        problems.add(
+            "certificate",
+            "there is none: add [[certificate]] with chain = \"FILE\" and key = \"FILE\"",
+        );
+    }
+    let mut certificates = Certificates::new();
+    let mut names = HashSet::new();
+    for (at, certificate) in file.certificate.iter().enumerate() {
+        let place = format!("certificate {}", at + 1);
+        let (chain, key) = (directory.join(&certificate.chain), directory.join(&certificate.key));
+        if let Some(identity) = problems.take(&place, Identity::from_pem_files(chain, key)) {
+            let own = identity.dns_names().into_iter().filter(|name| names.insert(name.clone()));
+            certificates.push((own.collect(), identity));
+        }
+    }
+    finish(file, directory, certificates, problems)
+}
+
+/// Checks a file with certificates that are here already.
+pub(super) fn check_with(
+    file: File,
+    directory: &Path,
+    certificates: Certificates,
+) -> Result<Snapshot, Vec<Problem>> {
+    finish(file, directory, certificates, Problems::default())
+}
+
+fn finish(
+    file: File,
+    directory: &Path,
+    certificates: Certificates,
+    mut problems: Problems,
+) -> Result<Snapshot, Vec<Problem>> {
+    if file.listen.is_empty() {
+        problems.add("listen", "there is no address: listen = [\"[::]:443\"] stands for all");
+    }
+    addresses(&file, &mut problems);
+    let origins = origin::check(&file.origin, directory, &mut problems);
+    let sites = match file.site.is_empty() && !file.protocol.is_empty() {
+        false => site::check(&file.site, directory, &origins, &mut problems),
+        true => without_sites(&file, &mut problems),
+    };
+    let protocols = protocol::protocols(&file.protocol, &file.limits, directory, &mut problems);
+    let metrics = file.metrics.as_ref().and_then(|metrics| metrics.check(directory, &mut problems));
+    let limits = limits::check(&file.limits, &mut problems);
+    let access_log = file.access_log.map(|path| match path.as_os_str() == "-" {
+        true => path,
+        false => directory.join(path),
+    });
+    if !problems.0.is_empty() {
+        return Err(problems.0);
+    }
+    Ok(Snapshot {
+        listen: file.listen,
+        redirect: file.redirect,
+        proxy_protocol: file.proxy_protocol,
+        metrics,
+        certificates,
+        access_log,
+        limits,
+        sites,
+        protocols,
+        origins: origins.into_values().collect(),
+    })
+}
+
+/// A file with private protocols only.
+fn without_sites(file: &File, problems: &mut Problems) -> Sites {
+    if !file.redirect.is_empty() {
+        problems.add("redirect", "leads to HTTPS, and there is no [[site]]");
+    }
+    Sites::default()
+}
+
+fn addresses(file: &File, problems: &mut Problems) {
+    for (place, addresses) in [("listen", &file.listen), ("redirect", &file.redirect)] {
+        if addresses.len() > MAX_ADDRESSES {
+            problems.add(place, format!("more than {MAX_ADDRESSES} addresses"));
+        }
+        let mut seen = HashSet::new();
+        for address in addresses {
+            if address.port() != 0 && !seen.insert(address) {
+                problems.add(place, format!("{address} is there twice"));
+            }
+        }
+    }
+    for address in &file.redirect {
+        if address.port() != 0 && file.listen.contains(address) {
+            problems.add("redirect", format!("{address} is in listen, too"));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::parse;
+    use super::*;
+
+    const ORIGIN: &str = "[origin.app]\nservers = [\"http://127.0.0.1:8080\"]\n";
+
+    fn problems(text: &str) -> Vec<String> {
+        let problems = parse(text, Path::new(".")).expect_err("it is wrong");
+        problems.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn an_empty_file_lacks_everything() {
+        let all = problems("").join("\n");
+        for what in ["certificate", "listen", "site"] {
+            assert!(all.contains(what), "{all}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_known_is_told_with_its_line() {
+        assert_eq!(problems("listen = []\nlisen = []\n").len(), 1);
+        assert!(problems("listen = []\nlisen = []\n")[0].starts_with("line 2: "));
+    }
+
+    #[test]
+    fn each_mistake_is_told_with_its_place() {
+        let text = format!(
+            "listen = [\"127.0.0.1:1\", \"127.0.0.1:1\"]\nredirect = [\"127.0.0.1:1\"]\n{ORIGIN}\
+             pause_ms = 0\nmax_failures = 0\n[origin.bad]\nservers = [\"ftp://x\", \"http://\"]\n\
+             [[site]]\nnames = [\"a.example\", \"A.example\", \"a_b.*.c\"]\n\
+             [[site.route]]\npath = \"a/../b\"\nmethods = [\"G T\"]\norigin = \"ap\"\n\
+             [limits]\nrequests = 0\nconnections = 0\nheader_bytes = 1\n"
+        );
+        let all = problems(&text).join("\n");
+        for what in [
+            "listen: 127.0.0.1:1 is there twice",
+            "redirect: 127.0.0.1:1 is in listen, too",
+            "origin.app.pause_ms: 0 is not within",
+            "origin.app.max_failures: 0 would",
+            "origin.bad.servers: \"ftp://x\"",
+            "origin.bad.servers: \"http://\"",
+            "site 1.names: a.example is there twice",
+            "site 1.names: \"a_b.*.c\" is no DNS name",
+            "site 1, route 1.path: \"a/../b\"",
+            "site 1, route 1.methods: \"G T\" is no method",
+            "site 1, route 1.origin: there is no origin \"ap\"; there are: app, bad",
+            "limits.requests",
+            "limits.connections",
+            "limits.header_bytes",
+        ] {
+            assert!(all.contains(what), "{what:?} is not in\n{all}");
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! The file: TOML, read into these types, and checked by `check` into a [`Snapshot`].
+//!
+//! A field that is not known is an error, as is everything that would have no effect.
+
+mod action;
+mod check;
+mod headers;
+mod limits;
+mod metrics;
+mod origin;
+mod problem;
+mod protocol;
+mod site;
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use ipnet::IpNet;
+use serde::Deserialize;
+
+pub use self::action::{Redirect, Respond};
+pub use self::headers::{Edits, Hsts};
+pub use self::limits::Limits;
+pub use self::metrics::Metrics;
+pub use self::origin::{Balance, HashBy, HealthCheck, Origin, Server, Weighted};
+pub use self::problem::Problem;
+pub use self::protocol::Protocol;
+pub use self::site::{EarlyData, Route, Site};
+use crate::snapshot::Snapshot;
+
+/// The largest file that is read, in bytes.
+const MAX_FILE: u64 = 4 << 20;
+/// The largest page for an error, in bytes.
+const MAX_PAGE: u64 = 1 << 20;
+
+/// What the file says.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct File {
+    /// Addresses with HTTP/3 over UDP, and HTTP/2 and 1.1 with TLS over TCP.
+    pub listen: Vec<SocketAddr>,
+    /// Addresses with plain HTTP, which redirects to the first of `listen`.
+    pub redirect: Vec<SocketAddr>,
+    /// The certificates; the first is everybody's who asks for another name.
+    pub certificate: Vec<Certificate>,
+    /// Who answers, by name.
+    pub origin: BTreeMap<String, Origin>,
+    /// Which names are served.
+    pub site: Vec<Site>,
+    /// What is carried besides HTTP.
+    pub protocol: Vec<Protocol>,
+    /// What one client or one request may take.
+    pub limits: Limits,
+    /// Networks of balancers in front, which begin each connection over TCP by saying who the client is (PROXY
+    /// protocol, version 2).
+    pub proxy_protocol: Vec<IpNet>,
+    /// Where the counters can be read.
+    pub metrics: Option<Metrics>,
+    /// A line of JSON for each request: a file, or `-` for standard error.
+    pub access_log: Option<PathBuf>,
+}
+
+/// A certificate with its private key, each a file of PEM.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Certificate {
+    /// The chain, the server's own certificate first.
+    pub chain: PathBuf,
+    /// The private key.
+    pub key: PathBuf,
+}
+
+/// Reads and checks a file. Paths in it are relative to its own directory.
+///
+/// # Errors
+///
+/// Everything that is wrong with it.
+pub fn load(path: &Path) -> Result<Snapshot, Vec<Problem>> {
+    let text = read(path).map_err(|problem| vec![problem])?;
+    parse(&text, path.parent().unwrap_or(Path::new(".")))
+}
+
+fn read(path: &Path) -> Result<String, Problem> {
+    let bytes = read_bytes(path, MAX_FILE)?;
+    let text = String::from_utf8(bytes);
+    text.map_err(|_| Problem::new("", format!("{} is not UTF-8", path.display())))
+}
+
+/// Reads a file of no more than `most` bytes.
+fn read_bytes(path: &Path, most: u64) -> Result<Vec<u8>, Problem> {
+    use std::io::Read;
+    let failed = |error: std::io::Error| Problem::file(path, &error);
+    let mut bytes = Vec::new();
+    let file = std::fs::File::open(path).map_err(failed)?;
+    let read = file.take(most + 1).read_to_end(&mut bytes).map_err(failed)?;
+    match read as u64 > most {
+        true => {
+            let most = most >> 20;
+            Err(Problem::new("", format!("{} is larger than {most} MiB", path.display())))
+        }
+        false => Ok(bytes),
+    }
+}
+
+/// Checks what a file says; `directory` is where its relative paths begin.
+///
+/// # Errors
+///
+/// Everything that is wrong with it.
+pub fn parse(text: &str, directory: &Path) -> Result<Snapshot, Vec<Problem>> {
+    let file: File = toml::from_str(text).map_err(|error| vec![Problem::syntax(text, &error)])?;
+    check::check(file, directory)
+}
+
+/// A gateway on `listen` in front of one server, with a certificate of its own.
+///
+/// # Errors
+///
+/// If the server's URL or the certificate cannot be used.
+pub fn single(
+    listen: Vec<SocketAddr>,
+    server: &str,
+    identity: quicket::Identity,
+) -> Result<Snapshot, Vec<Problem>> {
+    let origin = Origin::of(server);
+    let route = Route { path: site::root(), origin: Some("origin".to_owned()), ..Route::default() };
+    let file = File {
+        listen,
+        origin: BTreeMap::from([("origin".to_owned(), origin)]),
+        site: vec![Site { names: vec!["*".to_owned()], route: vec![route], ..Site::default() }],
+        access_log: Some(PathBuf::from("-")),
+        ..File::default()
+    };
+    check::check_with(file, Path::new("."), vec![(Vec::new(), identity)])
+}

@@ -1,0 +1,49 @@
+//! What is wrong with a file, and where.
+
+use std::fmt;
+use std::io;
+use std::path::Path;
+
+/// Something that is wrong with a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// Where: a line, or the name of the field; empty if it concerns the whole.
+    place: String,
+    /// What, and what to do.
+    what: String,
+}
+
+impl Problem {
+    pub(super) fn new(place: impl Into<String>, what: impl Into<String>) -> Self {
+        Self { place: place.into(), what: what.into() }
+    }
+
+    pub(super) fn file(path: &Path, error: &io::Error) -> Self {
+        let hint = match error.kind() {
+            io::ErrorKind::NotFound => "; is the name right?",
+            io::ErrorKind::PermissionDenied => "; ls -l shows who may read it",
+            _ => "",
+        };
+        Self::new("", format!("cannot read {}: {error}{hint}", path.display()))
+    }
+
+    pub(super) fn syntax(text: &str, error: &toml::de::Error) -> Self {
+        let line = error.span().map(|span| {
+            let before = text.get(..span.start).unwrap_or_default();
+            1 + before.bytes().filter(|&byte| byte == b'\n').count()
+        });
+        let place = line.map(|line| format!("line {line}")).unwrap_or_default();
+        Self::new(place, error.message())
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !self.place.is_empty() {
+            write!(f, "{}: ", self.place)?;
+        }
+        f.write_str(&self.what)
+    }
+}
+
+impl std::error::Error for Problem {}

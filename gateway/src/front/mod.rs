@@ -1,0 +1,81 @@
+//! Connections of clients, as streams of requests.
+
+pub(crate) mod accept;
+pub(crate) mod admission;
+pub(crate) mod http3;
+mod introduction;
+pub(crate) mod redirect;
+mod stall;
+pub(crate) mod tcp;
+
+use std::convert::Infallible;
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+use tokio::runtime::Handle;
+use tokio::sync::{Semaphore, mpsc, watch};
+
+use crate::clients::Clients;
+use crate::log_line::Log;
+use crate::metrics::Metrics;
+use crate::origin::Checks;
+use crate::snapshot::Snapshot;
+use crate::tunnel::Stay;
+
+/// What all connections have in common.
+pub(crate) struct Shared {
+    current: RwLock<(Arc<Snapshot>, Log)>,
+    /// Of the origins of the current snapshot.
+    checks: Mutex<Checks>,
+    runtime: Handle,
+    /// One for each connection that there may be.
+    pub(crate) room: Arc<Semaphore>,
+    pub(crate) clients: Arc<Clients>,
+    pub(crate) metrics: Arc<Metrics>,
+    /// True once the gateway stops.
+    pub(crate) draining: watch::Receiver<bool>,
+}
+
+impl Shared {
+    pub(crate) fn new(
+        snapshot: Snapshot,
+        log: Log,
+        metrics: Arc<Metrics>,
+        draining: watch::Receiver<bool>,
+    ) -> Self {
+        snapshot.sites.count_by(&metrics);
+        let room =
+            Arc::new(Semaphore::new(snapshot.limits.connections.min(Semaphore::MAX_PERMITS)));
+        let runtime = Handle::current();
+        let checks = Mutex::new(Checks::begin(&snapshot.origins, &runtime));
+        let current = RwLock::new((Arc::new(snapshot), log));
+        let clients = Clients::new();
+        Self { current, checks, runtime, room, clients, metrics, draining }
+    }
+
+    /// What counts for a request that comes now.
+    pub(crate) fn current(&self) -> (Arc<Snapshot>, Log) {
+        self.current.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// What ends a tunnel beside its ends, and what is closed when all tunnels with it are gone.
+    pub(crate) fn stay(&self) -> (Stay, mpsc::Receiver<Infallible>) {
+        let drain = self.current().0.limits.drain;
+        let (alive, ended) = mpsc::channel(1);
+        (Stay { alive, draining: self.draining.clone(), drain }, ended)
+    }
+
+    /// From now on another snapshot counts. What is known of servers that are the same stays.
+    pub(crate) fn replace(&self, snapshot: Snapshot, log: Log) {
+        snapshot.sites.count_by(&self.metrics);
+        // Those who replace it at the same time take turns.
+        let mut checks = self.checks.lock().unwrap_or_else(PoisonError::into_inner);
+        snapshot.take_over(&self.current().0);
+        *checks = Checks::begin(&snapshot.origins, &self.runtime);
+        let next = (Arc::new(snapshot), log);
+        let sites = Arc::clone(&next.0);
+        let mut current = self.current.write().unwrap_or_else(PoisonError::into_inner);
+        let before = std::mem::replace(&mut *current, next);
+        drop(current);
+        before.0.sites.forget_but(&sites.sites, &self.metrics);
+    }
+}

@@ -1,0 +1,138 @@
+//! HTTP/2 and HTTP/1.1 over TLS and TCP (RFC 9113, RFC 9112).
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::Request;
+use http::header::HeaderValue;
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use hyper::server::conn::{http1, http2};
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use tokio::net::{TcpListener, TcpStream};
+use tokio_rustls::TlsAcceptor;
+
+use super::Shared;
+use super::accept::accept_all;
+use super::stall::Progress;
+use crate::BodyError;
+use crate::proxy::{self, Client};
+use crate::snapshot::Limits;
+
+/// How often a client over HTTP/2 is asked whether it is there, and how long it may take to say so.
+const PING: Duration = Duration::from_secs(30);
+/// The smallest buffer that hyper takes.
+const MIN_BUFFER: usize = 8192;
+
+/// Awaits a connection; once the gateway stops, only the requests under way. hyper has no trait for
+/// connections of both versions.
+macro_rules! until_drained {
+    ($connection:expr, $drained:expr) => {{
+        let mut connection = std::pin::pin!($connection);
+        tokio::select! {
+            ended = connection.as_mut() => ended,
+            () = $drained => {
+                connection.as_mut().graceful_shutdown();
+                connection.await
+            }
+        }
+    }};
+}
+/// Takes connections until the gateway stops.
+pub(crate) async fn listen(
+    listener: TcpListener,
+    tls: TlsAcceptor,
+    alt_svc: Option<HeaderValue>,
+    shared: Arc<Shared>,
+) {
+    let all = Arc::clone(&shared);
+    let hold =
+        move |stream, client| serve(stream, client, tls.clone(), alt_svc.clone(), Arc::clone(&all));
+    accept_all(listener, shared, hold).await;
+}
+
+async fn serve(
+    stream: TcpStream,
+    client: SocketAddr,
+    tls: TlsAcceptor,
+    alt_svc: Option<HeaderValue>,
+    shared: Arc<Shared>,
+) -> Result<(), BodyError> {
+    let limits = shared.current().0.limits;
+    let stream = tokio::time::timeout(limits.header_timeout, tls.accept(stream)).await;
+    let stream = stream.map_err(BodyError::from).and_then(|stream| Ok(stream?));
+    let metrics = Arc::clone(&shared.metrics);
+    let stream = stream.inspect_err(|_| metrics.refused("no handshake of TLS"))?;
+    let is_two = stream.get_ref().1.alpn_protocol() == Some(b"h2");
+    let _open = metrics.connected(if is_two { "h2" } else { "http/1.1" });
+    let mut draining = shared.draining.clone();
+    let (stay, mut tunnels) = shared.stay();
+    let progress = Progress::new();
+    let followed = Arc::clone(&progress);
+    let answer = move |request: Request<Incoming>| {
+        let followed = Arc::clone(&followed);
+        followed.asked();
+        let shared = Arc::clone(&shared);
+        let (alt_svc, stay) = (alt_svc.clone(), stay.clone());
+        let client = Client { address: client, early: None, alt_svc, stay };
+        let request = request.map(|body| body.map_err(BodyError::from).boxed_unsync());
+        async move {
+            let answer = proxy::answer(&shared, client, request).await;
+            Ok::<_, Infallible>(answer.map(|body| followed.follow(body)))
+        }
+    };
+    let drained = async move {
+        let _ = draining.wait_for(|draining| *draining).await;
+    };
+    let stream = TokioIo::new(stream);
+    let serving = async {
+        if is_two {
+            let connection = two(&limits).serve_connection(stream, service_fn(answer));
+            until_drained!(connection, drained)
+        } else {
+            let connection = one(&limits).serve_connection(stream, service_fn(answer));
+            until_drained!(connection.with_upgrades(), drained)
+        }
+    };
+    let ended = tokio::select! {
+        ended = serving => ended,
+        () = progress.stalled(limits.body_timeout) => {
+            metrics.refused("a client that asks or takes nothing");
+            return Ok(());
+        }
+    };
+    // A connection that was upgraded goes on in a tunnel.
+    tunnels.recv().await;
+    ended.inspect_err(|error| {
+        // What hyper cannot read it answers itself, and no request of it reaches a route.
+        if error.is_parse() {
+            metrics.refused("malformed HTTP/1.1");
+        }
+    })?;
+    Ok(())
+}
+
+/// ALPN has said which version it is: hyper need not wait to see it, without a deadline.
+fn one(limits: &Limits) -> http1::Builder {
+    let mut builder = http1::Builder::new();
+    builder
+        .timer(TokioTimer::new())
+        .header_read_timeout(limits.header_timeout)
+        .max_buf_size((limits.header_bytes as usize).max(MIN_BUFFER));
+    builder
+}
+
+fn two(limits: &Limits) -> http2::Builder<TokioExecutor> {
+    let mut builder = http2::Builder::new(TokioExecutor::new());
+    builder
+        .timer(TokioTimer::new())
+        .enable_connect_protocol()
+        .max_concurrent_streams(limits.requests)
+        .max_header_list_size(limits.header_bytes)
+        .keep_alive_interval(PING)
+        .keep_alive_timeout(PING);
+    builder
+}

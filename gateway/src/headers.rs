@@ -1,0 +1,195 @@
+//! What the origin is told of a request, and what the client is not told of an answer.
+
+use std::net::{IpAddr, SocketAddr};
+
+use http::header::{self, HeaderName, HeaderValue};
+use http::{HeaderMap, Version};
+
+/// Fields that concern the connection they came by, besides those that Connection names (RFC 9110,
+/// Section 7.6.1).
+const HOP_BY_HOP: [HeaderName; 8] = [
+    header::CONNECTION,
+    HeaderName::from_static("keep-alive"),
+    HeaderName::from_static("proxy-connection"),
+    header::TE,
+    header::TRANSFER_ENCODING,
+    header::UPGRADE,
+    header::PROXY_AUTHENTICATE,
+    header::PROXY_AUTHORIZATION,
+];
+
+/// Fields by which only the gateway says who the client is: a client's own would be believed.
+const ABOUT_CLIENT: [HeaderName; 7] = [
+    header::FORWARDED,
+    HeaderName::from_static("x-forwarded-for"),
+    HeaderName::from_static("x-forwarded-host"),
+    HeaderName::from_static("x-forwarded-port"),
+    HeaderName::from_static("x-forwarded-proto"),
+    HeaderName::from_static("x-real-ip"),
+    EARLY_DATA,
+];
+
+/// RFC 8470, Section 5.1.
+const EARLY_DATA: HeaderName = HeaderName::from_static("early-data");
+
+/// Who asks, for the origin.
+pub(crate) struct Asked<'a> {
+    pub(crate) client: SocketAddr,
+    pub(crate) authority: &'a str,
+    pub(crate) version: Version,
+    /// It came as 0-RTT data, which may have been repeated.
+    pub(crate) is_early: bool,
+}
+
+/// Prepares a request's fields for the origin.
+pub(crate) fn to_origin(headers: &mut HeaderMap, asked: &Asked<'_>) {
+    let takes_trailers = has_option(headers, &header::TE, "trailers");
+    remove_hop_by_hop(headers);
+    if takes_trailers {
+        // What a client that takes trailers gets of them is passed on; gRPC insists on it.
+        headers.insert(header::TE, HeaderValue::from_static("trailers"));
+    }
+    // Where the client waits for 100 (Continue), it gets it when the body is asked for.
+    headers.remove(header::EXPECT);
+    ABOUT_CLIENT.iter().for_each(|name| {
+        headers.remove(name);
+    });
+    let ip = asked.client.ip().to_canonical();
+    let node = match ip {
+        IpAddr::V4(_) => ip.to_string(),
+        // RFC 7239, Section 6.
+        IpAddr::V6(_) => format!("\"[{ip}]\""),
+    };
+    let forwarded = format!("for={node};host=\"{}\";proto=https", asked.authority);
+    let fields = [
+        (header::FORWARDED, forwarded.as_str()),
+        (HeaderName::from_static("x-forwarded-for"), &ip.to_string()),
+        (HeaderName::from_static("x-forwarded-host"), asked.authority),
+        (HeaderName::from_static("x-forwarded-proto"), "https"),
+        (header::HOST, asked.authority),
+    ];
+    for (name, value) in fields {
+        // All of it was read from an authority or an address: there are no other characters.
+        if let Ok(value) = HeaderValue::from_str(value) {
+            headers.insert(name, value);
+        }
+    }
+    if asked.is_early {
+        headers.insert(EARLY_DATA, HeaderValue::from_static("1"));
+    }
+    add_via(headers, asked.version);
+}
+
+/// Prepares an answer's fields for the client.
+pub(crate) fn to_client(headers: &mut HeaderMap, version: Version) {
+    remove_hop_by_hop(headers);
+    // What the origin offers for its own port does not stand for this one (RFC 7838).
+    headers.remove(header::ALT_SVC);
+    add_via(headers, version);
+}
+
+/// True if a list of options has this one.
+fn has_option(headers: &HeaderMap, name: &HeaderName, option: &str) -> bool {
+    let values = headers.get_all(name).iter().filter_map(|value| value.to_str().ok());
+    values.flat_map(|value| value.split(',')).any(|one| one.trim().eq_ignore_ascii_case(option))
+}
+
+/// RFC 9110, Section 7.6.3.
+fn add_via(headers: &mut HeaderMap, version: Version) {
+    let via = match version {
+        Version::HTTP_10 => "1.0 quicket",
+        Version::HTTP_2 => "2 quicket",
+        Version::HTTP_3 => "3 quicket",
+        _ => "1.1 quicket",
+    };
+    headers.append(header::VIA, HeaderValue::from_static(via));
+}
+
+fn remove_hop_by_hop(headers: &mut HeaderMap) {
+    let mut named = Vec::new();
+    for value in headers.get_all(header::CONNECTION) {
+        let names = value.to_str().unwrap_or_default().split(',');
+        named.extend(names.filter_map(|name| name.trim().parse::<HeaderName>().ok()));
+    }
+    // A client must not have fields removed that the gateway or the origin relies upon.
+    named.retain(|name| ![header::HOST, header::CONTENT_LENGTH].contains(name));
+    for name in named.iter().chain(&HOP_BY_HOP) {
+        headers.remove(name);
+    }
+}
+
+/// True if a request has come by this gateway before: it would go round for ever.
+pub(crate) fn goes_round(headers: &HeaderMap) -> bool {
+    /// How often a request may pass gateways of this kind, one behind the other.
+    const MAX_HOPS: usize = 8;
+    let via = headers.get_all(header::VIA).iter().filter_map(|via| via.to_str().ok());
+    via.flat_map(|via| via.split(',')).filter(|hop| hop.trim_end().ends_with(" quicket")).count()
+        >= MAX_HOPS
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn map(fields: &[(&'static str, &'static str)]) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        for &(name, value) in fields {
+            headers.append(HeaderName::from_static(name), HeaderValue::from_static(value));
+        }
+        headers
+    }
+
+    fn asked(is_early: bool) -> Asked<'static> {
+        let client = "[::ffff:192.0.2.1]:9".parse().unwrap();
+        Asked { client, authority: "a.example", version: Version::HTTP_3, is_early }
+    }
+
+    #[test]
+    fn what_belongs_to_a_connection_stays_there() {
+        let mut headers = map(&[
+            ("connection", "x-secret, Host, close"),
+            ("x-secret", "1"),
+            ("te", "gzip, trailers"),
+            ("keep-alive", "9"),
+            ("accept", "*/*"),
+        ]);
+        to_origin(&mut headers, &asked(false));
+        for name in ["connection", "x-secret", "keep-alive", "early-data"] {
+            assert!(!headers.contains_key(name), "{name}");
+        }
+        assert_eq!(headers["te"], "trailers", "of the codings none");
+        assert_eq!(
+            (&headers["accept"], &headers["host"]),
+            (&"*/*".parse().unwrap(), &"a.example".parse().unwrap())
+        );
+    }
+
+    #[test]
+    fn nobody_but_the_gateway_says_who_the_client_is() {
+        let mut headers = map(&[
+            ("forwarded", "for=203.0.113.9"),
+            ("x-forwarded-for", "203.0.113.9"),
+            ("early-data", "1"),
+            ("via", "1.1 proxy"),
+        ]);
+        to_origin(&mut headers, &asked(false));
+        let all = |name: &str| -> Vec<_> {
+            headers.get_all(name).iter().map(|value| value.to_str().unwrap()).collect()
+        };
+        assert_eq!(all("forwarded"), ["for=192.0.2.1;host=\"a.example\";proto=https"]);
+        assert_eq!(all("x-forwarded-for"), ["192.0.2.1"]);
+        assert_eq!(all("via"), ["1.1 proxy", "3 quicket"]);
+        assert!(all("early-data").is_empty());
+        to_origin(&mut headers, &asked(true));
+        assert_eq!(headers["early-data"], "1");
+    }
+
+    #[test]
+    fn a_request_that_goes_round_is_noticed() {
+        assert!(!goes_round(&map(&[("via", "1.1 quicket, 2 other, 3 quicket")])));
+        assert!(goes_round(&map(&[
+            ("via", "3 quicket, 3 quicket, 3 quicket, 3 quicket"),
+            ("via", "3 quicket, 3 quicket, 3 quicket, 3 quicket")
+        ])));
+    }
+}

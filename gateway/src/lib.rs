@@ -1,0 +1,49 @@
+//! The gateway: HTTP/3, HTTP/2 and HTTP/1.1 at the edge, plain HTTP behind.
+//!
+//! A request takes this way; each step has one module, and none knows the ones before it:
+//!
+//! 1. `front`: a connection over QUIC or TCP, as a stream of requests;
+//! 2. `request`: is this a request that may be passed on at all?
+//! 3. `route`: which site, which route, which origin?
+//! 4. `headers`: what the origin is told, and what the client is not;
+//! 5. `origin`: which server, whose connection, and what if it fails?
+//! 6. the answer, back through the same steps.
+//!
+//! Connections with another ALPN take another way: `protocol` has the client, `carry` moves bytes between its
+//! streams and sockets of the origin. `connect` is the client's half of that.
+//!
+//! What a file says is checked once (`config`) into a `snapshot`. A request keeps the snapshot that it
+//! began with; a reload exchanges it for the requests to come.
+#![forbid(unsafe_code)]
+
+mod action;
+mod carry;
+pub mod clients;
+mod compress;
+pub mod config;
+pub mod connect;
+mod directory;
+mod edits;
+pub mod front;
+mod headers;
+mod log_line;
+pub mod metrics;
+mod names;
+pub mod origin;
+mod pages;
+mod protocol;
+mod proxy;
+mod request;
+mod route;
+mod server;
+pub mod snapshot;
+mod tunnel;
+mod upgrade;
+
+pub use server::{Bound, Gateway, StartError};
+
+/// Bodies of requests and answers, wherever they come from.
+pub(crate) type Body = http_body_util::combinators::UnsyncBoxBody<bytes::Bytes, BodyError>;
+
+/// Why a body did not come to its end.
+pub(crate) type BodyError = Box<dyn std::error::Error + Send + Sync>;

@@ -1,0 +1,115 @@
+//! Where the counters can be read: an address of TCP, or a Unix socket that is its owner's alone.
+
+use std::fmt;
+use std::fs;
+use std::io;
+use std::net::SocketAddr;
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, UnixListener, UnixStream};
+
+/// Where the counters can be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// An address of TCP.
+    Tcp(SocketAddr),
+    /// A Unix socket.
+    Unix(PathBuf),
+}
+
+impl Place {
+    /// Reads `127.0.0.1:9090` or `unix:/PATH`.
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+        if let Some(path) = text.strip_prefix("unix:") {
+            return match path.starts_with('/') && path.len() < 100 {
+                true => Ok(Self::Unix(path.into())),
+                false => Err(format!("{text:?} is no unix:/PATH of less than 100 bytes")),
+            };
+        }
+        let address = text.parse();
+        address.map(Self::Tcp).map_err(|_| format!("{text:?} is neither IP:PORT nor unix:/PATH"))
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp(address) => write!(f, "http://{address}/metrics"),
+            Self::Unix(path) => write!(f, "unix:{}", path.display()),
+        }
+    }
+}
+
+/// A listener at a place.
+pub(crate) enum Listener {
+    Tcp(TcpListener),
+    Unix(UnixListener, PathBuf),
+}
+
+/// A connection of either kind.
+pub(crate) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
+
+impl Listener {
+    pub(crate) async fn bind(place: &Place) -> io::Result<Self> {
+        match place {
+            Place::Tcp(address) => TcpListener::bind(address).await.map(Self::Tcp),
+            Place::Unix(path) => {
+                let stale =
+                    fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket());
+                if stale && UnixStream::connect(path).await.is_ok() {
+                    return Err(io::ErrorKind::AddrInUse.into());
+                }
+                if !stale && fs::symlink_metadata(path).is_ok() {
+                    return Err(io::Error::new(io::ErrorKind::AlreadyExists, "it is no socket"));
+                }
+                bind_unix(path).map(|listener| Self::Unix(listener, path.clone()))
+            }
+        }
+    }
+
+    /// Where it is, with the port that the system chose.
+    pub(crate) fn place(&self) -> Option<Place> {
+        match self {
+            Self::Tcp(listener) => listener.local_addr().ok().map(Place::Tcp),
+            Self::Unix(_, path) => Some(Place::Unix(path.clone())),
+        }
+    }
+
+    pub(crate) async fn accept(&self) -> io::Result<Box<dyn Stream>> {
+        Ok(match self {
+            Self::Tcp(listener) => Box::new(listener.accept().await?.0),
+            Self::Unix(listener, _) => Box::new(listener.accept().await?.0),
+        })
+    }
+}
+
+/// Makes the socket where nobody else comes, so that at no time others could use it.
+fn bind_unix(path: &Path) -> io::Result<UnixListener> {
+    let mut private = path.as_os_str().to_owned();
+    private.push(format!(".{}", std::process::id()));
+    let private = PathBuf::from(private);
+    let _ = fs::remove_dir_all(&private);
+    fs::DirBuilder::new().mode(0o700).create(&private)?;
+    let made = || {
+        let within = private.join("s");
+        let listener = UnixListener::bind(&within)?;
+        fs::set_permissions(&within, fs::Permissions::from_mode(0o600))?;
+        fs::rename(&within, path)?;
+        Ok(listener)
+    };
+    let made = made();
+    let _ = fs::remove_dir_all(&private);
+    made
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        if let Self::Unix(_, path) = self {
+            let _ = fs::remove_file(path);
+        }
+    }
+}

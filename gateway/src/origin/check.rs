@@ -1,0 +1,110 @@
+//! Active health checks: each server is asked now and then, whether requests come or not.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::header::{self, HeaderValue};
+use http::uri::PathAndQuery;
+use http::{Request, Uri};
+use http_body_util::BodyExt;
+use tokio::runtime::Handle;
+use tokio::task::AbortHandle;
+use tokio::time::MissedTickBehavior;
+
+use super::pool::{Failed, Wanted};
+use super::server::Server;
+use super::{Origin, empty};
+
+/// What is read of an answer to a check, in bytes. After a longer one the connection is given up.
+const MAX_ANSWER: usize = 64 << 10;
+
+/// How the servers of an origin are checked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CheckRules {
+    /// What is asked for, by GET.
+    pub path: PathAndQuery,
+    /// The host that is asked for.
+    pub host: HeaderValue,
+    /// How often.
+    pub interval: Duration,
+    /// How long an answer may take.
+    pub timeout: Duration,
+    /// The statuses of a server that is well.
+    pub expect: Vec<u16>,
+    /// After so many good answers in a row a server that was not well is.
+    pub healthy_after: u32,
+    /// After so many bad ones it is not.
+    pub unhealthy_after: u32,
+}
+
+/// Checks that go on until this is dropped.
+#[derive(Debug, Default)]
+pub(crate) struct Checks(Vec<AbortHandle>);
+
+impl Checks {
+    /// Begins to check the servers of these origins.
+    pub(crate) fn begin(origins: &[Arc<Origin>], runtime: &Handle) -> Self {
+        let mut tasks = Vec::new();
+        for origin in origins {
+            let Some(rules) = origin.check.clone() else { continue };
+            for server in origin.servers() {
+                let watching = watch(Arc::clone(server), Arc::clone(&rules));
+                tasks.push(runtime.spawn(watching).abort_handle());
+            }
+        }
+        Self(tasks)
+    }
+}
+
+impl Drop for Checks {
+    fn drop(&mut self) {
+        self.0.iter().for_each(AbortHandle::abort);
+    }
+}
+
+async fn watch(server: Arc<Server>, rules: Arc<CheckRules>) {
+    let mut times = tokio::time::interval(rules.interval);
+    times.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        times.tick().await;
+        let result = tokio::time::timeout(rules.timeout, ask(&server, &rules)).await;
+        let result = result.unwrap_or_else(|_| Err("no answer in time".to_owned()));
+        if server.health.checked(result.is_ok(), rules.healthy_after, rules.unhealthy_after) {
+            match result {
+                Ok(()) => log::warn!("{server} is well again"),
+                Err(error) => log::warn!("{server} is not well: {error}"),
+            }
+        }
+    }
+}
+
+async fn ask(server: &Arc<Server>, rules: &CheckRules) -> Result<(), String> {
+    let mut wanted = Wanted::default();
+    let answer = loop {
+        let mut request = Request::new(empty());
+        *request.uri_mut() = Uri::from(rules.path.clone());
+        request.headers_mut().insert(header::HOST, rules.host.clone());
+        let agent = HeaderValue::from_static("quicket-health-check");
+        request.headers_mut().insert(header::USER_AGENT, agent);
+        match server.send(request, wanted).await {
+            Ok(answer) => break answer,
+            // The server may have ended an idle connection just then.
+            Err(Failed::Broken { is_reused: true, .. }) if !wanted.is_fresh => {
+                wanted.is_fresh = true;
+            }
+            Err(failed) => return Err(Server::reason(&failed)),
+        }
+    };
+    let status = answer.status().as_u16();
+    let (mut body, mut length) = (answer.into_body(), 0);
+    while length < MAX_ANSWER
+        && let Some(frame) = body.frame().await
+    {
+        let frame = frame.map_err(|error| error.to_string())?;
+        length += frame.data_ref().map_or(0, bytes::Bytes::len);
+    }
+    match rules.expect.contains(&status) {
+        true => Ok(()),
+        false => Err(format!("it answers {status}")),
+    }
+}

@@ -1,0 +1,317 @@
+//! Connections to one server: those of HTTP/1.1 carry one request at a time and are kept while idle, those
+//! of HTTP/2 are shared.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use http::{Request, Response, StatusCode};
+use hyper::body::Incoming;
+use hyper::client::conn::{TrySendError, http1};
+use hyper_util::rt::TokioIo;
+use tokio::time::Instant;
+
+use super::connect::{Dialed, Dialer, Link};
+use super::held::{Held, Lease};
+use super::message;
+use super::two::{self, Share, Two};
+use super::{MAX_ANSWER_HEADERS, MAX_IDLE, MAX_IDLE_TIME};
+use crate::Body;
+
+/// Connections of HTTP/2 to one server. A further one is made where all have as many requests as the server
+/// takes; then requests wait.
+const MAX_SHARED: usize = 8;
+/// How long a connection of HTTP/1.1 may take after an answer until it can take another request.
+const SETTLE: Duration = Duration::from_secs(5);
+
+/// Connections to one server.
+pub(super) struct Pool {
+    pub(super) dialer: Dialer,
+    kept: Mutex<Kept>,
+    /// What the server speaks, as far as it is known.
+    speaks: AtomicU8,
+    /// Requests that come at once share the first connection of HTTP/2.
+    dialing: tokio::sync::Mutex<()>,
+}
+
+const UNKNOWN: u8 = 0;
+const ONE: u8 = 1;
+const TWO: u8 = 2;
+
+#[derive(Default)]
+struct Kept {
+    one: Vec<Idle>,
+    two: Vec<Shared>,
+    /// There is a task that lets go of what is idle.
+    is_swept: bool,
+}
+
+/// A connection of HTTP/1.1.
+pub(super) struct One {
+    sender: http1::SendRequest<Body>,
+    address: Option<SocketAddr>,
+}
+
+struct Idle {
+    one: One,
+    since: Instant,
+}
+
+struct Shared {
+    two: Arc<Two>,
+    address: Option<SocketAddr>,
+    used: Instant,
+}
+
+/// A connection for a request.
+enum Sender {
+    One(One),
+    Two(Share),
+}
+
+/// What a request needs of a connection.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Wanted {
+    /// One that nobody used before.
+    pub(super) is_fresh: bool,
+    /// One that can become another protocol's: of HTTP/1.1, where the server has a choice.
+    pub(super) is_upgrade: bool,
+}
+
+/// Why there is no answer.
+#[derive(Debug)]
+pub(super) enum Failed {
+    /// There is no connection.
+    Connection(io::Error),
+    /// The connection ended, or what came is no answer.
+    Broken {
+        error: hyper::Error,
+        /// The connection had served others: the server may have ended it just then.
+        is_reused: bool,
+        /// The server has said that it did nothing with the request.
+        is_unprocessed: bool,
+    },
+    /// The server cannot do what the request needs.
+    Incapable(&'static str),
+}
+
+impl Pool {
+    pub(super) fn new(dialer: Dialer) -> Arc<Self> {
+        let dialing = tokio::sync::Mutex::new(());
+        let (kept, speaks) = (Mutex::default(), AtomicU8::new(UNKNOWN));
+        Arc::new(Self { dialer, kept, speaks, dialing })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Kept> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sends a request, and gives its answer. What is not written yet when a connection ends goes over
+    /// another one.
+    pub(super) async fn send(
+        self: &Arc<Self>,
+        mut request: Request<Body>,
+        wanted: Wanted,
+    ) -> Result<Response<Body>, Failed> {
+        loop {
+            let (sender, is_reused) = match self.checkout(wanted) {
+                Some(sender) => (sender, true),
+                None => self.connect(wanted).await.map_err(Failed::Connection)?,
+            };
+            let sent = match sender {
+                Sender::One(one) => self.send_one(one, request).await,
+                Sender::Two(share) if wanted.is_upgrade => self.upgrade_two(share, request).await?,
+                Sender::Two(share) => self.send_two(share, request).await,
+            };
+            let mut error = match sent {
+                Ok(answer) => return Ok(answer),
+                Err(error) => error,
+            };
+            match error.take_message() {
+                Some(unsent) if is_reused => request = unsent,
+                _ => {
+                    let error = error.into_error();
+                    let is_unprocessed = two::is_unprocessed(&error);
+                    return Err(Failed::Broken { error, is_reused, is_unprocessed });
+                }
+            }
+        }
+    }
+
+    async fn send_one(
+        self: &Arc<Self>,
+        mut one: One,
+        mut request: Request<Body>,
+    ) -> Result<Response<Body>, TrySendError<Request<Body>>> {
+        message::for_one(&mut request);
+        let answer = one.sender.try_send_request(request).await?;
+        let lease = Lease::One { pool: Arc::clone(self), one };
+        Ok(answer.map(|body| Held::body(body, lease)))
+    }
+
+    async fn send_two(
+        self: &Arc<Self>,
+        share: Share,
+        mut request: Request<Body>,
+    ) -> Result<Response<Body>, TrySendError<Request<Body>>> {
+        message::for_two(&mut request, self.dialer.place.is_tls());
+        let mut sender = share.connection().sender();
+        let sent: Result<Response<Incoming>, _> = sender.try_send_request(request).await;
+        if let Err(error) = &sent
+            && (error.message().is_some() || two::is_leaving(error.error()))
+        {
+            share.connection().spend();
+        }
+        sent.map(|answer| answer.map(|body| Held::body(body, Lease::Two(share))))
+    }
+
+    /// Asks for another protocol on a stream of HTTP/2 (RFC 8441); the answer is as in HTTP/1.1.
+    async fn upgrade_two(
+        self: &Arc<Self>,
+        share: Share,
+        mut request: Request<Body>,
+    ) -> Result<Result<Response<Body>, TrySendError<Request<Body>>>, Failed> {
+        if !share.connection().can_extend() {
+            return Err(Failed::Incapable("it speaks HTTP/2, and no extended CONNECT"));
+        }
+        message::extend(&mut request);
+        let mut sent = self.send_two(share, request).await;
+        if let Ok(answer) = &mut sent
+            && answer.status().is_success()
+        {
+            *answer.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
+        }
+        Ok(sent)
+    }
+
+    /// A connection that is there, if there is one to be had.
+    fn checkout(&self, wanted: Wanted) -> Option<Sender> {
+        if wanted.is_fresh {
+            return None;
+        }
+        let mut kept = self.lock();
+        kept.two.retain(|shared| shared.two.is_open() && self.dialer.leads_to(shared.address));
+        let can_share = !wanted.is_upgrade || self.dialer.is_always_two();
+        let shared = if can_share { kept.share(MAX_SHARED) } else { None };
+        shared.map(Sender::Two).or_else(|| kept.take_idle(&self.dialer).map(Sender::One))
+    }
+
+    /// A new connection, or one that another request has made meanwhile; and whether it served others.
+    async fn connect(self: &Arc<Self>, wanted: Wanted) -> io::Result<(Sender, bool)> {
+        let mut turn = None;
+        let only_one = wanted.is_upgrade && !self.dialer.is_always_two();
+        if self.speaks.load(Ordering::Relaxed) != ONE && !wanted.is_fresh && !only_one {
+            let waiting = tokio::time::timeout(self.dialer.timeout, self.dialing.lock());
+            turn = Some(waiting.await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?);
+            if let Some(sender) = self.checkout(wanted) {
+                return Ok((sender, true));
+            }
+        }
+        let Dialed { link, is_two, address } = self.dialer.dial(only_one).await?;
+        if !only_one {
+            self.speaks.store(if is_two { TWO } else { ONE }, Ordering::Relaxed);
+        }
+        let sender = match is_two {
+            true => {
+                let two = Arc::new(Two::new(link).await?);
+                let share = Share::new(&two);
+                self.keep(|kept| kept.two.push(Shared { two, address, used: Instant::now() }));
+                Sender::Two(share)
+            }
+            false => Sender::One(One { sender: one(link).await?, address }),
+        };
+        drop(turn);
+        Ok((sender, false))
+    }
+
+    /// Keeps a connection of HTTP/1.1 for another request, as soon as it can take one.
+    pub(super) fn give_back(self: Arc<Self>, mut one: One) {
+        if one.sender.is_ready() {
+            return self.put(one);
+        }
+        tokio::spawn(async move {
+            if let Ok(Ok(())) = tokio::time::timeout(SETTLE, one.sender.ready()).await {
+                self.put(one);
+            }
+        });
+    }
+
+    fn put(self: &Arc<Self>, one: One) {
+        self.keep(|kept| {
+            if kept.one.len() < MAX_IDLE {
+                kept.one.push(Idle { one, since: Instant::now() });
+            }
+        });
+    }
+
+    fn keep(self: &Arc<Self>, put: impl FnOnce(&mut Kept)) {
+        let mut kept = self.lock();
+        put(&mut kept);
+        if !std::mem::replace(&mut kept.is_swept, true) {
+            let pool = Arc::downgrade(self);
+            tokio::spawn(async move {
+                loop {
+                    tokio::time::sleep(MAX_IDLE_TIME / 4).await;
+                    match pool.upgrade() {
+                        Some(pool) if pool.lock().sweep() => {}
+                        _ => return,
+                    }
+                }
+            });
+        }
+    }
+}
+
+impl Kept {
+    /// The connection that was used last: the others come to their end.
+    fn take_idle(&mut self, dialer: &Dialer) -> Option<One> {
+        while let Some(Idle { one, since }) = self.one.pop() {
+            let is_good = one.sender.is_ready() && dialer.leads_to(one.address);
+            if is_good && since.elapsed() < MAX_IDLE_TIME {
+                return Some(one);
+            }
+        }
+        None
+    }
+
+    /// A share of a connection with room; of the one with the fewest requests if there are `max`.
+    fn share(&mut self, max: usize) -> Option<Share> {
+        let count = self.two.len();
+        let with_room = self.two.iter().position(|shared| shared.two.has_room());
+        let at = with_room.or_else(|| {
+            let least = (0..count).min_by_key(|&at| self.two[at].two.active());
+            least.filter(|_| count >= max)
+        })?;
+        let shared = &mut self.two[at];
+        shared.used = Instant::now();
+        Some(Share::new(&shared.two))
+    }
+
+    /// Lets go of what was idle for long; false if nothing is left.
+    fn sweep(&mut self) -> bool {
+        self.one.retain(|idle| idle.one.sender.is_ready() && idle.since.elapsed() < MAX_IDLE_TIME);
+        self.two.retain_mut(|shared| {
+            if shared.two.active() > 0 {
+                shared.used = Instant::now();
+            }
+            shared.two.is_open() && shared.used.elapsed() < MAX_IDLE_TIME
+        });
+        self.is_swept = !(self.one.is_empty() && self.two.is_empty());
+        self.is_swept
+    }
+}
+
+async fn one(link: Link) -> io::Result<http1::SendRequest<Body>> {
+    let mut builder = http1::Builder::new();
+    let handshake = builder.max_buf_size(MAX_ANSWER_HEADERS).handshake(TokioIo::new(link)).await;
+    let (sender, connection) = handshake.map_err(io::Error::other)?;
+    // It ends when its sender and its requests are gone, or the server is.
+    tokio::spawn(async move {
+        if let Err(error) = connection.with_upgrades().await {
+            log::debug!("a connection to an origin has ended: {error}");
+        }
+    });
+    Ok(sender)
+}

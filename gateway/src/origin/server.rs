@@ -1,0 +1,108 @@
+//! One server of an origin.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use http::{Request, Response};
+
+use super::Unanswered;
+use super::connect::Dialer;
+use super::health::Health;
+use super::idle::ClientFailed;
+use super::pool::{Failed, Pool, Wanted};
+use crate::Body;
+
+/// One server with its connections.
+pub(super) struct Server {
+    pool: Arc<Pool>,
+    /// Requests under way.
+    active: AtomicUsize,
+    pub(super) health: Health,
+}
+
+impl Server {
+    pub(super) fn new(dialer: Dialer) -> Arc<Self> {
+        let (active, health) = (AtomicUsize::new(0), Health::default());
+        Arc::new(Self { pool: Pool::new(dialer), active, health })
+    }
+
+    pub(super) fn dialer(&self) -> &Dialer {
+        &self.pool.dialer
+    }
+
+    /// Requests under way.
+    pub(super) fn active(&self) -> usize {
+        self.active.load(Ordering::Relaxed)
+    }
+
+    pub(super) async fn send(
+        &self,
+        request: Request<Body>,
+        wanted: Wanted,
+    ) -> Result<Response<Body>, Failed> {
+        self.pool.send(request, wanted).await
+    }
+
+    /// Says whose fault it is.
+    pub(super) fn explain(&self, failed: &Failed) -> Unanswered {
+        let (server, error) = (self.to_string(), Self::reason(failed));
+        match failed {
+            Failed::Connection(_) => Unanswered::Connection { server, error },
+            Failed::Broken { error: broken, .. } if innermost(broken).is::<ClientFailed>() => {
+                Unanswered::Client(error)
+            }
+            Failed::Broken { .. } | Failed::Incapable(_) => Unanswered::Broken { server, error },
+        }
+    }
+
+    /// What has gone wrong.
+    pub(super) fn reason(failed: &Failed) -> String {
+        match failed {
+            Failed::Connection(error) => innermost(error).to_string(),
+            Failed::Broken { error, .. } => innermost(error).to_string(),
+            Failed::Incapable(what) => (*what).to_owned(),
+        }
+    }
+}
+
+/// What an error is about: the outer ones say only where it was met.
+fn innermost<'a>(
+    error: &'a (dyn std::error::Error + 'static),
+) -> &'a (dyn std::error::Error + 'static) {
+    let mut reason = error;
+    while !reason.is::<ClientFailed>()
+        && let Some(source) = reason.source()
+    {
+        reason = source;
+    }
+    reason
+}
+
+impl fmt::Display for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.dialer().place.fmt(f)
+    }
+}
+
+impl fmt::Debug for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Server").field("place", &self.dialer().place).finish_non_exhaustive()
+    }
+}
+
+/// Counts a request as long as it is under way, its answer's body included.
+pub(super) struct UnderWay(Arc<Server>);
+
+impl UnderWay {
+    pub(super) fn new(server: &Arc<Server>) -> Self {
+        server.active.fetch_add(1, Ordering::Relaxed);
+        Self(Arc::clone(server))
+    }
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        self.0.active.fetch_sub(1, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,271 @@
+//! Is this a request that may be passed on? Origins differ in what they make of requests that are not
+//! quite right, and attackers live on the difference: what is in doubt is refused here, once, whatever
+//! version of HTTP it came by.
+
+use http::header::{self, HeaderName};
+use http::request::Parts;
+use http::{HeaderMap, Method, StatusCode, Version};
+
+use crate::clients::Exceeded;
+use crate::upgrade;
+
+/// Why a request is not passed on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Refusal {
+    pub(crate) status: StatusCode,
+    /// For the log and for the client.
+    pub(crate) reason: &'static str,
+    /// The methods that would have been taken, with 405 (RFC 9110, Section 15.5.6).
+    pub(crate) allowed: Vec<Method>,
+    /// When to try again, in seconds (RFC 9110, Section 10.2.3).
+    pub(crate) retry_after: Option<u32>,
+}
+
+/// RFC 6585, Section 4.
+impl From<Exceeded> for Refusal {
+    fn from(exceeded: Exceeded) -> Self {
+        let refusal = Self::new(StatusCode::TOO_MANY_REQUESTS, exceeded.reason);
+        Self { retry_after: Some(exceeded.retry_after), ..refusal }
+    }
+}
+
+impl Refusal {
+    pub(crate) const fn new(status: StatusCode, reason: &'static str) -> Self {
+        Self { status, reason, allowed: Vec::new(), retry_after: None }
+    }
+
+    const fn bad(reason: &'static str) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, reason)
+    }
+}
+
+/// Fields that belong to one connection, which HTTP/2 and HTTP/3 do not know (RFC 9113, Section 8.2.2;
+/// RFC 9114, Section 4.2).
+const OF_A_CONNECTION: [HeaderName; 5] = [
+    header::CONNECTION,
+    HeaderName::from_static("keep-alive"),
+    HeaderName::from_static("proxy-connection"),
+    header::TRANSFER_ENCODING,
+    header::UPGRADE,
+];
+
+/// The authority that a request is for, if it is one that may be passed on.
+pub(crate) fn check(request: &Parts) -> Result<String, Refusal> {
+    let headers = &request.headers;
+    if request.method == Method::CONNECT && !upgrade::is_extended(request) {
+        return Err(Refusal::new(StatusCode::NOT_IMPLEMENTED, "CONNECT is not for gateways"));
+    }
+    if upgrade::is_misused(request) {
+        return Err(Refusal::bad("a protocol without CONNECT"));
+    }
+    if request.method == Method::TRACE {
+        // It would show the client what the gateway adds.
+        return Err(Refusal::new(StatusCode::NOT_IMPLEMENTED, "TRACE is not answered"));
+    }
+    match request.version {
+        Version::HTTP_10 | Version::HTTP_11 => check_framing(headers)?,
+        _ => check_no_connection_fields(headers)?,
+    }
+    content_length(headers)?;
+    check_path(request)?;
+    authority(request)
+}
+
+/// RFC 9112, Section 6.1. Beside Transfer-Encoding hyper has removed Content-Length: it never counts, and the
+/// origin does not get it.
+fn check_framing(headers: &HeaderMap) -> Result<(), Refusal> {
+    if headers.contains_key(header::TRANSFER_ENCODING) {
+        let mut codings = headers.get_all(header::TRANSFER_ENCODING).iter();
+        let is_chunked =
+            codings.next().is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"chunked"));
+        if !is_chunked || codings.next().is_some() {
+            return Err(Refusal::new(
+                StatusCode::NOT_IMPLEMENTED,
+                "a transfer coding that is not chunked",
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn check_no_connection_fields(headers: &HeaderMap) -> Result<(), Refusal> {
+    if OF_A_CONNECTION.iter().any(|name| headers.contains_key(name)) {
+        return Err(Refusal::bad("a field that belongs to a connection of HTTP/1.1"));
+    }
+    match headers.get_all(header::TE).iter().all(|te| te.as_bytes() == b"trailers") {
+        true => Ok(()),
+        false => Err(Refusal::bad("TE that is not trailers")),
+    }
+}
+
+/// The length that the client has announced; several are refused, equal ones too, for origins may join
+/// them (RFC 9110, Section 8.6).
+pub(crate) fn content_length(headers: &HeaderMap) -> Result<Option<u64>, Refusal> {
+    let wrong = || Refusal::bad("Content-Length that is no number, or several");
+    let mut values = headers.get_all(header::CONTENT_LENGTH).iter();
+    let Some(value) = values.next() else { return Ok(None) };
+    let digits = value.as_bytes();
+    if values.next().is_some() || digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
+        return Err(wrong());
+    }
+    let text = std::str::from_utf8(digits).map_err(|_| wrong())?;
+    text.parse().map(Some).map_err(|_| wrong())
+}
+
+fn check_path(request: &Parts) -> Result<(), Refusal> {
+    let path = request.uri.path();
+    if path == "*" {
+        return match request.method == Method::OPTIONS {
+            true => Ok(()),
+            false => Err(Refusal::bad("* with another method than OPTIONS")),
+        };
+    }
+    match path.starts_with('/') && is_clean_path(path) {
+        true => Ok(()),
+        false => Err(Refusal::bad("a path with . or .. in it")),
+    }
+}
+
+/// No segment is `.` or `..`, in any spelling: an origin that resolves them would find itself in another
+/// route. Nor are there control characters or backslashes.
+pub(crate) fn is_clean_path(path: &str) -> bool {
+    let is_clean = |segment: &str| {
+        // A parameter (;) ends the name for some origins.
+        let name = segment.split(';').next().unwrap_or_default();
+        let mut decoded = Vec::with_capacity(name.len());
+        let mut bytes = name.bytes();
+        while let Some(byte) = bytes.next() {
+            let mut ahead = bytes.clone();
+            let digits = (byte == b'%').then(|| Some((hex(ahead.next()?)?, hex(ahead.next()?)?)));
+            match digits.flatten() {
+                Some((high, low)) => {
+                    bytes = ahead;
+                    decoded.push(high << 4 | low);
+                }
+                None => decoded.push(byte),
+            }
+        }
+        decoded
+            .split(|&byte| byte == b'/' || byte == b'\\')
+            .all(|part| part != b"." && part != b"..")
+    };
+    path.bytes().all(|byte| byte > 0x20 && byte != 0x7f && byte != b'\\')
+        && path.split('/').all(is_clean)
+}
+
+const fn hex(digit: u8) -> Option<u8> {
+    match digit {
+        b'0'..=b'9' => Some(digit - b'0'),
+        b'a'..=b'f' => Some(digit - b'a' + 10),
+        b'A'..=b'F' => Some(digit - b'A' + 10),
+        _ => None,
+    }
+}
+
+/// The authority, in lower case: of the target, of Host, or of both if they agree (RFC 9112, Section 3.2;
+/// RFC 9114, Section 4.3.1).
+fn authority(request: &Parts) -> Result<String, Refusal> {
+    let mut hosts = request.headers.get_all(header::HOST).iter();
+    let host = hosts.next();
+    if hosts.next().is_some() {
+        return Err(Refusal::bad("several Host"));
+    }
+    let host =
+        host.map(|host| host.to_str().map_err(|_| Refusal::bad("Host with other characters")));
+    let host = host.transpose()?;
+    let target = request.uri.authority().map(http::uri::Authority::as_str);
+    let authority = match (target, host) {
+        (Some(target), Some(host)) if !target.eq_ignore_ascii_case(host) => {
+            return Err(Refusal::bad("Host that is not the target's"));
+        }
+        (Some(authority), _) | (None, Some(authority)) => authority,
+        (None, None) => return Err(Refusal::bad("no Host")),
+    };
+    let parsed: http::uri::Authority =
+        authority.parse().map_err(|_| Refusal::bad("Host that is none"))?;
+    if authority.contains('@') || parsed.host().is_empty() {
+        return Err(Refusal::bad("Host that is none"));
+    }
+    Ok(authority.to_ascii_lowercase())
+}
+
+/// Methods that change nothing, so that a request may come twice (RFC 9110, Section 9.2.1).
+pub(crate) fn is_safe(method: &Method) -> bool {
+    matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::Request;
+
+    fn parts(version: Version, uri: &str, headers: &[(&str, &str)]) -> Parts {
+        let mut request = Request::builder().version(version).uri(uri);
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        request.body(()).unwrap().into_parts().0
+    }
+
+    fn one(headers: &[(&str, &str)]) -> Result<String, Refusal> {
+        check(&parts(Version::HTTP_11, "/", headers))
+    }
+
+    fn three(headers: &[(&str, &str)]) -> Result<String, Refusal> {
+        check(&parts(Version::HTTP_3, "https://a.example/", headers))
+    }
+
+    #[test]
+    fn ordinary_requests_pass() {
+        assert_eq!(one(&[("host", "A.example:8443")]).unwrap(), "a.example:8443");
+        assert_eq!(three(&[("te", "trailers"), ("content-length", "3")]).unwrap(), "a.example");
+        assert_eq!(three(&[("host", "a.example")]).unwrap(), "a.example");
+    }
+
+    #[test]
+    fn what_origins_could_read_in_two_ways_is_refused() {
+        let wrong: [&[(&str, &str)]; 8] = [
+            &[],
+            &[("host", "a"), ("host", "a")],
+            &[("host", "a@b")],
+            &[("host", "")],
+            &[("host", "a"), ("transfer-encoding", "chunked, chunked")],
+            &[("host", "a"), ("transfer-encoding", "xchunked")],
+            &[("host", "a"), ("content-length", "3"), ("content-length", "3")],
+            &[("host", "a"), ("content-length", "+3")],
+        ];
+        for headers in wrong {
+            assert!(one(headers).is_err(), "{headers:?}");
+        }
+        let wrong: [&[(&str, &str)]; 5] = [
+            &[("host", "b.example")],
+            &[("connection", "close")],
+            &[("transfer-encoding", "chunked")],
+            &[("te", "gzip")],
+            &[("content-length", "99999999999999999999")],
+        ];
+        for headers in wrong {
+            assert!(three(headers).is_err(), "{headers:?}");
+        }
+    }
+
+    #[test]
+    fn paths_that_lead_elsewhere_are_refused() {
+        for path in ["/", "/a", "/a/b.c", "/..a/b..", "/%41", "/a%2", "/..."] {
+            assert!(is_clean_path(path), "{path}");
+        }
+        for path in [
+            "/..",
+            "/a/../b",
+            "/a/%2e%2E/b",
+            "/.%2e",
+            "/./a",
+            "/a/..;x/b",
+            "/a\\..\\b",
+            "/a%2f..%2fb",
+            "/a%5c..%5cb",
+        ] {
+            assert!(!is_clean_path(path), "{path}");
+        }
+    }
+}

@@ -1,0 +1,409 @@
+//! Sockets, and what runs on them.
+
+use std::fmt;
+use std::future::Future;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::header::HeaderValue;
+use quicket::tokio::{Endpoint, Listener};
+use quicket::{
+    BindError, ConfigError, EndpointConfig, ListenError, RetryPolicy, ServerConfig, ServerTls,
+    TransportConfig,
+};
+use tokio::net::{TcpListener, TcpSocket};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio_rustls::TlsAcceptor;
+
+use crate::front::admission::{admission, counts_handshakes, hold, turn_away};
+use crate::front::{Shared, redirect, tcp};
+use crate::log_line::Log;
+use crate::metrics::{self, Metrics};
+use crate::snapshot::{Limits, Snapshot};
+
+/// How many TCP connections may wait to be taken.
+const BACKLOG: u32 = 1024;
+/// How long clients may be unaware that there is HTTP/3 no more, in seconds.
+const ALT_SVC_AGE: u32 = 86_400;
+/// How long the log may take in the end.
+const FLUSH: Duration = Duration::from_secs(1);
+/// How often a free port that TCP and UDP share is looked for.
+const PORT_ATTEMPTS: usize = 20;
+
+/// Why a gateway does not start, or does not take what it is given.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum StartError {
+    /// An address cannot be had over UDP.
+    Udp(BindError),
+    /// An address cannot be had over TCP.
+    Tcp(SocketAddr, io::Error),
+    /// Certificates cannot be used.
+    Tls(ConfigError),
+    /// QUIC cannot listen.
+    Listen(ListenError),
+    /// The access log cannot be opened.
+    Log(io::Error),
+    /// The counters have no place.
+    Metrics(metrics::Place, io::Error),
+    /// The addresses of a running gateway are not those of the file.
+    OtherAddresses,
+    /// Limits that hold from the start are not those of the file.
+    OtherLimits,
+    /// The protocols that clients can ask for are not those of the file.
+    OtherProtocols,
+}
+
+impl fmt::Display for StartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Udp(error) => error.fmt(f),
+            Self::Tcp(address, error) => {
+                write!(f, "cannot listen on {address} (TCP): {error}")?;
+                match error.kind() {
+                    io::ErrorKind::AddrInUse => {
+                        write!(f, "; ss -ltnp 'sport = :{}' says who has it", address.port())
+                    }
+                    io::ErrorKind::PermissionDenied => {
+                        f.write_str("; ports below 1024 need root, or CAP_NET_BIND_SERVICE")
+                    }
+                    _ => Ok(()),
+                }
+            }
+            Self::Tls(error) => error.fmt(f),
+            Self::Listen(error) => error.fmt(f),
+            Self::Log(error) => write!(f, "cannot open the access log: {error}"),
+            Self::Metrics(place, error) => write!(f, "cannot listen on {place} (metrics): {error}"),
+            Self::OtherAddresses => {
+                f.write_str("listen, redirect or metrics.listen have changed: that takes a restart")
+            }
+            Self::OtherLimits => f.write_str(
+                "limits.connections, requests or handshakes_without_retry have changed, or client_handshakes_per_s \
+                 is there now, or no longer: that takes a restart",
+            ),
+            Self::OtherProtocols => f.write_str(
+                "the names in alpn of [[protocol]], or whether there is a [[site]], have changed: that takes a restart",
+            ),
+        }
+    }
+}
+
+impl std::error::Error for StartError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Udp(error) => Some(error),
+            Self::Tcp(_, error) | Self::Log(error) | Self::Metrics(_, error) => Some(error),
+            Self::Tls(error) => Some(error),
+            Self::Listen(error) => Some(error),
+            Self::OtherAddresses | Self::OtherLimits | Self::OtherProtocols => None,
+        }
+    }
+}
+
+/// A gateway that has its sockets.
+pub struct Bound {
+    gateway: Gateway,
+    endpoint: Endpoint,
+    listener: Listener,
+    addresses: Vec<SocketAddr>,
+    /// At the same addresses; none without sites.
+    tcp: Vec<TcpListener>,
+    acceptor: TlsAcceptor,
+    redirects: Vec<TcpListener>,
+    /// Where the counters can be read.
+    reading: Option<metrics::Listener>,
+    drain: watch::Sender<bool>,
+}
+
+/// A gateway, to be changed while it runs. Clones are the same one.
+#[derive(Clone)]
+pub struct Gateway {
+    shared: Arc<Shared>,
+    tls: ServerTls,
+    wanted: Wanted,
+}
+
+/// Addresses as the file says, which may leave the port to the system.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Wanted {
+    listen: Vec<SocketAddr>,
+    redirect: Vec<SocketAddr>,
+    metrics: Option<metrics::Place>,
+}
+
+impl Wanted {
+    fn of(snapshot: &Snapshot) -> Self {
+        Self {
+            listen: snapshot.listen.clone(),
+            redirect: snapshot.redirect.clone(),
+            metrics: snapshot.metrics.as_ref().map(|reading| reading.place.clone()),
+        }
+    }
+}
+
+impl Bound {
+    /// Binds all addresses of a snapshot. `sockets` says how, and with how many workers.
+    ///
+    /// # Errors
+    ///
+    /// If one of them cannot be had, or a certificate cannot be used.
+    pub async fn bind(snapshot: Snapshot, sockets: EndpointConfig) -> Result<Self, StartError> {
+        let metrics = Metrics::new();
+        let log = Log::open(snapshot.access_log.as_deref(), metrics.lines_lost());
+        let log = log.map_err(StartError::Log)?;
+        let tls = tls(&snapshot)?;
+        let over_tcp = tls.over_tcp(["h2", "http/1.1"]).map_err(StartError::Tls)?;
+        let acceptor = TlsAcceptor::from(Arc::new(over_tcp));
+        let (endpoint, addresses, tcp) = both(&snapshot, sockets).await?;
+        let redirects = snapshot.redirect.iter().map(|&address| listen_tcp(address));
+        let redirects = redirects.collect::<Result<_, _>>()?;
+        let config = server(tls.clone(), &snapshot);
+        let wanted = Wanted::of(&snapshot);
+        let reading = match &wanted.metrics {
+            Some(place) => Some(reader(place).await?),
+            None => None,
+        };
+        let (drain, draining) = watch::channel(false);
+        let counts_handshakes = counts_handshakes(&snapshot);
+        let shared = Arc::new(Shared::new(snapshot, log, metrics, draining));
+        let config = match counts_handshakes {
+            true => config.admission(admission(&shared)),
+            false => config,
+        };
+        let listener = endpoint.listen_early(config).map_err(StartError::Listen)?;
+        let gateway = Gateway { shared, tls, wanted };
+        Ok(Self {
+            gateway,
+            endpoint,
+            listener,
+            addresses,
+            tcp,
+            acceptor,
+            redirects,
+            reading,
+            drain,
+        })
+    }
+
+    /// The gateway, for what is to change later.
+    pub fn gateway(&self) -> Gateway {
+        self.gateway.clone()
+    }
+
+    /// The addresses with QUIC, and HTTPS if there are sites.
+    pub fn addresses(&self) -> Vec<SocketAddr> {
+        self.addresses.clone()
+    }
+
+    /// Where the counters can be read, if anywhere.
+    pub fn metrics(&self) -> Option<metrics::Place> {
+        self.reading.as_ref().and_then(metrics::Listener::place)
+    }
+
+    /// Serves until `stop` is ready; then lets requests under way end, as long as the file says.
+    ///
+    /// # Errors
+    ///
+    /// If the endpoint ends by itself.
+    pub async fn run(self, stop: impl Future<Output = ()>) -> Result<(), quicket::AcceptError> {
+        let Self {
+            gateway,
+            endpoint,
+            listener,
+            addresses,
+            tcp,
+            acceptor,
+            redirects,
+            reading,
+            drain,
+        } = self;
+        let (shared, limits) = (&gateway.shared, gateway.shared.current().0.limits);
+        let port = addresses.first().map_or(0, SocketAddr::port);
+        let mut tasks = JoinSet::new();
+        for listener in tcp {
+            let alt_svc = listener.local_addr().ok().and_then(|address| alt_svc(address.port()));
+            tasks.spawn(tcp::listen(listener, acceptor.clone(), alt_svc, Arc::clone(shared)));
+        }
+        for listener in redirects {
+            tasks.spawn(redirect::listen(listener, port, Arc::clone(shared)));
+        }
+        if let Some(listener) = reading {
+            tasks.spawn(metrics::serve::serve(listener, Arc::clone(shared)));
+        }
+        let mut stop = std::pin::pin!(stop);
+        loop {
+            tokio::select! {
+                accepted = listener.accept() => {
+                    let connection = accepted?;
+                    match Arc::clone(&shared.room).try_acquire_owned() {
+                        Ok(permit) => {
+                            let shared = Arc::clone(shared);
+                            tokio::spawn(async move {
+                                hold(connection, shared).await;
+                                drop(permit);
+                            });
+                        }
+                        Err(_) => {
+                            shared.metrics.refused("too many connections");
+                            turn_away(&connection, "there are too many connections");
+                        }
+                    }
+                }
+                () = &mut stop => break,
+            }
+        }
+        drain.send_replace(true);
+        let all = limits.connections.min(tokio::sync::Semaphore::MAX_PERMITS);
+        let all = u32::try_from(all).unwrap_or(u32::MAX);
+        // All permits are back when all connections have ended.
+        let _ = tokio::time::timeout(limits.drain, shared.room.acquire_many(all)).await;
+        endpoint.close(h3::error::Code::H3_NO_ERROR.value(), b"the gateway was stopped");
+        let _ = tokio::time::timeout(Duration::from_millis(500), endpoint.wait_idle()).await;
+        tasks.shutdown().await;
+        let log = gateway.shared.current().1;
+        let _ = tokio::task::spawn_blocking(move || log.flush(FLUSH)).await;
+        Ok(())
+    }
+}
+
+impl Gateway {
+    /// Takes another snapshot for the requests and connections to come. What is under way keeps the
+    /// one that it began with.
+    ///
+    /// # Errors
+    ///
+    /// If something of it cannot be used: all stays as it was.
+    pub fn replace(&self, snapshot: Snapshot) -> Result<(), StartError> {
+        let taken = self.take(snapshot);
+        self.shared.metrics.reloaded(taken.is_ok());
+        taken
+    }
+
+    /// Counts a configuration that could not even be read.
+    pub fn refused(&self) {
+        self.shared.metrics.reloaded(false);
+    }
+
+    /// Opens the access log anew, after it was moved aside.
+    pub fn reopen_log(&self) {
+        self.shared.current().1.reopen();
+    }
+
+    fn take(&self, mut snapshot: Snapshot) -> Result<(), StartError> {
+        if Wanted::of(&snapshot) != self.wanted {
+            return Err(StartError::OtherAddresses);
+        }
+        if fixed(&snapshot) != fixed(&self.shared.current().0) {
+            return Err(StartError::OtherLimits);
+        }
+        if !self.tls.alpn().iter().eq(snapshot.alpn().iter().map(String::as_bytes)) {
+            return Err(StartError::OtherProtocols);
+        }
+        let log = Log::open(snapshot.access_log.as_deref(), self.shared.metrics.lines_lost());
+        let log = log.map_err(StartError::Log)?;
+        let certificates = std::mem::take(&mut snapshot.certificates);
+        if let Some((_, first)) = certificates.first() {
+            self.tls.replace_certificates(first, &certificates).map_err(StartError::Tls)?;
+        }
+        self.shared.replace(snapshot, log);
+        Ok(())
+    }
+}
+
+/// What sockets and semaphores were made with.
+fn fixed(snapshot: &Snapshot) -> (usize, u32, usize, bool) {
+    let limits = &snapshot.limits;
+    let Limits { connections, requests, handshakes_without_retry, .. } = *limits;
+    (connections, requests, handshakes_without_retry, counts_handshakes(snapshot))
+}
+
+async fn reader(place: &metrics::Place) -> Result<metrics::Listener, StartError> {
+    let listener = metrics::Listener::bind(place).await;
+    listener.map_err(|error| StartError::Metrics(place.clone(), error))
+}
+
+fn tls(snapshot: &Snapshot) -> Result<ServerTls, StartError> {
+    // A snapshot has one at least.
+    let Some((_, first)) = snapshot.certificates.first() else {
+        return Err(StartError::Log(io::Error::other("no certificate")));
+    };
+    let mut builder = ServerTls::builder(first.clone()).alpn(snapshot.alpn()).early_data(true);
+    for (names, identity) in &snapshot.certificates {
+        builder = builder.certificate_for(names.clone(), identity.clone());
+    }
+    builder.build().map_err(StartError::Tls)
+}
+
+fn server(tls: ServerTls, snapshot: &Snapshot) -> ServerConfig {
+    let transport = TransportConfig {
+        max_streams_bidi: snapshot.limits.requests.into(),
+        ..TransportConfig::default()
+    };
+    let retry = match snapshot.limits.handshakes_without_retry {
+        0 => RetryPolicy::Always,
+        handshakes => RetryPolicy::AboveHandshakes(handshakes),
+    };
+    ServerConfig::new(tls).transport(transport).early_data(true).retry(retry)
+}
+
+/// Binds each address over UDP, and over TCP if there are sites.
+async fn both(
+    snapshot: &Snapshot,
+    mut config: EndpointConfig,
+) -> Result<(Endpoint, Vec<SocketAddr>, Vec<TcpListener>), StartError> {
+    // Linux gives an address of IPv4 to one socket only.
+    config.udp.only_v6 = snapshot.listen.iter().any(SocketAddr::is_ipv4);
+    let mut endpoint: Option<Endpoint> = None;
+    let (mut addresses, mut listeners) = (Vec::new(), Vec::new());
+    for &address in &snapshot.listen {
+        let mut attempt = 0;
+        loop {
+            attempt += 1;
+            let listener = snapshot.has_sites().then(|| listen_tcp(address)).transpose()?;
+            let bound = listener.as_ref().map_or(Ok(address), TcpListener::local_addr);
+            let bound = bound.map_err(|error| StartError::Tcp(address, error))?;
+            let udp = match &endpoint {
+                Some(endpoint) => endpoint.also_bind(bound).map(|at| (at, None)),
+                None => Endpoint::bind_with(bound, config.clone())
+                    .await
+                    .map(|endpoint| (endpoint.local_addr(), Some(endpoint))),
+            };
+            match udp {
+                Ok((at, first)) => {
+                    endpoint = endpoint.or(first);
+                    addresses.push(at);
+                    listeners.extend(listener);
+                    break;
+                }
+                // Port 0: the one that is free over TCP may be taken over UDP.
+                Err(_) if address.port() == 0 && attempt < PORT_ATTEMPTS => {}
+                Err(error) => return Err(StartError::Udp(error)),
+            }
+        }
+    }
+    // A snapshot has one address at least.
+    let endpoint = endpoint.ok_or(StartError::OtherAddresses)?;
+    Ok((endpoint, addresses, listeners))
+}
+
+fn listen_tcp(address: SocketAddr) -> Result<TcpListener, StartError> {
+    let listen = || {
+        let socket = match address {
+            SocketAddr::V4(_) => TcpSocket::new_v4(),
+            SocketAddr::V6(_) => TcpSocket::new_v6(),
+        }?;
+        // What lingers of connections of the process before is no reason to refuse.
+        socket.set_reuseaddr(true)?;
+        socket.bind(address)?;
+        socket.listen(BACKLOG)
+    };
+    listen().map_err(|error| StartError::Tcp(address, error))
+}
+
+/// Tells clients of HTTP/3 at the same port (RFC 7838).
+fn alt_svc(port: u16) -> Option<HeaderValue> {
+    HeaderValue::from_str(&format!("h3=\":{port}\"; ma={ALT_SVC_AGE}")).ok()
+}

@@ -1,0 +1,104 @@
+//! What was checked: all that a request needs to know. It never changes; a reload makes another.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ipnet::IpNet;
+use quicket::Identity;
+
+use crate::clients::Allowed;
+use crate::metrics::Place;
+use crate::origin::Origin;
+use crate::protocol::Protocols;
+use crate::route::Sites;
+
+/// Certificates with the names for which clients get them.
+pub type Certificates = Vec<(Vec<String>, Identity)>;
+
+/// A checked configuration.
+#[derive(Debug)]
+pub struct Snapshot {
+    /// Addresses with HTTP/3 over UDP, and HTTP/2 and 1.1 with TLS over TCP.
+    pub listen: Vec<SocketAddr>,
+    /// Addresses with plain HTTP, which redirects.
+    pub redirect: Vec<SocketAddr>,
+    /// The first is everybody's who asks for another name.
+    pub certificates: Certificates,
+    /// A line for each request; `-` is standard error.
+    pub access_log: Option<PathBuf>,
+    /// What one client or one request may take.
+    pub limits: Limits,
+    /// Networks of balancers that say who the client is.
+    pub(crate) proxy_protocol: Vec<IpNet>,
+    /// Where the counters can be read.
+    pub(crate) metrics: Option<Reading>,
+    pub(crate) sites: Sites,
+    pub(crate) protocols: Protocols,
+    pub(crate) origins: Vec<Arc<Origin>>,
+}
+
+/// What one client or one request may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Connections, of all clients together.
+    pub connections: usize,
+    /// Requests under way on one connection.
+    pub requests: u32,
+    /// The header section of a request, in bytes.
+    pub header_bytes: u32,
+    /// How long a client may take for the header section.
+    pub header_timeout: Duration,
+    /// How long a client may be silent in the middle of a body.
+    pub body_timeout: Duration,
+    /// How long requests under way may take when the gateway stops.
+    pub drain: Duration,
+    /// What a client's address may take.
+    pub client: Allowed,
+    /// Above so many unfinished handshakes over QUIC, clients must prove their address.
+    pub handshakes_without_retry: usize,
+}
+
+/// Where the counters can be read, and by whom.
+#[derive(Clone, Debug)]
+pub(crate) struct Reading {
+    pub(crate) place: Place,
+    /// What readers must know; none where the place itself is protected.
+    pub(crate) token: Option<String>,
+}
+
+impl Snapshot {
+    /// The names of the origins, with how many servers each has.
+    pub fn origins(&self) -> impl Iterator<Item = (&str, usize)> {
+        self.origins.iter().map(|origin| (origin.name(), origin.len()))
+    }
+
+    /// The application protocols of clients over QUIC, most wanted first: HTTP/3, if there are sites, and
+    /// private ones.
+    pub(crate) fn alpn(&self) -> Vec<String> {
+        let http = self.has_sites().then(|| "h3".to_owned());
+        http.into_iter().chain(self.protocols.alpn().iter().cloned()).collect()
+    }
+
+    /// True if HTTP is served.
+    pub fn has_sites(&self) -> bool {
+        !self.sites.is_empty()
+    }
+
+    /// The private protocols by their names in ALPN.
+    pub fn protocols(&self) -> &[String] {
+        self.protocols.alpn()
+    }
+
+    /// Takes over what the configuration before knows of servers that are the same: connections, health.
+    pub(crate) fn take_over(&self, before: &Self) {
+        for origin in &self.origins {
+            if let Some(before) =
+                before.origins.iter().find(|before| before.name() == origin.name())
+            {
+                origin.take_over(before);
+            }
+        }
+    }
+}

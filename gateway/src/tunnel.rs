@@ -1,0 +1,193 @@
+//! Bytes both ways, once a request has become another protocol's.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf, copy_bidirectional};
+use tokio::sync::{mpsc, watch};
+
+/// How long each end may take to become one.
+const OPENING: Duration = Duration::from_secs(10);
+
+/// An end of a tunnel.
+pub(crate) type Link = Box<dyn Stream>;
+
+pub(crate) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
+
+/// What ends a tunnel beside its ends.
+#[derive(Clone)]
+pub(crate) struct Stay {
+    /// It counts as the client's connection, which ends when all of these are gone.
+    pub(crate) alive: mpsc::Sender<Infallible>,
+    /// True once the gateway stops: ...
+    pub(crate) draining: watch::Receiver<bool>,
+    /// ... then so much time is left.
+    pub(crate) drain: Duration,
+}
+
+impl Stay {
+    pub(crate) const fn tunnel(self, idle: Duration) -> Tunnel {
+        Tunnel { idle, stay: self }
+    }
+}
+
+/// How long a tunnel lasts.
+pub(crate) struct Tunnel {
+    /// It ends when nothing has come from either end for so long.
+    idle: Duration,
+    stay: Stay,
+}
+
+impl Tunnel {
+    /// Carries what comes from each end to the other. An end that has said all is told to the other one,
+    /// which may go on.
+    pub(crate) async fn carry<E: std::fmt::Display>(
+        self,
+        client: impl Future<Output = Result<Link, E>>,
+        server: impl Future<Output = Result<Link, E>>,
+    ) {
+        let both = async { tokio::try_join!(client, server) };
+        let (client, server) = match tokio::time::timeout(OPENING, both).await {
+            Ok(Ok(ends)) => ends,
+            Ok(Err(error)) => return log::debug!("no upgrade: {error}"),
+            Err(_) => return log::debug!("no upgrade within {} s", OPENING.as_secs()),
+        };
+        let moved = Arc::new(AtomicU64::new(0));
+        let mut client = Counted { link: client, moved: Arc::clone(&moved) };
+        let mut server = Counted { link: server, moved: Arc::clone(&moved) };
+        let Stay { alive, mut draining, drain } = self.stay;
+        let stopped = async {
+            // A gateway that is gone stops, too.
+            let _ = draining.wait_for(|draining| *draining).await;
+            tokio::time::sleep(drain).await;
+        };
+        tokio::select! {
+            ended = copy_bidirectional(&mut client, &mut server) => if let Err(error) = ended {
+                log::debug!("a tunnel has ended: {error}");
+            },
+            () = quiet(&moved, self.idle) => log::debug!("a tunnel was idle"),
+            () = stopped => {}
+        }
+        drop(alive);
+    }
+}
+
+/// Waits until nothing has moved for `limit`, within a quarter of it.
+async fn quiet(moved: &AtomicU64, limit: Duration) {
+    const LOOKS: u32 = 4;
+    let (mut before, mut still) = (0, 0);
+    while still < LOOKS {
+        tokio::time::sleep(limit / LOOKS).await;
+        let now = moved.load(Ordering::Relaxed);
+        still = if now == before { still + 1 } else { 0 };
+        before = now;
+    }
+}
+
+/// An end whose progress is counted.
+struct Counted {
+    link: Link,
+    moved: Arc<AtomicU64>,
+}
+
+impl AsyncRead for Counted {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buf.filled().len();
+        let polled = Pin::new(&mut self.link).poll_read(cx, buf);
+        let read = buf.filled().len() - before;
+        self.moved.fetch_add(read as u64, Ordering::Relaxed);
+        polled
+    }
+}
+
+impl AsyncWrite for Counted {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let polled = Pin::new(&mut self.link).poll_write(cx, buf);
+        if let Poll::Ready(Ok(written)) = &polled {
+            self.moved.fetch_add(*written as u64, Ordering::Relaxed);
+        }
+        polled
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.link).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.link).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
+
+    async fn ready(stream: DuplexStream) -> Result<Link, io::Error> {
+        Ok(Box::new(stream))
+    }
+
+    fn tunnel(idle: Duration) -> (Tunnel, watch::Sender<bool>) {
+        let (drain, draining) = watch::channel(false);
+        let (alive, _) = mpsc::channel(1);
+        let stay = Stay { alive, draining, drain: Duration::from_secs(5) };
+        (stay.tunnel(idle), drain)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_end_that_has_said_all_can_still_listen() {
+        let (tunnel, _drain) = tunnel(Duration::from_secs(60));
+        let ((mut near, client), (server, mut far)) = (duplex(16), duplex(16));
+        let carried = tokio::spawn(tunnel.carry(ready(client), ready(server)));
+        near.write_all(b"ask").await.unwrap();
+        near.shutdown().await.unwrap();
+        let mut asked = String::new();
+        far.read_to_string(&mut asked).await.unwrap();
+        far.write_all(b"answer, longer than the pipe").await.unwrap();
+        drop(far);
+        let mut answered = String::new();
+        near.read_to_string(&mut answered).await.unwrap();
+        assert_eq!((asked.as_str(), answered.as_str()), ("ask", "answer, longer than the pipe"));
+        carried.await.unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn silence_ends_a_tunnel_and_so_does_the_end_of_the_gateway() {
+        let (limited, _drain) = tunnel(Duration::from_secs(60));
+        let ((mut near, client), (server, mut far)) = (duplex(16), duplex(16));
+        let begun = tokio::time::Instant::now();
+        let carried = tokio::spawn(limited.carry(ready(client), ready(server)));
+        for _ in 0..5 {
+            tokio::time::sleep(Duration::from_secs(40)).await;
+            far.write_all(b"a").await.unwrap();
+            near.read_exact(&mut [0]).await.unwrap();
+        }
+        carried.await.unwrap();
+        let took = begun.elapsed().as_secs();
+        assert!((260..=290).contains(&took), "{took} s");
+
+        let (limited, drain) = tunnel(Duration::from_secs(60));
+        let ((_near, client), (server, _far)) = (duplex(16), duplex(16));
+        let begun = tokio::time::Instant::now();
+        let carried = tokio::spawn(limited.carry(ready(client), ready(server)));
+        drain.send_replace(true);
+        carried.await.unwrap();
+        assert_eq!(begun.elapsed(), Duration::from_secs(5));
+    }
+}

@@ -1,0 +1,231 @@
+//! What tests of the gateway share: the gateway itself, in this process, and programs that we did not write
+//! in front of it and behind it.
+#![allow(dead_code, reason = "each test uses some of it")]
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+use quicket::{EndpointConfig, Identity, Workers};
+use quicket_gateway::{Bound, Gateway, config};
+use serde_json::Value;
+use tempfile::TempDir;
+use tokio::sync::oneshot;
+
+/// How long anything here may take to come about.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A process that ends with the test.
+pub(crate) struct Process(pub(crate) Child);
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+impl Process {
+    /// Starts a program, and gives the first line that it prints.
+    pub(crate) fn start(command: &mut Command) -> (Self, String) {
+        // Programs that read their standard input end with this one at the latest.
+        command.stdin(Stdio::piped());
+        let child = command.stdout(Stdio::piped()).spawn();
+        let mut child = child.unwrap_or_else(|error| panic!("{command:?}: {error}"));
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        (Self(child), line.trim().to_owned())
+    }
+}
+
+pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !is_so() {
+        assert!(begun.elapsed() < PATIENCE, "{what} did not come about");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// A port that nobody has, neither for UDP nor for TCP.
+pub(crate) fn free_port() -> u16 {
+    loop {
+        let udp = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let address = udp.local_addr().unwrap();
+        if TcpListener::bind(address).is_ok() {
+            return address.port();
+        }
+    }
+}
+
+/// Bytes that differ from place to place.
+pub(crate) fn content(length: usize) -> Vec<u8> {
+    let mut state = 1u32;
+    let mut next = || {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        (state >> 24) as u8
+    };
+    (0..length).map(|_| next()).collect()
+}
+
+/// Writes a self-signed certificate as `NAME.pem` and `NAME.key`.
+pub(crate) fn certificate(dir: &Path, name: &str, names: &[&str]) {
+    let identity = Identity::self_signed(names.iter().copied()).unwrap();
+    fs::write(dir.join(format!("{name}.pem")), identity.chain_pem()).unwrap();
+    fs::write(dir.join(format!("{name}.key")), identity.key_pem()).unwrap();
+}
+
+/// A folder with a certificate for localhost, which other users may look into: nginx's workers do.
+pub(crate) fn folder() -> TempDir {
+    use std::os::unix::fs::PermissionsExt;
+    let dir = tempfile::tempdir().unwrap();
+    fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    certificate(dir.path(), "cert", &["localhost", "127.0.0.1"]);
+    dir
+}
+
+/// Starts nginx with these servers.
+pub(crate) fn nginx(dir: &Path, servers: &str, port: u16) -> Process {
+    let configuration = format!(
+        "daemon off; master_process off; pid nginx.pid; worker_processes 1;
+        events {{ }}
+        http {{
+            access_log off; client_max_body_size 20m;
+            client_body_temp_path body; proxy_temp_path proxy; fastcgi_temp_path fastcgi;
+            uwsgi_temp_path uwsgi; scgi_temp_path scgi;
+            {servers}
+        }}"
+    );
+    fs::write(dir.join("nginx.conf"), configuration).unwrap();
+    let log = fs::File::create(dir.join("nginx.log")).unwrap();
+    let mut command = Command::new("nginx");
+    command.arg("-p").arg(dir).args(["-c", "nginx.conf", "-e", "stderr"]);
+    let child = command.current_dir(dir).stderr(log).stdout(Stdio::null()).spawn();
+    let process = Process(
+        child.unwrap_or_else(|error| panic!("nginx: {error}; apt-get install nginx-light")),
+    );
+    until("nginx", || TcpStream::connect(("127.0.0.1", port)).is_ok());
+    process
+}
+
+/// Python with the packages of `requirements.txt`, in an environment of its own.
+pub(crate) fn python() -> Command {
+    static PYTHON: OnceLock<PathBuf> = OnceLock::new();
+    let python = PYTHON.get_or_init(|| {
+        let environment = Path::new(env!("CARGO_TARGET_TMPDIR")).join("gateway-python");
+        let requirements = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/requirements.txt");
+        let wanted = fs::read(&requirements).unwrap();
+        let stamp = environment.join("installed.txt");
+        let python = environment.join("bin/python3");
+        if fs::read(&stamp).is_ok_and(|installed| installed == wanted) {
+            return python;
+        }
+        let run = |command: &mut Command| {
+            let output = command.output().unwrap();
+            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        };
+        run(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&environment));
+        run(Command::new(&python).args(["-m", "pip", "install", "-q", "-r"]).arg(requirements));
+        fs::write(stamp, wanted).unwrap();
+        python
+    });
+    Command::new(python)
+}
+
+/// A gateway that runs in this process until it is dropped.
+pub(crate) struct Site {
+    pub(crate) dir: TempDir,
+    pub(crate) address: SocketAddr,
+    gateway: Gateway,
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+impl Site {
+    /// Starts a gateway with its certificate for localhost, an access log, and what the rest of the file
+    /// says.
+    pub(crate) fn start(dir: TempDir, rest: &str) -> Self {
+        let snapshot = Self::read(&dir, 0, rest);
+        let (started, address) = std::sync::mpsc::channel();
+        let (stop, stopped) = oneshot::channel::<()>();
+        let thread = std::thread::spawn(move || {
+            let mut runtime = tokio::runtime::Builder::new_multi_thread();
+            let runtime = runtime.worker_threads(2).enable_all().build().unwrap();
+            runtime.block_on(async {
+                let sockets = EndpointConfig::default().workers(Workers::Count(1));
+                let bound = Bound::bind(snapshot, sockets).await.unwrap();
+                started.send((bound.addresses()[0], bound.gateway())).unwrap();
+                bound.run(async { _ = stopped.await }).await.unwrap();
+            });
+        });
+        let (address, gateway) = address.recv_timeout(PATIENCE).unwrap();
+        Self { dir, address, gateway, stop: Some(stop), thread: Some(thread) }
+    }
+
+    fn read(dir: &TempDir, port: u16, rest: &str) -> quicket_gateway::snapshot::Snapshot {
+        let text = format!(
+            "listen = [\"127.0.0.1:{port}\"]\naccess_log = \"access.log\"\n\
+             [[certificate]]\nchain = \"cert.pem\"\nkey = \"cert.key\"\n{rest}"
+        );
+        config::parse(&text, dir.path()).unwrap_or_else(|problems| {
+            let all: Vec<String> = problems.iter().map(ToString::to_string).collect();
+            panic!("{}", all.join("\n"))
+        })
+    }
+
+    /// As SIGHUP does.
+    pub(crate) fn reload(&self, rest: &str) {
+        self.gateway.replace(Self::read(&self.dir, 0, rest)).unwrap();
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    pub(crate) fn url(&self, path: &str) -> String {
+        format!("https://localhost:{}{path}", self.address.port())
+    }
+
+    pub(crate) fn curl(&self, arguments: &[&str]) -> Output {
+        let mut command = Command::new("curl");
+        command.args(["-sS", "--cacert", "cert.pem", "--max-time", "20"]).args(arguments);
+        command.current_dir(self.dir.path()).output().unwrap()
+    }
+
+    /// The status of an answer, and its body.
+    pub(crate) fn get(&self, arguments: &[&str]) -> (String, Vec<u8>) {
+        let output = self.curl(&[&["-w", "%{stderr}%{http_code}"], arguments].concat());
+        (String::from_utf8_lossy(&output.stderr).into_owned(), output.stdout)
+    }
+
+    /// The lines of the access log, once there are so many.
+    pub(crate) fn records(&self, count: usize) -> Vec<Value> {
+        let read = || -> Vec<Value> {
+            let log = fs::read_to_string(self.path("access.log")).unwrap_or_default();
+            log.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
+        };
+        until("the log", || read().len() >= count);
+        read()
+    }
+
+    /// Stops the gateway as SIGTERM does; how long that took.
+    pub(crate) fn stop(&mut self) -> Duration {
+        let begun = Instant::now();
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            thread.join().unwrap();
+        }
+        begun.elapsed()
+    }
+}
+
+impl Drop for Site {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            self.stop();
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! Origins over TLS and HTTP/2: nginx, and a server by Python's `h2` that misbehaves when asked to.
+
+mod behind;
+
+use std::fs;
+use std::path::Path;
+
+use behind::{Process, Site, certificate, content, folder, free_port, nginx, python};
+use tempfile::TempDir;
+
+/// nginx with TLS, HTTP/2 and HTTP/1.1, which tells by which version it was asked, by which name, and who
+/// the client is.
+fn secure_nginx(dir: &Path, versions: &str) -> (Process, u16) {
+    fs::create_dir(dir.join("root")).unwrap();
+    fs::write(dir.join("root/large"), content(8_000_000)).unwrap();
+    certificate(dir, "origin", &["origin.example"]);
+    certificate(dir, "gateway", &["gateway.example"]);
+    let port = free_port();
+    let server = format!(
+        "server {{
+            listen 127.0.0.1:{port} ssl http2; root root;
+            ssl_protocols {versions}; ssl_certificate origin.pem; ssl_certificate_key origin.key;
+            ssl_client_certificate gateway.pem; ssl_verify_client optional;
+            location /who {{ return 200 \"$server_protocol $host $ssl_client_verify $ssl_protocol\"; }}
+            location /read {{ proxy_pass http://127.0.0.1:{port}/; }}
+        }}"
+    );
+    (nginx(dir, &server, port), port)
+}
+
+fn site(origin: &str) -> String {
+    format!("[origin.app]\n{origin}\n[[site]]\nnames = [\"*\"]\n[[site.route]]\norigin = \"app\"\n")
+}
+
+#[test]
+fn an_origin_over_tls_proves_who_it_is_and_speaks_http2() {
+    let dir = folder();
+    let (_nginx, port) = secure_nginx(dir.path(), "TLSv1.2 TLSv1.3");
+    let servers = format!("servers = [\"https://127.0.0.1:{port}\"]\n");
+    let trusted = format!("{servers}ca = \"origin.pem\"\nserver_name = \"origin.example\"\n");
+    let site = Site::start(dir, &site(&trusted));
+    let asked = |flag: &str| {
+        let (status, body) = site.get(&[flag, &site.url("/who")]);
+        assert_eq!(status, "200");
+        String::from_utf8(body).unwrap()
+    };
+    // The name that the client asked for, whatever the certificate's.
+    assert_eq!(asked("--http2"), "HTTP/2.0 localhost NONE TLSv1.3");
+    assert_eq!(asked("--http1.1"), "HTTP/2.0 localhost NONE TLSv1.3");
+    let (status, body) = site.get(&[&site.url("/large")]);
+    assert!(status == "200" && body == content(8_000_000));
+
+    site.reload(&self::site(&format!(
+        "{trusted}client_chain = \"gateway.pem\"\nclient_key = \"gateway.key\"\n"
+    )));
+    assert_eq!(asked("--http2"), "HTTP/2.0 localhost SUCCESS TLSv1.3");
+
+    for (wrong, said) in [
+        (format!("{servers}server_name = \"origin.example\"\n"), "issued by nobody who is trusted"),
+        (format!("{servers}ca = \"origin.pem\"\n"), "not for that name"),
+    ] {
+        site.reload(&self::site(&wrong));
+        let count = site.records(0).len();
+        assert_eq!(site.get(&[&site.url("/who")]).0, "502");
+        let record = site.records(count + 1).pop().unwrap();
+        assert!(record["detail"].as_str().unwrap().contains(said), "{record}");
+    }
+}
+
+/// As nginx of Debian 12 is without a word about versions.
+#[test]
+fn an_origin_with_nothing_newer_than_tls_1_2_is_spoken_to() {
+    let dir = folder();
+    let (_nginx, port) = secure_nginx(dir.path(), "TLSv1.2");
+    let servers = format!("servers = [\"https://127.0.0.1:{port}\"]\n");
+    let trusted = format!("{servers}ca = \"origin.pem\"\nserver_name = \"origin.example\"\n");
+    let site = Site::start(dir, &site(&trusted));
+    let (status, body) = site.get(&[&site.url("/who")]);
+    let said = String::from_utf8(body).unwrap();
+    assert_eq!((status.as_str(), said.as_str()), ("200", "HTTP/2.0 localhost NONE TLSv1.2"));
+}
+
+/// Many requests at once share one connection of HTTP/2, and more than the server takes at a time make
+/// others.
+#[test]
+fn requests_share_connections_of_http2() {
+    let (site, log) = with_h2(&["5"]);
+    let connections = || fs::read_to_string(&log).unwrap().matches("connection").count();
+    for _ in 0..3 {
+        assert_eq!(site.get(&[&site.url("/first")]).0, "200");
+    }
+    assert_eq!(connections(), 1);
+    let urls: Vec<String> = (0..20).map(|at| site.url(&format!("/slow/{at}"))).collect();
+    let mut arguments = vec!["--http2", "-Z", "--parallel-max", "20"];
+    arguments.extend(urls.iter().map(String::as_str));
+    let output = site.curl(&arguments);
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(String::from_utf8_lossy(&output.stdout).matches("slow").count(), 20);
+    assert!((2..=8).contains(&connections()), "{} connections", connections());
+}
+
+#[test]
+fn a_server_that_takes_no_more_requests_has_them_sent_again() {
+    let (site, _) = with_h2(&["100"]);
+    // The server ends each connection after six requests, with GOAWAY, while others are under way.
+    for _ in 0..5 {
+        let urls: Vec<String> = (0..10).map(|at| site.url(&format!("/leave/{at}"))).collect();
+        let mut arguments = vec!["--http2", "-Z", "-w", "%{stderr}%{http_code} "];
+        arguments.extend(urls.iter().map(String::as_str));
+        let output = site.curl(&arguments);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(said.matches("200 ").count(), 10, "{said}");
+    }
+    assert_eq!(
+        site.get(&["-X", "POST", &site.url("/refused")]).0,
+        "200",
+        "it did nothing at first"
+    );
+    assert_eq!(site.get(&[&site.url("/reset")]).0, "502");
+    assert_eq!(site.get(&[&site.url("/garbage")]).0, "502");
+    assert_eq!(site.get(&[&site.url("/after")]).0, "200");
+    let output = site.curl(&["--http2", &site.url("/half")]);
+    assert!(!output.status.success(), "it is half");
+}
+
+/// A gateway in front of a server of HTTP/2 without TLS, and the server's log.
+fn with_h2(arguments: &[&str]) -> (Site, std::path::PathBuf) {
+    let dir: TempDir = folder();
+    let log = dir.path().join("h2.log");
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/h2_server.py");
+    let mut command = python();
+    command.arg(script).arg(&log).args(arguments);
+    let (server, port) = Process::start(&mut command);
+    // It ends with its standard input, hence with this process at the latest.
+    std::mem::forget(server);
+    let origin = format!("servers = [\"h2c://127.0.0.1:{port}\"]\nmax_failures = 100\n");
+    (Site::start(dir, &site(&origin)), log)
+}
