@@ -34,8 +34,9 @@ fn change(corpus: &[Vec<u8>], seed: u64) -> Vec<u8> {
     input
 }
 
-/// Runs a target with the corpus of this name, below `fuzz/corpus`, and with changed inputs.
-pub(crate) fn replay(name: &str, run: impl Fn(&[u8]) + RefUnwindSafe) {
+/// Runs a target with the corpus of this name, below `fuzz/corpus`, and with changed inputs; returns
+/// with how many.
+pub(crate) fn replay(name: &str, run: impl Fn(&[u8]) + RefUnwindSafe) -> u64 {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fuzz/corpus").join(name);
     let files = fs::read_dir(folder).unwrap().flatten();
     let corpus: Vec<Vec<u8>> = files.map(|file| fs::read(file.path()).unwrap()).collect();
@@ -48,4 +49,5 @@ pub(crate) fn replay(name: &str, run: impl Fn(&[u8]) + RefUnwindSafe) {
         let done = panic::catch_unwind(|| run(&input));
         assert!(done.is_ok(), "the input of FUZZ_SEED={seed} fails: {input:?}");
     }
+    corpus.len() as u64 + count
 }

@@ -31,7 +31,7 @@ QUICK = {
 }
 # The program takes half as long to build as all below it. Its tests are run for what it alone brings
 # to users; what it shares with others their tests show.
-NEAR = {"quicket-cli": {"quicket-h3", "quicket-preload", "quicket-tunnel"}}
+NEAR = {"quicket-cli": {"quicket-files", "quicket-h3", "quicket-preload", "quicket-tunnel"}}
 # It asks of the crates of others all that the workspace asks of them, and has no unit tests of a library.
 FEATURES = "quicket-cli"
 # These change everything.

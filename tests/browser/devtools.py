@@ -13,7 +13,7 @@ FLAGS = [
     "--disable-gpu",
     "--disable-dev-shm-usage",
     # Nothing but the page under test goes to the network, not even a question for a name.
-    "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
+    "--host-resolver-rules=MAP localhost 127.0.0.1, MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
     "--disable-background-networking",
     "--disable-component-update",
     "--disable-default-apps",

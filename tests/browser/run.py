@@ -17,10 +17,13 @@ import base64
 import contextlib
 import hashlib
 import json
+import os
 import pathlib
 import random
 import shlex
 import shutil
+import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -90,7 +93,35 @@ def run(arguments, folder):
         command = [str(pathlib.Path(arguments.quicket).resolve()), *QUICKET]
     else:
         command = shlex.split(arguments.server)
+    load(arguments, folder, command, key_hash, expected)
+    if arguments.quicket:
+        among_others(arguments, folder, command, key_hash, expected)
+
+
+def among_others(arguments, folder, command, key_hash, expected):
+    """The same where another program has all other names at that address, and first packets are read by the switch."""
+    program = command[0]
+    os.environ["QUICKET_SWITCH"] = str(folder / "switch")
+    # Those who share an address know its port beforehand.
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    neighbour = [program, "serve", "{www}-of-others", "--listen", address, "--json", "--switch"]
+    shutil.copytree(HERE / "page", folder / "www-of-others", ignore=lambda *_: ["index.html"])
+    try:
+        with serving(neighbour, folder):
+            own = [address if word == "{listen}" else word for word in command]
+            load(arguments, folder, [*own, "--switch", "--server-name", "localhost"], key_hash, expected, "localhost")
+    finally:
+        told = subprocess.run([program, "switch", "status", "--json"], capture_output=True, text=True)
+        if told.returncode == 0:
+            os.kill(json.loads(told.stdout)["pid"], signal.SIGKILL)
+
+
+def load(arguments, folder, command, key_hash, expected, name=None):
+    """Has a browser load the page from a server, under its address or a name."""
     with serving(command, folder) as address:
+        address = address if name is None else f"{name}:{address.rsplit(':', 1)[1]}"
         flags = [
             f"--origin-to-force-quic-on={address}",
             f"--ignore-certificate-errors-spki-list={key_hash}",
@@ -100,7 +131,8 @@ def run(arguments, folder):
             found = browser.evaluate(session, "check()", DOWNLOAD_SECONDS)
     judge(found, expected)
     speed = BIG_FILE_BYTES / found["seconds"] / 1e6
-    print(f"{version}: the page and {BIG_FILE_BYTES / 1e6:.0f} MB over h3 ({speed:.0f} MB/s), all verified")
+    where = "" if name is None else ", beside another program at the address"
+    print(f"{version}: the page and {BIG_FILE_BYTES / 1e6:.0f} MB over h3 ({speed:.0f} MB/s){where}, all verified")
 
 
 @contextlib.contextmanager
@@ -110,7 +142,7 @@ def started_browser(chromium, folder, flags):
         log = stack.enter_context(open(folder / "browser.log", "wb"))
         for start in range(1, BROWSER_STARTS + 1):
             attempt = contextlib.ExitStack()
-            profile = folder / f"profile-{start}"
+            profile = pathlib.Path(tempfile.mkdtemp(prefix="profile-", dir=folder))
             browser = attempt.enter_context(devtools.Browser(chromium, profile, flags, log))
             try:
                 version = browser.call("Browser.getVersion", {}, BROWSER_START_SECONDS)["product"]
