@@ -1,17 +1,24 @@
 //! `quicket gateway`: HTTP/3, 2 and 1.1 in front of what a site already runs.
 
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
-use quicket::EndpointConfig;
+use quicket::{AcceptError, EndpointConfig, SwitchConfig};
 use quicket_gateway::config::{self, Problem};
 use quicket_gateway::snapshot::Snapshot;
-use quicket_gateway::{Bound, Gateway, StartError};
+use quicket_gateway::{Bound, Gateway, Handed, StartError};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::args;
 use crate::exit::{Failure, Kind};
-use crate::serve::{keep, raise_limit};
-use crate::{heap, notify};
+use crate::generations::{Next, Successor};
+use crate::serve::{flush, keep, raise_limit, say};
+use crate::{heap, heritage, notify};
+
+/// How much longer the switch waits than the gateway: that is for one that does not end by itself.
+const DRAIN_MARGIN: Duration = Duration::from_secs(1);
 
 pub(crate) fn run(args: &args::Gateway) -> Result<(), Failure> {
     if let Some(args::GatewayCommand::Try(args)) = &args.command {
@@ -23,8 +30,17 @@ pub(crate) fn run(args: &args::Gateway) -> Result<(), Failure> {
     if args.check {
         return crate::print(&summary(path, &snapshot));
     }
-    let sockets = EndpointConfig::default().workers(args.workers);
-    start(snapshot, sockets, Some(path.clone()), "")
+    let mut sockets = EndpointConfig::default().workers(args.workers);
+    sockets.protocol.reset_key = keep::reset_key()?;
+    let handed = handed(args)?;
+    let heirs = Heirs::default();
+    if let Some(switch) = args.sharing.config("quicket-gateway") {
+        check_switched(&snapshot)?;
+        let limits = &snapshot.limits;
+        let switch = switch.drain(Some(limits.handover + limits.drain + DRAIN_MARGIN));
+        sockets = sockets.switch(heirs.heed(switch));
+    }
+    start(Start { snapshot, sockets, handed, heirs, file: Some(path.clone()), hint: "" })
 }
 
 /// A gateway in front of one server.
@@ -43,7 +59,8 @@ fn attempt(args: &args::Try) -> Result<(), Failure> {
          https://{shown}/\n  curl -k https://{shown}/\n",
         certificate.display()
     );
-    start(snapshot, EndpointConfig::default(), None, &hint)
+    let (sockets, handed) = (EndpointConfig::default(), Handed::default());
+    start(Start { snapshot, sockets, handed, heirs: Heirs::default(), file: None, hint: &hint })
 }
 
 fn read(path: &Path) -> Result<Snapshot, Failure> {
@@ -79,12 +96,74 @@ fn count(count: usize, one: &str, many: &str) -> String {
     format!("{count} {}", if count == 1 { one } else { many })
 }
 
-fn start(
+/// Sockets of the generation before, or of a service manager.
+fn handed(args: &args::Gateway) -> Result<Handed, Failure> {
+    let is_successor = std::env::var_os(notify::SUCCESSOR).is_some();
+    let handed = match is_successor {
+        true => heritage::take().and_then(Handed::inherited),
+        false => quicket_switch::activation::sockets().and_then(Handed::new),
+    };
+    let handed = handed.map_err(|error| {
+        Failure::environment("the sockets that were handed over cannot be used", error)
+    })?;
+    if args.sharing.replace && !is_successor {
+        // It would find the TCP port in use, or take connections from one that does not know.
+        let message = "a gateway hands its TCP sockets to the generation that it starts itself: run quicket switch \
+                       upgrade instead of a gateway with --replace";
+        return Err(Failure::new(Kind::Usage, message));
+    }
+    Ok(handed)
+}
+
+/// What the switch does not have, or the next generation could not know.
+fn check_switched(snapshot: &Snapshot) -> Result<(), Failure> {
+    let message = match snapshot.listen[..] {
+        [_, _, ..] => "with --switch there is one address in listen: [::]:PORT stands for all",
+        [address] if address.port() == 0 => {
+            "with --switch the port is one that the next generation knows, and not 0"
+        }
+        _ => return Ok(()),
+    };
+    Err(Failure::new(Kind::Usage, message))
+}
+
+/// The next generation, and the sockets that it gets.
+#[derive(Clone, Default)]
+struct Heirs {
+    successor: Successor,
+    bound: Arc<OnceLock<Vec<OwnedFd>>>,
+}
+
+impl Heirs {
+    /// Has the switch start it, and tell of it.
+    fn heed(&self, switch: SwitchConfig) -> SwitchConfig {
+        let (starter, heir) = (self.clone(), self.successor.clone());
+        switch.on_upgrade(move || starter.start()).on_superseded(move || heir.has_taken_over())
+    }
+
+    fn start(&self) {
+        let bound = self.bound.get().map(Vec::as_slice).unwrap_or_default();
+        match bound.iter().map(OwnedFd::try_clone).collect() {
+            Ok(sockets) => {
+                self.successor.start(&Next { command: "gateway", flag: None, sockets });
+            }
+            Err(error) => say(format_args!("No next generation was started: {error}")),
+        }
+    }
+}
+
+/// What a gateway starts with.
+struct Start<'a> {
     snapshot: Snapshot,
     sockets: EndpointConfig,
+    handed: Handed,
+    heirs: Heirs,
     file: Option<PathBuf>,
-    hint: &str,
-) -> Result<(), Failure> {
+    hint: &'a str,
+}
+
+fn start(start: Start<'_>) -> Result<(), Failure> {
+    let Start { snapshot, sockets, handed, heirs, file, hint } = start;
     raise_limit();
     heap::keep_little();
     let runtime = crate::threads()?;
@@ -92,14 +171,21 @@ fn start(
         true => ("UDP and TCP", "HTTP/3, HTTP/2 and HTTP/1.1".to_owned()),
         false => ("UDP", snapshot.protocols().join(", ")),
     };
-    runtime.block_on(async {
+    let ended = runtime.block_on(async {
         let reload = Reload::watch(file)?;
-        let bound = Bound::bind(snapshot, sockets).await.map_err(|error| refused(&error))?;
+        let bound = Bound::bind_with(snapshot, sockets, handed).await;
+        let bound = bound.map_err(|error| refused(&error))?;
+        let heritage = bound.heritage();
+        let heritage = heritage.map_err(|error| {
+            Failure::environment("the sockets cannot be kept for the next generation", error)
+        })?;
+        // Said once.
+        let _ = heirs.bound.set(heritage);
         let addresses: Vec<String> = bound.addresses().iter().map(ToString::to_string).collect();
         let state = format!("Gateway on {} ({over})", addresses.join(", "));
-        eprintln!("{state}: {spoken}\n{hint}");
+        say(format_args!("{state}: {spoken}\n{hint}"));
         if let Some(place) = bound.metrics() {
-            eprintln!("Counters: {place}");
+            say(format_args!("Counters: {place}"));
         }
         tokio::spawn(reopen_log(bound.gateway(), user_signal()?));
         notify::ready(&state);
@@ -107,11 +193,19 @@ fn start(
         let stop = async {
             crate::serve::stop().await;
             notify::stopping("requests under way are answered");
-            eprintln!("Stopping: requests under way are answered");
+            say(format_args!("Stopping: requests under way are answered"));
         };
-        let ended = bound.run(stop).await;
-        ended.map_err(|error| Failure::environment("the gateway has ended", error))
-    })
+        let serves = || {
+            heirs.successor.check().map_err(End)?;
+            say(format_args!(
+                "The next generation has taken over: requests under way are answered"
+            ));
+            Ok(())
+        };
+        bound.run_with(stop, serves).await.map(|_| ()).map_err(|End(failure)| failure)
+    });
+    flush();
+    ended
 }
 
 /// From now on SIGUSR1 does not end the process.
@@ -124,6 +218,15 @@ fn user_signal() -> Result<Signal, Failure> {
 async fn reopen_log(gateway: Gateway, mut signal: Signal) {
     while signal.recv().await.is_some() {
         gateway.reopen_log();
+    }
+}
+
+/// Why a gateway has ended by itself.
+struct End(Failure);
+
+impl From<AcceptError> for End {
+    fn from(error: AcceptError) -> Self {
+        Self(Failure::environment("the gateway has ended", error))
     }
 }
 
@@ -162,11 +265,11 @@ impl Reload {
             match taken.map_err(|error| error.to_string()) {
                 Ok(Ok(summary)) => {
                     notify::reloaded(&state);
-                    eprintln!("Read again: {summary}");
+                    say(format_args!("Read again: {summary}"));
                 }
                 Ok(Err(Failure { message: error, .. })) | Err(error) => {
                     notify::reloaded(&format!("{state}; nothing was read again: {error}"));
-                    eprintln!("All stays as it was: {error}");
+                    say(format_args!("All stays as it was: {error}"));
                 }
             }
         }

@@ -13,8 +13,12 @@ mod digest;
 mod exit;
 #[cfg(target_os = "linux")]
 mod gateway;
+#[cfg(target_os = "linux")]
+mod generations;
 mod get;
 mod heap;
+#[cfg(target_os = "linux")]
+mod heritage;
 #[cfg(target_os = "linux")]
 mod notify;
 mod pages;

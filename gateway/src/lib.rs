@@ -25,6 +25,7 @@ pub mod connect;
 mod directory;
 mod edits;
 pub mod front;
+mod handed;
 mod headers;
 mod log_line;
 pub mod metrics;
@@ -37,10 +38,12 @@ mod request;
 mod route;
 mod server;
 pub mod snapshot;
+mod stage;
 mod tunnel;
 mod upgrade;
 
-pub use server::{Bound, Gateway, StartError};
+pub use handed::Handed;
+pub use server::{Bound, Ended, Gateway, StartError};
 
 /// Bodies of requests and answers, wherever they come from.
 pub(crate) type Body = http_body_util::combinators::UnsyncBoxBody<bytes::Bytes, BodyError>;

@@ -4,14 +4,15 @@ use std::fmt;
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
 use http::header::HeaderValue;
 use quicket::tokio::{Endpoint, Listener};
 use quicket::{
-    BindError, ConfigError, EndpointConfig, ListenError, RetryPolicy, ServerConfig, ServerTls,
-    TransportConfig,
+    AcceptError, BindError, ConfigError, EndpointConfig, ListenError, RetryPolicy, ServerConfig,
+    ServerTls, TransportConfig,
 };
 use tokio::net::{TcpListener, TcpSocket};
 use tokio::sync::watch;
@@ -20,9 +21,11 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::front::admission::{admission, counts_handshakes, hold, turn_away};
 use crate::front::{Shared, redirect, tcp};
+use crate::handed::Handed;
 use crate::log_line::Log;
 use crate::metrics::{self, Metrics};
 use crate::snapshot::{Limits, Snapshot};
+use crate::stage::{Ending, Stage};
 
 /// How many TCP connections may wait to be taken.
 const BACKLOG: u32 = 1024;
@@ -51,6 +54,10 @@ pub enum StartError {
     Metrics(metrics::Place, io::Error),
     /// The addresses of a running gateway are not those of the file.
     OtherAddresses,
+    /// Sockets that were handed over are of no use.
+    Handed(io::Error),
+    /// A socket was handed over whose address the file does not have.
+    Unwanted(String),
     /// Limits that hold from the start are not those of the file.
     OtherLimits,
     /// The protocols that clients can ask for are not those of the file.
@@ -77,15 +84,23 @@ impl fmt::Display for StartError {
             Self::Listen(error) => error.fmt(f),
             Self::Log(error) => write!(f, "cannot open the access log: {error}"),
             Self::Metrics(place, error) => write!(f, "cannot listen on {place} (metrics): {error}"),
-            Self::OtherAddresses => {
-                f.write_str("listen, redirect or metrics.listen have changed: that takes a restart")
+            Self::Handed(error) => {
+                write!(f, "the sockets that were handed over cannot be used: {error}")
             }
+            Self::Unwanted(address) => write!(
+                f,
+                "{address} was handed over, and the file does not listen there (over UDP, only at the first of listen)"
+            ),
+            Self::OtherAddresses => f.write_str(
+                "listen, redirect or metrics.listen have changed: that takes a restart, or quicket switch upgrade",
+            ),
             Self::OtherLimits => f.write_str(
                 "limits.connections, requests or handshakes_without_retry have changed, or client_handshakes_per_s \
-                 is there now, or no longer: that takes a restart",
+                 is there now, or no longer: that takes a restart, or quicket switch upgrade",
             ),
             Self::OtherProtocols => f.write_str(
-                "the names in alpn of [[protocol]], or whether there is a [[site]], have changed: that takes a restart",
+                "the names in alpn of [[protocol]], or whether there is a [[site]], have changed: that takes a \
+                 restart, or quicket switch upgrade",
             ),
         }
     }
@@ -95,10 +110,15 @@ impl std::error::Error for StartError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Self::Udp(error) => Some(error),
-            Self::Tcp(_, error) | Self::Log(error) | Self::Metrics(_, error) => Some(error),
+            Self::Tcp(_, error)
+            | Self::Log(error)
+            | Self::Metrics(_, error)
+            | Self::Handed(error) => Some(error),
             Self::Tls(error) => Some(error),
             Self::Listen(error) => Some(error),
-            Self::OtherAddresses | Self::OtherLimits | Self::OtherProtocols => None,
+            Self::Unwanted(_) | Self::OtherAddresses | Self::OtherLimits | Self::OtherProtocols => {
+                None
+            }
         }
     }
 }
@@ -115,7 +135,16 @@ pub struct Bound {
     redirects: Vec<TcpListener>,
     /// Where the counters can be read.
     reading: Option<metrics::Listener>,
-    drain: watch::Sender<bool>,
+    stage: watch::Sender<Stage>,
+}
+
+/// Why a gateway serves no more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// It was told to stop.
+    Stopped,
+    /// The next generation has taken over.
+    Superseded,
 }
 
 /// A gateway, to be changed while it runs. Clones are the same one.
@@ -149,26 +178,43 @@ impl Bound {
     ///
     /// # Errors
     ///
-    /// If one of them cannot be had, or a certificate cannot be used.
+    /// As [`Bound::bind_with`].
     pub async fn bind(snapshot: Snapshot, sockets: EndpointConfig) -> Result<Self, StartError> {
+        Self::bind_with(snapshot, sockets, Handed::default()).await
+    }
+
+    /// Binds all addresses of a snapshot for which no socket was handed over.
+    ///
+    /// # Errors
+    ///
+    /// If one of them cannot be had, a certificate cannot be used, or a socket was handed over that the
+    /// snapshot has no use for.
+    pub async fn bind_with(
+        snapshot: Snapshot,
+        sockets: EndpointConfig,
+        mut handed: Handed,
+    ) -> Result<Self, StartError> {
         let metrics = Metrics::new();
         let log = Log::open(snapshot.access_log.as_deref(), metrics.lines_lost());
         let log = log.map_err(StartError::Log)?;
         let tls = tls(&snapshot)?;
         let over_tcp = tls.over_tcp(["h2", "http/1.1"]).map_err(StartError::Tls)?;
         let acceptor = TlsAcceptor::from(Arc::new(over_tcp));
-        let (endpoint, addresses, tcp) = both(&snapshot, sockets).await?;
-        let redirects = snapshot.redirect.iter().map(|&address| listen_tcp(address));
+        let (endpoint, addresses, tcp) = both(&snapshot, sockets, &mut handed).await?;
+        let redirects = snapshot.redirect.iter().map(|&address| listen_tcp(address, &mut handed));
         let redirects = redirects.collect::<Result<_, _>>()?;
         let config = server(tls.clone(), &snapshot);
         let wanted = Wanted::of(&snapshot);
         let reading = match &wanted.metrics {
-            Some(place) => Some(reader(place).await?),
+            Some(place) => Some(reader(place, &mut handed).await?),
             None => None,
         };
-        let (drain, draining) = watch::channel(false);
+        if let Some(left) = handed.left() {
+            return Err(StartError::Unwanted(left));
+        }
+        let (stage, ending) = Ending::new();
         let counts_handshakes = counts_handshakes(&snapshot);
-        let shared = Arc::new(Shared::new(snapshot, log, metrics, draining));
+        let shared = Arc::new(Shared::new(snapshot, log, metrics, ending));
         let config = match counts_handshakes {
             true => config.admission(admission(&shared)),
             false => config,
@@ -184,7 +230,7 @@ impl Bound {
             acceptor,
             redirects,
             reading,
-            drain,
+            stage,
         })
     }
 
@@ -203,12 +249,38 @@ impl Bound {
         self.reading.as_ref().and_then(metrics::Listener::place)
     }
 
-    /// Serves until `stop` is ready; then lets requests under way end, as long as the file says.
+    /// Other descriptors of all listeners, for the next generation. The UDP sockets reach it by the
+    /// [switch](quicket::SwitchConfig).
+    ///
+    /// # Errors
+    ///
+    /// If the process has no descriptors left.
+    pub fn heritage(&self) -> io::Result<Vec<OwnedFd>> {
+        let listeners = self.tcp.iter().chain(&self.redirects);
+        let shared = listeners.map(|listener| listener.as_fd().try_clone_to_owned());
+        shared.chain(self.reading.iter().map(metrics::Listener::share)).collect()
+    }
+
+    /// Serves until `stop` is ready, or the next generation has taken over; then lets requests under way end,
+    /// as long as the file says.
     ///
     /// # Errors
     ///
     /// If the endpoint ends by itself.
-    pub async fn run(self, stop: impl Future<Output = ()>) -> Result<(), quicket::AcceptError> {
+    pub async fn run(self, stop: impl Future<Output = ()>) -> Result<Ended, AcceptError> {
+        self.run_with(stop, || Ok(())).await
+    }
+
+    /// The same; when the next generation has taken over, `serves` says whether it is well, before anything ends.
+    ///
+    /// # Errors
+    ///
+    /// If the endpoint ends by itself; or what `serves` says.
+    pub async fn run_with<E: From<AcceptError>>(
+        self,
+        stop: impl Future<Output = ()>,
+        serves: impl Fn() -> Result<(), E>,
+    ) -> Result<Ended, E> {
         let Self {
             gateway,
             endpoint,
@@ -218,7 +290,7 @@ impl Bound {
             acceptor,
             redirects,
             reading,
-            drain,
+            stage,
         } = self;
         let (shared, limits) = (&gateway.shared, gateway.shared.current().0.limits);
         let port = addresses.first().map_or(0, SocketAddr::port);
@@ -230,14 +302,22 @@ impl Bound {
         for listener in redirects {
             tasks.spawn(redirect::listen(listener, port, Arc::clone(shared)));
         }
-        if let Some(listener) = reading {
-            tasks.spawn(metrics::serve::serve(listener, Arc::clone(shared)));
-        }
+        let reading = reading.map(|listener| {
+            let shared = Arc::clone(shared);
+            tasks.spawn(metrics::serve::serve(listener, shared))
+        });
         let mut stop = std::pin::pin!(stop);
-        loop {
+        let ended = loop {
             tokio::select! {
                 accepted = listener.accept() => {
-                    let connection = accepted?;
+                    let connection = match accepted {
+                        Ok(connection) => connection,
+                        Err(AcceptError::Superseded) => {
+                            serves()?;
+                            break Ended::Superseded;
+                        }
+                        Err(error) => return Err(error.into()),
+                    };
                     match Arc::clone(&shared.room).try_acquire_owned() {
                         Ok(permit) => {
                             let shared = Arc::clone(shared);
@@ -252,20 +332,30 @@ impl Bound {
                         }
                     }
                 }
-                () = &mut stop => break,
+                () = &mut stop => break Ended::Stopped,
             }
-        }
-        drain.send_replace(true);
+        };
+        // All permits are back when all connections have ended.
         let all = limits.connections.min(tokio::sync::Semaphore::MAX_PERMITS);
         let all = u32::try_from(all).unwrap_or(u32::MAX);
-        // All permits are back when all connections have ended.
+        if ended == Ended::Superseded {
+            if let Some(reading) = reading {
+                reading.abort();
+            }
+            stage.send_replace(Stage::Superseded);
+            tokio::select! {
+                _ = tokio::time::timeout(limits.handover, shared.room.acquire_many(all)) => {}
+                () = &mut stop => {}
+            }
+        }
+        stage.send_replace(Stage::Stops);
         let _ = tokio::time::timeout(limits.drain, shared.room.acquire_many(all)).await;
         endpoint.close(h3::error::Code::H3_NO_ERROR.value(), b"the gateway was stopped");
         let _ = tokio::time::timeout(Duration::from_millis(500), endpoint.wait_idle()).await;
         tasks.shutdown().await;
         let log = gateway.shared.current().1;
         let _ = tokio::task::spawn_blocking(move || log.flush(FLUSH)).await;
-        Ok(())
+        Ok(ended)
     }
 }
 
@@ -320,8 +410,11 @@ fn fixed(snapshot: &Snapshot) -> (usize, u32, usize, bool) {
     (connections, requests, handshakes_without_retry, counts_handshakes(snapshot))
 }
 
-async fn reader(place: &metrics::Place) -> Result<metrics::Listener, StartError> {
-    let listener = metrics::Listener::bind(place).await;
+async fn reader(
+    place: &metrics::Place,
+    handed: &mut Handed,
+) -> Result<metrics::Listener, StartError> {
+    let listener = metrics::Listener::bind(place, handed).await;
     listener.map_err(|error| StartError::Metrics(place.clone(), error))
 }
 
@@ -353,6 +446,7 @@ fn server(tls: ServerTls, snapshot: &Snapshot) -> ServerConfig {
 async fn both(
     snapshot: &Snapshot,
     mut config: EndpointConfig,
+    handed: &mut Handed,
 ) -> Result<(Endpoint, Vec<SocketAddr>, Vec<TcpListener>), StartError> {
     // Linux gives an address of IPv4 to one socket only.
     config.udp.only_v6 = snapshot.listen.iter().any(SocketAddr::is_ipv4);
@@ -362,13 +456,13 @@ async fn both(
         let mut attempt = 0;
         loop {
             attempt += 1;
-            let listener = snapshot.has_sites().then(|| listen_tcp(address)).transpose()?;
+            let listener = snapshot.has_sites().then(|| listen_tcp(address, handed)).transpose()?;
             let bound = listener.as_ref().map_or(Ok(address), TcpListener::local_addr);
             let bound = bound.map_err(|error| StartError::Tcp(address, error))?;
             let udp = match &endpoint {
                 Some(endpoint) => endpoint.also_bind(bound).map(|at| (at, None)),
-                None => Endpoint::bind_with(bound, config.clone())
-                    .await
+                None => first(bound, config.clone(), handed)
+                    .await?
                     .map(|endpoint| (endpoint.local_addr(), Some(endpoint))),
             };
             match udp {
@@ -389,8 +483,23 @@ async fn both(
     Ok((endpoint, addresses, listeners))
 }
 
-fn listen_tcp(address: SocketAddr) -> Result<TcpListener, StartError> {
-    let listen = || {
+/// An endpoint at an address, with the socket that was handed over for it, if there is one.
+async fn first(
+    address: SocketAddr,
+    config: EndpointConfig,
+    handed: &mut Handed,
+) -> Result<Result<Endpoint, BindError>, StartError> {
+    let Some(socket) = handed.udp(address) else {
+        return Ok(Endpoint::bind_with(address, config).await);
+    };
+    Endpoint::from_socket(socket, config).await.map(Ok).map_err(StartError::Handed)
+}
+
+fn listen_tcp(address: SocketAddr, handed: &mut Handed) -> Result<TcpListener, StartError> {
+    let mut listen = || {
+        if let Some(listener) = handed.tcp(address) {
+            return listener;
+        }
         let socket = match address {
             SocketAddr::V4(_) => TcpSocket::new_v4(),
             SocketAddr::V6(_) => TcpSocket::new_v6(),

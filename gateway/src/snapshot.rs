@@ -54,6 +54,8 @@ pub struct Limits {
     pub body_timeout: Duration,
     /// How long requests under way may take when the gateway stops.
     pub drain: Duration,
+    /// How long what is no request may go on once the next generation has taken over.
+    pub handover: Duration,
     /// What a client's address may take.
     pub client: Allowed,
     /// Above so many unfinished handshakes over QUIC, clients must prove their address.

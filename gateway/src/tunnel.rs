@@ -10,7 +10,9 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf, copy_bidirectional};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::mpsc;
+
+use crate::stage::Ending;
 
 /// How long each end may take to become one.
 const OPENING: Duration = Duration::from_secs(10);
@@ -27,8 +29,8 @@ impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
 pub(crate) struct Stay {
     /// It counts as the client's connection, which ends when all of these are gone.
     pub(crate) alive: mpsc::Sender<Infallible>,
-    /// True once the gateway stops: ...
-    pub(crate) draining: watch::Receiver<bool>,
+    /// Says when the gateway stops: ...
+    pub(crate) ending: Ending,
     /// ... then so much time is left.
     pub(crate) drain: Duration,
 }
@@ -63,10 +65,9 @@ impl Tunnel {
         let moved = Arc::new(AtomicU64::new(0));
         let mut client = Counted { link: client, moved: Arc::clone(&moved) };
         let mut server = Counted { link: server, moved: Arc::clone(&moved) };
-        let Stay { alive, mut draining, drain } = self.stay;
+        let Stay { alive, mut ending, drain } = self.stay;
         let stopped = async {
-            // A gateway that is gone stops, too.
-            let _ = draining.wait_for(|draining| *draining).await;
+            ending.stops().await;
             tokio::time::sleep(drain).await;
         };
         tokio::select! {
@@ -137,17 +138,19 @@ impl AsyncWrite for Counted {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::stage::Stage;
     use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
+    use tokio::sync::watch;
 
     async fn ready(stream: DuplexStream) -> Result<Link, io::Error> {
         Ok(Box::new(stream))
     }
 
-    fn tunnel(idle: Duration) -> (Tunnel, watch::Sender<bool>) {
-        let (drain, draining) = watch::channel(false);
+    fn tunnel(idle: Duration) -> (Tunnel, watch::Sender<Stage>) {
+        let (stage, ending) = Ending::new();
         let (alive, _) = mpsc::channel(1);
-        let stay = Stay { alive, draining, drain: Duration::from_secs(5) };
-        (stay.tunnel(idle), drain)
+        let stay = Stay { alive, ending, drain: Duration::from_secs(5) };
+        (stay.tunnel(idle), stage)
     }
 
     #[tokio::test(start_paused = true)]
@@ -182,12 +185,16 @@ mod tests {
         let took = begun.elapsed().as_secs();
         assert!((260..=290).contains(&took), "{took} s");
 
-        let (limited, drain) = tunnel(Duration::from_secs(60));
+        let (limited, stage) = tunnel(Duration::from_secs(60));
         let ((_near, client), (server, _far)) = (duplex(16), duplex(16));
         let begun = tokio::time::Instant::now();
         let carried = tokio::spawn(limited.carry(ready(client), ready(server)));
-        drain.send_replace(true);
+        // The next generation takes what is new, and this goes on.
+        stage.send_replace(Stage::Superseded);
+        tokio::time::sleep(Duration::from_secs(20)).await;
+        assert!(!carried.is_finished());
+        stage.send_replace(Stage::Stops);
         carried.await.unwrap();
-        assert_eq!(begun.elapsed(), Duration::from_secs(5));
+        assert_eq!(begun.elapsed(), Duration::from_secs(25));
     }
 }

@@ -15,6 +15,11 @@ use quicket::Workers;
 /// The signal SIGHUP has the file and all certificates read again: requests under way go on as they began.
 /// If anything is wrong, all stays as it is, and the reason is told. SIGUSR1 has the access log opened anew, after it
 /// was moved aside.
+///
+/// With --switch, quicket switch upgrade starts the next generation: a newer program, or a file that takes a new
+/// process. It gets the TCP sockets, takes all new connections once it is ready, and this one ends with its own. If it
+/// does not come up, all stays as it is. Sockets that a service manager hands over are used where the file
+/// has their addresses; units of systemd are in docs/systemd.
 #[derive(Args, Debug)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true,
           after_help = EXAMPLES, after_long_help = FILE)]
@@ -34,6 +39,9 @@ pub(crate) struct Gateway {
     /// cores
     #[arg(long, default_value = "auto", value_name = "N", value_parser = super::serve::workers)]
     pub(crate) workers: Workers,
+
+    #[command(flatten)]
+    pub(crate) sharing: super::Sharing,
 }
 
 #[derive(Debug, Subcommand)]
@@ -61,7 +69,8 @@ const EXAMPLES: &str = "\
 Examples:
   quicket gateway try http://127.0.0.1:8080
   quicket gateway --check /etc/quicket/site.toml
-  quicket gateway /etc/quicket/site.toml";
+  quicket gateway /etc/quicket/site.toml
+  quicket gateway /etc/quicket/site.toml --switch";
 
 const FILE: &str = "\
 The file, in TOML; what is not said is as shown here, and paths are relative to the file:
@@ -142,6 +151,7 @@ The file, in TOML; what is not said is as shown here, and paths are relative to 
   header_timeout_ms = 10000
   body_timeout_ms = 60000          silence of a client
   drain_ms = 10000                 for requests under way, in the end
+  handover_ms = 3600000            for private protocols and WebSocket, once the next generation has taken over
   handshakes_without_retry = 512   unfinished over QUIC; above, clients must prove their address
   client_connections = N           of one address, or IPv6 network of /64; no limit unless given
   client_requests = N              under way
@@ -151,4 +161,5 @@ The file, in TOML; what is not said is as shown here, and paths are relative to 
 Examples:
   quicket gateway try http://127.0.0.1:8080
   quicket gateway --check /etc/quicket/site.toml
-  quicket gateway /etc/quicket/site.toml";
+  quicket gateway /etc/quicket/site.toml
+  quicket gateway /etc/quicket/site.toml --switch";

@@ -18,6 +18,8 @@ mod http;
 mod run;
 mod serve;
 #[cfg(target_os = "linux")]
+mod sharing;
+#[cfg(target_os = "linux")]
 mod switch;
 mod transport;
 #[cfg(target_os = "linux")]
@@ -39,6 +41,8 @@ pub(crate) use get::{Get, Protocol, Trust, parse_url};
 #[cfg(target_os = "linux")]
 pub(crate) use run::Run;
 pub(crate) use serve::{Behind, Retry, Serve};
+#[cfg(target_os = "linux")]
+pub(crate) use sharing::Sharing;
 #[cfg(target_os = "linux")]
 pub(crate) use switch::{Switch, SwitchCommand, SwitchStatus};
 pub(crate) use transport::{Congestion, Transport};

@@ -125,57 +125,13 @@ pub(crate) struct Serve {
 
     #[cfg(target_os = "linux")]
     #[command(flatten)]
-    pub(crate) sharing: Sharing,
+    pub(crate) sharing: super::Sharing,
 
     #[command(flatten)]
     pub(crate) behind: Behind,
 
     #[command(flatten)]
     pub(crate) transport: Transport,
-}
-
-/// Sharing the address with other programs.
-#[cfg(target_os = "linux")]
-#[derive(Args, Debug)]
-#[command(next_help_heading = "Sharing the address (quicket switch --help)")]
-pub(crate) struct Sharing {
-    /// Share the address with other programs through the switch, which is started where there is none:
-    /// they serve other protocols or other server names
-    #[arg(long)]
-    pub(crate) switch: bool,
-
-    /// Serve clients that ask for this name, or *.NAME for all with one label more, and no others; may be
-    /// given several times
-    #[arg(long, value_name = "NAME", requires = "switch")]
-    pub(crate) server_name: Vec<String>,
-
-    /// What the program is called at the switch: generations of a program have one name, others another
-    /// [default: the first of its server names, else quicket-serve]
-    #[arg(long, value_name = "NAME", requires = "switch")]
-    pub(crate) program: Option<String>,
-
-    /// Take the place of the program of this name once this one is ready: that one keeps its connections
-    /// for as long as its --drain says, and ends
-    #[arg(long, requires = "switch")]
-    pub(crate) replace: bool,
-}
-
-#[cfg(target_os = "linux")]
-impl Sharing {
-    /// How the address is shared, if it is.
-    pub(crate) fn config(&self) -> Option<quicket::SwitchConfig> {
-        let config = quicket::SwitchConfig::new(self.program()).replace(self.replace);
-        self.switch.then(|| config.server_names(&self.server_name))
-    }
-
-    /// Servers of different names are different programs: an upgrade of one leaves the others alone.
-    fn program(&self) -> &str {
-        let first = self.server_name.iter().map(String::as_str).min();
-        let name = self.program.as_deref().or(first).unwrap_or("quicket-serve");
-        // What is at the end of a long name tells it from others.
-        let from = name.len().saturating_sub(quicket_switch::protocol::MAX_LABEL);
-        name.get(from..).unwrap_or(name)
-    }
 }
 
 fn address(text: &str) -> Result<SocketAddr, &'static str> {

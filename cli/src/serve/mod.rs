@@ -3,8 +3,6 @@
 mod certificates;
 mod conversation;
 mod events;
-#[cfg(target_os = "linux")]
-mod generations;
 mod http09;
 mod http3;
 pub(crate) mod keep;
@@ -18,6 +16,7 @@ mod signals;
 mod stall;
 
 pub(crate) use limit::raise_limit;
+pub(crate) use log::{flush, say};
 pub(crate) use signals::stop;
 
 use std::net::SocketAddr;
@@ -38,11 +37,12 @@ use self::certificates::{Files, unusable};
 use self::conversation::Draining;
 use self::events::Events;
 use self::listen::Place;
-use self::log::say;
 use self::member::Member;
 use self::signals::{Hangup, Keys};
 use crate::args::{Protocol, Retry, Serve};
 use crate::exit::{Failure, Kind};
+#[cfg(target_os = "linux")]
+use crate::generations::{Next, Successor};
 use crate::{heap, transport};
 
 /// How much longer the switch waits than this server: that is for one that does not end by itself.
@@ -99,9 +99,9 @@ pub(crate) fn run(args: &Serve) -> Result<(), Failure> {
     sockets.protocol.reset_key = keep::reset_key()?;
     let place = Place::of(&args.listen)?;
     #[cfg(target_os = "linux")]
-    let successor = generations::Successor::default();
+    let successor = Successor::default();
     #[cfg(target_os = "linux")]
-    if let Some(switch) = args.sharing.config() {
+    if let Some(switch) = args.sharing.config("quicket-serve") {
         if let [_, _, ..] = place.addresses() {
             let message = "with --switch there is one --listen: [::]:PORT stands for all addresses";
             return Err(Failure::new(Kind::Usage, message));
@@ -115,8 +115,11 @@ pub(crate) fn run(args: &Serve) -> Result<(), Failure> {
             return Err(Failure::new(Kind::Usage, message));
         }
         let switch = switch.drain(Some(drain(args) + DRAIN_MARGIN));
-        let (handed, next, heir) = (place.handed(), successor.clone(), successor.clone());
-        let switch = switch.on_upgrade(move || next.start(handed));
+        // A socket that was handed over is not handed on.
+        let flag = place.handed().map(|address| format!("--listen={address}").into());
+        let next = Next { command: "serve", flag, sockets: Vec::new() };
+        let (starter, heir) = (successor.clone(), successor.clone());
+        let switch = switch.on_upgrade(move || starter.start(&next));
         sockets = sockets.switch(switch.on_superseded(move || heir.has_taken_over()));
     }
     if let Some(size) = args.behind.max_udp_payload {

@@ -25,6 +25,9 @@ pub struct Limits {
     pub body_timeout_ms: u64,
     /// How long requests under way may take when the gateway stops, in milliseconds.
     pub drain_ms: u64,
+    /// How long private protocols and upgraded connections may go on once the next generation has taken over, in
+    /// milliseconds.
+    pub handover_ms: u64,
     /// Connections of one client address; an IPv6 network of /64 is one address. No limit if not given, as with
     /// those below.
     pub client_connections: Option<u32>,
@@ -48,6 +51,7 @@ impl Default for Limits {
             header_timeout_ms: 10_000,
             body_timeout_ms: 60_000,
             drain_ms: 10_000,
+            handover_ms: 3_600_000,
             client_connections: None,
             client_requests: None,
             client_requests_per_s: None,
@@ -94,5 +98,6 @@ pub(super) fn check(limits: &Limits, problems: &mut Problems) -> snapshot::Limit
         header_timeout: problems.wait("limits.header_timeout_ms", limits.header_timeout_ms),
         body_timeout: problems.wait("limits.body_timeout_ms", limits.body_timeout_ms),
         drain: problems.wait("limits.drain_ms", limits.drain_ms),
+        handover: problems.wait("limits.handover_ms", limits.handover_ms),
     }
 }

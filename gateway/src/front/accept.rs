@@ -24,11 +24,11 @@ pub(crate) async fn accept_all<F>(
 ) where
     F: Future<Output = Result<(), BodyError>> + Send + 'static,
 {
-    let mut draining = shared.draining.clone();
+    let mut ending = shared.ending.clone();
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
-            _ = draining.wait_for(|draining| *draining) => return,
+            () = ending.takes_nothing_new() => return,
         };
         let Some((stream, peer)) = settle(accepted).await else { continue };
         // Whoever comes when there are too many is turned away at once, not kept waiting.

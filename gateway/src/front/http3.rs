@@ -53,7 +53,7 @@ async fn accept(
     let mut builder = server::builder();
     builder.max_field_section_size(limits.header_bytes.into());
     let mut requests: server::Connection<_, Bytes> = builder.build(transport).await?;
-    let mut draining = shared.draining.clone();
+    let mut ending = shared.ending.clone();
     let begin = |resolver| {
         let (connection, early) = (connection.clone(), early.clone());
         tokio::spawn(exchange(resolver, connection, early, Arc::clone(shared), stay.clone()));
@@ -64,7 +64,7 @@ async fn accept(
                 Some(resolver) => begin(resolver),
                 None => return Ok(()),
             },
-            _ = draining.wait_for(|draining| *draining) => break,
+            () = ending.takes_nothing_new() => break,
         }
     }
     // RFC 9114, Section 5.2: no further requests, but those that are here are answered.

@@ -12,13 +12,14 @@ use std::convert::Infallible;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use tokio::runtime::Handle;
-use tokio::sync::{Semaphore, mpsc, watch};
+use tokio::sync::{Semaphore, mpsc};
 
 use crate::clients::Clients;
 use crate::log_line::Log;
 use crate::metrics::Metrics;
 use crate::origin::Checks;
 use crate::snapshot::Snapshot;
+use crate::stage::Ending;
 use crate::tunnel::Stay;
 
 /// What all connections have in common.
@@ -31,17 +32,11 @@ pub(crate) struct Shared {
     pub(crate) room: Arc<Semaphore>,
     pub(crate) clients: Arc<Clients>,
     pub(crate) metrics: Arc<Metrics>,
-    /// True once the gateway stops.
-    pub(crate) draining: watch::Receiver<bool>,
+    pub(crate) ending: Ending,
 }
 
 impl Shared {
-    pub(crate) fn new(
-        snapshot: Snapshot,
-        log: Log,
-        metrics: Arc<Metrics>,
-        draining: watch::Receiver<bool>,
-    ) -> Self {
+    pub(crate) fn new(snapshot: Snapshot, log: Log, metrics: Arc<Metrics>, ending: Ending) -> Self {
         snapshot.sites.count_by(&metrics);
         let room =
             Arc::new(Semaphore::new(snapshot.limits.connections.min(Semaphore::MAX_PERMITS)));
@@ -49,7 +44,7 @@ impl Shared {
         let checks = Mutex::new(Checks::begin(&snapshot.origins, &runtime));
         let current = RwLock::new((Arc::new(snapshot), log));
         let clients = Clients::new();
-        Self { current, checks, runtime, room, clients, metrics, draining }
+        Self { current, checks, runtime, room, clients, metrics, ending }
     }
 
     /// What counts for a request that comes now.
@@ -61,7 +56,7 @@ impl Shared {
     pub(crate) fn stay(&self) -> (Stay, mpsc::Receiver<Infallible>) {
         let drain = self.current().0.limits.drain;
         let (alive, ended) = mpsc::channel(1);
-        (Stay { alive, draining: self.draining.clone(), drain }, ended)
+        (Stay { alive, ending: self.ending.clone(), drain }, ended)
     }
 
     /// From now on another snapshot counts. What is known of servers that are the same stays.

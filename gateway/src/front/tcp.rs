@@ -68,7 +68,7 @@ async fn serve(
     let stream = stream.inspect_err(|_| metrics.refused("no handshake of TLS"))?;
     let is_two = stream.get_ref().1.alpn_protocol() == Some(b"h2");
     let _open = metrics.connected(if is_two { "h2" } else { "http/1.1" });
-    let mut draining = shared.draining.clone();
+    let mut ending = shared.ending.clone();
     let (stay, mut tunnels) = shared.stay();
     let progress = Progress::new();
     let followed = Arc::clone(&progress);
@@ -84,9 +84,7 @@ async fn serve(
             Ok::<_, Infallible>(answer.map(|body| followed.follow(body)))
         }
     };
-    let drained = async move {
-        let _ = draining.wait_for(|draining| *draining).await;
-    };
+    let drained = async move { ending.takes_nothing_new().await };
     let stream = TokioIo::new(stream);
     let serving = async {
         if is_two {

@@ -4,11 +4,15 @@ use std::fmt;
 use std::fs;
 use std::io;
 use std::net::SocketAddr;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
+use socket2::{Domain, SockAddr, Socket, Type};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, UnixListener, UnixStream};
+
+use crate::handed::Handed;
 
 /// Where the counters can be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,7 +49,7 @@ impl fmt::Display for Place {
 /// A listener at a place.
 pub(crate) enum Listener {
     Tcp(TcpListener),
-    Unix(UnixListener, PathBuf),
+    Unix(Option<UnixListener>, PathBuf),
 }
 
 /// A connection of either kind.
@@ -54,10 +58,16 @@ pub(crate) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
 
 impl Listener {
-    pub(crate) async fn bind(place: &Place) -> io::Result<Self> {
+    pub(crate) async fn bind(place: &Place, handed: &mut Handed) -> io::Result<Self> {
         match place {
-            Place::Tcp(address) => TcpListener::bind(address).await.map(Self::Tcp),
+            Place::Tcp(address) => match handed.tcp(*address) {
+                Some(listener) => listener.map(Self::Tcp),
+                None => TcpListener::bind(address).await.map(Self::Tcp),
+            },
             Place::Unix(path) => {
+                if let Some(listener) = handed.unix() {
+                    return Ok(Self::Unix(Some(listener?), path.clone()));
+                }
                 let stale =
                     fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket());
                 if stale && UnixStream::connect(path).await.is_ok() {
@@ -66,7 +76,7 @@ impl Listener {
                 if !stale && fs::symlink_metadata(path).is_ok() {
                     return Err(io::Error::new(io::ErrorKind::AlreadyExists, "it is no socket"));
                 }
-                bind_unix(path).map(|listener| Self::Unix(listener, path.clone()))
+                bind_unix(path).map(|listener| Self::Unix(Some(listener), path.clone()))
             }
         }
     }
@@ -82,8 +92,18 @@ impl Listener {
     pub(crate) async fn accept(&self) -> io::Result<Box<dyn Stream>> {
         Ok(match self {
             Self::Tcp(listener) => Box::new(listener.accept().await?.0),
-            Self::Unix(listener, _) => Box::new(listener.accept().await?.0),
+            Self::Unix(Some(listener), _) => Box::new(listener.accept().await?.0),
+            Self::Unix(None, _) => return Err(io::ErrorKind::NotConnected.into()),
         })
+    }
+
+    /// Another descriptor of the same socket.
+    pub(crate) fn share(&self) -> io::Result<OwnedFd> {
+        match self {
+            Self::Tcp(listener) => listener.as_fd().try_clone_to_owned(),
+            Self::Unix(Some(listener), _) => listener.as_fd().try_clone_to_owned(),
+            Self::Unix(None, _) => Err(io::ErrorKind::NotConnected.into()),
+        }
     }
 }
 
@@ -106,10 +126,24 @@ fn bind_unix(path: &Path) -> io::Result<UnixListener> {
     made
 }
 
+/// True if somebody listens there.
+fn is_open(path: &Path) -> bool {
+    let open = || {
+        let socket = Socket::new(Domain::UNIX, Type::STREAM.nonblocking(), None)?;
+        socket.connect(&SockAddr::unix(path)?)
+    };
+    // Others who wait there already are a sign of life.
+    open().map_or_else(|error| error.kind() == io::ErrorKind::WouldBlock, |()| true)
+}
+
 impl Drop for Listener {
     fn drop(&mut self) {
-        if let Self::Unix(_, path) = self {
-            let _ = fs::remove_file(path);
+        if let Self::Unix(listener, path) = self {
+            drop(listener.take());
+            // The next generation has the same socket, and its name goes on.
+            if !is_open(path) {
+                let _ = fs::remove_file(path);
+            }
         }
     }
 }

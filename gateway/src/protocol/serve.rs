@@ -5,13 +5,13 @@ use std::time::Instant;
 
 use quicket::ConnectionError;
 use quicket::tokio::Connection;
-use tokio::sync::watch;
 
 use super::tally::{Ended, Tally};
 use super::{Origin, Protocol, datagrams, quic, sockets};
 use crate::carry::code;
 use crate::clients::Held;
 use crate::front::Shared;
+use crate::stage::Ending;
 
 /// A client, for what comes on its connection.
 pub(super) struct Client {
@@ -40,11 +40,11 @@ pub(crate) async fn serve(connection: Connection, shared: Arc<Shared>) {
     drop(snapshot);
     // What comes from sockets comes in the pieces in which it was sent.
     connection.set_nodelay(true);
-    let draining = shared.draining.clone();
+    let ending = shared.ending.clone();
     let tally = Tally::default();
     let client = Arc::new(Client { connection, protocol, alpn, name, tally, shared });
     let address = client.connection.remote_addr();
-    let error = client.carry(draining).await;
+    let error = client.carry(ending).await;
     log.note(&client.tally.record(Ended {
         client: address,
         protocol: String::from_utf8_lossy(&client.alpn).into_owned(),
@@ -64,11 +64,8 @@ impl Client {
     }
 
     /// What the connection ended with, if not well.
-    async fn carry(self: &Arc<Self>, mut draining: watch::Receiver<bool>) -> Option<String> {
-        let stops = async {
-            // An error says the same: the gateway is gone.
-            let _ = draining.wait_for(|draining| *draining).await;
-        };
+    async fn carry(self: &Arc<Self>, mut ending: Ending) -> Option<String> {
+        let stops = ending.stops();
         let ended = match &self.protocol.origin {
             Origin::Quic(origin) => tokio::select! {
                 ended = quic::carry(self, origin) => ended,

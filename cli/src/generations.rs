@@ -1,20 +1,19 @@
-//! The next generation of this server: the same program, perhaps a newer one, with the same flags.
+//! The next generation of a server: the same program, perhaps a newer one, with the same flags.
 
 use std::env;
 use std::ffi::OsString;
-use std::net::SocketAddr;
+use std::io;
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitStatus};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use super::log::say;
 use crate::exit::{Failure, Kind};
-use crate::notify;
+use crate::serve::say;
+use crate::{heritage, notify};
 
-/// The command whose flags these are.
-const COMMAND: &str = "serve";
 /// What takes the place of a program of its name.
 const REPLACE: &str = "--replace";
 /// What the system writes behind the name of a file that is no more (proc(5)).
@@ -22,6 +21,17 @@ const DELETED: &str = " (deleted)";
 
 /// How long the word that a generation has taken over may be behind the word that it has ended.
 const NOTICE_TIME: Duration = Duration::from_secs(1);
+
+/// What the next generation is started with.
+#[derive(Debug)]
+pub(crate) struct Next {
+    /// The command whose flags this process has.
+    pub(crate) command: &'static str,
+    /// A flag that this process has not.
+    pub(crate) flag: Option<OsString>,
+    /// Sockets that it goes on with.
+    pub(crate) sockets: Vec<OwnedFd>,
+}
 
 /// How far the next generation is.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -97,12 +107,12 @@ impl Stage {
 
 /// The next generation, as far as this process knows of it.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Successor(Arc<Mutex<Stage>>);
+pub(crate) struct Successor(Arc<Mutex<Stage>>);
 
 impl Successor {
     /// Starts it, one at a time. It takes over once it is ready; if it does not come so far, nothing
-    /// changes. It listens at `listen`, if no flag of this process says where.
-    pub(super) fn start(&self, listen: Option<SocketAddr>) {
+    /// changes.
+    pub(crate) fn start(&self, next: &Next) {
         let mut stage = self.stage();
         if let Some(why) = stage.awaited() {
             drop(stage);
@@ -111,7 +121,7 @@ impl Successor {
             return notify::status(&what);
         }
         notify::reloading("starting the next generation");
-        match next(listen).spawn() {
+        match next.command().and_then(|mut command| command.spawn()) {
             Ok(process) => {
                 *stage = Stage::Coming(process.id());
                 drop(stage);
@@ -147,7 +157,7 @@ impl Successor {
 
     /// A newer generation has taken over: if it is the one that was started here, it is the service from
     /// now on, and what becomes of it is the service manager's business.
-    pub(super) fn has_taken_over(&self) {
+    pub(crate) fn has_taken_over(&self) {
         let process = self.stage().take_over();
         if let Some(pid) = process {
             notify::hand_over(pid, &format!("process {pid} has taken over"));
@@ -155,7 +165,7 @@ impl Successor {
     }
 
     /// An error if the next generation has taken over and failed at once.
-    pub(super) fn check(&self) -> Result<(), Failure> {
+    pub(crate) fn check(&self) -> Result<(), Failure> {
         match &*self.stage() {
             Stage::Lost(how) => Err(Failure::new(
                 Kind::Environment,
@@ -173,12 +183,28 @@ impl Successor {
     }
 }
 
-fn next(listen: Option<SocketAddr>) -> Command {
-    let program = env::current_exe().map(newest).unwrap_or_else(|_| "quicket".into());
-    let mut command = Command::new(program);
-    command.args(flags(env::args_os().skip(1), listen)).stdin(Stdio::null());
-    command.env(notify::SUCCESSOR, "1");
-    command
+impl Next {
+    fn command(&self) -> io::Result<Command> {
+        let program = env::current_exe().map(newest).unwrap_or_else(|_| "quicket".into());
+        let mut command = Command::new(program);
+        command.args(self.flags(env::args_os().skip(1)));
+        command.stdin(heritage::give(&self.sockets)?).env(notify::SUCCESSOR, "1");
+        Ok(command)
+    }
+
+    /// The same flags, and that it takes the place of this one at the same address.
+    fn flags(&self, given: impl Iterator<Item = OsString>) -> Vec<OsString> {
+        let mut flags: Vec<_> = given.collect();
+        // Behind the command: what follows `--` is no flag.
+        let command = flags.iter().position(|flag| flag == self.command).map_or(0, |at| at + 1);
+        if !flags.iter().any(|flag| flag == REPLACE) {
+            flags.insert(command, REPLACE.into());
+        }
+        if let Some(flag) = &self.flag {
+            flags.insert(command, flag.clone());
+        }
+        flags
+    }
 }
 
 /// The file of that name now, if the one that was started has been replaced.
@@ -189,29 +215,19 @@ fn newest(program: PathBuf) -> PathBuf {
     }
 }
 
-/// The same flags, and that it takes the place of this one at the same address.
-fn flags(given: impl Iterator<Item = OsString>, listen: Option<SocketAddr>) -> Vec<OsString> {
-    let mut flags: Vec<_> = given.collect();
-    // Behind the command: what follows `--` is no flag.
-    let command = flags.iter().position(|flag| flag == COMMAND).map_or(0, |at| at + 1);
-    if !flags.iter().any(|flag| flag == REPLACE) {
-        flags.insert(command, REPLACE.into());
-    }
-    if let Some(address) = listen {
-        flags.insert(command, format!("--listen={address}").into());
-    }
-    flags
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn next(flag: Option<&str>) -> Next {
+        Next { command: "serve", flag: flag.map(OsString::from), sockets: Vec::new() }
+    }
 
     #[test]
     fn one_next_generation_is_awaited_at_a_time() {
         let successor = Successor(Arc::new(Mutex::new(Stage::Coming(7))));
         // It would run the program of the test.
-        successor.start(None);
+        successor.start(&next(None));
         assert_eq!(*successor.stage(), Stage::Coming(7));
         assert!(successor.stage().awaited().unwrap().contains("process 7"));
         assert_eq!(Stage::None.awaited(), None);
@@ -257,11 +273,11 @@ mod tests {
     #[test]
     fn the_next_generation_has_the_same_flags_and_replaces_this_one() {
         let given = || ["serve", "--switch", "--", "."].into_iter().map(OsString::from);
-        let once = flags(given(), None);
+        let once = next(None).flags(given());
         assert_eq!(once, ["serve", REPLACE, "--switch", "--", "."]);
-        assert_eq!(flags(once.clone().into_iter(), None), once);
+        assert_eq!(next(None).flags(once.clone().into_iter()), once);
         // A socket that was handed over is not handed on.
-        let handed = flags(given(), "[::]:443".parse().ok());
+        let handed = next(Some("--listen=[::]:443")).flags(given());
         assert_eq!(handed, ["serve", "--listen=[::]:443", REPLACE, "--switch", "--", "."]);
         assert_eq!(newest("/usr/bin/quicket (deleted)".into()), PathBuf::from("/usr/bin/quicket"));
         assert_eq!(newest("/usr/bin/quicket".into()), PathBuf::from("/usr/bin/quicket"));
