@@ -93,7 +93,7 @@ def drain(site):
             balancer.write(**{busy: "drain"})
             balancer.read_again()
             balancer.wait_for(**{busy: "draining"})
-        others = {site.who() for _ in range(12)}
+        others = {site.who() for _ in range(many.TRIES)}
         assert busy not in others, f"{busy} drains and got a new connection"
         relay.go.set()
         assert fetching.communicate(timeout=60)[0] == site.large
@@ -157,7 +157,7 @@ def killed(site):
     victim.process.kill()
     for balancer in site.balancers.values():
         balancer.wait_for(west="down", east="serving", north="serving")
-    seen = {site.who() for _ in range(12)}
+    seen = {site.who() for _ in range(many.TRIES)}
     assert seen == {"east", "north"}, seen
     assert site.fetch("large") == site.large
     print("balance: a server that was killed is down in two seconds, and nobody is sent there", flush=True)
