@@ -1,4 +1,4 @@
-//! What the tests of several files use.
+//! What the tests of several files use, those beside the crate among them.
 
 use std::sync::Arc;
 

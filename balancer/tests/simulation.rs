@@ -1,49 +1,19 @@
 //! A site in virtual time: connections that rebind, servers that come, drain and die, and
 //! configurations that rotate. A connection may be lost with its server, and for no other reason.
 
+#[path = "../src/testing.rs"]
+mod testing;
+
 use std::collections::HashMap;
 use std::net::SocketAddr;
-use std::sync::Arc;
 
 use quicket_balancer::{Config, Decision, Flow, Flows, Health, Numbers, Site, Snapshot};
-use quicket_steering::{Block, BlockCipher, Configurations, Place, ServerId};
+use quicket_steering::{Configurations, Place, ServerId};
+use testing::{Rng, toy_cipher};
 
 /// Seconds of virtual time.
 const SECONDS: u32 = 900;
 const BALANCERS: usize = 2;
-
-struct Rng(u64);
-
-impl Rng {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    fn below(&mut self, count: usize) -> usize {
-        (self.next() % count as u64) as usize
-    }
-
-    fn fill(&mut self, out: &mut [u8]) {
-        out.fill_with(|| self.next() as u8);
-    }
-}
-
-#[derive(Debug)]
-struct Toy([u8; 16]);
-
-impl BlockCipher for Toy {
-    fn encrypt(&self, block: &mut Block) {
-        block.iter_mut().zip(self.0).for_each(|(octet, key)| *octet = octet.wrapping_add(key));
-    }
-
-    fn decrypt(&self, block: &mut Block) {
-        block.iter_mut().zip(self.0).for_each(|(octet, key)| *octet = octet.wrapping_sub(key));
-    }
-}
 
 #[derive(Clone, Copy, PartialEq)]
 enum State {
@@ -96,7 +66,7 @@ fn site(read: &[u8]) -> Site {
 }
 
 fn reader(read: &[u8]) -> Configurations {
-    site(read).reader(&|key| Arc::new(Toy(*key))).unwrap()
+    site(read).reader(&|key| toy_cipher(*key)).unwrap()
 }
 
 impl World {

@@ -9,13 +9,13 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::os::fd::{AsFd, OwnedFd};
 
 use quicket_steering::ServerId;
 
 use crate::cuckoo::{self, BUCKET, Buckets};
 use crate::forward_program::{self, Maps};
 use crate::sys::{self, Map, SharedArray, Table};
+use crate::xdp::XdpProgram;
 use crate::{LoadError, ProgramError};
 
 /// The longest connection ID and what it is filled up to in a table.
@@ -142,30 +142,6 @@ impl Ways {
     }
 }
 
-/// What a program makes of a packet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
-    /// It goes up to user space, as it came.
-    Pass,
-    /// It leaves by the device that it came by.
-    Transmit,
-    /// It leaves by another device.
-    Redirect,
-    /// It is lost.
-    Drop,
-}
-
-/// What came of a run of a program.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Run {
-    /// What becomes of the packet.
-    pub verdict: Verdict,
-    /// The packet, with all headers in front.
-    pub packet: Vec<u8>,
-    /// How long it took, the mean of all repetitions.
-    pub nanoseconds: u32,
-}
-
 /// What was forwarded, by slots; programs that take each other's place share it. Each processor has
 /// a part of one array, which a program finds with one look.
 #[derive(Debug)]
@@ -210,7 +186,7 @@ impl Counts {
 pub struct ForwardTable {
     ways: Ways,
     learned: Table<ID_KEY, TARGET>,
-    program: OwnedFd,
+    program: XdpProgram,
 }
 
 impl ForwardTable {
@@ -255,7 +231,7 @@ impl ForwardTable {
         let program = forward_program::write(rules, &maps)
             .ok_or(LoadError::Program(ProgramError::TooLong))?;
         // The program keeps the tables of servers and ways.
-        Ok(Self { ways, learned, program: sys::load_xdp(&program)? })
+        Ok(Self { ways, learned, program: XdpProgram::load(&program)? })
     }
 
     /// An enciphered connection ID leads there from now on. The one that was not seen for longest
@@ -271,28 +247,10 @@ impl ForwardTable {
         self.learned.set(&key, &target)
     }
 
-    /// Has the program look at a packet, from the header of Ethernet on, as if it came by the
-    /// loopback device. Each repetition finds the packet as the one before has left it.
-    ///
-    /// # Errors
-    /// `EINVAL` when the packet is shorter than a header of Ethernet.
-    pub fn run(&self, packet: &[u8], repeat: u32) -> io::Result<Run> {
-        let (answer, packet, nanoseconds) = sys::run(self.program.as_fd(), packet, repeat)?;
-        let verdict = match answer {
-            2 => Verdict::Pass,
-            3 => Verdict::Transmit,
-            4 => Verdict::Redirect,
-            _ => Verdict::Drop,
-        };
-        Ok(Run { verdict, packet, nanoseconds })
-    }
-
-    /// Has a device hand its packets to the program first.
-    ///
-    /// # Errors
-    /// `EBUSY` when it has another program; `EOPNOTSUPP` when its driver cannot.
-    pub fn attach(&self, interface: u32, mode: Mode) -> io::Result<Link> {
-        sys::link_xdp(self.program.as_fd(), interface, mode as u32).map(Link)
+    /// The program, to attach it.
+    #[must_use]
+    pub const fn program(&self) -> &XdpProgram {
+        &self.program
     }
 }
 
@@ -306,29 +264,4 @@ fn named_servers(buckets: &Buckets) -> io::Result<Table<4, BUCKET>> {
         }
     }
     Ok(table)
-}
-
-/// Where a program meets packets (XDP_FLAGS of linux/if_link.h). Natively attached, it can send by
-/// the device that frames come by; whether others can send its frames depends on their drivers.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Mode {
-    /// Behind the driver: slower, and of any device.
-    #[default]
-    Generic = 2,
-    /// In the driver.
-    Native = 4,
-}
-
-/// That a program is attached. It is detached on drop, and when the process ends in any way.
-#[derive(Debug)]
-pub struct Link(OwnedFd);
-
-impl Link {
-    /// Puts another program in the place of the one that is attached; each packet meets one of them.
-    ///
-    /// # Errors
-    /// `ENOLINK` when the device is gone.
-    pub fn update(&self, table: &ForwardTable) -> io::Result<()> {
-        sys::update_link(self.0.as_fd(), table.program.as_fd())
-    }
 }

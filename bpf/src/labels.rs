@@ -2,7 +2,7 @@
 
 /// A place to jump to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Label(usize);
+pub struct Label(usize);
 
 /// Where the labels are, and who jumps there.
 #[derive(Debug, Default)]

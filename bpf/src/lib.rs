@@ -17,7 +17,7 @@ mod classic;
 #[cfg(target_os = "linux")]
 mod cuckoo;
 #[cfg(target_os = "linux")]
-mod extended;
+pub mod extended;
 #[cfg(target_os = "linux")]
 mod forward;
 #[cfg(target_os = "linux")]
@@ -28,14 +28,16 @@ mod owner;
 mod steer;
 #[cfg(target_os = "linux")]
 mod sys;
+#[cfg(target_os = "linux")]
+mod xdp;
 
 pub use classic::Instruction;
 #[cfg(target_os = "linux")]
-pub use forward::{
-    Counts, ForwardTable, Link, MAX_EGRESS, Mode, Reading, Rules, Run, Target, Verdict, Way,
-};
+pub use forward::{Counts, ForwardTable, MAX_EGRESS, Reading, Rules, Target, Way};
 pub use owner::{OwnerProgram, ProgramError};
 #[cfg(target_os = "linux")]
 pub use steer::{LoadError, OwnerTable};
 #[cfg(target_os = "linux")]
 pub use sys::{attach_reuseport, detach_reuseport};
+#[cfg(target_os = "linux")]
+pub use xdp::{Link, Mode, Run, Verdict, XdpProgram};

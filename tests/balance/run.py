@@ -8,7 +8,6 @@ Makes network namespaces and removes them. Needs root and iproute2.
 import argparse
 import json
 import pathlib
-import signal
 import socket
 import struct
 import subprocess
@@ -18,8 +17,9 @@ import time
 sys.dont_write_bytecode = True
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "tunnel"))
 import many  # noqa: E402
+from kernel import in_the_kernel, intact  # noqa: E402
 from networks import Namespace, until  # noqa: E402
-from site_of_three import BALANCERS, SERVERS, Relay, Site, whole_checksums  # noqa: E402
+from site_of_three import BALANCERS, SERVERS, Relay, Site  # noqa: E402
 
 
 def downloads(site):
@@ -93,7 +93,7 @@ def drain(site):
             balancer.write(**{busy: "drain"})
             balancer.read_again()
             balancer.wait_for(**{busy: "draining"})
-        others = {site.who() for _ in range(12)}
+        others = {site.who() for _ in range(many.TRIES)}
         assert busy not in others, f"{busy} drains and got a new connection"
         relay.go.set()
         assert fetching.communicate(timeout=60)[0] == site.large
@@ -157,7 +157,7 @@ def killed(site):
     victim.process.kill()
     for balancer in site.balancers.values():
         balancer.wait_for(west="down", east="serving", north="serving")
-    seen = {site.who() for _ in range(12)}
+    seen = {site.who() for _ in range(many.TRIES)}
     assert seen == {"east", "north"}, seen
     assert site.fetch("large") == site.large
     print("balance: a server that was killed is down in two seconds, and nobody is sent there", flush=True)
@@ -229,133 +229,6 @@ def fields(quicket, scratch):
     print("balance: addresses, TTL, DSCP, ECN and checksums are those of the client", flush=True)
 
 
-def in_the_kernel(quicket, scratch):
-    """What names a server is forwarded by the kernel, as user space would, by any device; frames for others are left
-    alone; when the balancer ends, nothing is left."""
-    scratch.mkdir(parents=True, exist_ok=True)
-    a, b = Namespace("a"), Namespace("b")
-    process = None
-    try:
-        a.ip("link", "add", "wire", "type", "veth", "peer", "name", "wire", "netns", b.name)
-        a.ip("link", "add", "inner", "type", "veth", "peer", "name", "inner", "netns", b.name)
-        for end, last in (a, 1), (b, 2):
-            for number, device in enumerate(("wire", "inner")):
-                end.ip("addr", "add", f"10.0.{number}.{last}/24", "dev", device)
-                end.ip("link", "set", device, "up")
-        a.run("sysctl", "-q", "net.ipv4.conf.wire.forwarding=0")
-        whole_checksums(b, "wire")
-        ids, file = scratch / "plain", scratch / "balance"
-        ids.write_text("config 0 server-id 2 nonce 6 plain\n")
-
-        def start(device):
-            file.write_text(f"listen 10.0.0.1:7000\nconnection-ids {ids}\nxdp {device}\n"
-                            "server b 10.0.0.2 id 0007\nserver c 10.0.1.2 id 0009 drain\n")
-            process = subprocess.Popen(a.command(*quicket, "balance", "--config", file), text=True,
-                                       stderr=subprocess.PIPE)
-            lines = [process.stderr.readline()]
-            while "ready" not in lines[-1]:
-                lines.append(process.stderr.readline())
-                assert lines[-1], lines
-            return process, "".join(lines)
-        gue = b.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        gue.bind(("10.0.0.2", 6080))
-        inner = b.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        inner.bind(("10.0.1.2", 6080))
-        for server in gue, inner:
-            server.settimeout(10)
-        client = b.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        client.bind(("10.0.0.2", 0))
-
-        def exchange(size, head=b"\x40\0\0\7", server=gue):
-            sent = head + bytes(range(256)) * 6
-            client.sendto(sent[:size], ("10.0.0.1", 7000))
-            data, (source, port) = server.recvfrom(2000)
-            packet = data[4:]
-            assert source == f"10.0.{int(server is inner)}.1" and data[:4] == b"\0\4\0\0", (source, data[:4])
-            assert packet[8] == 63 and intact(packet[:20]) and packet[28:] == sent[:size], packet
-            assert intact(packet[12:20] + struct.pack("!HH", 17, size + 8) + packet[20:]), "checksum of UDP"
-            return port >= 0xc000
-
-        def counted(**expected):
-            """The report, once all of these counters are so."""
-            def look():
-                report = json_of(a, quicket)
-                return report if expected.items() <= report["counters"].items() else None
-            return until(f"counters say {expected}", look)
-        process, said = start("nowhere")
-        assert "the kernel forwards nothing on nowhere, all goes by user space: there is no such device" in said, said
-        exchange(100)
-        report = counted(received=1, in_kernel=0)
-        assert not report["xdp"]["attached"], report
-        process.kill()
-        process.wait()
-        # What is missing is said, and once it is there the kernel takes its part.
-        process, said = start("wire")
-        assert "sysctl net.ipv4.conf.wire.forwarding=1" in said, said
-        a.run("sysctl", "-q", "net.ipv4.conf.wire.forwarding=1")
-        process.send_signal(signal.SIGHUP)
-        until("the kernel forwards", lambda: json_of(a, quicket)["xdp"]["attached"])
-        process.kill()
-        process.wait()
-        process, said = start("wire")
-        assert "the kernel forwards what it can on wire" in said, said
-        sizes = [21, 22, 600, 1200, 1440] * 4
-        for size in sizes:
-            exchange(size)
-        # Not in the kernel: the connection ID names nobody.
-        exchange(300, b"\x40\xe0\1\1")
-        report = counted(received=21, named=20, hashed=1)
-        counters, server = report["counters"], report["servers"][0]
-        assert len(sizes) - 1 <= counters["in_kernel"] <= len(sizes), counters
-        assert server["sent"] == 21 and report["xdp"]["servers_left_out"] == 0, report
-        assert server["sent_bytes"] == sum(sizes) + 300, server
-        # A frame for another machine is not forwarded: the next one is what the server gets.
-        b.ip("neigh", "replace", "10.0.0.1", "lladdr", "02:00:00:00:00:99", "dev", "wire")
-        client.sendto(b"\x40\0\0\7" + bytes(800), ("10.0.0.1", 7000))
-        b.ip("neigh", "del", "10.0.0.1", "dev", "wire")
-        exchange(101)
-        # A server behind another device: the first packet has user space find the neighbour.
-        for size in sizes:
-            exchange(size, b"\x40\0\0\x09", inner)
-        report = counted(received=42, named=41)
-        grown = report["counters"]["in_kernel"] - counters["in_kernel"]
-        assert len(sizes) <= grown <= len(sizes) + 1, report
-        assert [server["sent"] for server in report["servers"]] == [22, 20], report
-        counters = report["counters"]
-        # Whatever the file says next is what the kernel goes by from then on.
-        file.write_text(file.read_text().replace("id 0007", "id 0008"))
-        process.send_signal(signal.SIGHUP)
-        until("the file is taken up", lambda: json_of(a, quicket)["files_taken_up"] == 2)
-        exchange(100)
-        exchange(100, b"\x40\0\0\x08")
-        counted(in_kernel=counters["in_kernel"] + 1, unknown_server=1)
-        # A device that is gone for a while takes nothing off the counters, and is attached to again.
-        before = counters["in_kernel"] + 1
-        for old, new in ("wire", "away"), ("away", "wire"):
-            a.ip("link", "set", old, "down")
-            a.ip("link", "set", old, "name", new)
-            a.ip("link", "set", new, "up")
-            process.send_signal(signal.SIGHUP)
-            until(f"the device is called {new}", lambda: json_of(a, quicket)["xdp"]["attached"] == (new == "wire"))
-            counted(in_kernel=before)
-
-        def forwards_again():
-            client.sendto(b"\x40\0\0\x08" + bytes(100), ("10.0.0.1", 7000))
-            return json_of(a, quicket)["counters"]["in_kernel"] > before
-        until("the kernel forwards again", forwards_again)
-        assert "xdp" in a.run("ip", "link", "show", "wire")
-        process.kill()
-        process.wait()
-        until("the program is gone with its process", lambda: "xdp" not in a.run("ip", "link", "show", "wire"))
-    finally:
-        if process:
-            process.kill()
-            process.wait()
-        a.remove()
-        b.remove()
-    print(f"balance: the kernel forwards by XDP, {counters['in_kernel']} of {counters['received']} datagrams", flush=True)
-
-
 def told_of(client):
     """What the system has heard by ICMP of the MTU on the way of this socket's datagrams."""
     def look():
@@ -373,14 +246,6 @@ def told_of(client):
 def json_of(namespace, quicket):
     report, = json.loads(namespace.run(*quicket, "balance", "status", "-j"))
     return report
-
-
-def intact(data):
-    data += bytes(len(data) % 2)
-    total = sum(struct.unpack(f"!{len(data) // 2}H", data))
-    while total >> 16:
-        total = (total & 0xffff) + (total >> 16)
-    return total == 0xffff
 
 
 def main():

@@ -78,7 +78,7 @@ impl Offload {
     /// # Errors
     /// What the kernel says of it.
     pub fn run(&self, packet: &[u8], repeat: u32) -> io::Result<Run> {
-        self.table.run(packet, repeat)
+        self.table.program().run(packet, repeat)
     }
 }
 
@@ -106,7 +106,7 @@ impl Kernel {
             XdpMode::Native => Mode::Native,
             XdpMode::Generic => Mode::Generic,
         };
-        let link = offload.table.attach(device.index, mode).map_err(refused)?;
+        let link = offload.table.program().attach(device.index, mode).map_err(refused)?;
         Ok(Some(Self { link, counted, offload: Arc::new(offload) }))
     }
 
@@ -124,7 +124,7 @@ impl Kernel {
             false => Some(Arc::new(load(&self.counted, plan)?)),
         };
         // The same program again disturbs nothing, and says whether the device is gone.
-        self.link.update(&other.as_ref().unwrap_or(&self.offload).table)?;
+        self.link.update(other.as_ref().unwrap_or(&self.offload).table.program())?;
         self.offload = other.unwrap_or_else(|| self.offload.clone());
         self.counted.settle(snapshot);
         Ok(())

@@ -5,26 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use quicket_balancer::Flow;
 use quicket_gue::{Sum, pseudo_header};
 
-/// SplitMix64.
-pub(crate) struct Rng(pub(crate) u64);
-
-impl Rng {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    pub(crate) fn below(&mut self, count: usize) -> usize {
-        (self.next() % count as u64) as usize
-    }
-
-    pub(crate) fn fill(&mut self, out: &mut [u8]) {
-        out.fill_with(|| self.next() as u8);
-    }
-}
+use crate::testing::Rng;
 
 /// The device that packets are for.
 pub(crate) const MAC: [u8; 6] = [2, 0, 0, 0, 0, 9];
@@ -112,15 +93,25 @@ fn made(payload: &[u8], tos: u8, ttl: u8, flow: &Flow) -> Made {
     Made { bytes: [&MAC[..], &source, &kind, &ip, &udp].concat() }
 }
 
-/// A frame for the device of octets that anybody may send; if the first one is even, with the lengths
-/// and the checksum of IPv4 that it should have.
-pub(crate) fn frame(input: &[u8]) -> Made {
+/// A packet of octets that anybody may send. The first one says what the others are: a frame for the
+/// device without its first address, as it is (1) or with the lengths and the checksum of IPv4 that it
+/// should have (0); or the payload of a datagram over IPv4 (2) or IPv6 (3).
+pub(crate) fn of(input: &[u8]) -> Made {
     let (choice, rest) = input.split_first().unwrap_or((&1, &[]));
+    match choice % 4 {
+        0 => frame(rest, true),
+        1 => frame(rest, false),
+        2 => with(false, rest),
+        _ => with(true, rest),
+    }
+}
+
+fn frame(rest: &[u8], right: bool) -> Made {
     let mut made = Made { bytes: [&MAC[..], rest].concat() };
     // The kernel takes nothing without a header of Ethernet.
     made.bytes.resize(made.bytes.len().max(14), 0);
     let udp = made.udp();
-    if choice % 2 == 0 && made.bytes.len() >= udp + 8 {
+    if right && made.bytes.len() >= udp + 8 {
         let len = (made.bytes.len() - udp) as u16;
         let (at, ip) = if made.is_v6() { (18, len) } else { (16, len + 20) };
         made.bytes[at..at + 2].copy_from_slice(&ip.to_be_bytes());
@@ -214,7 +205,7 @@ impl Made {
         }
     }
 
-    fn is_v6(&self) -> bool {
+    pub(crate) fn is_v6(&self) -> bool {
         self.bytes[12..14] == [0x86, 0xdd]
     }
 

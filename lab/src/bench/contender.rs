@@ -37,6 +37,9 @@ pub enum Contender {
     Caddy,
     /// What carries UDP datagrams on without a look at them: only in the row of balancers.
     Forwarder,
+    /// A program in the kernel that encapsulates and sends on without a look at anything: only in the
+    /// row of balancers.
+    XdpForwarder,
     /// What carries packets between a TUN device and UDP without a look at them: only in the row of
     /// tunnels, as the next five.
     Relay,
@@ -69,7 +72,7 @@ pub enum Contender {
 
 impl Contender {
     /// All of them.
-    pub const ALL: [Self; 23] = [
+    pub const ALL: [Self; 24] = [
         Self::Tcp,
         Self::TcpOpenssl,
         Self::TcpTls,
@@ -80,6 +83,7 @@ impl Contender {
         Self::Nginx,
         Self::Caddy,
         Self::Forwarder,
+        Self::XdpForwarder,
         Self::Relay,
         Self::WireguardGo,
         Self::NoOffloads,
@@ -109,6 +113,7 @@ impl Contender {
             Self::Nginx => "nginx",
             Self::Caddy => "caddy",
             Self::Forwarder => "forwarder",
+            Self::XdpForwarder => "xdp-forwarder",
             Self::Relay => "relay",
             Self::WireguardGo => "wireguard-go",
             Self::NoOffloads => "no-offloads",
@@ -164,6 +169,7 @@ impl Contender {
         matches!(
             self,
             Self::Forwarder
+                | Self::XdpForwarder
                 | Self::Relay
                 | Self::WireguardGo
                 | Self::NoOffloads
@@ -172,6 +178,17 @@ impl Contender {
                 | Self::TwoWorkers
                 | Self::QuicketXdp
         )
+    }
+
+    /// Whether it is a program in the kernel, of which the time is measured alone.
+    #[must_use]
+    pub fn is_in_kernel(self) -> bool {
+        matches!(self, Self::XdpForwarder | Self::QuicketXdp)
+    }
+
+    /// Whether it balances or forwards datagrams, and carries no packets of tunnels.
+    fn forwards_datagrams(self) -> bool {
+        self == Self::Forwarder || self.is_in_kernel()
     }
 
     /// Whether it is programs that serve and fetch files, and nothing else.
@@ -185,13 +202,10 @@ impl Contender {
     #[must_use]
     pub fn takes_part(self, row: Row) -> bool {
         match row {
-            Row::Balance => {
-                return matches!(self, Self::Forwarder | Self::Quicket | Self::QuicketXdp);
-            }
+            Row::Balance => return self.forwards_datagrams() || self == Self::Quicket,
             // The bare network, for which TCP stands, is what no tunnel can be faster than.
             Row::Tunnel => {
-                let balances = matches!(self, Self::Forwarder | Self::QuicketXdp);
-                return self.is_of_packets() && !balances
+                return self.is_of_packets() && !self.forwards_datagrams()
                     || matches!(self, Self::Tcp | Self::Quicket);
             }
             _ if self.is_of_packets() => return false,
@@ -255,6 +269,9 @@ const QUICKET: &str = "Quicket's blocking sockets, windows of 16 MiB, otherwise 
 const SERVE_AND_GET: &str = "quicket serve, HTTP/3, fetched by quicket get, with their defaults";
 const FORWARDER: &str = "the balancer's sockets and calls: datagrams go to its servers in turn, as \
                          they came, without a look and without encapsulation; rows of balancers only";
+const XDP_FORWARDER: &str = "a program in the kernel, run by BPF_PROG_RUN as quicket-xdp: packets get the \
+                             same headers for one server and leave by one device, all of them \
+                             constants, without a look at anything; rows of balancers only";
 const RELAY: &str = "a TUN device's super-packets in UDP with segmentation and receive offload, \
                      without a look at them; rows of tunnels only";
 const WIREGUARD_GO: &str = "encrypts; rows of tunnels only";
@@ -385,6 +402,7 @@ fn prepare(
             (program, format!("Caddy {} {CADDY}", workshop.caddy_version()?))
         }
         Contender::Forwarder => (this_program, FORWARDER.into()),
+        Contender::XdpForwarder => (this_program, XDP_FORWARDER.into()),
         Contender::QuicketXdp => (this_program, QUICKET_XDP.into()),
         Contender::Relay => (this_program, RELAY.into()),
         Contender::NoOffloads => (this_program, NO_OFFLOADS.into()),
@@ -446,7 +464,9 @@ mod tests {
             let rows: Vec<Row> =
                 Row::ALL.into_iter().filter(|row| contender.takes_part(*row)).collect();
             let own = match contender {
-                Contender::Forwarder | Contender::QuicketXdp => Row::Balance,
+                Contender::Forwarder | Contender::XdpForwarder | Contender::QuicketXdp => {
+                    Row::Balance
+                }
                 _ => Row::Tunnel,
             };
             assert_eq!(rows, [own], "{contender}");

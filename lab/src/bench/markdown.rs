@@ -163,7 +163,7 @@ pub(super) fn number(value: f64, digits: usize) -> String {
 mod tests {
     use super::super::report::tests::{bulk, empty, place};
     use super::*;
-    use quicket_workload::bench::{Link, Measurement};
+    use quicket_workload::bench::{Link, Measurement, Outcome};
 
     #[test]
     fn thousands_are_separated() {
@@ -184,11 +184,35 @@ mod tests {
         let lines = |start: &str| text.lines().filter(|line| line.starts_with(start)).count();
         assert_eq!(lines("| Bulk upload, one stream | goodput, Gbit/s | - | 16.00 |"), 1, "{text}");
         assert_eq!(
-            lines(&format!("| | mean UDP payload, bytes |{} 1,472 |", " - |".repeat(16))),
+            lines(&format!("| | mean UDP payload, bytes |{} 1,472 |", " - |".repeat(17))),
             1,
             "{text}"
         );
         assert_eq!(lines("| row | figure | quicket : tcp-openssl |"), 1, "{text}");
         assert_eq!(lines("| Bulk upload, one stream | goodput | 0.50 |"), 1, "{text}");
+    }
+    #[test]
+    fn programs_in_the_kernel_are_compared_with_each_other_alone() {
+        let mut report = empty();
+        let forwarded = |cpu_ns| Measurement {
+            result: Outcome::Forwarded { packets: 1, nanoseconds: 1, cpu_ns, calls: 1 },
+            ..bulk(1)
+        };
+        for (contender, cpu_ns) in [
+            (Contender::Forwarder, 4000),
+            (Contender::XdpForwarder, 200),
+            (Contender::Quicket, 5000),
+            (Contender::QuicketXdp, 250),
+        ] {
+            report.add(place(Row::Balance, "", contender), forwarded(cpu_ns));
+        }
+        let own = [Contender::Quicket, Contender::QuicketXdp];
+        let others = [Contender::Forwarder, Contender::XdpForwarder];
+        let pairs: Vec<_> = own.into_iter().zip(others).collect();
+        assert_eq!(compared(&report, NetworkKind::Loopback), pairs);
+        let lines = report.lines(NetworkKind::Loopback);
+        let cpu = lines.iter().find(|line| line.figure.name == "CPU").unwrap();
+        let ratios = pairs.iter().map(|(own, other)| report.ratio(cpu, *own, *other));
+        assert!(ratios.eq([Some(Ratio::Times(0.8)); 2]));
     }
 }

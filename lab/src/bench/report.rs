@@ -328,6 +328,10 @@ impl Report {
         {
             return Some(Ratio::Unlike);
         }
+        if own.is_in_kernel() != other.is_in_kernel() {
+            // What the one does besides is not in the other's figures.
+            return None;
+        }
         let (own, other) = (self.spread(line, own)?, self.spread(line, other)?);
         line.figure.ratio(own.median, other.median).map(Ratio::Times)
     }
@@ -431,7 +435,8 @@ impl Report {
             "Balancer: one worker on core 0 of the left namespace; datagrams of 200 bytes (first \
              packets 1,200) come from core 1 of the right one, and their receipt there is not in \
              the figures. The limit: two copies of each datagram by the kernel, and the calls that \
-             are listed."
+             are listed. Programs in the kernel get one packet a call, of all flows in turn (10,000 \
+             at least), and are compared with each other alone."
                 .to_owned(),
             "Checked before measuring: every byte of an untimed transfer in both directions, \
              refusal of a client with another cipher suite, affinity as the kernel tells it, mean \

@@ -21,6 +21,8 @@ use crate::netns::{End, Namespaces};
 const BATCH: usize = 64;
 /// Headers of IPv4 and UDP.
 const HEADERS: usize = 28;
+/// That of Ethernet.
+const ETHERNET: usize = 14;
 /// Bytes of datagrams with a short header.
 const SHORT: usize = 200;
 /// Bytes of first packets (RFC 9000, Section 14.1).
@@ -94,12 +96,7 @@ fn singles(assignment: &Assignment) -> Result<std::convert::Infallible, Failure>
     loop {
         for packet in &mut packets {
             flow = (flow + STEP) % ids.len();
-            let client = CLIENTS + (flow as u32 >> 6);
-            packet[12..16].copy_from_slice(&client.to_be_bytes());
-            packet[20..22].copy_from_slice(&(1024 + (flow & 63) as u16).to_be_bytes());
-            let id = &ids[flow];
-            let len = usize::from(id[0]);
-            packet[id_at..id_at + len].copy_from_slice(&id[1..=len]);
+            set_flow(packet, flow, id_at, &ids[flow]);
         }
         let parts: Vec<[IoSlice<'_>; 1]> =
             packets.iter().map(|packet| [IoSlice::new(packet)]).collect();
@@ -125,18 +122,43 @@ fn packet(to: SocketAddrV4, payload: &[u8]) -> Vec<u8> {
     packet
 }
 
-/// The same from the header of Ethernet on, of one client, with what the system would fill in.
-pub(super) fn frame(to: SocketAddrV4, payload: &[u8]) -> Vec<u8> {
-    let mut packet = packet(to, payload);
-    let total = (packet.len() as u16).to_be_bytes();
-    packet[2..4].copy_from_slice(&total);
-    packet[12..16].copy_from_slice(&CLIENTS.to_be_bytes());
-    packet[20..22].copy_from_slice(&1024_u16.to_be_bytes());
-    let checksum = Sum::new().bytes(&packet[..20]).checksum().to_be_bytes();
-    packet[10..12].copy_from_slice(&checksum);
-    // Any checksum of UDP: it is the server that would look at it.
-    packet[26..28].copy_from_slice(&[0x12, 0x34]);
-    [&FRAME_TO[..], &[2, 0, 0, 0, 0, 2, 8, 0], &packet[..]].concat()
+/// Gives a packet of IPv4 the client and the connection ID of a flow.
+fn set_flow(packet: &mut [u8], flow: usize, id_at: usize, id: &Id) {
+    let client = CLIENTS + (flow as u32 >> 6);
+    packet[12..16].copy_from_slice(&client.to_be_bytes());
+    packet[20..22].copy_from_slice(&(1024 + (flow & 63) as u16).to_be_bytes());
+    let len = usize::from(id[0]);
+    packet[id_at..id_at + len].copy_from_slice(&id[1..=len]);
+}
+
+/// The packets of flows from the header of Ethernet on, one at a time, with what the system would
+/// fill in.
+pub(super) struct Frame {
+    bytes: Vec<u8>,
+    id_at: usize,
+}
+
+impl Frame {
+    /// `id` is as long as those of all flows.
+    pub(super) fn new(ids: Ids, to: SocketAddrV4, id: &Id) -> Self {
+        let mut packet = packet(to, &payload(ids, id));
+        let total = (packet.len() as u16).to_be_bytes();
+        packet[2..4].copy_from_slice(&total);
+        // Any checksum of UDP: it is the server that would look at it.
+        packet[26..28].copy_from_slice(&[0x12, 0x34]);
+        let bytes = [&FRAME_TO[..], &[2, 0, 0, 0, 0, 2, 8, 0], &packet[..]].concat();
+        Self { bytes, id_at: HEADERS + id_offset(ids) }
+    }
+
+    /// The packet of a flow.
+    pub(super) fn of(&mut self, flow: usize, id: &Id) -> &[u8] {
+        let packet = &mut self.bytes[ETHERNET..];
+        set_flow(packet, flow, self.id_at, id);
+        packet[10..12].fill(0);
+        let checksum = Sum::new().bytes(&packet[..20]).checksum().to_be_bytes();
+        packet[10..12].copy_from_slice(&checksum);
+        &self.bytes
+    }
 }
 
 /// Trains of datagrams, each of another client than the one before.

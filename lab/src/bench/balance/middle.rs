@@ -1,15 +1,18 @@
-//! The process in the middle: a balancer, or what forwards without a look, with one worker.
+//! The process in the middle: a balancer with one worker, or what forwards without a look; or one of
+//! their programs in the kernel.
 
-use std::io::Read;
+use std::io::{self, Read};
 use std::net::{IpAddr, Ipv4Addr, SocketAddrV4, UdpSocket};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use quicket_balancer::{Balancer, Device, Forwarder, Offload, XdpMode};
-use quicket_bpf::{Counts, Verdict};
+use quicket_bpf::{Counts, Run, Verdict};
 use quicket_workload::bench::{Failure, Ids, Usage, pin};
 
-use super::{Assignment, Middle, Word, generator, site};
+use super::generator::Frame;
+use super::yardstick::Way;
+use super::{Assignment, Middle, Word, generator, site, yardstick};
 use crate::netns::{DEVICE, End, Namespaces};
 
 /// How long datagrams have come when the clock starts, at least.
@@ -23,11 +26,11 @@ const LOOK: Duration = Duration::from_millis(5);
 /// Datagrams that may be between being received and being sent when counters are read.
 const UNDER_WAY: u64 = 4096;
 
-/// Connection IDs that the program is given in turn, the same number in all measurements: packets
+/// Packets in a round of a program's, of as many flows, the same number in all measurements: packets
 /// that come again sooner are in the processor's cache.
-const PROGRAM_IDS: u32 = 10_000;
-/// How often it is given all of them, at least; the median counts.
-const PROGRAM_ROUNDS: usize = 5;
+const ROUND: usize = 10_000;
+/// Rounds of a program, at least; the median counts.
+const ROUNDS: usize = 5;
 
 /// Carries out `assignment`.
 pub(in crate::bench) fn process(assignment: &str) -> ExitCode {
@@ -35,7 +38,7 @@ pub(in crate::bench) fn process(assignment: &str) -> ExitCode {
         Ok(counted) => {
             counted.emit();
             // The benchmark has what it wants, and says so by the end of standard input.
-            let _ = std::io::stdin().read(&mut [0; 1]);
+            let _ = io::stdin().read(&mut [0; 1]);
             ExitCode::SUCCESS
         }
         Err(failure) => {
@@ -58,43 +61,83 @@ fn carry_out(assignment: &str) -> Result<Word, Failure> {
         Middle::Balancer => balance(&assignment, address),
         Middle::Forwarder => forward(&assignment, address),
         Middle::Program => program(&assignment, address),
+        Middle::Yardstick => yardstick(&assignment, address),
     }
 }
 
-/// Has the kernel run the program, without sending anything.
+/// Has the kernel run the balancer's program, without sending anything.
 fn program(assignment: &Assignment, address: Ipv4Addr) -> Result<Word, Failure> {
     let (config, snapshot) = site::snapshot(address, assignment)?;
     let counts = Counts::new(assignment.servers)?;
     // The frames are for no device in particular.
     let device = Device { mac: generator::FRAME_TO, ..Device::find(DEVICE, XdpMode::Generic)? };
     let offload = Offload::new(&device, &config, &snapshot, &counts, |at| u32::try_from(at).ok())?;
-    let ids = site::ids(&Assignment { flows: PROGRAM_IDS, ..*assignment })?;
-    let to = SocketAddrV4::new(address, site::PORT);
-    let mut packets = Vec::with_capacity(ids.len());
-    for (number, id) in ids.iter().enumerate() {
+    let flows = flows(assignment)?;
+    for (number, id) in flows.iter().enumerate() {
         offload.learn(&id[1..=usize::from(id[0])], number % assignment.servers as usize);
-        packets.push(generator::frame(to, &generator::payload(assignment.ids, id)));
     }
     Word::Ready.emit();
     // A packet of ours has the kernel find the neighbour.
     let neighbour = Namespaces::address(End::Right);
     UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?.send_to(&[0], (neighbour, 9))?;
+    let run = |packet: &[u8]| offload.run(packet, 1);
+    let mut frame = frame(assignment, address, &flows);
     let deadline = Instant::now() + PATIENCE;
-    while offload.run(&packets[0], 1)?.verdict != Verdict::Redirect {
+    while run(frame.of(0, &flows[0]))?.verdict != Verdict::Redirect {
         if Instant::now() > deadline {
             return Err("the program does not forward".into());
         }
         std::thread::sleep(LOOK);
     }
+    time_runs(assignment, frame, &flows, run)
+}
+
+/// The same with the program that looks at nothing.
+fn yardstick(assignment: &Assignment, address: Ipv4Addr) -> Result<Word, Failure> {
+    let device = Device::find(DEVICE, XdpMode::Generic)?;
+    let way = Way {
+        device: device.index,
+        ethernet: [generator::FRAME_TO, device.mac],
+        ip: [site::server(1), address],
+    };
+    let (program, flows) = (yardstick::load(&way)?, flows(assignment)?);
+    Word::Ready.emit();
+    let frame = frame(assignment, address, &flows);
+    time_runs(assignment, frame, &flows, |packet| program.run(packet, 1))
+}
+
+/// The connection IDs of the flows that programs are given in turn: a round of them at least, and no
+/// more of those that are enciphered, as the kernel remembers 65,536.
+fn flows(assignment: &Assignment) -> Result<Vec<site::Id>, Failure> {
+    let flows = match assignment.ids {
+        Ids::Plain => assignment.flows.max(ROUND as u32),
+        _ => ROUND as u32,
+    };
+    site::ids(&Assignment { flows, ..*assignment })
+}
+
+fn frame(assignment: &Assignment, address: Ipv4Addr, flows: &[site::Id]) -> Frame {
+    Frame::new(assignment.ids, SocketAddrV4::new(address, site::PORT), &flows[0])
+}
+
+/// Times a program, which has to forward the packets of all flows.
+fn time_runs(
+    assignment: &Assignment,
+    mut frame: Frame,
+    flows: &[site::Id],
+    run: impl Fn(&[u8]) -> io::Result<Run>,
+) -> Result<Word, Failure> {
     let (mut rounds, start) = (Vec::new(), Instant::now());
     let time = Duration::from_millis(assignment.milliseconds);
-    while rounds.len() < PROGRAM_ROUNDS || start.elapsed() < time {
+    let all = ROUNDS.max(flows.len().div_ceil(ROUND));
+    let mut turn = flows.iter().enumerate().cycle();
+    while rounds.len() < all || start.elapsed() < time {
         let begun = Instant::now();
         let mut cpu_ns = 0;
-        for packet in &packets {
+        for (flow, id) in turn.by_ref().take(ROUND) {
             // One at a time: another run would find the packet as this one has left it. What it takes
             // to look at the clock is in the time, then.
-            let run = offload.run(packet, 1)?;
+            let run = run(frame.of(flow, id))?;
             if run.verdict != Verdict::Redirect {
                 return Err(format!("the program says {:?}", run.verdict).into());
             }
@@ -104,7 +147,7 @@ fn program(assignment: &Assignment, address: Ipv4Addr) -> Result<Word, Failure> 
     }
     rounds.sort_unstable();
     let (cpu_ns, nanoseconds) = rounds[rounds.len() / 2];
-    Ok(Word::Counted { packets: packets.len() as u64, nanoseconds, cpu_ns, calls: 0 })
+    Ok(Word::Counted { packets: ROUND as u64, nanoseconds, cpu_ns, calls: 0 })
 }
 
 fn balance(assignment: &Assignment, address: Ipv4Addr) -> Result<Word, Failure> {
@@ -128,7 +171,7 @@ fn forward(assignment: &Assignment, address: Ipv4Addr) -> Result<Word, Failure> 
     let (config, snapshot) = site::snapshot(address, assignment)?;
     let forwarder = Forwarder::open(&config, snapshot)?;
     let counters = forwarder.counters();
-    let (ear, _bell) = std::io::pipe()?;
+    let (ear, _bell) = io::pipe()?;
     std::thread::spawn(move || forwarder.run(ear));
     Ok(watch(assignment, || counters.values())?.0)
 }

@@ -1,4 +1,5 @@
-//! Datagrams through a balancer, or through what forwards them without a look.
+//! Datagrams through a balancer, or through what forwards them without a look; and through the
+//! programs that do so in the kernel.
 //!
 //! The balancer runs in one namespace; what sends to it, in the other, where its servers would be
 //! too: what arrives there is dropped by the system, at the same cost for all. The balancer's own
@@ -7,6 +8,7 @@
 pub(super) mod generator;
 pub(super) mod middle;
 mod site;
+mod yardstick;
 
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -38,6 +40,8 @@ pub(super) enum Middle {
     Forwarder,
     /// The balancer's program in the kernel, alone.
     Program,
+    /// A program that forwards without a look, alone.
+    Yardstick,
 }
 
 /// What both processes are told.
@@ -85,11 +89,7 @@ pub(super) fn measure(
     // The way to the servers: the other namespace, which takes nothing in.
     let via = crate::netns::Namespaces::address(End::Right).to_string();
     namespaces.ip(End::Left, &["route", "replace", "10.0.0.0/8", "via", &via])?;
-    if contender == Contender::QuicketXdp {
-        if ids == Ids::First || train > 1 {
-            let reason = "packets come one by one there, and first packets go up to user space";
-            return Ok(Said::Unsupported(reason.to_owned()));
-        }
+    if contender.is_in_kernel() {
         // The program asks the kernel for the way as a router would.
         namespaces.set_sysctl(End::Left, "net/ipv4/conf/all/forwarding", "1")?;
     }
@@ -98,6 +98,7 @@ pub(super) fn measure(
         middle: match contender {
             Contender::Forwarder => Middle::Forwarder,
             Contender::QuicketXdp => Middle::Program,
+            Contender::XdpForwarder => Middle::Yardstick,
             _ => Middle::Balancer,
         },
         ids,
@@ -116,10 +117,10 @@ pub(super) fn measure(
         Some(Word::Ready) => {}
         other => return Err(middle.error(format!("is not ready: {other:?}")).into()),
     }
-    let generator = match contender {
-        // It has its packets from the process itself.
-        Contender::QuicketXdp => None,
-        _ => Some(start(End::Right, GENERATOR, CORES[1])?),
+    // A program has its packets from the process itself.
+    let generator = match contender.is_in_kernel() {
+        true => None,
+        false => Some(start(End::Right, GENERATOR, CORES[1])?),
     };
     let deadline = Instant::now() + Duration::from_millis(milliseconds) + AROUND;
     let result = match middle.next(deadline)? {

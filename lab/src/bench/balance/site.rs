@@ -5,6 +5,8 @@ use std::net::Ipv4Addr;
 
 use quicket::steering::aes_128;
 use quicket_balancer::{Config, Health, Numbers, Site, Snapshot};
+use quicket_engine::random::Random;
+use quicket_sim::rng::SimRng;
 use quicket_steering::{Place, ServerId};
 use quicket_workload::bench::{Failure, Ids};
 
@@ -19,9 +21,7 @@ pub(super) type Id = [u8; 21];
 fn files(address: Ipv4Addr, assignment: &Assignment) -> (String, String) {
     let mut balance = format!("listen {address}:{PORT}\nflows 4194304\n");
     for number in 1..=assignment.servers {
-        // Never 10.0.0.0, and 10,000 are within 10.0.0.0/8.
-        let server = Ipv4Addr::from_bits(0x0a00_0000 + number);
-        let _ = writeln!(balance, "server s{number} {server} id {number:08x}");
+        let _ = writeln!(balance, "server s{number} {} id {number:08x}", server(number));
     }
     let (nonce, key) = match assignment.ids {
         Ids::Plain => (12, "plain"),
@@ -29,6 +29,11 @@ fn files(address: Ipv4Addr, assignment: &Assignment) -> (String, String) {
         Ids::FourPasses => (8, "key 8f95f09245765f80256934e50c66207f"),
     };
     (balance, format!("config 0 server-id 4 nonce {nonce} {key}\n"))
+}
+
+/// The address of a server, counted from 1: never 10.0.0.0, and 10,000 are within 10.0.0.0/8.
+pub(super) const fn server(number: u32) -> Ipv4Addr {
+    Ipv4Addr::from_bits(0x0a00_0000 + number)
 }
 
 /// What a balancer of the site at `address` goes by.
@@ -48,16 +53,9 @@ pub(super) fn ids(assignment: &Assignment) -> Result<Vec<Id>, Failure> {
     let (_, site) = files(Ipv4Addr::LOCALHOST, assignment);
     let site = Site::parse(&site)?;
     let codec = site.issuer(&|key| aes_128(key)).ok_or("nothing is issued")?;
-    let mut state = 1_u64;
-    let mut random = |out: &mut [u8]| {
-        for octet in out {
-            // A generator of Knuth's: nonces differ, and no more is asked of them.
-            state = state
-                .wrapping_mul(6_364_136_223_846_793_005)
-                .wrapping_add(1_442_695_040_888_963_407);
-            *octet = (state >> 56) as u8;
-        }
-    };
+    // Nonces differ, and no more is asked of them.
+    let mut rng = SimRng::new(1);
+    let mut random = |out: &mut [u8]| rng.fill(out);
     let id = |flow: u32| -> Result<Id, Failure> {
         let mut id = Id::default();
         if assignment.ids == Ids::First {

@@ -46,7 +46,7 @@ fn colour(contender: Contender) -> &'static str {
         Contender::Nginx => "#3d9b8f",
         Contender::Caddy => "#b5548a",
         Contender::Forwarder | Contender::Relay => "#3d9b8f",
-        Contender::WireguardGo => "#b5548a",
+        Contender::XdpForwarder | Contender::WireguardGo => "#b5548a",
         Contender::NoOffloads => "#e08a3c",
         Contender::WithoutUdp => "#c9a227",
         Contender::Direct => "#8f6bb3",

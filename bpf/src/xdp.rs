@@ -1,0 +1,94 @@
+//! Programs that meet packets before the system makes sockets' packets of them (XDP).
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+
+use crate::extended::Instruction;
+use crate::sys;
+
+/// What a program makes of a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It goes up to user space, as it came.
+    Pass,
+    /// It leaves by the device that it came by.
+    Transmit,
+    /// It leaves by another device.
+    Redirect,
+    /// It is lost.
+    Drop,
+}
+
+/// What came of a run of a program.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Run {
+    /// What becomes of the packet.
+    pub verdict: Verdict,
+    /// The packet, with all headers in front.
+    pub packet: Vec<u8>,
+    /// How long it took, the mean of all repetitions.
+    pub nanoseconds: u32,
+}
+
+/// A program in the kernel.
+#[derive(Debug)]
+pub struct XdpProgram(OwnedFd);
+
+impl XdpProgram {
+    /// Has the kernel check a program. Nothing is attached.
+    ///
+    /// # Errors
+    /// Why the kernel does not take it; or a capability is missing.
+    pub fn load(instructions: &[Instruction]) -> io::Result<Self> {
+        sys::load_xdp(instructions).map(Self)
+    }
+
+    /// Has the program look at a packet, from the header of Ethernet on, as if it came by the
+    /// loopback device. Each repetition finds the packet as the one before has left it.
+    ///
+    /// # Errors
+    /// `EINVAL` when the packet is shorter than a header of Ethernet.
+    pub fn run(&self, packet: &[u8], repeat: u32) -> io::Result<Run> {
+        let (answer, packet, nanoseconds) = sys::run(self.0.as_fd(), packet, repeat)?;
+        let verdict = match answer {
+            2 => Verdict::Pass,
+            3 => Verdict::Transmit,
+            4 => Verdict::Redirect,
+            _ => Verdict::Drop,
+        };
+        Ok(Run { verdict, packet, nanoseconds })
+    }
+
+    /// Has a device hand its packets to the program first.
+    ///
+    /// # Errors
+    /// `EBUSY` when it has another program; `EOPNOTSUPP` when its driver cannot.
+    pub fn attach(&self, interface: u32, mode: Mode) -> io::Result<Link> {
+        sys::link_xdp(self.0.as_fd(), interface, mode as u32).map(Link)
+    }
+}
+
+/// Where a program meets packets (XDP_FLAGS of linux/if_link.h). Natively attached, it can send by
+/// the device that frames come by; whether others can send its frames depends on their drivers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mode {
+    /// Behind the driver: slower, and of any device.
+    #[default]
+    Generic = 2,
+    /// In the driver.
+    Native = 4,
+}
+
+/// That a program is attached. It is detached on drop, and when the process ends in any way.
+#[derive(Debug)]
+pub struct Link(OwnedFd);
+
+impl Link {
+    /// Puts another program in the place of the one that is attached; each packet meets one of them.
+    ///
+    /// # Errors
+    /// `ENOLINK` when the device is gone.
+    pub fn update(&self, program: &XdpProgram) -> io::Result<()> {
+        sys::update_link(self.0.as_fd(), program.0.as_fd())
+    }
+}
