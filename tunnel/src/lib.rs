@@ -11,12 +11,14 @@
 #![cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "the I/O is Linux's"))]
 #![deny(unsafe_code)]
 
+mod answers;
 mod coalesce;
 mod config;
 mod counters;
 #[cfg(target_os = "linux")]
 mod device;
 mod discovery;
+mod ends;
 mod ethernet;
 mod grammar;
 mod inbound;

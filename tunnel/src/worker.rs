@@ -373,11 +373,17 @@ impl Worker {
     ) {
         let at = place.start;
         if let Some(message) = control(way, &self.train[place.clone()]) {
-            let mut all = world.gue_tunnels(train.outer.source, train.outer.destination).peekable();
+            let source = train.outer.source;
+            let mut all = world.gue_tunnels(source, train.outer.destination).peekable();
             let first = all.peek().copied();
             let now = Instant::now();
-            // The first one answers; an answer is for the one that has asked.
-            let heard = all.find(|tunnel| world.paths[*tunnel].hear(message, now));
+            let hear = |tunnel: &usize| world.paths[*tunnel].hear(message, source, now);
+            let heard = match message {
+                // The first one answers, or has answered enough.
+                Message::Probe(_) => first.filter(hear),
+                // An answer is for the one that has asked.
+                Message::Answer(_) => all.find(hear),
+            };
             let tunnel = heard.or(first);
             let counters = tunnel.map_or(&shared.strays, |tunnel| &shared.counters[tunnel]);
             match (heard, first) {
