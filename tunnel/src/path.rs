@@ -10,11 +10,11 @@ use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::sys::socket::SockaddrStorage;
-use quicket_gue::{Outer, flow, protocol};
+use quicket_gue::{Outer, Probe, flow, protocol};
 
 use crate::answers::Answers;
 use crate::config::{Encap, FlowLabel, Tunnel};
-use crate::discovery::{Discovery, Message};
+use crate::discovery::Discovery;
 use crate::ends::{Ends, MTU_LIFETIME};
 use crate::outbound::{Outbound, Piece, Sending};
 use crate::udp::{Burst, Datagrams, Options, Socket};
@@ -304,7 +304,7 @@ impl Path {
                 Outer::V6 { encapsulation_limit: false } => 40,
                 Outer::V6 { encapsulation_limit: true } => 48,
             };
-            self.tell(Message::Probe(number), usize::from(size).saturating_sub(outer + 8), None);
+            self.tell(Probe::Ask(number), usize::from(size).saturating_sub(outer + 8), None);
         }
         let next = self.start + Duration::from_millis(lock(discovery).next());
         Some((next, due.is_some()))
@@ -318,28 +318,28 @@ impl Path {
 
     /// Takes a control message of the other end, or of one of many; true if it was a probe that is
     /// answered, or an answer to one of ours.
-    pub(crate) fn hear(&self, message: Message, source: IpAddr, now: Instant) -> bool {
+    pub(crate) fn hear(&self, message: Probe, source: IpAddr, now: Instant) -> bool {
         match (message, &self.discovery) {
-            (Message::Probe(number), _) => {
+            (Probe::Ask(number), _) => {
                 let may = lock(&self.answers).may(source, self.milliseconds(now) / 1000);
                 if may {
                     let peer = self.made.remote.is_none().then_some(source);
-                    self.tell(Message::Answer(number), 0, peer);
+                    self.tell(Probe::Answer(number), 0, peer);
                 }
                 may
             }
-            (Message::Answer(number), Some(discovery)) => {
+            (Probe::Answer(number), Some(discovery)) => {
                 let known = lock(discovery).answered(number, self.milliseconds(now));
                 self.settle();
                 known
             }
-            (Message::Answer(_), None) => false,
+            (Probe::Answer(_), None) => false,
         }
     }
 
     /// Sends a control message of at least so many bytes, to one of many other ends if there are many.
     /// What is refused is as if it were lost.
-    fn tell(&self, message: Message, len: usize, peer: Option<IpAddr>) {
+    fn tell(&self, message: Probe, len: usize, peer: Option<IpAddr>) {
         let mut bytes = message.encode().to_vec();
         bytes.resize(bytes.len().max(len), 0);
         let Some(socket) = self.sockets.first() else { return };

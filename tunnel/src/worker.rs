@@ -10,13 +10,12 @@ use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use quicket_gue::{Full, MAX_ICMP, Packet, parameter_problem, too_big, unreachable};
+use quicket_gue::{Full, MAX_ICMP, Packet, Probe, parameter_problem, too_big, unreachable};
 
 use crate::coalesce::Group;
 use crate::config::{Port, PortKind};
 use crate::counters::{Counters, Drop};
 use crate::device::Queue;
-use crate::discovery::Message;
 use crate::ethernet::{self, Link};
 use crate::inbound::{Inbound, Opened, Refused, Way, joined};
 use crate::outbound::{Context, Outbound, Verdict};
@@ -380,9 +379,9 @@ impl Worker {
             let hear = |tunnel: &usize| world.paths[*tunnel].hear(message, source, now);
             let heard = match message {
                 // The first one answers, or has answered enough.
-                Message::Probe(_) => first.filter(hear),
+                Probe::Ask(_) => first.filter(hear),
                 // An answer is for the one that has asked.
-                Message::Answer(_) => all.find(hear),
+                Probe::Answer(_) => all.find(hear),
             };
             let tunnel = heard.or(first);
             let counters = tunnel.map_or(&shared.strays, |tunnel| &shared.counters[tunnel]);
@@ -456,9 +455,9 @@ impl Worker {
 }
 
 /// A control message that is known.
-fn control(way: Way<'_>, datagram: &[u8]) -> Option<Message> {
+fn control(way: Way<'_>, datagram: &[u8]) -> Option<Probe> {
     match way {
-        Way::Port(Port { kind: PortKind::Gue, .. }) => Message::decode(datagram),
+        Way::Port(Port { kind: PortKind::Gue, .. }) => Probe::decode(datagram),
         _ => None,
     }
 }
