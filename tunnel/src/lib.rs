@@ -22,6 +22,8 @@ mod ends;
 mod ethernet;
 mod grammar;
 mod inbound;
+#[cfg(target_os = "linux")]
+mod ledger;
 mod outbound;
 #[cfg(target_os = "linux")]
 mod path;
@@ -31,9 +33,13 @@ mod registry;
 mod relay;
 mod segments;
 #[cfg(target_os = "linux")]
+mod sources;
+#[cfg(target_os = "linux")]
 mod sys;
 #[cfg(test)]
 mod testing;
+#[cfg(target_os = "linux")]
+mod transit;
 #[cfg(target_os = "linux")]
 mod tunnels;
 #[cfg(target_os = "linux")]
