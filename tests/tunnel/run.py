@@ -24,7 +24,7 @@ from control import changes  # noqa: E402
 from discovery import discovery  # noqa: E402
 from dissected import dissected  # noqa: E402
 from external import external  # noqa: E402
-from fields import limits, marks  # noqa: E402
+from fields import firewall_marks, limits, marks  # noqa: E402
 from fragments import fragments  # noqa: E402
 from networks import Namespace, Tunnel, ip, send_all, veth  # noqa: E402
 from pmtu import narrow  # noqa: E402
@@ -85,6 +85,7 @@ def pair(quicket, scratch):
         marks(quicket, a, b, raw=True)
         limits(quicket, a, b)
         limits(quicket, a, b, "none")
+        firewall_marks(quicket, a, b)
         fragments(quicket, a, b)
         if quicket[-1] == "add":
             together(quicket, a, b, scratch)
