@@ -1,10 +1,11 @@
 """Tunnels between network namespaces, and between a namespace and a stock kernel.
 
-usage: run.py --quicket PROGRAM --scratch FOLDER [--carry] [pair] [kernel] [newer-kernel]
+usage: run.py --quicket PROGRAM --scratch FOLDER [--carry] [pair] [kernel] [newer-kernel] [matrix]
 
 Makes network namespaces and removes them. Needs root, iproute2, ping, tshark; for `kernel` also
 QEMU, busybox and Debian's kernel package, which is unpacked to the scratch folder. `newer-kernel`
-takes the one of Debian's backports; it is not among the parts that run if none is named.
+takes the one of Debian's backports; `matrix` goes through all that both sides can be told to do. These two are not
+among the parts that run if none is named.
 """
 
 import argparse
@@ -17,6 +18,7 @@ import time
 
 sys.dont_write_bytecode = True
 import kernel  # noqa: E402
+import matrix  # noqa: E402
 import service  # noqa: E402
 import strangers  # noqa: E402
 from control import changes  # noqa: E402
@@ -186,7 +188,7 @@ def main():
     arguments.scratch.mkdir(parents=True, exist_ok=True)
     program = os.path.abspath(arguments.quicket)
     quicket = [program] if arguments.carry else [program, "tunnel", "add"]
-    parts = {"pair": pair, "kernel": kernel.kernel, "newer-kernel": kernel.newer_kernel}
+    parts = {"pair": pair, "kernel": kernel.kernel, "newer-kernel": kernel.newer_kernel, "matrix": matrix.matrix}
     for part in arguments.parts or ["pair", "kernel"]:
         started = time.monotonic()
         parts[part](quicket, arguments.scratch.absolute())
