@@ -6,7 +6,7 @@
 //!
 //! Sources: draft-ietf-intarea-gue and what Linux has of it (version 0 with private flags and
 //! remote checksum offload, version 1), RFC 2003, 2473, 2784, 2890, 4213 and 8086 (what is
-//! carried), RFC 6040 and 9601 (ECN), RFC 792, 1191, 4443 and 8201 (path MTU), RFC 1071 (checksums).
+//! carried), RFC 8899 (what is asked by probes), RFC 6040 and 9601 (ECN), RFC 792, 1191, 4443 and 8201 (path MTU), RFC 1071 (checksums).
 #![no_std]
 #![forbid(unsafe_code)]
 #![cfg_attr(
@@ -36,6 +36,7 @@ mod icmp;
 mod inherit;
 mod ip;
 mod mtu;
+mod probe;
 mod remote_checksum;
 #[cfg(test)]
 mod test_rng;
@@ -53,6 +54,7 @@ pub use icmp::{MAX_ICMP, parameter_problem, too_big, unreachable};
 pub use inherit::{Tos, Ttl};
 pub use ip::{MAX_EXTENSION_HEADERS, Packet, set_ecn};
 pub use mtu::{MIN_MTU_V4, MIN_MTU_V6, Outer, Overhead, Shim};
+pub use probe::{PROBE_LEN, Probe};
 pub use remote_checksum::{REMOTE_CHECKSUM_LEN, RemoteChecksum};
 
 /// Numbers of IP protocols (IANA).

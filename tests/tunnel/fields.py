@@ -131,3 +131,41 @@ def limits(quicket, a, b, encap="gue"):
             until("the limit is used up", lambda: sender.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR))
         tunnel.close()
     print(f"pair: encapsulation limits are sent, counted down, and used up, with encap {encap}", flush=True)
+
+
+# Types and words, and the version of IP outside.
+MARKED = [("sit", "encap gue", 4), ("gre", "", 4), ("sit", "encap gue external to 10.9.0.0/30 dst 192.0.2.2", 4),
+          ("ip6tnl", "encap gue", 6), ("ip6gre", "", 6)]
+
+
+def firewall_marks(quicket, a, b):
+    """Marked packets take the route that a rule has for the mark: here by a neighbour of another address."""
+    for version, other, net in (4, "192.0.2.7", "192.0.2.2/32"), (6, "fd00::7", "fd00::2/128"):
+        a.ip(f"-{version}", "rule", "add", "fwmark", "7", "lookup", "77")
+        a.ip("neigh", "add", other, "lladdr", "02:00:00:00:00:77", "nud", "permanent", "dev", "wire")
+        a.ip(f"-{version}", "route", "add", net, "via", other, "dev", "wire", "table", "77")
+    eth = b.socket(socket.AF_PACKET, socket.SOCK_DGRAM, socket.htons(3))
+    eth.bind(("wire", 3))
+    eth.settimeout(10)
+    try:
+        for kind, words, version in MARKED:
+            ends = ("192.0.2.1", "192.0.2.2") if version == 4 else ("fd00::1", "fd00::2")
+            remote = "" if "external" in words else f"remote {ends[1]}"
+            for mark, elsewhere in ("", False), ("fwmark 7", True), ("fwmark 0x8", False):
+                line = f"type {kind} local {ends[0]} {remote} {words} {mark}"
+                tunnel = Tunnel(quicket, a, "tun1", line, "10.9.0.1/30")
+                packet = a.socket(socket.AF_INET, socket.SOCK_DGRAM)
+                packet.sendto(b"x" * 99, ("10.9.0.2", 9))
+                while True:
+                    data, (_, _, to, *_) = eth.recvfrom(2000)
+                    if b"x" * 99 in data and to != socket.PACKET_OUTGOING:
+                        break
+                assert (to == socket.PACKET_OTHERHOST) == elsewhere, f"{kind} {words} {mark}: to {to}"
+                tunnel.close()
+    finally:
+        eth.close()
+        for version, other in (4, "192.0.2.7"), (6, "fd00::7"):
+            a.ip(f"-{version}", "rule", "del", "fwmark", "7", "lookup", "77")
+            a.ip(f"-{version}", "route", "flush", "table", "77")
+            a.ip("neigh", "del", other, "dev", "wire")
+    print("pair: what has a mark takes the route of its mark", flush=True)

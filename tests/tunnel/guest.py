@@ -115,6 +115,8 @@ def initramfs(scratch, tree):
     (root / "sbin").mkdir()
     for name in "ip", "tc":
         take_along(root, shutil.which(name), f"sbin/{name}")
+    # Busybox has nothing that answers datagrams.
+    take_along(root, shutil.which("perl"), "sbin/perl")
     (root / "init").write_text(INIT.replace("ip link", "/sbin/ip link"))
     (root / "init").chmod(0o755)
     image = scratch / "initramfs"

@@ -1,10 +1,11 @@
 """Tunnels between network namespaces, and between a namespace and a stock kernel.
 
-usage: run.py --quicket PROGRAM --scratch FOLDER [--carry] [pair] [kernel] [newer-kernel]
+usage: run.py --quicket PROGRAM --scratch FOLDER [--carry] [pair] [kernel] [newer-kernel] [matrix]
 
 Makes network namespaces and removes them. Needs root, iproute2, ping, tshark; for `kernel` also
 QEMU, busybox and Debian's kernel package, which is unpacked to the scratch folder. `newer-kernel`
-takes the one of Debian's backports; it is not among the parts that run if none is named.
+takes the one of Debian's backports; `matrix` goes through all that both sides can be told to do. These two are not
+among the parts that run if none is named.
 """
 
 import argparse
@@ -13,18 +14,18 @@ import pathlib
 import socket
 import subprocess
 import sys
-import threading
 import time
 
 sys.dont_write_bytecode = True
-import guest as guests  # noqa: E402
+import kernel  # noqa: E402
+import matrix  # noqa: E402
 import service  # noqa: E402
 import strangers  # noqa: E402
 from control import changes  # noqa: E402
 from discovery import discovery  # noqa: E402
 from dissected import dissected  # noqa: E402
 from external import external  # noqa: E402
-from fields import limits, marks  # noqa: E402
+from fields import firewall_marks, limits, marks  # noqa: E402
 from fragments import fragments  # noqa: E402
 from networks import Namespace, Tunnel, ip, send_all, veth  # noqa: E402
 from pmtu import narrow  # noqa: E402
@@ -85,6 +86,7 @@ def pair(quicket, scratch):
         marks(quicket, a, b, raw=True)
         limits(quicket, a, b)
         limits(quicket, a, b, "none")
+        firewall_marks(quicket, a, b)
         fragments(quicket, a, b)
         if quicket[-1] == "add":
             together(quicket, a, b, scratch)
@@ -157,173 +159,6 @@ def copies(quicket, a, b):
     print("pair: tunnels without UDP between the same addresses have each their packets, once", flush=True)
 
 
-# Types and words here, what `ip` is told there if it is more, the port there, the MTU there, inside.
-KERNEL = [
-    ("ipip", "encap fou encap-dport 5555", "", "ipproto 4", 1472, "4"),
-    ("ipip", "encap fou encap-dport 5555 noencap-csum", "", "ipproto 4", 1472, "4"),
-    ("ipip", "encap gue encap-dport 5555", "encap-csum", "gue", 1468, "4"),
-    ("ipip", "encap gue encap-dport 5555 encap-sport 5555", "", "gue", 1468, "4"),
-    ("ipip", "encap gue encap-dport 5555 encap-version 1", "", "gue", 1468, "4"),
-    ("ipip", "encap gue encap-dport 5555 encap-remcsum", "encap-csum encap-remcsum", "gue", 1460, "4"),
-    ("sit", "encap fou encap-dport 5555 mode ip6ip", "", "ipproto 41", 1472, "6"),
-    ("sit", "encap gue encap-dport 5555", "", "gue", 1468, "46"),
-    ("gre", "encap fou encap-dport 5555", "", "ipproto 47", 1468, "46"),
-    ("gre", "encap gue encap-dport 5555", "encap-csum", "gue", 1464, "46"),
-    ("gre", "encap gue encap-dport 5555 key 77 seq csum", "key 77 seq csum", "gue", 1452, "46"),
-    ("gre", "encap gue encap-dport 5555 encap-remcsum", "encap-csum encap-remcsum", "gue", 1456, "46"),
-    ("ip6tnl", "encap fou encap-dport 5555 mode ip6ip6", "mode ip6ip6", "-6 ipproto 41", 1452, "6"),
-    ("ip6tnl", "encap gue encap-dport 5555 mode any", "mode any", "-6 gue", 1448, "46"),
-    ("ip6gre", "encap gue encap-dport 5555", "", "-6 gue", 1444, "46"),
-    ("ip6tnl", "encap gue encap-dport 5555 mode any encaplimit 4", "mode any encaplimit 4", "-6 gue", 1440, "46"),
-    ("gretap", "encap gue encap-dport 5555 key 5", "key 5", "gue", 1446, "46"),
-    ("ip6gretap", "encap fou encap-dport 5555", "", "-6 ipproto 47", 1434, "46"),
-    ("ipip", "", "", "", 1480, "4"),
-    ("ipip", "nopmtudisc", "nopmtudisc", "", 1480, "4"),
-    ("sit", "mode any", "mode any", "", 1480, "46"),
-    ("sit", "mode ip6ip", "mode ip6ip", "", 1480, "6"),
-    ("gre", "", "", "", 1476, "46"),
-    ("gre", "key 77 seq csum", "key 77 seq csum", "", 1464, "46"),
-    ("gretap", "key 5", "key 5", "", 1458, "46"),
-    ("ip6tnl", "mode any", "mode any", "", 1460, "46"),
-    ("ip6tnl", "mode ip6ip6 encaplimit 4", "mode ip6ip6 encaplimit 4", "", 1452, "6"),
-    ("ip6gre", "key 3", "key 3", "", 1452, "46"),
-    ("ip6gretap", "", "", "", 1442, "46"),
-]
-
-
-def newer_kernel(quicket, scratch):
-    kernel(quicket, scratch, backports=True)
-
-
-def kernel(quicket, scratch, backports=False):
-    a = Namespace("kernel")
-    machine = None
-    try:
-        a.ip("tuntap", "add", "tap0", "mode", "tap")
-        a.ip("addr", "add", "192.0.2.1/24", "dev", "tap0")
-        a.ip("addr", "add", "fd00::1/64", "dev", "tap0", "nodad")
-        a.ip("link", "set", "tap0", "up")
-        started = time.monotonic()
-        machine = guests.Guest(scratch, a.name, "tap0", backports)
-        print(f"kernel: Linux {machine.version} is up after {time.monotonic() - started:.1f} s", flush=True)
-        machine.run("/sbin/ip link set eth0 up; /sbin/ip addr add 192.0.2.2/24 dev eth0; "
-                    "/sbin/ip addr add fd00::2/64 dev eth0 nodad")
-        for kind, words, there, port, mtu, families in KERNEL:
-            combination(quicket, a, machine, kind, words, there, port, mtu, families)
-        for words, there, port in IMPAIRED:
-            impaired(quicket, a, machine, words, there, port)
-    finally:
-        if machine:
-            machine.close()
-        a.remove()
-
-
-# Types and words here, what `ip` is told there if it is more, and the port there.
-IMPAIRED = [
-    ("ipip encap gue encap-dport 5555", "encap-csum", "gue"),
-    ("gre encap gue encap-dport 5555 key 77 seq csum", "key 77 seq csum", "gue"),
-    ("sit", "mode any", ""),
-]
-# Of what the guest sends, a part is lost, comes twice, late, or with a bit turned over.
-IMPAIRMENT = "delay 5ms 2ms loss 1% duplicate 1% reorder 5% 50% corrupt 0.5%"
-
-
-def impaired(quicket, a, machine, words, there, port):
-    """A bad link from the guest: TCP gets every byte right all the same, or the tunnel made it worse."""
-    kind = words.split()[0]
-    tunnel = Tunnel(quicket, a, "tun1", f"type {words} local 192.0.2.1 remote 192.0.2.2", "10.9.0.1/30")
-    encap = "encap gue encap-sport auto encap-dport 5555" if port else ""
-    if port:
-        machine.run("/sbin/ip fou add port 5555 gue")
-    machine.run(f"/sbin/ip link add tun1 type {kind} local 192.0.2.2 remote 192.0.2.1 ttl 64 {encap} {there}")
-    machine.run("/sbin/ip addr add 10.9.0.2/30 dev tun1; /sbin/ip link set tun1 up")
-    machine.run(f"/sbin/tc qdisc add dev eth0 root netem {IMPAIRMENT}")
-    turns = 0
-    while turns < 2 or link_drops(machine) == 0:
-        assert turns < 10, f"{words}: the link lost nothing"
-        bulk(a, machine, "10.9.0.{}", socket.AF_INET, words, size=1 << 17)
-        turns += 1
-    machine.run("/sbin/tc qdisc del dev eth0 root; /sbin/ip link del tun1")
-    if port:
-        machine.run("/sbin/ip fou del port 5555")
-    tunnel.close()
-    print(f"kernel: {words}: TCP is right over a link with {IMPAIRMENT}", flush=True)
-
-
-def link_drops(machine):
-    return int(machine.run("/sbin/tc -s qdisc show dev eth0").split("dropped ")[1].split(",")[0])
-
-
-OURS = ("encap-version", "noencap-csum")
-
-
-def combination(quicket, a, machine, kind, words, there, port, mtu, families):
-    outer = ("192.0.2.1", "192.0.2.2") if not kind.startswith("ip6") else ("fd00::1", "fd00::2")
-    tunnel = Tunnel(quicket, a, "tun1", f"type {kind} local {outer[0]} remote {outer[1]} {words}",
-                    "10.9.0.1/30 fd09::1/64")
-    encap = f"encap {'fou' if 'encap fou' in words else 'gue'} encap-sport auto encap-dport 5555" if port else ""
-    more = "" if "nopmtudisc" in there else "ttl 64"
-    if kind.startswith("ip6"):
-        more = "" if "encaplimit" in there else "encaplimit none"
-    listen = f"/sbin/ip {'-6 ' if '-6' in port else ''}fou add port 5555 {port.replace('-6 ', '')}"
-    if port:
-        machine.run(listen)
-    machine.run(f"/sbin/ip link add tun1 type {kind} local {outer[1]} remote {outer[0]} {more} {encap} {there}")
-    machine.run("/sbin/ip addr add 10.9.0.2/30 dev tun1; /sbin/ip addr add fd09::2/64 dev tun1 nodad; "
-                "/sbin/ip link set tun1 up")
-    # Since a check of March 2024 (Linux 6.9, in 6.1.192 too) Linux drops what its receive offload has joined
-    # of GRE in UDP: it counts UDP InErrors. Whoever has such a peer turns the offload off there.
-    joined = 1000 if "gre" in kind and port else 65536
-    machine.run(f"/sbin/ip link set eth0 gro_max_size {joined}")
-    theirs = int(machine.run("cat /sys/class/net/tun1/mtu").split()[-1])
-    what = f"{kind} {words} / {there or 'plain'}"
-    if "encap-version" in words:
-        assert tunnel.mtu == mtu + 4, f"{what}: {tunnel.mtu}"
-    else:
-        assert tunnel.mtu == mtu and theirs == mtu, f"{what}: MTU {tunnel.mtu} here, {theirs} there, {mtu} expected"
-    for family, address, kind_of in ("4", "10.9.0.{}", socket.AF_INET), ("6", "fd09::{}", socket.AF_INET6):
-        if family not in families:
-            continue
-        for size in 100, mtu - 1, mtu:
-            a.ping(address.format(2), size, count=1)
-        a.ping(address.format(2), 3000, count=1, fragment="dont")
-        machine.run(f"ping -c 1 -W 3 -s {mtu - (28 if family == '4' else 48)} {address.format(1)}")
-        bulk(a, machine, address, kind_of, what)
-    machine.run("/sbin/ip link del tun1")
-    if port:
-        machine.run(listen.replace("fou add", "fou del").replace(" gue", "").split(" ipproto")[0])
-    tunnel.close()
-    print(f"kernel: {what}: mtu {mtu}", flush=True)
-
-
-def bulk(a, machine, address, family, what, size=1 << 20):
-    """TCP in both directions at once, through offloads here and there: an echo of a megabyte."""
-    data = os.urandom(size)
-    machine.start("nc -l -p 5001 -e cat & true")
-    machine.finish("nc")
-    deadline = time.monotonic() + 20
-    while True:
-        client = a.socket(family, socket.SOCK_STREAM)
-        client.settimeout(30)
-        try:
-            client.connect((address.format(2), 5001))
-            break
-        except ConnectionRefusedError:
-            client.close()
-            if time.monotonic() > deadline:
-                raise SystemExit(f"{what}: nobody listens in the guest")
-            time.sleep(0.05)
-    sender = threading.Thread(target=lambda: (client.sendall(data), client.shutdown(socket.SHUT_WR)))
-    sender.start()
-    back = bytearray()
-    while piece := client.recv(1 << 16):
-        back += piece
-    sender.join()
-    client.close()
-    if bytes(back) != data:
-        raise SystemExit(f"{what}: {len(back)} bytes came back of {size}, or others")
-
-
 def prerequisites():
     """Ends with a sentence where the machine lacks what the tests need: nothing is left out in silence."""
     if os.geteuid() != 0:
@@ -353,7 +188,7 @@ def main():
     arguments.scratch.mkdir(parents=True, exist_ok=True)
     program = os.path.abspath(arguments.quicket)
     quicket = [program] if arguments.carry else [program, "tunnel", "add"]
-    parts = {"pair": pair, "kernel": kernel, "newer-kernel": newer_kernel}
+    parts = {"pair": pair, "kernel": kernel.kernel, "newer-kernel": kernel.newer_kernel, "matrix": matrix.matrix}
     for part in arguments.parts or ["pair", "kernel"]:
         started = time.monotonic()
         parts[part](quicket, arguments.scratch.absolute())

@@ -14,6 +14,11 @@ try:
 except ImportError as error:
     raise SystemExit(f"the tunnel's tests need scapy (Debian: python3-scapy): {error}") from error
 
+# The longest datagram of a stranger: the system sends it in fragments.
+LONGEST = 8000
+# Tunnels in tunnels.
+DEEP = 100
+
 # Words, the port, the first bytes of a datagram, and what follows them.
 OURS = [
     ("ipip", "encap fou encap-dport 5555", 5555, b"", IP),
@@ -88,10 +93,14 @@ def hostile():
         packet.plen = length
         packet.raw_packet_cache = None
         yield v6 + bytes(packet)
-    nested = good
-    for _ in range(100):
-        nested = nested if len(nested) > 1400 else bytes(IP(src="10.9.0.2", dst="10.9.0.1", proto=4) / Raw(nested))
+    nested, nested6 = good, good6
+    for _ in range(DEEP):
+        nested = bytes(IP(src="10.9.0.2", dst="10.9.0.1", proto=4) / Raw(nested))
+        nested6 = bytes(IPv6(src="fd09::2", dst="fd09::1", nh=41) / Raw(nested6))
         yield v4 + nested
+        yield v6 + nested6
+        yield gre + bytes(GRE() / IP(nested))
+    assert len(v6 + nested6) <= LONGEST, "the deepest one is sent whole"
     for start, offset in (0, 0), (20, 26), (20, 27), (60, 20), (65535, 65535), (20, 65535), (0, 68):
         yield b"\2\4\0\1\x80\0\0\0" + start.to_bytes(2, "big") + offset.to_bytes(2, "big") + good
     for offset in 0, 1, 2, 100, 8189, 8191:
@@ -120,25 +129,39 @@ def without_udp(protocols):
 
 def attacked(quicket, a, b):
     """Each datagram is counted once, whatever it is, and the tunnel goes on."""
-    for kind in "sit", "gre", "gretap":
-        attacker = b.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        attacker.bind(("192.0.2.2", 6080))
-        attacker.connect(("192.0.2.1", 6080))
-        attack(quicket, a, kind, "encap gue", hostile, lambda datagram: attacker.send(datagram[:1400]))
+    kinds = [("sit", (4, 41)), ("gre", (47,)), ("gretap", (47,)), ("ip6tnl", (4, 41)), ("ip6gre", (47,))]
+    for kind, _ in kinds:
+        family, ends = outside(kind)
+        attacker = b.socket(family, socket.SOCK_DGRAM)
+        attacker.bind((ends[1], 6080))
+        attacker.connect((ends[0], 6080))
+        attack(quicket, a, kind, "encap gue", hostile, lambda datagram: attacker.send(datagram[:LONGEST]))
         attacker.close()
-    for kind, protocols in ("sit", (4, 41)), ("gre", (47,)), ("gretap", (47,)):
-        raw = {protocol: b.socket(socket.AF_INET, socket.SOCK_RAW, protocol) for protocol in protocols}
+    for kind, protocols in kinds:
+        family, ends = outside(kind)
+        raw = {protocol: b.socket(family, socket.SOCK_RAW, protocol) for protocol in protocols}
         for attacker in raw.values():
-            attacker.connect(("192.0.2.1", 0))
-        attack(quicket, a, kind, "", lambda: without_udp(protocols), lambda one: raw[one[0]].send(one[1][:1400]))
+            attacker.bind((ends[1], 0))
+            attacker.connect((ends[0], 0))
+        attack(quicket, a, kind, "", lambda: without_udp(protocols), lambda one: raw[one[0]].send(one[1][:LONGEST]))
         for attacker in raw.values():
             attacker.close()
-    print("pair: what no tunnel should see is counted, each once, and harms none, with UDP and without", flush=True)
+    print("pair: what no tunnel should see is counted, each once, and harms none, with UDP and without, over both versions "
+          "of IP", flush=True)
+
+
+def outside(kind):
+    """The version of IP, and the addresses here and there."""
+    if kind.startswith("ip6"):
+        return socket.AF_INET6, ("fd00::1", "fd00::2")
+    return socket.AF_INET, ("192.0.2.1", "192.0.2.2")
 
 
 def attack(quicket, a, kind, words, packets, send):
     random.seed(1)
-    tunnel = Tunnel(quicket, a, "tun1", f"type {kind} local 192.0.2.1 remote 192.0.2.2 {words}", "10.9.0.1/30 fd09::1/64")
+    _, (local, remote) = outside(kind)
+    line = f"type {kind} local {local} remote {remote} {words}"
+    tunnel = Tunnel(quicket, a, "tun1", line, "10.9.0.1/30 fd09::1/64")
 
     def counted():
         received = {**tunnel.counters}

@@ -1,25 +1,8 @@
 //! The MTU of a path where ICMP is lost: Packetization Layer Path MTU Discovery (RFC 8899), by control
 //! messages of GUE between two ends of ours.
 //!
-//! A probe is a message as long as the packet that is asked about; the other end answers with a short
-//! one. An end that knows no such messages drops them, as Linux does, and changes nothing: what is
-//! found counts once a probe was answered. No packet of others is at stake.
-//!
-//! ```text
-//! GUE: version 0, control, type 209
-//! |         "QPMT"         |  1: probe, 2: answer  |  0  |  0  |  0  |
-//! |                          number                                 |
-//! |  zeros, in a probe
-//! ```
-
-use quicket_gue::{Gue, Kind, decode};
-
-/// The type of control messages: one of those that are for private use
-/// (draft-ietf-intarea-gue-09, Section 8.3).
-const CONTROL_TYPE: u8 = 209;
-const MAGIC: [u8; 4] = *b"QPMT";
-/// Octets of a message: the header of GUE, and what is said.
-pub(crate) const MESSAGE: usize = 20;
+//! What is found counts once a probe was answered: towards an end that knows no such messages nothing changes. No
+//! packet of others is at stake.
 
 /// What is sure to get through, with the header of IP (RFC 8899, Section 5.1.2).
 pub(crate) const BASE: u16 = 1280;
@@ -35,47 +18,6 @@ const RAISE_TIMER: u64 = 600_000;
 const PATIENCE: u64 = 5000;
 /// Octets that are not worth another probe.
 const CLOSE_ENOUGH: u16 = 8;
-
-/// A control message.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Message {
-    Probe(u64),
-    Answer(u64),
-}
-
-impl Message {
-    /// Reads one; none for anything else.
-    pub(crate) fn decode(datagram: &[u8]) -> Option<Self> {
-        // Most datagrams carry packets.
-        if datagram.first()? >> 5 != 1 {
-            return None;
-        }
-        let decoded = decode(datagram).ok()?;
-        let (head, rest) = decoded.payload.split_first_chunk::<8>()?;
-        let number = u64::from_be_bytes(*rest.first_chunk()?);
-        match (decoded.kind, *head) {
-            (Kind::Control(CONTROL_TYPE), [b'Q', b'P', b'M', b'T', kind, 0, 0, 0]) => match kind {
-                1 => Some(Self::Probe(number)),
-                2 => Some(Self::Answer(number)),
-                _ => None,
-            },
-            _ => None,
-        }
-    }
-
-    pub(crate) fn encode(self) -> [u8; MESSAGE] {
-        let mut out = [0; MESSAGE];
-        let (kind, number) = match self {
-            Self::Probe(number) => (1, number),
-            Self::Answer(number) => (2, number),
-        };
-        let gue = Gue { kind: Kind::Control(CONTROL_TYPE), remote_checksum: None };
-        let len = gue.encode(&mut out).unwrap_or(0);
-        let parts = MAGIC.into_iter().chain([kind, 0, 0, 0]).chain(number.to_be_bytes());
-        out.iter_mut().skip(len).zip(parts).for_each(|(octet, part)| *octet = part);
-        out
-    }
-}
 
 /// What is to be found out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -289,23 +231,6 @@ mod tests {
                 self.now = self.discovery.next().max(self.now + 1).min(end);
             }
             self.discovery.mtu()
-        }
-    }
-
-    #[test]
-    fn messages_are_read_as_written_and_nothing_else_is() {
-        for message in [Message::Probe(7), Message::Answer(u64::MAX)] {
-            let bytes = message.encode();
-            assert_eq!(Message::decode(&bytes), Some(message));
-            assert_eq!(Message::decode(&[&bytes[..], &[0; 1000]].concat()), Some(message));
-            for len in 0..bytes.len() {
-                assert_eq!(Message::decode(&bytes[..len]), None);
-            }
-            for at in 0..12 {
-                let mut other = bytes;
-                other[at] ^= 0x40;
-                assert_eq!(Message::decode(&other), None, "{at}");
-            }
         }
     }
 

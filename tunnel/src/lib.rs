@@ -7,19 +7,29 @@
 //! (a super-packet from the device becomes datagrams), `inbound` (a train of datagrams becomes
 //! packets) and `coalesce` (those become a super-packet).
 //!
-//! Needs Linux, and the right to make network devices (CAP_NET_ADMIN).
+//! [`Carrier`] does without devices: a program hands packets over, and takes those that arrive.
+//!
+//! Needs Linux. [`Tunnels`] need the right to make network devices (CAP_NET_ADMIN).
 #![cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "the I/O is Linux's"))]
 #![deny(unsafe_code)]
 
+mod answers;
+#[cfg(target_os = "linux")]
+mod arrivals;
+#[cfg(target_os = "linux")]
+mod carrier;
 mod coalesce;
 mod config;
 mod counters;
 #[cfg(target_os = "linux")]
 mod device;
 mod discovery;
+mod ends;
 mod ethernet;
 mod grammar;
 mod inbound;
+#[cfg(target_os = "linux")]
+mod ledger;
 mod outbound;
 #[cfg(target_os = "linux")]
 mod path;
@@ -29,9 +39,13 @@ mod registry;
 mod relay;
 mod segments;
 #[cfg(target_os = "linux")]
+mod sources;
+#[cfg(target_os = "linux")]
 mod sys;
 #[cfg(test)]
 mod testing;
+#[cfg(target_os = "linux")]
+mod transit;
 #[cfg(target_os = "linux")]
 mod tunnels;
 #[cfg(target_os = "linux")]
@@ -42,6 +56,8 @@ mod worker;
 #[cfg(target_os = "linux")]
 mod world;
 
+#[cfg(target_os = "linux")]
+pub use carrier::{Carrier, Received, SendError};
 pub use config::{
     Encap, External, Families, FlowLabel, Kind, Port, PortKind, Prefix, Setup, SetupError, Tunnel,
 };

@@ -1,20 +1,21 @@
 //! The way to the other end of a tunnel: source ports, MTU, and what the system refuses.
 
-use std::collections::HashMap;
 use std::fs;
 use std::hash::{BuildHasher, RandomState};
 use std::io::{self, IoSlice};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::sys::socket::SockaddrStorage;
-use quicket_gue::{Outer, flow, protocol};
+use quicket_gue::{Outer, Probe, flow, protocol};
 
+use crate::answers::Answers;
 use crate::config::{Encap, FlowLabel, Tunnel};
-use crate::discovery::{Discovery, Message};
+use crate::discovery::Discovery;
+use crate::ends::{Ends, MTU_LIFETIME};
 use crate::outbound::{Outbound, Piece, Sending};
 use crate::udp::{Burst, Datagrams, Options, Socket};
 
@@ -24,14 +25,8 @@ pub(crate) const SOURCE_PORTS: usize = 16;
 const ATTEMPTS: usize = 64;
 /// Most datagrams in one call (UDP_MAX_SEGMENTS of Linux).
 const MAX_SEGMENTS: usize = 64;
-/// How often the MTU is asked for again: a path that has become wider says nothing.
-const MTU_LIFETIME: Duration = Duration::from_secs(10);
 /// MTU of a path that the system says nothing of: that of Ethernet.
 const DEFAULT_MTU: u16 = 1500;
-/// Probes of the other end that are answered in a second.
-const ANSWERS_PER_SECOND: u32 = 20;
-/// Of how many other ends the MTU is remembered.
-const MAX_ENDS: usize = 4096;
 
 /// What became of datagrams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,10 +61,12 @@ pub(crate) struct Path {
     system: AtomicU16,
     /// What probes find out, if that is asked for.
     discovery: Option<Mutex<Discovery>>,
-    /// The second of the last answer to a probe, and how many there were in it.
-    answers: Mutex<(u64, u32)>,
-    /// The same for each of many other ends, and until when it is believed.
-    ends: Mutex<HashMap<IpAddr, (u16, Instant)>>,
+    /// Whether packets were sent since the last look at what probes find out.
+    used: AtomicBool,
+    /// The answers to probes of this second.
+    answers: Mutex<Answers>,
+    /// The MTU of the path to each of many other ends.
+    ends: RwLock<Ends>,
     /// When it is asked for again, in milliseconds from `start`.
     asked: AtomicU64,
     start: Instant,
@@ -134,15 +131,15 @@ impl Made {
     }
 
     /// Where a packet goes, where the socket does not know.
-    fn to(&self, sending: Sending) -> Option<SockaddrStorage> {
-        let remote = match (sending.peer, self.remote) {
+    fn to(&self, peer: Option<IpAddr>, label: u32) -> Option<SockaddrStorage> {
+        let remote = match (peer, self.remote) {
             (Some(peer), _) => SocketAddr::new(peer, self.dport),
-            (None, Some(remote)) if sending.label != 0 => remote,
+            (None, Some(remote)) if label != 0 => remote,
             _ => return None,
         };
         Some(match remote {
             SocketAddr::V6(mut remote) => {
-                remote.set_flowinfo(sending.label.to_be());
+                remote.set_flowinfo(label.to_be());
                 remote.into()
             }
             remote @ SocketAddr::V4(_) => remote.into(),
@@ -209,7 +206,8 @@ impl Path {
             overhead: tunnel.overhead(),
             dont_fragment: tunnel.pmtudisc,
             outer: AtomicU16::new(DEFAULT_MTU),
-            ends: Mutex::default(),
+            used: AtomicBool::new(false),
+            ends: RwLock::default(),
             system: AtomicU16::new(DEFAULT_MTU),
             discovery: tunnel.discovery.then(|| Mutex::new(Discovery::new(DEFAULT_MTU))),
             answers: Mutex::default(),
@@ -237,18 +235,16 @@ impl Path {
     /// What the path leaves inside; to one of many other ends.
     pub(crate) fn inner_mtu_to(&self, peer: Option<IpAddr>) -> u16 {
         let Some(peer) = peer else { return self.inner_mtu() };
-        let mut known = self.ends.lock().unwrap_or_else(PoisonError::into_inner);
         let now = Instant::now();
-        let fresh = known.get(&peer).filter(|(_, until)| now < *until);
-        let mtu = fresh.map(|(mtu, _)| *mtu).unwrap_or_else(|| {
-            if known.len() >= MAX_ENDS {
-                known.clear();
-            }
-            let mtu = self.made.mtu_to(peer).unwrap_or(DEFAULT_MTU);
-            known.insert(peer, (mtu, now + MTU_LIFETIME));
-            mtu
-        });
-        self.overhead.mtu(mtu)
+        let known = self.ends.read().unwrap_or_else(PoisonError::into_inner).mtu(peer, now);
+        self.overhead.mtu(known.unwrap_or_else(|| self.ask_for(peer, now)))
+    }
+
+    /// Asks for the MTU of the path to one of many other ends. The others do not wait meanwhile.
+    fn ask_for(&self, peer: IpAddr, now: Instant) -> u16 {
+        let mtu = self.made.mtu_to(peer).unwrap_or(DEFAULT_MTU);
+        self.ends.write().unwrap_or_else(PoisonError::into_inner).insert(peer, mtu, now);
+        mtu
     }
 
     /// What the device should have.
@@ -294,8 +290,13 @@ impl Path {
     /// was sent.
     pub(crate) fn discover(&self, now: Instant) -> Option<(Instant, bool)> {
         let discovery = self.discovery.as_ref()?;
-        let due =
-            lock(discovery).due(self.milliseconds(now), || RandomState::new().hash_one("probe"));
+        let due = {
+            let mut discovery = lock(discovery);
+            if self.used.swap(false, Ordering::Relaxed) {
+                discovery.note_use();
+            }
+            discovery.due(self.milliseconds(now), || RandomState::new().hash_one("probe"))
+        };
         self.settle();
         if let Some((number, size)) = due {
             let outer = match self.overhead.outer {
@@ -303,7 +304,7 @@ impl Path {
                 Outer::V6 { encapsulation_limit: false } => 40,
                 Outer::V6 { encapsulation_limit: true } => 48,
             };
-            self.tell(Message::Probe(number), usize::from(size).saturating_sub(outer + 8));
+            self.tell(Probe::Ask(number), usize::from(size).saturating_sub(outer + 8), None);
         }
         let next = self.start + Duration::from_millis(lock(discovery).next());
         Some((next, due.is_some()))
@@ -315,34 +316,30 @@ impl Path {
         Some((discovery.state(), discovery.mtu()))
     }
 
-    /// Takes a control message; true if it was a probe that is answered, or an answer to one of ours.
-    pub(crate) fn hear(&self, message: Message, now: Instant) -> bool {
+    /// Takes a control message of the other end, or of one of many; true if it was a probe that is
+    /// answered, or an answer to one of ours.
+    pub(crate) fn hear(&self, message: Probe, source: IpAddr, now: Instant) -> bool {
         match (message, &self.discovery) {
-            (Message::Probe(number), _) => {
-                let second = self.milliseconds(now) / 1000;
-                let mut answers = lock(&self.answers);
-                if answers.0 != second {
-                    *answers = (second, 0);
+            (Probe::Ask(number), _) => {
+                let may = lock(&self.answers).may(source, self.milliseconds(now) / 1000);
+                if may {
+                    let peer = self.made.remote.is_none().then_some(source);
+                    self.tell(Probe::Answer(number), 0, peer);
                 }
-                answers.1 += 1;
-                if answers.1 > ANSWERS_PER_SECOND {
-                    return false;
-                }
-                drop(answers);
-                self.tell(Message::Answer(number), 0);
-                true
+                may
             }
-            (Message::Answer(number), Some(discovery)) => {
+            (Probe::Answer(number), Some(discovery)) => {
                 let known = lock(discovery).answered(number, self.milliseconds(now));
                 self.settle();
                 known
             }
-            (Message::Answer(_), None) => false,
+            (Probe::Answer(_), None) => false,
         }
     }
 
-    /// Sends a control message of at least so many bytes. What is refused is as if it were lost.
-    fn tell(&self, message: Message, len: usize) {
+    /// Sends a control message of at least so many bytes, to one of many other ends if there are many.
+    /// What is refused is as if it were lost.
+    fn tell(&self, message: Probe, len: usize, peer: Option<IpAddr>) {
         let mut bytes = message.encode().to_vec();
         bytes.resize(bytes.len().max(len), 0);
         let Some(socket) = self.sockets.first() else { return };
@@ -350,15 +347,15 @@ impl Path {
         // See `send_burst` about the size of segments.
         let limited = self.made.limit.is_some() && self.bursts.load(Ordering::Relaxed);
         let segment = limited.then_some(bytes.len() as u16);
-        let _ = try_send(socket, &Burst { parts: &parts, segment, tos: 0, ttl: 64, to: None });
+        let to = self.made.to(peer, 0);
+        let _ = try_send(socket, &Burst { parts: &parts, segment, tos: 0, ttl: 64, to });
     }
 
-    /// The same for the path to one of many other ends: asks with the next packet.
+    /// The same for the path to one of many other ends.
     fn refresh_to(&self, peer: Option<IpAddr>) -> bool {
         let Some(peer) = peer else { return self.refresh() };
         let before = self.inner_mtu_to(Some(peer));
-        self.ends.lock().unwrap_or_else(PoisonError::into_inner).remove(&peer);
-        self.inner_mtu_to(Some(peer)) < before
+        self.overhead.mtu(self.ask_for(peer, Instant::now())) < before
     }
 
     /// Sends datagrams made of `packet`, in order, by the socket of their flow.
@@ -402,8 +399,9 @@ impl Path {
         packet: &[u8],
         sending: Sending,
     ) -> Sent {
-        if let Some(discovery) = &self.discovery {
-            lock(discovery).note_use();
+        // All workers look at it with each packet, and seldom write.
+        if self.discovery.is_some() && !self.used.load(Ordering::Relaxed) {
+            self.used.store(true, Ordering::Relaxed);
         }
         let mut calls = 0;
         // The system segments nothing that it would have to fragment.
@@ -446,7 +444,7 @@ impl Path {
         let segmented =
             pieces.len() > 1 || limited && !narrow && self.bursts.load(Ordering::Relaxed);
         let segment = segmented.then(|| pieces[0].len() as u16);
-        let to = self.made.to(sending);
+        let to = self.made.to(sending.peer, sending.label);
         match try_send(socket, &Burst { parts, segment, tos, ttl, to }) {
             Err(error) if segmented && refuses_bursts(error) => {
                 // A path that has become narrower is refused this way by older systems, too.

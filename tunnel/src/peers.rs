@@ -5,7 +5,7 @@
 //! [`HELD`] seconds. Who may be learned from can claim addresses that nobody uses, and no others; it
 //! has a part of the table only, and what is in use is never pushed out.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -24,6 +24,8 @@ pub(crate) struct Peers {
     external: External,
     /// By the length of prefixes, the longest first, and their addresses; of both versions of IP.
     fixed: Vec<(u8, HashMap<IpAddr, IpAddr>)>,
+    /// The other ends that are in the table.
+    listed: HashSet<IpAddr>,
     learned: Arc<RwLock<Learned>>,
 }
 
@@ -62,7 +64,8 @@ impl Peers {
             rules(&before.external) == rules(external)
         });
         let learned = same.map_or_else(Arc::default, |before| before.learned.clone());
-        Self { external: external.clone(), fixed, learned }
+        let listed = external.table.iter().map(|(_, peer)| *peer).collect();
+        Self { external: external.clone(), fixed, listed, learned }
     }
 
     fn fixed(&self, address: IpAddr) -> Option<IpAddr> {
@@ -84,9 +87,10 @@ impl Peers {
 
     /// Whether an address is that of another end.
     pub(crate) fn is_peer(&self, address: IpAddr) -> bool {
-        let fixed = || self.external.table.iter().any(|(_, peer)| *peer == address);
-        let learned = self.learned.read().unwrap_or_else(PoisonError::into_inner);
-        learned.counts.contains_key(&address) || fixed()
+        self.listed.contains(&address) || {
+            let learned = self.learned.read().unwrap_or_else(PoisonError::into_inner);
+            learned.counts.contains_key(&address)
+        }
     }
 
     /// Whether a packet with this source inside may come from this end; learns that it did.
@@ -96,7 +100,7 @@ impl Peers {
         }
         if !self.external.learn.iter().any(|prefix| prefix.contains(peer)) {
             // One of the table may only send for what it is there for.
-            let known = self.external.table.iter().any(|(_, fixed)| *fixed == peer);
+            let known = self.listed.contains(&peer);
             return Err(if known { Drop::Source } else { Drop::Peer });
         }
         {

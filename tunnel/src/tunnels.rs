@@ -1,10 +1,9 @@
 //! Tunnels at work, as programs see them: started, changed, counted, stopped.
 
-use std::hash::{BuildHasher, RandomState};
 use std::io::{self, PipeWriter, Write};
 use std::net::IpAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -16,6 +15,7 @@ use crate::config::{Port, Setup, Tunnel};
 use crate::counters::Counters;
 use crate::device;
 use crate::grammar::{self, PortChoice};
+use crate::ledger::Ledger;
 use crate::path::Path;
 use crate::worker::Worker;
 use crate::world::World;
@@ -40,17 +40,7 @@ pub(crate) struct Shared {
     news: Condvar,
     /// That of the state, for a look without the lock.
     version: AtomicU64,
-    /// In the order of the tunnels, as what follows.
-    pub(crate) counters: Vec<Counters>,
-    /// Of packets that were for no tunnel.
-    pub(crate) strays: Counters,
-    /// The next sequence number of GRE that is sent.
-    pub(crate) sequence: Vec<AtomicU32>,
-    /// ... and that is expected.
-    pub(crate) expected: Vec<AtomicU32>,
-    /// Keys the hash of flows.
-    pub(crate) secret: u64,
-    start: Instant,
+    pub(crate) ledger: Ledger,
 }
 
 #[derive(Debug)]
@@ -66,11 +56,6 @@ struct State {
 impl Shared {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Seconds since the start.
-    pub(crate) fn seconds(&self, now: Instant) -> u32 {
-        now.saturating_duration_since(self.start).as_secs() as u32
     }
 
     /// A worker has ended.
@@ -115,12 +100,7 @@ impl Tunnels {
             state: Mutex::new(state),
             news: Condvar::new(),
             version: AtomicU64::new(0),
-            counters: (0..count).map(|_| Counters::default()).collect(),
-            strays: Counters::default(),
-            sequence: (0..count).map(|_| AtomicU32::new(0)).collect(),
-            expected: (0..count).map(|_| AtomicU32::new(0)).collect(),
-            secret: RandomState::new().hash_one("flows"),
-            start: Instant::now(),
+            ledger: Ledger::new(count),
         });
         let mut started = Self { shared: shared.clone(), bells: Vec::new(), workers: Vec::new() };
         for number in 0..workers {
@@ -240,13 +220,13 @@ impl Tunnels {
     /// Counters of a tunnel, by its place in the setup.
     #[must_use]
     pub fn counters(&self, index: usize) -> Option<&Counters> {
-        self.shared.counters.get(index)
+        self.shared.ledger.counters.get(index)
     }
 
     /// Counters of what was for no tunnel.
     #[must_use]
     pub fn strays(&self) -> &Counters {
-        &self.shared.strays
+        &self.shared.ledger.strays
     }
 
     /// What a tunnel with many other ends has learned: addresses inside, the other ends that they are
@@ -255,7 +235,7 @@ impl Tunnels {
     pub fn learned(&self, index: usize) -> Vec<(IpAddr, IpAddr, u32)> {
         let world = self.shared.state().world.clone();
         let peers = world.peers.get(index).and_then(Option::as_deref);
-        let now = self.shared.seconds(Instant::now());
+        let now = self.shared.ledger.seconds(Instant::now());
         peers.map_or_else(Vec::new, |peers| peers.learned(now))
     }
 

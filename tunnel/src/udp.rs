@@ -1,7 +1,8 @@
 //! Sockets with outer IP fields per datagram: of UDP with segmentation and receive offload, or raw.
 //!
-//! All that this module needs of a socket is the trait [`Datagrams`], so that the room `udp`, once
-//! there is one, takes its place. quinn-udp does not set TTL and DSCP of a datagram, hence `nix`.
+//! A tunnel has sockets of its own and not those of `quicket-udp`: that crate sends through quinn-udp,
+//! which sets neither TTL nor DSCP of a datagram, and has no sockets without UDP. The trait
+//! [`Datagrams`] is all that others need of a socket.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::net::{IpAddr, SocketAddr, SocketAddrV6, UdpSocket};

@@ -1,26 +1,24 @@
 //! Workers: each has a queue of every device and a socket of every port, and one loop.
 
-use std::collections::HashSet;
 use std::io::{self, IoSlice, PipeReader, Read};
-use std::net::IpAddr;
+use std::iter;
 use std::ops::Range;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::AsFd;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use quicket_gue::{Full, MAX_ICMP, Packet, parameter_problem, too_big, unreachable};
 
 use crate::coalesce::Group;
-use crate::config::{Port, PortKind};
 use crate::counters::{Counters, Drop};
 use crate::device::Queue;
-use crate::discovery::Message;
 use crate::ethernet::{self, Link};
-use crate::inbound::{Inbound, Opened, Refused, Way, joined};
-use crate::outbound::{Context, Outbound, Verdict};
-use crate::path::Sent;
+use crate::inbound::{Opened, Way};
+use crate::outbound::Outbound;
+use crate::sources::Source;
+use crate::transit::{self, Gate, Own, Refusal};
 use crate::tunnels::Shared;
 use crate::udp::{self, Datagrams, Socket};
 use crate::vnet::{VNET_LEN, Vnet};
@@ -28,8 +26,6 @@ use crate::world::World;
 
 /// Packets or trains taken from one place before others have their turn.
 const BATCH: usize = 64;
-/// How long the addresses of this host are believed.
-const OWN_LIFETIME: Duration = Duration::from_secs(1);
 /// Bytes of a packet from a device with its header: the longest of IP.
 const PACKET: usize = VNET_LEN + 65_535;
 
@@ -40,8 +36,8 @@ pub(crate) struct Worker {
     world: Arc<World>,
     version: u64,
     queues: Vec<Queue>,
-    own: HashSet<IpAddr>,
-    own_until: Instant,
+    /// Addresses of this host.
+    own: Own,
     /// In seconds since the start.
     now: u32,
     /// When a probe of a path may be due.
@@ -51,25 +47,6 @@ pub(crate) struct Worker {
     packet: Vec<u8>,
     train: Vec<u8>,
     control: Vec<u8>,
-}
-
-/// Where something is to be read.
-#[derive(Clone, Copy, Debug)]
-enum Source {
-    Device(usize),
-    Port(usize),
-    /// A raw socket of a tunnel, for a protocol.
-    Raw {
-        tunnel: usize,
-        socket: usize,
-        protocol: u8,
-    },
-    /// A socket that sends for a tunnel, from a port that is one of ours as well.
-    Shared {
-        tunnel: usize,
-        socket: usize,
-        port: usize,
-    },
 }
 
 impl Worker {
@@ -85,8 +62,7 @@ impl Worker {
             world,
             version: 0,
             queues,
-            own: HashSet::new(),
-            own_until: Instant::now(),
+            own: Own::default(),
             now: 0,
             probe_at: None,
             outbound: Outbound::default(),
@@ -101,7 +77,7 @@ impl Worker {
     /// is another one.
     pub(crate) fn run(mut self, mut bell: PipeReader) -> io::Result<()> {
         let shared = self.shared.clone();
-        let mut sources = self.sources();
+        let mut sources = Source::all(&self.world, self.number);
         self.probe_at = self.first_probe();
         let mut ready = Vec::new();
         loop {
@@ -109,7 +85,7 @@ impl Worker {
                 let before = std::mem::replace(&mut self.world, world);
                 self.hand_over(&shared, &before);
                 self.probe_at = self.first_probe();
-                sources = self.sources();
+                sources = Source::all(&self.world, self.number);
             }
             let world = self.world.clone();
             if self.wait(&world, &bell, &sources, &mut ready)? && bell.read(&mut [0; 16])? == 0 {
@@ -118,40 +94,32 @@ impl Worker {
             let now = Instant::now();
             self.refresh(now);
             self.discover(&shared, &world, now);
-            for source in &ready {
-                match *source {
-                    Source::Device(index) => self.carry_out(&shared, &world, index)?,
-                    Source::Port(index) => {
-                        let socket = world.doors[index].socket(self.number);
-                        let way = Way::Port(&world.setup.ports[index]);
-                        _ = self.carry_in(&shared, &world, way, socket);
-                    }
-                    Source::Raw { tunnel, socket, protocol } => {
-                        let socket = &world.paths[tunnel].sockets()[socket];
-                        let way = Way::Raw { tunnel, protocol };
-                        _ = self.carry_in(&shared, &world, way, socket);
-                    }
-                    Source::Shared { tunnel, socket, port } => {
-                        let socket = &world.paths[tunnel].sockets()[socket];
-                        let way = Way::Port(&world.setup.ports[port]);
-                        _ = self.carry_in(&shared, &world, way, socket);
+            for &index in &ready {
+                match index.checked_sub(self.queues.len()) {
+                    None => self.carry_out(&shared, &world, index)?,
+                    Some(index) => {
+                        let source = sources[index];
+                        let socket = source.socket(&world, self.number);
+                        _ = self.carry_in(&shared, &world, source.way(&world), socket);
                     }
                 }
             }
         }
     }
 
-    /// Waits for something to read, and says whether the bell has been rung.
+    /// Waits for something to read, and says whether the bell has been rung. What is ready is counted from
+    /// the first device on; the sockets follow the devices.
     fn wait(
         &self,
         world: &World,
         bell: &PipeReader,
         sources: &[Source],
-        ready: &mut Vec<Source>,
+        ready: &mut Vec<usize>,
     ) -> io::Result<bool> {
-        let mut files = vec![PollFd::new(bell.as_fd(), PollFlags::POLLIN)];
-        let file = |source: &Source| PollFd::new(self.file(world, *source), PollFlags::POLLIN);
-        files.extend(sources.iter().map(file));
+        let devices = self.queues.iter().map(Queue::as_fd);
+        let sockets = sources.iter().map(|source| source.socket(world, self.number).as_fd());
+        let all = iter::once(bell.as_fd()).chain(devices).chain(sockets);
+        let mut files: Vec<_> = all.map(|file| PollFd::new(file, PollFlags::POLLIN)).collect();
         ready.clear();
         match poll(&mut files, self.patience(Instant::now())) {
             Ok(_) => {}
@@ -159,34 +127,9 @@ impl Worker {
             Err(error) => return Err(error.into()),
         }
         let any = |file: &PollFd<'_>| file.any().unwrap_or(true);
-        let events = files[1..].iter().zip(sources);
-        ready.extend(events.filter(|(file, _)| any(file)).map(|(_, source)| *source));
+        let events = files[1..].iter().enumerate();
+        ready.extend(events.filter(|(_, file)| any(file)).map(|(index, _)| index));
         Ok(any(&files[0]))
-    }
-
-    /// All that is read from. What the other end sends to the port that a datagram came from
-    /// arrives at the socket that sent it, if that port is one of ours. Of such a socket one
-    /// worker takes care, so that flows stay in order; so it is with the raw sockets of a tunnel,
-    /// as nothing outside tells its flows apart.
-    fn sources(&self) -> Vec<Source> {
-        let mut sources: Vec<_> = (0..self.queues.len()).map(Source::Device).collect();
-        sources.extend((0..self.world.doors.len()).map(Source::Port));
-        for (tunnel, path) in self.world.paths.iter().enumerate() {
-            if tunnel % self.world.workers == self.number {
-                let raw = |(socket, protocol)| Source::Raw { tunnel, socket, protocol };
-                sources.extend(path.raw().map(raw));
-            }
-            let sockets = path.sockets().iter().enumerate();
-            let mine = |socket: &usize| socket % self.world.workers == self.number;
-            for (socket, sender) in sockets.filter(|(socket, _)| mine(socket)) {
-                let v6 = self.world.setup.tunnels[tunnel].kind.is_v6();
-                let same = |port: &Port| port.port == sender.port() && port.v6 == v6;
-                if let Some(port) = self.world.setup.ports.iter().position(same) {
-                    sources.push(Source::Shared { tunnel, socket, port });
-                }
-            }
-        }
-        sources
     }
 
     /// Raw sockets that take the place of others have copies of all that came to those since they were
@@ -212,16 +155,6 @@ impl Worker {
         }
     }
 
-    fn file<'a>(&'a self, world: &'a World, source: Source) -> BorrowedFd<'a> {
-        match source {
-            Source::Device(index) => self.queues[index].as_fd(),
-            Source::Port(index) => world.doors[index].socket(self.number).as_fd(),
-            Source::Raw { tunnel, socket, .. } | Source::Shared { tunnel, socket, .. } => {
-                world.paths[tunnel].sockets()[socket].as_fd()
-            }
-        }
-    }
-
     /// How long nothing has to be done. Probes are the business of one worker.
     fn patience(&self, now: Instant) -> PollTimeout {
         let Some(next) = self.probe_at else { return PollTimeout::NONE };
@@ -241,33 +174,16 @@ impl Worker {
         if self.number != 0 {
             return;
         }
-        self.probe_at = None;
-        for (path, counters) in world.paths.iter().zip(&shared.counters) {
-            if let Some((next, sent)) = path.discover(now) {
-                Counters::add(&counters.tx_probes, u64::from(sent));
-                self.probe_at = Some(self.probe_at.map_or(next, |known| known.min(next)));
-            }
-        }
+        self.probe_at = transit::discover(world, &shared.ledger, now);
     }
 
     /// Looks at what may change: MTUs of paths, addresses of this host.
     fn refresh(&mut self, now: Instant) {
-        self.now = self.shared.seconds(now);
+        self.now = self.shared.ledger.seconds(now);
         for path in &self.world.paths {
             path.refresh_at(now);
         }
-        if now < self.own_until {
-            return;
-        }
-        self.own_until = now + OWN_LIFETIME;
-        // Without the list the system's own checks remain.
-        let Ok(addresses) = nix::ifaddrs::getifaddrs() else { return };
-        self.own.clear();
-        self.own.extend(addresses.filter_map(|interface| {
-            let address = interface.address?;
-            let v4 = address.as_sockaddr_in().map(|address| IpAddr::V4(address.ip()));
-            v4.or_else(|| address.as_sockaddr_in6().map(|address| IpAddr::V6(address.ip())))
-        }));
+        self.own.refresh(now);
     }
 
     /// Sends what a device has.
@@ -277,9 +193,8 @@ impl Worker {
                 Ok(len) => len,
                 Err(error) => return ignore(error),
             };
-            let (tunnel, path) = (&world.setup.tunnels[index], &world.paths[index]);
-            let frames = tunnel.kind.is_ethernet();
-            let counters = &shared.counters[index];
+            let frames = world.setup.tunnels[index].kind.is_ethernet();
+            let counters = &shared.ledger.counters[index];
             let Some((header, bytes)) = self.packet[..len].split_first_chunk::<VNET_LEN>() else {
                 counters.dropped_out(Drop::Malformed);
                 continue;
@@ -288,55 +203,17 @@ impl Worker {
                 counters.dropped_out(Drop::Malformed);
                 continue;
             };
-            let sequence = &shared.sequence[index];
-            let peers = match world.other_end(index, bytes, self.now) {
-                Ok(peers) => peers,
-                Err(why) => {
-                    counters.dropped_out(why);
-                    tell(&self.queues[index], frames, bytes, unreachable);
-                    continue;
+            let (outbound, packet) = (&mut self.outbound, (vnet, bytes));
+            let queue = &self.queues[index];
+            match transit::outward(world, &shared.ledger, outbound, index, packet, self.now) {
+                Ok(()) | Err(Refusal::Dropped(_)) => {}
+                Err(Refusal::Unreachable) => tell(queue, frames, bytes, unreachable),
+                Err(Refusal::TooBig(mtu)) => {
+                    tell(queue, frames, bytes, |packet, icmp| too_big(packet, mtu, icmp));
                 }
-            };
-            let peer = peers.map(|(_, peer)| peer);
-            let (secret, mtu) = (shared.secret, path.inner_mtu_to(peer));
-            let limit = tunnel.encaplimit;
-            let context = Context { tunnel, secret, sequence, mtu, limit, peers };
-            let sending = match self.outbound.build(context, vnet, bytes) {
-                Verdict::Send(sending) => sending,
-                Verdict::TooBig(mtu) => {
-                    counters.dropped_out(Drop::TooBig);
-                    tell(&self.queues[index], frames, bytes, |packet, icmp| {
-                        too_big(packet, mtu, icmp)
-                    });
-                    continue;
+                Err(Refusal::TooDeep(at)) => {
+                    tell(queue, frames, bytes, |packet, icmp| parameter_problem(packet, at, icmp));
                 }
-                Verdict::TooDeep(at) => {
-                    counters.dropped_out(Drop::Loop);
-                    let error =
-                        |packet: &Packet<'_>, icmp: &mut [u8]| parameter_problem(packet, at, icmp);
-                    tell(&self.queues[index], frames, bytes, error);
-                    continue;
-                }
-                Verdict::Drop(why) => {
-                    counters.dropped_out(why);
-                    continue;
-                }
-            };
-            match path.send(&self.outbound, bytes, sending) {
-                Sent::All { calls } => {
-                    let pieces = self.outbound.pieces().len() as u64;
-                    Counters::add(&counters.tx_packets, pieces);
-                    Counters::add(&counters.tx_bytes, bytes.len() as u64);
-                    Counters::add(&counters.tx_bursts, calls);
-                }
-                Sent::TooBig => {
-                    counters.dropped_out(Drop::TooBig);
-                    let mtu = path.inner_mtu_to(peer);
-                    tell(&self.queues[index], frames, bytes, |packet, icmp| {
-                        too_big(packet, mtu, icmp)
-                    });
-                }
-                Sent::Refused => counters.dropped_out(Drop::Refused),
             }
         }
         Ok(())
@@ -372,51 +249,11 @@ impl Worker {
         place: Range<usize>,
     ) {
         let at = place.start;
-        if let Some(message) = control(way, &self.train[place.clone()]) {
-            let mut all = world.gue_tunnels(train.outer.source, train.outer.destination).peekable();
-            let first = all.peek().copied();
-            let now = Instant::now();
-            // The first one answers; an answer is for the one that has asked.
-            let heard = all.find(|tunnel| world.paths[*tunnel].hear(message, now));
-            let tunnel = heard.or(first);
-            let counters = tunnel.map_or(&shared.strays, |tunnel| &shared.counters[tunnel]);
-            match (heard, first) {
-                (Some(_), _) => Counters::add(&counters.rx_probes, 1),
-                (None, Some(_)) => counters.dropped_in(Drop::Control),
-                (None, None) => counters.dropped_in(Drop::Peer),
-            }
-            return;
-        }
-        let inbound = Inbound {
-            tunnels: &world.setup.tunnels,
-            registry: &world.registry,
-            own: &self.own,
-            expected: &shared.expected,
-            peers: &world.peers,
-            now: self.now,
-        };
-        let opened = match inbound.open(way, train.outer, &mut self.train[place]) {
-            Ok(opened) => opened,
-            Err(Refused(tunnel, why)) => {
-                tunnel.map_or(&shared.strays, |tunnel| &shared.counters[tunnel]).dropped_in(why);
-                return;
-            }
-        };
-        if opened.suspicious {
-            Counters::add(&shared.counters[opened.tunnel].rx_ecn_suspicious, 1);
-        }
+        let gate = Gate { world, ledger: &shared.ledger, own: &self.own, now: self.now };
+        let opened = gate.inward(way, train.outer, &mut self.train[place]);
+        let Some(opened) = opened else { return };
         let range = at + opened.range.start..at + opened.range.end;
-        let joined = match (way, opened.partial) {
-            (Way::Raw { tunnel, .. }, Some(_)) => {
-                joined(&self.train[range.clone()], world.paths[tunnel].inner_mtu())
-            }
-            _ => Ok(None),
-        };
-        let joined = match joined {
-            Ok(joined) => joined,
-            Err(why) => return shared.counters[opened.tunnel].dropped_in(why),
-        };
-        let opened = Opened { range, joined, ..opened };
+        let opened = Opened { range, ..opened };
         if !self.group.push(&self.train, opened.clone()) {
             self.flush(shared);
             self.group.push(&self.train, opened);
@@ -435,7 +272,7 @@ impl Worker {
         for (part, range) in parts[1..].iter_mut().zip(write.parts) {
             *part = IoSlice::new(&self.train[range.clone()]);
         }
-        let counters = &shared.counters[write.tunnel];
+        let counters = &shared.ledger.counters[write.tunnel];
         match self.queues[write.tunnel].write(&parts[..=write.parts.len()]) {
             Ok(_) => {
                 Counters::add(&counters.rx_packets, packets);
@@ -446,14 +283,6 @@ impl Worker {
             Err(_) => Counters::add(&counters.rx_refused, packets),
         }
         self.group.clear();
-    }
-}
-
-/// A control message that is known.
-fn control(way: Way<'_>, datagram: &[u8]) -> Option<Message> {
-    match way {
-        Way::Port(Port { kind: PortKind::Gue, .. }) => Message::decode(datagram),
-        _ => None,
     }
 }
 

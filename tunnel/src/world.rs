@@ -87,7 +87,7 @@ impl World {
         self.peers.get(at)?.as_deref()
     }
 
-    /// The tunnels in GUE between two addresses, each with one other end.
+    /// The tunnels in GUE between two addresses; those with many other ends if they know this one.
     pub(crate) fn gue_tunnels(
         &self,
         remote: IpAddr,
@@ -96,10 +96,17 @@ impl World {
         let is_one = move |tunnel: &Tunnel| {
             let own = tunnel.local.is_none() || local.is_none() || tunnel.local == local;
             let gue = matches!(tunnel.encap, Encap::Gue | Encap::Gue1);
-            tunnel.remote == remote && tunnel.external.is_none() && gue && own
+            gue && own
         };
-        let all = self.setup.tunnels.iter().enumerate();
-        all.filter(move |(_, tunnel)| is_one(tunnel)).map(|(index, _)| index)
+        let all = self.setup.tunnels.iter().zip(&self.peers).enumerate();
+        let is_end = move |(_, (tunnel, peers)): &(usize, (&Tunnel, &Option<Arc<Peers>>))| {
+            is_one(tunnel)
+                && match peers {
+                    Some(peers) => peers.is_peer(remote),
+                    None => tunnel.remote == remote,
+                }
+        };
+        all.filter(is_end).map(|(index, _)| index)
     }
 
     /// The other end that a packet of a tunnel is for, if it has many.

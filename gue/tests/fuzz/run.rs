@@ -1,8 +1,8 @@
 //! What a tunnel does with bytes of strangers, and what must hold whatever they are.
 
 use quicket_gue::{
-    Arrival, Ecn, EcnIngress, Gre, Gue, Kind, MAX_GRE_LEN, MAX_GUE_LEN, MAX_ICMP, Packet, Sum,
-    decode, encapsulation_limit, flow, fragments, parameter_problem, set_ecn, too_big,
+    Arrival, Ecn, EcnIngress, Gre, Gue, Kind, MAX_GRE_LEN, MAX_GUE_LEN, MAX_ICMP, Packet, Probe,
+    Sum, decode, encapsulation_limit, flow, fragments, parameter_problem, set_ecn, too_big,
 };
 
 /// The first byte chooses where the input begins.
@@ -16,6 +16,10 @@ pub(crate) fn run(input: &[u8]) {
 }
 
 fn datagram(bytes: &[u8]) {
+    if let Some(probe) = Probe::decode(bytes) {
+        assert!(matches!(decode(bytes).expect("it is GUE").kind, Kind::Control(_)));
+        assert_eq!(Probe::decode(&probe.encode()), Some(probe));
+    }
     let Ok(decoded) = decode(bytes) else { return };
     assert!(bytes.ends_with(decoded.payload), "the payload is the datagram's end");
     if decoded.version == 0 {
