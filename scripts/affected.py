@@ -2,7 +2,7 @@
 """Tests what the working tree changed, and what depends on it, within about two minutes.
 
 Changed is what differs from the merge base with main (on main: from the commit before), uncommitted
-and new files included. All tests of a crate that changed are run; of crates that depend on it, those
+and new files included. All tests of a crate that changed are run, or those that OWN names; of crates that depend on it, those
 that QUICK names, unless NEAR says that they are too far. Left out: tests that need other implementations
 or minutes (LEFT_OUT), and examples in documentation. --plan says what would be run; files may be named instead of asking git.
 """
@@ -21,6 +21,9 @@ QUICK = {
     "quicket-engine": [None, "simulation", "hostile"],
     "quicket-handshake": [None, "handshake"],
     "quicket": [None, "echo", "lifecycle", "transfer", "early_data"],
+    "quicket-switch": [None, "client"],
+    "quicket-files": [None],
+    "quicket-gateway": [None, "routes"],
     "quicket-c": [None, "linked"],
     "quicket-preload": [],
     "quicket-h3": [None, "loopback"],
@@ -29,6 +32,8 @@ QUICK = {
     "quicket-peer": [],
     "quicket-sim": [],
 }
+# What is run of a crate that changed itself, where all of its tests take more than two minutes to build and run.
+OWN = {"quicket-gateway": [None, "clients", "hostile", "routes"]}
 # The program takes half as long to build as all below it. Its tests are run for what it alone brings
 # to users; what it shares with others their tests show.
 NEAR = {"quicket-cli": {"quicket-files", "quicket-h3", "quicket-preload", "quicket-tunnel"}}
@@ -104,12 +109,21 @@ class Workspace:
         return chosen
 
 
+def own(workspace, name, files):
+    """The tests of a crate that changed itself: those that OWN names and those whose files changed."""
+    if name not in OWN:
+        return None
+    begin = workspace.folder[name] + "tests/"
+    changed = {file.removeprefix(begin).split("/")[0].removesuffix(".rs") for file in files if file.startswith(begin)}
+    return set(OWN[name]) | changed
+
+
 def choose(workspace, files):
     changed = workspace.owners(files)
     tests = set()
     for name in changed:
         # If everything changed there is time for the quick ones only.
-        tests |= workspace.tests(name, QUICK.get(name, [None]) if files & ROOT else None)
+        tests |= workspace.tests(name, QUICK.get(name, [None]) if files & ROOT else own(workspace, name, files))
     for name in workspace.dependents(changed):
         if changed & NEAR.get(name, changed):
             tests |= workspace.tests(name, QUICK.get(name, [None]))

@@ -290,7 +290,8 @@ impl Generation {
         }
         let len = self.slots.len().saturating_mul(2).max(64);
         let mut slots = Vec::new();
-        if slots.try_reserve_exact(len).is_err() {
+        // `first_place` counts them in 32 bits.
+        if u32::try_from(len).is_err() || slots.try_reserve_exact(len).is_err() {
             return false;
         }
         slots.resize(len, 0);
@@ -307,13 +308,17 @@ impl Generation {
 /// The place of `value`, or the empty one where it belongs.
 fn place(slots: &mut [u64], value: u64) -> Option<&mut u64> {
     let mask = slots.len().checked_sub(1)?;
-    // The low bits, on whatever machine.
-    let start = value as usize & mask;
+    let start = usize::try_from(first_place(value, u32::try_from(mask).ok()?)).ok()?;
     let offset = (0..slots.len()).find(|n| {
         let index = start.wrapping_add(*n) & mask;
         slots.get(index).is_none_or(|&s| s == 0 || s == value)
     })?;
     slots.get_mut(start.wrapping_add(offset) & mask)
+}
+
+/// Where the search for `value` begins: its low bits, on machines of any width.
+const fn first_place(value: u64, mask: u32) -> u32 {
+    value as u32 & mask
 }
 
 /// Eight bytes of an ID, which is random; never zero.

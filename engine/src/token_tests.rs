@@ -178,3 +178,17 @@ fn generations_follow_the_clock() {
         assert!(log.current.used + log.previous.used <= 4000);
     }
 }
+
+/// Nearly all values are above what 32 bits hold. They are spread there, too.
+#[test]
+fn values_have_places_of_their_own_whatever_the_width_of_the_machine() {
+    assert_eq!(first_place(0x0123_4567_89ab_cdef, 0xff), 0xef);
+    assert_eq!(first_place(u64::MAX, u32::MAX), u32::MAX);
+    assert_eq!(first_place(1 << 32, 0x3f), 0);
+    let value = |n: u64| n << 32 | n;
+    let places: BTreeSet<u32> = (0..64).map(|n| first_place(value(n), 0x3f)).collect();
+    assert_eq!(places.len(), 64);
+    // Of random ones, at least half of the places are somebody's first.
+    let places: BTreeSet<u32> = (0..1024).map(|n| first_place(fingerprint(id(n)), 0x3ff)).collect();
+    assert!(places.len() > 512, "{}", places.len());
+}

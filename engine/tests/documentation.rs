@@ -113,6 +113,69 @@ fn every_test_that_the_security_document_names_exists() {
     assert!(seen > 50, "{seen} tests were found");
 }
 
+/// Libraries; programs may lock what they like.
+const LIBRARIES: [&str; 16] = [
+    "wire",
+    "steering",
+    "udp",
+    "bpf",
+    "gue",
+    "engine",
+    "handshake",
+    "switch",
+    "sockets",
+    "h3",
+    "files",
+    "gateway",
+    "balancer",
+    "tunnel",
+    "c",
+    "preload",
+];
+
+/// Whether a file keeps something under a lock: not in a test, and not as the argument of a function.
+fn has_locks(source: &str) -> bool {
+    let tests = source.find("#[cfg(test)]\nmod tests {").unwrap_or(source.len());
+    source[..tests].lines().any(|line| {
+        let line = line.trim();
+        let is_code = !line.starts_with("//") && !line.contains("fn ");
+        is_code && ["Mutex<", "RwLock<", "Held<"].iter().any(|lock| line.contains(lock))
+    })
+}
+
+/// docs/threads.md says which lock may be taken under which: of all that there are.
+#[test]
+fn every_lock_of_the_libraries_stands_in_the_tables_of_locks() {
+    let text = fs::read_to_string(root().join("docs/threads.md")).unwrap();
+    let locks = text.split("\n## Locks\n").nth(1).unwrap().split("\n## ").next().unwrap();
+    let rows = locks.lines().filter(|line| line.starts_with('|') && line.contains('`'));
+    let mut listed = Vec::new();
+    for row in rows {
+        let cells: Vec<&str> = row.trim_matches('|').split('|').map(str::trim).collect();
+        let [_, files, _] = cells[..] else { panic!("three cells: {row}") };
+        listed.extend(quoted(files).map(|file| match file.contains("/src/") {
+            true => file.to_owned(),
+            false => format!("sockets/src/{file}"),
+        }));
+    }
+    listed.sort();
+    listed.dedup();
+    let mut files = Vec::new();
+    LIBRARIES.iter().for_each(|name| collect(&root().join(name).join("src"), &mut files));
+    let root = format!("{}/", root().display());
+    let mut found = Vec::new();
+    for file in &files {
+        let name = file.strip_prefix(&root).unwrap();
+        let is_test = name.ends_with("tests.rs") || name.contains("/tests/");
+        if name.ends_with(".rs") && !is_test && has_locks(&fs::read_to_string(file).unwrap()) {
+            found.push(name.to_owned());
+        }
+    }
+    found.sort();
+    found.dedup();
+    assert_eq!(found, listed);
+}
+
 /// All sources below a folder.
 fn collect(folder: &Path, files: &mut Vec<String>) {
     let mut folders = vec![folder.to_owned()];

@@ -9,8 +9,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 use rustix::io::{Errno, ReadWriteFlags, preadv2};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::{JoinHandle, coop, spawn_blocking};
+
+use crate::room::{Place, Room};
 
 /// How much is read at once from a disk, in bytes.
 const CHUNK: usize = 256 << 10;
@@ -18,17 +19,6 @@ const CHUNK: usize = 256 << 10;
 const PIECE: usize = 64 << 10;
 /// ... where pieces of other files wait for the client already.
 const SMALL_CHUNK: usize = 16 << 10;
-/// How many large pieces the downloads of a connection hold together. Each download holds a small
-/// one beside, so that none waits for another.
-const LARGE_CHUNKS: usize = 8;
-
-/// Room for the large pieces of a connection.
-pub type Room = Arc<Semaphore>;
-
-/// Room for another connection.
-pub fn room() -> Room {
-    Arc::new(Semaphore::new(LARGE_CHUNKS))
-}
 
 /// The pieces of a part of a file.
 pub struct Chunks {
@@ -36,8 +26,8 @@ pub struct Chunks {
     file: Option<File>,
     /// The piece that is being read.
     ahead: Option<Ahead>,
-    /// What the piece that was given out takes, if it is a large one.
-    given: Option<OwnedSemaphorePermit>,
+    /// The place of the piece that was given out, if it is a large one.
+    given: Option<Place>,
     /// How much lies behind what was read.
     remaining: u64,
     way: Way,
@@ -60,7 +50,7 @@ enum Way {
 /// A piece on its way.
 struct Ahead {
     reading: JoinHandle<io::Result<(File, Bytes)>>,
-    permit: Option<OwnedSemaphorePermit>,
+    place: Option<Place>,
 }
 
 impl Chunks {
@@ -72,7 +62,7 @@ impl Chunks {
             given: None,
             remaining: len,
             way: Way::Cached,
-            room: Arc::clone(room),
+            room: room.clone(),
             buffers: Buffers::default(),
         }
     }
@@ -87,26 +77,22 @@ impl Chunks {
         // Where neither the disk nor the client makes this wait, others get their turn all the same.
         coop::consume_budget().await;
         if self.ahead.is_none() {
-            let permit = self.permit();
-            if let Some(piece) = self.read_at_once(permit.is_some())? {
-                self.given = permit;
+            let place = self.room.place();
+            if let Some(piece) = self.read_at_once(place.is_some())? {
+                self.given = place;
                 return Ok(Some(piece));
             }
-            self.read(permit);
+            self.read(place);
         }
-        let Some(Ahead { reading, permit }) = self.ahead.take() else { return Ok(None) };
+        let Some(Ahead { reading, place }) = self.ahead.take() else { return Ok(None) };
         let (file, chunk) = reading.await.map_err(io::Error::other)??;
-        (self.file, self.given) = (Some(file), permit);
+        (self.file, self.given) = (Some(file), place);
         if self.way == Way::Ahead
-            && let Some(permit) = self.permit()
+            && let Some(place) = self.room.place()
         {
-            self.read(Some(permit));
+            self.read(Some(place));
         }
         Ok(Some(chunk))
-    }
-
-    fn permit(&self) -> Option<OwnedSemaphorePermit> {
-        Arc::clone(&self.room).try_acquire_owned().ok()
     }
 
     /// Reads what is in memory; `None` if the next byte is not, or nobody knows.
@@ -145,9 +131,9 @@ impl Chunks {
         Ok(Some(buffer.filled(read)))
     }
 
-    /// Begins to read: a large piece with a permit, else a small one.
-    fn read(&mut self, permit: Option<OwnedSemaphorePermit>) {
-        let most = if permit.is_some() { CHUNK } else { SMALL_CHUNK };
+    /// Begins to read: a large piece where there is a place, else a small one.
+    fn read(&mut self, place: Option<Place>) {
+        let most = if place.is_some() { CHUNK } else { SMALL_CHUNK };
         let wanted = at_most(self.remaining, most);
         if wanted == 0 {
             return;
@@ -160,7 +146,7 @@ impl Chunks {
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Err(became_shorter()),
             Err(error) => Err(error),
         });
-        self.ahead = Some(Ahead { reading, permit });
+        self.ahead = Some(Ahead { reading, place });
     }
 }
 
@@ -248,7 +234,7 @@ mod tests {
 
     /// Chunks that are read in a certain way.
     fn by(way: Way, file: File, len: u64) -> Chunks {
-        Chunks { way, ..Chunks::new(file, len, &room()) }
+        Chunks { way, ..Chunks::new(file, len, &Room::new(8)) }
     }
 
     const WAYS: [Way; 3] = [Way::Cached, Way::InMemory, Way::Ahead];
@@ -291,7 +277,7 @@ mod tests {
     #[tokio::test]
     async fn what_is_in_memory_is_read_at_once_into_the_same_buffer() {
         let (path, file) = file(400_000);
-        let mut chunks = Chunks::new(file, 400_000, &room());
+        let mut chunks = Chunks::new(file, 400_000, &Room::new(8));
         let first = chunks.next().await.unwrap().unwrap();
         if chunks.way != Way::Ahead {
             assert_eq!((first.len(), chunks.ahead.is_none()), (PIECE, true));
@@ -305,12 +291,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn many_downloads_of_a_connection_hold_little_and_none_waits_for_another() {
-        let room = room();
+    async fn many_downloads_of_all_connections_hold_little_and_none_waits_for_another() {
+        let all = Room::new(12);
+        let rooms = [all.of_connection(), all.of_connection()];
         let mut held = Vec::new();
-        for _ in 0..50 {
+        for number in 0..50 {
+            let room = &rooms[number / 25];
             let (path, file) = file(600_001);
-            let mut chunks = Chunks { way: Way::Ahead, ..Chunks::new(file, 600_001, &room) };
+            let mut chunks = Chunks { way: Way::Ahead, ..Chunks::new(file, 600_001, room) };
             let first = chunks.next().await.unwrap().unwrap();
             held.push((first, chunks));
             std::fs::remove_file(path).unwrap();
@@ -319,12 +307,14 @@ mod tests {
             chunk.len() + if chunks.ahead.is_some() { CHUNK } else { 0 }
         };
         let sum: usize = held.iter().map(of).sum();
-        assert!(sum <= LARGE_CHUNKS * CHUNK + 50 * SMALL_CHUNK, "{sum} bytes");
-        assert_eq!(held[0].0.len(), CHUNK);
+        assert!(sum <= 12 * CHUNK + 50 * SMALL_CHUNK, "{sum} bytes");
+        assert_eq!(all.free(), 0);
+        // Each connection has some of it.
+        assert_eq!((held[0].0.len(), held[25].0.len()), (CHUNK, CHUNK));
         assert_eq!(held[49].0.len(), SMALL_CHUNK);
         let (_, last) = held.pop().unwrap();
         drop(held);
-        assert_eq!(all(last).await.unwrap().len(), 600_001 - SMALL_CHUNK);
-        assert_eq!(room.available_permits(), LARGE_CHUNKS);
+        assert_eq!(self::all(last).await.unwrap().len(), 600_001 - SMALL_CHUNK);
+        assert_eq!(all.free(), 12);
     }
 }

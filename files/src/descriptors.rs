@@ -53,8 +53,12 @@ impl Descriptors {
     /// Says in the log what requests wait for, but not for each of them.
     fn tell(&self, error: &io::Error) {
         let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-        if told.is_none_or(|told| told.elapsed() >= TELL_EVERY) {
+        let is_due = told.is_none_or(|told| told.elapsed() >= TELL_EVERY);
+        if is_due {
             *told = Some(Instant::now());
+        }
+        drop(told);
+        if is_due {
             log::warn!(
                 "no descriptors for files: {error}; requests wait until others are answered. \
                  Allow this program more: ulimit -n, or LimitNOFILE= of its service"

@@ -9,10 +9,12 @@ mod chunks;
 mod coding;
 mod descriptors;
 mod range;
+mod room;
 mod tree;
 
 pub use answer::{Answer, Body, Question, answer};
-pub use chunks::{Chunks, Room, room};
+pub use chunks::Chunks;
 pub use coding::Coding;
 pub use descriptors::{Descriptors, is_shortage};
+pub use room::Room;
 pub use tree::{Entry, Found, Options, Tree};

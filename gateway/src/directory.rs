@@ -15,7 +15,6 @@ use http_body_util::{BodyExt, Empty, Full};
 use quicket_files::{
     Answer, Body as Content, Chunks, Descriptors, Options, Question, Room, Tree, is_shortage,
 };
-use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
 
 use crate::{Body, BodyError};
@@ -36,7 +35,7 @@ impl Directory {
     pub(crate) fn open(path: &Path) -> io::Result<Self> {
         let options = Options { precompressed: true, ..Options::default() };
         let tree = Arc::new(Tree::open(path, options)?);
-        let room = Arc::new(Semaphore::new(MAX_PIECES));
+        let room = Room::new(MAX_PIECES);
         Ok(Self { tree, descriptors: Descriptors::default(), room })
     }
 

@@ -19,7 +19,8 @@ use self::names::{Certificates, CertificatesByName};
 use self::promise::Promise;
 use self::replay::Known;
 pub use self::replay::{
-    Beginning, ProcessRegister, STRIKE_WINDOW, StrikeAnswer, StrikeRegister, TicketId,
+    Beginning, ProcessRegister, STRIKE_WINDOW, SharedBeginning, StrikeAnswer, StrikeRegister,
+    TicketId,
 };
 pub use self::tickets::TicketKey;
 pub(crate) use self::tickets::{EarlyData, Question, TicketIssuer};
@@ -278,16 +279,15 @@ impl ServerTls {
     /// [keys](ServerTlsBuilder::ticket_keys) and no [register](ServerTlsBuilder::strike_register). What is changed
     /// of either, certificates and keys, is changed of both.
     ///
-    /// `beginning` says when the register [began](StrikeRegister::beginning), which may change. It is called in the
-    /// midst of handshakes, and only looks.
+    /// `beginning` holds when the register [began](StrikeRegister::beginning), which may change.
     #[must_use]
     pub fn sharing_tickets(
         &self,
         key: &TicketKey,
         register: Arc<dyn StrikeRegister>,
-        beginning: impl Fn() -> Beginning + Send + Sync + 'static,
+        beginning: &SharedBeginning,
     ) -> Self {
-        let tickets = self.tickets.shared(key, register, Known::Now(Arc::new(beginning)));
+        let tickets = self.tickets.shared(key, register, Known::Shared(beginning.clone()));
         Self { tickets: Arc::new(tickets), ..self.clone() }
     }
 

@@ -11,8 +11,8 @@ use common::{
 };
 use quicket_engine::crypto::{Aead, Alert, Direction, Level};
 use quicket_handshake::{
-    Beginning, Identity, KeyExchange, ProcessRegister, ServerTls, ServerTlsBuilder, StrikeAnswer,
-    StrikeRegister, TicketId, TicketKey,
+    Beginning, Identity, KeyExchange, ProcessRegister, ServerTls, ServerTlsBuilder,
+    SharedBeginning, StrikeAnswer, StrikeRegister, TicketId, TicketKey,
 };
 use quicket_wire::{Side, TransportParameters, Version, VersionInformation};
 
@@ -289,21 +289,19 @@ fn a_register_of_the_applications_own_may_have_a_beginning_too() {
 /// One that answers when a test says so.
 #[derive(Debug)]
 struct LaterRegister {
-    beginning: Mutex<Beginning>,
+    beginning: SharedBeginning,
     asked: Mutex<Vec<(TicketId, StrikeAnswer)>>,
 }
 
 impl LaterRegister {
     fn new() -> Arc<Self> {
-        let (beginning, asked) = (Mutex::new(Beginning::now()), Mutex::default());
+        let (beginning, asked) = (SharedBeginning::new(Beginning::now()), Mutex::default());
         Arc::new(Self { beginning, asked })
     }
 
     /// A server that asks it, as one of several.
     fn server(self: &Arc<Self>, identity: &Identity) -> ServerTls {
-        let known = Arc::clone(self);
-        let beginning = move || *known.beginning.lock().unwrap();
-        server(identity).build().unwrap().sharing_tickets(&key(), self.clone(), beginning)
+        server(identity).build().unwrap().sharing_tickets(&key(), self.clone(), &self.beginning)
     }
 
     fn answer(&self, first: bool) -> TicketId {
@@ -361,7 +359,7 @@ fn a_register_may_answer_later_or_never() {
     goes_on(party, false);
     // Another register has taken the place of the one that was asked, and does not know what that knew.
     let party = begin();
-    *register.beginning.lock().unwrap() = Beginning::now();
+    register.beginning.set(Beginning::now());
     register.answer(true);
     goes_on(party, false);
 }
@@ -402,8 +400,8 @@ fn nothing_may_follow_a_client_hello_that_is_asked_about() {
 fn servers_share_tickets_as_far_as_they_have_none_of_their_own() {
     let identity = identity();
     let register = Arc::new(ProcessRegister::new());
-    let began = register.beginning().unwrap();
-    let shared = |built: &ServerTls| built.sharing_tickets(&key(), register.clone(), move || began);
+    let began = SharedBeginning::new(register.beginning().unwrap());
+    let shared = |built: &ServerTls| built.sharing_tickets(&key(), register.clone(), &began);
     let alone = server(&identity).build().unwrap();
     let sharing = || shared(&server(&identity).build().unwrap());
     let client = client(&identity).build().unwrap();

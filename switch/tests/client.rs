@@ -6,13 +6,13 @@ use std::os::fd::AsRawFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nix::sys::socket::{
     AddressFamily, Backlog, MsgFlags, SockFlag, SockType, UnixAddr, bind, listen, recv, send,
     socket,
 };
-use quicket_switch::client::{Membership, Options, Place};
+use quicket_switch::client::{Membership, Notice, Options, Place};
 use quicket_switch::protocol::{
     Hex, Joined, Message, Octets, Question, Receipt, Refusal, Refused, Register, Reply, Request,
     Secrets, Serve, encode,
@@ -21,6 +21,7 @@ use quicket_switch::protocol::{
 /// How long anything may take on a machine that is busy.
 const LONG: Duration = Duration::from_secs(20);
 const GENERATION: u8 = 3;
+const REGISTER: Register = Register { name: Hex([2; 8]), began: 0 };
 
 /// What programs take for the switch. The types are those of streams; the sockets are not.
 struct Switch {
@@ -98,8 +99,11 @@ impl Program {
     }
 
     fn joined(&self, join: &Question) {
+        self.joined_with(join, REGISTER);
+    }
+
+    fn joined_with(&self, join: &Question, register: Register) {
         let receipt = Receipt { incarnation: 1, proof: Hex([1; 16]) };
-        let register = Register { name: Hex([2; 8]), began: 0 };
         let secrets = Secrets::draw(&mut |out| out.fill(7));
         let (served, sockets) = (None, Vec::new());
         let joined = Joined { generation: GENERATION, receipt, served, register, secrets, sockets };
@@ -156,4 +160,55 @@ fn a_program_that_leaves_while_it_comes_back_says_so() {
     program.joined(&join);
     program.leaves();
     assert!(program.asks().is_none());
+}
+
+/// Its answers are taken for those of the register that the program knows.
+#[test]
+fn another_register_is_told_before_it_is_asked() {
+    let switch = Switch::new("register");
+    let (member, program) = switch.member();
+    let (said, told) = std::sync::mpsc::channel();
+    let (go_on, wait) = std::sync::mpsc::channel();
+    let wait = std::sync::Mutex::new(wait);
+    member.heed(move |notice| {
+        said.send(notice).unwrap();
+        wait.lock().unwrap().recv_timeout(LONG).unwrap();
+    });
+    let strike = || {
+        let (said, first) = std::sync::mpsc::channel();
+        member.strike([1; 12], move |first| said.send(first).unwrap());
+        first
+    };
+    // The same one: there is nothing to tell.
+    drop(program);
+    let (program, join) = switch.resumed();
+    program.joined(&join);
+    program.done();
+    let begun = Instant::now();
+    let first = loop {
+        // Nobody is asked until the connection is in use, which the answer says at once.
+        let first = strike();
+        if first.try_recv().is_err() {
+            break first;
+        }
+        assert!(begun.elapsed() < LONG);
+        thread::yield_now();
+    };
+    program.answer(&program.asks().unwrap(), Reply::Struck(true));
+    assert!(first.recv_timeout(LONG).unwrap());
+    assert!(told.try_recv().is_err());
+
+    drop(program);
+    let (program, join) = switch.resumed();
+    let other = Register { name: Hex([3; 8]), began: 7 };
+    program.joined_with(&join, other);
+    assert_eq!(told.recv_timeout(LONG), Ok(Notice::Register));
+    assert_eq!(member.register(), other);
+    // Nothing is asked of it, nor of anybody else, until that has been heard.
+    assert!(!strike().recv_timeout(LONG).unwrap());
+    go_on.send(()).unwrap();
+    program.done();
+    assert!(told.try_recv().is_err());
+    drop(member);
+    program.leaves();
 }

@@ -43,7 +43,7 @@ pub(super) async fn hold(
         remote: connection.remote_addr(),
         site: Arc::clone(&site),
         requests: AtomicU64::new(0),
-        room: quicket_files::room(),
+        room: site.room.of_connection(),
     });
     tokio::select! {
         () = answer_all(&connection, &client, draining) => {}

@@ -118,7 +118,7 @@ mod tests {
         let mut out = Vec::new();
         let mut sent = 0;
         let body = find(&tree, "/a.txt?x").await.unwrap().unwrap();
-        send(body, &mut out, &quicket_files::room(), &mut sent).await.unwrap();
+        send(body, &mut out, &Room::new(1), &mut sent).await.unwrap();
         assert_eq!((out.as_slice(), sent), (&b"hello, world"[..], 12));
         assert!(find(&tree, "/../private").await.unwrap().is_none());
         assert!(find(&tree, "/sub").await.unwrap().is_none());

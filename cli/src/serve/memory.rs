@@ -10,6 +10,9 @@ use crate::heap;
 /// What clients may send of a stream, and on a connection, before the server has read any of it, in
 /// bytes: requests are small, and are read at once.
 pub(super) const REQUEST_WINDOW: u64 = 64 << 10;
+/// Large pieces of files, of 256 KiB each, that are read before they are sent, on all connections together. A connection
+/// has eight at most. Each request holds a small one beside, of 16 KiB.
+pub(super) const MAX_PIECES: usize = 1024;
 /// What a connection may hold at worst beside the endpoint's budget, in bytes: large pieces of files
 /// (2 MiB), a small one for each of 100 requests (16 KiB), the floor of the budget in each direction
 /// (64 KiB), keys and tables.

@@ -58,6 +58,8 @@ pub(crate) struct Site {
     pub(crate) access_log: bool,
     pub(crate) events: Events,
     pub(crate) descriptors: Descriptors,
+    /// Room for what is read of files before it is sent, on all connections.
+    pub(crate) room: Room,
     /// Of a site behind a balancer.
     pub(crate) member: Option<Arc<Member>>,
 }
@@ -69,7 +71,7 @@ pub(crate) struct Client {
     pub(crate) site: Arc<Site>,
     /// How many requests came.
     pub(crate) requests: AtomicU64,
-    /// Room for what is read of files before it is sent.
+    /// Its part of the site's room.
     pub(crate) room: Room,
 }
 
@@ -87,6 +89,7 @@ pub(crate) fn run(args: &Serve) -> Result<(), Failure> {
         access_log: !args.quiet,
         events: Events::new(args.json),
         descriptors: Descriptors::default(),
+        room: Room::new(memory::MAX_PIECES),
         member: Member::new(&args.behind, args.workers)?,
     };
     transport::warn(&args.transport);

@@ -6,7 +6,7 @@
 //! in use before it began (RFC 8446, Section 8.2, asks for that delay).
 
 use std::fmt;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::Waker;
 
 use quicket_engine::UsedLately;
@@ -53,16 +53,49 @@ pub trait StrikeRegister: fmt::Debug + Send + Sync {
 pub(super) enum Known {
     /// What it said itself.
     Once(Option<Beginning>),
-    /// What whoever shares it says, each time.
-    Now(Arc<dyn Fn() -> Beginning + Send + Sync>),
+    /// What whoever shares it said last.
+    Shared(SharedBeginning),
 }
 
 impl Known {
     pub(super) fn beginning(&self) -> Option<Beginning> {
         match self {
             Self::Once(beginning) => *beginning,
-            Self::Now(beginning) => Some(beginning()),
+            Self::Shared(beginning) => Some(beginning.get()),
         }
+    }
+}
+
+/// When a register that several servers share began. Another may take its place: whoever shares it says so
+/// here, and handshakes look here. No function is called in the midst of a handshake.
+#[derive(Clone, Debug)]
+pub struct SharedBeginning(Arc<Mutex<Beginning>>);
+
+impl SharedBeginning {
+    /// That of a register which began then.
+    pub fn new(beginning: Beginning) -> Self {
+        Self(Arc::new(Mutex::new(beginning)))
+    }
+
+    /// Another register is asked from now on. Say so before it gives its first answer: an answer counts for the
+    /// register that is noted here when it comes.
+    pub fn set(&self, beginning: Beginning) {
+        *self.lock() = beginning;
+    }
+
+    fn get(&self) -> Beginning {
+        *self.lock()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Beginning> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Default for SharedBeginning {
+    /// That of a register of which nothing is known, so that no ticket brings early data in.
+    fn default() -> Self {
+        Self::new(Beginning::UNKNOWN)
     }
 }
 
@@ -108,6 +141,9 @@ pub struct Beginning {
 }
 
 impl Beginning {
+    /// That of a register of which nothing is known: the name is none, and the time is never to come.
+    pub const UNKNOWN: Self = Self::known([0xff; NAME_LEN], u64::MAX);
+
     /// That of a register which begins now. Make it once for each register.
     pub fn now() -> Self {
         let mut name = [0; NAME_LEN];

@@ -95,6 +95,16 @@ impl Workshop {
         self.build_with_go("caddy")
     }
 
+    /// Makes a Python with niquests, an HTTP client.
+    ///
+    /// # Errors
+    ///
+    /// When Python is missing or the packages cannot be had.
+    pub fn prepare_niquests(&self) -> Result<Program, PeerError> {
+        let _lock = self.lock("niquests")?;
+        Ok(Program { executable: self.install_python("niquests")?, arguments: Vec::new() })
+    }
+
     /// The version of Caddy that is built.
     ///
     /// # Errors
@@ -221,9 +231,17 @@ impl Workshop {
     }
 
     fn install_aioquic(&self) -> Result<Program, PeerError> {
-        let environment = self.cache.join("aioquic-venv");
+        let executable = self.install_python("aioquic")?;
+        let main = self.sources.join("aioquic/main.py");
+        let arguments = vec!["-B".into(), main.to_string_lossy().into_owned()];
+        Ok(Program { executable, arguments })
+    }
+
+    /// A Python with the packages that a folder asks for.
+    fn install_python(&self, folder: &str) -> Result<PathBuf, PeerError> {
+        let environment = self.cache.join(format!("{folder}-venv"));
         let executable = environment.join("bin/python");
-        let requirements = self.sources.join("aioquic/requirements.txt");
+        let requirements = self.sources.join(folder).join("requirements.txt");
         let wanted = std::fs::read(&requirements)
             .map_err(|error| PeerError(format!("{}: {error}", requirements.display())))?;
         let stamp = environment.join("installed-requirements.txt");
@@ -237,9 +255,7 @@ impl Workshop {
             std::fs::write(&stamp, wanted)
                 .map_err(|error| PeerError(format!("{}: {error}", stamp.display())))?;
         }
-        let main = self.sources.join("aioquic/main.py");
-        let arguments = vec!["-B".into(), main.to_string_lossy().into_owned()];
-        Ok(Program { executable, arguments })
+        Ok(executable)
     }
 
     /// Debian's programs behind a script of ours.

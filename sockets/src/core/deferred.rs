@@ -7,7 +7,6 @@
 //! The handshake goes on where the call was made, if the answer comes within it. One that comes later is only noted
 //! by whoever gives it: whoever leads the endpoint goes on, as with a datagram.
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::task::{Wake, Waker};
 
@@ -15,6 +14,7 @@ use quicket_engine::crypto::Deferred;
 
 use super::Core;
 use super::cell::{Cell, Conn};
+use super::handover::Handover;
 use super::waiters::Wakes;
 
 /// Calls that a connection has to make.
@@ -58,17 +58,16 @@ impl Calls {
         let progress = Arc::new(Progress {
             core: Arc::downgrade(&core),
             cell: Arc::downgrade(&cell),
-            answered: AtomicBool::new(false),
-            is_called: AtomicBool::new(true),
+            handover: Handover::new(),
         });
         let waker = Waker::from(Arc::clone(&progress));
         let mut next = Some(first);
         while let Some(call) = next {
-            progress.is_called.store(true, Ordering::SeqCst);
+            progress.handover.begin();
             call(&waker);
-            progress.is_called.store(false, Ordering::SeqCst);
+            let answered = progress.handover.end();
             let mut conn = cell.lock();
-            if progress.answered.swap(false, Ordering::SeqCst) {
+            if answered {
                 conn.engine.handshake_progressed(core.clock.now());
             }
             next = conn.engine.poll_deferred();
@@ -87,19 +86,14 @@ impl Calls {
 struct Progress {
     core: Weak<Core>,
     cell: Weak<Cell>,
-    /// The answer has come during the call.
-    answered: AtomicBool,
-    is_called: AtomicBool,
+    handover: Handover,
 }
 
 impl Wake for Progress {
     fn wake(self: Arc<Self>) {
-        // Each looks behind what it says: one of both finds the other.
-        self.answered.store(true, Ordering::SeqCst);
-        if self.is_called.load(Ordering::SeqCst) || !self.answered.swap(false, Ordering::SeqCst) {
-            return;
-        }
-        if let (Some(core), Some(cell)) = (self.core.upgrade(), self.cell.upgrade()) {
+        if self.handover.answer()
+            && let (Some(core), Some(cell)) = (self.core.upgrade(), self.cell.upgrade())
+        {
             core.note_progress(&cell);
         }
     }

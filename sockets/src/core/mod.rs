@@ -19,6 +19,7 @@ mod driver;
 #[cfg(test)]
 mod environment_tests;
 mod handle;
+mod handover;
 mod held;
 mod kick;
 mod lead;

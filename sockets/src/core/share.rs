@@ -7,7 +7,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use quicket_handshake::{Beginning, ServerTls, StrikeAnswer, StrikeRegister, TicketId, TicketKey};
+use quicket_handshake::{
+    Beginning, ServerTls, SharedBeginning, StrikeAnswer, StrikeRegister, TicketId, TicketKey,
+};
 use quicket_switch::client::{Membership, Notice};
 use quicket_switch::protocol::Serve;
 
@@ -25,6 +27,8 @@ const LOOK: Duration = Duration::from_millis(20);
 #[derive(Debug, Default)]
 pub(super) struct Share {
     membership: Mutex<Option<(Arc<Membership>, SwitchConfig)>>,
+    /// When the switch's register of used tickets began.
+    beginning: SharedBeginning,
     /// A newer generation gets the clients.
     superseded: AtomicBool,
     /// ... and all that were on their way are there.
@@ -38,8 +42,27 @@ impl Share {
 
     /// Leaves the address.
     pub(super) fn leave(&self) {
-        let membership = self.lock().take();
+        let mut share = self.lock();
+        let membership = share.take();
+        // Of an endpoint that has left nobody knows anything.
+        self.beginning.set(Beginning::UNKNOWN);
+        drop(share);
         drop(membership);
+    }
+
+    fn join(&self, membership: Membership, config: SwitchConfig) {
+        *self.lock() = Some((Arc::new(membership), config));
+        self.look_for_register();
+    }
+
+    /// The switch may be another one, with a register of its own.
+    fn look_for_register(&self) {
+        // Under the lock: of two that look, who looks last has the last word.
+        let share = self.lock();
+        if let Some((membership, _)) = &*share {
+            let register = membership.register();
+            self.beginning.set(Beginning::known(register.name.0, register.began));
+        }
     }
 
     fn membership(&self) -> Option<Arc<Membership>> {
@@ -64,15 +87,6 @@ impl StrikeRegister for SwitchRegister {
     }
 }
 
-/// When the register of an endpoint's switch began.
-fn beginning(membership: &Weak<Membership>) -> Beginning {
-    // Of an endpoint that has left nobody knows anything: the name is none, and the time is to come.
-    let register = membership.upgrade().map(|membership| membership.register());
-    register.map_or(Beginning::known([0xff; 8], u64::MAX), |register| {
-        Beginning::known(register.name.0, register.began)
-    })
-}
-
 impl Core {
     /// The endpoint has a share of its address.
     pub(crate) fn join(&self, membership: Membership, config: &SwitchConfig) {
@@ -90,10 +104,15 @@ impl Core {
                     core.close_connections(0, b"the time of this generation is over");
                 }
             }
+            Notice::Register => {
+                if let Some(core) = first.upgrade() {
+                    core.switch.share.look_for_register();
+                }
+            }
         });
         let counted = self.this.clone();
         membership.count_with(move || counted.upgrade().map_or(0, |core| core.connections()));
-        *self.switch.share.lock() = Some((Arc::new(membership), config.clone()));
+        self.switch.share.join(membership, config.clone());
     }
 
     /// With this configuration clients of the endpoint resume with its other generations, early data included: they
@@ -106,9 +125,8 @@ impl Core {
         let secret = [&site[..], config.options.label.as_bytes()].concat();
         let key = TicketKey::new(&secret);
         let key = key.inspect_err(|len| log::error!("a ticket key of {len} bytes")).ok()?;
-        let membership = Arc::downgrade(&membership);
-        let register = Arc::new(SwitchRegister(Weak::clone(&membership)));
-        Some(tls.sharing_tickets(&key, register, move || beginning(&membership)))
+        let register = Arc::new(SwitchRegister(Arc::downgrade(&membership)));
+        Some(tls.sharing_tickets(&key, register, &self.switch.share.beginning))
     }
 
     /// How many connections all workers have.

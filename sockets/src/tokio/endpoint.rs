@@ -51,7 +51,8 @@ impl Endpoint {
 
     /// Binds a socket.
     ///
-    /// Cancel safe: when the future is dropped before it is ready, nothing has happened.
+    /// Cancel safe: when the future is dropped before it is ready, nothing has happened. With
+    /// [a switch](EndpointConfig::switch), the address is given up as soon as that answers.
     ///
     /// # Errors
     ///
@@ -83,7 +84,7 @@ impl Endpoint {
     /// Takes a UDP socket that is bound already, such as one that a service manager hands over.
     ///
     /// Cancel safe: when the future is dropped before it is ready, nothing has happened but that the
-    /// socket is closed.
+    /// socket is closed; with [a switch](EndpointConfig::switch), as soon as that answers.
     ///
     /// # Errors
     ///

@@ -7,10 +7,13 @@
 // What is not needed here is needed in the core.
 #![allow(dead_code, unused_imports, unreachable_pub, missing_docs)]
 
+mod answers;
 mod bell;
 mod kick;
 mod world;
 
+#[path = "../../src/core/handover.rs"]
+mod handover;
 #[path = "../../src/core/lead/mod.rs"]
 mod lead;
 #[path = "../../src/core/mailbox.rs"]

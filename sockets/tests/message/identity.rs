@@ -1,11 +1,15 @@
 //! Connection IDs, keys, tokens and tickets.
 
-use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
 use quicket::message::raw::ConnectionIdInfo;
 use quicket::message::{Errno, EventType, MsgFlags, Notification, Socket, StreamFlags};
+use quicket::{StrikeAnswer, StrikeRegister, TicketId};
 
-use crate::pair::{NEW_FIN, Tls, handshake, listener, pair, pair_with, recv, send, settle, socket};
+use crate::pair::{
+    NEW, NEW_FIN, Tls, handshake, listener, pair, pair_with, recv, send, settle, socket,
+};
 
 fn info(dest: u8, active: u32, prior_to: u32) -> ConnectionIdInfo {
     ConnectionIdInfo { dest, active, prior_to }
@@ -202,6 +206,56 @@ fn a_session_is_resumed_with_early_data() {
     for bad in [63, 4097] {
         assert_eq!(second.set_session_ticket(&vec![0; bad]), Err(Errno::EINVAL));
     }
+}
+
+/// Is asked about early data of a connection, and uses that connection.
+#[derive(Debug, Default)]
+struct Curious {
+    socket: Mutex<Option<Socket>>,
+    asked: AtomicUsize,
+}
+
+impl StrikeRegister for Curious {
+    fn ask(&self, _: &TicketId, _: u64, answer: StrikeAnswer) {
+        let socket = self.socket.lock().unwrap().clone().expect("the socket of the connection");
+        assert!(!socket.is_established());
+        assert_eq!(socket.bytes_to_send(), Ok(0));
+        let sent = send(&socket, b"x", 1, NEW | StreamFlags::DONTWAIT);
+        assert!(sent.is_err(), "there are no keys yet");
+        socket.set_event(EventType::StreamUpdate, true);
+        self.asked.fetch_add(1, Ordering::SeqCst);
+        answer.give(true);
+    }
+}
+
+#[test]
+fn a_strike_register_may_use_the_connection_that_asks() {
+    let (tls, (listening, address)) = (Tls::new(), listener());
+    let register = Arc::new(Curious::default());
+    let server_tls = Arc::new(tls.server_with("test", register.clone()));
+    let connect = |ticket: Option<Vec<u8>>| {
+        let client = socket();
+        if let Some(ticket) = &ticket {
+            client.set_session_ticket(ticket).unwrap();
+        }
+        client.connect(address).unwrap();
+        client.connect_tls_early(tls.client("test"), "localhost").unwrap();
+        if ticket.is_some() {
+            assert_eq!(send(&client, b"early", 0, NEW_FIN), Ok(5));
+        }
+        let accepted = listening.accept().unwrap();
+        *register.socket.lock().unwrap() = Some(accepted.clone());
+        accepted.accept_tls(Arc::clone(&server_tls)).unwrap();
+        client.wait_established().unwrap();
+        (client, accepted)
+    };
+    let (client, server) = connect(None);
+    works(&client, &server);
+    settle(|| !client.session_ticket().unwrap().is_empty());
+    let (_client, server) = connect(Some(client.session_ticket().unwrap()));
+    assert_eq!(register.asked.load(Ordering::SeqCst), 1);
+    assert!(server.event(EventType::StreamUpdate), "what it did has come to pass");
+    while recv(&server).0 != b"early" {}
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! Message sockets over loopback.
 
+mod busy;
 mod close;
 mod events;
 mod flow;

@@ -10,7 +10,7 @@ use quicket::message::{
 use crate::pair::{ANY, NEW_FIN, Tls, handshake, listener, pair, pair_with, recv, settle, socket};
 
 /// An address that nobody uses.
-fn free_address() -> SocketAddr {
+pub(crate) fn free_address() -> SocketAddr {
     std::net::UdpSocket::bind(ANY).unwrap().local_addr().unwrap()
 }
 

@@ -1,10 +1,11 @@
 //! Two connected sockets.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use quicket::message::{Errno, Message, MsgFlags, Socket, StreamFlags, StreamInfo};
-use quicket::{ClientTls, Identity, ServerTls};
+use quicket::{ClientTls, Identity, ServerTls, StrikeRegister};
 
 use crate::relay::Relay;
 
@@ -24,6 +25,12 @@ impl Tls {
 
     pub(crate) fn server(&self, alpn: &str) -> ServerTls {
         ServerTls::builder(self.identity.clone()).alpn([alpn]).early_data(true).build().unwrap()
+    }
+
+    /// Like [`Tls::server`], with a register that is asked about early data.
+    pub(crate) fn server_with(&self, alpn: &str, register: Arc<dyn StrikeRegister>) -> ServerTls {
+        let tls = ServerTls::builder(self.identity.clone()).alpn([alpn]).early_data(true);
+        tls.strike_register(register).build().unwrap()
     }
 
     pub(crate) fn server_without_alpn(&self) -> ServerTls {

@@ -230,7 +230,9 @@ impl Shared {
             return Err(io::ErrorKind::InvalidData.into());
         };
         let mut state = self.state();
-        (state.receipt, state.register) = (had.receipt, had.register);
+        state.receipt = had.receipt;
+        let is_another = state.register != had.register;
+        state.register = had.register;
         let lost = match had.served {
             Some(proof) => {
                 state.served = served.map(|served| Served { proof, ..served });
@@ -238,6 +240,11 @@ impl Shared {
             }
             None => served.map(|served| served.serve),
         };
+        drop(state);
+        // The connection is not in use yet, so that nothing is asked of the register before.
+        if is_another {
+            self.notify(Notice::Register);
+        }
         Ok((connection, lost))
     }
 

@@ -54,6 +54,9 @@ pub enum Notice {
     /// The time that the program has given its connections, once it was superseded, is over: after
     /// [`DRAIN_GRACE`](crate::registry::DRAIN_GRACE) the switch has their peers reset.
     DrainOver,
+    /// Another switch remembers which tickets were used ([`Membership::register`]). No answer of its register comes
+    /// before this has been heard.
+    Register,
 }
 
 type Heed = Box<dyn Fn(Notice) + Send + Sync>;

@@ -1,6 +1,10 @@
 //! Futures of the tokio API that are dropped where they wait: nothing is lost by it.
 
+#[path = "../common/mod.rs"]
 mod common;
+mod midway;
+#[cfg(target_os = "linux")]
+mod switched;
 
 use std::future::Future;
 use std::pin::pin;
