@@ -13,7 +13,8 @@ use quicket::{
     BindError, ConfigError, EndpointConfig, ListenError, RetryPolicy, ServerConfig, ServerTls,
     TransportConfig,
 };
-use tokio::net::{TcpListener, TcpSocket};
+use socket2::{Domain, Protocol, Socket, Type};
+use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
@@ -25,7 +26,7 @@ use crate::metrics::{self, Metrics};
 use crate::snapshot::{Limits, Snapshot};
 
 /// How many TCP connections may wait to be taken.
-const BACKLOG: u32 = 1024;
+const BACKLOG: i32 = 1024;
 /// How long clients may be unaware that there is HTTP/3 no more, in seconds.
 const ALT_SVC_AGE: u32 = 86_400;
 /// How long the log may take in the end.
@@ -158,7 +159,8 @@ impl Bound {
         let over_tcp = tls.over_tcp(["h2", "http/1.1"]).map_err(StartError::Tls)?;
         let acceptor = TlsAcceptor::from(Arc::new(over_tcp));
         let (endpoint, addresses, tcp) = both(&snapshot, sockets).await?;
-        let redirects = snapshot.redirect.iter().map(|&address| listen_tcp(address));
+        let only_v6 = only_v6(&snapshot.redirect);
+        let redirects = snapshot.redirect.iter().map(|&address| listen_tcp(address, only_v6));
         let redirects = redirects.collect::<Result<_, _>>()?;
         let config = server(tls.clone(), &snapshot);
         let wanted = Wanted::of(&snapshot);
@@ -354,15 +356,16 @@ async fn both(
     snapshot: &Snapshot,
     mut config: EndpointConfig,
 ) -> Result<(Endpoint, Vec<SocketAddr>, Vec<TcpListener>), StartError> {
-    // Linux gives an address of IPv4 to one socket only.
-    config.udp.only_v6 = snapshot.listen.iter().any(SocketAddr::is_ipv4);
+    let only_v6 = only_v6(&snapshot.listen);
+    config.udp.only_v6 = only_v6;
     let mut endpoint: Option<Endpoint> = None;
     let (mut addresses, mut listeners) = (Vec::new(), Vec::new());
     for &address in &snapshot.listen {
         let mut attempt = 0;
         loop {
             attempt += 1;
-            let listener = snapshot.has_sites().then(|| listen_tcp(address)).transpose()?;
+            let listener = snapshot.has_sites().then(|| listen_tcp(address, only_v6));
+            let listener = listener.transpose()?;
             let bound = listener.as_ref().map_or(Ok(address), TcpListener::local_addr);
             let bound = bound.map_err(|error| StartError::Tcp(address, error))?;
             let udp = match &endpoint {
@@ -389,16 +392,24 @@ async fn both(
     Ok((endpoint, addresses, listeners))
 }
 
-fn listen_tcp(address: SocketAddr) -> Result<TcpListener, StartError> {
+/// True if sockets of IPv6 must leave IPv4 to others (RFC 3493, Section 5.3): Linux gives an address of IPv4 to
+/// one socket only.
+fn only_v6(addresses: &[SocketAddr]) -> bool {
+    addresses.iter().any(SocketAddr::is_ipv4)
+}
+
+fn listen_tcp(address: SocketAddr, only_v6: bool) -> Result<TcpListener, StartError> {
     let listen = || {
-        let socket = match address {
-            SocketAddr::V4(_) => TcpSocket::new_v4(),
-            SocketAddr::V6(_) => TcpSocket::new_v6(),
-        }?;
+        let kind = Type::STREAM.nonblocking().cloexec();
+        let socket = Socket::new(Domain::for_address(address), kind, Some(Protocol::TCP))?;
+        if address.is_ipv6() {
+            socket.set_only_v6(only_v6)?;
+        }
         // What lingers of connections of the process before is no reason to refuse.
-        socket.set_reuseaddr(true)?;
-        socket.bind(address)?;
-        socket.listen(BACKLOG)
+        socket.set_reuse_address(true)?;
+        socket.bind(&address.into())?;
+        socket.listen(BACKLOG)?;
+        TcpListener::from_std(socket.into())
     };
     listen().map_err(|error| StartError::Tcp(address, error))
 }
