@@ -3,6 +3,8 @@
 
 mod common;
 
+use std::fs;
+
 use common::{ECHO, Gateway, Process, directory, header, python};
 
 fn site(port: u16, more: &str) -> String {
@@ -55,4 +57,33 @@ fn a_field_that_servers_could_take_for_the_gateways_own_is_removed() {
         assert_eq!(header(&asked, "x_kept"), ["1"], "it stands for nothing of the gateway's");
     }
     drop(origin);
+}
+
+#[test]
+fn a_body_of_any_method_arrives_with_and_without_a_length() {
+    let (_origin, gateway) = before_echo("");
+    fs::write(gateway.path("body"), "x".repeat(30_000)).unwrap();
+    for version in ["--http1.1", "--http2"] {
+        for method in ["GET", "OPTIONS", "PUT"] {
+            // No length is how HTTP/2 says that it is not known.
+            let length =
+                if version == "--http2" { "Content-Length:" } else { "Transfer-Encoding: chunked" };
+            let url = gateway.url("/");
+            let asked = gateway.asked(&[
+                version,
+                "-X",
+                method,
+                "--data-binary",
+                "@body",
+                "-H",
+                length,
+                &url,
+            ]);
+            assert_eq!(asked["body"], 30_000, "{version} {method}");
+            let asked = gateway.asked(&[version, "-X", method, &url]);
+            assert_eq!(asked["body"], 0, "{version} {method}");
+            let is_announced = !header(&asked, "transfer-encoding").is_empty();
+            assert!(!is_announced || method == "PUT", "{version} {method} has no body");
+        }
+    }
 }

@@ -7,6 +7,7 @@
 mod balance;
 mod check;
 mod connect;
+mod first;
 mod health;
 mod held;
 mod idle;
@@ -202,6 +203,13 @@ impl Origin {
     /// Passes a request on, and its answer back. What can be repeated without harm is asked of
     /// another server if one fails.
     pub(crate) async fn ask(&self, client: IpAddr, parts: Parts, body: Body) -> Outcome {
+        let body = match first::known(&parts, body).await {
+            Ok(body) => body,
+            Err(error) => {
+                let answer = Err(Unanswered::Client(error.to_string()));
+                return Outcome { answer, server: None, attempts: 0 };
+            }
+        };
         let is_empty = body.is_end_stream();
         let can_repeat = is_safe(&parts.method) && is_empty;
         let attempts = if can_repeat { 1 + self.rules.retries } else { 1 };
