@@ -87,3 +87,66 @@ fn a_body_of_any_method_arrives_with_and_without_a_length() {
         }
     }
 }
+
+/// Answers each path in its own way, and writes each request line into a file.
+const CRUDE: &str = r"
+import socket, sys, threading
+WHOLE = b'HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok'
+ANSWERS = {
+    '/unasked': b'HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\nspeak',
+    '/garbage': bytes(range(256)) * 20 + b'\r\n\r\n',
+    '/status': b'HTTP/1.1 2x0 OK\r\nContent-Length: 2\r\n\r\nok',
+    '/field': b'HTTP/1.1 200 OK\r\nContent Length: 2\r\n\r\nok',
+    '/length': b'HTTP/1.1 200 OK\r\nContent-Length: -2\r\n\r\nok',
+    '/lengths': b'HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\nok',
+    '/chunk': b'HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\nok\r\n0\r\n\r\n',
+    '/half': b'HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf',
+    '/endless': b'HTTP/1.1 200 OK\r\nX: ' + b'a' * 200000 + b'\r\n\r\n',
+    '/nothing': b'',
+}
+def serve(s):
+    asked = b''
+    while b'\r\n\r\n' not in asked:
+        some = s.recv(65536)
+        if not some: return s.close()
+        asked += some
+    path = asked.split()[1].decode()
+    try: s.sendall(ANSWERS.get(path, WHOLE))
+    except OSError: pass
+    s.close()
+listener = socket.create_server(('127.0.0.1', 0), backlog=128)
+print(listener.getsockname()[1], flush=True)
+while True:
+    threading.Thread(target=serve, args=[listener.accept()[0]], daemon=True).start()
+";
+
+fn before_crude(more: &str) -> (Process, Gateway) {
+    let (origin, port) = python(CRUDE);
+    (origin, Gateway::start(directory(), &site(port, more)))
+}
+
+/// RFC 9110, Section 15.2.2: 101 answers a request with Upgrade, and no other.
+#[test]
+fn a_switch_of_protocols_that_nobody_asked_for_is_a_bad_gateway() {
+    let (_origin, gateway) = before_crude("max_failures = 100\n");
+    for version in ["--http1.1", "--http2"] {
+        assert_eq!(gateway.status(&[version, &gateway.url("/unasked")]), 502, "{version}");
+    }
+    assert_eq!(gateway.status(&[&gateway.url("/")]), 200);
+}
+
+#[test]
+fn garbage_is_a_bad_gateway_and_never_an_answer() {
+    let (_origin, gateway) = before_crude("max_failures = 1000\nretries = 0\n");
+    for version in ["--http1.1", "--http2"] {
+        for path in ["/garbage", "/status", "/field", "/length", "/lengths", "/endless", "/nothing"]
+        {
+            assert_eq!(gateway.status(&[version, &gateway.url(path)]), 502, "{version} {path}");
+        }
+        for path in ["/chunk", "/half"] {
+            let output = gateway.curl(&[version, &gateway.url(path)]);
+            assert!(!output.status.success(), "{version} {path}: {output:?}");
+        }
+        assert_eq!(gateway.text(&[version, &gateway.url("/")]), "ok");
+    }
+}

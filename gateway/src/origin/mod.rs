@@ -25,7 +25,7 @@ use std::time::Duration;
 
 use http::header;
 use http::request::Parts;
-use http::{Request, Response};
+use http::{Request, Response, StatusCode};
 use http_body::Body as _;
 use http_body_util::{BodyExt, Empty};
 use tokio::time::Instant;
@@ -303,7 +303,13 @@ impl Origin {
                 }
             }
         };
-        let (parts, body) = answer.map_err(Attempt::Failed)?.into_parts();
+        let answer = answer.map_err(Attempt::Failed)?;
+        // RFC 9110, Section 15.2.2. The client would wait for an answer, or speak another protocol.
+        if answer.status() == StatusCode::SWITCHING_PROTOCOLS && !wanted.is_upgrade {
+            let error = "it switched protocols, and nobody had asked for that".to_owned();
+            return Err(Attempt::Over(Unanswered::Broken { server: server.to_string(), error }));
+        }
+        let (parts, body) = answer.into_parts();
         let body = Watched::with_limit(body, self.rules.idle, "the origin")
             .map_frame(move |frame| {
                 let _counts_until_the_end = &under_way;
