@@ -150,3 +150,39 @@ fn garbage_is_a_bad_gateway_and_never_an_answer() {
         assert_eq!(gateway.text(&[version, &gateway.url("/")]), "ok");
     }
 }
+
+/// The first of two servers breaks off in the middle of answers: no request goes there any more.
+#[test]
+fn a_server_that_breaks_off_in_the_middle_of_answers_is_left_out() {
+    let (_bad, bad) = python(CRUDE);
+    let (_good, good) = python(ECHO);
+    let servers = format!(
+        "[origin.app]\nservers = [\"http://127.0.0.1:{bad}\", \"http://127.0.0.1:{good}\"]\n\
+         max_failures = 2\npause_ms = 600000\n\
+         [[site]]\nnames = [\"*\"]\n[[site.route]]\norigin = \"app\"\n"
+    );
+    let gateway = Gateway::start(directory(), &servers);
+    let url = gateway.url("/half");
+    let broken = (0..10).filter(|_| !gateway.curl(&[&url]).status.success()).count();
+    assert_eq!(broken, 2, "then it is left out");
+}
+
+/// The file says which statuses are failures; without it, none is.
+#[test]
+fn statuses_are_failures_if_the_file_says_so() {
+    let (_bad, bad) = python(&ECHO.replace("int(asked.get('status', 200))", "503"));
+    let (_good, good) = python(ECHO);
+    let start = |more: &str| {
+        let servers = format!(
+            "[origin.app]\nservers = [\"http://127.0.0.1:{bad}\", \"http://127.0.0.1:{good}\"]\n\
+             max_failures = 2\npause_ms = 600000\n{more}\
+             [[site]]\nnames = [\"*\"]\n[[site.route]]\norigin = \"app\"\n"
+        );
+        let gateway = Gateway::start(directory(), &servers);
+        let url = gateway.url("/");
+        (0..10).filter(|_| gateway.status(&[&url]) == 503).count()
+    };
+    assert_eq!(start(""), 5);
+    assert_eq!(start("fail_on = [502]\n"), 5);
+    assert_eq!(start("fail_on = [502, 503]\n"), 2);
+}

@@ -11,6 +11,7 @@ mod first;
 mod health;
 mod held;
 mod idle;
+mod judged;
 mod message;
 mod names;
 mod place;
@@ -34,6 +35,7 @@ use self::balance::{Asking, Chooser};
 pub use self::check::CheckRules;
 pub(crate) use self::check::Checks;
 use self::connect::Dialer;
+use self::judged::Judged;
 pub(crate) use self::idle::{Clock, Watched};
 pub use self::place::Place;
 use self::pool::{Failed, Wanted};
@@ -89,6 +91,8 @@ pub struct Origin {
     check: Option<Arc<CheckRules>>,
     /// What connections may be upgraded to, in lower case.
     upgrades: Vec<String>,
+    /// Statuses of answers that are failures of the server, though they are passed on.
+    fail_on: Vec<u16>,
 }
 
 /// Why there is no answer.
@@ -129,6 +133,7 @@ impl Origin {
             chooser,
             check: None,
             upgrades: Vec::new(),
+            fail_on: Vec::new(),
         }
     }
 
@@ -153,6 +158,12 @@ impl Origin {
     /// Connections may be upgraded to these protocols.
     pub(crate) fn upgrading(mut self, upgrades: Vec<String>) -> Self {
         self.upgrades = upgrades;
+        self
+    }
+
+    /// Answers with these statuses are failures.
+    pub(crate) fn failing_on(mut self, statuses: Vec<u16>) -> Self {
+        self.fail_on = statuses;
         self
     }
 
@@ -225,7 +236,6 @@ impl Origin {
             let spare = is_empty.then(|| parts.clone());
             match self.ask_server(server, parts, body, spare).await {
                 Ok(answer) => {
-                    server.health.succeeded();
                     let server = Some(server.to_string());
                     return Outcome { answer: Ok(answer), server, attempts: asked.len() };
                 }
@@ -310,12 +320,16 @@ impl Origin {
             return Err(Attempt::Over(Unanswered::Broken { server: server.to_string(), error }));
         }
         let (parts, body) = answer.into_parts();
-        let body = Watched::with_limit(body, self.rules.idle, "the origin")
-            .map_frame(move |frame| {
-                let _counts_until_the_end = &under_way;
-                frame
-            })
-            .boxed_unsync();
+        let body = Watched::with_limit(body, self.rules.idle, "the origin").boxed_unsync();
+        let body = if self.fail_on.contains(&parts.status.as_u16()) {
+            server.health.failed(self.rules.max_failures, self.rules.pause);
+            Judged::settled(body, under_way, self.rules)
+        } else if parts.status == StatusCode::SWITCHING_PROTOCOLS {
+            server.health.succeeded();
+            Judged::settled(body, under_way, self.rules)
+        } else {
+            Judged::body(body, under_way, self.rules)
+        };
         Ok(Response::from_parts(parts, body))
     }
 }
