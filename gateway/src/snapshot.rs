@@ -9,7 +9,7 @@ use ipnet::IpNet;
 use quicket::Identity;
 
 use crate::clients::Allowed;
-use crate::metrics::Place;
+use crate::metrics::{NO_SERVER, Place};
 use crate::origin::Origin;
 use crate::protocol::Protocols;
 use crate::route::Sites;
@@ -72,6 +72,15 @@ impl Snapshot {
     /// The names of the origins, with how many servers each has.
     pub fn origins(&self) -> impl Iterator<Item = (&str, usize)> {
         self.origins.iter().map(|origin| (origin.name(), origin.len()))
+    }
+
+    /// The servers with the names of their origins, and one for each origin that stands for none.
+    pub(crate) fn servers(&self) -> impl Iterator<Item = (String, String)> {
+        self.origins.iter().flat_map(|origin| {
+            let servers = origin.places().iter().map(ToString::to_string);
+            let all = servers.chain([NO_SERVER.to_owned()]);
+            all.map(|server| (origin.name().to_owned(), server))
+        })
     }
 
     /// The application protocols of clients over QUIC, most wanted first: HTTP/3, if there are sites, and

@@ -43,6 +43,7 @@ impl Shared {
         draining: watch::Receiver<bool>,
     ) -> Self {
         snapshot.sites.count_by(&metrics);
+        metrics.count_servers(snapshot.servers());
         let room =
             Arc::new(Semaphore::new(snapshot.limits.connections.min(Semaphore::MAX_PERMITS)));
         let runtime = Handle::current();
@@ -77,5 +78,6 @@ impl Shared {
         let before = std::mem::replace(&mut *current, next);
         drop(current);
         before.0.sites.forget_but(&sites.sites, &self.metrics);
+        self.metrics.count_servers(sites.servers());
     }
 }

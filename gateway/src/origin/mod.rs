@@ -35,8 +35,8 @@ use self::balance::{Asking, Chooser};
 pub use self::check::CheckRules;
 pub(crate) use self::check::Checks;
 use self::connect::Dialer;
-use self::judged::Judged;
 pub(crate) use self::idle::{Clock, Watched};
+use self::judged::Judged;
 pub use self::place::Place;
 use self::pool::{Failed, Wanted};
 use self::server::{Server, UnderWay};
@@ -178,6 +178,10 @@ impl Origin {
 
     pub(crate) fn name(&self) -> &str {
         &self.name
+    }
+
+    pub(crate) fn places(&self) -> &[Place] {
+        &self.places
     }
 
     pub(crate) const fn len(&self) -> usize {
