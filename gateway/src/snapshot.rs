@@ -100,7 +100,8 @@ impl Snapshot {
         self.protocols.alpn()
     }
 
-    /// Takes over what the configuration before knows of servers that are the same: connections, health.
+    /// Takes over what the configuration before knows of servers that are the same: connections, health, how many
+    /// connections of private protocols there are.
     pub(crate) fn take_over(&self, before: &Self) {
         for origin in &self.origins {
             if let Some(before) =
@@ -109,5 +110,6 @@ impl Snapshot {
                 origin.take_over(before);
             }
         }
+        self.protocols.take_over(&before.protocols);
     }
 }

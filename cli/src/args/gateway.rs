@@ -130,7 +130,7 @@ The file, in TOML; what is not said is as shown here, and paths are relative to 
   connect_timeout_ms = 5000
   idle_timeout_ms = 300000         silence of a stream, or of a client's datagrams
   max_streams = 100                of a client, of each kind; as many as requests
-  max_connections = 4096           to the origin
+  max_connections = 4096           to the origin; a client's datagrams over UDP are one
   buffer_bytes = 65536             read from the origin at once, from 1024 to 16777216
   [metrics]                        counters, at /metrics (Prometheus) and /metrics.json
   listen = \"127.0.0.1:9090\"        or \"unix:/PATH\", a socket for the gateway's own user

@@ -43,6 +43,11 @@ impl QuicOrigin {
         Self { at, configs, datagrams, v4: OnceCell::new(), v6: OnceCell::new() }
     }
 
+    /// True if the other is at the same place.
+    pub(super) fn is_at(&self, other: &Self) -> bool {
+        self.at == other.at
+    }
+
     async fn connect(&self, alpn: &[u8], limit: Duration) -> io::Result<Connection> {
         let config = self.configs.iter().find(|(name, _)| name.as_bytes() == alpn);
         let (_, config) = config.ok_or(io::ErrorKind::InvalidInput)?;
@@ -70,7 +75,7 @@ impl QuicOrigin {
 pub(super) async fn carry(client: &Arc<Client>, origin: &QuicOrigin) -> ConnectionError {
     let Client { connection: near, protocol, .. } = &**client;
     // One for as long as this lasts.
-    let Ok(_room) = Arc::clone(&protocol.room).try_acquire_owned() else {
+    let Some(_room) = protocol.room.take() else {
         near.close(code::TOO_MANY, b"there are too many connections to the origin");
         return near.closed().await;
     };
