@@ -54,7 +54,7 @@ pub(crate) fn to_origin(headers: &mut HeaderMap, asked: &Asked<'_>) {
     ABOUT_CLIENT.iter().for_each(|name| {
         headers.remove(name);
     });
-    remove_look_alikes(headers, |name| is_ours(name));
+    remove_look_alikes(headers, is_ours);
     join_cookies(headers);
     let ip = asked.client.ip().to_canonical();
     let node = match ip {

@@ -194,7 +194,7 @@ impl Metrics {
             self.origin_failures.remove(gone);
         }
         for server in &next {
-            let _ = self.origin_failures.get_or_create(server);
+            drop(self.origin_failures.get_or_create(server));
         }
         *servers = next;
     }
