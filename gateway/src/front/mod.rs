@@ -3,7 +3,7 @@
 pub(crate) mod accept;
 pub(crate) mod admission;
 pub(crate) mod http3;
-mod introduction;
+pub(crate) mod introduction;
 pub(crate) mod redirect;
 mod stall;
 pub(crate) mod tcp;
