@@ -1,17 +1,18 @@
 //! Sockets, and what runs on them.
 
+use std::collections::HashSet;
 use std::fmt;
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use http::header::HeaderValue;
 use quicket::tokio::{Endpoint, Listener};
 use quicket::{
-    BindError, ConfigError, EndpointConfig, ListenError, RetryPolicy, ServerConfig, ServerTls,
-    TransportConfig,
+    BindError, ConfigError, EndpointConfig, Fingerprint, Identity, ListenError, RetryPolicy,
+    ServerConfig, ServerTls, TransportConfig,
 };
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::TcpListener;
@@ -23,7 +24,7 @@ use crate::front::admission::{admission, counts_handshakes, hold, turn_away};
 use crate::front::{Shared, redirect, tcp};
 use crate::log_line::Log;
 use crate::metrics::{self, Metrics};
-use crate::snapshot::{Limits, Snapshot};
+use crate::snapshot::{Limits, Snapshot, expired};
 
 /// How many TCP connections may wait to be taken.
 const BACKLOG: i32 = 1024;
@@ -56,6 +57,8 @@ pub enum StartError {
     OtherLimits,
     /// The protocols that clients can ask for are not those of the file.
     OtherProtocols,
+    /// A certificate that was not there before has ended.
+    Expired(String),
 }
 
 impl fmt::Display for StartError {
@@ -88,6 +91,7 @@ impl fmt::Display for StartError {
             Self::OtherProtocols => f.write_str(
                 "the names in alpn of [[protocol]], or whether there is a [[site]], have changed: that takes a restart",
             ),
+            Self::Expired(what) => write!(f, "{what}; it is not taken instead of another one"),
         }
     }
 }
@@ -99,7 +103,9 @@ impl std::error::Error for StartError {
             Self::Tcp(_, error) | Self::Log(error) | Self::Metrics(_, error) => Some(error),
             Self::Tls(error) => Some(error),
             Self::Listen(error) => Some(error),
-            Self::OtherAddresses | Self::OtherLimits | Self::OtherProtocols => None,
+            Self::OtherAddresses | Self::OtherLimits | Self::OtherProtocols | Self::Expired(_) => {
+                None
+            }
         }
     }
 }
@@ -125,6 +131,8 @@ pub struct Gateway {
     shared: Arc<Shared>,
     tls: ServerTls,
     wanted: Wanted,
+    /// The certificates that are presented. Who reads the file again holds this.
+    presented: Arc<Mutex<HashSet<Fingerprint>>>,
 }
 
 /// Addresses as the file says, which may leave the port to the system.
@@ -152,6 +160,7 @@ impl Bound {
     ///
     /// If one of them cannot be had, or a certificate cannot be used.
     pub async fn bind(snapshot: Snapshot, sockets: EndpointConfig) -> Result<Self, StartError> {
+        let presented = Arc::new(Mutex::new(fingerprints(&snapshot)));
         let metrics = Metrics::new();
         let log = Log::open(snapshot.access_log.as_deref(), metrics.lines_lost());
         let log = log.map_err(StartError::Log)?;
@@ -176,7 +185,7 @@ impl Bound {
             false => config,
         };
         let listener = endpoint.listen_early(config).map_err(StartError::Listen)?;
-        let gateway = Gateway { shared, tls, wanted };
+        let gateway = Gateway { shared, tls, wanted, presented };
         Ok(Self {
             gateway,
             endpoint,
@@ -304,15 +313,28 @@ impl Gateway {
         if !self.tls.alpn().iter().eq(snapshot.alpn().iter().map(String::as_bytes)) {
             return Err(StartError::OtherProtocols);
         }
+        let mut presented = self.presented.lock().unwrap_or_else(PoisonError::into_inner);
+        // One that has ended while it was in use is no reason to refuse all else of the file.
+        let fresh = |identity: &Identity| !presented.contains(&identity.fingerprint());
+        let mut fresh = snapshot.certificates.iter().filter(|(_, identity)| fresh(identity));
+        if let Some(what) = fresh.find_map(|(names, identity)| expired(names, identity)) {
+            return Err(StartError::Expired(what));
+        }
         let log = Log::open(snapshot.access_log.as_deref(), self.shared.metrics.lines_lost());
         let log = log.map_err(StartError::Log)?;
+        let next = fingerprints(&snapshot);
         let certificates = std::mem::take(&mut snapshot.certificates);
         if let Some((_, first)) = certificates.first() {
             self.tls.replace_certificates(first, &certificates).map_err(StartError::Tls)?;
         }
         self.shared.replace(snapshot, log);
+        *presented = next;
         Ok(())
     }
+}
+
+fn fingerprints(snapshot: &Snapshot) -> HashSet<Fingerprint> {
+    snapshot.certificates.iter().map(|(_, identity)| identity.fingerprint()).collect()
 }
 
 /// What sockets and semaphores were made with.

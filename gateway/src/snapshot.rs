@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use ipnet::IpNet;
 use quicket::Identity;
@@ -37,6 +37,16 @@ pub struct Snapshot {
     pub(crate) sites: Sites,
     pub(crate) protocols: Protocols,
     pub(crate) origins: Vec<Arc<Origin>>,
+}
+
+/// Says that a certificate has ended, if it has.
+pub(crate) fn expired(names: &[String], identity: &Identity) -> Option<String> {
+    let end = identity.not_after().filter(|&end| end < SystemTime::now())?;
+    let of = match names {
+        [] => identity.fingerprint().to_string(),
+        names => names.join(", "),
+    };
+    Some(format!("the certificate of {of} has expired: {}", httpdate::fmt_http_date(end)))
 }
 
 /// What one client or one request may take.
@@ -81,6 +91,12 @@ impl Snapshot {
             let all = servers.chain([NO_SERVER.to_owned()]);
             all.map(|server| (origin.name().to_owned(), server))
         })
+    }
+
+    /// The certificates that have ended, in words.
+    pub fn expired(&self) -> Vec<String> {
+        let all = self.certificates.iter();
+        all.filter_map(|(names, identity)| expired(names, identity)).collect()
     }
 
     /// The application protocols of clients over QUIC, most wanted first: HTTP/3, if there are sites, and

@@ -82,3 +82,65 @@ fn a_certificate_that_nobody_could_get_is_told_of() {
     assert!(with("address").unwrap_err().contains("no DNS name"));
     assert_eq!(with("more"), Ok(()), "one of its names is its own");
 }
+
+#[test]
+fn a_certificate_that_has_ended_takes_no_other_ones_place() {
+    let dir = directory();
+    let path = dir.path().to_owned();
+    let gateway = Gateway::start(dir, SITE);
+    let presented = || {
+        let address = format!("127.0.0.1:{}", gateway.port());
+        openssl(
+            &path,
+            &["s_client", "-connect", &address, "-servername", "localhost", "-showcerts"],
+        )
+    };
+    let certificate = |said: &str| -> String {
+        let begun = said.find("-----BEGIN CERTIFICATE-----").unwrap();
+        said[begun..].split_inclusive("-----END CERTIFICATE-----").next().unwrap().to_owned()
+    };
+    let before = certificate(&presented());
+    openssl(
+        &path,
+        &[
+            "req",
+            "-new",
+            "-key",
+            "cert.key",
+            "-subj",
+            "/CN=test",
+            "-out",
+            "cert.csr",
+            "-addext",
+            "subjectAltName=DNS:localhost",
+        ],
+    );
+    openssl(
+        &path,
+        &[
+            "x509",
+            "-req",
+            "-in",
+            "cert.csr",
+            "-signkey",
+            "cert.key",
+            "-days",
+            "-1",
+            "-copy_extensions",
+            "copy",
+            "-out",
+            "cert.pem",
+        ],
+    );
+    let told = gateway.reload(TOP, SITE).unwrap_err();
+    assert!(told.contains("the certificate of localhost has expired: "), "{told}");
+    assert_eq!(certificate(&presented()), before, "the old one stays");
+    // A gateway that starts with it tells, and serves: a new one may come by way of it.
+    let other = directory();
+    for file in ["cert.pem", "cert.key"] {
+        std::fs::copy(path.join(file), other.path().join(file)).unwrap();
+    }
+    let other = Gateway::start(other, SITE);
+    assert_eq!(other.reload(TOP, SITE), Ok(()), "it was in use before");
+    assert_eq!(other.status(&["-k", &other.url("/")]), 200);
+}
