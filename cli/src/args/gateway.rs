@@ -92,6 +92,7 @@ The file, in TOML; what is not said is as shown here, and paths are relative to 
   idle_timeout_ms = 60000          in the middle of an answer
   max_failures = 3                 in a row, after which a server is left out ...
   pause_ms = 10000                 ... for so long
+  fail_on = []                     statuses from 500 to 599 that are failures, too
   upgrade = [\"websocket\"]          what connections may become, if the server agrees; not h2c
   upgrade_idle_timeout_ms = 300000 silence of both ends, after which that ends
   [origin.NAME.health_check]       servers are asked now and then, whether requests come or not
