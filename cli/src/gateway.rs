@@ -27,6 +27,7 @@ pub(crate) fn run(args: &args::Gateway) -> Result<(), Failure> {
     let path = args.file.as_ref();
     let path = path.ok_or_else(|| Failure::new(Kind::Usage, "the file is missing"))?;
     let snapshot = read(path)?;
+    warn_of_expired(&snapshot);
     if args.check {
         return crate::print(&summary(path, &snapshot));
     }
@@ -65,6 +66,14 @@ fn attempt(args: &args::Try) -> Result<(), Failure> {
 
 fn read(path: &Path) -> Result<Snapshot, Failure> {
     config::load(path).map_err(|problems| wrong(path.display(), &problems))
+}
+
+/// An expired certificate is no reason not to start: there may be others, and how a new one is had may lead through
+/// the gateway.
+fn warn_of_expired(snapshot: &Snapshot) {
+    for what in snapshot.expired() {
+        eprintln!("Warning: {what}");
+    }
 }
 
 fn wrong(what: impl std::fmt::Display, problems: &[Problem]) -> Failure {
@@ -257,8 +266,9 @@ impl Reload {
             let gateway = gateway.clone();
             let take = move || {
                 let snapshot = read(&file).inspect_err(|_| gateway.refused())?;
-                let summary = summary(&file, &snapshot);
+                let (summary, expired) = (summary(&file, &snapshot), snapshot.expired());
                 gateway.replace(snapshot).map_err(|error| refused(&error))?;
+                expired.iter().for_each(|what| eprintln!("Warning: {what}"));
                 Ok::<_, Failure>(summary)
             };
             let taken = tokio::task::spawn_blocking(take).await;

@@ -3,6 +3,8 @@
 use http::HeaderMap;
 use http::header::{self, HeaderName, HeaderValue};
 
+use crate::headers::remove_look_alikes;
+
 /// Changes of header fields, in this order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Edits {
@@ -31,6 +33,15 @@ pub(crate) fn may_change(name: &HeaderName) -> bool {
 }
 
 impl Edits {
+    /// For the fields of a request: a client has none that stands for one which is removed or set.
+    pub(crate) fn apply_to_request(&self, headers: &mut HeaderMap) {
+        let set = self.set.iter().map(|(name, _)| name);
+        remove_look_alikes(headers, |meant| {
+            self.remove.iter().chain(set.clone()).any(|name| name == meant)
+        });
+        self.apply(headers);
+    }
+
     pub(crate) fn apply(&self, headers: &mut HeaderMap) {
         for name in &self.remove {
             headers.remove(name);

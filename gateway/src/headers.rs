@@ -54,6 +54,8 @@ pub(crate) fn to_origin(headers: &mut HeaderMap, asked: &Asked<'_>) {
     ABOUT_CLIENT.iter().for_each(|name| {
         headers.remove(name);
     });
+    remove_look_alikes(headers, is_ours);
+    join_cookies(headers);
     let ip = asked.client.ip().to_canonical();
     let node = match ip {
         IpAddr::V4(_) => ip.to_string(),
@@ -78,6 +80,45 @@ pub(crate) fn to_origin(headers: &mut HeaderMap, asked: &Asked<'_>) {
         headers.insert(EARLY_DATA, HeaderValue::from_static("1"));
     }
     add_via(headers, asked.version);
+}
+
+/// Fields that the gateway writes or removes: no other may stand for them.
+fn is_ours(name: &str) -> bool {
+    const MORE: [HeaderName; 5] =
+        [header::HOST, header::VIA, header::CONTENT_LENGTH, header::COOKIE, header::EXPECT];
+    HOP_BY_HOP.iter().chain(&ABOUT_CLIENT).chain(&MORE).any(|ours| ours == name)
+}
+
+/// Removes fields that servers take for another one, of which `is_meant` is true: CGI (RFC 3875, Section 4.1.18)
+/// and what follows it (WSGI, PHP) know fields by names in which `-` is `_`, and some have all but letters and
+/// digits so.
+pub(crate) fn remove_look_alikes(headers: &mut HeaderMap, is_meant: impl Fn(&str) -> bool) {
+    let is_odd = |name: &&HeaderName| {
+        let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
+        if name.as_str().bytes().all(is_plain) {
+            return false;
+        }
+        let fold = |char: char| if char.is_ascii_alphanumeric() { char } else { '-' };
+        is_meant(&name.as_str().chars().map(fold).collect::<String>())
+    };
+    let odd: Vec<HeaderName> = headers.keys().filter(is_odd).cloned().collect();
+    for name in odd {
+        headers.remove(name);
+    }
+}
+
+/// Clients over HTTP/2 and HTTP/3 may split Cookie, which the server gets as one field (RFC 9113, Section 8.2.3;
+/// RFC 9114, Section 4.2.1).
+fn join_cookies(headers: &mut HeaderMap) {
+    let crumbs: Vec<&[u8]> =
+        headers.get_all(header::COOKIE).iter().map(HeaderValue::as_bytes).collect();
+    if crumbs.len() < 2 {
+        return;
+    }
+    // Each is a value: so are all of them.
+    if let Ok(whole) = HeaderValue::from_bytes(&crumbs.join(&b"; "[..])) {
+        headers.insert(header::COOKIE, whole);
+    }
 }
 
 /// Prepares an answer's fields for the client.
@@ -182,6 +223,33 @@ mod tests {
         assert!(all("early-data").is_empty());
         to_origin(&mut headers, &asked(true));
         assert_eq!(headers["early-data"], "1");
+    }
+
+    #[test]
+    fn what_is_like_a_field_of_the_gateways_is_removed_in_any_spelling() {
+        let wrong = [
+            "x_forwarded_for",
+            "x-forwarded_for",
+            "x.forwarded.for",
+            "early_data",
+            "transfer_encoding",
+            "content_length",
+        ];
+        let mut headers = map(&wrong.map(|name| (name, "1")));
+        headers.extend(map(&[("x_other", "1"), ("x-kept", "1")]));
+        to_origin(&mut headers, &asked(false));
+        for name in wrong {
+            assert!(!headers.contains_key(name), "{name}");
+        }
+        assert!(headers.contains_key("x_other") && headers.contains_key("x-kept"));
+    }
+
+    #[test]
+    fn a_cookie_in_crumbs_is_made_whole() {
+        let mut headers = map(&[("cookie", "a=1"), ("cookie", "b=2"), ("cookie", "c=3; d=4")]);
+        to_origin(&mut headers, &asked(false));
+        let all: Vec<_> = headers.get_all("cookie").iter().collect();
+        assert_eq!(all, ["a=1; b=2; c=3; d=4"]);
     }
 
     #[test]

@@ -25,6 +25,8 @@ pub mod connect;
 mod directory;
 mod edits;
 pub mod front;
+#[cfg(any(test, feature = "fuzz"))]
+pub mod fuzz;
 mod handed;
 mod headers;
 mod log_line;

@@ -2,7 +2,7 @@
 //! lines, which are counted, and no request its time.
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, Write};
+use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
@@ -113,16 +113,13 @@ impl Log {
     /// Opens the log: `-` is standard error.
     pub(crate) fn open(path: Option<&Path>, lost_in_all: Counter) -> io::Result<Self> {
         let Some(path) = path else { return Ok(Self(None)) };
-        let file = match path.as_os_str() == "-" {
-            true => None,
-            false => Some((append_to(path)?, path.to_owned())),
-        };
+        let sink = Sink::open(path)?;
         let (sender, receiver) = sync_channel(QUEUE);
         let lost = Arc::new(AtomicU64::new(0));
         let (counted, in_all) = (Arc::clone(&lost), lost_in_all.clone());
         std::thread::Builder::new()
             .name("quicket-log".to_owned())
-            .spawn(move || write_all(file, &receiver, &counted, &in_all))?;
+            .spawn(move || write_all(sink, &receiver, &counted, &in_all))?;
         Ok(Self(Some(Arc::new(Queue { entries: sender, lost, lost_in_all }))))
     }
 
@@ -166,12 +163,86 @@ fn append_to(path: &Path) -> io::Result<File> {
     OpenOptions::new().create(true).append(true).open(path)
 }
 
-fn write_all(
-    mut file: Option<(File, PathBuf)>,
-    entries: &Receiver<Entry>,
-    lost: &AtomicU64,
-    lost_in_all: &Counter,
-) {
+/// Whether what is there ends in the middle of a line: of a process before, whose disk was full.
+fn is_torn(path: &Path) -> bool {
+    let last = || -> io::Result<bool> {
+        let mut file = File::open(path)?;
+        if !file.metadata()?.is_file() || file.metadata()?.len() == 0 {
+            return Ok(false);
+        }
+        file.seek(SeekFrom::End(-1))?;
+        let mut last = [0];
+        file.read_exact(&mut last)?;
+        Ok(last != *b"\n")
+    };
+    // What cannot be looked at can be written to all the same.
+    last().unwrap_or(false)
+}
+
+/// Lines, each of which is there whole or is counted as lost.
+struct Lines<W> {
+    to: W,
+    /// What was written last has no end.
+    is_torn: bool,
+}
+
+impl<W: Write> Lines<W> {
+    /// Writes a line; false if it is not there whole. Of such a line there may be a part: the next one begins
+    /// behind it, on a line of its own.
+    fn put(&mut self, line: &str) -> bool {
+        let begin = if self.is_torn { "\n" } else { "" };
+        let text = format!("{begin}{line}\n");
+        let mut left = text.as_bytes();
+        while !left.is_empty() {
+            match self.to.write(left) {
+                Ok(written) if written > 0 => left = left.get(written..).unwrap_or_default(),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                _ => break,
+            }
+        }
+        let written = text.len() - left.len();
+        if written > 0 {
+            // An end that closes the line before is an end.
+            self.is_torn = !text.as_bytes().get(..written).is_some_and(|all| all.ends_with(b"\n"));
+        }
+        // Where nothing but the end is missing, the next line brings it.
+        left.len() <= 1
+    }
+}
+
+/// Where lines go: a file, or standard error.
+enum Sink {
+    File(Lines<File>, PathBuf),
+    Stderr(Lines<io::Stderr>),
+}
+
+impl Sink {
+    fn open(path: &Path) -> io::Result<Self> {
+        if path.as_os_str() == "-" {
+            return Ok(Self::Stderr(Lines { to: io::stderr(), is_torn: false }));
+        }
+        let to = append_to(path)?;
+        Ok(Self::File(Lines { to, is_torn: is_torn(path) }, path.to_owned()))
+    }
+
+    fn put(&mut self, line: &str) -> bool {
+        match self {
+            Self::File(lines, _) => lines.put(line),
+            Self::Stderr(lines) => lines.put(line),
+        }
+    }
+
+    fn reopen(&mut self) {
+        if let Self::File(_, path) = self {
+            match Self::open(path) {
+                Ok(opened) => *self = opened,
+                Err(error) => log::warn!("cannot open {} anew: {error}", path.display()),
+            }
+        }
+    }
+}
+
+fn write_all(mut sink: Sink, entries: &Receiver<Entry>, lost: &AtomicU64, lost_in_all: &Counter) {
     while let Ok(entry) = entries.recv() {
         let line = match entry {
             // A record has nothing that JSON cannot express.
@@ -182,28 +253,18 @@ fn write_all(
                 continue;
             }
             Entry::Reopen => {
-                if let Some((file, path)) = &mut file {
-                    match append_to(path) {
-                        Ok(opened) => *file = opened,
-                        Err(error) => log::warn!("cannot open {} anew: {error}", path.display()),
-                    }
-                }
+                sink.reopen();
                 continue;
             }
         };
-        let mut text = String::new();
         let missing = lost.swap(0, Ordering::Relaxed);
-        if missing > 0 {
-            text = format!("{{\"lines_lost\":{missing}}}\n");
+        let is_told = missing == 0 || sink.put(&format!("{{\"lines_lost\":{missing}}}"));
+        if !is_told {
+            lost.fetch_add(missing, Ordering::Relaxed);
         }
-        text += &line;
-        text.push('\n');
-        let written = match &mut file {
-            Some((file, _)) => file.write_all(text.as_bytes()),
-            None => io::stderr().lock().write_all(text.as_bytes()),
-        };
-        if written.is_err() {
-            lost.fetch_add(1 + missing, Ordering::Relaxed);
+        // What is lost is told first, so that the order is right.
+        if !is_told || !sink.put(&line) {
+            lost.fetch_add(1, Ordering::Relaxed);
             lost_in_all.inc();
         }
     }
@@ -286,5 +347,67 @@ impl Drop for Followed {
     fn drop(&mut self) {
         let is_whole = self.body.is_end_stream();
         self.end((!is_whole).then(|| "the client did not take the whole answer".to_owned()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A disk with so much room.
+    struct Disk {
+        text: Vec<u8>,
+        room: usize,
+    }
+
+    impl Write for Disk {
+        fn write(&mut self, data: &[u8]) -> io::Result<usize> {
+            let taken = data.len().min(self.room);
+            if taken == 0 {
+                return Err(io::ErrorKind::StorageFull.into());
+            }
+            self.room -= taken;
+            self.text.extend(&data[..taken]);
+            Ok(taken)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn wherever_a_disk_gets_full_no_line_runs_into_another() {
+        for room in 0..30 {
+            let mut lines = Lines { to: Disk { text: Vec::new(), room }, is_torn: false };
+            let mut whole: Vec<&str> =
+                ["first", "second", "third"].into_iter().filter(|line| lines.put(line)).collect();
+            lines.to.room = 1;
+            assert!(!lines.put("fourth"));
+            lines.to.room = 100;
+            assert!(lines.put("fifth") && lines.put("sixth"));
+            whole.extend(["fifth", "sixth"]);
+            let text = String::from_utf8(lines.to.text).unwrap();
+            assert!(text.ends_with('\n'));
+            let all = ["first", "second", "third", "fourth", "fifth", "sixth"];
+            for line in text.lines() {
+                assert!(all.iter().any(|all| all.starts_with(line)), "{line:?} of {text:?}");
+            }
+            let found = |line: &&str| text.lines().any(|found| found == *line);
+            assert!(whole.iter().all(found), "{whole:?} of {text:?}");
+        }
+    }
+
+    #[test]
+    fn a_log_that_ends_in_the_middle_of_a_line_goes_on_with_a_new_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("log");
+        for (before, after) in
+            [("", "line\n"), ("whole\n", "whole\nline\n"), ("tor", "tor\nline\n")]
+        {
+            std::fs::write(&path, before).unwrap();
+            assert!(Sink::open(&path).unwrap().put("line"));
+            assert_eq!(std::fs::read_to_string(&path).unwrap(), after);
+        }
     }
 }

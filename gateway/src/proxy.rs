@@ -202,7 +202,7 @@ async fn ask(
     let Target { address: client, authority, is_early, mut wish } = target;
     let asked = Asked { client, authority, version: parts.version, is_early };
     headers::to_origin(&mut parts.headers, &asked);
-    route.to_origin.apply(&mut parts.headers);
+    route.to_origin.apply_to_request(&mut parts.headers);
     if let Some((wish, _)) = &mut wish {
         wish.ask(&mut parts.headers)?;
     }

@@ -1,20 +1,22 @@
 //! Sockets, and what runs on them.
 
+use std::collections::HashSet;
 use std::fmt;
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use http::header::HeaderValue;
 use quicket::tokio::{Endpoint, Listener};
 use quicket::{
-    AcceptError, BindError, ConfigError, EndpointConfig, ListenError, RetryPolicy, ServerConfig,
-    ServerTls, TransportConfig,
+    AcceptError, BindError, ConfigError, EndpointConfig, Fingerprint, Identity, ListenError,
+    RetryPolicy, ServerConfig, ServerTls, TransportConfig,
 };
-use tokio::net::{TcpListener, TcpSocket};
+use socket2::{Domain, Protocol, Socket, Type};
+use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
@@ -24,11 +26,11 @@ use crate::front::{Shared, redirect, tcp};
 use crate::handed::Handed;
 use crate::log_line::Log;
 use crate::metrics::{self, Metrics};
-use crate::snapshot::{Limits, Snapshot};
+use crate::snapshot::{Limits, Snapshot, expired};
 use crate::stage::{Ending, Stage};
 
 /// How many TCP connections may wait to be taken.
-const BACKLOG: u32 = 1024;
+const BACKLOG: i32 = 1024;
 /// How long clients may be unaware that there is HTTP/3 no more, in seconds.
 const ALT_SVC_AGE: u32 = 86_400;
 /// How long the log may take in the end.
@@ -62,6 +64,8 @@ pub enum StartError {
     OtherLimits,
     /// The protocols that clients can ask for are not those of the file.
     OtherProtocols,
+    /// A certificate that was not there before has ended.
+    Expired(String),
 }
 
 impl fmt::Display for StartError {
@@ -102,6 +106,7 @@ impl fmt::Display for StartError {
                 "the names in alpn of [[protocol]], or whether there is a [[site]], have changed: that takes a \
                  restart, or quicket switch upgrade",
             ),
+            Self::Expired(what) => write!(f, "{what}; it is not taken instead of another one"),
         }
     }
 }
@@ -116,9 +121,11 @@ impl std::error::Error for StartError {
             | Self::Handed(error) => Some(error),
             Self::Tls(error) => Some(error),
             Self::Listen(error) => Some(error),
-            Self::Unwanted(_) | Self::OtherAddresses | Self::OtherLimits | Self::OtherProtocols => {
-                None
-            }
+            Self::Unwanted(_)
+            | Self::OtherAddresses
+            | Self::OtherLimits
+            | Self::OtherProtocols
+            | Self::Expired(_) => None,
         }
     }
 }
@@ -153,6 +160,8 @@ pub struct Gateway {
     shared: Arc<Shared>,
     tls: ServerTls,
     wanted: Wanted,
+    /// The certificates that are presented. Who reads the file again holds this.
+    presented: Arc<Mutex<HashSet<Fingerprint>>>,
 }
 
 /// Addresses as the file says, which may leave the port to the system.
@@ -194,6 +203,7 @@ impl Bound {
         sockets: EndpointConfig,
         mut handed: Handed,
     ) -> Result<Self, StartError> {
+        let presented = Arc::new(Mutex::new(fingerprints(&snapshot)));
         let metrics = Metrics::new();
         let log = Log::open(snapshot.access_log.as_deref(), metrics.lines_lost());
         let log = log.map_err(StartError::Log)?;
@@ -201,7 +211,9 @@ impl Bound {
         let over_tcp = tls.over_tcp(["h2", "http/1.1"]).map_err(StartError::Tls)?;
         let acceptor = TlsAcceptor::from(Arc::new(over_tcp));
         let (endpoint, addresses, tcp) = both(&snapshot, sockets, &mut handed).await?;
-        let redirects = snapshot.redirect.iter().map(|&address| listen_tcp(address, &mut handed));
+        let only_v6 = only_v6(&snapshot.redirect);
+        let redirects =
+            snapshot.redirect.iter().map(|&address| listen_tcp(address, only_v6, &mut handed));
         let redirects = redirects.collect::<Result<_, _>>()?;
         let config = server(tls.clone(), &snapshot);
         let wanted = Wanted::of(&snapshot);
@@ -220,7 +232,7 @@ impl Bound {
             false => config,
         };
         let listener = endpoint.listen_early(config).map_err(StartError::Listen)?;
-        let gateway = Gateway { shared, tls, wanted };
+        let gateway = Gateway { shared, tls, wanted, presented };
         Ok(Self {
             gateway,
             endpoint,
@@ -392,15 +404,28 @@ impl Gateway {
         if !self.tls.alpn().iter().eq(snapshot.alpn().iter().map(String::as_bytes)) {
             return Err(StartError::OtherProtocols);
         }
+        let mut presented = self.presented.lock().unwrap_or_else(PoisonError::into_inner);
+        // One that has ended while it was in use is no reason to refuse all else of the file.
+        let fresh = |identity: &Identity| !presented.contains(&identity.fingerprint());
+        let mut fresh = snapshot.certificates.iter().filter(|(_, identity)| fresh(identity));
+        if let Some(what) = fresh.find_map(|(names, identity)| expired(names, identity)) {
+            return Err(StartError::Expired(what));
+        }
         let log = Log::open(snapshot.access_log.as_deref(), self.shared.metrics.lines_lost());
         let log = log.map_err(StartError::Log)?;
+        let next = fingerprints(&snapshot);
         let certificates = std::mem::take(&mut snapshot.certificates);
         if let Some((_, first)) = certificates.first() {
             self.tls.replace_certificates(first, &certificates).map_err(StartError::Tls)?;
         }
         self.shared.replace(snapshot, log);
+        *presented = next;
         Ok(())
     }
+}
+
+fn fingerprints(snapshot: &Snapshot) -> HashSet<Fingerprint> {
+    snapshot.certificates.iter().map(|(_, identity)| identity.fingerprint()).collect()
 }
 
 /// What sockets and semaphores were made with.
@@ -448,15 +473,16 @@ async fn both(
     mut config: EndpointConfig,
     handed: &mut Handed,
 ) -> Result<(Endpoint, Vec<SocketAddr>, Vec<TcpListener>), StartError> {
-    // Linux gives an address of IPv4 to one socket only.
-    config.udp.only_v6 = snapshot.listen.iter().any(SocketAddr::is_ipv4);
+    let only_v6 = only_v6(&snapshot.listen);
+    config.udp.only_v6 = only_v6;
     let mut endpoint: Option<Endpoint> = None;
     let (mut addresses, mut listeners) = (Vec::new(), Vec::new());
     for &address in &snapshot.listen {
         let mut attempt = 0;
         loop {
             attempt += 1;
-            let listener = snapshot.has_sites().then(|| listen_tcp(address, handed)).transpose()?;
+            let listener =
+                snapshot.has_sites().then(|| listen_tcp(address, only_v6, handed)).transpose()?;
             let bound = listener.as_ref().map_or(Ok(address), TcpListener::local_addr);
             let bound = bound.map_err(|error| StartError::Tcp(address, error))?;
             let udp = match &endpoint {
@@ -495,19 +521,31 @@ async fn first(
     Endpoint::from_socket(socket, config).await.map(Ok).map_err(StartError::Handed)
 }
 
-fn listen_tcp(address: SocketAddr, handed: &mut Handed) -> Result<TcpListener, StartError> {
+/// True if sockets of IPv6 must leave IPv4 to others (RFC 3493, Section 5.3): Linux gives an address of IPv4 to
+/// one socket only.
+fn only_v6(addresses: &[SocketAddr]) -> bool {
+    addresses.iter().any(SocketAddr::is_ipv4)
+}
+
+fn listen_tcp(
+    address: SocketAddr,
+    only_v6: bool,
+    handed: &mut Handed,
+) -> Result<TcpListener, StartError> {
     let mut listen = || {
         if let Some(listener) = handed.tcp(address) {
             return listener;
         }
-        let socket = match address {
-            SocketAddr::V4(_) => TcpSocket::new_v4(),
-            SocketAddr::V6(_) => TcpSocket::new_v6(),
-        }?;
+        let kind = Type::STREAM.nonblocking().cloexec();
+        let socket = Socket::new(Domain::for_address(address), kind, Some(Protocol::TCP))?;
+        if address.is_ipv6() {
+            socket.set_only_v6(only_v6)?;
+        }
         // What lingers of connections of the process before is no reason to refuse.
-        socket.set_reuseaddr(true)?;
-        socket.bind(address)?;
-        socket.listen(BACKLOG)
+        socket.set_reuse_address(true)?;
+        socket.bind(&address.into())?;
+        socket.listen(BACKLOG)?;
+        TcpListener::from_std(socket.into())
     };
     listen().map_err(|error| StartError::Tcp(address, error))
 }

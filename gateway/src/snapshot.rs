@@ -3,13 +3,13 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use ipnet::IpNet;
 use quicket::Identity;
 
 use crate::clients::Allowed;
-use crate::metrics::Place;
+use crate::metrics::{NO_SERVER, Place};
 use crate::origin::Origin;
 use crate::protocol::Protocols;
 use crate::route::Sites;
@@ -37,6 +37,16 @@ pub struct Snapshot {
     pub(crate) sites: Sites,
     pub(crate) protocols: Protocols,
     pub(crate) origins: Vec<Arc<Origin>>,
+}
+
+/// Says that a certificate has ended, if it has.
+pub(crate) fn expired(names: &[String], identity: &Identity) -> Option<String> {
+    let end = identity.not_after().filter(|&end| end < SystemTime::now())?;
+    let of = match names {
+        [] => identity.fingerprint().to_string(),
+        names => names.join(", "),
+    };
+    Some(format!("the certificate of {of} has expired: {}", httpdate::fmt_http_date(end)))
 }
 
 /// What one client or one request may take.
@@ -76,6 +86,21 @@ impl Snapshot {
         self.origins.iter().map(|origin| (origin.name(), origin.len()))
     }
 
+    /// The servers with the names of their origins, and one for each origin that stands for none.
+    pub(crate) fn servers(&self) -> impl Iterator<Item = (String, String)> {
+        self.origins.iter().flat_map(|origin| {
+            let servers = origin.places().iter().map(ToString::to_string);
+            let all = servers.chain([NO_SERVER.to_owned()]);
+            all.map(|server| (origin.name().to_owned(), server))
+        })
+    }
+
+    /// The certificates that have ended, in words.
+    pub fn expired(&self) -> Vec<String> {
+        let all = self.certificates.iter();
+        all.filter_map(|(names, identity)| expired(names, identity)).collect()
+    }
+
     /// The application protocols of clients over QUIC, most wanted first: HTTP/3, if there are sites, and
     /// private ones.
     pub(crate) fn alpn(&self) -> Vec<String> {
@@ -93,7 +118,8 @@ impl Snapshot {
         self.protocols.alpn()
     }
 
-    /// Takes over what the configuration before knows of servers that are the same: connections, health.
+    /// Takes over what the configuration before knows of servers that are the same: connections, health, how many
+    /// connections of private protocols there are.
     pub(crate) fn take_over(&self, before: &Self) {
         for origin in &self.origins {
             if let Some(before) =
@@ -102,5 +128,6 @@ impl Snapshot {
                 origin.take_over(before);
             }
         }
+        self.protocols.take_over(&before.protocols);
     }
 }

@@ -4,14 +4,15 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use aws_lc_rs::digest;
-use rustls::RootCertStore;
 use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::sign::CertifiedKey;
+use rustls::{RootCertStore, SignatureAlgorithm};
 
-use crate::ConfigError;
+use crate::{ConfigError, validity};
 
 /// The SHA-256 hash of a certificate's DER encoding; printed as `sha256:` and lowercase hex.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -58,6 +59,31 @@ impl FromStr for Fingerprint {
         match digits.next() {
             None => Ok(Self(bytes)),
             Some(_) => Err(ConfigError::InvalidFingerprint),
+        }
+    }
+}
+
+/// What a private key signs with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum KeyType {
+    /// RSA.
+    Rsa,
+    /// ECDSA.
+    Ecdsa,
+    /// Ed25519.
+    Ed25519,
+    /// Something else.
+    Other,
+}
+
+impl KeyType {
+    pub(crate) const fn of(key: SignatureAlgorithm) -> Self {
+        match key {
+            SignatureAlgorithm::RSA => Self::Rsa,
+            SignatureAlgorithm::ECDSA => Self::Ecdsa,
+            SignatureAlgorithm::ED25519 => Self::Ed25519,
+            _ => Self::Other,
         }
     }
 }
@@ -172,6 +198,20 @@ impl Identity {
         let own = self.chain.first().map(webpki::EndEntityCert::try_from);
         let Some(Ok(own)) = own else { return Vec::new() };
         own.valid_dns_names().map(str::to_owned).collect()
+    }
+
+    /// When the endpoint's own certificate ends; `None` if it does not say.
+    pub fn not_after(&self) -> Option<SystemTime> {
+        validity::not_after(self.chain.first()?)
+    }
+
+    /// What the key signs with. A server may have a certificate of each type for a name.
+    ///
+    /// # Errors
+    ///
+    /// If the key cannot be used.
+    pub fn key_type(&self) -> Result<KeyType, ConfigError> {
+        Ok(KeyType::of(self.certified_key()?.key.algorithm()))
     }
 
     /// The private key in DER.

@@ -21,10 +21,11 @@ mod random;
 mod server;
 mod session;
 mod unused;
+mod validity;
 mod words;
 
 pub use block_cipher::Aes128;
-pub use certificates::{Fingerprint, Identity, Roots};
+pub use certificates::{Fingerprint, Identity, KeyType, Roots};
 pub use client::{ClientTls, ClientTlsBuilder};
 pub use error::ConfigError;
 pub use key_log::{KeyLog, KeyLogFile};

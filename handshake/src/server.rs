@@ -70,7 +70,9 @@ pub struct ServerTlsBuilder {
 impl ServerTlsBuilder {
     /// Presents `identity` to clients that ask for one of `names`: DNS names, or `*.` and a DNS
     /// name for all of its direct subdomains. Exact names win over wildcards; clients that ask for
-    /// no name or another one get the identity that the builder began with.
+    /// no name or another one get the identity that the builder began with. Identities for the same name with keys
+    /// of different types stand beside each other: a client gets the first of those whose signatures it
+    /// verifies (RFC 8446, Section 4.2.3). Of the same type the last one counts.
     pub fn certificate_for<I, S>(mut self, names: I, identity: Identity) -> Self
     where
         I: IntoIterator<Item = S>,

@@ -119,8 +119,8 @@ pub use quicket_engine::{
 };
 pub use quicket_handshake::{
     Beginning, ClientAuth, ClientTls, ConfigError, Fingerprint, Identity, KeyExchange, KeyLog,
-    KeyLogFile, ProcessRegister, Roots, STRIKE_WINDOW, ServerTls, SharedBeginning, StrikeAnswer,
-    StrikeRegister, TicketId, TicketKey,
+    KeyLogFile, KeyType, ProcessRegister, Roots, STRIKE_WINDOW, ServerTls, SharedBeginning,
+    StrikeAnswer, StrikeRegister, TicketId, TicketKey,
 };
 pub use quicket_wire::{Dir, StreamId, TransportErrorCode, TransportParameters, Version};
 

@@ -79,7 +79,8 @@ The file, in TOML; what is not said is as shown here, and paths are relative to 
   access_log = \"FILE\"              a line of JSON for each request; - is standard error
   proxy_protocol = []              networks of balancers in front, such as \"10.0.0.0/8\", that begin each
                                    connection over TCP with a header of PROXY protocol v2
-  [[certificate]]                  the first is for clients that ask for another name
+  [[certificate]]                  the first is for clients that ask for another name; a name may have
+                                   one with a key of each type
   chain = \"FILE\"
   key = \"FILE\"
   [origin.NAME]
@@ -100,6 +101,7 @@ The file, in TOML; what is not said is as shown here, and paths are relative to 
   idle_timeout_ms = 60000          in the middle of an answer
   max_failures = 3                 in a row, after which a server is left out ...
   pause_ms = 10000                 ... for so long
+  fail_on = []                     statuses from 500 to 599 that are failures, too
   upgrade = [\"websocket\"]          what connections may become, if the server agrees; not h2c
   upgrade_idle_timeout_ms = 300000 silence of both ends, after which that ends
   [origin.NAME.health_check]       servers are asked now and then, whether requests come or not
@@ -139,7 +141,7 @@ The file, in TOML; what is not said is as shown here, and paths are relative to 
   connect_timeout_ms = 5000
   idle_timeout_ms = 300000         silence of a stream, or of a client's datagrams
   max_streams = 100                of a client, of each kind; as many as requests
-  max_connections = 4096           to the origin
+  max_connections = 4096           to the origin; a client's datagrams over UDP are one
   buffer_bytes = 65536             read from the origin at once, from 1024 to 16777216
   [metrics]                        counters, at /metrics (Prometheus) and /metrics.json
   listen = \"127.0.0.1:9090\"        or \"unix:/PATH\", a socket for the gateway's own user

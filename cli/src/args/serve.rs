@@ -27,7 +27,8 @@ pub(crate) enum Retry {
 /// a server that was killed hear from the next one that their connections are lost.
 ///
 /// With several --cert and --key, clients get the certificate with the name that they ask for, and the
-/// first if there is none. The signal SIGHUP has certificates, keys and the ticket key read again: new
+/// first if there is none. A name may have one with a key of each type: the first of those whose signatures
+/// the client verifies counts. The signal SIGHUP has certificates, keys and the ticket key read again: new
 /// connections get the new ones, the others go on. If anything is wrong with a file, all stays as it
 /// is and the log says why. So it is with the file of --connection-ids.
 ///

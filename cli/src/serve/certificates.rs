@@ -1,9 +1,10 @@
 //! The certificates that clients get, and the files that they come from.
 
+use std::collections::HashSet;
 use std::fmt;
 use std::path::PathBuf;
 
-use quicket::{ConfigError, Fingerprint, Identity, ServerTls};
+use quicket::{ConfigError, Fingerprint, Identity, KeyType, ServerTls};
 
 use super::keep;
 use crate::args::Serve;
@@ -24,6 +25,8 @@ type Named = Vec<(Vec<String>, Identity)>;
 pub(crate) struct Presented {
     /// The first is everybody's who asks for another name.
     identities: Named,
+    /// The names that have a certificate with a key of this type.
+    taken: HashSet<(String, KeyType)>,
     /// What was read, in words.
     pub(crate) summary: String,
     /// Clients can know the first certificate by nothing else.
@@ -56,11 +59,17 @@ impl Files {
             let summary = format!("{} ({pin})", path.display());
             return Ok(Presented {
                 identities: vec![(identity.dns_names(), identity)],
+                taken: HashSet::new(),
                 summary,
                 pin: Some(pin),
             });
         }
-        let mut presented = Presented { identities: Vec::new(), summary: String::new(), pin: None };
+        let mut presented = Presented {
+            identities: Vec::new(),
+            taken: HashSet::new(),
+            summary: String::new(),
+            pin: None,
+        };
         for (cert, key) in &self.pairs {
             let identity = Identity::from_pem_files(cert, key).map_err(unusable)?;
             presented.add(identity, &cert.display())?;
@@ -98,11 +107,15 @@ impl Presented {
                 ),
             ));
         }
-        let taken = |name: &String| self.identities.iter().any(|(names, _)| names.contains(name));
-        let (taken, own): (Vec<_>, Vec<_>) = names.into_iter().partition(taken);
+        // A name may have a certificate with a key of each type: clients differ in what they verify.
+        let key_type = identity.key_type().map_err(unusable)?;
+        let is_own = |name: &String| self.taken.insert((name.clone(), key_type));
+        let (own, taken): (Vec<_>, Vec<_>) = names.into_iter().partition(is_own);
         if !taken.is_empty() {
             let taken = taken.join(", ");
-            log::warn!("{cert} is not used for {taken}: an earlier --cert has that name");
+            log::warn!(
+                "{cert} is not used for {taken}: an earlier --cert with a key of the same type has that name"
+            );
         }
         if !self.summary.is_empty() {
             self.summary.push_str(", ");

@@ -52,10 +52,24 @@ pub(super) fn check(file: File, directory: &Path) -> Result<Snapshot, Vec<Proble
     for (at, certificate) in file.certificate.iter().enumerate() {
         let place = format!("certificate {}", at + 1);
         let (chain, key) = (directory.join(&certificate.chain), directory.join(&certificate.key));
-        if let Some(identity) = problems.take(&place, Identity::from_pem_files(chain, key)) {
-            let own = identity.dns_names().into_iter().filter(|name| names.insert(name.clone()));
-            certificates.push((own.collect(), identity));
+        let Some(identity) = problems.take(&place, Identity::from_pem_files(chain, key)) else {
+            continue;
+        };
+        let Some(key_type) = problems.take(&place, identity.key_type()) else { continue };
+        // A name may have a certificate with a key of each type: clients differ in what they verify.
+        let all = identity.dns_names();
+        let is_own = |name: &&String| names.insert(((*name).clone(), key_type));
+        let own: Vec<String> = all.iter().filter(is_own).cloned().collect();
+        if at > 0 && own.is_empty() {
+            problems.add(
+                &place,
+                match all.is_empty() {
+                    true => "has no DNS name, so that no client could ask for it: make it the first",
+                    false => "has no effect: earlier ones have all of its names, and keys of the same type",
+                },
+            );
         }
+        certificates.push((own, identity));
     }
     finish(file, directory, certificates, problems)
 }

@@ -113,6 +113,17 @@ pub fn parse(text: &str, directory: &Path) -> Result<Snapshot, Vec<Problem>> {
     check::check(file, directory)
 }
 
+/// The same with a certificate that is here already, beside which the file has none that count.
+#[cfg(any(test, feature = "fuzz"))]
+pub(crate) fn parse_with(
+    text: &str,
+    directory: &Path,
+    identity: quicket::Identity,
+) -> Result<Snapshot, Vec<Problem>> {
+    let file: File = toml::from_str(text).map_err(|error| vec![Problem::syntax(text, &error)])?;
+    check::check_with(file, directory, vec![(Vec::new(), identity)])
+}
+
 /// A gateway on `listen` in front of one server, with a certificate of its own.
 ///
 /// # Errors

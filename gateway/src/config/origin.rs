@@ -66,6 +66,9 @@ pub struct Origin {
     /// ... for so long, in milliseconds.
     #[serde(default = "default_pause")]
     pub pause_ms: u64,
+    /// Statuses from 500 to 599 that are such failures, too. The client gets the answer as it is.
+    #[serde(default)]
+    pub fail_on: Vec<u16>,
 }
 
 const fn default_connect() -> u64 {
@@ -210,6 +213,7 @@ impl Origin {
             retries: default_retries(),
             max_failures: default_failures(),
             pause_ms: default_pause(),
+            fail_on: Vec::new(),
         }
     }
 }
@@ -243,11 +247,16 @@ pub(super) fn check(
         if written.max_failures == 0 {
             problems.add(format!("{place}.max_failures"), "0 would leave out every server at once");
         }
+        if written.fail_on.iter().any(|status| !(500..600).contains(status)) {
+            let place = format!("{place}.fail_on");
+            problems.add(place, "has a status that is not within 500 and 599");
+        }
         let tls = tls(&place, written, &servers, directory, problems);
         let hash_by = hash_by(&place, written, problems);
         let mut made = origin::Origin::new(name.clone(), servers, rules)
             .weighing(weights, hash_by)
-            .upgrading(upgrades(&place, written, problems));
+            .upgrading(upgrades(&place, written, problems))
+            .failing_on(written.fail_on.clone());
         if let Some(tls) = tls {
             made = made.over_tls(tls);
         }
@@ -427,7 +436,7 @@ mod tests {
         let all = problems(
             "[origin.a]\nservers = [{ url = \"http://a\", weight = 0 }]\nhash_by = \"path\"\n\
              [origin.b]\nservers = [\"http://a\", { url = \"http://a:80\", weight = 1001 }]\n\
-             upgrade = [\"h2c\", \"a b\"]\nupgrade_idle_timeout_ms = 0\n\
+             upgrade = [\"h2c\", \"a b\"]\nupgrade_idle_timeout_ms = 0\nfail_on = [404]\n\
              balance = \"consistent-hash\"\nhash_by = { cookie = \"a;b\" }\n\
              [origin.c]\nservers = [\"http://a\"]\nhealth_check = { path = \"a\", interval_ms = 0, \
              timeout_ms = 0, expect = [99], healthy_after = 0, unhealthy_after = 0, host = \"/\" }\n",
@@ -441,6 +450,7 @@ mod tests {
             "origin.b.upgrade: h2c cannot be passed on",
             "origin.b.upgrade: \"a b\" is no protocol",
             "origin.b.upgrade_idle_timeout_ms",
+            "origin.b.fail_on",
             "origin.c.health_check.path: \"a\" does not begin with /",
             "origin.c.health_check.host",
             "origin.c.health_check.interval_ms",

@@ -6,12 +6,11 @@ use std::time::Duration;
 
 use quicket::{ClientConfig, ClientTls, TransportConfig};
 use serde::Deserialize;
-use tokio::sync::Semaphore;
 
 use super::Limits;
 use super::check::Problems;
 use super::site::is_dns_name;
-use crate::protocol::{self, Authority, Origin, Place, Protocols, QuicOrigin};
+use crate::protocol::{self, Authority, Origin, Place, Protocols, QuicOrigin, Room};
 
 /// How often an origin over QUIC hears of a client that says nothing, so that it does not give up earlier.
 const KEEP_ALIVE: Duration = Duration::from_secs(10);
@@ -58,7 +57,7 @@ pub struct Protocol {
     /// Streams of a client at once, of each kind; as many as `limits.requests` if it is not said.
     #[serde(default)]
     pub max_streams: Option<u32>,
-    /// Connections to the origin at once, of all clients together.
+    /// Connections to the origin at once, of all clients together; the datagrams of a client over UDP are one.
     #[serde(default = "default_connections")]
     pub max_connections: usize,
     /// How much is read from the origin for a stream before it is written, in bytes.
@@ -164,11 +163,8 @@ fn rules(
             ),
         );
     }
-    if !(1..=Semaphore::MAX_PERMITS).contains(&protocol.max_connections) {
-        problems.add(
-            format!("{place}.max_connections"),
-            "0 would let nobody through, or it is too large",
-        );
+    if protocol.max_connections == 0 {
+        problems.add(format!("{place}.max_connections"), "0 would let nobody through");
     }
     if !(1024..=MAX_BUFFER).contains(&protocol.buffer_bytes) {
         problems
@@ -182,7 +178,7 @@ fn rules(
         idle: problems.wait(&format!("{place}.idle_timeout_ms"), protocol.idle_timeout_ms),
         max_streams: max_streams as usize,
         piece: protocol.buffer_bytes,
-        room: Arc::new(Semaphore::new(protocol.max_connections.min(Semaphore::MAX_PERMITS))),
+        room: Room::new(protocol.max_connections),
     }
 }
 

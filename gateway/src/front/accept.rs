@@ -69,8 +69,8 @@ where
         shared.metrics.refused(exceeded.reason);
         BodyError::from(exceeded.reason)
     };
-    shared.clients.handshake(client.ip(), &limits.client).map_err(refused)?;
-    let _counted = shared.clients.connect(client.ip(), &limits.client).map_err(refused)?;
+    shared.clients.handshake(client.ip(), &limits.client, true).map_err(refused)?;
+    let _counted = shared.clients.connect(client.ip(), &limits.client, true).map_err(refused)?;
     drop(snapshot);
     hold(stream, client).await
 }

@@ -21,7 +21,7 @@ pub(crate) fn admission(
     let shared = Arc::clone(shared);
     move |attempt| {
         let allowed = shared.current().0.limits.client;
-        match shared.clients.handshake(attempt.remote.ip(), &allowed) {
+        match shared.clients.handshake(attempt.remote.ip(), &allowed, attempt.validated) {
             Ok(()) => Decision::Accept,
             // The address may be made up, to have its owner refused.
             Err(_) if !attempt.validated => Decision::Retry,
@@ -36,7 +36,19 @@ pub(crate) fn admission(
 /// Holds a connection over QUIC if its client may have one more, and speaks what it has asked for.
 pub(crate) async fn hold(connection: Connection, shared: Arc<Shared>) {
     let allowed = shared.current().0.limits.client;
-    match shared.clients.connect(connection.remote_addr().ip(), &allowed) {
+    let address = connection.remote_addr().ip();
+    // Early data comes before the client has answered.
+    let is_proven = connection.handshake().is_some();
+    let counted = shared.clients.connect(address, &allowed, is_proven);
+    if !is_proven && counted.is_ok() {
+        let (connection, clients) = (connection.clone(), Arc::clone(&shared.clients));
+        tokio::spawn(async move {
+            if connection.wait_established().await.is_ok() {
+                clients.prove(address);
+            }
+        });
+    }
+    match counted {
         Ok(_counted) if is_http(&connection) => http3::serve(connection, shared).await,
         Ok(_counted) => protocol::serve(connection, shared).await,
         Err(exceeded) => {

@@ -10,7 +10,7 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 /// What comes before the addresses, in bytes.
 const MINIMUM_LENGTH: usize = 16;
 /// The longest header that is read, in bytes: the addresses and what balancers add, such as a certificate's name.
-const MAX_HEADER: usize = 4096;
+pub(crate) const MAX_HEADER: usize = 4096;
 
 /// True if connections from this address begin with a header. From others it would not be believed.
 pub(crate) fn is_expected(balancers: &[IpNet], peer: IpAddr) -> bool {

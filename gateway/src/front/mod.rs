@@ -3,7 +3,7 @@
 pub(crate) mod accept;
 pub(crate) mod admission;
 pub(crate) mod http3;
-mod introduction;
+pub(crate) mod introduction;
 pub(crate) mod redirect;
 mod stall;
 pub(crate) mod tcp;
@@ -38,6 +38,7 @@ pub(crate) struct Shared {
 impl Shared {
     pub(crate) fn new(snapshot: Snapshot, log: Log, metrics: Arc<Metrics>, ending: Ending) -> Self {
         snapshot.sites.count_by(&metrics);
+        metrics.count_servers(snapshot.servers());
         let room =
             Arc::new(Semaphore::new(snapshot.limits.connections.min(Semaphore::MAX_PERMITS)));
         let runtime = Handle::current();
@@ -72,5 +73,6 @@ impl Shared {
         let before = std::mem::replace(&mut *current, next);
         drop(current);
         before.0.sites.forget_but(&sites.sites, &self.metrics);
+        self.metrics.count_servers(sites.servers());
     }
 }

@@ -4,10 +4,13 @@
 mod histogram;
 mod json;
 mod place;
+mod private;
 pub(crate) mod serve;
 
+use std::borrow::Cow;
+use std::collections::HashSet;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use prometheus_client::encoding::EncodeLabelSet;
@@ -20,6 +23,8 @@ use prometheus_client::registry::Registry;
 use self::histogram::Histogram;
 pub(crate) use self::place::Listener;
 pub use self::place::Place;
+use self::private::Private;
+pub(crate) use self::private::ProtocolMetrics;
 
 /// All counters of a gateway.
 #[derive(Debug)]
@@ -33,15 +38,18 @@ pub(crate) struct Metrics {
     sent: Family<Way, Counter>,
     refused: Family<Reason, Counter>,
     origin_failures: Family<Server, Counter>,
+    /// The servers of the file, which alone are counted: requests under way may still ask others.
+    servers: Mutex<HashSet<Server>>,
     retries: Counter,
     early: Family<Early, Counter>,
     reloads: Family<Outcome, Counter>,
     lines_lost: Counter,
+    private: Private,
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct Protocol {
-    protocol: &'static str,
+    protocol: Cow<'static, str>,
 }
 
 /// A site by its first name, and a route of it by its path.
@@ -126,10 +134,12 @@ impl Metrics {
             sent: add(all, "response_bytes", "Bytes of answers' bodies"),
             refused: add(all, "refused", "Requests and connections that were refused"),
             origin_failures: add(all, "origin_failures", "Requests that a server did not answer"),
+            servers: Mutex::default(),
             retries: add(all, "retries", "Requests that another server was asked again"),
             early: add(all, "early_requests", "Requests that came as 0-RTT data"),
             reloads: add(all, "reloads", "Configurations that were taken, or not"),
             lines_lost: add(all, "log_lines_lost", "Lines of the access log that were lost"),
+            private: Private::new(all),
             registry,
         })
     }
@@ -162,8 +172,8 @@ impl Metrics {
     }
 
     /// Counts a connection, which is open until what is returned is dropped.
-    pub(crate) fn connected(&self, protocol: &'static str) -> Open {
-        let protocol = Protocol { protocol };
+    pub(crate) fn connected(&self, protocol: impl Into<Cow<'static, str>>) -> Open {
+        let protocol = Protocol { protocol: protocol.into() };
         self.connections.get_or_create(&protocol).inc();
         let open = self.open.get_or_create_owned(&protocol);
         open.inc();
@@ -174,9 +184,33 @@ impl Metrics {
         self.refused.get_or_create(&Reason { reason }).inc();
     }
 
+    /// From now on the failures of these servers count, by the name of their origin; those of others are
+    /// forgotten.
+    pub(crate) fn count_servers(&self, servers: impl IntoIterator<Item = (String, String)>) {
+        let next: HashSet<Server> =
+            servers.into_iter().map(|(origin, server)| Server { origin, server }).collect();
+        let mut servers = self.servers.lock().unwrap_or_else(PoisonError::into_inner);
+        for gone in servers.difference(&next) {
+            self.origin_failures.remove(gone);
+        }
+        for server in &next {
+            drop(self.origin_failures.get_or_create(server));
+        }
+        *servers = next;
+    }
+
     pub(crate) fn origin_failed(&self, origin: &str, server: Option<&str>) {
-        let server = server.unwrap_or("none").to_owned();
-        self.origin_failures.get_or_create(&Server { origin: origin.to_owned(), server }).inc();
+        let server = server.unwrap_or(NO_SERVER).to_owned();
+        let server = Server { origin: origin.to_owned(), server };
+        let servers = self.servers.lock().unwrap_or_else(PoisonError::into_inner);
+        if servers.contains(&server) {
+            self.origin_failures.get_or_create(&server).inc();
+        }
+    }
+
+    /// The counters of a private protocol.
+    pub(crate) fn protocol(&self, alpn: &str) -> ProtocolMetrics {
+        self.private.of(alpn)
     }
 
     /// Counts the attempts after the first.
@@ -214,6 +248,9 @@ impl Metrics {
         Ok(json::of(&self.text()?))
     }
 }
+
+/// Stands for the server where an origin had none to ask.
+pub(crate) const NO_SERVER: &str = "none";
 
 /// Makes a metric known.
 fn add<M>(registry: &mut Registry, name: &str, help: &str) -> M
@@ -254,6 +291,20 @@ mod tests {
         let requests = json["quicket_gateway_requests_total"].as_array().unwrap();
         let found = requests.iter().find(|entry| entry["labels"]["status"] == "4xx").unwrap();
         assert_eq!((&found["labels"]["route"], &found["value"]), (&"/a\"b".into(), &1.into()));
+        let servers = |names: &[&str]| {
+            let label = |name: &&str| ("app".to_owned(), (*name).to_owned());
+            metrics.count_servers(names.iter().map(label).collect::<Vec<_>>());
+        };
+        servers(&["http://a", "http://b"]);
+        metrics.origin_failed("app", Some("http://a"));
+        servers(&["http://b", "none"]);
+        // A request that began before.
+        metrics.origin_failed("app", Some("http://a"));
+        metrics.origin_failed("app", None);
+        let text = metrics.text().unwrap();
+        assert!(!text.contains("http://a"), "{text}");
+        assert!(text.contains("{origin=\"app\",server=\"none\"} 1"), "{text}");
+        assert!(text.contains("{origin=\"app\",server=\"http://b\"} 0"), "{text}");
         metrics.forget("a.example", "/a\"b");
         assert!(!metrics.text().unwrap().contains("a.example"));
     }

@@ -44,6 +44,13 @@ trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
 
+#[cfg(test)]
+impl Link {
+    pub(super) fn of(stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static) -> Self {
+        Self(Box::new(stream))
+    }
+}
+
 impl Dialer {
     pub(super) fn new(
         place: &Place,

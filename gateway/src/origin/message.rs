@@ -6,7 +6,7 @@ use http::{HeaderMap, Method, Request, Uri, Version};
 use hyper::ext::Protocol;
 
 /// RFC 9112, Section 3.2.1: the target is the path; the authority is in Host.
-pub(super) fn for_one<B>(request: &mut Request<B>) {
+pub(super) fn for_one<B: http_body::Body>(request: &mut Request<B>) {
     if !request.headers().contains_key(header::HOST)
         && let Some(authority) = request.uri().authority()
         && let Ok(host) = HeaderValue::from_str(authority.as_str())
@@ -16,6 +16,11 @@ pub(super) fn for_one<B>(request: &mut Request<B>) {
     let path = request.uri().path_and_query().cloned();
     *request.uri_mut() = path.map_or_else(Uri::default, Uri::from);
     *request.version_mut() = Version::HTTP_11;
+    // RFC 9112, Section 6.1: hyper takes GET and HEAD without a length for requests without a body.
+    if !request.body().is_end_stream() && !request.headers().contains_key(header::CONTENT_LENGTH) {
+        let chunked = HeaderValue::from_static("chunked");
+        request.headers_mut().insert(header::TRANSFER_ENCODING, chunked);
+    }
     // RFC 9110, Section 10.1.4: TE concerns the connection.
     if request.headers().contains_key(header::TE) {
         add_connection(request.headers_mut(), "te");
@@ -48,6 +53,7 @@ pub(super) fn for_two<B>(request: &mut Request<B>, is_tls: bool) {
         }
     }
     request.headers_mut().remove(header::CONNECTION);
+    request.headers_mut().remove(header::TRANSFER_ENCODING);
     *request.version_mut() = Version::HTTP_2;
 }
 
@@ -64,10 +70,27 @@ pub(super) fn extend<B>(request: &mut Request<B>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use bytes::Bytes;
+    use http_body_util::{Empty, Full};
 
-    fn request() -> Request<()> {
+    fn request() -> Request<Empty<Bytes>> {
         let request = Request::get("/a?b").header("host", "a.example:1").header("te", "trailers");
-        request.body(()).unwrap()
+        request.body(Empty::new()).unwrap()
+    }
+
+    #[test]
+    fn a_body_without_a_length_is_chunked_in_http1_only() {
+        let request = Request::get("/").header("host", "a.example");
+        let mut request = request.body(Full::new(Bytes::from_static(b"body"))).unwrap();
+        for _ in 0..2 {
+            for_one(&mut request);
+            assert_eq!(request.headers()["transfer-encoding"], "chunked");
+            for_two(&mut request, true);
+            assert!(!request.headers().contains_key("transfer-encoding"));
+        }
+        request.headers_mut().insert("content-length", 4.into());
+        for_one(&mut request);
+        assert!(!request.headers().contains_key("transfer-encoding"));
     }
 
     #[test]

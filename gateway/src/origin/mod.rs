@@ -7,9 +7,11 @@
 mod balance;
 mod check;
 mod connect;
+mod first;
 mod health;
 mod held;
 mod idle;
+mod judged;
 mod message;
 mod names;
 mod place;
@@ -24,7 +26,7 @@ use std::time::Duration;
 
 use http::header;
 use http::request::Parts;
-use http::{Request, Response};
+use http::{Request, Response, StatusCode};
 use http_body::Body as _;
 use http_body_util::{BodyExt, Empty};
 use tokio::time::Instant;
@@ -34,6 +36,7 @@ pub use self::check::CheckRules;
 pub(crate) use self::check::Checks;
 use self::connect::Dialer;
 pub(crate) use self::idle::{Clock, Watched};
+use self::judged::Judged;
 pub use self::place::Place;
 use self::pool::{Failed, Wanted};
 use self::server::{Server, UnderWay};
@@ -88,6 +91,8 @@ pub struct Origin {
     check: Option<Arc<CheckRules>>,
     /// What connections may be upgraded to, in lower case.
     upgrades: Vec<String>,
+    /// Statuses of answers that are failures of the server, though they are passed on.
+    fail_on: Vec<u16>,
 }
 
 /// Why there is no answer.
@@ -128,6 +133,7 @@ impl Origin {
             chooser,
             check: None,
             upgrades: Vec::new(),
+            fail_on: Vec::new(),
         }
     }
 
@@ -155,6 +161,12 @@ impl Origin {
         self
     }
 
+    /// Answers with these statuses are failures.
+    pub(crate) fn failing_on(mut self, statuses: Vec<u16>) -> Self {
+        self.fail_on = statuses;
+        self
+    }
+
     pub(crate) fn upgrades(&self) -> &[String] {
         &self.upgrades
     }
@@ -166,6 +178,10 @@ impl Origin {
 
     pub(crate) fn name(&self) -> &str {
         &self.name
+    }
+
+    pub(crate) fn places(&self) -> &[Place] {
+        &self.places
     }
 
     pub(crate) const fn len(&self) -> usize {
@@ -202,6 +218,13 @@ impl Origin {
     /// Passes a request on, and its answer back. What can be repeated without harm is asked of
     /// another server if one fails.
     pub(crate) async fn ask(&self, client: IpAddr, parts: Parts, body: Body) -> Outcome {
+        let body = match first::known(&parts, body).await {
+            Ok(body) => body,
+            Err(error) => {
+                let answer = Err(Unanswered::Client(error.to_string()));
+                return Outcome { answer, server: None, attempts: 0 };
+            }
+        };
         let is_empty = body.is_end_stream();
         let can_repeat = is_safe(&parts.method) && is_empty;
         let attempts = if can_repeat { 1 + self.rules.retries } else { 1 };
@@ -217,7 +240,6 @@ impl Origin {
             let spare = is_empty.then(|| parts.clone());
             match self.ask_server(server, parts, body, spare).await {
                 Ok(answer) => {
-                    server.health.succeeded();
                     let server = Some(server.to_string());
                     return Outcome { answer: Ok(answer), server, attempts: asked.len() };
                 }
@@ -295,13 +317,23 @@ impl Origin {
                 }
             }
         };
-        let (parts, body) = answer.map_err(Attempt::Failed)?.into_parts();
-        let body = Watched::with_limit(body, self.rules.idle, "the origin")
-            .map_frame(move |frame| {
-                let _counts_until_the_end = &under_way;
-                frame
-            })
-            .boxed_unsync();
+        let answer = answer.map_err(Attempt::Failed)?;
+        // RFC 9110, Section 15.2.2. The client would wait for an answer, or speak another protocol.
+        if answer.status() == StatusCode::SWITCHING_PROTOCOLS && !wanted.is_upgrade {
+            let error = "it switched protocols, and nobody had asked for that".to_owned();
+            return Err(Attempt::Over(Unanswered::Broken { server: server.to_string(), error }));
+        }
+        let (parts, body) = answer.into_parts();
+        let body = Watched::with_limit(body, self.rules.idle, "the origin").boxed_unsync();
+        let body = if self.fail_on.contains(&parts.status.as_u16()) {
+            server.health.failed(self.rules.max_failures, self.rules.pause);
+            Judged::settled(body, under_way, self.rules)
+        } else if parts.status == StatusCode::SWITCHING_PROTOCOLS {
+            server.health.succeeded();
+            Judged::settled(body, under_way, self.rules)
+        } else {
+            Judged::body(body, under_way, self.rules)
+        };
         Ok(Response::from_parts(parts, body))
     }
 }

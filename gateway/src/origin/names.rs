@@ -11,11 +11,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::net::TcpStream;
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 /// How long an address may take before the next one is tried beside it (RFC 8305, Section 5).
 const HEAD_START: Duration = Duration::from_millis(250);
+/// How soon a name is asked for again of which no address is known.
+const RETRY: Duration = Duration::from_secs(1);
 /// The most addresses of a name that count.
 const MAX_ADDRESSES: usize = 64;
 
@@ -27,16 +30,30 @@ pub(super) struct Names {
     /// How long an answer counts.
     valid: Duration,
     known: Mutex<Known>,
+    /// Changes with each answer of the system.
+    answered: watch::Sender<()>,
     /// Which address comes first, in turns.
     turn: AtomicUsize,
+    #[cfg(test)]
+    asked: AtomicUsize,
 }
 
 #[derive(Debug, Default)]
 struct Known {
     addresses: Vec<SocketAddr>,
     since: Option<Instant>,
-    /// Somebody is asking.
+    /// Why the last answer brought no addresses.
+    error: Option<String>,
+    /// The system is asked just now: once, however many requests wait.
     is_asked: bool,
+}
+
+impl Known {
+    /// Whether what is known counts still. What failed is tried again sooner.
+    fn is_fresh(&self, valid: Duration) -> bool {
+        let valid = if self.addresses.is_empty() { valid.min(RETRY) } else { valid };
+        self.since.is_some_and(|since| since.elapsed() < valid)
+    }
 }
 
 impl Names {
@@ -45,7 +62,16 @@ impl Names {
             .parse::<IpAddr>()
             .map(|ip| Known { addresses: vec![SocketAddr::new(ip, port)], ..Known::default() });
         let known = Mutex::new(known.unwrap_or_default());
-        Arc::new(Self { host: host.to_owned(), port, valid, known, turn: AtomicUsize::new(0) })
+        Arc::new(Self {
+            host: host.to_owned(),
+            port,
+            valid,
+            known,
+            answered: watch::Sender::new(()),
+            turn: AtomicUsize::new(0),
+            #[cfg(test)]
+            asked: AtomicUsize::new(0),
+        })
     }
 
     fn lock(&self) -> MutexGuard<'_, Known> {
@@ -60,52 +86,74 @@ impl Names {
     /// long is asked for again, beside.
     pub(super) fn leads_to(self: &Arc<Self>, address: SocketAddr) -> bool {
         let mut known = self.lock();
-        let is_old = known.since.is_some_and(|since| since.elapsed() >= self.valid);
-        if is_old && !std::mem::replace(&mut known.is_asked, true) {
-            let names = Arc::clone(self);
-            tokio::spawn(async move {
-                if let Err(error) = names.resolve().await {
-                    log::warn!("{}: {error}; the addresses from before count", names.host);
-                }
-            });
+        if known.since.is_some() && !known.is_fresh(self.valid) {
+            self.ask(&mut known);
         }
         known.addresses.contains(&address)
     }
 
-    /// Asks the system. Where that fails, what was known before counts for another time.
-    async fn resolve(&self) -> io::Result<Vec<SocketAddr>> {
-        let found = tokio::net::lookup_host((self.host.as_str(), self.port)).await;
-        let mut known = self.lock();
-        known.is_asked = false;
-        known.since = Some(Instant::now());
-        let found = found.map(|found| found.take(MAX_ADDRESSES).collect::<Vec<_>>())?;
-        if !found.is_empty() {
-            known.addresses.clone_from(&found);
+    /// Has the system asked, unless it is already. Whoever waits may go away: the question stays, so that a
+    /// resolver that is slow holds one thread and no more.
+    fn ask(self: &Arc<Self>, known: &mut Known) {
+        if !std::mem::replace(&mut known.is_asked, true) {
+            #[cfg(test)]
+            self.asked.fetch_add(1, Ordering::Relaxed);
+            let names = Arc::clone(self);
+            tokio::spawn(async move {
+                let found = tokio::net::lookup_host((names.host.as_str(), names.port)).await;
+                names.learn(found.map(|found| found.take(MAX_ADDRESSES).collect()));
+                names.answered.send_replace(());
+            });
         }
-        Ok(found)
+    }
+
+    /// Where the system finds nothing, what was known before counts for another time.
+    fn learn(&self, found: io::Result<Vec<SocketAddr>>) {
+        let mut known = self.lock();
+        (known.is_asked, known.since, known.error) = (false, Some(Instant::now()), None);
+        match found {
+            Ok(found) if !found.is_empty() => known.addresses = found,
+            Ok(_) => known.error = Some("the name has no address".to_owned()),
+            Err(error) => known.error = Some(error.to_string()),
+        }
+        if let Some(error) = &known.error
+            && !known.addresses.is_empty()
+        {
+            log::warn!("{}: {error}; the addresses from before count", self.host);
+        }
+    }
+
+    /// What is known, once it is not too old.
+    async fn known(self: &Arc<Self>) -> io::Result<Vec<SocketAddr>> {
+        let told = |known: &Known| match &known.error {
+            Some(error) if known.addresses.is_empty() => {
+                Err(io::Error::new(io::ErrorKind::NotFound, error.clone()))
+            }
+            _ => Ok(known.addresses.clone()),
+        };
+        let mut answered = self.answered.subscribe();
+        {
+            let mut known = self.lock();
+            if self.is_address() || known.is_fresh(self.valid) {
+                return told(&known);
+            }
+            self.ask(&mut known);
+        }
+        // It ends with `self`, which is here.
+        let _ = answered.changed().await;
+        told(&self.lock())
     }
 
     /// All addresses, another one first each time.
-    async fn addresses(&self) -> io::Result<Vec<SocketAddr>> {
-        let (mut addresses, is_fresh) = {
-            let known = self.lock();
-            let is_fresh = known.since.is_some_and(|since| since.elapsed() < self.valid);
-            (known.addresses.clone(), is_fresh || self.is_address())
-        };
-        if !is_fresh {
-            match self.resolve().await {
-                Ok(found) => addresses = found,
-                Err(error) if addresses.is_empty() => return Err(error),
-                Err(_) => {}
-            }
-        }
+    async fn addresses(self: &Arc<Self>) -> io::Result<Vec<SocketAddr>> {
+        let mut addresses = self.known().await?;
         let turn = self.turn.fetch_add(1, Ordering::Relaxed).checked_rem(addresses.len());
         addresses.rotate_left(turn.unwrap_or(0));
         Ok(addresses)
     }
 
     /// Connects to one of the addresses: the next one is tried when one has failed, or takes long.
-    pub(super) async fn connect(&self) -> io::Result<TcpStream> {
+    pub(super) async fn connect(self: &Arc<Self>) -> io::Result<TcpStream> {
         let mut left = self.addresses().await?.into_iter();
         // Attempts that lose end with this set.
         let mut attempts = JoinSet::new();
@@ -140,7 +188,7 @@ mod tests {
 
     fn names(addresses: Vec<SocketAddr>) -> Arc<Names> {
         let names = Names::new("a.invalid", 1, Duration::from_secs(60));
-        *names.lock() = Known { addresses, since: Some(Instant::now()), is_asked: false };
+        *names.lock() = Known { addresses, since: Some(Instant::now()), ..Known::default() };
         names
     }
 
@@ -176,6 +224,44 @@ mod tests {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
         assert!(names.leads_to(found[0]));
+    }
+
+    #[tokio::test]
+    async fn requests_that_come_at_once_ask_once() {
+        let names = Names::new("localhost", 9, Duration::from_secs(60));
+        let mut all = JoinSet::new();
+        for _ in 0..100 {
+            let names = Arc::clone(&names);
+            all.spawn(async move { names.addresses().await.unwrap().len() });
+        }
+        while let Some(found) = all.join_next().await {
+            assert!(found.unwrap() > 0);
+        }
+        assert_eq!(names.asked.load(Ordering::Relaxed), 1);
+        // Who goes away meanwhile takes nothing away from others.
+        names.lock().since = Instant::now().checked_sub(Duration::from_secs(120));
+        tokio::select! {
+            biased;
+            _ = names.addresses() => panic!("it has not been answered yet"),
+            () = std::future::ready(()) => {}
+        }
+        assert!(!names.addresses().await.unwrap().is_empty());
+        assert_eq!(names.asked.load(Ordering::Relaxed), 2);
+    }
+
+    #[tokio::test]
+    async fn a_name_that_is_not_found_is_asked_for_again_soon_and_not_at_once() {
+        let names = Names::new("nowhere.invalid", 9, Duration::from_secs(60));
+        let begun = Instant::now();
+        for _ in 0..10 {
+            let error = names.addresses().await.unwrap_err();
+            assert_ne!(error.to_string(), "");
+        }
+        let asked = names.asked.load(Ordering::Relaxed);
+        assert!(asked as u64 <= 1 + begun.elapsed().as_secs(), "{asked} times");
+        names.lock().since = Instant::now().checked_sub(RETRY);
+        assert!(names.addresses().await.is_err());
+        assert_eq!(names.asked.load(Ordering::Relaxed), asked + 1);
     }
 
     #[tokio::test]

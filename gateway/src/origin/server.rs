@@ -99,6 +99,10 @@ impl UnderWay {
         server.active.fetch_add(1, Ordering::Relaxed);
         Self(Arc::clone(server))
     }
+
+    pub(super) fn server(&self) -> &Server {
+        &self.0
+    }
 }
 
 impl Drop for UnderWay {

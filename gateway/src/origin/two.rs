@@ -21,11 +21,12 @@ use crate::Body;
 const STREAM_WINDOW: u32 = 256 << 10;
 /// ... and on all requests of a connection.
 const CONNECTION_WINDOW: u32 = 4 << 20;
-/// Requests at a time before the server has told how many it takes (RFC 9113, Section 5.1.2) ...
-const UNTOLD: usize = 1;
+/// Requests at a time before the server has told how many it takes (RFC 9113, Section 5.1.2): none, which no
+/// server that takes any can be mistaken for ...
+const UNTOLD: usize = 0;
 /// ... which it does first of all, but may take so long for.
 const MAX_TELLING: Duration = Duration::from_secs(1);
-/// How often to look for that: hyper tells only who asks.
+/// How soon to look for that, and each time after twice as long: hyper tells only who asks.
 const LOOK: Duration = Duration::from_millis(1);
 /// What of a request's body waits to be sent, in bytes.
 const SEND_BUFFER: usize = 256 << 10;
@@ -62,9 +63,10 @@ impl Two {
         let handshake = builder.handshake(TokioIo::new(link)).await;
         let (sender, mut connection) = handshake.map_err(io::Error::other)?;
         // A server that is none of HTTP/2, or ends here, is found out by the first request.
-        let begun = Instant::now();
+        let (begun, mut look) = (Instant::now(), LOOK);
         while connection.current_max_send_streams() == UNTOLD && begun.elapsed() < MAX_TELLING {
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(look).await;
+            look *= 2;
         }
         let (told, limit) = watch::channel(connection.current_max_send_streams());
         let can_extend = connection.is_extended_connect_protocol_enabled();
@@ -153,4 +155,41 @@ pub(super) fn is_leaving(error: &hyper::Error) -> bool {
 fn remote(error: &hyper::Error) -> Option<&h2::Error> {
     let source = std::error::Error::source(error)?.downcast_ref::<h2::Error>();
     source.filter(|error| error.is_remote())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
+
+    /// How long a connection takes to a server that sends these SETTINGS, and how many requests it has room for.
+    async fn told(settings: Option<&[u8]>) -> (Duration, usize) {
+        let (near, mut far) = duplex(1 << 16);
+        let settings = settings.map(|settings| {
+            let length = (settings.len() as u32).to_be_bytes();
+            [&length[1..], &[4, 0, 0, 0, 0, 0], settings].concat()
+        });
+        tokio::spawn(async move {
+            if let Some(settings) = settings {
+                far.write_all(&settings).await.unwrap();
+            }
+            let _ = far.read_to_end(&mut Vec::new()).await;
+        });
+        let begun = Instant::now();
+        let two = Two::new(Link::of(near)).await.unwrap();
+        (begun.elapsed(), *two.limit.borrow())
+    }
+
+    /// RFC 9113, Section 6.5.2.
+    #[tokio::test(start_paused = true)]
+    async fn a_limit_of_one_request_is_known_as_soon_as_it_is_told() {
+        let one = [0, 3, 0, 0, 0, 1];
+        for (settings, limit) in [(&one[..], 1), (&[0, 3, 0, 0, 0, 100], 100), (&[], usize::MAX)] {
+            let (took, told) = told(Some(settings)).await;
+            assert_eq!(told, limit);
+            assert!(took < Duration::from_millis(100), "{took:?} for a limit of {limit}");
+        }
+        let (took, told) = told(None).await;
+        assert!(took < MAX_TELLING * 2 && told == UNTOLD, "{took:?}, {told}");
+    }
 }

@@ -21,6 +21,11 @@ pub(super) async fn carry(client: &Client, to: Option<&Authority>) -> Infallible
             client.tally.datagrams_dropped.add(1);
             continue;
         };
+        // Counts for as long as there is a socket.
+        let Some(_room) = client.protocol.room.take() else {
+            client.tally.datagrams_dropped.add(1);
+            continue;
+        };
         match origin::connected_udp(to, client.protocol.connect).await {
             Ok(socket) => flow(client, &socket, &first).await,
             Err(error) => {

@@ -7,6 +7,7 @@ mod datagrams;
 mod origin;
 mod proxy_header;
 mod quic;
+mod room;
 mod serve;
 mod sockets;
 mod tally;
@@ -15,10 +16,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::Semaphore;
-
 pub(crate) use self::origin::{Authority, Origin, Place};
 pub(crate) use self::quic::QuicOrigin;
+pub(crate) use self::room::Room;
 pub(crate) use self::serve::serve;
 pub(crate) use crate::carry::code::TOO_MANY;
 use crate::names::Names;
@@ -39,8 +39,8 @@ pub(crate) struct Protocol {
     pub(crate) max_streams: usize,
     /// How many bytes are read from a socket at once.
     pub(crate) piece: usize,
-    /// One for each connection to the origin that there may be, of all clients together.
-    pub(crate) room: Arc<Semaphore>,
+    /// For connections to the origin, of all clients together.
+    pub(crate) room: Room,
 }
 
 /// All protocols, by ALPN and server name.
@@ -49,6 +49,8 @@ pub(crate) struct Protocols {
     names: HashMap<String, Names<Protocol>>,
     /// In the order of the file.
     alpn: Vec<String>,
+    /// Each with its names: in ALPN, and of servers.
+    all: Vec<(String, String, Arc<Protocol>)>,
 }
 
 impl Protocols {
@@ -57,12 +59,25 @@ impl Protocols {
         if !self.names.contains_key(alpn) {
             self.alpn.push(alpn.to_owned());
         }
+        self.all.push((alpn.to_owned(), name.to_ascii_lowercase(), Arc::clone(protocol)));
         self.names.entry(alpn.to_owned()).or_default().add(name, protocol)
     }
 
     /// What clients can ask for, most wanted first.
     pub(crate) fn alpn(&self) -> &[String] {
         &self.alpn
+    }
+
+    /// Counts the connections of the configuration before, by protocols of the same names to the same origins.
+    pub(crate) fn take_over(&self, before: &Self) {
+        for (alpn, name, protocol) in &self.all {
+            let is_same = |other: &&(String, String, Arc<Protocol>)| {
+                (&other.0, &other.1) == (alpn, name) && other.2.origin.is_like(&protocol.origin)
+            };
+            if let Some((_, _, before)) = before.all.iter().find(is_same) {
+                protocol.room.take_over(&before.room);
+            }
+        }
     }
 
     fn find(&self, alpn: &[u8], name: Option<&str>) -> Option<&Arc<Protocol>> {

@@ -119,6 +119,20 @@ pub(crate) enum Origin {
     Quic(QuicOrigin),
 }
 
+impl Origin {
+    /// True if the other is at the same place.
+    pub(super) fn is_like(&self, other: &Self) -> bool {
+        match (self, other) {
+            (
+                Self::Sockets { streams, datagrams },
+                Self::Sockets { streams: other_streams, datagrams: other_datagrams },
+            ) => (streams, datagrams) == (other_streams, other_datagrams),
+            (Self::Quic(origin), Self::Quic(other)) => origin.is_at(other),
+            _ => false,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

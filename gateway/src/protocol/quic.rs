@@ -43,6 +43,11 @@ impl QuicOrigin {
         Self { at, configs, datagrams, v4: OnceCell::new(), v6: OnceCell::new() }
     }
 
+    /// True if the other is at the same place.
+    pub(super) fn is_at(&self, other: &Self) -> bool {
+        self.at == other.at
+    }
+
     async fn connect(&self, alpn: &[u8], limit: Duration) -> io::Result<Connection> {
         let config = self.configs.iter().find(|(name, _)| name.as_bytes() == alpn);
         let (_, config) = config.ok_or(io::ErrorKind::InvalidInput)?;
@@ -70,7 +75,7 @@ impl QuicOrigin {
 pub(super) async fn carry(client: &Arc<Client>, origin: &QuicOrigin) -> ConnectionError {
     let Client { connection: near, protocol, .. } = &**client;
     // One for as long as this lasts.
-    let Ok(_room) = Arc::clone(&protocol.room).try_acquire_owned() else {
+    let Some(_room) = protocol.room.take() else {
         near.close(code::TOO_MANY, b"there are too many connections to the origin");
         return near.closed().await;
     };
@@ -158,8 +163,10 @@ async fn stream_to(client: &Client, to: &Connection, stream: Stream, way: Way) {
     let mut far = Ends::of_stream(opened);
     let rules = Rules { idle: client.protocol.idle, coupled: false };
     let meter = Meter::new();
-    if !introduced(client, &mut far.writer, way).await {
+    if !introduced(client, &mut far.writer, way, &meter).await {
         client.tally.broken.add(1);
+        near.give_up(code::RESET);
+        return far.give_up(code::RESET);
     }
     if carry::carry(&mut near, &mut far, rules, &meter).await.is_err() {
         client.tally.broken.add(1);
@@ -167,17 +174,19 @@ async fn stream_to(client: &Client, to: &Connection, stream: Stream, way: Way) {
     client.tally.carried(&meter, way == Way::There);
 }
 
-/// Tells the origin who the client is, if it wants to know; false if it did not take it.
-async fn introduced(client: &Client, sink: &mut impl Sink, way: Way) -> bool {
+/// Tells the origin who the client is, if it wants to know; false if it did not take it. What follows would be taken
+/// for the header, or the client for somebody else: then there is nothing to be carried.
+async fn introduced(client: &Client, sink: &mut impl Sink, way: Way, meter: &Meter) -> bool {
     if !client.protocol.proxy_protocol || way == Way::Back {
         return true;
     }
     let (name, near) = (client.name.as_deref(), &client.connection);
     let header = proxy_header::header(near.remote_addr(), near.local_addr(), &client.alpn, name);
-    // A new stream has room for it.
-    match header {
-        Ok(header) => carry::begin_with(sink, &header).await,
-        Err(_) => false,
+    let Ok(header) = header else { return false };
+    // An origin may give a stream no room at all.
+    tokio::select! {
+        begun = carry::begin_with(sink, &header) => begun,
+        () = meter.idle(client.protocol.idle) => false,
     }
 }
 
@@ -199,11 +208,15 @@ async fn unidirectional(client: &Arc<Client>, from: &Connection, to: &Connection
                 return Source::stop(&mut source, code::TOO_MANY);
             };
             let meter = Meter::new();
-            let told = introduced(&client, &mut sink, way).await;
+            if !introduced(&client, &mut sink, way, &meter).await {
+                client.tally.broken.add(1);
+                Source::stop(&mut source, code::RESET);
+                return Sink::reset(&mut sink, code::RESET);
+            }
             let count = |len| meter.went(len);
             let carried =
                 carry::carry_one_way(&mut source, &mut sink, protocol.idle, &meter, count).await;
-            if carried.is_err() || !told {
+            if carried.is_err() {
                 client.tally.broken.add(1);
             }
             client.tally.carried(&meter, way == Way::There);

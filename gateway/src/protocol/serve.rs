@@ -41,7 +41,9 @@ pub(crate) async fn serve(connection: Connection, shared: Arc<Shared>) {
     // What comes from sockets comes in the pieces in which it was sent.
     connection.set_nodelay(true);
     let ending = shared.ending.clone();
-    let tally = Tally::default();
+    let alpn_text = String::from_utf8_lossy(&alpn).into_owned();
+    let tally = Tally::new(shared.metrics.protocol(&alpn_text));
+    let _open = shared.metrics.connected(alpn_text);
     let client = Arc::new(Client { connection, protocol, alpn, name, tally, shared });
     let address = client.connection.remote_addr();
     let error = client.carry(ending).await;

@@ -4,26 +4,36 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::SystemTime;
 
+use prometheus_client::metrics::counter::Counter;
 use serde::Serialize;
 
 use crate::carry::Meter;
+use crate::metrics::ProtocolMetrics;
 
-/// A count.
-#[derive(Debug, Default)]
-pub(super) struct Count(AtomicU64);
+/// A count, which is also part of that of all connections.
+#[derive(Debug)]
+pub(super) struct Count {
+    own: AtomicU64,
+    all: Counter,
+}
 
 impl Count {
+    const fn within(all: Counter) -> Self {
+        Self { own: AtomicU64::new(0), all }
+    }
+
     pub(super) fn add(&self, more: u64) {
-        self.0.fetch_add(more, Ordering::Relaxed);
+        self.own.fetch_add(more, Ordering::Relaxed);
+        self.all.inc_by(more);
     }
 
     fn get(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
+        self.own.load(Ordering::Relaxed)
     }
 }
 
 /// Counts of one connection.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Tally {
     pub(super) streams: Count,
     /// ... for which there was no connection to the origin.
@@ -45,6 +55,22 @@ pub(super) struct Tally {
 }
 
 impl Tally {
+    /// Counts of a connection by a protocol that has these counters.
+    pub(super) fn new(all: ProtocolMetrics) -> Self {
+        Self {
+            streams: Count::within(all.streams),
+            unreachable: Count::within(all.unreachable),
+            refused: Count::within(all.refused),
+            broken: Count::within(all.broken),
+            received: Count::within(all.received),
+            sent: Count::within(all.sent),
+            datagrams_received: Count::within(all.datagrams_received),
+            datagrams_sent: Count::within(all.datagrams_sent),
+            datagrams_too_large: Count::within(all.datagrams_too_large),
+            datagrams_dropped: Count::within(all.datagrams_dropped),
+        }
+    }
+
     /// Counts the bytes of a stream that the client has opened, or that the origin has.
     pub(super) fn carried(&self, meter: &Meter, by_client: bool) {
         let (went, came) = meter.counts();

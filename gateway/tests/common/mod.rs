@@ -89,6 +89,12 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def answer(self):
         length = int(self.headers.get('content-length') or 0)
         body = self.rfile.read(length) if length else b''
+        if self.headers.get('transfer-encoding') == 'chunked':
+            while True:
+                size = int(self.rfile.readline(), 16)
+                body += self.rfile.read(size)
+                self.rfile.readline()
+                if not size: break
         asked = dict(urllib.parse.parse_qsl(urllib.parse.urlsplit(self.path).query))
         time.sleep(float(asked.get('sleep', 0)))
         said = json.dumps({'method': self.command, 'path': self.path, 'body': len(body),

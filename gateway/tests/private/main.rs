@@ -4,6 +4,7 @@
 mod common;
 mod datagrams;
 mod ends;
+mod limits;
 mod origins;
 mod programs;
 mod support;

@@ -3,20 +3,25 @@
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};
 
+use rustls::SignatureScheme;
 use rustls::pki_types::DnsName;
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 
+use crate::certificates::KeyType;
 use crate::{ConfigError, Identity};
 
-/// Certificates by name, and one for everybody else.
+/// The certificates for a name, with keys of different types; the most wanted first.
+type Keys = Vec<Arc<CertifiedKey>>;
+
+/// Certificates by name, and those for everybody else.
 #[derive(Debug)]
 pub(super) struct CertificatesByName {
-    default: Arc<CertifiedKey>,
+    default: Keys,
     /// By lowercase name.
-    exact: HashMap<String, Arc<CertifiedKey>>,
+    exact: HashMap<String, Keys>,
     /// By the lowercase name after the `*.`.
-    wildcard: HashMap<String, Arc<CertifiedKey>>,
+    wildcard: HashMap<String, Keys>,
 }
 
 impl CertificatesByName {
@@ -25,14 +30,21 @@ impl CertificatesByName {
         named: &[(Vec<String>, Identity)],
     ) -> Result<Self, ConfigError> {
         let mut this = Self {
-            default: default.certified_key()?,
+            default: vec![default.certified_key()?],
             exact: HashMap::new(),
             wildcard: HashMap::new(),
         };
+        let own = default.dns_names();
         for (names, identity) in named {
             let key = identity.certified_key()?;
             for name in names {
                 this.add(name, &key)?;
+            }
+            // The same site's with a key of another type: for those who ask for no name, too.
+            let is_own = |name: &String| own.iter().any(|own| own.eq_ignore_ascii_case(name));
+            let has_type = |other: &Arc<CertifiedKey>| key_type(other) == key_type(&key);
+            if names.iter().any(is_own) && !this.default.iter().any(has_type) {
+                this.default.push(key);
             }
         }
         Ok(this)
@@ -46,16 +58,33 @@ impl CertificatesByName {
         if DnsName::try_from(dns_name).is_err() {
             return Err(ConfigError::InvalidServerName { name: name.to_owned() });
         }
-        table.insert(dns_name.to_ascii_lowercase(), key.clone());
+        let keys = table.entry(dns_name.to_ascii_lowercase()).or_default();
+        match keys.iter_mut().find(|other| key_type(other) == key_type(key)) {
+            Some(other) => *other = Arc::clone(key),
+            None => keys.push(Arc::clone(key)),
+        }
         Ok(())
     }
 
-    fn find(&self, server_name: Option<&str>) -> &Arc<CertifiedKey> {
+    fn find(&self, server_name: Option<&str>) -> &[Arc<CertifiedKey>] {
         let Some(name) = server_name else { return &self.default };
         let name = name.to_ascii_lowercase();
         let parent = || name.split_once('.').and_then(|(_, parent)| self.wildcard.get(parent));
         self.exact.get(&name).or_else(parent).unwrap_or(&self.default)
     }
+}
+
+fn key_type(key: &CertifiedKey) -> KeyType {
+    KeyType::of(key.key.algorithm())
+}
+
+/// The first whose signatures the client verifies (RFC 8446, Section 4.4.2.2). Where it verifies none, the first
+/// one has the handshake fail as it would alone.
+fn choose<'a>(
+    keys: &'a [Arc<CertifiedKey>],
+    schemes: &[SignatureScheme],
+) -> Option<&'a Arc<CertifiedKey>> {
+    keys.iter().find(|key| key.key.choose_scheme(schemes).is_some()).or(keys.first())
 }
 
 /// The certificates of now. A handshake takes its own at the ClientHello and keeps it.
@@ -76,7 +105,8 @@ impl Certificates {
 impl ResolvesServerCert for Certificates {
     fn resolve(&self, client_hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         let certificates = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        Some(certificates.find(client_hello.server_name()).clone())
+        let keys = certificates.find(client_hello.server_name());
+        choose(keys, client_hello.signature_schemes()).cloned()
     }
 }
 
@@ -94,7 +124,7 @@ mod tests {
             (vec!["WWW.example.org".to_owned(), "example.org".to_owned()], exact.clone()),
         ];
         let certificates = CertificatesByName::new(&default, &named).unwrap();
-        let chosen = |name| certificates.find(name).cert[0].to_vec();
+        let chosen = |name| certificates.find(name)[0].cert[0].to_vec();
         let of = |identity: &Identity| identity.chain().next().unwrap().to_vec();
         assert_eq!(chosen(Some("www.EXAMPLE.org")), of(&exact));
         assert_eq!(chosen(Some("example.org")), of(&exact));
@@ -102,6 +132,42 @@ mod tests {
         assert_eq!(chosen(Some("a.ftp.example.org")), of(&default));
         assert_eq!(chosen(Some("org")), of(&default));
         assert_eq!(chosen(None), of(&default));
+    }
+
+    /// An Ed25519 key beside the ECDSA key of `self_signed`.
+    fn ed25519(name: &str) -> Identity {
+        let key = rcgen::KeyPair::generate_for(&rcgen::PKCS_ED25519).unwrap();
+        let parameters = rcgen::CertificateParams::new([name.to_owned()]).unwrap();
+        let certificate = parameters.self_signed(&key).unwrap();
+        Identity::from_der(vec![certificate.der().to_vec()], key.serialize_der()).unwrap()
+    }
+
+    #[test]
+    fn the_client_gets_the_first_key_whose_signatures_it_verifies() {
+        const ECDSA: SignatureScheme = SignatureScheme::ECDSA_NISTP256_SHA256;
+        const ED25519: SignatureScheme = SignatureScheme::ED25519;
+        const RSA: SignatureScheme = SignatureScheme::RSA_PSS_SHA256;
+        let (one, two, other) =
+            (Identity::self_signed(["a.test"]).unwrap(), ed25519("a.test"), ed25519("b.test"));
+        let named = [&one, &two, &other].map(|identity| (identity.dns_names(), identity.clone()));
+        let certificates = CertificatesByName::new(&one, &named).unwrap();
+        let of = |identity: &Identity| identity.chain().next().unwrap().to_vec();
+        for name in [Some("a.test"), None, Some("c.test")] {
+            let chosen = |schemes: &[SignatureScheme]| {
+                choose(certificates.find(name), schemes).unwrap().cert[0].to_vec()
+            };
+            assert_eq!(chosen(&[ED25519, ECDSA]), of(&one), "the order is the server's");
+            assert_eq!(chosen(&[ED25519]), of(&two), "{name:?}");
+            assert_eq!(chosen(&[RSA]), of(&one), "none is right, and it will fail");
+        }
+        let named = certificates.find(Some("b.test"));
+        assert_eq!(choose(named, &[ECDSA]).unwrap().cert[0].to_vec(), of(&other));
+        // Of one type the last one counts, as for one name alone.
+        let again = Identity::self_signed(["a.test"]).unwrap();
+        let named = [&one, &two, &again].map(|identity| (identity.dns_names(), identity.clone()));
+        let certificates = CertificatesByName::new(&one, &named).unwrap();
+        let keys = certificates.find(Some("a.test"));
+        assert_eq!((keys.len(), keys[0].cert[0].to_vec()), (2, of(&again)));
     }
 
     #[test]

@@ -1,16 +1,17 @@
 //! What each client address takes: connections, requests, handshakes. An IPv6 network of /64 counts as one
 //! address, for whoever has one address of it has all.
 
-use std::collections::HashMap;
+mod table;
+
 use std::hash::{BuildHasher, RandomState};
 use std::net::{IpAddr, Ipv6Addr};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+
+use self::table::Table;
 
 /// Parts of the table, so that few wait for the same lock.
 const SHARDS: usize = 64;
-/// Addresses that are told apart, in each part.
-const MAX_ADDRESSES: usize = 1024;
 
 /// What an address may take; all it likes where there is no number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -38,7 +39,7 @@ pub(crate) struct Exceeded {
 pub(crate) struct Clients {
     /// Nobody outside knows which part an address is in.
     hasher: RandomState,
-    shards: Vec<Mutex<HashMap<IpAddr, Client>>>,
+    shards: Vec<Mutex<Table>>,
 }
 
 #[derive(Debug)]
@@ -113,14 +114,20 @@ impl Clients {
         Arc::new(Self { hasher: RandomState::new(), shards })
     }
 
-    /// Counts a connection.
+    /// Counts a connection. `is_proven` says that nobody has made the address up.
     pub(crate) fn connect(
         self: &Arc<Self>,
         address: IpAddr,
         allowed: &Allowed,
+        is_proven: bool,
     ) -> Result<Option<Held>, Exceeded> {
-        let Some(most) = allowed.connections else { return Ok(None) };
-        self.with(address, |client| {
+        let Some(most) = allowed.connections else {
+            if is_proven {
+                self.prove(address);
+            }
+            return Ok(None);
+        };
+        self.with(address, is_proven, |client| {
             if client.connections >= most {
                 return Err(Exceeded {
                     reason: "too many connections of one address",
@@ -142,7 +149,8 @@ impl Clients {
         if allowed.requests.is_none() && allowed.requests_per_second.is_none() {
             return Ok(None);
         }
-        self.with(address, |client| {
+        // Whether the address is proven, its connection has told.
+        self.with(address, false, |client| {
             if allowed.requests.is_some_and(|most| client.requests >= most) {
                 return Err(Exceeded {
                     reason: "too many requests of one address",
@@ -161,12 +169,17 @@ impl Clients {
         Ok(Some(self.held(address, What::Request)))
     }
 
-    /// Counts a handshake.
-    pub(crate) fn handshake(&self, address: IpAddr, allowed: &Allowed) -> Result<(), Exceeded> {
+    /// Counts a handshake. `is_proven` says that nobody has made the address up.
+    pub(crate) fn handshake(
+        &self,
+        address: IpAddr,
+        allowed: &Allowed,
+        is_proven: bool,
+    ) -> Result<(), Exceeded> {
         let Some(per_second) = allowed.handshakes_per_second else { return Ok(()) };
         let exceeded =
             Exceeded { reason: "handshakes of one address come too fast", retry_after: 1 };
-        self.with(address, |client| {
+        self.with(address, is_proven, |client| {
             client.handshakes.take(per_second, Instant::now()).map_err(|_| exceeded)
         })
     }
@@ -175,42 +188,40 @@ impl Clients {
         Held { clients: Arc::clone(self), address, what }
     }
 
+    /// An address has answered: nobody has made it up.
+    pub(crate) fn prove(&self, address: IpAddr) {
+        let address = network(address);
+        self.lock(address).prove(address);
+    }
+
     fn with(
         &self,
         address: IpAddr,
+        is_proven: bool,
         take: impl FnOnce(&mut Client) -> Result<(), Exceeded>,
     ) -> Result<(), Exceeded> {
         let address = network(address);
-        let mut shard = self.shard(address).lock().unwrap_or_else(PoisonError::into_inner);
-        if !shard.contains_key(&address) && shard.len() >= MAX_ADDRESSES {
-            // Those that take nothing now may be forgotten: the worst is that a second begins anew.
-            shard.retain(|_, client| !client.is_idle());
-            if shard.len() >= MAX_ADDRESSES {
-                let reason = "too many addresses to be counted";
-                return Err(Exceeded { reason, retry_after: 1 });
-            }
-        }
-        take(shard.entry(address).or_insert_with(|| Client::new(Instant::now())))
+        self.lock(address).with(address, is_proven, take)
     }
 
-    fn shard(&self, address: IpAddr) -> &Mutex<HashMap<IpAddr, Client>> {
+    /// The part with an address that stands for its network.
+    fn lock(&self, address: IpAddr) -> MutexGuard<'_, Table> {
         // As many as there are shards.
-        &self.shards[self.hasher.hash_one(address) as usize % SHARDS]
+        let shard = &self.shards[self.hasher.hash_one(address) as usize % SHARDS];
+        shard.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Drop for Held {
     fn drop(&mut self) {
         let address = network(self.address);
-        let shard = self.clients.shard(address);
-        let mut shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(client) = shard.get_mut(&address) {
+        self.clients.lock(address).change(address, |client| {
             let count = match self.what {
                 What::Connection => &mut client.connections,
                 What::Request => &mut client.requests,
             };
             *count = count.saturating_sub(1);
-        }
+        });
     }
 }
 
@@ -235,12 +246,12 @@ mod tests {
         let clients = Clients::new();
         let allowed = Allowed { connections: Some(2), ..Allowed::default() };
         let a = address("192.0.2.1");
-        let first = clients.connect(a, &allowed).unwrap();
-        let _second = clients.connect(address("::ffff:192.0.2.1"), &allowed).unwrap();
-        assert!(clients.connect(a, &allowed).is_err());
-        assert!(clients.connect(address("192.0.2.2"), &allowed).is_ok());
+        let first = clients.connect(a, &allowed, true).unwrap();
+        let _second = clients.connect(address("::ffff:192.0.2.1"), &allowed, true).unwrap();
+        assert!(clients.connect(a, &allowed, true).is_err());
+        assert!(clients.connect(address("192.0.2.2"), &allowed, true).is_ok());
         drop(first);
-        assert!(clients.connect(a, &allowed).is_ok());
+        assert!(clients.connect(a, &allowed, true).is_ok());
     }
 
     #[test]
@@ -276,12 +287,27 @@ mod tests {
         let allowed =
             Allowed { connections: Some(1), handshakes_per_second: Some(1), ..Allowed::default() };
         let known = address("192.0.2.1");
-        let _held = clients.connect(known, &allowed).unwrap();
+        let _held = clients.connect(known, &allowed, true).unwrap();
         for at in 0..300_000_u32 {
-            let _ = clients.handshake(IpAddr::from((at + 0x0a00_0000).to_be_bytes()), &allowed);
+            let address = IpAddr::from((at + 0x0a00_0000).to_be_bytes());
+            let _ = clients.handshake(address, &allowed, false);
         }
-        let count: usize = clients.shards.iter().map(|shard| shard.lock().unwrap().len()).sum();
-        assert!(count <= SHARDS * MAX_ADDRESSES, "{count}");
-        assert!(clients.connect(known, &allowed).is_err(), "it is still counted");
+        assert!(clients.connect(known, &allowed, true).is_err(), "it is still counted");
+    }
+
+    /// Made-up addresses by the thousand give nobody who is proven a new second.
+    #[test]
+    fn floods_of_made_up_addresses_refill_nobodys_bucket() {
+        let clients = Clients::new();
+        let allowed = Allowed { handshakes_per_second: Some(1), ..Allowed::default() };
+        let known = address("192.0.2.1");
+        let begun = Instant::now();
+        assert!(clients.handshake(known, &allowed, true).is_ok());
+        for at in 0..200_000_u32 {
+            let address = IpAddr::from((at + 0x0a00_0000).to_be_bytes());
+            let _ = clients.handshake(address, &allowed, false);
+        }
+        let again = clients.handshake(known, &allowed, true);
+        assert!(again.is_err() || begun.elapsed() >= Duration::from_secs(1));
     }
 }

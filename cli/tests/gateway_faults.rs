@@ -1,0 +1,222 @@
+//! `quicket gateway` where the system, the disk or the operator lets it down.
+
+mod common;
+
+use std::fs;
+use std::net::{TcpListener, TcpStream};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use common::{openssl, quicket};
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// How long anything here may take to come about.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !is_so() {
+        assert!(begun.elapsed() < PATIENCE, "{what} did not come about");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// A gateway that answers all requests itself, in a process of its own.
+struct Site {
+    dir: TempDir,
+    port: u16,
+    gateway: Child,
+}
+
+impl Drop for Site {
+    fn drop(&mut self) {
+        let _ = self.gateway.kill();
+        let _ = self.gateway.wait();
+    }
+}
+
+impl Site {
+    /// Starts it after these lines of a shell, which say what the system gives it.
+    fn start(shell: &str) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        openssl(dir.path(), "cert", "DNS:localhost,IP:127.0.0.1");
+        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        fs::write(dir.path().join("site.toml"), file(port, "hello")).unwrap();
+        let log = fs::File::create(dir.path().join("gateway.log")).unwrap();
+        let program = quicket(dir.path()).get_program().to_owned();
+        let mut command = Command::new("sh");
+        command.arg("-c").arg(format!("{shell}\nexec \"$0\" gateway site.toml")).arg(program);
+        command.env("HOME", dir.path()).env("NO_COLOR", "1").current_dir(dir.path());
+        let gateway = command.stdin(Stdio::null()).stderr(log).spawn().unwrap();
+        let site = Self { dir, port, gateway };
+        until("the gateway", || site.text("gateway.log").contains("Gateway on"));
+        site
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn text(&self, name: &str) -> String {
+        fs::read_to_string(self.path(name)).unwrap_or_default()
+    }
+
+    /// The body of an answer; nothing if there is none.
+    fn get(&self, path: &str) -> String {
+        let mut command = Command::new("curl");
+        command.args(["-s", "--cacert", "cert.pem", "--max-time", "20"]);
+        command.arg(format!("https://localhost:{}{path}", self.port));
+        let output = command.current_dir(self.dir.path()).output().unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    fn signal(&self, name: &str) {
+        let pid = self.gateway.id().to_string();
+        assert!(Command::new("kill").args(["-s", name, &pid]).status().unwrap().success());
+    }
+}
+
+fn file(port: u16, body: &str) -> String {
+    format!(
+        "listen = [\"127.0.0.1:{port}\"]\naccess_log = \"access.log\"\n\
+         [[certificate]]\nchain = \"cert.pem\"\nkey = \"cert.key\"\n\
+         [[site]]\nnames = [\"*\"]\n[[site.route]]\nrespond = {{ body = \"{body}\" }}\n"
+    )
+}
+
+#[test]
+fn fifty_reloads_in_a_moment_are_few_and_the_last_one_wins() {
+    let site = Site::start("");
+    for at in 1..=50 {
+        fs::write(site.path(&format!("site.{at}")), file(site.port, &format!("file {at}")))
+            .unwrap();
+    }
+    let mut command = Command::new("sh");
+    command.arg("-c").arg(
+        "for at in $(seq 50); do mv site.$at site.toml; kill -HUP $0; done; \
+         for at in $(seq 50); do kill -HUP $0; done",
+    );
+    command.arg(site.gateway.id().to_string()).current_dir(site.dir.path());
+    assert!(command.status().unwrap().success());
+    until("the last file", || site.get("/") == "file 50");
+    let log = site.text("gateway.log");
+    let count = log.matches("Read again").count();
+    assert!((1..100).contains(&count), "{count} times");
+    assert!(!log.contains("All stays as it was"), "{log}");
+    assert_eq!(site.get("/"), "file 50");
+}
+
+#[test]
+fn a_gateway_without_descriptors_says_so_and_recovers() {
+    let site = Site::start("ulimit -n 64");
+    assert_eq!(site.get("/"), "hello");
+    // Each costs one as long as it says nothing.
+    let connect = || TcpStream::connect(("127.0.0.1", site.port)).unwrap();
+    let held: Vec<TcpStream> = (0..100).map(|_| connect()).collect();
+    let told =
+        || site.text("gateway.log").contains("cannot accept a connection: Too many open files");
+    until("a word", told);
+    drop(held);
+    until("an answer", || site.get("/") == "hello");
+}
+
+#[test]
+fn a_log_on_a_full_disk_loses_whole_lines_and_counts_them() {
+    const REQUESTS: u64 = 20;
+    // Files of more than 2 KiB cannot be written, as if the disk were full.
+    let site = Site::start("trap '' XFSZ; ulimit -f 4");
+    for at in 0..REQUESTS {
+        assert_eq!(site.get(&format!("/{at}")), "hello");
+    }
+    until("a full log", || site.text("access.log").len() >= 2048);
+    let log = site.text("access.log");
+    let (whole, torn) = log.rsplit_once('\n').unwrap();
+    let whole: Vec<Value> = whole.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let whole = whole.len() as u64;
+    assert!(whole > 0 && whole < REQUESTS, "{log}");
+    assert!(!torn.is_empty(), "the size is no multiple of a line's: {log}");
+    // There is room again behind the line that was torn.
+    fs::write(site.path("access.log"), torn).unwrap();
+    let after = || -> Vec<Value> {
+        let log = site.text("access.log");
+        let (first, rest) = log.split_once('\n').unwrap_or((&log, ""));
+        assert_eq!(first, torn, "nothing is added to it: {log}");
+        let whole = rest.split_inclusive('\n').filter(|line| line.ends_with('\n'));
+        whole.map(|line| serde_json::from_str(line).unwrap()).collect()
+    };
+    assert_eq!(site.get("/after"), "hello");
+    until("all lines, or their number", || {
+        let after = after();
+        let lost: u64 = after.iter().filter_map(|line| line["lines_lost"].as_u64()).sum();
+        let later = after.iter().filter(|line| line["path"].is_string()).count() as u64;
+        whole + lost + later == REQUESTS + 1
+    });
+    // A file that was moved aside leaves its part of a line behind.
+    fs::rename(site.path("access.log"), site.path("access.log.1")).unwrap();
+    site.signal("USR1");
+    until("a new file", || site.path("access.log").exists());
+    assert_eq!(site.get("/new"), "hello");
+    until("its line", || site.text("access.log").ends_with('\n'));
+    let line: Value =
+        serde_json::from_str(site.text("access.log").lines().next().unwrap()).unwrap();
+    assert_eq!(line["path"], "/new");
+}
+
+/// A piece of a file in the documentation, made a whole one: what it names is there.
+fn completed(example: &str) -> String {
+    let mut file = String::new();
+    if !example.lines().any(|line| line.starts_with("listen = [")) {
+        file += "listen = [\"127.0.0.1:1\"]\n";
+    }
+    file += example;
+    file.push('\n');
+    if !example.contains("[[certificate]]") {
+        file += "[[certificate]]\nchain = \"cert.pem\"\nkey = \"cert.key\"\n";
+    }
+    if !example.contains("[[site]]") && !example.contains("[[protocol]]") {
+        file += "[[site]]\nnames = [\"*\"]\n[[site.route]]\nrespond = { body = \"x\" }\n";
+    }
+    let named =
+        example.lines().filter_map(|line| line.strip_prefix("origin = \"")?.split('"').next());
+    let mut named: Vec<&str> = named.collect();
+    named.sort_unstable();
+    named.dedup();
+    for name in named {
+        if !example.contains(&format!("[origin.{name}]")) {
+            file += &format!("[origin.{name}]\nservers = [\"http://127.0.0.1:1\"]\n");
+        }
+    }
+    file
+}
+
+#[test]
+fn the_examples_of_the_documentation_are_right() {
+    let dir = tempfile::tempdir().unwrap();
+    for name in ["cert", "example.org", "internal-ca"] {
+        openssl(dir.path(), name, "DNS:example.org");
+    }
+    fs::write(dir.path().join("metrics.token"), "0123456789abcdef").unwrap();
+    fs::create_dir(dir.path().join("www")).unwrap();
+    for page in ["lost.html", "sorry.html"] {
+        fs::write(dir.path().join(page), "<p>").unwrap();
+    }
+    let docs = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/gateway.md");
+    let docs = fs::read_to_string(docs).unwrap();
+    let examples: Vec<&str> = docs
+        .split("```toml\n")
+        .skip(1)
+        .map(|rest| rest.split_once("```").expect("an end").0)
+        .collect();
+    assert!(examples.len() >= 5, "{} examples", examples.len());
+    for example in examples {
+        let www = dir.path().join("www").display().to_string();
+        let file = completed(example).replace("/srv/www", &www);
+        fs::write(dir.path().join("site.toml"), &file).unwrap();
+        let mut command = quicket(dir.path());
+        let output = command.args(["gateway", "--check", "site.toml"]).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success() && said.is_empty(), "{said}\n{file}");
+    }
+}
