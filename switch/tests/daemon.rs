@@ -549,6 +549,7 @@ fn by_hand(address: SocketAddr, label: String) -> Join {
         has_keep: false,
         steered: false,
         resume: None,
+        kin: None,
     }
 }
 
