@@ -20,7 +20,7 @@ use crate::entry::Entry;
 use crate::inside::Inside;
 use crate::keeper;
 use crate::native;
-use crate::table::{self, Locked};
+use crate::table::{self, Locked, Numbers};
 
 /// A listener that the child has, too.
 struct Listener {
@@ -28,8 +28,7 @@ struct Listener {
     is_v6: bool,
     kind: c_int,
     remembered: Remembered,
-    /// The program's descriptors, each with whether exec is to close it.
-    numbers: Vec<(c_int, bool)>,
+    numbers: Numbers,
 }
 
 /// Everything that must not be half done in the child.

@@ -42,6 +42,9 @@ struct Slot {
     cloexec: bool,
 }
 
+/// Numbers under which the program has one socket, each with whether exec is to close it.
+pub(crate) type Numbers = Vec<(c_int, bool)>;
+
 /// The table, for as long as nobody else may touch it.
 pub(crate) struct Locked(RwLockWriteGuard<'static, Vec<Option<Slot>>>);
 
@@ -186,9 +189,9 @@ impl Locked {
         }
     }
 
-    /// The program's numbers of listeners, each with whether exec is to close it.
-    pub(crate) fn listeners(&self) -> Vec<(Arc<Entry>, Vec<(c_int, bool)>)> {
-        let mut listeners: Vec<(Arc<Entry>, Vec<(c_int, bool)>)> = Vec::new();
+    /// The listeners with their numbers.
+    pub(crate) fn listeners(&self) -> Vec<(Arc<Entry>, Numbers)> {
+        let mut listeners: Vec<(Arc<Entry>, Numbers)> = Vec::new();
         for (number, slot) in (0..).zip(self.0.iter()) {
             let Some(Slot { entry, cloexec }) = slot else { continue };
             if !entry.listening.load(Ordering::Acquire) {

@@ -181,7 +181,9 @@ impl Server {
             let line = server.line();
             match line.split_once(' ') {
                 Some(("CHILD", process)) => server.children.push(process.parse().unwrap()),
-                Some(("READY", address)) => server.at = address.parse().unwrap(),
+                Some(("READY", address)) => {
+                    server.at = address.parse().unwrap_or_else(|_| panic!("{line:?}"));
+                }
                 _ => panic!("{line}"),
             }
         }
@@ -264,25 +266,32 @@ fn serve_200(server: &Server) -> BTreeMap<u64, u32> {
     served
 }
 
-/// One client for each process: those that have none come first.
-fn one_each(server: &Server) -> BTreeMap<u64, Connection> {
+/// One client for each process: those that have none come first, once they wait for one.
+fn one_each(switch: &Switch, server: &Server) -> BTreeMap<u64, Connection> {
     let mut kept = BTreeMap::new();
-    for _ in &server.children {
+    for left in (1..=server.children.len()).rev() {
+        switch.wait_until(|status| accepting(status) == left);
         let connection = connect(server.at);
         let process = ask(&connection, "first").unwrap();
-        assert!(
-            kept.insert(process, connection).is_none(),
-            "{process} has one, and others have none"
-        );
+        assert!(kept.insert(process, connection).is_none(), "{process} has one, others have none");
     }
     kept
 }
 
+/// How many processes wait for clients.
+fn accepting(status: &serde_json::Value) -> usize {
+    let programs = status["addresses"][0]["programs"].as_array();
+    let waits = |program: &&serde_json::Value| {
+        program["state"] == "serving" && program["attention"] == "accepting"
+    };
+    programs.map_or(0, |programs| programs.iter().filter(waits).count())
+}
+
 /// 200 clients are served by several processes; the death of one is that of its client, and of no other's.
-fn serves(server: &Server) {
+fn serves(switch: &Switch, server: &Server) {
     let served = serve_200(server);
     assert!(served.len() > 1, "{served:?}");
-    let mut kept = one_each(server);
+    let mut kept = one_each(switch, server);
     let (victim, lost) = kept.pop_first().unwrap();
     signal(victim, "-9");
     let error = ask(&lost, "are you there?").unwrap_err();
@@ -298,19 +307,19 @@ fn serves(server: &Server) {
 #[test]
 fn children_of_a_linked_program_accept_from_the_listener_of_their_parent() {
     let switch = Switch::new();
-    serves(&Server::start(switch.c(Way::Linked, 4, "wait"), 4));
+    serves(&switch, &Server::start(switch.c(Way::Linked, 4, "wait"), 4));
 }
 
 #[test]
 fn children_of_an_unmodified_program_accept_from_the_listener_of_their_parent() {
     let switch = Switch::new();
-    serves(&Server::start(switch.c(Way::Run, 4, "wait"), 4));
+    serves(&switch, &Server::start(switch.c(Way::Run, 4, "wait"), 4));
 }
 
 #[test]
 fn children_of_a_program_in_python_accept_from_the_listener_of_their_parent() {
     let switch = Switch::new();
-    serves(&Server::start(switch.python(4, "accept"), 4));
+    serves(&switch, &Server::start(switch.python(4, "accept"), 4));
 }
 
 #[test]
@@ -362,7 +371,7 @@ fn clients_that_come_before_any_child_accepts_wait_for_one() {
 fn each_process_closes_the_listener_for_itself_and_the_last_one_gives_the_address_up() {
     let switch = Switch::new();
     let server = Server::start(switch.c(Way::Run, 2, "wait"), 2);
-    drop(one_each(&server));
+    drop(one_each(&switch, &server));
     let parent = switch.status()["addresses"][0]["programs"]
         .as_array()
         .unwrap()
@@ -392,7 +401,7 @@ fn each_process_closes_the_listener_for_itself_and_the_last_one_gives_the_addres
 fn a_server_of_processes_outlives_its_switch() {
     let switch = Switch::new();
     let server = Server::start(switch.c(Way::Run, 3, "wait"), 3);
-    let kept = one_each(&server);
+    let kept = one_each(&switch, &server);
     for _ in 0..2 {
         signal(switch.status()["pid"].as_u64().unwrap(), "-9");
         for (process, connection) in &kept {

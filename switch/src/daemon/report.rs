@@ -158,6 +158,11 @@ impl Daemon {
             "uid": listener.uid,
             "generation": listener.generation,
             "state": state,
+            "attention": match listener.attention {
+                Attention::Accepting => "accepting",
+                Attention::Busy => "busy",
+                Attention::Away => "away",
+            },
             "workers": listener.workers,
             "protocols": listener.protocols,
             "connections": listener.counters.connections,
