@@ -6,13 +6,13 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Wake, Waker};
 
-use quicket::message::{PollId, Socket};
+use quicket::message::{PollId, Socket, Watched};
 
 use crate::calls::options::Remembered;
 use crate::keeper;
 use crate::native::{self, Result};
 use crate::shadow::Shadow;
-use crate::table;
+use crate::table::{self, Locked};
 
 /// A QUIC socket of the program.
 pub(crate) struct Entry {
@@ -72,30 +72,11 @@ impl Entry {
         let (shadow, fd) = Shadow::new()?;
         socket.set_interruptible(true);
         socket.set_nonblocking(flags & libc::SOCK_NONBLOCK != 0);
-        let entry = Arc::new_cyclic(|entry| {
-            let bell = Arc::new(Bell { entry: Weak::clone(entry), rung: AtomicBool::new(false) });
-            Self {
-                socket,
-                is_v6,
-                kind,
-                connected: AtomicBool::new(connected),
-                listening: AtomicBool::new(false),
-                remembered: Mutex::new(remembered),
-                refusal: Mutex::default(),
-                shadow: Mutex::new(shadow),
-                pollers: AtomicUsize::new(0),
-                in_epoll: AtomicBool::new(false),
-                edges: AtomicBool::new(false),
-                poll_id: PollId::unique(),
-                waker: Waker::from(Arc::clone(&bell)),
-                bell,
-            }
-        });
+        let entry = Self::make(socket, (is_v6, kind), (connected, false), remembered, shadow);
         // The flag of the front is what F_GETFL shows.
-        let status = if entry.socket.is_nonblocking() { libc::O_NONBLOCK } else { 0 };
-        let prepared = native::fcntl(fd, libc::F_SETFL, status as usize);
+        let prepared = entry.show_nonblocking(fd);
         let cloexec = flags & libc::SOCK_CLOEXEC != 0;
-        let entered = prepared.and_then(|_| table::lock().insert(fd, entry, cloexec));
+        let entered = prepared.and_then(|()| table::lock().insert(fd, entry, cloexec));
         match entered {
             Ok(stale) => {
                 drop(stale);
@@ -106,6 +87,58 @@ impl Entry {
                 Err(error)
             }
         }
+    }
+
+    /// Enters a listener that the process has from another one under the numbers that it had there, each with
+    /// whether exec is to close it.
+    pub(crate) fn open_inherited(
+        socket: Socket,
+        (is_v6, kind): (bool, c_int),
+        remembered: Remembered,
+        numbers: &[(c_int, bool)],
+        table: &mut Locked,
+    ) -> Result<()> {
+        let fds: Vec<_> = numbers.iter().map(|(fd, _)| *fd).collect();
+        let shadow = Shadow::in_place_of(&fds)?;
+        let entry = Self::make(socket, (is_v6, kind), (false, true), remembered, shadow);
+        for (fd, cloexec) in numbers {
+            entry.show_nonblocking(*fd)?;
+            table.insert(*fd, Arc::clone(&entry), *cloexec)?;
+        }
+        Ok(())
+    }
+
+    fn show_nonblocking(&self, fd: c_int) -> Result<()> {
+        let status = if self.socket.is_nonblocking() { libc::O_NONBLOCK } else { 0 };
+        native::fcntl(fd, libc::F_SETFL, status as usize).map(drop)
+    }
+
+    fn make(
+        socket: Socket,
+        (is_v6, kind): (bool, c_int),
+        (connected, listening): (bool, bool),
+        remembered: Remembered,
+        shadow: Shadow,
+    ) -> Arc<Self> {
+        Arc::new_cyclic(|entry| {
+            let bell = Arc::new(Bell { entry: Weak::clone(entry), rung: AtomicBool::new(false) });
+            Self {
+                socket,
+                is_v6,
+                kind,
+                connected: AtomicBool::new(connected),
+                listening: AtomicBool::new(listening),
+                remembered: Mutex::new(remembered),
+                refusal: Mutex::default(),
+                shadow: Mutex::new(shadow),
+                pollers: AtomicUsize::new(0),
+                in_epoll: AtomicBool::new(false),
+                edges: AtomicBool::new(false),
+                poll_id: PollId::unique(),
+                waker: Waker::from(Arc::clone(&bell)),
+                bell,
+            }
+        })
     }
 
     pub(crate) fn shadow(&self) -> MutexGuard<'_, Shadow> {
@@ -131,6 +164,14 @@ impl Entry {
     /// The socket has a connection from now on.
     pub(crate) fn set_connected(&self) {
         self.connected.store(true, Ordering::Release);
+    }
+
+    /// Who polls it, if the process forks now.
+    pub(crate) fn watched(&self) -> Watched {
+        Watched {
+            polled: self.pollers.load(Ordering::Acquire) > 0,
+            in_epoll: self.in_epoll.load(Ordering::Acquire),
+        }
     }
 
     fn is_watched(&self) -> bool {
@@ -163,7 +204,15 @@ impl Entry {
     /// Somebody polls, until [`Entry::unwatch`].
     pub(crate) fn watch(&self) {
         self.pollers.fetch_add(1, Ordering::AcqRel);
+        self.attend();
         self.show(false);
+    }
+
+    /// The program polls: a listener that the process has from its parent is one of its own from now on.
+    fn attend(&self) {
+        if self.listening.load(Ordering::Acquire) {
+            self.socket.attend();
+        }
     }
 
     /// Somebody polls no more.
@@ -177,6 +226,7 @@ impl Entry {
         if edges {
             self.edges.store(true, Ordering::Release);
         }
+        self.attend();
         self.show(false);
     }
 

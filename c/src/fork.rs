@@ -1,25 +1,42 @@
-//! What becomes of sockets when the process forks (they stay with the parent), and when it ends.
+//! What becomes of sockets when the process forks, and when it ends.
 //!
 //! A connection is state in memory, with keys, packet numbers and timers: only one process can go on
-//! with it. So in the child each descriptor of a QUIC socket fails with EBADFD, except that it can be
-//! closed; the parent goes on undisturbed. The child may have sockets of its own.
+//! with it. So in the child the descriptor of a connection, and of a socket that is neither, fails with EBADFD,
+//! except that it can be closed; the parent goes on undisturbed. The child may have sockets of its own.
+//!
+//! A listener that shares its address through the switch goes on in the child as well, as one of its own: with a
+//! pair of descriptors (see `shadow.rs`) in place of the parent's, under the same numbers. It uses nothing
+//! of the parent, and asks nobody before the program accepts or polls.
 
 use std::cell::RefCell;
+use std::ffi::c_int;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Once;
 
-use quicket::message::{ForkHold, Shutdown};
+use quicket::message::{ForkHold, Heir, Shutdown};
 
+use crate::calls::options::Remembered;
+use crate::entry::Entry;
 use crate::inside::Inside;
 use crate::keeper;
 use crate::native;
-use crate::table::{self, Locked};
+use crate::table::{self, Locked, Numbers};
+
+/// A listener that the child has, too.
+struct Listener {
+    heir: Heir,
+    is_v6: bool,
+    kind: c_int,
+    remembered: Remembered,
+    numbers: Numbers,
+}
 
 /// Everything that must not be half done in the child.
 struct Held {
     keeper: keeper::Hold,
     addresses: ForkHold,
     table: Locked,
+    listeners: Vec<Listener>,
 }
 
 thread_local! {
@@ -56,13 +73,26 @@ extern "C" fn at_exit() {
 }
 
 extern "C" fn before() {
+    let inside = Inside::enter();
     // In the order in which calls take them. No other lock is needed: what else a thread of the
     // parent holds belongs to a socket, which the child never touches.
     let table = table::lock();
+    let listeners = catch_unwind(AssertUnwindSafe(|| listeners(&table))).unwrap_or_default();
     let addresses = ForkHold::acquire();
     let keeper = keeper::Hold::acquire();
-    let held = Held { keeper, addresses, table };
+    drop(inside);
+    let held = Held { keeper, addresses, table, listeners };
     let _ = HELD.try_with(|place| place.replace(Some(held)));
+}
+
+/// What the child is to have. The switch hears of it before there is a child.
+fn listeners(table: &Locked) -> Vec<Listener> {
+    let listeners = table.listeners().into_iter().filter_map(|(entry, numbers)| {
+        let heir = entry.socket.bequeath(entry.watched())?;
+        let remembered = *entry.remembered();
+        Some(Listener { heir, is_v6: entry.is_v6, kind: entry.kind, remembered, numbers })
+    });
+    listeners.collect()
 }
 
 fn taken() -> Option<Held> {
@@ -74,9 +104,26 @@ extern "C" fn in_parent() {
 }
 
 extern "C" fn in_child() {
-    if let Some(Held { keeper, addresses, mut table }) = taken() {
-        table.disinherit();
-        keeper.forget();
-        addresses.forget();
+    let Some(Held { keeper, addresses, mut table, listeners }) = taken() else { return };
+    let _inside = Inside::enter();
+    let kept: Vec<_> = listeners.iter().flat_map(|listener| listener.heir.descriptors()).collect();
+    table.disinherit(&kept);
+    keeper.forget();
+    addresses.forget();
+    for listener in listeners {
+        let listens = catch_unwind(AssertUnwindSafe(|| listener.go_on(&mut table)));
+        if !matches!(listens, Ok(Ok(()))) {
+            log::error!("a child does not have a listener of its parent: {listens:?}");
+        }
+    }
+}
+
+impl Listener {
+    /// In the child. Where it fails the descriptors are those of a socket that stays with the parent.
+    fn go_on(self, table: &mut Locked) -> native::Result<()> {
+        let Self { heir, is_v6, kind, remembered, numbers } = self;
+        let descriptors = heir.descriptors().map(native::own);
+        let socket = heir.inherit(descriptors);
+        Entry::open_inherited(socket, (is_v6, kind), remembered, &numbers, table)
     }
 }

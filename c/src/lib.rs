@@ -24,9 +24,11 @@
 //!
 //! # Where descriptors go that memory does not
 //!
-//! - **fork**: sockets stay with the parent, which goes on undisturbed. In the child their
-//!   descriptors can be closed; every other call fails with EBADFD. The child can have sockets of
-//!   its own, even though POSIX promises little to children of processes with threads.
+//! - **fork**: connections stay with the parent, which goes on undisturbed. In the child their
+//!   descriptors can be closed; every other call fails with EBADFD. A listener that goes through the switch is one of
+//!   the child's own there, too, which joins the switch when the child first accepts or polls; any other one
+//!   stays with the parent. The child can have sockets of its own, even though POSIX promises little to
+//!   children of processes with threads.
 //! - **vfork**: as after fork.
 //! - **exit**: connections are closed, and peers hear of it; not after _exit, a signal that ends the
 //!   process, or exec, where peers wait until the connection is idle for too long.

@@ -5,6 +5,7 @@
 
 use std::ffi::{c_int, c_long, c_void};
 use std::mem::MaybeUninit;
+use std::os::fd::{FromRawFd, OwnedFd};
 
 use libc::syscall;
 
@@ -46,6 +47,14 @@ pub(crate) fn pair() -> Result<[c_int; 2]> {
 pub(crate) fn close(fd: c_int) -> Result<()> {
     // SAFETY: a number; whoever calls this owns what it stands for.
     answer(unsafe { syscall(libc::SYS_close, fd) }).map(drop)
+}
+
+/// Takes a descriptor over that was the parent's before this process was forked.
+pub(crate) fn own(fd: c_int) -> OwnedFd {
+    // SAFETY: the descriptor is open, for it was when the process forked, and nothing else closes it in this
+    // process: whatever owned it belongs to the memory of the parent, of which nothing is dropped here
+    // (`Locked::disinherit`), and the program does not know it.
+    unsafe { OwnedFd::from_raw_fd(fd) }
 }
 
 /// Closes a range of descriptors.

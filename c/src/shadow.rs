@@ -15,6 +15,7 @@ use std::ffi::c_int;
 
 use quicket::message::PollState;
 
+use crate::calls::options::copy_kept;
 use crate::native::{self, Result};
 use crate::table;
 
@@ -47,6 +48,18 @@ impl Shadow {
             return Err(error);
         }
         Ok((this, front))
+    }
+
+    /// A pair whose front takes the place of what is under these numbers.
+    pub(crate) fn in_place_of(numbers: &[c_int]) -> Result<Self> {
+        let (mut this, front) = Self::new()?;
+        numbers.first().into_iter().for_each(|before| copy_kept(*before, front));
+        let placed = numbers
+            .iter()
+            .try_for_each(|number| native::dup3(front, *number, libc::O_CLOEXEC).map(drop));
+        let _ = native::close(front);
+        this.numbers = numbers.to_vec();
+        placed.map(|()| this)
     }
 
     /// Another descriptor of the front.

@@ -42,6 +42,9 @@ struct Slot {
     cloexec: bool,
 }
 
+/// Numbers under which the program has one socket, each with whether exec is to close it.
+pub(crate) type Numbers = Vec<(c_int, bool)>;
+
 /// The table, for as long as nobody else may touch it.
 pub(crate) struct Locked(RwLockWriteGuard<'static, Vec<Option<Slot>>>);
 
@@ -186,14 +189,31 @@ impl Locked {
         }
     }
 
+    /// The listeners with their numbers.
+    pub(crate) fn listeners(&self) -> Vec<(Arc<Entry>, Numbers)> {
+        let mut listeners: Vec<(Arc<Entry>, Numbers)> = Vec::new();
+        for (number, slot) in (0..).zip(self.0.iter()) {
+            let Some(Slot { entry, cloexec }) = slot else { continue };
+            if !entry.listening.load(Ordering::Acquire) {
+                continue;
+            }
+            match listeners.iter_mut().find(|(known, _)| Arc::ptr_eq(known, entry)) {
+                Some((_, numbers)) => numbers.push((number, *cloexec)),
+                None => listeners.push((Arc::clone(entry), vec![(number, *cloexec)])),
+            }
+        }
+        listeners
+    }
+
     /// In a forked child: sockets belong to the parent, and what the library had for itself is
-    /// closed here.
-    pub(crate) fn disinherit(&mut self) {
+    /// closed here, but for what is `kept`.
+    pub(crate) fn disinherit(&mut self, kept: &[c_int]) {
         // Their locks may be held by threads that do not exist here.
         std::mem::forget(std::mem::take(&mut *self.0));
         for fd in 0..end() {
             match kind(fd) {
                 Kind::Socket => set_kind(fd, Kind::Inherited),
+                Kind::Hidden if kept.contains(&fd) => {}
                 Kind::Hidden => {
                     let _ = native::close(fd);
                     set_kind(fd, Kind::Other);

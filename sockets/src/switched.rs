@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use quicket_switch::client::Options;
+use quicket_switch::client::{Family, Options};
 
 /// That an endpoint shares its address with other programs, which the switch tells apart by the
 /// protocols (ALPN) and server names that clients ask for: for
@@ -44,6 +44,8 @@ pub struct SwitchConfig {
     pub(crate) drain: Option<Duration>,
     pub(crate) upgrade: Option<Arc<dyn Fn() + Send + Sync>>,
     pub(crate) superseded: Option<Arc<dyn Fn() + Send + Sync>>,
+    /// A listener that the process has from another one over fork(2) shares what it serves with that.
+    pub(crate) family: Option<Family>,
 }
 
 impl fmt::Debug for SwitchConfig {
@@ -69,6 +71,7 @@ impl Default for SwitchConfig {
             drain: None,
             upgrade: None,
             superseded: None,
+            family: None,
         }
     }
 }
@@ -99,6 +102,11 @@ impl SwitchConfig {
     pub fn from_env() -> Option<Self> {
         let name = quicket_switch::environment::variable(Self::LISTENERS_VARIABLE)?;
         Some(Self::called(&name.to_string_lossy()))
+    }
+
+    /// For processes that have the listener from this one.
+    pub(crate) fn for_heirs(self, options: Options) -> Self {
+        Self { options, replace: false, upgrade: None, superseded: None, ..self }
     }
 
     pub(crate) fn has_valid_name(&self) -> bool {

@@ -201,7 +201,7 @@ mod tests {
 
     use super::*;
     use crate::registry::{
-        ListenAddress, Names, ProcessId, Protocol, Receipts, Registration, Registry,
+        Attention, ListenAddress, Names, ProcessId, Protocol, Receipts, Registration, Registry,
     };
 
     fn places() -> [Place; 2] {
@@ -219,6 +219,8 @@ mod tests {
                 reuse_port: false,
                 replace: false,
                 claim: None,
+                family: None,
+                attention: Attention::default(),
             };
             let listener = registry.register(Time::ZERO, new).unwrap().listener;
             Place { listener, worker: 1 }

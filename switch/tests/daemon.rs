@@ -249,12 +249,12 @@ fn who_means_ill_is_told_so_and_hurts_nobody() {
         Some(Reply::Refused(Refused { text, .. })) => assert!(text.contains(reason), "{text}"),
         other => panic!("{message}: {other:?}"),
     };
-    let ask = |request: &str| format!("{{\"version\":3,\"number\":7,\"request\":{request}}}");
+    let ask = |request: &str| format!("{{\"version\":4,\"number\":7,\"request\":{request}}}");
     let join = |workers: u16, has_socket: bool| {
         ask(&format!(
             "{{\"join\":{{\"address\":\"{address}\",\"only_v6\":false,\"workers\":\
              {workers},\"label\":\"bad\",\"has_socket\":{has_socket},\
-             \"has_keep\":false,\"steered\":false,\"resume\":null}}}}"
+             \"has_keep\":false,\"steered\":false,\"resume\":null,\"kin\":null}}}}"
         ))
     };
     let file = || OwnedFd::from(std::fs::File::open("/dev/null").unwrap());
@@ -270,13 +270,13 @@ fn who_means_ill_is_told_so_and_hurts_nobody() {
     refused(&ask("\"serve\""), &[], "not understood");
     refused(&ask("\"cease\""), &[], "at no address");
     refused("\"cease\"", &[], "and the program 1: install");
-    refused(&ask("{\"dance\":true}").replace(":3,", ":4,"), &[], "and the program 4: install");
+    refused(&ask("{\"dance\":true}").replace(":4,", ":5,"), &[], "and the program 5: install");
     refused(&join(1, false), &[], "a channel for each worker");
     refused(&join(1, false), &[pair(), pair()], "a channel for each worker");
     refused(&join(1, false), &[file()], "SOCK_SEQPACKET");
     refused(&join(1, true), &[pair(), file()], "no UDP socket");
     refused(&join(1, true), &[pair(), UdpSocket::bind(local()).unwrap().into()], "is bound to");
-    refused(&join(1, false).replace(":3,", ":5,"), &[pair()], "version");
+    refused(&join(1, false).replace(":4,", ":6,"), &[pair()], "version");
     // More than may come: none is kept, which its own test shows.
     let many: Vec<_> = (0..200).map(|_| file()).collect();
     refused(&join(1, false), &many, "more descriptors");
@@ -549,6 +549,7 @@ fn by_hand(address: SocketAddr, label: String) -> Join {
         has_keep: false,
         steered: false,
         resume: None,
+        kin: None,
     }
 }
 

@@ -219,6 +219,8 @@ impl World {
             reuse_port: false,
             replace: true,
             claim,
+            family: None,
+            attention: quicket_switch::registry::Attention::default(),
         };
         let registered = host.registry.register(now, new)?;
         assert!(claim.is_none() || registered.kept, "who had a number has it");

@@ -220,8 +220,23 @@ fn set_for_all(
 }
 
 /// Options without an effect on QUIC in the kernel either, which programs set out of habit.
-const fn is_kept_by_the_system(name: c_int) -> bool {
-    matches!(name, libc::SO_REUSEADDR | libc::SO_KEEPALIVE | libc::SO_LINGER | libc::SO_BROADCAST)
+const KEPT_BY_THE_SYSTEM: [c_int; 4] =
+    [libc::SO_REUSEADDR, libc::SO_KEEPALIVE, libc::SO_LINGER, libc::SO_BROADCAST];
+
+fn is_kept_by_the_system(name: c_int) -> bool {
+    KEPT_BY_THE_SYSTEM.contains(&name)
+}
+
+/// Has another descriptor remember those options as well. What it refuses has no effect anyway.
+pub(crate) fn copy_kept(from: c_int, to: c_int) {
+    for name in KEPT_BY_THE_SYSTEM {
+        let mut value = [0u8; size_of::<libc::linger>()];
+        let mut len = value.len() as u32;
+        let (at, len_at) = (value.as_mut_ptr() as usize, (&raw mut len) as usize);
+        if native::getsockopt(from, libc::SOL_SOCKET, name, at, len_at).is_ok() {
+            let _ = native::setsockopt(to, libc::SOL_SOCKET, name, at, len);
+        }
+    }
 }
 
 /// Options of all sockets that go to the UDP socket.

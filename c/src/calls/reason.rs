@@ -4,7 +4,11 @@ use std::cell::RefCell;
 use std::ffi::{CString, c_char, c_int};
 use std::io;
 
-use crate::table;
+use crate::table::{self, Kind};
+
+/// Of a socket of the process from which this one was forked.
+const INHERITED: &str = "the socket stays with the process that was forked, and only a listener that shares its \
+                         address goes on in children: quicket run --switch, or QUICKET_SOCKOPT_SWITCH";
 
 thread_local! {
     /// What the thread was told last.
@@ -40,6 +44,9 @@ fn meaning(error: c_int) -> String {
 fn reason(fd: c_int) -> Option<String> {
     if table::is_guest() {
         return None;
+    }
+    if table::kind(fd) == Kind::Inherited {
+        return Some(INHERITED.to_owned());
     }
     let entry = table::get(fd).ok()?;
     entry.socket.failure().or_else(|| entry.refusal().clone())

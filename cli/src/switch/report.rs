@@ -22,7 +22,8 @@ pub(super) fn text(report: &Value) -> String {
                 "  {:20} pid {:<8} {:9} generation {:<3} workers {:<3} {}: {} connections, {} clients, {} \
                  datagrams, {} lost{}",
                 word(&program["program"]),
-                program["pid"],
+                // Names that are kept for processes that have yet to come have none.
+                program["pid"].as_u64().map_or("-".to_owned(), |pid| pid.to_string()),
                 word(&program["state"]),
                 program["generation"],
                 program["workers"],

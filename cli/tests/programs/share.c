@@ -2,8 +2,8 @@
 /*
  * Serves a port that it shares with other programs, as it asks for itself. Answers each stream with its
  * name and what it was sent. With a number, takes the protocols and gives them up so often, and ends.
- * With "fork" it has a child, which says CHILD with its process and how it cannot accept, and stays until
- * it is killed. With "exit" it ends by exit(3) with its listener open.
+ * With "fork" it has a child, which closes the listener, says CHILD with its process and how it cannot accept
+ * then, and stays until it is killed. With "exit" it ends by exit(3) with its listener open.
  *
  *     share NAME PORT PROTOCOLS [NUMBER | fork | exit]
  *
@@ -175,6 +175,7 @@ int main(int count, char **arguments)
 	int fd = listener(&address);
 	quicket_getsockname(fd, (struct sockaddr *)&address, &length);
 	if (strcmp(how, "fork") == 0 && fork() == 0) {
+		quicket_close(fd);
 		quicket_accept(fd, NULL, NULL);
 		printf("CHILD %d %s\n", (int)getpid(), strerrorname_np(errno));
 		for (;;)

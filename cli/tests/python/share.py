@@ -5,7 +5,8 @@ the handshake by the library. Answers each stream with its name and what it was 
 
 PROTOCOLS separated by commas, or - for none. Says BOUND, then READY with its address or REFUSED with the
 error. What it reads: "close" ends the listener, "listen" begins another one; at the end of its input it ends.
-Says ENDED when the listener has ended. With "fork" it has a child, which says CHILD with its process and how it cannot accept, and stays until it is killed.
+Says ENDED when the listener has ended. With "fork" it has a child, which closes the listener, says CHILD with its process and how it cannot accept then, and
+stays until it is killed.
 """
 
 import ctypes
@@ -87,6 +88,7 @@ def main():
     listener = listen(name, port, protocols, reuse)
     if "fork" in sys.argv[4:] and os.fork() == 0:
         try:
+            os.close(listener.fileno())
             listener.accept()
         except OSError as error:
             say("CHILD", os.getpid(), errno.errorcode[error.errno])

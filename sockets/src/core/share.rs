@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use quicket_handshake::{
     Beginning, ServerTls, SharedBeginning, StrikeAnswer, StrikeRegister, TicketId, TicketKey,
 };
-use quicket_switch::client::{Membership, Notice};
-use quicket_switch::protocol::Serve;
+use quicket_switch::client::{Family, Membership, Notice, Options};
+use quicket_switch::protocol::{Attention, Serve};
 
 use super::Core;
 use super::background::spawn_quietly;
@@ -152,6 +152,25 @@ impl Core {
     pub(crate) fn cease_through_switch(&self) {
         if let Some(membership) = self.switch.share.membership() {
             membership.cease();
+        }
+    }
+
+    /// How a process that has a listener from this one finds the switch, if the address is shared.
+    pub(crate) fn switch_options(&self) -> Option<Options> {
+        self.switch.share.membership().map(|membership| membership.options().clone())
+    }
+
+    /// The process is about to fork, and passes its listener on. Waits for nothing.
+    pub(crate) fn bequeath(&self, family: &Family, attention: Attention) {
+        if let Some(membership) = self.switch.share.membership() {
+            membership.bequeath(family, attention);
+        }
+    }
+
+    /// Tells the switch how far the process is from accepting. Waits for nothing.
+    pub(crate) fn attend(&self, attention: Attention) {
+        if let Some(membership) = self.switch.share.membership() {
+            membership.attend(attention);
         }
     }
 

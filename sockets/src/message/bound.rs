@@ -100,11 +100,13 @@ pub(super) struct Wanted {
     pub(super) workers: usize,
     /// To share the address with other programs.
     pub(super) switch: Option<SwitchConfig>,
+    /// From which keys of session tickets are made, if another process has them already.
+    pub(super) ticket_secret: Option<[u8; 32]>,
 }
 
 impl Default for Wanted {
     fn default() -> Self {
-        Self { only_v6: false, options: Vec::new(), workers: 1, switch: None }
+        Self { only_v6: false, options: Vec::new(), workers: 1, switch: None, ticket_secret: None }
     }
 }
 
@@ -187,7 +189,7 @@ impl Bound {
         config.switch.clone_from(&wanted.switch);
         let core = ops::endpoint(address, config).map_err(BindError::into_io_error)?;
         core.core().workers().iter().try_for_each(Core::start_thread)?;
-        let hub = Arc::new(Hub::new(Arc::downgrade(core.core())));
+        let hub = Arc::new(Hub::new(Arc::downgrade(core.core()), wanted.ticket_secret));
         Ok(Self { core, hub })
     }
 }

@@ -14,8 +14,11 @@ use quicket_engine::random::Random;
 use quicket_engine::time::Time;
 use quicket_engine::{ServerConfig, TransportConfig, TransportError, TransportErrorCode};
 use quicket_handshake::{AwsLcProvider, SystemRandom};
+use quicket_switch::client::Family;
+use quicket_switch::protocol::Attention;
 
 use super::alpn::Alpn;
+use super::attendance::{Attendance, Watched};
 use super::errno::Errno;
 use super::mailbox::Mailbox;
 use crate::config::{Admission, Decision};
@@ -49,6 +52,8 @@ pub(super) struct ListenQueue {
     validate: bool,
     backlog: AtomicUsize,
     closed: AtomicBool,
+    /// Held while the switch is told, which waits for nothing: it hears of changes in their order.
+    attendance: Mutex<Attendance>,
     queue: Mutex<Queue>,
 }
 
@@ -102,8 +107,40 @@ impl ListenQueue {
             validate,
             backlog: AtomicUsize::new(backlog),
             closed: AtomicBool::new(false),
+            attendance: Mutex::default(),
             queue: Mutex::default(),
         }
+    }
+
+    /// The same in a process that has it from another one.
+    pub(super) fn inherited(self) -> Self {
+        Self { attendance: Mutex::new(Attendance::inherited()), ..self }
+    }
+
+    /// The process is about to fork: tells the switch so, and with the first time of which family children are.
+    pub(super) fn pass_on(&self, core: &Core, watched: Watched, family: Option<&Family>) {
+        let mut attendance = lock(&self.attendance);
+        let attention = attendance.pass_on(watched);
+        match family {
+            Some(family) => core.bequeath(family, attention),
+            None => core.attend(attention),
+        }
+    }
+
+    /// Notes what the process does with the listener, and tells the switch if that has to know.
+    pub(super) fn attend(
+        &self,
+        core: &Core,
+        note: impl FnOnce(&mut Attendance) -> Option<Attention>,
+    ) {
+        let mut attendance = lock(&self.attendance);
+        if let Some(attention) = note(&mut attendance) {
+            core.attend(attention);
+        }
+    }
+
+    pub(super) fn backlog(&self) -> usize {
+        self.backlog.load(Ordering::Relaxed)
     }
 
     pub(super) fn set_backlog(&self, backlog: usize) {
@@ -179,9 +216,12 @@ impl ListenQueue {
 }
 
 impl Hub {
-    pub(super) fn new(core: Weak<Core>) -> Self {
-        let mut ticket_secret = [0; 32];
-        SystemRandom::new().fill(&mut ticket_secret);
+    pub(super) fn new(core: Weak<Core>, ticket_secret: Option<[u8; 32]>) -> Self {
+        let ticket_secret = ticket_secret.unwrap_or_else(|| {
+            let mut drawn = [0; 32];
+            SystemRandom::new().fill(&mut drawn);
+            drawn
+        });
         Self { core, listeners: Mutex::default(), ticket_secret }
     }
 
@@ -290,6 +330,11 @@ impl Hub {
         let count = matching.len().max(1) as u64;
         let index = usize::try_from(hasher.finish() % count).unwrap_or_default();
         matching.get(index).map(|listener| Arc::clone(listener))
+    }
+
+    /// For another process that has a listener from this one.
+    pub(super) const fn ticket_secret(&self) -> [u8; 32] {
+        self.ticket_secret
     }
 
     /// The master key of session tickets for a client: 64 bytes.

@@ -93,6 +93,7 @@
 //!   no packet protection of the kind. Port 0 cannot be connected to.
 
 mod alpn;
+mod attendance;
 mod bound;
 mod buffer;
 mod errno;
@@ -107,6 +108,7 @@ pub mod raw;
 mod settings;
 mod socket;
 
+pub use attendance::Watched;
 pub use bound::ForkHold;
 pub use buffer::{Data, Room};
 pub use errno::Errno;
@@ -115,4 +117,4 @@ pub use inbox::{Message, MessageKind};
 pub use notification::{CryptoLevel, EventType, Notification, StreamState};
 pub use option::OptionName;
 pub use raw::{Config, ConnectionClose, StreamInfo, TransportParam};
-pub use socket::{PollId, PollState, Shutdown, Socket};
+pub use socket::{Heir, PollId, PollState, Shutdown, Socket};

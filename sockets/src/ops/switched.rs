@@ -65,7 +65,8 @@ fn endpoint_at(
     let workers = config.workers.count()?;
     let (only_v6, steered) = (config.udp.only_v6, config.udp.route_by_connection_id);
     let seat = Seat { address, only_v6, workers, steered };
-    let (membership, inlets, socket) = Membership::join(&switch.options, seat, bind)?;
+    let family = switch.family.as_ref();
+    let (membership, inlets, socket) = Membership::join_as(&switch.options, seat, family, bind)?;
     let mut options = config.udp.options.iter();
     options.try_for_each(|option| check_option(option, SockRef::from(&socket)))?;
     let secrets = membership.secrets();

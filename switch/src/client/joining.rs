@@ -10,7 +10,7 @@ use super::membership::Place;
 use super::{ONCE, Options, unexpected};
 use crate::channel::Handover;
 use crate::keep::Keep;
-use crate::protocol::{self, Join, Reply, Request, Resume};
+use crate::protocol::{self, Join, Kin, Reply, Request, Resume};
 
 /// An answer to who wants to join.
 pub(super) enum Joined {
@@ -33,6 +33,8 @@ pub(super) struct Has<'a> {
     pub(super) socket: Option<&'a UdpSocket>,
     pub(super) channels: &'a [Handover],
     pub(super) keep: Option<&'a Keep>,
+    /// The family in which the listener was passed on, and its lifeline.
+    pub(super) kin: Option<(Kin, BorrowedFd<'a>)>,
 }
 
 /// Descriptors that came with an answer.
@@ -110,7 +112,7 @@ fn join_over(
     connection: Connection,
     options: &Options,
     place: Place,
-    Has { socket, channels, keep }: Has<'_>,
+    Has { socket, channels, keep, kin }: Has<'_>,
     resume: Option<Resume>,
 ) -> io::Result<Joined> {
     let join = Join {
@@ -122,10 +124,12 @@ fn join_over(
         has_keep: keep.is_some(),
         steered: place.steered,
         resume: resume.map(Box::new),
+        kin: kin.map(|(kin, _)| kin),
     };
     let mut descriptors: Vec<BorrowedFd<'_>> = channels.iter().map(AsFd::as_fd).collect();
     descriptors.extend(socket.map(AsFd::as_fd));
     descriptors.extend(keep.iter().flat_map(|keep| keep.ends()));
+    descriptors.extend(kin.map(|(_, lifeline)| lifeline));
     // It tells nothing to who has just come.
     match connection.ask(ONCE, Request::Join(join), &descriptors, drop)? {
         (Reply::Joined(had), came) => Ok(Joined::At { connection, had, came: Handed(came) }),

@@ -192,8 +192,14 @@ impl Shared {
             leave(&connection);
             return false;
         }
-        state.connection = Some(Arc::new(connection));
+        let connection = Arc::new(connection);
+        state.connection = Some(Arc::clone(&connection));
+        let kin = state.kin.clone();
         drop(state);
+        // It may have changed since the switch was told with the question.
+        if let Some((kin, lifeline)) = kin {
+            let _ = connection.send(ONCE, Request::Bequeath(kin), &[lifeline.as_fd()]);
+        }
         self.changed.notify_all();
         true
     }
@@ -201,14 +207,14 @@ impl Shared {
     /// Joins the next switch as who the program was with the one before.
     /// Returns what it served and does not serve again with that.
     fn resume(&self, may_start: bool) -> io::Result<(Connection, Option<Serve>)> {
-        let resume = {
+        let (resume, kin) = {
             let state = self.state();
             let left = |until: Instant| {
                 let left = until.saturating_duration_since(Instant::now()).as_secs();
                 u32::try_from(left).unwrap_or(u32::MAX)
             };
             let draining = state.draining;
-            Resume {
+            let resume = Resume {
                 generation: self.generation,
                 receipt: state.receipt,
                 served: state.served.clone(),
@@ -216,7 +222,8 @@ impl Shared {
                 drain_seconds_left: draining.and_then(|draining| draining.until).map(left),
                 secrets: self.secrets.clone(),
                 sockets: self.sockets.clone(),
-            }
+            };
+            (resume, state.kin.clone())
         };
         let served = resume.served.clone().filter(|_| !resume.draining);
         let mut options = self.options.clone();
@@ -224,7 +231,8 @@ impl Shared {
             options.program = None;
         }
         let keep = self.keep.as_ref();
-        let has = Has { socket: Some(&self.socket), channels: &self.channels, keep };
+        let kin = kin.as_ref().map(|(kin, lifeline)| (*kin, lifeline.as_fd()));
+        let has = Has { socket: Some(&self.socket), channels: &self.channels, keep, kin };
         let joined = join_once(&options, self.place, has, Some(resume))?;
         let Joined::At { connection, had, .. } = joined else {
             return Err(io::ErrorKind::InvalidData.into());

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -11,14 +12,15 @@ use nix::unistd::{Uid, geteuid};
 use quicket_udp::spawn_quietly;
 
 use super::connect::Connection;
+use super::family::Family;
 use super::joining::{Came, Has, join_or_bind, not_handed_over};
 use super::questions::Questions;
 use super::{ONCE, Options, unexpected};
 use crate::channel::{Handover, Inlet, channel};
 use crate::keep::Keep;
 use crate::protocol::{
-    self, MAX_MESSAGE, ProtocolError, Receipt, Register, Reply, Request, Secrets, Serve, Served,
-    Strike,
+    self, Attention, Kin, MAX_MESSAGE, ProtocolError, Receipt, Register, Reply, Request, Secrets,
+    Serve, Served, Strike,
 };
 
 /// Between attempts to have what another program has for a moment.
@@ -98,6 +100,8 @@ pub(super) struct State {
     pub(super) receipt: Receipt,
     /// ... and what was served.
     pub(super) served: Option<Served>,
+    /// The family in which the listener is passed on over fork(2), and its lifeline.
+    pub(super) kin: Option<(Kin, Arc<OwnedFd>)>,
     /// Who remembers which tickets were used.
     pub(super) register: Register,
     pub(super) questions: Questions,
@@ -122,8 +126,24 @@ impl Membership {
     pub fn join(
         options: &Options,
         place: Place,
+        bind: impl FnMut() -> io::Result<UdpSocket>,
+    ) -> io::Result<(Self, Vec<Inlet>, UdpSocket)> {
+        Self::join_as(options, place, None, bind)
+    }
+
+    /// The same for a process that has the listener from another one over fork(2), as [`Self::bequeath`] has
+    /// told the switch: it may have the same names as that.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::join`].
+    pub fn join_as(
+        options: &Options,
+        place: Place,
+        family: Option<&Family>,
         mut bind: impl FnMut() -> io::Result<UdpSocket>,
     ) -> io::Result<(Self, Vec<Inlet>, UdpSocket)> {
+        let kin = family.map(|family| (family.kin(Attention::Accepting), &family.lifeline));
         let options = &options.clone().resolved()?;
         let (mut inlets, mut channels) = (Vec::new(), Vec::new());
         for _ in 0..place.workers {
@@ -142,7 +162,8 @@ impl Membership {
             if let Some(socket) = &bound {
                 place.address.set_port(UdpSocket::local_addr(socket)?.port());
             }
-            let has = Has { socket: bound.as_ref(), channels: &channels, keep: None };
+            let own = kin.map(|(kin, lifeline)| (kin, lifeline.as_fd()));
+            let has = Has { socket: bound.as_ref(), channels: &channels, keep: None, kin: own };
             match join_or_bind(options, place, has, &mut bind) {
                 Ok((connection, had, came, own)) => {
                     let ours = bound.or(own);
@@ -153,6 +174,7 @@ impl Membership {
                     }
                     let at = (place, channels, keep);
                     let shared = Shared::new(options, at, &ours, *had, connection)?;
+                    shared.state().kin = kin.map(|(kin, lifeline)| (kin, Arc::clone(lifeline)));
                     let keeper = Arc::clone(&shared);
                     spawn_quietly("quicket-switch", move || keeper.keep())?;
                     return Ok((Self(shared), inlets, ours));
@@ -249,6 +271,38 @@ impl Membership {
         })
     }
 
+    /// How the switch was found: a child that is forked finds the same one.
+    #[must_use]
+    pub fn options(&self) -> &Options {
+        &self.0.options
+    }
+
+    /// The process is about to fork, and passes its listener on: those who [join as](Self::join_as) of this family
+    /// share what it serves. Waits for nothing.
+    pub fn bequeath(&self, family: &Family, attention: Attention) {
+        let kin = family.kin(attention);
+        let mut state = self.0.state();
+        state.kin = Some((kin, Arc::clone(&family.lifeline)));
+        let connection = state.connection.clone();
+        drop(state);
+        if let Some(connection) = connection {
+            // Who has gone says so to the thread, and the next one is told.
+            let _ = connection.send(ONCE, Request::Bequeath(kin), &[family.lifeline.as_fd()]);
+        }
+    }
+
+    /// Says how far the process is from accepting a client, if the listener was passed on. Waits for nothing.
+    pub fn attend(&self, attention: Attention) {
+        let mut state = self.0.state();
+        let Some((kin, _)) = &mut state.kin else { return };
+        kin.attention = attention;
+        let connection = state.connection.clone();
+        drop(state);
+        if let Some(connection) = connection {
+            let _ = connection.send(ONCE, Request::Attention(attention), &[]);
+        }
+    }
+
     /// Gets no more clients. Connections go on.
     pub fn cease(&self) {
         let turn = self.0.turn();
@@ -256,6 +310,7 @@ impl Membership {
         if state.serve.take().is_some() {
             state.draining = Some(Draining { until: None });
         }
+        state.kin = None;
         drop(state);
         if let Err(error) = self.0.ask(&turn, &Request::Cease, SHORT_PATIENCE, |_, _| {}) {
             log::debug!("the switch was not told that there is no listener: {error}");
@@ -304,6 +359,7 @@ impl Shared {
             draining: None,
             receipt,
             served: None,
+            kin: None,
             register,
             questions: Questions::default(),
             leaving: false,

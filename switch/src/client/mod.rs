@@ -5,6 +5,7 @@
 //! channels, so that connections go on as if nothing had happened.
 
 mod connect;
+mod family;
 mod joining;
 mod keeper;
 mod membership;
@@ -12,6 +13,7 @@ mod questions;
 
 pub use crate::rendezvous::{NAME_VARIABLE, default_name};
 pub use connect::{Options, PROGRAM_VARIABLE};
+pub use family::{Family, Hold};
 pub use membership::{Membership, Notice, Place};
 pub use questions::MAX_STRIKES_ASKED;
 

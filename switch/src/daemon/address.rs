@@ -123,6 +123,8 @@ impl Daemon {
             let _ = self.epoll.delete(&address.socket);
             address.steering.end(&address.socket);
             self.router.remove_address(id);
+            self.forget_families(id);
+            self.unpark(id);
             self.closed.push((address.listen, self.now() + CLOSING_TIME));
             if self.closed.len() > MAX_ADDRESSES {
                 self.closed.remove(0);

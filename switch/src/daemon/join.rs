@@ -30,6 +30,7 @@ struct Brought {
     outlets: Vec<Outlet>,
     socket: Option<UdpSocket>,
     keep: Option<Keep>,
+    lifeline: Option<OwnedFd>,
 }
 
 impl Daemon {
@@ -43,7 +44,8 @@ impl Daemon {
     ) -> Result<(), Reply> {
         let uid = self.may_join(process)?;
         let listen = ListenAddress::new(join.address, join.only_v6);
-        let Brought { outlets, socket, keep } = self.unpack(process, join, &listen, came)?;
+        let Brought { outlets, socket, keep, lifeline } =
+            self.unpack(process, join, &listen, came)?;
         let joined = self.register(process, uid, join, listen)?;
         let (listener, now) = (joined.listener, self.now());
         let resume = join.resume.as_deref();
@@ -63,6 +65,9 @@ impl Daemon {
             }
         };
         self.binding.retain(|_, (binds, _)| *binds != process);
+        if let Some((kin, lifeline)) = join.kin.zip(lifeline) {
+            self.know_family(listener.address(), kin.family.0, lifeline);
+        }
         let Some(program) = self.programs.get_mut(&process) else { return Ok(()) };
         log::info!("{} (process {}) is at {listen}", join.label, program.pid);
         let mut seat =
@@ -91,6 +96,8 @@ impl Daemon {
         if let Some(Ok(replaced)) = replaced {
             self.supersede(&replaced);
         }
+        self.settle_family_of(listener, None);
+        self.unpark(listener.address());
         self.watch(process);
         Ok(())
     }
@@ -122,7 +129,9 @@ impl Daemon {
     ) -> Result<Brought, Reply> {
         let invalid = |text: &str| refused(Refusal::Invalid, text);
         let workers = usize::from(join.workers);
-        let more = usize::from(join.has_socket) + 2 * usize::from(join.has_keep);
+        let more = usize::from(join.has_socket)
+            + 2 * usize::from(join.has_keep)
+            + usize::from(join.kin.is_some());
         if came.len() != workers + more {
             return Err(invalid("there is a channel for each worker, and then the sockets"));
         }
@@ -130,13 +139,15 @@ impl Daemon {
         let outlets = came.by_ref().take(workers).map(Outlet::new).collect::<io::Result<Vec<_>>>();
         let outlets = outlets.map_err(|error| invalid(&error.to_string()))?;
         let socket = came.by_ref().take(join.has_socket.into()).next().map(UdpSocket::from);
-        let keep = came.next().zip(came.next()).map(|(put, look)| Keep::from_ends(put, look));
+        let mut ends = came.by_ref().take(2 * usize::from(join.has_keep));
+        let keep = ends.next().zip(ends.next()).map(|(put, look)| Keep::from_ends(put, look));
+        let lifeline = came.next();
         if let Some(socket) = &socket {
             check_socket(socket, listen).map_err(|text| invalid(&text))?;
         } else if self.registry.address_id(listen).is_none() {
             return Err(self.have_bound(process, *listen));
         }
-        Ok(Brought { outlets, socket, keep })
+        Ok(Brought { outlets, socket, keep, lifeline })
     }
 
     /// Has a program bind an address that is not known here; one at a time, so that nobody mistakes another program of
@@ -186,6 +197,8 @@ impl Daemon {
             reuse_port: false,
             replace: false,
             claim,
+            family: join.kin.map(|kin| kin.family.0),
+            attention: join.kin.map(|kin| kin.attention).unwrap_or_default().into(),
         };
         let now = self.now();
         let joined = match resume.and_then(|resume| resume.served.as_ref()) {

@@ -3,9 +3,11 @@
 //! The only wait is for all events together. A program that does not read loses what was sent to it.
 
 mod address;
+mod family;
 mod group;
 mod join;
 mod listener;
+mod park;
 mod program;
 mod report;
 mod route;
@@ -34,6 +36,8 @@ use crate::registry::{
 use crate::router::{Piece, Router};
 use crate::strikes::Strikes;
 use address::Address;
+use family::Families;
+use park::Parked;
 use program::Program;
 use report::Counting;
 
@@ -49,7 +53,9 @@ pub fn hand_nothing_on() -> io::Result<()> {
 }
 
 pub use address::{LINGER, MAX_LINGERING};
+pub use family::MAX_FAMILIES;
 pub use listener::Listener;
+pub use park::{MAX_PARKED, MAX_PARKED_BYTES, PARK_TIME};
 pub use program::MAX_QUEUED;
 
 /// Connections of programs, those that only ask included.
@@ -94,6 +100,10 @@ pub struct Daemon {
     closed: Vec<(ListenAddress, Time)>,
     /// Until when programs of the switch before this one, if it was killed, are expected to come back.
     comes_back_until: Time,
+    /// Listeners that processes have from one another.
+    families: Families,
+    /// First packets that wait for one of a family to accept.
+    parked: Parked,
     /// Tickets that brought early data.
     strikes: Strikes,
     /// Programs are saying how many connections they have.
@@ -126,6 +136,8 @@ enum Token {
     Channel(u32, u16),
     /// The end of a program's process.
     Process(u32),
+    /// The end of the last process that has a listener.
+    Family(u32),
 }
 
 impl Token {
@@ -136,6 +148,7 @@ impl Token {
             Self::Address(address) => 2 << 60 | address as u64,
             Self::Channel(program, worker) => 3 << 60 | (worker as u64) << 32 | program as u64,
             Self::Process(program) => 4 << 60 | program as u64,
+            Self::Family(number) => 6 << 60 | number as u64,
             Self::Spare(address, place) => 5 << 60 | (place as u64) << 32 | address as u64,
         }
     }
@@ -148,6 +161,7 @@ impl Token {
             2 => Self::Address(low),
             3 => Self::Channel(low, (word >> 32) as u16),
             4 => Self::Process(low),
+            6 => Self::Family(low),
             _ => Self::Spare(low, (word >> 32) as u16),
         }
     }
@@ -195,6 +209,8 @@ impl Daemon {
             binding: BTreeMap::new(),
             closed: Vec::new(),
             comes_back_until: if takes_over { Time::ZERO + RECLAIM_TIME } else { Time::ZERO },
+            families: Families::default(),
+            parked: Parked::default(),
             strikes: Strikes::new(name, day.as_secs()),
             counting: None,
             next_process: 1,
@@ -294,6 +310,7 @@ impl Daemon {
                 // It may have said that it leaves.
                 self.attend(ProcessId(program.into()), EpollFlags::EPOLLHUP);
             }
+            Token::Family(number) => self.end_family(number),
         }
     }
 
@@ -311,6 +328,7 @@ impl Daemon {
             }
         }
         self.end_lingering();
+        self.parked.expire(now);
         self.end_inheritance();
         self.end_counting();
         self.router.pins.expire(now);
@@ -347,6 +365,7 @@ mod tests {
             Token::Spare(9, 127),
             Token::Spare(u32::MAX, u16::MAX),
             Token::Process(u32::MAX),
+            Token::Family(u32::MAX),
         ] {
             assert_eq!(Token::unpack(token.pack()), token);
         }

@@ -283,8 +283,14 @@ impl Daemon {
                 // What came to its own sockets nobody has counted: its peers are to be reset.
                 self.registry.note(seat.listener, |_| ());
             }
+            let left = self.legacy_of(seat.listener);
+            let family = self.registry.family(seat.listener);
             self.registry.remove(now, seat.listener);
             self.forget(seat.listener);
+            if let Some(family) = family {
+                self.settle_family(seat.address, family, left);
+            }
+            self.unpark(seat.address);
             if !program.has_left {
                 self.mourn(seat.address);
             }

@@ -11,7 +11,7 @@ use super::group::Steering;
 use super::program::refused;
 use super::{Daemon, MAX_PROGRAMS, MAX_QUEUED};
 use crate::protocol::{Message, Notice, Refusal, Reply};
-use crate::registry::{ListenerStatus, Phase, ProcessId};
+use crate::registry::{Attention, ListenerStatus, Phase, ProcessId};
 use crate::router::DropReason;
 
 /// How long programs may take to say how many connections they have.
@@ -143,6 +143,7 @@ impl Daemon {
         let state = match listener.phase {
             Phase::Joined => "joined",
             Phase::Preparing => "preparing",
+            Phase::Active if listener.attention == Attention::Away => "waiting",
             Phase::Active => "serving",
             Phase::Draining { .. } => "draining",
         };
@@ -157,6 +158,11 @@ impl Daemon {
             "uid": listener.uid,
             "generation": listener.generation,
             "state": state,
+            "attention": match listener.attention {
+                Attention::Accepting => "accepting",
+                Attention::Busy => "busy",
+                Attention::Away => "away",
+            },
             "workers": listener.workers,
             "protocols": listener.protocols,
             "connections": listener.counters.connections,
@@ -201,6 +207,7 @@ fn datagrams(own: Counters, routed: &crate::router::Counters) -> Value {
         "by_pin": routed.by_pin,
         "first_packets": routed.first_packets,
         "held": routed.held,
+        "waited": routed.waited,
         "stateless_resets": routed.resets,
         "version_negotiations": routed.version_negotiations,
         "refusals": routed.refusals,

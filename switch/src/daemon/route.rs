@@ -38,7 +38,7 @@ type Parcel<'a> = ([u8; HEAD], Cow<'a, [u8]>);
 
 /// Trains by where they go.
 #[derive(Default)]
-struct Outbox<'a>(Vec<(Place, Vec<Parcel<'a>>)>);
+pub(super) struct Outbox<'a>(Vec<(Place, Vec<Parcel<'a>>)>);
 
 impl<'a> Outbox<'a> {
     fn add(&mut self, place: Place, head: [u8; HEAD], bytes: Cow<'a, [u8]>) {
@@ -154,7 +154,7 @@ impl Daemon {
     }
 
     /// Divides a train by where its datagrams go.
-    fn sort<'a>(&mut self, now: Time, train: &Train<'a>, outbox: &mut Outbox<'a>) {
+    pub(super) fn sort<'a>(&mut self, now: Time, train: &Train<'a>, outbox: &mut Outbox<'a>) {
         let mut pieces = std::mem::take(&mut self.pieces);
         self.router.route(&mut self.registry, now, train, &mut pieces);
         let Train { remote, local, ecn, segment_size: stride, .. } = *train;
@@ -170,6 +170,11 @@ impl Daemon {
                         outbox.add(place, head, Cow::Owned(bytes));
                     }
                     outbox.add(place, head, Cow::Borrowed(bytes));
+                }
+                Decision::Wait { held } => {
+                    held.into_iter().for_each(|held| self.park(now, train.address, held));
+                    let bytes = bytes.to_vec();
+                    self.park(now, train.address, HeldDatagram { remote, local, ecn, bytes });
                 }
                 Decision::Held | Decision::Drop(_) => {}
                 answered => self.answer_datagram(train, bytes, &answered),
@@ -205,7 +210,7 @@ impl Daemon {
         }
     }
 
-    fn hand_over(&mut self, id: AddressId, outbox: Outbox<'_>) {
+    pub(super) fn hand_over(&mut self, id: AddressId, outbox: Outbox<'_>) {
         for (place, parcels) in outbox.0 {
             let Some(process) = self.seats.get(&place.listener).copied() else { continue };
             let Some(outlet) = self.outlet_mut(process, place.worker) else { continue };

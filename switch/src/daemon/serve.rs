@@ -6,7 +6,8 @@ use super::program::{Seat, refused};
 use super::{Daemon, time_of_day};
 use crate::protocol::{Hex, Message, Notice, Question, Refusal, Reply, Request, Serve, Strike};
 use crate::registry::{
-    ListenerId, NameError, Names, Phase, ProcessId, Protocol, ReadyError, RegisterError, ServerName,
+    Attention, ListenerId, NameError, Names, Phase, ProcessId, Protocol, ReadyError, RegisterError,
+    ServerName,
 };
 
 impl Daemon {
@@ -19,6 +20,8 @@ impl Daemon {
             },
             Request::Serve(serve) => self.serve(process, &serve).unwrap_or_else(|reply| reply),
             Request::Cease => self.cease(process),
+            Request::Bequeath(kin) => return self.bequeath(process, kin, came),
+            Request::Attention(attention) => return self.attend_to(process, attention),
             Request::Leave => {
                 // At once: children that it has forked may have the connection, too, and keep it open.
                 if let Some(program) = self.programs.get_mut(&process) {
@@ -54,6 +57,8 @@ impl Daemon {
         let deed = self.registry.deed(listener).unwrap_or_default();
         let replaced = self.registry.ready(now, listener, None);
         self.supersede(&replaced.map_err(|error| not_ready(&error))?);
+        self.settle_family_of(listener, None);
+        self.unpark(listener.address());
         Ok(Reply::Served(Hex(deed)))
     }
 
@@ -79,7 +84,13 @@ impl Daemon {
             Ok(listener) => {
                 let served = self.registry.phase(listener) != Some(Phase::Joined);
                 if served {
+                    let left = self.legacy_of(listener);
                     let _ = self.registry.drain(listener, None);
+                    self.settle_family_of(listener, left);
+                    // Passed on no more: it begins anew if it serves again.
+                    self.registry.set_family(listener, None);
+                    self.registry.set_attention(listener, Attention::Accepting);
+                    self.unpark(listener.address());
                 }
                 Reply::Done
             }

@@ -5,7 +5,9 @@ use quicket_sim::test_crypto::TestCrypto;
 use quicket_wire::ClientHello;
 
 use super::*;
-use crate::registry::{ListenAddress, Names, ProcessId, Receipts, Registration, Registry};
+use crate::registry::{
+    Attention, ListenAddress, Names, ProcessId, Receipts, Registration, Registry,
+};
 use crate::testing::{Client, Rng, client_hello, crypto_frame, long};
 
 fn at(millis: u64) -> Time {
@@ -27,6 +29,8 @@ fn addresses<const N: usize>() -> [AddressId; N] {
             reuse_port: false,
             replace: false,
             claim: None,
+            family: None,
+            attention: Attention::default(),
         };
         registry.register(at(0), new).unwrap().listener.address()
     })

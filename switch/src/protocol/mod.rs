@@ -24,7 +24,7 @@ pub use octets::{Hex, Octets};
 pub use secrets::Secrets;
 
 /// The version of all that is said here.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 /// The longest message in bytes.
 pub const MAX_MESSAGE: usize = 128 << 10;
 /// The longest name of a program in bytes.
@@ -50,12 +50,18 @@ pub struct Question {
 pub enum Request {
     /// To be at an address. Descriptors: the switch's end of a channel for each worker, then the
     /// address's socket, if the program has it, then both ends of what keeps the workers' sockets, if it
-    /// has those.
+    /// has those, then what ends with the family ([`Join::kin`]), if it is of one.
     Join(Join),
     /// To get clients.
     Serve(Serve),
     /// To get no more clients.
     Cease,
+    /// The program is about to fork, and passes its listener on: those who join with this family share its
+    /// names, and these are reserved for them. Descriptor: a socket whose other end is open in all processes
+    /// that have the listener. Not answered.
+    Bequeath(Kin),
+    /// How far it is from accepting a client. Not answered.
+    Attention(Attention),
     /// Goes in good order: no peer is left that is to be reset. Not answered.
     Leave,
     /// How many connections it has, if it knows: what [`Notice::Count`] asks. Not answered.
@@ -88,6 +94,32 @@ pub struct Join {
     pub steered: bool,
     /// What the program had, if the switch that gave it is gone.
     pub resume: Option<Box<Resume>>,
+    /// The family in which its listener was passed on over fork(2), if it was.
+    pub kin: Option<Kin>,
+}
+
+/// A process among those that have a listener from one another over fork(2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Kin {
+    /// Names the family. Only the family and the switch know it.
+    pub family: Hex<16>,
+    /// How far the process is from accepting a client.
+    pub attention: Attention,
+}
+
+/// How far a program is from accepting its next client. Of those that share names, the ones get clients that
+/// stand first here.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Attention {
+    /// It waits for clients, or is not known to do anything else.
+    #[default]
+    Accepting,
+    /// It serves a client, and comes back.
+    Busy,
+    /// It has not accepted since it forked, and may never: its clients wait for others of its family.
+    Away,
 }
 
 /// What a program had from a switch that is gone.

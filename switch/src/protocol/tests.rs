@@ -38,6 +38,7 @@ fn join() -> Join {
         has_keep: true,
         steered: true,
         resume: Some(Box::new(resume(secrets()))),
+        kin: Some(Kin { family: Hex([8; 16]), attention: Attention::Busy }),
     }
 }
 
@@ -59,6 +60,8 @@ fn requests() -> Vec<Request> {
         Request::Join(Join { resume: None, ..join() }),
         Request::Serve(serve()),
         Request::Cease,
+        Request::Bequeath(Kin { family: Hex([9; 16]), attention: Attention::Away }),
+        Request::Attention(Attention::Accepting),
         Request::Leave,
         Request::Connections(Some(7)),
         Request::Connections(None),
@@ -103,15 +106,15 @@ fn what_is_written_is_read() {
 /// Whoever speaks another version is told so, and what to do.
 #[test]
 fn other_versions_are_told_so_in_words() {
-    let newer = "{\"version\":4,\"number\":1,\"request\":{\"dance\":true},\"more\":[]}";
-    let newer_alike = encode(&Question { version: 4, ..ask(Request::Cease) }).unwrap();
+    let newer = "{\"version\":5,\"number\":1,\"request\":{\"dance\":true},\"more\":[]}";
+    let newer_alike = encode(&Question { version: 5, ..ask(Request::Cease) }).unwrap();
     let first = "{\"join\":{\"version\":1,\"address\":\"[::]:443\",\"only_v6\":false}}";
     let questions = [newer.as_bytes(), &newer_alike, first.as_bytes(), b"\"status\""];
-    for (question, theirs) in questions.into_iter().zip([4, 4, 1, 1]) {
+    for (question, theirs) in questions.into_iter().zip([5, 5, 1, 1]) {
         let error = Question::decode(question).unwrap_err();
         let Refused { why, text } = Refused::from(&error);
         assert_eq!(why, Refusal::Version, "{text}");
-        assert!(text.contains(&format!("version 3, and the program {theirs}:")), "{text}");
+        assert!(text.contains(&format!("version {VERSION}, and the program {theirs}:")), "{text}");
         let older = if theirs == 1 { "program" } else { "switch" };
         assert!(text.contains(&format!("start the {older} again")), "{text}");
     }

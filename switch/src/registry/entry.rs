@@ -108,6 +108,8 @@ impl Entry {
             reuse_port: new.reuse_port,
             replace: new.replace,
             phase,
+            family: new.family,
+            attention: new.attention,
             incarnation,
             kept,
             used: kept,
@@ -244,6 +246,7 @@ impl Entry {
             generation: each.id.slot,
             workers: each.workers,
             phase: each.phase,
+            attention: each.attention,
             protocols: each.names.protocols().iter().map(ToString::to_string).collect(),
             servers: each.names.servers().iter().map(ToString::to_string).collect(),
             counters: each.counters,
@@ -259,7 +262,7 @@ impl Entry {
 
 impl Listener {
     /// As if it registered again, to take the place of the generations after it.
-    fn as_replacement(&self, address: ListenAddress) -> Registration {
+    pub(super) fn as_replacement(&self, address: ListenAddress) -> Registration {
         Registration {
             address,
             uid: self.uid,
@@ -270,6 +273,8 @@ impl Listener {
             reuse_port: self.reuse_port,
             replace: true,
             claim: None,
+            family: self.family,
+            attention: self.attention,
         }
     }
 }

@@ -3,7 +3,7 @@
 use quicket_engine::time::Time;
 
 use super::names::Names;
-use super::{ListenerId, ProcessId, Registration};
+use super::{Attention, Family, ListenerId, ProcessId, Registration};
 
 /// Where a listener is in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,6 +48,8 @@ pub(super) struct Listener {
     pub(super) reuse_port: bool,
     pub(super) replace: bool,
     pub(super) phase: Phase,
+    pub(super) family: Option<Family>,
+    pub(super) attention: Attention,
     pub(super) incarnation: u64,
     /// It had its number from a switch that is gone.
     pub(super) kept: bool,
@@ -62,15 +64,18 @@ impl Listener {
         self.uid == uid && self.program == program
     }
 
-    /// Whether both may have the same names: SO_REUSEPORT, the same user, the same names and no
+    /// Whether both may have the same names: SO_REUSEPORT or one family, the same user, the same names and no
     /// others.
     pub(super) fn shares_with(&self, new: &Registration) -> bool {
-        self.reuse_port && new.reuse_port && self.uid == new.uid && self.names == new.names
+        let kin = self.family.is_some() && self.family == new.family;
+        let shared = self.reuse_port && new.reuse_port;
+        (shared || kin) && self.uid == new.uid && self.names == new.names
     }
 
     /// Whether both have the same names, as members of a group.
     pub(super) fn is_beside(&self, other: &Self) -> bool {
-        self.reuse_port && other.reuse_port && self.names == other.names
+        let kin = self.family.is_some() && self.family == other.family;
+        (kin || self.reuse_port && other.reuse_port) && self.names == other.names
     }
 
     /// Whether its names are reserved for it.

@@ -37,7 +37,8 @@ pub use names::{
 };
 pub use receipt::{Deed, Receipt, Receipts};
 pub use registration::{
-    AddressId, Claim, ListenerId, Notice, ProcessId, Registered, Registration, Standing,
+    AddressId, Attention, Claim, Family, ListenerId, Notice, ProcessId, Registered, Registration,
+    Standing,
 };
 pub use slots::{
     MAX_LISTENERS_PER_USER, OWNER_BITS, RECLAIM_TIME, RECYCLE_AFTER, RECYCLE_FOR_OTHERS_AFTER,
@@ -467,6 +468,52 @@ impl Registry {
             listener.used = true;
             note(&mut listener.counters);
         }
+    }
+
+    /// A listener is passed on to processes that its own one forks, as one of this family; `None`: it is
+    /// not any more.
+    pub fn set_family(&mut self, id: ListenerId, family: Option<Family>) {
+        if let Some(listener) = self.listener_mut(id) {
+            listener.family = family;
+        }
+    }
+
+    /// How far a listener is from accepting a client. False if that is not new.
+    pub fn set_attention(&mut self, id: ListenerId, attention: Attention) -> bool {
+        let Some(listener) = self.listener_mut(id) else { return false };
+        std::mem::replace(&mut listener.attention, attention) != attention
+    }
+
+    /// Whether a listener may never accept a client.
+    #[must_use]
+    pub fn is_away(&self, id: ListenerId) -> bool {
+        self.listener(id).is_some_and(|listener| listener.attention == Attention::Away)
+    }
+
+    /// The family of a listener, if it has one and gets first packets, or did.
+    #[must_use]
+    pub fn family(&self, id: ListenerId) -> Option<Family> {
+        self.listener(id)?.family
+    }
+
+    /// Who of a family has names reserved.
+    #[must_use]
+    pub fn members(&self, address: AddressId, family: Family) -> Vec<ListenerId> {
+        let listeners = self.addresses.get(&address).map(|address| address.slots.listeners());
+        let members = listeners.into_iter().flatten();
+        members
+            .filter(|each| each.reserves() && each.family == Some(family))
+            .map(|each| each.id)
+            .collect()
+    }
+
+    /// What the first member of a family that has names reserved is registered as; `None` if there is none.
+    #[must_use]
+    pub fn member_of(&self, address: AddressId, family: Family) -> Option<Registration> {
+        let address = self.addresses.get(&address)?;
+        let mut members = address.slots.listeners().filter(|each| each.family == Some(family));
+        let member = members.find(|each| each.reserves())?;
+        Some(Registration { replace: false, ..member.as_replacement(address.address) })
     }
 
     /// How many workers a listener has; `None` if it is gone.

@@ -63,6 +63,26 @@ pub struct Registration {
     pub replace: bool,
     /// Which owner number it had from a switch that is gone.
     pub claim: Option<Claim>,
+    /// The processes that have inherited the listener from one another, if it is one of those.
+    pub family: Option<Family>,
+    /// How far it is from accepting a client.
+    pub attention: Attention,
+}
+
+/// Names processes that have a listener from one another over fork(2): they share its names.
+pub type Family = [u8; 16];
+
+/// How far a listener is from accepting its next client. Among those with the same names, first packets go
+/// to the ones that stand first here.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Attention {
+    /// It waits for clients, or is not known to do anything else.
+    #[default]
+    Accepting,
+    /// It has a client to serve, and comes back.
+    Busy,
+    /// It may never accept: it gets no client, who waits for another one of its family.
+    Away,
 }
 
 /// An owner number that a program says it had.

@@ -1,5 +1,7 @@
 //! Which listener of a group, and which of its workers, gets a connection.
 
+use std::cmp::Reverse;
+
 use quicket_steering::{HashKey, Owner};
 
 use super::ListenerId;
@@ -35,9 +37,12 @@ pub struct Spread<'a> {
 
 impl Spread<'_> {
     /// The listener with the greatest hash (rendezvous hashing): when one comes or goes, the others
-    /// keep what they had.
+    /// keep what they had. Those come first that wait for clients.
     pub(super) fn pick<'l>(&self, group: impl Iterator<Item = &'l Listener>) -> Option<Place> {
-        let chosen = group.max_by_key(|listener| (self.hash(listener.id.serial), listener.id))?;
+        let rank = |listener: &&Listener| {
+            (Reverse(listener.attention), self.hash(listener.id.serial), listener.id)
+        };
+        let chosen = group.max_by_key(rank)?;
         let worker = self.hash(u64::MAX) % u32::from(chosen.workers.max(1));
         Some(Place { listener: chosen.id, worker: worker as u16 })
     }

@@ -2,7 +2,7 @@
 
 use super::address::ListenAddress;
 use super::listener::{ListenerCounters, Phase};
-use super::{ListenerId, ProcessId};
+use super::{Attention, ListenerId, ProcessId};
 
 /// All addresses.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -41,6 +41,8 @@ pub struct ListenerStatus {
     pub workers: u16,
     /// Where in its life it is.
     pub phase: Phase,
+    /// How far it is from accepting a client.
+    pub attention: Attention,
     /// Protocols, as text with escapes; none for the catch-all.
     pub protocols: Vec<String>,
     /// Server names; none for all.

@@ -44,6 +44,8 @@ fn asks(program: &str, names: Names) -> Registration {
         reuse_port: false,
         replace: false,
         claim: None,
+        family: None,
+        attention: Attention::default(),
     }
 }
 
@@ -659,4 +661,66 @@ fn a_generation_that_joined_replaces_the_one_before_once_it_serves() {
     assert_eq!(registry.ready(at(0), next, None), Ok(vec![first]));
     assert_eq!(who(&registry, None, &["h3"]), Some(next));
     assert_eq!(registry.phase(first), Some(Phase::Draining { deadline: None }));
+}
+
+/// A process that has its listener from another one over fork(2) shares what that serves.
+#[test]
+fn a_family_shares_its_names_with_nobody_else() {
+    let mut registry = registry();
+    let of = |family| Registration { family, ..asks("web", names(&["h3"], &[])) };
+    let parent = active(&mut registry, of(Some([1; 16])));
+    for stranger in [of(None), of(Some([2; 16]))] {
+        assert!(registry.register(at(0), stranger).unwrap_err().is_in_use());
+    }
+    let other_names =
+        Registration { family: Some([1; 16]), ..asks("web", names(&["h3", "x"], &[])) };
+    assert!(registry.register(at(0), other_names).unwrap_err().is_in_use());
+    let other_user = Registration { uid: 7, ..of(Some([1; 16])) };
+    assert!(registry.register(at(0), other_user).unwrap_err().is_in_use());
+    let child = active(&mut registry, of(Some([1; 16])));
+    assert_eq!(registry.phase(parent), Some(Phase::Active), "nobody is replaced");
+    let address = parent.address();
+    assert_eq!(registry.members(address, [1; 16]), [parent, child]);
+    // One that joins first and serves then, as programs do.
+    let late = registry.join(at(0), of(Some([1; 16]))).unwrap().listener;
+    registry.serve(at(0), late, names(&["h3"], &[]), false, false).unwrap();
+    // Who serves no more is a member no more, and one that serves again shares as before.
+    registry.drain(child, None).unwrap();
+    assert_eq!(registry.members(address, [1; 16]), [parent, late]);
+    assert_eq!(registry.member_of(address, [1; 16]).unwrap().names, names(&["h3"], &[]));
+    assert!(registry.member_of(address, [2; 16]).is_none());
+    registry.remove(at(0), parent);
+    registry.remove(at(0), late);
+    assert!(registry.member_of(address, [1; 16]).is_none());
+}
+
+#[test]
+fn clients_go_to_those_who_accept_then_to_those_who_come_back() {
+    let mut registry = registry();
+    let of = |attention| {
+        let family = Some([1; 16]);
+        Registration { family, attention, ..asks("web", names(&["h3"], &[])) }
+    };
+    let away = active(&mut registry, of(Attention::Away));
+    assert_eq!(who(&registry, None, &["h3"]), Some(away));
+    assert!(registry.is_away(away));
+    let busy = active(&mut registry, of(Attention::Busy));
+    let chosen = |registry: &Registry| {
+        let of = |id: u64| {
+            let id = id.to_be_bytes();
+            let spread = Spread { key: &KEY, of: &id };
+            registry.alone(at(0), away.address(), &spread).unwrap().listener
+        };
+        (0..64).map(of).collect::<std::collections::BTreeSet<_>>()
+    };
+    assert_eq!(chosen(&registry), [busy].into());
+    let accepts = active(&mut registry, of(Attention::Accepting));
+    assert_eq!(chosen(&registry), [accepts].into());
+    assert!(registry.set_attention(away, Attention::Accepting));
+    assert!(!registry.set_attention(away, Attention::Accepting));
+    assert_eq!(chosen(&registry), [away, accepts].into());
+    for id in [away, accepts] {
+        registry.set_attention(id, Attention::Busy);
+    }
+    assert_eq!(chosen(&registry).len(), 3);
 }

@@ -99,6 +99,8 @@ pub struct Counters {
     pub first_packets: u64,
     /// Held until the ClientHello is whole; each is counted as delivered too, if it is released.
     pub held: u64,
+    /// Waited until somebody of a family accepts; each is counted as delivered too, once somebody does.
+    pub waited: u64,
     /// Answered with a stateless reset.
     pub resets: u64,
     /// Answered with Version Negotiation.

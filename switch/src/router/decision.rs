@@ -55,6 +55,12 @@ pub enum Decision {
         /// Those that waited.
         held: Vec<HeldDatagram>,
     },
+    /// Those that waited, in this order, and this one behind them, are for a listener that may never accept:
+    /// they wait until one of its family does, and are decided about anew.
+    Wait {
+        /// Those that waited.
+        held: Vec<HeldDatagram>,
+    },
     /// Its owner is dead: it is answered with
     /// [`stateless_reset`](quicket_engine::replies::stateless_reset).
     Reset {

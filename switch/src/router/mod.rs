@@ -167,6 +167,7 @@ impl Router {
                 note(registry, place.listener, Way::FirstPacket, all);
             }
             Decision::Held => counters.held += count,
+            Decision::Wait { held } => counters.waited += held.len() as u64 + count,
             Decision::Reset { .. } => counters.resets += count,
             Decision::NegotiateVersion => counters.version_negotiations += count,
             Decision::Refuse { .. } => counters.refusals += count,
@@ -275,6 +276,9 @@ impl Router {
         }
         let spread = Spread { key: &self.spread, of: header.dcid };
         if let Some(place) = registry.alone(now, train.address, &spread) {
+            if registry.is_away(place.listener) {
+                return Decision::Wait { held: Vec::new() };
+            }
             self.pin(now, train.address, dcid, place);
             return Decision::Deliver { place, way: Way::FirstPacket };
         }
@@ -389,6 +393,9 @@ impl Router {
             };
             return self.refuse(now, version, dcid, scid);
         };
+        if registry.is_away(place.listener) {
+            return Decision::Wait { held };
+        }
         self.pin(now, address, Some(dcid), place);
         match held.is_empty() {
             true => Decision::Deliver { place, way: Way::FirstPacket },

@@ -7,7 +7,8 @@ use quicket_wire::{EcnCodepoint, Version};
 
 use super::*;
 use crate::registry::{
-    ListenAddress, Names, OWNER_BITS, ProcessId, Protocol, Receipts, Registration, ServerName,
+    Attention, ListenAddress, Names, OWNER_BITS, ProcessId, Protocol, Receipts, Registration,
+    ServerName,
 };
 use crate::testing::{Client, Rng, client_hello, long};
 
@@ -57,6 +58,8 @@ impl World {
             reuse_port: false,
             replace: true,
             claim: None,
+            family: None,
+            attention: Attention::default(),
         };
         let id = self.registry.register(self.now, new).unwrap().listener;
         self.registry.ready(self.now, id, None).unwrap();
@@ -391,6 +394,8 @@ fn a_switch_that_takes_over_refuses_nobody_too_early() {
         reuse_port: false,
         replace: false,
         claim: Some(crate::registry::Claim { generation: 3, receipt, draining: false }),
+        family: None,
+        attention: Attention::default(),
     };
     let back = world.registry.register(world.now, new).unwrap().listener;
     world.registry.ready(world.now, back, None).unwrap();
@@ -415,5 +420,51 @@ fn reasons_have_names_of_their_own() {
     assert_eq!(names.len(), DropReason::ALL.len());
     for (number, reason) in DropReason::ALL.into_iter().enumerate() {
         assert_eq!(reason as usize, number);
+    }
+}
+
+/// A listener that was passed on over fork(2), and that nobody accepts from yet.
+#[test]
+fn clients_of_a_listener_that_nobody_accepts_from_wait_and_those_of_others_do_not() {
+    for beside in [false, true] {
+        let mut world = World::new();
+        let master = world.program("a", &["a"], &[]);
+        if beside {
+            world.program("b", &["b"], &[]);
+        }
+        world.registry.set_attention(master, Attention::Away);
+        let mut rng = Rng(world.rng.next());
+        let mut client = Client::new(&mut rng);
+        let sent = client.hello(&TestCrypto, &client_hello(None, &["a"], 1000), 2);
+        let mut held = Vec::new();
+        for (number, bytes) in sent.iter().enumerate() {
+            match world.one(bytes) {
+                // The hello is not whole yet, where it has to be read.
+                Decision::Held => assert!(beside && number == 0),
+                Decision::Wait { held: before } => {
+                    held.extend(before.into_iter().map(|held| held.bytes));
+                    held.push(bytes.clone());
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+        assert_eq!(held, sent);
+        assert_eq!(world.counters().waited, 2);
+        assert_eq!(world.router.pins.len(), 0);
+        // What belongs to a connection does not wait.
+        let id = world.issue(owner(master, 1));
+        assert_eq!(world.one(&short(&id, 40)), delivered(master, 1, Way::Owner));
+        world.registry.set_attention(master, Attention::Busy);
+        let mut places = held.iter().map(|bytes| world.one(bytes)).collect::<Vec<_>>().into_iter();
+        let first = places.next().unwrap();
+        match (beside, &first, places.next().unwrap()) {
+            (false, Decision::Deliver { place, .. }, Decision::Deliver { place: same, .. }) => {
+                assert_eq!((place.listener, *place), (master, same));
+            }
+            (true, Decision::Held, Decision::Release { place, held }) => {
+                assert_eq!((place.listener, held.len()), (master, 1));
+            }
+            other => panic!("{other:?}"),
+        }
     }
 }

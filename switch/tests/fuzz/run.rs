@@ -42,6 +42,8 @@ fn asks(program: &str, protocol: &[u8]) -> Registration {
         reuse_port: false,
         replace: false,
         claim: None,
+        family: None,
+        attention: quicket_switch::registry::Attention::default(),
     }
 }
 

@@ -27,7 +27,7 @@ impl Socket {
     pub fn set_workers(&self, workers: Workers) -> Result<(), Errno> {
         let count = workers.count().map_err(|_| Errno::EINVAL)?;
         let mut control = self.control();
-        if control.bound.is_some() {
+        if control.is_bound() {
             return Err(Errno::EINVAL);
         }
         control.settings.workers = count;
@@ -57,7 +57,7 @@ impl Socket {
     /// printable.
     pub fn set_switch(&self, switch: SwitchConfig) -> Result<(), Errno> {
         let mut control = self.control();
-        if control.bound.is_some() || !switch.has_valid_name() {
+        if control.is_bound() || !switch.has_valid_name() {
             return Err(Errno::EINVAL);
         }
         control.settings.switch = Some(switch);
@@ -79,10 +79,10 @@ impl Socket {
     /// EINVAL once the socket is bound; ENOPROTOOPT for one of IPv4.
     pub fn set_only_v6(&self, only: bool) -> Result<(), Errno> {
         let mut control = self.control();
-        match (control.is_v6, &control.bound) {
+        match (control.is_v6, control.is_bound()) {
             (false, _) => Err(Errno::ENOPROTOOPT),
-            (true, Some(_)) => Err(Errno::EINVAL),
-            (true, None) => {
+            (true, true) => Err(Errno::EINVAL),
+            (true, false) => {
                 control.settings.only_v6 = only;
                 Ok(())
             }

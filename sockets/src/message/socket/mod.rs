@@ -2,6 +2,7 @@
 
 mod address;
 mod handshake;
+mod inherit;
 mod options;
 mod poll;
 mod receive;
@@ -18,6 +19,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
+pub use inherit::Heir;
 pub use poll::{PollId, PollState};
 
 use super::bound::Bound;
@@ -26,6 +28,7 @@ use super::hub::ListenQueue;
 use super::ledger::Ledger;
 use super::settings::Settings;
 use crate::core::{Conn, ConnRef, Core, GivenUp, Rank, Waiter};
+use inherit::{Inheritance, Inherited};
 
 /// A QUIC socket that sends and receives messages.
 ///
@@ -52,6 +55,8 @@ struct Control {
     is_v6: bool,
     bound: Option<Bound>,
     phase: Phase,
+    /// A listener that other processes may have, too.
+    inheritance: Option<Inheritance>,
     /// What the switch said when it refused something last.
     refusal: Option<String>,
 }
@@ -64,6 +69,8 @@ enum Phase {
     /// Nothing yet, or nothing any more.
     Idle,
     Listening(Arc<ListenQueue>),
+    /// A listener of the process from which this one was forked, which was not used here yet.
+    Inherited(Arc<Inherited>),
     Connection(Session),
 }
 
@@ -114,7 +121,7 @@ impl Control {
     fn state(&self) -> State {
         match &self.phase {
             Phase::Idle => State::Closed,
-            Phase::Listening(_) => State::Listening,
+            Phase::Listening(_) | Phase::Inherited(_) => State::Listening,
             Phase::Connection(session) => session.conn.look(|conn| state_of(conn)),
         }
     }
@@ -123,7 +130,7 @@ impl Control {
     const fn is_server(&self) -> bool {
         match &self.phase {
             Phase::Idle => false,
-            Phase::Listening(_) => true,
+            Phase::Listening(_) | Phase::Inherited(_) => true,
             Phase::Connection(session) => session.is_server,
         }
     }
@@ -132,7 +139,7 @@ impl Control {
     const fn session(&self, error: Errno) -> Result<&Session, Errno> {
         match &self.phase {
             Phase::Connection(session) => Ok(session),
-            Phase::Idle | Phase::Listening(_) => Err(error),
+            Phase::Idle | Phase::Listening(_) | Phase::Inherited(_) => Err(error),
         }
     }
 }
@@ -162,7 +169,7 @@ impl Socket {
         ledger: Arc<Ledger>,
     ) -> Self {
         ledger.lock().inbox.set_limit(settings.receive_buffer());
-        let control = Control { settings, is_v6, bound, phase, refusal: None };
+        let control = Control { settings, is_v6, bound, phase, inheritance: None, refusal: None };
         let control = Mutex::new(control);
         let (nonblocking, interruptible) = (AtomicBool::new(false), AtomicBool::new(false));
         let turn = Mutex::default();
@@ -255,6 +262,7 @@ impl Socket {
         let control = self.control();
         let of_path = match &control.phase {
             Phase::Connection(session) => session.conn.look(|conn| conn.engine.local()),
+            Phase::Inherited(inherited) => Some(inherited.address()),
             Phase::Idle | Phase::Listening(_) => None,
         };
         let bound = || control.bound.as_ref().map(|bound| bound.core.local_addr());
@@ -301,11 +309,12 @@ impl Socket {
     /// does so until the process has ended. To be called when all connections have been
     /// [shut down](Self::shutdown).
     pub fn leave(&self) {
-        let control = self.control();
+        let mut control = self.control();
+        control.inheritance = None;
         let Some(bound) = control.bound.clone() else { return };
         let listener = match &control.phase {
             Phase::Listening(listener) => Some(Arc::clone(listener)),
-            Phase::Idle | Phase::Connection(_) => None,
+            Phase::Idle | Phase::Inherited(_) | Phase::Connection(_) => None,
         };
         drop(control);
         if let Some(listener) = listener {
@@ -328,6 +337,11 @@ impl Shared {
     /// woken, which is somebody else's code.
     fn stop_listening(&self, turn: MutexGuard<'_, ()>) {
         let mut control = self.control();
+        // Before the switch looks whether another process has it.
+        control.inheritance = None;
+        if matches!(control.phase, Phase::Inherited(_)) {
+            control.phase = Phase::Idle;
+        }
         let Phase::Listening(listener) = &control.phase else { return };
         let (listener, bound) = (Arc::clone(listener), control.bound.clone());
         control.phase = Phase::Idle;
@@ -342,7 +356,7 @@ impl Shared {
     /// Closes the connection, if there is one. It stays, for what waits to be received.
     fn close(&self) {
         let conn = match &self.control().phase {
-            Phase::Idle | Phase::Listening(_) => return,
+            Phase::Idle | Phase::Listening(_) | Phase::Inherited(_) => return,
             Phase::Connection(session) => session.conn.clone(),
         };
         let establishing = conn.look(|conn| state_of(conn)) == State::Establishing;

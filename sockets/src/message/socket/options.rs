@@ -429,7 +429,7 @@ impl super::Control {
     const fn has_begun(&self) -> bool {
         match &self.phase {
             Phase::Connection(session) => session.begun,
-            Phase::Idle | Phase::Listening(_) => false,
+            Phase::Idle | Phase::Listening(_) | Phase::Inherited(_) => false,
         }
     }
 }

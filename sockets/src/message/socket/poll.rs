@@ -44,6 +44,8 @@ impl Socket {
                 let readable = listener.is_readable(waiter);
                 return PollState { readable, ..PollState::default() };
             }
+            // Whoever accepts hears why it does not listen.
+            Phase::Inherited(_) => return PollState { readable: true, ..PollState::default() },
             Phase::Connection(session) => session.clone(),
         };
         drop(control);
@@ -105,7 +107,7 @@ impl Control {
     const fn connection(&self) -> Result<Option<&super::Session>, Errno> {
         match &self.phase {
             Phase::Idle => Ok(None),
-            Phase::Listening(_) => Err(Errno::EINVAL),
+            Phase::Listening(_) | Phase::Inherited(_) => Err(Errno::EINVAL),
             Phase::Connection(session) => Ok(Some(session)),
         }
     }

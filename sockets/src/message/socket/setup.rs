@@ -10,6 +10,7 @@ use quicket_wire::Version;
 
 use super::{Control, Patience, Phase, Session, Socket, State};
 use crate::core::{Cell, ConnRef, Rank, Tap, Waiter};
+use crate::message::attendance::Attendance;
 use crate::message::bound::{Bound, Wanted};
 use crate::message::errno::Errno;
 use crate::message::hub::{Greeted, ListenQueue};
@@ -67,7 +68,7 @@ impl Socket {
     ) -> Result<bool, Errno> {
         let (address, wanted) = {
             let control = self.control();
-            if control.bound.is_some() {
+            if control.is_bound() {
                 return Ok(false);
             }
             let settings = &control.settings;
@@ -76,6 +77,7 @@ impl Socket {
                 options: settings.udp_options.clone(),
                 workers: settings.workers,
                 switch: settings.switch.clone().filter(|_| may_be_shared),
+                ticket_secret: None,
             };
             (address(&control), wanted)
         };
@@ -94,7 +96,7 @@ impl Socket {
     }
 
     /// What the call fails with. Where others than the system said so, their words are kept.
-    fn refused(&self, error: &io::Error) -> Errno {
+    pub(super) fn refused(&self, error: &io::Error) -> Errno {
         let in_words = error.raw_os_error().is_none();
         self.control().refusal = in_words.then(|| error.to_string());
         Errno::from(error)
@@ -115,7 +117,7 @@ impl Socket {
         let control = self.control();
         match (&control.phase, backlog) {
             (Phase::Connection(_), _) | (Phase::Idle, 0) => return Err(Errno::EINVAL),
-            (Phase::Listening(_), 0) => {
+            (Phase::Listening(_) | Phase::Inherited(_), 0) => {
                 drop(control);
                 self.shared.stop_listening(turn);
                 return Ok(());
@@ -124,6 +126,10 @@ impl Socket {
             (Phase::Listening(listener), _) if listener.is_retired() => return Err(Errno::EINVAL),
             (Phase::Listening(listener), _) => {
                 listener.set_backlog(backlog);
+                return Ok(());
+            }
+            (Phase::Inherited(inherited), _) => {
+                inherited.set_backlog(backlog);
                 return Ok(());
             }
             (Phase::Idle, _) => {}
@@ -158,8 +164,10 @@ impl Socket {
     /// # Errors
     ///
     /// EINVAL if the socket does not listen (any more), also because a newer generation of the program
-    /// has taken its place at the switch; EAGAIN if no client comes in time.
+    /// has taken its place at the switch; EAGAIN if no client comes in time. For a listener that the process
+    /// has [inherited](Socket::bequeath), the first time also what [`Socket::bind`] and [`Socket::listen`] fail with.
     pub fn accept(&self) -> Result<Self, Errno> {
+        self.listen_as_heir()?;
         let (listener, bound, timeout) = {
             let control = self.control();
             let Phase::Listening(listener) = &control.phase else { return Err(Errno::EINVAL) };
@@ -175,16 +183,21 @@ impl Socket {
                 Err(error) => return Poll::Ready(Err(error)),
             }
         };
-        let Greeted { worker, cell } = match Patience::new(self.is_nonblocking(), timeout) {
+        let core = bound.core.core();
+        let patience = Patience::new(self.is_nonblocking(), timeout);
+        listener.attend(core, Attendance::begin);
+        let accepted = match patience {
             Patience::None => match poll(None) {
-                Poll::Ready(result) => result?,
-                Poll::Pending => return Err(Errno::EAGAIN),
+                Poll::Ready(result) => result,
+                Poll::Pending => Err(Errno::EAGAIN),
             },
             Patience::Until(deadline) => {
-                let core = bound.core.core();
-                self.wait_for(core, Rank::Patient, deadline, |waiter| poll(Some(waiter)))?
+                self.wait_for(core, Rank::Patient, deadline, |waiter| poll(Some(waiter)))
             }
         };
+        let waits = matches!(patience, Patience::Until(_));
+        listener.attend(core, |attendance| attendance.end(accepted.is_ok(), waits));
+        let Greeted { worker, cell } = accepted?;
         // Workers end together, and this one holds the first of them.
         Ok(self.accepted(bound.at(worker).ok_or(Errno::EINVAL)?, cell))
     }

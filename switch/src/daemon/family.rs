@@ -1,0 +1,205 @@
+//! Listeners that processes have from one another over fork(2). `docs/switch.md` says what they go through.
+//!
+//! As long as any process has the listener open, its names stay reserved and the address stays open: also
+//! where the one that began to listen has closed it or was killed, and those that it has forked have not
+//! accepted yet. What tells is a *lifeline*: the other end of a pair of sockets that all of them have.
+
+use std::os::fd::{AsFd, OwnedFd};
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::epoll::{EpollEvent, EpollFlags};
+
+use super::{Daemon, Token};
+use crate::protocol::{self, Kin};
+use crate::registry::{AddressId, Attention, Family, ListenerId, Phase, ProcessId, Registration};
+
+/// How many families the switch knows.
+pub const MAX_FAMILIES: usize = 1024;
+
+/// Those that are known, each at one address. Each has a member there, or processes that have yet to join:
+/// programs bound them, and what they may hold open.
+#[derive(Debug, Default)]
+pub(super) struct Families {
+    known: Vec<Known>,
+    next_number: u32,
+}
+
+#[derive(Debug)]
+struct Known {
+    number: u32,
+    address: AddressId,
+    family: Family,
+    lifeline: OwnedFd,
+    /// What has the names while no process does.
+    stand_in: Option<ListenerId>,
+}
+
+impl Known {
+    /// Whether a process has the listener.
+    fn lives(&self) -> bool {
+        let mut fds = [PollFd::new(self.lifeline.as_fd(), PollFlags::empty())];
+        let polled = poll(&mut fds, PollTimeout::ZERO);
+        let ended = PollFlags::POLLHUP | PollFlags::POLLERR;
+        let said = fds.first().and_then(|fd| fd.revents()).unwrap_or(PollFlags::empty());
+        polled.is_ok() && !said.intersects(ended)
+    }
+}
+
+impl From<protocol::Attention> for Attention {
+    fn from(said: protocol::Attention) -> Self {
+        match said {
+            protocol::Attention::Accepting => Self::Accepting,
+            protocol::Attention::Busy => Self::Busy,
+            protocol::Attention::Away => Self::Away,
+        }
+    }
+}
+
+impl Families {
+    fn find(&mut self, address: AddressId, family: Family) -> Option<&mut Known> {
+        self.known.iter_mut().find(|each| each.address == address && each.family == family)
+    }
+}
+
+impl Daemon {
+    /// A program is about to fork: who comes with the name of this family is of its blood.
+    pub(super) fn bequeath(&mut self, process: ProcessId, kin: Kin, came: Vec<OwnedFd>) {
+        let program = self.programs.get(&process);
+        let Some(seat) = program.and_then(|program| program.seat.as_ref()) else { return };
+        let (address, listener) = (seat.address, seat.listener);
+        let serves = self.registry.phase(listener) == Some(Phase::Active);
+        // It was replaced this moment: it has no names to pass on.
+        let Some(lifeline) = came.into_iter().next().filter(|_| serves) else { return };
+        if self.registry.family(listener).is_none() {
+            self.registry.set_family(listener, Some(kin.family.0));
+        }
+        self.know_family(address, kin.family.0, lifeline);
+        self.attend_to(process, kin.attention);
+    }
+
+    /// A program says how far it is from accepting.
+    pub(super) fn attend_to(&mut self, process: ProcessId, attention: protocol::Attention) {
+        let program = self.programs.get(&process);
+        let Some(seat) = program.and_then(|program| program.seat.as_ref()) else { return };
+        let (address, listener) = (seat.address, seat.listener);
+        // Who was never passed on shares with nobody.
+        let kin = self.registry.family(listener).is_some();
+        if kin && self.registry.set_attention(listener, attention.into()) {
+            self.unpark(address);
+        }
+    }
+
+    /// A family has a member at an address.
+    pub(super) fn know_family(&mut self, address: AddressId, family: Family, lifeline: OwnedFd) {
+        if self.families.find(address, family).is_some() {
+            return;
+        }
+        if self.families.known.len() >= MAX_FAMILIES {
+            return self.complaints.warn(format_args!(
+                "a listener that is passed on is not looked after: there are {MAX_FAMILIES} already"
+            ));
+        }
+        let number = self.families.next_number;
+        self.families.next_number = number.wrapping_add(1);
+        let event = EpollEvent::new(EpollFlags::empty(), Token::Family(number).pack());
+        match self.epoll.add(&lifeline, event) {
+            Ok(()) => {
+                let known = Known { number, address, family, lifeline, stand_in: None };
+                self.families.known.push(known);
+            }
+            Err(error) => log::warn!("a listener that is passed on is not looked after: {error}"),
+        }
+    }
+
+    /// As what a listener's names go on to be reserved if it gives them up, should it be of a family.
+    pub(super) fn legacy_of(&self, listener: ListenerId) -> Option<Registration> {
+        let family = self.registry.family(listener)?;
+        self.registry.member_of(listener.address(), family)
+    }
+
+    /// The same as [`Self::settle_family`] for a listener, if it is of one.
+    pub(super) fn settle_family_of(&mut self, listener: ListenerId, left: Option<Registration>) {
+        if let Some(family) = self.registry.family(listener) {
+            self.settle_family(listener.address(), family, left);
+        }
+    }
+
+    /// A member has come or gone: without one something stands in for it that has its names, as long as
+    /// there are processes that may join yet.
+    pub(super) fn settle_family(
+        &mut self,
+        address: AddressId,
+        family: Family,
+        left: Option<Registration>,
+    ) {
+        let Some(known) = self.families.find(address, family) else { return };
+        let (lives, number, stand_in) = (known.lives(), known.number, known.stand_in);
+        if !lives {
+            return self.end_family(number);
+        }
+        let others = self.registry.members(address, family);
+        let has_members = others.into_iter().any(|member| Some(member) != stand_in);
+        match (stand_in, left) {
+            (Some(stand_in), _) if has_members => {
+                known.stand_in = None;
+                self.dismiss_stand_in(stand_in);
+            }
+            (None, Some(left)) if !has_members => {
+                let stand_in = self.stand_in(left);
+                if let Some(known) = self.families.find(address, family) {
+                    known.stand_in = stand_in;
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Has names reserved for processes that may join yet.
+    fn stand_in(&mut self, left: Registration) -> Option<ListenerId> {
+        let (now, process) = (self.now(), ProcessId(self.next_process));
+        let attention = Attention::Away;
+        let registered =
+            self.registry.register(now, Registration { process, workers: 1, attention, ..left });
+        let listener = match registered {
+            Ok(registered) => registered.listener,
+            Err(error) => {
+                log::warn!("names are not kept for processes that were forked: {error}");
+                return None;
+            }
+        };
+        self.next_process += 1;
+        // It replaces nobody.
+        let _ = self.registry.ready(now, listener, None);
+        Some(listener)
+    }
+
+    fn dismiss_stand_in(&mut self, stand_in: ListenerId) {
+        let now = self.now();
+        self.registry.remove(now, stand_in);
+        self.forget(stand_in);
+    }
+
+    /// No process has the listener any more.
+    pub(super) fn end_family(&mut self, number: u32) {
+        let at = self.families.known.iter().position(|known| known.number == number);
+        let Some(known) = at.map(|at| self.families.known.swap_remove(at)) else { return };
+        let _ = self.epoll.delete(&known.lifeline);
+        if let Some(stand_in) = known.stand_in {
+            self.dismiss_stand_in(stand_in);
+            self.empty_since = std::time::Instant::now();
+            self.unpark(known.address);
+            self.close_if_unused(known.address);
+        }
+    }
+
+    /// The address is closed.
+    pub(super) fn forget_families(&mut self, address: AddressId) {
+        let all = std::mem::take(&mut self.families.known);
+        let (closed, others): (Vec<_>, Vec<_>) =
+            all.into_iter().partition(|known| known.address == address);
+        self.families.known = others;
+        for known in closed {
+            let _ = self.epoll.delete(&known.lifeline);
+        }
+    }
+}
