@@ -1,7 +1,8 @@
 //! Extended BPF: instructions, and an assembler that knows labels.
 //!
 //! Source: RFC 9669 (instruction set). There are eleven registers of 64 bits; operations on their
-//! lower halves clear the upper ones. Helpers take R1 to R5, answer in R0 and spoil R1 to R5.
+//! lower halves clear the upper ones. Helpers take R1 to R5, answer in R0 and spoil R1 to R5. No program
+//! of ours uses R5.
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 
@@ -25,8 +26,7 @@ pub(crate) enum Register {
     R2,
     R3,
     R4,
-    R5,
-    R6,
+    R6 = 6,
     R7,
     R8,
     R9,
@@ -73,10 +73,8 @@ pub(crate) enum Helper {
     MapLookup = 1,
     ProcessorId = 8,
     Redirect = 23,
-    LoadBytes = 26,
     XdpAdjustHead = 44,
     FibLookup = 69,
-    SelectReuseport = 82,
 }
 
 const LD_IMMEDIATE_DOUBLE: u8 = 0x18;
@@ -90,9 +88,7 @@ const JUMP_WORD: u8 = 0x06;
 const CALL: u8 = 0x85;
 const EXIT: u8 = 0x95;
 const OF_REGISTER: u8 = 0x08;
-/// To little endian, of which the constant says the width.
-const TO_LITTLE_ENDIAN: u8 = 0xd4;
-/// To big endian, likewise.
+/// To big endian, of which the constant says the width.
 const TO_BIG_ENDIAN: u8 = 0xdc;
 /// The constant of [`LD_IMMEDIATE_DOUBLE`] is a map's descriptor.
 const PSEUDO_MAP: u8 = 1;
@@ -133,11 +129,6 @@ impl Assembler {
     /// `to` = `to` `operation` `from`, on 32 bits.
     pub(crate) fn word_with(&mut self, operation: Operation, to: Register, from: Register) {
         self.push(ALU_WORD | OF_REGISTER | operation as u8, (to, from as u8), 0, 0);
-    }
-
-    /// Makes a word that was loaded as little-endian a number.
-    pub(crate) fn word_from_little_endian(&mut self, of: Register) {
-        self.push(TO_LITTLE_ENDIAN, (of, 0), 0, 32);
     }
 
     /// Makes a number of 16 bits that was loaded in network byte order one of the machine, or the
