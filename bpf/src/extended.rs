@@ -107,14 +107,10 @@ pub enum Helper {
     ProcessorId = 8,
     /// `bpf_redirect`
     Redirect = 23,
-    /// `bpf_skb_load_bytes`
-    LoadBytes = 26,
     /// `bpf_xdp_adjust_head`
     XdpAdjustHead = 44,
     /// `bpf_fib_lookup`
     FibLookup = 69,
-    /// `bpf_sk_select_reuseport`
-    SelectReuseport = 82,
 }
 
 const LD_IMMEDIATE_DOUBLE: u8 = 0x18;
@@ -128,9 +124,7 @@ const JUMP_WORD: u8 = 0x06;
 const CALL: u8 = 0x85;
 const EXIT: u8 = 0x95;
 const OF_REGISTER: u8 = 0x08;
-/// To little endian, of which the constant says the width.
-const TO_LITTLE_ENDIAN: u8 = 0xd4;
-/// To big endian, likewise.
+/// To big endian, of which the constant says the width.
 const TO_BIG_ENDIAN: u8 = 0xdc;
 /// The constant of [`LD_IMMEDIATE_DOUBLE`] is a map's descriptor.
 const PSEUDO_MAP: u8 = 1;
@@ -171,11 +165,6 @@ impl Assembler {
     /// `to` = `to` `operation` `from`, on 32 bits.
     pub fn word_with(&mut self, operation: Operation, to: Register, from: Register) {
         self.push(ALU_WORD | OF_REGISTER | operation as u8, (to, from as u8), 0, 0);
-    }
-
-    /// Makes a word that was loaded as little-endian a number.
-    pub fn word_from_little_endian(&mut self, of: Register) {
-        self.push(TO_LITTLE_ENDIAN, (of, 0), 0, 32);
     }
 
     /// Makes a number of 16 bits that was loaded in network byte order one of the machine, or the

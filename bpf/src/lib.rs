@@ -2,9 +2,9 @@
 //!
 //! [`OwnerProgram`] is a classic BPF program that chooses a socket of a SO_REUSEPORT group by the
 //! owner in a datagram's connection ID (`quicket_steering::Owner`). An ordinary user may attach it.
-//! [`OwnerTable`] is an extended one with a table, which keeps several generations of workers apart
-//! while sockets come and go, and takes CAP_BPF. Both are written by code in this crate: no compiler
-//! for BPF is needed to build Quicket, and no compiled array can differ from its source.
+//! [`ForwardTable`] is an extended one, the balancer's on a device (XDP), which takes privileges. Both are
+//! written by code in this crate: no compiler for BPF is needed to build Quicket, and no compiled array
+//! can differ from its source.
 //!
 //! A program is a help and not a promise: while it is attached or replaced, and for datagrams that
 //! came together, the kernel may give a socket what is another's. Whoever receives must look.
@@ -23,9 +23,9 @@ mod forward;
 #[cfg(target_os = "linux")]
 mod forward_program;
 mod labels;
-mod owner;
 #[cfg(target_os = "linux")]
-mod steer;
+mod load_error;
+mod owner;
 #[cfg(target_os = "linux")]
 mod sys;
 #[cfg(target_os = "linux")]
@@ -34,9 +34,9 @@ mod xdp;
 pub use classic::Instruction;
 #[cfg(target_os = "linux")]
 pub use forward::{Counts, ForwardTable, MAX_EGRESS, Reading, Rules, Target, Way};
-pub use owner::{OwnerProgram, ProgramError};
 #[cfg(target_os = "linux")]
-pub use steer::{LoadError, OwnerTable};
+pub use load_error::LoadError;
+pub use owner::{OwnerProgram, ProgramError};
 #[cfg(target_os = "linux")]
 pub use sys::{attach_reuseport, detach_reuseport};
 #[cfg(target_os = "linux")]

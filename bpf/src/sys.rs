@@ -42,13 +42,6 @@ pub fn detach_reuseport(socket: impl AsFd) -> io::Result<()> {
     unsafe { set_option(socket.as_fd(), libc::SO_DETACH_REUSEPORT_BPF, &unused) }
 }
 
-/// Attaches a program that is in the kernel.
-pub(crate) fn attach_program(socket: BorrowedFd<'_>, program: BorrowedFd<'_>) -> io::Result<()> {
-    let program: libc::c_int = program.as_raw_fd();
-    // SAFETY: the option takes an int, a descriptor, which the kernel checks.
-    unsafe { set_option(socket, libc::SO_ATTACH_REUSEPORT_EBPF, &program) }
-}
-
 /// # Safety
 /// `value` is of the type that the option takes, and what it points to is alive.
 unsafe fn set_option<T>(socket: BorrowedFd<'_>, option: libc::c_int, value: &T) -> io::Result<()> {
@@ -70,7 +63,6 @@ unsafe fn set_option<T>(socket: BorrowedFd<'_>, option: libc::c_int, value: &T) 
 pub(crate) enum Map {
     Array = 2,
     LruHash = 9,
-    ReuseportSockets = 20,
     /// An array whose values begin where a page of memory does: with BPF_F_MMAPABLE.
     AlignedArray = 2 | 0x400 << 8,
 }
@@ -85,14 +77,10 @@ impl Map {
 /// Commands of bpf(2).
 const MAP_CREATE: libc::c_int = 0;
 const MAP_UPDATE_ELEM: libc::c_int = 2;
-const MAP_DELETE_ELEM: libc::c_int = 3;
 const PROG_LOAD: libc::c_int = 5;
 const PROG_TEST_RUN: libc::c_int = 10;
 const LINK_CREATE: libc::c_int = 28;
 const LINK_UPDATE: libc::c_int = 29;
-/// BPF_PROG_TYPE_SK_REUSEPORT and BPF_SK_REUSEPORT_SELECT.
-const SK_REUSEPORT: u32 = 21;
-const SK_REUSEPORT_SELECT: u32 = 39;
 /// BPF_PROG_TYPE_XDP and BPF_XDP.
 const XDP: u32 = 6;
 const XDP_ATTACH: u32 = 37;
@@ -153,11 +141,6 @@ fn made(descriptor: libc::c_long) -> io::Result<OwnedFd> {
     let descriptor = RawFd::try_from(descriptor).map_err(|_| io::ErrorKind::InvalidData)?;
     // SAFETY: the kernel has just made it for us, and nobody else knows it.
     Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
-}
-
-/// A map without entries, with keys of 32 bits and values of 64.
-pub(crate) fn create_map(kind: Map, entries: u32) -> io::Result<OwnedFd> {
-    create(kind, 4, 8, entries)
 }
 
 fn create(kind: Map, key_size: u32, value_size: u32, entries: u32) -> io::Result<OwnedFd> {
@@ -276,59 +259,12 @@ pub(crate) fn possible_processors() -> io::Result<usize> {
     Ok(listed.max(usize::try_from(configured).unwrap_or(0)))
 }
 
-/// What a map of sockets takes.
-pub(crate) fn socket_value(socket: BorrowedFd<'_>) -> u64 {
-    // A descriptor is not negative.
-    u64::from(socket.as_raw_fd().cast_unsigned())
-}
-
-/// Sets an entry.
-pub(crate) fn update_map(map: BorrowedFd<'_>, key: u32, value: u64) -> io::Result<()> {
-    let fields = Element::new(map, &key, Some(&value));
-    // SAFETY: the fields are those of the command; key and value live, and have the sizes of all
-    // our maps.
-    unsafe { bpf(MAP_UPDATE_ELEM, &fields) }.map(drop)
-}
-
-/// Removes an entry.
-pub(crate) fn delete_from_map(map: BorrowedFd<'_>, key: u32) -> io::Result<()> {
-    let fields = Element::new(map, &key, None);
-    // SAFETY: as above; the command takes no value.
-    unsafe { bpf(MAP_DELETE_ELEM, &fields) }.map(drop)
-}
-
-impl Element {
-    fn new(map: BorrowedFd<'_>, key: &u32, value: Option<&u64>) -> Self {
-        Self {
-            map: map.as_raw_fd().cast_unsigned(),
-            pad: 0,
-            key: std::ptr::from_ref(key).expose_provenance() as u64,
-            value: value.map_or(0, |value| std::ptr::from_ref(value).expose_provenance() as u64),
-            flags: 0,
-        }
-    }
-}
-
-/// Loads a program for SO_REUSEPORT groups.
-pub(crate) fn load_reuseport(instructions: &[extended::Instruction]) -> io::Result<OwnedFd> {
-    load(SK_REUSEPORT, SK_REUSEPORT_SELECT, b"quicket_owner\0\0\0", instructions)
-}
-
 /// Loads a program for packets that devices have just received.
 pub(crate) fn load_xdp(instructions: &[extended::Instruction]) -> io::Result<OwnedFd> {
-    load(XDP, XDP_ATTACH, b"quicket_balance\0", instructions)
-}
-
-fn load(
-    kind: u32,
-    attach_type: u32,
-    name: &[u8; 16],
-    instructions: &[extended::Instruction],
-) -> io::Result<OwnedFd> {
     const { assert!(size_of::<extended::Instruction>() == 8) };
     let license = c"Dual MIT/GPL";
     let mut fields = LoadProgram {
-        kind,
+        kind: XDP,
         len: u32::try_from(instructions.len()).map_err(|_| io::ErrorKind::InvalidInput)?,
         instructions: instructions.as_ptr().expose_provenance() as u64,
         license: license.as_ptr().expose_provenance() as u64,
@@ -337,9 +273,9 @@ fn load(
         log: 0,
         kernel_version: 0,
         flags: 0,
-        name: *name,
+        name: *b"quicket_balance\0",
         interface: 0,
-        attach_type,
+        attach_type: XDP_ATTACH,
     };
     // SAFETY: the fields are those of the command; instructions and license live, the license ends
     // with a zero; the kernel checks the program.

@@ -11,8 +11,9 @@ import tempfile
 import time
 
 sys.dont_write_bytecode = True
+from common import until  # noqa: E402
 from initials import Client, client_hello, crypto  # noqa: E402
-from site_of_two import CUSTOMERS, Site, until  # noqa: E402
+from site_of_two import CUSTOMERS, Site  # noqa: E402
 
 # What a datagram has room for, its other fields and the CRYPTO frames' headers taken off.
 ROOM = 1000

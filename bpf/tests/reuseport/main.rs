@@ -3,7 +3,6 @@
 #![cfg(target_os = "linux")]
 
 mod classic;
-mod table;
 
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::AsFd;

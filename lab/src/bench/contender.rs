@@ -64,6 +64,8 @@ pub enum Contender {
     /// The same where each datagram comes to another worker than its connection's, which hands it on:
     /// only in bulk transfers, of which the client moves.
     QuicketHandedOn,
+    /// The same with connection IDs that are not enciphered: what the cipher costs.
+    QuicketHandedOnPlain,
     /// Quicket's blocking sockets behind the switch.
     QuicketSwitch,
     /// The same without the kernel's help: every datagram goes through the switch.
@@ -72,7 +74,7 @@ pub enum Contender {
 
 impl Contender {
     /// All of them.
-    pub const ALL: [Self; 24] = [
+    pub const ALL: [Self; 25] = [
         Self::Tcp,
         Self::TcpOpenssl,
         Self::TcpTls,
@@ -95,6 +97,7 @@ impl Contender {
         Self::QuicketXdp,
         Self::QuicketWorkers,
         Self::QuicketHandedOn,
+        Self::QuicketHandedOnPlain,
         Self::QuicketSwitch,
         Self::QuicketForwarded,
     ];
@@ -125,6 +128,7 @@ impl Contender {
             Self::QuicketXdp => "quicket-xdp",
             Self::QuicketWorkers => "quicket-workers",
             Self::QuicketHandedOn => "quicket-handed-on",
+            Self::QuicketHandedOnPlain => "quicket-handed-on-plain",
             Self::QuicketSwitch => "quicket-switch",
             Self::QuicketForwarded => "quicket-forwarded",
         }
@@ -144,6 +148,7 @@ impl Contender {
             self,
             Self::QuicketWorkers
                 | Self::QuicketHandedOn
+                | Self::QuicketHandedOnPlain
                 | Self::QuicketSwitch
                 | Self::QuicketForwarded
         )
@@ -210,7 +215,7 @@ impl Contender {
             }
             _ if self.is_of_packets() => return false,
             Row::Handshakes | Row::Handshakes50 | Row::Connections
-                if self == Self::QuicketHandedOn =>
+                if matches!(self, Self::QuicketHandedOn | Self::QuicketHandedOnPlain) =>
             {
                 return false;
             }
@@ -291,6 +296,8 @@ const QUICKET_HANDED_ON: &str = "as quicket, the server with 16 workers on its c
                                  kernel chooses by address; the client has moved, so that datagrams \
                                  come to another worker than its own (in 15 of 16 measurements), which \
                                  hands them on; bulk transfers only";
+const QUICKET_HANDED_ON_PLAIN: &str = "as quicket-handed-on, with connection IDs that are not \
+                                       enciphered (their owner is masked all the same)";
 const QUICKET_SWITCH: &str = "as quicket, the server behind the switch: that process is on the \
                               server's core, and its CPU time counts as the server's";
 
@@ -381,6 +388,7 @@ fn prepare(
         Contender::QuicketTokio => (this_program, QUICKET_TOKIO.into()),
         Contender::QuicketWorkers => (this_program, QUICKET_WORKERS.into()),
         Contender::QuicketHandedOn => (this_program, QUICKET_HANDED_ON.into()),
+        Contender::QuicketHandedOnPlain => (this_program, QUICKET_HANDED_ON_PLAIN.into()),
         Contender::QuicketSwitch => (this_program, QUICKET_SWITCH.into()),
         Contender::QuicketForwarded => (this_program, QUICKET_FORWARDED.into()),
         Contender::TcpOpenssl => {

@@ -209,6 +209,7 @@ pub(crate) fn process(contender: &str, assignment: &str) -> ExitCode {
         Ok(Contender::Quicket) => blocking(quicket::Sharing::Nothing),
         Ok(Contender::QuicketWorkers) => blocking(quicket::Sharing::Workers),
         Ok(Contender::QuicketHandedOn) => blocking(quicket::Sharing::HandedOn),
+        Ok(Contender::QuicketHandedOnPlain) => blocking(quicket::Sharing::HandedOnPlain),
         Ok(Contender::QuicketSwitch) => blocking(quicket::Sharing::Switch),
         Ok(Contender::QuicketForwarded) => blocking(quicket::Sharing::Forwarded),
         Ok(Contender::QuicketTokio) => run(assignment, quicket::serve_tokio, quicket::tokio_client),

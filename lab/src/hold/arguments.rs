@@ -16,7 +16,7 @@ Examples:
   quicket lab hold --pin FINGERPRINT --connections 10000 --move-every 30s 192.0.2.1:443 /who
 
 Each connection asks for the file over HTTP/0.9 (hq-interop), again and again. The file says who
-answers: of a site with several servers each has another one. A line of JSON a second has
+answers: of a site with several servers each has another one. A line of JSON a second, or every --report-every, has
   open, lost   connections by their first answer; lost after --idle without one
   silent       those that have waited for an answer for longer than twice --every
   refused      those that never had one
@@ -60,6 +60,9 @@ pub struct HoldArguments {
     /// Every so often a tenth of the ports, in turn, are exchanged for others
     #[arg(long, value_name = "TIME", value_parser = time)]
     move_every: Option<Duration>,
+    /// How often the state is told
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = time)]
+    report_every: Duration,
     /// End after this time; without, at Ctrl-C
     #[arg(long = "for", value_name = "TIME", value_parser = time)]
     duration: Option<Duration>,
@@ -84,6 +87,7 @@ impl HoldArguments {
             ports: usize::from(self.ports).min(self.connections as usize),
             every: self.every,
             move_every: self.move_every,
+            report_every: self.report_every,
             duration: self.duration,
         }
     }
@@ -119,6 +123,9 @@ mod tests {
         assert_eq!(options.every, Duration::from_millis(500));
         assert_eq!(options.move_every, Some(Duration::from_secs(9)));
         assert_eq!(options.duration, Some(Duration::from_secs(60)));
+        assert_eq!(options.report_every, Duration::from_secs(1));
+        let often = parse("--report-every 100ms 192.0.2.1:443").unwrap();
+        assert_eq!(often.report_every, Duration::from_millis(100));
         assert!(parse("--every 0s 192.0.2.1:443").unwrap_err().contains("above 0"));
         assert!(parse("--connections 0 192.0.2.1:443").is_err());
     }

@@ -23,8 +23,6 @@ use crate::command::{Failure, Outcome, print};
 const HANDSHAKES: usize = 32;
 /// The longest answer that is read: it says who answers.
 const MAX_ANSWER: usize = 4096;
-/// How often the state is told.
-const INTERVAL: Duration = Duration::from_secs(1);
 
 /// What is held.
 #[derive(Clone, Debug)]
@@ -37,6 +35,7 @@ struct Options {
     ports: usize,
     every: Duration,
     move_every: Option<Duration>,
+    report_every: Duration,
     duration: Option<Duration>,
 }
 
@@ -90,7 +89,7 @@ async fn hold(options: Options, config: ClientConfig) -> Result<Outcome, Failure
     let deadline = options.duration.map(|duration| start + duration);
     let mut next = start;
     loop {
-        next += INTERVAL;
+        next += options.report_every;
         sleep_until(next.min(deadline.unwrap_or(next))).await;
         let ended = deadline.is_some_and(|deadline| Instant::now() >= deadline);
         tally.look(Instant::now().into_std(), options.every * 2);

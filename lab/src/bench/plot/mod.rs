@@ -55,6 +55,7 @@ fn colour(contender: Contender) -> &'static str {
         Contender::QuicketTokio | Contender::QuicketXdp => "#7aa7ef",
         Contender::QuicketWorkers => "#4f9d69",
         Contender::QuicketHandedOn => "#e08a3c",
+        Contender::QuicketHandedOnPlain => "#c9a227",
         Contender::QuicketSwitch => "#8f6bb3",
         Contender::QuicketForwarded => "#b39ac9",
     }

@@ -1,5 +1,8 @@
 //! Servers whose address several share: workers of one program, or programs behind the switch.
 
+use quicket::steering::{
+    Codec, ConfigId, Format, HashKey, Owner, OwnerBits, Place, RoutableConnectionIds, ServerId,
+};
 use quicket::{EndpointConfig, SwitchConfig, Workers};
 use quicket_workload::bench::Failure;
 
@@ -12,6 +15,8 @@ pub(in crate::bench) enum Sharing {
     Workers,
     /// With other workers; the kernel chooses by address, wrongly once a client has moved.
     HandedOn,
+    /// The same, and connection IDs are not enciphered.
+    HandedOnPlain,
     /// With what other programs the switch has; the kernel chooses among them.
     Switch,
     /// The same, and every datagram goes through the switch.
@@ -24,7 +29,7 @@ const MANY_WORKERS: usize = 16;
 impl Sharing {
     /// Whether clients move after the handshake.
     pub(super) fn moves(self) -> bool {
-        self == Self::HandedOn
+        matches!(self, Self::HandedOn | Self::HandedOnPlain)
     }
 
     /// How the server's endpoint is made.
@@ -33,9 +38,10 @@ impl Sharing {
         match self {
             Self::Nothing => config,
             Self::Workers => config.workers(Workers::Count(2)),
-            Self::HandedOn => {
+            Self::HandedOn | Self::HandedOnPlain => {
                 config.udp.route_by_connection_id = false;
-                config.workers(Workers::Count(MANY_WORKERS))
+                let config = config.workers(Workers::Count(MANY_WORKERS));
+                if self == Self::HandedOn { config } else { config.connection_ids(plain_ids()) }
             }
             Self::Switch | Self::Forwarded => {
                 config.udp.route_by_connection_id = self == Self::Switch;
@@ -59,6 +65,17 @@ impl Sharing {
         }
         Ok(total)
     }
+}
+
+/// Connection IDs as workers have them by themselves, but for the cipher: twelve octets, one for the owner.
+fn plain_ids() -> RoutableConnectionIds {
+    let bits = OwnerBits::new(0, 8).expect("eight bits");
+    let format = Format::new(1, 9).and_then(|format| format.with_owner(bits));
+    let id = ConfigId::new(0).expect("below seven");
+    let codec = Codec::new(id, format.expect("twelve octets"), None, HashKey::default());
+    let server_id = ServerId::new(&[0]).expect("one octet");
+    let owner = Some(Owner { generation: 0, worker: 0 });
+    RoutableConnectionIds::new(codec, Place { server_id, owner }).expect("it fits")
 }
 
 /// The switch of this process, apart from any that the machine has.
