@@ -33,5 +33,5 @@ pub use provider::AwsLcProvider;
 pub use random::SystemRandom;
 pub use server::{
     Beginning, ClientAuth, ProcessRegister, STRIKE_WINDOW, ServerTls, ServerTlsBuilder,
-    StrikeAnswer, StrikeRegister, TicketId, TicketKey,
+    StrikeAnswer, StrikeRegister, TicketId, TicketKey, TicketKeys,
 };

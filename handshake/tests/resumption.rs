@@ -12,7 +12,7 @@ use common::{
 use quicket_engine::crypto::{Aead, Alert, Direction, Level};
 use quicket_handshake::{
     Beginning, Identity, KeyExchange, ProcessRegister, ServerTls, ServerTlsBuilder, StrikeAnswer,
-    StrikeRegister, TicketId, TicketKey,
+    StrikeRegister, TicketId, TicketKey, TicketKeys,
 };
 use quicket_wire::{Side, TransportParameters, Version, VersionInformation};
 
@@ -303,7 +303,11 @@ impl LaterRegister {
     fn server(self: &Arc<Self>, identity: &Identity) -> ServerTls {
         let known = Arc::clone(self);
         let beginning = move || *known.beginning.lock().unwrap();
-        server(identity).build().unwrap().sharing_tickets(&key(), self.clone(), beginning)
+        server(identity).build().unwrap().sharing_tickets(
+            &TicketKeys::new([key()]),
+            self.clone(),
+            beginning,
+        )
     }
 
     fn answer(&self, first: bool) -> TicketId {
@@ -403,7 +407,9 @@ fn servers_share_tickets_as_far_as_they_have_none_of_their_own() {
     let identity = identity();
     let register = Arc::new(ProcessRegister::new());
     let began = register.beginning().unwrap();
-    let shared = |built: &ServerTls| built.sharing_tickets(&key(), register.clone(), move || began);
+    let shared = |built: &ServerTls| {
+        built.sharing_tickets(&TicketKeys::new([key()]), register.clone(), move || began)
+    };
     let alone = server(&identity).build().unwrap();
     let sharing = || shared(&server(&identity).build().unwrap());
     let client = client(&identity).build().unwrap();

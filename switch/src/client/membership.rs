@@ -54,6 +54,8 @@ pub enum Notice {
     /// The time that the program has given its connections, once it was superseded, is over: after
     /// [`DRAIN_GRACE`](crate::registry::DRAIN_GRACE) the switch has their peers reset.
     DrainOver,
+    /// [`Membership::secrets`] are others: what is new is made with them.
+    Secrets,
 }
 
 type Heed = Box<dyn Fn(Notice) + Send + Sync>;
@@ -73,7 +75,6 @@ pub(super) struct Shared {
     pub(super) keep: Option<Keep>,
     pub(super) sockets: Vec<u16>,
     pub(super) generation: u8,
-    pub(super) secrets: Secrets,
     /// Interrupts the thread.
     pub(super) bell: EventFd,
     pub(super) heed: OnceLock<Heed>,
@@ -95,6 +96,8 @@ pub(super) struct State {
     pub(super) receipt: Receipt,
     /// ... and what was served.
     pub(super) served: Option<Served>,
+    /// What the programs at the address have in common.
+    pub(super) secrets: Secrets,
     /// Who remembers which tickets were used.
     pub(super) register: Register,
     pub(super) questions: Questions,
@@ -166,10 +169,10 @@ impl Membership {
         }
     }
 
-    /// What all programs of this user at the address have in common.
+    /// What all programs of this user at the address have in common now ([`Notice::Secrets`]).
     #[must_use]
-    pub fn secrets(&self) -> &Secrets {
-        &self.0.secrets
+    pub fn secrets(&self) -> Secrets {
+        self.0.state().secrets.clone()
     }
 
     /// The generation for connection IDs.
@@ -301,6 +304,7 @@ impl Shared {
             draining: None,
             receipt,
             served: None,
+            secrets,
             register,
             questions: Questions::default(),
             leaving: false,
@@ -314,7 +318,6 @@ impl Shared {
             keep,
             sockets,
             generation,
-            secrets,
             bell: EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?,
             heed: OnceLock::new(),
             counter: OnceLock::new(),

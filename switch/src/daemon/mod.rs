@@ -10,6 +10,7 @@ mod program;
 mod report;
 mod route;
 mod serve;
+mod site;
 mod steer;
 
 use std::collections::BTreeMap;
@@ -36,6 +37,7 @@ use crate::strikes::Strikes;
 use address::Address;
 use program::Program;
 use report::Counting;
+use site::Site;
 
 /// Keeps from the switch that this process is about to run whatever the process was given beside its standard
 /// descriptors: listeners, locks and pipes of the program that wants a switch would stay open as long as
@@ -51,6 +53,7 @@ pub fn hand_nothing_on() -> io::Result<()> {
 pub use address::{LINGER, MAX_LINGERING};
 pub use listener::Listener;
 pub use program::MAX_QUEUED;
+pub use site::Rotations;
 
 /// Connections of programs, those that only ask included.
 pub const MAX_PROGRAMS: usize = 4096;
@@ -79,6 +82,8 @@ pub struct Daemon {
     listener: Listener,
     epoll: Epoll,
     tools: Tools,
+    /// None: secrets are drawn at random.
+    site: Option<Site>,
     idle: Option<std::time::Duration>,
     begun: Instant,
     own_uid: u32,
@@ -126,6 +131,8 @@ enum Token {
     Channel(u32, u16),
     /// The end of a program's process.
     Process(u32),
+    /// Secrets were rotated.
+    Secrets,
 }
 
 impl Token {
@@ -136,6 +143,7 @@ impl Token {
             Self::Address(address) => 2 << 60 | address as u64,
             Self::Channel(program, worker) => 3 << 60 | (worker as u64) << 32 | program as u64,
             Self::Process(program) => 4 << 60 | program as u64,
+            Self::Secrets => 6 << 60,
             Self::Spare(address, place) => 5 << 60 | (place as u64) << 32 | address as u64,
         }
     }
@@ -148,6 +156,7 @@ impl Token {
             2 => Self::Address(low),
             3 => Self::Channel(low, (word >> 32) as u16),
             4 => Self::Process(low),
+            6 => Self::Secrets,
             _ => Self::Spare(low, (word >> 32) as u16),
         }
     }
@@ -183,6 +192,7 @@ impl Daemon {
             listener,
             epoll,
             tools,
+            site: None,
             idle,
             begun: Instant::now(),
             own_uid,
@@ -284,6 +294,7 @@ impl Daemon {
     fn on_event(&mut self, token: Token, events: EpollFlags) {
         match token {
             Token::Listener => self.welcome(),
+            Token::Secrets => self.take_up_secrets(),
             Token::Program(program) => self.attend(ProcessId(program.into()), events),
             Token::Address(address) => self.receive(address),
             Token::Spare(address, place) => self.receive_spare(address, place),
@@ -347,6 +358,7 @@ mod tests {
             Token::Spare(9, 127),
             Token::Spare(u32::MAX, u16::MAX),
             Token::Process(u32::MAX),
+            Token::Secrets,
         ] {
             assert_eq!(Token::unpack(token.pack()), token);
         }
