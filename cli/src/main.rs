@@ -21,6 +21,7 @@ mod pages;
 mod places;
 #[cfg(target_os = "linux")]
 mod run;
+mod secrets;
 mod serve;
 mod site;
 #[cfg(target_os = "linux")]
