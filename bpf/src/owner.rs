@@ -114,16 +114,25 @@ impl OwnerProgram {
     /// its index, and everything else to the first one (index 0), which knows what to do.
     ///
     /// # Errors
-    /// When the configuration has no owner or one of `sockets` does not fit into its format; when there are
-    /// more than the kernel takes: leave some out, which the first socket gets then.
-    pub fn among(codec: &Codec, sockets: &[(Owner, u16)]) -> Result<Self, ProgramError> {
-        let bits = codec.format().owner().ok_or(ProgramError::NoOwner(codec.id()))?;
+    /// When a configuration has no owner, or another one than the first has, or one of `sockets` does not fit
+    /// into the format; when there are more than the kernel takes: leave some out, which the first socket gets then.
+    pub fn among<'a>(
+        codecs: impl IntoIterator<Item = &'a Codec>,
+        sockets: &[(Owner, u16)],
+    ) -> Result<Self, ProgramError> {
+        let codecs: Vec<_> = codecs.into_iter().collect();
+        let first = codecs.first().ok_or(ProgramError::Empty)?;
+        let bits = first.format().owner().ok_or(ProgramError::NoOwner(first.id()))?;
+        // An owner is looked up by its bits as they are packed, whatever the configuration.
+        if let Some(other) = codecs.iter().find(|other| other.format().owner() != Some(bits)) {
+            return Err(ProgramError::Bits(other.id()));
+        }
         let pack = |&(owner, index): &(Owner, u16)| match bits.pack(owner) {
             Ok(packed) => Ok((packed, index)),
             Err(_) => Err(ProgramError::Owner(owner)),
         };
         let runs = runs(sockets.iter().map(pack).collect::<Result<_, _>>()?);
-        Self::write(&[codec], Choice::Listed(&runs), 0)
+        Self::write(&codecs, Choice::Listed(&runs), 0)
     }
 
     /// The program for the workers of one `generation`, of which there are `workers`. All `codecs`
@@ -439,11 +448,11 @@ mod tests {
             let owner = |at: u16| Owner { generation: (at / 16) as u8, worker: at % 16 };
             (0..count).map(|at| (owner(at), 2 * (count - at))).collect::<Vec<_>>()
         };
-        let program = OwnerProgram::among(&codec, &sockets(200)).unwrap();
+        let program = OwnerProgram::among([&codec], &sockets(200)).unwrap();
         assert!(program.instructions().len() < 2_500, "{}", program.instructions().len());
-        assert_eq!(OwnerProgram::among(&codec, &sockets(900)), Err(ProgramError::TooLong));
+        assert_eq!(OwnerProgram::among([&codec], &sockets(900)), Err(ProgramError::TooLong));
         let beyond = Owner { generation: 0, worker: 1024 };
-        let error = OwnerProgram::among(&codec, &[(beyond, 1)]).unwrap_err();
+        let error = OwnerProgram::among([&codec], &[(beyond, 1)]).unwrap_err();
         assert_eq!(error, ProgramError::Owner(beyond));
     }
 

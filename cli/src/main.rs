@@ -25,6 +25,7 @@ mod pages;
 mod places;
 #[cfg(target_os = "linux")]
 mod run;
+mod secrets;
 mod serve;
 mod site;
 #[cfg(target_os = "linux")]

@@ -346,10 +346,10 @@ fn what_the_kernel_brings_to_the_wrong_program_reaches_the_right_one() {
     let joined = Membership::join(&options, place, || unreachable!("somebody has it"));
     let (member, mut inlets, _) = joined.unwrap();
     let own = inlets[0].take_socket().unwrap();
-    let secrets = member.secrets();
-    let format = Secrets::format().unwrap();
-    let mask = HashKey::new(secrets.mask.0);
-    let codec = Codec::new(secrets.configuration().unwrap(), format, None, mask);
+    let ring = member.secrets().ring().unwrap();
+    let keys = ring.current().unwrap();
+    let mask = HashKey::new(keys.mask);
+    let codec = Codec::new(keys.configuration, Secrets::format().unwrap(), None, mask);
     // The sockets of workers follow each other in the order in which programs came.
     let owner = |generation, worker| Owner { generation, worker };
     let wrong = [(owner(0, 0), 3), (owner(0, 1), 1), (owner(1, 0), 2)];
@@ -359,7 +359,7 @@ fn what_the_kernel_brings_to_the_wrong_program_reaches_the_right_one() {
         said["addresses"][0]["datagrams"]["handed_back"].as_u64().unwrap()
     };
     assert_eq!(handed_back(), 0);
-    attach_reuseport(&own, &OwnerProgram::among(&codec, &wrong).unwrap()).unwrap();
+    attach_reuseport(&own, &OwnerProgram::among([&codec], &wrong).unwrap()).unwrap();
     let bulk = "x".repeat(100_000);
     for (name, connection) in &clients {
         assert_eq!(ask_in_time(connection, &bulk).len(), bulk.len() + name.len() + 1);

@@ -17,6 +17,7 @@ use crate::cid::{ConnectionIdGenerator, RandomConnectionIds};
 use crate::congestion::CongestionAlgorithm;
 use crate::crypto::TlsConfig;
 use crate::observer::Observers;
+use crate::site_keys::SiteKeys;
 
 /// How long a server's handshake waits for the answer of somebody else, such as a strike register.
 pub const ANSWER_TIME: Duration = Duration::from_millis(250);
@@ -35,6 +36,8 @@ pub struct EndpointConfig {
     /// Key that seals Retry and NEW_TOKEN tokens (RFC 9000, Section 8.1.4). Servers that share
     /// an address share it.
     pub token_key: [u8; 32],
+    /// The keys of both that are rotated while connections live, in place of those two; none by default.
+    pub site_keys: Option<Arc<dyn SiteKeys>>,
     /// Makes the connection IDs that peers use to reach this endpoint.
     pub cid_generator: Arc<dyn ConnectionIdGenerator>,
     /// Versions that a server accepts and announces in Version Negotiation packets.
@@ -97,6 +100,7 @@ impl EndpointConfig {
         Self {
             reset_key,
             token_key,
+            site_keys: None,
             cid_generator: Arc::new(RandomConnectionIds::default()),
             versions: Version::SUPPORTED.to_vec(),
             max_udp_payload_size: MAX_UDP_PAYLOAD,

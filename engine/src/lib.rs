@@ -41,6 +41,7 @@ mod recovery;
 pub mod replies;
 mod reply_limit;
 mod sent_frame;
+mod site_keys;
 mod stateless_reset;
 mod stats;
 mod streams;
@@ -72,6 +73,7 @@ pub use observer::{
 };
 pub use path::MigrationError;
 pub(crate) use sent_frame::SentFrame;
+pub use site_keys::{SiteKeys, TokenKeys};
 pub use stats::{Counters, EcnState, FrameCounts, PathStats, Stats};
 pub use streams::{
     Chunk, OpenError, Peek, ReadError, ReadOutcome, RecvState, RecvStatus, SendRoom, SendState,

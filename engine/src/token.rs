@@ -11,6 +11,7 @@ use quicket_wire::{ConnectionId, Reader, Writer};
 
 use crate::crypto::{CryptoProvider, TAG_LEN};
 use crate::random::Random;
+use crate::site_keys::TokenKeys;
 
 const NONCE_LEN: usize = 12;
 const KIND_RETRY: u8 = 0;
@@ -87,7 +88,7 @@ pub(crate) fn seal_new_token(
 /// What sealing and opening need.
 pub(crate) struct TokenSealer<'a> {
     pub(crate) crypto: &'a dyn CryptoProvider,
-    pub(crate) key: &'a [u8; 32],
+    pub(crate) keys: TokenKeys,
     pub(crate) now: UnixSeconds,
 }
 
@@ -104,7 +105,8 @@ impl TokenSealer<'_> {
         let mut w = Writer::new(rest.get_mut(..room)?);
         fill(&mut w)?;
         let sealed_len = w.position().checked_add(TAG_LEN)?;
-        self.crypto.seal_token(self.key, nonce, rest.get_mut(..sealed_len)?).ok()?;
+        let key = self.keys.all().first()?;
+        self.crypto.seal_token(key, nonce, rest.get_mut(..sealed_len)?).ok()?;
         buf.get(..NONCE_LEN.checked_add(sealed_len)?).map(Vec::from)
     }
 
@@ -127,8 +129,11 @@ impl TokenSealer<'_> {
         let (nonce, sealed) = token.split_first_chunk::<NONCE_LEN>()?;
         let mut buf = [0; MAX_PLAINTEXT + TAG_LEN];
         let buf = buf.get_mut(..sealed.len())?;
-        buf.copy_from_slice(sealed);
-        let len = self.crypto.open_token(self.key, nonce, buf).ok()?;
+        let len = self.keys.all().iter().find_map(|key| {
+            // A failure leaves nothing of use behind.
+            buf.copy_from_slice(sealed);
+            self.crypto.open_token(key, nonce, buf).ok()
+        })?;
         let mut r = Reader::new(buf.get(..len)?);
         let kind = r.u8().ok()?;
         let issued = r.u64().ok()?;

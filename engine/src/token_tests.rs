@@ -9,7 +9,7 @@ const NOW: UnixSeconds = 1_800_000_000;
 const LIFETIMES: TokenLifetimes = TokenLifetimes { retry: 15, new_token: 1000 };
 
 fn sealer(now: UnixSeconds) -> TokenSealer<'static> {
-    TokenSealer { crypto: &TestCrypto, key: &KEY, now }
+    TokenSealer { crypto: &TestCrypto, keys: TokenKeys::new(&KEY, []), now }
 }
 
 fn client(text: &str) -> SocketAddr {
@@ -117,9 +117,31 @@ fn altered_shortened_foreign_and_random_tokens_are_unknown() {
         random.fill(&mut bytes);
         assert!(is_unknown(&bytes));
     }
-    let other = TokenSealer { key: &[4; 32], ..sealer(NOW) };
+    let other = TokenSealer { keys: TokenKeys::new(&[4; 32], []), ..sealer(NOW) };
     let verdict = other.open(&token, client("192.0.2.1:4433"), LIFETIMES);
     assert_eq!(verdict, TokenVerdict::Unknown);
+}
+
+/// Keys rotate: what the next key, or the one before, has sealed is opened; what a key has sealed that is
+/// none of them any more is as if there were no token.
+#[test]
+fn tokens_outlive_one_rotation_of_their_key_and_not_two() {
+    let keys = |current: u8, others: [u8; 2]| TokenSealer {
+        keys: TokenKeys::new(&[current; 32], &others.map(|key| [key; 32])),
+        ..sealer(NOW)
+    };
+    let from = client("192.0.2.1:4433");
+    let verdict = |of: &TokenSealer<'_>, by: &TokenSealer<'_>| {
+        let retry = seal_retry(of, from, &cid(20), &cid(8), &mut TestRandom::new(1)).unwrap();
+        let token = seal_new_token(of, from.ip(), &mut TestRandom::new(2)).unwrap();
+        let is_retry = matches!(by.open(&retry, from, LIFETIMES), TokenVerdict::Retry { .. });
+        let is_new = matches!(by.open(&token, from, LIFETIMES), TokenVerdict::NewToken { .. });
+        (is_retry, is_new)
+    };
+    let [first, second, third] = [keys(2, [3, 1]), keys(3, [4, 2]), keys(4, [5, 3])];
+    assert_eq!(verdict(&first, &second), (true, true));
+    assert_eq!(verdict(&second, &first), (true, true), "another host has rotated earlier");
+    assert_eq!(verdict(&first, &third), (false, false));
 }
 
 fn id(n: u64) -> TokenId {

@@ -34,5 +34,5 @@ pub use provider::AwsLcProvider;
 pub use random::SystemRandom;
 pub use server::{
     Beginning, ClientAuth, ProcessRegister, STRIKE_WINDOW, ServerTls, ServerTlsBuilder,
-    SharedBeginning, StrikeAnswer, StrikeRegister, TicketId, TicketKey,
+    SharedBeginning, StrikeAnswer, StrikeRegister, TicketId, TicketKey, TicketKeys,
 };

@@ -22,8 +22,8 @@ pub use self::replay::{
     Beginning, ProcessRegister, STRIKE_WINDOW, SharedBeginning, StrikeAnswer, StrikeRegister,
     TicketId,
 };
-pub use self::tickets::TicketKey;
 pub(crate) use self::tickets::{EarlyData, Question, TicketIssuer};
+pub use self::tickets::{TicketKey, TicketKeys};
 use self::tickets::{TicketRules, Tickets};
 use crate::key_log::SecretTap;
 use crate::offer::{self, Offer};
@@ -62,6 +62,7 @@ pub struct ServerTlsBuilder {
     tickets: u8,
     ticket_lifetime: Duration,
     ticket_keys: Vec<TicketKey>,
+    common_keys: Option<TicketKeys>,
     strikes: Option<Arc<dyn StrikeRegister>>,
     trust_earlier: bool,
     key_log: Option<Arc<dyn KeyLog>>,
@@ -159,6 +160,13 @@ impl ServerTlsBuilder {
         self
     }
 
+    /// Keys that are replaced later, in all configurations that have them
+    /// ([`TicketKeys::replace`]); in place of [`Self::ticket_keys`].
+    pub fn common_ticket_keys(mut self, keys: &TicketKeys) -> Self {
+        self.common_keys = Some(keys.clone());
+        self
+    }
+
     /// The cipher suites to accept; the client's preference decides among them.
     pub fn cipher_suites(mut self, suites: &[Aead]) -> Self {
         self.offer.suites = suites.to_vec();
@@ -204,7 +212,8 @@ impl ServerTlsBuilder {
             strikes: self.strikes,
             trust_earlier: self.trust_earlier,
         };
-        let tickets = Arc::new(Tickets::new(self.ticket_keys, rules));
+        let keys = self.common_keys.unwrap_or_else(|| TicketKeys::new(self.ticket_keys));
+        let tickets = Arc::new(Tickets::new(keys, rules));
         let Self { early_data, key_log, .. } = self;
         Ok(ServerTls { base, certificates, verifier, early_data, tickets, key_log })
     }
@@ -259,6 +268,7 @@ impl ServerTls {
             tickets: 2,
             ticket_lifetime: Duration::from_secs(24 * 60 * 60),
             ticket_keys: Vec::new(),
+            common_keys: None,
             strikes: None,
             trust_earlier: false,
             key_log: None,
@@ -276,7 +286,7 @@ impl ServerTls {
         self.tickets.rotate(key)
     }
 
-    /// The same configuration for a server among others that stand in for each other: tickets are made with their key,
+    /// The same configuration for a server among others that stand in for each other: tickets are made with their keys,
     /// and their register is asked which of them brought early data; as far as the application has given no
     /// [keys](ServerTlsBuilder::ticket_keys) and no [register](ServerTlsBuilder::strike_register). What is changed
     /// of either, certificates and keys, is changed of both.
@@ -285,12 +295,20 @@ impl ServerTls {
     #[must_use]
     pub fn sharing_tickets(
         &self,
-        key: &TicketKey,
+        keys: &TicketKeys,
         register: Arc<dyn StrikeRegister>,
         beginning: &SharedBeginning,
     ) -> Self {
-        let tickets = self.tickets.shared(key, register, Known::Shared(beginning.clone()));
+        let tickets = self.tickets.shared(keys, register, Known::Shared(beginning.clone()));
         Self { tickets: Arc::new(tickets), ..self.clone() }
+    }
+
+    /// The same configuration with ticket keys that are common to servers that stand in for each other, as far as the
+    /// application has given none. Each has a register of its own: early data comes in with tickets of the server
+    /// that made them alone.
+    #[must_use]
+    pub fn sharing_ticket_keys(&self, keys: &TicketKeys) -> Self {
+        Self { tickets: Arc::new(self.tickets.with_common(keys)), ..self.clone() }
     }
 
     /// Presents other certificates from now on: `identity` unless a client asks for one of the names

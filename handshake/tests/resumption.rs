@@ -12,7 +12,7 @@ use common::{
 use quicket_engine::crypto::{Aead, Alert, Direction, Level};
 use quicket_handshake::{
     Beginning, Identity, KeyExchange, ProcessRegister, ServerTls, ServerTlsBuilder,
-    SharedBeginning, StrikeAnswer, StrikeRegister, TicketId, TicketKey,
+    SharedBeginning, StrikeAnswer, StrikeRegister, TicketId, TicketKey, TicketKeys,
 };
 use quicket_wire::{Side, TransportParameters, Version, VersionInformation};
 
@@ -301,7 +301,8 @@ impl LaterRegister {
 
     /// A server that asks it, as one of several.
     fn server(self: &Arc<Self>, identity: &Identity) -> ServerTls {
-        server(identity).build().unwrap().sharing_tickets(&key(), self.clone(), &self.beginning)
+        let keys = TicketKeys::new([key()]);
+        server(identity).build().unwrap().sharing_tickets(&keys, self.clone(), &self.beginning)
     }
 
     fn answer(&self, first: bool) -> TicketId {
@@ -401,7 +402,8 @@ fn servers_share_tickets_as_far_as_they_have_none_of_their_own() {
     let identity = identity();
     let register = Arc::new(ProcessRegister::new());
     let began = SharedBeginning::new(register.beginning().unwrap());
-    let shared = |built: &ServerTls| built.sharing_tickets(&key(), register.clone(), &began);
+    let keys = TicketKeys::new([key()]);
+    let shared = |built: &ServerTls| built.sharing_tickets(&keys, register.clone(), &began);
     let alone = server(&identity).build().unwrap();
     let sharing = || shared(&server(&identity).build().unwrap());
     let client = client(&identity).build().unwrap();

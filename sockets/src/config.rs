@@ -11,6 +11,8 @@ use quicket_wire::Version;
 
 use crate::qlog::Qlog;
 use crate::session::SessionStore;
+use crate::site::{SiteKeys, server_id};
+use crate::steering::RoutableConnectionIds;
 use crate::switched::SwitchConfig;
 use quicket_udp::UdpConfig;
 
@@ -138,11 +140,26 @@ impl EndpointConfig {
 
     /// Shares the address with other programs, which clients reach by other protocols or server names;
     /// see [`SwitchConfig`]. The keys of `protocol` and its connection IDs are those that the switch
-    /// gives. Binding and listening ask the switch and wait for its answer, for moments; for ten seconds at
+    /// gives: those of a [site](Self::site), if it has one (`quicket switch --secrets FILE`), rotated as the
+    /// file is. Binding and listening ask the switch and wait for its answer, for moments; for ten seconds at
     /// most. There may be 128 workers.
     #[must_use]
     pub fn switch(mut self, config: SwitchConfig) -> Self {
         self.switch = Some(config);
+        self
+    }
+
+    /// Stands in for other servers of a site, with whom the endpoint has keys in common: of stateless resets,
+    /// address tokens, session tickets and connection IDs. `host` is the number of this one among hosts, which
+    /// its connection IDs tell a balancer. They have fourteen octets and room for 256 workers.
+    ///
+    /// Behind the switch ([`Self::switch`]) it is the switch that gives keys and host: `quicket switch
+    /// --secrets`.
+    #[must_use]
+    pub fn site(mut self, keys: &SiteKeys, host: u8) -> Self {
+        self.protocol.site_keys = Some(Arc::new(keys.clone()));
+        let ids = RoutableConnectionIds::of_site(keys, server_id(host), 0);
+        self.protocol.cid_generator = Arc::new(ids);
         self
     }
 

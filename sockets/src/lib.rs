@@ -88,6 +88,7 @@ pub mod message;
 mod ops;
 mod qlog;
 mod session;
+mod site;
 pub mod steering;
 mod switchable;
 mod switched;
@@ -106,6 +107,7 @@ pub use error::{
     ReadError, ReadToEndError, WriteError, blame_of,
 };
 pub use qlog::Qlog;
+pub use site::SiteKeys;
 pub use switched::SwitchConfig;
 
 pub use quicket_udp::{BindError, UdpConfig, UdpOption, UdpStats};
@@ -120,8 +122,9 @@ pub use quicket_engine::{
 pub use quicket_handshake::{
     Beginning, ClientAuth, ClientTls, ConfigError, Fingerprint, Identity, KeyExchange, KeyLog,
     KeyLogFile, KeyType, ProcessRegister, Roots, STRIKE_WINDOW, ServerTls, SharedBeginning,
-    StrikeAnswer, StrikeRegister, TicketId, TicketKey,
+    StrikeAnswer, StrikeRegister, TicketId, TicketKey, TicketKeys,
 };
+pub use quicket_steering::{SiteSecrets, secrets};
 pub use quicket_wire::{Dir, StreamId, TransportErrorCode, TransportParameters, Version};
 
 // The examples there are tests.

@@ -30,6 +30,7 @@ use quicket_wire::{ConnectionId, PacketKind};
 
 use crate::config::EndpointConfig;
 use crate::core::{Pin, Pins};
+use crate::site::SiteKeys;
 use quicket_udp::UdpConfig;
 
 pub use crate::switchable::{SwitchError, SwitchableConnectionIds};
@@ -48,8 +49,34 @@ pub fn aes_128(key: &[u8; 16]) -> Arc<dyn BlockCipher> {
 /// [`EndpointConfig::connection_ids`](crate::EndpointConfig::connection_ids).
 #[derive(Clone, Debug)]
 pub struct RoutableConnectionIds {
-    codec: Codec,
+    source: Source,
     place: Place,
+}
+
+/// What connection IDs are written and read with.
+#[derive(Clone, Debug)]
+enum Source {
+    Fixed(Codec),
+    /// Those of a site, which rotate.
+    Site(SiteKeys),
+}
+
+impl Source {
+    /// The configuration of a connection ID, if it is one that is read here.
+    fn of<R>(&self, id: &[u8], look: impl FnOnce(&Codec) -> Option<R>) -> Option<R> {
+        match self {
+            Self::Fixed(codec) => look(codec),
+            Self::Site(keys) => keys.with_configurations(|all| look(all.of(id)?)),
+        }
+    }
+
+    /// The one that writes.
+    fn current<R>(&self, look: impl FnOnce(&Codec) -> R) -> R {
+        match self {
+            Self::Fixed(codec) => look(codec),
+            Self::Site(keys) => keys.with_configurations(|all| look(all.current())),
+        }
+    }
 }
 
 impl RoutableConnectionIds {
@@ -59,19 +86,31 @@ impl RoutableConnectionIds {
     ///
     /// When the place does not fit into the configuration's format.
     pub fn new(codec: Codec, place: Place) -> Result<Self, FormatError> {
-        codec.check(&place)?;
-        Ok(Self { codec, place })
+        Self::from_source(Source::Fixed(codec), place)
+    }
+
+    fn from_source(source: Source, place: Place) -> Result<Self, FormatError> {
+        source.current(|codec| codec.check(&place))?;
+        Ok(Self { source, place })
+    }
+
+    /// Connection IDs of a site that lead to the first worker of a generation on a host.
+    pub(crate) fn of_site(keys: &SiteKeys, server_id: ServerId, generation: u8) -> Self {
+        let owner = Some(Owner { generation, worker: 0 });
+        let ids = Self::from_source(Source::Site(keys.clone()), Place { server_id, owner });
+        ids.expect("a site's format has room for a host of one octet and 256 generations")
     }
 }
 
 impl ConnectionIdGenerator for RoutableConnectionIds {
     fn generate(&self, random: &mut dyn Random) -> ConnectionId {
-        let minted = self.codec.mint(&self.place, &mut |out| random.fill(out));
+        let minted =
+            self.source.current(|codec| codec.mint(&self.place, &mut |out| random.fill(out)));
         minted.expect("a place that was checked fits")
     }
 
     fn len(&self) -> usize {
-        self.codec.format().id_len()
+        self.source.current(|codec| codec.format().id_len())
     }
 }
 
@@ -127,14 +166,14 @@ impl Division {
     }
 
     /// How the kernel is to choose among the workers' sockets, unless it is to choose by address.
-    pub(crate) fn program(&self, udp: &UdpConfig) -> Option<OwnerProgram> {
+    pub(crate) fn choice(&self, udp: &UdpConfig) -> Option<KernelChoice> {
         // Sockets of others at the address would be counted with ours.
         if !udp.route_by_connection_id || udp.reuse_port {
             return None;
         }
-        let ids = self.ids.as_ref()?;
-        let workers = u16::try_from(self.workers).ok()?;
-        OwnerProgram::new([&ids.codec], ids.generation()?, workers).ok()
+        let ids = self.ids.clone()?;
+        let choice = KernelChoice { ids, workers: u16::try_from(self.workers).ok()? };
+        choice.program().map(|_| choice)
     }
 
     /// What a worker knows of the others.
@@ -142,6 +181,27 @@ impl Division {
         let ids = self.ids(worker)?;
         let (workers, steered, pins) = (self.workers, self.steered, Arc::clone(pins));
         Some(Neighbourhood { ids, worker, workers, steered, pins })
+    }
+}
+
+/// How the kernel chooses among the workers' sockets: by connection IDs of the keys that are in use.
+#[derive(Clone, Debug)]
+pub(crate) struct KernelChoice {
+    ids: RoutableConnectionIds,
+    workers: u16,
+}
+
+impl KernelChoice {
+    /// What the kernel is told now.
+    pub(crate) fn program(&self) -> Option<OwnerProgram> {
+        let generation = self.ids.generation()?;
+        let program = match &self.ids.source {
+            Source::Fixed(codec) => OwnerProgram::new([codec], generation, self.workers),
+            Source::Site(keys) => keys.with_configurations(|configurations| {
+                OwnerProgram::new(configurations.all(), generation, self.workers)
+            }),
+        };
+        program.ok()
     }
 }
 
@@ -160,14 +220,14 @@ fn own_ids() -> RoutableConnectionIds {
     let codec = Codec::new(id, format, Some(aes_128(&key)), HashKey::new(mask));
     let owner = Some(Owner { generation: 0, worker: 0 });
     let server_id = ServerId::new(&[0]).expect("one octet");
-    RoutableConnectionIds { codec, place: Place { server_id, owner } }
+    RoutableConnectionIds { source: Source::Fixed(codec), place: Place { server_id, owner } }
 }
 
 impl RoutableConnectionIds {
     /// The same for a worker; `None` if the format has no room for its number.
     fn for_worker(&self, worker: usize) -> Option<Self> {
         let owner = Owner { worker: u16::try_from(worker).ok()?, ..self.place.owner? };
-        Self::new(self.codec.clone(), Place { owner: Some(owner), ..self.place }).ok()
+        Self::from_source(self.source.clone(), Place { owner: Some(owner), ..self.place }).ok()
     }
 
     /// The worker to which a connection ID leads, if it names one of this generation here. `proven`:
@@ -175,10 +235,10 @@ impl RoutableConnectionIds {
     fn worker_of(&self, id: &ConnectionId, proven: bool) -> Option<usize> {
         let octets = id.as_slice();
         let owner = if proven {
-            let place = self.codec.place(octets)?;
+            let place = self.source.of(octets, |codec| codec.place(octets))?;
             place.owner.filter(|_| place.server_id == self.place.server_id)
         } else {
-            self.codec.owner(octets)
+            self.source.of(octets, |codec| codec.owner(octets))
         };
         let owner = owner.filter(|owner| Some(owner.generation) == self.generation())?;
         Some(owner.worker.into())
@@ -268,7 +328,9 @@ mod tests {
         let place =
             |generation, worker| Place { owner: Some(Owner { generation, worker }), ..own.place };
         let mut id = |generation, worker| {
-            let minted = own.codec.mint(&place(generation, worker), &mut |out| random.fill(out));
+            let place = place(generation, worker);
+            let minted =
+                own.source.current(|codec| codec.mint(&place, &mut |out| random.fill(out)));
             minted.unwrap()
         };
         let (ours, other, nobodys) = (id(0, 1), id(0, 2), id(0, 9));

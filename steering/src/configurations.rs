@@ -90,6 +90,11 @@ impl Configurations {
         self.get(ConfigId::of_first_octet(*octets.first()?)?)
     }
 
+    /// All that are read.
+    pub fn all(&self) -> impl Iterator<Item = &Codec> {
+        self.codecs.iter().flatten().map(|codec| &**codec)
+    }
+
     /// The configuration with a number.
     #[must_use]
     pub fn get(&self, id: ConfigId) -> Option<&Codec> {

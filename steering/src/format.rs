@@ -20,6 +20,9 @@ impl ConfigId {
     /// How many there are.
     pub const COUNT: usize = 7;
 
+    /// The first.
+    pub(crate) const ZERO: Self = Self(0);
+
     /// The configuration with this number; `None` above 6.
     #[must_use]
     pub const fn new(number: u8) -> Option<Self> {

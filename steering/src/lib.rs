@@ -9,6 +9,7 @@
 //! - [`Configurations`] holds those in use at a time, told apart by three bits, and is rotated
 //!   while connections live.
 //! - [`Owner`] is a generation and a worker, in an octet or two that a BPF program can read.
+//! - [`secrets`] are those of a site, of which keys are derived and rotated.
 //! - [`Maglev`] chooses a server for what has no routable connection ID yet.
 //!
 //! Everything is a pure function of its arguments; ciphers and randomness come from outside.
@@ -38,6 +39,7 @@ mod format;
 mod keyed_hash;
 mod maglev;
 mod owner;
+pub mod secrets;
 #[cfg(test)]
 mod testing;
 
@@ -48,3 +50,4 @@ pub use format::{ConfigId, FirstOctet, Format, FormatError};
 pub use keyed_hash::HashKey;
 pub use maglev::{Backend, Maglev, MaglevError};
 pub use owner::{Owner, OwnerBits, OwnerError};
+pub use secrets::{KeyRing, KeySet, SiteSecrets, Tenant};

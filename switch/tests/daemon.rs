@@ -19,14 +19,14 @@ use nix::sys::socket::{
 };
 use quicket_engine::replies;
 use quicket_handshake::{Aes128, AwsLcProvider, SystemRandom};
-use quicket_steering::{Codec, HashKey, Owner, Place as SteeringPlace, ServerId};
+use quicket_steering::{Owner, Place as SteeringPlace, ServerId};
 use quicket_switch::client::{
     Membership, NAME_VARIABLE, Notice, Options, PROGRAM_VARIABLE, Place, status,
 };
 use quicket_switch::daemon::{Daemon, Listener, Tools};
 use quicket_switch::protocol::{
-    Join, Message, Octets, Question, Refusal, Refused, Reply, Request, Resume, Secrets, Serve,
-    Served, VERSION, encode,
+    Join, Message, Octets, Question, Refusal, Refused, Reply, Request, Resume, Serve, Served,
+    VERSION, encode,
 };
 
 /// How long anything may take on a machine that is busy.
@@ -506,12 +506,9 @@ fn the_dead_are_mourned_for_a_while_and_their_keys_kept() {
     }
     // A packet of one of its connections.
     let secrets = &joined.secrets;
-    let codec = Codec::new(
-        secrets.configuration().unwrap(),
-        Secrets::format().unwrap(),
-        Some(Arc::new(Aes128::new(&secrets.key.0))),
-        HashKey::new(secrets.mask.0),
-    );
+    let keys = secrets.ring().unwrap();
+    let keys = keys.current().unwrap();
+    let codec = keys.codec(&|key: &[u8; 16]| Arc::new(Aes128::new(key))).unwrap();
     let owner = Owner { generation: joined.generation, worker: 0 };
     let place = SteeringPlace { server_id: ServerId::new(&[0]).unwrap(), owner: Some(owner) };
     let id = codec.mint(&place, &mut |out| out.fill(9)).unwrap();
@@ -519,13 +516,8 @@ fn the_dead_are_mourned_for_a_while_and_their_keys_kept() {
     packet.resize(60, 0x33);
     client.send(&packet).unwrap();
     let len = client.recv(&mut datagram).unwrap();
-    let expected = replies::stateless_reset(
-        &AwsLcProvider,
-        &secrets.reset_key.0,
-        &id,
-        60,
-        &mut SystemRandom::new(),
-    );
+    let expected =
+        replies::stateless_reset(&AwsLcProvider, &keys.reset, &id, 60, &mut SystemRandom::new());
     assert!(len < 60 && datagram[..len].ends_with(expected.unwrap().last_chunk::<16>().unwrap()));
     // A new client: a close, sealed with the keys of its first packet.
     client.send(&initial(6)).unwrap();
@@ -533,7 +525,7 @@ fn the_dead_are_mourned_for_a_while_and_their_keys_kept() {
     assert!(len > 40 && datagram[0] & 0xf0 == 0xc0, "{:?}", &datagram[..len]);
     assert_eq!(report(&switch)["addresses"][0]["datagrams"]["refusals"], 1);
     let (again, _) = switch.join("app", address).unwrap();
-    assert_eq!(again.secrets(), secrets);
+    assert_eq!(again.secrets(), *secrets);
     // One that says good-bye has nobody to be reset but those of before.
     again.serve(serve("app")).unwrap();
 }

@@ -11,11 +11,11 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use quicket_handshake::{Aes128, AwsLcProvider, SystemRandom};
-use quicket_steering::{Codec, HashKey, Owner, Place as SteeringPlace, ServerId};
+use quicket_steering::{Codec, Owner, Place as SteeringPlace, ServerId};
 use quicket_switch::channel::Inlet;
 use quicket_switch::client::{Membership, Options, Place, status};
 use quicket_switch::daemon::{Daemon, Listener, Tools};
-use quicket_switch::protocol::{Octets, Secrets, Serve};
+use quicket_switch::protocol::{Octets, Serve};
 use quicket_udp::{Arrival, Port};
 use serde_json::Value;
 use socket2::{Domain, SockRef, Socket, Type};
@@ -159,12 +159,8 @@ struct Program {
 impl Program {
     fn codec(&self) -> Codec {
         let secrets = self.member.secrets();
-        Codec::new(
-            secrets.configuration().unwrap(),
-            Secrets::format().unwrap(),
-            Some(Arc::new(Aes128::new(&secrets.key.0))),
-            HashKey::new(secrets.mask.0),
-        )
+        let keys = secrets.ring().unwrap();
+        keys.current().unwrap().codec(&|key: &[u8; 16]| Arc::new(Aes128::new(key))).unwrap()
     }
 
     /// A packet to a connection of one of its workers.

@@ -129,7 +129,7 @@ fn the_kernel_finds_each_owner_that_is_listed(ip: &str) {
                 sockets.push((owner, index));
             }
         }
-        attach_reuseport(&group.sockets[0], &OwnerProgram::among(&codec, &sockets).unwrap())
+        attach_reuseport(&group.sockets[0], &OwnerProgram::among([&codec], &sockets).unwrap())
             .unwrap();
         let expected = |owner: Option<Owner>| {
             let known = sockets.iter().find(|(known, _)| Some(*known) == owner);

@@ -44,7 +44,9 @@ pub(crate) use serve::{Behind, Retry, Serve};
 #[cfg(target_os = "linux")]
 pub(crate) use sharing::Sharing;
 #[cfg(target_os = "linux")]
-pub(crate) use switch::{Switch, SwitchCommand, SwitchStatus};
+pub(crate) use switch::{
+    SecretsCommand, SecretsShow, Switch, SwitchCommand, SwitchStatus, server_id,
+};
 pub(crate) use transport::{Congestion, Transport};
 #[cfg(target_os = "linux")]
 pub(crate) use tunnel::{Carrying, PortAction, Show, Tunnel, TunnelCommand};

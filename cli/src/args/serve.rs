@@ -81,6 +81,13 @@ pub(crate) struct Serve {
     #[arg(long, value_name = "FILE")]
     pub(crate) ticket_key: Option<PathBuf>,
 
+    /// The file of secrets that servers of a site have in common (quicket switch secrets), or fd: and the number
+    /// of a descriptor: stateless resets, address tokens, session tickets and connection IDs are as on all
+    /// servers with the same file. It is read again with the other files. With --switch, the switch has it
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["ticket_key", "connection_ids", "switch"],
+          value_parser = crate::secrets::Source::parse)]
+    pub(crate) secrets: Option<crate::secrets::Source>,
+
     /// Accept 0-RTT (the default). Only requests that are safe to repeat are answered from it
     #[arg(long = "0rtt", overrides_with = "no_zero_rtt")]
     zero_rtt: bool,
@@ -162,8 +169,9 @@ pub(crate) struct Behind {
     #[arg(long, requires = "server_id", value_name = "FILE")]
     pub(crate) connection_ids: Option<PathBuf>,
 
-    /// What names this server in connection IDs: as many hexadecimal digits as the file asks for
-    #[arg(long, requires = "connection_ids", value_name = "HEX", value_parser = site::server_id)]
+    /// What names this server in connection IDs: as many hexadecimal digits as the file asks for, or two
+    /// with --secrets (00 by default)
+    #[arg(long, value_name = "HEX", value_parser = site::server_id)]
     pub(crate) server_id: Option<quicket::steering::ServerId>,
 
     /// Report to this balancer every second that the server is there, and that it takes no more

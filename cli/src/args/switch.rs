@@ -1,6 +1,10 @@
 //! Flags of `quicket switch`.
 
+use std::path::PathBuf;
+
 use clap::{Args, Subcommand};
+
+use crate::secrets::Source;
 
 /// Lets programs share a UDP address: each serves protocols (ALPN) and server names of its own.
 ///
@@ -22,6 +26,10 @@ Examples:
   quicket switch status
   quicket serve /srv/new -l '[::]:4433' --switch --server-name a.example --replace
   quicket switch --stay
+With secrets that other hosts have, too (docs/switch.md):
+  quicket switch secrets new /etc/quicket/secrets
+  quicket switch --stay --secrets /etc/quicket/secrets --server-id 07
+  quicket switch secrets rotate /etc/quicket/secrets && systemctl reload quicket-switch
 Units of systemd are in docs/systemd."
 )]
 pub(crate) struct Switch {
@@ -38,6 +46,19 @@ pub(crate) struct Switch {
     /// Forward every datagram, without the kernel's help in choosing among programs
     #[arg(long)]
     pub(crate) forward: bool,
+
+    /// The file of the site's secrets, or fd: and the number of a descriptor that it was started with: all
+    /// keys of the programs behind the switch are derived from it, as on other hosts with the same file.
+    /// The signal SIGHUP has it read again, when it was rotated; programs take that up as they are. Only its
+    /// owner, and perhaps the group, may be able to read it [default: QUICKET_SWITCH_SECRETS, or else secrets
+    /// that are drawn at random]
+    #[arg(long, value_name = "FILE", value_parser = Source::parse)]
+    pub(crate) secrets: Option<Source>,
+
+    /// What names this host in connection IDs, towards balancers: two hexadecimal digits [default:
+    /// QUICKET_SWITCH_SERVER_ID, or 00]
+    #[arg(long, value_name = "HEX", requires = "secrets", value_parser = server_id)]
+    pub(crate) server_id: Option<u8>,
 
     /// Start it in the background and end; if there is one already, that one stays
     #[arg(long)]
@@ -78,6 +99,61 @@ Examples:
   quicket switch upgrade
   quicket switch upgrade --name /run/quicket/switch")]
     Upgrade(Name),
+    /// Make, rotate and show the secrets of a site
+    #[command(subcommand)]
+    Secrets(SecretsCommand),
+}
+
+/// What is done with the secrets of a site.
+#[derive(Debug, Subcommand)]
+pub(crate) enum SecretsCommand {
+    /// Draw secrets at random, into a new file that only its owner can read
+    #[command(after_help = "\
+Examples:
+  quicket switch secrets new /etc/quicket/secrets")]
+    New {
+        /// The file
+        file: PathBuf,
+    },
+    /// Rotate: next becomes current, current becomes previous, and a new next is drawn
+    ///
+    /// The file is replaced as a whole. Whoever uses it reads it again at SIGHUP. Hosts may do so one after
+    /// the other, as each accepts what is made with the next secret already; all should have done so before
+    /// the next rotation.
+    #[command(after_help = "\
+Examples:
+  quicket switch secrets rotate /etc/quicket/secrets
+  systemctl reload quicket-switch")]
+    Rotate {
+        /// The file
+        file: PathBuf,
+    },
+    /// Show numbers and ages, and no secret
+    #[command(after_help = "\
+Examples:
+  quicket switch secrets show /etc/quicket/secrets
+  quicket switch secrets show /etc/quicket/secrets --balancer /etc/quicket/site")]
+    Show(SecretsShow),
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct SecretsShow {
+    /// The file
+    pub(crate) file: PathBuf,
+    /// JSON
+    #[arg(short, long)]
+    pub(crate) json: bool,
+    /// Write the keys of connection IDs into this file of a balancer, too, which has them in place of those
+    /// that it had; only its owner can read it then, and its other lines stay
+    #[arg(long, value_name = "OUT")]
+    pub(crate) balancer: Option<PathBuf>,
+}
+
+/// Reads the number of a host.
+pub(crate) fn server_id(text: &str) -> Result<u8, &'static str> {
+    let is_hex = text.len() == 2 && text.bytes().all(|digit| digit.is_ascii_hexdigit());
+    let id = u8::from_str_radix(text, 16).ok().filter(|_| is_hex);
+    id.ok_or("give two hexadecimal digits, such as 07")
 }
 
 #[derive(Args, Debug)]

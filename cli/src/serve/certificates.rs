@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use quicket::{ConfigError, Fingerprint, Identity, KeyType, ServerTls};
 
 use super::keep;
+use super::site::Site;
 use crate::args::Serve;
 use crate::exit::{Failure, Kind};
 
@@ -16,6 +17,10 @@ pub(crate) struct Files {
     /// Certificate and key; none for the certificate that is made and kept here.
     pairs: Vec<(PathBuf, PathBuf)>,
     ticket_key: Option<PathBuf>,
+    /// Of a site, which has ticket keys among others.
+    site: Option<Site>,
+    /// The switch has the keys of a site.
+    switch_has_site: bool,
 }
 
 /// Certificates with the names for which clients get them.
@@ -48,7 +53,8 @@ impl Files {
             ));
         }
         let pairs = args.cert.iter().cloned().zip(args.key.iter().cloned()).collect();
-        Ok(Self { pairs, ticket_key: args.ticket_key.clone() })
+        let (ticket_key, site) = (args.ticket_key.clone(), Site::new(args)?);
+        Ok(Self { pairs, ticket_key, site, switch_has_site: false })
     }
 
     /// Reads certificates and their keys.
@@ -77,20 +83,39 @@ impl Files {
         Ok(presented)
     }
 
-    /// Reads the key of session tickets.
-    pub(crate) fn ticket_key(&self) -> Result<quicket::TicketKey, Failure> {
-        keep::ticket_key(self.ticket_key.as_deref())
+    /// Reads the key of session tickets; none where a site has it.
+    pub(crate) fn ticket_key(&self) -> Result<Option<quicket::TicketKey>, Failure> {
+        let has_others = self.site.is_some() || (self.switch_has_site && self.ticket_key.is_none());
+        match has_others {
+            true => Ok(None),
+            false => keep::ticket_key(self.ticket_key.as_deref()).map(Some),
+        }
+    }
+
+    /// The switch is one of a site: its ticket keys are used, unless one was given.
+    pub(crate) const fn heed_switch(&mut self, has_site: bool) {
+        self.switch_has_site = has_site;
+    }
+
+    /// The site whose server this is, if it is.
+    pub(crate) const fn site(&self) -> Option<&Site> {
+        self.site.as_ref()
     }
 
     /// Reads everything again for connections to come; nothing changes if anything is wrong. What was
     /// read, in words.
     pub(crate) fn read_again(&self, tls: &ServerTls) -> Result<String, Failure> {
         let (mut presented, ticket_key) = (self.read()?, self.ticket_key()?);
+        let secrets = self.site.as_ref().map(|site| site.read()).transpose()?;
         let (identity, named) = presented.split()?;
         tls.replace_certificates(&identity, &named).map_err(unusable)?;
-        let rotated = tls.rotate_ticket_key(ticket_key);
+        let rotated = ticket_key.is_some_and(|key| tls.rotate_ticket_key(key));
         let ticket_key = if rotated { ", and a new ticket key" } else { "" };
-        Ok(format!("{}{ticket_key}", presented.summary))
+        let secrets = match self.site.as_ref().zip(secrets) {
+            Some((site, secrets)) => site.take_up(&secrets),
+            None => String::new(),
+        };
+        Ok(format!("{}{ticket_key}{secrets}", presented.summary))
     }
 }
 

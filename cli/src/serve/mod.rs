@@ -13,6 +13,7 @@ mod log;
 mod member;
 mod memory;
 mod signals;
+mod site;
 mod stall;
 
 pub(crate) use limit::raise_limit;
@@ -95,11 +96,16 @@ pub(crate) fn run(args: &Serve) -> Result<(), Failure> {
     transport::warn(&args.transport);
     let live = Arc::new(AtomicUsize::new(0));
     let qlog = transport::qlog(&args.transport)?;
-    let files = Files::new(args)?;
+    let mut files = Files::new(args)?;
+    // Before anything is bound, it says what is wrong with it.
+    files.ticket_key()?;
     let (tls, pin) = tls(args, &files)?;
     let config = config(args, tls.clone(), &live, qlog.as_ref());
     let mut sockets = EndpointConfig::default().workers(args.workers);
-    sockets.protocol.reset_key = keep::reset_key()?;
+    match files.site() {
+        Some(site) => sockets = site.configure(sockets),
+        None => sockets.protocol.reset_key = keep::reset_key()?,
+    }
     let place = Place::of(&args.listen)?;
     #[cfg(target_os = "linux")]
     let successor = Successor::default();
@@ -134,6 +140,10 @@ pub(crate) fn run(args: &Serve) -> Result<(), Failure> {
     let runtime = crate::threads()?;
     let served = runtime.block_on(async {
         let (endpoint, addresses) = place.bind(sockets).await?;
+        files.heed_switch(site.member.is_none() && endpoint.site_secret().is_some());
+        if let Some(key) = files.ticket_key()? {
+            tls.rotate_ticket_key(key);
+        }
         let hangup = Hangup::watch();
         let listener = endpoint
             .listen_early(config)
@@ -167,8 +177,7 @@ fn tls(args: &Serve, files: &Files) -> Result<(ServerTls, Option<Fingerprint>), 
     let (identity, named) = presented.split()?;
     let mut tls = ServerTls::builder(identity)
         .alpn([Protocol::H3.alpn(), Protocol::HqInterop.alpn()])
-        .early_data(args.early_data())
-        .ticket_keys([files.ticket_key()?]);
+        .early_data(args.early_data());
     for (names, identity) in named {
         tls = tls.certificate_for(names, identity);
     }

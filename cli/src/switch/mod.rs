@@ -1,26 +1,36 @@
 //! `quicket switch`: a UDP address for many programs.
 
 mod report;
+mod secrets;
 
+use std::ffi::OsString;
 use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use quicket_handshake::{AwsLcProvider, SystemRandom};
 use quicket_switch::client;
-use quicket_switch::daemon::{Daemon, IDLE, Listener, Tools};
+use quicket_switch::daemon::{Daemon, IDLE, Listener, Rotations, Tools};
 use quicket_switch::rendezvous;
 use serde_json::Value;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use crate::args::{Switch, SwitchCommand, SwitchStatus};
+use crate::args::{Switch, SwitchCommand, SwitchStatus, server_id};
 use crate::exit::{Failure, Kind};
+use crate::secrets::Source;
+
+/// Where a switch without flags has the secrets of the site ...
+const SECRETS_VARIABLE: &str = "QUICKET_SWITCH_SECRETS";
+/// ... and the number of its host.
+const SERVER_ID_VARIABLE: &str = "QUICKET_SWITCH_SERVER_ID";
 
 pub(crate) fn run(args: &Switch) -> Result<(), Failure> {
     match &args.command {
         Some(SwitchCommand::Status(status)) => show(status),
         Some(SwitchCommand::Upgrade(name)) => upgrade(&name.get()),
+        Some(SwitchCommand::Secrets(command)) => secrets::run(command),
         None if args.detach => detach(args),
         None => switch(args),
     }
@@ -31,6 +41,11 @@ fn detach(args: &Switch) -> Result<(), Failure> {
     let cannot = |error| Failure::environment("cannot start the switch", error);
     // Sockets of a service manager are for this process (LISTEN_PID), and no use to the next one either.
     quicket_switch::daemon::hand_nothing_on().map_err(cannot)?;
+    let secrets = detached_secrets(args)?;
+    // In the background nobody hears what is wrong with them.
+    if let Some((source, _)) = site(args)? {
+        source.read()?;
+    }
     let program = std::env::current_exe().map_err(cannot)?;
     // Who leads a process group cannot have a session; then it is started in a group of its own.
     let _ = rustix::process::setsid();
@@ -46,10 +61,79 @@ fn detach(args: &Switch) -> Result<(), Failure> {
     if args.forward {
         command.arg("--forward");
     }
+    if let Some(path) = secrets {
+        command.arg("--secrets").arg(path);
+    }
+    if let Some(id) = args.server_id {
+        command.args(["--server-id", &format!("{id:02x}")]);
+    }
     command.current_dir("/");
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     std::os::unix::process::CommandExt::process_group(&mut command, 0);
     command.spawn().map(drop).map_err(cannot)
+}
+
+/// How the switch in the background gets its secrets: of an absolute path, as it is started in another folder.
+fn detached_secrets(args: &Switch) -> Result<Option<PathBuf>, Failure> {
+    match &args.secrets {
+        None => Ok(None),
+        Some(Source::File(path)) => {
+            let path = std::path::absolute(path);
+            let path = path.map_err(|error| Failure::environment("cannot start the switch", error));
+            Ok(Some(path?))
+        }
+        Some(Source::Descriptor(_)) => {
+            let message = "--detach hands no descriptors on: give --secrets a file";
+            Err(Failure::new(Kind::Usage, message))
+        }
+    }
+}
+
+/// Where the secrets of a site are, and the number of this host, if there is a site: a switch that a program
+/// starts again has no flags, and finds them in its environment.
+fn site(args: &Switch) -> Result<Option<(Source, u8)>, Failure> {
+    if let Some(source) = &args.secrets {
+        return Ok(Some((source.clone(), args.server_id.unwrap_or(0))));
+    }
+    let variable = |name: &str| {
+        let value = quicket_switch::environment::variable(name).filter(|value| !value.is_empty());
+        let text = value.map(OsString::into_string).transpose();
+        text.map_err(|_| Failure::new(Kind::Usage, format!("{name} is no text")))
+    };
+    let wrong = |name: &str, why: &str| Failure::new(Kind::Usage, format!("{name}: {why}"));
+    let Some(source) = variable(SECRETS_VARIABLE)? else { return Ok(None) };
+    let source = Source::parse(&source).map_err(|why| wrong(SECRETS_VARIABLE, why))?;
+    let id = match variable(SERVER_ID_VARIABLE)? {
+        Some(id) => server_id(&id).map_err(|why| wrong(SERVER_ID_VARIABLE, why))?,
+        None => 0,
+    };
+    Ok(Some((source, id)))
+}
+
+/// Reads secrets again at each SIGHUP, as long as there is a site.
+async fn rotate(site: Option<(Source, Rotations, Signal)>, state: &str) {
+    let Some((source, rotations, mut hangup)) = site else { return std::future::pending().await };
+    while hangup.recv().await.is_some() {
+        crate::notify::reloading("reading secrets again");
+        let read = source.read();
+        let number = read.as_ref().map(|secrets| secrets.current().number());
+        let told = match &number {
+            Ok(number) => format!("secrets were read again: number {number} is current"),
+            Err(failure) => {
+                format!("secrets were not read again, and all stays as it was: {failure}")
+            }
+        };
+        eprintln!("quicket: {told}");
+        crate::notify::reloaded(&match number {
+            Ok(_) => state.to_owned(),
+            Err(_) => format!("{state}; {told}"),
+        });
+        if let Ok(secrets) = read {
+            // It has ended: that is seen elsewhere.
+            let _ = rotations.rotate(secrets);
+        }
+    }
+    std::future::pending().await
 }
 
 /// Switches until nobody is there, or it is told to stop.
@@ -65,6 +149,13 @@ fn switch(args: &Switch) -> Result<(), Failure> {
     let cannot = |error| Failure::environment("the switch cannot go on", error);
     let daemon = Daemon::new(listener, tools, (!args.stay).then_some(IDLE)).map_err(cannot)?;
     let daemon = if args.forward { daemon.forwarding() } else { daemon };
+    let (daemon, site) = match site(args)? {
+        Some((source, id)) => {
+            let (daemon, rotations) = daemon.of_site(source.read()?, id).map_err(cannot)?;
+            (daemon, Some((source, rotations)))
+        }
+        None => (daemon, None),
+    };
     let (stop, stopped) = UnixStream::pair().map_err(cannot)?;
     let runtime = crate::one_thread()?;
     let ended = runtime.block_on(async {
@@ -73,13 +164,21 @@ fn switch(args: &Switch) -> Result<(), Failure> {
         };
         let (mut terminate, mut interrupt) =
             (watch(SignalKind::terminate())?, watch(SignalKind::interrupt())?);
+        let state = format!("switch {name}");
+        // Without a site the signal ends the switch, as ever.
+        let site = match site {
+            Some((source, rotations)) => Some((source, rotations, watch(SignalKind::hangup())?)),
+            None => None,
+        };
+        let mut rotated = std::pin::pin!(rotate(site, &state));
         eprintln!("quicket: switch {name} is ready");
-        crate::notify::ready(&format!("switch {name}"));
+        crate::notify::ready(&state);
         let mut work = tokio::task::spawn_blocking(move || daemon.run(stopped.as_fd()));
         tokio::select! {
             ended = &mut work => return Ok(ended),
             _ = terminate.recv() => {}
             _ = interrupt.recv() => {}
+            () = &mut rotated => {}
         }
         crate::notify::stopping("told to stop");
         // The other end becomes readable.

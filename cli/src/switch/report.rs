@@ -16,6 +16,9 @@ pub(super) fn text(report: &Value) -> String {
     for address in list(&report["addresses"]) {
         let _ = writeln!(out, "{}", word(&address["address"]));
         let _ = writeln!(out, "  {}", kernel(&address["kernel"]));
+        if let Some(line) = secrets(&address["secrets"]) {
+            let _ = writeln!(out, "  {line}");
+        }
         for program in list(&address["programs"]) {
             let _ = writeln!(
                 out,
@@ -61,6 +64,17 @@ fn kernel(kernel: &Value) -> String {
     }
 }
 
+/// The numbers of a site's secrets, in words; none where keys were drawn at random.
+fn secrets(secrets: &Value) -> Option<String> {
+    let current = secrets["current"].as_u64().filter(|number| *number != 0)?;
+    let accepted: Vec<_> = list(&secrets["accepted"]).map(Value::to_string).collect();
+    Some(format!(
+        "secrets of number {current}, host {:02x}; accepted: {}",
+        secrets["server_id"].as_u64().unwrap_or(0),
+        accepted.join(", ")
+    ))
+}
+
 /// What a program serves, in words.
 fn serves(program: &Value) -> String {
     if program["state"] == "joined" {
@@ -104,6 +118,8 @@ pub(super) fn prometheus(report: &Value) -> String {
         for name in ["owners", "sockets"] {
             add(&format!("quicket_switch_kernel_{name}"), "gauge", &site, &kernel[name]);
         }
+        let secrets = &address["secrets"]["current"];
+        add("quicket_switch_secrets_current", "gauge", &site, secrets);
         let dead = &address["generations_known_dead"];
         add("quicket_switch_generations_known_dead", "gauge", &site, dead);
         for program in list(&address["programs"]) {
@@ -164,6 +180,7 @@ mod tests {
                       "first_packets": 0, "datagrams": 0, "lost": 0 },
                 ],
                 "generations_known_dead": 1,
+                "secrets": { "current": 4, "accepted": [4, 5, 3], "server_id": 196 },
                 "kernel": { "helps": true, "owners": 3, "sockets": 4, "trouble": null },
                 "datagrams": { "received": 60, "by_pin": 0 },
                 "dropped": { "too_short": 2, "dead": 0 },
@@ -185,6 +202,8 @@ mod tests {
         assert!(text.contains("dropped: too short 2") && !text.contains("dead"), "{text}");
         assert!(!text.contains('\u{1b}'), "{text}");
         assert!(text.contains("[::]:443\n  the kernel knows 3 workers\n"), "{text}");
+        assert!(text.contains("\n  secrets of number 4, host c4; accepted: 4, 5, 3\n"), "{text}");
+        assert_eq!(secrets(&json!({ "current": 0, "accepted": [0], "server_id": 0 })), None);
         let off = json!({ "helps": false, "owners": 0, "sockets": 0, "trouble": "no" });
         assert_eq!(kernel(&off), "every datagram is forwarded: no");
     }
@@ -197,6 +216,7 @@ mod tests {
         assert!(text.contains("program=\"a\\\"b\",pid=\"9\",generation=\"3\""), "{text}");
         let received = "quicket_switch_datagrams_received_total{address=\"[::]:443\"} 60";
         assert!(text.contains(received), "{text}");
+        assert!(text.contains("quicket_switch_secrets_current{address=\"[::]:443\"} 4"), "{text}");
         assert!(text.contains("quicket_switch_kernel_helps{address=\"[::]:443\"} 1"), "{text}");
     }
 }

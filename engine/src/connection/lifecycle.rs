@@ -68,8 +68,8 @@ impl Connection {
         }
         for _ in 0..self.local_cids.wanted(now) {
             let cid = self.endpoint.cid_generator.generate(&mut *self.rng);
-            let token =
-                stateless_reset::token(&**self.keys.crypto(), &self.endpoint.reset_key, &cid);
+            let key = self.endpoint.reset_key_of(&cid);
+            let token = stateless_reset::token(&**self.keys.crypto(), &key, &cid);
             self.local_cids.issue(cid, token);
         }
         self.report_cids(now);
@@ -178,7 +178,7 @@ impl Connection {
         let (moment, unix_secs) = self.wall_clock;
         let sealer = TokenSealer {
             crypto: &**self.keys.crypto(),
-            key: &self.endpoint.token_key,
+            keys: self.endpoint.token_keys(),
             now: unix_secs.saturating_add(now.since(moment).as_secs()),
         };
         let client = self.paths.active().remote().ip();

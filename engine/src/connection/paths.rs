@@ -283,8 +283,10 @@ impl Connection {
     /// A server's parameters that depend on the connection: reset token and preferred address.
     pub(super) fn server_parameters(&mut self, ours: &mut TransportParameters) {
         let crypto = self.keys.crypto().clone();
-        let key = &self.endpoint.reset_key;
-        let token = |cid: &ConnectionId| crate::stateless_reset::token(&*crypto, key, cid);
+        let endpoint = self.endpoint.clone();
+        let token = |cid: &ConnectionId| {
+            crate::stateless_reset::token(&*crypto, &endpoint.reset_key_of(cid), cid)
+        };
         let scid = self.handshake.cids.local_scid;
         if !scid.is_empty() && self.config.announced.stateless_reset != Some(false) {
             ours.stateless_reset_token = Some(token(&scid));

@@ -115,7 +115,7 @@ impl Endpoint {
     }
 
     fn sealer(&self, now: u64) -> TokenSealer<'_> {
-        TokenSealer { crypto: &*self.crypto, key: &self.config.token_key, now }
+        TokenSealer { crypto: &*self.crypto, keys: self.config.token_keys(), now }
     }
 
     /// Asks the client to prove its address: writes a Retry packet into `reply`, to be sent to

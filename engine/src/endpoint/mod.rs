@@ -352,7 +352,8 @@ impl Endpoint {
         if !self.replies.take(now, Reply::StatelessReset) {
             return Route::Dropped(DropReason::Limit);
         }
-        let token = stateless_reset::token(&*self.crypto, &self.config.reset_key, dcid);
+        let key = self.config.reset_key_of(dcid);
+        let token = stateless_reset::token(&*self.crypto, &key, dcid);
         match stateless_reset::datagram(datagram.data.len(), &token, &mut *self.rng) {
             Some(reset) => {
                 *reply = reset;

@@ -10,7 +10,9 @@
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
+use std::sync::{
+    Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard,
+};
 use std::task::Waker;
 
 use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
@@ -121,12 +123,53 @@ struct Keys {
     given: bool,
 }
 
+/// Ticket keys of several configurations, which are replaced in all of them at once: of all programs that
+/// stand in for each other. Clones are the same keys.
+#[derive(Clone)]
+pub struct TicketKeys(Arc<RwLock<Keys>>);
+
+impl TicketKeys {
+    /// Tickets are made with the first of these keys, and all are accepted. Without any, a random one is
+    /// made.
+    pub fn new(keys: impl IntoIterator<Item = TicketKey>) -> Self {
+        let mut all: Vec<NamedKey> = keys.into_iter().map(|key| NamedKey::from(&key)).collect();
+        let given = !all.is_empty();
+        if !given {
+            all.push(NamedKey::from(&TicketKey::random()));
+        }
+        Self(Arc::new(RwLock::new(Keys { all, given })))
+    }
+
+    /// Replaces them: from now on tickets are made with the first of these, and those of no other keys
+    /// are accepted. Nothing changes if there is none.
+    pub fn replace(&self, keys: impl IntoIterator<Item = TicketKey>) {
+        let all: Vec<NamedKey> = keys.into_iter().map(|key| NamedKey::from(&key)).collect();
+        if !all.is_empty() {
+            *self.write() = Keys { all, given: true };
+        }
+    }
+
+    fn read(&self) -> RwLockReadGuard<'_, Keys> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, Keys> {
+        self.0.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for TicketKeys {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TicketKeys").finish_non_exhaustive()
+    }
+}
+
 /// The tickets of a server: keys, rules, and which tickets were used.
 pub(super) struct Tickets {
-    keys: Arc<RwLock<Keys>>,
-    /// What servers have in common that stand in for each other: made with this key, unless the application has given
-    /// others.
-    common: Option<NamedKey>,
+    keys: TicketKeys,
+    /// What servers have in common that stand in for each other: tickets are made with these keys, unless the
+    /// application has given others.
+    common: Option<TicketKeys>,
     lifetime: u32,
     /// Ties tickets to the rules without spelling these out in each.
     associated: [u8; 32],
@@ -138,12 +181,7 @@ pub(super) struct Tickets {
 }
 
 impl Tickets {
-    pub(super) fn new(keys: Vec<TicketKey>, rules: TicketRules) -> Self {
-        let given = !keys.is_empty();
-        let mut all: Vec<NamedKey> = keys.iter().map(NamedKey::from).collect();
-        if !given {
-            all.push(NamedKey::from(&TicketKey::random()));
-        }
+    pub(super) fn new(keys: TicketKeys, rules: TicketRules) -> Self {
         let mut associated = [0; 32];
         let context = [&b"quicket ticket 2"[..], &rules.client_auth].concat();
         associated.copy_from_slice(digest::digest(&digest::SHA256, &context).as_ref());
@@ -151,7 +189,7 @@ impl Tickets {
         let strikes = rules.strikes.unwrap_or_else(|| Arc::new(ProcessRegister::new()));
         let known = Known::Once(strikes.beginning());
         Self {
-            keys: Arc::new(RwLock::new(Keys { all, given })),
+            keys,
             common: None,
             lifetime: rules.lifetime,
             associated,
@@ -162,10 +200,10 @@ impl Tickets {
         }
     }
 
-    /// The same with a key and a register that are common to several servers, as far as the application has given none.
+    /// The same with keys and a register that are common to several servers, as far as the application has given none.
     pub(super) fn shared(
         &self,
-        key: &TicketKey,
+        common: &TicketKeys,
         register: Arc<dyn StrikeRegister>,
         known: Known,
     ) -> Self {
@@ -173,14 +211,21 @@ impl Tickets {
             true => (Arc::clone(&self.strikes), self.known.clone()),
             false => (register, known),
         };
+        Self { strikes, known, ..self.with_common(common) }
+    }
+
+    /// The same with keys that are common to several servers, as far as the application has given none.
+    pub(super) fn with_common(&self, common: &TicketKeys) -> Self {
+        // Locked twice by one thread, the same keys might wait for who replaces them in between.
+        let is_own = Arc::ptr_eq(&self.keys.0, &common.0);
         Self {
-            keys: Arc::clone(&self.keys),
-            common: Some(NamedKey::from(key)),
+            keys: self.keys.clone(),
+            common: (!is_own).then(|| common.clone()),
             lifetime: self.lifetime,
             associated: self.associated,
-            strikes,
+            strikes: Arc::clone(&self.strikes),
             own_register: self.own_register,
-            known,
+            known: self.known.clone(),
             trust_earlier: self.trust_earlier,
         }
     }
@@ -188,7 +233,7 @@ impl Tickets {
     /// False if the key is the current one already.
     pub(super) fn rotate(&self, key: TicketKey) -> bool {
         let key = NamedKey::from(&key);
-        let mut keys = self.keys.write().unwrap_or_else(PoisonError::into_inner);
+        let mut keys = self.keys.write();
         keys.given = true;
         let keys = &mut keys.all;
         if keys.first().is_some_and(|current| current.name == key.name) {
@@ -201,6 +246,11 @@ impl Tickets {
         true
     }
 
+    /// The keys of one's own, and those in common.
+    fn read(&self) -> (RwLockReadGuard<'_, Keys>, Option<RwLockReadGuard<'_, Keys>>) {
+        (self.keys.read(), self.common.as_ref().map(TicketKeys::read))
+    }
+
     /// The name of the register, for new tickets; zeros for one without a beginning.
     fn register(&self) -> [u8; NAME_LEN] {
         self.known.beginning().map_or([0; NAME_LEN], |beginning| beginning.name())
@@ -208,9 +258,9 @@ impl Tickets {
 
     /// Key name, nonce, and sealed: time of issue, register, promise and session.
     fn seal(&self, session: &[u8], promise: &Promise, now: u64) -> Option<Vec<u8>> {
-        let keys = self.keys.read().unwrap_or_else(PoisonError::into_inner);
-        let common = self.common.as_ref().filter(|_| !keys.given);
-        let current = common.or(keys.all.first())?;
+        let (keys, common) = self.read();
+        let common = common.as_ref().filter(|_| !keys.given);
+        let current = common.unwrap_or(&keys).all.first()?;
         let mut nonce = [0; NONCE_LEN];
         crate::random::fill(&mut nonce);
         let mut sealed = now.to_be_bytes().to_vec();
@@ -234,8 +284,9 @@ impl Tickets {
         let (nonce, sealed) = rest.split_first_chunk::<NONCE_LEN>()?;
         let mut sealed = sealed.to_vec();
         let opened = {
-            let keys = self.keys.read().unwrap_or_else(PoisonError::into_inner);
-            let mut keys = keys.all.iter().chain(&self.common);
+            let (keys, common) = self.read();
+            let common = common.iter().flat_map(|common| &common.all);
+            let mut keys = keys.all.iter().chain(common);
             let key = &keys.find(|key| key.name == *name)?.key;
             key.open_in_place(
                 Nonce::assume_unique_for_key(*nonce),

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use quicket_handshake::{
-    Beginning, ServerTls, SharedBeginning, StrikeAnswer, StrikeRegister, TicketId, TicketKey,
+    Beginning, ServerTls, SharedBeginning, StrikeAnswer, StrikeRegister, TicketId,
 };
 use quicket_switch::client::{Family, Membership, Notice, Options};
 use quicket_switch::protocol::{Attention, Serve};
@@ -109,24 +109,24 @@ impl Core {
                     core.switch.share.look_for_register();
                 }
             }
+            Notice::Secrets => take_up_secrets(&first),
         });
         let counted = self.this.clone();
         membership.count_with(move || counted.upgrade().map_or(0, |core| core.connections()));
         self.switch.share.join(membership, config.clone());
+        // They may have been rotated since it joined, when nobody heard of it.
+        take_up_secrets(&self.this);
     }
 
-    /// With this configuration clients of the endpoint resume with its other generations, early data included: they
-    /// have one ticket key and one strike register. `None`: it has its address to itself.
+    /// With this configuration clients of the endpoint resume with others of its site, and behind the switch with its
+    /// other generations, early data included: these have one strike register. `None`: it is on its own.
     pub(crate) fn sharing_tickets(&self, tls: &ServerTls) -> Option<ServerTls> {
-        let config = self.switch_config()?;
-        let membership = self.switch.share.membership()?;
-        // Each program has a key of its own: what a client was promised by one is no business of others.
-        let site = membership.secrets().ticket_key.0;
-        let secret = [&site[..], config.options.label.as_bytes()].concat();
-        let key = TicketKey::new(&secret);
-        let key = key.inspect_err(|len| log::error!("a ticket key of {len} bytes")).ok()?;
+        let keys = self.switch.site.as_ref()?.ticket_keys();
+        let Some(membership) = self.switch.share.membership() else {
+            return Some(tls.sharing_ticket_keys(&keys));
+        };
         let register = Arc::new(SwitchRegister(Arc::downgrade(&membership)));
-        Some(tls.sharing_tickets(&key, register, &self.switch.share.beginning))
+        Some(tls.sharing_tickets(&keys, register, &self.switch.share.beginning))
     }
 
     /// How many connections all workers have.
@@ -182,6 +182,17 @@ impl Core {
     /// True once a newer generation has taken over and all clients that were on their way are there.
     pub(crate) fn is_retired(&self) -> bool {
         self.switch.share.retired.load(Ordering::SeqCst)
+    }
+}
+
+/// What the programs of the address have in common was rotated.
+fn take_up_secrets(first: &Weak<Core>) {
+    let Some(core) = first.upgrade() else { return };
+    let membership = core.switch.share.membership();
+    let (Some(site), Some(membership)) = (&core.switch.site, membership) else { return };
+    match membership.secrets().ring() {
+        Ok(ring) => site.replace_ring(ring),
+        Err(error) => log::error!("secrets of the switch are not taken up: {error}"),
     }
 }
 

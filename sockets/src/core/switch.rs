@@ -6,7 +6,6 @@
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
-use quicket_bpf::OwnerProgram;
 use quicket_engine::{StrikeRegister, TokenId, TokenLog};
 
 use super::budget::Budget;
@@ -19,6 +18,8 @@ use super::waiter_id::WaiterId;
 use super::waiters::{Waiter, Wakes};
 use super::{Clock, Core};
 use crate::config::WorkerStats;
+use crate::site::SiteKeys;
+use crate::steering::KernelChoice;
 
 /// What the workers of an endpoint share; of one that is alone, too.
 pub(crate) struct Switch {
@@ -30,7 +31,9 @@ pub(crate) struct Switch {
     pub(super) budget: Arc<Budget>,
     pub(crate) pins: Arc<Pins>,
     /// How the kernel is to choose among their sockets; by address without one.
-    program: Option<OwnerProgram>,
+    choice: Option<KernelChoice>,
+    /// The keys that it has in common with other servers.
+    pub(super) site: Option<SiteKeys>,
     /// The share of an address that others have, too.
     pub(super) share: Share,
     /// How many public values lead to any of them.
@@ -72,7 +75,12 @@ impl Outbox {
 
 impl Switch {
     /// For so many workers, whose connections hold so many bytes of streams.
-    pub(crate) fn new(workers: usize, memory: usize, program: Option<OwnerProgram>) -> Arc<Self> {
+    pub(crate) fn new(
+        workers: usize,
+        memory: usize,
+        choice: Option<KernelChoice>,
+        site: Option<SiteKeys>,
+    ) -> Arc<Self> {
         let mailboxes = if workers > 1 { workers } else { 0 };
         Arc::new(Self {
             cores: OnceLock::new(),
@@ -80,7 +88,8 @@ impl Switch {
             reception: Arc::default(),
             budget: Budget::new(memory),
             pins: Arc::default(),
-            program,
+            choice,
+            site,
             share: Share::default(),
             handles: AtomicUsize::new(0),
             mailboxes: (0..mailboxes).map(|_| Mailbox::default()).collect(),
@@ -122,8 +131,13 @@ impl Core {
     }
 
     /// How the kernel is to choose among the workers' sockets; by address without one.
-    pub(crate) fn program(&self) -> Option<&OwnerProgram> {
-        self.switch.program.as_ref()
+    pub(crate) fn kernel_choice(&self) -> Option<&KernelChoice> {
+        self.switch.choice.as_ref()
+    }
+
+    /// The keys that it has in common with other servers.
+    pub(crate) fn site_keys(&self) -> Option<&SiteKeys> {
+        self.switch.site.as_ref()
     }
 
     /// The worker with a number.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use super::connection::source_for;
-use super::workers::{bind, divided};
+use super::workers::{attach, bind, divided};
 use crate::config::{ClientConfig, ServerConfig, WorkerStats};
 use crate::core::{
     ConnRef, Core, CoreRef, Interest, Link, ListenOptions, Role, Waiter, WaiterId, Wakes,
@@ -105,7 +105,7 @@ impl CoreRef {
 
     /// Binds a socket for each worker to another address.
     fn bind_all(&self, address: SocketAddr) -> Result<Vec<Link>, BindError> {
-        bind(address, &self.udp_config(), self.workers().len(), self.program())
+        bind(address, &self.udp_config(), self.workers().len(), self.kernel_choice())
     }
 
     /// Puts other sockets in the place of the present ones. Client connections move there; peers
@@ -141,6 +141,11 @@ impl CoreRef {
     /// What each worker did.
     pub(crate) fn all_worker_stats(&self) -> Vec<WorkerStats> {
         self.workers().iter().map(|core| core.worker_stats()).collect()
+    }
+
+    /// The number of the current secret of its site.
+    pub(crate) fn site_secret(&self) -> Option<u32> {
+        self.site_keys()?.number().filter(|number| *number != 0)
     }
 
     /// Starts to listen.
@@ -212,6 +217,20 @@ impl CoreRef {
 }
 
 impl Core {
+    /// The keys of its site were replaced: the kernel reads connection IDs by the new ones, and all connections
+    /// get new ones, since those of keys that are rotated again are read no more (RFC 9000, Section 5.1.2).
+    pub(crate) fn take_up_site_keys(&self) {
+        if let Some(choice) = self.kernel_choice() {
+            self.links().iter().for_each(|link| attach(choice, link));
+        }
+        for core in self.workers() {
+            let cells = core.routing().all();
+            for cell in cells {
+                core.act_on(&cell, |conn, now| ((), conn.engine.rotate_local_cids(now)));
+            }
+        }
+    }
+
     /// Closes the connections that there are.
     pub(crate) fn close_connections(&self, code: u64, reason: &[u8]) {
         for core in self.workers() {

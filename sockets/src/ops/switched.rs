@@ -6,16 +6,15 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use quicket_switch::client::{Membership, Place as Seat};
-use quicket_switch::protocol::{Octets, Secrets, Serve};
+use quicket_switch::protocol::{Octets, Serve};
 use quicket_udp::{BindError, UdpConfig, UdpOption};
 use socket2::SockRef;
 
 use super::workers::endpoint_on;
 use crate::config::EndpointConfig;
 use crate::core::{Core, CoreRef, Link};
-use crate::steering::{
-    Codec, Division, HashKey, Owner, Place, RoutableConnectionIds, ServerId, aes_128,
-};
+use crate::site::{SiteKeys, server_id};
+use crate::steering::{Division, RoutableConnectionIds};
 use crate::switched::SwitchConfig;
 
 /// Makes an endpoint that shares its address, and that nothing drives yet.
@@ -70,9 +69,10 @@ fn endpoint_at(
     let mut options = config.udp.options.iter();
     options.try_for_each(|option| check_option(option, SockRef::from(&socket)))?;
     let secrets = membership.secrets();
-    config.protocol.reset_key = secrets.reset_key.0;
-    config.protocol.token_key = secrets.token_key.0;
-    let ids = connection_ids(secrets, membership.generation())?;
+    let keys = SiteKeys::of_ring(secrets.ring()?, &switch.options.label);
+    config = config.site(&keys, secrets.server_id);
+    let host = server_id(secrets.server_id);
+    let ids = RoutableConnectionIds::of_site(&keys, host, membership.generation());
     config.protocol.cid_generator = Arc::new(ids.clone());
     let mut division = Division::new(&config)?;
     let mut links = Vec::with_capacity(workers);
@@ -100,20 +100,6 @@ pub(crate) fn check_option(option: &UdpOption, socket: SockRef<'_>) -> io::Resul
     let text = "the address is shared through the switch, and its socket has another value of an option of UDP or \
                 IP: the program that binds it first sets that, before bind, for all";
     Err(io::Error::new(io::ErrorKind::InvalidInput, text))
-}
-
-/// Connection IDs of an address for a generation, which lead to its first worker.
-fn connection_ids(secrets: &Secrets, generation: u8) -> io::Result<RoutableConnectionIds> {
-    let wrong = |text: String| io::Error::new(io::ErrorKind::InvalidData, text);
-    let none = || wrong("the switch gave no configuration of connection IDs".into());
-    let format = Secrets::format().map_err(|error| wrong(error.to_string()))?;
-    let id = secrets.configuration().ok_or_else(none)?;
-    let mask = HashKey::new(secrets.mask.0);
-    let codec = Codec::new(id, format, Some(aes_128(&secrets.key.0)), mask);
-    let server_id = ServerId::new(&[0]).ok_or_else(none)?;
-    let owner = Some(Owner { generation, worker: 0 });
-    let ids = RoutableConnectionIds::new(codec, Place { server_id, owner });
-    ids.map_err(|error| wrong(error.to_string()))
 }
 
 impl Core {

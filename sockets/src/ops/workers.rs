@@ -4,14 +4,14 @@ use std::io;
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
 
-use quicket_bpf::OwnerProgram;
 use quicket_engine::{ReplyRates, RetryPolicy};
 use quicket_handshake::{AwsLcProvider, SystemRandom};
 use socket2::SockRef;
 
 use crate::config::{EndpointConfig, Workers};
 use crate::core::{Core, CoreRef, Link, SharedTokenLog, Switch};
-use crate::steering::Division;
+use crate::site::SiteKeys;
+use crate::steering::{Division, KernelChoice};
 use quicket_udp::{BindError, UdpConfig};
 
 /// Makes an endpoint that nothing drives yet.
@@ -21,9 +21,9 @@ pub(crate) fn endpoint(address: SocketAddr, config: EndpointConfig) -> Result<Co
     }
     let refused = |error| BindError::new(address, error);
     let division = Division::new(&config).map_err(refused)?;
-    let program = division.program(&config.udp);
-    let links = bind(address, &config.udp, division.workers(), program.as_ref())?;
-    endpoint_on(links, config, division, program).map_err(refused)
+    let choice = division.choice(&config.udp);
+    let links = bind(address, &config.udp, division.workers(), choice.as_ref())?;
+    endpoint_on(links, config, division, choice).map_err(refused)
 }
 
 /// Makes an endpoint on a socket that is bound already; further workers bind more.
@@ -65,7 +65,7 @@ pub(crate) fn bind(
     address: SocketAddr,
     config: &UdpConfig,
     workers: usize,
-    program: Option<&OwnerProgram>,
+    choice: Option<&KernelChoice>,
 ) -> Result<Vec<Link>, BindError> {
     let first = Link::bind(address, config)?;
     let address = SocketAddr::new(address.ip(), first.socket.local_addr().port());
@@ -79,23 +79,30 @@ pub(crate) fn bind(
         links.push(Link::bind(address, &config)?);
     }
     // All sockets of the address are bound, and their order is that of the workers.
-    if let (Some(program), Some(link)) = (program, links.first()) {
-        // Without it all goes on, a little slower.
-        if let Err(error) = quicket_bpf::attach_reuseport(&link.socket, program) {
-            log::debug!("the kernel chooses among workers by address: {error}");
-        }
+    if let (Some(choice), Some(link)) = (choice, links.first()) {
+        attach(choice, link);
     }
     Ok(links)
+}
+
+/// Has the kernel choose among the sockets of the address that one of them is bound to.
+pub(crate) fn attach(choice: &KernelChoice, link: &Link) {
+    let Some(program) = choice.program() else { return };
+    // Without it all goes on, a little slower.
+    if let Err(error) = quicket_bpf::attach_reuseport(&link.socket, &program) {
+        log::debug!("the kernel chooses among workers by address: {error}");
+    }
 }
 
 pub(super) fn endpoint_on(
     links: Vec<Link>,
     config: EndpointConfig,
     division: Division,
-    program: Option<OwnerProgram>,
+    choice: Option<KernelChoice>,
 ) -> io::Result<CoreRef> {
     let count = division.workers();
-    let switch = Switch::new(count, config.memory, program);
+    let site = SiteKeys::of(&config.protocol);
+    let switch = Switch::new(count, config.memory, choice, site.clone());
     let tokens = SharedTokenLog::default();
     let mut cores = Vec::with_capacity(count);
     for (number, link) in links.into_iter().enumerate() {
@@ -119,6 +126,9 @@ pub(super) fn endpoint_on(
     switch.introduce(&cores);
     let first = cores.remove(0);
     first.keep(cores);
+    if let Some(site) = &site {
+        site.tell(Arc::downgrade(&first));
+    }
     Ok(CoreRef::new(first))
 }
 

@@ -209,6 +209,12 @@ impl Endpoint {
         self.core.all_worker_stats()
     }
 
+    /// The number of the current secret of the endpoint's site, which counts rotations; none of an endpoint
+    /// whose keys are its own, or those of one switch ([`EndpointConfig::site`](crate::EndpointConfig::site)).
+    pub fn site_secret(&self) -> Option<u32> {
+        self.core.site_secret()
+    }
+
     /// Waits until all connections have ended, their peers told.
     ///
     /// Cancel safe: when the future is dropped before it is ready, nothing has happened.

@@ -109,11 +109,20 @@ impl Shared {
             protocol::Notice::Superseded => self.notify(Notice::Superseded),
             protocol::Notice::Upgrade => self.notify(Notice::Upgrade),
             protocol::Notice::DrainOver => self.notify(Notice::DrainOver),
+            protocol::Notice::Secrets(secrets) => self.take_up_secrets(*secrets),
             protocol::Notice::Count => {
                 let count = self.counter.get().and_then(call);
                 // Who has gone says so at the next look.
                 let _ = connection.send(0, Request::Connections(count), &[]);
             }
+        }
+    }
+
+    /// Secrets were rotated, or the next switch has others.
+    fn take_up_secrets(&self, secrets: protocol::Secrets) {
+        let before = std::mem::replace(&mut self.state().secrets, secrets.clone());
+        if before != secrets {
+            self.notify(Notice::Secrets);
         }
     }
 
@@ -220,7 +229,7 @@ impl Shared {
                 served: state.served.clone(),
                 draining: draining.is_some(),
                 drain_seconds_left: draining.and_then(|draining| draining.until).map(left),
-                secrets: self.secrets.clone(),
+                secrets: state.secrets.clone(),
                 sockets: self.sockets.clone(),
             };
             (resume, state.kin.clone())
@@ -237,6 +246,7 @@ impl Shared {
         let Joined::At { connection, had, .. } = joined else {
             return Err(io::ErrorKind::InvalidData.into());
         };
+        self.take_up_secrets(had.secrets);
         let mut state = self.state();
         state.receipt = had.receipt;
         let is_another = state.register != had.register;

@@ -59,6 +59,8 @@ pub enum Notice {
     /// Another switch remembers which tickets were used ([`Membership::register`]). No answer of its register comes
     /// before this has been heard.
     Register,
+    /// [`Membership::secrets`] are others: what is new is made with them.
+    Secrets,
 }
 
 type Heed = Box<dyn Fn(Notice) + Send + Sync>;
@@ -78,7 +80,6 @@ pub(super) struct Shared {
     pub(super) keep: Option<Keep>,
     pub(super) sockets: Vec<u16>,
     pub(super) generation: u8,
-    pub(super) secrets: Secrets,
     /// Interrupts the thread.
     pub(super) bell: EventFd,
     pub(super) heed: OnceLock<Heed>,
@@ -102,6 +103,8 @@ pub(super) struct State {
     pub(super) served: Option<Served>,
     /// The family in which the listener is passed on over fork(2), and its lifeline.
     pub(super) kin: Option<(Kin, Arc<OwnedFd>)>,
+    /// What the programs at the address have in common.
+    pub(super) secrets: Secrets,
     /// Who remembers which tickets were used.
     pub(super) register: Register,
     pub(super) questions: Questions,
@@ -191,10 +194,10 @@ impl Membership {
         }
     }
 
-    /// What all programs of this user at the address have in common.
+    /// What all programs of this user at the address have in common now ([`Notice::Secrets`]).
     #[must_use]
-    pub fn secrets(&self) -> &Secrets {
-        &self.0.secrets
+    pub fn secrets(&self) -> Secrets {
+        self.0.state().secrets.clone()
     }
 
     /// The generation for connection IDs.
@@ -360,6 +363,7 @@ impl Shared {
             receipt,
             served: None,
             kin: None,
+            secrets,
             register,
             questions: Questions::default(),
             leaving: false,
@@ -373,7 +377,6 @@ impl Shared {
             keep,
             sockets,
             generation,
-            secrets,
             bell: EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?,
             heed: OnceLock::new(),
             counter: OnceLock::new(),

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
 use quicket_engine::time::{Duration, Time};
-use quicket_steering::{Codec, Configurations, HashKey, ServerId};
+use quicket_steering::Configurations;
 use quicket_udp::{Sender, UdpConfig, UdpSocket};
 
 use super::group::Steering;
@@ -54,11 +54,11 @@ impl Address {
         listen: ListenAddress,
         socket: std::net::UdpSocket,
         secrets: Secrets,
-        codec: Codec,
+        configurations: Configurations,
     ) -> io::Result<Self> {
         let socket = Arc::new(UdpSocket::new(socket)?);
         let sender = Sender::new(Arc::clone(&socket), &UdpConfig::default())?;
-        let (counters, steering) = (Counters::default(), Steering::new(codec));
+        let (counters, steering) = (Counters::default(), Steering::new(configurations));
         Ok(Self { listen, socket, sender, secrets, counters, steering, lingers_until: None })
     }
 
@@ -136,10 +136,7 @@ impl Daemon {
 /// How connection IDs are read that were made with these secrets.
 pub(super) fn reader(secrets: &Secrets, aes_128: Aes128) -> io::Result<Reader> {
     let wrong = |text: String| io::Error::new(io::ErrorKind::InvalidData, text);
-    let format = Secrets::format().map_err(|error| wrong(error.to_string()))?;
-    let none = || wrong("no such configuration".to_owned());
-    let id = secrets.configuration().ok_or_else(none)?;
-    let mask = HashKey::new(secrets.mask.0);
-    let codec = Codec::new(id, format, Some(aes_128(&secrets.key.0)), mask);
-    Ok(Reader { configurations: Configurations::new(codec), server_id: ServerId::new(&[0]) })
+    let configurations = secrets.ring()?.configurations(&aes_128);
+    let configurations = configurations.map_err(|error| wrong(error.to_string()))?;
+    Ok(Reader { configurations, server_id: secrets.server_id() })
 }

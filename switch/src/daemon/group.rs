@@ -7,7 +7,7 @@ use std::sync::Arc;
 use nix::errno::Errno;
 use quicket_bpf::{OwnerProgram, ProgramError, attach_reuseport, detach_reuseport};
 use quicket_engine::time::{Duration, Time};
-use quicket_steering::{Codec, Owner};
+use quicket_steering::{Configurations, Owner};
 use quicket_udp::UdpSocket;
 
 use crate::keep::{Keep, MAX_STEERED};
@@ -20,7 +20,8 @@ const LATE: Duration = RECYCLE_AFTER;
 /// The sockets of an address but the first, and what the kernel does with them.
 #[derive(Debug)]
 pub(super) struct Steering {
-    pub(super) codec: Codec,
+    /// How connection IDs are written and read.
+    pub(super) configurations: Configurations,
     keep: Option<Keep>,
     /// In the order in which they were bound: the first one here has place 1.
     sockets: Vec<Steered>,
@@ -63,9 +64,9 @@ impl Holder {
 }
 
 impl Steering {
-    pub(super) const fn new(codec: Codec) -> Self {
+    pub(super) const fn new(configurations: Configurations) -> Self {
         Self {
-            codec,
+            configurations,
             keep: None,
             sockets: Vec::new(),
             kept: 0,
@@ -141,7 +142,7 @@ impl Steering {
         let mut count = owners.len();
         loop {
             let some = owners.get(..count).unwrap_or_default();
-            let attached = match OwnerProgram::among(&self.codec, some) {
+            let attached = match OwnerProgram::among(self.configurations.all(), some) {
                 Ok(program) => attach_reuseport(first, &program),
                 Err(ProgramError::TooLong) => Err(Errno::ENOMEM.into()),
                 Err(error) => Err(io::Error::other(error)),

@@ -227,16 +227,15 @@ impl Daemon {
         if resume.is_some() && !joined.kept {
             return in_use("another program has the connection IDs of this one by now");
         }
-        let known = self.addresses.get(&id).map(|address| &address.secrets);
-        if let (Some(known), Some(resume)) = (known, resume)
-            && *known != resume.secrets
+        if let Some(resume) = resume
+            && !self.may_take_in(id, &resume.secrets)
         {
             return in_use(
                 "the address has other keys by now: connection IDs of this program lead nowhere",
             );
         }
         if joined.new_address {
-            let resumed = resume.map(|resume| resume.secrets.clone());
+            let resumed = resume.map(|resume| &resume.secrets);
             self.open(id, listen, socket, resumed).map_err(|error| {
                 let text = format!("cannot read the address's socket: {error}");
                 refused(Refusal::Invalid, text)
@@ -249,6 +248,9 @@ impl Daemon {
             && !self.take_sockets_back(joined.listener, &resume.sockets, keep)
         {
             return in_use("another program has the sockets of this one by now");
+        }
+        if let Some(resume) = resume {
+            self.take_in(id, &resume.secrets);
         }
         Ok(())
     }
@@ -294,14 +296,13 @@ impl Daemon {
         id: AddressId,
         listen: ListenAddress,
         socket: Option<UdpSocket>,
-        secrets: Option<Secrets>,
+        resumed: Option<&Secrets>,
     ) -> io::Result<()> {
         let socket = socket.ok_or(io::ErrorKind::NotFound)?;
-        let random = &mut self.tools.random;
-        let secrets = secrets.unwrap_or_else(|| Secrets::draw(&mut |out| random.fill(out)));
+        let secrets = self.secrets_of_new_address(resumed)?;
         let reader = reader(&secrets, self.tools.aes_128)?;
-        let codec = reader.configurations.current().clone();
-        let address = Address::new(listen, socket, secrets, codec)?;
+        let configurations = reader.configurations.clone();
+        let address = Address::new(listen, socket, secrets, configurations)?;
         let token = Token::Address(id.number());
         self.epoll.add(&address.socket, EpollEvent::new(EpollFlags::EPOLLIN, token.pack()))?;
         self.router.set_reader(id, reader);

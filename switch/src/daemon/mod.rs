@@ -12,6 +12,7 @@ mod program;
 mod report;
 mod route;
 mod serve;
+mod site;
 mod steer;
 
 use std::collections::BTreeMap;
@@ -40,6 +41,7 @@ use family::Families;
 use park::Parked;
 use program::Program;
 use report::Counting;
+use site::Site;
 
 /// Keeps from the switch that this process is about to run whatever the process was given beside its standard
 /// descriptors: listeners, locks and pipes of the program that wants a switch would stay open as long as
@@ -57,6 +59,7 @@ pub use family::MAX_FAMILIES;
 pub use listener::Listener;
 pub use park::{MAX_PARKED, MAX_PARKED_BYTES, PARK_TIME};
 pub use program::MAX_QUEUED;
+pub use site::Rotations;
 
 /// Connections of programs, those that only ask included.
 pub const MAX_PROGRAMS: usize = 4096;
@@ -85,6 +88,8 @@ pub struct Daemon {
     listener: Listener,
     epoll: Epoll,
     tools: Tools,
+    /// None: secrets are drawn at random.
+    site: Option<Site>,
     idle: Option<std::time::Duration>,
     begun: Instant,
     own_uid: u32,
@@ -138,6 +143,8 @@ enum Token {
     Process(u32),
     /// The end of the last process that has a listener.
     Family(u32),
+    /// Secrets were rotated.
+    Secrets,
 }
 
 impl Token {
@@ -149,6 +156,7 @@ impl Token {
             Self::Channel(program, worker) => 3 << 60 | (worker as u64) << 32 | program as u64,
             Self::Process(program) => 4 << 60 | program as u64,
             Self::Family(number) => 6 << 60 | number as u64,
+            Self::Secrets => 7 << 60,
             Self::Spare(address, place) => 5 << 60 | (place as u64) << 32 | address as u64,
         }
     }
@@ -162,6 +170,7 @@ impl Token {
             3 => Self::Channel(low, (word >> 32) as u16),
             4 => Self::Process(low),
             6 => Self::Family(low),
+            7 => Self::Secrets,
             _ => Self::Spare(low, (word >> 32) as u16),
         }
     }
@@ -197,6 +206,7 @@ impl Daemon {
             listener,
             epoll,
             tools,
+            site: None,
             idle,
             begun: Instant::now(),
             own_uid,
@@ -300,6 +310,7 @@ impl Daemon {
     fn on_event(&mut self, token: Token, events: EpollFlags) {
         match token {
             Token::Listener => self.welcome(),
+            Token::Secrets => self.take_up_secrets(),
             Token::Program(program) => self.attend(ProcessId(program.into()), events),
             Token::Address(address) => self.receive(address),
             Token::Spare(address, place) => self.receive_spare(address, place),
@@ -366,6 +377,7 @@ mod tests {
             Token::Spare(u32::MAX, u16::MAX),
             Token::Process(u32::MAX),
             Token::Family(u32::MAX),
+            Token::Secrets,
         ] {
             assert_eq!(Token::unpack(token.pack()), token);
         }

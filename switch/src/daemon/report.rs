@@ -10,7 +10,7 @@ use super::address::Counters;
 use super::group::Steering;
 use super::program::refused;
 use super::{Daemon, MAX_PROGRAMS, MAX_QUEUED};
-use crate::protocol::{Message, Notice, Refusal, Reply};
+use crate::protocol::{Message, Notice, Refusal, Reply, Secrets};
 use crate::registry::{Attention, ListenerStatus, Phase, ProcessId};
 use crate::router::DropReason;
 
@@ -35,6 +35,12 @@ impl Counting {
         let left = self.until.saturating_duration_since(Instant::now());
         Duration::from_nanos(u64::try_from(left.as_nanos()).unwrap_or(u64::MAX))
     }
+}
+
+/// The numbers of the keys in use: 0 for random ones. Nothing of the keys.
+fn secrets(secrets: &Secrets) -> Value {
+    let numbers: Vec<_> = secrets.keys.iter().map(|keys| keys.number).collect();
+    json!({ "current": numbers.first(), "accepted": numbers, "server_id": secrets.server_id })
 }
 
 impl Daemon {
@@ -124,6 +130,7 @@ impl Daemon {
                 "programs": each.listeners.iter().map(|each| self.program(each)).collect::<Vec<_>>(),
                 "generations_known_dead": each.dead,
                 "kernel": address.map(|address| kernel(&address.steering, self.forwards)),
+                "secrets": address.map(|address| secrets(&address.secrets)),
                 "datagrams": datagrams(own, &routed),
                 "dropped": dropped(&routed),
             })

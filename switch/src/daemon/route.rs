@@ -190,8 +190,10 @@ impl Daemon {
         let random = &mut *self.tools.random;
         let answer = match decision {
             Decision::Reset { dcid, .. } => {
-                let (key, len) = (&address.secrets.reset_key.0, datagram.len());
-                replies::stateless_reset(&**crypto, key, dcid, len, random)
+                let key = address.reset_key(dcid);
+                key.and_then(|key| {
+                    replies::stateless_reset(&**crypto, &key, dcid, datagram.len(), random)
+                })
             }
             Decision::NegotiateVersion => {
                 replies::version_negotiation(datagram, Version::SUPPORTED, random)

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use nix::poll::{PollFd, PollFlags, poll};
 use nix::sys::epoll::{EpollEvent, EpollFlags};
 use quicket_engine::random::Random;
-use quicket_steering::{Codec, Owner, Place as SteeringPlace, ServerId};
+use quicket_steering::{Codec, Owner, Place as SteeringPlace};
 use quicket_udp::UdpSocket;
 
 use super::group::{Holder, Steering};
@@ -107,7 +107,10 @@ impl Daemon {
         let socket = Arc::clone(&address.steering.at(at).ok_or_else(gone)?.socket);
         let owner = Owner { generation: to.listener.generation(), worker: to.worker };
         let random = &mut *self.tools.random;
-        let probe = probe(&address.steering.codec, owner, random).ok_or_else(gone)?;
+        let server_id = address.secrets.server_id();
+        let codec = address.steering.configurations.current();
+        let place = server_id.map(|server_id| SteeringPlace { server_id, owner: Some(owner) });
+        let probe = place.and_then(|place| probe(codec, &place, random)).ok_or_else(gone)?;
         for own in address.own_addresses() {
             address.send_to(own, &probe);
         }
@@ -192,7 +195,7 @@ impl Daemon {
     }
 
     /// Has the kernel know who is there now; not as long as programs come back from the switch before.
-    fn steer_anew(&mut self, id: AddressId) {
+    pub(super) fn steer_anew(&mut self, id: AddressId) {
         let Some(address) = self.addresses.get_mut(&id) else { return };
         if !address.steering.is_on() || address.steering.inherited {
             return;
@@ -267,9 +270,8 @@ impl Daemon {
 }
 
 /// A datagram that looks like one of a connection of an owner.
-fn probe(codec: &Codec, owner: Owner, random: &mut dyn Random) -> Option<Vec<u8>> {
-    let place = SteeringPlace { server_id: ServerId::new(&[0])?, owner: Some(owner) };
-    let id = codec.mint(&place, &mut |out| random.fill(out)).ok()?;
+fn probe(codec: &Codec, place: &SteeringPlace, random: &mut dyn Random) -> Option<Vec<u8>> {
+    let id = codec.mint(place, &mut |out| random.fill(out)).ok()?;
     let mut rest = [0; 32];
     random.fill(&mut rest);
     Some([&[0x40], id.as_slice(), &rest].concat())

@@ -9,7 +9,7 @@
 //! What holds for all versions: a question says in `version` which one it is of, and
 //! [`Message::Refused`] is understood by everybody.
 //!
-//! The format of connection IDs belongs to the version: a server ID of one octet that is 0, then ten
+//! The format of connection IDs belongs to the version: a server ID of one octet, then ten
 //! octets of nonce, of which the owner takes two, then the masked owner ([`Secrets::format`]).
 
 mod octets;
@@ -21,7 +21,7 @@ use std::net::SocketAddr;
 use serde::{Deserialize, Serialize};
 
 pub use octets::{Hex, Octets};
-pub use secrets::Secrets;
+pub use secrets::{Keys, Secrets};
 
 /// The version of all that is said here.
 pub const VERSION: u32 = 4;
@@ -271,7 +271,7 @@ pub struct Register {
 }
 
 /// What the switch tells without being asked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Notice {
     /// A newer generation gets the clients from now on; connections go on.
@@ -282,6 +282,8 @@ pub enum Notice {
     DrainOver,
     /// Somebody wants to know how many connections there are.
     Count,
+    /// The secrets of the site were rotated: this is what all programs at the address have in common now.
+    Secrets(Box<Secrets>),
 }
 
 /// That something is not done.
@@ -438,8 +440,10 @@ impl Message {
     /// When it makes no sense.
     pub fn decode(bytes: &[u8]) -> Result<Self, ProtocolError> {
         let message: Self = decode(bytes)?;
-        if let Self::Answer { reply: Reply::Joined(joined), .. } = &message {
-            joined.secrets.check()?;
+        match &message {
+            Self::Answer { reply: Reply::Joined(joined), .. } => joined.secrets.check()?,
+            Self::Notice(Notice::Secrets(secrets)) => secrets.check()?,
+            _ => {}
         }
         Ok(message)
     }

@@ -2,18 +2,32 @@
 
 use std::fmt;
 
-use quicket_steering::{ConfigId, Format, FormatError, OwnerBits};
+use quicket_steering::secrets::RingError;
+use quicket_steering::{ConfigId, Format, FormatError, KeyRing, KeySet, ServerId, SiteSecrets};
 use serde::{Deserialize, Serialize};
 
 use super::{Hex, ProtocolError};
 
-/// The bits of an owner: so many programs and generations at one address, so many workers of each.
-const OWNER_BITS: (u8, u8) = (8, 8);
-
 /// What all programs of one user at an address have in common. Never printed.
+///
+/// Where there is a site, keys are derived from its secrets and change with them; programs never get those.
+/// Where there is none, they are drawn at random, and one set of them is all.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Secrets {
+    /// The host in connection IDs, for balancers.
+    pub server_id: u8,
+    /// What new connection IDs, tokens and tickets are made with first, and then what is accepted beside it.
+    /// Each is of another configuration.
+    pub keys: Vec<Keys>,
+}
+
+/// Keys that were derived from one secret.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Keys {
+    /// Counts rotations; 0 for keys that were drawn at random.
+    pub number: u32,
     /// Which of the seven configurations (draft-ietf-quic-load-balancers).
     pub configuration: u8,
     /// Enciphers connection IDs.
@@ -31,6 +45,16 @@ pub struct Secrets {
 impl fmt::Debug for Secrets {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Secrets")
+            .field("server_id", &self.server_id)
+            .field("keys", &self.keys)
+            .finish()
+    }
+}
+
+impl fmt::Debug for Keys {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Keys")
+            .field("number", &self.number)
             .field("configuration", &self.configuration)
             .finish_non_exhaustive()
     }
@@ -44,43 +68,85 @@ impl Secrets {
             random(&mut octets);
             Hex(octets)
         }
-        Self {
+        let keys = Keys {
+            number: 0,
             configuration: 0,
             key: hex(random),
             mask: hex(random),
             reset_key: hex(random),
             token_key: hex(random),
             ticket_key: hex(random),
-        }
+        };
+        Self { server_id: 0, keys: vec![keys] }
     }
 
-    /// The format of connection IDs: fourteen octets, of which 64 bits are random before they are
-    /// enciphered.
+    /// Those of a host of a site.
+    #[must_use]
+    pub fn of_site(ring: &KeyRing, server_id: u8) -> Self {
+        Self { server_id, keys: ring.sets().iter().map(Keys::from).collect() }
+    }
+
+    /// The format of connection IDs.
     ///
     /// # Errors
     ///
-    /// Never: the numbers above fit.
+    /// Never: its numbers fit.
     pub fn format() -> Result<Format, FormatError> {
-        let (generation, worker) = OWNER_BITS;
-        let format = Format::new(1, 10)?;
-        match OwnerBits::new(generation, worker) {
-            Ok(bits) => format.with_owner(bits),
-            Err(_) => Ok(format),
-        }
+        SiteSecrets::format()
     }
 
-    /// The number of the configuration; `None` if there is no such.
+    /// The same keys to work with.
+    ///
+    /// # Errors
+    ///
+    /// When there is none, or they are not of different configurations.
+    pub fn ring(&self) -> Result<KeyRing, ProtocolError> {
+        let sets = self.keys.iter().map(Keys::set).collect::<Result<_, _>>()?;
+        KeyRing::new(sets).map_err(|error| {
+            ProtocolError::Value(match error {
+                RingError::Empty => "there are no keys",
+                RingError::Twice(_) => "two keys are of one configuration",
+            })
+        })
+    }
+
+    /// The host in connection IDs.
     #[must_use]
-    pub fn configuration(&self) -> Option<ConfigId> {
-        ConfigId::new(self.configuration)
+    pub fn server_id(&self) -> Option<ServerId> {
+        ServerId::new(&[self.server_id])
+    }
+
+    pub(super) fn check(&self) -> Result<(), ProtocolError> {
+        self.ring().map(drop)
     }
 }
 
-impl Secrets {
-    pub(super) fn check(&self) -> Result<(), ProtocolError> {
-        match self.configuration() {
-            Some(_) => Ok(()),
-            None => Err(ProtocolError::Value("the configuration is not 0 to 6")),
+impl Keys {
+    fn set(&self) -> Result<KeySet, ProtocolError> {
+        let configuration = ConfigId::new(self.configuration);
+        Ok(KeySet {
+            number: self.number,
+            configuration: configuration
+                .ok_or(ProtocolError::Value("the configuration is not 0 to 6"))?,
+            block: self.key.0,
+            mask: self.mask.0,
+            reset: self.reset_key.0,
+            token: self.token_key.0,
+            ticket: self.ticket_key.0,
+        })
+    }
+}
+
+impl From<&KeySet> for Keys {
+    fn from(set: &KeySet) -> Self {
+        Self {
+            number: set.number,
+            configuration: set.configuration.number(),
+            key: Hex(set.block),
+            mask: Hex(set.mask),
+            reset_key: Hex(set.reset),
+            token_key: Hex(set.token),
+            ticket_key: Hex(set.ticket),
         }
     }
 }

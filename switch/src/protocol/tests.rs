@@ -87,7 +87,8 @@ fn messages() -> Vec<Message> {
         Reply::Status { text: "{}".into(), last: true },
     ];
     let answers = replies.into_iter().map(|reply| Message::Answer { number: u32::MAX, reply });
-    let notices = [Notice::Superseded, Notice::Upgrade, Notice::DrainOver, Notice::Count];
+    let rotated = Notice::Secrets(Box::new(self::secrets()));
+    let notices = [Notice::Superseded, Notice::Upgrade, Notice::DrainOver, Notice::Count, rotated];
     let others = notices.map(Message::Notice).into_iter().chain([Message::Refused(refused())]);
     answers.chain(others).collect()
 }
@@ -167,8 +168,17 @@ fn values_that_cannot_be_are_refused_with_a_reason() {
     refuse(Join { workers: 129, ..join() }, "number of workers");
     refuse(Join { label: "x".repeat(65), ..join() }, "name is longer");
     refuse(Join { label: "a\u{1b}[2J".into(), ..join() }, "not printable");
-    let secrets = Secrets { configuration: 7, ..secrets() };
-    refuse(Join { resume: Some(Box::new(resume(secrets))), ..join() }, "configuration");
+    let with = |keys: Vec<Keys>| {
+        let secrets = Secrets { keys, ..secrets() };
+        Join { resume: Some(Box::new(resume(secrets))), ..join() }
+    };
+    let one = || secrets().keys.remove(0);
+    refuse(with(vec![Keys { configuration: 7, ..one() }]), "configuration");
+    refuse(with(Vec::new()), "no keys");
+    refuse(with(vec![one(), one()]), "two keys are of one configuration");
+    let notice = Notice::Secrets(Box::new(Secrets { keys: Vec::new(), ..secrets() }));
+    let bytes = encode(&Message::Notice(notice)).unwrap();
+    assert!(Message::decode(&bytes).unwrap_err().to_string().contains("no keys"));
     for sockets in [vec![1], vec![1, 0], vec![1, 2, 3]] {
         let resume = Resume { sockets, ..resume(self::secrets()) };
         refuse(Join { resume: Some(Box::new(resume)), ..join() }, "a socket for each worker");
@@ -186,8 +196,8 @@ fn values_that_cannot_be_are_refused_with_a_reason() {
 #[test]
 fn secrets_are_not_printed() {
     let secrets = secrets();
-    let text = format!("{:?} {:?}", secrets, secrets.key);
-    let key: String = secrets.key.0.iter().map(|octet| format!("{octet:02x}")).collect();
+    let text = format!("{:?} {:?}", secrets, secrets.keys[0].key);
+    let key: String = secrets.keys[0].key.0.iter().map(|octet| format!("{octet:02x}")).collect();
     assert!(!text.contains(&key[..6]) && !text.contains("49"), "{text}");
 }
 

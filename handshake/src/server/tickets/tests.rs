@@ -9,7 +9,7 @@ fn tickets(keys: &[&TicketKey], client_auth: &[u8]) -> Tickets {
         strikes: None,
         trust_earlier: false,
     };
-    Tickets::new(keys.iter().map(|key| (*key).clone()).collect(), rules)
+    Tickets::new(TicketKeys::new(keys.iter().map(|key| (*key).clone())), rules)
 }
 
 fn promise(version: Version, initial_max_data: u64) -> Promise {
@@ -131,6 +131,39 @@ fn rotation_keeps_old_tickets_good_for_a_while() {
     }
     tickets.rotate(TicketKey::random());
     assert!(!resumes(&tickets, &ticket, 1_000));
+}
+
+/// A site's keys, as they rotate: the current one, and two that are accepted.
+#[test]
+fn keys_in_common_are_replaced_in_all_configurations_that_have_them() {
+    let all: Vec<TicketKey> = (1..=5).map(|octet| TicketKey([octet; 32])).collect();
+    let of = |current: usize, others: [usize; 2]| {
+        [current, others[0], others[1]].map(|at| all[at].clone())
+    };
+    let common = TicketKeys::new(of(1, [0, 2]));
+    let rules = || TicketRules {
+        lifetime: 100,
+        client_auth: Vec::new(),
+        strikes: None,
+        trust_earlier: false,
+    };
+    let own = Tickets::new(common.clone(), rules());
+    let register = Arc::new(ProcessRegister::new());
+    let shared = tickets(&[], &[]).shared(&common, register.clone(), Known::Once(None));
+    let given = tickets(&[&TicketKey([9; 32])], &[]).shared(&common, register, Known::Once(None));
+    let first = [seal(&own), seal(&shared)];
+    let resume =
+        |ticket: &[u8]| [&own, &shared, &given].map(|tickets| resumes(tickets, ticket, 1_000));
+    assert_eq!(first.each_ref().map(|ticket| resume(ticket)), [[true; 3]; 2]);
+    assert_eq!(resume(&seal(&given)), [false, false, true], "the application's own key goes first");
+    common.replace(of(2, [1, 3]));
+    assert_eq!(first.each_ref().map(|ticket| resume(ticket)), [[true; 3]; 2]);
+    let second = seal(&shared);
+    common.replace([]);
+    common.replace(of(3, [2, 4]));
+    assert_eq!(first.each_ref().map(|ticket| resume(ticket)), [[false; 3]; 2], "two rotations");
+    assert_eq!(resume(&second), [true; 3]);
+    assert_eq!(format!("{common:?}"), "TicketKeys { .. }");
 }
 
 #[test]

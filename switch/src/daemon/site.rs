@@ -1,0 +1,188 @@
+//! The secrets of a site at the addresses of a switch, and their rotation while programs are there.
+//!
+//! The switch reads connection IDs of all keys before any program writes them: the next key is known to all
+//! long before it is the current one, and the switch and the kernel hear of a rotation first.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+
+use nix::sys::epoll::{EpollEvent, EpollFlags};
+use nix::sys::eventfd::{EfdFlags, EventFd};
+use quicket_engine::crypto::CryptoProvider;
+use quicket_steering::{KeyRing, SiteSecrets, Tenant};
+use quicket_wire::ConnectionId;
+
+use super::address::{Address, reader};
+use super::{Daemon, Token};
+use crate::protocol::{Message, Notice, Secrets};
+use crate::registry::{AddressId, ProcessId};
+
+/// The site of a switch.
+#[derive(Debug)]
+pub(super) struct Site {
+    secrets: SiteSecrets,
+    server_id: u8,
+    news: Receiver<SiteSecrets>,
+    /// Rings when there are some.
+    bell: Arc<EventFd>,
+}
+
+/// Tells a switch at work of a rotation.
+#[derive(Debug)]
+pub struct Rotations {
+    news: Sender<SiteSecrets>,
+    bell: Arc<EventFd>,
+}
+
+impl Rotations {
+    /// Has all programs of the switch take these secrets up, soon.
+    ///
+    /// # Errors
+    ///
+    /// When the switch has ended.
+    pub fn rotate(&self, secrets: SiteSecrets) -> io::Result<()> {
+        let ended = |_| io::Error::new(io::ErrorKind::BrokenPipe, "the switch has ended");
+        self.news.send(secrets).map_err(ended)?;
+        self.bell.write(1)?;
+        Ok(())
+    }
+}
+
+impl Site {
+    fn ring(&self, crypto: &dyn CryptoProvider) -> io::Result<KeyRing> {
+        let hmac = |key: &[u8; 32], message: &[u8]| crypto.keyed_hash(key, message);
+        self.secrets.keys(Tenant::Site, &hmac).map_err(io::Error::other)
+    }
+}
+
+impl Daemon {
+    /// The same with the secrets of a site in place of random ones, and the host's number in connection IDs.
+    /// What is returned beside it replaces them later.
+    ///
+    /// # Errors
+    ///
+    /// When no descriptor is left.
+    pub fn of_site(mut self, secrets: SiteSecrets, server_id: u8) -> io::Result<(Self, Rotations)> {
+        let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
+        let bell = Arc::new(EventFd::from_flags(flags)?);
+        let event = EpollEvent::new(EpollFlags::EPOLLIN, Token::Secrets.pack());
+        self.epoll.add(&*bell, event)?;
+        let (sender, news) = channel();
+        let rotations = Rotations { news: sender, bell: Arc::clone(&bell) };
+        self.site = Some(Site { secrets, server_id, news, bell });
+        Ok((self, rotations))
+    }
+
+    /// What programs at an address get that nobody was at; `resumed`: what the one that comes first had there
+    /// with the switch before.
+    pub(super) fn secrets_of_new_address(
+        &mut self,
+        resumed: Option<&Secrets>,
+    ) -> io::Result<Secrets> {
+        let random = &mut self.tools.random;
+        let Some(site) = &self.site else {
+            let drawn = || Secrets::draw(&mut |out| random.fill(out));
+            return Ok(resumed.cloned().unwrap_or_else(drawn));
+        };
+        let ring = site.ring(&*self.tools.crypto)?;
+        // Its connections have the keys of before.
+        let ring = match resumed {
+            Some(resumed) => ring.with_earlier(&resumed.ring()?),
+            None => ring,
+        };
+        Ok(Secrets::of_site(&ring, site.server_id))
+    }
+
+    /// Whether connection IDs of a program that comes back are read at an address, or can be from now on.
+    pub(super) fn may_take_in(&self, id: AddressId, resumed: &Secrets) -> bool {
+        let Some(address) = self.addresses.get(&id) else {
+            // It decides itself what is read there, unless a site has the numbers of its keys.
+            let Some(site) = &self.site else { return true };
+            let ring = site.ring(&*self.tools.crypto);
+            return ring.is_ok_and(|ring| covered(ring, resumed).is_some());
+        };
+        let ring = address.secrets.ring();
+        ring.is_ok_and(|ring| covered(ring, resumed).is_some())
+    }
+
+    /// Reads connection IDs of a program that has come back, too.
+    pub(super) fn take_in(&mut self, id: AddressId, resumed: &Secrets) {
+        let Some(address) = self.addresses.get(&id) else { return };
+        let server_id = address.secrets.server_id;
+        let ring = address.secrets.ring().ok().and_then(|ring| covered(ring, resumed));
+        if let Some(secrets) = ring.map(|ring| Secrets::of_site(&ring, server_id)) {
+            self.replace_secrets(id, secrets);
+        }
+    }
+
+    /// Secrets were rotated.
+    pub(super) fn take_up_secrets(&mut self) {
+        let Some(site) = &mut self.site else { return };
+        // Empty if it rang twice for one.
+        let _ = site.bell.read();
+        let Some(news) = site.news.try_iter().last() else { return };
+        let number = news.current().number();
+        site.secrets = news;
+        let secrets = match site.ring(&*self.tools.crypto) {
+            Ok(ring) => Secrets::of_site(&ring, site.server_id),
+            Err(error) => return log::error!("secrets are not taken up: {error}"),
+        };
+        log::info!("secrets of the site: number {number} is current");
+        for id in self.addresses.keys().copied().collect::<Vec<_>>() {
+            if self.replace_secrets(id, secrets.clone()) {
+                self.tell_secrets(id);
+            }
+        }
+    }
+
+    /// Reads connection IDs of an address by other keys from now on, and has the kernel do so; false if
+    /// nothing changes.
+    fn replace_secrets(&mut self, id: AddressId, secrets: Secrets) -> bool {
+        let Some(address) = self.addresses.get_mut(&id) else { return false };
+        if address.secrets == secrets {
+            return false;
+        }
+        match reader(&secrets, self.tools.aes_128) {
+            Ok(reader) => {
+                address.steering.configurations = reader.configurations.clone();
+                address.secrets = secrets;
+                self.router.set_reader(id, reader);
+                self.steer_anew(id);
+                true
+            }
+            Err(error) => {
+                log::error!("{}: secrets are not taken up: {error}", address.listen);
+                false
+            }
+        }
+    }
+
+    /// Tells the programs of an address what they have in common now.
+    fn tell_secrets(&mut self, id: AddressId) {
+        let Some(address) = self.addresses.get(&id) else { return };
+        let notice = Notice::Secrets(Box::new(address.secrets.clone()));
+        let message = Message::Notice(notice);
+        let there = self.seats.iter().filter(|(listener, _)| listener.address() == id);
+        for process in there.map(|(_, process)| *process).collect::<Vec<ProcessId>>() {
+            self.tell(process, &message);
+        }
+    }
+}
+
+/// The ring with what a program had with another switch; `None` if its connection IDs would be misread.
+fn covered(ring: KeyRing, resumed: &Secrets) -> Option<KeyRing> {
+    let resumed = resumed.ring().ok()?;
+    let ring = ring.with_earlier(&resumed);
+    // Its connections have those of its current keys at least.
+    let has = |set| ring.sets().contains(set);
+    resumed.current().is_some_and(has).then_some(ring)
+}
+
+impl Address {
+    /// The key of the stateless reset token of a connection ID.
+    pub(super) fn reset_key(&self, dcid: &ConnectionId) -> Option<[u8; 32]> {
+        let ring = self.secrets.ring().ok()?;
+        ring.of(dcid.as_slice()).map(|set| set.reset)
+    }
+}
