@@ -28,13 +28,13 @@ use crate::steering::aes_128;
 /// Clones are the same keys.
 ///
 /// ```
-/// use std::time::{SystemTime, UNIX_EPOCH};
 /// use quicket::{Endpoint, EndpointConfig, SiteKeys, SiteSecrets};
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// // As `quicket switch secrets new FILE` writes them.
-/// # let file = quicket::SiteSecrets::draw(0, &mut |out| out.iter_mut().zip(1..).for_each(|(to, at)| *to = at));
-/// # let file = file.rotate(0, &mut |out| out.fill(7))?.to_file();
+/// # let mut octet = 0;
+/// # let mut random = |out: &mut [u8]| { octet += 1; out.fill(octet) };
+/// # let file = SiteSecrets::draw(0, &mut random).to_file();
 /// let keys = SiteKeys::new(&SiteSecrets::parse(file.as_bytes())?, "shop");
 /// let config = EndpointConfig::default().site(&keys, 7);
 /// let endpoint = Endpoint::bind_with("127.0.0.1:0", config)?;

@@ -57,6 +57,14 @@ struct Switch {
     stop: Option<UnixStream>,
     thread: Option<JoinHandle<io::Result<()>>>,
     rotations: Option<Rotations>,
+    forwards: bool,
+}
+
+/// How a packet came to a worker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    Kernel,
+    Switch,
 }
 
 impl Switch {
@@ -82,7 +90,7 @@ impl Switch {
         };
         let (stop, stopped) = UnixStream::pair().unwrap();
         let thread = thread::spawn(move || daemon.run(stopped.as_fd()));
-        Self { name, stop: Some(stop), thread: Some(thread), rotations }
+        Self { name, stop: Some(stop), thread: Some(thread), rotations, forwards }
     }
 
     /// Ends without a word to anybody, as if it were killed. Returns its name.
@@ -100,7 +108,8 @@ impl Switch {
         let (tell, notices) = channel();
         member.heed(move |notice| tell.send(notice).unwrap());
         let workers = inlets.into_iter().map(Worker::new).collect();
-        Program { address: socket.local_addr().unwrap(), member, workers, notices }
+        let way = if self.forwards { Way::Switch } else { Way::Kernel };
+        Program { address: socket.local_addr().unwrap(), member, workers, notices, way }
     }
 
     /// What it says of its only address.
@@ -139,15 +148,15 @@ impl Worker {
         Self { inlet, socket }
     }
 
-    /// What has come, by whichever way.
-    fn take(&self) -> Option<Vec<u8>> {
+    /// What has come: to its own socket, or else from the switch.
+    fn take(&self) -> Option<(Way, Vec<u8>)> {
         let mut buffer = [0; 2000];
         if let Some(Ok(len)) = self.socket.as_ref().map(|socket| socket.recv(&mut buffer)) {
-            return Some(buffer[..len].to_vec());
+            return Some((Way::Kernel, buffer[..len].to_vec()));
         }
         let mut arrival = [Arrival::default()];
         match self.inlet.receive(&mut [IoSliceMut::new(&mut buffer)], &mut arrival) {
-            Ok(_) => Some(buffer[..arrival[0].len].to_vec()),
+            Ok(_) => Some((Way::Switch, buffer[..arrival[0].len].to_vec())),
             Err(error) => {
                 assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
                 None
@@ -162,6 +171,8 @@ struct Program {
     workers: Vec<Worker>,
     address: SocketAddr,
     notices: Receiver<Notice>,
+    /// How its packets come.
+    way: Way,
 }
 
 impl Program {
@@ -189,7 +200,7 @@ impl Program {
             loop {
                 assert_eq!(self.workers[usize::from(1 - worker)].take(), None, "{what}");
                 if let Some(came) = self.workers[usize::from(worker)].take() {
-                    assert_eq!(came, packet, "{what}");
+                    assert_eq!(came, (self.way, packet), "{what}");
                     break;
                 }
                 assert!(begun.elapsed() < LONG, "{what}: nothing came to worker {worker}");

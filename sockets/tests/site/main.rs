@@ -40,9 +40,16 @@ fn secrets(rotations: u8) -> SiteSecrets {
     SiteSecrets::parse(secrets.to_file().as_bytes()).unwrap()
 }
 
-/// A client that takes all hosts for one server, and whom all hosts trust.
+/// Hosts, and clients that take them for one server.
 struct Site {
     identity: Identity,
+    /// Remembers nothing.
+    client: ClientConfig,
+}
+
+/// A client that has been at a host once, and what it got there: nothing that comes later from elsewhere is taken for
+/// that.
+struct Visitor {
     client: ClientConfig,
     store: Arc<Anywhere>,
 }
@@ -51,9 +58,8 @@ impl Site {
     fn new() -> Self {
         let identity = Identity::self_signed(["localhost"]).unwrap();
         let tls = ClientTls::builder().pinned([identity.fingerprint()]).alpn(ALPN);
-        let store = Arc::new(Anywhere::default());
-        let client = ClientConfig::new(tls.build().unwrap()).sessions(store.clone());
-        Self { identity, client, store }
+        let client = ClientConfig::new(tls.build().unwrap());
+        Self { identity, client }
     }
 
     /// What a host serves, with a TLS configuration of its own.
@@ -67,6 +73,19 @@ impl Site {
         Endpoint::bind_with(ANY, endpoint).unwrap().listen_early(config).unwrap()
     }
 
+    /// Has a client at a host, for the first time.
+    fn visit(&self, listener: &Listener) -> Visitor {
+        let store = Arc::new(Anywhere::default());
+        let client = self.client.clone().sessions(store.clone());
+        let visitor = Visitor { client, store };
+        let (connection, _accepted) = visitor.connect(listener);
+        assert!(!connection.handshake().unwrap().resumed);
+        visitor.store.wait();
+        visitor
+    }
+}
+
+impl Visitor {
     fn connect(&self, listener: &Listener) -> (Connection, Connection) {
         let address = listener.local_addr();
         let connection = Connection::connect(address, "localhost", &self.client).unwrap();
@@ -75,12 +94,9 @@ impl Site {
         (connection, accepted)
     }
 
-    /// Waits until it has a session and a token, and returns whether the connection resumed one.
-    fn visit(&self, listener: &Listener) -> bool {
-        self.store.clear();
-        let (connection, _accepted) = self.connect(listener);
-        self.store.wait();
-        connection.handshake().unwrap().resumed
+    /// Whether it resumes with a host.
+    fn resumes(&self, listener: &Listener) -> bool {
+        self.connect(listener).0.handshake().unwrap().resumed
     }
 }
 
@@ -130,11 +146,6 @@ impl Anywhere {
         }
     }
 
-    fn clear(&self) {
-        self.sessions.lock().unwrap().clear();
-        while self.tokens.take_token(ONE).is_some() {}
-    }
-
     fn sessions(&self) -> VecDeque<Vec<u8>> {
         self.sessions.lock().unwrap().clone()
     }
@@ -168,25 +179,18 @@ fn a_client_resumes_with_another_host_and_has_proved_its_address_there() {
     });
     // It has rotated already, as hosts do one after the other.
     let other = site.host(&SiteKeys::new(&secrets(4), "shop"), 2, config);
-    assert!(!site.visit(&one));
     // The first token that it sees may be one that it saw before it was started again, for all it knows.
-    assert!(site.connect(&other).0.handshake().unwrap().resumed);
-    site.visit(&one);
-    let (connection, _accepted) = site.connect(&other);
-    assert!(connection.handshake().unwrap().resumed);
+    assert!(site.visit(&one).resumes(&other));
+    assert!(site.visit(&one).resumes(&other));
     assert!(proved.load(Ordering::SeqCst), "by the other host's token");
     // And the other way round: what is made with the next secret is taken.
-    site.visit(&other);
-    assert!(site.connect(&one).0.handshake().unwrap().resumed);
+    assert!(site.visit(&other).resumes(&one));
     // Another program of the site has other tickets, and a stranger other secrets.
-    site.visit(&one);
     let program = site.host(&SiteKeys::new(&secrets(3), "mail"), 1, site.config());
-    assert!(!site.connect(&program).0.handshake().unwrap().resumed);
-    site.visit(&one);
+    assert!(!site.visit(&one).resumes(&program));
     let stranger = SiteSecrets::draw(0, &mut |out| out.fill(0xee));
-    let stranger = SiteSecrets::rotate(&stranger, 0, &mut |out| out.fill(0xdd)).unwrap();
     let stranger = site.host(&SiteKeys::new(&stranger, "shop"), 1, site.config());
-    assert!(!site.connect(&stranger).0.handshake().unwrap().resumed);
+    assert!(!site.visit(&one).resumes(&stranger));
 }
 
 /// RFC 9000, Section 10.3: the connection was another host's, which is gone.
@@ -301,13 +305,13 @@ fn tickets_are_good_over_one_rotation_and_not_over_two() {
     let site = Site::new();
     let keys = SiteKeys::new(&secrets(0), "shop");
     let listener = site.host(&keys, 1, site.config());
-    site.visit(&listener);
-    let kept = site.store.sessions();
-    let come_back = |sessions: &[Vec<u8>]| {
-        site.store.clear();
-        sessions.iter().for_each(|session| site.store.save_session("", session));
+    let kept = site.visit(&listener).store.sessions();
+    let come_back = |session: &[u8]| {
+        let store = Arc::new(Anywhere::default());
+        store.save_session("", session);
+        let client = site.client.clone().sessions(store);
         let address = listener.local_addr();
-        let connection = Connection::connect_early(address, "localhost", &site.client).unwrap();
+        let connection = Connection::connect_early(address, "localhost", &client).unwrap();
         let mut stream = connection.open_bi().unwrap();
         stream.write_all(b"early").unwrap();
         stream.finish().unwrap();
@@ -317,9 +321,9 @@ fn tickets_are_good_over_one_rotation_and_not_over_two() {
         (connection.handshake().unwrap().resumed, connection.early_data())
     };
     keys.replace(&secrets(1));
-    assert_eq!(come_back(&[kept[0].clone()]), (true, EarlyData::Accepted));
+    assert_eq!(come_back(&kept[0]), (true, EarlyData::Accepted));
     keys.replace(&secrets(2));
-    assert_eq!(come_back(&[kept[1].clone()]), (false, EarlyData::Rejected));
+    assert_eq!(come_back(&kept[1]), (false, EarlyData::Rejected));
 }
 
 /// Their own keys stay those of a configuration that has some.
@@ -333,16 +337,14 @@ fn a_configuration_with_ticket_keys_of_its_own_keeps_them() {
     };
     let one = site.host(&SiteKeys::new(&secrets(0), "shop"), 1, own());
     let alone = Endpoint::bind(ANY).unwrap().listen(own()).unwrap();
-    site.visit(&alone);
-    assert!(site.connect(&one).0.handshake().unwrap().resumed);
+    assert!(site.visit(&alone).resumes(&one));
     // A server elsewhere may have the site's ticket keys alone.
     let keys = SiteKeys::new(&secrets(0), "shop");
     let tls = ServerTls::builder(site.identity.clone()).alpn(ALPN);
     let tls = tls.common_ticket_keys(&keys.ticket_keys()).build().unwrap();
     let elsewhere = Endpoint::bind(ANY).unwrap().listen(ServerConfig::new(tls)).unwrap();
     let other = site.host(&keys, 2, site.config());
-    site.visit(&other);
-    assert!(site.connect(&elsewhere).0.handshake().unwrap().resumed);
+    assert!(site.visit(&other).resumes(&elsewhere));
 }
 
 #[test]

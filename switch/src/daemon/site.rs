@@ -85,13 +85,8 @@ impl Daemon {
             let drawn = || Secrets::draw(&mut |out| random.fill(out));
             return Ok(resumed.cloned().unwrap_or_else(drawn));
         };
-        let ring = site.ring(&*self.tools.crypto)?;
-        // Its connections have the keys of before.
-        let ring = match resumed {
-            Some(resumed) => ring.with_earlier(&resumed.ring()?),
-            None => ring,
-        };
-        Ok(Secrets::of_site(&ring, site.server_id))
+        // What it had is read beside that, once it is taken in.
+        Ok(Secrets::of_site(&site.ring(&*self.tools.crypto)?, site.server_id))
     }
 
     /// Whether connection IDs of a program that comes back are read at an address, or can be from now on.
