@@ -17,7 +17,7 @@ import time
 sys.dont_write_bytecode = True
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "tunnel"))
 import many  # noqa: E402
-from kernel import in_the_kernel, intact  # noqa: E402
+from in_driver import in_the_kernel, intact  # noqa: E402
 from networks import Namespace, until  # noqa: E402
 from site_of_three import BALANCERS, SERVERS, Relay, Site  # noqa: E402
 
