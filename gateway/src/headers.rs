@@ -30,7 +30,7 @@ const ABOUT_CLIENT: [HeaderName; 7] = [
 ];
 
 /// RFC 8470, Section 5.1.
-const EARLY_DATA: HeaderName = HeaderName::from_static("early-data");
+pub(crate) const EARLY_DATA: HeaderName = HeaderName::from_static("early-data");
 
 /// Who asks, for the origin.
 pub(crate) struct Asked<'a> {

@@ -17,7 +17,7 @@ use crate::action::{self, Action};
 use crate::compress;
 use crate::config::EarlyData;
 use crate::front::Shared;
-use crate::headers::{self, Asked};
+use crate::headers::{self, Asked, EARLY_DATA};
 use crate::log_line::{Followed, Record};
 use crate::metrics::{Metrics, RouteMetrics};
 use crate::origin::{Origin, Outcome, Unanswered, Watched};
@@ -148,6 +148,8 @@ async fn pass_on<'a>(
     // What follows an upgrade is not safe to repeat.
     let method = if wish.is_some() { &Method::CONNECT } else { &parts.method };
     let came_early = client.early.is_some();
+    // A client that says so passes on somebody else's request, and is told of 425 (RFC 8470, Section 5.2).
+    let again = client.early.clone().filter(|_| !parts.headers.contains_key(EARLY_DATA));
     let is_early = settle(client.early, route, method).await?;
     if came_early {
         metrics.early(is_early);
@@ -159,9 +161,25 @@ async fn pass_on<'a>(
             rewrite(&mut parts, route)?;
             let limit = snapshot.limits.body_timeout;
             let body = body.take().unwrap_or_default();
+            let again = again.filter(|_| is_early && body.is_end_stream());
+            let again = again.map(|connection| (connection, parts.clone()));
             let body = Watched::with_limit(body, limit, "the client");
             let body = way.counted(body.boxed_unsync());
-            ask(origin, route, target, parts, body, (metrics, record)).await
+            let answer = ask(origin, route, target, parts, body, (metrics, &mut *record)).await?;
+            let (connection, parts) = match again {
+                Some(again) if answer.status() == StatusCode::TOO_EARLY => again,
+                _ => return Ok(answer),
+            };
+            // RFC 8470, Section 5.2: whoever made it early may ask again, once it is sure that nobody repeats it.
+            drop(answer);
+            established(&connection).await?;
+            let target = Target {
+                address: client.address,
+                authority: &authority,
+                is_early: false,
+                wish: None,
+            };
+            ask(origin, route, target, parts, Body::default(), (metrics, record)).await
         }
         Action::Files(directory) => {
             let path = route.rewritten(parts.uri.path());
@@ -246,8 +264,12 @@ async fn settle(
     if route.early_data == EarlyData::Safe && is_safe(method) {
         return Ok(true);
     }
+    established(&connection).await.map(|()| false)
+}
+
+async fn established(connection: &quicket::tokio::Connection) -> Result<(), Refusal> {
     let waited = connection.wait_established().await;
-    waited.map(|()| false).map_err(|_| Refusal::new(StatusCode::TOO_EARLY, "the handshake failed"))
+    waited.map_err(|_| Refusal::new(StatusCode::TOO_EARLY, "the handshake failed"))
 }
 
 /// What the client is told where there is no answer; the log has the whole.

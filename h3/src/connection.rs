@@ -12,7 +12,8 @@ use h3::quic::{self, ConnectionErrorIncoming, StreamErrorIncoming};
 use quicket::tokio::{self, Stream};
 use quicket::{AcceptError, OpenError};
 
-use crate::{BidiStream, EarlyStreams, RecvStream, SendStream, error};
+use crate::unidirectional::Unidirectional;
+use crate::{BidiStream, RecvStream, Requests, SendStream, error};
 
 /// A future under way, to be polled again. `Sync`, so that values that hold one can be shared.
 type Pending<T> = Pin<Box<dyn Future<Output = T> + Send + Sync>>;
@@ -33,7 +34,14 @@ pub struct Connection {
     opener: OpenStreams,
     accepting_bi: Option<Pending<Result<Stream, AcceptError>>>,
     accepting_uni: Option<Pending<Result<tokio::RecvStream, AcceptError>>>,
-    early: EarlyStreams,
+    requests: Requests,
+    guard: Option<Guard>,
+}
+
+/// What a server needs to check its client by.
+struct Guard {
+    max_section: usize,
+    unidirectional: Unidirectional,
 }
 
 impl Connection {
@@ -43,13 +51,34 @@ impl Connection {
             opener: OpenStreams::new(connection),
             accepting_bi: None,
             accepting_uni: None,
-            early: EarlyStreams::default(),
+            requests: Requests::default(),
+            guard: None,
         }
     }
 
-    /// Says which of the peer's requests came as 0-RTT data.
-    pub fn early_streams(&self) -> EarlyStreams {
-        self.early.clone()
+    /// Takes a connection of a client that may be hostile: what it sends is checked before h3 sees it. Field
+    /// sections are refused above `max_section` bytes, as they are encoded; give h3 the same limit for what
+    /// they are when decoded.
+    pub fn server(connection: tokio::Connection, max_section: usize) -> Self {
+        let guard = Guard { max_section, unidirectional: Unidirectional::default() };
+        Self { guard: Some(guard), ..Self::new(connection) }
+    }
+
+    /// Tells of the peer's requests what h3 does not.
+    pub fn requests(&self) -> Requests {
+        self.requests.clone()
+    }
+
+    fn poll_accept_uni(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<tokio::RecvStream, ConnectionErrorIncoming>> {
+        let connection = &self.opener.connection;
+        let accepted = poll_in(&mut self.accepting_uni, cx, || {
+            let connection = connection.clone();
+            Box::pin(async move { connection.accept_uni().await })
+        });
+        accepted.map_err(error::accept)
     }
 }
 
@@ -67,12 +96,19 @@ impl<B: Buf> quic::Connection<B> for Connection {
         &mut self,
         cx: &mut Context<'_>,
     ) -> Poll<Result<Self::RecvStream, ConnectionErrorIncoming>> {
-        let connection = &self.opener.connection;
-        let accepted = poll_in(&mut self.accepting_uni, cx, || {
-            let connection = connection.clone();
-            Box::pin(async move { connection.accept_uni().await })
-        });
-        accepted.map_ok(RecvStream::new).map_err(error::accept)
+        let Some(Guard { .. }) = self.guard else {
+            return self.poll_accept_uni(cx).map_ok(RecvStream::new);
+        };
+        while let Poll::Ready(accepted) = self.poll_accept_uni(cx) {
+            let accepted = accepted?;
+            if let Some(guard) = &mut self.guard {
+                guard.unidirectional.insert(accepted);
+            }
+        }
+        match &mut self.guard {
+            Some(guard) => guard.unidirectional.poll(cx, &self.opener.connection),
+            None => Poll::Pending,
+        }
     }
 
     fn poll_accept_bidi(
@@ -84,8 +120,12 @@ impl<B: Buf> quic::Connection<B> for Connection {
             let connection = connection.clone();
             Box::pin(async move { connection.accept_bi().await })
         });
-        let early = &self.early;
-        accepted.map_ok(|stream| BidiStream::accepted(stream, early)).map_err(error::accept)
+        let stream = ready!(accepted).map_err(error::accept)?;
+        let stream = BidiStream::accepted(stream, &self.requests);
+        Poll::Ready(Ok(match &self.guard {
+            Some(guard) => stream.guarded(connection.clone(), guard.max_section),
+            None => stream,
+        }))
     }
 
     fn opener(&self) -> Self::OpenStreams {

@@ -5,6 +5,8 @@ use std::sync::Arc;
 use h3::quic::{ConnectionErrorIncoming, StreamErrorIncoming};
 use quicket::{AcceptError, ConnectionError, OpenError, ReadError, WriteError};
 
+use crate::Violation;
+
 pub(crate) fn connection(error: ConnectionError) -> ConnectionErrorIncoming {
     match error {
         ConnectionError::PeerApplication { code, .. } => {
@@ -49,6 +51,15 @@ pub(crate) fn write(error: WriteError) -> StreamErrorIncoming {
         WriteError::Lost(error) => lost(error),
         other => StreamErrorIncoming::Unknown(Box::new(other)),
     }
+}
+
+/// Ends the connection for what its client did, and tells h3.
+pub(crate) fn refuse(
+    connection: &quicket::tokio::Connection,
+    violation: Violation,
+) -> ConnectionErrorIncoming {
+    connection.close(violation.code.value(), violation.reason.as_bytes());
+    ConnectionErrorIncoming::Undefined(Arc::new(violation))
 }
 
 /// h3 did what its own rules forbid.

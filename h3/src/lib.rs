@@ -17,19 +17,30 @@
 //! A request stream that is dropped before it was finished is reset with `H3_REQUEST_CANCELLED`,
 //! so that the peer does not take a part for the whole.
 //!
-//! h3 does not tell requests that came as 0-RTT data from others; [`EarlyStreams`] does. It does not take those
+//! h3 does not tell requests that came as 0-RTT data from others; [`Requests`] does. It does not take those
 //! that ask for WebSocket; [`resolve`] does.
+//!
+//! h3 trusts its peer in more than a server can. [`Connection::server`] stands between: frames are bounded before
+//! they are kept, and what is malformed ends its stream or the connection as RFC 9114 demands. h3 then returns an
+//! error in which there is a [`Violation`].
 #![forbid(unsafe_code)]
 
 mod connection;
-mod early;
 mod error;
+mod frames;
+mod qpack;
+mod requests;
 mod stream;
+mod unidirectional;
+mod violation;
 mod websocket;
 
 pub use connection::{Connection, OpenStreams};
-pub use early::EarlyStreams;
+pub use frames::{Piece, RequestFrames};
+pub use qpack::section;
+pub use requests::{Requests, Transfer};
 pub use stream::{BidiStream, RecvStream, SendStream};
+pub use violation::{Scope, Violation};
 pub use websocket::{WebSocket, resolve};
 
 pub use h3;

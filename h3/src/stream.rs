@@ -1,13 +1,15 @@
 //! Streams.
 
 use std::fmt;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, Bytes};
 use h3::error::Code;
 use h3::quic::{self, StreamErrorIncoming, StreamId, WriteBuf};
 
-use crate::{EarlyStreams, error};
+use crate::frames::{Control, RequestFrames};
+use crate::{Piece, Requests, Scope, Transfer, Violation, error};
 
 /// Less than this becomes memory of its own, in bytes: the buffer in which it came is mostly empty.
 const SMALL: usize = 16 << 10;
@@ -24,17 +26,19 @@ pub struct SendStream<B: Buf> {
     writing: Option<WriteBuf<B>>,
     /// Dropping it unfinished resets it.
     reset_on_drop: bool,
+    /// Where what it takes is counted.
+    transfer: Option<Arc<Transfer>>,
 }
 
 impl<B: Buf> SendStream<B> {
     /// A request or response.
     fn message(stream: quicket::tokio::SendStream) -> Self {
-        Self { stream, writing: None, reset_on_drop: true }
+        Self { stream, writing: None, reset_on_drop: true, transfer: None }
     }
 
     /// A control stream or one of QPACK's: they last as long as the connection.
     pub(crate) fn critical(stream: quicket::tokio::SendStream) -> Self {
-        Self { stream, writing: None, reset_on_drop: false }
+        Self { stream, writing: None, reset_on_drop: false, transfer: None }
     }
 }
 
@@ -57,7 +61,12 @@ impl<B: Buf> quic::SendStream<B> for SendStream<B> {
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), StreamErrorIncoming>> {
         while let Some(data) = self.writing.as_mut().filter(|data| data.has_remaining()) {
             match ready!(self.stream.poll_write_some(cx, data.chunk())) {
-                Ok(written) => data.advance(written),
+                Ok(written) => {
+                    data.advance(written);
+                    if let Some(transfer) = &self.transfer {
+                        transfer.count(written);
+                    }
+                }
                 Err(error) => {
                     // Nothing more of it can be sent.
                     self.writing = None;
@@ -116,16 +125,137 @@ impl<B: Buf> quic::SendStreamUnframed<B> for SendStream<B> {
 /// h3 asks for a piece before it looks for the next frame, and before it gives out what it holds of a body: with
 /// every DATA frame it would have a piece more in hand, without end. So after a large one there is nothing
 /// yet, once: what it holds goes out first, and where it holds nothing, it asks again.
-#[derive(Debug)]
+///
+/// Of a client's body one frame is given out at a time, large or not, for the same reason.
 pub struct RecvStream {
     stream: quicket::tokio::RecvStream,
-    /// A large piece was given out, and nobody asked since.
+    /// A piece was given out that is to go on first, and nobody asked since.
     given: bool,
+    guard: Option<Box<Guard>>,
+}
+
+/// What comes from a client, before h3 sees it.
+struct Guard {
+    connection: quicket::tokio::Connection,
+    frames: Frames,
+    /// What has been read and not gone over.
+    chunk: Bytes,
+    failed: Option<Violation>,
+}
+
+enum Frames {
+    Request(RequestFrames),
+    /// Of a control stream; its type is still to be given out.
+    Control {
+        frames: Control,
+        is_typed: bool,
+    },
+}
+
+impl fmt::Debug for RecvStream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.stream.fmt(f)
+    }
+}
+
+impl Guard {
+    const fn new(connection: quicket::tokio::Connection, frames: Frames, chunk: Bytes) -> Self {
+        Self { connection, frames, chunk, failed: None }
+    }
+
+    /// The next piece of what has been read.
+    fn next(&mut self) -> Result<Option<Piece>, Violation> {
+        let next = match &mut self.frames {
+            _ if self.failed.is_some() => Ok(None),
+            Frames::Request(frames) => frames.next(&mut self.chunk),
+            Frames::Control { is_typed: is_typed @ false, .. } => {
+                *is_typed = true;
+                Ok(Some(Piece::Frame(Bytes::from_static(&[0]))))
+            }
+            Frames::Control { frames, .. } => frames.next(&mut self.chunk),
+        };
+        self.failed.map_or(next, Err)
+    }
+
+    fn end(&self) -> Result<(), Violation> {
+        match &self.frames {
+            Frames::Request(frames) => frames.end(),
+            Frames::Control { frames, .. } => frames.end(),
+        }
+    }
 }
 
 impl RecvStream {
     pub(crate) const fn new(stream: quicket::tokio::RecvStream) -> Self {
-        Self { stream, given: false }
+        Self { stream, given: false, guard: None }
+    }
+
+    /// A client's control stream, of which this has come behind its type.
+    pub(crate) fn control(
+        stream: quicket::tokio::RecvStream,
+        connection: quicket::tokio::Connection,
+        rest: Bytes,
+    ) -> Self {
+        let frames = Frames::Control { frames: Control::default(), is_typed: false };
+        let guard = Some(Box::new(Guard::new(connection, frames, rest)));
+        Self { guard, ..Self::new(stream) }
+    }
+
+    fn poll_chunk(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<Option<Bytes>, StreamErrorIncoming>> {
+        let chunk = ready!(self.stream.poll_take_chunk(cx)).map_err(error::read)?;
+        Poll::Ready(Ok(chunk.map(|chunk| match chunk.len() {
+            SMALL.. => Bytes::from_owner(chunk),
+            _ => Bytes::copy_from_slice(&chunk),
+        })))
+    }
+
+    /// What h3 may see of a client's stream.
+    fn poll_checked(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<Option<Piece>, StreamErrorIncoming>> {
+        loop {
+            let Some(guard) = &mut self.guard else {
+                return self.poll_chunk(cx).map_ok(|chunk| {
+                    chunk.map(|chunk| match chunk.len() {
+                        SMALL.. => Piece::Data(chunk),
+                        _ => Piece::Frame(chunk),
+                    })
+                });
+            };
+            match guard.next() {
+                Ok(None) => {}
+                Ok(piece) => return Poll::Ready(Ok(piece)),
+                Err(violation) => return Poll::Ready(Err(self.refuse(violation))),
+            }
+            let chunk = ready!(self.poll_chunk(cx))?;
+            let Some(guard) = &mut self.guard else { continue };
+            match chunk {
+                Some(chunk) => guard.chunk = chunk,
+                None => {
+                    return Poll::Ready(match guard.end() {
+                        Ok(()) => Ok(None),
+                        Err(violation) => Err(self.refuse(violation)),
+                    });
+                }
+            }
+        }
+    }
+
+    fn refuse(&mut self, violation: Violation) -> StreamErrorIncoming {
+        if let Some(guard) = &mut self.guard {
+            guard.failed = Some(violation);
+            if violation.scope == Scope::Connection {
+                let connection_error = error::refuse(&guard.connection, violation);
+                return StreamErrorIncoming::ConnectionErrorIncoming { connection_error };
+            }
+        }
+        // Where it has ended already, there is nothing to stop.
+        let _ = self.stream.stop(violation.code.value());
+        StreamErrorIncoming::Unknown(Box::new(violation))
     }
 }
 
@@ -140,11 +270,9 @@ impl quic::RecvStream for RecvStream {
             cx.waker().wake_by_ref();
             return Poll::Pending;
         }
-        let chunk = ready!(self.stream.poll_take_chunk(cx)).map_err(error::read)?;
-        self.given = chunk.as_ref().is_some_and(|chunk| chunk.len() >= SMALL);
-        Poll::Ready(Ok(chunk.map(|chunk| {
-            if self.given { Bytes::from_owner(chunk) } else { Bytes::copy_from_slice(&chunk) }
-        })))
+        let piece = ready!(self.poll_checked(cx))?;
+        self.given = matches!(piece, Some(Piece::Data(_)));
+        Poll::Ready(Ok(piece.map(|(Piece::Data(bytes) | Piece::Frame(bytes))| bytes)))
     }
 
     fn stop_sending(&mut self, code: u64) {
@@ -162,19 +290,19 @@ impl quic::RecvStream for RecvStream {
 pub struct BidiStream<B: Buf> {
     send: SendStream<B>,
     recv: RecvStream,
-    early: Option<Early>,
+    known: Option<Known>,
 }
 
-/// Forgets an early stream when it is dropped.
+/// Has a request of the peer forgotten when it is dropped.
 #[derive(Debug)]
-struct Early {
-    streams: EarlyStreams,
+struct Known {
+    requests: Requests,
     id: u64,
 }
 
-impl Drop for Early {
+impl Drop for Known {
     fn drop(&mut self) {
-        self.streams.remove(self.id);
+        self.requests.remove(self.id);
     }
 }
 
@@ -182,17 +310,29 @@ impl<B: Buf> BidiStream<B> {
     /// A stream of this side.
     pub(crate) fn opened(stream: quicket::tokio::Stream) -> Self {
         let (send, recv) = stream.split();
-        Self { send: SendStream::message(send), recv: RecvStream::new(recv), early: None }
+        Self { send: SendStream::message(send), recv: RecvStream::new(recv), known: None }
     }
 
     /// A stream of the peer.
-    pub(crate) fn accepted(stream: quicket::tokio::Stream, early: &EarlyStreams) -> Self {
+    pub(crate) fn accepted(stream: quicket::tokio::Stream, requests: &Requests) -> Self {
         let id = u64::from(stream.id());
-        let early = stream.is_early_data().then(|| {
-            early.insert(id);
-            Early { streams: early.clone(), id }
-        });
-        Self { early, ..Self::opened(stream) }
+        let transfer = Transfer::new(stream.is_early_data());
+        requests.insert(id, Arc::clone(&transfer));
+        let mut accepted = Self::opened(stream);
+        accepted.send.transfer = Some(transfer);
+        accepted.known = Some(Known { requests: requests.clone(), id });
+        accepted
+    }
+
+    /// The same, where what comes on it is checked.
+    pub(crate) fn guarded(
+        mut self,
+        connection: quicket::tokio::Connection,
+        max_section: usize,
+    ) -> Self {
+        let frames = Frames::Request(RequestFrames::new(max_section));
+        self.recv.guard = Some(Box::new(Guard::new(connection, frames, Bytes::new())));
+        self
     }
 }
 
@@ -200,9 +340,9 @@ impl<B: Buf> quic::BidiStream<B> for BidiStream<B> {
     type SendStream = SendStream<B>;
     type RecvStream = RecvStream;
 
-    /// Takes the stream apart; [`EarlyStreams`] forgets it.
+    /// Takes the stream apart; [`Requests`] forgets it.
     fn split(self) -> (Self::SendStream, Self::RecvStream) {
-        drop(self.early);
+        drop(self.known);
         (self.send, self.recv)
     }
 }
@@ -246,7 +386,14 @@ impl<B: Buf> quic::RecvStream for BidiStream<B> {
         &mut self,
         cx: &mut Context<'_>,
     ) -> Poll<Result<Option<Self::Buf>, StreamErrorIncoming>> {
-        self.recv.poll_data(cx)
+        let polled = self.recv.poll_data(cx);
+        if let Some(Guard { failed: Some(violation), .. }) = self.recv.guard.as_deref()
+            && matches!(polled, Poll::Ready(Err(_)))
+        {
+            // Of a request that is malformed nothing is answered.
+            quic::SendStream::reset(&mut self.send, violation.code.value());
+        }
+        polled
     }
 
     fn stop_sending(&mut self, code: u64) {

@@ -67,9 +67,10 @@ async fn answer_all(
     if connection.alpn().as_deref() == Some(Protocol::HqInterop.alpn().as_bytes()) {
         hold_http09(connection, client, draining).await;
     } else {
-        let transport = quicket_h3::Connection::new(connection.clone());
-        let early = transport.early_streams();
-        let is_early: http3::IsEarly = Arc::new(move |id| early.contains(id));
+        let max_section = http3::MAX_HEADERS as usize;
+        let transport = quicket_h3::Connection::server(connection.clone(), max_section);
+        let requests = transport.requests();
+        let is_early: http3::IsEarly = Arc::new(move |id| requests.is_early(id));
         let delivered = delivered(connection.clone());
         let ended = http3::serve(transport, Arc::clone(client), is_early, draining, delivered);
         if let Err(error) = ended.await

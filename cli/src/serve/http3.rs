@@ -21,7 +21,7 @@ use super::log::Record;
 use super::{Client, Site};
 
 /// The largest header section that is accepted, in bytes as HTTP/3 counts them.
-const MAX_HEADERS: u64 = 32 << 10;
+pub(super) const MAX_HEADERS: u64 = 32 << 10;
 
 /// Tells which request streams came as 0-RTT data.
 pub(crate) type IsEarly = Arc<dyn Fn(StreamId) -> bool + Send + Sync>;

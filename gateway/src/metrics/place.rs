@@ -7,6 +7,7 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use socket2::{Domain, SockAddr, Socket, Type};
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -49,7 +50,26 @@ impl fmt::Display for Place {
 /// A listener at a place.
 pub(crate) enum Listener {
     Tcp(TcpListener),
-    Unix(Option<UnixListener>, PathBuf),
+    Unix(Named),
+}
+
+/// A Unix socket, whose name goes with the last process that listens there.
+pub(crate) struct Named {
+    /// None only while it is dropped.
+    listener: Option<UnixListener>,
+    path: PathBuf,
+    /// Another process may have it, too.
+    is_shared: AtomicBool,
+}
+
+impl Named {
+    fn new(listener: UnixListener, path: &Path, is_shared: bool) -> Self {
+        Self { listener: Some(listener), path: path.into(), is_shared: is_shared.into() }
+    }
+
+    fn listener(&self) -> io::Result<&UnixListener> {
+        self.listener.as_ref().ok_or_else(|| io::ErrorKind::NotConnected.into())
+    }
 }
 
 /// A connection of either kind.
@@ -66,7 +86,7 @@ impl Listener {
             },
             Place::Unix(path) => {
                 if let Some(listener) = handed.unix() {
-                    return Ok(Self::Unix(Some(listener?), path.clone()));
+                    return Ok(Self::Unix(Named::new(listener?, path, true)));
                 }
                 let stale =
                     fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket());
@@ -76,7 +96,7 @@ impl Listener {
                 if !stale && fs::symlink_metadata(path).is_ok() {
                     return Err(io::Error::new(io::ErrorKind::AlreadyExists, "it is no socket"));
                 }
-                bind_unix(path).map(|listener| Self::Unix(Some(listener), path.clone()))
+                bind_unix(path).map(|listener| Self::Unix(Named::new(listener, path, false)))
             }
         }
     }
@@ -85,15 +105,14 @@ impl Listener {
     pub(crate) fn place(&self) -> Option<Place> {
         match self {
             Self::Tcp(listener) => listener.local_addr().ok().map(Place::Tcp),
-            Self::Unix(_, path) => Some(Place::Unix(path.clone())),
+            Self::Unix(named) => Some(Place::Unix(named.path.clone())),
         }
     }
 
     pub(crate) async fn accept(&self) -> io::Result<Box<dyn Stream>> {
         Ok(match self {
             Self::Tcp(listener) => Box::new(listener.accept().await?.0),
-            Self::Unix(Some(listener), _) => Box::new(listener.accept().await?.0),
-            Self::Unix(None, _) => return Err(io::ErrorKind::NotConnected.into()),
+            Self::Unix(named) => Box::new(named.listener()?.accept().await?.0),
         })
     }
 
@@ -101,8 +120,10 @@ impl Listener {
     pub(crate) fn share(&self) -> io::Result<OwnedFd> {
         match self {
             Self::Tcp(listener) => listener.as_fd().try_clone_to_owned(),
-            Self::Unix(Some(listener), _) => listener.as_fd().try_clone_to_owned(),
-            Self::Unix(None, _) => Err(io::ErrorKind::NotConnected.into()),
+            Self::Unix(named) => {
+                named.is_shared.store(true, Ordering::Relaxed);
+                named.listener()?.as_fd().try_clone_to_owned()
+            }
         }
     }
 }
@@ -136,14 +157,13 @@ fn is_open(path: &Path) -> bool {
     open().map_or_else(|error| error.kind() == io::ErrorKind::WouldBlock, |()| true)
 }
 
-impl Drop for Listener {
+impl Drop for Named {
     fn drop(&mut self) {
-        if let Self::Unix(listener, path) = self {
-            drop(listener.take());
-            // The next generation has the same socket, and its name goes on.
-            if !is_open(path) {
-                let _ = fs::remove_file(path);
-            }
+        drop(self.listener.take());
+        // The next generation has the same socket, and its name goes on. Of a socket that was never shared nobody is
+        // asked: a child that this process has just forked holds it, too, until it runs another program.
+        if !*self.is_shared.get_mut() || !is_open(&self.path) {
+            let _ = fs::remove_file(&self.path);
         }
     }
 }

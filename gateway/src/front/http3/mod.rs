@@ -1,0 +1,251 @@
+//! HTTP/3 (RFC 9114).
+
+mod incoming;
+mod outgoing;
+mod tunnel;
+
+use std::convert::Infallible;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use h3::error::Code;
+use h3::quic::{RecvStream as _, SendStream as _};
+use h3::server::{self, RequestResolver};
+use http::{HeaderMap, Request, Response, StatusCode, Version};
+use http_body_util::{BodyExt, Empty};
+use quicket_h3::{Requests, Violation, WebSocket};
+use tokio::sync::{SetOnce, mpsc};
+use tokio::time::timeout;
+
+use super::Shared;
+use crate::Body;
+use crate::headers;
+use crate::proxy::{self, Client};
+use crate::tunnel::Stay;
+use crate::upgrade;
+use incoming::Incoming;
+use outgoing::Outgoing;
+use tunnel::{TUNNEL_BUFFER, carry};
+
+/// Heads that come before the answer and wait to be sent.
+const INTERIM: usize = 4;
+
+/// What a client is told before the answer (RFC 9110, Section 15.2).
+enum Interim {
+    /// It should send its body.
+    Continue,
+    /// What the answer will probably say (RFC 8297).
+    EarlyHints(HeaderMap),
+}
+
+impl Interim {
+    fn head(self) -> Response<()> {
+        let (status, mut fields) = match self {
+            Self::Continue => return head(StatusCode::CONTINUE, HeaderMap::new()),
+            Self::EarlyHints(fields) => (StatusCode::EARLY_HINTS, fields),
+        };
+        headers::to_client(&mut fields, Version::HTTP_3);
+        head(status, fields)
+    }
+}
+
+fn head(status: StatusCode, fields: HeaderMap) -> Response<()> {
+    let mut head = Response::new(());
+    *head.status_mut() = status;
+    *head.headers_mut() = fields;
+    head
+}
+
+/// What is known of a connection's requests.
+#[derive(Clone)]
+struct Context {
+    connection: quicket::tokio::Connection,
+    requests: Requests,
+    shared: Arc<Shared>,
+    stay: Stay,
+    /// Each request under way has one.
+    under_way: mpsc::Sender<Infallible>,
+}
+
+/// Answers what comes on a connection until it ends or, once the gateway stops, until all that is
+/// under way is answered.
+pub(crate) async fn serve(connection: quicket::tokio::Connection, shared: Arc<Shared>) {
+    let _open = shared.metrics.connected("h3");
+    if let Err(error) = accept(&connection, &shared).await
+        && !error.is_h3_no_error()
+    {
+        if let Some(violation) = Violation::of_connection(&error) {
+            shared.metrics.refused(violation.reason);
+        }
+        log::debug!("{}: {error}", connection.remote_addr());
+    }
+    connection.close(Code::H3_NO_ERROR.value(), b"");
+    connection.closed().await;
+}
+
+async fn accept(
+    connection: &quicket::tokio::Connection,
+    shared: &Arc<Shared>,
+) -> Result<(), h3::error::ConnectionError> {
+    let header_bytes = shared.current().0.limits.header_bytes;
+    let transport = quicket_h3::Connection::server(connection.clone(), header_bytes as usize);
+    // Tunnels are streams here, and end with the connection.
+    let (stay, _) = shared.stay();
+    let (under_way, mut idle) = mpsc::channel(1);
+    let (connection, shared) = (connection.clone(), Arc::clone(shared));
+    let mut ending = shared.ending.clone();
+    let requests = transport.requests();
+    let context = Context { connection: connection.clone(), requests, shared, stay, under_way };
+    let mut builder = server::builder();
+    // RFC 9220, Section 3: clients ask for WebSocket only where they are told that they may.
+    builder.max_field_section_size(header_bytes.into()).enable_extended_connect(true);
+    let mut requests: server::Connection<_, Bytes> = builder.build(transport).await?;
+    loop {
+        let accepted = tokio::select! {
+            accepted = requests.accept() => accepted?,
+            () = ending.takes_nothing_new() => break,
+        };
+        let Some(resolver) = accepted else {
+            delivered(&connection).await;
+            return Ok(());
+        };
+        tokio::spawn(exchange(resolver, context.clone()));
+    }
+    // RFC 9114, Section 5.2: GOAWAY names the first request that is not answered. Those before it are here.
+    requests.shutdown(1).await?;
+    drop(context);
+    loop {
+        let accepted = tokio::select! {
+            accepted = requests.accept() => accepted?,
+            _ = idle.recv() => break,
+        };
+        let Some(mut resolver) = accepted else { break };
+        // h3 takes the one that it has named for one before it.
+        let code = Code::H3_REQUEST_REJECTED.value();
+        resolver.frame_stream.reset(code);
+        resolver.frame_stream.stream.stop_sending(code);
+    }
+    let _ = idle.recv().await;
+    delivered(&connection).await;
+    Ok(())
+}
+
+/// Waits until the client has acknowledged all data, or is gone: the last answers would be cut off.
+async fn delivered(connection: &quicket::tokio::Connection) {
+    /// How often to look.
+    const LOOK: Duration = Duration::from_millis(20);
+    while connection.close_reason().is_none() && connection.stats().send_buffered > 0 {
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+type Resolver = RequestResolver<quicket_h3::Connection, Bytes>;
+
+async fn exchange(resolver: Resolver, context: Context) {
+    let Context { connection, requests, shared, stay, under_way } = context;
+    let _under_way = under_way;
+    let limits = shared.current().0.limits;
+    let id = resolver.frame_stream.id();
+    let transfer = requests.transfer(id).unwrap_or_default();
+    let refused = |violation: Violation| {
+        shared.metrics.refused(violation.reason);
+        log::debug!("{}: {violation}", connection.remote_addr());
+    };
+    let resolved = match timeout(limits.header_timeout, quicket_h3::resolve(resolver)).await {
+        Ok(Ok(resolved)) => resolved,
+        Ok(Err(error)) => {
+            if let Some(violation) = Violation::of(&error) {
+                refused(violation);
+            }
+            return log::debug!("{}: no request: {error}", connection.remote_addr());
+        }
+        // Dropped, the stream is reset.
+        Err(_) => {
+            shared.metrics.refused("a header section that took too long");
+            return log::debug!("{}: a request took too long", connection.remote_addr());
+        }
+    };
+    let (request, stream) = resolved;
+    let client = Client {
+        address: connection.remote_addr(),
+        early: transfer.is_early().then(|| connection.clone()),
+        alt_svc: None,
+        stay,
+    };
+    let (sending, receiving) = stream.split();
+    let mut outgoing =
+        Outgoing { stream: sending, transfer: &transfer, patience: limits.body_timeout };
+    let wrong = Arc::new(SetOnce::new());
+    let (interim, interims) = mpsc::channel(INTERIM);
+    let hints = interim.clone();
+    let mut body = Incoming::new(
+        receiving,
+        request.headers(),
+        Arc::clone(&wrong),
+        interim,
+        limits.body_timeout,
+    );
+    body.look().await;
+    let mut request = request.map(|()| body.boxed_unsync());
+    hyper::ext::on_informational(&mut request, move |head| {
+        if head.status() == StatusCode::EARLY_HINTS {
+            // A client that takes them slowly does without.
+            let _ = hints.try_send(Interim::EarlyHints(head.headers().clone()));
+        }
+    });
+    let answering = async {
+        let response = answer(&shared, client, request, &mut outgoing, interims).await?;
+        outgoing.send(response).await
+    };
+    // What is malformed is told of by the stream's end, whatever the origin says.
+    let sent = tokio::select! {
+        biased;
+        violation = wrong.wait() => Err(violation.code),
+        sent = answering => sent,
+    };
+    if let Some(&violation) = wrong.get() {
+        refused(violation);
+    }
+    if let Err(code) = sent {
+        outgoing.stream.stop_stream(code);
+    }
+}
+
+/// The answer to a request, where what comes before it was sent; fails with what the client is told instead.
+async fn answer(
+    shared: &Shared,
+    client: Client,
+    mut request: Request<Body>,
+    outgoing: &mut Outgoing<'_>,
+    mut interims: mpsc::Receiver<Interim>,
+) -> Result<Response<Body>, Code> {
+    *request.version_mut() = Version::HTTP_3;
+    let mut tunnel = None;
+    if request.extensions().get::<WebSocket>().is_some() {
+        let (near, far) = tokio::io::duplex(TUNNEL_BUFFER);
+        let body =
+            std::mem::replace(request.body_mut(), Empty::new().map_err(Into::into).boxed_unsync());
+        request.extensions_mut().insert(upgrade::Stream::new(near));
+        tunnel = Some((body, far));
+    }
+    let mut answering = pin!(proxy::answer(shared, client, request));
+    let mut response = loop {
+        tokio::select! {
+            biased;
+            Some(interim) = interims.recv() => outgoing.send_head(interim.head()).await?,
+            response = &mut answering => break response,
+        }
+    };
+    // What came just before the answer.
+    while let Ok(hints @ Interim::EarlyHints(_)) = interims.try_recv() {
+        outgoing.send_head(hints.head()).await?;
+    }
+    if let Some((body, far)) = tunnel
+        && upgrade::is_upgraded(&response)
+    {
+        *response.body_mut() = carry(body, far);
+    }
+    Ok(response)
+}

@@ -1,0 +1,188 @@
+//! Frames of a client's control stream (RFC 9114, Sections 6.2.1 and 7.2).
+
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+use h3::error::Code;
+
+use super::{CUT_OFF, Header, Piece, UNEXPECTED, integer, kind};
+use crate::Violation;
+
+/// The longest SETTINGS frame that is taken, in bytes: about a hundred settings, where a dozen are known.
+const MAX_SETTINGS: u64 = 1024;
+
+/// RFC 9114, Section 7.1.
+const WRONG_LENGTH: Violation = Violation::connection(
+    Code::H3_FRAME_ERROR,
+    "a frame that is shorter or longer than what is in it",
+);
+
+/// Checks the frames of a control stream, behind its type.
+#[derive(Debug, Default)]
+pub(crate) struct Control {
+    header: Header,
+    has_settings: bool,
+    /// The frame that is under way, and how much of it is left.
+    frame: Option<Frame>,
+    /// What the client has said last (RFC 9114, Section 7.2.7).
+    max_push_id: Option<u64>,
+}
+
+#[derive(Debug)]
+struct Frame {
+    kind: u64,
+    left: u64,
+    /// What has come, with the header; nothing of frames that mean nothing.
+    begun: BytesMut,
+    /// How long the header is.
+    header: usize,
+}
+
+impl Control {
+    /// Takes the next piece out of a chunk of the stream; none if it takes further chunks.
+    pub(crate) fn next(&mut self, chunk: &mut Bytes) -> Result<Option<Piece>, Violation> {
+        loop {
+            if self.frame.is_none() {
+                let Some(read) = self.header.read(chunk) else { return Ok(None) };
+                self.allow(read.kind, read.length)?;
+                let header = read.apart.unwrap_or_else(|| chunk.split_to(read.within));
+                let begun = BytesMut::from(&header[..]);
+                let header = header.len();
+                self.frame = Some(Frame { kind: read.kind, left: read.length, begun, header });
+            }
+            let Some(frame) = &mut self.frame else { return Ok(None) };
+            let some =
+                usize::try_from(frame.left).map_or(chunk.len(), |left| left.min(chunk.len()));
+            frame.left -= some as u64;
+            match is_known(frame.kind) {
+                true => frame.begun.put(chunk.split_to(some)),
+                false => chunk.advance(some),
+            }
+            if frame.left > 0 {
+                return Ok(None);
+            }
+            let frame = self.frame.take().filter(|frame| is_known(frame.kind));
+            if let Some(Frame { kind, begun, header, .. }) = frame {
+                self.whole(kind, &begun[header..])?;
+                return Ok(Some(Piece::Frame(begun.freeze())));
+            }
+        }
+    }
+
+    /// The stream has ended; that it must not end is for h3 to say.
+    pub(crate) const fn end(&self) -> Result<(), Violation> {
+        match self.frame.is_none() && self.header.is_empty() {
+            true => Ok(()),
+            false => Err(CUT_OFF),
+        }
+    }
+
+    fn allow(&mut self, frame: u64, length: u64) -> Result<(), Violation> {
+        // RFC 9114, Section 6.2.1: whatever the first one is.
+        if !self.has_settings && frame != kind::SETTINGS {
+            let reason = "a control stream that does not begin with SETTINGS";
+            return Err(Violation::connection(Code::H3_MISSING_SETTINGS, reason));
+        }
+        match frame {
+            kind::SETTINGS if self.has_settings => Err(UNEXPECTED),
+            kind::SETTINGS => {
+                self.has_settings = true;
+                match length {
+                    ..=MAX_SETTINGS => Ok(()),
+                    _ => Err(Violation::connection(
+                        Code::H3_EXCESSIVE_LOAD,
+                        "a SETTINGS frame that is too long",
+                    )),
+                }
+            }
+            kind::DATA | kind::HEADERS | kind::PUSH_PROMISE => Err(UNEXPECTED),
+            kind::GOAWAY | kind::CANCEL_PUSH | kind::MAX_PUSH_ID => match length {
+                // One integer.
+                1 | 2 | 4 | 8 => Ok(()),
+                _ => Err(WRONG_LENGTH),
+            },
+            other if kind::RESERVED.contains(&other) => Err(UNEXPECTED),
+            _ => Ok(()),
+        }
+    }
+
+    fn whole(&mut self, frame: u64, payload: &[u8]) -> Result<(), Violation> {
+        if frame == kind::SETTINGS {
+            return Ok(());
+        }
+        let id = integer(payload).filter(|(_, length)| *length == payload.len());
+        let (id, _) = id.ok_or(WRONG_LENGTH)?;
+        let is_wrong = match frame {
+            // RFC 9114, Section 7.2.3: nothing was promised.
+            kind::CANCEL_PUSH => true,
+            kind::MAX_PUSH_ID => self.max_push_id.replace(id).is_some_and(|before| id < before),
+            // That it must not grow is for h3 to say.
+            _ => false,
+        };
+        match is_wrong {
+            true => Err(Violation::connection(Code::H3_ID_ERROR, "a push that there is none of")),
+            false => Ok(()),
+        }
+    }
+}
+
+/// True for frames that h3 may see.
+const fn is_known(frame: u64) -> bool {
+    matches!(frame, kind::SETTINGS | kind::GOAWAY | kind::CANCEL_PUSH | kind::MAX_PUSH_ID)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SETTINGS: &[u8] = &[4, 2, 6, 1];
+
+    fn pass(stream: &[u8], size: usize) -> Result<Vec<u8>, Code> {
+        let mut control = Control::default();
+        let mut passed = Vec::new();
+        for chunk in stream.chunks(size) {
+            let mut chunk = Bytes::copy_from_slice(chunk);
+            while let Some(piece) = control.next(&mut chunk).map_err(|wrong| wrong.code)? {
+                let Piece::Frame(frame) = piece else { panic!("{piece:?}") };
+                passed.extend_from_slice(&frame);
+            }
+        }
+        control.end().map(|()| passed).map_err(|wrong| wrong.code)
+    }
+
+    #[test]
+    fn frames_of_clients_pass_and_what_means_nothing_does_not() {
+        let unknown: &[u8] = &[0x21, 3, 1, 2, 3, 0x40, 0x40, 0];
+        let more: &[u8] = &[0xd, 1, 5, 0xd, 2, 0x40, 5, 7, 1, 0];
+        let stream = [SETTINGS, unknown, more, unknown].concat();
+        for size in 1..=stream.len() {
+            assert_eq!(pass(&stream, size).unwrap(), [SETTINGS, more].concat(), "{size}");
+        }
+        assert_eq!(pass(&[4, 0], 2).unwrap(), [4, 0]);
+    }
+
+    #[test]
+    fn what_is_wrong_is_told_by_its_code() {
+        let after = |frame: &[u8]| [SETTINGS, frame].concat();
+        for (stream, code) in [
+            (vec![7, 1, 0], Code::H3_MISSING_SETTINGS),
+            (vec![0x21, 0], Code::H3_MISSING_SETTINGS),
+            (vec![4, 0x44, 1], Code::H3_EXCESSIVE_LOAD),
+            (vec![4, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff], Code::H3_EXCESSIVE_LOAD),
+            (after(SETTINGS), Code::H3_FRAME_UNEXPECTED),
+            (after(&[0, 1, 0]), Code::H3_FRAME_UNEXPECTED),
+            (after(&[1, 1, 0]), Code::H3_FRAME_UNEXPECTED),
+            (after(&[5, 1, 0]), Code::H3_FRAME_UNEXPECTED),
+            (after(&[2, 0]), Code::H3_FRAME_UNEXPECTED),
+            (after(&[3, 1, 0]), Code::H3_ID_ERROR),
+            (after(&[0xd, 1, 3, 0xd, 1, 2]), Code::H3_ID_ERROR),
+            (after(&[7, 0]), Code::H3_FRAME_ERROR),
+            (after(&[7, 2, 0, 0]), Code::H3_FRAME_ERROR),
+            (after(&[7, 1, 0x40]), Code::H3_FRAME_ERROR),
+            (after(&[7, 3, 0, 0, 0]), Code::H3_FRAME_ERROR),
+            (after(&[7, 1]), Code::H3_FRAME_ERROR),
+        ] {
+            for size in 1..=stream.len() {
+                assert_eq!(pass(&stream, size), Err(code), "{stream:?}");
+            }
+        }
+    }
+}

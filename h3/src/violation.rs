@@ -1,0 +1,82 @@
+//! What a client does wrong.
+
+use std::fmt;
+
+use h3::error::Code;
+
+/// What ends with a violation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// The stream, in both directions; other requests go on.
+    Stream,
+    /// The connection.
+    Connection,
+}
+
+/// A violation of HTTP/3 by a client, and how it is told of it. It is the source of the error that h3 returns:
+/// [`Violation::of`] finds it there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Violation {
+    /// What ends.
+    pub scope: Scope,
+    /// What the client is told.
+    pub code: Code,
+    /// For logs and counters.
+    pub reason: &'static str,
+}
+
+impl Violation {
+    /// A malformed message is an error of its stream (RFC 9114, Section 4.1.2).
+    pub(crate) const fn malformed(reason: &'static str) -> Self {
+        Self { scope: Scope::Stream, code: Code::H3_MESSAGE_ERROR, reason }
+    }
+
+    pub(crate) const fn stream(code: Code, reason: &'static str) -> Self {
+        Self { scope: Scope::Stream, code, reason }
+    }
+
+    pub(crate) const fn connection(code: Code, reason: &'static str) -> Self {
+        Self { scope: Scope::Connection, code, reason }
+    }
+
+    /// The violation of a stream that an error of h3 tells of. One of a connection is not told of by its streams,
+    /// but by the connection: so it is counted once.
+    pub fn of(error: &h3::error::StreamError) -> Option<Self> {
+        match error {
+            h3::error::StreamError::Undefined(error) => error.downcast_ref().copied(),
+            // What h3 itself finds.
+            h3::error::StreamError::StreamError { code, .. } => {
+                Some(Self::stream(*code, "malformed HTTP/3"))
+            }
+            h3::error::StreamError::HeaderTooBig { .. } => {
+                Some(Self::stream(Code::H3_EXCESSIVE_LOAD, "a header section that is too long"))
+            }
+            _ => None,
+        }
+    }
+
+    /// The violation that an error of a connection tells of.
+    pub fn of_connection(error: &h3::error::ConnectionError) -> Option<Self> {
+        use h3::error::{ConnectionError, LocalError};
+        use h3::quic::ConnectionErrorIncoming;
+        match error {
+            ConnectionError::Remote(ConnectionErrorIncoming::Undefined(error)) => {
+                error.downcast_ref().copied()
+            }
+            ConnectionError::Local { error: LocalError::Application { code, .. }, .. }
+                if *code != Code::H3_NO_ERROR =>
+            {
+                Some(Self::connection(*code, "malformed HTTP/3"))
+            }
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({})", self.reason, self.code)
+    }
+}
+
+impl std::error::Error for Violation {}
