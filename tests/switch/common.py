@@ -76,10 +76,12 @@ class Switch:
     def end(self):
         """Ends the switch and all of its programs, those that programs have started among them."""
         try:
-            pids = {self.status()["pid"], *(program["pid"] for program in self.programs())}
+            programs = {program["pid"] for program in self.programs()}
+            switch = self.status()["pid"]
         except (subprocess.CalledProcessError, KeyError):
             return
-        for pid in pids:
+        # The switch last: a program that outlives it starts another one.
+        for pid in (*programs, switch):
             try:
                 os.kill(pid, signal.SIGKILL)
             except ProcessLookupError:
