@@ -292,6 +292,63 @@ fn two_programs_with_different_protocols_serve_one_port_at_the_same_time() {
     }
 }
 
+/// A switch that a test has started itself, and what it says on standard error.
+struct Started {
+    process: Child,
+    lines: std::sync::mpsc::Receiver<String>,
+}
+
+impl Started {
+    /// Starts `quicket switch` with these flags, and waits until it is ready.
+    fn new(switch: &Switch, flags: &[&str]) -> Self {
+        let mut command = switch.command(&["switch", "--stay"]);
+        let mut process = command.args(flags).stderr(Stdio::piped()).spawn().unwrap();
+        let said = BufReader::new(process.stderr.take().unwrap());
+        let (tell, lines) = std::sync::mpsc::channel();
+        thread::spawn(move || {
+            said.lines().map_while(Result::ok).try_for_each(|line| tell.send(line))
+        });
+        let this = Self { process, lines };
+        this.says("is ready");
+        this
+    }
+
+    /// Waits for a line.
+    fn says(&self, what: &str) {
+        let until = Instant::now() + LONG;
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            let line = self.lines.recv_timeout(left);
+            if line.unwrap_or_else(|error| panic!("it did not say {what}: {error}")).contains(what)
+            {
+                return;
+            }
+        }
+    }
+}
+
+impl Drop for Started {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// Who reloads all services must not take the front away from all programs.
+#[test]
+fn a_switch_without_secrets_says_at_sighup_that_there_is_nothing_to_read() {
+    let switch = Switch::new();
+    let started = Started::new(&switch, &[]);
+    let chat = Program::start(&switch, "chat", "chat/1", "127.0.0.1:0", "");
+    let pid = started.process.id();
+    for round in ["first", "second"] {
+        assert!(Command::new("kill").args(["-HUP", &pid.to_string()]).status().unwrap().success());
+        started.says("nothing to read again: no --secrets");
+        assert_eq!(ask_in_time(&connect(&chat, "chat/1"), round), format!("chat:{round}"));
+        assert_eq!(switch.status()["pid"], pid);
+    }
+}
+
 /// The switch is stopped, and then killed without another one: established connections have nothing to do
 /// with it, wherever their clients go.
 #[test]

@@ -12,7 +12,8 @@ use crate::secrets::Source;
 /// connection, or, if it begins one, to the program that serves what the client asks for. Programs send
 /// by themselves. There is one switch for each user and network namespace. It is started by the first
 /// program that needs it, and ends when there has been none for ten seconds; if it is killed, programs
-/// start the next one and connections go on.
+/// start the next one and connections go on. The signal SIGHUP does not end it: without --secrets it says
+/// that there is nothing to read again.
 ///
 /// Programs use it by EndpointConfig::switch in Rust, by QUICKET_SOCKOPT_SWITCH in C, and as they are under
 /// quicket run --switch; quicket serve has --switch.

@@ -110,10 +110,18 @@ fn site(args: &Switch) -> Result<Option<(Source, u8)>, Failure> {
     Ok(Some((source, id)))
 }
 
-/// Reads secrets again at each SIGHUP, as long as there is a site.
-async fn rotate(site: Option<(Source, Rotations, Signal)>, state: &str) {
-    let Some((source, rotations, mut hangup)) = site else { return std::future::pending().await };
+/// Reads secrets again at each SIGHUP. Without a site there is nothing to read, and the signal must not end the
+/// switch all the same: all programs would lose it.
+async fn rotate(site: Option<(Source, Rotations)>, mut hangup: Signal, state: &str) {
     while hangup.recv().await.is_some() {
+        let Some((source, rotations)) = &site else {
+            let told = "nothing to read again: no --secrets";
+            eprintln!("quicket: {told}");
+            // A service manager that has asked for it waits for both.
+            crate::notify::reloading(told);
+            crate::notify::reloaded(&format!("{state}; {told}"));
+            continue;
+        };
         crate::notify::reloading("reading secrets again");
         let read = source.read();
         let number = read.as_ref().map(|secrets| secrets.current().number());
@@ -165,12 +173,8 @@ fn switch(args: &Switch) -> Result<(), Failure> {
         let (mut terminate, mut interrupt) =
             (watch(SignalKind::terminate())?, watch(SignalKind::interrupt())?);
         let state = format!("switch {name}");
-        // Without a site the signal ends the switch, as ever.
-        let site = match site {
-            Some((source, rotations)) => Some((source, rotations, watch(SignalKind::hangup())?)),
-            None => None,
-        };
-        let mut rotated = std::pin::pin!(rotate(site, &state));
+        let hangup = watch(SignalKind::hangup())?;
+        let mut rotated = std::pin::pin!(rotate(site, hangup, &state));
         eprintln!("quicket: switch {name} is ready");
         crate::notify::ready(&state);
         let mut work = tokio::task::spawn_blocking(move || daemon.run(stopped.as_fd()));
