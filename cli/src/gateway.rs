@@ -124,12 +124,15 @@ fn handed(args: &args::Gateway) -> Result<Handed, Failure> {
     Ok(handed)
 }
 
-/// What the switch does not have, or the next generation could not know.
+/// What the switch does not have, or does otherwise, or the next generation could not know.
 fn check_switched(snapshot: &Snapshot) -> Result<(), Failure> {
     let message = match snapshot.listen[..] {
         [_, _, ..] => "with --switch there is one address in listen: [::]:PORT stands for all",
         [address] if address.port() == 0 => {
             "with --switch the port is one that the next generation knows, and not 0"
+        }
+        _ if snapshot.has_balancer() => {
+            "with --switch there is no [balancer]: the switch gives connection IDs of its own, which no balancer knows"
         }
         _ => return Ok(()),
     };
