@@ -35,7 +35,7 @@ use crate::stage::{Ending, Stage};
 const BACKLOG: i32 = 1024;
 /// How long clients may be unaware that there is HTTP/3 no more, in seconds.
 const ALT_SVC_AGE: u32 = 86_400;
-/// How long the log may take in the end.
+/// How long the log may take in the end, and the last report to balancers.
 const FLUSH: Duration = Duration::from_secs(1);
 /// How often a free port that TCP and UDP share is looked for.
 const PORT_ATTEMPTS: usize = 20;
@@ -334,10 +334,10 @@ impl Bound {
             let shared = Arc::clone(shared);
             tasks.spawn(metrics::serve::serve(listener, shared))
         });
-        if let Some(member) = &gateway.member {
+        let reporting = gateway.member.clone().map(|member| {
             let drains = |stage: &Stage| *stage != Stage::Serves;
-            tasks.spawn(Arc::clone(member).report(stage.subscribe(), drains));
-        }
+            tokio::spawn(member.report(stage.subscribe(), drains))
+        });
         let mut stop = std::pin::pin!(stop);
         let ended = loop {
             tokio::select! {
@@ -385,6 +385,11 @@ impl Bound {
         endpoint.close(h3::error::Code::H3_NO_ERROR.value(), b"the gateway was stopped");
         let _ = tokio::time::timeout(Duration::from_millis(500), endpoint.wait_idle()).await;
         tasks.shutdown().await;
+        // Balancers hear of the end even if nothing was under way.
+        drop(stage);
+        if let Some(reporting) = reporting {
+            let _ = tokio::time::timeout(FLUSH, reporting).await;
+        }
         let log = gateway.shared.current().1;
         let _ = tokio::task::spawn_blocking(move || log.flush(FLUSH)).await;
         Ok(ended)
