@@ -288,3 +288,29 @@ impl Reload {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    #[test]
+    fn the_switch_and_a_balancer_exclude_each_other() {
+        let dir = tempfile::tempdir().unwrap();
+        let write = |name: &str, text: &str| fs::write(dir.path().join(name), text).unwrap();
+        let identity = quicket::Identity::self_signed(["localhost"]).unwrap();
+        write("cert.pem", &identity.chain_pem());
+        write("cert.key", &identity.key_pem());
+        write("ids", "config 0 server-id 1 nonce 7 plain\n");
+        let switched = |rest: &str| {
+            let text = format!(
+                "listen = [\"127.0.0.1:443\"]\n[[certificate]]\nchain = \"cert.pem\"\nkey = \"cert.key\"\n\
+                 [[site]]\nnames = [\"*\"]\n[[site.route]]\nrespond = {{}}\n{rest}"
+            );
+            check_switched(&config::parse(&text, dir.path()).unwrap())
+        };
+        assert_eq!(switched(""), Ok(()));
+        let told = switched("[balancer]\nconnection_ids = \"ids\"\nserver_id = \"01\"\n");
+        assert!(told.unwrap_err().message.contains("with --switch there is no [balancer]"));
+    }
+}
