@@ -124,12 +124,15 @@ fn handed(args: &args::Gateway) -> Result<Handed, Failure> {
     Ok(handed)
 }
 
-/// What the switch does not have, or the next generation could not know.
+/// What the switch does not have, or does otherwise, or the next generation could not know.
 fn check_switched(snapshot: &Snapshot) -> Result<(), Failure> {
     let message = match snapshot.listen[..] {
         [_, _, ..] => "with --switch there is one address in listen: [::]:PORT stands for all",
         [address] if address.port() == 0 => {
             "with --switch the port is one that the next generation knows, and not 0"
+        }
+        _ if snapshot.has_balancer() => {
+            "with --switch there is no [balancer]: the switch gives connection IDs of its own, which no balancer knows"
         }
         _ => return Ok(()),
     };
@@ -283,5 +286,31 @@ impl Reload {
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    #[test]
+    fn the_switch_and_a_balancer_exclude_each_other() {
+        let dir = tempfile::tempdir().unwrap();
+        let write = |name: &str, text: &str| fs::write(dir.path().join(name), text).unwrap();
+        let identity = quicket::Identity::self_signed(["localhost"]).unwrap();
+        write("cert.pem", &identity.chain_pem());
+        write("cert.key", &identity.key_pem());
+        write("ids", "config 0 server-id 1 nonce 7 plain\n");
+        let switched = |rest: &str| {
+            let text = format!(
+                "listen = [\"127.0.0.1:443\"]\n[[certificate]]\nchain = \"cert.pem\"\nkey = \"cert.key\"\n\
+                 [[site]]\nnames = [\"*\"]\n[[site.route]]\nrespond = {{}}\n{rest}"
+            );
+            check_switched(&config::parse(&text, dir.path()).unwrap())
+        };
+        assert_eq!(switched(""), Ok(()));
+        let told = switched("[balancer]\nconnection_ids = \"ids\"\nserver_id = \"01\"\n");
+        assert!(told.unwrap_err().message.contains("with --switch there is no [balancer]"));
     }
 }

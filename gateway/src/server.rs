@@ -15,12 +15,14 @@ use quicket::{
     AcceptError, BindError, ConfigError, EndpointConfig, Fingerprint, Identity, ListenError,
     RetryPolicy, ServerConfig, ServerTls, TransportConfig,
 };
+use quicket_member::{Change, Member, MemberError};
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 
+use crate::config::balancer;
 use crate::front::admission::{admission, counts_handshakes, hold, turn_away};
 use crate::front::{Shared, redirect, tcp};
 use crate::handed::Handed;
@@ -33,7 +35,7 @@ use crate::stage::{Ending, Stage};
 const BACKLOG: i32 = 1024;
 /// How long clients may be unaware that there is HTTP/3 no more, in seconds.
 const ALT_SVC_AGE: u32 = 86_400;
-/// How long the log may take in the end.
+/// How long the log may take in the end, and the last report to balancers.
 const FLUSH: Duration = Duration::from_secs(1);
 /// How often a free port that TCP and UDP share is looked for.
 const PORT_ATTEMPTS: usize = 20;
@@ -64,6 +66,10 @@ pub enum StartError {
     OtherLimits,
     /// The protocols that clients can ask for are not those of the file.
     OtherProtocols,
+    /// The place behind a balancer does not fit what is there.
+    Balancer(MemberError),
+    /// The place behind a balancer is another one.
+    OtherPlace,
     /// A certificate that was not there before has ended.
     Expired(String),
 }
@@ -106,6 +112,11 @@ impl fmt::Display for StartError {
                 "the names in alpn of [[protocol]], or whether there is a [[site]], have changed: that takes a \
                  restart, or quicket switch upgrade",
             ),
+            Self::Balancer(error) => write!(f, "{}: {error}", balancer::field(error)),
+            Self::OtherPlace => f.write_str(
+                "balancer.server_id or balancer.max_udp_payload have changed, or [balancer] is there now, or no \
+                 longer: that takes a restart",
+            ),
             Self::Expired(what) => write!(f, "{what}; it is not taken instead of another one"),
         }
     }
@@ -121,10 +132,12 @@ impl std::error::Error for StartError {
             | Self::Handed(error) => Some(error),
             Self::Tls(error) => Some(error),
             Self::Listen(error) => Some(error),
+            Self::Balancer(error) => Some(error),
             Self::Unwanted(_)
             | Self::OtherAddresses
             | Self::OtherLimits
             | Self::OtherProtocols
+            | Self::OtherPlace
             | Self::Expired(_) => None,
         }
     }
@@ -160,6 +173,8 @@ pub struct Gateway {
     shared: Arc<Shared>,
     tls: ServerTls,
     wanted: Wanted,
+    /// Its connection IDs and reports, behind a balancer.
+    member: Option<Arc<Member>>,
     /// The certificates that are presented. Who reads the file again holds this.
     presented: Arc<Mutex<HashSet<Fingerprint>>>,
 }
@@ -200,9 +215,10 @@ impl Bound {
     /// snapshot has no use for.
     pub async fn bind_with(
         snapshot: Snapshot,
-        sockets: EndpointConfig,
+        mut sockets: EndpointConfig,
         mut handed: Handed,
     ) -> Result<Self, StartError> {
+        let member = member(&snapshot, &mut sockets)?;
         let presented = Arc::new(Mutex::new(fingerprints(&snapshot)));
         let metrics = Metrics::new();
         let log = Log::open(snapshot.access_log.as_deref(), metrics.lines_lost());
@@ -232,7 +248,7 @@ impl Bound {
             false => config,
         };
         let listener = endpoint.listen_early(config).map_err(StartError::Listen)?;
-        let gateway = Gateway { shared, tls, wanted, presented };
+        let gateway = Gateway { shared, tls, wanted, member, presented };
         Ok(Self {
             gateway,
             endpoint,
@@ -318,6 +334,10 @@ impl Bound {
             let shared = Arc::clone(shared);
             tasks.spawn(metrics::serve::serve(listener, shared))
         });
+        let reporting = gateway.member.clone().map(|member| {
+            let drains = |stage: &Stage| *stage != Stage::Serves;
+            tokio::spawn(member.report(stage.subscribe(), drains))
+        });
         let mut stop = std::pin::pin!(stop);
         let ended = loop {
             tokio::select! {
@@ -365,6 +385,11 @@ impl Bound {
         endpoint.close(h3::error::Code::H3_NO_ERROR.value(), b"the gateway was stopped");
         let _ = tokio::time::timeout(Duration::from_millis(500), endpoint.wait_idle()).await;
         tasks.shutdown().await;
+        // Balancers hear of the end even if nothing was under way.
+        drop(stage);
+        if let Some(reporting) = reporting {
+            let _ = tokio::time::timeout(FLUSH, reporting).await;
+        }
         let log = gateway.shared.current().1;
         let _ = tokio::task::spawn_blocking(move || log.flush(FLUSH)).await;
         Ok(ended)
@@ -404,6 +429,7 @@ impl Gateway {
         if !self.tls.alpn().iter().eq(snapshot.alpn().iter().map(String::as_bytes)) {
             return Err(StartError::OtherProtocols);
         }
+        let place = self.place(&snapshot)?;
         let mut presented = self.presented.lock().unwrap_or_else(PoisonError::into_inner);
         // One that has ended while it was in use is no reason to refuse all else of the file.
         let fresh = |identity: &Identity| !presented.contains(&identity.fingerprint());
@@ -418,10 +444,44 @@ impl Gateway {
         if let Some((_, first)) = certificates.first() {
             self.tls.replace_certificates(first, &certificates).map_err(StartError::Tls)?;
         }
+        if let Some((member, change)) = place {
+            member.take_up(change).map_err(StartError::Balancer)?;
+        }
         self.shared.replace(snapshot, log);
         *presented = next;
         Ok(())
     }
+
+    /// What the file says of the place behind a balancer, checked, for whom it concerns.
+    fn place(&self, snapshot: &Snapshot) -> Result<Option<(&Member, Change)>, StartError> {
+        let before = self.shared.current().0;
+        // The server ID is in all connection IDs that clients have; the payload was said in handshakes.
+        let fixed =
+            |snapshot: &Snapshot| snapshot.balancer.as_ref().map(|it| (it.id, it.max_udp_payload));
+        if fixed(snapshot) != fixed(&before) {
+            return Err(StartError::OtherPlace);
+        }
+        let Some((member, now)) = self.member.as_deref().zip(snapshot.balancer.as_ref()) else {
+            return Ok(None);
+        };
+        let change = member.prepare(&now.site, &now.report_to).map_err(StartError::Balancer)?;
+        Ok(Some((member, change)))
+    }
+}
+
+/// The gateway as one of the servers behind a balancer, if it is one. Its connection IDs lead to it.
+fn member(
+    snapshot: &Snapshot,
+    sockets: &mut EndpointConfig,
+) -> Result<Option<Arc<Member>>, StartError> {
+    let Some(behind) = &snapshot.balancer else { return Ok(None) };
+    let member = Member::new(&behind.site, behind.id, &behind.report_to, sockets.workers);
+    let member = member.map_err(StartError::Balancer)?;
+    *sockets = member.configure(sockets.clone());
+    if let Some(payload) = behind.max_udp_payload {
+        sockets.protocol.max_udp_payload_size = payload;
+    }
+    Ok(Some(Arc::new(member)))
 }
 
 fn fingerprints(snapshot: &Snapshot) -> HashSet<Fingerprint> {

@@ -7,6 +7,8 @@ use std::time::{Duration, SystemTime};
 
 use ipnet::IpNet;
 use quicket::Identity;
+use quicket::steering::ServerId;
+use quicket_member::Site;
 
 use crate::clients::Allowed;
 use crate::metrics::{NO_SERVER, Place};
@@ -32,6 +34,8 @@ pub struct Snapshot {
     pub limits: Limits,
     /// Networks of balancers that say who the client is.
     pub(crate) proxy_protocol: Vec<IpNet>,
+    /// Its place behind a balancer that routes by connection IDs.
+    pub(crate) balancer: Option<Behind>,
     /// Where the counters can be read.
     pub(crate) metrics: Option<Reading>,
     pub(crate) sites: Sites,
@@ -72,6 +76,19 @@ pub struct Limits {
     pub handshakes_without_retry: usize,
 }
 
+/// A place behind a balancer that routes by connection IDs.
+#[derive(Clone, Debug)]
+pub(crate) struct Behind {
+    /// How connection IDs are written.
+    pub(crate) site: Site,
+    /// What names the gateway in them.
+    pub(crate) id: ServerId,
+    /// Who hears that it is there.
+    pub(crate) report_to: Vec<SocketAddr>,
+    /// What clients may send at once.
+    pub(crate) max_udp_payload: Option<u16>,
+}
+
 /// Where the counters can be read, and by whom.
 #[derive(Clone, Debug)]
 pub(crate) struct Reading {
@@ -106,6 +123,11 @@ impl Snapshot {
     pub(crate) fn alpn(&self) -> Vec<String> {
         let http = self.has_sites().then(|| "h3".to_owned());
         http.into_iter().chain(self.protocols.alpn().iter().cloned()).collect()
+    }
+
+    /// True if connection IDs are those of a site behind a balancer.
+    pub const fn has_balancer(&self) -> bool {
+        self.balancer.is_some()
     }
 
     /// True if HTTP is served.

@@ -143,6 +143,13 @@ The file, in TOML; what is not said is as shown here, and paths are relative to 
   max_streams = 100                of a client, of each kind; as many as requests
   max_connections = 4096           to the origin; a client's datagrams over UDP are one
   buffer_bytes = 65536             read from the origin at once, from 1024 to 16777216
+  [balancer]                       in front, which routes UDP by connection IDs (quicket balance --help)
+  connection_ids = \"FILE\"          how they are written: the balancer's file, too
+  server_id = \"HEX\"                what names this gateway in them
+  report_to = []                   balancers (\"IP:PORT\") that hear that it is there, or stops; needs the
+                                   file's report-key
+  max_udp_payload = N              that clients may send, in bytes, from 1200: 1440 of 1500 over IPv4;
+                                   no limit unless given
   [metrics]                        counters, at /metrics (Prometheus) and /metrics.json
   listen = \"127.0.0.1:9090\"        or \"unix:/PATH\", a socket for the gateway's own user
   token_file = \"FILE\"              of 16 bytes at least, for Authorization: Bearer; due with TCP

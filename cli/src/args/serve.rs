@@ -7,7 +7,6 @@ use clap::{Args, ValueEnum};
 use quicket::{MAX_WORKERS, Workers};
 
 use super::Transport;
-use crate::site;
 
 /// When clients must prove their address before anything is spent on them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -171,7 +170,7 @@ pub(crate) struct Behind {
 
     /// What names this server in connection IDs: as many hexadecimal digits as the file asks for, or two
     /// with --secrets (00 by default)
-    #[arg(long, value_name = "HEX", value_parser = site::server_id)]
+    #[arg(long, value_name = "HEX", value_parser = quicket_member::server_id)]
     pub(crate) server_id: Option<quicket::steering::ServerId>,
 
     /// Report to this balancer every second that the server is there, and that it takes no more

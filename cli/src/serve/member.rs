@@ -1,43 +1,25 @@
-//! A server as one of a site behind a balancer: connection IDs that lead to it, and reports.
+//! A server as one of a site behind a balancer, as its flags and the file say.
 
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use quicket::steering::{
-    Owner, Place, RoutableConnectionIds, ServerId, SwitchError, SwitchableConnectionIds,
-};
-use quicket::{ConnectionIdGenerator, EndpointConfig, Workers};
-use quicket_balancer::{Report, Site, SiteConfiguration};
-use tokio::net::UdpSocket;
+use quicket::steering::ServerId;
+use quicket::{EndpointConfig, Workers};
+use quicket_member::{Change, MemberError};
 use tokio::sync::watch;
 
 use super::conversation::Draining;
 use crate::args::Behind;
-use crate::exit::{Failure, Kind};
+use crate::exit::Failure;
 use crate::site;
 
-/// How often a report goes out.
-const INTERVAL: Duration = Duration::from_secs(1);
-
-/// What issues connection IDs.
-#[derive(Debug)]
-enum Ids {
-    /// Of one worker.
-    Switchable(SwitchableConnectionIds),
-    /// Several workers read them as they were at the start.
-    Fixed(RoutableConnectionIds, SiteConfiguration),
-}
-
-/// A server of a site.
+/// A server of a site, and where it reads how connection IDs are written.
 #[derive(Debug)]
 pub(crate) struct Member {
     path: PathBuf,
-    id: ServerId,
-    ids: Ids,
     report_to: Vec<SocketAddr>,
-    report_key: Mutex<Option<[u8; 32]>>,
+    member: Arc<quicket_member::Member>,
 }
 
 impl Member {
@@ -47,125 +29,44 @@ impl Member {
         let Some((path, id)) = args.connection_ids.as_ref().zip(args.server_id) else {
             return Ok(None);
         };
-        let site = site::read(path)?;
-        let ids = issued(id, &site)
-            .map_err(|error| site::wrong(path, format!("--server-id {id}: {error}")))?;
-        let ids = match (workers, configuration(&site)) {
-            (Workers::One | Workers::Count(1), _) | (_, None) => {
-                Ids::Switchable(SwitchableConnectionIds::new(ids))
-            }
-            (_, Some(configuration)) => Ids::Fixed(ids, configuration),
-        };
-        if !args.report_to.is_empty() && site.report_key().is_none() {
-            return Err(Failure::new(
-                Kind::Usage,
-                format!(
-                    "--report-to needs a line \"report-key HEX\" in {}, with 64 digits of openssl \
-                     rand -hex 32",
-                    path.display()
-                ),
-            ));
-        }
-        Ok(Some(Arc::new(Self {
-            path: path.clone(),
-            id,
-            ids,
-            report_to: args.report_to.clone(),
-            report_key: Mutex::new(site.report_key().copied()),
-        })))
+        let report_to = args.report_to.clone();
+        let member = quicket_member::Member::new(&site::read(path)?, id, &report_to, workers);
+        let member = Arc::new(member.map_err(|error| unfit(path, id, &error))?);
+        Ok(Some(Arc::new(Self { path: path.clone(), report_to, member })))
     }
 
     /// Has an endpoint issue connection IDs that lead to this server.
     pub(crate) fn configure(&self, config: EndpointConfig) -> EndpointConfig {
-        match &self.ids {
-            Ids::Switchable(ids) => config.connection_ids(ids.clone()),
-            Ids::Fixed(ids, _) => config.connection_ids(ids.clone()),
-        }
+        self.member.configure(config)
     }
 
     /// Reads the file again, and changes nothing yet.
-    pub(crate) fn read(&self) -> Result<Site, Failure> {
-        let site = site::read(&self.path)?;
-        let wrong = |error: String| site::wrong(&self.path, error);
-        let new = issued(self.id, &site).map_err(wrong)?;
-        match &self.ids {
-            Ids::Switchable(ids) => {
-                // Tried, so that nothing changes where it would fail.
-                let (in_use, new) = (ids.len(), new.len());
-                if in_use != new {
-                    return Err(wrong(SwitchError { in_use, new }.to_string()));
-                }
-            }
-            Ids::Fixed(_, before) if configuration(&site) != Some(*before) => {
-                let why = "with several workers, the configuration that is written changes with a \
-                           restart only: start the server again";
-                return Err(wrong(why.to_owned()));
-            }
-            Ids::Fixed(..) => {}
-        }
-        Ok(site)
+    pub(crate) fn read(&self) -> Result<Change, Failure> {
+        let read = self.member.prepare(&site::read(&self.path)?, &self.report_to);
+        read.map_err(|error| unfit(&self.path, self.member.id(), &error))
     }
 
     /// Issues connection IDs as the file says now; says how in words.
-    pub(crate) fn take_up(&self, site: Site) -> Result<String, Failure> {
-        if let Ids::Switchable(ids) = &self.ids {
-            let new = issued(self.id, &site).map_err(|error| site::wrong(&self.path, error))?;
-            ids.switch(new).map_err(|error| site::wrong(&self.path, error))?;
-        }
-        let key = site.report_key().copied();
-        *self.report_key.lock().unwrap_or_else(PoisonError::into_inner) = key;
-        Ok(format!("connection IDs of configuration {}", site.issue().number()))
+    pub(crate) fn take_up(&self, change: Change) -> Result<String, Failure> {
+        self.member.take_up(change).map_err(|error| site::wrong(&self.path, error))
     }
 
-    /// Reports every second, at once when the server begins to drain, until the process ends.
-    pub(crate) async fn report(self: Arc<Self>, mut draining: watch::Receiver<Draining>) {
-        if self.report_to.is_empty() {
-            return;
-        }
-        let v4 = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).await.ok();
-        let v6 = UdpSocket::bind((Ipv6Addr::UNSPECIFIED, 0)).await.ok();
-        let mut last = 0;
-        loop {
-            let key = *self.report_key.lock().unwrap_or_else(PoisonError::into_inner);
-            // Each is later than the one before, even where two are made in a millisecond.
-            let time = site::wall_clock().max(last + 1);
-            last = time;
-            let drains = *draining.borrow() != Draining::No;
-            let report = Report { id: self.id, time, draining: drains, percent: 100 };
-            if let Some(key) = key {
-                let datagram = report.encode(|body| site::sign(&key, body));
-                for address in &self.report_to {
-                    let socket = if address.is_ipv4() { &v4 } else { &v6 };
-                    if let Some(socket) = socket {
-                        // A balancer that is not there may come back.
-                        let _ = socket.send_to(&datagram, address).await;
-                    }
-                }
-            }
-            tokio::select! {
-                () = tokio::time::sleep(INTERVAL) => {}
-                changed = draining.changed() => {
-                    if changed.is_err() {
-                        return;
-                    }
-                }
-            }
+    /// Reports until the server ends, if anybody is to hear of it.
+    pub(crate) async fn report(self: Arc<Self>, draining: watch::Receiver<Draining>) {
+        if !self.report_to.is_empty() {
+            let drains = |draining: &Draining| *draining != Draining::No;
+            Arc::clone(&self.member).report(draining, drains).await;
         }
     }
 }
 
-/// The configuration that servers write.
-fn configuration(site: &Site) -> Option<SiteConfiguration> {
-    site.configurations().iter().find(|one| one.id == site.issue()).copied()
-}
-
-/// What issues connection IDs that lead to this server: to its first worker, where the format asks
-/// for one. The endpoint gives each worker its own.
-fn issued(server_id: ServerId, site: &Site) -> Result<RoutableConnectionIds, String> {
-    let codec = site.issuer(&site::aes).ok_or("there is no configuration")?;
-    let owner = codec.format().owner().map(|_| Owner { generation: 0, worker: 0 });
-    let place = Place { server_id, owner };
-    RoutableConnectionIds::new(codec, place).map_err(|error| error.to_string())
+/// What does not fit, with the flag that says so.
+fn unfit(path: &Path, id: ServerId, error: &MemberError) -> Failure {
+    match error {
+        MemberError::ServerId(error) => site::wrong(path, format!("--server-id {id}: {error}")),
+        MemberError::NoReportKey => site::wrong(path, format!("--report-to: {error}")),
+        error => site::wrong(path, error),
+    }
 }
 
 #[cfg(test)]
@@ -176,23 +77,25 @@ mod tests {
     fn behind(path: PathBuf, id: &str, report_to: &[&str]) -> Behind {
         Behind {
             connection_ids: Some(path),
-            server_id: Some(site::server_id(id).unwrap()),
+            server_id: Some(quicket_member::server_id(id).unwrap()),
             report_to: report_to.iter().map(|address| address.parse().unwrap()).collect(),
             max_udp_payload: None,
         }
     }
 
     #[test]
-    fn what_does_not_fit_together_is_named_and_a_changed_file_is_taken_up() {
+    fn what_is_wrong_is_told_with_its_flag_and_a_changed_file_is_taken_up() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("site");
         let good = "config 0 server-id 4 nonce 12 plain\n";
         fs::write(&path, good).unwrap();
-        let refused = |id: &str, to: &[&str]| {
-            Member::new(&behind(path.clone(), id, to), Workers::Count(1)).unwrap_err()
+        let refused = |id: &str, to: &[&str], workers| {
+            Member::new(&behind(path.clone(), id, to), Workers::Count(workers)).unwrap_err().message
         };
-        assert!(refused("01", &[]).message.contains("--server-id 01"));
-        assert!(refused("00000001", &["127.0.0.1:9"]).message.contains("report-key"));
+        assert!(refused("01", &[], 1).contains("site: --server-id 01: "));
+        let error = refused("00000001", &["127.0.0.1:9"], 1);
+        assert!(error.contains("--report-to: ") && error.contains("report-key"), "{error}");
+        assert!(refused("00000001", &[], 2).contains("--workers 1"));
         let member = Member::new(&behind(path.clone(), "00000001", &[]), Workers::Count(1))
             .unwrap()
             .unwrap();
@@ -208,32 +111,5 @@ mod tests {
             let error = member.read().unwrap_err().message;
             assert!(error.contains(why) && error.contains("site: "), "{error}");
         }
-    }
-
-    #[tokio::test]
-    async fn reports_say_that_it_is_there_and_that_it_drains() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("site");
-        let file = "config 0 server-id 1 nonce 7 plain\nreport-key ".to_owned() + &"5a".repeat(32);
-        fs::write(&path, file).unwrap();
-        let balancer = UdpSocket::bind("127.0.0.1:0").await.unwrap();
-        let address = balancer.local_addr().unwrap().to_string();
-        let member =
-            Member::new(&behind(path, "07", &[&address]), Workers::Count(1)).unwrap().unwrap();
-        let (drain, draining) = watch::channel(Draining::No);
-        let reporting = tokio::spawn(member.report(draining));
-        let mut buffer = [0; 100];
-        let mut next = async || {
-            let len = balancer.recv(&mut buffer).await.unwrap();
-            let decoded =
-                Report::decode(&buffer[..len], |body, tag| site::sign(&[0x5a; 32], body) == tag);
-            decoded.unwrap()
-        };
-        let first = next().await;
-        assert_eq!((first.id.as_slice(), first.draining, first.percent), (&[7][..], false, 100));
-        drain.send_replace(Draining::Stopping);
-        while !next().await.draining {}
-        assert!(next().await.time > first.time);
-        reporting.abort();
     }
 }

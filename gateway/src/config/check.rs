@@ -100,6 +100,8 @@ fn finish(
     };
     let protocols = protocol::protocols(&file.protocol, &file.limits, directory, &mut problems);
     let metrics = file.metrics.as_ref().and_then(|metrics| metrics.check(directory, &mut problems));
+    let balancer = file.balancer.as_ref();
+    let balancer = balancer.and_then(|balancer| balancer.check(directory, &mut problems));
     let limits = limits::check(&file.limits, &mut problems);
     let access_log = file.access_log.map(|path| match path.as_os_str() == "-" {
         true => path,
@@ -112,6 +114,7 @@ fn finish(
         listen: file.listen,
         redirect: file.redirect,
         proxy_protocol: file.proxy_protocol,
+        balancer,
         metrics,
         certificates,
         access_log,

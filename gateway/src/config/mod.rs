@@ -3,6 +3,7 @@
 //! A field that is not known is an error, as is everything that would have no effect.
 
 mod action;
+pub(crate) mod balancer;
 mod check;
 mod headers;
 mod limits;
@@ -20,6 +21,7 @@ use ipnet::IpNet;
 use serde::Deserialize;
 
 pub use self::action::{Redirect, Respond};
+pub use self::balancer::Balancer;
 pub use self::headers::{Edits, Hsts};
 pub use self::limits::Limits;
 pub use self::metrics::Metrics;
@@ -55,6 +57,8 @@ pub struct File {
     /// Networks of balancers in front, which begin each connection over TCP by saying who the client is (PROXY
     /// protocol, version 2).
     pub proxy_protocol: Vec<IpNet>,
+    /// A place behind a balancer that routes by connection IDs.
+    pub balancer: Option<Balancer>,
     /// Where the counters can be read.
     pub metrics: Option<Metrics>,
     /// A line of JSON for each request: a file, or `-` for standard error.

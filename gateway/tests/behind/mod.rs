@@ -181,6 +181,12 @@ impl Site {
         self.gateway.replace(Self::read(&self.dir, 0, rest)).unwrap();
     }
 
+    /// The same with what may be refused.
+    pub(crate) fn try_reload(&self, rest: &str) -> Result<(), String> {
+        let replaced = self.gateway.replace(Self::read(&self.dir, 0, rest));
+        replaced.map_err(|error| error.to_string())
+    }
+
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }

@@ -1,5 +1,6 @@
 //! HTTP/3 through the gateway, by a client that writes its frames byte by byte over our sockets.
 
+mod balancer;
 #[path = "../behind/mod.rs"]
 mod behind;
 mod bodies;

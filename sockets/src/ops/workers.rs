@@ -165,7 +165,7 @@ impl Workers {
     /// # Errors
     ///
     /// For none, and for more than [`MAX_WORKERS`](crate::MAX_WORKERS).
-    pub(crate) fn count(self) -> io::Result<usize> {
+    pub fn count(self) -> io::Result<usize> {
         let most = crate::MAX_WORKERS;
         match self {
             Self::One => Ok(1),
