@@ -53,6 +53,8 @@ pub struct UdpSocket {
     classes: marked::Classes,
     /// Where datagrams come from, if it is not the socket itself.
     port: Option<Box<dyn Port>>,
+    /// ... and where they go.
+    sends_by_port: bool,
     /// Where others come from, beside those that come to the socket itself.
     beside: Option<Box<dyn Port>>,
     /// Refusals that are made up for tests.
@@ -109,6 +111,7 @@ impl UdpSocket {
             only_v6,
             classes,
             port: None,
+            sends_by_port: false,
             beside: None,
             #[cfg(any(test, feature = "faults"))]
             faults: Faults::default(),
@@ -135,6 +138,23 @@ impl UdpSocket {
         Ok(Self { beside: Some(port), ..Self::new(io)? })
     }
 
+    /// A socket that another process has: datagrams come from `port`, and that process sends them, from
+    /// `local`. Of the system this one has a socket that is bound to nothing and carries nothing; it says what
+    /// there is to say of the family.
+    ///
+    /// # Errors
+    ///
+    /// When no descriptor is left.
+    pub fn through(port: Box<dyn Port>, local: SocketAddr, only_v6: bool) -> io::Result<Self> {
+        let domain = socket2::Domain::for_address(local);
+        let io = socket2::Socket::new(domain, socket2::Type::DGRAM, Some(socket2::Protocol::UDP))?;
+        if local.is_ipv6() {
+            io.set_only_v6(only_v6)?;
+        }
+        let this = Self::new(io.into())?;
+        Ok(Self { local: canonical(local), port: Some(port), sends_by_port: true, ..this })
+    }
+
     /// Where datagrams come from beside those that come to the socket itself
     /// ([`Self::receive_beside`]).
     pub fn port_beside(&self) -> Option<&dyn Port> {
@@ -147,7 +167,7 @@ impl UdpSocket {
     }
 
     /// True if another process reads the socket: what is readable and what is writable are two
-    /// descriptors then.
+    /// descriptors then, unless that process sends, too.
     pub const fn is_behind_port(&self) -> bool {
         self.port.is_some()
     }
@@ -161,8 +181,11 @@ impl UdpSocket {
     ///
     /// # Errors
     ///
-    /// Those of setsockopt(2).
+    /// Those of setsockopt(2); `Unsupported` for a socket that another process has.
     pub fn set_option(&self, option: &UdpOption) -> io::Result<()> {
+        if self.sends_by_port {
+            return Err(io::ErrorKind::Unsupported.into());
+        }
         option.set((&self.io).into())?;
         self.classes.read(&self.io, self.is_v6)
     }
@@ -186,10 +209,10 @@ fn offload_state(io: &std::net::UdpSocket) -> io::Result<quinn_udp::UdpSocketSta
     Ok(state)
 }
 
-/// The socket itself: writable when there is room.
+/// The socket itself, or the port by which it sends: writable when there is room.
 impl AsFd for UdpSocket {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.io.as_fd()
+        if self.sends_by_port { self.readable() } else { self.io.as_fd() }
     }
 }
 

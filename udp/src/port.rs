@@ -7,6 +7,8 @@ use std::os::fd::BorrowedFd;
 
 use quicket_wire::EcnCodepoint;
 
+use crate::Outgoing;
+
 /// Where the datagrams of a socket come from that another process reads. Sending stays with the
 /// socket.
 pub trait Port: fmt::Debug + Send + Sync {
@@ -32,6 +34,17 @@ pub trait Port: fmt::Debug + Send + Sync {
     ///
     /// `WouldBlock` when there is no room; when nobody is there to take it.
     fn hand_back(&self, train: &Arrival, bytes: &[u8]) -> io::Result<()>;
+
+    /// Has who reads the socket send a burst in place of this process ([`UdpSocket::through`]). Never waits.
+    ///
+    /// # Errors
+    ///
+    /// `WouldBlock` when there is no room; `Unsupported` where this process sends by a socket of its own.
+    ///
+    /// [`UdpSocket::through`]: crate::UdpSocket::through
+    fn send(&self, _: &Outgoing<'_>) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
 }
 
 /// What is known of a train that came.
@@ -125,6 +138,63 @@ mod tests {
         assert_eq!(sender.send(&burst), crate::SendOutcome::Done);
         let mut answer = [0; 8];
         assert_eq!(stranger.recv_from(&mut answer).unwrap(), (2, ([127, 0, 0, 1], port).into()));
+    }
+
+    /// A port that sends, too, as long as there is room.
+    #[derive(Debug)]
+    struct Sends(UnixDatagram);
+
+    impl Port for Sends {
+        fn readable(&self) -> BorrowedFd<'_> {
+            self.0.as_fd()
+        }
+
+        fn receive(&self, _: &mut [IoSliceMut<'_>], _: &mut [Arrival]) -> io::Result<usize> {
+            Err(io::ErrorKind::WouldBlock.into())
+        }
+
+        fn hand_back(&self, _: &Arrival, _: &[u8]) -> io::Result<()> {
+            Err(io::ErrorKind::Unsupported.into())
+        }
+
+        fn send(&self, burst: &crate::Outgoing<'_>) -> io::Result<()> {
+            self.0.send(burst.bytes).map(drop)
+        }
+    }
+
+    #[test]
+    fn who_has_no_socket_sends_by_the_port_a_burst_in_one_piece() {
+        let (ours, theirs) = UnixDatagram::pair().unwrap();
+        ours.set_nonblocking(true).unwrap();
+        theirs.set_nonblocking(true).unwrap();
+        let local = "127.0.0.1:4433".parse().unwrap();
+        let socket = UdpSocket::through(Box::new(Sends(ours)), local, false).unwrap();
+        assert_eq!(socket.local_addr(), local);
+        assert!(socket.is_behind_port() && socket.reaches("192.0.2.1:1".parse().unwrap()));
+        let config = UdpConfig::default();
+        let sender = crate::Sender::new(socket.into(), &config).unwrap();
+        assert_eq!(sender.max_segments(), crate::MAX_SEGMENTS);
+        let burst = crate::Outgoing {
+            remote: "127.0.0.1:9".parse().unwrap(),
+            local: None,
+            ecn: EcnCodepoint::Ect0,
+            segment_size: 2,
+            bytes: b"a train",
+        };
+        assert_eq!(sender.send(&burst), crate::SendOutcome::Done);
+        let mut whole = [0; 16];
+        assert_eq!(theirs.recv(&mut whole).unwrap(), 7, "one piece");
+        let mut sent = 0;
+        while sender.send(&burst) == crate::SendOutcome::Done {
+            sent += 1;
+            assert!(sent < 1 << 16, "there is no end of room");
+        }
+        assert_eq!(sender.send(&burst), crate::SendOutcome::Blocked { sent: 0 });
+        theirs.recv(&mut whole).unwrap();
+        assert_eq!(sender.send(&burst), crate::SendOutcome::Done);
+        drop(theirs);
+        assert_eq!(sender.send(&burst), crate::SendOutcome::Done, "as lost as any datagram");
+        assert_eq!(sender.stats().refused, 1);
     }
 
     #[test]

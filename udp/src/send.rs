@@ -93,6 +93,9 @@ impl Sender {
 
     /// How many datagrams a burst may have now.
     pub fn max_segments(&self) -> usize {
+        if self.offload && self.socket.sends_by_port {
+            return MAX_SEGMENTS;
+        }
         if self.offload { self.state().max_gso_segments().clamp(1, MAX_SEGMENTS) } else { 1 }
     }
 
@@ -120,6 +123,9 @@ impl Sender {
     }
 
     fn try_send(&self, burst: &Outgoing<'_>, local: Option<IpAddr>) -> io::Result<()> {
+        if let Some(port) = self.socket.port.as_deref().filter(|_| self.socket.sends_by_port) {
+            return port.send(&Outgoing { local, ..*burst });
+        }
         #[cfg(any(test, feature = "faults"))]
         self.socket.faults.check_send(burst.segment_size.min(burst.bytes.len()))?;
         let is_v6 = self.socket.is_v6;
