@@ -31,7 +31,9 @@ use quicket_wire::{ConnectionId, PacketKind};
 use crate::config::EndpointConfig;
 use crate::core::{Pin, Pins};
 use crate::site::SiteKeys;
-use quicket_udp::UdpConfig;
+use quicket_switch::client::ConnectionIds;
+use quicket_switch::protocol::ID_LEN;
+use quicket_udp::{Complaints, UdpConfig};
 
 pub use crate::switchable::{SwitchError, SwitchableConnectionIds};
 pub use quicket_steering::{
@@ -114,11 +116,45 @@ impl ConnectionIdGenerator for RoutableConnectionIds {
     }
 }
 
+/// The configuration of connection IDs that no configuration routes (draft-ietf-quic-load-balancers-21, Section
+/// 3.1), in the first octet.
+const UNROUTABLE: u8 = 0b1110_0000;
+
+/// Connection IDs that the switch makes for a program that has no key for that.
+#[derive(Clone, Debug)]
+pub(crate) struct MintedConnectionIds(pub(crate) ConnectionIds);
+
+impl ConnectionIdGenerator for MintedConnectionIds {
+    fn generate(&self, random: &mut dyn Random) -> ConnectionId {
+        static DRY: Complaints = Complaints::new();
+        let mut octets = [0; ID_LEN];
+        match self.0.take() {
+            Some(minted) => octets = minted,
+            // As good as any that leads nowhere: the connection goes on with those that it has.
+            None => {
+                random.fill(&mut octets);
+                octets[0] |= UNROUTABLE;
+                DRY.warn(format_args!(
+                    "the switch has made no connection IDs for a while: connections that are new or move may be \
+                     lost; is it there?"
+                ));
+            }
+        }
+        ConnectionId::new(&octets).expect("fourteen octets are no more than twenty")
+    }
+
+    fn len(&self) -> usize {
+        ID_LEN
+    }
+}
+
 /// How the connection IDs of an endpoint are divided among its workers.
 #[derive(Debug)]
 pub(crate) struct Division {
     /// None for an endpoint with one worker, which takes what it is given.
     ids: Option<RoutableConnectionIds>,
+    /// Those that the switch makes, for a program that has no key for that, in place of the ones above.
+    minted: Option<ConnectionIds>,
     workers: usize,
     /// Whether workers hand the switch what belongs to other programs.
     steered: bool,
@@ -129,7 +165,7 @@ impl Division {
     pub(crate) fn new(config: &EndpointConfig) -> io::Result<Self> {
         let workers = config.workers.count()?;
         if workers == 1 {
-            return Ok(Self { ids: None, workers, steered: false });
+            return Ok(Self { ids: None, minted: None, workers, steered: false });
         }
         let generator: &dyn Any = &*config.protocol.cid_generator;
         let ids = if let Some(ids) = generator.downcast_ref::<RoutableConnectionIds>() {
@@ -147,13 +183,18 @@ impl Division {
             );
             io::Error::new(io::ErrorKind::InvalidInput, message)
         })?;
-        Ok(Self { ids: Some(ids), workers, steered: false })
+        Ok(Self { ids: Some(ids), minted: None, workers, steered: false })
     }
 
     /// For workers with sockets of their own at an address of several programs, whose connection IDs `ids`
     /// are.
     pub(crate) fn steered(self, ids: RoutableConnectionIds) -> Self {
         Self { ids: Some(ids), steered: true, ..self }
+    }
+
+    /// For workers whose connection IDs the switch makes, and reads.
+    pub(crate) const fn minted(workers: usize, ids: ConnectionIds) -> Self {
+        Self { ids: None, minted: Some(ids), workers, steered: false }
     }
 
     pub(crate) const fn workers(&self) -> usize {
@@ -163,6 +204,16 @@ impl Division {
     /// What issues connection IDs for a worker; none if there is but one.
     pub(crate) fn ids(&self, worker: usize) -> Option<RoutableConnectionIds> {
         self.ids.as_ref()?.for_worker(worker)
+    }
+
+    /// The same as what an endpoint is configured with.
+    pub(crate) fn generator(&self, worker: usize) -> Option<Arc<dyn ConnectionIdGenerator>> {
+        if let Some(minted) = self.minted.as_ref().filter(|_| self.workers > 1) {
+            let worker = u16::try_from(worker).ok()?;
+            return Some(Arc::new(MintedConnectionIds(minted.for_worker(worker))));
+        }
+        let ids: Arc<dyn ConnectionIdGenerator> = Arc::new(self.ids(worker)?);
+        Some(ids)
     }
 
     /// How the kernel is to choose among the workers' sockets, unless it is to choose by address.
@@ -178,7 +229,11 @@ impl Division {
 
     /// What a worker knows of the others.
     pub(crate) fn neighbours(&self, worker: usize, pins: &Arc<Pins>) -> Option<Neighbourhood> {
-        let ids = self.ids(worker)?;
+        let ids = self.ids(worker);
+        // What the switch hands to a worker is that worker's.
+        if ids.is_none() && (self.minted.is_none() || self.workers == 1) {
+            return None;
+        }
         let (workers, steered, pins) = (self.workers, self.steered, Arc::clone(pins));
         Some(Neighbourhood { ids, worker, workers, steered, pins })
     }
@@ -252,7 +307,8 @@ impl RoutableConnectionIds {
 /// What a worker of an endpoint knows of the others.
 #[derive(Debug)]
 pub(crate) struct Neighbourhood {
-    ids: RoutableConnectionIds,
+    /// None where the switch alone can read them.
+    ids: Option<RoutableConnectionIds>,
     worker: usize,
     workers: usize,
     steered: bool,
@@ -260,6 +316,11 @@ pub(crate) struct Neighbourhood {
 }
 
 impl Neighbourhood {
+    /// The worker that issued a connection ID, as far as that can be read here.
+    fn worker_of(&self, id: &ConnectionId, proven: bool) -> Option<usize> {
+        self.ids.as_ref()?.worker_of(id, proven)
+    }
+
     /// Which of the other workers a datagram belongs to.
     fn neighbour(&self, stray: &Stray<'_>) -> Option<usize> {
         let dcid = &stray.dcid;
@@ -268,15 +329,15 @@ impl Neighbourhood {
             // perhaps, or to that of a Retry.
             PacketKind::Initial | PacketKind::ZeroRtt => {
                 let pinned = self.pins.find(&Pin::First(*dcid));
-                pinned.or_else(|| self.ids.worker_of(dcid, true))
+                pinned.or_else(|| self.worker_of(dcid, true))
             }
             PacketKind::OneRtt => {
                 let reset = self.pins.find_reset(stray.remote, stray.data);
-                reset.or_else(|| self.ids.worker_of(dcid, false))
+                reset.or_else(|| self.worker_of(dcid, false))
             }
             // It may begin a connection here.
             PacketKind::UnknownVersion => None,
-            _ => self.ids.worker_of(dcid, false),
+            _ => self.worker_of(dcid, false),
         };
         // An owner that there is not: nobody's.
         owner.filter(|&owner| owner != self.worker && owner < self.workers)
@@ -286,7 +347,7 @@ impl Neighbourhood {
     /// or the switch says that it is this program's.
     fn is_ours(&self, stray: &Stray<'_>) -> bool {
         let ended = matches!(stray.kind, PacketKind::OneRtt | PacketKind::Handshake)
-            && self.ids.worker_of(&stray.dcid, false) == Some(self.worker);
+            && self.worker_of(&stray.dcid, false) == Some(self.worker);
         !self.steered || stray.handed_on || ended
     }
 }

@@ -17,6 +17,10 @@
 //! A worker that has a socket of its own beside the switch sends what came there and belongs to another
 //! program the other way, in the same form.
 //!
+//! A worker of a program that has no socket of the address, since it is of another user than the switch, sends
+//! that way what the switch is to send for it: the sender's address is the receiver's then, and the address that
+//! it was sent to is the one to send from.
+//!
 //! The program makes the pair and keeps a handle of the switch's end: if the switch dies, nothing that
 //! waits in the channel is lost, and nobody who reads needs to know. The next switch is given the end
 //! again. Who may write into it is who was given it, over a connection whose other end the system names.
@@ -30,7 +34,7 @@ use nix::sys::epoll::EpollFlags;
 use nix::sys::socket::{
     AddressFamily, SockFlag, SockType, getsockopt, setsockopt, socketpair, sockopt,
 };
-use quicket_udp::{Arrival, Port};
+use quicket_udp::{Arrival, Outgoing, Port};
 use quicket_wire::EcnCodepoint;
 
 use crate::sys::{self, BATCH};
@@ -181,6 +185,13 @@ impl Port for Inlet {
         let message = [IoSlice::new(&head), IoSlice::new(bytes)];
         sys::send_many(self.ours.as_fd(), &[message]).map(drop)
     }
+
+    fn send_through(&self, burst: &Outgoing<'_>) -> io::Result<()> {
+        let Outgoing { remote, local, ecn, segment_size: stride, bytes } = *burst;
+        // The port is the switch's to know.
+        let local = local.map(|local| SocketAddr::new(local, 0));
+        self.hand_back(&Arrival { remote, local, ecn, stride, len: bytes.len() }, bytes)
+    }
 }
 
 /// Receives what the other end has sent; none at its end.
@@ -209,8 +220,12 @@ pub(crate) struct Outlet {
     channel: OwnedFd,
     waiting: VecDeque<Waiting>,
     waiting_bytes: usize,
-    /// The program hands back what its workers' own sockets get of others.
+    /// The program hands back what its workers' own sockets get of others, or has what it sends sent.
     hears: bool,
+    /// What was to be sent for it and found no room: what came at once. No more is heard until that is sent.
+    unsent: VecDeque<(Arrival, Box<[u8]>)>,
+    /// How much may wait for it.
+    backlog: usize,
     /// What the switch waits for here.
     pub(crate) watched: EpollFlags,
 }
@@ -236,7 +251,39 @@ impl Outlet {
             return Err(io::Error::new(io::ErrorKind::InvalidData, message));
         }
         let (waiting, watched) = (VecDeque::new(), EpollFlags::empty());
-        Ok(Self { channel, waiting, waiting_bytes: 0, hears: false, watched })
+        let (hears, unsent, backlog) = (false, VecDeque::new(), BACKLOG_BYTES);
+        Ok(Self { channel, waiting, waiting_bytes: 0, hears, unsent, backlog, watched })
+    }
+
+    /// Lets less wait for the program than for those of the switch's own user.
+    pub(crate) const fn set_backlog(&mut self, bytes: usize) {
+        self.backlog = bytes;
+    }
+
+    /// Whether something that is to be sent for the program waits for room.
+    pub(crate) fn is_stuck(&self) -> bool {
+        !self.unsent.is_empty()
+    }
+
+    /// Keeps a burst until there is room.
+    pub(crate) fn keep(&mut self, burst: &Outgoing<'_>) {
+        let Outgoing { remote, local, ecn, segment_size: stride, bytes } = *burst;
+        let local = local.map(|local| SocketAddr::new(local, 0));
+        let train = Arrival { remote, local, ecn, stride, len: bytes.len() };
+        self.unsent.push_back((train, bytes.into()));
+    }
+
+    /// Offers what was kept again, the oldest first, until `send` says how much of one it has taken.
+    pub(crate) fn retry(&mut self, mut send: impl FnMut(&Outgoing<'_>) -> Option<usize>) {
+        while let Some((train, bytes)) = self.unsent.pop_front() {
+            let Arrival { remote, local, ecn, stride: segment_size, .. } = train;
+            let local = local.map(|local| local.ip());
+            let burst = Outgoing { remote, local, ecn, segment_size, bytes: &bytes };
+            if let Some(sent) = send(&burst) {
+                let rest = bytes.get(sent..).unwrap_or_default();
+                return self.unsent.push_front((train, rest.into()));
+            }
+        }
     }
 
     /// Whether anything is to be heard here from now on.
@@ -247,7 +294,7 @@ impl Outlet {
     /// What is to be waited for here.
     pub(crate) fn wants(&self) -> EpollFlags {
         let mut wants = EpollFlags::empty();
-        wants.set(EpollFlags::EPOLLIN, self.hears);
+        wants.set(EpollFlags::EPOLLIN, self.hears && !self.is_stuck());
         wants.set(EpollFlags::EPOLLOUT, self.is_full());
         wants
     }
@@ -286,7 +333,7 @@ impl Outlet {
         }
         for train in rest {
             let (head, bytes) = train;
-            if self.waiting_bytes + HEAD + bytes.len() > BACKLOG_BYTES {
+            if self.waiting_bytes + HEAD + bytes.len() > self.backlog {
                 sent.lost += count_of(train);
             } else {
                 sent.datagrams += count_of(train);

@@ -10,6 +10,7 @@
 //! - [`FirstPackets`]: the server name and the protocols in a client's first packets.
 //! - [`Pins`]: connection IDs and reset tokens that do not say whose they are.
 //! - [`Router`]: what becomes of a datagram.
+//! - [`rule`]: which users may have what at a switch for the system.
 //! - [`Strikes`]: which session tickets brought early data.
 //!
 //! Around that is what reads, writes and waits:
@@ -39,6 +40,7 @@ pub mod protocol;
 pub mod registry;
 pub mod rendezvous;
 pub mod router;
+pub mod rule;
 mod strikes;
 mod sys;
 #[cfg(test)]

@@ -5,7 +5,7 @@
 
 use std::fs::{self, DirBuilder};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use nix::unistd::geteuid;
@@ -16,6 +16,10 @@ use crate::environment;
 pub const NAME_VARIABLE: &str = "QUICKET_SWITCH";
 /// The name of a switch that nobody has given another.
 pub const DEFAULT_NAME: &str = "switch";
+/// The name of the switch for all users, which the operator starts.
+pub const SYSTEM: &str = "system";
+/// The directory of that one.
+pub const SYSTEM_DIRECTORY: &str = "/run/quicket-system";
 /// The longest path of a local socket in bytes (unix(7)).
 pub const MAX_PATH: usize = 107;
 
@@ -34,12 +38,16 @@ pub fn default_name() -> String {
 /// - another user's in `quicket` below `$XDG_RUNTIME_DIR` or else `/run/user/UID`, if that is the user's,
 /// - or else in `/tmp/quicket-UID`.
 ///
+/// [`SYSTEM`] is the one for all users, in a directory of root's that everybody can read. It is not made here.
+///
 /// # Errors
 ///
 /// When the name makes no path; when the directory cannot be made, or is not this user's alone.
 pub fn path(name: &str) -> io::Result<PathBuf> {
     let path = if name.contains('/') {
         std::path::absolute(name)?
+    } else if name == SYSTEM {
+        Path::new(SYSTEM_DIRECTORY).join(format!("{DEFAULT_NAME}-{}", namespace()?))
     } else if matches!(name, "" | "." | "..") || name.contains('\0') {
         let text = format!("the switch's name {name:?} makes no file: choose another");
         return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
@@ -55,6 +63,33 @@ pub fn path(name: &str) -> io::Result<PathBuf> {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
     }
     Ok(path)
+}
+
+/// Makes the directory of the switch for all users, or finds that nobody but this user can put anything there.
+///
+/// # Errors
+///
+/// When it cannot be made, such as by anybody but root, or is another's.
+pub fn make_system_directory() -> io::Result<()> {
+    let path = Path::new(SYSTEM_DIRECTORY);
+    let cannot =
+        |why: String| format!("cannot make {SYSTEM_DIRECTORY} for the switch's socket: {why}");
+    match DirBuilder::new().mode(0o755).create(path) {
+        // Whatever the umask.
+        Ok(()) => fs::set_permissions(path, fs::Permissions::from_mode(0o755))?,
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+            let text = cannot(format!("{error}; run it as root, or name another path with --name"));
+            return Err(io::Error::new(error.kind(), text));
+        }
+        Err(_) => {}
+    }
+    let found = fs::symlink_metadata(path)?;
+    if found.is_dir() && found.uid() == geteuid().as_raw() && found.mode() & 0o022 == 0 {
+        return Ok(());
+    }
+    let text =
+        cannot("there is one of another user, or others can write there: remove it".to_owned());
+    Err(io::Error::new(io::ErrorKind::PermissionDenied, text))
 }
 
 /// The number of the network namespace of this thread.
@@ -126,7 +161,7 @@ fn make_own(path: &Path, user: u32) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::{PermissionsExt, symlink};
+    use std::os::unix::fs::symlink;
 
     use super::*;
 

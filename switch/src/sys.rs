@@ -229,6 +229,40 @@ pub(crate) fn accept(listener: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(raw) })
 }
 
+/// The groups beside the first of who has the other end of a connection, as they were when it was made
+/// (SO_PEERGROUPS); none where the system does not tell.
+pub(crate) fn peer_groups(connection: BorrowedFd<'_>) -> Vec<u32> {
+    // What a process may be in (NGROUPS_MAX), and so much memory only if there are as many.
+    const MOST: usize = 65_536;
+    let mut groups: Vec<libc::gid_t> = vec![0; 64];
+    loop {
+        let mut len = size_of_val(groups.as_slice()) as libc::socklen_t;
+        // SAFETY: the system writes at most `len` bytes, which is what the vector has, of whole numbers, and
+        // into `len` how many there are.
+        let got = unsafe {
+            libc::getsockopt(
+                connection.as_raw_fd(),
+                libc::SOL_SOCKET,
+                libc::SO_PEERGROUPS,
+                groups.as_mut_ptr().cast(),
+                &raw mut len,
+            )
+        };
+        let count = len as usize / size_of::<libc::gid_t>();
+        match Errno::result(got) {
+            Ok(_) => {
+                groups.truncate(count);
+                return groups;
+            }
+            Err(Errno::ERANGE) if count > groups.len() && count <= MOST => groups.resize(count, 0),
+            Err(error) => {
+                log::debug!("the system does not tell a program's groups: {error}");
+                return Vec::new();
+            }
+        }
+    }
+}
+
 /// A descriptor of a process, which is readable once that has ended (pidfd_open(2)).
 ///
 /// # Errors

@@ -12,6 +12,11 @@ const INTERVAL: Duration = Duration::from_secs(60);
 pub struct Complaints(Mutex<Option<Instant>>);
 
 impl Complaints {
+    /// None was made yet.
+    pub const fn new() -> Self {
+        Self(Mutex::new(None))
+    }
+
     /// Logs a warning, unless there was one in the last minute.
     pub fn warn(&self, text: fmt::Arguments<'_>) {
         if self.is_due(Instant::now()) {

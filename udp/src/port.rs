@@ -42,7 +42,7 @@ pub trait Port: fmt::Debug + Send + Sync {
     /// `WouldBlock` when there is no room; `Unsupported` where this process sends by a socket of its own.
     ///
     /// [`UdpSocket::through`]: crate::UdpSocket::through
-    fn send(&self, _: &Outgoing<'_>) -> io::Result<()> {
+    fn send_through(&self, _: &Outgoing<'_>) -> io::Result<()> {
         Err(io::ErrorKind::Unsupported.into())
     }
 }
@@ -157,7 +157,7 @@ mod tests {
             Err(io::ErrorKind::Unsupported.into())
         }
 
-        fn send(&self, burst: &crate::Outgoing<'_>) -> io::Result<()> {
+        fn send_through(&self, burst: &crate::Outgoing<'_>) -> io::Result<()> {
             self.0.send(burst.bytes).map(drop)
         }
     }

@@ -124,7 +124,7 @@ impl Sender {
 
     fn try_send(&self, burst: &Outgoing<'_>, local: Option<IpAddr>) -> io::Result<()> {
         if let Some(port) = self.socket.port.as_deref().filter(|_| self.socket.sends_by_port) {
-            return port.send(&Outgoing { local, ..*burst });
+            return port.send_through(&Outgoing { local, ..*burst });
         }
         #[cfg(any(test, feature = "faults"))]
         self.socket.faults.check_send(burst.segment_size.min(burst.bytes.len()))?;

@@ -10,7 +10,8 @@ use crate::secrets::Source;
 ///
 /// The switch reads the sockets of addresses and hands each datagram to the program that has its
 /// connection, or, if it begins one, to the program that serves what the client asks for. Programs send
-/// by themselves. There is one switch for each user and network namespace. It is started by the first
+/// by themselves. There is one switch for each user and network namespace, and perhaps one for the system
+/// (--system). That of a user is started by the first
 /// program that needs it, and ends when there has been none for ten seconds; if it is killed, programs
 /// start the next one and connections go on. The signal SIGHUP does not end it: without --secrets it says
 /// that there is nothing to read again.
@@ -31,6 +32,9 @@ With secrets that other hosts have, too (docs/switch.md):
   quicket switch secrets new /etc/quicket/secrets
   quicket switch --stay --secrets /etc/quicket/secrets --server-id 07
   quicket switch secrets rotate /etc/quicket/secrets && systemctl reload quicket-switch
+For programs of several users, by root (docs/switch.md):
+  quicket switch --system --users /etc/quicket/users
+  QUICKET_SWITCH=system quicket serve /srv/a -l '[::]:4433' --switch
 Units of systemd are in docs/systemd."
 )]
 pub(crate) struct Switch {
@@ -43,6 +47,18 @@ pub(crate) struct Switch {
     /// Go on when there are no programs
     #[arg(long)]
     pub(crate) stay: bool,
+
+    /// Be the switch for programs of all users whom --users names, whom programs find by QUICKET_SWITCH=system: at
+    /// /run/quicket-system, unless --name says otherwise. Programs of other users than this one get neither the
+    /// sockets of addresses nor the keys of others, and send through the switch. Implies --stay
+    #[arg(long)]
+    pub(crate) system: bool,
+
+    /// Which users may have which ports, addresses and server names: a file with a line for each, such as "user
+    /// alice ports 443,8443 names *.alice.example" or "group web ports 443 addresses 192.0.2.1". Names in it are
+    /// reserved; all else goes to who comes first. It is read at the start [default: "user * ports 1024-65535"]
+    #[arg(long, value_name = "FILE", requires = "system")]
+    pub(crate) users: Option<PathBuf>,
 
     /// Forward every datagram, without the kernel's help in choosing among programs
     #[arg(long)]
@@ -70,7 +86,8 @@ pub(crate) struct Switch {
 pub(crate) struct Name {
     /// The name of the switch, or the path of its local socket, if there is a / in it. A name is that of a
     /// file for this network namespace in /run/quicket (root), or in quicket below $XDG_RUNTIME_DIR or
-    /// /run/user/UID, or else in /tmp/quicket-UID [default: QUICKET_SWITCH, or switch]
+    /// /run/user/UID, or else in /tmp/quicket-UID. The name system is that of the switch for all users
+    /// [default: QUICKET_SWITCH, or switch]
     #[arg(long, value_name = "NAME")]
     pub(crate) name: Option<String>,
 }

@@ -4,7 +4,7 @@ mod report;
 mod secrets;
 
 use std::ffi::OsString;
-use std::io;
+use std::io::{self, Read};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
@@ -14,6 +14,7 @@ use quicket_handshake::{AwsLcProvider, SystemRandom};
 use quicket_switch::client;
 use quicket_switch::daemon::{Daemon, IDLE, Listener, Rotations, Tools};
 use quicket_switch::rendezvous;
+use quicket_switch::rule::{MAX_RULE, Rule};
 use serde_json::Value;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -50,8 +51,11 @@ fn detach(args: &Switch) -> Result<(), Failure> {
     // Who leads a process group cannot have a session; then it is started in a group of its own.
     let _ = rustix::process::setsid();
     let mut command = Command::new(program);
+    if let Some(path) = &args.users {
+        rule(Some(path))?;
+    }
     // A relative path is one of the folder that this is started in.
-    let name = args.name.get();
+    let name = name_of(args);
     let path = rendezvous::path(&name);
     let path = path.map_err(|error| Failure::environment("cannot start the switch", error))?;
     command.args(["switch", "--name"]).arg(path);
@@ -60,6 +64,13 @@ fn detach(args: &Switch) -> Result<(), Failure> {
     }
     if args.forward {
         command.arg("--forward");
+    }
+    if args.system {
+        command.arg("--system");
+    }
+    if let Some(path) = &args.users {
+        let path = std::path::absolute(path).map_err(cannot)?;
+        command.arg("--users").arg(path);
     }
     if let Some(path) = secrets {
         command.arg("--secrets").arg(path);
@@ -144,18 +155,39 @@ async fn rotate(site: Option<(Source, Rotations)>, mut hangup: Signal, state: &s
     std::future::pending().await
 }
 
+/// The name of the switch that is to be started.
+fn name_of(args: &Switch) -> String {
+    match &args.name.name {
+        None if args.system => rendezvous::SYSTEM.to_owned(),
+        _ => args.name.get(),
+    }
+}
+
+/// Which users may have what.
+fn rule(path: Option<&PathBuf>) -> Result<Rule, Failure> {
+    let Some(path) = path else { return Ok(Rule::default()) };
+    let cannot = |error| Failure::environment(format!("cannot read {}", path.display()), error);
+    let mut text = String::new();
+    let file = std::fs::File::open(path).map_err(cannot)?;
+    file.take(MAX_RULE as u64 + 1).read_to_string(&mut text).map_err(cannot)?;
+    Rule::parse(&text)
+        .map_err(|error| Failure::new(Kind::Usage, format!("{}: {error}", path.display())))
+}
+
 /// Switches until nobody is there, or it is told to stop.
 fn switch(args: &Switch) -> Result<(), Failure> {
-    let name = args.name.get();
+    let name = name_of(args);
+    let rule = args.system.then(|| rule(args.users.as_ref())).transpose()?;
     crate::serve::raise_limit();
-    let listener = listener(&name)?;
+    let listener = listener(&name, args.system)?;
     let tools = Tools {
         crypto: std::sync::Arc::new(AwsLcProvider),
         aes_128: quicket::steering::aes_128,
         random: Box::new(SystemRandom::new()),
     };
     let cannot = |error| Failure::environment("the switch cannot go on", error);
-    let daemon = Daemon::new(listener, tools, (!args.stay).then_some(IDLE)).map_err(cannot)?;
+    let daemon = Daemon::new(listener, tools, (!args.stay && !args.system).then_some(IDLE));
+    let daemon = daemon.map_err(cannot)?;
     let daemon = if args.forward { daemon.forwarding() } else { daemon };
     let (daemon, site) = match site(args)? {
         Some((source, id)) => {
@@ -163,6 +195,10 @@ fn switch(args: &Switch) -> Result<(), Failure> {
             (daemon, Some((source, rotations)))
         }
         None => (daemon, None),
+    };
+    let daemon = match rule {
+        Some(rule) => daemon.for_system(rule).map_err(cannot)?,
+        None => daemon,
     };
     let (stop, stopped) = UnixStream::pair().map_err(cannot)?;
     let runtime = crate::one_thread()?;
@@ -196,12 +232,13 @@ fn switch(args: &Switch) -> Result<(), Failure> {
 }
 
 /// The socket on which programs find the switch: the service manager's, or one of this name.
-fn listener(name: &str) -> Result<Listener, Failure> {
+fn listener(name: &str, for_all: bool) -> Result<Listener, Failure> {
     let cannot = |error| Failure::environment(format!("cannot be the switch {name}"), error);
     if let Some(listener) = Listener::activated().map_err(cannot)? {
         return Ok(listener);
     }
-    Listener::bind(name).map_err(|error| match error.kind() {
+    let bind = if for_all { Listener::bind_for_all } else { Listener::bind };
+    bind(name).map_err(|error| match error.kind() {
         io::ErrorKind::AddrInUse => Failure::new(
             Kind::Environment,
             format!("there is a switch {name} already; quicket switch status shows what it does"),

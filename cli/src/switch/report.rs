@@ -10,8 +10,11 @@ use crate::control::printable;
 /// The answer of a switch, for people.
 pub(super) fn text(report: &Value) -> String {
     let mut out = format!(
-        "switch of user {}, process {}, for {} s\n",
-        report["uid"], report["pid"], report["uptime_seconds"]
+        "switch of user {}{}, process {}, for {} s\n",
+        report["uid"],
+        if report["system"] == true { ", for the system" } else { "" },
+        report["pid"],
+        report["uptime_seconds"]
     );
     for address in list(&report["addresses"]) {
         let _ = writeln!(out, "{}", word(&address["address"]));
@@ -22,9 +25,10 @@ pub(super) fn text(report: &Value) -> String {
         for program in list(&address["programs"]) {
             let _ = writeln!(
                 out,
-                "  {:20} pid {:<8} {:9} generation {:<3} workers {:<3} {}: {} connections, {} clients, {} \
+                "  {:20} {}pid {:<8} {:9} generation {:<3} workers {:<3} {}: {} connections, {} clients, {} \
                  datagrams, {} lost{}",
                 word(&program["program"]),
+                user(&program["uid"], &report["uid"]),
                 // Names that are kept for processes that have yet to come have none.
                 program["pid"].as_u64().map_or("-".to_owned(), |pid| pid.to_string()),
                 word(&program["state"]),
@@ -52,6 +56,11 @@ pub(super) fn text(report: &Value) -> String {
         }
     }
     out.trim_end().to_owned()
+}
+
+/// Whose a program is, if he is another than the switch's user.
+fn user(uid: &Value, own: &Value) -> String {
+    if uid == own { String::new() } else { format!("user {uid} ") }
 }
 
 /// What the kernel does at an address, in words.
@@ -124,8 +133,9 @@ pub(super) fn prometheus(report: &Value) -> String {
         add("quicket_switch_generations_known_dead", "gauge", &site, dead);
         for program in list(&address["programs"]) {
             let labels = format!(
-                "{site},program={},pid=\"{}\",generation=\"{}\",state={}",
+                "{site},program={},user=\"{}\",pid=\"{}\",generation=\"{}\",state={}",
                 quoted(&program["program"]),
+                program["uid"],
                 program["pid"],
                 program["generation"],
                 quoted(&program["state"]),
@@ -213,7 +223,10 @@ mod tests {
         let text = prometheus(&report());
         let family = "# TYPE quicket_switch_program_datagrams_total counter";
         assert_eq!(text.matches(family).count(), 1, "{text}");
-        assert!(text.contains("program=\"a\\\"b\",pid=\"9\",generation=\"3\""), "{text}");
+        assert!(
+            text.contains("program=\"a\\\"b\",user=\"null\",pid=\"9\",generation=\"3\""),
+            "{text}"
+        );
         let received = "quicket_switch_datagrams_received_total{address=\"[::]:443\"} 60";
         assert!(text.contains(received), "{text}");
         assert!(text.contains("quicket_switch_secrets_current{address=\"[::]:443\"} 4"), "{text}");

@@ -43,6 +43,15 @@ impl Link {
         Self::of(UdpSocket::behind(io, port)?, config)
     }
 
+    /// No socket: the switch reads and sends at this address.
+    pub(crate) fn through(
+        port: Box<dyn Port>,
+        local: SocketAddr,
+        config: &UdpConfig,
+    ) -> io::Result<Self> {
+        Self::of(UdpSocket::through(port, local, config.only_v6)?, config)
+    }
+
     /// A socket beside those of other programs; what the switch reads of this one's comes by `port`.
     pub(crate) fn beside(
         io: std::net::UdpSocket,

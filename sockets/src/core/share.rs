@@ -109,7 +109,14 @@ impl Core {
                     core.switch.share.look_for_register();
                 }
             }
-            Notice::Secrets => take_up_secrets(&first),
+            // Connections get new connection IDs, and those that the switch makes come on this thread.
+            Notice::Secrets => {
+                let core = first.clone();
+                if let Err(error) = spawn_quietly("quicket-secrets", move || take_up_secrets(&core))
+                {
+                    log::error!("secrets of the switch are not taken up: {error}");
+                }
+            }
         });
         let counted = self.this.clone();
         membership.count_with(move || counted.upgrade().map_or(0, |core| core.connections()));

@@ -5,7 +5,7 @@ use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
-use quicket_switch::client::{Membership, Place as Seat};
+use quicket_switch::client::{Membership, Place as Seat, Way};
 use quicket_switch::protocol::{Octets, Serve};
 use quicket_udp::{BindError, UdpConfig, UdpOption};
 use socket2::SockRef;
@@ -14,7 +14,7 @@ use super::workers::endpoint_on;
 use crate::config::EndpointConfig;
 use crate::core::{Core, CoreRef, Link};
 use crate::site::{SiteKeys, server_id};
-use crate::steering::{Division, RoutableConnectionIds};
+use crate::steering::{Division, MintedConnectionIds, RoutableConnectionIds};
 use crate::switched::SwitchConfig;
 
 /// Makes an endpoint that shares its address, and that nothing drives yet.
@@ -65,30 +65,50 @@ fn endpoint_at(
     let (only_v6, steered) = (config.udp.only_v6, config.udp.route_by_connection_id);
     let seat = Seat { address, only_v6, workers, steered };
     let family = switch.family.as_ref();
-    let (membership, inlets, socket) = Membership::join_as(&switch.options, seat, family, bind)?;
+    let (membership, inlets, way) = Membership::join_as(&switch.options, seat, family, bind)?;
     let mut options = config.udp.options.iter();
-    options.try_for_each(|option| check_option(option, SockRef::from(&socket)))?;
+    match &way {
+        Way::Own(socket) => {
+            options.try_for_each(|option| check_option(option, SockRef::from(socket)))?;
+        }
+        Way::Through(_) if options.next().is_some() => return Err(no_options()),
+        Way::Through(_) => {}
+    }
     let secrets = membership.secrets();
     let keys = SiteKeys::of_ring(secrets.ring()?, &switch.options.label);
     config = config.site(&keys, secrets.server_id);
     let host = server_id(secrets.server_id);
     let ids = RoutableConnectionIds::of_site(&keys, host, membership.generation());
-    config.protocol.cid_generator = Arc::new(ids.clone());
-    let mut division = Division::new(&config)?;
+    config.protocol.cid_generator = match &way {
+        Way::Own(_) => Arc::new(ids.clone()),
+        Way::Through(_) => Arc::new(MintedConnectionIds(membership.connection_ids(0))),
+    };
+    let mut division = match &way {
+        Way::Own(_) => Division::new(&config)?,
+        Way::Through(_) => Division::minted(workers, membership.connection_ids(0)),
+    };
     let mut links = Vec::with_capacity(workers);
     for mut inlet in inlets {
-        let link = match inlet.take_socket() {
-            Some(own) => {
+        let link = match (inlet.take_socket(), &way) {
+            (_, Way::Through(at)) => Link::through(Box::new(inlet), *at, &config.udp)?,
+            (Some(own), Way::Own(_)) => {
                 division = division.steered(ids.clone());
                 Link::beside(own, Box::new(inlet), &config.udp)?
             }
-            None => Link::behind(socket.try_clone()?, Box::new(inlet), &config.udp)?,
+            (None, Way::Own(socket)) => {
+                Link::behind(socket.try_clone()?, Box::new(inlet), &config.udp)?
+            }
         };
         links.push(link);
     }
     let core = endpoint_on(links, config, division, None)?;
     core.join(membership, switch);
     Ok(core)
+}
+
+fn no_options() -> io::Error {
+    let text = "the switch keeps the address's socket to itself, and options of UDP or IP are its own: leave them out";
+    io::Error::new(io::ErrorKind::Unsupported, text)
 }
 
 /// Whether the socket of an address that programs share has an option. It has those of the program that bound it, and

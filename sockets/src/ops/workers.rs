@@ -107,8 +107,8 @@ pub(super) fn endpoint_on(
     let mut cores = Vec::with_capacity(count);
     for (number, link) in links.into_iter().enumerate() {
         let mut protocol = config.protocol.clone();
-        if let Some(ids) = division.ids(number) {
-            protocol.cid_generator = Arc::new(ids);
+        if let Some(ids) = division.generator(number) {
+            protocol.cid_generator = ids;
             divide(&mut protocol, count);
         }
         let mut engine = quicket_engine::Endpoint::new(

@@ -78,6 +78,10 @@ impl Options {
     /// The same with the path of the switch in place of its name, for here and now: programs may change
     /// their user later.
     pub(super) fn resolved(mut self) -> io::Result<Self> {
+        if self.name == rendezvous::SYSTEM {
+            // The operator says who may have what there.
+            self.program = None;
+        }
         let path = rendezvous::path(&self.name)?.into_os_string().into_string();
         self.name = path.map_err(|path| {
             let text = format!("the path of the switch's socket is no text: {}", path.display());
@@ -97,11 +101,15 @@ fn printable(text: &str) -> String {
 
 /// A connection to the switch.
 #[derive(Debug)]
-pub(super) struct Connection(OwnedFd);
+pub(super) struct Connection {
+    socket: OwnedFd,
+    /// Who listens.
+    user: Uid,
+}
 
 impl AsFd for Connection {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
+        self.socket.as_fd()
     }
 }
 
@@ -133,7 +141,12 @@ impl Connection {
             );
             return Err(io::Error::new(io::ErrorKind::PermissionDenied, text));
         }
-        Ok(Self(socket))
+        Ok(Self { socket, user: peer })
+    }
+
+    /// Whether the switch is another user's, as far as the system tells: then it has sockets that it keeps to itself.
+    pub(super) fn is_anothers(&self) -> bool {
+        self.user != geteuid()
     }
 
     /// The same; starts the switch if there is none.
@@ -277,7 +290,11 @@ fn may_start(program: &Path, privileged: bool) -> bool {
 /// Starts the switch, in a session of its own. Of several that are started at once one stays.
 fn start(options: &Options) -> io::Result<()> {
     let none = || {
-        let text = format!("there is no switch {}, and none is to be started", options.name);
+        let text = format!(
+            "there is no switch {}, and none is to be started: run quicket switch, or have the operator run \
+             quicket switch --system",
+            options.name
+        );
         io::Error::new(io::ErrorKind::NotConnected, text)
     };
     let program = options.program.as_ref().ok_or_else(none)?;

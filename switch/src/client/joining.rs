@@ -51,7 +51,11 @@ pub(super) struct Came {
 impl Handed {
     pub(super) fn sort(self, has_socket: bool, had: &protocol::Joined) -> io::Result<Came> {
         let mut came = self.0.into_iter();
-        let socket = if has_socket { None } else { came.next().map(UdpSocket::from) };
+        let socket = if has_socket || had.tenancy.is_some() {
+            None
+        } else {
+            came.next().map(UdpSocket::from)
+        };
         if had.sockets.is_empty() {
             return Ok(Came { socket, keep: None, sockets: Vec::new() });
         }

@@ -109,6 +109,7 @@ impl Shared {
             protocol::Notice::Superseded => self.notify(Notice::Superseded),
             protocol::Notice::Upgrade => self.notify(Notice::Upgrade),
             protocol::Notice::DrainOver => self.notify(Notice::DrainOver),
+            protocol::Notice::Minted(minted) => self.minted.fill(minted),
             protocol::Notice::Secrets(secrets) => self.take_up_secrets(*secrets),
             protocol::Notice::Count => {
                 let count = self.counter.get().and_then(call);
@@ -241,11 +242,14 @@ impl Shared {
         }
         let keep = self.keep.as_ref();
         let kin = kin.as_ref().map(|(kin, lifeline)| (*kin, lifeline.as_fd()));
-        let has = Has { socket: Some(&self.socket), channels: &self.channels, keep, kin };
+        let has = Has { socket: self.socket.as_ref(), channels: &self.channels, keep, kin };
         let joined = join_once(&options, self.place, has, Some(resume))?;
         let Joined::At { connection, had, .. } = joined else {
             return Err(io::ErrorKind::InvalidData.into());
         };
+        for minted in had.tenancy.into_iter().flat_map(|tenancy| tenancy.minted) {
+            self.minted.fill(minted);
+        }
         self.take_up_secrets(had.secrets);
         let mut state = self.state();
         state.receipt = had.receipt;

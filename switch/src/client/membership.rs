@@ -14,6 +14,7 @@ use quicket_udp::spawn_quietly;
 use super::connect::Connection;
 use super::family::Family;
 use super::joining::{Came, Has, join_or_bind, not_handed_over};
+use super::minted::{ConnectionIds, Pools};
 use super::questions::Questions;
 use super::{ONCE, Options, unexpected};
 use crate::channel::{Handover, Inlet, channel};
@@ -46,6 +47,15 @@ pub struct Place {
     pub steered: bool,
 }
 
+/// How a program sends from its address.
+#[derive(Debug)]
+pub enum Way {
+    /// By a socket of the address.
+    Own(UdpSocket),
+    /// By its channels: it is of another user than the switch, which keeps the socket of this address to itself.
+    Through(SocketAddr),
+}
+
 /// What the switch tells without being asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Notice {
@@ -74,7 +84,8 @@ pub(super) struct Shared {
     /// Who joined. A program that has given privileges up starts no switch of that name.
     pub(super) user: Uid,
     pub(super) place: Place,
-    pub(super) socket: UdpSocket,
+    /// None where the switch keeps it to itself.
+    pub(super) socket: Option<UdpSocket>,
     pub(super) channels: Vec<Handover>,
     /// What keeps the workers' sockets, if they have some, and their places.
     pub(super) keep: Option<Keep>,
@@ -82,6 +93,8 @@ pub(super) struct Shared {
     pub(super) generation: u8,
     /// Interrupts the thread.
     pub(super) bell: EventFd,
+    /// Connection IDs that the switch has made.
+    pub(super) minted: Arc<Pools>,
     pub(super) heed: OnceLock<Heed>,
     pub(super) counter: OnceLock<Counter>,
     /// One question at a time.
@@ -131,11 +144,20 @@ impl Membership {
         place: Place,
         bind: impl FnMut() -> io::Result<UdpSocket>,
     ) -> io::Result<(Self, Vec<Inlet>, UdpSocket)> {
-        Self::join_as(options, place, None, bind)
+        let (this, inlets, way) = Self::join_as(options, place, None, bind)?;
+        match way {
+            Way::Own(socket) => Ok((this, inlets, socket)),
+            Way::Through(_) => {
+                let text =
+                    "the switch is another user's, and this program wants a socket of the address";
+                Err(io::Error::new(io::ErrorKind::PermissionDenied, text))
+            }
+        }
     }
 
     /// The same for a process that has the listener from another one over fork(2), as [`Self::bequeath`] has
-    /// told the switch: it may have the same names as that.
+    /// told the switch: it may have the same names as that. Where the switch is another user's, who lets this one
+    /// in, there is no socket to send by.
     ///
     /// # Errors
     ///
@@ -145,7 +167,7 @@ impl Membership {
         place: Place,
         family: Option<&Family>,
         mut bind: impl FnMut() -> io::Result<UdpSocket>,
-    ) -> io::Result<(Self, Vec<Inlet>, UdpSocket)> {
+    ) -> io::Result<(Self, Vec<Inlet>, Way)> {
         let kin = family.map(|family| (family.kin(Attention::Accepting), &family.lifeline));
         let options = &options.clone().resolved()?;
         let (mut inlets, mut channels) = (Vec::new(), Vec::new());
@@ -159,7 +181,10 @@ impl Membership {
         let mut bound = None;
         let mut lost = false;
         loop {
-            if place.address.port() == 0 && bound.is_none() {
+            if place.address.port() == 0
+                && bound.is_none()
+                && !Connection::open_or_start(options)?.is_anothers()
+            {
                 bound = Some(bind()?);
             }
             if let Some(socket) = &bound {
@@ -171,16 +196,23 @@ impl Membership {
                 Ok((connection, had, came, own)) => {
                     let ours = bound.or(own);
                     let Came { socket, keep, sockets } = came.sort(ours.is_some(), &had)?;
-                    let ours = ours.or(socket).ok_or_else(not_handed_over)?;
+                    let way = match (&had.tenancy, ours.or(socket)) {
+                        (Some(tenancy), _) => Way::Through(tenancy.address),
+                        (None, Some(socket)) => Way::Own(socket),
+                        (None, None) => return Err(not_handed_over()),
+                    };
+                    if let Way::Through(address) = &way {
+                        place.address.set_port(address.port());
+                    }
                     for (inlet, socket) in inlets.iter_mut().zip(sockets) {
                         inlet.set_socket(socket);
                     }
                     let at = (place, channels, keep);
-                    let shared = Shared::new(options, at, &ours, *had, connection)?;
+                    let shared = Shared::new(options, at, &way, *had, connection)?;
                     shared.state().kin = kin.map(|(kin, lifeline)| (kin, Arc::clone(lifeline)));
                     let keeper = Arc::clone(&shared);
                     spawn_quietly("quicket-switch", move || keeper.keep())?;
-                    return Ok((Self(shared), inlets, ours));
+                    return Ok((Self(shared), inlets, way));
                 }
                 Err(error)
                     if error.kind() == io::ErrorKind::WouldBlock && begun.elapsed() < PATIENCE =>
@@ -198,6 +230,13 @@ impl Membership {
     #[must_use]
     pub fn secrets(&self) -> Secrets {
         self.0.state().secrets.clone()
+    }
+
+    /// Connection IDs that lead to a worker and that the switch makes: for a program of another user, which has no
+    /// key for that.
+    #[must_use]
+    pub fn connection_ids(&self, worker: u16) -> ConnectionIds {
+        ConnectionIds::new(Arc::downgrade(&self.0), Arc::clone(&self.0.minted), worker)
     }
 
     /// The generation for connection IDs.
@@ -351,11 +390,11 @@ impl Shared {
     fn new(
         options: &Options,
         (place, channels, keep): (Place, Vec<Handover>, Option<Keep>),
-        socket: &UdpSocket,
+        way: &Way,
         had: protocol::Joined,
         connection: Connection,
     ) -> io::Result<Arc<Self>> {
-        let protocol::Joined { generation, receipt, register, secrets, sockets, .. } = had;
+        let protocol::Joined { generation, receipt, register, secrets, sockets, tenancy, .. } = had;
         let state = State {
             connection: Some(Arc::new(connection)),
             serve: None,
@@ -372,7 +411,11 @@ impl Shared {
             options: options.clone(),
             user: geteuid(),
             place,
-            socket: socket.try_clone()?,
+            socket: match way {
+                Way::Own(socket) => Some(socket.try_clone()?),
+                Way::Through(_) => None,
+            },
+            minted: Arc::new(Pools::new(place.workers, tenancy)),
             channels,
             keep,
             sockets,

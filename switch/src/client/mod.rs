@@ -9,12 +9,14 @@ mod family;
 mod joining;
 mod keeper;
 mod membership;
+mod minted;
 mod questions;
 
 pub use crate::rendezvous::{NAME_VARIABLE, default_name};
 pub use connect::{Options, PROGRAM_VARIABLE};
 pub use family::{Family, Hold};
-pub use membership::{Membership, Notice, Place};
+pub use membership::{Membership, Notice, Place, Way};
+pub use minted::ConnectionIds;
 pub use questions::MAX_STRIKES_ASKED;
 
 use std::io;

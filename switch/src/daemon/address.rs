@@ -32,6 +32,10 @@ pub(super) struct Address {
     pub(super) counters: Counters,
     /// What the kernel does.
     pub(super) steering: Steering,
+    /// Something that was to be sent for a program finds no room.
+    pub(super) is_full: bool,
+    /// Whose turn it is when there is.
+    pub(super) turn: usize,
     /// Until when it is kept without programs.
     pub(super) lingers_until: Option<Time>,
 }
@@ -47,6 +51,10 @@ pub(super) struct Counters {
     pub(super) lost: u64,
     /// Were handed back by programs, to whose own sockets they had come.
     pub(super) handed_back: u64,
+    /// Were sent for programs that have no socket of the address.
+    pub(super) sent: u64,
+    /// Were not sent for them: from an address that is not theirs, or what cannot be sent.
+    pub(super) not_sent: u64,
 }
 
 impl Address {
@@ -59,7 +67,18 @@ impl Address {
         let socket = Arc::new(UdpSocket::new(socket)?);
         let sender = Sender::new(Arc::clone(&socket), &UdpConfig::default())?;
         let (counters, steering) = (Counters::default(), Steering::new(configurations));
-        Ok(Self { listen, socket, sender, secrets, counters, steering, lingers_until: None })
+        let (is_full, turn, lingers_until) = (false, 0, None);
+        Ok(Self {
+            listen,
+            socket,
+            sender,
+            secrets,
+            counters,
+            steering,
+            is_full,
+            turn,
+            lingers_until,
+        })
     }
 
     /// Where this host reaches the address, as far as can be told from it.

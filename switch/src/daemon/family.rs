@@ -9,6 +9,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::epoll::{EpollEvent, EpollFlags};
 
+use super::tenant::MAX_FAMILIES_OF_TENANT;
 use super::{Daemon, Token};
 use crate::protocol::{self, Kin};
 use crate::registry::{AddressId, Attention, Family, ListenerId, Phase, ProcessId, Registration};
@@ -28,6 +29,7 @@ pub(super) struct Families {
 struct Known {
     number: u32,
     address: AddressId,
+    uid: u32,
     family: Family,
     lifeline: OwnedFd,
     /// What has the names while no process does.
@@ -73,7 +75,8 @@ impl Daemon {
         if self.registry.family(listener).is_none() {
             self.registry.set_family(listener, Some(kin.family.0));
         }
-        self.know_family(address, kin.family.0, lifeline);
+        let uid = self.programs.get(&process).map_or(self.own_uid, |program| program.uid);
+        self.know_family(address, uid, kin.family.0, lifeline);
         self.attend_to(process, kin.attention);
     }
 
@@ -90,9 +93,22 @@ impl Daemon {
     }
 
     /// A family has a member at an address.
-    pub(super) fn know_family(&mut self, address: AddressId, family: Family, lifeline: OwnedFd) {
+    pub(super) fn know_family(
+        &mut self,
+        address: AddressId,
+        uid: u32,
+        family: Family,
+        lifeline: OwnedFd,
+    ) {
         if self.families.find(address, family).is_some() {
             return;
+        }
+        let of_user = self.families.known.iter().filter(|known| known.uid == uid).count();
+        if self.is_tenant(uid) && of_user >= MAX_FAMILIES_OF_TENANT {
+            return self.complaints.warn(format_args!(
+                "a listener that is passed on is not looked after: user {uid} has \
+                 {MAX_FAMILIES_OF_TENANT} already"
+            ));
         }
         if self.families.known.len() >= MAX_FAMILIES {
             return self.complaints.warn(format_args!(
@@ -104,7 +120,7 @@ impl Daemon {
         let event = EpollEvent::new(EpollFlags::empty(), Token::Family(number).pack());
         match self.epoll.add(&lifeline, event) {
             Ok(()) => {
-                let known = Known { number, address, family, lifeline, stand_in: None };
+                let known = Known { number, address, uid, family, lifeline, stand_in: None };
                 self.families.known.push(known);
             }
             Err(error) => log::warn!("a listener that is passed on is not looked after: {error}"),

@@ -10,6 +10,7 @@ use quicket_engine::time::{Duration, Time};
 use super::address::{Address, reader};
 use super::program::{Seat, refused};
 use super::serve::{names_of, refusal};
+use super::tenant::TENANT_BACKLOG;
 use super::{Daemon, Token};
 use crate::channel::Outlet;
 use crate::keep::Keep;
@@ -43,18 +44,31 @@ impl Daemon {
         came: Vec<OwnedFd>,
     ) -> Result<(), Reply> {
         let uid = self.may_join(process)?;
-        let listen = ListenAddress::new(join.address, join.only_v6);
-        let Brought { outlets, socket, keep, lifeline } =
+        let tenant = self.is_tenant(uid);
+        let mut listen = ListenAddress::new(join.address, join.only_v6);
+        if tenant {
+            self.check_tenant(process, join, listen.socket_addr())?;
+        }
+        let Brought { mut outlets, socket, keep, lifeline } =
             self.unpack(process, join, &listen, came)?;
+        let socket = match tenant && self.registry.address_id(&listen).is_none() {
+            true => {
+                let (socket, bound) = self.bind_for(process, listen)?;
+                listen = bound;
+                Some(socket)
+            }
+            false => socket,
+        };
         let joined = self.register(process, uid, join, listen)?;
         let (listener, now) = (joined.listener, self.now());
         let resume = join.resume.as_deref();
-        let settled = self.settle(&joined, resume, listen, (socket, keep)).map(|()| {
-            let is_new = resume.is_none() && join.steered;
+        let settled = self.settle(&joined, resume, listen, (socket, keep), uid).map(|()| {
+            let is_new = resume.is_none() && join.steered && !tenant;
             if is_new { self.give_sockets(listener, join.workers) } else { Vec::new() }
         });
-        let sockets = match settled {
-            Ok(sockets) => sockets,
+        let settled = settled.and_then(|sockets| Ok((sockets, self.sender_for(listener, uid)?)));
+        let (sockets, sender) = match settled {
+            Ok(settled) => settled,
             Err(reply) => {
                 self.registry.remove(now, listener);
                 if !self.addresses.contains_key(&listener.address()) {
@@ -66,18 +80,21 @@ impl Daemon {
         };
         self.binding.retain(|_, (binds, _)| *binds != process);
         if let Some((kin, lifeline)) = join.kin.zip(lifeline) {
-            self.know_family(listener.address(), kin.family.0, lifeline);
+            self.know_family(listener.address(), uid, kin.family.0, lifeline);
         }
         let Some(program) = self.programs.get_mut(&process) else { return Ok(()) };
         log::info!("{} (process {}) is at {listen}", join.label, program.pid);
-        let mut seat =
-            Seat { address: listener.address(), listener, outlets, upgrades: false, drain: None };
+        if tenant {
+            outlets.iter_mut().for_each(|outlet| outlet.set_backlog(TENANT_BACKLOG));
+        }
+        let (address, upgrades, drain) = (listener.address(), false, None);
+        let mut seat = Seat { address, listener, outlets, sender, upgrades, drain };
         let served = resume.and_then(|resume| resume.served.as_ref());
         served.iter().for_each(|served| seat.heed(&served.serve));
         program.seat = Some(seat);
         self.seats.insert(listener, process);
         let resumed = resume.is_some_and(|resume| !resume.sockets.is_empty());
-        if resumed || !sockets.is_empty() {
+        if tenant || resumed || !sockets.is_empty() {
             self.hear_channels(process);
         }
         // What it had reserved it serves again; unless a newer generation has come back first, which it hears
@@ -90,7 +107,8 @@ impl Daemon {
             // It is there: it has joined.
             let _ = self.registry.drain(listener, Some(now + Duration::from_secs(left.into())));
         }
-        if !self.say_joined((process, number), &joined, deed, (&sockets, join.has_socket)) {
+        let has_socket = join.has_socket || tenant;
+        if !self.say_joined((process, number), &joined, deed, (&sockets, has_socket)) {
             self.dismiss(process);
         }
         if let Some(Ok(replaced)) = replaced {
@@ -109,7 +127,7 @@ impl Daemon {
         if program.seat.is_some() {
             return Err(invalid("a program is at one address for each connection"));
         }
-        if program.uid != self.own_uid {
+        if program.uid != self.own_uid && self.tenants.is_none() {
             let text = format!(
                 "this switch is that of user {}: root may ask it, and has one of its own to join",
                 self.own_uid
@@ -144,7 +162,7 @@ impl Daemon {
         let lifeline = came.next();
         if let Some(socket) = &socket {
             check_socket(socket, listen).map_err(|text| invalid(&text))?;
-        } else if self.registry.address_id(listen).is_none() {
+        } else if !self.is_tenant_process(process) && self.registry.address_id(listen).is_none() {
             return Err(self.have_bound(process, *listen));
         }
         Ok(Brought { outlets, socket, keep, lifeline })
@@ -203,6 +221,14 @@ impl Daemon {
         let now = self.now();
         let joined = match resume.and_then(|resume| resume.served.as_ref()) {
             None => self.registry.join(now, registration),
+            // The rule may be another one by now: it comes back without the names, and hears why when it asks.
+            Some(Served { serve, .. })
+                if self
+                    .check_names_at(process, address.socket_addr(), &names_of(serve)?)
+                    .is_err() =>
+            {
+                self.registry.join(now, registration)
+            }
             Some(Served { serve, proof }) => {
                 registration.names = names_of(serve)?;
                 registration.reuse_port = serve.shared;
@@ -221,21 +247,33 @@ impl Daemon {
         resume: Option<&Resume>,
         listen: ListenAddress,
         (socket, keep): (Option<UdpSocket>, Option<Keep>),
+        uid: u32,
     ) -> Result<(), Reply> {
         let id = joined.listener.address();
+        // Nothing that another user says decides how connection IDs are read.
+        let (own, theirs) = match self.is_tenant(uid) {
+            true => (None, resume),
+            false => (resume, None),
+        };
         let in_use = |text: &str| Err(refused(Refusal::InUse, text));
         if resume.is_some() && !joined.kept {
             return in_use("another program has the connection IDs of this one by now");
         }
-        if let Some(resume) = resume
-            && !self.may_take_in(id, &resume.secrets)
+        let known = |resume: &Resume| {
+            let secrets = self.secrets_of(id, uid);
+            secrets.is_some_and(|now| {
+                resume.secrets.keys.iter().take(1).all(|had| now.keys.contains(had))
+            })
+        };
+        if own.is_some_and(|resume| !self.may_take_in(id, &resume.secrets))
+            || theirs.is_some_and(|resume| !known(resume))
         {
             return in_use(
                 "the address has other keys by now: connection IDs of this program lead nowhere",
             );
         }
         if joined.new_address {
-            let resumed = resume.map(|resume| &resume.secrets);
+            let resumed = own.map(|resume| &resume.secrets);
             self.open(id, listen, socket, resumed).map_err(|error| {
                 let text = format!("cannot read the address's socket: {error}");
                 refused(Refusal::Invalid, text)
@@ -244,12 +282,12 @@ impl Daemon {
         if !self.addresses.contains_key(&id) {
             return Err(refused(Refusal::Invalid, "the address has no socket"));
         }
-        if let Some(resume) = resume
+        if let Some(resume) = own
             && !self.take_sockets_back(joined.listener, &resume.sockets, keep)
         {
             return in_use("another program has the sockets of this one by now");
         }
-        if let Some(resume) = resume {
+        if let Some(resume) = own {
             self.take_in(id, &resume.secrets);
         }
         Ok(())
@@ -264,8 +302,11 @@ impl Daemon {
         (sockets, has_socket): (&[u16], bool),
     ) -> bool {
         let listener: ListenerId = joined.listener;
+        let tenancy = self.tenancy_of(process, listener);
         let Some(address) = self.addresses.get(&listener.address()) else { return false };
         let Some(program) = self.programs.get(&process) else { return false };
+        let secrets = self.secrets_of(listener.address(), program.uid);
+        let Some(secrets) = secrets else { return false };
         let receipt = protocol::Receipt {
             incarnation: joined.receipt.incarnation,
             proof: Hex(joined.receipt.proof),
@@ -275,8 +316,9 @@ impl Daemon {
             receipt,
             served: deed.map(Hex),
             register: self.strikes.register(),
-            secrets: address.secrets.clone(),
+            secrets,
             sockets: sockets.to_vec(),
+            tenancy,
         }));
         let first = Some(address.socket.as_fd()).filter(|_| !has_socket);
         let handles = first.into_iter().chain(self.handles(listener.address(), sockets));

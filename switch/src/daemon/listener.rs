@@ -3,7 +3,7 @@
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
@@ -63,6 +63,22 @@ impl Listener {
         // Behind this the file is removed, should anything fail.
         let listener = Self { socket, own, lent: None, takes_over };
         listen(&listener.socket, Backlog::MAXCONN)?;
+        Ok(listener)
+    }
+
+    /// The same for a switch that all users may connect to; it says itself which of them it hears.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::bind`].
+    pub fn bind_for_all(name: &str) -> io::Result<Self> {
+        if name == rendezvous::SYSTEM {
+            rendezvous::make_system_directory()?;
+        }
+        let listener = Self::bind(name)?;
+        if let Some(own) = &listener.own {
+            fs::set_permissions(&own.path, fs::Permissions::from_mode(0o666))?;
+        }
         Ok(listener)
     }
 

@@ -14,6 +14,7 @@ mod route;
 mod serve;
 mod site;
 mod steer;
+mod tenant;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -42,6 +43,7 @@ use park::Parked;
 use program::Program;
 use report::Counting;
 use site::Site;
+use tenant::Tenants;
 
 /// Keeps from the switch that this process is about to run whatever the process was given beside its standard
 /// descriptors: listeners, locks and pipes of the program that wants a switch would stay open as long as
@@ -60,6 +62,10 @@ pub use listener::Listener;
 pub use park::{MAX_PARKED, MAX_PARKED_BYTES, PARK_TIME};
 pub use program::MAX_QUEUED;
 pub use site::Rotations;
+pub use tenant::{
+    MAX_ADDRESSES_OF_TENANT, MAX_CONNECTIONS_OF_TENANT, MAX_FAMILIES_OF_TENANT,
+    MAX_MINTED_A_SECOND, MAX_WORKERS_OF_TENANT, TENANT_BACKLOG,
+};
 
 /// Connections of programs, those that only ask included.
 pub const MAX_PROGRAMS: usize = 4096;
@@ -90,6 +96,10 @@ pub struct Daemon {
     tools: Tools,
     /// None: secrets are drawn at random.
     site: Option<Site>,
+    /// Programs of other users, if there may be some.
+    tenants: Option<Tenants>,
+    /// What the switch before left to this one, and this one leaves to the next.
+    heirloom: [u8; 32],
     idle: Option<std::time::Duration>,
     begun: Instant,
     own_uid: u32,
@@ -195,7 +205,8 @@ impl Daemon {
         let day = time_of_day();
         let begins = u64::try_from(day.as_nanos()).unwrap_or(u64::MAX);
         let takes_over = listener.takes_over();
-        let receipts = Receipts::new(Arc::clone(&tools.crypto), listener.key(key), begins);
+        let heirloom = listener.key(key);
+        let receipts = Receipts::new(Arc::clone(&tools.crypto), heirloom, begins);
         let mut name = [0; 8];
         tools.random.fill(&mut name);
         let own_uid = nix::unistd::geteuid().as_raw();
@@ -207,6 +218,8 @@ impl Daemon {
             epoll,
             tools,
             site: None,
+            tenants: None,
+            heirloom,
             idle,
             begun: Instant::now(),
             own_uid,
@@ -312,7 +325,12 @@ impl Daemon {
             Token::Listener => self.welcome(),
             Token::Secrets => self.take_up_secrets(),
             Token::Program(program) => self.attend(ProcessId(program.into()), events),
-            Token::Address(address) => self.receive(address),
+            Token::Address(address) => {
+                if events.contains(EpollFlags::EPOLLOUT) {
+                    self.send_unsent(address);
+                }
+                self.receive(address);
+            }
             Token::Spare(address, place) => self.receive_spare(address, place),
             Token::Channel(program, worker) => {
                 self.on_channel(ProcessId(program.into()), worker, events);

@@ -14,6 +14,7 @@ use crate::channel::Outlet;
 use crate::protocol::{MAX_MESSAGE, Message, Question, Refusal, Refused, Reply, Serve, encode};
 use crate::registry::{AddressId, ListenerId, ProcessId};
 use crate::sys;
+use quicket_udp::Sender;
 
 /// Messages that are read of one program before others get their turn.
 const MESSAGES_PER_TURN: usize = 16;
@@ -31,6 +32,8 @@ pub const MAX_QUEUED: usize = 4096;
 pub(super) struct Program {
     pub(super) connection: OwnedFd,
     pub(super) uid: u32,
+    /// All groups of who connected, where that matters.
+    pub(super) gids: Vec<u32>,
     pub(super) pid: i32,
     /// Readable once the process has ended.
     life: Option<OwnedFd>,
@@ -52,6 +55,9 @@ pub(super) struct Seat {
     pub(super) address: AddressId,
     pub(super) listener: ListenerId,
     pub(super) outlets: Vec<Outlet>,
+    /// What sends for a program that has no socket of the address. A burst that the system refuses costs this one
+    /// its offload, and nobody else.
+    pub(super) sender: Option<Sender>,
     /// Whether it wants to be told to start its next generation.
     pub(super) upgrades: bool,
     /// How long it keeps its connections once it is replaced.
@@ -72,6 +78,7 @@ impl Program {
         Self {
             connection,
             uid,
+            gids: Vec::new(),
             pid,
             life: None,
             seat: None,
@@ -147,8 +154,15 @@ impl Daemon {
         let peer = getsockopt(&connection, sockopt::PeerCredentials)?;
         let process = ProcessId(self.next_process);
         let token = u32::try_from(self.next_process).map_err(io::Error::other)?;
-        let program = Program::new(connection, peer.uid(), peer.pid());
-        if program.uid != self.own_uid && program.uid != 0 {
+        let mut program = Program::new(connection, peer.uid(), peer.pid());
+        if self.tenants.is_some() && self.is_tenant(program.uid) {
+            program.gids = vec![peer.gid()];
+            program.gids.extend(sys::peer_groups(program.connection.as_fd()));
+            if let Err(refused) = self.admit_tenant(&program) {
+                turn_off(&program.connection, refused);
+                return Ok(());
+            }
+        } else if program.uid != self.own_uid && program.uid != 0 {
             let text = format!(
                 "this switch is that of user {}: start one of your own, quicket switch",
                 self.own_uid

@@ -94,9 +94,17 @@ impl Daemon {
             counting.waits_for.is_empty() || counting.until <= Instant::now()
         };
         let Some(counting) = self.counting.take_if(is_over) else { return };
-        let report = self.report().to_string();
+        let whole = self.report(None).to_string();
         for (process, number) in counting.askers {
-            self.tell_report(process, number, &report);
+            let Some(uid) = self.programs.get(&process).map(|program| program.uid) else {
+                continue;
+            };
+            if self.is_tenant(uid) && uid != 0 {
+                let own = self.report(Some(uid)).to_string();
+                self.tell_report(process, number, &own);
+            } else {
+                self.tell_report(process, number, &whole);
+            }
         }
     }
 
@@ -117,9 +125,24 @@ impl Daemon {
         }
     }
 
-    /// All that there is, as JSON.
-    pub(super) fn report(&self) -> Value {
+    /// All that there is, as JSON; for a user who is not to know of others, what his programs have.
+    pub(super) fn report(&self, only: Option<u32>) -> Value {
         let status = self.registry.status();
+        let is_shown = |each: &&ListenerStatus| only.is_none_or(|uid| each.uid == uid);
+        if only.is_some() {
+            let addresses = status.addresses.iter().filter_map(|each| {
+                let own = each.listeners.iter().filter(is_shown).map(|each| self.program(each));
+                let own: Vec<_> = own.collect();
+                let address = each.address.to_string();
+                (!own.is_empty()).then(|| json!({ "address": address, "programs": own }))
+            });
+            return json!({
+                "pid": std::process::id(),
+                "uid": self.own_uid,
+                "uptime_seconds": self.begun.elapsed().as_secs(),
+                "addresses": addresses.collect::<Vec<_>>(),
+            });
+        }
         let addresses = status.addresses.iter().map(|each| {
             let id = self.registry.address_id(&each.address);
             let address = id.and_then(|id| self.addresses.get(&id));
@@ -138,6 +161,7 @@ impl Daemon {
         json!({
             "pid": std::process::id(),
             "uid": self.own_uid,
+            "system": self.tenants.is_some(),
             "uptime_seconds": self.begun.elapsed().as_secs(),
             "pins": self.router.pins.len(),
             "half_read_first_packets": self.router.first_packets().len(),
@@ -210,6 +234,8 @@ fn datagrams(own: Counters, routed: &crate::router::Counters) -> Value {
         "forwarded": own.forwarded,
         "lost": own.lost,
         "handed_back": own.handed_back,
+        "sent_for_programs": own.sent,
+        "not_sent": own.not_sent,
         "by_owner": routed.by_owner,
         "by_pin": routed.by_pin,
         "first_packets": routed.first_packets,

@@ -185,16 +185,17 @@ impl Daemon {
 
     /// Answers in place of programs.
     fn answer_datagram(&mut self, train: &Train<'_>, datagram: &[u8], decision: &Decision) {
+        let key = match decision {
+            Decision::Reset { dcid, uid } => self.reset_key(train.address, *uid, dcid),
+            _ => None,
+        };
         let Some(address) = self.addresses.get(&train.address) else { return };
         let crypto = &self.tools.crypto;
         let random = &mut *self.tools.random;
         let answer = match decision {
-            Decision::Reset { dcid, .. } => {
-                let key = address.reset_key(dcid);
-                key.and_then(|key| {
-                    replies::stateless_reset(&**crypto, &key, dcid, datagram.len(), random)
-                })
-            }
+            Decision::Reset { dcid, .. } => key.and_then(|key| {
+                replies::stateless_reset(&**crypto, &key, dcid, datagram.len(), random)
+            }),
             Decision::NegotiateVersion => {
                 replies::version_negotiation(datagram, Version::SUPPORTED, random)
             }
@@ -256,8 +257,10 @@ impl Daemon {
         }
         if events.intersects(EpollFlags::EPOLLIN | EpollFlags::EPOLLHUP | EpollFlags::EPOLLERR) {
             let seat = self.programs.get(&process).and_then(|program| program.seat.as_ref());
-            if let Some(id) = seat.map(|seat| seat.address) {
-                self.receive_some(id, &Source::Channel(process, worker));
+            match seat.map(|seat| (seat.address, seat.sender.is_some())) {
+                Some((_, true)) => self.send_for(process, worker),
+                Some((id, false)) => self.receive_some(id, &Source::Channel(process, worker)),
+                None => {}
             }
         }
     }

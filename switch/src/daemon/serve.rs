@@ -30,6 +30,7 @@ impl Daemon {
                 return self.dismiss(process);
             }
             Request::Connections(count) => return self.on_connections(process, count),
+            Request::Mint(worker) => return self.mint_for(process, worker),
             Request::Strike(strike) => Reply::Struck(self.strike(process, &strike)),
             Request::Status => return self.ask_for_status(process, number),
             Request::Upgrade => self.tell_all_to_upgrade(process),
@@ -42,12 +43,18 @@ impl Daemon {
         let Ok(listener) = self.seat_of(process) else { return false };
         let Some(program) = self.registry.program(listener) else { return false };
         let now = time_of_day().as_secs();
+        let uid = self.programs.get(&process).map_or(self.own_uid, |program| program.uid);
+        // Other users have one share each, whatever they call their programs; a program's name has no control
+        // characters.
+        let tenant = self.is_tenant(uid).then(|| format!("\0{uid}"));
+        let program = tenant.as_deref().unwrap_or(program);
         self.strikes.is_first_use(now, program, &strike.register.0, &strike.ticket.0)
     }
 
     fn serve(&mut self, process: ProcessId, serve: &Serve) -> Result<Reply, Reply> {
         let listener = self.seat_of(process)?;
         let names = names_of(serve)?;
+        self.check_names(process, listener.address(), &names)?;
         let now = self.now();
         let done = self.registry.serve(now, listener, names, serve.shared, serve.replace);
         done.map_err(|error| not_ready(&error))?;
@@ -109,7 +116,10 @@ impl Daemon {
         let upgrades = |seat: &Seat| {
             seat.upgrades && self.registry.phase(seat.listener) == Some(Phase::Active)
         };
+        let asker = self.programs.get(&process).map_or(self.own_uid, |program| program.uid);
+        let all = asker == 0 || !self.is_tenant(asker);
         let others = self.programs.iter().filter(|(id, _)| **id != process);
+        let others = others.filter(|(_, program)| all || program.uid == asker);
         let able = others.filter(|(_, program)| program.seat.as_ref().is_some_and(upgrades));
         let able: Vec<_> = able.map(|(id, _)| *id).collect();
         for id in &able {

@@ -13,10 +13,10 @@ use quicket_engine::crypto::CryptoProvider;
 use quicket_steering::{KeyRing, SiteSecrets, Tenant};
 use quicket_wire::ConnectionId;
 
-use super::address::{Address, reader};
+use super::address::reader;
 use super::{Daemon, Token};
 use crate::protocol::{Message, Notice, Secrets};
-use crate::registry::{AddressId, ProcessId};
+use crate::registry::AddressId;
 
 /// The site of a switch.
 #[derive(Debug)]
@@ -51,8 +51,32 @@ impl Rotations {
 
 impl Site {
     fn ring(&self, crypto: &dyn CryptoProvider) -> io::Result<KeyRing> {
+        self.ring_of(Tenant::Site, crypto)
+    }
+
+    fn ring_of(&self, tenant: Tenant, crypto: &dyn CryptoProvider) -> io::Result<KeyRing> {
         let hmac = |key: &[u8; 32], message: &[u8]| crypto.keyed_hash(key, message);
-        self.secrets.keys(Tenant::Site, &hmac).map_err(io::Error::other)
+        self.secrets.keys(tenant, &hmac).map_err(io::Error::other)
+    }
+
+    /// A site of this host alone, whose secrets are those of the next switch, too: derived from what this one
+    /// leaves to it.
+    pub(super) fn of_heirloom(key: &[u8; 32], crypto: &dyn CryptoProvider) -> io::Result<Self> {
+        let mut block = 0_u32;
+        let mut derive = |out: &mut [u8]| {
+            for part in out.chunks_mut(32) {
+                block += 1;
+                let message =
+                    [&b"quicket switch for the system"[..], &block.to_be_bytes()].concat();
+                let derived = crypto.keyed_hash(key, &message);
+                part.iter_mut().zip(derived).for_each(|(to, from)| *to = from);
+            }
+        };
+        let secrets = SiteSecrets::draw(0, &mut derive);
+        let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
+        // Nothing ever comes.
+        let (_, news) = channel();
+        Ok(Self { secrets, server_id: 0, news, bell: Arc::new(EventFd::from_flags(flags)?) })
     }
 }
 
@@ -87,6 +111,28 @@ impl Daemon {
         };
         // What it had is read beside that, once it is taken in.
         Ok(Secrets::of_site(&site.ring(&*self.tools.crypto)?, site.server_id))
+    }
+
+    /// The keys of a user's programs at an address; of others than the switch's own user, without those of
+    /// connection IDs. `None` where there are no others.
+    pub(super) fn secrets_of(&self, id: AddressId, uid: u32) -> Option<Secrets> {
+        if !self.is_tenant(uid) {
+            return self.addresses.get(&id).map(|address| address.secrets.clone());
+        }
+        let site = self.site.as_ref()?;
+        let ring = site.ring_of(Tenant::User(uid), &*self.tools.crypto).ok()?;
+        Some(Secrets::of_site(&ring, site.server_id).without_ids())
+    }
+
+    /// The key of the stateless reset token of a connection ID that led to a program of a user.
+    pub(super) fn reset_key(
+        &self,
+        id: AddressId,
+        uid: u32,
+        dcid: &ConnectionId,
+    ) -> Option<[u8; 32]> {
+        let ring = self.secrets_of(id, uid)?.ring().ok()?;
+        ring.of(dcid.as_slice()).map(|set| set.reset)
     }
 
     /// Whether connection IDs of a program that comes back are read at an address, or can be from now on.
@@ -155,12 +201,21 @@ impl Daemon {
 
     /// Tells the programs of an address what they have in common now.
     fn tell_secrets(&mut self, id: AddressId) {
-        let Some(address) = self.addresses.get(&id) else { return };
-        let notice = Notice::Secrets(Box::new(address.secrets.clone()));
-        let message = Message::Notice(notice);
         let there = self.seats.iter().filter(|(listener, _)| listener.address() == id);
-        for process in there.map(|(_, process)| *process).collect::<Vec<ProcessId>>() {
-            self.tell(process, &message);
+        let there: Vec<_> = there.map(|(listener, process)| (*listener, *process)).collect();
+        for (listener, process) in there {
+            let Some(uid) = self.programs.get(&process).map(|program| program.uid) else {
+                continue;
+            };
+            if self.is_tenant(uid) {
+                // Before it hears that its connections are to get new ones.
+                for minted in self.mint_all(listener, true) {
+                    self.tell(process, &Message::Notice(Notice::Minted(minted)));
+                }
+            }
+            if let Some(secrets) = self.secrets_of(id, uid) {
+                self.tell(process, &Message::Notice(Notice::Secrets(Box::new(secrets))));
+            }
         }
     }
 }
@@ -172,12 +227,4 @@ fn covered(ring: KeyRing, resumed: &Secrets) -> Option<KeyRing> {
     // Its connections have those of its current keys at least.
     let has = |set| ring.sets().contains(set);
     resumed.current().is_some_and(has).then_some(ring)
-}
-
-impl Address {
-    /// The key of the stateless reset token of a connection ID.
-    pub(super) fn reset_key(&self, dcid: &ConnectionId) -> Option<[u8; 32]> {
-        let ring = self.secrets.ring().ok()?;
-        ring.of(dcid.as_slice()).map(|set| set.reset)
-    }
 }

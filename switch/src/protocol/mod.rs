@@ -24,7 +24,7 @@ pub use octets::{Hex, Octets};
 pub use secrets::{Keys, Secrets};
 
 /// The version of all that is said here.
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;
 /// The longest message in bytes.
 pub const MAX_MESSAGE: usize = 128 << 10;
 /// The longest name of a program in bytes.
@@ -66,6 +66,9 @@ pub enum Request {
     Leave,
     /// How many connections it has, if it knows: what [`Notice::Count`] asks. Not answered.
     Connections(Option<u64>),
+    /// More connection IDs for the worker with this number, of a program that has no key to make them. Answered
+    /// with [`Notice::Minted`].
+    Mint(u16),
     /// Whether a session ticket brings early data for the first time (RFC 8446, Section 8).
     Strike(Strike),
     /// What goes on: answered with [`Reply::Status`], in parts.
@@ -258,6 +261,36 @@ pub struct Joined {
     /// The places of the workers' sockets among all at the address, the first one being 0; none if all
     /// datagrams come by channels. To be given to the next switch.
     pub sockets: Vec<u16>,
+    /// What a program of another user than the switch's has in place of the address's socket and keys.
+    pub tenancy: Option<Tenancy>,
+}
+
+/// What a program has at an address whose socket the switch keeps to itself: it hands over what comes, and sends
+/// for the program what that puts into its channels.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Tenancy {
+    /// The address, with the port that was chosen if the program asked for any.
+    pub address: SocketAddr,
+    /// Connection IDs for each worker to begin with.
+    pub minted: Vec<Minted>,
+}
+
+/// The length of the connection IDs of [`Secrets::format`].
+pub const ID_LEN: usize = 14;
+/// Connection IDs in one message at most.
+pub const MAX_MINTED: usize = 2048;
+
+/// Connection IDs that lead to a worker.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Minted {
+    /// Which worker.
+    pub worker: u16,
+    /// Whether those that it has are to be forgotten: they are of keys that were rotated.
+    pub anew: bool,
+    /// Each is for one use. None if there were too many of late.
+    pub ids: Vec<Hex<ID_LEN>>,
 }
 
 /// The switch's register of tickets that were used for early data.
@@ -282,6 +315,8 @@ pub enum Notice {
     DrainOver,
     /// Somebody wants to know how many connections there are.
     Count,
+    /// Connection IDs, which [`Request::Mint`] has asked for, or which take the place of others.
+    Minted(Minted),
     /// The secrets of the site were rotated: this is what all programs at the address have in common now.
     Secrets(Box<Secrets>),
 }

@@ -86,6 +86,15 @@ impl Secrets {
         Self { server_id, keys: ring.sets().iter().map(Keys::from).collect() }
     }
 
+    /// The same without what makes and reads connection IDs, which are those of all who share an address.
+    #[must_use]
+    pub fn without_ids(mut self) -> Self {
+        for keys in &mut self.keys {
+            (keys.key, keys.mask) = (Hex([0; 16]), Hex([0; 8]));
+        }
+        self
+    }
+
     /// The format of connection IDs.
     ///
     /// # Errors

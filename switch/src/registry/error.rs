@@ -5,7 +5,7 @@ use std::fmt;
 use quicket_engine::time::Duration;
 
 use super::address::ListenAddress;
-use super::{MAX_ADDRESSES, MAX_LISTENERS_PER_USER, MAX_PROGRAM_NAME, MAX_WORKERS};
+use super::{MAX_ADDRESSES, MAX_PROGRAM_NAME, MAX_WORKERS};
 
 /// Why a program does not get what it asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,9 +27,10 @@ pub enum RegisterError {
     ProgramName(usize),
     /// More than [`MAX_ADDRESSES`].
     TooManyAddresses,
-    /// The user has [`MAX_LISTENERS_PER_USER`] listeners at this address, those included that died
-    /// lately.
-    TooManyListeners,
+    /// The user has so many listeners at this address, those included that died lately:
+    /// [`MAX_LISTENERS_PER_USER`](super::MAX_LISTENERS_PER_USER), or
+    /// [`MAX_LISTENERS_PER_TENANT`](super::MAX_LISTENERS_PER_TENANT).
+    TooManyListeners(usize),
     /// Every slot is in use, or was until lately; the next one comes free after this time, if it
     /// depends on time.
     NoSlot(Option<Duration>),
@@ -87,9 +88,9 @@ impl fmt::Display for RegisterError {
                 f,
                 "the switch has {MAX_ADDRESSES} addresses: close one, or start another switch"
             ),
-            Self::TooManyListeners => write!(
+            Self::TooManyListeners(most) => write!(
                 f,
-                "this user has {MAX_LISTENERS_PER_USER} listeners at the address, those included \
+                "this user has {most} listeners at the address, those included \
                  that ended lately: close some, or wait a minute"
             ),
             Self::NoSlot(Some(wait)) => write!(

@@ -41,7 +41,8 @@ pub use registration::{
     Standing,
 };
 pub use slots::{
-    MAX_LISTENERS_PER_USER, OWNER_BITS, RECLAIM_TIME, RECYCLE_AFTER, RECYCLE_FOR_OTHERS_AFTER,
+    MAX_LISTENERS_PER_TENANT, MAX_LISTENERS_PER_USER, OWNER_BITS, RECLAIM_TIME, RECYCLE_AFTER,
+    RECYCLE_FOR_OTHERS_AFTER,
 };
 pub use spread::{Place, Spread};
 pub use status::{AddressStatus, ListenerStatus, Status};
@@ -68,6 +69,8 @@ pub struct Registry {
     receipts: Receipts,
     /// Whose claims need no receipt: who runs the switch could take the numbers by other means.
     own_uid: u32,
+    /// How many listeners others have at an address at most.
+    most_of_others: usize,
     /// Until when numbers are given only to those who had them.
     reclaims_until: Time,
     next_address: u32,
@@ -85,11 +88,21 @@ impl Registry {
             addresses: BTreeMap::new(),
             receipts,
             own_uid,
+            most_of_others: MAX_LISTENERS_PER_USER,
             reclaims_until: if takes_over { now + RECLAIM_TIME } else { now },
             next_address: 0,
             next_serial: 0,
             deadlines: BTreeMap::new(),
         }
+    }
+
+    /// Users who do not know each other are to have room beside each other.
+    pub const fn make_room_for_tenants(&mut self) {
+        self.most_of_others = MAX_LISTENERS_PER_TENANT;
+    }
+
+    fn most_listeners(&self, uid: u32) -> usize {
+        if uid == self.own_uid { MAX_LISTENERS_PER_USER } else { self.most_of_others }
     }
 
     /// Registers a listener. Who claims a number of an address that is not known here had it from a switch
@@ -131,7 +144,7 @@ impl Registry {
                 let until = self.reclaims_until.max(address.reclaims_until);
                 return Err(RegisterError::Reclaiming(until.since(now)));
             }
-            None => address.slots.find(now, new.uid)?,
+            None => address.slots.find(now, new.uid, self.most_listeners(new.uid))?,
         };
         let id = known.unwrap_or_else(|| {
             self.next_address += 1;

@@ -43,6 +43,13 @@ impl ServerName {
         Ok(Self { wildcard, host: host.to_ascii_lowercase().into() })
     }
 
+    /// Whether all that clients reach by the other name they could reach by this one.
+    #[must_use]
+    pub fn covers(&self, other: &Self) -> bool {
+        let parent = other.host.split_once('.').map(|(_, parent)| parent);
+        self == other || self.wildcard && !other.wildcard && parent == Some(&*self.host)
+    }
+
     /// What a client that asks for `name` may reach, the most specific first: the name itself, then
     /// the wildcard. Empty if it is no host name.
     pub(super) fn of_client(name: &str) -> impl Iterator<Item = Self> + use<> {

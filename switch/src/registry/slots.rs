@@ -19,6 +19,9 @@ pub(super) const SLOTS: usize = OWNER_BITS.generations();
 /// How many listeners a user has at an address, living and known dead.
 pub const MAX_LISTENERS_PER_USER: usize = 240;
 
+/// ... and another user than the switch's, where there may be others: several such users have room.
+pub const MAX_LISTENERS_PER_TENANT: usize = 32;
+
 /// When a slot whose listener is gone may be used again by the same user. Peers that have something to
 /// say hear of its end at their next packet, by a stateless reset; those that have not give up after
 /// their idle timeout, which is 30 seconds unless a program says otherwise. This is twice as long. A
@@ -101,10 +104,11 @@ impl Slots {
     }
 
     /// A number for a new listener: one that no peer knows, or else one whose time is over.
-    pub(super) fn find(&self, now: Time, uid: u32) -> Result<u8, RegisterError> {
+    /// `most`: so many may be of one user.
+    pub(super) fn find(&self, now: Time, uid: u32, most: usize) -> Result<u8, RegisterError> {
         let numbered = || (0..=u8::MAX).zip(&self.0);
         let mut free = numbered().filter(|(_, slot)| matches!(slot, Slot::Free));
-        let full = self.of_user(uid) >= MAX_LISTENERS_PER_USER;
+        let full = self.of_user(uid) >= most;
         if let (false, Some((slot, _))) = (full, free.next()) {
             return Ok(slot);
         }
@@ -120,7 +124,7 @@ impl Slots {
         let soonest = numbered().filter_map(|(slot, each)| Some((left(each)?, slot))).min();
         match soonest {
             Some((Duration::ZERO, slot)) => Ok(slot),
-            _ if full => Err(RegisterError::TooManyListeners),
+            _ if full => Err(RegisterError::TooManyListeners(most)),
             soonest => Err(RegisterError::NoSlot(soonest.map(|(left, _)| left))),
         }
     }

@@ -308,7 +308,10 @@ fn numbers_that_peers_know_rest_before_they_are_used_again() {
         registry.note(id, |counters| counters.datagrams += 1);
         registry.remove(at(0), id);
     }
-    assert_eq!(register(&mut registry, at(59), 1000), Err(RegisterError::TooManyListeners));
+    assert_eq!(
+        register(&mut registry, at(59), 1000),
+        Err(RegisterError::TooManyListeners(MAX_LISTENERS_PER_USER))
+    );
     let again = register(&mut registry, at(60), 1000).unwrap();
     assert_eq!(again.generation(), 0);
     registry.note(again, |counters| counters.datagrams += 1);

@@ -1,0 +1,426 @@
+//! Programs of other users: what they may have, and what the switch does in their place.
+//!
+//! They get no descriptor of a socket of an address and no key of connection IDs. What comes is handed over, what
+//! they send is sent for them, and connection IDs are made for them. `docs/switch.md` says what can go wrong.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::{SocketAddr, UdpSocket};
+use std::os::fd::AsFd;
+use std::sync::Arc;
+
+use nix::sys::epoll::{EpollEvent, EpollFlags};
+use quicket_steering::{Owner, Place as SteeringPlace};
+use quicket_udp::{
+    MAX_BURST, MAX_SEGMENTS, Outgoing, ReceiveBuffers, SendOutcome, Sender, Train, UdpConfig,
+    receive_from_port,
+};
+
+use super::address::Address;
+use super::program::{Program, refused};
+use super::site::Site;
+use super::{Daemon, Token};
+use crate::protocol::{
+    Hex, ID_LEN, Join, MAX_MINTED, Message, Minted, Notice, Refusal, Refused, Reply, Tenancy,
+};
+use crate::registry::{AddressId, ListenAddress, ListenerId, Names, ProcessId};
+use crate::rule::{Rule, Who};
+
+/// Connections that programs of one other user have to the switch.
+pub const MAX_CONNECTIONS_OF_TENANT: usize = 64;
+/// Addresses that they are at.
+pub const MAX_ADDRESSES_OF_TENANT: usize = 16;
+/// Their workers at all addresses.
+pub const MAX_WORKERS_OF_TENANT: usize = 64;
+/// Listeners of theirs that processes have from one another over fork(2).
+pub const MAX_FAMILIES_OF_TENANT: usize = 64;
+/// Connection IDs that are made for them in a second, beside those that rotations bring.
+pub const MAX_MINTED_A_SECOND: u32 = 20_000;
+/// What waits for one of their workers beside what the system keeps, in bytes.
+pub const TENANT_BACKLOG: usize = 1 << 20;
+/// Connection IDs in an answer to who has asked for more.
+const BATCH: usize = 512;
+/// The least that a worker gets to begin with.
+const LEAST: usize = 16;
+/// Users of whom is remembered what was made for them.
+const REMEMBERED: usize = 1024;
+
+/// Users beside the switch's own, as far as there may be some.
+#[derive(Debug)]
+pub(super) struct Tenants {
+    rule: Rule,
+    /// By user: in which second how many connection IDs were made.
+    minted: BTreeMap<u32, (u64, u32)>,
+}
+
+impl Program {
+    fn who(&self) -> Who {
+        Who { uid: self.uid, gids: self.gids.clone() }
+    }
+}
+
+impl Daemon {
+    /// The same for programs of other users, too, as far as `rule` lets them. Without a site the secrets are derived
+    /// from what switches of this name leave to each other, so that programs that do not know them come back.
+    ///
+    /// # Errors
+    ///
+    /// When no descriptor is left.
+    pub fn for_system(mut self, rule: Rule) -> io::Result<Self> {
+        let crypto = Arc::clone(&self.tools.crypto);
+        if self.site.is_none() {
+            self.site = Some(Site::of_heirloom(&self.heirloom, &*crypto)?);
+        }
+        self.registry.make_room_for_tenants();
+        self.tenants = Some(Tenants { rule, minted: BTreeMap::new() });
+        Ok(self)
+    }
+
+    /// Whether a user is another than the switch's own.
+    pub(super) const fn is_tenant(&self, uid: u32) -> bool {
+        uid != self.own_uid
+    }
+
+    pub(super) fn is_tenant_process(&self, process: ProcessId) -> bool {
+        self.programs.get(&process).is_some_and(|program| self.is_tenant(program.uid))
+    }
+
+    /// Whether a program of another user is heard.
+    pub(super) fn admit_tenant(&self, program: &Program) -> Result<(), Refused> {
+        let uid = program.uid;
+        let knows = self.tenants.as_ref().is_some_and(|tenants| tenants.rule.knows(&program.who()));
+        // Root may ask how it is.
+        if !knows && uid != 0 {
+            let text = format!(
+                "the rule of this switch does not name user {uid}: ask who runs it (quicket switch --system \
+                 --users), or start one of your own, quicket switch"
+            );
+            return Err(Refused { why: Refusal::Denied, text });
+        }
+        let others = self.programs.values().filter(|other| other.uid == uid).count();
+        if others >= MAX_CONNECTIONS_OF_TENANT {
+            let text =
+                format!("user {uid} has {MAX_CONNECTIONS_OF_TENANT} programs here: end some");
+            return Err(Refused { why: Refusal::Full, text });
+        }
+        Ok(())
+    }
+
+    /// Whether a program of another user may be at an address.
+    pub(super) fn check_tenant(
+        &self,
+        process: ProcessId,
+        join: &Join,
+        address: SocketAddr,
+    ) -> Result<(), Reply> {
+        let Some((tenants, program)) = self.tenants.as_ref().zip(self.programs.get(&process))
+        else {
+            return Err(refused(Refusal::Denied, "this switch is for one user"));
+        };
+        let uid = program.uid;
+        if join.has_socket || join.has_keep {
+            let text =
+                "the switch binds addresses for programs of other users: leave the socket to it";
+            return Err(refused(Refusal::Invalid, text));
+        }
+        if !tenants.rule.allows(&program.who(), address) {
+            let text = format!(
+                "the rule of this switch does not let user {uid} have {address}: choose another address or \
+                 port, or ask who runs it (quicket switch --system --users)"
+            );
+            return Err(refused(Refusal::Denied, text));
+        }
+        let seats = self.programs.values().filter(|other| other.uid == uid);
+        let seats: Vec<_> = seats.filter_map(|other| other.seat.as_ref()).collect();
+        let workers: usize = seats.iter().map(|seat| seat.outlets.len()).sum();
+        if workers + usize::from(join.workers) > MAX_WORKERS_OF_TENANT {
+            let text = format!(
+                "programs of user {uid} have {workers} workers, and {MAX_WORKERS_OF_TENANT} at most: end \
+                 some, or have fewer workers"
+            );
+            return Err(refused(Refusal::Full, text));
+        }
+        let mut addresses: Vec<_> = seats.iter().map(|seat| seat.address).collect();
+        addresses.sort();
+        addresses.dedup();
+        let listen = ListenAddress::new(address, join.only_v6);
+        let is_there = self.registry.address_id(&listen).is_some_and(|id| addresses.contains(&id));
+        if !is_there && addresses.len() >= MAX_ADDRESSES_OF_TENANT {
+            let text = format!("user {uid} has {MAX_ADDRESSES_OF_TENANT} addresses: close one");
+            return Err(refused(Refusal::Full, text));
+        }
+        Ok(())
+    }
+
+    /// Binds an address for a program of another user, which never has the socket.
+    pub(super) fn bind_for(
+        &mut self,
+        process: ProcessId,
+        listen: ListenAddress,
+    ) -> Result<(UdpSocket, ListenAddress), Reply> {
+        let now = self.now();
+        let is_binding = |(other, until): &(ProcessId, _)| *other != process && now < *until;
+        if self.binding.get(&listen).is_some_and(is_binding) {
+            return Err(refused(Refusal::Later, "another program is binding the address"));
+        }
+        let config = UdpConfig { only_v6: listen.only_v6(), ..UdpConfig::default() };
+        let bound = quicket_udp::UdpSocket::bind(listen.socket_addr(), &config);
+        let bound = bound.map_err(|error| {
+            let why = match error.io_error().kind() {
+                io::ErrorKind::AddrInUse => Refusal::InUse,
+                io::ErrorKind::PermissionDenied => Refusal::Denied,
+                _ => Refusal::Invalid,
+            };
+            let text = format!(
+                "the switch cannot bind {listen} for programs of other users, which have no socket there \
+                 themselves: {}",
+                error.io_error()
+            );
+            refused(why, text)
+        })?;
+        let cannot = |error: io::Error| refused(Refusal::Full, error.to_string());
+        let at = ListenAddress::new(bound.local_addr(), listen.only_v6());
+        let allowed = self.programs.get(&process).zip(self.tenants.as_ref()).is_some_and(
+            |(program, tenants)| tenants.rule.allows(&program.who(), at.socket_addr()),
+        );
+        if !allowed {
+            let text = "the rule of this switch has no ports for any that is free: name one";
+            return Err(refused(Refusal::Denied, text));
+        }
+        let socket = bound.as_fd().try_clone_to_owned().map_err(cannot)?;
+        Ok((UdpSocket::from(socket), at))
+    }
+
+    /// Whether a program may serve names.
+    pub(super) fn check_names(
+        &self,
+        process: ProcessId,
+        id: AddressId,
+        names: &Names,
+    ) -> Result<(), Reply> {
+        match self.registry.listen_address(id) {
+            Some(address) => self.check_names_at(process, address.socket_addr(), names),
+            None => Ok(()),
+        }
+    }
+
+    pub(super) fn check_names_at(
+        &self,
+        process: ProcessId,
+        address: SocketAddr,
+        names: &Names,
+    ) -> Result<(), Reply> {
+        let Some((tenants, program)) = self.tenants.as_ref().zip(self.programs.get(&process))
+        else {
+            return Ok(());
+        };
+        if !self.is_tenant(program.uid) {
+            return Ok(());
+        }
+        let Some(name) = tenants.rule.refused_name(&program.who(), address, names) else {
+            return Ok(());
+        };
+        let text = format!(
+            "the rule of this switch does not let user {} serve {name} at {address}: choose other server \
+             names, or ask who runs it (quicket switch --system --users)",
+            program.uid
+        );
+        Err(refused(Refusal::Denied, text))
+    }
+
+    /// What sends for a program, if it cannot do so itself.
+    pub(super) fn sender_for(
+        &self,
+        listener: ListenerId,
+        uid: u32,
+    ) -> Result<Option<Sender>, Reply> {
+        let address = self.addresses.get(&listener.address()).filter(|_| self.is_tenant(uid));
+        let Some(address) = address else { return Ok(None) };
+        let sender = Sender::new(Arc::clone(&address.socket), &UdpConfig::default());
+        sender.map(Some).map_err(|error| refused(Refusal::Full, error.to_string()))
+    }
+
+    /// What a program of another user has at its address.
+    pub(super) fn tenancy_of(
+        &mut self,
+        process: ProcessId,
+        listener: ListenerId,
+    ) -> Option<Tenancy> {
+        if !self.is_tenant_process(process) {
+            return None;
+        }
+        let minted = self.mint_all(listener, true);
+        let address = self.addresses.get(&listener.address())?.socket.local_addr();
+        Some(Tenancy { address, minted })
+    }
+
+    /// Connection IDs for all workers of a listener.
+    pub(super) fn mint_all(&mut self, listener: ListenerId, anew: bool) -> Vec<Minted> {
+        let workers = self.registry.workers(listener).unwrap_or(0);
+        let count = (MAX_MINTED / usize::from(workers).max(1)).clamp(LEAST, BATCH);
+        let minted = (0..workers).map(|worker| {
+            let ids = self.mint(listener, worker, count);
+            Minted { worker, anew, ids }
+        });
+        minted.collect()
+    }
+
+    /// A program asks for connection IDs.
+    pub(super) fn mint_for(&mut self, process: ProcessId, worker: u16) {
+        let program = self.programs.get(&process);
+        let seat = program.and_then(|program| Some((program.uid, program.seat.as_ref()?)));
+        let Some((uid, listener)) = seat.map(|(uid, seat)| (uid, seat.listener)) else { return };
+        if !self.is_tenant(uid)
+            || self.registry.workers(listener).is_none_or(|count| worker >= count)
+        {
+            return;
+        }
+        let second = self.begun.elapsed().as_secs();
+        let Some(tenants) = &mut self.tenants else { return };
+        if tenants.minted.len() > REMEMBERED {
+            tenants.minted.retain(|_, (then, _)| *then == second);
+        }
+        let (then, made) = tenants.minted.entry(uid).or_insert((second, 0));
+        if *then != second {
+            (*then, *made) = (second, 0);
+        }
+        let count = BATCH.min(MAX_MINTED_A_SECOND.saturating_sub(*made) as usize);
+        *made += count as u32;
+        let ids = self.mint(listener, worker, count);
+        let minted = Minted { worker, anew: false, ids };
+        self.tell(process, &Message::Notice(Notice::Minted(minted)));
+    }
+
+    fn mint(&mut self, listener: ListenerId, worker: u16, count: usize) -> Vec<Hex<ID_LEN>> {
+        let Some(address) = self.addresses.get(&listener.address()) else { return Vec::new() };
+        let Some(server_id) = address.secrets.server_id() else { return Vec::new() };
+        let owner = Some(Owner { generation: listener.generation(), worker });
+        let place = SteeringPlace { server_id, owner };
+        let codec = address.steering.configurations.current();
+        let random = &mut *self.tools.random;
+        let minted = (0..count).filter_map(|_| {
+            let id = codec.mint(&place, &mut |out| random.fill(out)).ok()?;
+            id.as_slice().try_into().ok().map(Hex)
+        });
+        minted.collect()
+    }
+
+    /// Sends what a program has put into a channel: what is there at once, before others get their turn.
+    pub(super) fn send_for(&mut self, process: ProcessId, worker: u16) {
+        let Some(mut buffers) = self.buffers.take() else { return };
+        let stuck_at = self.send_batch_for(process, worker, &mut buffers);
+        self.buffers = Some(buffers);
+        self.watch_channel(process, worker);
+        if let Some(id) = stuck_at {
+            self.wait_for_room(id);
+        }
+    }
+
+    /// Returns the address whose socket has no more room.
+    fn send_batch_for(
+        &mut self,
+        process: ProcessId,
+        worker: u16,
+        buffers: &mut ReceiveBuffers,
+    ) -> Option<AddressId> {
+        let seat = self.programs.get_mut(&process)?.seat.as_mut()?;
+        let address = self.addresses.get_mut(&seat.address)?;
+        let (outlet, sender) = (seat.outlets.get_mut(usize::from(worker))?, seat.sender.as_ref()?);
+        let port = address.socket.local_addr().port();
+        let mut batch = match receive_from_port(outlet, port, buffers) {
+            Ok(batch) => batch,
+            Err(error) => {
+                if error.kind() != io::ErrorKind::WouldBlock {
+                    // It has closed its end.
+                    outlet.set_hears(false);
+                }
+                return None;
+            }
+        };
+        for train in batch.trains() {
+            let Train { remote, local, ecn, stride: segment_size, bytes } = train;
+            let local = local.map(|local| local.ip());
+            let burst = Outgoing { remote, local, ecn, segment_size, bytes };
+            let datagrams = burst.bytes.len().div_ceil(segment_size.max(1)) as u64;
+            if !address.may_send(&burst) {
+                address.counters.not_sent += datagrams;
+                continue;
+            }
+            address.counters.sent += datagrams;
+            if outlet.is_stuck() {
+                outlet.keep(&burst);
+            } else if let SendOutcome::Blocked { sent } = sender.send(&burst) {
+                let bytes = burst.bytes.get(sent..).unwrap_or_default();
+                outlet.keep(&Outgoing { bytes, ..burst });
+            }
+        }
+        outlet.is_stuck().then_some(seat.address)
+    }
+
+    /// Has the switch hear when an address's socket has room again.
+    fn wait_for_room(&mut self, id: AddressId) {
+        let Some(address) = self.addresses.get_mut(&id).filter(|address| !address.is_full) else {
+            return;
+        };
+        let events = EpollFlags::EPOLLIN | EpollFlags::EPOLLOUT;
+        let mut event = EpollEvent::new(events, Token::Address(id.number()).pack());
+        match self.epoll.modify(&address.socket, &mut event) {
+            Ok(()) => address.is_full = true,
+            Err(error) => log::warn!("a socket is not watched for room: {error}"),
+        }
+    }
+
+    /// A socket has room again: all whose datagrams wait for it have their turns.
+    pub(super) fn send_unsent(&mut self, number: u32) {
+        let id = self.addresses.keys().copied().find(|id| id.number() == number);
+        let Some((id, address)) = id.and_then(|id| Some((id, self.addresses.get_mut(&id)?))) else {
+            return;
+        };
+        let mut stuck: Vec<(ProcessId, u16)> = Vec::new();
+        for (process, program) in &self.programs {
+            let Some(seat) = program.seat.as_ref().filter(|seat| seat.address == id) else {
+                continue;
+            };
+            let waits = (0..).zip(&seat.outlets).filter(|(_, outlet)| outlet.is_stuck());
+            stuck.extend(waits.map(|(worker, _)| (*process, worker)));
+        }
+        address.turn = address.turn.wrapping_add(1);
+        let first = address.turn.checked_rem(stuck.len()).unwrap_or(0);
+        stuck.rotate_left(first);
+        let mut is_full = false;
+        for (process, worker) in stuck {
+            let seat = self.programs.get_mut(&process).and_then(|program| program.seat.as_mut());
+            let Some(seat) = seat else { continue };
+            let outlet = seat.outlets.get_mut(usize::from(worker));
+            let Some((outlet, sender)) = outlet.zip(seat.sender.as_ref()) else { continue };
+            outlet.retry(|burst| match sender.send(burst) {
+                SendOutcome::Blocked { sent } => Some(sent),
+                SendOutcome::Done | SendOutcome::TooLarge => None,
+            });
+            is_full = outlet.is_stuck();
+            self.watch_channel(process, worker);
+            if is_full {
+                break;
+            }
+        }
+        let Some(address) = self.addresses.get_mut(&id).filter(|_| !is_full) else { return };
+        address.is_full = false;
+        let mut event = EpollEvent::new(EpollFlags::EPOLLIN, Token::Address(id.number()).pack());
+        if let Err(error) = self.epoll.modify(&address.socket, &mut event) {
+            log::warn!("a socket is not watched: {error}");
+        }
+    }
+}
+
+impl Address {
+    /// Whether a burst may go out for a program of another user: from this address, and as the system takes it.
+    fn may_send(&self, burst: &Outgoing<'_>) -> bool {
+        let Outgoing { remote, local, segment_size, bytes, .. } = *burst;
+        let bound = self.socket.local_addr().ip();
+        let is_from_here = local.is_none_or(|local| bound.is_unspecified() || local == bound);
+        let datagrams = bytes.len().div_ceil(segment_size.max(1));
+        let is_whole = (1..=MAX_SEGMENTS).contains(&datagrams) && bytes.len() <= MAX_BURST;
+        let is_peer = !remote.ip().is_multicast() && !remote.ip().is_unspecified();
+        is_from_here && is_whole && is_peer && self.socket.reaches(remote)
+    }
+}
