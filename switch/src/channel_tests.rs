@@ -159,3 +159,41 @@ fn what_is_no_train_leads_to_nothing_and_what_is_no_channel_is_refused() {
         assert_eq!(error.kind(), io::ErrorKind::InvalidData);
     }
 }
+
+/// What a program has its switch send finds no room: it waits in order, and nothing more is heard.
+#[test]
+fn what_is_to_be_sent_waits_for_room_in_order() {
+    let (inlet, handover) = channel().unwrap();
+    let mut outlet = Outlet::new(handover.0.try_clone().unwrap()).unwrap();
+    outlet.set_hears(true);
+    let burst = |bytes| Outgoing {
+        remote: "192.0.2.1:9".parse().unwrap(),
+        local: Some("192.0.2.7".parse().unwrap()),
+        ecn: EcnCodepoint::Ect1,
+        segment_size: 2,
+        bytes,
+    };
+    inlet.send_through(&burst(b"by the channel")).unwrap();
+    let mut buffers = quicket_udp::ReceiveBuffers::new();
+    let mut batch = quicket_udp::receive_from_port(&outlet, 443, &mut buffers).unwrap();
+    let train = batch.trains().next().unwrap();
+    assert_eq!((train.remote, train.ecn, train.stride), (burst(b"").remote, EcnCodepoint::Ect1, 2));
+    // The port is that of the address, whatever the program says.
+    assert_eq!(train.local, Some("192.0.2.7:443".parse().unwrap()));
+    assert_eq!(train.bytes, b"by the channel");
+    outlet.keep(&burst(b"first"));
+    outlet.keep(&burst(b"second"));
+    assert!(outlet.is_stuck() && !outlet.wants().contains(EpollFlags::EPOLLIN));
+    let mut sent = Vec::new();
+    outlet.retry(|burst| {
+        sent.push(burst.bytes.to_vec());
+        Some(4)
+    });
+    assert!(outlet.is_stuck());
+    outlet.retry(|burst| {
+        sent.push(burst.bytes.to_vec());
+        None
+    });
+    assert_eq!(sent, [&b"first"[..], b"t", b"second"]);
+    assert!(!outlet.is_stuck() && outlet.wants().contains(EpollFlags::EPOLLIN));
+}

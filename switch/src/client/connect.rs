@@ -190,7 +190,12 @@ impl Connection {
     /// Waits for a message.
     pub(super) fn receive(&self) -> io::Result<Received> {
         let mut buffer = vec![0; MAX_MESSAGE + 1];
-        let (len, descriptors) = match sys::receive_with(self.as_fd(), &mut buffer) {
+        let mut received = sys::receive_with(self.as_fd(), &mut buffer);
+        // That the switch has not read all is told first, and why it did not behind that.
+        if received.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::ConnectionReset) {
+            received = sys::receive_with(self.as_fd(), &mut buffer);
+        }
+        let (len, descriptors) = match received {
             Err(error) if error.kind() == io::ErrorKind::ConnectionReset => return Ok(None),
             result => result?,
         };
@@ -231,7 +236,10 @@ impl Connection {
         descriptors: &[BorrowedFd<'_>],
         mut notice: impl FnMut(Notice),
     ) -> io::Result<(Reply, Vec<OwnedFd>)> {
-        self.send(number, request, descriptors)?;
+        if let Err(error) = self.send(number, request, descriptors) {
+            // Who is not heard has been told why.
+            return Err(self.receive().err().unwrap_or(error));
+        }
         loop {
             match self.receive_soon()? {
                 (Message::Answer { number: of, reply }, came) if of == number => {

@@ -237,7 +237,8 @@ impl Shared {
         };
         let served = resume.served.clone().filter(|_| !resume.draining);
         let mut options = self.options.clone();
-        if !may_start || geteuid() != self.user {
+        // Another user's switch is another's to start.
+        if !may_start || geteuid() != self.user || self.socket.is_none() {
             options.program = None;
         }
         let keep = self.keep.as_ref();

@@ -1,0 +1,549 @@
+//! Programs of several users behind a switch for the system: what they share, and what they cannot do to each
+//! other. Real processes, which root starts as others; without root there is nothing to be seen.
+#![cfg(target_os = "linux")]
+
+use std::collections::BTreeSet;
+use std::env;
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, UdpSocket};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use quicket::{
+    ClientConfig, ClientTls, Connection, Endpoint, EndpointConfig, Identity, ServerConfig,
+    ServerTls, SwitchConfig, Workers,
+};
+use quicket_switch::client::{Membership, Options, Place, Way};
+use quicket_switch::protocol::{ID_LEN, Octets, Serve};
+use quicket_udp::{Outgoing, Port};
+use quicket_wire::EcnCodepoint;
+
+const QUICKET: &str = env!("CARGO_BIN_EXE_quicket");
+/// How long anything may take on a machine that is busy.
+const LONG: Duration = Duration::from_secs(30);
+/// Users of the tests.
+const ALICE: u32 = 65_533;
+const NOBODY: u32 = 65_534;
+
+fn is_root() -> bool {
+    let root = fs::metadata("/proc/self").is_ok_and(|found| {
+        use std::os::unix::fs::MetadataExt;
+        found.uid() == 0
+    });
+    if !root {
+        println!("only root has programs of several users");
+    }
+    root
+}
+
+/// A switch for the system, which ends with the test.
+struct System {
+    name: String,
+    more: Vec<String>,
+    process: Child,
+    _folder: tempfile::TempDir,
+}
+
+impl System {
+    fn start(rule: Option<&str>, more: &[&str]) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+        let mut more: Vec<_> = more.iter().map(|word| (*word).to_owned()).collect();
+        if let Some(rule) = rule {
+            fs::write(path("users"), rule).unwrap();
+            more.extend(["--users".to_owned(), path("users")]);
+        }
+        let name = path("switch");
+        let process = Self::process(&name, &more);
+        Self { name, more, process, _folder: folder }
+    }
+
+    fn process(name: &str, more: &[String]) -> Child {
+        let mut command = Command::new(QUICKET);
+        command.args(["switch", "--system", "--name", name]).args(more);
+        let mut process = command.stderr(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        let mut lines = BufReader::new(process.stderr.take().unwrap());
+        lines.read_line(&mut line).unwrap();
+        assert!(line.contains("is ready"), "{line}");
+        // What it says later goes where the test's does.
+        thread::spawn(move || {
+            lines.lines().map_while(Result::ok).for_each(|line| eprintln!("{line}"))
+        });
+        process
+    }
+
+    /// kill -9, and the next one by who looks after it.
+    fn kill_and_start(&mut self) {
+        self.process.kill().unwrap();
+        self.process.wait().unwrap();
+        self.process = Self::process(&self.name, &self.more);
+    }
+
+    fn status(&self) -> serde_json::Value {
+        let report = quicket_switch::client::status(&self.name).unwrap();
+        serde_json::from_str(&report).unwrap()
+    }
+
+    /// What a program of a user is counted to have, of all addresses.
+    fn program(&self, name: &str) -> serde_json::Value {
+        let status = self.status();
+        let addresses = status["addresses"].as_array().unwrap().iter();
+        let mut programs = addresses.flat_map(|each| each["programs"].as_array().unwrap());
+        programs.find(|each| each["program"] == name).cloned().unwrap_or_default()
+    }
+
+    fn counter(&self, name: &str) -> u64 {
+        self.status()["addresses"][0]["datagrams"][name].as_u64().unwrap()
+    }
+}
+
+impl Drop for System {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// A program of a user, in a process of its own: see [`program`] and [`attacker`].
+struct Program {
+    process: Child,
+    input: ChildStdin,
+    lines: BufReader<ChildStdout>,
+    address: SocketAddr,
+}
+
+impl Program {
+    fn spawn(uid: u32, what: &str, orders: &[&str]) -> Self {
+        // Not by its path, which another user may not be able to follow.
+        let mut command = Command::new("/proc/self/exe");
+        command.args(["--ignored", "--exact", what, "--nocapture", "--test-threads=1"]);
+        command.env("ORDERS", orders.join("\n")).current_dir("/").uid(uid).gid(uid);
+        let mut process = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let lines = BufReader::new(process.stdout.take().unwrap());
+        let input = process.stdin.take().unwrap();
+        Self { process, input, lines, address: ([0, 0, 0, 0], 0).into() }
+    }
+
+    /// Waits for a line, and returns what stands behind the word.
+    fn hear(&mut self, word: &str) -> Result<String, String> {
+        loop {
+            let mut line = String::new();
+            assert_ne!(self.lines.read_line(&mut line).unwrap(), 0, "it did not say {word}");
+            if let Some((_, error)) = line.split_once("REFUSED ") {
+                return Err(error.trim().to_owned());
+            }
+            // The test's name stands before the first line.
+            if let Some((_, rest)) = line.split_once(word) {
+                return Ok(rest.trim().to_owned());
+            }
+        }
+    }
+
+    fn tell(&mut self, word: &str) {
+        writeln!(self.input, "{word}").unwrap();
+    }
+
+    fn try_start(
+        system: &System,
+        uid: u32,
+        name: &str,
+        servers: &str,
+        address: &str,
+        more: &str,
+    ) -> Result<Self, String> {
+        let mut this = Self::spawn(uid, "program", &[&system.name, name, servers, address, more]);
+        this.address = this.hear("READY ")?.parse().unwrap();
+        Ok(this)
+    }
+
+    fn start(system: &System, uid: u32, name: &str, servers: &str, at: &str, more: &str) -> Self {
+        Self::try_start(system, uid, name, servers, at, more).unwrap()
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+#[test]
+#[ignore = "a program that tests start"]
+fn program() {
+    let Ok(orders) = env::var("ORDERS") else { return };
+    let orders: Vec<&str> = orders.split('\n').collect();
+    let [switch, name, servers, address, more] = orders[..] else { panic!("{orders:?}") };
+    let called = name.split('.').next().unwrap();
+    let mut switched = SwitchConfig::new(called).named(switch).started_by(None);
+    switched = switched.replace(more.contains("replace"));
+    switched = switched.server_names(servers.split(',').filter(|name| !name.is_empty()));
+    let mut config = EndpointConfig::default().switch(switched);
+    if more.contains("workers") {
+        config = config.workers(Workers::Count(3));
+    }
+    let identity = Identity::self_signed(["localhost"]).unwrap();
+    let tls = ServerTls::builder(identity).alpn(["echo"]).build().unwrap();
+    let endpoint = match Endpoint::bind_with(address, config) {
+        Ok(endpoint) => endpoint,
+        Err(error) => return println!("REFUSED {error}"),
+    };
+    let listener = match endpoint.listen(ServerConfig::new(tls)) {
+        Ok(listener) => listener,
+        Err(error) => return println!("REFUSED {error}"),
+    };
+    println!("READY {}", endpoint.local_addr());
+    thread::spawn(|| {
+        let _ = std::io::stdin().read(&mut [0]);
+        std::process::exit(0);
+    });
+    for connection in listener.incoming() {
+        let (connection, name) = (connection.unwrap(), name.to_owned());
+        thread::spawn(move || answer(&connection, &name));
+    }
+    println!("SUPERSEDED");
+    endpoint.wait_idle();
+}
+
+fn answer(connection: &Connection, name: &str) {
+    while let Ok(mut stream) = connection.accept_bi() {
+        let mut question = String::new();
+        if stream.read_to_string(&mut question).is_ok() {
+            let _ = write!(stream, "{name}:{question}");
+            let _ = stream.finish();
+        }
+    }
+}
+
+fn connect(address: SocketAddr, server: &str) -> Result<Connection, quicket::ConnectError> {
+    let tls = ClientTls::builder().dangerous_no_verification().alpn(["echo"]).build().unwrap();
+    Endpoint::bind("127.0.0.1:0").unwrap().connect(address, server, &ClientConfig::new(tls))
+}
+
+fn ask(connection: &Connection, question: &str) -> std::io::Result<String> {
+    let mut stream = connection.open_bi().map_err(std::io::Error::other)?;
+    stream.write_all(question.as_bytes())?;
+    stream.finish().map_err(std::io::Error::other)?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer)?;
+    Ok(answer)
+}
+
+/// Whether a process has a UDP socket that is bound to a port.
+fn has_socket_of(pid: u32, port: u16) -> bool {
+    let mut inodes = BTreeSet::new();
+    for list in ["udp", "udp6"] {
+        for line in fs::read_to_string(format!("/proc/net/{list}")).unwrap().lines().skip(1) {
+            let words: Vec<_> = line.split_whitespace().collect();
+            if words[1].ends_with(&format!(":{port:04X}")) {
+                inodes.insert(format!("socket:[{}]", words[9]));
+            }
+        }
+    }
+    assert!(!inodes.is_empty(), "nobody has port {port}");
+    let open = fs::read_dir(format!("/proc/{pid}/fd")).unwrap();
+    let open = open.filter_map(|entry| fs::read_link(entry.unwrap().path()).ok());
+    open.into_iter().any(|target| inodes.contains(target.to_str().unwrap()))
+}
+
+#[test]
+fn programs_of_several_users_serve_one_port_and_none_but_the_switchs_own_has_its_socket() {
+    if !is_root() {
+        return;
+    }
+    let system = System::start(None, &[]);
+    let alice = Program::start(&system, ALICE, "alice", "a.example", "127.0.0.1:0", "workers");
+    let at = alice.address.to_string();
+    let nobody = Program::start(&system, NOBODY, "nobody", "b.example", &at, "");
+    let root = Program::start(&system, 0, "root", "", &at, "workers");
+    let connections = [("alice", "a.example"), ("nobody", "b.example"), ("root", "c.example")];
+    let connections: Vec<_> = connections
+        .iter()
+        .cycle()
+        .take(24)
+        .map(|(name, server)| (*name, connect(alice.address, server).unwrap()))
+        .collect();
+    let bulk = "x".repeat(400_000);
+    for (name, connection) in &connections {
+        assert_eq!(ask(connection, "1").unwrap(), format!("{name}:1"));
+        assert_eq!(ask(connection, &bulk).unwrap().len(), name.len() + 1 + bulk.len());
+    }
+    let port = alice.address.port();
+    assert!(!has_socket_of(alice.process.id(), port) && !has_socket_of(nobody.process.id(), port));
+    assert!(has_socket_of(root.process.id(), port), "the check finds none");
+    // Who sees what.
+    let status = system.status();
+    let users = |name: &str| system.program(name)["uid"].as_u64().unwrap();
+    assert_eq!([users("alice"), users("nobody"), users("root")], [ALICE.into(), NOBODY.into(), 0]);
+    let datagrams = &status["addresses"][0]["datagrams"];
+    assert!(datagrams["sent_for_programs"].as_u64().unwrap() > 100, "{status}");
+    assert_eq!((&datagrams["lost"], &datagrams["not_sent"]), (&0.into(), &0.into()), "{status}");
+    let mut own = Program::spawn(ALICE, "asks", &[&system.name]);
+    let seen = own.hear("STATUS ").unwrap();
+    assert!(
+        seen.contains("\"alice\"") && !seen.contains("nobody") && !seen.contains("root"),
+        "{seen}"
+    );
+    let text = Command::new(QUICKET).args(["switch", "status", "--name", &system.name]).output();
+    let text = String::from_utf8(text.unwrap().stdout).unwrap();
+    assert!(text.contains("for the system") && text.contains("user 65533 pid"), "{text}");
+}
+
+#[test]
+#[ignore = "a program that tests start"]
+fn asks() {
+    let Ok(switch) = env::var("ORDERS") else { return };
+    println!("STATUS {}", quicket_switch::client::status(&switch).unwrap());
+}
+
+#[test]
+fn a_user_has_what_the_rule_gives_him_and_nobody_takes_what_another_has() {
+    if !is_root() {
+        return;
+    }
+    let rule = "user 65533 ports 1-65535\nuser 65533 ports 4000-65535 names mine.example\n\
+                group 65534 ports 1024-65535\n";
+    let system = System::start(Some(rule), &[]);
+    let alice = Program::start(&system, ALICE, "alice", "a.example", "127.0.0.1:0", "");
+    let at = alice.address.to_string();
+    let refused = |uid, servers, at: &str, more| {
+        Program::try_start(&system, uid, "alice", servers, at, more).err().unwrap()
+    };
+    let taken = refused(NOBODY, "a.example", &at, "");
+    assert!(taken.contains("another user serves") && !taken.contains("alice"), "{taken}");
+    let taken = refused(NOBODY, "a.example", &at, "replace");
+    assert!(taken.contains("another user serves"), "{taken}");
+    let reserved = refused(NOBODY, "mine.example", &at, "");
+    assert!(reserved.contains("does not let user 65534 serve mine.example"), "{reserved}");
+    let low = refused(NOBODY, "", "127.0.0.1:843", "");
+    assert!(low.contains("does not let user 65534 have 127.0.0.1:843"), "{low}");
+    let stranger = refused(65_532, "", &at, "");
+    assert!(stranger.contains("does not name user 65532"), "{stranger}");
+    // Somebody without a switch has it.
+    let outside = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let busy = refused(NOBODY, "", &outside.local_addr().unwrap().to_string(), "");
+    assert!(busy.contains("cannot bind"), "{busy}");
+    // The rule gives her a port that she could not bind herself, and her name.
+    let low = Program::start(&system, ALICE, "low", "mine.example", "127.0.0.1:843", "");
+    assert_eq!(ask(&connect(low.address, "mine.example").unwrap(), "1").unwrap(), "low:1");
+    let connection = connect(alice.address, "a.example").unwrap();
+    assert_eq!(ask(&connection, "2").unwrap(), "alice:2");
+    // Her own next generation takes over.
+    let next = Program::start(&system, ALICE, "alice.2", "a.example", &at, "replace");
+    assert_eq!(ask(&connection, "3").unwrap(), "alice:3");
+    assert_eq!(ask(&connect(next.address, "a.example").unwrap(), "4").unwrap(), "alice.2:4");
+}
+
+#[test]
+fn a_switch_and_a_program_that_are_killed_take_nobody_elses_connections() {
+    if !is_root() {
+        return;
+    }
+    let mut system = System::start(None, &[]);
+    let alice = Program::start(&system, ALICE, "alice", "a.example", "127.0.0.1:0", "workers");
+    let at = alice.address;
+    let mut nobody = Program::start(&system, NOBODY, "nobody", "b.example", &at.to_string(), "");
+    let kept: Vec<_> = (0..6).map(|_| connect(at, "a.example").unwrap()).collect();
+    let lost = connect(at, "b.example").unwrap();
+    for round in 0..2 {
+        system.kill_and_start();
+        for connection in &kept {
+            assert_eq!(ask(connection, "on").unwrap(), "alice:on", "round {round}");
+        }
+        assert_eq!(ask(&lost, "on").unwrap(), "nobody:on");
+        assert_eq!(ask(&connect(at, "a.example").unwrap(), "new").unwrap(), "alice:new");
+    }
+    nobody.process.kill().unwrap();
+    nobody.process.wait().unwrap();
+    let begun = Instant::now();
+    let error = ask(&lost, "gone").unwrap_err();
+    assert!(begun.elapsed() < Duration::from_secs(5), "{error} after {:?}", begun.elapsed());
+    // The switch has his reset key, and no other user does.
+    assert!(lost.closed().to_string().contains("reset"), "{}", lost.closed());
+    assert_eq!(ask(&kept[0], "on").unwrap(), "alice:on");
+    let again = Program::start(&system, NOBODY, "nobody", "b.example", &at.to_string(), "");
+    assert_eq!(ask(&connect(again.address, "b.example").unwrap(), "1").unwrap(), "nobody:1");
+}
+
+#[test]
+fn connections_outlive_rotations_with_connection_ids_that_were_made_for_them() {
+    if !is_root() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("secrets").to_str().unwrap().to_owned();
+    let secrets = |what: &str| {
+        let done = Command::new(QUICKET).args(["switch", "secrets", what, &file]).status();
+        assert!(done.unwrap().success());
+    };
+    secrets("new");
+    let system = System::start(None, &["--secrets", &file, "--server-id", "07"]);
+    let alice = Program::start(&system, ALICE, "alice", "", "127.0.0.1:0", "workers");
+    let connections: Vec<_> = (0..4).map(|_| connect(alice.address, "a").unwrap()).collect();
+    for number in 2..=5 {
+        for connection in &connections {
+            for _ in 0..5 {
+                assert_eq!(ask(connection, "on").unwrap(), "alice:on", "number {number}");
+            }
+        }
+        secrets("rotate");
+        let pid = system.process.id().to_string();
+        assert!(Command::new("kill").args(["-HUP", &pid]).status().unwrap().success());
+        let begun = Instant::now();
+        while system.status()["addresses"][0]["secrets"]["current"] != number {
+            assert!(begun.elapsed() < LONG, "{}", system.status());
+            thread::sleep(Duration::from_millis(5));
+        }
+        // The program hears of it at once, and connections take a few round trips.
+        thread::sleep(Duration::from_millis(200));
+    }
+    for connection in &connections {
+        assert_eq!(ask(connection, "still").unwrap(), "alice:still");
+    }
+    assert_eq!(ask(&connect(alice.address, "a").unwrap(), "new").unwrap(), "alice:new");
+}
+
+/// Who means ill, and does what the library would not do: says what came of it line by line.
+#[test]
+#[ignore = "a program that tests start"]
+fn attacker() {
+    let Ok(orders) = env::var("ORDERS") else { return };
+    let orders: Vec<&str> = orders.split('\n').collect();
+    let [switch, victim, collector] = orders[..] else { panic!("{orders:?}") };
+    let (victim, collector): (SocketAddr, SocketAddr) =
+        (victim.parse().unwrap(), collector.parse().unwrap());
+    let options = Options { name: switch.to_owned(), program: None, label: "attacker".to_owned() };
+    let place = Place { address: victim, only_v6: false, workers: 1, steered: true };
+    let joined = Membership::join_as(&options, place, None, || panic!("it was asked to bind"));
+    let (member, inlets, way) = joined.unwrap();
+    assert!(matches!(way, Way::Through(at) if at == victim), "{way:?}");
+    let keys = &member.secrets().keys[0];
+    assert_eq!((keys.key.0, keys.mask.0), ([0; 16], [0; 8]), "keys of connection IDs");
+    let burst = |local: &str, bytes| Outgoing {
+        remote: collector,
+        local: Some(local.parse().unwrap()),
+        ecn: EcnCodepoint::Ect0,
+        segment_size: 100,
+        bytes,
+    };
+    // From an address that it has not; to nobody; more than a burst may have; and what it may.
+    let send = |burst: &Outgoing<'_>| inlets[0].send_through(burst);
+    send(&burst("127.0.0.2", b"from elsewhere")).unwrap();
+    send(&Outgoing { remote: ([224, 0, 0, 1], 9).into(), ..burst("127.0.0.1", b"to all") })
+        .unwrap();
+    send(&Outgoing { segment_size: 1, ..burst("127.0.0.1", &[7; 5000]) }).unwrap();
+    send(&burst("127.0.0.1", &[9; 250])).unwrap();
+    println!("SENT");
+    let serve = Serve { protocols: vec![Octets(b"echo".to_vec())], ..Serve::default() };
+    let taken = member.serve(Serve { server_names: vec!["a.example".into()], ..serve.clone() });
+    println!("TAKES {}", taken.unwrap_err());
+    member.serve(Serve { server_names: vec!["x.example".into()], ..serve }).unwrap();
+    let ids = member.connection_ids(0);
+    let minted: Vec<_> = (0..2000).map(|_| ids.take().expect("a connection ID")).collect();
+    assert_eq!(minted.iter().collect::<BTreeSet<_>>().len(), minted.len());
+    // Its own connection IDs with other bits: to other owners, it hopes.
+    let own = UdpSocket::bind("127.0.0.1:0").unwrap();
+    for (at, id) in (0..).zip(&minted) {
+        let mut id = *id;
+        id[1 + at % (ID_LEN - 1)] ^= 1 << (at % 8);
+        let datagram = [&[0x41][..], &id, &[0x5a; 60]].concat();
+        own.send_to(&datagram, victim).unwrap();
+    }
+    println!("ID {}", hex(&minted[0]));
+    let mut word = String::new();
+    std::io::stdin().read_line(&mut word).unwrap();
+    assert_eq!(word.trim(), "flood");
+    let (mut sent, mut full) = (0, 0);
+    let begun = Instant::now();
+    let train = vec![3; 60_000];
+    while begun.elapsed() < Duration::from_secs(2) {
+        match send(&Outgoing { segment_size: 1200, ..burst("127.0.0.1", &train) }) {
+            Ok(()) => sent += 1,
+            Err(error) => {
+                assert_eq!(error.kind(), std::io::ErrorKind::WouldBlock, "{error}");
+                full += 1;
+                thread::sleep(Duration::from_micros(50));
+            }
+        }
+    }
+    println!("FLOODED {sent} {full}");
+    // It reads nothing, and stays.
+    let _ = std::io::stdin().read_line(&mut word);
+}
+
+fn hex(octets: &[u8]) -> String {
+    octets.iter().map(|octet| format!("{octet:02x}")).collect()
+}
+
+#[test]
+fn who_means_ill_loses_his_own_datagrams_and_learns_nothing() {
+    if !is_root() {
+        return;
+    }
+    let system = System::start(None, &[]);
+    let alice = Program::start(&system, ALICE, "alice", "a.example", "127.0.0.1:0", "");
+    let at = alice.address;
+    let connection = connect(at, "a.example").unwrap();
+    assert_eq!(ask(&connection, "before").unwrap(), "alice:before");
+    let collector = UdpSocket::bind("127.0.0.1:0").unwrap();
+    collector.set_read_timeout(Some(LONG)).unwrap();
+    let to = collector.local_addr().unwrap().to_string();
+    let mut attacker = Program::spawn(NOBODY, "attacker", &[&system.name, &at.to_string(), &to]);
+    attacker.hear("SENT").unwrap();
+    // Of all that it has put into its channel one train goes out, from where it is registered.
+    let mut buffer = [0; 2000];
+    for len in [100, 100, 50] {
+        let (came, from) = collector.recv_from(&mut buffer).unwrap();
+        assert_eq!((came, from, buffer[0]), (len, at, 9));
+    }
+    assert_eq!(system.counter("not_sent"), 1 + 1 + 5000);
+    let taken = attacker.hear("TAKES ").unwrap();
+    assert!(taken.contains("another user serves"), "{taken}");
+    let id = attacker.hear("ID ").unwrap();
+    assert_eq!(ask(&connection, "altered").unwrap(), "alice:altered");
+    // It floods its way out: others wait no longer for that.
+    attacker.tell("flood");
+    let begun = Instant::now();
+    let mut longest = Duration::ZERO;
+    let mut asked = 0;
+    while begun.elapsed() < Duration::from_millis(1500) {
+        let one = Instant::now();
+        assert_eq!(ask(&connection, "beside").unwrap(), "alice:beside");
+        assert_eq!(ask(&connect(at, "a.example").unwrap(), "new").unwrap(), "alice:new");
+        longest = longest.max(one.elapsed());
+        asked += 1;
+    }
+    let flooded = attacker.hear("FLOODED ").unwrap();
+    println!("{asked} beside a flood of {flooded} trains; the longest took {longest:?}");
+    assert!(longest < Duration::from_secs(3), "{longest:?}");
+    let sent: u64 = flooded.split(' ').next().unwrap().parse().unwrap();
+    assert!(sent > 100, "no flood: {flooded}");
+    // It reads nothing of what comes for it: that is lost, and nothing of hers.
+    let octets: Vec<u8> =
+        (0..ID_LEN).map(|at| u8::from_str_radix(&id[2 * at..2 * at + 2], 16).unwrap()).collect();
+    let datagram = [&[0x41][..], &octets, &[0x5a; 1185]].concat();
+    let stranger = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let begun = Instant::now();
+    while system.program("attacker")["lost"] == 0 {
+        for _ in 0..500 {
+            stranger.send_to(&datagram, at).unwrap();
+        }
+        assert!(begun.elapsed() < LONG, "{}", system.status());
+        assert_eq!(ask(&connection, "full").unwrap(), "alice:full");
+    }
+    let memory = fs::read_to_string(format!("/proc/{}/status", system.process.id())).unwrap();
+    let peak = memory.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    let peak: u64 = peak.trim().trim_end_matches(" kB").parse().unwrap();
+    assert!(peak < 200 << 10, "the switch has {peak} kB");
+    assert_eq!(system.program("alice")["lost"], 0);
+    assert_eq!(ask(&connect(at, "a.example").unwrap(), "after").unwrap(), "alice:after");
+    // What it has goes with it, and nothing else.
+    drop(attacker);
+    assert_eq!(ask(&connection, "alone").unwrap(), "alice:alone");
+}
