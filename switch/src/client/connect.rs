@@ -101,15 +101,11 @@ fn printable(text: &str) -> String {
 
 /// A connection to the switch.
 #[derive(Debug)]
-pub(super) struct Connection {
-    socket: OwnedFd,
-    /// Who listens.
-    user: Uid,
-}
+pub(super) struct Connection(OwnedFd);
 
 impl AsFd for Connection {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
+        self.0.as_fd()
     }
 }
 
@@ -141,12 +137,7 @@ impl Connection {
             );
             return Err(io::Error::new(io::ErrorKind::PermissionDenied, text));
         }
-        Ok(Self { socket, user: peer })
-    }
-
-    /// Whether the switch is another user's, as far as the system tells: then it has sockets that it keeps to itself.
-    pub(super) fn is_anothers(&self) -> bool {
-        self.user != geteuid()
+        Ok(Self(socket))
     }
 
     /// The same; starts the switch if there is none.

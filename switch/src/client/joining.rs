@@ -94,6 +94,8 @@ pub(super) fn join_or_bind(
         }
         bound => bound?,
     };
+    let mut place = place;
+    place.address.set_port(bound.local_addr()?.port());
     // Others are kept waiting as long as this connection lasts.
     let has = Has { socket: Some(&bound), ..has };
     match join_over(connection, options, place, has, None)? {

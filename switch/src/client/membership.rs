@@ -4,6 +4,7 @@ use std::fmt;
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -181,10 +182,7 @@ impl Membership {
         let mut bound = None;
         let mut lost = false;
         loop {
-            if place.address.port() == 0
-                && bound.is_none()
-                && !Connection::open_or_start(options)?.is_anothers()
-            {
+            if place.address.port() == 0 && bound.is_none() && !is_anothers(options) {
                 bound = Some(bind()?);
             }
             if let Some(socket) = &bound {
@@ -201,8 +199,8 @@ impl Membership {
                         (None, Some(socket)) => Way::Own(socket),
                         (None, None) => return Err(not_handed_over()),
                     };
-                    if let Way::Through(address) = &way {
-                        place.address.set_port(address.port());
+                    if place.address.port() == 0 {
+                        place.address.set_port(way.port()?);
                     }
                     for (inlet, socket) in inlets.iter_mut().zip(sockets) {
                         inlet.set_socket(socket);
@@ -379,6 +377,21 @@ impl Drop for Membership {
         self.0.changed.notify_all();
         let _ = self.0.bell.write(1);
     }
+}
+
+impl Way {
+    fn port(&self) -> io::Result<u16> {
+        match self {
+            Self::Own(socket) => Ok(socket.local_addr()?.port()),
+            Self::Through(address) => Ok(address.port()),
+        }
+    }
+}
+
+/// Whether the switch is another user's, by its file: it binds what is to be bound, and says so if it does not.
+fn is_anothers(options: &Options) -> bool {
+    let found = std::fs::metadata(&options.name);
+    found.is_ok_and(|found| found.uid() != geteuid().as_raw())
 }
 
 /// The switch ended when it was found.

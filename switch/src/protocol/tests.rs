@@ -65,6 +65,7 @@ fn requests() -> Vec<Request> {
         Request::Leave,
         Request::Connections(Some(7)),
         Request::Connections(None),
+        Request::Mint(127),
         Request::Strike(strike),
         Request::Status,
         Request::Upgrade,
@@ -75,8 +76,10 @@ fn messages() -> Vec<Message> {
     let register = Register { name: Hex([3; 8]), began: 1 << 40 };
     let (receipt, secrets, sockets) = (receipt(), secrets(), vec![1, 300]);
     let served = Some(Hex([5; 16]));
-    let joined =
-        Joined { generation: 255, receipt, served, register, secrets, sockets, tenancy: None };
+    let minted = |worker, anew| Minted { worker, anew, ids: vec![Hex([7; ID_LEN]); 3] };
+    let address = "[2001:db8::1]:443".parse().unwrap();
+    let tenancy = Some(Tenancy { address, minted: vec![minted(0, true), minted(1, true)] });
+    let joined = Joined { generation: 255, receipt, served, register, secrets, sockets, tenancy };
     let refused = || Refused { why: Refusal::InUse, text: "\"h3\" is taken\n".into() };
     let replies = [
         Reply::Joined(Box::new(joined)),
@@ -89,7 +92,9 @@ fn messages() -> Vec<Message> {
     ];
     let answers = replies.into_iter().map(|reply| Message::Answer { number: u32::MAX, reply });
     let rotated = Notice::Secrets(Box::new(self::secrets()));
-    let notices = [Notice::Superseded, Notice::Upgrade, Notice::DrainOver, Notice::Count, rotated];
+    let minted = Notice::Minted(minted(9, false));
+    let notices =
+        [Notice::Superseded, Notice::Upgrade, Notice::DrainOver, Notice::Count, minted, rotated];
     let others = notices.map(Message::Notice).into_iter().chain([Message::Refused(refused())]);
     answers.chain(others).collect()
 }
@@ -105,14 +110,28 @@ fn what_is_written_is_read() {
     }
 }
 
+/// What a tenant gets when it joins with as many workers as it may have.
+#[test]
+fn connection_ids_for_all_workers_fit_into_a_message() {
+    let workers = MAX_WORKERS as u16;
+    let ids = vec![Hex([0xff; ID_LEN]); MAX_MINTED / MAX_WORKERS];
+    let minted = (0..workers).map(|worker| Minted { worker, anew: true, ids: ids.clone() });
+    let tenancy = Tenancy { address: "[::]:443".parse().unwrap(), minted: minted.collect() };
+    assert!(encode(&tenancy).unwrap().len() < MAX_MESSAGE - (8 << 10));
+    let all = Minted { worker: 0, anew: true, ids: vec![Hex([0xff; ID_LEN]); MAX_MINTED] };
+    assert!(encode(&all).unwrap().len() < MAX_MESSAGE);
+}
+
 /// Whoever speaks another version is told so, and what to do.
 #[test]
 fn other_versions_are_told_so_in_words() {
-    let newer = "{\"version\":5,\"number\":1,\"request\":{\"dance\":true},\"more\":[]}";
-    let newer_alike = encode(&Question { version: 5, ..ask(Request::Cease) }).unwrap();
+    let next = VERSION + 1;
+    let newer =
+        format!("{{\"version\":{next},\"number\":1,\"request\":{{\"dance\":true}},\"more\":[]}}");
+    let newer_alike = encode(&Question { version: next, ..ask(Request::Cease) }).unwrap();
     let first = "{\"join\":{\"version\":1,\"address\":\"[::]:443\",\"only_v6\":false}}";
     let questions = [newer.as_bytes(), &newer_alike, first.as_bytes(), b"\"status\""];
-    for (question, theirs) in questions.into_iter().zip([5, 5, 1, 1]) {
+    for (question, theirs) in questions.into_iter().zip([next, next, 1, 1]) {
         let error = Question::decode(question).unwrap_err();
         let Refused { why, text } = Refused::from(&error);
         assert_eq!(why, Refusal::Version, "{text}");
