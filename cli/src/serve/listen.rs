@@ -150,7 +150,8 @@ fn cannot_bind(error: &BindError) -> String {
              :{port}' says by which program. Choose another port with --listen (0 stands for any \
              free one)",
         ),
-        io::ErrorKind::PermissionDenied => format!(
+        // What the system says, and not a switch of another user.
+        io::ErrorKind::PermissionDenied if error.io_error().raw_os_error().is_some() => format!(
             "UDP port {port} of {ip} is not for everybody: ports below 1024 need root, or the \
              capability CAP_NET_BIND_SERVICE; or choose another with --listen",
         ),

@@ -101,6 +101,10 @@ impl Registry {
         self.most_of_others = MAX_LISTENERS_PER_TENANT;
     }
 
+    const fn has_tenants(&self) -> bool {
+        self.most_of_others == MAX_LISTENERS_PER_TENANT
+    }
+
     fn most_listeners(&self, uid: u32) -> usize {
         if uid == self.own_uid { MAX_LISTENERS_PER_USER } else { self.most_of_others }
     }
@@ -429,8 +433,13 @@ impl Registry {
             return None;
         }
         let address = self.addresses.get(&id).filter(|address| address.undivided)?;
-        let group = address.slots.listeners().filter(|each| each.is_active());
-        spread.pick(group)
+        // A user who has some names is not told of clients that ask for another's.
+        let is_for_all = |each: &Listener| each.uid == self.own_uid || !self.has_tenants();
+        let group = || address.slots.listeners().filter(|each| each.is_active());
+        if !group().all(is_for_all) {
+            return None;
+        }
+        spread.pick(group())
     }
 
     /// Who gets a client with this ClientHello.
