@@ -10,12 +10,13 @@ use std::net::{SocketAddr, UdpSocket};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use quicket::{
-    ClientConfig, ClientTls, Connection, Endpoint, EndpointConfig, Identity, ServerConfig,
-    ServerTls, SwitchConfig, Workers,
+    ClientConfig, ClientTls, Connection, EarlyData, Endpoint, EndpointConfig, Identity,
+    MemorySessionStore, ServerConfig, ServerTls, SessionStore, SwitchConfig, Workers,
 };
 use quicket_switch::client::{Membership, Options, Place, Way};
 use quicket_switch::protocol::{ID_LEN, Octets, Serve};
@@ -189,12 +190,15 @@ fn program() {
         config = config.workers(Workers::Count(3));
     }
     let identity = Identity::self_signed(["localhost"]).unwrap();
-    let tls = ServerTls::builder(identity).alpn(["echo"]).build().unwrap();
+    let early = more.contains("early");
+    let tls = ServerTls::builder(identity).alpn(["echo"]).early_data(early).build().unwrap();
+    let server = ServerConfig::new(tls).early_data(early);
     let endpoint = match Endpoint::bind_with(address, config) {
         Ok(endpoint) => endpoint,
         Err(error) => return println!("REFUSED {error}"),
     };
-    let listener = match endpoint.listen(ServerConfig::new(tls)) {
+    let listening = if early { endpoint.listen_early(server) } else { endpoint.listen(server) };
+    let listener = match listening {
         Ok(listener) => listener,
         Err(error) => return println!("REFUSED {error}"),
     };
@@ -221,9 +225,13 @@ fn answer(connection: &Connection, name: &str) {
     }
 }
 
-fn connect(address: SocketAddr, server: &str) -> Result<Connection, quicket::ConnectError> {
+fn client() -> ClientConfig {
     let tls = ClientTls::builder().dangerous_no_verification().alpn(["echo"]).build().unwrap();
-    Endpoint::bind("127.0.0.1:0").unwrap().connect(address, server, &ClientConfig::new(tls))
+    ClientConfig::new(tls)
+}
+
+fn connect(address: SocketAddr, server: &str) -> Result<Connection, quicket::ConnectError> {
+    Endpoint::bind("127.0.0.1:0").unwrap().connect(address, server, &client())
 }
 
 fn ask(connection: &Connection, question: &str) -> std::io::Result<String> {
@@ -260,6 +268,9 @@ fn programs_of_several_users_serve_one_port_and_none_but_the_switchs_own_has_its
     let system = System::start(None, &[]);
     let alice = Program::start(&system, ALICE, "alice", "a.example", "127.0.0.1:0", "workers");
     let at = alice.address.to_string();
+    // She is alone, and clients of other names are none of her business.
+    let error = connect(alice.address, "b.example").unwrap_err();
+    assert!(error.to_string().contains("alert 120"), "{error}");
     let nobody = Program::start(&system, NOBODY, "nobody", "b.example", &at, "");
     let root = Program::start(&system, 0, "root", "", &at, "workers");
     let connections = [("alice", "a.example"), ("nobody", "b.example"), ("root", "c.example")];
@@ -307,7 +318,7 @@ fn a_user_has_what_the_rule_gives_him_and_nobody_takes_what_another_has() {
     if !is_root() {
         return;
     }
-    let rule = "user 65533 ports 1-65535\nuser 65533 ports 4000-65535 names mine.example\n\
+    let rule = "user 65533 ports 1-65535\nuser 65533 ports 843 names mine.example\n\
                 group 65534 ports 1024-65535\n";
     let system = System::start(Some(rule), &[]);
     let alice = Program::start(&system, ALICE, "alice", "a.example", "127.0.0.1:0", "");
@@ -407,6 +418,52 @@ fn connections_outlive_rotations_with_connection_ids_that_were_made_for_them() {
         assert_eq!(ask(connection, "still").unwrap(), "alice:still");
     }
     assert_eq!(ask(&connect(alice.address, "a").unwrap(), "new").unwrap(), "alice:new");
+}
+
+/// Tickets and the register of used ones are common to the generations of a user's program, and to nobody else.
+#[test]
+fn early_data_goes_on_over_an_upgrade_and_no_other_user_reads_the_ticket() {
+    if !is_root() {
+        return;
+    }
+    let system = System::start(None, &[]);
+    let first = Program::start(&system, ALICE, "site", "a.example", "127.0.0.1:0", "early");
+    let at = first.address;
+    let store = Arc::new(MemorySessionStore::new());
+    let config = client().sessions(store.clone());
+    let endpoint = || Endpoint::bind("127.0.0.1:0").unwrap();
+    let connection = endpoint().connect(at, "a.example", &config).unwrap();
+    assert_eq!(ask(&connection, "").unwrap(), "site:");
+    let begun = Instant::now();
+    let mut tickets = Vec::new();
+    while tickets.len() < 2 {
+        tickets.extend(store.take_session(&format!("a.example:{}", at.port())));
+        assert!(begun.elapsed() < LONG, "no tickets came");
+        thread::sleep(Duration::from_millis(5));
+    }
+    let resumed = |ticket: &[u8], server: &str| {
+        let store = Arc::new(MemorySessionStore::new());
+        store.save_session(&format!("{server}:{}", at.port()), ticket);
+        let config = client().sessions(store);
+        let connection = endpoint().connect_early(at, server, &config).unwrap();
+        let answer = ask(&connection, "q").unwrap();
+        connection.wait_established().unwrap();
+        (answer, connection.handshake().unwrap().resumed, connection.early_data())
+    };
+    let answer = |name: &str, resumed, early| (format!("{name}:q"), resumed, early);
+    let taken = resumed(&tickets[0], "a.example");
+    assert_eq!(taken, answer("site", true, EarlyData::Accepted));
+    let same = at.to_string();
+    let later = Program::start(&system, ALICE, "site.2", "a.example", &same, "early,replace");
+    let copy = resumed(&tickets[0], "a.example");
+    assert_eq!(copy, answer("site.2", true, EarlyData::Rejected), "a copy");
+    let next = resumed(&tickets[1], "a.example");
+    assert_eq!(next, answer("site.2", true, EarlyData::Accepted));
+    // A program of the same name that has the server name by now, of another user.
+    drop((first, later));
+    let _other = Program::start(&system, NOBODY, "site", "a.example", &same, "early");
+    let other = resumed(&tickets[1], "a.example");
+    assert_eq!(other, answer("site", false, EarlyData::Rejected), "another user's");
 }
 
 /// Who means ill, and does what the library would not do: says what came of it line by line.
