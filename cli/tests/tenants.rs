@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use quicket::message::{MessageKind, MsgFlags, Socket, StreamFlags};
 use quicket::{
     ClientConfig, ClientTls, Connection, EarlyData, Endpoint, EndpointConfig, Identity,
     MemorySessionStore, ServerConfig, ServerTls, SessionStore, SwitchConfig, Workers,
@@ -185,6 +186,9 @@ fn program() {
     let mut switched = SwitchConfig::new(called).named(switch).started_by(None);
     switched = switched.replace(more.contains("replace"));
     switched = switched.server_names(servers.split(',').filter(|name| !name.is_empty()));
+    if more.contains("messages") {
+        return messages(switched, name, address);
+    }
     let mut config = EndpointConfig::default().switch(switched);
     if more.contains("workers") {
         config = config.workers(Workers::Count(3));
@@ -213,6 +217,39 @@ fn program() {
     }
     println!("SUPERSEDED");
     endpoint.wait_idle();
+}
+
+/// The same with sockets of messages, as those of C are.
+fn messages(switched: SwitchConfig, name: &str, address: &str) {
+    let identity = Identity::self_signed(["localhost"]).unwrap();
+    let tls = Arc::new(ServerTls::builder(identity).alpn(["echo"]).build().unwrap());
+    let listener = Socket::new_v4();
+    listener.set_switch(switched).unwrap();
+    listener.bind(address.parse().unwrap()).unwrap();
+    listener.set_alpn(b"echo").unwrap();
+    listener.listen(16).unwrap();
+    println!("READY {}", listener.local_addr());
+    thread::spawn(|| {
+        let _ = std::io::stdin().read(&mut [0]);
+        std::process::exit(0);
+    });
+    while let Ok(socket) = listener.accept() {
+        let (tls, name) = (Arc::clone(&tls), name.to_owned());
+        thread::spawn(move || {
+            socket.accept_tls(tls).unwrap();
+            let mut buffer = vec![0; 500_000];
+            let mut question = Vec::new();
+            while let Ok(message) = socket.recv_message(&mut buffer, MsgFlags::NONE) {
+                question.extend_from_slice(&buffer[..message.len]);
+                let MessageKind::Stream(info) = message.kind else { continue };
+                if info.flags.contains(StreamFlags::FIN) {
+                    let answer = [name.as_bytes(), b":", &question].concat();
+                    socket.send_message(&answer, None, StreamFlags::FIN.into()).unwrap();
+                    question.clear();
+                }
+            }
+        });
+    }
 }
 
 fn answer(connection: &Connection, name: &str) {
@@ -271,7 +308,7 @@ fn programs_of_several_users_serve_one_port_and_none_but_the_switchs_own_has_its
     // She is alone, and clients of other names are none of her business.
     let error = connect(alice.address, "b.example").unwrap_err();
     assert!(error.to_string().contains("alert 120"), "{error}");
-    let nobody = Program::start(&system, NOBODY, "nobody", "b.example", &at, "");
+    let nobody = Program::start(&system, NOBODY, "nobody", "b.example", &at, "messages");
     let root = Program::start(&system, 0, "root", "", &at, "workers");
     let connections = [("alice", "a.example"), ("nobody", "b.example"), ("root", "c.example")];
     let connections: Vec<_> = connections

@@ -213,6 +213,8 @@ mod tests {
         for none in ["", ".", "..", "a\0b"] {
             assert!(path(none).is_err(), "{none:?}");
         }
+        let system = Path::new(SYSTEM_DIRECTORY).join(format!("switch-{namespace}"));
+        assert_eq!(path(SYSTEM).unwrap(), system);
         let long = path(&format!("/{}", "x".repeat(MAX_PATH))).unwrap_err();
         assert!(long.to_string().contains("longer than 107 bytes"), "{long}");
     }

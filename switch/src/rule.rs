@@ -299,6 +299,36 @@ mod tests {
         assert_eq!(refused(1, 444, &["a.example"]).unwrap(), "a.example", "not at this port");
     }
 
+    /// Letters that change, and words that are lost or come twice.
+    #[test]
+    fn a_damaged_rule_is_refused_with_its_line_or_understood() {
+        let whole =
+            "user 7 ports 443,8000-8010 addresses 192.0.2.1,::1 names a.example,*.b.example";
+        let mut rng = crate::testing::Rng(5);
+        let mut refused = 0;
+        for _ in 0..20_000 {
+            let mut text = whole.as_bytes().to_vec();
+            for _ in 0..=rng.below(3) {
+                let at = rng.below(text.len());
+                match rng.below(3) {
+                    0 => text[at] ^= 1 << rng.below(7),
+                    1 => drop(text.remove(at)),
+                    _ => text.insert(at, text[at]),
+                }
+            }
+            match Rule::parse(&String::from_utf8_lossy(&text)) {
+                Ok(rule) => {
+                    let _ = rule.allows(&who(7, &[7]), at("192.0.2.1:443"));
+                }
+                Err(error) => {
+                    refused += 1;
+                    assert!(error.to_string().starts_with("line "), "{error}");
+                }
+            }
+        }
+        assert!((5_000..20_000).contains(&refused), "{refused}");
+    }
+
     #[test]
     fn what_is_not_understood_is_refused_with_its_line() {
         for (text, why) in [
