@@ -102,7 +102,8 @@ impl fmt::Display for BindError {
             io::ErrorKind::AddrNotAvailable => {
                 f.write_str("; no interface of this host has the address")
             }
-            io::ErrorKind::PermissionDenied => f.write_str(
+            // What the system says; a switch says itself what to do.
+            io::ErrorKind::PermissionDenied if self.source.raw_os_error().is_some() => f.write_str(
                 "; ports below net.ipv4.ip_unprivileged_port_start need CAP_NET_BIND_SERVICE",
             ),
             _ => match self.source.raw_os_error().map(Errno::from_raw) {

@@ -249,6 +249,11 @@ fn listener(name: &str, for_all: bool) -> Result<Listener, Failure> {
 
 fn cannot_ask(name: &str, error: io::Error) -> Failure {
     match error.kind() {
+        io::ErrorKind::ConnectionRefused if name == rendezvous::SYSTEM => Failure::new(
+            Kind::Environment,
+            "no switch for the system runs in this network namespace: who runs the machine starts it, quicket \
+             switch --system",
+        ),
         io::ErrorKind::ConnectionRefused => Failure::new(
             Kind::Environment,
             format!(

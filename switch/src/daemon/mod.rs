@@ -7,6 +7,7 @@ mod family;
 mod group;
 mod join;
 mod listener;
+mod outgoing;
 mod park;
 mod program;
 mod report;

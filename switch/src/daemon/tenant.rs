@@ -9,17 +9,12 @@ use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
-use nix::sys::epoll::{EpollEvent, EpollFlags};
 use quicket_steering::{Owner, Place as SteeringPlace};
-use quicket_udp::{
-    MAX_BURST, MAX_SEGMENTS, Outgoing, ReceiveBuffers, SendOutcome, Sender, Train, UdpConfig,
-    receive_from_port,
-};
+use quicket_udp::{Sender, UdpConfig};
 
-use super::address::Address;
+use super::Daemon;
 use super::program::{Program, refused};
 use super::site::Site;
-use super::{Daemon, Token};
 use crate::protocol::{
     Hex, ID_LEN, Join, MAX_MINTED, Message, Minted, Notice, Refusal, Refused, Reply, Tenancy,
 };
@@ -303,124 +298,5 @@ impl Daemon {
             id.as_slice().try_into().ok().map(Hex)
         });
         minted.collect()
-    }
-
-    /// Sends what a program has put into a channel: what is there at once, before others get their turn.
-    pub(super) fn send_for(&mut self, process: ProcessId, worker: u16) {
-        let Some(mut buffers) = self.buffers.take() else { return };
-        let stuck_at = self.send_batch_for(process, worker, &mut buffers);
-        self.buffers = Some(buffers);
-        self.watch_channel(process, worker);
-        if let Some(id) = stuck_at {
-            self.wait_for_room(id);
-        }
-    }
-
-    /// Returns the address whose socket has no more room.
-    fn send_batch_for(
-        &mut self,
-        process: ProcessId,
-        worker: u16,
-        buffers: &mut ReceiveBuffers,
-    ) -> Option<AddressId> {
-        let seat = self.programs.get_mut(&process)?.seat.as_mut()?;
-        let address = self.addresses.get_mut(&seat.address)?;
-        let (outlet, sender) = (seat.outlets.get_mut(usize::from(worker))?, seat.sender.as_ref()?);
-        let port = address.socket.local_addr().port();
-        let mut batch = match receive_from_port(outlet, port, buffers) {
-            Ok(batch) => batch,
-            Err(error) => {
-                if error.kind() != io::ErrorKind::WouldBlock {
-                    // It has closed its end.
-                    outlet.set_hears(false);
-                }
-                return None;
-            }
-        };
-        for train in batch.trains() {
-            let Train { remote, local, ecn, stride: segment_size, bytes } = train;
-            let local = local.map(|local| local.ip());
-            let burst = Outgoing { remote, local, ecn, segment_size, bytes };
-            let datagrams = burst.bytes.len().div_ceil(segment_size.max(1)) as u64;
-            if !address.may_send(&burst) {
-                address.counters.not_sent += datagrams;
-                continue;
-            }
-            address.counters.sent += datagrams;
-            if outlet.is_stuck() {
-                outlet.keep(&burst);
-            } else if let SendOutcome::Blocked { sent } = sender.send(&burst) {
-                let bytes = burst.bytes.get(sent..).unwrap_or_default();
-                outlet.keep(&Outgoing { bytes, ..burst });
-            }
-        }
-        outlet.is_stuck().then_some(seat.address)
-    }
-
-    /// Has the switch hear when an address's socket has room again.
-    fn wait_for_room(&mut self, id: AddressId) {
-        let Some(address) = self.addresses.get_mut(&id).filter(|address| !address.is_full) else {
-            return;
-        };
-        let events = EpollFlags::EPOLLIN | EpollFlags::EPOLLOUT;
-        let mut event = EpollEvent::new(events, Token::Address(id.number()).pack());
-        match self.epoll.modify(&address.socket, &mut event) {
-            Ok(()) => address.is_full = true,
-            Err(error) => log::warn!("a socket is not watched for room: {error}"),
-        }
-    }
-
-    /// A socket has room again: all whose datagrams wait for it have their turns.
-    pub(super) fn send_unsent(&mut self, number: u32) {
-        let id = self.addresses.keys().copied().find(|id| id.number() == number);
-        let Some((id, address)) = id.and_then(|id| Some((id, self.addresses.get_mut(&id)?))) else {
-            return;
-        };
-        let mut stuck: Vec<(ProcessId, u16)> = Vec::new();
-        for (process, program) in &self.programs {
-            let Some(seat) = program.seat.as_ref().filter(|seat| seat.address == id) else {
-                continue;
-            };
-            let waits = (0..).zip(&seat.outlets).filter(|(_, outlet)| outlet.is_stuck());
-            stuck.extend(waits.map(|(worker, _)| (*process, worker)));
-        }
-        address.turn = address.turn.wrapping_add(1);
-        let first = address.turn.checked_rem(stuck.len()).unwrap_or(0);
-        stuck.rotate_left(first);
-        let mut is_full = false;
-        for (process, worker) in stuck {
-            let seat = self.programs.get_mut(&process).and_then(|program| program.seat.as_mut());
-            let Some(seat) = seat else { continue };
-            let outlet = seat.outlets.get_mut(usize::from(worker));
-            let Some((outlet, sender)) = outlet.zip(seat.sender.as_ref()) else { continue };
-            outlet.retry(|burst| match sender.send(burst) {
-                SendOutcome::Blocked { sent } => Some(sent),
-                SendOutcome::Done | SendOutcome::TooLarge => None,
-            });
-            is_full = outlet.is_stuck();
-            self.watch_channel(process, worker);
-            if is_full {
-                break;
-            }
-        }
-        let Some(address) = self.addresses.get_mut(&id).filter(|_| !is_full) else { return };
-        address.is_full = false;
-        let mut event = EpollEvent::new(EpollFlags::EPOLLIN, Token::Address(id.number()).pack());
-        if let Err(error) = self.epoll.modify(&address.socket, &mut event) {
-            log::warn!("a socket is not watched: {error}");
-        }
-    }
-}
-
-impl Address {
-    /// Whether a burst may go out for a program of another user: from this address, and as the system takes it.
-    fn may_send(&self, burst: &Outgoing<'_>) -> bool {
-        let Outgoing { remote, local, segment_size, bytes, .. } = *burst;
-        let bound = self.socket.local_addr().ip();
-        let is_from_here = local.is_none_or(|local| bound.is_unspecified() || local == bound);
-        let datagrams = bytes.len().div_ceil(segment_size.max(1));
-        let is_whole = (1..=MAX_SEGMENTS).contains(&datagrams) && bytes.len() <= MAX_BURST;
-        let is_peer = !remote.ip().is_multicast() && !remote.ip().is_unspecified();
-        is_from_here && is_whole && is_peer && self.socket.reaches(remote)
     }
 }
