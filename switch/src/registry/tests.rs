@@ -296,6 +296,35 @@ fn a_program_comes_and_goes_a_thousand_times() {
     assert_eq!(who(&registry, None, &["k"]), Some(keeper));
 }
 
+/// Where several users are at an address none of them uses up its numbers, by listeners that come and die either.
+#[test]
+fn users_beside_the_switchs_own_have_a_few_numbers_each() {
+    let mut registry = registry();
+    registry.make_room_for_tenants();
+    let register = |registry: &mut Registry, now, uid: u32| {
+        let new = Registration { uid, ..asks("a", names(&[&format!("p{uid}")], &[])) };
+        registry.register(now, new).map(|registered| registered.listener)
+    };
+    for _ in 0..MAX_LISTENERS_PER_TENANT {
+        let id = register(&mut registry, at(0), 7).unwrap();
+        registry.note(id, |counters| counters.datagrams += 1);
+        registry.remove(at(0), id);
+    }
+    let full = RegisterError::TooManyListeners(MAX_LISTENERS_PER_TENANT);
+    assert_eq!(register(&mut registry, at(59), 7), Err(full));
+    let other = register(&mut registry, at(59), 8).unwrap();
+    let own = register(&mut registry, at(59), 1000).unwrap();
+    // Nobody reads what clients ask for where one program is alone; but for a user who has some names only.
+    registry.remove(at(59), own);
+    registry.ready(at(59), other, None).unwrap();
+    let spread = Spread { key: &KEY, of: &[1; 8] };
+    assert_eq!(registry.alone(at(59), other.address(), &spread), None);
+    registry.remove(at(59), other);
+    let own = active(&mut registry, asks("a", names(&["own"], &[])));
+    let place = registry.alone(at(59), own.address(), &spread);
+    assert_eq!(place.map(|place| place.listener), Some(own));
+}
+
 #[test]
 fn numbers_that_peers_know_rest_before_they_are_used_again() {
     let mut registry = registry();
