@@ -277,6 +277,7 @@ impl Daemon {
             register: self.strikes.register(),
             secrets: address.secrets.clone(),
             sockets: sockets.to_vec(),
+            forwards: self.forwards,
         }));
         let first = Some(address.socket.as_fd()).filter(|_| !has_socket);
         let handles = first.into_iter().chain(self.handles(listener.address(), sockets));

@@ -13,7 +13,7 @@ use super::{Daemon, MAX_PROGRAMS, Token};
 use crate::channel::Outlet;
 use crate::protocol::{MAX_MESSAGE, Message, Question, Refusal, Refused, Reply, Serve, encode};
 use crate::registry::{AddressId, ListenerId, ProcessId};
-use crate::sys;
+use crate::{rendezvous, sys};
 
 /// Messages that are read of one program before others get their turn.
 const MESSAGES_PER_TURN: usize = 16;
@@ -149,10 +149,7 @@ impl Daemon {
         let token = u32::try_from(self.next_process).map_err(io::Error::other)?;
         let program = Program::new(connection, peer.uid(), peer.pid());
         if program.uid != self.own_uid && program.uid != 0 {
-            let text = format!(
-                "this switch is that of user {}: start one of your own, quicket switch",
-                self.own_uid
-            );
+            let text = rendezvous::of_another(self.own_uid);
             turn_off(&program.connection, Refused { why: Refusal::Denied, text });
             return Ok(());
         }

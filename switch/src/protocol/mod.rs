@@ -258,6 +258,10 @@ pub struct Joined {
     /// The places of the workers' sockets among all at the address, the first one being 0; none if all
     /// datagrams come by channels. To be given to the next switch.
     pub sockets: Vec<u16>,
+    /// The switch forwards every datagram, as it was told when it was started: so is the next one that this program
+    /// starts.
+    #[serde(default, skip_serializing_if = "core::ops::Not::not")]
+    pub forwards: bool,
 }
 
 /// The switch's register of tickets that were used for early data.

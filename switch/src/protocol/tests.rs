@@ -75,7 +75,8 @@ fn messages() -> Vec<Message> {
     let register = Register { name: Hex([3; 8]), began: 1 << 40 };
     let (receipt, secrets, sockets) = (receipt(), secrets(), vec![1, 300]);
     let served = Some(Hex([5; 16]));
-    let joined = Joined { generation: 255, receipt, served, register, secrets, sockets };
+    let joined =
+        Joined { generation: 255, receipt, served, register, secrets, sockets, forwards: true };
     let refused = || Refused { why: Refusal::InUse, text: "\"h3\" is taken\n".into() };
     let replies = [
         Reply::Joined(Box::new(joined)),
