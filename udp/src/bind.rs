@@ -104,7 +104,8 @@ impl fmt::Display for BindError {
             }
             // What has no number is not the system's word.
             io::ErrorKind::PermissionDenied
-                if self.address.port() < 1024 && self.source.raw_os_error().is_some() =>
+                if (1..1024).contains(&self.address.port())
+                    && self.source.raw_os_error().is_some() =>
             {
                 f.write_str(
                     "; ports below net.ipv4.ip_unprivileged_port_start need CAP_NET_BIND_SERVICE",
