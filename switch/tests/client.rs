@@ -106,7 +106,15 @@ impl Program {
         let receipt = Receipt { incarnation: 1, proof: Hex([1; 16]) };
         let secrets = Secrets::draw(&mut |out| out.fill(7));
         let (served, sockets) = (None, Vec::new());
-        let joined = Joined { generation: GENERATION, receipt, served, register, secrets, sockets };
+        let joined = Joined {
+            generation: GENERATION,
+            receipt,
+            served,
+            register,
+            secrets,
+            sockets,
+            forwards: false,
+        };
         self.answer(join, Reply::Joined(Box::new(joined)));
     }
 
