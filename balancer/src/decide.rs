@@ -40,7 +40,7 @@ pub enum Way {
 pub enum Cause {
     /// It follows no configuration: a client chose it, or a server without configuration.
     Unroutable,
-    /// It names a server that there is not, in a packet whose connection ID a server has issued.
+    /// It names a server that there is not, in a packet whose connection ID a server should have issued.
     UnknownServer,
 }
 
@@ -127,8 +127,8 @@ impl Snapshot {
         let codec = reader.of(look.dcid).ok_or(Cause::Unroutable)?;
         let id = codec.server_id(look.dcid).ok_or(Cause::Unroutable)?;
         self.by_id(&id).ok_or(match look.kind {
-            // Only these are sure to carry what a server has issued (RFC 9000, Section 7.2); what a client chose at
-            // random may look like it.
+            // These carry what a server has issued (RFC 9000, Section 7.2), but for stateless resets by clients, which
+            // are random (Section 10.3). What a client chose for its first packets may look like it.
             PacketKind::Handshake | PacketKind::OneRtt => Cause::UnknownServer,
             _ => Cause::Unroutable,
         })

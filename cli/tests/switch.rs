@@ -3,8 +3,10 @@
 #![cfg(target_os = "linux")]
 
 use std::env;
+use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::SocketAddr;
+use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -347,6 +349,91 @@ fn a_switch_without_secrets_says_at_sighup_that_there_is_nothing_to_read() {
         assert_eq!(ask_in_time(&connect(&chat, "chat/1"), round), format!("chat:{round}"));
         assert_eq!(switch.status()["pid"], pid);
     }
+}
+
+/// Programs start the next switch as the one was that was killed.
+#[test]
+fn a_switch_that_forwards_everything_is_replaced_by_one_that_does() {
+    let switch = Switch::new();
+    let started = Started::new(&switch, &["--forward"]);
+    let chat = Program::start(&switch, "chat", "chat/1", "127.0.0.1:0", "");
+    let why = || switch.status()["addresses"][0]["kernel"].clone();
+    let told = why();
+    assert_eq!(told["helps"], false, "{told}");
+    drop(started);
+    let until = Instant::now() + LONG;
+    while quicket_switch::client::status(&switch.name).is_err() {
+        assert!(Instant::now() < until, "no switch came back");
+        thread::sleep(Duration::from_millis(20));
+    }
+    assert_eq!(ask_in_time(&connect(&chat, "chat/1"), "again"), "chat:again");
+    assert_eq!(why(), told);
+}
+
+/// Another user, with a program and a home that he can use.
+struct Another(tempfile::TempDir);
+
+impl Another {
+    const USER: u32 = 65534;
+
+    /// None where the tests cannot become another user.
+    fn new() -> Option<Self> {
+        if !rustix::process::geteuid().is_root() {
+            eprintln!("skipped: only root can start a program of another user");
+            return None;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        open_to_all(folder.path());
+        fs::copy(QUICKET, folder.path().join("quicket")).unwrap();
+        let home = folder.path().join("home");
+        fs::create_dir(&home).unwrap();
+        std::os::unix::fs::chown(&home, Some(Self::USER), Some(Self::USER)).unwrap();
+        Some(Self(folder))
+    }
+
+    /// What a command that fails says.
+    fn fails(&self, switch: &Switch, arguments: &[&str]) -> String {
+        use std::os::unix::process::CommandExt;
+        let home = self.0.path().join("home");
+        let mut command = Command::new(self.0.path().join("quicket"));
+        command.args(arguments).env("QUICKET_SWITCH", &switch.name).current_dir("/");
+        command.env("HOME", &home).env("XDG_DATA_HOME", &home).env_remove("XDG_RUNTIME_DIR");
+        let done = command.uid(Self::USER).gid(Self::USER).output().unwrap();
+        let said = String::from_utf8(done.stderr).unwrap();
+        assert!(!done.status.success(), "{arguments:?}: {said}");
+        said
+    }
+}
+
+fn open_to_all(path: &Path) {
+    use std::os::unix::fs::PermissionsExt;
+    fs::set_permissions(path, fs::Permissions::from_mode(0o777)).unwrap();
+}
+
+/// Whether the system keeps him out, or the switch, and whatever he has said by then.
+#[test]
+fn another_user_hears_whose_the_switch_is() {
+    let Some(another) = Another::new() else { return };
+    let switch = Switch::new();
+    let _started = Started::new(&switch, &[]);
+    open_to_all(Path::new(&switch.name).parent().unwrap());
+    let is_told = |arguments: &[&str]| {
+        let said = another.fails(&switch, arguments);
+        let whose =
+            format!("this switch is that of user {}: ", rustix::process::geteuid().as_raw());
+        assert!(said.contains(&whose) && said.contains("one of your own"), "{arguments:?}: {said}");
+        assert!(!said.contains("1024"), "{arguments:?}: {said}");
+    };
+    let serve = ["serve", "/", "--listen", "127.0.0.1:0", "--quiet", "--switch"];
+    // By the mode of the socket.
+    is_told(&["switch", "status"]);
+    is_told(&serve);
+    open_to_all(Path::new(&switch.name));
+    for _ in 0..50 {
+        is_told(&["switch", "status"]);
+        is_told(&["switch", "upgrade"]);
+    }
+    is_told(&serve);
 }
 
 /// The switch is stopped, and then killed without another one: established connections have nothing to do

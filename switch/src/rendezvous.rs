@@ -92,6 +92,14 @@ pub fn make_system_directory() -> io::Result<()> {
     Err(io::Error::new(io::ErrorKind::PermissionDenied, text))
 }
 
+/// What somebody is told who has come to the switch of another user, and what to do.
+pub(crate) fn of_another(user: u32) -> String {
+    format!(
+        "this switch is that of user {user}: leave out {NAME_VARIABLE} (and --name) to have one of your own, \
+         or name another with it"
+    )
+}
+
 /// The number of the network namespace of this thread.
 fn namespace() -> io::Result<u64> {
     let namespace = fs::metadata("/proc/thread-self/ns/net").map_err(|error| {

@@ -114,6 +114,7 @@ impl Program {
             secrets,
             sockets,
             tenancy: None,
+            forwards: false,
         };
         self.answer(join, Reply::Joined(Box::new(joined)));
     }

@@ -17,6 +17,8 @@ NAT, REBINDINGS = 5555, "every 3s rebind=port"
 TRIES = 25
 # The four times that all are answered with both balancers at work take six seconds at least.
 CHANGES = 4
+# Stateless resets of clients that may look as if they named a server; of packets of connections there are thousands.
+RESETS = 20
 
 
 class Hold:
@@ -97,6 +99,7 @@ def survive(site, connections, every, idle, peers):
     assert all(hold.counts["open"].get(name, 0) > connections // 10 for name in SERVERS), hold.counts
     toggle = Toggle(site)
     hold.all_answer("through two balancers in turn, from ports that change")
+    forwarded(site, "before others come")
     strangers(site, peers)
 
     for more, readers in ("issue 0\n", site.balancers), ("issue 1\n", site.servers):
@@ -155,7 +158,10 @@ def forwarded(site, what):
                                                    "expired") if counters[name]}
         assert not wrong, f"{number}, {what}: {wrong}"
         assert counters["named"] > 2 * (counters["kept"] + counters["hashed"]), f"{number}, {what}: {counters}"
-        assert counters["unknown_server"] == 0, f"{number}, {what}: {counters}"
+        # Clients answer with stateless resets what is not for them, as after they have closed, or where a NAT gives the port
+        # to another one (RFC 9000, Section 10.3). Their octets are random, and of two configurations one of four has the
+        # number of one.
+        assert counters["unknown_server"] <= RESETS, f"{number}, {what}: {counters}"
 
 
 def new_connection(site):

@@ -42,7 +42,7 @@ class Switch:
         self.quicket, self.forward = quicket, forward
         self.environment = os.environ | {"QUICKET_SWITCH": str(folder / "switch")}
         if forward:
-            # Each switch forwards everything, whoever starts it.
+            # The first switch is started so; those that come after it are told by the programs.
             program = folder / "forwarding"
             program.write_text(f"#!/bin/sh\nexec '{quicket}' \"$@\" --forward\n")
             program.chmod(0o755)

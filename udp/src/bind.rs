@@ -102,10 +102,15 @@ impl fmt::Display for BindError {
             io::ErrorKind::AddrNotAvailable => {
                 f.write_str("; no interface of this host has the address")
             }
-            // What the system says; a switch says itself what to do.
-            io::ErrorKind::PermissionDenied if self.source.raw_os_error().is_some() => f.write_str(
-                "; ports below net.ipv4.ip_unprivileged_port_start need CAP_NET_BIND_SERVICE",
-            ),
+            // What has no number is not the system's word.
+            io::ErrorKind::PermissionDenied
+                if (1..1024).contains(&self.address.port())
+                    && self.source.raw_os_error().is_some() =>
+            {
+                f.write_str(
+                    "; ports below net.ipv4.ip_unprivileged_port_start need CAP_NET_BIND_SERVICE",
+                )
+            }
             _ => match self.source.raw_os_error().map(Errno::from_raw) {
                 Some(Errno::EAFNOSUPPORT) => {
                     f.write_str("; this host has no support for the address family")

@@ -84,11 +84,47 @@ impl From<TransportErrorCode> for u64 {
     }
 }
 
+/// The name of a TLS alert (RFC 8446, Section 6), for people.
+const fn alert_name(alert: u8) -> Option<&'static str> {
+    Some(match alert {
+        10 => "unexpected_message",
+        20 => "bad_record_mac",
+        22 => "record_overflow",
+        40 => "handshake_failure",
+        42 => "bad_certificate",
+        43 => "unsupported_certificate",
+        44 => "certificate_revoked",
+        45 => "certificate_expired",
+        46 => "certificate_unknown",
+        47 => "illegal_parameter",
+        48 => "unknown_ca",
+        49 => "access_denied",
+        50 => "decode_error",
+        51 => "decrypt_error",
+        70 => "protocol_version",
+        71 => "insufficient_security",
+        80 => "internal_error",
+        86 => "inappropriate_fallback",
+        90 => "user_canceled",
+        109 => "missing_extension",
+        110 => "unsupported_extension",
+        112 => "unrecognized_name",
+        113 => "bad_certificate_status_response",
+        115 => "unknown_psk_identity",
+        116 => "certificate_required",
+        120 => "no_application_protocol",
+        _ => return None,
+    })
+}
+
 impl fmt::Display for TransportErrorCode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.name(), self.crypto_alert()) {
             (Some(name), _) => f.write_str(name),
-            (None, Some(alert)) => write!(f, "CRYPTO_ERROR (TLS alert {alert})"),
+            (None, Some(alert)) => match alert_name(alert) {
+                Some(name) => write!(f, "CRYPTO_ERROR (TLS alert {alert}, {name})"),
+                None => write!(f, "CRYPTO_ERROR (TLS alert {alert})"),
+            },
             (None, None) => write!(f, "unknown transport error 0x{:x}", self.0),
         }
     }
@@ -111,7 +147,11 @@ mod tests {
         assert_eq!(TransportErrorCode(0x10).to_string(), "NO_VIABLE_PATH");
         assert_eq!(TransportErrorCode(0x11).to_string(), "VERSION_NEGOTIATION_ERROR");
         assert_eq!(TransportErrorCode(0x1234).to_string(), "unknown transport error 0x1234");
-        assert_eq!(TransportErrorCode::crypto(120).to_string(), "CRYPTO_ERROR (TLS alert 120)");
+        assert_eq!(
+            TransportErrorCode::crypto(120).to_string(),
+            "CRYPTO_ERROR (TLS alert 120, no_application_protocol)"
+        );
+        assert_eq!(TransportErrorCode::crypto(1).to_string(), "CRYPTO_ERROR (TLS alert 1)");
     }
 
     /// RFC 9001, Section 4.8: the alert is added to 0x0100.

@@ -60,8 +60,9 @@ pub(crate) struct Switch {
     #[arg(long, value_name = "FILE", requires = "system")]
     pub(crate) users: Option<PathBuf>,
 
-    /// Forward every datagram, without the kernel's help in choosing among programs
-    #[arg(long)]
+    /// Forward every datagram, without the kernel's help in choosing among programs; so does the switch that
+    /// programs start in its place if it is killed
+    #[arg(long, overrides_with = "forward")]
     pub(crate) forward: bool,
 
     /// The file of the site's secrets, or fd: and the number of a descriptor that it was started with: all

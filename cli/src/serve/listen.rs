@@ -150,15 +150,46 @@ fn cannot_bind(error: &BindError) -> String {
              :{port}' says by which program. Choose another port with --listen (0 stands for any \
              free one)",
         ),
-        // What the system says, and not a switch of another user.
-        io::ErrorKind::PermissionDenied if error.io_error().raw_os_error().is_some() => format!(
-            "UDP port {port} of {ip} is not for everybody: ports below 1024 need root, or the \
-             capability CAP_NET_BIND_SERVICE; or choose another with --listen",
-        ),
+        io::ErrorKind::PermissionDenied => not_allowed(error),
         io::ErrorKind::AddrNotAvailable => format!(
             "{ip} is no address of this machine; ip address lists those that are, and --listen \
              '[::]:{port}' takes all",
         ),
         _ => error.to_string(),
+    }
+}
+
+/// The same where something is not allowed: low ports, or what the switch says.
+fn not_allowed(error: &BindError) -> String {
+    let (ip, port) = (error.address().ip(), error.address().port());
+    let error = error.io_error();
+    match (error.raw_os_error(), port) {
+        // An error with words of its own is the switch's, or of the way to it: bind(2) has a number only.
+        (Some(_), 1..1024) => format!(
+            "UDP port {port} of {ip} is not for everybody: ports below 1024 need root, or the \
+             capability CAP_NET_BIND_SERVICE; or choose another with --listen",
+        ),
+        _ => format!("UDP port {port} of {ip} cannot be had: {error}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ports_are_blamed_where_they_are_low_and_nobody_says_otherwise() {
+        let says =
+            |port, source| cannot_bind(&BindError::new(([127, 0, 0, 1], port).into(), source));
+        // EACCES of bind(2).
+        let system = || io::Error::from_raw_os_error(rustix::io::Errno::ACCESS.raw_os_error());
+        let switch =
+            || io::Error::new(io::ErrorKind::PermissionDenied, "this switch is that of user 7");
+        assert!(says(443, system()).contains("ports below 1024 need root"));
+        for (port, error) in [(0, system()), (8443, system()), (443, switch()), (8443, switch())] {
+            let text = error.to_string();
+            let said = says(port, error);
+            assert!(said.contains(&text) && !said.contains("1024"), "{said}");
+        }
     }
 }

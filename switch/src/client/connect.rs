@@ -5,6 +5,7 @@ use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -46,8 +47,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 pub struct Options {
     /// The name of the switch, or the path of its local socket ([`rendezvous::path`]).
     pub name: String,
-    /// What to start where there is no switch, with the arguments `switch --detach --name PATH`; `None`:
-    /// nothing.
+    /// What to start where there is no switch, with the arguments `switch --detach --name PATH`, and
+    /// `--forward` where the switch before had it; `None`: nothing.
     pub program: Option<PathBuf>,
     /// What the program calls itself, for people; at most 64 bytes.
     pub label: String,
@@ -127,6 +128,7 @@ impl Connection {
                 let text = format!("the switch {name} takes no connections");
                 return Err(io::Error::new(io::ErrorKind::TimedOut, text));
             }
+            Err(Errno::EACCES) => return Err(not_for_this_user(name)),
             result => result?,
         }
         let peer = Uid::from_raw(getsockopt(&socket, sockopt::PeerCredentials)?.uid());
@@ -140,15 +142,15 @@ impl Connection {
         Ok(Self(socket))
     }
 
-    /// The same; starts the switch if there is none.
-    pub(super) fn open_or_start(options: &Options) -> io::Result<Self> {
+    /// The same; starts the switch if there is none, and has it forward every datagram if `forwards`.
+    pub(super) fn open_or_start(options: &Options, forwards: bool) -> io::Result<Self> {
         let begun = Instant::now();
         let mut started = false;
         loop {
             match Self::open(&options.name) {
                 Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
                     if !started {
-                        start(options)?;
+                        start(options, forwards)?;
                         started = true;
                     } else if begun.elapsed() > START {
                         return Err(io::Error::new(
@@ -178,17 +180,36 @@ impl Connection {
         sys::send_with(self.as_fd(), &encode(&question)?, descriptors)
     }
 
+    /// The same where nobody else receives: if the switch has closed the connection, the error is what it has said
+    /// before it did.
+    pub(super) fn send_first(
+        &self,
+        number: u32,
+        request: Request,
+        descriptors: &[BorrowedFd<'_>],
+    ) -> io::Result<()> {
+        match self.send(number, request, descriptors) {
+            Err(error) if has_ended(&error) => loop {
+                // At the end at the latest that is an error.
+                drop(self.receive_soon()?);
+            },
+            result => result,
+        }
+    }
+
     /// Waits for a message.
     pub(super) fn receive(&self) -> io::Result<Received> {
         let mut buffer = vec![0; MAX_MESSAGE + 1];
-        let mut received = sys::receive_with(self.as_fd(), &mut buffer);
-        // That the switch has not read all is told first, and why it did not behind that.
-        if received.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::ConnectionReset) {
-            received = sys::receive_with(self.as_fd(), &mut buffer);
-        }
+        let mut receive = || sys::receive_with(self.as_fd(), &mut buffer);
+        let received = match receive() {
+            // It ended without reading all that it was asked, of which the system tells first, and once. What
+            // it had said is still there.
+            Err(error) if has_ended(&error) => receive(),
+            received => received,
+        };
         let (len, descriptors) = match received {
-            Err(error) if error.kind() == io::ErrorKind::ConnectionReset => return Ok(None),
-            result => result?,
+            Err(error) if has_ended(&error) => return Ok(None),
+            received => received?,
         };
         if len == 0 {
             return Ok(None);
@@ -219,7 +240,7 @@ impl Connection {
         self.receive()?.ok_or_else(gone)
     }
 
-    /// Asks, and waits for the answer; `notice` gets what comes before it.
+    /// Asks, and waits for the answer, where nobody else receives; `notice` gets what comes before it.
     pub(super) fn ask(
         &self,
         number: u32,
@@ -227,10 +248,7 @@ impl Connection {
         descriptors: &[BorrowedFd<'_>],
         mut notice: impl FnMut(Notice),
     ) -> io::Result<(Reply, Vec<OwnedFd>)> {
-        if let Err(error) = self.send(number, request, descriptors) {
-            // Who is not heard has been told why.
-            return Err(self.receive().err().unwrap_or(error));
-        }
+        self.send_first(number, request, descriptors)?;
         loop {
             match self.receive_soon()? {
                 (Message::Answer { number: of, reply }, came) if of == number => {
@@ -241,6 +259,24 @@ impl Connection {
             }
         }
     }
+}
+
+/// The switch has ended, or has closed the connection.
+pub(super) fn has_ended(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe)
+}
+
+/// The system does not let this user connect (unix(7)): the socket, or a folder on the way, is another's.
+fn not_for_this_user(name: &str) -> io::Error {
+    let owner = rendezvous::path(name).and_then(std::fs::metadata).map(|found| found.uid());
+    let text = match owner {
+        Ok(owner) if owner != geteuid().as_raw() => rendezvous::of_another(owner),
+        _ => format!(
+            "this user may not connect to the switch {name}: permission denied; ls -l shows who may, or \
+             choose another with {NAME_VARIABLE}"
+        ),
+    };
+    io::Error::new(io::ErrorKind::PermissionDenied, text)
 }
 
 /// The switch takes no questions.
@@ -287,7 +323,7 @@ fn may_start(program: &Path, privileged: bool) -> bool {
 }
 
 /// Starts the switch, in a session of its own. Of several that are started at once one stays.
-fn start(options: &Options) -> io::Result<()> {
+fn start(options: &Options, forwards: bool) -> io::Result<()> {
     let none = || {
         let text = format!(
             "there is no switch {}, and none is to be started: run quicket switch, or have the operator run \
@@ -311,6 +347,9 @@ fn start(options: &Options) -> io::Result<()> {
         command.env_clear();
     }
     command.args(["switch", "--detach", "--name", &options.name]);
+    if forwards {
+        command.arg("--forward");
+    }
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     // That the switch is ready says nothing of the service that needs it.
     command.env_remove("NOTIFY_SOCKET");
@@ -339,7 +378,55 @@ fn start(options: &Options) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use nix::sys::socket::{Backlog, bind, listen};
+
     use super::*;
+
+    /// A switch that hears nobody: it says why, and closes, before or after it was asked.
+    #[test]
+    fn who_is_not_heard_reads_why_whether_he_has_asked_by_then_or_not() {
+        let path = env::temp_dir().join(format!("quicket-unheard-{}", std::process::id()));
+        let flags = SockFlag::SOCK_CLOEXEC;
+        let switch = socket(AddressFamily::Unix, SockType::SeqPacket, flags, None).unwrap();
+        bind(switch.as_raw_fd(), &UnixAddr::new(&path).unwrap()).unwrap();
+        listen(&switch, Backlog::new(8).unwrap()).unwrap();
+        let close = |says: &[Message]| {
+            let taken = sys::accept(switch.as_fd()).unwrap();
+            for message in says {
+                sys::send_with(taken.as_fd(), &encode(message).unwrap(), &[]).unwrap();
+            }
+        };
+        let open = || Connection::open(path.to_str().unwrap()).unwrap();
+        let text = rendezvous::of_another(7);
+        let refused = Message::Refused(Refused { why: Refusal::Denied, text: text.clone() });
+        let denied = |error: io::Error| {
+            assert_eq!(error.kind(), io::ErrorKind::PermissionDenied, "{error}");
+            assert_eq!(error.to_string(), text);
+        };
+        // What was said before is not taken for the reason.
+        let says = [Message::Notice(Notice::Count), refused];
+
+        let before = open();
+        close(&says);
+        denied(before.ask(1, Request::Status, &[], drop).unwrap_err());
+
+        let after = open();
+        after.send(1, Request::Status, &[]).unwrap();
+        close(&says);
+        assert!(matches!(after.receive_soon(), Ok((Message::Notice(Notice::Count), _))));
+        denied(after.receive_soon().unwrap_err());
+
+        // Without a reason it has ended.
+        let gone = |error: io::Error| assert!(has_ended(&error), "{error}");
+        let before = open();
+        close(&[]);
+        gone(before.ask(1, Request::Status, &[], drop).unwrap_err());
+        let after = open();
+        after.send(1, Request::Status, &[]).unwrap();
+        close(&[]);
+        gone(after.receive_soon().unwrap_err());
+        std::fs::remove_file(path).unwrap();
+    }
 
     #[test]
     fn a_privileged_program_starts_nothing_that_path_or_its_folder_decides() {

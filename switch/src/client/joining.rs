@@ -35,6 +35,8 @@ pub(super) struct Has<'a> {
     pub(super) keep: Option<&'a Keep>,
     /// The family in which the listener was passed on, and its lifeline.
     pub(super) kin: Option<(Kin, BorrowedFd<'a>)>,
+    /// The switch before forwarded every datagram.
+    pub(super) forwards: bool,
 }
 
 /// Descriptors that came with an answer.
@@ -111,14 +113,14 @@ pub(super) fn join_once(
     has: Has<'_>,
     resume: Option<Resume>,
 ) -> io::Result<Joined> {
-    join_over(Connection::open_or_start(options)?, options, place, has, resume)
+    join_over(Connection::open_or_start(options, has.forwards)?, options, place, has, resume)
 }
 
 fn join_over(
     connection: Connection,
     options: &Options,
     place: Place,
-    Has { socket, channels, keep, kin }: Has<'_>,
+    Has { socket, channels, keep, kin, .. }: Has<'_>,
     resume: Option<Resume>,
 ) -> io::Result<Joined> {
     let join = Join {

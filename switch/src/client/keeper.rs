@@ -217,7 +217,7 @@ impl Shared {
     /// Joins the next switch as who the program was with the one before.
     /// Returns what it served and does not serve again with that.
     fn resume(&self, may_start: bool) -> io::Result<(Connection, Option<Serve>)> {
-        let (resume, kin) = {
+        let (resume, kin, forwards) = {
             let state = self.state();
             let left = |until: Instant| {
                 let left = until.saturating_duration_since(Instant::now()).as_secs();
@@ -233,7 +233,7 @@ impl Shared {
                 secrets: state.secrets.clone(),
                 sockets: self.sockets.clone(),
             };
-            (resume, state.kin.clone())
+            (resume, state.kin.clone(), state.forwards)
         };
         let served = resume.served.clone().filter(|_| !resume.draining);
         let mut options = self.options.clone();
@@ -243,7 +243,8 @@ impl Shared {
         }
         let keep = self.keep.as_ref();
         let kin = kin.as_ref().map(|(kin, lifeline)| (*kin, lifeline.as_fd()));
-        let has = Has { socket: self.socket.as_ref(), channels: &self.channels, keep, kin };
+        let has =
+            Has { socket: self.socket.as_ref(), channels: &self.channels, keep, kin, forwards };
         let joined = join_once(&options, self.place, has, Some(resume))?;
         let Joined::At { connection, had, .. } = joined else {
             return Err(io::ErrorKind::InvalidData.into());
@@ -256,6 +257,7 @@ impl Shared {
         state.receipt = had.receipt;
         let is_another = state.register != had.register;
         state.register = had.register;
+        state.forwards = had.forwards;
         let lost = match had.served {
             Some(proof) => {
                 state.served = served.map(|served| Served { proof, ..served });

@@ -12,7 +12,7 @@ use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::unistd::{Uid, geteuid};
 use quicket_udp::spawn_quietly;
 
-use super::connect::Connection;
+use super::connect::{Connection, has_ended};
 use super::family::Family;
 use super::joining::{Came, Has, join_or_bind, not_handed_over};
 use super::minted::{ConnectionIds, Pools};
@@ -121,6 +121,8 @@ pub(super) struct State {
     pub(super) secrets: Secrets,
     /// Who remembers which tickets were used.
     pub(super) register: Register,
+    /// The switch forwards every datagram; so shall one that is started in its place.
+    pub(super) forwards: bool,
     pub(super) questions: Questions,
     pub(super) leaving: bool,
 }
@@ -189,7 +191,13 @@ impl Membership {
                 place.address.set_port(UdpSocket::local_addr(socket)?.port());
             }
             let own = kin.map(|(kin, lifeline)| (kin, lifeline.as_fd()));
-            let has = Has { socket: bound.as_ref(), channels: &channels, keep: None, kin: own };
+            let has = Has {
+                socket: bound.as_ref(),
+                channels: &channels,
+                keep: None,
+                kin: own,
+                forwards: false,
+            };
             match join_or_bind(options, place, has, &mut bind) {
                 Ok((connection, had, came, own)) => {
                     let ours = bound.or(own);
@@ -394,11 +402,6 @@ fn is_anothers(options: &Options) -> bool {
     found.is_ok_and(|found| found.uid() != geteuid().as_raw())
 }
 
-/// The switch ended when it was found.
-fn has_ended(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe)
-}
-
 impl Shared {
     fn new(
         options: &Options,
@@ -407,7 +410,16 @@ impl Shared {
         had: protocol::Joined,
         connection: Connection,
     ) -> io::Result<Arc<Self>> {
-        let protocol::Joined { generation, receipt, register, secrets, sockets, tenancy, .. } = had;
+        let protocol::Joined {
+            generation,
+            receipt,
+            register,
+            secrets,
+            sockets,
+            tenancy,
+            forwards,
+            ..
+        } = had;
         let state = State {
             connection: Some(Arc::new(connection)),
             serve: None,
@@ -417,6 +429,7 @@ impl Shared {
             kin: None,
             secrets,
             register,
+            forwards,
             questions: Questions::default(),
             leaving: false,
         };

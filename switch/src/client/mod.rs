@@ -34,7 +34,7 @@ const ONCE: u32 = 0;
 /// When there is no such switch (`ConnectionRefused`), or it is not of this user.
 pub fn status(name: &str) -> io::Result<String> {
     let connection = Connection::open(name)?;
-    connection.send(ONCE, Request::Status, &[])?;
+    connection.send_first(ONCE, Request::Status, &[])?;
     let mut whole = String::new();
     loop {
         match connection.receive_soon()?.0 {

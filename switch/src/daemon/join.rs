@@ -319,6 +319,7 @@ impl Daemon {
             secrets,
             sockets: sockets.to_vec(),
             tenancy,
+            forwards: self.forwards,
         }));
         let first = Some(address.socket.as_fd()).filter(|_| !has_socket);
         let handles = first.into_iter().chain(self.handles(listener.address(), sockets));

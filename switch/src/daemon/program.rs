@@ -13,7 +13,7 @@ use super::{Daemon, MAX_PROGRAMS, Token};
 use crate::channel::Outlet;
 use crate::protocol::{MAX_MESSAGE, Message, Question, Refusal, Refused, Reply, Serve, encode};
 use crate::registry::{AddressId, ListenerId, ProcessId};
-use crate::sys;
+use crate::{rendezvous, sys};
 use quicket_udp::Sender;
 
 /// Messages that are read of one program before others get their turn.
@@ -163,10 +163,7 @@ impl Daemon {
                 return Ok(());
             }
         } else if program.uid != self.own_uid && program.uid != 0 {
-            let text = format!(
-                "this switch is that of user {}: start one of your own, quicket switch",
-                self.own_uid
-            );
+            let text = rendezvous::of_another(self.own_uid);
             turn_off(&program.connection, Refused { why: Refusal::Denied, text });
             return Ok(());
         }

@@ -263,6 +263,10 @@ pub struct Joined {
     pub sockets: Vec<u16>,
     /// What a program of another user than the switch's has in place of the address's socket and keys.
     pub tenancy: Option<Tenancy>,
+    /// The switch forwards every datagram, as it was told when it was started: so is the next one that this program
+    /// starts.
+    #[serde(default, skip_serializing_if = "core::ops::Not::not")]
+    pub forwards: bool,
 }
 
 /// What a program has at an address whose socket the switch keeps to itself: it hands over what comes, and sends

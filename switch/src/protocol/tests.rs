@@ -79,7 +79,16 @@ fn messages() -> Vec<Message> {
     let minted = |worker, anew| Minted { worker, anew, ids: vec![Hex([7; ID_LEN]); 3] };
     let address = "[2001:db8::1]:443".parse().unwrap();
     let tenancy = Some(Tenancy { address, minted: vec![minted(0, true), minted(1, true)] });
-    let joined = Joined { generation: 255, receipt, served, register, secrets, sockets, tenancy };
+    let joined = Joined {
+        generation: 255,
+        receipt,
+        served,
+        register,
+        secrets,
+        sockets,
+        tenancy,
+        forwards: true,
+    };
     let refused = || Refused { why: Refusal::InUse, text: "\"h3\" is taken\n".into() };
     let replies = [
         Reply::Joined(Box::new(joined)),
