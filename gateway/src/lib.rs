@@ -22,6 +22,7 @@ pub mod clients;
 mod compress;
 pub mod config;
 pub mod connect;
+mod credentials;
 mod directory;
 mod edits;
 pub mod front;

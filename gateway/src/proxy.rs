@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use http::header::{self, HeaderValue};
+use http::header::{self, HeaderName, HeaderValue};
 use http::request::Parts;
 use http::{HeaderMap, Method, Request, Response, StatusCode, Uri, Version};
 use http_body::Body as _;
@@ -16,6 +16,7 @@ use crate::Body;
 use crate::action::{self, Action};
 use crate::compress;
 use crate::config::EarlyData;
+use crate::credentials::{self, Credentials, Fields, Shown};
 use crate::front::Shared;
 use crate::headers::{self, Asked, EARLY_DATA};
 use crate::log_line::{Followed, Record};
@@ -33,6 +34,8 @@ pub(crate) struct Client {
     pub(crate) address: SocketAddr,
     /// The connection, if the request came as 0-RTT data.
     pub(crate) early: Option<quicket::tokio::Connection>,
+    /// The certificate that the connection has shown.
+    pub(crate) credentials: Credentials,
     /// What the client is told of other ways to this gateway (RFC 7838).
     pub(crate) alt_svc: Option<HeaderValue>,
     /// How long what follows an upgrade may last.
@@ -141,6 +144,21 @@ async fn pass_on<'a>(
     let wish = Wish::take(&mut parts, body.as_ref().is_some_and(http_body::Body::is_end_stream));
     let site = snapshot.sites.find(&authority)?;
     way.site = Some(site);
+    let credentials = client.credentials.clone();
+    let shown = match &site.rule {
+        Some(rule) => {
+            if let Some(early) = &client.early {
+                established(early).await?;
+            }
+            let own = |name: Option<&str>| snapshot.rule_of_site(name);
+            let met = credentials.meet(rule, own, metrics);
+            let misdirected = |reason| Refusal::new(StatusCode::MISDIRECTED_REQUEST, reason);
+            let shown = met.map_err(misdirected)?;
+            record.client_certificate = shown.fingerprint();
+            Some((shown, &rule.fields))
+        }
+        None => None,
+    };
     let route = site.find(&parts)?;
     way.route = Some(route);
     record.route = Some(route.path.clone());
@@ -155,7 +173,14 @@ async fn pass_on<'a>(
         metrics.early(is_early);
     }
     let wish = wish.map(|wish| (wish, client.stay));
-    let target = Target { address: client.address, authority: &authority, is_early, wish };
+    let target = Target {
+        address: client.address,
+        authority: &authority,
+        is_early,
+        wish,
+        fields: &snapshot.certificate_fields,
+        shown,
+    };
     match &route.action {
         Action::Origin(origin) => {
             rewrite(&mut parts, route)?;
@@ -178,6 +203,8 @@ async fn pass_on<'a>(
                 authority: &authority,
                 is_early: false,
                 wish: None,
+                fields: &snapshot.certificate_fields,
+                shown,
             };
             ask(origin, route, target, parts, Body::default(), (metrics, record)).await
         }
@@ -206,6 +233,10 @@ struct Target<'a> {
     is_early: bool,
     /// An upgrade, and how long what follows may last.
     wish: Option<(Wish, Stay)>,
+    /// In which nobody but the gateway tells of certificates.
+    fields: &'a [HeaderName],
+    /// The client's certificate, and in which of them the origin is told.
+    shown: Option<(&'a Shown, &'a Fields)>,
 }
 
 /// Asks an origin.
@@ -217,9 +248,13 @@ async fn ask(
     body: Body,
     (metrics, record): (&Metrics, &mut Record),
 ) -> Result<Response<Body>, Refusal> {
-    let Target { address: client, authority, is_early, mut wish } = target;
+    let Target { address: client, authority, is_early, mut wish, fields, shown } = target;
     let asked = Asked { client, authority, version: parts.version, is_early };
     headers::to_origin(&mut parts.headers, &asked);
+    credentials::remove_forged(&mut parts.headers, fields);
+    if let Some((shown, fields)) = shown {
+        shown.tell(fields, &mut parts.headers);
+    }
     route.to_origin.apply_to_request(&mut parts.headers);
     if let Some((wish, _)) = &mut wish {
         wish.ask(&mut parts.headers)?;

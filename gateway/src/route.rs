@@ -9,6 +9,7 @@ use http::{Method, StatusCode};
 
 use crate::action::Action;
 use crate::config::EarlyData;
+use crate::credentials::Rule;
 use crate::edits::Edits;
 use crate::metrics::{Metrics, RouteMetrics};
 use crate::pages::Pages;
@@ -33,6 +34,8 @@ pub(crate) struct Site {
     /// RFC 6797.
     pub(crate) hsts: Option<HeaderValue>,
     pub(crate) pages: Pages,
+    /// What clients are asked for.
+    pub(crate) rule: Option<Rule>,
 }
 
 /// Requests that are treated alike.
@@ -71,6 +74,11 @@ impl Sites {
     /// Sites, each once for each of its names.
     fn all(&self) -> impl Iterator<Item = &Arc<Site>> {
         self.exact.values().chain(self.wildcard.values()).chain(&self.any)
+    }
+
+    /// What the sites ask of clients.
+    pub(crate) fn rules(&self) -> impl Iterator<Item = &Rule> {
+        self.all().filter_map(|site| site.rule.as_ref())
     }
 
     /// Gives each route its counters.

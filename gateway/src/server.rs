@@ -12,17 +12,17 @@ use std::time::Duration;
 use http::header::HeaderValue;
 use quicket::tokio::{Endpoint, Listener};
 use quicket::{
-    AcceptError, BindError, ConfigError, EndpointConfig, Fingerprint, Identity, ListenError,
-    RetryPolicy, ServerConfig, ServerTls, TransportConfig,
+    AcceptError, BindError, ChooseClientPolicy, ConfigError, EndpointConfig, Fingerprint, Identity,
+    ListenError, RetryPolicy, ServerConfig, ServerTls, TransportConfig,
 };
 use quicket_member::{Change, Member, MemberError};
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tokio_rustls::TlsAcceptor;
 
 use crate::config::balancer;
+use crate::credentials::Asking;
 use crate::front::admission::{admission, counts_handshakes, hold, turn_away};
 use crate::front::{Shared, redirect, tcp};
 use crate::handed::Handed;
@@ -151,7 +151,7 @@ pub struct Bound {
     addresses: Vec<SocketAddr>,
     /// At the same addresses; none without sites.
     tcp: Vec<TcpListener>,
-    acceptor: TlsAcceptor,
+    acceptor: tcp::Tls,
     redirects: Vec<TcpListener>,
     /// Where the counters can be read.
     reading: Option<metrics::Listener>,
@@ -224,8 +224,7 @@ impl Bound {
         let log = Log::open(snapshot.access_log.as_deref(), metrics.lines_lost());
         let log = log.map_err(StartError::Log)?;
         let tls = tls(&snapshot)?;
-        let over_tcp = tls.over_tcp(["h2", "http/1.1"]).map_err(StartError::Tls)?;
-        let acceptor = TlsAcceptor::from(Arc::new(over_tcp));
+        let acceptor = tcp::Tls::new(&tls).map_err(StartError::Tls)?;
         let (endpoint, addresses, tcp) = both(&snapshot, sockets, &mut handed).await?;
         let only_v6 = only_v6(&snapshot.redirect);
         let redirects =
@@ -243,6 +242,7 @@ impl Bound {
         let (stage, ending) = Ending::new();
         let counts_handshakes = counts_handshakes(&snapshot);
         let shared = Arc::new(Shared::new(snapshot, log, metrics, ending));
+        ask_clients(&tls, &shared);
         let config = match counts_handshakes {
             true => config.admission(admission(&shared)),
             false => config,
@@ -447,7 +447,12 @@ impl Gateway {
         if let Some((member, change)) = place {
             member.take_up(change).map_err(StartError::Balancer)?;
         }
+        if snapshot.asks_clients() {
+            // Until then it asks by the snapshot before.
+            self.tls.replace_client_auth_by(Some(Arc::new(Asking(Arc::clone(&self.shared)))));
+        }
         self.shared.replace(snapshot, log);
+        ask_clients(&self.tls, &self.shared);
         *presented = next;
         Ok(())
     }
@@ -482,6 +487,13 @@ fn member(
         sockets.protocol.max_udp_payload_size = payload;
     }
     Ok(Some(Arc::new(member)))
+}
+
+/// Has clients asked for certificates as the snapshot says that counts.
+fn ask_clients(tls: &ServerTls, shared: &Arc<Shared>) {
+    let asks = shared.current().0.asks_clients();
+    let asking = || Arc::new(Asking(Arc::clone(shared))) as Arc<dyn ChooseClientPolicy>;
+    tls.replace_client_auth_by(asks.then(asking));
 }
 
 fn fingerprints(snapshot: &Snapshot) -> HashSet<Fingerprint> {

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use http::header::HeaderName;
 use ipnet::IpNet;
 use quicket::Identity;
 use quicket::steering::ServerId;
@@ -39,6 +40,8 @@ pub struct Snapshot {
     /// Where the counters can be read.
     pub(crate) metrics: Option<Reading>,
     pub(crate) sites: Sites,
+    /// Fields in which only the gateway tells origins of clients' certificates, whatever the site.
+    pub(crate) certificate_fields: Vec<HeaderName>,
     pub(crate) protocols: Protocols,
     pub(crate) origins: Vec<Arc<Origin>>,
 }
@@ -133,6 +136,11 @@ impl Snapshot {
     /// True if HTTP is served.
     pub fn has_sites(&self) -> bool {
         !self.sites.is_empty()
+    }
+
+    /// True if clients are asked for certificates anywhere.
+    pub fn asks_clients(&self) -> bool {
+        self.sites.rules().next().is_some() || self.protocols.rules().next().is_some()
     }
 
     /// The private protocols by their names in ALPN.

@@ -117,6 +117,9 @@ The file, in TOML; what is not said is as shown here, and paths are relative to 
   hsts = { max_age_s = N }         and include_subdomains = false, preload = false
   error_page = { 404 = \"FILE\" }    instead of the gateway's own words; origins' answers stay
   compress = false                 answers of text and the like, by gzip, br or zstd
+  client_certificates = { ca = [\"FILE\"] }         clients show one of these authorities (PEM); and
+                                   crl = [], lists of revoked ones, PEM or DER; required = true;
+                                   headers = { certificate = \"client-cert\" }, and chain, fingerprint
   [[site.route]]                   the longest path counts
   path = \"/\"                       whole segments: /a is /a and /a/b, and not /ab
   methods = []                     all
@@ -138,6 +141,7 @@ The file, in TOML; what is not said is as shown here, and paths are relative to 
   ca = \"FILE\"                      for quic://; the system's certificates
   proxy_protocol = false           PROXY protocol, version 2, before each stream
   early_data = false               0-RTT data waits for the handshake
+  client_certificates = { ca = [\"FILE\"] }         and crl, required, as for a site
   connect_timeout_ms = 5000
   idle_timeout_ms = 300000         silence of a stream, or of a client's datagrams
   max_streams = 100                of a client, of each kind; as many as requests

@@ -5,6 +5,7 @@ use std::fmt::Display;
 use std::path::Path;
 use std::time::Duration;
 
+use http::header::HeaderName;
 use quicket::Identity;
 
 use super::{File, Problem, limits, origin, protocol, site};
@@ -110,6 +111,10 @@ fn finish(
     if !problems.0.is_empty() {
         return Err(problems.0);
     }
+    let mut certificate_fields: Vec<HeaderName> =
+        sites.rules().flat_map(|rule| rule.fields.names().cloned()).collect();
+    certificate_fields.sort_unstable_by(|one, other| one.as_str().cmp(other.as_str()));
+    certificate_fields.dedup();
     Ok(Snapshot {
         listen: file.listen,
         redirect: file.redirect,
@@ -120,6 +125,7 @@ fn finish(
         access_log,
         limits,
         sites,
+        certificate_fields,
         protocols,
         origins: origins.into_values().collect(),
     })

@@ -5,6 +5,7 @@
 mod action;
 pub(crate) mod balancer;
 mod check;
+mod clients;
 mod headers;
 mod limits;
 mod metrics;
@@ -22,6 +23,7 @@ use serde::Deserialize;
 
 pub use self::action::{Redirect, Respond};
 pub use self::balancer::Balancer;
+pub use self::clients::{CertificateHeaders, ClientCertificates};
 pub use self::headers::{Edits, Hsts};
 pub use self::limits::Limits;
 pub use self::metrics::Metrics;

@@ -10,7 +10,8 @@ use serde::Deserialize;
 
 use super::check::Problems;
 use super::headers::{self, Edits, Hsts};
-use super::{MAX_PAGE, Redirect, Respond, action, read_bytes};
+use super::{ClientCertificates, MAX_PAGE, Redirect, Respond, action, read_bytes};
+use crate::credentials::Rule;
 use crate::origin::Origin;
 use crate::pages::{Page, Pages};
 use crate::request::is_clean_path;
@@ -28,6 +29,8 @@ pub struct Site {
     pub hsts: Option<Hsts>,
     /// Pages, by status, instead of what the gateway itself would say. Answers of origins stay as they are.
     pub error_page: BTreeMap<String, PathBuf>,
+    /// Clients show certificates.
+    pub client_certificates: Option<ClientCertificates>,
     /// Whether answers are compressed on their way, if their type and length make it worth it.
     pub compress: bool,
 }
@@ -100,6 +103,7 @@ pub(super) fn check(
             routes: routes(&place, site, directory, origins, problems),
             hsts: site.hsts.and_then(|hsts| hsts.check(&place, problems)),
             pages: pages(&place, site, directory, problems),
+            rule: rule(&place, site, directory, problems),
         });
         for name in &site.names {
             if let Some(what) = sites.add(name, &checked) {
@@ -108,6 +112,20 @@ pub(super) fn check(
         }
     }
     sites
+}
+
+fn rule(place: &str, site: &Site, directory: &Path, problems: &mut Problems) -> Option<Rule> {
+    let asked = site.client_certificates.as_ref()?;
+    let is_address =
+        |name: &&String| name.trim_matches(['[', ']']).parse::<std::net::IpAddr>().is_ok();
+    if let Some(address) = site.names.iter().find(is_address) {
+        problems.add(
+            format!("{place}.client_certificates"),
+            format!("clients that connect to {address} do not say so in the handshake (RFC 6066, Section 3), where they \
+                     are asked: only the site with the name \"*\" can ask them"),
+        );
+    }
+    asked.check(place, directory, problems)
 }
 
 fn routes(
