@@ -21,6 +21,7 @@ mod carry;
 pub mod clients;
 mod compress;
 pub mod config;
+mod congestion;
 pub mod connect;
 mod credentials;
 mod directory;
@@ -44,6 +45,7 @@ pub mod snapshot;
 mod stage;
 mod tunnel;
 mod upgrade;
+pub mod watch;
 
 pub use handed::Handed;
 pub use server::{Bound, Ended, Gateway, StartError};

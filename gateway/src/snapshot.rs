@@ -12,6 +12,7 @@ use quicket::steering::ServerId;
 use quicket_member::Site;
 
 use crate::clients::Allowed;
+use crate::congestion::Plan;
 use crate::metrics::{NO_SERVER, Place};
 use crate::origin::Origin;
 use crate::protocol::Protocols;
@@ -39,6 +40,7 @@ pub struct Snapshot {
     pub(crate) balancer: Option<Behind>,
     /// Where the counters can be read.
     pub(crate) metrics: Option<Reading>,
+    pub(crate) congestion: Plan,
     pub(crate) sites: Sites,
     /// Fields in which only the gateway tells origins of clients' certificates, whatever the site.
     pub(crate) certificate_fields: Vec<HeaderName>,

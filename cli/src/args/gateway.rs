@@ -75,6 +75,7 @@ Examples:
 const FILE: &str = "\
 The file, in TOML; what is not said is as shown here, and paths are relative to the file:
   listen = [\"[::]:443\"]            HTTP/3 over UDP; HTTP/2 and 1.1 over TCP
+  watch = false                    read this file and those that it names again when they change
   redirect = []                    plain HTTP, which leads to the first of listen
   access_log = \"FILE\"              a line of JSON for each request; - is standard error
   proxy_protocol = []              networks of balancers in front, such as \"10.0.0.0/8\", that begin each
@@ -147,6 +148,13 @@ The file, in TOML; what is not said is as shown here, and paths are relative to 
   max_streams = 100                of a client, of each kind; as many as requests
   max_connections = 4096           to the origin; a client's datagrams over UDP are one
   buffer_bytes = 65536             read from the origin at once, from 1024 to 16777216
+  [[congestion]]                   over QUIC; the first that fits a connection counts
+  algorithm = \"cubic\"              or newreno, bbr
+  names = []                       server names of the handshake: \"example.org\", \"*.example.org\"; any
+  alpn = []                        \"h3\", or a private protocol; any
+  networks = []                    of clients, such as \"10.0.0.0/8\"; any
+  rtt_from_ms = 0                  round trip times, as the handshake has measured them, ...
+  rtt_below_ms = N                 ... and less than this; any
   [balancer]                       in front, which routes UDP by connection IDs (quicket balance --help)
   connection_ids = \"FILE\"          how they are written: the balancer's file, too
   server_id = \"HEX\"                what names this gateway in them

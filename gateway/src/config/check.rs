@@ -8,7 +8,7 @@ use std::time::Duration;
 use http::header::HeaderName;
 use quicket::Identity;
 
-use super::{File, Problem, limits, origin, protocol, site};
+use super::{File, Problem, congestion, limits, origin, protocol, site};
 use crate::route::Sites;
 use crate::snapshot::{Certificates, Snapshot};
 
@@ -103,6 +103,9 @@ fn finish(
     let metrics = file.metrics.as_ref().and_then(|metrics| metrics.check(directory, &mut problems));
     let balancer = file.balancer.as_ref();
     let balancer = balancer.and_then(|balancer| balancer.check(directory, &mut problems));
+    let http = (!sites.is_empty()).then(|| "h3".to_owned());
+    let served: Vec<String> = http.into_iter().chain(protocols.alpn().iter().cloned()).collect();
+    let congestion = congestion::check(&file.congestion, &served, &mut problems);
     let limits = limits::check(&file.limits, &mut problems);
     let access_log = file.access_log.map(|path| match path.as_os_str() == "-" {
         true => path,
@@ -122,6 +125,7 @@ fn finish(
         balancer,
         metrics,
         certificates,
+        congestion,
         access_log,
         limits,
         sites,

@@ -44,6 +44,7 @@ pub(crate) struct Metrics {
     early: Family<Early, Counter>,
     reloads: Family<Outcome, Counter>,
     client_certificates: Family<Outcome, Counter>,
+    congestion: Family<Algorithm, Counter>,
     lines_lost: Counter,
     private: Private,
 }
@@ -86,6 +87,11 @@ struct Early {
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct Outcome {
     outcome: &'static str,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct Algorithm {
+    algorithm: &'static str,
 }
 
 /// The counters of a route.
@@ -139,6 +145,7 @@ impl Metrics {
             retries: add(all, "retries", "Requests that another server was asked again"),
             early: add(all, "early_requests", "Requests that came as 0-RTT data"),
             reloads: add(all, "reloads", "Configurations that were taken, or not"),
+            congestion: add(all, "congestion_control", "Connections over QUIC by their controller"),
             client_certificates: add(
                 all,
                 "client_certificates",
@@ -240,6 +247,11 @@ impl Metrics {
     /// Counts what a connection has shown where a certificate was asked for.
     pub(crate) fn client_certificate(&self, outcome: &'static str) {
         self.client_certificates.get_or_create(&Outcome { outcome }).inc();
+    }
+
+    /// Counts a connection by its congestion controller.
+    pub(crate) fn controlled_by(&self, algorithm: &'static str) {
+        self.congestion.get_or_create(&Algorithm { algorithm }).inc();
     }
 
     /// Where the log counts.

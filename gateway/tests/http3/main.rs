@@ -5,6 +5,7 @@ mod balancer;
 mod behind;
 mod bodies;
 mod client;
+mod congestion;
 mod early;
 mod hostile;
 mod stop;
