@@ -35,6 +35,7 @@ mod log_line;
 pub mod metrics;
 mod names;
 pub mod origin;
+mod pace;
 mod pages;
 mod protocol;
 mod proxy;

@@ -1,6 +1,6 @@
 //! One request, whatever it came by, to its origin and back.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -14,6 +14,7 @@ use tokio::time::timeout;
 
 use crate::Body;
 use crate::action::{self, Action};
+use crate::clients::Clients;
 use crate::compress;
 use crate::config::EarlyData;
 use crate::credentials::{self, Credentials, Fields, Shown};
@@ -22,6 +23,7 @@ use crate::headers::{self, Asked, EARLY_DATA};
 use crate::log_line::{Followed, Record};
 use crate::metrics::{Metrics, RouteMetrics};
 use crate::origin::{Origin, Outcome, Unanswered, Watched};
+use crate::pace::{Flow, Payers};
 use crate::request::{self, Refusal, is_safe};
 use crate::route::{self, Route, Site};
 use crate::snapshot::Snapshot;
@@ -54,7 +56,9 @@ pub(crate) async fn answer(
     let wishes = compress::wishes(request.headers());
     let (version, is_head) = (request.version(), request.method() == Method::HEAD);
     let alt_svc = client.alt_svc.clone();
-    let mut way = Way::default();
+    let rate = snapshot.limits.client.bytes_per_second;
+    let payer = rate.map(|rate| (Arc::clone(&shared.clients), client.address.ip(), rate));
+    let mut way = Way { payer, ..Way::default() };
     let expects = request.headers().contains_key(header::EXPECT);
     let (parts, body) = request.into_parts();
     let mut body = Some(body);
@@ -100,7 +104,7 @@ pub(crate) async fn answer(
         response = response.map(|_| Empty::new().map_err(Into::into).boxed_unsync());
     }
     let followed = Followed::new(log, record, begun, way.counters(), counted);
-    response.map(|body| followed.body(body))
+    response.map(|body| followed.body(way.paced(Flow::Sent, body)))
 }
 
 /// Reads what little is left of a request that no origin gets: many clients take it ill if their stream or
@@ -123,10 +127,12 @@ async fn drain(mut body: Body) {
 }
 
 /// The site and the route that a request takes, as far as they are known.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Default)]
 struct Way<'a> {
     site: Option<&'a Site>,
     route: Option<&'a Route>,
+    /// The client, if what it sends and gets is limited.
+    payer: Option<(Arc<Clients>, IpAddr, u64)>,
 }
 
 async fn pass_on<'a>(
@@ -189,7 +195,7 @@ async fn pass_on<'a>(
             let again = again.filter(|_| is_early && body.is_end_stream());
             let again = again.map(|connection| (connection, parts.clone()));
             let body = Watched::with_limit(body, limit, "the client");
-            let body = way.counted(body.boxed_unsync());
+            let body = way.paced(Flow::Received, way.counted(body.boxed_unsync()));
             let answer = ask(origin, route, target, parts, body, (metrics, &mut *record)).await?;
             let (connection, parts) = match again {
                 Some(again) if answer.status() == StatusCode::TOO_EARLY => again,
@@ -345,6 +351,12 @@ impl Way<'_> {
             frame
         });
         counted.boxed_unsync()
+    }
+
+    /// A body that flows as fast as the file allows.
+    fn paced(&self, flow: Flow, body: Body) -> Body {
+        let site = self.site.and_then(|site| site.rate.clone());
+        Payers { site, client: self.payer.clone() }.pace(flow, body)
     }
 
     /// What the client is told instead of an answer.

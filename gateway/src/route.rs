@@ -12,6 +12,7 @@ use crate::config::EarlyData;
 use crate::credentials::Rule;
 use crate::edits::Edits;
 use crate::metrics::{Metrics, RouteMetrics};
+use crate::pace::Rate;
 use crate::pages::Pages;
 use crate::request::Refusal;
 
@@ -36,6 +37,8 @@ pub(crate) struct Site {
     pub(crate) pages: Pages,
     /// What clients are asked for.
     pub(crate) rule: Option<Rule>,
+    /// How fast bodies flow, of all requests together.
+    pub(crate) rate: Option<Arc<Rate>>,
 }
 
 /// Requests that are treated alike.

@@ -105,7 +105,7 @@ impl fmt::Display for StartError {
                 "listen, redirect or metrics.listen have changed: that takes a restart, or quicket switch upgrade",
             ),
             Self::OtherLimits => f.write_str(
-                "limits.connections, requests or handshakes_without_retry have changed, or client_handshakes_per_s \
+                "limits.connections, requests, memory_mib or handshakes_without_retry have changed, or client_handshakes_per_s \
                  is there now, or no longer: that takes a restart, or quicket switch upgrade",
             ),
             Self::OtherProtocols => f.write_str(
@@ -219,6 +219,7 @@ impl Bound {
         mut handed: Handed,
     ) -> Result<Self, StartError> {
         let member = member(&snapshot, &mut sockets)?;
+        snapshot.limits.bound(&mut sockets);
         let presented = Arc::new(Mutex::new(fingerprints(&snapshot)));
         let metrics = Metrics::new();
         let log = Log::open(snapshot.access_log.as_deref(), metrics.lines_lost());
@@ -501,10 +502,10 @@ fn fingerprints(snapshot: &Snapshot) -> HashSet<Fingerprint> {
 }
 
 /// What sockets and semaphores were made with.
-fn fixed(snapshot: &Snapshot) -> (usize, u32, usize, bool) {
+fn fixed(snapshot: &Snapshot) -> (usize, u32, usize, Option<usize>, bool) {
     let limits = &snapshot.limits;
-    let Limits { connections, requests, handshakes_without_retry, .. } = *limits;
-    (connections, requests, handshakes_without_retry, counts_handshakes(snapshot))
+    let Limits { connections, requests, handshakes_without_retry, memory, .. } = *limits;
+    (connections, requests, handshakes_without_retry, memory, counts_handshakes(snapshot))
 }
 
 async fn reader(

@@ -118,6 +118,7 @@ The file, in TOML; what is not said is as shown here, and paths are relative to 
   hsts = { max_age_s = N }         and include_subdomains = false, preload = false
   error_page = { 404 = \"FILE\" }    instead of the gateway's own words; origins' answers stay
   compress = false                 answers of text and the like, by gzip, br or zstd
+  bytes_per_s = N                  of bodies, of all requests together, each way, from 16384; no limit
   client_certificates = { ca = [\"FILE\"] }         clients show one of these authorities (PEM); and
                                    crl = [], lists of revoked ones, PEM or DER; required = true;
                                    headers = { certificate = \"client-cert\" }, and chain, fingerprint
@@ -178,6 +179,8 @@ The file, in TOML; what is not said is as shown here, and paths are relative to 
   client_requests = N              under way
   client_requests_per_s = N
   client_handshakes_per_s = N
+  client_bytes_per_s = N           of bodies over HTTP, each way, from 16384
+  memory_mib = 512                 for the data of streams, of all connections over QUIC
 
 Examples:
   quicket gateway try http://127.0.0.1:8080

@@ -13,6 +13,7 @@ use super::headers::{self, Edits, Hsts};
 use super::{ClientCertificates, MAX_PAGE, Redirect, Respond, action, read_bytes};
 use crate::credentials::Rule;
 use crate::origin::Origin;
+use crate::pace::Rate;
 use crate::pages::{Page, Pages};
 use crate::request::is_clean_path;
 use crate::route::{self, Sites};
@@ -29,6 +30,8 @@ pub struct Site {
     pub hsts: Option<Hsts>,
     /// Pages, by status, instead of what the gateway itself would say. Answers of origins stay as they are.
     pub error_page: BTreeMap<String, PathBuf>,
+    /// Bytes of bodies in a second, of all requests together, each way.
+    pub bytes_per_s: Option<u64>,
     /// Clients show certificates.
     pub client_certificates: Option<ClientCertificates>,
     /// Whether answers are compressed on their way, if their type and length make it worth it.
@@ -98,12 +101,14 @@ pub(super) fn check(
             problems
                 .add(&place, "has no names; names = [\"*\"] stands for all that others have not");
         }
+        super::limits::rate(&format!("{place}.bytes_per_s"), site.bytes_per_s, problems);
         let checked = Arc::new(route::Site {
             name: site.names.first().cloned().unwrap_or_default(),
             routes: routes(&place, site, directory, origins, problems),
             hsts: site.hsts.and_then(|hsts| hsts.check(&place, problems)),
             pages: pages(&place, site, directory, problems),
             rule: rule(&place, site, directory, problems),
+            rate: site.bytes_per_s.map(Rate::new),
         });
         for name in &site.names {
             if let Some(what) = sites.add(name, &checked) {
