@@ -16,8 +16,8 @@ use rustls::quic::{Connection, ServerConnection, Version};
 use rustls::server::danger::ClientCertVerifier;
 
 use self::names::{Certificates, CertificatesByName};
+use self::policy::Chooser;
 pub use self::policy::{ChooseClientPolicy, ClientPolicy};
-use self::policy::{Chooser, Chosen, Resumable};
 use self::promise::Promise;
 use self::replay::Known;
 pub use self::replay::{
@@ -323,46 +323,6 @@ impl ServerTls {
 }
 
 impl ServerTls {
-    /// Has handshakes from now on ask for other certificates of clients ([`ServerTlsBuilder::client_auth_by`]); `None`
-    /// leaves it to what all are asked for.
-    pub fn replace_client_auth_by(&self, chooser: Option<Arc<dyn ChooseClientPolicy>>) {
-        self.chooser.replace(chooser);
-    }
-
-    /// What decides for one connection, and its configuration, if it depends on the ClientHello.
-    fn chosen(
-        &self,
-        base: &rustls::ServerConfig,
-    ) -> Result<Option<(Arc<Chosen>, rustls::ServerConfig)>, rustls::Error> {
-        let Some(chooser) = self.chooser.current() else { return Ok(None) };
-        let provider = base.crypto_provider();
-        let chosen = Chosen::new(self.certificates.clone(), chooser, provider);
-        let mut config = rustls::ServerConfig::builder_with_provider(provider.clone())
-            .with_protocol_versions(&[&rustls::version::TLS13])?
-            .with_client_cert_verifier(chosen.clone())
-            .with_cert_resolver(chosen.clone());
-        config.alpn_protocols.clone_from(&base.alpn_protocols);
-        config.send_tls13_tickets = base.send_tls13_tickets;
-        config.max_tls13_tickets = base.max_tls13_tickets;
-        config.key_log = base.key_log.clone();
-        Ok(Some((chosen, config)))
-    }
-
-    /// The configuration of one connection over TCP; `base` is [`Self::over_tcp`]'s. It is the same one unless clients
-    /// are asked for certificates by what they ask for.
-    ///
-    /// # Errors
-    ///
-    /// If the TLS library has nothing to offer.
-    pub fn for_connection(
-        &self,
-        base: &Arc<rustls::ServerConfig>,
-    ) -> Result<Arc<rustls::ServerConfig>, ConfigError> {
-        let Some((chosen, mut config)) = self.chosen(base)? else { return Ok(base.clone()) };
-        config.ticketer = Arc::new(Resumable { tickets: base.ticketer.clone(), chosen });
-        Ok(Arc::new(config))
-    }
-
     /// The same certificates for TLS over TCP beside QUIC: TLS 1.3 with these application protocols,
     /// most wanted first. Certificates that are replaced here are replaced there, too. Clients are asked
     /// for certificates as they are here. Sessions are resumed with tickets of the process's own; early
