@@ -1,4 +1,5 @@
 //! Authorities, and certificates of clients, by openssl.
+#![allow(dead_code, reason = "each test uses some of it")]
 
 use std::fs;
 use std::path::Path;

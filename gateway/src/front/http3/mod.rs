@@ -202,7 +202,11 @@ async fn exchange(resolver: Resolver, context: Context) {
     });
     let answering = async {
         let response = answer(&shared, client, request, &mut outgoing, interims).await?;
-        outgoing.send(response).await
+        match wrong.get() {
+            // Another thread may have found it just now: the answer is that the body did not end.
+            Some(violation) => Err(violation.code),
+            None => outgoing.send(response).await,
+        }
     };
     // What is malformed is told of by the stream's end, whatever the origin says.
     let sent = tokio::select! {
