@@ -8,9 +8,13 @@ use std::time::Duration;
 use quicket::{AcceptError, EndpointConfig, SwitchConfig};
 use quicket_gateway::config::{self, Problem};
 use quicket_gateway::snapshot::Snapshot;
+use quicket_gateway::watch::Seen;
 use quicket_gateway::{Bound, Gateway, Handed, StartError};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
+mod reload;
+
+use self::reload::Reload;
 use crate::args;
 use crate::exit::{Failure, Kind};
 use crate::generations::{Next, Successor};
@@ -26,7 +30,8 @@ pub(crate) fn run(args: &args::Gateway) -> Result<(), Failure> {
     }
     let path = args.file.as_ref();
     let path = path.ok_or_else(|| Failure::new(Kind::Usage, "the file is missing"))?;
-    let snapshot = read(path)?;
+    let (snapshot, seen) = read(path);
+    let snapshot = snapshot?;
     warn_of_expired(&snapshot);
     if args.check {
         return crate::print(&summary(path, &snapshot));
@@ -41,7 +46,7 @@ pub(crate) fn run(args: &args::Gateway) -> Result<(), Failure> {
         let switch = switch.drain(Some(limits.handover + limits.drain + DRAIN_MARGIN));
         sockets = sockets.switch(heirs.heed(switch));
     }
-    start(Start { snapshot, sockets, handed, heirs, file: Some(path.clone()), hint: "" })
+    start(Start { snapshot, sockets, handed, heirs, file: Some((path.clone(), seen)), hint: "" })
 }
 
 /// A gateway in front of one server.
@@ -64,8 +69,10 @@ fn attempt(args: &args::Try) -> Result<(), Failure> {
     start(Start { snapshot, sockets, handed, heirs: Heirs::default(), file: None, hint: &hint })
 }
 
-fn read(path: &Path) -> Result<Snapshot, Failure> {
-    config::load(path).map_err(|problems| wrong(path.display(), &problems))
+/// What a file says, and the files that were read for it.
+fn read(path: &Path) -> (Result<Snapshot, Failure>, Seen) {
+    let (snapshot, seen) = config::load_seen(path);
+    (snapshot.map_err(|problems| wrong(path.display(), &problems)), seen)
 }
 
 /// An expired certificate is no reason not to start: there may be others, and how a new one is had may lead through
@@ -170,7 +177,7 @@ struct Start<'a> {
     sockets: EndpointConfig,
     handed: Handed,
     heirs: Heirs,
-    file: Option<PathBuf>,
+    file: Option<(PathBuf, Seen)>,
     hint: &'a str,
 }
 
@@ -244,49 +251,6 @@ impl From<AcceptError> for End {
 
 fn refused(error: &StartError) -> Failure {
     Failure::new(Kind::Environment, error.to_string())
-}
-
-/// The file, to be read again.
-struct Reload {
-    file: Option<PathBuf>,
-    hangup: Signal,
-}
-
-impl Reload {
-    /// From now on SIGHUP does not end the process.
-    fn watch(file: Option<PathBuf>) -> Result<Self, Failure> {
-        let hangup = signal(SignalKind::hangup());
-        let hangup =
-            hangup.map_err(|error| Failure::environment("cannot watch for SIGHUP", error))?;
-        Ok(Self { file, hangup })
-    }
-
-    /// Reads the file again at each SIGHUP. Those that come while it is read are one more.
-    async fn run(mut self, gateway: Gateway, state: String) {
-        while self.hangup.recv().await.is_some() {
-            let Some(file) = self.file.clone() else { continue };
-            notify::reloading("reading the file again");
-            let gateway = gateway.clone();
-            let take = move || {
-                let snapshot = read(&file).inspect_err(|_| gateway.refused())?;
-                let (summary, expired) = (summary(&file, &snapshot), snapshot.expired());
-                gateway.replace(snapshot).map_err(|error| refused(&error))?;
-                expired.iter().for_each(|what| eprintln!("Warning: {what}"));
-                Ok::<_, Failure>(summary)
-            };
-            let taken = tokio::task::spawn_blocking(take).await;
-            match taken.map_err(|error| error.to_string()) {
-                Ok(Ok(summary)) => {
-                    notify::reloaded(&state);
-                    say(format_args!("Read again: {summary}"));
-                }
-                Ok(Err(Failure { message: error, .. })) | Err(error) => {
-                    notify::reloaded(&format!("{state}; nothing was read again: {error}"));
-                    say(format_args!("All stays as it was: {error}"));
-                }
-            }
-        }
-    }
 }
 
 #[cfg(test)]

@@ -5,6 +5,8 @@ use std::net::{IpAddr, SocketAddr};
 use http::header::{self, HeaderName, HeaderValue};
 use http::{HeaderMap, Version};
 
+use crate::credentials::{CLIENT_CERT, CLIENT_CERT_CHAIN};
+
 /// Fields that concern the connection they came by, besides those that Connection names (RFC 9110,
 /// Section 7.6.1).
 const HOP_BY_HOP: [HeaderName; 8] = [
@@ -19,7 +21,7 @@ const HOP_BY_HOP: [HeaderName; 8] = [
 ];
 
 /// Fields by which only the gateway says who the client is: a client's own would be believed.
-const ABOUT_CLIENT: [HeaderName; 7] = [
+const ABOUT_CLIENT: [HeaderName; 9] = [
     header::FORWARDED,
     HeaderName::from_static("x-forwarded-for"),
     HeaderName::from_static("x-forwarded-host"),
@@ -27,6 +29,9 @@ const ABOUT_CLIENT: [HeaderName; 7] = [
     HeaderName::from_static("x-forwarded-proto"),
     HeaderName::from_static("x-real-ip"),
     EARLY_DATA,
+    // RFC 9440, Section 2.4.
+    CLIENT_CERT,
+    CLIENT_CERT_CHAIN,
 ];
 
 /// RFC 8470, Section 5.1.
@@ -83,7 +88,7 @@ pub(crate) fn to_origin(headers: &mut HeaderMap, asked: &Asked<'_>) {
 }
 
 /// Fields that the gateway writes or removes: no other may stand for them.
-fn is_ours(name: &str) -> bool {
+pub(crate) fn is_ours(name: &str) -> bool {
     const MORE: [HeaderName; 5] =
         [header::HOST, header::VIA, header::CONTENT_LENGTH, header::COOKIE, header::EXPECT];
     HOP_BY_HOP.iter().chain(&ABOUT_CLIENT).chain(&MORE).any(|ours| ours == name)

@@ -45,6 +45,9 @@ pub(crate) struct Record {
     /// The path of the route.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) route: Option<String>,
+    /// The fingerprint of the client's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) client_certificate: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) origin: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -77,6 +80,7 @@ impl Record {
             sent: 0,
             took_ms: 0.0,
             route: None,
+            client_certificate: None,
             origin: None,
             server: None,
             attempts: 0,

@@ -1,11 +1,11 @@
 //! One request, whatever it came by, to its origin and back.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use http::header::{self, HeaderValue};
+use http::header::{self, HeaderName, HeaderValue};
 use http::request::Parts;
 use http::{HeaderMap, Method, Request, Response, StatusCode, Uri, Version};
 use http_body::Body as _;
@@ -14,13 +14,16 @@ use tokio::time::timeout;
 
 use crate::Body;
 use crate::action::{self, Action};
+use crate::clients::Clients;
 use crate::compress;
 use crate::config::EarlyData;
+use crate::credentials::{self, Credentials, Fields, Shown};
 use crate::front::Shared;
 use crate::headers::{self, Asked, EARLY_DATA};
 use crate::log_line::{Followed, Record};
 use crate::metrics::{Metrics, RouteMetrics};
 use crate::origin::{Origin, Outcome, Unanswered, Watched};
+use crate::pace::{Flow, Payers};
 use crate::request::{self, Refusal, is_safe};
 use crate::route::{self, Route, Site};
 use crate::snapshot::Snapshot;
@@ -33,6 +36,8 @@ pub(crate) struct Client {
     pub(crate) address: SocketAddr,
     /// The connection, if the request came as 0-RTT data.
     pub(crate) early: Option<quicket::tokio::Connection>,
+    /// The certificate that the connection has shown.
+    pub(crate) credentials: Credentials,
     /// What the client is told of other ways to this gateway (RFC 7838).
     pub(crate) alt_svc: Option<HeaderValue>,
     /// How long what follows an upgrade may last.
@@ -51,7 +56,9 @@ pub(crate) async fn answer(
     let wishes = compress::wishes(request.headers());
     let (version, is_head) = (request.version(), request.method() == Method::HEAD);
     let alt_svc = client.alt_svc.clone();
-    let mut way = Way::default();
+    let rate = snapshot.limits.client.bytes_per_second;
+    let payer = rate.map(|rate| (Arc::clone(&shared.clients), client.address.ip(), rate));
+    let mut way = Way { payer, ..Way::default() };
     let expects = request.headers().contains_key(header::EXPECT);
     let (parts, body) = request.into_parts();
     let mut body = Some(body);
@@ -97,7 +104,7 @@ pub(crate) async fn answer(
         response = response.map(|_| Empty::new().map_err(Into::into).boxed_unsync());
     }
     let followed = Followed::new(log, record, begun, way.counters(), counted);
-    response.map(|body| followed.body(body))
+    response.map(|body| followed.body(way.paced(Flow::Sent, body)))
 }
 
 /// Reads what little is left of a request that no origin gets: many clients take it ill if their stream or
@@ -120,10 +127,12 @@ async fn drain(mut body: Body) {
 }
 
 /// The site and the route that a request takes, as far as they are known.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Default)]
 struct Way<'a> {
     site: Option<&'a Site>,
     route: Option<&'a Route>,
+    /// The client, if what it sends and gets is limited.
+    payer: Option<(Arc<Clients>, IpAddr, u64)>,
 }
 
 async fn pass_on<'a>(
@@ -141,6 +150,21 @@ async fn pass_on<'a>(
     let wish = Wish::take(&mut parts, body.as_ref().is_some_and(http_body::Body::is_end_stream));
     let site = snapshot.sites.find(&authority)?;
     way.site = Some(site);
+    let credentials = client.credentials.clone();
+    let shown = match &site.rule {
+        Some(rule) => {
+            if let Some(early) = &client.early {
+                established(early).await?;
+            }
+            let own = |name: Option<&str>| snapshot.rule_of_site(name);
+            let met = credentials.meet(rule, own, metrics);
+            let misdirected = |reason| Refusal::new(StatusCode::MISDIRECTED_REQUEST, reason);
+            let shown = met.map_err(misdirected)?;
+            record.client_certificate = shown.fingerprint();
+            Some((shown, &rule.fields))
+        }
+        None => None,
+    };
     let route = site.find(&parts)?;
     way.route = Some(route);
     record.route = Some(route.path.clone());
@@ -155,7 +179,14 @@ async fn pass_on<'a>(
         metrics.early(is_early);
     }
     let wish = wish.map(|wish| (wish, client.stay));
-    let target = Target { address: client.address, authority: &authority, is_early, wish };
+    let target = Target {
+        address: client.address,
+        authority: &authority,
+        is_early,
+        wish,
+        fields: &snapshot.certificate_fields,
+        shown,
+    };
     match &route.action {
         Action::Origin(origin) => {
             rewrite(&mut parts, route)?;
@@ -164,7 +195,7 @@ async fn pass_on<'a>(
             let again = again.filter(|_| is_early && body.is_end_stream());
             let again = again.map(|connection| (connection, parts.clone()));
             let body = Watched::with_limit(body, limit, "the client");
-            let body = way.counted(body.boxed_unsync());
+            let body = way.paced(Flow::Received, way.counted(body.boxed_unsync()));
             let answer = ask(origin, route, target, parts, body, (metrics, &mut *record)).await?;
             let (connection, parts) = match again {
                 Some(again) if answer.status() == StatusCode::TOO_EARLY => again,
@@ -178,6 +209,8 @@ async fn pass_on<'a>(
                 authority: &authority,
                 is_early: false,
                 wish: None,
+                fields: &snapshot.certificate_fields,
+                shown,
             };
             ask(origin, route, target, parts, Body::default(), (metrics, record)).await
         }
@@ -206,6 +239,10 @@ struct Target<'a> {
     is_early: bool,
     /// An upgrade, and how long what follows may last.
     wish: Option<(Wish, Stay)>,
+    /// In which nobody but the gateway tells of certificates.
+    fields: &'a [HeaderName],
+    /// The client's certificate, and in which of them the origin is told.
+    shown: Option<(&'a Shown, &'a Fields)>,
 }
 
 /// Asks an origin.
@@ -217,9 +254,13 @@ async fn ask(
     body: Body,
     (metrics, record): (&Metrics, &mut Record),
 ) -> Result<Response<Body>, Refusal> {
-    let Target { address: client, authority, is_early, mut wish } = target;
+    let Target { address: client, authority, is_early, mut wish, fields, shown } = target;
     let asked = Asked { client, authority, version: parts.version, is_early };
     headers::to_origin(&mut parts.headers, &asked);
+    credentials::remove_forged(&mut parts.headers, fields);
+    if let Some((shown, fields)) = shown {
+        shown.tell(fields, &mut parts.headers);
+    }
     route.to_origin.apply_to_request(&mut parts.headers);
     if let Some((wish, _)) = &mut wish {
         wish.ask(&mut parts.headers)?;
@@ -310,6 +351,12 @@ impl Way<'_> {
             frame
         });
         counted.boxed_unsync()
+    }
+
+    /// A body that flows as fast as the file allows.
+    fn paced(&self, flow: Flow, body: Body) -> Body {
+        let site = self.site.and_then(|site| site.rate.clone());
+        Payers { site, client: self.payer.clone() }.pace(flow, body)
     }
 
     /// What the client is told instead of an answer.

@@ -9,8 +9,10 @@ use http::{Method, StatusCode};
 
 use crate::action::Action;
 use crate::config::EarlyData;
+use crate::credentials::Rule;
 use crate::edits::Edits;
 use crate::metrics::{Metrics, RouteMetrics};
+use crate::pace::Rate;
 use crate::pages::Pages;
 use crate::request::Refusal;
 
@@ -33,6 +35,10 @@ pub(crate) struct Site {
     /// RFC 6797.
     pub(crate) hsts: Option<HeaderValue>,
     pub(crate) pages: Pages,
+    /// What clients are asked for.
+    pub(crate) rule: Option<Rule>,
+    /// How fast bodies flow, of all requests together.
+    pub(crate) rate: Option<Arc<Rate>>,
 }
 
 /// Requests that are treated alike.
@@ -71,6 +77,11 @@ impl Sites {
     /// Sites, each once for each of its names.
     fn all(&self) -> impl Iterator<Item = &Arc<Site>> {
         self.exact.values().chain(self.wildcard.values()).chain(&self.any)
+    }
+
+    /// What the sites ask of clients.
+    pub(crate) fn rules(&self) -> impl Iterator<Item = &Rule> {
+        self.all().filter_map(|site| site.rule.as_ref())
     }
 
     /// Gives each route its counters.

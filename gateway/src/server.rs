@@ -12,17 +12,17 @@ use std::time::Duration;
 use http::header::HeaderValue;
 use quicket::tokio::{Endpoint, Listener};
 use quicket::{
-    AcceptError, BindError, ConfigError, EndpointConfig, Fingerprint, Identity, ListenError,
-    RetryPolicy, ServerConfig, ServerTls, TransportConfig,
+    AcceptError, BindError, ChooseClientPolicy, ConfigError, EndpointConfig, Fingerprint, Identity,
+    ListenError, RetryPolicy, ServerConfig, ServerTls, TransportConfig,
 };
 use quicket_member::{Change, Member, MemberError};
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tokio_rustls::TlsAcceptor;
 
 use crate::config::balancer;
+use crate::credentials::Asking;
 use crate::front::admission::{admission, counts_handshakes, hold, turn_away};
 use crate::front::{Shared, redirect, tcp};
 use crate::handed::Handed;
@@ -105,7 +105,7 @@ impl fmt::Display for StartError {
                 "listen, redirect or metrics.listen have changed: that takes a restart, or quicket switch upgrade",
             ),
             Self::OtherLimits => f.write_str(
-                "limits.connections, requests or handshakes_without_retry have changed, or client_handshakes_per_s \
+                "limits.connections, requests, memory_mib or handshakes_without_retry have changed, or client_handshakes_per_s \
                  is there now, or no longer: that takes a restart, or quicket switch upgrade",
             ),
             Self::OtherProtocols => f.write_str(
@@ -151,7 +151,7 @@ pub struct Bound {
     addresses: Vec<SocketAddr>,
     /// At the same addresses; none without sites.
     tcp: Vec<TcpListener>,
-    acceptor: TlsAcceptor,
+    acceptor: tcp::Tls,
     redirects: Vec<TcpListener>,
     /// Where the counters can be read.
     reading: Option<metrics::Listener>,
@@ -219,13 +219,13 @@ impl Bound {
         mut handed: Handed,
     ) -> Result<Self, StartError> {
         let member = member(&snapshot, &mut sockets)?;
+        snapshot.limits.bound(&mut sockets);
         let presented = Arc::new(Mutex::new(fingerprints(&snapshot)));
         let metrics = Metrics::new();
         let log = Log::open(snapshot.access_log.as_deref(), metrics.lines_lost());
         let log = log.map_err(StartError::Log)?;
         let tls = tls(&snapshot)?;
-        let over_tcp = tls.over_tcp(["h2", "http/1.1"]).map_err(StartError::Tls)?;
-        let acceptor = TlsAcceptor::from(Arc::new(over_tcp));
+        let acceptor = tcp::Tls::new(&tls).map_err(StartError::Tls)?;
         let (endpoint, addresses, tcp) = both(&snapshot, sockets, &mut handed).await?;
         let only_v6 = only_v6(&snapshot.redirect);
         let redirects =
@@ -243,6 +243,7 @@ impl Bound {
         let (stage, ending) = Ending::new();
         let counts_handshakes = counts_handshakes(&snapshot);
         let shared = Arc::new(Shared::new(snapshot, log, metrics, ending));
+        ask_clients(&tls, &shared);
         let config = match counts_handshakes {
             true => config.admission(admission(&shared)),
             false => config,
@@ -447,7 +448,12 @@ impl Gateway {
         if let Some((member, change)) = place {
             member.take_up(change).map_err(StartError::Balancer)?;
         }
+        if snapshot.asks_clients() {
+            // Until then it asks by the snapshot before.
+            self.tls.replace_client_auth_by(Some(Arc::new(Asking(Arc::clone(&self.shared)))));
+        }
         self.shared.replace(snapshot, log);
+        ask_clients(&self.tls, &self.shared);
         *presented = next;
         Ok(())
     }
@@ -484,15 +490,22 @@ fn member(
     Ok(Some(Arc::new(member)))
 }
 
+/// Has clients asked for certificates as the snapshot says that counts.
+fn ask_clients(tls: &ServerTls, shared: &Arc<Shared>) {
+    let asks = shared.current().0.asks_clients();
+    let asking = || Arc::new(Asking(Arc::clone(shared))) as Arc<dyn ChooseClientPolicy>;
+    tls.replace_client_auth_by(asks.then(asking));
+}
+
 fn fingerprints(snapshot: &Snapshot) -> HashSet<Fingerprint> {
     snapshot.certificates.iter().map(|(_, identity)| identity.fingerprint()).collect()
 }
 
 /// What sockets and semaphores were made with.
-fn fixed(snapshot: &Snapshot) -> (usize, u32, usize, bool) {
+fn fixed(snapshot: &Snapshot) -> (usize, u32, usize, Option<usize>, bool) {
     let limits = &snapshot.limits;
-    let Limits { connections, requests, handshakes_without_retry, .. } = *limits;
-    (connections, requests, handshakes_without_retry, counts_handshakes(snapshot))
+    let Limits { connections, requests, handshakes_without_retry, memory, .. } = *limits;
+    (connections, requests, handshakes_without_retry, memory, counts_handshakes(snapshot))
 }
 
 async fn reader(

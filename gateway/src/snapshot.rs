@@ -5,12 +5,14 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use http::header::HeaderName;
 use ipnet::IpNet;
-use quicket::Identity;
 use quicket::steering::ServerId;
+use quicket::{EndpointConfig, Identity};
 use quicket_member::Site;
 
 use crate::clients::Allowed;
+use crate::congestion::Plan;
 use crate::metrics::{NO_SERVER, Place};
 use crate::origin::Origin;
 use crate::protocol::Protocols;
@@ -38,7 +40,10 @@ pub struct Snapshot {
     pub(crate) balancer: Option<Behind>,
     /// Where the counters can be read.
     pub(crate) metrics: Option<Reading>,
+    pub(crate) congestion: Plan,
     pub(crate) sites: Sites,
+    /// Fields in which only the gateway tells origins of clients' certificates, whatever the site.
+    pub(crate) certificate_fields: Vec<HeaderName>,
     pub(crate) protocols: Protocols,
     pub(crate) origins: Vec<Arc<Origin>>,
 }
@@ -70,10 +75,19 @@ pub struct Limits {
     pub drain: Duration,
     /// How long what is no request may go on once the next generation has taken over.
     pub handover: Duration,
+    /// What the data of streams takes on all connections over QUIC, in bytes, if the file says so.
+    pub memory: Option<usize>,
     /// What a client's address may take.
     pub client: Allowed,
     /// Above so many unfinished handshakes over QUIC, clients must prove their address.
     pub handshakes_without_retry: usize,
+}
+
+impl Limits {
+    /// Bounds what all connections over QUIC hold together.
+    pub(crate) fn bound(&self, sockets: &mut EndpointConfig) {
+        sockets.memory = self.memory.unwrap_or(sockets.memory);
+    }
 }
 
 /// A place behind a balancer that routes by connection IDs.
@@ -135,6 +149,11 @@ impl Snapshot {
         !self.sites.is_empty()
     }
 
+    /// True if clients are asked for certificates anywhere.
+    pub fn asks_clients(&self) -> bool {
+        self.sites.rules().next().is_some() || self.protocols.rules().next().is_some()
+    }
+
     /// The private protocols by their names in ALPN.
     pub fn protocols(&self) -> &[String] {
         self.protocols.alpn()
@@ -151,5 +170,27 @@ impl Snapshot {
             }
         }
         self.protocols.take_over(&before.protocols);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_file_bounds_the_memory_of_connections() {
+        let identity = Identity::self_signed(["a.example"]).unwrap();
+        let bound = |limits: &str| {
+            let text = format!(
+                "listen = [\"127.0.0.1:0\"]\n[[site]]\nnames = [\"*\"]\n[[site.route]]\nrespond = {{}}\n{limits}"
+            );
+            let directory = std::path::Path::new(".");
+            let read = crate::config::parse_with(&text, directory, identity.clone()).unwrap();
+            let mut sockets = EndpointConfig::default();
+            read.limits.bound(&mut sockets);
+            sockets.memory
+        };
+        assert_eq!(bound("[limits]\nmemory_mib = 64\n"), 64 << 20);
+        assert_eq!(bound(""), EndpointConfig::default().memory);
     }
 }

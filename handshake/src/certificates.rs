@@ -8,7 +8,7 @@ use std::time::SystemTime;
 
 use aws_lc_rs::digest;
 use rustls::pki_types::pem::{self, PemObject};
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
 use rustls::sign::CertifiedKey;
 use rustls::{RootCertStore, SignatureAlgorithm};
 
@@ -251,7 +251,28 @@ impl Identity {
     }
 }
 
-fn certificates_from_pem(
+/// Lists of revoked certificates (RFC 5280, Section 5), as PEM or DER.
+pub(crate) fn revocation_lists(content: &[u8], origin: &str) -> Result<Vec<Vec<u8>>, ConfigError> {
+    let failed = |reason: String| ConfigError::RevocationList { origin: origin.to_owned(), reason };
+    let is_pem = content.windows(11).any(|bytes| bytes == b"-----BEGIN ");
+    let lists = match is_pem {
+        true => CertificateRevocationListDer::pem_slice_iter(content)
+            .map(|list| list.map(|list| list.to_vec()))
+            .collect::<Result<Vec<_>, _>>()
+            .map_err(|error| failed(error.to_string()))?,
+        false => vec![content.to_vec()],
+    };
+    if lists.is_empty() {
+        return Err(failed("no list found".to_owned()));
+    }
+    for list in &lists {
+        webpki::BorrowedCertRevocationList::from_der(list)
+            .map_err(|error| failed(error.to_string()))?;
+    }
+    Ok(lists)
+}
+
+pub(crate) fn certificates_from_pem(
     pem: &[u8],
     origin: &str,
 ) -> Result<Vec<CertificateDer<'static>>, ConfigError> {

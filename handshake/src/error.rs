@@ -28,6 +28,13 @@ pub enum ConfigError {
         /// What is wrong with it.
         reason: String,
     },
+    /// A list of revoked certificates cannot be read.
+    RevocationList {
+        /// Where it came from.
+        origin: String,
+        /// What is wrong with it.
+        reason: String,
+    },
     /// There is no trusted root to verify the peer with.
     NoRoots {
         /// What was tried.
@@ -78,6 +85,7 @@ impl fmt::Debug for ConfigError {
             Self::File { .. } => "File",
             Self::Certificate { .. } => "Certificate",
             Self::PrivateKey { .. } => "PrivateKey",
+            Self::RevocationList { .. } => "RevocationList",
             Self::NoRoots { .. } => "NoRoots",
             Self::NoFingerprints { .. } => "NoFingerprints",
             Self::NoAlpn { .. } => "NoAlpn",
@@ -107,6 +115,10 @@ impl fmt::Display for ConfigError {
             Self::PrivateKey { origin, reason } => write!(
                 f,
                 "{origin}: {reason}; give an unencrypted RSA, ECDSA or Ed25519 key as PEM (BEGIN PRIVATE KEY) that belongs to the certificate"
+            ),
+            Self::RevocationList { origin, reason } => write!(
+                f,
+                "{origin}: {reason}; give lists of revoked certificates as PEM (BEGIN X509 CRL) or DER"
             ),
             Self::NoRoots { reason } => write!(
                 f,

@@ -33,6 +33,7 @@ pub use offer::KeyExchange;
 pub use provider::AwsLcProvider;
 pub use random::SystemRandom;
 pub use server::{
-    Beginning, ClientAuth, ProcessRegister, STRIKE_WINDOW, ServerTls, ServerTlsBuilder,
-    SharedBeginning, StrikeAnswer, StrikeRegister, TicketId, TicketKey, TicketKeys,
+    Beginning, ChooseClientPolicy, ClientAuth, ClientPolicy, ProcessRegister, STRIKE_WINDOW,
+    ServerTls, ServerTlsBuilder, SharedBeginning, StrikeAnswer, StrikeRegister, TicketId,
+    TicketKey, TicketKeys,
 };

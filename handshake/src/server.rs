@@ -1,6 +1,7 @@
 //! Server configuration.
 
 mod names;
+mod policy;
 mod promise;
 mod replay;
 mod tickets;
@@ -13,9 +14,10 @@ use quicket_engine::crypto::{Aead, Alert, Handshake, HandshakeError, HandshakeSt
 use quicket_wire::{Side, TransportParameters};
 use rustls::quic::{Connection, ServerConnection, Version};
 use rustls::server::danger::ClientCertVerifier;
-use rustls::server::{NoClientAuth, WebPkiClientVerifier};
 
 use self::names::{Certificates, CertificatesByName};
+use self::policy::Chooser;
+pub use self::policy::{ChooseClientPolicy, ClientPolicy};
 use self::promise::Promise;
 use self::replay::Known;
 pub use self::replay::{
@@ -58,6 +60,7 @@ pub struct ServerTlsBuilder {
     named: Vec<(Vec<String>, Identity)>,
     offer: Offer,
     client_auth: ClientAuth,
+    chooser: Option<Arc<dyn ChooseClientPolicy>>,
     early_data: bool,
     tickets: u8,
     ticket_lifetime: Duration,
@@ -104,6 +107,15 @@ impl ServerTlsBuilder {
     /// Whether clients are asked for certificates.
     pub fn client_auth(mut self, client_auth: ClientAuth) -> Self {
         self.client_auth = client_auth;
+        self
+    }
+
+    /// Asks clients for certificates by what they ask for, instead of all for the same
+    /// ([`Self::client_auth`]). Where a client is asked for one, it gets no session tickets, and has none taken: each
+    /// connection has the certificate verified. A connection may carry what belongs to another name than the one that
+    /// it was made for: whether the policy of that is met as well, [`ClientPolicy::verify`] says.
+    pub fn client_auth_by(mut self, chooser: Arc<dyn ChooseClientPolicy>) -> Self {
+        self.chooser = Some(chooser);
         self
     }
 
@@ -198,49 +210,27 @@ impl ServerTlsBuilder {
         let provider = self.offer.provider()?;
         let certificates = CertificatesByName::new(&self.identity, &self.named)?;
         let certificates = Arc::new(Certificates::new(certificates));
-        let (verifier, auth) = client_verifier(&self.client_auth, &provider)?;
+        let policy = ClientPolicy::with_provider(&self.client_auth, &[], &provider)?;
         let mut base = rustls::ServerConfig::builder_with_provider(provider)
             .with_protocol_versions(&[&rustls::version::TLS13])?
-            .with_client_cert_verifier(verifier.clone())
+            .with_client_cert_verifier(policy.verifier().clone())
             .with_cert_resolver(certificates.clone());
         base.alpn_protocols = self.offer.alpn()?;
         base.send_tls13_tickets = usize::from(self.tickets);
         base.max_tls13_tickets = usize::from(self.tickets);
         let rules = TicketRules {
             lifetime: self.ticket_lifetime.as_secs() as u32,
-            client_auth: auth,
+            client_auth: policy.context().to_vec(),
             strikes: self.strikes,
             trust_earlier: self.trust_earlier,
         };
         let keys = self.common_keys.unwrap_or_else(|| TicketKeys::new(self.ticket_keys));
         let tickets = Arc::new(Tickets::new(keys, rules));
         let Self { early_data, key_log, .. } = self;
-        Ok(ServerTls { base, certificates, verifier, early_data, tickets, key_log })
+        let (verifier, chooser) = (policy.verifier().clone(), Chooser::default());
+        chooser.replace(self.chooser);
+        Ok(ServerTls { base, certificates, verifier, chooser, early_data, tickets, key_log })
     }
-}
-
-/// The verifier, and bytes that tell policies apart: a session must not carry a client over to a
-/// server that would ask more of it.
-fn client_verifier(
-    client_auth: &ClientAuth,
-    provider: &Arc<rustls::crypto::CryptoProvider>,
-) -> Result<(Arc<dyn ClientCertVerifier>, Vec<u8>), ConfigError> {
-    let (kind, roots) = match client_auth {
-        ClientAuth::None => return Ok((Arc::new(NoClientAuth), vec![0])),
-        ClientAuth::Optional(roots) => (1, roots),
-        ClientAuth::Required(roots) => (2, roots),
-    };
-    let roots = roots.load()?;
-    let mut policy = vec![kind];
-    for root in &roots.roots {
-        policy.extend_from_slice(&root.subject);
-        policy.extend_from_slice(&root.subject_public_key_info);
-    }
-    let builder = WebPkiClientVerifier::builder_with_provider(roots, provider.clone());
-    let builder = if kind == 1 { builder.allow_unauthenticated() } else { builder };
-    let verifier =
-        builder.build().map_err(|error| ConfigError::NoRoots { reason: error.to_string() })?;
-    Ok((verifier, policy))
 }
 
 /// A server's TLS configuration; starts any number of handshakes. Clones have certificates and
@@ -251,6 +241,8 @@ pub struct ServerTls {
     base: rustls::ServerConfig,
     certificates: Arc<Certificates>,
     verifier: Arc<dyn ClientCertVerifier>,
+    /// Decides instead of the verifier, if there is one.
+    chooser: Chooser,
     early_data: bool,
     tickets: Arc<Tickets>,
     key_log: Option<Arc<dyn KeyLog>>,
@@ -264,6 +256,7 @@ impl ServerTls {
             named: Vec::new(),
             offer: Offer::default(),
             client_auth: ClientAuth::None,
+            chooser: None,
             early_data: false,
             tickets: 2,
             ticket_lifetime: Duration::from_secs(24 * 60 * 60),
@@ -382,9 +375,14 @@ impl TlsConfig for ServerTls {
         let tap = SecretTap::new(self.key_log.clone());
         let parameters = TransportParameters::decode(start.transport_parameters, Side::Server)
             .map_err(|error| internal(format!("our own transport parameters: {error}")))?;
-        let tickets =
-            Arc::new(TicketIssuer::new(self.tickets.clone(), early_data, Promise::of(&parameters)));
-        let mut config = self.base.clone();
+        let chosen = self.chosen(&self.base).map_err(|error| internal(error.to_string()))?;
+        let (chosen, mut config) = match chosen {
+            Some((chosen, config)) => (Some(chosen), config),
+            None => (None, self.base.clone()),
+        };
+        let promise = Promise::of(&parameters);
+        let tickets = TicketIssuer::new(self.tickets.clone(), early_data, promise, chosen);
+        let tickets = Arc::new(tickets);
         config.key_log = tap.clone();
         config.session_storage = tickets.clone();
         config.max_early_data_size = if early_data { ALL_EARLY_DATA } else { 0 };

@@ -162,6 +162,13 @@ macro_rules! connection_methods {
             self.conn.act(|conn, _| conn.nodelay = nodelay);
         }
 
+        /// Has another congestion controller decide from now on, as it would on a new path: it is meant for the
+        /// beginning of a connection, once the handshake tells more of the peer: what it asked for, and the
+        /// round trip time. Nothing changes if it is the one that decides already.
+        pub fn set_congestion(&self, algorithm: quicket_engine::CongestionAlgorithm) {
+            self.conn.act(|conn, now| conn.engine.set_congestion(now, algorithm));
+        }
+
         /// Asks the peer for a sign of life; the round trip time is measured with it.
         pub fn ping(&self) {
             self.conn.act(|conn, _| conn.engine.ping());

@@ -120,9 +120,9 @@ pub use quicket_engine::{
     Stats, TransportConfig, TransportError,
 };
 pub use quicket_handshake::{
-    Beginning, ClientAuth, ClientTls, ConfigError, Fingerprint, Identity, KeyExchange, KeyLog,
-    KeyLogFile, KeyType, ProcessRegister, Roots, STRIKE_WINDOW, ServerTls, SharedBeginning,
-    StrikeAnswer, StrikeRegister, TicketId, TicketKey, TicketKeys,
+    Beginning, ChooseClientPolicy, ClientAuth, ClientPolicy, ClientTls, ConfigError, Fingerprint,
+    Identity, KeyExchange, KeyLog, KeyLogFile, KeyType, ProcessRegister, Roots, STRIKE_WINDOW,
+    ServerTls, SharedBeginning, StrikeAnswer, StrikeRegister, TicketId, TicketKey, TicketKeys,
 };
 pub use quicket_steering::{SiteSecrets, secrets};
 pub use quicket_wire::{Dir, StreamId, TransportErrorCode, TransportParameters, Version};

@@ -75,6 +75,7 @@ Examples:
 const FILE: &str = "\
 The file, in TOML; what is not said is as shown here, and paths are relative to the file:
   listen = [\"[::]:443\"]            HTTP/3 over UDP; HTTP/2 and 1.1 over TCP
+  watch = false                    read this file and those that it names again when they change
   redirect = []                    plain HTTP, which leads to the first of listen
   access_log = \"FILE\"              a line of JSON for each request; - is standard error
   proxy_protocol = []              networks of balancers in front, such as \"10.0.0.0/8\", that begin each
@@ -117,6 +118,10 @@ The file, in TOML; what is not said is as shown here, and paths are relative to 
   hsts = { max_age_s = N }         and include_subdomains = false, preload = false
   error_page = { 404 = \"FILE\" }    instead of the gateway's own words; origins' answers stay
   compress = false                 answers of text and the like, by gzip, br or zstd
+  bytes_per_s = N                  of bodies, of all requests together, each way, from 16384; no limit
+  client_certificates = { ca = [\"FILE\"] }         clients show one of these authorities (PEM); and
+                                   crl = [], lists of revoked ones, PEM or DER; required = true;
+                                   headers = { certificate = \"client-cert\" }, and chain, fingerprint
   [[site.route]]                   the longest path counts
   path = \"/\"                       whole segments: /a is /a and /a/b, and not /ab
   methods = []                     all
@@ -138,11 +143,19 @@ The file, in TOML; what is not said is as shown here, and paths are relative to 
   ca = \"FILE\"                      for quic://; the system's certificates
   proxy_protocol = false           PROXY protocol, version 2, before each stream
   early_data = false               0-RTT data waits for the handshake
+  client_certificates = { ca = [\"FILE\"] }         and crl, required, as for a site
   connect_timeout_ms = 5000
   idle_timeout_ms = 300000         silence of a stream, or of a client's datagrams
   max_streams = 100                of a client, of each kind; as many as requests
   max_connections = 4096           to the origin; a client's datagrams over UDP are one
   buffer_bytes = 65536             read from the origin at once, from 1024 to 16777216
+  [[congestion]]                   over QUIC; the first that fits a connection counts
+  algorithm = \"cubic\"              or newreno, bbr
+  names = []                       server names of the handshake: \"example.org\", \"*.example.org\"; any
+  alpn = []                        \"h3\", or a private protocol; any
+  networks = []                    of clients, such as \"10.0.0.0/8\"; any
+  rtt_from_ms = 0                  round trip times, as the handshake has measured them, ...
+  rtt_below_ms = N                 ... and less than this; any
   [balancer]                       in front, which routes UDP by connection IDs (quicket balance --help)
   connection_ids = \"FILE\"          how they are written: the balancer's file, too
   server_id = \"HEX\"                what names this gateway in them
@@ -166,6 +179,8 @@ The file, in TOML; what is not said is as shown here, and paths are relative to 
   client_requests = N              under way
   client_requests_per_s = N
   client_handshakes_per_s = N
+  client_bytes_per_s = N           of bodies over HTTP, each way, from 16384
+  memory_mib = 512                 for the data of streams, of all connections over QUIC
 
 Examples:
   quicket gateway try http://127.0.0.1:8080

@@ -151,6 +151,20 @@ impl PathCongestion {
         path
     }
 
+    /// Has another controller decide from now on. It begins as on an unused path; what is in flight counts on.
+    pub(crate) fn exchange(
+        &mut self,
+        algorithm: CongestionAlgorithm,
+        now: Time,
+        rtt: &RttEstimator,
+        seed: u64,
+    ) {
+        self.controller = algorithm.controller(self.mtu, seed);
+        self.recovery = None;
+        self.recovering = false;
+        self.update_pacer(now, rtt);
+    }
+
     /// True if the window has room for `bytes` more. Probes need not ask
     /// (RFC 9002, Section 7.5).
     pub(crate) fn can_send(&self, bytes: u64) -> bool {

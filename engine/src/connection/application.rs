@@ -9,6 +9,7 @@ use super::state::CloseReason;
 use super::{Connection, EarlyData, close};
 use crate::cid::CidNumbers;
 use crate::config::TransportConfig;
+use crate::congestion::CongestionAlgorithm;
 use crate::crypto::{Deferred, HandshakeError, HandshakeSummary, TAG_LEN, TlsConfig};
 use crate::datagrams::{DatagramError, DatagramFate, Datagrams, WhenFull};
 use crate::error::{ConnectionError, TransportError};
@@ -134,6 +135,13 @@ impl Connection {
     /// acknowledged enough, and the peer gets no credit beyond what it was promised.
     pub fn set_memory_allowance(&mut self, bytes: usize) {
         self.streams.set_allowance(bytes);
+    }
+
+    /// Has another congestion controller decide from now on, as it would on a new path: it is meant for the
+    /// beginning of a connection, once more is known of the peer. Nothing changes if it is the one that decides
+    /// already.
+    pub fn set_congestion(&mut self, now: Time, algorithm: CongestionAlgorithm) {
+        self.paths.set_congestion(algorithm, now, &mut *self.rng);
     }
 
     /// True if the peer has acknowledged everything that was written, finished or reset on any

@@ -25,7 +25,7 @@ pub(crate) use validation::{PathValidation, ResponseOutcome, ValidationTimeout};
 pub(crate) use crate::recovery::PathKey;
 pub(crate) use mtu::MtuSettings;
 
-use crate::congestion::PathCongestion;
+use crate::congestion::{CongestionAlgorithm, PathCongestion};
 use crate::random::Random;
 use crate::recovery::RttEstimator;
 use crate::time::Time;
@@ -121,6 +121,16 @@ impl Path {
         );
         self.ecn = EcnValidation::new(settings.ecn);
         self.spin = SpinBit::new(settings.spin_bit, random);
+    }
+
+    /// Has another controller decide.
+    fn exchange_controller(
+        &mut self,
+        algorithm: CongestionAlgorithm,
+        now: Time,
+        random: &mut dyn Random,
+    ) {
+        self.congestion.exchange(algorithm, now, &self.rtt, random.next_u64());
     }
 
     /// The path's name.

@@ -174,6 +174,22 @@ impl Paths {
         self.active.begin_anew(&self.settings, random);
     }
 
+    /// Has another controller decide on all paths, and on those to come.
+    pub(crate) fn set_congestion(
+        &mut self,
+        algorithm: CongestionAlgorithm,
+        now: Time,
+        random: &mut dyn Random,
+    ) {
+        if self.settings.congestion == algorithm {
+            return;
+        }
+        self.settings.congestion = algorithm;
+        for path in self.iter_mut() {
+            path.exchange_controller(algorithm, now, random);
+        }
+    }
+
     /// The handshake is confirmed: paths may change (RFC 9000, Section 9; RFC 9001,
     /// Section 4.1.2).
     pub(crate) fn set_handshake_confirmed(&mut self) {

@@ -37,6 +37,37 @@ fn clean_links_are_filled() {
     }
 }
 
+/// The other controller begins with a small window, and loses nothing of what is on its way.
+#[test]
+fn a_controller_is_exchanged_while_data_flows() {
+    for (first, second) in
+        ALGORITHMS.into_iter().flat_map(|one| ALGORITHMS.map(|other| (one, other)))
+    {
+        let bytes = 10_000_000;
+        let options = PairOptions::new("delay=15ms rate=10mbit queue=50 mtu=1500")
+            .transport(|t| t.congestion = first);
+        let mut pair = pair(options);
+        let start = pair.now();
+        pair.connect(Workload::download(bytes));
+        ok(pair.sim.run_for(secs(2)));
+        let now = pair.now();
+        let server = &mut pair.at_server().connection;
+        let before = server.stats().path;
+        server.set_congestion(now, second);
+        let after = server.stats().path;
+        let (name, other) = (before.congestion_controller, after.congestion_controller);
+        assert_eq!(name == other, first == second, "{name} {other}");
+        assert_eq!(before.bytes_in_flight, after.bytes_in_flight);
+        if first == second {
+            assert_eq!(before, after, "nothing has changed");
+        }
+        ok(pair.run(secs(600)));
+        let took = pair.now() - start;
+        let used = utilisation(bytes, 10_000_000, took);
+        assert!(used >= 80, "{first:?}, then {second:?} used {used} % in {took:?}");
+    }
+}
+
 #[test]
 fn long_fat_links_are_filled() {
     for algorithm in ALGORITHMS {

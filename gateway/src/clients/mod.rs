@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use self::table::Table;
+use crate::pace::{Flow, Paid};
 
 /// Parts of the table, so that few wait for the same lock.
 const SHARDS: usize = 64;
@@ -24,6 +25,8 @@ pub struct Allowed {
     pub requests_per_second: Option<u32>,
     /// Handshakes in a second.
     pub handshakes_per_second: Option<u32>,
+    /// Bytes of bodies in a second, each way.
+    pub bytes_per_second: Option<u64>,
 }
 
 /// Why an address does not get more.
@@ -48,6 +51,7 @@ struct Client {
     requests: u32,
     asked: Bucket,
     handshakes: Bucket,
+    paid: Paid,
 }
 
 /// What a second allows, refilled as time goes by.
@@ -86,7 +90,7 @@ impl Bucket {
 impl Client {
     const fn new(now: Instant) -> Self {
         let (asked, handshakes) = (Bucket::full(now), Bucket::full(now));
-        Self { connections: 0, requests: 0, asked, handshakes }
+        Self { connections: 0, requests: 0, asked, handshakes, paid: Paid::new(now) }
     }
 
     const fn is_idle(&self) -> bool {
@@ -146,7 +150,8 @@ impl Clients {
         address: IpAddr,
         allowed: &Allowed,
     ) -> Result<Option<Held>, Exceeded> {
-        if allowed.requests.is_none() && allowed.requests_per_second.is_none() {
+        let Allowed { requests, requests_per_second, bytes_per_second, .. } = allowed;
+        if requests.is_none() && requests_per_second.is_none() && bytes_per_second.is_none() {
             return Ok(None);
         }
         // Whether the address is proven, its connection has told.
@@ -182,6 +187,22 @@ impl Clients {
         self.with(address, is_proven, |client| {
             client.handshakes.take(per_second, Instant::now()).map_err(|_| exceeded)
         })
+    }
+
+    /// Pays for bytes of an address that has a request under way; how long they take at this rate.
+    pub(crate) fn pay(
+        &self,
+        address: IpAddr,
+        flow: Flow,
+        bytes: usize,
+        per_second: u64,
+    ) -> Duration {
+        let address = network(address);
+        let mut cost = Duration::ZERO;
+        self.lock(address).change(address, |client| {
+            cost = client.paid.pay(flow, bytes, per_second, Instant::now());
+        });
+        cost
     }
 
     fn held(self: &Arc<Self>, address: IpAddr, what: What) -> Held {

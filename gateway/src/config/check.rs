@@ -5,9 +5,10 @@ use std::fmt::Display;
 use std::path::Path;
 use std::time::Duration;
 
+use http::header::HeaderName;
 use quicket::Identity;
 
-use super::{File, Problem, limits, origin, protocol, site};
+use super::{File, Problem, congestion, limits, origin, protocol, site};
 use crate::route::Sites;
 use crate::snapshot::{Certificates, Snapshot};
 
@@ -102,6 +103,9 @@ fn finish(
     let metrics = file.metrics.as_ref().and_then(|metrics| metrics.check(directory, &mut problems));
     let balancer = file.balancer.as_ref();
     let balancer = balancer.and_then(|balancer| balancer.check(directory, &mut problems));
+    let http = (!sites.is_empty()).then(|| "h3".to_owned());
+    let served: Vec<String> = http.into_iter().chain(protocols.alpn().iter().cloned()).collect();
+    let congestion = congestion::check(&file.congestion, &served, &mut problems);
     let limits = limits::check(&file.limits, &mut problems);
     let access_log = file.access_log.map(|path| match path.as_os_str() == "-" {
         true => path,
@@ -110,6 +114,10 @@ fn finish(
     if !problems.0.is_empty() {
         return Err(problems.0);
     }
+    let mut certificate_fields: Vec<HeaderName> =
+        sites.rules().flat_map(|rule| rule.fields.names().cloned()).collect();
+    certificate_fields.sort_unstable_by(|one, other| one.as_str().cmp(other.as_str()));
+    certificate_fields.dedup();
     Ok(Snapshot {
         listen: file.listen,
         redirect: file.redirect,
@@ -117,9 +125,11 @@ fn finish(
         balancer,
         metrics,
         certificates,
+        congestion,
         access_log,
         limits,
         sites,
+        certificate_fields,
         protocols,
         origins: origins.into_values().collect(),
     })

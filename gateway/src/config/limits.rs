@@ -9,6 +9,10 @@ use crate::snapshot;
 /// More are mistakes.
 const MAX_OF_CLIENT: u32 = 1_000_000;
 
+/// The slowest and the fastest that bodies may be made to flow, in bytes in a second.
+const MIN_RATE: u64 = 16 << 10;
+const MAX_RATE: u64 = 1 << 40;
+
 /// What one client or one request may take.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -37,6 +41,10 @@ pub struct Limits {
     pub client_requests_per_s: Option<u32>,
     /// Handshakes in a second of one client address.
     pub client_handshakes_per_s: Option<u32>,
+    /// Bytes of bodies over HTTP in a second of one client address, each way.
+    pub client_bytes_per_s: Option<u64>,
+    /// What the data of streams takes on all connections over QUIC, in MiB; 512 if not given.
+    pub memory_mib: Option<usize>,
     /// Above so many unfinished handshakes over QUIC, clients must prove their address, which takes them a
     /// round trip (Retry); with 0 always.
     pub handshakes_without_retry: usize,
@@ -56,8 +64,17 @@ impl Default for Limits {
             client_requests: None,
             client_requests_per_s: None,
             client_handshakes_per_s: None,
+            client_bytes_per_s: None,
+            memory_mib: None,
             handshakes_without_retry: 512,
         }
+    }
+}
+
+/// Checks a rate: below that, clients and servers would give up on each other.
+pub(super) fn rate(place: &str, per_second: Option<u64>, problems: &mut Problems) {
+    if per_second.is_some_and(|rate| !(MIN_RATE..=MAX_RATE).contains(&rate)) {
+        problems.add(place, format!("is not within {MIN_RATE} and {MAX_RATE} bytes in a second"));
     }
 }
 
@@ -83,7 +100,12 @@ pub(super) fn check(limits: &Limits, problems: &mut Problems) -> snapshot::Limit
             problems.add(format!("limits.{name}"), format!("is not within 1 and {MAX_OF_CLIENT}"));
         }
     }
+    rate("limits.client_bytes_per_s", limits.client_bytes_per_s, problems);
+    if limits.memory_mib.is_some_and(|memory| !(16..=1 << 20).contains(&memory)) {
+        problems.add("limits.memory_mib", "is not within 16 and 1048576");
+    }
     let client = Allowed {
+        bytes_per_second: limits.client_bytes_per_s,
         connections: limits.client_connections,
         requests: limits.client_requests,
         requests_per_second: limits.client_requests_per_s,
@@ -91,6 +113,7 @@ pub(super) fn check(limits: &Limits, problems: &mut Problems) -> snapshot::Limit
     };
     snapshot::Limits {
         client,
+        memory: limits.memory_mib.map(|memory| memory << 20),
         handshakes_without_retry: limits.handshakes_without_retry,
         connections: limits.connections,
         requests: limits.requests,

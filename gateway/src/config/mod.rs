@@ -5,6 +5,8 @@
 mod action;
 pub(crate) mod balancer;
 mod check;
+mod clients;
+mod congestion;
 mod headers;
 mod limits;
 mod metrics;
@@ -22,6 +24,8 @@ use serde::Deserialize;
 
 pub use self::action::{Redirect, Respond};
 pub use self::balancer::Balancer;
+pub use self::clients::{CertificateHeaders, ClientCertificates};
+pub use self::congestion::{Algorithm, Congestion};
 pub use self::headers::{Edits, Hsts};
 pub use self::limits::Limits;
 pub use self::metrics::Metrics;
@@ -30,6 +34,7 @@ pub use self::problem::Problem;
 pub use self::protocol::Protocol;
 pub use self::site::{EarlyData, Route, Site};
 use crate::snapshot::Snapshot;
+use crate::watch::Seen;
 
 /// The largest file that is read, in bytes.
 const MAX_FILE: u64 = 4 << 20;
@@ -42,6 +47,8 @@ const MAX_PAGE: u64 = 1 << 20;
 pub struct File {
     /// Addresses with HTTP/3 over UDP, and HTTP/2 and 1.1 with TLS over TCP.
     pub listen: Vec<SocketAddr>,
+    /// The file, and all that it names, are read again when they change.
+    pub watch: bool,
     /// Addresses with plain HTTP, which redirects to the first of `listen`.
     pub redirect: Vec<SocketAddr>,
     /// The certificates; the first is everybody's who asks for another name.
@@ -52,6 +59,8 @@ pub struct File {
     pub site: Vec<Site>,
     /// What is carried besides HTTP.
     pub protocol: Vec<Protocol>,
+    /// Which congestion controller connections over QUIC have.
+    pub congestion: Vec<Congestion>,
     /// What one client or one request may take.
     pub limits: Limits,
     /// Networks of balancers in front, which begin each connection over TCP by saying who the client is (PROXY
@@ -63,6 +72,25 @@ pub struct File {
     pub metrics: Option<Metrics>,
     /// A line of JSON for each request: a file, or `-` for standard error.
     pub access_log: Option<PathBuf>,
+}
+
+impl File {
+    /// The files that are read with this one. Those of routes with `files` are read when somebody asks for them.
+    fn files(&self) -> impl Iterator<Item = &Path> {
+        let certificates = self.certificate.iter().flat_map(|own| [&own.chain, &own.key]);
+        let origins = self.origin.values().flat_map(|origin| {
+            [&origin.ca, &origin.client_chain, &origin.client_key].into_iter().flatten()
+        });
+        let pages = self.site.iter().flat_map(|site| site.error_page.values());
+        let asked = self.site.iter().map(|site| &site.client_certificates);
+        let asked = asked.chain(self.protocol.iter().map(|protocol| &protocol.client_certificates));
+        let asked = asked.flatten().flat_map(|asked| asked.ca.iter().chain(&asked.crl));
+        let protocols = self.protocol.iter().filter_map(|protocol| protocol.ca.as_ref());
+        let token = self.metrics.iter().filter_map(|metrics| metrics.token_file.as_ref());
+        let balancer = self.balancer.iter().map(|balancer| &balancer.connection_ids);
+        let all = certificates.chain(origins).chain(pages).chain(asked).chain(protocols);
+        all.chain(token).chain(balancer).map(PathBuf::as_path)
+    }
 }
 
 /// A certificate with its private key, each a file of PEM.
@@ -81,8 +109,26 @@ pub struct Certificate {
 ///
 /// Everything that is wrong with it.
 pub fn load(path: &Path) -> Result<Snapshot, Vec<Problem>> {
-    let text = read(path).map_err(|problem| vec![problem])?;
-    parse(&text, path.parent().unwrap_or(Path::new(".")))
+    load_seen(path).0
+}
+
+/// The same, and all files that were read for it, or were to be read.
+pub fn load_seen(path: &Path) -> (Result<Snapshot, Vec<Problem>>, Seen) {
+    let mut seen = Seen::default();
+    seen.look(path);
+    let directory = path.parent().unwrap_or(Path::new("."));
+    let read = read(path).and_then(|text| read_toml(&text));
+    let file = match read {
+        Ok(file) => file,
+        Err(problem) => return (Err(vec![problem]), seen),
+    };
+    file.files().for_each(|path| seen.look(&directory.join(path)));
+    seen.want(file.watch);
+    (check::check(file, directory), seen)
+}
+
+fn read_toml(text: &str) -> Result<File, Problem> {
+    toml::from_str(text).map_err(|error| Problem::syntax(text, &error))
 }
 
 fn read(path: &Path) -> Result<String, Problem> {
@@ -113,7 +159,7 @@ fn read_bytes(path: &Path, most: u64) -> Result<Vec<u8>, Problem> {
 ///
 /// Everything that is wrong with it.
 pub fn parse(text: &str, directory: &Path) -> Result<Snapshot, Vec<Problem>> {
-    let file: File = toml::from_str(text).map_err(|error| vec![Problem::syntax(text, &error)])?;
+    let file = read_toml(text).map_err(|problem| vec![problem])?;
     check::check(file, directory)
 }
 
@@ -124,7 +170,7 @@ pub(crate) fn parse_with(
     directory: &Path,
     identity: quicket::Identity,
 ) -> Result<Snapshot, Vec<Problem>> {
-    let file: File = toml::from_str(text).map_err(|error| vec![Problem::syntax(text, &error)])?;
+    let file = read_toml(text).map_err(|problem| vec![problem])?;
     check::check_with(file, directory, vec![(Vec::new(), identity)])
 }
 

@@ -7,9 +7,9 @@ use std::time::Duration;
 use quicket::{ClientConfig, ClientTls, TransportConfig};
 use serde::Deserialize;
 
-use super::Limits;
 use super::check::Problems;
 use super::site::is_dns_name;
+use super::{ClientCertificates, Limits};
 use crate::protocol::{self, Authority, Origin, Place, Protocols, QuicOrigin, Room};
 
 /// How often an origin over QUIC hears of a client that says nothing, so that it does not give up earlier.
@@ -48,6 +48,9 @@ pub struct Protocol {
     /// Do not let 0-RTT data, which an attacker can repeat, wait for the handshake.
     #[serde(default)]
     pub early_data: bool,
+    /// Clients show certificates.
+    #[serde(default)]
+    pub client_certificates: Option<ClientCertificates>,
     /// How long a connection to the origin may take, in milliseconds.
     #[serde(default = "default_connect")]
     pub connect_timeout_ms: u64,
@@ -92,7 +95,22 @@ pub(super) fn protocols(
     for (at, protocol) in all.iter().enumerate() {
         let place = format!("protocol {}", at + 1);
         let origin = origin(protocol, &place, directory, problems);
-        let rules = rules(protocol, origin, limits, &place, problems);
+        let mut rules = rules(protocol, origin, limits, &place, problems);
+        if let Some(asked) = &protocol.client_certificates {
+            rules.rule = asked.check(&place, directory, problems);
+            if asked.headers.is_some() {
+                problems.add(
+                    format!("{place}.client_certificates.headers"),
+                    "is for sites: here proxy_protocol = true tells the origin",
+                );
+            }
+            if protocol.early_data {
+                problems.add(
+                    format!("{place}.early_data"),
+                    "does not go with client_certificates: they are verified in the handshake",
+                );
+            }
+        }
         names(protocol, &Arc::new(rules), &mut checked, &place, problems);
     }
     for (at, protocol) in all.iter().enumerate().filter(|(_, protocol)| protocol.early_data) {
@@ -174,6 +192,7 @@ fn rules(
         origin,
         proxy_protocol: protocol.proxy_protocol,
         early_data: protocol.early_data,
+        rule: None,
         connect: problems.wait(&format!("{place}.connect_timeout_ms"), protocol.connect_timeout_ms),
         idle: problems.wait(&format!("{place}.idle_timeout_ms"), protocol.idle_timeout_ms),
         max_streams: max_streams as usize,

@@ -10,8 +10,10 @@ use serde::Deserialize;
 
 use super::check::Problems;
 use super::headers::{self, Edits, Hsts};
-use super::{MAX_PAGE, Redirect, Respond, action, read_bytes};
+use super::{ClientCertificates, MAX_PAGE, Redirect, Respond, action, read_bytes};
+use crate::credentials::Rule;
 use crate::origin::Origin;
+use crate::pace::Rate;
 use crate::pages::{Page, Pages};
 use crate::request::is_clean_path;
 use crate::route::{self, Sites};
@@ -28,6 +30,10 @@ pub struct Site {
     pub hsts: Option<Hsts>,
     /// Pages, by status, instead of what the gateway itself would say. Answers of origins stay as they are.
     pub error_page: BTreeMap<String, PathBuf>,
+    /// Bytes of bodies in a second, of all requests together, each way.
+    pub bytes_per_s: Option<u64>,
+    /// Clients show certificates.
+    pub client_certificates: Option<ClientCertificates>,
     /// Whether answers are compressed on their way, if their type and length make it worth it.
     pub compress: bool,
 }
@@ -95,11 +101,14 @@ pub(super) fn check(
             problems
                 .add(&place, "has no names; names = [\"*\"] stands for all that others have not");
         }
+        super::limits::rate(&format!("{place}.bytes_per_s"), site.bytes_per_s, problems);
         let checked = Arc::new(route::Site {
             name: site.names.first().cloned().unwrap_or_default(),
             routes: routes(&place, site, directory, origins, problems),
             hsts: site.hsts.and_then(|hsts| hsts.check(&place, problems)),
             pages: pages(&place, site, directory, problems),
+            rule: rule(&place, site, directory, problems),
+            rate: site.bytes_per_s.map(Rate::new),
         });
         for name in &site.names {
             if let Some(what) = sites.add(name, &checked) {
@@ -108,6 +117,20 @@ pub(super) fn check(
         }
     }
     sites
+}
+
+fn rule(place: &str, site: &Site, directory: &Path, problems: &mut Problems) -> Option<Rule> {
+    let asked = site.client_certificates.as_ref()?;
+    let is_address =
+        |name: &&String| name.trim_matches(['[', ']']).parse::<std::net::IpAddr>().is_ok();
+    if let Some(address) = site.names.iter().find(is_address) {
+        problems.add(
+            format!("{place}.client_certificates"),
+            format!("clients that connect to {address} do not say so in the handshake (RFC 6066, Section 3), where they \
+                     are asked: only the site with the name \"*\" can ask them"),
+        );
+    }
+    asked.check(place, directory, problems)
 }
 
 fn routes(

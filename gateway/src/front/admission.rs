@@ -40,11 +40,17 @@ pub(crate) async fn hold(connection: Connection, shared: Arc<Shared>) {
     // Early data comes before the client has answered.
     let is_proven = connection.handshake().is_some();
     let counted = shared.clients.connect(address, &allowed, is_proven);
-    if !is_proven && counted.is_ok() {
-        let (connection, clients) = (connection.clone(), Arc::clone(&shared.clients));
+    let control = |connection: &Connection, shared: &Shared| {
+        shared.current().0.congestion.apply(connection, &shared.metrics);
+    };
+    if is_proven {
+        control(&connection, &shared);
+    } else if counted.is_ok() {
+        let (connection, shared) = (connection.clone(), Arc::clone(&shared));
         tokio::spawn(async move {
             if connection.wait_established().await.is_ok() {
-                clients.prove(address);
+                shared.clients.prove(address);
+                control(&connection, &shared);
             }
         });
     }

@@ -12,13 +12,16 @@ use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use quicket::{ConfigError, ServerTls};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls;
 
 use super::Shared;
 use super::accept::accept_all;
 use super::stall::Progress;
 use crate::BodyError;
+use crate::credentials::Credentials;
 use crate::proxy::{self, Client};
 use crate::snapshot::Limits;
 
@@ -41,10 +44,45 @@ macro_rules! until_drained {
         }
     }};
 }
+/// How connections over TCP are protected.
+#[derive(Clone)]
+pub(crate) struct Tls {
+    tls: ServerTls,
+    base: Arc<rustls::ServerConfig>,
+}
+
+impl Tls {
+    /// With the certificates of those over QUIC.
+    pub(crate) fn new(tls: &ServerTls) -> Result<Self, ConfigError> {
+        let base = Arc::new(tls.over_tcp(["h2", "http/1.1"])?);
+        Ok(Self { tls: tls.clone(), base })
+    }
+
+    /// For one connection: what its client is asked for is its own.
+    fn acceptor(&self) -> Result<TlsAcceptor, ConfigError> {
+        Ok(self.tls.for_connection(&self.base)?.into())
+    }
+}
+
+const NO_HANDSHAKE: &str = "no handshake of TLS";
+
+fn why_no_handshake(error: &std::io::Error) -> &'static str {
+    let tls = error.get_ref().and_then(|error| error.downcast_ref::<rustls::Error>());
+    match tls {
+        Some(rustls::Error::NoCertificatesPresented) => {
+            "no client certificate, and one is required"
+        }
+        Some(
+            rustls::Error::InvalidCertificate(_) | rustls::Error::InvalidCertRevocationList(_),
+        ) => "a client certificate that is not taken",
+        _ => NO_HANDSHAKE,
+    }
+}
+
 /// Takes connections until the gateway stops.
 pub(crate) async fn listen(
     listener: TcpListener,
-    tls: TlsAcceptor,
+    tls: Tls,
     alt_svc: Option<HeaderValue>,
     shared: Arc<Shared>,
 ) {
@@ -57,15 +95,23 @@ pub(crate) async fn listen(
 async fn serve(
     stream: TcpStream,
     client: SocketAddr,
-    tls: TlsAcceptor,
+    tls: Tls,
     alt_svc: Option<HeaderValue>,
     shared: Arc<Shared>,
 ) -> Result<(), BodyError> {
     let limits = shared.current().0.limits;
-    let stream = tokio::time::timeout(limits.header_timeout, tls.accept(stream)).await;
-    let stream = stream.map_err(BodyError::from).and_then(|stream| Ok(stream?));
+    let accepting = tls.acceptor()?.accept(stream);
+    let stream = tokio::time::timeout(limits.header_timeout, accepting).await;
     let metrics = Arc::clone(&shared.metrics);
-    let stream = stream.inspect_err(|_| metrics.refused("no handshake of TLS"))?;
+    let stream = stream.map_err(BodyError::from).and_then(|stream| {
+        Ok(stream.inspect_err(|error| metrics.refused(why_no_handshake(error)))?)
+    });
+    let stream = stream.inspect_err(|error| {
+        if error.is::<tokio::time::error::Elapsed>() {
+            metrics.refused(NO_HANDSHAKE);
+        }
+    })?;
+    let credentials = Credentials::of_tcp(stream.get_ref().1);
     let is_two = stream.get_ref().1.alpn_protocol() == Some(b"h2");
     let _open = metrics.connected(if is_two { "h2" } else { "http/1.1" });
     let mut ending = shared.ending.clone();
@@ -77,7 +123,8 @@ async fn serve(
         followed.asked();
         let shared = Arc::clone(&shared);
         let (alt_svc, stay) = (alt_svc.clone(), stay.clone());
-        let client = Client { address: client, early: None, alt_svc, stay };
+        let credentials = credentials.clone();
+        let client = Client { address: client, early: None, credentials, alt_svc, stay };
         let request = request.map(|body| body.map_err(BodyError::from).boxed_unsync());
         async move {
             let answer = proxy::answer(&shared, client, request).await;

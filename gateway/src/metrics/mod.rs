@@ -43,6 +43,8 @@ pub(crate) struct Metrics {
     retries: Counter,
     early: Family<Early, Counter>,
     reloads: Family<Outcome, Counter>,
+    client_certificates: Family<Outcome, Counter>,
+    congestion: Family<Algorithm, Counter>,
     lines_lost: Counter,
     private: Private,
 }
@@ -85,6 +87,11 @@ struct Early {
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct Outcome {
     outcome: &'static str,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct Algorithm {
+    algorithm: &'static str,
 }
 
 /// The counters of a route.
@@ -138,6 +145,12 @@ impl Metrics {
             retries: add(all, "retries", "Requests that another server was asked again"),
             early: add(all, "early_requests", "Requests that came as 0-RTT data"),
             reloads: add(all, "reloads", "Configurations that were taken, or not"),
+            congestion: add(all, "congestion_control", "Connections over QUIC by their controller"),
+            client_certificates: add(
+                all,
+                "client_certificates",
+                "Connections where a client certificate was asked for",
+            ),
             lines_lost: add(all, "log_lines_lost", "Lines of the access log that were lost"),
             private: Private::new(all),
             registry,
@@ -229,6 +242,16 @@ impl Metrics {
     pub(crate) fn reloaded(&self, taken: bool) {
         let outcome = if taken { "taken" } else { "refused" };
         self.reloads.get_or_create(&Outcome { outcome }).inc();
+    }
+
+    /// Counts what a connection has shown where a certificate was asked for.
+    pub(crate) fn client_certificate(&self, outcome: &'static str) {
+        self.client_certificates.get_or_create(&Outcome { outcome }).inc();
+    }
+
+    /// Counts a connection by its congestion controller.
+    pub(crate) fn controlled_by(&self, algorithm: &'static str) {
+        self.congestion.get_or_create(&Algorithm { algorithm }).inc();
     }
 
     /// Where the log counts.

@@ -21,6 +21,7 @@ pub(crate) use self::quic::QuicOrigin;
 pub(crate) use self::room::Room;
 pub(crate) use self::serve::serve;
 pub(crate) use crate::carry::code::TOO_MANY;
+use crate::credentials::Rule;
 use crate::names::Names;
 
 /// What becomes of connections by a protocol.
@@ -31,6 +32,8 @@ pub(crate) struct Protocol {
     pub(crate) proxy_protocol: bool,
     /// Streams that came as 0-RTT data do not wait for the handshake.
     pub(crate) early_data: bool,
+    /// What clients are asked for.
+    pub(crate) rule: Option<Rule>,
     /// How long a connection to the origin may take.
     pub(crate) connect: Duration,
     /// How long a stream, or the datagrams of a client, may be silent.
@@ -63,6 +66,11 @@ impl Protocols {
         self.names.entry(alpn.to_owned()).or_default().add(name, protocol)
     }
 
+    /// What the protocols ask of clients.
+    pub(crate) fn rules(&self) -> impl Iterator<Item = &Rule> {
+        self.all.iter().filter_map(|(_, _, protocol)| protocol.rule.as_ref())
+    }
+
     /// What clients can ask for, most wanted first.
     pub(crate) fn alpn(&self) -> &[String] {
         &self.alpn
@@ -80,7 +88,7 @@ impl Protocols {
         }
     }
 
-    fn find(&self, alpn: &[u8], name: Option<&str>) -> Option<&Arc<Protocol>> {
+    pub(crate) fn find(&self, alpn: &[u8], name: Option<&str>) -> Option<&Arc<Protocol>> {
         self.names.get(std::str::from_utf8(alpn).ok()?)?.find(name)
     }
 }

@@ -181,7 +181,8 @@ async fn introduced(client: &Client, sink: &mut impl Sink, way: Way, meter: &Met
         return true;
     }
     let (name, near) = (client.name.as_deref(), &client.connection);
-    let header = proxy_header::header(near.remote_addr(), near.local_addr(), &client.alpn, name);
+    let (remote, local, alpn) = (near.remote_addr(), near.local_addr(), &client.alpn);
+    let header = proxy_header::header(remote, local, alpn, name, client.certificate.as_deref());
     let Ok(header) = header else { return false };
     // An origin may give a stream no room at all.
     tokio::select! {

@@ -10,6 +10,7 @@ use super::tally::{Ended, Tally};
 use super::{Origin, Protocol, datagrams, quic, sockets};
 use crate::carry::code;
 use crate::clients::Held;
+use crate::credentials::Credentials;
 use crate::front::Shared;
 use crate::stage::Ending;
 
@@ -19,6 +20,8 @@ pub(super) struct Client {
     pub(super) protocol: Arc<Protocol>,
     pub(super) alpn: Vec<u8>,
     pub(super) name: Option<String>,
+    /// What the client was asked for, in DER.
+    pub(super) certificate: Option<Vec<u8>>,
     pub(super) tally: Tally,
     shared: Arc<Shared>,
 }
@@ -37,6 +40,20 @@ pub(crate) async fn serve(connection: Connection, shared: Arc<Shared>) {
     let Some(protocol) = snapshot.protocols.find(&alpn, name.as_deref()).cloned() else {
         return connection.close(code::NOT_SERVED, b"nothing is served by this protocol and name");
     };
+    let credentials = Credentials::of_quic(&connection);
+    let certificate = match &protocol.rule {
+        Some(rule) => {
+            let own = |name: Option<&str>| snapshot.protocols.find(&alpn, name)?.rule.as_ref();
+            match credentials.meet(rule, own, &shared.metrics) {
+                Ok(shown) => shown.certificate().map(ToOwned::to_owned),
+                Err(reason) => {
+                    shared.metrics.refused(reason);
+                    return connection.close(code::NOT_SERVED, reason.as_bytes());
+                }
+            }
+        }
+        None => None,
+    };
     drop(snapshot);
     // What comes from sockets comes in the pieces in which it was sent.
     connection.set_nodelay(true);
@@ -44,7 +61,7 @@ pub(crate) async fn serve(connection: Connection, shared: Arc<Shared>) {
     let alpn_text = String::from_utf8_lossy(&alpn).into_owned();
     let tally = Tally::new(shared.metrics.protocol(&alpn_text));
     let _open = shared.metrics.connected(alpn_text);
-    let client = Arc::new(Client { connection, protocol, alpn, name, tally, shared });
+    let client = Arc::new(Client { connection, protocol, alpn, name, certificate, tally, shared });
     let address = client.connection.remote_addr();
     let error = client.carry(ending).await;
     log.note(&client.tally.record(Ended {

@@ -108,7 +108,8 @@ async fn connect(client: &Client, place: Option<Place>) -> Result<(Link, Vec<u8>
     let header = match protocol.proxy_protocol {
         true => {
             let (name, local) = (client.name.as_deref(), connection.local_addr());
-            proxy_header::header(connection.remote_addr(), local, &client.alpn, name)
+            let certificate = client.certificate.as_deref();
+            proxy_header::header(connection.remote_addr(), local, &client.alpn, name, certificate)
                 .map_err(|_| code::UNREACHABLE)?
         }
         false => Vec::new(),

@@ -1,10 +1,14 @@
 //! HTTP/3 through the gateway, by a client that writes its frames byte by byte over our sockets.
 
+#[path = "../mutual_tls/authority.rs"]
+mod authority;
 mod balancer;
 #[path = "../behind/mod.rs"]
 mod behind;
 mod bodies;
+mod certificates;
 mod client;
+mod congestion;
 mod early;
 mod hostile;
 mod stop;

@@ -21,6 +21,7 @@ use quicket_wire::Version;
 use rustls::pki_types::UnixTime;
 use rustls::server::StoresServerSessions;
 
+use super::policy::Chosen;
 use super::promise::{PROMISE_LEN, Promise, version_of_client};
 use super::replay::ProcessRegister;
 use super::replay::{Known, NAME_LEN, StrikeAnswer, StrikeRegister, TicketId};
@@ -401,6 +402,8 @@ pub(crate) struct TicketIssuer {
     hello: Mutex<Hello>,
     /// What rustls has put in, by the key that it put in the message.
     issued: Mutex<Vec<(Vec<u8>, Vec<u8>)>>,
+    /// What is asked of the client, if that depends on its ClientHello.
+    chosen: Option<Arc<Chosen>>,
 }
 
 /// What the client's first ClientHello says.
@@ -411,9 +414,18 @@ struct Hello {
 }
 
 impl TicketIssuer {
-    pub(super) fn new(tickets: Arc<Tickets>, early_data: bool, promise: Promise) -> Self {
+    pub(super) fn new(
+        tickets: Arc<Tickets>,
+        early_data: bool,
+        promise: Promise,
+        chosen: Option<Arc<Chosen>>,
+    ) -> Self {
         let (hello, issued) = (Mutex::default(), Mutex::default());
-        Self { tickets, early_data, promise, hello, issued }
+        Self { tickets, early_data, promise, hello, issued, chosen }
+    }
+
+    fn may_resume(&self) -> bool {
+        self.chosen.as_ref().is_none_or(|chosen| chosen.may_resume())
     }
 
     fn hello(&self) -> MutexGuard<'_, Hello> {
@@ -484,6 +496,9 @@ impl fmt::Debug for TicketIssuer {
 
 impl StoresServerSessions for TicketIssuer {
     fn put(&self, key: Vec<u8>, session: Vec<u8>) -> bool {
+        if !self.may_resume() {
+            return false;
+        }
         self.issued.lock().unwrap_or_else(PoisonError::into_inner).push((key, session));
         true
     }
@@ -493,6 +508,9 @@ impl StoresServerSessions for TicketIssuer {
     }
 
     fn take(&self, ticket: &[u8]) -> Option<Vec<u8>> {
+        if !self.may_resume() {
+            return None;
+        }
         let version = self.version(*self.hello());
         self.tickets.resume(ticket, version, UnixTime::now().as_secs())
     }

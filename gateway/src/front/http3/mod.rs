@@ -21,6 +21,7 @@ use tokio::time::timeout;
 
 use super::Shared;
 use crate::Body;
+use crate::credentials::Credentials;
 use crate::headers;
 use crate::proxy::{self, Client};
 use crate::tunnel::Stay;
@@ -65,6 +66,7 @@ struct Context {
     requests: Requests,
     shared: Arc<Shared>,
     stay: Stay,
+    credentials: Credentials,
     /// Each request under way has one.
     under_way: mpsc::Sender<Infallible>,
 }
@@ -97,7 +99,9 @@ async fn accept(
     let (connection, shared) = (connection.clone(), Arc::clone(shared));
     let mut ending = shared.ending.clone();
     let requests = transport.requests();
-    let context = Context { connection: connection.clone(), requests, shared, stay, under_way };
+    let credentials = Credentials::of_quic(&connection);
+    let context =
+        Context { connection: connection.clone(), requests, shared, stay, credentials, under_way };
     let mut builder = server::builder();
     // RFC 9220, Section 3: clients ask for WebSocket only where they are told that they may.
     builder.max_field_section_size(header_bytes.into()).enable_extended_connect(true);
@@ -144,7 +148,7 @@ async fn delivered(connection: &quicket::tokio::Connection) {
 type Resolver = RequestResolver<quicket_h3::Connection, Bytes>;
 
 async fn exchange(resolver: Resolver, context: Context) {
-    let Context { connection, requests, shared, stay, under_way } = context;
+    let Context { connection, requests, shared, stay, credentials, under_way } = context;
     let _under_way = under_way;
     let limits = shared.current().0.limits;
     let id = resolver.frame_stream.id();
@@ -171,6 +175,7 @@ async fn exchange(resolver: Resolver, context: Context) {
     let client = Client {
         address: connection.remote_addr(),
         early: transfer.is_early().then(|| connection.clone()),
+        credentials,
         alt_svc: None,
         stay,
     };
@@ -197,7 +202,11 @@ async fn exchange(resolver: Resolver, context: Context) {
     });
     let answering = async {
         let response = answer(&shared, client, request, &mut outgoing, interims).await?;
-        outgoing.send(response).await
+        match wrong.get() {
+            // Another thread may have found it just now: the answer is that the body did not end.
+            Some(violation) => Err(violation.code),
+            None => outgoing.send(response).await,
+        }
     };
     // What is malformed is told of by the stream's end, whatever the origin says.
     let sent = tokio::select! {

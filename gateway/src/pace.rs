@@ -1,0 +1,176 @@
+//! Bodies that flow no faster than the file allows: for a site, and for a client's address.
+//!
+//! A piece goes on as it comes, and the next one, of this body or of another, waits until it is paid for. So pieces are never held here, and who
+//! sends them is slowed down as by a slow reader.
+
+use std::net::IpAddr;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, ready};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use http_body::{Body as _, Frame, SizeHint};
+use http_body_util::BodyExt;
+use tokio::time::Sleep;
+
+use crate::clients::Clients;
+use crate::{Body, BodyError};
+
+/// What may flow at once after a while of silence, as time.
+const BURST: Duration = Duration::from_millis(250);
+
+/// Which way a body flows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Flow {
+    /// From clients.
+    Received,
+    /// To clients.
+    Sent,
+}
+
+/// Until when what has flowed is paid for, each way.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Paid([Instant; 2]);
+
+impl Paid {
+    pub(crate) const fn new(now: Instant) -> Self {
+        Self([now; 2])
+    }
+
+    /// Pays for so many bytes; how long they take at this rate, beyond what may come at once.
+    pub(crate) fn pay(
+        &mut self,
+        flow: Flow,
+        bytes: usize,
+        per_second: u64,
+        now: Instant,
+    ) -> Duration {
+        let paid = &mut self.0[flow as usize];
+        let nanos = (bytes as u128) * 1_000_000_000 / u128::from(per_second.max(1));
+        let cost = Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX));
+        let from = (*paid).max(now.checked_sub(BURST).unwrap_or(now));
+        *paid = from.checked_add(cost).unwrap_or(from);
+        paid.saturating_duration_since(now)
+    }
+}
+
+/// The rate of a site.
+#[derive(Debug)]
+pub(crate) struct Rate {
+    per_second: u64,
+    paid: Mutex<Paid>,
+}
+
+impl Rate {
+    pub(crate) fn new(per_second: u64) -> Arc<Self> {
+        Arc::new(Self { per_second, paid: Mutex::new(Paid::new(Instant::now())) })
+    }
+
+    fn pay(&self, flow: Flow, bytes: usize) -> Duration {
+        let mut paid = self.paid.lock().unwrap_or_else(PoisonError::into_inner);
+        paid.pay(flow, bytes, self.per_second, Instant::now())
+    }
+}
+
+/// Who pays for the bodies of a request.
+#[derive(Clone, Default)]
+pub(crate) struct Payers {
+    pub(crate) site: Option<Arc<Rate>>,
+    /// An address, and its rate.
+    pub(crate) client: Option<(Arc<Clients>, IpAddr, u64)>,
+}
+
+impl Payers {
+    /// A body that flows as fast as all of them allow.
+    pub(crate) fn pace(&self, flow: Flow, body: Body) -> Body {
+        if (self.site.is_none() && self.client.is_none()) || body.is_end_stream() {
+            return body;
+        }
+        Paced { body, flow, payers: self.clone(), begun: false, wait: None }.boxed_unsync()
+    }
+
+    fn pay(&self, flow: Flow, bytes: usize) -> Duration {
+        let site = self.site.as_ref().map(|rate| rate.pay(flow, bytes));
+        let client = self
+            .client
+            .as_ref()
+            .map(|(clients, address, per_second)| clients.pay(*address, flow, bytes, *per_second));
+        site.max(client).unwrap_or_default()
+    }
+}
+
+struct Paced {
+    body: Body,
+    flow: Flow,
+    payers: Payers,
+    begun: bool,
+    wait: Option<Pin<Box<Sleep>>>,
+}
+
+impl http_body::Body for Paced {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        if !self.begun {
+            // What others have flowed before is paid for first: many short bodies are as a long one.
+            self.begun = true;
+            let delay = self.payers.pay(self.flow, 0);
+            self.wait = (!delay.is_zero()).then(|| Box::pin(tokio::time::sleep(delay)));
+        }
+        if let Some(wait) = &mut self.wait {
+            ready!(wait.as_mut().poll(cx));
+            self.wait = None;
+        }
+        let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
+        if let Some(Ok(frame)) = &frame
+            && let Some(data) = frame.data_ref()
+        {
+            let delay = self.payers.pay(self.flow, data.len());
+            // The end of a body waits for nothing.
+            if !delay.is_zero() && !self.body.is_end_stream() {
+                self.wait = Some(Box::pin(tokio::time::sleep(delay)));
+            }
+        }
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_flows_is_paid_for_each_way() {
+        let begun = Instant::now();
+        let mut paid = Paid::new(begun);
+        let mut at = |flow, millis, bytes| {
+            paid.pay(flow, bytes, 1000, begun + Duration::from_millis(millis)).as_millis()
+        };
+        assert_eq!(at(Flow::Sent, 0, 500), 500);
+        assert_eq!(at(Flow::Sent, 100, 500), 900, "both");
+        assert_eq!(at(Flow::Received, 100, 100), 0, "the other way, after a while of silence");
+        assert_eq!(at(Flow::Sent, 5_000, 250), 0, "no more than a burst is saved");
+        assert_eq!(at(Flow::Sent, 5_000, 1000), 1000);
+    }
+
+    #[test]
+    fn no_number_is_too_large() {
+        let now = Instant::now();
+        let mut paid = Paid::new(now);
+        assert!(paid.pay(Flow::Sent, usize::MAX, 1, now) > Duration::from_secs(1 << 30));
+        assert_eq!(paid.pay(Flow::Received, 1 << 20, u64::MAX, now), Duration::ZERO);
+    }
+}
