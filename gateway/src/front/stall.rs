@@ -10,6 +10,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http_body::{Frame, SizeHint};
 use http_body_util::BodyExt;
+use tokio::sync::Notify;
 use tokio::time::{Instant, sleep};
 
 use crate::{Body, BodyError};
@@ -24,17 +25,25 @@ pub(super) struct Progress {
     due: AtomicUsize,
     /// A request has come.
     has_asked: AtomicBool,
+    first: Notify,
 }
 
 impl Progress {
     pub(super) fn new() -> Arc<Self> {
         let (last, due) = (AtomicU64::new(0), AtomicUsize::new(0));
-        Arc::new(Self { begun: Instant::now(), last, due, has_asked: AtomicBool::new(false) })
+        let (has_asked, first) = (AtomicBool::new(false), Notify::new());
+        Arc::new(Self { begun: Instant::now(), last, due, has_asked, first })
     }
 
     /// A request has come.
     pub(super) fn asked(&self) {
         self.has_asked.store(true, Ordering::Relaxed);
+        self.first.notify_one();
+    }
+
+    /// Waits for the first request, if it has not come yet. One caller at a time.
+    pub(super) async fn has_been_asked(&self) {
+        self.first.notified().await;
     }
 
     /// A body that tells when the next piece is asked for.

@@ -27,6 +27,9 @@ use crate::snapshot::Limits;
 
 /// How often a client over HTTP/2 is asked whether it is there, and how long it may take to say so.
 const PING: Duration = Duration::from_secs(30);
+/// How long a client whose connection has just begun when the gateway stops may take to send its request: it is on
+/// its way with the end of TLS' handshake, and hyper would close the connection before it comes.
+const FIRST_REQUEST: Duration = Duration::from_secs(1);
 /// The smallest buffer that hyper takes.
 const MIN_BUFFER: usize = 8192;
 
@@ -131,7 +134,14 @@ async fn serve(
             Ok::<_, Infallible>(answer.map(|body| followed.follow(body)))
         }
     };
-    let drained = async move { ending.takes_nothing_new().await };
+    let first = Arc::clone(&progress);
+    let drained = async move {
+        ending.takes_nothing_new().await;
+        // HTTP/2 says by itself which requests it still takes (GOAWAY: RFC 9113, Section 6.8).
+        if !is_two {
+            let _ = tokio::time::timeout(FIRST_REQUEST, first.has_been_asked()).await;
+        }
+    };
     let stream = TokioIo::new(stream);
     let serving = async {
         if is_two {

@@ -194,7 +194,7 @@ impl Chooser {
 }
 
 impl ServerTls {
-    /// Has handshakes from now on ask for other certificates of clients ([`ServerTlsBuilder::client_auth_by`]); `None`
+    /// Has handshakes from now on ask for other certificates of clients ([`ServerTlsBuilder::client_auth_by`](crate::ServerTlsBuilder::client_auth_by)); `None`
     /// leaves it to what all are asked for.
     pub fn replace_client_auth_by(&self, chooser: Option<Arc<dyn ChooseClientPolicy>>) {
         self.chooser.replace(chooser);
