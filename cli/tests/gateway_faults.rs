@@ -194,10 +194,13 @@ fn completed(example: &str) -> String {
 #[test]
 fn the_examples_of_the_documentation_are_right() {
     let dir = tempfile::tempdir().unwrap();
-    for name in ["cert", "example.org", "internal-ca"] {
+    for name in ["cert", "example.org", "internal-ca", "clients-ca"] {
         openssl(dir.path(), name, "DNS:example.org");
     }
     fs::write(dir.path().join("metrics.token"), "0123456789abcdef").unwrap();
+    let key = "8f95f09245765f80256934e50c66207f";
+    let ids = format!("config 0 server-id 4 nonce 12 key {key}\nreport-key {key}{key}\n");
+    fs::write(dir.path().join("site"), ids).unwrap();
     fs::create_dir(dir.path().join("www")).unwrap();
     for page in ["lost.html", "sorry.html"] {
         fs::write(dir.path().join(page), "<p>").unwrap();
@@ -211,8 +214,9 @@ fn the_examples_of_the_documentation_are_right() {
         .collect();
     assert!(examples.len() >= 5, "{} examples", examples.len());
     for example in examples {
-        let www = dir.path().join("www").display().to_string();
-        let file = completed(example).replace("/srv/www", &www);
+        let here = |name: &str| dir.path().join(name).display().to_string();
+        let file = completed(example).replace("/srv/www", &here("www"));
+        let file = file.replace("/etc/quicket/site", &here("site"));
         fs::write(dir.path().join("site.toml"), &file).unwrap();
         let mut command = quicket(dir.path());
         let output = command.args(["gateway", "--check", "site.toml"]).output().unwrap();
