@@ -5,7 +5,7 @@
 use std::env;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::SocketAddr;
+use std::net::{SocketAddr, UdpSocket};
 use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -424,7 +424,8 @@ fn another_user_hears_whose_the_switch_is() {
         assert!(said.contains(&whose) && said.contains("one of your own"), "{arguments:?}: {said}");
         assert!(!said.contains("1024"), "{arguments:?}: {said}");
     };
-    let serve = ["serve", "/", "--listen", "127.0.0.1:0", "--quiet", "--switch"];
+    let free = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let serve = ["serve", "/", "--listen", &free, "--quiet", "--switch"];
     // By the mode of the socket.
     is_told(&["switch", "status"]);
     is_told(&serve);
