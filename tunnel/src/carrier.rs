@@ -13,8 +13,8 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use crate::arrivals::Arrivals;
 use crate::config::Setup;
 use crate::counters::{Counters, Drop};
+use crate::departures::Departures;
 use crate::ledger::Ledger;
-use crate::outbound::Outbound;
 use crate::sources::Source;
 use crate::transit::{self, Gate, Own, Refusal};
 use crate::udp::{self, Datagrams};
@@ -38,7 +38,7 @@ pub struct Carrier {
     world: World,
     ledger: Ledger,
     sources: Vec<Source>,
-    sender: Mutex<Outbound>,
+    sender: Mutex<Departures>,
     receiver: Mutex<Receiver>,
 }
 
@@ -147,22 +147,25 @@ impl Carrier {
         let now = Instant::now();
         path.refresh_at(now);
         let now = self.ledger.seconds(now);
-        let packet = (Vnet::default(), packet);
         let mut sender = lock(&self.sender);
-        transit::outward(&self.world, &self.ledger, &mut sender, tunnel, packet, now).map_err(
-            |refusal| match refusal {
-                Refusal::Unreachable => SendError::Unreachable,
-                Refusal::TooBig(mtu) => SendError::TooBig { mtu },
-                Refusal::TooDeep(at) => SendError::LimitUsedUp { at },
-                Refusal::Dropped(why) => match why {
-                    Drop::Family => SendError::Family,
-                    Drop::TooBig => SendError::TooBig { mtu: path.inner_mtu() },
-                    Drop::Loop => SendError::Loop,
-                    Drop::Refused => SendError::Refused,
-                    _ => SendError::Malformed,
-                },
+        let (world, ledger) = (&self.world, &self.ledger);
+        let whole = (Vnet::default(), packet, 0..packet.len());
+        let mut result = transit::prepare(world, ledger, &mut sender, tunnel, whole, now);
+        transit::depart(world, ledger, &mut sender, tunnel, packet, |_, refusal| {
+            result = Err(refusal);
+        });
+        result.map_err(|refusal| match refusal {
+            Refusal::Unreachable => SendError::Unreachable,
+            Refusal::TooBig(mtu) => SendError::TooBig { mtu },
+            Refusal::TooDeep(at) => SendError::LimitUsedUp { at },
+            Refusal::Dropped(why) => match why {
+                Drop::Family => SendError::Family,
+                Drop::TooBig => SendError::TooBig { mtu: path.inner_mtu() },
+                Drop::Loop => SendError::Loop,
+                Drop::Refused => SendError::Refused,
+                _ => SendError::Malformed,
             },
-        )
+        })
     }
 
     /// Waits for a packet of any tunnel, for as long as `wait` says or for ever; none if the time is over.

@@ -21,6 +21,7 @@ mod carrier;
 mod coalesce;
 mod config;
 mod counters;
+mod departures;
 #[cfg(target_os = "linux")]
 mod device;
 mod discovery;

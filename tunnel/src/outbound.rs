@@ -55,6 +55,13 @@ pub(crate) struct Sending {
     pub(crate) dont_fragment: bool,
 }
 
+impl Sending {
+    /// Whether the outer headers are the same, whatever the flow.
+    pub(crate) fn has_headers_of(&self, other: &Self) -> bool {
+        Self { hash: 0, ..*self } == Self { hash: 0, ..*other }
+    }
+}
+
 /// What to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
@@ -66,7 +73,7 @@ pub(crate) enum Verdict {
     Drop(Drop),
 }
 
-/// Datagrams made of one packet or super-packet; used again for the next.
+/// Datagrams made of packets and super-packets; used again for the next ones.
 #[derive(Debug, Default)]
 pub(crate) struct Outbound {
     arena: Vec<u8>,
@@ -90,10 +97,36 @@ pub(crate) struct Context<'a> {
 }
 
 impl Outbound {
-    /// Makes datagrams of a packet, or says why not.
-    pub(crate) fn build(&mut self, context: Context<'_>, vnet: Vnet, bytes: &[u8]) -> Verdict {
+    /// Forgets all datagrams.
+    pub(crate) fn clear(&mut self) {
         self.arena.clear();
         self.pieces.clear();
+    }
+
+    /// Makes datagrams of the packet at `place` in a buffer, behind those that are there; or says why
+    /// not, and adds none.
+    pub(crate) fn build(
+        &mut self,
+        context: Context<'_>,
+        vnet: Vnet,
+        buffer: &[u8],
+        place: Range<usize>,
+    ) -> Verdict {
+        let (arena, pieces) = (self.arena.len(), self.pieces.len());
+        let verdict = self.append(context, vnet, &buffer[place.clone()]);
+        if let Verdict::Send(_) = verdict {
+            for piece in &mut self.pieces[pieces..] {
+                let payload = &mut piece.payload;
+                *payload = payload.start + place.start..payload.end + place.start;
+            }
+        } else {
+            self.arena.truncate(arena);
+            self.pieces.truncate(pieces);
+        }
+        verdict
+    }
+
+    fn append(&mut self, context: Context<'_>, vnet: Vnet, bytes: &[u8]) -> Verdict {
         let tunnel = context.tunnel;
         let link = match ethernet::look(bytes) {
             _ if !tunnel.kind.is_ethernet() => 0,
@@ -295,28 +328,43 @@ impl Outbound {
     pub(crate) fn pieces(&self) -> &[Piece] {
         &self.pieces
     }
+}
 
-    /// What can go out in one call: pieces of one length, of which the last may be shorter.
-    pub(crate) fn bursts(&self, max_segments: usize) -> impl Iterator<Item = &[Piece]> {
-        let mut rest = &self.pieces[..];
-        iter::from_fn(move || {
-            let size = rest.first()?.len();
-            let mut bytes = 0;
-            let mut count = 0;
-            for piece in rest.iter().take(max_segments.max(1)) {
-                if piece.len() > size || (count > 0 && bytes + piece.len() > MAX_BURST) {
-                    break;
-                }
-                bytes += piece.len();
-                count += 1;
-                if piece.len() < size {
-                    break;
-                }
-            }
-            let (burst, tail) = rest.split_at(count);
-            rest = tail;
-            Some(burst)
-        })
+/// What can go out in one call: pieces of one length, of which the last may be shorter.
+pub(crate) fn bursts(pieces: &[Piece], max_segments: usize) -> impl Iterator<Item = &[Piece]> {
+    let mut rest = pieces;
+    iter::from_fn(move || {
+        let mut burst = Length::of(rest.first()?.len());
+        let more = rest.iter().skip(1).take(max_segments.saturating_sub(1));
+        let count = 1 + more.take_while(|piece| burst.take(piece.len())).count();
+        let (burst, tail) = rest.split_at(count);
+        rest = tail;
+        Some(burst)
+    })
+}
+
+/// How long a burst is, and whether another datagram may follow.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Length {
+    size: usize,
+    bytes: usize,
+    closed: bool,
+}
+
+impl Length {
+    /// One datagram.
+    pub(crate) fn of(size: usize) -> Self {
+        Self { size, bytes: size, closed: false }
+    }
+
+    /// Takes another one if it fits: none is longer than the first, and behind a shorter one comes none.
+    pub(crate) fn take(&mut self, len: usize) -> bool {
+        if self.closed || len > self.size || self.bytes + len > MAX_BURST {
+            return false;
+        }
+        self.bytes += len;
+        self.closed = len < self.size;
+        true
     }
 }
 

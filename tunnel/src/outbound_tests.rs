@@ -18,7 +18,7 @@ fn build(words: &str, vnet: Vnet, bytes: &[u8], mtu: u16) -> (Verdict, Vec<Vec<u
         peers: None,
     };
     let mut outbound = Outbound::default();
-    let verdict = outbound.build(context, vnet, bytes);
+    let verdict = outbound.build(context, vnet, bytes, 0..bytes.len());
     let datagrams = outbound.pieces().iter().map(|piece| {
         let mut whole = outbound.arena()[piece.header.clone()].to_vec();
         whole.extend(&bytes[piece.payload.clone()]);
@@ -26,7 +26,7 @@ fn build(words: &str, vnet: Vnet, bytes: &[u8], mtu: u16) -> (Verdict, Vec<Vec<u
         whole
     });
     let datagrams = datagrams.collect();
-    (verdict, datagrams, outbound.bursts(64).map(<[Piece]>::len).collect())
+    (verdict, datagrams, bursts(outbound.pieces(), 64).map(<[Piece]>::len).collect())
 }
 
 fn super_packet(size: u16) -> Vnet {

@@ -14,9 +14,10 @@ use quicket_gue::{Outer, Probe, flow, protocol};
 
 use crate::answers::Answers;
 use crate::config::{Encap, FlowLabel, Tunnel};
+use crate::departures::Lane;
 use crate::discovery::Discovery;
 use crate::ends::{Ends, MTU_LIFETIME};
-use crate::outbound::{Outbound, Piece, Sending};
+use crate::outbound::{Outbound, Piece, Sending, bursts};
 use crate::udp::{Burst, Datagrams, Options, Socket};
 
 /// Source ports of a tunnel: flows are spread over as many queues and links.
@@ -24,7 +25,7 @@ pub(crate) const SOURCE_PORTS: usize = 16;
 /// Ports that are tried for each of them.
 const ATTEMPTS: usize = 64;
 /// Most datagrams in one call (UDP_MAX_SEGMENTS of Linux).
-const MAX_SEGMENTS: usize = 64;
+pub(crate) const MAX_SEGMENTS: usize = 64;
 /// MTU of a path that the system says nothing of: that of Ethernet.
 const DEFAULT_MTU: u16 = 1500;
 
@@ -72,6 +73,8 @@ pub(crate) struct Path {
     start: Instant,
     /// Whether the system takes several datagrams in one call.
     bursts: AtomicBool,
+    /// Whether the other end may drop what others have overtaken.
+    in_order: bool,
 }
 
 /// How sockets of a path are made.
@@ -215,6 +218,7 @@ impl Path {
             start: Instant::now(),
             // The system segments only UDP, and only where it computes checksums.
             bursts: AtomicBool::new(tunnel.csum && protocols.is_empty()),
+            in_order: tunnel.oseq,
             protocols,
         };
         path.refresh();
@@ -358,37 +362,79 @@ impl Path {
         self.overhead.mtu(self.ask_for(peer, Instant::now())) < before
     }
 
-    /// Sends datagrams made of `packet`, in order, by the socket of their flow.
-    pub(crate) fn send(&self, outbound: &Outbound, packet: &[u8], sending: Sending) -> Sent {
+    /// The socket of a flow, if its datagrams may leave together with others by that socket: not where
+    /// the system does not segment, and not where numbers have to arrive in order.
+    pub(crate) fn lane(&self, sending: &Sending) -> Option<Lane> {
+        let alone = self.in_order || sending.limit.is_some() || !self.bursts_for(sending);
+        let (sockets, others) = self.sockets_for(sending);
+        (!alone).then(|| Lane(others + flow::choose(sending.hash, sockets.len())))
+    }
+
+    /// The sockets for datagrams like this one, and the place of the first.
+    fn sockets_for(&self, sending: &Sending) -> (&[Socket], usize) {
         let (main, others) = self.sockets.split_at(self.main);
-        let usual = sending.dont_fragment == self.dont_fragment || others.is_empty();
-        let sockets = if usual { main } else { others };
+        match sending.dont_fragment == self.dont_fragment || others.is_empty() {
+            true => (main, 0),
+            false => (others, self.main),
+        }
+    }
+
+    /// Whether the system segments: nothing that it would have to fragment.
+    fn bursts_for(&self, sending: &Sending) -> bool {
+        let narrow = self.dont_fragment && !sending.dont_fragment;
+        self.bursts.load(Ordering::Relaxed) && !narrow
+    }
+
+    /// Sends the datagrams made of one packet, in order, by the socket of their flow. Their bytes are in the
+    /// arena of `outbound` and in `buffer`.
+    pub(crate) fn send(
+        &self,
+        outbound: &Outbound,
+        buffer: &[u8],
+        pieces: &[Piece],
+        sending: Sending,
+    ) -> Sent {
+        let (sockets, _) = self.sockets_for(&sending);
+        let by = |socket| self.send_by(socket, outbound, buffer, pieces, sending);
         if !self.protocols.is_empty() {
             let socket = self.protocols.iter().position(|protocol| *protocol == sending.protocol);
-            return socket
-                .and_then(|socket| sockets.get(socket))
-                .map_or(Sent::Refused, |socket| self.send_by(socket, outbound, packet, sending));
+            return socket.and_then(|socket| sockets.get(socket)).map_or(Sent::Refused, by);
         }
-        match sending.limit {
-            None => {
-                let socket = &sockets[flow::choose(sending.hash, sockets.len())];
-                self.send_by(socket, outbound, packet, sending)
+        let Some(limit) = sending.limit else {
+            return by(&sockets[flow::choose(sending.hash, sockets.len())]);
+        };
+        let mut limited = self.limited.lock().unwrap_or_else(PoisonError::into_inner);
+        if limited.is_none() {
+            *limited = self.made.open(self.sockets[0].port()).ok();
+        }
+        match &*limited {
+            Some(socket)
+                if socket.set_limit(limit).is_ok()
+                    && socket.set_fragmentation(sending.dont_fragment).is_ok() =>
+            {
+                by(socket)
             }
-            Some(limit) => {
-                let mut limited = self.limited.lock().unwrap_or_else(PoisonError::into_inner);
-                if limited.is_none() {
-                    *limited = self.made.open(self.sockets[0].port()).ok();
-                }
-                match &*limited {
-                    Some(socket)
-                        if socket.set_limit(limit).is_ok()
-                            && socket.set_fragmentation(sending.dont_fragment).is_ok() =>
-                    {
-                        self.send_by(socket, outbound, packet, sending)
-                    }
-                    _ => Sent::Refused,
-                }
-            }
+            _ => Sent::Refused,
+        }
+    }
+
+    /// Sends datagrams of several packets in one call; false if none of them has left.
+    pub(crate) fn send_together(
+        &self,
+        Lane(socket): Lane,
+        outbound: &Outbound,
+        buffer: &[u8],
+        pieces: &[Piece],
+        sending: Sending,
+    ) -> Option<u64> {
+        self.note_use();
+        self.send_burst(&self.sockets[socket], outbound, buffer, pieces, sending).ok()
+    }
+
+    /// All workers look at it with each packet, and seldom write.
+    fn note_use(&self) {
+        if self.discovery.is_some() && !self.used.load(Ordering::Relaxed) {
+            self.used.store(true, Ordering::Relaxed);
         }
     }
 
@@ -396,20 +442,15 @@ impl Path {
         &self,
         socket: &Socket,
         outbound: &Outbound,
-        packet: &[u8],
+        buffer: &[u8],
+        pieces: &[Piece],
         sending: Sending,
     ) -> Sent {
-        // All workers look at it with each packet, and seldom write.
-        if self.discovery.is_some() && !self.used.load(Ordering::Relaxed) {
-            self.used.store(true, Ordering::Relaxed);
-        }
+        self.note_use();
         let mut calls = 0;
-        // The system segments nothing that it would have to fragment.
-        let narrow = self.dont_fragment && !sending.dont_fragment;
-        let bursts = self.bursts.load(Ordering::Relaxed) && !narrow;
-        let max = if bursts { MAX_SEGMENTS } else { 1 };
-        for burst in outbound.bursts(max) {
-            match self.send_burst(socket, outbound, packet, burst, sending) {
+        let max = if self.bursts_for(&sending) { MAX_SEGMENTS } else { 1 };
+        for burst in bursts(pieces, max) {
+            match self.send_burst(socket, outbound, buffer, burst, sending) {
                 Ok(more) => calls += more,
                 Err(Errno::EMSGSIZE) => {
                     self.refresh_to(sending.peer);
@@ -425,7 +466,7 @@ impl Path {
         &self,
         socket: &Socket,
         outbound: &Outbound,
-        packet: &[u8],
+        buffer: &[u8],
         pieces: &[Piece],
         sending: Sending,
     ) -> Result<u64, Errno> {
@@ -433,16 +474,14 @@ impl Path {
         let mut parts = [IoSlice::new(&[]); 2 * MAX_SEGMENTS];
         for (pair, piece) in parts.chunks_exact_mut(2).zip(pieces) {
             pair[0] = IoSlice::new(&outbound.arena()[piece.header.clone()]);
-            pair[1] = IoSlice::new(&packet[piece.payload.clone()]);
+            pair[1] = IoSlice::new(&buffer[piece.payload.clone()]);
         }
         let parts = &parts[..2 * pieces.len()];
         let Sending { tos, ttl, .. } = sending;
         // Where Linux does not segment it counts the option of a limit twice, and refuses what has the
         // full length; so it is asked to segment where there is nothing to segment.
         let limited = self.made.limit.or(sending.limit).is_some();
-        let narrow = self.dont_fragment && !sending.dont_fragment;
-        let segmented =
-            pieces.len() > 1 || limited && !narrow && self.bursts.load(Ordering::Relaxed);
+        let segmented = pieces.len() > 1 || limited && self.bursts_for(&sending);
         let segment = segmented.then(|| pieces[0].len() as u16);
         let to = self.made.to(sending.peer, sending.label);
         match try_send(socket, &Burst { parts, segment, tos, ttl, to }) {

@@ -2,16 +2,18 @@
 
 use std::collections::HashSet;
 use std::net::IpAddr;
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use quicket_gue::Probe;
 
 use crate::config::{Port, PortKind};
 use crate::counters::{Counters, Drop};
+use crate::departures::{Departures, Group};
 use crate::inbound::{Inbound, Opened, Outer, Refused, Way, joined};
 use crate::ledger::Ledger;
-use crate::outbound::{Context, Outbound, Verdict};
-use crate::path::Sent;
+use crate::outbound::{Context, Verdict};
+use crate::path::{Path, Sent};
 use crate::vnet::Vnet;
 use crate::world::World;
 
@@ -31,13 +33,14 @@ pub(crate) enum Refusal {
     Dropped(Drop),
 }
 
-/// Sends a packet or super-packet by a tunnel.
-pub(crate) fn outward(
+/// Makes datagrams of the packet or super-packet at `place` in a buffer. They wait for [`depart`], with those of
+/// other packets for the same tunnel.
+pub(crate) fn prepare(
     world: &World,
     ledger: &Ledger,
-    outbound: &mut Outbound,
+    departures: &mut Departures,
     index: usize,
-    (vnet, bytes): (Vnet, &[u8]),
+    (vnet, buffer, place): (Vnet, &[u8], Range<usize>),
     now: u32,
 ) -> Result<(), Refusal> {
     let counters = &ledger.counters[index];
@@ -46,7 +49,7 @@ pub(crate) fn outward(
         Err(refusal)
     };
     let (tunnel, path) = (&world.setup.tunnels[index], &world.paths[index]);
-    let peers = match world.other_end(index, bytes, now) {
+    let peers = match world.other_end(index, &buffer[place.clone()], now) {
         Ok(peers) => peers,
         Err(why) => return refuse(why, Refusal::Unreachable),
     };
@@ -59,22 +62,63 @@ pub(crate) fn outward(
         limit: tunnel.encaplimit,
         peers,
     };
-    let sending = match outbound.build(context, vnet, bytes) {
-        Verdict::Send(sending) => sending,
-        Verdict::TooBig(mtu) => return refuse(Drop::TooBig, Refusal::TooBig(mtu)),
-        Verdict::TooDeep(at) => return refuse(Drop::Loop, Refusal::TooDeep(at)),
-        Verdict::Drop(why) => return refuse(why, Refusal::Dropped(why)),
-    };
-    match path.send(outbound, bytes, sending) {
-        Sent::All { calls } => {
-            Counters::add(&counters.tx_packets, outbound.pieces().len() as u64);
-            Counters::add(&counters.tx_bytes, bytes.len() as u64);
-            Counters::add(&counters.tx_bursts, calls);
-            Ok(())
-        }
-        Sent::TooBig => refuse(Drop::TooBig, Refusal::TooBig(path.inner_mtu_to(peer))),
-        Sent::Refused => refuse(Drop::Refused, Refusal::Dropped(Drop::Refused)),
+    match departures.add(context, (vnet, buffer, place), |sending| path.lane(sending)) {
+        Verdict::Send(_) => Ok(()),
+        Verdict::TooBig(mtu) => refuse(Drop::TooBig, Refusal::TooBig(mtu)),
+        Verdict::TooDeep(at) => refuse(Drop::Loop, Refusal::TooDeep(at)),
+        Verdict::Drop(why) => refuse(why, Refusal::Dropped(why)),
     }
+}
+
+/// Sends all packets that wait, by their tunnel. `refused` hears of those that do not leave.
+pub(crate) fn depart(
+    world: &World,
+    ledger: &Ledger,
+    departures: &mut Departures,
+    index: usize,
+    buffer: &[u8],
+    mut refused: impl FnMut(&[u8], Refusal),
+) {
+    let (path, counters) = (&world.paths[index], &ledger.counters[index]);
+    departures.leave(|group| {
+        if leave_together(path, counters, &group, buffer) {
+            return;
+        }
+        for departure in group.members.iter().map(|member| &group.all[*member]) {
+            let pieces = &group.outbound.pieces()[departure.pieces.clone()];
+            let (sending, packet) = (departure.sending, &buffer[departure.place.clone()]);
+            let mut refuse = |why, refusal| {
+                counters.dropped_out(why);
+                refused(packet, refusal);
+            };
+            match path.send(group.outbound, buffer, pieces, sending) {
+                Sent::All { calls } => {
+                    Counters::add(&counters.tx_packets, pieces.len() as u64);
+                    Counters::add(&counters.tx_bytes, packet.len() as u64);
+                    Counters::add(&counters.tx_bursts, calls);
+                }
+                Sent::TooBig => {
+                    refuse(Drop::TooBig, Refusal::TooBig(path.inner_mtu_to(sending.peer)));
+                }
+                Sent::Refused => refuse(Drop::Refused, Refusal::Dropped(Drop::Refused)),
+            }
+        }
+    });
+}
+
+/// Sends datagrams of several packets in one call; false if there is one packet only, or if the system does not
+/// take them, which it then says of each.
+fn leave_together(path: &Path, counters: &Counters, group: &Group<'_>, buffer: &[u8]) -> bool {
+    let [first, _, ..] = *group.members else { return false };
+    let Some(lane) = group.all[first].lane() else { return false };
+    let sending = group.all[first].sending;
+    let sent = path.send_together(lane, group.outbound, buffer, group.pieces, sending);
+    let Some(calls) = sent else { return false };
+    let bytes: usize = group.members.iter().map(|member| group.all[*member].place.len()).sum();
+    Counters::add(&counters.tx_packets, group.pieces.len() as u64);
+    Counters::add(&counters.tx_bytes, bytes as u64);
+    Counters::add(&counters.tx_bursts, calls);
+    true
 }
 
 /// What a datagram is looked at by.

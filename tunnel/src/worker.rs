@@ -9,14 +9,14 @@ use std::time::Instant;
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use quicket_gue::{Full, MAX_ICMP, Packet, parameter_problem, too_big, unreachable};
+use quicket_gue::{MAX_ICMP, Packet, parameter_problem, too_big, unreachable};
 
 use crate::coalesce::Group;
 use crate::counters::{Counters, Drop};
+use crate::departures::Departures;
 use crate::device::Queue;
 use crate::ethernet::{self, Link};
 use crate::inbound::{Opened, Way};
-use crate::outbound::Outbound;
 use crate::sources::Source;
 use crate::transit::{self, Gate, Own, Refusal};
 use crate::tunnels::Shared;
@@ -28,6 +28,8 @@ use crate::world::World;
 const BATCH: usize = 64;
 /// Bytes of a packet from a device with its header: the longest of IP.
 const PACKET: usize = VNET_LEN + 65_535;
+/// Bytes of packets that wait for what else the device has. A super-packet waits for nothing.
+const GATHERED: usize = 32 << 10;
 
 /// One of the threads.
 pub(crate) struct Worker {
@@ -42,9 +44,9 @@ pub(crate) struct Worker {
     now: u32,
     /// When a probe of a path may be due.
     probe_at: Option<Instant>,
-    outbound: Outbound,
+    departures: Departures,
     group: Group,
-    packet: Vec<u8>,
+    packets: Vec<u8>,
     train: Vec<u8>,
     control: Vec<u8>,
 }
@@ -65,9 +67,9 @@ impl Worker {
             own: Own::default(),
             now: 0,
             probe_at: None,
-            outbound: Outbound::default(),
+            departures: Departures::default(),
             group: Group::default(),
-            packet: vec![0; PACKET],
+            packets: vec![0; GATHERED + PACKET],
             train: vec![0; udp::BUFFER],
             control: udp::control_buffer(),
         }
@@ -188,35 +190,70 @@ impl Worker {
 
     /// Sends what a device has.
     fn carry_out(&mut self, shared: &Shared, world: &World, index: usize) -> io::Result<()> {
+        let mut filled = 0;
         for _ in 0..BATCH {
-            let len = match self.queues[index].read(&mut self.packet) {
+            let len = match self.queues[index].read(&mut self.packets[filled..]) {
                 Ok(len) => len,
-                Err(error) => return ignore(error),
-            };
-            let frames = world.setup.tunnels[index].kind.is_ethernet();
-            let counters = &shared.ledger.counters[index];
-            let Some((header, bytes)) = self.packet[..len].split_first_chunk::<VNET_LEN>() else {
-                counters.dropped_out(Drop::Malformed);
-                continue;
-            };
-            let Some(vnet) = Vnet::decode(*header) else {
-                counters.dropped_out(Drop::Malformed);
-                continue;
-            };
-            let (outbound, packet) = (&mut self.outbound, (vnet, bytes));
-            let queue = &self.queues[index];
-            match transit::outward(world, &shared.ledger, outbound, index, packet, self.now) {
-                Ok(()) | Err(Refusal::Dropped(_)) => {}
-                Err(Refusal::Unreachable) => tell(queue, frames, bytes, unreachable),
-                Err(Refusal::TooBig(mtu)) => {
-                    tell(queue, frames, bytes, |packet, icmp| too_big(packet, mtu, icmp));
+                Err(error) => {
+                    self.depart(shared, world, index);
+                    return ignore(error);
                 }
-                Err(Refusal::TooDeep(at)) => {
-                    tell(queue, frames, bytes, |packet, icmp| parameter_problem(packet, at, icmp));
-                }
+            };
+            if self.prepare(shared, world, index, filled..filled + len) {
+                filled += len;
+            }
+            if filled > GATHERED {
+                self.depart(shared, world, index);
+                filled = 0;
             }
         }
+        self.depart(shared, world, index);
         Ok(())
+    }
+
+    /// Makes datagrams of what was read into a place of the buffer; whether there are any.
+    fn prepare(
+        &mut self,
+        shared: &Shared,
+        world: &World,
+        index: usize,
+        place: Range<usize>,
+    ) -> bool {
+        let header = self.packets[place.clone()].first_chunk::<VNET_LEN>();
+        let Some(vnet) = header.and_then(|header| Vnet::decode(*header)) else {
+            shared.ledger.counters[index].dropped_out(Drop::Malformed);
+            return false;
+        };
+        let place = place.start + VNET_LEN..place.end;
+        let packet = (vnet, &self.packets[..], place.clone());
+        let departures = &mut self.departures;
+        match transit::prepare(world, &shared.ledger, departures, index, packet, self.now) {
+            Ok(()) => true,
+            Err(refusal) => {
+                let frames = world.setup.tunnels[index].kind.is_ethernet();
+                tell(&self.queues[index], frames, &self.packets[place], refusal);
+                false
+            }
+        }
+    }
+
+    /// Sends what was prepared.
+    fn depart(&mut self, shared: &Shared, world: &World, index: usize) {
+        if self.departures.is_empty() {
+            return;
+        }
+        let frames = world.setup.tunnels[index].kind.is_ethernet();
+        let (queue, departures) = (&self.queues[index], &mut self.departures);
+        transit::depart(
+            world,
+            &shared.ledger,
+            departures,
+            index,
+            &self.packets,
+            |bytes, refusal| {
+                tell(queue, frames, bytes, refusal);
+            },
+        );
     }
 
     /// Hands to devices what a socket has: one of the ports, or one that sends for a tunnel. Whether it
@@ -296,12 +333,7 @@ fn ignore(error: io::Error) -> io::Result<()> {
 }
 
 /// Tells the sender of a packet why it is not carried.
-fn tell(
-    queue: &Queue,
-    ethernet: bool,
-    bytes: &[u8],
-    error: impl FnOnce(&Packet<'_>, &mut [u8]) -> Result<usize, Full>,
-) {
+fn tell(queue: &Queue, ethernet: bool, bytes: &[u8], refusal: Refusal) {
     let link = match ethernet::look(bytes) {
         _ if !ethernet => 0,
         Some(Link::Ip { len, .. }) => len,
@@ -310,7 +342,13 @@ fn tell(
     let (link, inner) = bytes.split_at(link);
     let Ok(packet) = Packet::parse(inner) else { return };
     let mut icmp = [0; MAX_ICMP];
-    if let Ok(len @ 1..) = error(&packet, &mut icmp) {
+    let made = match refusal {
+        Refusal::Dropped(_) => return,
+        Refusal::Unreachable => unreachable(&packet, &mut icmp),
+        Refusal::TooBig(mtu) => too_big(&packet, mtu, &mut icmp),
+        Refusal::TooDeep(at) => parameter_problem(&packet, at, &mut icmp),
+    };
+    if let Ok(len @ 1..) = made {
         let header = Vnet::default().encode(packet.is_v4(), 0);
         let parts = [&header[..], &ethernet::back(link), &icmp[..len]];
         // If the device does not take it, the next packet asks again.
