@@ -74,6 +74,10 @@ impl Departures {
         self.waiting.is_empty()
     }
 
+    pub(crate) fn len(&self) -> usize {
+        self.waiting.len()
+    }
+
     /// Forgets all.
     pub(crate) fn clear(&mut self) {
         self.outbound.clear();

@@ -28,6 +28,8 @@ use crate::world::World;
 const BATCH: usize = 64;
 /// Bytes of a packet from a device with its header: the longest of IP.
 const PACKET: usize = VNET_LEN + 65_535;
+/// Packets that leave together at most, so that the other end begins before all are read.
+const TOGETHER: usize = 16;
 /// Bytes of packets that wait for what else the device has. A super-packet waits for nothing.
 const GATHERED: usize = 32 << 10;
 
@@ -202,7 +204,7 @@ impl Worker {
             if self.prepare(shared, world, index, filled..filled + len) {
                 filled += len;
             }
-            if filled > GATHERED {
+            if filled > GATHERED || self.departures.len() >= TOGETHER {
                 self.depart(shared, world, index);
                 filled = 0;
             }
