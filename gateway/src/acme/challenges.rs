@@ -7,10 +7,12 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
-use quicket::{Identity, ServerTls};
 use rcgen::{CertificateParams, CustomExtension, DistinguishedName, KeyPair};
 use tokio_rustls::rustls::ServerConfig;
+use tokio_rustls::rustls::crypto::aws_lc_rs;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::rustls::server::ClientHello;
+use tokio_rustls::rustls::sign::{CertifiedKey, SingleCertAndKey};
 
 /// The application protocol of the challenge tls-alpn-01 (RFC 8737, Section 6.2).
 const ACME_TLS: &[u8] = b"acme-tls/1";
@@ -122,10 +124,20 @@ fn config(name: &str, hash: &[u8]) -> Result<ServerConfig, String> {
     };
     let made: Result<_, rcgen::Error> = make();
     let (certificate, key) = made.map_err(|error| error.to_string())?;
-    let identity = Identity::from_der(vec![certificate], key).map_err(|error| error.to_string())?;
-    let tls = ServerTls::builder(identity).alpn([ACME_TLS]).build();
-    let config = tls.and_then(|tls| tls.over_tcp([ACME_TLS]));
-    config.map_err(|error| error.to_string())
+    let provider = Arc::new(aws_lc_rs::default_provider());
+    let key = PrivateKeyDer::Pkcs8(key.into());
+    let key = provider.key_provider.load_private_key(key).map_err(|error| error.to_string())?;
+    // Whether key and certificate belong together is not looked at: nobody but the authority reads one that has the
+    // extension, which is critical.
+    let own = CertifiedKey::new(vec![CertificateDer::from(certificate)], key);
+    let config =
+        ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+    let config = config.map_err(|error| error.to_string())?.with_no_client_auth();
+    let mut config = config.with_cert_resolver(Arc::new(SingleCertAndKey::from(own)));
+    config.alpn_protocols = vec![ACME_TLS.to_vec()];
+    // There is nothing to resume.
+    config.send_tls13_tickets = 0;
+    Ok(config)
 }
 
 #[cfg(test)]

@@ -386,8 +386,8 @@ mod tests {
     use super::*;
 
     fn problem(kind: &str, detail: &str) -> Problem {
-        let text = format!("{{\"type\": \"{TYPES}{kind}\", \"detail\": {detail:?}}}");
-        serde_json::from_str(&text).unwrap()
+        let said = serde_json::json!({ "type": format!("{TYPES}{kind}"), "detail": detail });
+        serde_json::from_value(said).unwrap()
     }
 
     #[test]
