@@ -224,7 +224,7 @@ async fn order(plan: &Plan, state: &State, context: &Context, entry: &mut Entry)
             context.tell(
                 true,
                 &format!(
-                    "no new certificate for {}: {failure}. {stays}; the next attempt is in {} s",
+                    "no new certificate for {}: {failure}; {stays}, and the next attempt is in {} s",
                     entry.wanted.name(),
                     pause.as_secs()
                 ),

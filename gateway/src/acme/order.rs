@@ -67,6 +67,10 @@ impl Failure {
                 let limit = LIMIT.as_secs();
                 Self::own(format!("{doing}: the authority has not come to an end within {limit} s"))
             }
+            Error::Other(_) => Self::own(format!(
+                "{doing}: {}; is directory right in [acme], and does the network lead there?",
+                clean(&with_sources(error))
+            )),
             other => Self::own(format!("{doing}: {}", clean(&with_sources(other)))),
         }
     }
@@ -86,7 +90,7 @@ impl Failure {
             "rejectedIdentifier" => "; the authority gives no certificates for this name",
             "caa" => "; records CAA of the name in the DNS do not allow this authority",
             "dns" => "; does the name lead to this gateway?",
-            "connection" | "tls" => {
+            "connection" | "tls" | "unauthorized" => {
                 "; the authority comes by port 443 (tls-alpn-01) or 80 (http-01) of the name's addresses: do they lead \
                  to this gateway?"
             }
