@@ -80,8 +80,8 @@ The file, in TOML; what is not said is as shown here, and paths are relative to 
   access_log = \"FILE\"              a line of JSON for each request; - is standard error
   proxy_protocol = []              networks of balancers in front, such as \"10.0.0.0/8\", that begin each
                                    connection over TCP with a header of PROXY protocol v2
-  [[certificate]]                  or [acme]; the first is for clients that ask for another name; a name may have
-                                   one with a key of each type
+  [[certificate]]                  or [acme] below; the first is for clients that ask for another name; a
+                                   name may have one with a key of each type
   chain = \"FILE\"
   key = \"FILE\"
   [acme]                           certificates that the gateway gets and renews by itself (RFC 8555)
