@@ -112,7 +112,8 @@ async fn run(plan: Arc<Plan>, context: &Context) -> Infallible {
         }
         sleep(NAP).await;
     };
-    let _turn = turn(&plan, &state, context).await;
+    let turn = turn(&plan, &state, context).await;
+    let state = state.holding(turn);
     let mut entries = load(&plan, &state, context).await;
     loop {
         let next = entries.iter_mut().map(|entry| (entry.next(), entry)).min_by_key(|(at, _)| *at);

@@ -7,6 +7,7 @@ use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use instant_acme::AccountCredentials;
@@ -28,6 +29,8 @@ const OWN_FILE: u32 = 0o600;
 #[derive(Clone, Debug)]
 pub(crate) struct State {
     directory: PathBuf,
+    /// Clones have it in common: what is being written when a task ends is written under the lock still.
+    _turn: Option<Arc<Turn>>,
 }
 
 /// The account at an authority.
@@ -100,7 +103,7 @@ impl State {
                 directory.display()
             )
         })?;
-        Ok(Self { directory: directory.to_owned() })
+        Ok(Self { directory: directory.to_owned(), _turn: None })
     }
 
     /// The right to order; none while another process has it.
@@ -117,6 +120,11 @@ impl State {
             Err(Errno::WOULDBLOCK) => Ok(None),
             Err(error) => Err(error.into()),
         }
+    }
+
+    /// The same with the right to order, as long as this or a clone is there.
+    pub(crate) fn holding(self, turn: Turn) -> Self {
+        Self { _turn: Some(Arc::new(turn)), ..self }
     }
 
     /// The account of this name, if there is one.
@@ -368,7 +376,11 @@ mod tests {
         let turn = state.turn().unwrap();
         assert!(turn.is_some());
         assert!(state.turn().unwrap().is_none());
-        drop(turn);
+        let holding = state.clone().holding(turn.unwrap());
+        let writing = holding.clone();
+        drop(holding);
+        assert!(state.turn().unwrap().is_none(), "something may be written still");
+        drop(writing);
         assert!(state.turn().unwrap().is_some());
     }
 
