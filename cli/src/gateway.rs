@@ -99,6 +99,9 @@ fn summary(path: &Path, snapshot: &Snapshot) -> String {
         count(snapshot.listen.len(), "address", "addresses"),
         count(snapshot.certificates.len(), "certificate", "certificates")
     );
+    if snapshot.ordered() > 0 {
+        summary += &format!(", {} by ACME", snapshot.ordered());
+    }
     if !origins.is_empty() {
         summary += &format!(", origins: {}", origins.join(", "));
     }
@@ -206,6 +209,7 @@ fn start(start: Start<'_>) -> Result<(), Failure> {
         if let Some(place) = bound.metrics() {
             say(format_args!("Counters: {place}"));
         }
+        bound.gateway().hear(|what| say(format_args!("{what}")));
         tokio::spawn(reopen_log(bound.gateway(), user_signal()?));
         notify::ready(&state);
         tokio::spawn(reload.run(bound.gateway(), state));

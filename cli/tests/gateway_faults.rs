@@ -172,7 +172,7 @@ fn completed(example: &str) -> String {
     }
     file += example;
     file.push('\n');
-    if !example.contains("[[certificate]]") {
+    if !example.contains("[[certificate]]") && !example.contains("[acme]") {
         file += "[[certificate]]\nchain = \"cert.pem\"\nkey = \"cert.key\"\n";
     }
     if !example.contains("[[site]]") && !example.contains("[[protocol]]") {

@@ -12,10 +12,13 @@
 //! Connections with another ALPN take another way: `protocol` has the client, `carry` moves bytes between its
 //! streams and sockets of the origin. `connect` is the client's half of that.
 //!
+//! `acme` gets certificates, and `presented` are those that clients get.
+//!
 //! What a file says is checked once (`config`) into a `snapshot`. A request keeps the snapshot that it
 //! began with; a reload exchanges it for the requests to come.
 #![forbid(unsafe_code)]
 
+mod acme;
 mod action;
 mod carry;
 pub mod clients;
@@ -37,6 +40,7 @@ mod names;
 pub mod origin;
 mod pace;
 mod pages;
+mod presented;
 mod protocol;
 mod proxy;
 mod request;
@@ -44,12 +48,14 @@ mod route;
 mod server;
 pub mod snapshot;
 mod stage;
+mod start_error;
 mod tunnel;
 mod upgrade;
 pub mod watch;
 
 pub use handed::Handed;
-pub use server::{Bound, Ended, Gateway, StartError};
+pub use server::{Bound, Ended, Gateway};
+pub use start_error::StartError;
 
 /// Bodies of requests and answers, wherever they come from.
 pub(crate) type Body = http_body_util::combinators::UnsyncBoxBody<bytes::Bytes, BodyError>;

@@ -1,35 +1,35 @@
 //! Sockets, and what runs on them.
 
-use std::collections::HashSet;
-use std::fmt;
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use http::header::HeaderValue;
 use quicket::tokio::{Endpoint, Listener};
 use quicket::{
-    AcceptError, BindError, ChooseClientPolicy, ConfigError, EndpointConfig, Fingerprint, Identity,
-    ListenError, RetryPolicy, ServerConfig, ServerTls, TransportConfig,
+    AcceptError, BindError, ChooseClientPolicy, EndpointConfig, Identity, RetryPolicy,
+    ServerConfig, ServerTls, TransportConfig,
 };
-use quicket_member::{Change, Member, MemberError};
+use quicket_member::{Change, Member};
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use crate::config::balancer;
+use crate::acme::{self, Plan};
 use crate::credentials::Asking;
 use crate::front::admission::{admission, counts_handshakes, hold, turn_away};
 use crate::front::{Shared, redirect, tcp};
 use crate::handed::Handed;
 use crate::log_line::Log;
 use crate::metrics::{self, Metrics};
+use crate::presented::{Presented, Shown};
 use crate::snapshot::{Limits, Snapshot, expired};
 use crate::stage::{Ending, Stage};
+use crate::start_error::StartError;
 
 /// How many TCP connections may wait to be taken.
 const BACKLOG: i32 = 1024;
@@ -39,109 +39,6 @@ const ALT_SVC_AGE: u32 = 86_400;
 const FLUSH: Duration = Duration::from_secs(1);
 /// How often a free port that TCP and UDP share is looked for.
 const PORT_ATTEMPTS: usize = 20;
-
-/// Why a gateway does not start, or does not take what it is given.
-#[derive(Debug)]
-#[non_exhaustive]
-pub enum StartError {
-    /// An address cannot be had over UDP.
-    Udp(BindError),
-    /// An address cannot be had over TCP.
-    Tcp(SocketAddr, io::Error),
-    /// Certificates cannot be used.
-    Tls(ConfigError),
-    /// QUIC cannot listen.
-    Listen(ListenError),
-    /// The access log cannot be opened.
-    Log(io::Error),
-    /// The counters have no place.
-    Metrics(metrics::Place, io::Error),
-    /// The addresses of a running gateway are not those of the file.
-    OtherAddresses,
-    /// Sockets that were handed over are of no use.
-    Handed(io::Error),
-    /// A socket was handed over whose address the file does not have.
-    Unwanted(String),
-    /// Limits that hold from the start are not those of the file.
-    OtherLimits,
-    /// The protocols that clients can ask for are not those of the file.
-    OtherProtocols,
-    /// The place behind a balancer does not fit what is there.
-    Balancer(MemberError),
-    /// The place behind a balancer is another one.
-    OtherPlace,
-    /// A certificate that was not there before has ended.
-    Expired(String),
-}
-
-impl fmt::Display for StartError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Udp(error) => error.fmt(f),
-            Self::Tcp(address, error) => {
-                write!(f, "cannot listen on {address} (TCP): {error}")?;
-                match error.kind() {
-                    io::ErrorKind::AddrInUse => {
-                        write!(f, "; ss -ltnp 'sport = :{}' says who has it", address.port())
-                    }
-                    io::ErrorKind::PermissionDenied => {
-                        f.write_str("; ports below 1024 need root, or CAP_NET_BIND_SERVICE")
-                    }
-                    _ => Ok(()),
-                }
-            }
-            Self::Tls(error) => error.fmt(f),
-            Self::Listen(error) => error.fmt(f),
-            Self::Log(error) => write!(f, "cannot open the access log: {error}"),
-            Self::Metrics(place, error) => write!(f, "cannot listen on {place} (metrics): {error}"),
-            Self::Handed(error) => {
-                write!(f, "the sockets that were handed over cannot be used: {error}")
-            }
-            Self::Unwanted(address) => write!(
-                f,
-                "{address} was handed over, and the file does not listen there (over UDP, only at the first of listen)"
-            ),
-            Self::OtherAddresses => f.write_str(
-                "listen, redirect or metrics.listen have changed: that takes a restart, or quicket switch upgrade",
-            ),
-            Self::OtherLimits => f.write_str(
-                "limits.connections, requests, memory_mib or handshakes_without_retry have changed, or client_handshakes_per_s \
-                 is there now, or no longer: that takes a restart, or quicket switch upgrade",
-            ),
-            Self::OtherProtocols => f.write_str(
-                "the names in alpn of [[protocol]], or whether there is a [[site]], have changed: that takes a \
-                 restart, or quicket switch upgrade",
-            ),
-            Self::Balancer(error) => write!(f, "{}: {error}", balancer::field(error)),
-            Self::OtherPlace => f.write_str(
-                "balancer.server_id or balancer.max_udp_payload have changed, or [balancer] is there now, or no \
-                 longer: that takes a restart",
-            ),
-            Self::Expired(what) => write!(f, "{what}; it is not taken instead of another one"),
-        }
-    }
-}
-
-impl std::error::Error for StartError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Udp(error) => Some(error),
-            Self::Tcp(_, error)
-            | Self::Log(error)
-            | Self::Metrics(_, error)
-            | Self::Handed(error) => Some(error),
-            Self::Tls(error) => Some(error),
-            Self::Listen(error) => Some(error),
-            Self::Balancer(error) => Some(error),
-            Self::Unwanted(_)
-            | Self::OtherAddresses
-            | Self::OtherLimits
-            | Self::OtherProtocols
-            | Self::OtherPlace
-            | Self::Expired(_) => None,
-        }
-    }
-}
 
 /// A gateway that has its sockets.
 pub struct Bound {
@@ -175,8 +72,11 @@ pub struct Gateway {
     wanted: Wanted,
     /// Its connection IDs and reports, behind a balancer.
     member: Option<Arc<Member>>,
-    /// The certificates that are presented. Who reads the file again holds this.
-    presented: Arc<Mutex<HashSet<Fingerprint>>>,
+    /// The certificates that clients get.
+    presented: Arc<Presented>,
+    /// What certificates are ordered.
+    plan: Arc<watch::Sender<Option<Arc<Plan>>>>,
+    hearer: Arc<OnceLock<acme::Hearer>>,
 }
 
 /// Addresses as the file says, which may leave the port to the system.
@@ -214,17 +114,18 @@ impl Bound {
     /// If one of them cannot be had, a certificate cannot be used, or a socket was handed over that the
     /// snapshot has no use for.
     pub async fn bind_with(
-        snapshot: Snapshot,
+        mut snapshot: Snapshot,
         mut sockets: EndpointConfig,
         mut handed: Handed,
     ) -> Result<Self, StartError> {
         let member = member(&snapshot, &mut sockets)?;
         snapshot.limits.bound(&mut sockets);
-        let presented = Arc::new(Mutex::new(fingerprints(&snapshot)));
         let metrics = Metrics::new();
         let log = Log::open(snapshot.access_log.as_deref(), metrics.lines_lost());
         let log = log.map_err(StartError::Log)?;
-        let tls = tls(&snapshot)?;
+        let mut shown = shown(&mut snapshot, &Shown::default())?;
+        let tls = tls(&snapshot, &shown)?;
+        shown.count(&metrics);
         let acceptor = tcp::Tls::new(&tls).map_err(StartError::Tls)?;
         let (endpoint, addresses, tcp) = both(&snapshot, sockets, &mut handed).await?;
         let only_v6 = only_v6(&snapshot.redirect);
@@ -249,7 +150,10 @@ impl Bound {
             false => config,
         };
         let listener = endpoint.listen_early(config).map_err(StartError::Listen)?;
-        let gateway = Gateway { shared, tls, wanted, member, presented };
+        let (plan, hearer) = (shared.current().0.acme.clone(), Arc::default());
+        let (plan, presented) =
+            (Arc::new(watch::Sender::new(plan)), Arc::new(Presented::new(shown)));
+        let gateway = Gateway { shared, tls, wanted, member, presented, plan, hearer };
         Ok(Self {
             gateway,
             endpoint,
@@ -335,6 +239,7 @@ impl Bound {
             let shared = Arc::clone(shared);
             tasks.spawn(metrics::serve::serve(listener, shared))
         });
+        tasks.spawn(acme::keep(gateway.plan.subscribe(), gateway.context(), shared.ending.clone()));
         let reporting = gateway.member.clone().map(|member| {
             let drains = |stage: &Stage| *stage != Stage::Serves;
             tokio::spawn(member.report(stage.subscribe(), drains))
@@ -415,6 +320,23 @@ impl Gateway {
         self.shared.metrics.reloaded(false);
     }
 
+    /// Has a function told what becomes of certificates that are ordered, once; the log is told instead as long as there
+    /// is none. It must not wait.
+    pub fn hear(&self, hear: impl Fn(&str) + Send + Sync + 'static) {
+        let _ = self.hearer.set(Box::new(hear));
+    }
+
+    /// What the task works on that has certificates ordered.
+    fn context(&self) -> acme::Context {
+        acme::Context {
+            tls: self.tls.clone(),
+            presented: Arc::clone(&self.presented),
+            challenges: Arc::clone(&self.shared.challenges),
+            metrics: Arc::clone(&self.shared.metrics),
+            hearer: Arc::clone(&self.hearer),
+        }
+    }
+
     /// Opens the access log anew, after it was moved aside.
     pub fn reopen_log(&self) {
         self.shared.current().1.reopen();
@@ -431,20 +353,18 @@ impl Gateway {
             return Err(StartError::OtherProtocols);
         }
         let place = self.place(&snapshot)?;
-        let mut presented = self.presented.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut presented = self.presented.lock();
         // One that has ended while it was in use is no reason to refuse all else of the file.
-        let fresh = |identity: &Identity| !presented.contains(&identity.fingerprint());
+        let fresh = |identity: &Identity| !presented.has(identity);
         let mut fresh = snapshot.certificates.iter().filter(|(_, identity)| fresh(identity));
         if let Some(what) = fresh.find_map(|(names, identity)| expired(names, identity)) {
             return Err(StartError::Expired(what));
         }
         let log = Log::open(snapshot.access_log.as_deref(), self.shared.metrics.lines_lost());
         let log = log.map_err(StartError::Log)?;
-        let next = fingerprints(&snapshot);
-        let certificates = std::mem::take(&mut snapshot.certificates);
-        if let Some((_, first)) = certificates.first() {
-            self.tls.replace_certificates(first, &certificates).map_err(StartError::Tls)?;
-        }
+        let next = shown(&mut snapshot, &presented)?;
+        presented.replace(next, &self.tls).map_err(StartError::Tls)?;
+        presented.count(&self.shared.metrics);
         if let Some((member, change)) = place {
             member.take_up(change).map_err(StartError::Balancer)?;
         }
@@ -452,9 +372,18 @@ impl Gateway {
             // Until then it asks by the snapshot before.
             self.tls.replace_client_auth_by(Some(Arc::new(Asking(Arc::clone(&self.shared)))));
         }
+        let plan = snapshot.acme.clone();
         self.shared.replace(snapshot, log);
         ask_clients(&self.tls, &self.shared);
-        *presented = next;
+        drop(presented);
+        // An order that is under way goes on, if it is one still.
+        self.plan.send_if_modified(|before| {
+            let is_new = *before != plan;
+            if is_new {
+                *before = plan;
+            }
+            is_new
+        });
         Ok(())
     }
 
@@ -497,8 +426,12 @@ fn ask_clients(tls: &ServerTls, shared: &Arc<Shared>) {
     tls.replace_client_auth_by(asks.then(asking));
 }
 
-fn fingerprints(snapshot: &Snapshot) -> HashSet<Fingerprint> {
-    snapshot.certificates.iter().map(|(_, identity)| identity.fingerprint()).collect()
+/// The certificates of a snapshot, in whose place there are none afterwards, and those that are ordered, as far as they
+/// are here or `before` had them.
+fn shown(snapshot: &mut Snapshot, before: &Shown) -> Result<Shown, StartError> {
+    let ordered = snapshot.acme.as_ref().map(|plan| acme::begin(plan, before.ordered()));
+    let ordered = ordered.transpose().map_err(StartError::Acme)?.unwrap_or_default();
+    Ok(Shown::new(std::mem::take(&mut snapshot.certificates), ordered))
 }
 
 /// What sockets and semaphores were made with.
@@ -516,16 +449,11 @@ async fn reader(
     listener.map_err(|error| StartError::Metrics(place.clone(), error))
 }
 
-fn tls(snapshot: &Snapshot) -> Result<ServerTls, StartError> {
-    // A snapshot has one at least.
-    let Some((_, first)) = snapshot.certificates.first() else {
-        return Err(StartError::Log(io::Error::other("no certificate")));
-    };
-    let mut builder = ServerTls::builder(first.clone()).alpn(snapshot.alpn()).early_data(true);
-    for (names, identity) in &snapshot.certificates {
-        builder = builder.certificate_for(names.clone(), identity.clone());
-    }
-    builder.build().map_err(StartError::Tls)
+fn tls(snapshot: &Snapshot, shown: &Shown) -> Result<ServerTls, StartError> {
+    // A snapshot has a certificate at least, or one is ordered.
+    let tls = shown.tls(snapshot.alpn());
+    let tls = tls.ok_or_else(|| StartError::Log(io::Error::other("no certificate")))?;
+    tls.map_err(StartError::Tls)
 }
 
 fn server(tls: ServerTls, snapshot: &Snapshot) -> ServerConfig {

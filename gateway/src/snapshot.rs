@@ -11,6 +11,7 @@ use quicket::steering::ServerId;
 use quicket::{EndpointConfig, Identity};
 use quicket_member::Site;
 
+use crate::acme;
 use crate::clients::Allowed;
 use crate::congestion::Plan;
 use crate::metrics::{NO_SERVER, Place};
@@ -28,8 +29,11 @@ pub struct Snapshot {
     pub listen: Vec<SocketAddr>,
     /// Addresses with plain HTTP, which redirects.
     pub redirect: Vec<SocketAddr>,
-    /// The first is everybody's who asks for another name.
+    /// Those of the file. The first is everybody's who asks for another name; where there is none, the first that is
+    /// ordered.
     pub certificates: Certificates,
+    /// What is ordered.
+    pub(crate) acme: Option<Arc<acme::Plan>>,
     /// A line for each request; `-` is standard error.
     pub access_log: Option<PathBuf>,
     /// What one client or one request may take.
@@ -130,6 +134,11 @@ impl Snapshot {
     pub fn expired(&self) -> Vec<String> {
         let all = self.certificates.iter();
         all.filter_map(|(names, identity)| expired(names, identity)).collect()
+    }
+
+    /// How many certificates are ordered.
+    pub fn ordered(&self) -> usize {
+        self.acme.as_ref().map_or(0, |plan| plan.wanted.len())
     }
 
     /// The application protocols of clients over QUIC, most wanted first: HTTP/3, if there are sites, and

@@ -205,6 +205,11 @@ impl Identity {
         validity::not_after(self.chain.first()?)
     }
 
+    /// When the endpoint's own certificate begins; `None` if it does not say.
+    pub fn not_before(&self) -> Option<SystemTime> {
+        validity::not_before(self.chain.first()?)
+    }
+
     /// What the key signs with. A server may have a certificate of each type for a name.
     ///
     /// # Errors

@@ -1,4 +1,4 @@
-//! When a certificate ends (RFC 5280, Section 4.1.2.5).
+//! When a certificate begins and ends (RFC 5280, Section 4.1.2.5).
 
 use std::time::{Duration, SystemTime};
 
@@ -11,6 +11,20 @@ const VERSION: u8 = 0xa0;
 
 /// The end of a certificate in DER; `None` if it cannot be read.
 pub(crate) fn not_after(certificate: &[u8]) -> Option<SystemTime> {
+    moment(validity(certificate)?.1)
+}
+
+/// Its beginning.
+pub(crate) fn not_before(certificate: &[u8]) -> Option<SystemTime> {
+    moment(validity(certificate)?.0)
+}
+
+fn moment(seconds: i64) -> Option<SystemTime> {
+    SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(u64::try_from(seconds).ok()?))
+}
+
+/// Both, in seconds since 1970.
+fn validity(certificate: &[u8]) -> Option<(i64, i64)> {
     let (certificate, _) = value(certificate, SEQUENCE)?;
     let (mut rest, _) = value(certificate, SEQUENCE)?;
     if let Some((_, after)) = value(rest, VERSION) {
@@ -21,9 +35,9 @@ pub(crate) fn not_after(certificate: &[u8]) -> Option<SystemTime> {
         (_, rest) = value(rest, tag)?;
     }
     let (validity, _) = value(rest, SEQUENCE)?;
-    let (_, after) = time(validity)?;
+    let (begin, after) = time(validity)?;
     let (end, _) = time(after)?;
-    SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(u64::try_from(end).ok()?))
+    Some((begin, end))
 }
 
 /// The value of an element with this tag, and what follows it.
@@ -125,12 +139,16 @@ mod tests {
     #[test]
     fn the_end_of_a_certificate_is_found_and_no_bytes_harm() {
         let mut parameters = rcgen::CertificateParams::new(["a.test".to_owned()]).unwrap();
+        parameters.not_before = rcgen::date_time_ymd(2030, 1, 2);
         parameters.not_after = rcgen::date_time_ymd(2031, 5, 6);
         let certificate = parameters.self_signed(&rcgen::KeyPair::generate().unwrap()).unwrap();
         let der = certificate.der().to_vec();
-        let expected =
-            SystemTime::UNIX_EPOCH + Duration::from_secs(days(2031, 5, 6) as u64 * 86_400);
-        assert_eq!(not_after(&der), Some(expected));
+        let expected = |year, month, day| {
+            let seconds = days(year, month, day) as u64 * 86_400;
+            Some(SystemTime::UNIX_EPOCH + Duration::from_secs(seconds))
+        };
+        assert_eq!(not_before(&der), expected(2030, 1, 2));
+        assert_eq!(not_after(&der), expected(2031, 5, 6));
         for end in 0..der.len() {
             let _ = not_after(&der[..end]);
             let mut changed = der.clone();

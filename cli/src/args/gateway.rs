@@ -80,10 +80,23 @@ The file, in TOML; what is not said is as shown here, and paths are relative to 
   access_log = \"FILE\"              a line of JSON for each request; - is standard error
   proxy_protocol = []              networks of balancers in front, such as \"10.0.0.0/8\", that begin each
                                    connection over TCP with a header of PROXY protocol v2
-  [[certificate]]                  the first is for clients that ask for another name; a name may have
-                                   one with a key of each type
+  [[certificate]]                  or [acme] below; the first is for clients that ask for another name; a
+                                   name may have one with a key of each type
   chain = \"FILE\"
   key = \"FILE\"
+  [acme]                           certificates that the gateway gets and renews by itself (RFC 8555)
+  directory = \"URL\"              the authority's; https://acme-v02.api.letsencrypt.org/directory
+  agree_to_terms = true            due: the authority's terms of service are agreed to
+  names = [\"NAME\", [\"NAME\", \"NAME\"]]      each entry is a certificate, for one name or several
+  state = \"DIRECTORY\"            due: where the account and certificates are kept; made with mode 700
+  contact = []                     addresses of mail, for the authority
+  challenge = \"tls-alpn-01\"      at port 443; or http-01, at port 80, which redirect listens on. Without a
+                                   site it is http-01
+  key_type = \"ecdsa-p256\"        or ecdsa-p384, rsa-2048, rsa-4096
+  profile = \"NAME\"               a kind of certificate that the authority has; its default
+  ca = \"FILE\"                    whom the directory's server is trusted by; the system's roots
+  external_account = { key_id = \"ID\", key_file = \"FILE\" }         if the authority gives accounts
+                                   beforehand; the file has the key in base64url
   [origin.NAME]
   servers = [\"http://HOST:PORT\", \"unix:/PATH\"]         HTTP/1.1; h2c://HOST:PORT and h2c+unix:/PATH
                                    for HTTP/2; https://HOST:PORT for both over TLS;

@@ -42,10 +42,10 @@ impl Problems {
 /// Checks a file with certificates in files.
 pub(super) fn check(file: File, directory: &Path) -> Result<Snapshot, Vec<Problem>> {
     let mut problems = Problems::default();
-    if file.certificate.is_empty() {
+    if file.certificate.is_empty() && file.acme.is_none() {
         problems.add(
             "certificate",
-            "there is none: add [[certificate]] with chain = \"FILE\" and key = \"FILE\"",
+            "there is none: add [[certificate]] with chain = \"FILE\" and key = \"FILE\", or [acme]",
         );
     }
     let mut certificates = Certificates::new();
@@ -105,6 +105,10 @@ fn finish(
     let balancer = balancer.and_then(|balancer| balancer.check(directory, &mut problems));
     let http = (!sites.is_empty()).then(|| "h3".to_owned());
     let served: Vec<String> = http.into_iter().chain(protocols.alpn().iter().cloned()).collect();
+    let acme = file
+        .acme
+        .as_ref()
+        .and_then(|acme| acme.check(&file, &sites, &certificates, directory, &mut problems));
     let congestion = congestion::check(&file.congestion, &served, &mut problems);
     let limits = limits::check(&file.limits, &mut problems);
     let access_log = file.access_log.map(|path| match path.as_os_str() == "-" {
@@ -125,6 +129,7 @@ fn finish(
         balancer,
         metrics,
         certificates,
+        acme,
         congestion,
         access_log,
         limits,
@@ -137,7 +142,8 @@ fn finish(
 
 /// A file with private protocols only.
 fn without_sites(file: &File, problems: &mut Problems) -> Sites {
-    if !file.redirect.is_empty() {
+    // Challenges may be answered there.
+    if !file.redirect.is_empty() && file.acme.is_none() {
         problems.add("redirect", "leads to HTTPS, and there is no [[site]]");
     }
     Sites::default()

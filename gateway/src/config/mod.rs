@@ -2,6 +2,7 @@
 //!
 //! A field that is not known is an error, as is everything that would have no effect.
 
+mod acme;
 mod action;
 pub(crate) mod balancer;
 mod check;
@@ -22,6 +23,7 @@ use std::path::{Path, PathBuf};
 use ipnet::IpNet;
 use serde::Deserialize;
 
+pub use self::acme::{Acme, Challenge, ExternalAccount, Names, OrderedKey};
 pub use self::action::{Redirect, Respond};
 pub use self::balancer::Balancer;
 pub use self::clients::{CertificateHeaders, ClientCertificates};
@@ -53,6 +55,8 @@ pub struct File {
     pub redirect: Vec<SocketAddr>,
     /// The certificates; the first is everybody's who asks for another name.
     pub certificate: Vec<Certificate>,
+    /// Certificates that the gateway gets by itself.
+    pub acme: Option<Acme>,
     /// Who answers, by name.
     pub origin: BTreeMap<String, Origin>,
     /// Which names are served.
@@ -88,8 +92,9 @@ impl File {
         let protocols = self.protocol.iter().filter_map(|protocol| protocol.ca.as_ref());
         let token = self.metrics.iter().filter_map(|metrics| metrics.token_file.as_ref());
         let balancer = self.balancer.iter().map(|balancer| &balancer.connection_ids);
+        let acme = self.acme.iter().flat_map(Acme::files);
         let all = certificates.chain(origins).chain(pages).chain(asked).chain(protocols);
-        all.chain(token).chain(balancer).map(PathBuf::as_path)
+        all.chain(token).chain(balancer).chain(acme).map(PathBuf::as_path)
     }
 }
 

@@ -14,6 +14,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, mpsc};
 
+use crate::acme::Challenges;
 use crate::clients::Clients;
 use crate::log_line::Log;
 use crate::metrics::Metrics;
@@ -33,6 +34,8 @@ pub(crate) struct Shared {
     pub(crate) clients: Arc<Clients>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) ending: Ending,
+    /// What authorities are answered that look whether names lead here.
+    pub(crate) challenges: Arc<Challenges>,
 }
 
 impl Shared {
@@ -45,7 +48,8 @@ impl Shared {
         let checks = Mutex::new(Checks::begin(&snapshot.origins, &runtime));
         let current = RwLock::new((Arc::new(snapshot), log));
         let clients = Clients::new();
-        Self { current, checks, runtime, room, clients, metrics, ending }
+        let challenges = Arc::default();
+        Self { current, checks, runtime, room, clients, metrics, ending, challenges }
     }
 
     /// What counts for a request that comes now.

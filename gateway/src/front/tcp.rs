@@ -13,14 +13,18 @@ use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use quicket::{ConfigError, ServerTls};
+use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
-use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls;
+use tokio_rustls::rustls::server::Acceptor;
+use tokio_rustls::server::TlsStream;
+use tokio_rustls::{LazyConfigAcceptor, TlsAcceptor};
 
 use super::Shared;
 use super::accept::accept_all;
 use super::stall::Progress;
 use crate::BodyError;
+use crate::acme::Challenges;
 use crate::credentials::Credentials;
 use crate::proxy::{self, Client};
 use crate::snapshot::Limits;
@@ -62,15 +66,36 @@ impl Tls {
     }
 
     /// For one connection: what its client is asked for is its own.
-    fn acceptor(&self) -> Result<TlsAcceptor, ConfigError> {
-        Ok(self.tls.for_connection(&self.base)?.into())
+    fn config(&self) -> Result<Arc<rustls::ServerConfig>, ConfigError> {
+        self.tls.for_connection(&self.base)
+    }
+
+    /// The handshake of a client. One by which an authority looks whether a name leads here is answered, and nothing
+    /// comes after it (RFC 8737, Section 3).
+    async fn accept(
+        &self,
+        stream: TcpStream,
+        challenges: &Challenges,
+    ) -> Result<Option<TlsStream<TcpStream>>, BodyError> {
+        if !challenges.are_over_tls() {
+            return Ok(Some(TlsAcceptor::from(self.config()?).accept(stream).await?));
+        }
+        let start = LazyConfigAcceptor::new(Acceptor::default(), stream).await?;
+        match challenges.answer(&start.client_hello()) {
+            Some(config) => {
+                start.into_stream(config).await?.shutdown().await?;
+                Ok(None)
+            }
+            None => Ok(Some(start.into_stream(self.config()?).await?)),
+        }
     }
 }
 
 const NO_HANDSHAKE: &str = "no handshake of TLS";
 
-fn why_no_handshake(error: &std::io::Error) -> &'static str {
-    let tls = error.get_ref().and_then(|error| error.downcast_ref::<rustls::Error>());
+fn why_no_handshake(error: &BodyError) -> &'static str {
+    let io = error.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
+    let tls = io.and_then(|error| error.downcast_ref::<rustls::Error>());
     match tls {
         Some(rustls::Error::NoCertificatesPresented) => {
             "no client certificate, and one is required"
@@ -103,17 +128,12 @@ async fn serve(
     shared: Arc<Shared>,
 ) -> Result<(), BodyError> {
     let limits = shared.current().0.limits;
-    let accepting = tls.acceptor()?.accept(stream);
+    let accepting = tls.accept(stream, &shared.challenges);
     let stream = tokio::time::timeout(limits.header_timeout, accepting).await;
     let metrics = Arc::clone(&shared.metrics);
-    let stream = stream.map_err(BodyError::from).and_then(|stream| {
-        Ok(stream.inspect_err(|error| metrics.refused(why_no_handshake(error)))?)
-    });
-    let stream = stream.inspect_err(|error| {
-        if error.is::<tokio::time::error::Elapsed>() {
-            metrics.refused(NO_HANDSHAKE);
-        }
-    })?;
+    let stream = stream.map_err(BodyError::from).and_then(|stream| stream);
+    let stream = stream.inspect_err(|error| metrics.refused(why_no_handshake(error)))?;
+    let Some(stream) = stream else { return Ok(()) };
     let credentials = Credentials::of_tcp(stream.get_ref().1);
     let is_two = stream.get_ref().1.alpn_protocol() == Some(b"h2");
     let _open = metrics.connected(if is_two { "h2" } else { "http/1.1" });

@@ -19,6 +19,7 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
+use quicket::{Identity, KeyType};
 
 use self::histogram::Histogram;
 pub(crate) use self::place::Listener;
@@ -45,6 +46,8 @@ pub(crate) struct Metrics {
     reloads: Family<Outcome, Counter>,
     client_certificates: Family<Outcome, Counter>,
     congestion: Family<Algorithm, Counter>,
+    certificates: Family<CertificateLabel, Gauge>,
+    acme_orders: Family<Outcome, Counter>,
     lines_lost: Counter,
     private: Private,
 }
@@ -92,6 +95,25 @@ struct Outcome {
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct Algorithm {
     algorithm: &'static str,
+}
+
+/// A certificate that clients get, by its first name and the type of its key.
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+pub(crate) struct CertificateLabel {
+    certificate: String,
+    key: &'static str,
+}
+
+impl CertificateLabel {
+    pub(crate) fn new(certificate: String, identity: &Identity) -> Self {
+        let key = match identity.key_type() {
+            Ok(KeyType::Rsa) => "rsa",
+            Ok(KeyType::Ecdsa) => "ecdsa",
+            Ok(KeyType::Ed25519) => "ed25519",
+            _ => "other",
+        };
+        Self { certificate, key }
+    }
 }
 
 /// The counters of a route.
@@ -146,6 +168,12 @@ impl Metrics {
             early: add(all, "early_requests", "Requests that came as 0-RTT data"),
             reloads: add(all, "reloads", "Configurations that were taken, or not"),
             congestion: add(all, "congestion_control", "Connections over QUIC by their controller"),
+            certificates: add(
+                all,
+                "certificate_not_after_seconds",
+                "When a certificate that clients get ends, in seconds since 1970; 0 where one is yet to come",
+            ),
+            acme_orders: add(all, "acme_orders", "Certificates that were ordered, or not had"),
             client_certificates: add(
                 all,
                 "client_certificates",
@@ -247,6 +275,26 @@ impl Metrics {
     /// Counts what a connection has shown where a certificate was asked for.
     pub(crate) fn client_certificate(&self, outcome: &'static str) {
         self.client_certificates.get_or_create(&Outcome { outcome }).inc();
+    }
+
+    /// From now on clients get certificates that end then, and not those of `before`.
+    pub(crate) fn certificates(
+        &self,
+        before: &[CertificateLabel],
+        next: &[(CertificateLabel, i64)],
+    ) {
+        for gone in before.iter().filter(|gone| !next.iter().any(|(label, _)| label == *gone)) {
+            self.certificates.remove(gone);
+        }
+        for (label, end) in next {
+            self.certificates.get_or_create(label).set(*end);
+        }
+    }
+
+    /// Counts a certificate that was ordered.
+    pub(crate) fn ordered(&self, succeeded: bool) {
+        let outcome = if succeeded { "succeeded" } else { "failed" };
+        self.acme_orders.get_or_create(&Outcome { outcome }).inc();
     }
 
     /// Counts a connection by its congestion controller.

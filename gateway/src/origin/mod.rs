@@ -29,6 +29,7 @@ use http::request::Parts;
 use http::{Request, Response, StatusCode};
 use http_body::Body as _;
 use http_body_util::{BodyExt, Empty};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::Instant;
 
 use self::balance::{Asking, Chooser};
@@ -54,6 +55,16 @@ const MAX_IDLE_TIME: Duration = Duration::from_secs(30);
 const MAX_AGAIN: usize = 3;
 /// The largest header section of an answer, in bytes.
 const MAX_ANSWER_HEADERS: usize = 64 << 10;
+
+/// A connection to a server over TLS, for HTTP/1.1, which is no origin's.
+pub(crate) async fn dial(
+    place: &Place,
+    tls: &Arc<Tls>,
+    limit: Duration,
+) -> std::io::Result<impl AsyncRead + AsyncWrite + Send + Unpin + 'static> {
+    let dialer = Dialer::new(place, Some(tls), limit, Duration::ZERO);
+    Ok(dialer.dial(true).await?.link)
+}
 
 /// What an origin may take, and how its servers are chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -75,7 +75,7 @@ impl Tls {
         self.server_name.clone().map_or_else(|| name(host), Ok)
     }
 
-    pub(super) fn is_like(&self, other: &Self) -> bool {
+    pub(crate) fn is_like(&self, other: &Self) -> bool {
         self.sameness == other.sameness
     }
 }

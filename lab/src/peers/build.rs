@@ -95,6 +95,20 @@ impl Workshop {
         self.build_with_go("caddy")
     }
 
+    /// Builds Pebble, a certificate authority for tests that speaks ACME, and the DNS server that comes with it.
+    ///
+    /// # Errors
+    ///
+    /// When Go is missing or the build fails.
+    pub fn prepare_pebble(&self) -> Result<[Program; 2], PeerError> {
+        const COMMANDS: &str = "github.com/letsencrypt/pebble/v2/cmd";
+        let _lock = self.lock("pebble")?;
+        let build = |command: &str| {
+            self.build_package_with_go("pebble", &format!("{COMMANDS}/{command}"), command)
+        };
+        Ok([build("pebble")?, build("pebble-challtestsrv")?])
+    }
+
     /// Makes a Python with niquests, an HTTP client.
     ///
     /// # Errors
@@ -222,9 +236,19 @@ impl Workshop {
 
     /// Builds a peer that is a Go module.
     fn build_with_go(&self, folder: &str) -> Result<Program, PeerError> {
-        let executable = self.cache.join(format!("{folder}-peer"));
+        self.build_package_with_go(folder, ".", &format!("{folder}-peer"))
+    }
+
+    /// Builds a package that a Go module is, or depends on.
+    fn build_package_with_go(
+        &self,
+        folder: &str,
+        package: &str,
+        name: &str,
+    ) -> Result<Program, PeerError> {
+        let executable = self.cache.join(name);
         let mut command = Command::new("go");
-        command.args(["build", "-mod=readonly", "-o"]).arg(&executable).arg(".");
+        command.args(["build", "-mod=readonly", "-o"]).arg(&executable).arg(package);
         command.current_dir(self.sources.join(folder));
         run(&mut command, "install Go 1.26 or later")?;
         Ok(Program { executable, arguments: Vec::new() })

@@ -1,0 +1,118 @@
+//! Why a gateway does not start, or does not take what it is given.
+
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+
+use quicket::{BindError, ConfigError, ListenError};
+use quicket_member::MemberError;
+
+use crate::config::balancer;
+use crate::metrics;
+
+/// Why a gateway does not start, or does not take what it is given.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum StartError {
+    /// An address cannot be had over UDP.
+    Udp(BindError),
+    /// An address cannot be had over TCP.
+    Tcp(SocketAddr, io::Error),
+    /// Certificates cannot be used.
+    Tls(ConfigError),
+    /// QUIC cannot listen.
+    Listen(ListenError),
+    /// The access log cannot be opened.
+    Log(io::Error),
+    /// The counters have no place.
+    Metrics(metrics::Place, io::Error),
+    /// The addresses of a running gateway are not those of the file.
+    OtherAddresses,
+    /// Sockets that were handed over are of no use.
+    Handed(io::Error),
+    /// A socket was handed over whose address the file does not have.
+    Unwanted(String),
+    /// Limits that hold from the start are not those of the file.
+    OtherLimits,
+    /// The protocols that clients can ask for are not those of the file.
+    OtherProtocols,
+    /// The place behind a balancer does not fit what is there.
+    Balancer(MemberError),
+    /// The place behind a balancer is another one.
+    OtherPlace,
+    /// Certificates that are ordered could not be kept.
+    Acme(String),
+    /// A certificate that was not there before has ended.
+    Expired(String),
+}
+
+impl fmt::Display for StartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Udp(error) => error.fmt(f),
+            Self::Tcp(address, error) => {
+                write!(f, "cannot listen on {address} (TCP): {error}")?;
+                match error.kind() {
+                    io::ErrorKind::AddrInUse => {
+                        write!(f, "; ss -ltnp 'sport = :{}' says who has it", address.port())
+                    }
+                    io::ErrorKind::PermissionDenied => {
+                        f.write_str("; ports below 1024 need root, or CAP_NET_BIND_SERVICE")
+                    }
+                    _ => Ok(()),
+                }
+            }
+            Self::Tls(error) => error.fmt(f),
+            Self::Listen(error) => error.fmt(f),
+            Self::Log(error) => write!(f, "cannot open the access log: {error}"),
+            Self::Metrics(place, error) => write!(f, "cannot listen on {place} (metrics): {error}"),
+            Self::Handed(error) => {
+                write!(f, "the sockets that were handed over cannot be used: {error}")
+            }
+            Self::Unwanted(address) => write!(
+                f,
+                "{address} was handed over, and the file does not listen there (over UDP, only at the first of listen)"
+            ),
+            Self::OtherAddresses => f.write_str(
+                "listen, redirect or metrics.listen have changed: that takes a restart, or quicket switch upgrade",
+            ),
+            Self::OtherLimits => f.write_str(
+                "limits.connections, requests, memory_mib or handshakes_without_retry have changed, or client_handshakes_per_s \
+                 is there now, or no longer: that takes a restart, or quicket switch upgrade",
+            ),
+            Self::OtherProtocols => f.write_str(
+                "the names in alpn of [[protocol]], or whether there is a [[site]], have changed: that takes a \
+                 restart, or quicket switch upgrade",
+            ),
+            Self::Balancer(error) => write!(f, "{}: {error}", balancer::field(error)),
+            Self::OtherPlace => f.write_str(
+                "balancer.server_id or balancer.max_udp_payload have changed, or [balancer] is there now, or no \
+                 longer: that takes a restart",
+            ),
+            Self::Acme(what) => write!(f, "acme.state: {what}"),
+            Self::Expired(what) => write!(f, "{what}; it is not taken instead of another one"),
+        }
+    }
+}
+
+impl std::error::Error for StartError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Udp(error) => Some(error),
+            Self::Tcp(_, error)
+            | Self::Log(error)
+            | Self::Metrics(_, error)
+            | Self::Handed(error) => Some(error),
+            Self::Tls(error) => Some(error),
+            Self::Listen(error) => Some(error),
+            Self::Balancer(error) => Some(error),
+            Self::Unwanted(_)
+            | Self::OtherAddresses
+            | Self::OtherLimits
+            | Self::OtherProtocols
+            | Self::OtherPlace
+            | Self::Acme(_)
+            | Self::Expired(_) => None,
+        }
+    }
+}
