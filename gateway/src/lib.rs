@@ -44,6 +44,7 @@ mod route;
 mod server;
 pub mod snapshot;
 mod stage;
+mod trailers;
 mod tunnel;
 mod upgrade;
 pub mod watch;
