@@ -248,6 +248,7 @@ impl Bound {
             true => config.admission(admission(&shared)),
             false => config,
         };
+        let config = config.unencrypted_for(&shared.unencrypted);
         let listener = endpoint.listen_early(config).map_err(StartError::Listen)?;
         let gateway = Gateway { shared, tls, wanted, member, presented };
         Ok(Self {

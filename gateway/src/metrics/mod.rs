@@ -45,6 +45,7 @@ pub(crate) struct Metrics {
     reloads: Family<Outcome, Counter>,
     client_certificates: Family<Outcome, Counter>,
     congestion: Family<Algorithm, Counter>,
+    unencrypted: Counter,
     lines_lost: Counter,
     private: Private,
 }
@@ -146,6 +147,7 @@ impl Metrics {
             early: add(all, "early_requests", "Requests that came as 0-RTT data"),
             reloads: add(all, "reloads", "Configurations that were taken, or not"),
             congestion: add(all, "congestion_control", "Connections over QUIC by their controller"),
+            unencrypted: add(all, "unencrypted", "Connections over QUIC without encryption"),
             client_certificates: add(
                 all,
                 "client_certificates",
@@ -247,6 +249,11 @@ impl Metrics {
     /// Counts what a connection has shown where a certificate was asked for.
     pub(crate) fn client_certificate(&self, outcome: &'static str) {
         self.client_certificates.get_or_create(&Outcome { outcome }).inc();
+    }
+
+    /// Counts a connection without encryption.
+    pub(crate) fn unencrypted(&self) {
+        self.unencrypted.inc();
     }
 
     /// Counts a connection by its congestion controller.
