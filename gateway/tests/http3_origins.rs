@@ -179,10 +179,10 @@ fn what_is_no_answer_is_none() {
 fn an_answer_may_come_before_the_body_has_gone() {
     let (site, _origin) = start(100, PATIENT);
     fs::write(site.path("sent"), content(5_000_000)).unwrap();
-    let (status, body) = site.get(&["--http2", "--data-binary", "@sent", &site.url("/early")]);
-    let log = || fs::read_to_string(site.path("access.log")).unwrap();
-    assert!(status.starts_with("413"), "{status} {}", log());
-    assert_eq!(body, b"no more");
+    // What curl makes of an answer beside which its stream is reset is its own business.
+    site.curl(&["--http2", "--data-binary", "@sent", &site.url("/early")]);
+    let record = site.records(1).pop().unwrap();
+    assert_eq!((&record["status"], &record["sent"]), (&413.into(), &7.into()), "{record}");
     assert_eq!(site.get(&[&site.url("/after")]).0, "200");
 }
 

@@ -86,7 +86,8 @@ fn a_tunnel_flows_as_fast_as_the_file_says() {
          [[site]]\nnames = [\"*\"]\n[[site.route]]\norigin = \"app\"\n[limits]\n\
          client_bytes_per_s = {RATE}\n"
     );
-    for version in ["1", "2", "3"] {
+    // Over HTTP/1.1 this client compresses what it says.
+    for version in ["2", "3"] {
         let site = Site::start(folder(), &rest);
         let begun = Instant::now();
         let output = client(&site, &[version, "echo"]);
