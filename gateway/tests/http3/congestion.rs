@@ -123,7 +123,8 @@ fn first_flight(site: &Site) -> usize {
         sockets.protocol.max_udp_payload_size = 1200;
         let any = SocketAddr::from(([127, 0, 0, 1], 0));
         let endpoint = Endpoint::bind_with(any, sockets).await.unwrap();
-        let connecting = endpoint.connect(relay.address, "localhost", &config(site));
+        let config = config(site);
+        let connecting = endpoint.connect(relay.address, "localhost", &config);
         let connection = connecting.await.unwrap();
         let _control = unidirectional(&connection, CONTROL).await;
         // Until all that belongs to the handshake is said and acknowledged.
