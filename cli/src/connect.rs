@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
-use quicket::{ClientConfig, ConnectError, ConnectionError, FileSessionStore, TransportConfig};
+use quicket::{
+    ClientConfig, ConnectError, ConnectionError, FileSessionStore, Identity, TransportConfig,
+};
 use quicket_gateway::connect::{self, Error, Event, Say, Server};
 
 use crate::args::Connect;
@@ -34,7 +36,7 @@ pub(crate) fn run(args: &Connect) -> Result<(), Failure> {
 
 fn config(args: &Connect) -> Result<ClientConfig, Failure> {
     let key_log = transport::key_log(args.transport.keylog.as_deref())?;
-    let tls = trust::tls(&args.trust, &args.alpn, key_log)?;
+    let tls = trust::tls(&args.trust, &args.alpn, identity(args)?, key_log)?;
     let transport = TransportConfig {
         keep_alive: Duration::from_secs(args.keep_alive),
         datagram_receive_buffer: TransportConfig::default().datagram_receive_buffer,
@@ -59,15 +61,41 @@ fn config(args: &Connect) -> Result<ClientConfig, Failure> {
     Ok(config.sessions(Arc::new(store)))
 }
 
+/// What gateways are shown that ask for a certificate.
+fn identity(args: &Connect) -> Result<Option<Identity>, Failure> {
+    let (Some(chain), Some(key)) = (&args.cert, &args.key) else { return Ok(None) };
+    let read = Identity::from_pem_files(chain, key);
+    read.map(Some).map_err(|error| Failure::new(Kind::Environment, error.to_string()))
+}
+
 /// What happened, and what can be done.
 fn failure(error: &Error) -> Failure {
     let (kind, hint) = match error {
         Error::Local(..) => (Kind::Environment, ""),
         Error::Connect { error, .. } => reason(error),
+        Error::Lost(ConnectionError::PeerTransport { code, .. }) => match own(code.0) {
+            Some(hint) => (Kind::Trust, hint),
+            None => (Kind::Connection, ""),
+        },
         Error::Broken(_) => (Kind::Refused, ""),
         _ => (Kind::Connection, ""),
     };
     Failure::new(kind, format!("{error}{hint}"))
+}
+
+/// What can be done where the gateway ended the handshake for this side's certificate, or for want of one. The client
+/// has its part of the handshake done by then (RFC 8446, Section 4.4.2.4).
+const fn own(code: u64) -> Option<&'static str> {
+    /// Alerts of TLS, as QUIC says them (RFC 9001, Section 4.8): bad_certificate to unknown_ca, access_denied,
+    /// certificate_required (RFC 8446, Section 6.2).
+    const ALERT: u64 = 0x100;
+    match code.wrapping_sub(ALERT) {
+        116 => Some("; the gateway wants a certificate of yours: --cert and --key"),
+        42..=46 | 48 | 49 => Some(
+            "; the gateway does not take your certificate: is --cert of an authority in its file, and in its dates?",
+        ),
+        _ => None,
+    }
 }
 
 fn reason(error: &ConnectError) -> (Kind, &'static str) {
@@ -80,6 +108,11 @@ fn reason(error: &ConnectError) -> (Kind, &'static str) {
             Some(hint) => (Kind::Trust, hint),
             None => (Kind::Connection, ""),
         },
+        ConnectError::Lost(ConnectionError::PeerTransport { code, .. })
+            if own(code.0).is_some() =>
+        {
+            (Kind::Trust, own(code.0).unwrap_or_default())
+        }
         ConnectError::Lost(ConnectionError::PeerTransport { code, .. }) if code.0 == WRONG_ALPN => {
             (
                 Kind::Connection,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use quicket::{ClientTls, KeyLog};
+use quicket::{ClientTls, Identity, KeyLog};
 
 use crate::args::Trust;
 use crate::exit::{Failure, Kind};
@@ -17,10 +17,11 @@ pub(crate) fn warn(trust: &Trust) {
     }
 }
 
-/// The TLS configuration of clients that speak one protocol.
+/// The TLS configuration of clients that speak one protocol, with their own certificate if they have one.
 pub(crate) fn tls(
     trust: &Trust,
     alpn: &str,
+    identity: Option<Identity>,
     key_log: Option<Arc<dyn KeyLog>>,
 ) -> Result<ClientTls, Failure> {
     let mut tls = ClientTls::builder().alpn([alpn]);
@@ -30,6 +31,9 @@ pub(crate) fn tls(
         tls = tls.pinned(trust.pin.iter().copied());
     } else if trust.insecure_no_verify {
         tls = tls.dangerous_no_verification();
+    }
+    if let Some(identity) = identity {
+        tls = tls.client_certificate(identity);
     }
     if let Some(log) = key_log {
         tls = tls.key_log(log);

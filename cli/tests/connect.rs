@@ -8,6 +8,10 @@ use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+#[path = "../../gateway/tests/mutual_tls/authority.rs"]
+mod authority;
+
+use authority::{authority, client};
 use common::{Outcome, openssl, quicket};
 use tempfile::TempDir;
 
@@ -47,7 +51,7 @@ fn until(what: &str, mut is_so: impl FnMut() -> bool) {
 }
 
 /// The server and the gateway, which listens at this port.
-fn start(dir: &TempDir) -> (Process, Process, u16) {
+fn start(dir: &TempDir, protocol: &str) -> (Process, Process, u16) {
     openssl(dir.path(), "cert", "DNS:localhost,IP:127.0.0.1");
     let mut python = Command::new("python3");
     let mut python = python.args(["-c", PYTHON]).stdout(Stdio::piped()).spawn().unwrap();
@@ -56,7 +60,7 @@ fn start(dir: &TempDir) -> (Process, Process, u16) {
     let port = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let file = format!(
         "listen = [\"127.0.0.1:{port}\"]\n[[certificate]]\nchain = \"cert.pem\"\nkey = \"cert.key\"\n\
-         [[protocol]]\nalpn = [\"upper\"]\nstreams = \"tcp://127.0.0.1:{}\"\n",
+         [[protocol]]\nalpn = [\"upper\"]\nstreams = \"tcp://127.0.0.1:{}\"\n{protocol}",
         line.trim()
     );
     fs::write(dir.path().join("site.toml"), file).unwrap();
@@ -79,7 +83,7 @@ fn connect(dir: &TempDir, arguments: &[&str], input: &[u8]) -> Outcome {
 #[test]
 fn standard_input_and_output_and_a_local_port_reach_the_server() {
     let dir = tempfile::tempdir().unwrap();
-    let (_python, _gateway, port) = start(&dir);
+    let (_python, _gateway, port) = start(&dir, "");
     let server = format!("localhost:{port}");
     let base = [server.as_str(), "--alpn", "upper", "--ca", "cert.pem"];
     let outcome = connect(&dir, &base, b"hello");
@@ -118,4 +122,32 @@ fn standard_input_and_output_and_a_local_port_reach_the_server() {
     let nobody = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
     let outcome = connect(&dir, &[nobody.as_str(), "--alpn", "upper", "--ca", "cert.pem"], b"");
     assert!(outcome.assert_code(3).stderr.contains("is the gateway running"), "{}", outcome.stderr);
+}
+
+#[test]
+fn a_gateway_that_asks_for_a_certificate_is_shown_one() {
+    let dir = tempfile::tempdir().unwrap();
+    for (name, of) in [("ours", "anna"), ("others", "eve")] {
+        authority(dir.path(), name);
+        client(dir.path(), name, of);
+    }
+    let asked = "[protocol.client_certificates]\nca = [\"ours.pem\"]\n";
+    let (_python, _gateway, port) = start(&dir, asked);
+    let server = format!("localhost:{port}");
+    let base = [server.as_str(), "--alpn", "upper", "--ca", "cert.pem", "--no-sessions"];
+    let with = |own: &str| {
+        let (chain, key) = (format!("{own}.pem"), format!("{own}.key"));
+        connect(&dir, &[&base[..], &["--cert", &chain, "--key", &key]].concat(), b"hello")
+    };
+    let outcome = with("anna");
+    outcome.assert_code(0);
+    assert_eq!(outcome.stdout, b"ready\nHELLO");
+    let outcome = connect(&dir, &base, b"hello");
+    assert!(outcome.assert_code(4).stderr.contains("--cert and --key"), "{}", outcome.stderr);
+    let outcome = with("eve");
+    assert!(outcome.assert_code(4).stderr.contains("does not take your"), "{}", outcome.stderr);
+    let outcome = with("missing");
+    assert!(outcome.assert_code(6).stderr.contains("missing.pem"), "{}", outcome.stderr);
+    let outcome = connect(&dir, &[&base[..], &["--cert", "anna.pem"]].concat(), b"");
+    assert!(outcome.assert_code(2).stderr.contains("--key"), "{}", outcome.stderr);
 }

@@ -1,4 +1,4 @@
-//! `quicket get` against the HTTP/3 of others: aioquic's and Caddy's (quic-go).
+//! `quicket get` against the HTTP/3 of others: aioquic's and Caddy's (quic-go); and Caddy behind `quicket gateway`.
 
 mod common;
 
@@ -233,4 +233,81 @@ fn what_does_not_come_by_caddys_quic_comes_by_its_tcp() {
     let report = over_tcp.assert_code(0).report();
     assert_eq!(report["connections"][0]["alpn"], "h2", "{report}");
     assert!(fs::read(server.path("large")).unwrap() == content(3_000_000));
+}
+
+/// A gateway whose origin is this server, over HTTP/3; curl asks it.
+struct Gateway<'a> {
+    child: Child,
+    port: u16,
+    server: &'a Foreign,
+}
+
+impl<'a> Gateway<'a> {
+    fn before(server: &'a Foreign) -> Self {
+        let port = free_port();
+        let file = format!(
+            "listen = [\"127.0.0.1:{port}\"]\n[[certificate]]\nchain = \"cert.pem\"\nkey = \"cert.key\"\n\
+             [origin.caddy]\nservers = [\"h3://127.0.0.1:{}\"]\nca = \"cert.pem\"\n\
+             [[site]]\nnames = [\"*\"]\n[[site.route]]\norigin = \"caddy\"\n",
+            server.port
+        );
+        fs::write(server.path("site.toml"), file).unwrap();
+        let mut command = common::quicket(server.dir.path());
+        command
+            .args(["gateway", "site.toml"])
+            .stderr(fs::File::create(server.path("gateway.log")).unwrap());
+        let mut gateway = Self { child: command.spawn().unwrap(), port, server };
+        while TcpStream::connect(("127.0.0.1", port)).is_err() {
+            let log = fs::read_to_string(server.path("gateway.log")).unwrap();
+            assert!(gateway.child.try_wait().unwrap().is_none(), "the gateway ended: {log}");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        gateway
+    }
+
+    fn curl(&self, arguments: &[&str], path: &str) -> Vec<u8> {
+        let mut command = std::process::Command::new("curl");
+        command.args(["-sS", "--fail", "--cacert", "cert.pem", "--max-time", "20"]).args(arguments);
+        command.arg(format!("https://localhost:{}{path}", self.port));
+        let output = command.current_dir(self.server.dir.path()).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        output.stdout
+    }
+}
+
+impl Drop for Gateway<'_> {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn caddy_is_an_origin_of_the_gateway_over_http3() {
+    let mut server = Foreign::caddy();
+    let body: String = (0..400_000).map(|at| format!("{at} ")).collect();
+    fs::write(server.path("sent"), &body).unwrap();
+    let gateway = Gateway::before(&server);
+    for version in ["--http2", "--http1.1"] {
+        assert!(gateway.curl(&[version], "/large") == content(3_000_000));
+        let echo = gateway.curl(&[version, "--data-binary", "@sent"], "/echo");
+        let echo = String::from_utf8(echo).unwrap();
+        assert!(
+            echo.starts_with("POST ") && echo.trim_end().ends_with(body.trim_end()),
+            "{echo:.80}"
+        );
+        assert_eq!(gateway.curl(&[version, "-r", "5-9"], "/large"), content(3_000_000)[5..10]);
+        gateway.curl(&[version, "-I"], "/hello.txt");
+    }
+    drop(gateway);
+    // Many at once.
+    let gateway = Gateway::before(&server);
+    let urls: Vec<String> =
+        (0..40).map(|at| format!("https://localhost:{}/file{at}", gateway.port)).collect();
+    let mut flags = vec!["--http2", "-Z"];
+    flags.extend(urls.iter().map(String::as_str));
+    let all = gateway.curl(&flags, "/hello.txt");
+    assert_eq!(all.len(), (0..40).map(|at| 1000 * at).sum::<usize>() + 13);
+    drop(gateway);
+    let _ = server.child.kill();
 }

@@ -373,7 +373,8 @@ pub struct TransportConfig {
     /// Sends a reserved transport parameter (RFC 9000, Section 18.1).
     pub grease: bool,
     /// Asks the peer not to encrypt 1-RTT packets. **Everybody on the path can read and change
-    /// what is sent**: for trusted links only. Holds when both sides ask.
+    /// what is sent**: for trusted links only. Holds when both sides ask. The peer then stays at its IP address: what
+    /// comes from another one is dropped.
     pub disable_1rtt_encryption: bool,
     /// What is announced in place of what follows from the rest.
     pub announced: Announced,

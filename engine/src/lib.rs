@@ -56,7 +56,7 @@ pub use config::{
     ANSWER_TIME, Announced, ClientConfig, EndpointConfig, HANDSHAKES_WITHOUT_RETRY, MtuDiscovery,
     ReplyRates, RetryPolicy, ServerConfig, StreamWindows, TransportConfig,
 };
-pub use congestion::CongestionAlgorithm;
+pub use congestion::{Congestion, CongestionAlgorithm, CongestionParameters};
 pub use connection::{
     Connection, EarlyData, KeyUpdateError, Transmit, TransmitStatus, Unreachable,
 };

@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use ipnet::IpNet;
-use quicket::CongestionAlgorithm;
+use quicket::Congestion;
 use quicket::tokio::Connection;
 
 use crate::metrics::Metrics;
@@ -14,7 +14,7 @@ use crate::metrics::Metrics;
 /// A controller, and for which connections it is.
 #[derive(Clone, Debug)]
 pub(crate) struct Rule {
-    pub(crate) algorithm: CongestionAlgorithm,
+    pub(crate) congestion: Congestion,
     /// In lower case; any if there are none.
     pub(crate) names: Vec<String>,
     /// Any if there are none.
@@ -58,9 +58,9 @@ impl Rule {
 pub(crate) struct Plan(pub(crate) Vec<Rule>);
 
 impl Plan {
-    fn choose(&self, known: Known<'_>) -> CongestionAlgorithm {
+    fn choose(&self, known: Known<'_>) -> Congestion {
         let rule = self.0.iter().find(|rule| rule.fits(known));
-        rule.map(|rule| rule.algorithm).unwrap_or_default()
+        rule.map(|rule| rule.congestion).unwrap_or_default()
     }
 
     /// Has a connection whose handshake is complete controlled as planned.
@@ -80,12 +80,14 @@ impl Plan {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use quicket::CongestionAlgorithm;
 
     const ALL: Range<Duration> = Duration::ZERO..Duration::MAX;
 
     fn rule(algorithm: CongestionAlgorithm) -> Rule {
+        let congestion = algorithm.into();
         let (names, alpn, networks) = (Vec::new(), Vec::new(), Vec::new());
-        Rule { algorithm, names, alpn, networks, rtt: ALL }
+        Rule { congestion, names, alpn, networks, rtt: ALL }
     }
 
     #[test]
@@ -101,25 +103,26 @@ mod tests {
             Rule { networks: vec!["192.0.2.0/24".parse().unwrap()], ..rule(Bbr) },
             Rule { rtt: millis(100)..millis(200), ..rule(Bbr) },
         ]);
+        let choose = |known| plan.choose(known).algorithm;
         let known = Known {
             name: Some("c.example"),
             alpn: b"h3",
             client: "198.51.100.1".parse().unwrap(),
             rtt: millis(10),
         };
-        assert_eq!(plan.choose(known), Cubic, "as ever");
+        assert_eq!(choose(known), Cubic, "as ever");
         for name in ["a.example", "A.Example", "x.b.example"] {
-            assert_eq!(plan.choose(Known { name: Some(name), ..known }), NewReno, "{name}");
-            assert_eq!(plan.choose(Known { name: Some(name), alpn: b"x", ..known }), Cubic);
+            assert_eq!(choose(Known { name: Some(name), ..known }), NewReno, "{name}");
+            assert_eq!(choose(Known { name: Some(name), alpn: b"x", ..known }), Cubic);
         }
         for name in [Some("b.example"), Some("y.x.b.example"), None] {
-            assert_eq!(plan.choose(Known { name, ..known }), Cubic, "{name:?}");
+            assert_eq!(choose(Known { name, ..known }), Cubic, "{name:?}");
         }
         for client in ["192.0.2.7", "::ffff:192.0.2.7"] {
-            assert_eq!(plan.choose(Known { client: client.parse().unwrap(), ..known }), Bbr);
+            assert_eq!(choose(Known { client: client.parse().unwrap(), ..known }), Bbr);
         }
         for (rtt, expected) in [(99, Cubic), (100, Bbr), (199, Bbr), (200, Cubic)] {
-            assert_eq!(plan.choose(Known { rtt: millis(rtt), ..known }), expected, "{rtt} ms");
+            assert_eq!(choose(Known { rtt: millis(rtt), ..known }), expected, "{rtt} ms");
         }
     }
 }

@@ -151,12 +151,18 @@ fn add_via(headers: &mut HeaderMap, version: Version) {
     headers.append(header::VIA, HeaderValue::from_static(via));
 }
 
-fn remove_hop_by_hop(headers: &mut HeaderMap) {
+/// The fields that Connection names (RFC 9110, Section 7.6.1).
+pub(crate) fn named_by_connection(headers: &HeaderMap) -> Vec<HeaderName> {
     let mut named = Vec::new();
     for value in headers.get_all(header::CONNECTION) {
         let names = value.to_str().unwrap_or_default().split(',');
         named.extend(names.filter_map(|name| name.trim().parse::<HeaderName>().ok()));
     }
+    named
+}
+
+fn remove_hop_by_hop(headers: &mut HeaderMap) {
+    let mut named = named_by_connection(headers);
     // A client must not have fields removed that the gateway or the origin relies upon.
     named.retain(|name| ![header::HOST, header::CONTENT_LENGTH].contains(name));
     for name in named.iter().chain(&HOP_BY_HOP) {

@@ -49,6 +49,7 @@ mod server;
 pub mod snapshot;
 mod stage;
 mod start_error;
+mod trailers;
 mod tunnel;
 mod upgrade;
 pub mod watch;

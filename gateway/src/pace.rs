@@ -1,4 +1,4 @@
-//! Bodies that flow no faster than the file allows: for a site, and for a client's address.
+//! Bodies, tunnels and streams that flow no faster than the file allows: for a site, and for a client's address.
 //!
 //! A piece goes on as it comes, and the next one, of this body or of another, waits until it is paid for. So pieces are never held here, and who
 //! sends them is slowed down as by a slow reader.
@@ -73,12 +73,39 @@ impl Rate {
     }
 }
 
+impl Flow {
+    /// The other way.
+    pub(crate) const fn back(self) -> Self {
+        match self {
+            Self::Received => Self::Sent,
+            Self::Sent => Self::Received,
+        }
+    }
+}
+
+/// Waits until what has flowed is paid for. `still` is called each second, for those who look out for silence.
+pub(crate) async fn rest(mut owed: Duration, still: impl Fn()) {
+    const STEP: Duration = Duration::from_secs(1);
+    while !owed.is_zero() {
+        let step = owed.min(STEP);
+        tokio::time::sleep(step).await;
+        still();
+        owed = owed.saturating_sub(step);
+    }
+}
+
 /// Who pays for the bodies of a request.
 #[derive(Clone, Default)]
 pub(crate) struct Payers {
     pub(crate) site: Option<Arc<Rate>>,
     /// An address, and its rate.
     pub(crate) client: Option<(Arc<Clients>, IpAddr, u64)>,
+}
+
+impl std::fmt::Debug for Payers {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Payers").finish_non_exhaustive()
+    }
 }
 
 impl Payers {
@@ -90,7 +117,8 @@ impl Payers {
         Paced { body, flow, payers: self.clone(), begun: false, wait: None }.boxed_unsync()
     }
 
-    fn pay(&self, flow: Flow, bytes: usize) -> Duration {
+    /// Pays for so many bytes; how long to wait before more may flow.
+    pub(crate) fn pay(&self, flow: Flow, bytes: usize) -> Duration {
         let site = self.site.as_ref().map(|rate| rate.pay(flow, bytes));
         let client = self
             .client

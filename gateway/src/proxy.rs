@@ -27,6 +27,7 @@ use crate::pace::{Flow, Payers};
 use crate::request::{self, Refusal, is_safe};
 use crate::route::{self, Route, Site};
 use crate::snapshot::Snapshot;
+use crate::trailers::Filter;
 use crate::tunnel::Stay;
 use crate::upgrade::{self, Wish};
 
@@ -184,6 +185,7 @@ async fn pass_on<'a>(
         authority: &authority,
         is_early,
         wish,
+        payers: way.payers(),
         fields: &snapshot.certificate_fields,
         shown,
     };
@@ -196,6 +198,8 @@ async fn pass_on<'a>(
             let again = again.map(|connection| (connection, parts.clone()));
             let body = Watched::with_limit(body, limit, "the client");
             let body = way.paced(Flow::Received, way.counted(body.boxed_unsync()));
+            let others = &snapshot.certificate_fields;
+            let body = Filter::new(&parts.headers, &route.to_origin, others).clean(body);
             let answer = ask(origin, route, target, parts, body, (metrics, &mut *record)).await?;
             let (connection, parts) = match again {
                 Some(again) if answer.status() == StatusCode::TOO_EARLY => again,
@@ -209,6 +213,7 @@ async fn pass_on<'a>(
                 authority: &authority,
                 is_early: false,
                 wish: None,
+                payers: Payers::default(),
                 fields: &snapshot.certificate_fields,
                 shown,
             };
@@ -239,6 +244,8 @@ struct Target<'a> {
     is_early: bool,
     /// An upgrade, and how long what follows may last.
     wish: Option<(Wish, Stay)>,
+    /// Who pays for what follows.
+    payers: Payers,
     /// In which nobody but the gateway tells of certificates.
     fields: &'a [HeaderName],
     /// The client's certificate, and in which of them the origin is told.
@@ -254,7 +261,7 @@ async fn ask(
     body: Body,
     (metrics, record): (&Metrics, &mut Record),
 ) -> Result<Response<Body>, Refusal> {
-    let Target { address: client, authority, is_early, mut wish, fields, shown } = target;
+    let Target { address: client, authority, is_early, mut wish, payers, fields, shown } = target;
     let asked = Asked { client, authority, version: parts.version, is_early };
     headers::to_origin(&mut parts.headers, &asked);
     credentials::remove_forged(&mut parts.headers, fields);
@@ -273,8 +280,12 @@ async fn ask(
     }
     (record.server, record.attempts) = (server, attempts);
     let answer = answer.map_err(|error| refusal(error, record))?;
+    let filter = Filter::new(answer.headers(), &route.to_client, &[]);
+    let answer = answer.map(|body| filter.clean(body));
     match wish {
-        Some((wish, stay)) => wish.settle(answer, stay.tunnel(origin.upgrade_idle())),
+        Some((wish, stay)) => {
+            wish.settle(answer, stay.tunnel(origin.upgrade_idle()).paid_by(payers))
+        }
         None => Ok(answer),
     }
 }
@@ -355,8 +366,12 @@ impl Way<'_> {
 
     /// A body that flows as fast as the file allows.
     fn paced(&self, flow: Flow, body: Body) -> Body {
+        self.payers().pace(flow, body)
+    }
+
+    fn payers(&self) -> Payers {
         let site = self.site.and_then(|site| site.rate.clone());
-        Payers { site, client: self.payer.clone() }.pace(flow, body)
+        Payers { site, client: self.payer.clone() }
     }
 
     /// What the client is told instead of an answer.

@@ -149,6 +149,7 @@ impl Bound {
             true => config.admission(admission(&shared)),
             false => config,
         };
+        let config = config.unencrypted_for(&shared.unencrypted);
         let listener = endpoint.listen_early(config).map_err(StartError::Listen)?;
         let (plan, hearer) = (shared.current().0.acme.clone(), Arc::default());
         let (plan, presented) =

@@ -40,6 +40,8 @@ pub struct Snapshot {
     pub limits: Limits,
     /// Networks of balancers that say who the client is.
     pub(crate) proxy_protocol: Vec<IpNet>,
+    /// Networks whose connections over QUIC may go without encryption.
+    pub(crate) unencrypted: Vec<IpNet>,
     /// Its place behind a balancer that routes by connection IDs.
     pub(crate) balancer: Option<Behind>,
     /// Where the counters can be read.

@@ -6,12 +6,13 @@ use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf, copy_bidirectional};
 use tokio::sync::mpsc;
 
+use crate::pace::{self, Flow, Payers};
 use crate::stage::Ending;
 
 /// How long each end may take to become one.
@@ -37,7 +38,7 @@ pub(crate) struct Stay {
 
 impl Stay {
     pub(crate) const fn tunnel(self, idle: Duration) -> Tunnel {
-        Tunnel { idle, stay: self }
+        Tunnel { idle, stay: self, payers: None }
     }
 }
 
@@ -46,9 +47,15 @@ pub(crate) struct Tunnel {
     /// It ends when nothing has come from either end for so long.
     idle: Duration,
     stay: Stay,
+    payers: Option<Payers>,
 }
 
 impl Tunnel {
+    /// What flows is paid for.
+    pub(crate) fn paid_by(self, payers: Payers) -> Self {
+        Self { payers: Some(payers), ..self }
+    }
+
     /// Carries what comes from each end to the other. An end that has said all is told to the other one,
     /// which may go on.
     pub(crate) async fn carry<E: std::fmt::Display>(
@@ -63,8 +70,8 @@ impl Tunnel {
             Err(_) => return log::debug!("no upgrade within {} s", OPENING.as_secs()),
         };
         let moved = Arc::new(AtomicU64::new(0));
-        let mut client = Counted { link: client, moved: Arc::clone(&moved) };
-        let mut server = Counted { link: server, moved: Arc::clone(&moved) };
+        let mut client = Counted::new(client, &moved, self.payers.as_ref());
+        let mut server = Counted::new(server, &moved, None);
         let Stay { alive, mut ending, drain } = self.stay;
         let stopped = async {
             ending.stops().await;
@@ -93,10 +100,59 @@ async fn quiet(moved: &AtomicU64, limit: Duration) {
     }
 }
 
-/// An end whose progress is counted.
+/// An end whose progress is counted, and paid for if it is the client's.
 struct Counted {
     link: Link,
     moved: Arc<AtomicU64>,
+    received: Option<Toll>,
+    sent: Option<Toll>,
+}
+
+impl Counted {
+    fn new(link: Link, moved: &Arc<AtomicU64>, payers: Option<&Payers>) -> Self {
+        let toll = |flow| payers.map(|payers| Toll::new(payers.clone(), flow, Arc::clone(moved)));
+        let (received, sent) = (toll(Flow::Received), toll(Flow::Sent));
+        Self { link, moved: Arc::clone(moved), received, sent }
+    }
+}
+
+/// Payment for one direction.
+struct Toll {
+    payers: Payers,
+    flow: Flow,
+    moved: Arc<AtomicU64>,
+    wait: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
+}
+
+impl Toll {
+    fn new(payers: Payers, flow: Flow, moved: Arc<AtomicU64>) -> Self {
+        let mut toll = Self { payers, flow, moved, wait: None };
+        // What others have carried before is paid for first.
+        toll.pay(0);
+        toll
+    }
+
+    fn pay(&mut self, bytes: usize) {
+        let owed = self.payers.pay(self.flow, bytes);
+        if !owed.is_zero() {
+            let moved = Arc::clone(&self.moved);
+            // A tunnel that is slowed down is not idle.
+            let still = move || {
+                moved.fetch_add(1, Ordering::Relaxed);
+            };
+            self.wait = Some(Box::pin(pace::rest(owed, still)));
+        }
+    }
+
+    /// Ready once more may flow.
+    fn poll(toll: &mut Option<Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let Some(toll) = toll else { return Poll::Ready(()) };
+        if let Some(wait) = &mut toll.wait {
+            ready!(wait.as_mut().poll(cx));
+            toll.wait = None;
+        }
+        Poll::Ready(())
+    }
 }
 
 impl AsyncRead for Counted {
@@ -105,10 +161,14 @@ impl AsyncRead for Counted {
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
+        ready!(Toll::poll(&mut self.received, cx));
         let before = buf.filled().len();
         let polled = Pin::new(&mut self.link).poll_read(cx, buf);
         let read = buf.filled().len() - before;
         self.moved.fetch_add(read as u64, Ordering::Relaxed);
+        if let Some(toll) = self.received.as_mut().filter(|_| read > 0) {
+            toll.pay(read);
+        }
         polled
     }
 }
@@ -119,9 +179,13 @@ impl AsyncWrite for Counted {
         cx: &mut Context<'_>,
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
+        ready!(Toll::poll(&mut self.sent, cx));
         let polled = Pin::new(&mut self.link).poll_write(cx, buf);
         if let Poll::Ready(Ok(written)) = &polled {
             self.moved.fetch_add(*written as u64, Ordering::Relaxed);
+            if let Some(toll) = self.sent.as_mut().filter(|_| *written > 0) {
+                toll.pay(*written);
+            }
         }
         polled
     }

@@ -1,12 +1,14 @@
 //! WebSocket through the gateway: clients by Python's `websockets` (HTTP/1.1), `h2` (HTTP/2, RFC 8441) and
-//! `aioquic` (HTTP/3, RFC 9220), servers by `websockets` and by hand.
+//! `aioquic` (HTTP/3, RFC 9220), servers by `websockets` and by hand; and both by `ws` of Node.js.
 
 mod behind;
 
+use std::fs;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use behind::{Process, Site, folder, python};
@@ -15,6 +17,90 @@ fn script(name: &str) -> Command {
     let mut command = python();
     command.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(name));
     command
+}
+
+/// Node.js with the package of `node/package.json`, in a folder of its own.
+fn node(arguments: &[&str]) -> Command {
+    static FOLDER: OnceLock<PathBuf> = OnceLock::new();
+    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/node");
+    let folder = FOLDER.get_or_init(|| {
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("gateway-node");
+        let files = ["package.json", "package-lock.json"];
+        let wanted = files.map(|file| fs::read(sources.join(file)).unwrap()).concat();
+        let stamp = folder.join("installed");
+        if !fs::read(&stamp).is_ok_and(|installed| installed == wanted) {
+            fs::create_dir_all(&folder).unwrap();
+            for file in files {
+                fs::copy(sources.join(file), folder.join(file)).unwrap();
+            }
+            let mut npm = Command::new("npm");
+            let npm = npm.args(["ci", "--no-audit", "--no-fund"]).current_dir(&folder);
+            let output = npm.output().unwrap_or_else(|error| panic!("npm: {error}"));
+            assert!(output.status.success(), "{output:?}");
+            fs::write(stamp, wanted).unwrap();
+        }
+        folder
+    });
+    let mut command = Command::new("node");
+    command.arg(sources.join("websocket.mjs")).args(arguments).current_dir(folder);
+    command
+}
+
+/// Node.js and Python, each as client and as server.
+#[test]
+fn ws_of_node_is_a_client_and_a_server() {
+    let (_server, port) = Process::start(&mut node(&["server"]));
+    let site = site(&format!("http://127.0.0.1:{port}"), "");
+    for version in ["1", "2", "3"] {
+        let output = client(&site, &[version, "echo"]);
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert_eq!(
+            said.trim(),
+            "/echo chat; 5 messages, 1 MB; closed 1000",
+            "{version}: {output:?}"
+        );
+    }
+    let port = site.address.port().to_string();
+    let certificate = site.path("cert.pem").display().to_string();
+    let output = node(&["client", &port, &certificate]).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    // Extensions are for the ends to agree on (RFC 7692).
+    let whole = "/echo chat; 5 messages, 1 MB; closed 1000; permessage-deflate";
+    assert_eq!(said.trim(), whole, "{output:?}");
+
+    let (_server, site) = echo("");
+    let port = site.address.port().to_string();
+    let certificate = site.path("cert.pem").display().to_string();
+    let output = node(&["client", &port, &certificate]).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(said.starts_with("/echo chat; 5 messages, 1 MB; closed 1000"), "{output:?}");
+}
+
+/// What flows after an upgrade is slowed down as bodies are.
+#[test]
+fn a_tunnel_flows_as_fast_as_the_file_says() {
+    const RATE: u64 = 500_000;
+    let (_server, port) = Process::start(&mut script("websocket_server.py"));
+    let rest = format!(
+        "[origin.app]\nservers = [\"http://127.0.0.1:{port}\"]\nupgrade_idle_timeout_ms = 900\n\
+         [[site]]\nnames = [\"*\"]\n[[site.route]]\norigin = \"app\"\n[limits]\n\
+         client_bytes_per_s = {RATE}\n"
+    );
+    // Over HTTP/1.1 this client compresses what it says.
+    for version in ["2", "3"] {
+        let site = Site::start(folder(), &rest);
+        let begun = Instant::now();
+        let output = client(&site, &[version, "echo"]);
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert_eq!(
+            said.trim(),
+            "/echo chat; 5 messages, 1 MB; closed 1000",
+            "{version}: {output:?}"
+        );
+        // A megabyte there, and back as it comes; a quarter of a second's worth comes at once.
+        let took = begun.elapsed();
+        assert!(took >= Duration::from_millis(1700), "HTTP/{version}: {took:?}");
+    }
 }
 
 /// A gateway in front of a server by `websockets` that sends back what it gets, and says its path and

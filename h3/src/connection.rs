@@ -12,8 +12,10 @@ use h3::quic::{self, ConnectionErrorIncoming, StreamErrorIncoming};
 use quicket::tokio::{self, Stream};
 use quicket::{AcceptError, OpenError};
 
+use crate::acceptance::Waiting;
+use crate::frames::{RequestFrames, Sender};
 use crate::unidirectional::Unidirectional;
-use crate::{BidiStream, RecvStream, Requests, SendStream, error};
+use crate::{Acceptance, BidiStream, RecvStream, Requests, SendStream, error};
 
 /// A future under way, to be polled again. `Sync`, so that values that hold one can be shared.
 type Pending<T> = Pin<Box<dyn Future<Output = T> + Send + Sync>>;
@@ -38,7 +40,7 @@ pub struct Connection {
     guard: Option<Guard>,
 }
 
-/// What a server needs to check its client by.
+/// What a peer is checked by.
 struct Guard {
     max_section: usize,
     unidirectional: Unidirectional,
@@ -48,7 +50,7 @@ impl Connection {
     /// Takes a connection that h3 may use for itself.
     pub fn new(connection: tokio::Connection) -> Self {
         Self {
-            opener: OpenStreams::new(connection),
+            opener: OpenStreams::new(connection, None),
             accepting_bi: None,
             accepting_uni: None,
             requests: Requests::default(),
@@ -60,8 +62,25 @@ impl Connection {
     /// sections are refused above `max_section` bytes, as they are encoded; give h3 the same limit for what
     /// they are when decoded.
     pub fn server(connection: tokio::Connection, max_section: usize) -> Self {
-        let guard = Guard { max_section, unidirectional: Unidirectional::default() };
+        let unidirectional = Unidirectional::of(Sender::Client, Acceptance::default());
+        let guard = Guard { max_section, unidirectional };
         Self { guard: Some(guard), ..Self::new(connection) }
+    }
+
+    /// Takes a connection to a server that may be hostile: what it sends is checked before h3 sees it. Field
+    /// sections are refused above `max_section` bytes, as they are encoded; give h3 the same limit for what
+    /// they are when decoded.
+    pub fn client(connection: tokio::Connection, max_section: usize) -> Self {
+        let opener = OpenStreams::new(connection.clone(), Some(max_section));
+        let acceptance = opener.acceptance.clone();
+        let unidirectional = Unidirectional::of(Sender::Server, acceptance);
+        let guard = Guard { max_section, unidirectional };
+        Self { opener, guard: Some(guard), ..Self::new(connection) }
+    }
+
+    /// Tells which requests the server takes; h3 does not.
+    pub fn acceptance(&self) -> Acceptance {
+        self.opener.acceptance.clone()
     }
 
     /// Tells of the peer's requests what h3 does not.
@@ -123,7 +142,9 @@ impl<B: Buf> quic::Connection<B> for Connection {
         let stream = ready!(accepted).map_err(error::accept)?;
         let stream = BidiStream::accepted(stream, &self.requests);
         Poll::Ready(Ok(match &self.guard {
-            Some(guard) => stream.guarded(connection.clone(), guard.max_section),
+            Some(guard) => {
+                stream.guarded(connection.clone(), RequestFrames::new(guard.max_section))
+            }
             None => stream,
         }))
     }
@@ -161,17 +182,25 @@ pub struct OpenStreams {
     connection: tokio::Connection,
     opening_bi: Option<Pending<Result<Stream, OpenError>>>,
     opening_uni: Option<Pending<Result<tokio::SendStream, OpenError>>>,
+    /// How long field sections of answers may be, where answers are checked.
+    max_section: Option<usize>,
+    acceptance: Acceptance,
+    /// A stream is waited for.
+    waiting: Option<Waiting>,
 }
 
 impl OpenStreams {
-    const fn new(connection: tokio::Connection) -> Self {
-        Self { connection, opening_bi: None, opening_uni: None }
+    fn new(connection: tokio::Connection, max_section: Option<usize>) -> Self {
+        let (opening_bi, opening_uni, waiting) = (None, None, None);
+        let acceptance = Acceptance::default();
+        Self { connection, opening_bi, opening_uni, max_section, acceptance, waiting }
     }
 }
 
 impl Clone for OpenStreams {
     fn clone(&self) -> Self {
-        Self::new(self.connection.clone())
+        let acceptance = self.acceptance.clone();
+        Self { acceptance, ..Self::new(self.connection.clone(), self.max_section) }
     }
 }
 
@@ -194,7 +223,19 @@ impl<B: Buf> quic::OpenStreams<B> for OpenStreams {
             let connection = connection.clone();
             Box::pin(async move { connection.open_bi().await })
         });
-        opened.map_ok(BidiStream::opened).map_err(error::open)
+        if opened.is_pending() {
+            self.waiting.get_or_insert_with(|| self.acceptance.wait());
+            return Poll::Pending;
+        }
+        self.waiting = None;
+        let guarded = |stream| match self.max_section {
+            Some(max_section) => {
+                let frames = RequestFrames::of_response(max_section);
+                BidiStream::opened(stream).guarded(self.connection.clone(), frames)
+            }
+            None => BidiStream::opened(stream),
+        };
+        opened.map_ok(guarded).map_err(error::open)
     }
 
     fn poll_open_send(

@@ -53,7 +53,7 @@ pub(crate) fn write(error: WriteError) -> StreamErrorIncoming {
     }
 }
 
-/// Ends the connection for what its client did, and tells h3.
+/// Ends the connection for what its peer did, and tells h3.
 pub(crate) fn refuse(
     connection: &quicket::tokio::Connection,
     violation: Violation,

@@ -1,4 +1,4 @@
-//! The frames that a client sends, before h3 sees them (RFC 9114, Sections 4.1, 6.2.1 and 7).
+//! The frames that a peer sends, before h3 sees them (RFC 9114, Sections 4.1, 6.2.1 and 7).
 //!
 //! h3 keeps frames until they are whole, however long they say they are, and takes an empty DATA frame and one that
 //! is cut off for the end of a body. So it gets no frame but those that it may: DATA with content, one frame in a
@@ -19,6 +19,15 @@ use header::{Header, kind};
 use crate::Violation;
 use h3::error::Code;
 
+/// Whose frames they are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sender {
+    /// A client.
+    Client,
+    /// A server.
+    Server,
+}
+
 /// Some of a stream that h3 may see.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Piece {
@@ -30,6 +39,9 @@ pub enum Piece {
 
 /// RFC 9114, Section 7.1: a stream that ends within a frame.
 const CUT_OFF: Violation = Violation::connection(Code::H3_FRAME_ERROR, "a frame that is cut off");
+/// RFC 9114, Sections 4.6, 7.2.3 and 7.2.5.
+pub(crate) const PUSHED: Violation =
+    Violation::connection(Code::H3_ID_ERROR, "a push that there is none of");
 /// RFC 9114, Sections 4.1 and 7.2.8.
 const UNEXPECTED: Violation =
     Violation::connection(Code::H3_FRAME_UNEXPECTED, "a frame where it must not be");

@@ -20,11 +20,14 @@
 //! h3 does not tell requests that came as 0-RTT data from others; [`Requests`] does. It does not take those
 //! that ask for WebSocket; [`resolve`] does.
 //!
-//! h3 trusts its peer in more than a server can. [`Connection::server`] stands between: frames are bounded before
-//! they are kept, and what is malformed ends its stream or the connection as RFC 9114 demands. h3 then returns an
-//! error in which there is a [`Violation`].
+//! h3 trusts its peer in more than a server can, or a client of servers that it does not know. [`Connection::server`]
+//! and [`Connection::client`] stand between: frames are bounded before they are kept, and what is malformed ends its
+//! stream or the connection as RFC 9114 demands. h3 then returns an error in which there is a [`Violation`].
+//!
+//! h3 does not tell which requests a GOAWAY leaves out, nor that a request waits for a stream; [`Acceptance`] does.
 #![forbid(unsafe_code)]
 
+mod acceptance;
 mod connection;
 mod error;
 mod frames;
@@ -35,6 +38,7 @@ mod unidirectional;
 mod violation;
 mod websocket;
 
+pub use acceptance::Acceptance;
 pub use connection::{Connection, OpenStreams};
 pub use frames::{Piece, RequestFrames};
 pub use qpack::section;

@@ -9,7 +9,7 @@ use h3::error::Code;
 use h3::quic::{self, StreamErrorIncoming, StreamId, WriteBuf};
 
 use crate::frames::{Control, RequestFrames};
-use crate::{Piece, Requests, Scope, Transfer, Violation, error};
+use crate::{Acceptance, Piece, Requests, Scope, Transfer, Violation, error};
 
 /// Less than this becomes memory of its own, in bytes: the buffer in which it came is mostly empty.
 const SMALL: usize = 16 << 10;
@@ -126,7 +126,7 @@ impl<B: Buf> quic::SendStreamUnframed<B> for SendStream<B> {
 /// every DATA frame it would have a piece more in hand, without end. So after a large one there is nothing
 /// yet, once: what it holds goes out first, and where it holds nothing, it asks again.
 ///
-/// Of a client's body one frame is given out at a time, large or not, for the same reason.
+/// Of a body that is checked one frame is given out at a time, large or not, for the same reason.
 pub struct RecvStream {
     stream: quicket::tokio::RecvStream,
     /// A piece was given out that is to go on first, and nobody asked since.
@@ -134,7 +134,7 @@ pub struct RecvStream {
     guard: Option<Box<Guard>>,
 }
 
-/// What comes from a client, before h3 sees it.
+/// What comes from a peer that may be hostile, before h3 sees it.
 struct Guard {
     connection: quicket::tokio::Connection,
     frames: Frames,
@@ -148,6 +148,7 @@ enum Frames {
     /// Of a control stream; its type is still to be given out.
     Control {
         frames: Control,
+        acceptance: Acceptance,
         is_typed: bool,
     },
 }
@@ -172,7 +173,13 @@ impl Guard {
                 *is_typed = true;
                 Ok(Some(Piece::Frame(Bytes::from_static(&[0]))))
             }
-            Frames::Control { frames, .. } => frames.next(&mut self.chunk),
+            Frames::Control { frames, acceptance, .. } => {
+                let next = frames.next(&mut self.chunk);
+                if let Some(first) = frames.goaway() {
+                    acceptance.ends_before(first);
+                }
+                next
+            }
         };
         self.failed.map_or(next, Err)
     }
@@ -190,13 +197,15 @@ impl RecvStream {
         Self { stream, given: false, guard: None }
     }
 
-    /// A client's control stream, of which this has come behind its type.
+    /// A peer's control stream, of which this has come behind its type.
     pub(crate) fn control(
         stream: quicket::tokio::RecvStream,
         connection: quicket::tokio::Connection,
+        frames: Control,
+        acceptance: Acceptance,
         rest: Bytes,
     ) -> Self {
-        let frames = Frames::Control { frames: Control::default(), is_typed: false };
+        let frames = Frames::Control { frames, acceptance, is_typed: false };
         let guard = Some(Box::new(Guard::new(connection, frames, rest)));
         Self { guard, ..Self::new(stream) }
     }
@@ -212,7 +221,7 @@ impl RecvStream {
         })))
     }
 
-    /// What h3 may see of a client's stream.
+    /// What h3 may see of a peer's stream.
     fn poll_checked(
         &mut self,
         cx: &mut Context<'_>,
@@ -328,10 +337,10 @@ impl<B: Buf> BidiStream<B> {
     pub(crate) fn guarded(
         mut self,
         connection: quicket::tokio::Connection,
-        max_section: usize,
+        frames: RequestFrames,
     ) -> Self {
-        let frames = Frames::Request(RequestFrames::new(max_section));
-        self.recv.guard = Some(Box::new(Guard::new(connection, frames, Bytes::new())));
+        let guard = Guard::new(connection, Frames::Request(frames), Bytes::new());
+        self.recv.guard = Some(Box::new(guard));
         self
     }
 }
@@ -390,7 +399,7 @@ impl<B: Buf> quic::RecvStream for BidiStream<B> {
         if let Some(Guard { failed: Some(violation), .. }) = self.recv.guard.as_deref()
             && matches!(polled, Poll::Ready(Err(_)))
         {
-            // Of a request that is malformed nothing is answered.
+            // Of a request that is malformed nothing is answered; one whose answer is needs no more of its body.
             quic::SendStream::reset(&mut self.send, violation.code.value());
         }
         polled

@@ -1,4 +1,4 @@
-//! A client's unidirectional streams (RFC 9114, Section 6.2): its control stream is h3's; those of QPACK are looked
+//! A peer's unidirectional streams (RFC 9114, Section 6.2): its control stream is h3's; those of QPACK are looked
 //! after here, since h3 leaves them unread and does not notice their end.
 
 use std::task::{Context, Poll};
@@ -8,7 +8,8 @@ use h3::error::Code;
 use h3::quic::ConnectionErrorIncoming;
 use quicket::tokio;
 
-use crate::{RecvStream, Violation, error};
+use crate::frames::{Control, PUSHED, Sender};
+use crate::{Acceptance, RecvStream, Violation, error};
 
 /// Types of streams (RFC 9114, Section 11.2.4; RFC 9204, Section 4.2).
 const CONTROL: u64 = 0x0;
@@ -16,10 +17,11 @@ const PUSH: u64 = 0x1;
 const ENCODER: u64 = 0x2;
 const DECODER: u64 = 0x3;
 
-/// The streams that a client has opened and h3 does not have. There are no more of the first kind than
-/// the client may open at once.
-#[derive(Default)]
+/// The streams that a peer has opened and h3 does not have. There are no more of the first kind than
+/// the peer may open at once.
 pub(crate) struct Unidirectional {
+    sender: Sender,
+    acceptance: Acceptance,
     /// Those that have not said their type, with what has come of it.
     untyped: Vec<(tokio::RecvStream, BytesMut)>,
     has_control: bool,
@@ -28,6 +30,12 @@ pub(crate) struct Unidirectional {
 }
 
 impl Unidirectional {
+    /// None has come; what a server says of requests that it takes goes to `acceptance`.
+    pub(crate) fn of(sender: Sender, acceptance: Acceptance) -> Self {
+        let (untyped, encoder, decoder) = (Vec::new(), None, None);
+        Self { sender, acceptance, untyped, has_control: false, encoder, decoder }
+    }
+
     pub(crate) fn insert(&mut self, stream: tokio::RecvStream) {
         self.untyped.push((stream, BytesMut::new()));
     }
@@ -85,6 +93,8 @@ impl Unidirectional {
             CONTROL => std::mem::replace(&mut self.has_control, true),
             ENCODER => self.encoder.is_some(),
             DECODER => self.decoder.is_some(),
+            // RFC 9114, Section 4.6.
+            PUSH if self.sender == Sender::Server => return Err(PUSHED),
             // RFC 9114, Section 6.2.2.
             PUSH => return Err(refused("a push by a client")),
             // RFC 9114, Section 6.2.
@@ -98,7 +108,11 @@ impl Unidirectional {
             return Err(refused("a second control stream, or of QPACK"));
         }
         match kind {
-            CONTROL => return Ok(Some(RecvStream::control(stream, connection.clone(), rest))),
+            CONTROL => {
+                let (frames, acceptance) = (Control::of(self.sender), self.acceptance.clone());
+                let connection = connection.clone();
+                return Ok(Some(RecvStream::control(stream, connection, frames, acceptance, rest)));
+            }
             ENCODER => {
                 self.encoder.insert(Critical::new(stream, Instructions::Encoder)).read(&rest)?
             }

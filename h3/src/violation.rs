@@ -1,4 +1,4 @@
-//! What a client does wrong.
+//! What a peer does wrong.
 
 use std::fmt;
 
@@ -13,13 +13,13 @@ pub enum Scope {
     Connection,
 }
 
-/// A violation of HTTP/3 by a client, and how it is told of it. It is the source of the error that h3 returns:
+/// A violation of HTTP/3 by a peer, and how it is told of it. It is the source of the error that h3 returns:
 /// [`Violation::of`] finds it there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Violation {
     /// What ends.
     pub scope: Scope,
-    /// What the client is told.
+    /// What the peer is told.
     pub code: Code,
     /// For logs and counters.
     pub reason: &'static str,

@@ -165,8 +165,11 @@ macro_rules! connection_methods {
         /// Has another congestion controller decide from now on, as it would on a new path: it is meant for the
         /// beginning of a connection, once the handshake tells more of the peer: what it asked for, and the
         /// round trip time. Nothing changes if it is the one that decides already.
-        pub fn set_congestion(&self, algorithm: quicket_engine::CongestionAlgorithm) {
-            self.conn.act(|conn, now| conn.engine.set_congestion(now, algorithm));
+        ///
+        /// A [`CongestionAlgorithm`](crate::CongestionAlgorithm) is one with the parameters that the RFCs recommend.
+        pub fn set_congestion(&self, congestion: impl Into<$crate::Congestion>) {
+            let congestion = congestion.into();
+            self.conn.act(|conn, now| conn.engine.set_congestion(now, congestion));
         }
 
         /// Asks the peer for a sign of life; the round trip time is measured with it.

@@ -14,6 +14,7 @@ use crate::session::SessionStore;
 use crate::site::{SiteKeys, server_id};
 use crate::steering::RoutableConnectionIds;
 use crate::switched::SwitchConfig;
+use crate::unencrypted::UnencryptedNetworks;
 use quicket_udp::UdpConfig;
 
 /// What all connections of an endpoint share.
@@ -268,6 +269,7 @@ pub struct ServerConfig {
     pub(crate) backlog: usize,
     pub(crate) qlog: Option<Qlog>,
     pub(crate) admission: Admission,
+    pub(crate) unencrypted: Option<UnencryptedNetworks>,
     /// Which protocols clients can ask for, and the tickets that they get.
     pub(crate) tls: ServerTls,
 }
@@ -285,6 +287,7 @@ impl ServerConfig {
             backlog: BACKLOG,
             qlog: None,
             admission: Admission::default(),
+            unencrypted: None,
         }
     }
 
@@ -365,6 +368,16 @@ impl ServerConfig {
         decide: impl Fn(&Attempt) -> Decision + Send + Sync + 'static,
     ) -> Self {
         self.admission = Admission { decide: Some(Arc::new(decide)), is_the_applications: true };
+        self
+    }
+
+    /// Offers clients of these networks, and nobody else, 1-RTT packets without encryption
+    /// ([`TransportConfig::disable_1rtt_encryption`]). **Everybody on the way can read and change what is sent**: name
+    /// networks only where nobody is on the way whom you do not trust. A client gets them if it asks for them, and keeps
+    /// them for the connection, whatever becomes of the list; it must stay at its IP address.
+    #[must_use]
+    pub fn unencrypted_for(mut self, networks: &UnencryptedNetworks) -> Self {
+        self.unencrypted = Some(networks.clone());
         self
     }
 

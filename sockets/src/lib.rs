@@ -93,6 +93,7 @@ pub mod steering;
 mod switchable;
 mod switched;
 pub mod tokio;
+mod unencrypted;
 mod waiting;
 
 pub use blocking::{Connection, Endpoint, Incoming, Listener, RecvStream, SendStream, Stream};
@@ -109,15 +110,16 @@ pub use error::{
 pub use qlog::Qlog;
 pub use site::SiteKeys;
 pub use switched::SwitchConfig;
+pub use unencrypted::UnencryptedNetworks;
 
 pub use quicket_udp::{BindError, UdpConfig, UdpOption, UdpStats};
 pub use session::{FileSessionStore, MemorySessionStore, SessionStore};
 
 pub use quicket_engine::crypto::{Aead, HandshakeError};
 pub use quicket_engine::{
-    CongestionAlgorithm, ConnectionError, ConnectionIdGenerator, Counters, EarlyData, EcnState,
-    FrameCounts, KeyUpdateError, MigrationError, MtuDiscovery, PathStats, ReplyRates, RetryPolicy,
-    Stats, TransportConfig, TransportError,
+    Congestion, CongestionAlgorithm, CongestionParameters, ConnectionError, ConnectionIdGenerator,
+    Counters, EarlyData, EcnState, FrameCounts, KeyUpdateError, MigrationError, MtuDiscovery,
+    PathStats, ReplyRates, RetryPolicy, Stats, TransportConfig, TransportError,
 };
 pub use quicket_handshake::{
     Beginning, ChooseClientPolicy, ClientAuth, ClientPolicy, ClientTls, ConfigError, Fingerprint,

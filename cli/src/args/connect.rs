@@ -21,6 +21,7 @@ Examples:
   quicket connect example.org:443 --alpn redis --local tcp:127.0.0.1:6379
   quicket connect example.org:443 --alpn smb --local tcp:127.0.0.1:1445
   quicket connect example.org:443 --alpn game --local udp:127.0.0.1:5000
+  quicket connect example.org:443 --alpn redis --cert me.pem --key me.key --local tcp:127.0.0.1:6379
   quicket connect 127.0.0.1:8443 --server-name example.org --ca ca.pem --alpn redis --local unix:redis.sock
   printf 'PING\\r\\n' | quicket connect example.org:443 --alpn redis
   ssh -o ProxyCommand='quicket connect example.org:443 --alpn ssh' example.org"
@@ -53,6 +54,14 @@ pub(crate) struct Connect {
 
     #[command(flatten, next_help_heading = "Trust")]
     pub(crate) trust: Trust,
+
+    /// The certificate chain in PEM, its own certificate first, for gateways that ask for one
+    #[arg(long, requires = "key", value_name = "FILE", help_heading = "Own certificate")]
+    pub(crate) cert: Option<PathBuf>,
+
+    /// The certificate's private key in PEM
+    #[arg(long, requires = "cert", value_name = "FILE", help_heading = "Own certificate")]
+    pub(crate) key: Option<PathBuf>,
 
     /// Keep sessions in this directory
     #[arg(long, value_name = "DIR", help_heading = "Sessions")]

@@ -56,7 +56,7 @@ Examples:
 
 #[derive(Args, Debug)]
 pub(crate) struct Try {
-    /// The server: http://HOST[:PORT], https://HOST[:PORT], h2c://HOST[:PORT] or unix:/PATH
+    /// The server: http://HOST[:PORT], https://HOST[:PORT], h2c://HOST[:PORT], h3://HOST[:PORT] or unix:/PATH
     #[arg(value_name = "SERVER")]
     pub(crate) server: String,
 
@@ -100,8 +100,9 @@ The file, in TOML; what is not said is as shown here, and paths are relative to 
   [origin.NAME]
   servers = [\"http://HOST:PORT\", \"unix:/PATH\"]         HTTP/1.1; h2c://HOST:PORT and h2c+unix:/PATH
                                    for HTTP/2; https://HOST:PORT for both over TLS;
+                                   h3://HOST:PORT for HTTP/3;
                                    { url = \"http://HOST:PORT\", weight = 1 } from 0 to 1000
-  ca = \"FILE\"                      whom those over TLS are trusted by; the system's roots
+  ca = \"FILE\"                      whom those over TLS and HTTP/3 are trusted by; the system's roots
   server_name = \"NAME\"             in their certificates; the host
   client_chain = \"FILE\"            the gateway's own certificate for them, and ...
   client_key = \"FILE\"              ... its key; none
@@ -162,6 +163,8 @@ The file, in TOML; what is not said is as shown here, and paths are relative to 
   max_streams = 100                of a client, of each kind; as many as requests
   max_connections = 4096           to the origin; a client's datagrams over UDP are one
   buffer_bytes = 65536             read from the origin at once, from 1024 to 16777216
+  disable_1rtt_encryption = []     networks of clients, at the file's top: DANGEROUS, their connections over QUIC
+                                   have no encryption if they ask for that
   [[congestion]]                   over QUIC; the first that fits a connection counts
   algorithm = \"cubic\"              or newreno, bbr
   names = []                       server names of the handshake: \"example.org\", \"*.example.org\"; any
@@ -169,6 +172,9 @@ The file, in TOML; what is not said is as shown here, and paths are relative to 
   networks = []                    of clients, such as \"10.0.0.0/8\"; any
   rtt_from_ms = 0                  round trip times, as the handshake has measured them, ...
   rtt_below_ms = N                 ... and less than this; any
+  initial_window = 10              datagrams before any acknowledgment, from 2 to 100
+  cubic_beta = 0.7                 of the window, after a loss; from 0.5 to 0.9
+  cubic_fast_convergence = true    give way to new flows after a loss
   [balancer]                       in front, which routes UDP by connection IDs (quicket balance --help)
   connection_ids = \"FILE\"          how they are written: the balancer's file, too
   server_id = \"HEX\"                what names this gateway in them
@@ -192,7 +198,7 @@ The file, in TOML; what is not said is as shown here, and paths are relative to 
   client_requests = N              under way
   client_requests_per_s = N
   client_handshakes_per_s = N
-  client_bytes_per_s = N           of bodies over HTTP, each way, from 16384
+  client_bytes_per_s = N           of bodies, WebSocket and private protocols, each way, from 16384
   memory_mib = 512                 for the data of streams, of all connections over QUIC
 
 Examples:

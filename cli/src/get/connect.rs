@@ -280,7 +280,7 @@ impl Linker {
 /// Whom to trust.
 fn tls(args: &Get, protocol: Protocol) -> Result<ClientTls, Failure> {
     let key_log = transport::key_log(args.transport.keylog.as_deref())?;
-    trust::tls(&args.trust, protocol.alpn(), key_log)
+    trust::tls(&args.trust, protocol.alpn(), None, key_log)
 }
 
 /// The configuration of connections that speak one protocol.

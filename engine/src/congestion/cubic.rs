@@ -4,7 +4,7 @@
 
 use super::controller::{AckEvent, CongestionController, CongestionEvent};
 use super::hystart::{HyStart, SlowStartPhase};
-use super::{initial_window, minimum_window};
+use super::{CongestionParameters, minimum_window};
 use crate::time::{Duration, Time};
 
 /// Ticks per second are 2^10.
@@ -14,13 +14,29 @@ const C: u128 = 410;
 const C_BITS: u32 = 10;
 /// The longest time that the cubic function is evaluated for: about 18 hours.
 const MAX_TICKS: u64 = 1 << 26;
-/// beta_cubic = 0.7 (RFC 9438, Section 4.6).
-const BETA: (u64, u64) = (7, 10);
-/// (1 + beta_cubic) / 2 (RFC 9438, Section 4.7).
-const FAST_CONVERGENCE: (u64, u64) = (17, 20);
-/// 1 / alpha_cubic, where alpha_cubic = 3 * (1 - beta_cubic) / (1 + beta_cubic)
-/// (RFC 9438, Section 4.3).
-const INVERSE_ALPHA: (u64, u64) = (17, 9);
+
+/// What follows from beta_cubic, as fractions.
+#[derive(Clone, Copy, Debug)]
+struct Factors {
+    /// beta_cubic (RFC 9438, Section 4.6).
+    beta: (u64, u64),
+    /// (1 + beta_cubic) / 2 (RFC 9438, Section 4.7).
+    fast_convergence: (u64, u64),
+    /// 1 / alpha_cubic, where alpha_cubic = 3 * (1 - beta_cubic) / (1 + beta_cubic)
+    /// (RFC 9438, Section 4.3).
+    inverse_alpha: (u64, u64),
+}
+
+impl Factors {
+    fn new(parameters: CongestionParameters) -> Self {
+        // It is within 50 and 90.
+        let beta = parameters.beta();
+        let more = beta.saturating_add(100);
+        let fast_convergence = if parameters.cubic_fast_convergence { (more, 200) } else { (1, 1) };
+        let inverse_alpha = (more, 100_u64.saturating_sub(beta).saturating_mul(3));
+        Self { beta: (beta, 100), fast_convergence, inverse_alpha }
+    }
+}
 
 /// A congestion avoidance stage.
 #[derive(Clone, Copy, Debug)]
@@ -54,6 +70,7 @@ struct State {
 #[derive(Debug)]
 pub(crate) struct Cubic {
     mtu: u16,
+    factors: Factors,
     state: State,
     saved: Option<State>,
     /// Used in the initial slow start only (RFC 9406, Section 4.3).
@@ -61,15 +78,16 @@ pub(crate) struct Cubic {
 }
 
 impl Cubic {
-    pub(crate) fn new(mtu: u16) -> Self {
+    pub(crate) fn new(mtu: u16, parameters: CongestionParameters) -> Self {
         let state = State {
-            window: initial_window(mtu),
+            window: parameters.initial_bytes(mtu),
             ssthresh: u64::MAX,
             w_max: 0,
             cwnd_prior: 0,
             epoch: None,
         };
-        Self { mtu, state, saved: None, hystart: Some(HyStart::new()) }
+        let factors = Factors::new(parameters);
+        Self { mtu, factors, state, saved: None, hystart: Some(HyStart::new()) }
     }
 
     fn slow_start(&mut self, ack: &AckEvent<'_>) {
@@ -87,7 +105,7 @@ impl Cubic {
     }
 
     fn avoid_congestion(&mut self, ack: &AckEvent<'_>) {
-        let mtu = u64::from(self.mtu);
+        let (mtu, inverse_alpha) = (u64::from(self.mtu), self.factors.inverse_alpha);
         let state = &mut self.state;
         let epoch = state.epoch.get_or_insert_with(|| {
             // RFC 9438, Section 4.2: without a congestion event before, K is 0.
@@ -107,7 +125,8 @@ impl Cubic {
             return;
         }
         epoch.last_ack = ack.now;
-        epoch.grow_estimate(ack.growth_bytes, state.window, state.cwnd_prior, mtu);
+        let windows = (state.window, state.cwnd_prior);
+        epoch.grow_estimate(ack.growth_bytes, windows, inverse_alpha, mtu);
         let t = ticks(ack.now.since(epoch.start));
         if w_cubic(t, epoch.k, state.w_max, mtu) < epoch.w_est {
             // RFC 9438, Section 4.3: the Reno-friendly region.
@@ -128,13 +147,16 @@ impl Cubic {
 
 impl Epoch {
     /// RFC 9438, Section 4.3, Figure 4.
-    fn grow_estimate(&mut self, bytes: u64, window: u64, cwnd_prior: u64, mtu: u64) {
+    fn grow_estimate(
+        &mut self,
+        bytes: u64,
+        (window, cwnd_prior): (u64, u64),
+        inverse_alpha: (u64, u64),
+        mtu: u64,
+    ) {
         self.est_acked = self.est_acked.saturating_add(bytes);
-        let per_segment = if self.w_est >= cwnd_prior {
-            window
-        } else {
-            window.saturating_mul(INVERSE_ALPHA.0).checked_div(INVERSE_ALPHA.1).unwrap_or(0)
-        };
+        let per_segment =
+            if self.w_est >= cwnd_prior { window } else { scale(window, inverse_alpha) };
         if self.est_acked >= per_segment {
             self.est_acked = self.est_acked.saturating_sub(per_segment).min(per_segment);
             self.w_est = self.w_est.saturating_add(mtu);
@@ -160,12 +182,12 @@ impl CongestionController for Cubic {
         let state = &mut self.state;
         // RFC 9438, Section 4.7: a flow that did not get back to w_max gives way.
         state.w_max = if state.window < state.w_max {
-            scale(state.window, FAST_CONVERGENCE)
+            scale(state.window, self.factors.fast_convergence)
         } else {
             state.window
         };
         state.cwnd_prior = state.window;
-        state.ssthresh = scale(state.window, BETA).max(minimum_window(self.mtu));
+        state.ssthresh = scale(state.window, self.factors.beta).max(minimum_window(self.mtu));
         state.window = state.ssthresh;
         state.epoch = None;
     }

@@ -36,7 +36,7 @@ fn congestion(cubic: &mut Cubic, now: Time, is_ecn_ce: bool) {
 
 /// A controller in congestion avoidance that had `packets` in its window when it lost one.
 fn after_loss(packets: u64) -> Cubic {
-    let mut cubic = Cubic::new(MTU as u16);
+    let mut cubic = Cubic::new(MTU as u16, CongestionParameters::default());
     cubic.state.window = packets * MTU;
     congestion(&mut cubic, at(0), false);
     cubic
@@ -155,7 +155,7 @@ fn persistent_congestion_leaves_the_minimum_window() {
 #[test]
 fn the_window_never_falls_below_two_datagrams() {
     // RFC 9002, Section 7.2
-    let mut cubic = Cubic::new(MTU as u16);
+    let mut cubic = Cubic::new(MTU as u16, CongestionParameters::default());
     for n in 0..50 {
         congestion(&mut cubic, at(n), false);
     }
@@ -166,10 +166,51 @@ fn the_window_never_falls_below_two_datagrams() {
 
 #[test]
 fn absurd_inputs_saturate() {
-    let mut cubic = Cubic::new(u16::MAX);
+    let mut cubic = Cubic::new(u16::MAX, CongestionParameters::default());
     cubic.state.window = u64::MAX;
     congestion(&mut cubic, at(0), false);
     acked(&mut cubic, Time::from_nanos(u64::MAX), u64::MAX, u64::MAX);
     acked(&mut cubic, Time::from_nanos(u64::MAX), u64::MAX, u64::MAX);
     assert!(cubic.window() >= minimum_window(u16::MAX));
+}
+
+/// RFC 9438, Sections 4.3, 4.6 and 4.7.
+#[test]
+fn beta_and_fast_convergence_are_as_chosen() {
+    let reduced = |parameters| {
+        let mut cubic = Cubic::new(MTU as u16, parameters);
+        cubic.state.window = 1000 * MTU;
+        congestion(&mut cubic, at(0), false);
+        let first = cubic.window();
+        congestion(&mut cubic, at(100), false);
+        (first / MTU, cubic.state.w_max / MTU)
+    };
+    let usual = CongestionParameters::DEFAULT;
+    assert_eq!(reduced(usual), (700, 595));
+    assert_eq!(reduced(CongestionParameters { cubic_beta: 85, ..usual }), (850, 786));
+    let greedy = CongestionParameters { cubic_fast_convergence: false, ..usual };
+    assert_eq!(reduced(greedy), (700, 700));
+    assert_eq!(Factors::new(usual).inverse_alpha, (170, 90));
+    assert_eq!(Factors::new(CongestionParameters { cubic_beta: 0, ..usual }).beta, (50, 100));
+}
+
+/// A smaller reduction has the estimate of a Reno flow grow more slowly (RFC 9438, Section 4.3).
+#[test]
+fn the_growth_of_the_estimate_follows_beta() {
+    let grown = |cubic_beta| {
+        let parameters = CongestionParameters { cubic_beta, ..CongestionParameters::DEFAULT };
+        let mut cubic = Cubic::new(MTU as u16, parameters);
+        cubic.state.window = 100 * MTU;
+        congestion(&mut cubic, at(0), false);
+        let before = cubic.window();
+        run(&mut cubic, 100, 600);
+        cubic.state.epoch.map_or(0, |epoch| epoch.w_est - before)
+    };
+    assert!(
+        grown(50) > grown(70) && grown(70) > grown(90),
+        "{} {} {}",
+        grown(50),
+        grown(70),
+        grown(90)
+    );
 }

@@ -3,7 +3,7 @@
 
 use alloc::boxed::Box;
 
-use super::CongestionAlgorithm;
+use super::Congestion;
 use super::controller::{AckEvent, CongestionController, CongestionEvent, LostPacket};
 use super::delivery::{DeliveryRate, RateSample, RateSnapshot, rate};
 use super::pacer::Pacer;
@@ -113,13 +113,13 @@ impl PathCongestion {
     /// The state of an unused path that carries datagrams of `mtu` bytes. A controller that
     /// depends on pacing is paced even without `pacing`. `seed` is a random number.
     pub(crate) fn new(
-        algorithm: CongestionAlgorithm,
+        congestion: Congestion,
         mtu: u16,
         rtt: &RttEstimator,
         pacing: bool,
         seed: u64,
     ) -> Self {
-        Self::with_controller(algorithm.controller(mtu, seed), mtu, rtt, pacing)
+        Self::with_controller(congestion.controller(mtu, seed), mtu, rtt, pacing)
     }
 
     /// The state of an unused path with a controller of the caller's.
@@ -154,12 +154,12 @@ impl PathCongestion {
     /// Has another controller decide from now on. It begins as on an unused path; what is in flight counts on.
     pub(crate) fn exchange(
         &mut self,
-        algorithm: CongestionAlgorithm,
+        congestion: Congestion,
         now: Time,
         rtt: &RttEstimator,
         seed: u64,
     ) {
-        self.controller = algorithm.controller(self.mtu, seed);
+        self.controller = congestion.controller(self.mtu, seed);
         self.recovery = None;
         self.recovering = false;
         self.update_pacer(now, rtt);

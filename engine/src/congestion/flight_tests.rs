@@ -3,6 +3,7 @@ use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use super::*;
+use crate::congestion::CongestionAlgorithm;
 use crate::recovery::{RecoverySpace, SentInfo};
 
 const MTU: u16 = 1200;
@@ -271,7 +272,9 @@ fn the_delivery_rate_is_measured() {
 
 #[test]
 fn without_pacing_only_controllers_that_need_it_are_paced() {
-    let path = |algorithm| PathCongestion::new(algorithm, MTU, &rtt(), false, 1);
+    let path = |algorithm: CongestionAlgorithm| {
+        PathCongestion::new(algorithm.into(), MTU, &rtt(), false, 1)
+    };
     assert_eq!(path(CongestionAlgorithm::Cubic).stats().pacing_rate, 0);
     assert!(path(CongestionAlgorithm::Bbr).stats().pacing_rate > 0);
 }

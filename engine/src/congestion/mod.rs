@@ -11,10 +11,12 @@ mod flight;
 mod hystart;
 mod new_reno;
 mod pacer;
+mod parameters;
 
 pub(crate) use controller::CongestionController;
 pub(crate) use delivery::{RateSample, RateSnapshot};
 pub(crate) use flight::PathCongestion;
+pub use parameters::{Congestion, CongestionParameters};
 
 use alloc::boxed::Box;
 
@@ -34,22 +36,23 @@ pub enum CongestionAlgorithm {
     Bbr,
 }
 
-impl CongestionAlgorithm {
+impl Congestion {
     /// A controller for a path that carries datagrams of `mtu` bytes. `seed` is a random number
     /// that keeps connections from acting in step.
     pub(crate) fn controller(self, mtu: u16, seed: u64) -> Box<dyn CongestionController> {
-        match self {
-            Self::NewReno => Box::new(NewReno::new(mtu)),
-            Self::Cubic => Box::new(Cubic::new(mtu)),
-            Self::Bbr => Box::new(Bbr::new(mtu, seed)),
+        let parameters = self.parameters;
+        match self.algorithm {
+            CongestionAlgorithm::NewReno => Box::new(NewReno::new(mtu, parameters)),
+            CongestionAlgorithm::Cubic => Box::new(Cubic::new(mtu, parameters)),
+            CongestionAlgorithm::Bbr => Box::new(Bbr::new(mtu, seed, parameters)),
         }
     }
 }
 
-/// The window that a path starts with, in bytes (RFC 9002, Section 7.2).
-pub(crate) fn initial_window(mtu: u16) -> u64 {
-    let mtu = u64::from(mtu);
-    (10 * mtu).min((2 * mtu).max(14_720))
+/// The window that a path starts with unless another is chosen, in bytes (RFC 9002, Section 7.2).
+#[cfg(test)]
+fn initial_window(mtu: u16) -> u64 {
+    CongestionParameters::default().initial_bytes(mtu)
 }
 
 /// The smallest window, in bytes (RFC 9002, Section 7.2: kMinimumWindow).

@@ -1,7 +1,7 @@
 //! NewReno, the controller of RFC 9002, Section 7 and Appendix B.
 
 use super::controller::{AckEvent, CongestionController, CongestionEvent};
-use super::{initial_window, minimum_window};
+use super::{CongestionParameters, minimum_window};
 use crate::time::Time;
 
 /// What an undo restores.
@@ -23,8 +23,9 @@ pub(crate) struct NewReno {
 }
 
 impl NewReno {
-    pub(crate) fn new(mtu: u16) -> Self {
-        Self { mtu, window: initial_window(mtu), ssthresh: u64::MAX, acked: 0, saved: None }
+    pub(crate) fn new(mtu: u16, parameters: CongestionParameters) -> Self {
+        let window = parameters.initial_bytes(mtu);
+        Self { mtu, window, ssthresh: u64::MAX, acked: 0, saved: None }
     }
 }
 
@@ -123,7 +124,7 @@ mod tests {
     #[test]
     fn slow_start_adds_what_is_acknowledged() {
         // RFC 9002, Section 7.3.1
-        let mut reno = NewReno::new(1200);
+        let mut reno = NewReno::new(1200, CongestionParameters::default());
         acked(&mut reno, 5000);
         assert_eq!(reno.window(), 17_000);
         assert!(reno.in_slow_start());
@@ -132,7 +133,7 @@ mod tests {
     #[test]
     fn a_loss_halves_the_window() {
         // RFC 9002, Section 7.3.2
-        let mut reno = NewReno::new(1200);
+        let mut reno = NewReno::new(1200, CongestionParameters::default());
         congestion(&mut reno);
         assert_eq!((reno.window(), reno.ssthresh()), (6000, 6000));
         assert!(!reno.in_slow_start());
@@ -141,7 +142,7 @@ mod tests {
     #[test]
     fn congestion_avoidance_adds_a_datagram_for_each_window() {
         // RFC 9002, Section 7.3.3
-        let mut reno = NewReno::new(1200);
+        let mut reno = NewReno::new(1200, CongestionParameters::default());
         congestion(&mut reno);
         acked(&mut reno, 5999);
         assert_eq!(reno.window(), 6000);
@@ -151,7 +152,7 @@ mod tests {
 
     #[test]
     fn slow_start_ends_at_the_threshold() {
-        let mut reno = NewReno::new(1200);
+        let mut reno = NewReno::new(1200, CongestionParameters::default());
         congestion(&mut reno);
         reno.on_persistent_congestion(Time::ZERO);
         assert_eq!(reno.window(), 2 * MTU, "RFC 9002, Section 7.6.2");
@@ -162,14 +163,14 @@ mod tests {
     #[test]
     fn the_window_never_falls_below_two_datagrams() {
         // RFC 9002, Section 7.2
-        let mut reno = NewReno::new(1200);
+        let mut reno = NewReno::new(1200, CongestionParameters::default());
         (0..20).for_each(|_| congestion(&mut reno));
         assert_eq!(reno.window(), 2 * MTU);
     }
 
     #[test]
     fn a_spurious_loss_is_undone() {
-        let mut reno = NewReno::new(1200);
+        let mut reno = NewReno::new(1200, CongestionParameters::default());
         congestion(&mut reno);
         reno.on_spurious_loss(Time::ZERO);
         assert_eq!((reno.window(), reno.ssthresh()), (12_000, u64::MAX));

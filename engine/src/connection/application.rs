@@ -9,7 +9,7 @@ use super::state::CloseReason;
 use super::{Connection, EarlyData, close};
 use crate::cid::CidNumbers;
 use crate::config::TransportConfig;
-use crate::congestion::CongestionAlgorithm;
+use crate::congestion::Congestion;
 use crate::crypto::{Deferred, HandshakeError, HandshakeSummary, TAG_LEN, TlsConfig};
 use crate::datagrams::{DatagramError, DatagramFate, Datagrams, WhenFull};
 use crate::error::{ConnectionError, TransportError};
@@ -139,9 +139,9 @@ impl Connection {
 
     /// Has another congestion controller decide from now on, as it would on a new path: it is meant for the
     /// beginning of a connection, once more is known of the peer. Nothing changes if it is the one that decides
-    /// already.
-    pub fn set_congestion(&mut self, now: Time, algorithm: CongestionAlgorithm) {
-        self.paths.set_congestion(algorithm, now, &mut *self.rng);
+    /// already, with the same parameters.
+    pub fn set_congestion(&mut self, now: Time, congestion: impl Into<Congestion>) {
+        self.paths.set_congestion(congestion.into(), now, &mut *self.rng);
     }
 
     /// True if the peer has acknowledged everything that was written, finished or reset on any

@@ -479,6 +479,8 @@ impl Connection {
         self.report_cids(now);
         if theirs.disable_1rtt_encryption && self.config.disable_1rtt_encryption {
             self.keys.disable_1rtt_encryption();
+            // Who may read and change what is sent is known by the address; and anybody could have it sent elsewhere.
+            self.paths.fix_peer();
         }
         Ok(())
     }

@@ -52,7 +52,7 @@ pub(super) fn settings(config: &TransportConfig, peer_may_migrate: bool) -> Path
         spin_bit: config.spin_bit,
         mtu,
         peer_may_migrate,
-        congestion: config.congestion,
+        congestion: config.congestion.into(),
         initial_rtt: config.initial_rtt.into(),
         pacing: config.pacing,
     }

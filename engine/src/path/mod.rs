@@ -25,7 +25,7 @@ pub(crate) use validation::{PathValidation, ResponseOutcome, ValidationTimeout};
 pub(crate) use crate::recovery::PathKey;
 pub(crate) use mtu::MtuSettings;
 
-use crate::congestion::{CongestionAlgorithm, PathCongestion};
+use crate::congestion::{Congestion, PathCongestion};
 use crate::random::Random;
 use crate::recovery::RttEstimator;
 use crate::time::Time;
@@ -124,13 +124,8 @@ impl Path {
     }
 
     /// Has another controller decide.
-    fn exchange_controller(
-        &mut self,
-        algorithm: CongestionAlgorithm,
-        now: Time,
-        random: &mut dyn Random,
-    ) {
-        self.congestion.exchange(algorithm, now, &self.rtt, random.next_u64());
+    fn exchange_controller(&mut self, congestion: Congestion, now: Time, random: &mut dyn Random) {
+        self.congestion.exchange(congestion, now, &self.rtt, random.next_u64());
     }
 
     /// The path's name.

@@ -8,7 +8,7 @@ use quicket_wire::Side;
 
 use super::mtu::MtuSettings;
 use super::{FourTuple, Path, PathKey, PathPurpose, PathStart, ResponseOutcome, ValidationTimeout};
-use crate::congestion::CongestionAlgorithm;
+use crate::congestion::Congestion;
 use crate::random::Random;
 use crate::time::{Duration, Time};
 
@@ -23,7 +23,7 @@ pub(crate) struct PathSettings {
     /// Mark packets ECT(0).
     pub(crate) ecn: bool,
     /// The congestion controller (RFC 9002, Section 7).
-    pub(crate) congestion: CongestionAlgorithm,
+    pub(crate) congestion: Congestion,
     /// Spread packets over the round trip (RFC 9002, Section 7.7).
     pub(crate) pacing: bool,
     /// The round trip time before it is measured (RFC 9002, Section 6.2.2).
@@ -131,6 +131,8 @@ pub(crate) struct Paths {
     next_key: u8,
     handshake_confirmed: bool,
     migration_disabled_by_peer: bool,
+    /// The peer may not come from another IP address, whatever moved it.
+    is_peer_fixed: bool,
 }
 
 impl Paths {
@@ -164,6 +166,7 @@ impl Paths {
             next_key: 1,
             handshake_confirmed: false,
             migration_disabled_by_peer: false,
+            is_peer_fixed: false,
         }
     }
 
@@ -177,17 +180,22 @@ impl Paths {
     /// Has another controller decide on all paths, and on those to come.
     pub(crate) fn set_congestion(
         &mut self,
-        algorithm: CongestionAlgorithm,
+        congestion: Congestion,
         now: Time,
         random: &mut dyn Random,
     ) {
-        if self.settings.congestion == algorithm {
+        if self.settings.congestion == congestion {
             return;
         }
-        self.settings.congestion = algorithm;
+        self.settings.congestion = congestion;
         for path in self.iter_mut() {
-            path.exchange_controller(algorithm, now, random);
+            path.exchange_controller(congestion, now, random);
         }
+    }
+
+    /// From now on the peer is at the IP address that it has, or nowhere.
+    pub(crate) fn fix_peer(&mut self) {
+        self.is_peer_fixed = true;
     }
 
     /// The handshake is confirmed: paths may change (RFC 9000, Section 9; RFC 9001,
@@ -293,6 +301,9 @@ impl Paths {
         // Involuntary moves (NAT rebinding) keep the connection ID, others change it
         // (RFC 9000, Section 9.5).
         if !self.settings.peer_may_migrate && context.local_cid != self.active.local_cid {
+            return None;
+        }
+        if self.is_peer_fixed && tuple.remote.ip() != self.active.tuple.remote.ip() {
             return None;
         }
         let known_address = self.iter().any(|p| p.tuple.remote == tuple.remote && p.is_validated());

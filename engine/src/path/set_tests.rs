@@ -3,6 +3,7 @@ use alloc::string::ToString;
 use super::*;
 use crate::cid::test_support::TestRandom;
 use crate::config::MAX_UDP_PAYLOAD;
+use crate::congestion::{CongestionAlgorithm, CongestionParameters};
 
 const MS: Duration = Duration::from_millis(1);
 const PTO: Duration = Duration::from_millis(100);
@@ -10,7 +11,10 @@ const START: Time = Time::from_nanos(9_000_000_000);
 
 const SETTINGS: PathSettings = PathSettings {
     ecn: true,
-    congestion: CongestionAlgorithm::NewReno,
+    congestion: Congestion {
+        algorithm: CongestionAlgorithm::NewReno,
+        parameters: CongestionParameters::DEFAULT,
+    },
     pacing: true,
     initial_rtt: Duration::from_millis(333),
     spin_bit: true,
@@ -512,4 +516,16 @@ fn check(host: &Host, seed: u64) {
         let path = host.paths.get(fallback).expect("the fallback exists");
         assert!(path.is_validated(), "seed {seed}");
     }
+}
+
+/// Packets without encryption prove nothing of who sent them.
+#[test]
+fn a_peer_that_is_fixed_has_no_other_ip_address() {
+    let mut server = Host::server();
+    server.paths.active_mut().set_validated();
+    server.paths.set_handshake_confirmed();
+    server.paths.fix_peer();
+    assert_eq!(server.data_from(AWAY), None);
+    assert_eq!(server.probe_from(AWAY, 1), None);
+    migrated(server.data_from(NEW_PORT));
 }

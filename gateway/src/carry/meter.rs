@@ -37,7 +37,8 @@ impl Meter {
         self.touch();
     }
 
-    fn touch(&self) {
+    /// It is no silence, though nothing is carried.
+    pub(super) fn touch(&self) {
         self.last.store(self.now(), Ordering::Relaxed);
     }
 

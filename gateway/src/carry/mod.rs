@@ -17,6 +17,7 @@ use std::time::Duration;
 pub(crate) use self::meter::Meter;
 pub(crate) use self::socket::Socket;
 pub(crate) use self::stdio::{StandardInput, StandardOutput};
+use crate::pace::{self, Flow, Payers};
 
 /// Why a half goes no further.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,6 +79,68 @@ pub(crate) struct Rules {
     pub(crate) coupled: bool,
 }
 
+/// Who pays for what is carried.
+#[derive(Clone, Debug)]
+pub(crate) struct Pace {
+    payers: Payers,
+    /// How near to far is counted.
+    there: Flow,
+}
+
+impl Pace {
+    /// Nobody does.
+    pub(crate) fn none() -> Self {
+        Self { payers: Payers::default(), there: Flow::Received }
+    }
+
+    /// A client does, who is near.
+    pub(crate) const fn of_client(payers: Payers) -> Self {
+        Self { payers, there: Flow::Received }
+    }
+
+    /// The client is far.
+    pub(crate) fn turned(self) -> Self {
+        Self { there: self.there.back(), ..self }
+    }
+
+    /// Pays for bytes that go from near to far.
+    pub(crate) async fn went(&self, len: usize, meter: &Meter) {
+        rest(self.payers.pay(self.there, len), meter).await;
+    }
+
+    /// Pays for bytes that come from far to near.
+    pub(crate) async fn came(&self, len: usize, meter: &Meter) {
+        rest(self.payers.pay(self.there.back(), len), meter).await;
+    }
+}
+
+/// It is no silence.
+async fn rest(owed: Duration, meter: &Meter) {
+    pace::rest(owed, || meter.touch()).await;
+}
+
+/// One direction.
+#[derive(Clone, Copy)]
+struct Way<'a> {
+    meter: &'a Meter,
+    pace: &'a Pace,
+    is_there: bool,
+}
+
+impl Way<'_> {
+    fn count(self, len: usize) {
+        match self.is_there {
+            true => self.meter.went(len),
+            false => self.meter.came(len),
+        }
+    }
+
+    fn pay(self, len: usize) -> Duration {
+        let there = self.pace.there;
+        self.pace.payers.pay(if self.is_there { there } else { there.back() }, len)
+    }
+}
+
 /// What became of one direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ended {
@@ -94,12 +157,13 @@ pub(crate) async fn carry<R1: Source, W1: Sink, R2: Source, W2: Sink>(
     near: &mut Ends<R1, W1>,
     far: &mut Ends<R2, W2>,
     rules: Rules,
-    meter: &Meter,
+    (meter, pace): (&Meter, &Pace),
 ) -> Result<(), u64> {
+    let way = |is_there| Way { meter, pace, is_there };
     let (mut there, mut back) = (None, None);
     let code = {
-        let mut out = pin!(copy(&mut near.reader, &mut far.writer, |len| meter.went(len)));
-        let mut home = pin!(copy(&mut far.reader, &mut near.writer, |len| meter.came(len)));
+        let mut out = pin!(copy(&mut near.reader, &mut far.writer, way(true)));
+        let mut home = pin!(copy(&mut far.reader, &mut near.writer, way(false)));
         let mut idle = pin!(meter.idle(rules.idle));
         loop {
             let ended = tokio::select! {
@@ -132,16 +196,15 @@ pub(crate) async fn carry<R1: Source, W1: Sink, R2: Source, W2: Sink>(
     broken.map_or(Ok(()), Err)
 }
 
-/// Carries bytes one way; what went wrong, if anything did.
+/// Carries bytes one way, from near to far; what went wrong, if anything did.
 pub(crate) async fn carry_one_way(
     source: &mut impl Source,
     sink: &mut impl Sink,
     limit: Duration,
-    meter: &Meter,
-    count: impl Fn(usize),
+    (meter, pace): (&Meter, &Pace),
 ) -> Result<(), u64> {
     let ended = tokio::select! {
-        ended = copy(source, sink, count) => ended,
+        ended = copy(source, sink, Way { meter, pace, is_there: true }) => ended,
         () = meter.idle(limit) => {
             source.stop(code::IDLE);
             sink.reset(code::IDLE);
@@ -154,16 +217,25 @@ pub(crate) async fn carry_one_way(
     }
 }
 
-async fn copy(source: &mut impl Source, sink: &mut impl Sink, count: impl Fn(usize)) -> Ended {
+async fn copy(source: &mut impl Source, sink: &mut impl Sink, way: Way<'_>) -> Ended {
+    // What others have carried before is paid for first.
+    let mut owed = way.pay(0);
     loop {
+        let next = async {
+            rest(owed, way.meter).await;
+            source.next().await
+        };
         let next = tokio::select! {
             biased;
-            next = source.next() => next,
+            next = next => next,
             broken = sink.stopped() => Err(broken),
         };
         let broken = match next {
-            Ok(Some(data)) => match write_all(sink, data.as_ref(), &count).await {
-                Ok(()) => continue,
+            Ok(Some(data)) => match write_all(sink, data.as_ref(), |len| way.count(len)).await {
+                Ok(()) => {
+                    owed = way.pay(data.as_ref().len());
+                    continue;
+                }
                 Err(broken) => broken,
             },
             Ok(None) => {

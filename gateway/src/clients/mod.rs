@@ -189,7 +189,8 @@ impl Clients {
         })
     }
 
-    /// Pays for bytes of an address that has a request under way; how long they take at this rate.
+    /// Pays for bytes of an address; how long they take at this rate. Tunnels and datagrams go on when no request is
+    /// under way: where there is no place to note it, they are free.
     pub(crate) fn pay(
         &self,
         address: IpAddr,
@@ -197,10 +198,11 @@ impl Clients {
         bytes: usize,
         per_second: u64,
     ) -> Duration {
-        let address = network(address);
         let mut cost = Duration::ZERO;
-        self.lock(address).change(address, |client| {
+        // Its bytes have come: nobody has made it up.
+        let _ = self.with(address, true, |client| {
             cost = client.paid.pay(flow, bytes, per_second, Instant::now());
+            Ok(())
         });
         cost
     }

@@ -94,6 +94,7 @@ fn finish(
         problems.add("listen", "there is no address: listen = [\"[::]:443\"] stands for all");
     }
     addresses(&file, &mut problems);
+    unencrypted(&file, &mut problems);
     let origins = origin::check(&file.origin, directory, &mut problems);
     let sites = match file.site.is_empty() && !file.protocol.is_empty() {
         false => site::check(&file.site, directory, &origins, &mut problems),
@@ -126,6 +127,7 @@ fn finish(
         listen: file.listen,
         redirect: file.redirect,
         proxy_protocol: file.proxy_protocol,
+        unencrypted: file.disable_1rtt_encryption,
         balancer,
         metrics,
         certificates,
@@ -138,6 +140,19 @@ fn finish(
         protocols,
         origins: origins.into_values().collect(),
     })
+}
+
+/// Who has no encryption is named.
+fn unencrypted(file: &File, problems: &mut Problems) {
+    /// The shortest prefixes of a network, of IPv4 and IPv6.
+    const SHORTEST: [u8; 2] = [8, 8];
+    for network in &file.disable_1rtt_encryption {
+        let shortest = SHORTEST[usize::from(network.addr().is_ipv6())];
+        if network.prefix_len() < shortest {
+            let what = format!("{network} is no network of your own: /{shortest} is the largest");
+            problems.add("disable_1rtt_encryption", what);
+        }
+    }
 }
 
 /// A file with private protocols only.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use ipnet::IpNet;
-use quicket::CongestionAlgorithm;
+use quicket::{CongestionAlgorithm, CongestionParameters};
 use serde::Deserialize;
 
 use super::check::Problems;
@@ -31,6 +31,15 @@ pub struct Congestion {
     /// ... and shorter than this.
     #[serde(default)]
     pub rtt_below_ms: Option<u64>,
+    /// How much may be in flight before anything is acknowledged, in full datagrams, 2 to 100.
+    #[serde(default)]
+    pub initial_window: Option<u16>,
+    /// What CUBIC leaves of its window after a loss, 0.5 to 0.9.
+    #[serde(default)]
+    pub cubic_beta: Option<f64>,
+    /// CUBIC gives way to new flows after a loss.
+    #[serde(default)]
+    pub cubic_fast_convergence: Option<bool>,
 }
 
 /// A congestion controller.
@@ -77,12 +86,14 @@ pub(super) fn check(all: &[Congestion], protocols: &[String], problems: &mut Pro
         if all[..at].iter().any(fits_all) {
             problems.add(&place, "is never taken: one before it is for all connections");
         }
+        let parameters = parameters(one, &place, problems);
+        let algorithm = match one.algorithm {
+            Algorithm::NewReno => CongestionAlgorithm::NewReno,
+            Algorithm::Cubic => CongestionAlgorithm::Cubic,
+            Algorithm::Bbr => CongestionAlgorithm::Bbr,
+        };
         plan.0.push(Rule {
-            algorithm: match one.algorithm {
-                Algorithm::NewReno => CongestionAlgorithm::NewReno,
-                Algorithm::Cubic => CongestionAlgorithm::Cubic,
-                Algorithm::Bbr => CongestionAlgorithm::Bbr,
-            },
+            congestion: quicket::Congestion { algorithm, parameters },
             names: one.names.iter().map(|name| name.to_ascii_lowercase()).collect(),
             alpn: one.alpn.clone(),
             networks: one.networks.clone(),
@@ -90,4 +101,37 @@ pub(super) fn check(all: &[Congestion], protocols: &[String], problems: &mut Pro
         });
     }
     plan
+}
+
+fn parameters(one: &Congestion, place: &str, problems: &mut Problems) -> CongestionParameters {
+    let mut parameters = CongestionParameters::DEFAULT;
+    if let Some(window) = one.initial_window {
+        let range = CongestionParameters::INITIAL_WINDOW;
+        if !range.contains(&window) {
+            let what = format!("is not within {} and {} datagrams", range.start(), range.end());
+            problems.add(format!("{place}.initial_window"), what);
+        }
+        parameters.initial_window = window;
+    }
+    let of_cubic = [
+        ("cubic_beta", one.cubic_beta.is_some()),
+        ("cubic_fast_convergence", one.cubic_fast_convergence.is_some()),
+    ];
+    for (field, _) in of_cubic.iter().filter(|(_, is_there)| *is_there) {
+        if one.algorithm != Algorithm::Cubic {
+            problems.add(format!("{place}.{field}"), "has no effect: algorithm is not \"cubic\"");
+        }
+    }
+    if let Some(beta) = one.cubic_beta {
+        // What is no number is not within them either.
+        let percent = (beta * 100.0).round();
+        let (low, high) = CongestionParameters::CUBIC_BETA.into_inner();
+        if (f64::from(low)..=f64::from(high)).contains(&percent) {
+            parameters.cubic_beta = percent as u8;
+        } else {
+            problems.add(format!("{place}.cubic_beta"), "is not within 0.5 and 0.9");
+        }
+    }
+    parameters.cubic_fast_convergence = one.cubic_fast_convergence.unwrap_or(true);
+    parameters
 }

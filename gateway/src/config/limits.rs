@@ -41,7 +41,7 @@ pub struct Limits {
     pub client_requests_per_s: Option<u32>,
     /// Handshakes in a second of one client address.
     pub client_handshakes_per_s: Option<u32>,
-    /// Bytes of bodies over HTTP in a second of one client address, each way.
+    /// Bytes of bodies, tunnels and private protocols in a second of one client address, each way.
     pub client_bytes_per_s: Option<u64>,
     /// What the data of streams takes on all connections over QUIC, in MiB; 512 if not given.
     pub memory_mib: Option<usize>,

@@ -70,6 +70,9 @@ pub struct File {
     /// Networks of balancers in front, which begin each connection over TCP by saying who the client is (PROXY
     /// protocol, version 2).
     pub proxy_protocol: Vec<IpNet>,
+    /// Networks whose clients have connections over QUIC without encryption, if they ask for it. Everybody on the way
+    /// can read and change what is sent.
+    pub disable_1rtt_encryption: Vec<IpNet>,
     /// A place behind a balancer that routes by connection IDs.
     pub balancer: Option<Balancer>,
     /// Where the counters can be read.

@@ -22,7 +22,8 @@ const MAX_SERVERS: usize = 1000;
 #[serde(deny_unknown_fields)]
 pub struct Origin {
     /// The servers: `http://HOST[:PORT]` and `unix:/PATH` for HTTP/1.1; `h2c://HOST[:PORT]` and
-    /// `h2c+unix:/PATH` for HTTP/2 without TLS; `https://HOST[:PORT]` for HTTP/2 or HTTP/1.1 over TLS 1.3 or 1.2.
+    /// `h2c+unix:/PATH` for HTTP/2 without TLS; `https://HOST[:PORT]` for HTTP/2 or HTTP/1.1 over TLS 1.3 or 1.2;
+    /// `h3://HOST[:PORT]` for HTTP/3.
     pub servers: Vec<Server>,
     /// A file of PEM with the certificates that those with TLS are trusted by; the system's if there is none.
     pub ca: Option<PathBuf>,
@@ -381,7 +382,10 @@ fn tls(
             ("client_key", written.client_key.is_some()),
         ] {
             if is_there {
-                problems.add(format!("{place}.{field}"), "has no effect: no server is https://");
+                problems.add(
+                    format!("{place}.{field}"),
+                    "has no effect: no server is https:// or h3://",
+                );
             }
         }
         return None;

@@ -14,7 +14,7 @@ use tokio::time::{sleep, timeout};
 
 use super::keep::{Current, Keeper};
 use super::{Error, Event, Local, PIECE, Say, Server};
-use crate::carry::{self, Ends, Meter, Rules, Socket, code};
+use crate::carry::{self, Ends, Meter, Pace, Rules, Socket, code};
 
 /// Local connections at once; more wait to be accepted.
 const MAX_CONNECTIONS: usize = 4096;
@@ -123,7 +123,7 @@ async fn carried(socket: Socket, mut current: Current) -> Result<(), u64> {
     let mut far = Ends::of_stream(stream);
     // The gateway says how long a stream may be silent; and the end of the connection is that of all streams.
     let rules = Rules { idle: Duration::MAX, coupled: true };
-    carry::carry(&mut near, &mut far, rules, &Meter::new()).await
+    carry::carry(&mut near, &mut far, rules, (&Meter::new(), &Pace::none())).await
 }
 
 /// A stream of the connection that there is, or of the next one.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::time::timeout;
 
 use super::{Error, PIECE, Say, Server};
-use crate::carry::{self, Ends, Meter, Rules, StandardInput, StandardOutput};
+use crate::carry::{self, Ends, Meter, Pace, Rules, StandardInput, StandardOutput};
 
 /// How long the last bytes may take to be acknowledged.
 const GOODBYE: Duration = Duration::from_secs(10);
@@ -33,9 +33,9 @@ pub(super) async fn run(
     let mut far = Ends::of_stream(stream);
     // The gateway says how long a stream may be silent; and the end of the connection is that of the stream.
     let rules = Rules { idle: Duration::MAX, coupled: true };
-    let meter = Meter::new();
+    let (meter, pace) = (Meter::new(), Pace::none());
     let carried = tokio::select! {
-        carried = carry::carry(&mut near, &mut far, rules, &meter) => carried,
+        carried = carry::carry(&mut near, &mut far, rules, (&meter, &pace)) => carried,
         () = &mut stop => Ok(()),
     };
     if carried.is_ok() {

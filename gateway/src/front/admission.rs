@@ -5,7 +5,7 @@ use std::sync::Arc;
 use quicket::tokio::Connection;
 use quicket::{Attempt, Decision};
 
-use super::{Shared, http3};
+use super::{Shared, http3, unencrypted};
 use crate::protocol;
 use crate::snapshot::Snapshot;
 
@@ -42,6 +42,7 @@ pub(crate) async fn hold(connection: Connection, shared: Arc<Shared>) {
     let counted = shared.clients.connect(address, &allowed, is_proven);
     let control = |connection: &Connection, shared: &Shared| {
         shared.current().0.congestion.apply(connection, &shared.metrics);
+        unencrypted::note(connection, &shared.metrics);
     };
     if is_proven {
         control(&connection, &shared);

@@ -7,10 +7,12 @@ pub(crate) mod introduction;
 pub(crate) mod redirect;
 mod stall;
 pub(crate) mod tcp;
+mod unencrypted;
 
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
+use quicket::UnencryptedNetworks;
 use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, mpsc};
 
@@ -36,6 +38,8 @@ pub(crate) struct Shared {
     pub(crate) ending: Ending,
     /// What authorities are answered that look whether names lead here.
     pub(crate) challenges: Arc<Challenges>,
+    /// Whose connections over QUIC may go without encryption.
+    pub(crate) unencrypted: UnencryptedNetworks,
 }
 
 impl Shared {
@@ -46,10 +50,12 @@ impl Shared {
             Arc::new(Semaphore::new(snapshot.limits.connections.min(Semaphore::MAX_PERMITS)));
         let runtime = Handle::current();
         let checks = Mutex::new(Checks::begin(&snapshot.origins, &runtime));
+        let unencrypted = UnencryptedNetworks::default();
+        unencrypted::offer(&unencrypted, &snapshot.unencrypted);
         let current = RwLock::new((Arc::new(snapshot), log));
         let clients = Clients::new();
         let challenges = Arc::default();
-        Self { current, checks, runtime, room, clients, metrics, ending, challenges }
+        Self { current, checks, runtime, room, clients, metrics, ending, challenges, unencrypted }
     }
 
     /// What counts for a request that comes now.
@@ -71,6 +77,7 @@ impl Shared {
         let mut checks = self.checks.lock().unwrap_or_else(PoisonError::into_inner);
         snapshot.take_over(&self.current().0);
         *checks = Checks::begin(&snapshot.origins, &self.runtime);
+        unencrypted::offer(&self.unencrypted, &snapshot.unencrypted);
         let next = (Arc::new(snapshot), log);
         let sites = Arc::clone(&next.0);
         let mut current = self.current.write().unwrap_or_else(PoisonError::into_inner);

@@ -48,6 +48,7 @@ pub(crate) struct Metrics {
     congestion: Family<Algorithm, Counter>,
     certificates: Family<CertificateLabel, Gauge>,
     acme_orders: Family<Outcome, Counter>,
+    unencrypted: Counter,
     lines_lost: Counter,
     private: Private,
 }
@@ -174,6 +175,7 @@ impl Metrics {
                 "When a certificate that clients get ends, in seconds since 1970; 0 where one is yet to come",
             ),
             acme_orders: add(all, "acme_orders", "Certificates that were ordered, or not had"),
+            unencrypted: add(all, "unencrypted", "Connections over QUIC without encryption"),
             client_certificates: add(
                 all,
                 "client_certificates",
@@ -295,6 +297,11 @@ impl Metrics {
     pub(crate) fn ordered(&self, succeeded: bool) {
         let outcome = if succeeded { "succeeded" } else { "failed" };
         self.acme_orders.get_or_create(&Outcome { outcome }).inc();
+    }
+
+    /// Counts a connection without encryption.
+    pub(crate) fn unencrypted(&self) {
+        self.unencrypted.inc();
     }
 
     /// Counts a connection by its congestion controller.

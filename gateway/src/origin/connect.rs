@@ -1,5 +1,6 @@
-//! Connections to a server: TCP and Unix sockets, with TLS or without.
+//! Connections to a server: TCP and Unix sockets, with TLS or without, and QUIC.
 
+use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -8,6 +9,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use quicket::ClientTls;
+use quicket::tokio::Connection;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::TlsConnector;
@@ -75,8 +77,12 @@ impl Dialer {
 
     /// A connection. `only_one` asks for HTTP/1.1, where there is a choice.
     pub(super) async fn dial(&self, only_one: bool) -> io::Result<Dialed> {
+        self.in_time(self.connect(only_one)).await
+    }
+
+    async fn in_time<T>(&self, connecting: impl Future<Output = io::Result<T>>) -> io::Result<T> {
         let limit = self.timeout;
-        tokio::time::timeout(limit, self.connect(only_one)).await.unwrap_or_else(|_| {
+        tokio::time::timeout(limit, connecting).await.unwrap_or_else(|_| {
             let message = format!("no connection within {} ms", limit.as_millis());
             Err(io::Error::new(io::ErrorKind::TimedOut, message))
         })
@@ -103,6 +109,20 @@ impl Dialer {
         }
     }
 
+    /// A connection of QUIC to a server that speaks HTTP/3, and whom it leads to.
+    pub(super) async fn dial_quic(&self) -> io::Result<(Connection, SocketAddr)> {
+        let (Some(names), Some(tls)) = (&self.names, &self.tls) else {
+            return Err(io::Error::other("a server of HTTP/3 without a name or TLS"));
+        };
+        let name = tls.server_name(self.place.host()).map_err(io::Error::other)?;
+        let name: Arc<str> = name.to_str().into();
+        let connecting = names.connect_by(|address| {
+            let (quic, name) = (Arc::clone(&tls.quic), Arc::clone(&name));
+            async move { Ok((quic.connect(address, &name).await?, address)) }
+        });
+        self.in_time(connecting).await
+    }
+
     async fn secure(
         &self,
         tls: &Tls,
@@ -118,6 +138,11 @@ impl Dialer {
             connector.connect(name, stream).await.map_err(|error| explain(error, &said))?;
         let is_two = stream.get_ref().1.alpn_protocol() == Some(b"h2");
         Ok((Link(Box::new(stream)), is_two))
+    }
+
+    /// Whether it speaks HTTP/3 and nothing else.
+    pub(super) fn is_three(&self) -> bool {
+        self.place.protocol == Protocol::Three
     }
 
     /// Whether it speaks HTTP/2 and nothing else.

@@ -57,6 +57,12 @@ pub(super) fn for_two<B>(request: &mut Request<B>, is_tls: bool) {
     *request.version_mut() = Version::HTTP_2;
 }
 
+/// RFC 9114, Section 4.3.1, which says the same.
+pub(super) fn for_three<B>(request: &mut Request<B>) {
+    for_two(request, true);
+    *request.version_mut() = Version::HTTP_3;
+}
+
 /// An upgrade of HTTP/1.1 as an extended CONNECT (RFC 8441, Section 5).
 pub(super) fn extend<B>(request: &mut Request<B>) {
     let Some(token) = request.headers_mut().remove(header::UPGRADE) else { return };

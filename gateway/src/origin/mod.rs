@@ -1,7 +1,7 @@
 //! Who answers: servers, which of them, and what if one does not.
 //!
-//! `place` says where a server is, `connect` and `tls` reach it, `pool` keeps connections (`two` those of
-//! HTTP/2, `held` until the body of an answer has ended), `message` writes requests as a version of HTTP
+//! `place` says where a server is, `connect`, `tls` and `quic` reach it, `pool` keeps connections (`two` those of
+//! HTTP/2, `held` until the body of an answer has ended), and `three` has those of HTTP/3, `message` writes requests as a version of HTTP
 //! wants them; `balance` and `health` choose among servers.
 
 mod balance;
@@ -10,13 +10,16 @@ mod connect;
 mod first;
 mod health;
 mod held;
+mod hints;
 mod idle;
 mod judged;
 mod message;
 mod names;
 mod place;
 mod pool;
+mod quic;
 mod server;
+mod three;
 mod tls;
 mod two;
 
@@ -36,6 +39,7 @@ use self::balance::{Asking, Chooser};
 pub use self::check::CheckRules;
 pub(crate) use self::check::Checks;
 use self::connect::Dialer;
+pub(crate) use self::hints::Hints;
 pub(crate) use self::idle::{Clock, Watched};
 use self::judged::Judged;
 pub use self::place::Place;

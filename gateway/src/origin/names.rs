@@ -4,6 +4,7 @@
 //! set up with. It does not tell how long an answer holds, so that names are resolved again after a time
 //! that the file says.
 
+use std::future::Future;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -154,13 +155,25 @@ impl Names {
 
     /// Connects to one of the addresses: the next one is tried when one has failed, or takes long.
     pub(super) async fn connect(self: &Arc<Self>) -> io::Result<TcpStream> {
+        self.connect_by(TcpStream::connect).await
+    }
+
+    /// The same for connections of any kind. An attempt that loses is dropped.
+    pub(super) async fn connect_by<T, F>(
+        self: &Arc<Self>,
+        connect: impl Fn(SocketAddr) -> F,
+    ) -> io::Result<T>
+    where
+        T: Send + 'static,
+        F: Future<Output = io::Result<T>> + Send + 'static,
+    {
         let mut left = self.addresses().await?.into_iter();
         // Attempts that lose end with this set.
         let mut attempts = JoinSet::new();
         let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
         loop {
             if let Some(address) = left.next() {
-                attempts.spawn(TcpStream::connect(address));
+                attempts.spawn(connect(address));
             } else if attempts.is_empty() {
                 return Err(last);
             }

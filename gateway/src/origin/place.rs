@@ -6,8 +6,7 @@ use std::path::PathBuf;
 use http::uri::Authority;
 
 /// What is written in a file.
-const FORMS: &str =
-    "http://HOST[:PORT], https://HOST[:PORT], h2c://HOST[:PORT], unix:/PATH or h2c+unix:/PATH";
+const FORMS: &str = "http://HOST[:PORT], https://…, h2c://…, h3://…, unix:/PATH or h2c+unix:/PATH";
 
 /// Where a server is, and what it speaks.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,6 +33,8 @@ pub(super) enum Protocol {
     PlainTwo,
     /// HTTP/2 or HTTP/1.1 over TLS, as ALPN says.
     Tls,
+    /// HTTP/3.
+    Three,
 }
 
 impl Protocol {
@@ -43,6 +44,7 @@ impl Protocol {
             "http" => Some((Self::Plain, 80)),
             "h2c" => Some((Self::PlainTwo, 80)),
             "https" => Some((Self::Tls, 443)),
+            "h3" => Some((Self::Three, 443)),
             _ => None,
         }
     }
@@ -52,12 +54,13 @@ impl Protocol {
             Self::Plain => "http",
             Self::PlainTwo => "h2c",
             Self::Tls => "https",
+            Self::Three => "h3",
         }
     }
 }
 
 impl Place {
-    /// Reads `http://HOST[:PORT]`, `https://…`, `h2c://…`, `unix:/PATH` or `h2c+unix:/PATH`.
+    /// Reads `http://HOST[:PORT]`, `https://…`, `h2c://…`, `h3://…`, `unix:/PATH` or `h2c+unix:/PATH`.
     ///
     /// # Errors
     ///
@@ -96,7 +99,7 @@ impl Place {
 
     /// Whether the server has to prove who it is.
     pub fn is_tls(&self) -> bool {
-        self.protocol == Protocol::Tls
+        matches!(self.protocol, Protocol::Tls | Protocol::Three)
     }
 
     /// The name or address that the server's certificate is for, if the file gives no other.
@@ -143,7 +146,9 @@ mod tests {
         let unix = |protocol| Ok(Place { at: At::Unix("/run/a.sock".into()), protocol });
         assert_eq!(Place::parse("unix:/run/a.sock"), unix(Protocol::Plain));
         assert_eq!(Place::parse("h2c+unix:/run/a.sock"), unix(Protocol::PlainTwo));
-        for text in ["http://a:1", "https://[::1]:2", "h2c://b:3", "unix:/a", "h2c+unix:/a"] {
+        for text in
+            ["http://a:1", "https://[::1]:2", "h2c://b:3", "h3://c:4", "unix:/a", "h2c+unix:/a"]
+        {
             assert_eq!(Place::parse(text).unwrap().to_string(), text);
         }
     }

@@ -18,7 +18,7 @@ use super::held::{Held, Lease};
 use super::message;
 use super::two::{self, Share, Two};
 use super::{MAX_ANSWER_HEADERS, MAX_IDLE, MAX_IDLE_TIME};
-use crate::Body;
+use crate::{Body, BodyError};
 
 /// Connections of HTTP/2 to one server. A further one is made where all have as many requests as the server
 /// takes; then requests wait.
@@ -87,7 +87,7 @@ pub(super) enum Failed {
     Connection(io::Error),
     /// The connection ended, or what came is no answer.
     Broken {
-        error: hyper::Error,
+        error: BodyError,
         /// The connection had served others: the server may have ended it just then.
         is_reused: bool,
         /// The server has said that it did nothing with the request.
@@ -134,6 +134,7 @@ impl Pool {
                 _ => {
                     let error = error.into_error();
                     let is_unprocessed = two::is_unprocessed(&error);
+                    let error = error.into();
                     return Err(Failed::Broken { error, is_reused, is_unprocessed });
                 }
             }

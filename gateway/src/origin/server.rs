@@ -10,25 +10,41 @@ use super::Unanswered;
 use super::connect::Dialer;
 use super::health::Health;
 use super::idle::ClientFailed;
-use super::pool::{Failed, Pool, Wanted};
+use super::pool::{self, Failed, Wanted};
+use super::three;
 use crate::Body;
 
 /// One server with its connections.
 pub(super) struct Server {
-    pool: Arc<Pool>,
+    pool: Pool,
     /// Requests under way.
     active: AtomicUsize,
     pub(super) health: Health,
 }
 
+/// The connections to a server.
+enum Pool {
+    /// Of HTTP/1.1 and HTTP/2.
+    Tcp(Arc<pool::Pool>),
+    /// Of HTTP/3.
+    Quic(Arc<three::Pool>),
+}
+
 impl Server {
     pub(super) fn new(dialer: Dialer) -> Arc<Self> {
         let (active, health) = (AtomicUsize::new(0), Health::default());
-        Arc::new(Self { pool: Pool::new(dialer), active, health })
+        let pool = match dialer.is_three() {
+            true => Pool::Quic(three::Pool::new(dialer)),
+            false => Pool::Tcp(pool::Pool::new(dialer)),
+        };
+        Arc::new(Self { pool, active, health })
     }
 
     pub(super) fn dialer(&self) -> &Dialer {
-        &self.pool.dialer
+        match &self.pool {
+            Pool::Tcp(pool) => &pool.dialer,
+            Pool::Quic(pool) => pool.dialer(),
+        }
     }
 
     /// Requests under way.
@@ -41,7 +57,10 @@ impl Server {
         request: Request<Body>,
         wanted: Wanted,
     ) -> Result<Response<Body>, Failed> {
-        self.pool.send(request, wanted).await
+        match &self.pool {
+            Pool::Tcp(pool) => pool.send(request, wanted).await,
+            Pool::Quic(pool) => pool.send(request, wanted).await,
+        }
     }
 
     /// Says whose fault it is.
@@ -49,7 +68,7 @@ impl Server {
         let (server, error) = (self.to_string(), Self::reason(failed));
         match failed {
             Failed::Connection(_) => Unanswered::Connection { server, error },
-            Failed::Broken { error: broken, .. } if innermost(broken).is::<ClientFailed>() => {
+            Failed::Broken { error: broken, .. } if innermost(&**broken).is::<ClientFailed>() => {
                 Unanswered::Client(error)
             }
             Failed::Broken { .. } | Failed::Incapable(_) => Unanswered::Broken { server, error },
@@ -60,7 +79,7 @@ impl Server {
     pub(super) fn reason(failed: &Failed) -> String {
         match failed {
             Failed::Connection(error) => innermost(error).to_string(),
-            Failed::Broken { error, .. } => innermost(error).to_string(),
+            Failed::Broken { error, .. } => innermost(&**error).to_string(),
             Failed::Incapable(what) => (*what).to_owned(),
         }
     }

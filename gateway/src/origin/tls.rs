@@ -11,6 +11,8 @@ use tokio_rustls::rustls::ClientConfig;
 use tokio_rustls::rustls::client::Resumption;
 use tokio_rustls::rustls::pki_types::ServerName;
 
+use super::quic::Quic;
+
 /// Sessions that are kept to be resumed, of all servers of an origin.
 const MAX_SESSIONS: usize = 256;
 
@@ -31,6 +33,8 @@ pub(crate) struct Tls {
     pub(super) any: Arc<ClientConfig>,
     /// For HTTP/1.1 alone.
     pub(super) only_one: Arc<ClientConfig>,
+    /// For HTTP/3.
+    pub(super) quic: Arc<Quic>,
     server_name: Option<ServerName<'static>>,
     sameness: Sameness,
 }
@@ -67,7 +71,8 @@ impl Tls {
         };
         let (any, only_one) = (offering(&["h2", "http/1.1"])?, offering(&["http/1.1"])?);
         let sameness = Sameness { roots, server_name: rules.server_name, identity };
-        Ok(Self { any, only_one, server_name, sameness })
+        let quic = Arc::new(Quic::new(tls));
+        Ok(Self { any, only_one, quic, server_name, sameness })
     }
 
     /// Whom a server at `host` has to be.

@@ -38,18 +38,23 @@ pub(super) async fn carry(client: &Client, to: Option<&Authority>) -> Infallible
 
 /// Carries datagrams both ways until none has come for long enough, or the connection has ended.
 async fn flow(client: &Client, socket: &UdpSocket, first: &[u8]) {
-    let meter = Meter::new();
+    let (meter, pace) = (Meter::new(), client.pace());
     to_origin(client, socket, first, &meter);
+    // What comes while others are paid for and finds no room is lost, as on a slow network.
     let out = async {
+        pace.went(first.len(), &meter).await;
         while let Ok(datagram) = client.connection.recv_datagram().await {
             to_origin(client, socket, &datagram, &meter);
+            pace.went(datagram.len(), &meter).await;
         }
     };
     let home = async {
         loop {
-            if socket.readable().await.is_err() || !to_client(client, socket, &meter) {
+            if socket.readable().await.is_err() {
                 return;
             }
+            let Some(bytes) = to_client(client, socket, &meter) else { return };
+            pace.came(bytes, &meter).await;
             // The origin may be faster than anybody else gets a turn.
             tokio::task::yield_now().await;
         }
@@ -75,22 +80,24 @@ fn to_origin(client: &Client, socket: &UdpSocket, datagram: &[u8], meter: &Meter
     }
 }
 
-/// Passes on what has come; false once the connection has ended.
-fn to_client(client: &Client, socket: &UdpSocket, meter: &Meter) -> bool {
+/// Passes on what has come; how many bytes, or nothing once the connection has ended.
+fn to_client(client: &Client, socket: &UdpSocket, meter: &Meter) -> Option<usize> {
     /// How many are read before others get a turn.
     const BATCH: usize = 64;
     let (connection, tally) = (&client.connection, &client.tally);
     let max = connection.max_datagram_size().unwrap_or(0);
     // One byte more shows that a datagram is larger.
     let mut buffer = vec![0; max.saturating_add(1)];
+    let mut bytes = 0;
     for _ in 0..BATCH {
         let len = match socket.try_recv(&mut buffer) {
             Ok(len) => len,
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return true,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
             // ICMP has said that nobody is there: the origin may come back.
             Err(_) => continue,
         };
         meter.came(len);
+        bytes += len;
         let Some(datagram) = buffer.get(..len).filter(|_| len <= max) else {
             tally.datagrams_too_large.add(1);
             continue;
@@ -98,9 +105,9 @@ fn to_client(client: &Client, socket: &UdpSocket, meter: &Meter) -> bool {
         match connection.send_latest_datagram(datagram) {
             Ok(()) => tally.datagrams_sent.add(1),
             Err(DatagramError::TooLarge { .. }) => tally.datagrams_too_large.add(1),
-            Err(DatagramError::Lost(_)) => return false,
+            Err(DatagramError::Lost(_)) => return None,
             Err(_) => tally.datagrams_dropped.add(1),
         }
     }
-    true
+    Some(bytes)
 }

@@ -15,7 +15,7 @@ use tokio::time::timeout;
 use super::serve::Client;
 use super::tally::Count;
 use super::{Authority, proxy_header};
-use crate::carry::{self, Ends, Meter, Rules, Sink, Source, code};
+use crate::carry::{self, Ends, Meter, Pace, Rules, Sink, Source, code};
 
 /// An origin that speaks QUIC.
 pub(crate) struct QuicOrigin {
@@ -100,8 +100,14 @@ pub(super) async fn carry(client: &Arc<Client>, origin: &QuicOrigin) -> Connecti
             streams(client, &far, near, Way::Back),
             unidirectional(client, near, &far, Way::There),
             unidirectional(client, &far, near, Way::Back),
-            datagrams(near, &far, origin.datagrams, &tally.datagrams_received, client),
-            datagrams(&far, near, origin.datagrams, &tally.datagrams_sent, client),
+            datagrams(
+                near,
+                &far,
+                origin.datagrams,
+                (&tally.datagrams_received, Way::There),
+                client
+            ),
+            datagrams(&far, near, origin.datagrams, (&tally.datagrams_sent, Way::Back), client),
         )
     };
     tokio::select! {
@@ -133,6 +139,16 @@ const fn code_of(ended: &ConnectionError) -> u64 {
 enum Way {
     There,
     Back,
+}
+
+impl Way {
+    /// Who pays for what goes this way.
+    fn pace(self, client: &Client) -> Pace {
+        match self {
+            Self::There => client.pace(),
+            Self::Back => client.pace().turned(),
+        }
+    }
 }
 
 /// Carries each bidirectional stream that comes on `from` until that has ended.
@@ -168,7 +184,8 @@ async fn stream_to(client: &Client, to: &Connection, stream: Stream, way: Way) {
         near.give_up(code::RESET);
         return far.give_up(code::RESET);
     }
-    if carry::carry(&mut near, &mut far, rules, &meter).await.is_err() {
+    let pace = way.pace(client);
+    if carry::carry(&mut near, &mut far, rules, (&meter, &pace)).await.is_err() {
         client.tally.broken.add(1);
     }
     client.tally.carried(&meter, way == Way::There);
@@ -214,9 +231,9 @@ async fn unidirectional(client: &Arc<Client>, from: &Connection, to: &Connection
                 Source::stop(&mut source, code::RESET);
                 return Sink::reset(&mut sink, code::RESET);
             }
-            let count = |len| meter.went(len);
+            let counted = (&meter, &way.pace(&client));
             let carried =
-                carry::carry_one_way(&mut source, &mut sink, protocol.idle, &meter, count).await;
+                carry::carry_one_way(&mut source, &mut sink, protocol.idle, counted).await;
             if carried.is_err() {
                 client.tally.broken.add(1);
             }
@@ -231,10 +248,11 @@ async fn datagrams(
     from: &Connection,
     to: &Connection,
     carried: bool,
-    count: &Count,
+    (count, way): (&Count, Way),
     client: &Client,
 ) {
     let tally = &client.tally;
+    let (pace, meter) = (way.pace(client), Meter::new());
     while let Ok(datagram) = from.recv_datagram().await {
         if !carried {
             tally.datagrams_dropped.add(1);
@@ -245,5 +263,7 @@ async fn datagrams(
             Err(DatagramError::TooLarge { .. }) => tally.datagrams_too_large.add(1),
             Err(_) => tally.datagrams_dropped.add(1),
         }
+        // What comes meanwhile and finds no room is lost, as on a slow network.
+        pace.went(datagram.len(), &meter).await;
     }
 }

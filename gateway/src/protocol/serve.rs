@@ -8,10 +8,11 @@ use quicket::tokio::Connection;
 
 use super::tally::{Ended, Tally};
 use super::{Origin, Protocol, datagrams, quic, sockets};
-use crate::carry::code;
+use crate::carry::{Pace, code};
 use crate::clients::Held;
 use crate::credentials::Credentials;
 use crate::front::Shared;
+use crate::pace::Payers;
 use crate::stage::Ending;
 
 /// A client, for what comes on its connection.
@@ -74,6 +75,14 @@ pub(crate) async fn serve(connection: Connection, shared: Arc<Shared>) {
 }
 
 impl Client {
+    /// Who pays for what is carried, as the file says now.
+    pub(super) fn pace(&self) -> Pace {
+        let rate = self.shared.current().0.limits.client.bytes_per_second;
+        let address = self.connection.remote_addr().ip();
+        let client = rate.map(|rate| (Arc::clone(&self.shared.clients), address, rate));
+        Pace::of_client(Payers { site: None, client })
+    }
+
     /// Counts a stream among the requests of the client's address, until what is returned is dropped; fails if
     /// there are too many.
     pub(super) fn counted(&self) -> Result<Option<Held>, u64> {

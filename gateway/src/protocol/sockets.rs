@@ -80,7 +80,10 @@ async fn stream_to(client: &Client, place: Option<Place>, stream: Stream) {
             };
             match begun {
                 true => {
-                    if carry::carry(&mut near, &mut far, rules, &meter).await.is_err() {
+                    if carry::carry(&mut near, &mut far, rules, (&meter, &client.pace()))
+                        .await
+                        .is_err()
+                    {
                         client.tally.broken.add(1);
                     }
                     return client.tally.carried(&meter, true);

@@ -148,7 +148,17 @@ impl Site {
     /// Starts a gateway with its certificate for localhost, an access log, and what the rest of the file
     /// says.
     pub(crate) fn start(dir: TempDir, rest: &str) -> Self {
-        let snapshot = Self::read(&dir, 0, rest);
+        let snapshot = Self::read(&dir, "", rest);
+        Self::start_by(dir, snapshot)
+    }
+
+    /// The same, where the lines of the file's top come first.
+    pub(crate) fn start_top(dir: TempDir, text: &str) -> Self {
+        let snapshot = Self::read(&dir, text, "");
+        Self::start_by(dir, snapshot)
+    }
+
+    fn start_by(dir: TempDir, snapshot: quicket_gateway::snapshot::Snapshot) -> Self {
         let (started, address) = std::sync::mpsc::channel();
         let (stop, stopped) = oneshot::channel::<()>();
         let thread = std::thread::spawn(move || {
@@ -165,9 +175,9 @@ impl Site {
         Self { dir, address, gateway, stop: Some(stop), thread: Some(thread) }
     }
 
-    fn read(dir: &TempDir, port: u16, rest: &str) -> quicket_gateway::snapshot::Snapshot {
+    fn read(dir: &TempDir, top: &str, rest: &str) -> quicket_gateway::snapshot::Snapshot {
         let text = format!(
-            "listen = [\"127.0.0.1:{port}\"]\naccess_log = \"access.log\"\n\
+            "listen = [\"127.0.0.1:0\"]\naccess_log = \"access.log\"\n{top}\
              [[certificate]]\nchain = \"cert.pem\"\nkey = \"cert.key\"\n{rest}"
         );
         config::parse(&text, dir.path()).unwrap_or_else(|problems| {
@@ -178,12 +188,17 @@ impl Site {
 
     /// As SIGHUP does.
     pub(crate) fn reload(&self, rest: &str) {
-        self.gateway.replace(Self::read(&self.dir, 0, rest)).unwrap();
+        self.gateway.replace(Self::read(&self.dir, "", rest)).unwrap();
+    }
+
+    /// As [`Site::start_top`].
+    pub(crate) fn reload_top(&self, text: &str) {
+        self.gateway.replace(Self::read(&self.dir, text, "")).unwrap();
     }
 
     /// The same with what may be refused.
     pub(crate) fn try_reload(&self, rest: &str) -> Result<(), String> {
-        let replaced = self.gateway.replace(Self::read(&self.dir, 0, rest));
+        let replaced = self.gateway.replace(Self::read(&self.dir, "", rest));
         replaced.map_err(|error| error.to_string())
     }
 

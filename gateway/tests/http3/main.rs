@@ -12,6 +12,8 @@ mod congestion;
 mod early;
 mod hostile;
 mod stop;
+mod unencrypted;
+mod versions;
 
 use std::path::Path;
 

@@ -140,3 +140,87 @@ fn connections_streams_and_datagrams_are_counted_by_protocol() {
     count("connections_open{protocol=\"test\"} 0");
     count("connections_total{protocol=\"test\"} 1");
 }
+
+/// Bytes in a second.
+const RATE: usize = 500_000;
+
+fn limited(lines: &str) -> Gateway {
+    let limits =
+        format!("[limits]\nclient_bytes_per_s = {RATE}\n[[protocol]]\nalpn = [\"test\"]\n");
+    Gateway::start_with(directory(), TOP, &format!("{limits}{lines}"))
+}
+
+/// Sends this much on a stream, and takes the echo; how long it takes.
+async fn echoed(connection: &Connection, length: usize) -> Duration {
+    let begun = std::time::Instant::now();
+    let (mut send, mut recv) = connection.open_bi().await.unwrap().split();
+    let sending = async {
+        send.write_all(&vec![7; length]).await.unwrap();
+        send.finish().unwrap();
+    };
+    let taking = async {
+        let (mut taken, mut buffer) = (0, vec![0; 64 << 10]);
+        while let len @ 1.. = recv.read_some(&mut buffer).await.unwrap() {
+            taken += len;
+        }
+        taken
+    };
+    let ((), taken) = tokio::join!(sending, taking);
+    assert_eq!(taken, length);
+    begun.elapsed()
+}
+
+#[test]
+fn streams_flow_as_fast_as_the_file_says() {
+    let (_server, port) = server(ECHO);
+    let gateway = limited(&format!(
+        "streams = \"tcp://127.0.0.1:{port}\"\nidle_timeout_ms = 900\nbuffer_bytes = 65536\n"
+    ));
+    let connection = connection(&gateway);
+    gateway.runtime.block_on(async {
+        // A quarter of a second's worth comes at once, and nobody waits behind the last piece.
+        let took = echoed(&connection, 1_000_000).await;
+        assert!(took >= Duration::from_millis(1300), "{took:?}");
+        assert!(took < PATIENCE, "{took:?}");
+        // Streams at once share what their client may have.
+        let both = [connection.clone(), connection.clone()]
+            .map(|connection| tokio::spawn(async move { echoed(&connection, 500_000).await }));
+        let begun = std::time::Instant::now();
+        for one in both {
+            one.await.unwrap();
+        }
+        let took = begun.elapsed();
+        assert!(took >= Duration::from_millis(1300), "both: {took:?}");
+    });
+}
+
+#[test]
+fn datagrams_that_are_too_many_are_lost() {
+    let (_server, port) = python(ECHO_UDP);
+    let gateway = limited(&format!("datagrams = \"udp://127.0.0.1:{port}\"\n"));
+    let connection = connection(&gateway);
+    gateway.runtime.block_on(async {
+        assert!(answers(&connection, PATIENCE).await);
+        // Twice as fast as it may be, for two seconds.
+        let begun = tokio::time::Instant::now();
+        let sending = async {
+            for at in 0..2000_u32 {
+                let due = begun + Duration::from_millis(1).saturating_mul(at);
+                tokio::time::sleep_until(due).await;
+                connection.send_datagram(&[7; 1000]).await.unwrap();
+            }
+        };
+        let mut got = 0;
+        let taking = async {
+            let until = begun + Duration::from_millis(2500);
+            while let Ok(Ok(datagram)) =
+                tokio::time::timeout_at(until, connection.recv_datagram()).await
+            {
+                got += datagram.len();
+            }
+        };
+        tokio::join!(sending, taking);
+        let most = RATE * 5 / 2 + RATE / 4 + (100 << 10);
+        assert!(got > RATE / 2 && got <= most, "{got} bytes, and {most} at most");
+    });
+}

@@ -1,9 +1,9 @@
-//! Frames of a client's control stream (RFC 9114, Sections 6.2.1 and 7.2).
+//! Frames of a peer's control stream (RFC 9114, Sections 6.2.1 and 7.2).
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use h3::error::Code;
 
-use super::{CUT_OFF, Header, Piece, UNEXPECTED, integer, kind};
+use super::{CUT_OFF, Header, PUSHED, Piece, Sender, UNEXPECTED, integer, kind};
 use crate::Violation;
 
 /// The longest SETTINGS frame that is taken, in bytes: about a hundred settings, where a dozen are known.
@@ -16,14 +16,17 @@ const WRONG_LENGTH: Violation = Violation::connection(
 );
 
 /// Checks the frames of a control stream, behind its type.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Control {
+    sender: Sender,
     header: Header,
     has_settings: bool,
     /// The frame that is under way, and how much of it is left.
     frame: Option<Frame>,
     /// What the client has said last (RFC 9114, Section 7.2.7).
     max_push_id: Option<u64>,
+    /// What the server has said last (RFC 9114, Section 5.2).
+    goaway: Option<u64>,
 }
 
 #[derive(Debug)]
@@ -37,6 +40,17 @@ struct Frame {
 }
 
 impl Control {
+    /// Nothing has come of the stream.
+    pub(crate) fn of(sender: Sender) -> Self {
+        let (header, frame, max_push_id, goaway) = (Header::default(), None, None, None);
+        Self { sender, header, has_settings: false, frame, max_push_id, goaway }
+    }
+
+    /// The first request that a server does not answer, if it has named one.
+    pub(crate) const fn goaway(&self) -> Option<u64> {
+        self.goaway
+    }
+
     /// Takes the next piece out of a chunk of the stream; none if it takes further chunks.
     pub(crate) fn next(&mut self, chunk: &mut Bytes) -> Result<Option<Piece>, Violation> {
         loop {
@@ -94,6 +108,8 @@ impl Control {
                 }
             }
             kind::DATA | kind::HEADERS | kind::PUSH_PROMISE => Err(UNEXPECTED),
+            // RFC 9114, Section 7.2.7.
+            kind::MAX_PUSH_ID if self.sender == Sender::Server => Err(UNEXPECTED),
             kind::GOAWAY | kind::CANCEL_PUSH | kind::MAX_PUSH_ID => match length {
                 // One integer.
                 1 | 2 | 4 | 8 => Ok(()),
@@ -111,6 +127,15 @@ impl Control {
         let id = integer(payload).filter(|(_, length)| *length == payload.len());
         let (id, _) = id.ok_or(WRONG_LENGTH)?;
         let is_wrong = match frame {
+            // RFC 9114, Section 7.2.6: a request's stream, and none behind one that was named before.
+            kind::GOAWAY if self.sender == Sender::Server => {
+                if id % 4 != 0 || self.goaway.is_some_and(|before| id > before) {
+                    let reason = "a GOAWAY for what is no request, or takes back another one";
+                    return Err(Violation::connection(Code::H3_ID_ERROR, reason));
+                }
+                self.goaway = Some(id);
+                false
+            }
             // RFC 9114, Section 7.2.3: nothing was promised.
             kind::CANCEL_PUSH => true,
             kind::MAX_PUSH_ID => self.max_push_id.replace(id).is_some_and(|before| id < before),
@@ -118,7 +143,7 @@ impl Control {
             _ => false,
         };
         match is_wrong {
-            true => Err(Violation::connection(Code::H3_ID_ERROR, "a push that there is none of")),
+            true => Err(PUSHED),
             false => Ok(()),
         }
     }
@@ -136,7 +161,7 @@ mod tests {
     const SETTINGS: &[u8] = &[4, 2, 6, 1];
 
     fn pass(stream: &[u8], size: usize) -> Result<Vec<u8>, Code> {
-        let mut control = Control::default();
+        let mut control = Control::of(Sender::Client);
         let mut passed = Vec::new();
         for chunk in stream.chunks(size) {
             let mut chunk = Bytes::copy_from_slice(chunk);
@@ -183,6 +208,31 @@ mod tests {
             for size in 1..=stream.len() {
                 assert_eq!(pass(&stream, size), Err(code), "{stream:?}");
             }
+        }
+    }
+
+    #[test]
+    fn a_server_says_which_requests_it_answers_and_asks_for_no_push() {
+        let read = |frames: &[&[u8]]| {
+            let mut control = Control::of(Sender::Server);
+            let mut chunk = Bytes::from([SETTINGS, &frames.concat()].concat());
+            while control.next(&mut chunk)?.is_some() {}
+            Ok(control.goaway())
+        };
+        assert_eq!(read(&[]), Ok(None));
+        assert_eq!(read(&[&[7, 1, 8]]), Ok(Some(8)));
+        assert_eq!(read(&[&[7, 1, 8], &[7, 1, 8], &[7, 1, 0]]), Ok(Some(0)));
+        for (frames, code) in [
+            (&[&[7, 1, 1][..]][..], Code::H3_ID_ERROR),
+            (&[&[7, 1, 4], &[7, 1, 8]], Code::H3_ID_ERROR),
+            (&[&[3, 1, 0]], Code::H3_ID_ERROR),
+            (&[&[0xd, 1, 0]], Code::H3_FRAME_UNEXPECTED),
+        ] {
+            assert_eq!(
+                read(frames).map_err(|wrong: Violation| wrong.code),
+                Err(code),
+                "{frames:?}"
+            );
         }
     }
 }

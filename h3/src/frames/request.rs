@@ -1,16 +1,16 @@
-//! Frames of a request (RFC 9114, Section 4.1).
+//! Frames of a request or a response (RFC 9114, Section 4.1).
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use h3::error::Code;
 
-use super::{CUT_OFF, Header, Piece, UNEXPECTED, kind};
+use super::{CUT_OFF, Header, PUSHED, Piece, Sender, UNEXPECTED, kind};
 use crate::Violation;
 use crate::qpack::section;
 
 /// Which frames may come next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
-    /// The header section.
+    /// The header section; that of a response may have others before it.
     Begin,
     /// Of the body, or trailers.
     Body,
@@ -34,9 +34,10 @@ enum Place {
     Unknown(u64),
 }
 
-/// Checks the frames of one request.
+/// Checks the frames of one request, or of its response.
 #[derive(Debug)]
 pub struct RequestFrames {
+    sender: Sender,
     /// How long a field section may be, as it is encoded.
     max_section: usize,
     stage: Stage,
@@ -45,9 +46,19 @@ pub struct RequestFrames {
 }
 
 impl RequestFrames {
-    /// Nothing has come. Field sections are refused above so many bytes.
+    /// Nothing has come of a request. Field sections are refused above so many bytes.
     pub fn new(max_section: usize) -> Self {
-        Self { max_section, stage: Stage::Begin, place: Place::Header, header: Header::default() }
+        Self::sent_by(Sender::Client, max_section)
+    }
+
+    /// The same of a response.
+    pub fn of_response(max_section: usize) -> Self {
+        Self::sent_by(Sender::Server, max_section)
+    }
+
+    fn sent_by(sender: Sender, max_section: usize) -> Self {
+        let (stage, place, header) = (Stage::Begin, Place::Header, Header::default());
+        Self { sender, max_section, stage, place, header }
     }
 
     /// Takes the next piece out of a chunk of the stream; none if it takes further chunks.
@@ -100,12 +111,20 @@ impl RequestFrames {
     ///
     /// # Errors
     ///
-    /// If that is within a frame.
+    /// If that is within a frame, or before a response has begun.
     pub const fn end(&self) -> Result<(), Violation> {
         match self.place {
+            Place::Header if self.header.is_empty() && self.has_no_response() => {
+                Err(Violation::malformed("a stream that ends before there is a response"))
+            }
             Place::Header if self.header.is_empty() => Ok(()),
             _ => Err(CUT_OFF),
         }
+    }
+
+    /// To h3 it would be an error of the connection.
+    const fn has_no_response(&self) -> bool {
+        matches!((self.sender, self.stage), (Sender::Server, Stage::Begin))
     }
 
     /// A frame begins.
@@ -147,6 +166,8 @@ impl RequestFrames {
                 }
                 self.place = Place::Section { left: length, begun, header };
             }
+            // RFC 9114, Section 7.2.5: this side allows no push at all.
+            kind::PUSH_PROMISE if self.sender == Sender::Server => return Err(PUSHED),
             kind::SETTINGS
             | kind::GOAWAY
             | kind::CANCEL_PUSH
@@ -170,10 +191,15 @@ impl RequestFrames {
     fn section(&mut self, frame: Bytes, header: usize) -> Result<Piece, Violation> {
         let section = &frame[header..];
         self.stage = match self.stage {
-            Stage::Begin => {
+            Stage::Begin if self.sender == Sender::Client => {
                 section::request(section)?;
                 Stage::Body
             }
+            // RFC 9114, Section 4.1: interim responses come first.
+            Stage::Begin => match section::response(section)? {
+                ..200 => Stage::Begin,
+                _ => Stage::Body,
+            },
             Stage::Body | Stage::End => {
                 section::trailers(section)?;
                 Stage::End
@@ -291,6 +317,51 @@ mod tests {
                 true => assert!(outcome.is_ok(), "{end}: {outcome:?}"),
                 false => assert_eq!(outcome.unwrap_err().code, Code::H3_FRAME_ERROR, "{end}"),
             }
+        }
+    }
+
+    /// `:status: 103`, and 200.
+    const HINTS: &[u8] = &[1, 3, 0, 0, 0xd8];
+    const ANSWER: &[u8] = &[1, 3, 0, 0, 0xd9];
+
+    fn answered(stream: &[u8], size: usize) -> Result<Vec<u8>, Violation> {
+        let mut frames = RequestFrames::of_response(100);
+        let mut pieces = Vec::new();
+        for chunk in stream.chunks(size) {
+            let mut chunk = Bytes::copy_from_slice(chunk);
+            while let Some(piece) = frames.next(&mut chunk)? {
+                pieces.push(piece);
+            }
+        }
+        frames.end().map(|()| bytes(&pieces))
+    }
+
+    /// RFC 9114, Section 4.1.
+    #[test]
+    fn a_response_has_interim_ones_before_it_and_trailers_behind() {
+        let data: &[u8] = &[0, 1, b'a'];
+        let right = [HINTS, HINTS, ANSWER, data, &[0x21, 0], TRAILERS].concat();
+        for size in 1..=right.len() {
+            assert_eq!(answered(&right, size), Ok([HINTS, HINTS, ANSWER, data, TRAILERS].concat()));
+        }
+        for wrong in [
+            [HINTS, data].concat(),
+            [HINTS, ANSWER, ANSWER].concat(),
+            [ANSWER, HINTS].concat(),
+            [ANSWER, data, HINTS].concat(),
+            [ANSWER, TRAILERS, TRAILERS].concat(),
+            REQUEST.to_vec(),
+        ] {
+            assert!(answered(&wrong, 3).is_err(), "{wrong:?}");
+        }
+    }
+
+    /// RFC 9114, Section 7.2.5.
+    #[test]
+    fn a_push_that_nobody_allowed_is_a_wrong_id() {
+        for place in [&[][..], ANSWER] {
+            let wrong = answered(&[place, &[5, 1, 0]].concat(), 2).unwrap_err();
+            assert_eq!((wrong.scope, wrong.code), (Scope::Connection, Code::H3_ID_ERROR));
         }
     }
 }

@@ -48,6 +48,43 @@ pub fn request(section: &[u8]) -> Result<Option<Protocol>, Violation> {
     found.check()
 }
 
+/// Goes over the header section of a response; its status.
+///
+/// # Errors
+///
+/// If it is malformed, or cannot be decoded.
+pub fn response(section: &[u8]) -> Result<u16, Violation> {
+    let (mut status, mut has_fields) = (None, false);
+    for_each(section, |line| {
+        if !is_pseudo(&line.name) {
+            has_fields = true;
+            return field(&line);
+        }
+        let is_status = match &line.name {
+            Name::Status => true,
+            Name::Literal(name) => **name == *b":status",
+            _ => false,
+        };
+        // RFC 9114, Sections 4.3 and 4.3.2.
+        if !is_status || has_fields || status.is_some() {
+            return Err(Violation::malformed("pseudo-headers that are none of a response"));
+        }
+        status = Some(read_status(&line.value.decode().ok_or(UNDECODABLE)?)?);
+        Ok(())
+    })?;
+    status.ok_or(Violation::malformed("a response without a status"))
+}
+
+/// Three digits (RFC 9110, Section 15); 101 is not for HTTP/3 (RFC 9114, Section 4.5).
+fn read_status(text: &[u8]) -> Result<u16, Violation> {
+    let is_right = text.len() == 3 && text.iter().all(u8::is_ascii_digit);
+    let status = text.iter().fold(0, |all, &digit| all * 10 + u16::from(digit.wrapping_sub(b'0')));
+    match status {
+        100 | 102..600 if is_right => Ok(status),
+        _ => Err(Violation::malformed("a status that is none")),
+    }
+}
+
 /// Goes over a trailer section.
 ///
 /// # Errors
@@ -342,6 +379,36 @@ mod tests {
         ] {
             assert_eq!(request(wrong), Err(UNDECODABLE), "{wrong:?}");
             assert!(trailers(wrong).is_err(), "{wrong:?}");
+        }
+    }
+
+    /// RFC 9114, Section 4.3.2.
+    #[test]
+    fn a_response_has_one_status_before_all_fields() {
+        let spelled = |status: &str| line(":status", status);
+        assert_eq!(response(&section(&[STATUS])), Ok(200));
+        assert_eq!(response(&section(&[STATUS, ACCEPT])), Ok(200));
+        assert_eq!(response(&section(&[&[0xff, 0]])), Ok(100), "entry 63");
+        assert_eq!(response(&section(&[&[0xff, 8]])), Ok(500), "entry 71");
+        // Entry 24, and another value.
+        assert_eq!(response(&section(&[&[0x5f, 9, 3, b'4', b'1', b'8']])), Ok(418));
+        assert_eq!(response(&section(&[&spelled("418")])), Ok(418));
+        for wrong in ["", "20", "2000", "099", "101", "600", "2 0", "+20", "abc"] {
+            assert!(response(&section(&[&spelled(wrong)])).is_err(), "{wrong}");
+        }
+        for lines in [
+            &[][..],
+            &[ACCEPT],
+            &[ACCEPT, STATUS],
+            &[STATUS, STATUS],
+            &[STATUS, ROOT],
+            &[STATUS, GET],
+            &[STATUS, &line(":x", "")],
+            &[STATUS, &line("connection", "close")],
+            &[STATUS, &line("a b", "")],
+        ] {
+            let wrong = response(&section(lines)).unwrap_err();
+            assert_eq!((wrong.scope, wrong.code), (Scope::Stream, Code::H3_MESSAGE_ERROR));
         }
     }
 }

@@ -1,22 +1,26 @@
-//! What a server lets h3 see of a request, and what must hold whatever comes.
+//! What a server lets h3 see of a request, and a client of a response, and what must hold whatever comes.
 
 use bytes::Bytes;
 use quicket_h3::{Piece, RequestFrames, Violation, section};
 
 const MAX_SECTION: usize = 200;
 
+type Begin = fn(usize) -> RequestFrames;
+
 /// The first byte chooses what the rest is, and where chunks end.
 pub(crate) fn run(input: &[u8]) {
     let Some((choice, bytes)) = input.split_first() else { return };
-    match choice % 2 {
-        0 => frames(bytes, 1 + usize::from(choice / 2)),
+    let size = 1 + usize::from(choice / 4);
+    match choice % 4 {
+        0 => frames(RequestFrames::new, bytes, size),
+        2 => frames(RequestFrames::of_response, bytes, size),
         _ => one_section(bytes),
     }
 }
 
 /// What passes of a stream, and how it ends.
-fn pass(stream: &[u8], size: usize) -> (Vec<u8>, Result<(), Violation>) {
-    let mut frames = RequestFrames::new(MAX_SECTION);
+fn pass(begin: Begin, stream: &[u8], size: usize) -> (Vec<u8>, Result<(), Violation>) {
+    let mut frames = begin(MAX_SECTION);
     let mut passed = Vec::new();
     for chunk in stream.chunks(size) {
         let mut chunk = Bytes::copy_from_slice(chunk);
@@ -40,13 +44,17 @@ fn pass(stream: &[u8], size: usize) -> (Vec<u8>, Result<(), Violation>) {
     (passed, frames.end())
 }
 
-fn frames(stream: &[u8], size: usize) {
-    let whole = pass(stream, stream.len().max(1));
-    assert_eq!(whole, pass(stream, size), "it makes no difference where chunks end");
+fn frames(begin: Begin, stream: &[u8], size: usize) {
+    let whole = pass(begin, stream, stream.len().max(1));
+    assert_eq!(whole, pass(begin, stream, size), "it makes no difference where chunks end");
     let (passed, outcome) = whole;
     assert!(passed.len() <= stream.len());
     if outcome.is_ok() {
-        assert_eq!(pass(&passed, size), (passed.clone(), Ok(())), "what passes passes again");
+        assert_eq!(
+            pass(begin, &passed, size),
+            (passed.clone(), Ok(())),
+            "what passes passes again"
+        );
     }
 }
 
@@ -55,5 +63,10 @@ fn one_section(bytes: &[u8]) {
     if let Ok(Some(protocol)) = &request {
         assert!(protocol.place.start >= 2 && protocol.place.end <= bytes.len());
     }
-    assert!(request.is_err() || section::trailers(bytes).is_err(), "only one has pseudo-headers");
+    let kinds =
+        [request.is_ok(), section::response(bytes).is_ok(), section::trailers(bytes).is_ok()];
+    assert!(
+        kinds.iter().filter(|&&is| is).count() <= 1,
+        "each has other pseudo-headers: {kinds:?}"
+    );
 }

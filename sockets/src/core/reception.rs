@@ -13,6 +13,7 @@ use super::routing::{Greeter, ListenOptions};
 use super::waiter_id::WaiterId;
 use super::waiters::{Interest, Waiter, Waiters, Wakes};
 use crate::config::Admission;
+use crate::unencrypted::Unencrypted;
 
 /// A connection with the number of the worker that owns it.
 pub(crate) type Ready = (usize, Arc<Cell>);
@@ -74,6 +75,11 @@ impl Reception {
     /// Who decides about attempts, if there is a listener.
     pub(super) fn admission(&self) -> Option<Admission> {
         self.lock().listening.as_ref().map(|listening| listening.options.admission.clone())
+    }
+
+    /// Whose connections are not as those of all others, if there is a listener.
+    pub(super) fn unencrypted(&self) -> Option<Arc<Unencrypted>> {
+        self.lock().listening.as_ref()?.options.unencrypted.clone()
     }
 
     /// Leaves an attempt to the application, whose decision goes to `core`. Returned if there is

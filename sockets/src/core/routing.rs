@@ -16,6 +16,7 @@ use super::switch::Switch;
 use super::waiter_id::WaiterId;
 use super::waiters::{Interest, Waiter, Waiters, Wakes};
 use crate::config::Admission;
+use crate::unencrypted::Unencrypted;
 
 /// The part of an endpoint that connections share, behind one lock that is held only to look
 /// something up.
@@ -76,6 +77,8 @@ pub(crate) struct ListenOptions {
     pub(crate) admission: Admission,
     pub(crate) early: bool,
     pub(crate) greeter: Option<Arc<dyn Greeter>>,
+    /// Whose connections are configured otherwise; the engine's configuration is that of all others.
+    pub(crate) unencrypted: Option<Arc<Unencrypted>>,
 }
 
 impl Routing {
@@ -136,7 +139,9 @@ impl Routing {
             self.endpoint.ignore(incoming);
             return Err(NotAccepted::ByAnother);
         }
-        let accepted = self.endpoint.accept(now, incoming, None);
+        let unencrypted = self.reception.unencrypted();
+        let config = unencrypted.and_then(|offer| offer.config(incoming.remote().ip()));
+        let accepted = self.endpoint.accept(now, incoming, config);
         if let (Some(pins), Some(Taken::Now)) = (&mut self.pins, taken) {
             match &accepted {
                 Ok((handle, _)) => pins.keep(first, *handle),

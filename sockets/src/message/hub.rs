@@ -281,6 +281,7 @@ impl Hub {
             admission,
             early: false,
             greeter: Some(Arc::clone(self) as Arc<dyn Greeter>),
+            unencrypted: None,
         };
         core.open(options, server).map_err(|_| Errno::EBADF)
     }

@@ -12,6 +12,7 @@ use crate::core::{
 };
 use crate::error::{AcceptError, ConnectError, ListenError};
 use crate::session::{SessionSink, settle};
+use crate::unencrypted::Unencrypted;
 use quicket_udp::{BindError, UdpStats};
 
 impl CoreRef {
@@ -150,14 +151,17 @@ impl CoreRef {
 
     /// Starts to listen.
     pub(crate) fn listen(&self, config: ServerConfig, early: bool) -> Result<(), ListenError> {
-        let ServerConfig { mut protocol, backlog, qlog, admission, tls } = config;
+        let ServerConfig { mut protocol, backlog, qlog, admission, unencrypted, tls } = config;
         if let Some(qlog) = qlog {
             protocol.observers = Some(qlog.observers(self.clock()));
         }
         if let Some(tls) = self.sharing_tickets(&tls) {
             protocol.tls = Arc::new(tls);
         }
-        self.open(ListenOptions { backlog, admission, early, greeter: None }, protocol)?;
+        let unencrypted =
+            unencrypted.map(|networks| Arc::new(Unencrypted::new(networks, &protocol)));
+        let options = ListenOptions { backlog, admission, early, greeter: None, unencrypted };
+        self.open(options, protocol)?;
         if let Err(error) = self.register(tls.alpn(), false) {
             self.stop_listening();
             return Err(ListenError::Switch(error));

@@ -2,7 +2,7 @@
 
 use super::{AckEvent, Bbr, INFINITE, State};
 use crate::congestion::delivery::{rate, volume};
-use crate::congestion::{initial_window, pacer};
+use crate::congestion::pacer;
 use crate::time::Duration;
 
 /// What stays below the estimated bandwidth, in percent (Section 5.6.2: PacingMarginPercent).
@@ -53,7 +53,7 @@ impl Bbr {
     /// InitPacingRate
     pub(super) fn init_pacing_rate(&mut self, smoothed_rtt: Option<Duration>) {
         let interval = smoothed_rtt.filter(|rtt| !rtt.is_zero()).unwrap_or(NOMINAL_RTT);
-        let nominal = rate(initial_window(self.mtu), interval);
+        let nominal = rate(self.initial_window(), interval);
         self.pacing_rate = percent(nominal, State::Startup.pacing_gain());
     }
 
@@ -72,7 +72,7 @@ impl Bbr {
         let grown = self.window.saturating_add(ack.bytes);
         if self.full_bw.reached {
             self.window = grown.min(max_inflight);
-        } else if self.window < max_inflight || self.delivered < initial_window(self.mtu) {
+        } else if self.window < max_inflight || self.delivered < self.initial_window() {
             self.window = grown;
         }
         self.window = self.window.max(self.min_pipe_window());
@@ -116,7 +116,7 @@ impl Bbr {
     /// BDPMultiple
     fn bdp_multiple(&self, bandwidth: u64, gain: u64) -> u64 {
         if self.min_rtt.min == Duration::MAX {
-            return initial_window(self.mtu);
+            return self.initial_window();
         }
         percent(volume(bandwidth, self.min_rtt.min), gain)
     }

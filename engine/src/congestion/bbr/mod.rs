@@ -15,7 +15,7 @@ mod random_loss;
 mod startup;
 
 use super::controller::{AckEvent, CongestionController, CongestionEvent, LostPacket};
-use super::{RateSample, initial_window, minimum_window};
+use super::{CongestionParameters, RateSample, minimum_window};
 use crate::time::Time;
 use filter::MaxBwFilter;
 use model::{Aggregation, FullBandwidth, INFINITE, MinRtt, Rounds, ShortTerm};
@@ -60,6 +60,7 @@ struct Undo {
 #[derive(Debug)]
 pub(crate) struct Bbr {
     mtu: u16,
+    parameters: CongestionParameters,
     random: u64,
     started: bool,
     state: State,
@@ -93,13 +94,14 @@ pub(crate) struct Bbr {
 
 impl Bbr {
     /// A controller whose waits are spread by `seed`.
-    pub(crate) fn new(mtu: u16, seed: u64) -> Self {
+    pub(crate) fn new(mtu: u16, seed: u64, parameters: CongestionParameters) -> Self {
         let mut bbr = Self {
             mtu,
+            parameters,
             random: seed | 1,
             started: false,
             state: State::Startup,
-            window: initial_window(mtu),
+            window: parameters.initial_bytes(mtu),
             prior_window: 0,
             pacing_rate: 0,
             has_rtt: false,
@@ -129,6 +131,11 @@ impl Bbr {
         };
         bbr.init_pacing_rate(None);
         bbr
+    }
+
+    /// The window that the path began with, as its datagrams are now.
+    fn initial_window(&self) -> u64 {
+        self.parameters.initial_bytes(self.mtu)
     }
 
     fn mss(&self) -> u64 {

@@ -1,4 +1,5 @@
 use super::*;
+use crate::congestion::initial_window;
 use crate::recovery::RttEstimator;
 use crate::time::Duration;
 
@@ -45,7 +46,7 @@ struct Bench {
 
 impl Bench {
     fn new() -> Self {
-        let mut bbr = Bbr::new(MTU, 7);
+        let mut bbr = Bbr::new(MTU, 7, CongestionParameters::default());
         let now = Time::ZERO + Duration::from_secs(1_000_000);
         bbr.on_sent(now, u64::from(MTU), u64::from(MTU), false);
         Self { bbr, now, delivered: [0; ACKS_PER_ROUND as usize + 1], next_number: 0 }
@@ -374,7 +375,7 @@ fn persistent_congestion_takes_the_window_to_the_minimum_and_it_grows_back() {
 #[test]
 fn more_than_two_percent_is_too_high() {
     // Section 5.5.10.2
-    let bbr = Bbr::new(MTU, 7);
+    let bbr = Bbr::new(MTU, 7, CongestionParameters::default());
     assert!(!bbr.is_inflight_too_high(20, 1000));
     assert!(bbr.is_inflight_too_high(21, 1000));
     assert!(!bbr.is_inflight_too_high(0, 0));

@@ -170,7 +170,7 @@ impl Flow {
     pub(super) fn new(algorithm: CongestionAlgorithm, start: Time, seed: u64) -> Self {
         let rtt = RttEstimator::new(millis(333));
         Self {
-            congestion: PathCongestion::new(algorithm, MTU, &rtt, true, seed),
+            congestion: PathCongestion::new(algorithm.into(), MTU, &rtt, true, seed),
             space: RecoverySpace::new(),
             rtt,
             receiver: Receiver::default(),

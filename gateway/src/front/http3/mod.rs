@@ -23,6 +23,7 @@ use super::Shared;
 use crate::Body;
 use crate::credentials::Credentials;
 use crate::headers;
+use crate::origin::Hints;
 use crate::proxy::{self, Client};
 use crate::tunnel::Stay;
 use crate::upgrade;
@@ -194,11 +195,9 @@ async fn exchange(resolver: Resolver, context: Context) {
     );
     body.look().await;
     let mut request = request.map(|()| body.boxed_unsync());
-    hyper::ext::on_informational(&mut request, move |head| {
-        if head.status() == StatusCode::EARLY_HINTS {
-            // A client that takes them slowly does without.
-            let _ = hints.try_send(Interim::EarlyHints(head.headers().clone()));
-        }
+    Hints::attach(&mut request, move |fields| {
+        // A client that takes them slowly does without.
+        let _ = hints.try_send(Interim::EarlyHints(fields.clone()));
     });
     let answering = async {
         let response = answer(&shared, client, request, &mut outgoing, interims).await?;

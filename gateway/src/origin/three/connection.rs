@@ -1,0 +1,162 @@
+//! A connection of HTTP/3 to a server.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use h3::client::SendRequest;
+use h3::error::Code;
+use quicket::tokio::Connection;
+use quicket_h3::{Acceptance, OpenStreams};
+use tokio::sync::SetOnce;
+use tokio::time::Instant;
+
+use crate::origin::MAX_ANSWER_HEADERS;
+
+/// A server that acknowledges nothing for so long while requests wait, and through so many probes, may be another
+/// one by now: what it had is gone with it, and nobody is there to say so (RFC 9000, Section 10.3).
+const SILENCE: Duration = Duration::from_secs(3);
+const PROBES: u64 = 3;
+/// How often to look for that.
+const LOOK: Duration = Duration::from_millis(500);
+
+/// A connection of HTTP/3.
+pub(super) struct Three {
+    sender: SendRequest<OpenStreams, Bytes>,
+    connection: Connection,
+    address: SocketAddr,
+    acceptance: Acceptance,
+    /// Requests under way.
+    active: AtomicUsize,
+    /// The server allowed no more requests, and none has ended since.
+    is_full: AtomicBool,
+    /// It takes no more requests.
+    is_spent: AtomicBool,
+    /// The server seems to be gone.
+    silent: Arc<SetOnce<()>>,
+}
+
+impl Three {
+    pub(super) async fn new(connection: Connection, address: SocketAddr) -> io::Result<Self> {
+        let transport = quicket_h3::Connection::client(connection.clone(), MAX_ANSWER_HEADERS);
+        let acceptance = transport.acceptance();
+        let mut builder = h3::client::builder();
+        // Each clone of the sender would send its own.
+        builder.max_field_section_size(MAX_ANSWER_HEADERS as u64).send_grease(false);
+        let (mut driver, sender) = builder.build(transport).await.map_err(io::Error::other)?;
+        let silent = Arc::new(SetOnce::new());
+        let (driven, found) = (connection.clone(), Arc::clone(&silent));
+        // It ends when the last of senders and requests is gone, or the server is.
+        tokio::spawn(async move {
+            let mut watching = std::pin::pin!(silence(&driven));
+            let closed = std::future::poll_fn(|cx| driver.poll_close(cx));
+            let mut closed = std::pin::pin!(closed);
+            let error = tokio::select! {
+                error = &mut closed => error,
+                () = &mut watching => {
+                    log::debug!("{address}: nothing is acknowledged any more");
+                    let _ = found.set(());
+                    closed.await
+                }
+            };
+            if !error.is_h3_no_error() {
+                log::debug!("a connection of HTTP/3 to an origin has ended: {error}");
+            }
+            driven.close(Code::H3_NO_ERROR.value(), b"");
+        });
+        let (active, is_full) = (AtomicUsize::new(0), AtomicBool::new(false));
+        let is_spent = AtomicBool::new(false);
+        Ok(Self { sender, connection, address, acceptance, active, is_full, is_spent, silent })
+    }
+
+    pub(super) fn is_open(&self) -> bool {
+        !self.is_spent.load(Ordering::Relaxed)
+            && !self.silent.initialized()
+            && !self.acceptance.is_over()
+            && self.connection.close_reason().is_none()
+    }
+
+    /// Whether the server may allow another request.
+    pub(super) fn has_room(&self) -> bool {
+        !self.is_full.load(Ordering::Relaxed)
+    }
+
+    /// The server allows no more requests at the moment.
+    pub(super) fn fill(&self) {
+        self.is_full.store(true, Ordering::Relaxed);
+    }
+
+    /// Takes no more requests.
+    pub(super) fn spend(&self) {
+        self.is_spent.store(true, Ordering::Relaxed);
+    }
+
+    pub(super) fn active(&self) -> usize {
+        self.active.load(Ordering::Relaxed)
+    }
+
+    pub(super) const fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    pub(super) fn sender(&self) -> SendRequest<OpenStreams, Bytes> {
+        self.sender.clone()
+    }
+
+    pub(super) const fn acceptance(&self) -> &Acceptance {
+        &self.acceptance
+    }
+
+    /// Waits until the server seems to be gone.
+    pub(super) async fn is_silent(&self) {
+        self.silent.wait().await;
+    }
+}
+
+/// Waits until the server acknowledges nothing any more.
+async fn silence(connection: &Connection) {
+    let counters = || {
+        let counters = connection.stats().counters;
+        (counters.packets_received, counters.probe_timeouts)
+    };
+    let (mut last, mut since) = (counters(), Instant::now());
+    loop {
+        tokio::time::sleep(LOOK).await;
+        let now = counters();
+        if now.0 != last.0 {
+            (last, since) = (now, Instant::now());
+        } else if since.elapsed() >= SILENCE && now.1.saturating_sub(last.1) >= PROBES {
+            return;
+        }
+    }
+}
+
+/// A request on a connection, as long as it is under way.
+pub(super) struct Share(Arc<Three>);
+
+impl Share {
+    pub(super) fn new(three: &Arc<Three>) -> Self {
+        three.active.fetch_add(1, Ordering::Relaxed);
+        Self(Arc::clone(three))
+    }
+
+    pub(super) const fn connection(&self) -> &Arc<Three> {
+        &self.0
+    }
+}
+
+impl Clone for Share {
+    fn clone(&self) -> Self {
+        Self::new(&self.0)
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        self.0.active.fetch_sub(1, Ordering::Relaxed);
+        self.0.is_full.store(false, Ordering::Relaxed);
+    }
+}

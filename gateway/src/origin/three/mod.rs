@@ -1,0 +1,181 @@
+//! Connections of HTTP/3 to one server: few, which many requests share (RFC 9114).
+//!
+//! `connection` is one of them, `exchange` a request and its answer on it, `upload` and `received` their bodies,
+//! and `fault` what goes wrong.
+
+mod connection;
+mod exchange;
+mod fault;
+mod received;
+mod upload;
+
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use http::{Request, Response};
+use tokio::time::Instant;
+
+use self::connection::{Share, Three};
+use self::exchange::{NoAnswer, exchange};
+use super::MAX_IDLE_TIME;
+use super::connect::Dialer;
+use super::message;
+use super::pool::{Failed, Wanted};
+use crate::Body;
+
+/// Connections to one server. A further one is made where all have as many requests as the server allows; then
+/// requests wait.
+const MAX_SHARED: usize = 8;
+
+/// The connections to one server.
+pub(super) struct Pool {
+    dialer: Dialer,
+    kept: Mutex<Kept>,
+    /// Requests that come at once share the first connection.
+    dialing: tokio::sync::Mutex<()>,
+}
+
+#[derive(Default)]
+struct Kept {
+    shared: Vec<Shared>,
+    /// There is a task that lets go of what is idle.
+    is_swept: bool,
+}
+
+struct Shared {
+    three: Arc<Three>,
+    used: Instant,
+}
+
+/// A connection for a request.
+struct Chosen {
+    share: Share,
+    /// It served others: the server may have ended it just then.
+    is_reused: bool,
+    /// There is no other: the request waits until the server allows it.
+    may_wait: bool,
+}
+
+impl Pool {
+    pub(super) fn new(dialer: Dialer) -> Arc<Self> {
+        let dialing = tokio::sync::Mutex::new(());
+        Arc::new(Self { dialer, kept: Mutex::default(), dialing })
+    }
+
+    pub(super) const fn dialer(&self) -> &Dialer {
+        &self.dialer
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Kept> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sends a request, and gives its answer. One of which nothing was sent goes over another connection.
+    pub(super) async fn send(
+        self: &Arc<Self>,
+        mut request: Request<Body>,
+        wanted: Wanted,
+    ) -> Result<Response<Body>, Failed> {
+        if wanted.is_upgrade {
+            return Err(Failed::Incapable("it speaks HTTP/3, over which nothing is upgraded"));
+        }
+        message::for_three(&mut request);
+        loop {
+            let chosen = match self.checkout(wanted) {
+                Some(chosen) => chosen,
+                None => self.connect(wanted).await.map_err(Failed::Connection)?,
+            };
+            let Chosen { share, is_reused, may_wait } = chosen;
+            let three = share.connection().clone();
+            request = match exchange(share, request, may_wait).await {
+                Ok(answer) => return Ok(answer),
+                Err(NoAnswer::NoRoom(unsent)) => {
+                    three.fill();
+                    unsent
+                }
+                Err(NoAnswer::Unsent(unsent, _)) if is_reused => {
+                    three.spend();
+                    unsent
+                }
+                Err(NoAnswer::Unsent(_, error)) => {
+                    let is_unprocessed = true;
+                    return Err(Failed::Broken { error, is_reused, is_unprocessed });
+                }
+                Err(NoAnswer::Broken { error, is_unprocessed }) => {
+                    return Err(Failed::Broken { error, is_reused, is_unprocessed });
+                }
+            };
+        }
+    }
+
+    /// A connection that is there, if there is one to be had.
+    fn checkout(&self, wanted: Wanted) -> Option<Chosen> {
+        if wanted.is_fresh {
+            return None;
+        }
+        let mut kept = self.lock();
+        let is_good =
+            |three: &Three| three.is_open() && self.dialer.leads_to(Some(three.address()));
+        kept.shared.retain(|shared| is_good(&shared.three));
+        kept.share()
+    }
+
+    /// A new connection, or one that another request has made meanwhile.
+    async fn connect(self: &Arc<Self>, wanted: Wanted) -> io::Result<Chosen> {
+        let waiting = tokio::time::timeout(self.dialer.timeout, self.dialing.lock());
+        let _turn = waiting.await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?;
+        if let Some(chosen) = self.checkout(wanted) {
+            return Ok(chosen);
+        }
+        let (connection, address) = self.dialer.dial_quic().await?;
+        let three = Arc::new(Three::new(connection, address).await?);
+        let share = Share::new(&three);
+        self.keep(three);
+        Ok(Chosen { share, is_reused: false, may_wait: true })
+    }
+
+    fn keep(self: &Arc<Self>, three: Arc<Three>) {
+        let mut kept = self.lock();
+        kept.shared.push(Shared { three, used: Instant::now() });
+        if !std::mem::replace(&mut kept.is_swept, true) {
+            let pool = Arc::downgrade(self);
+            tokio::spawn(async move {
+                loop {
+                    tokio::time::sleep(MAX_IDLE_TIME / 4).await;
+                    match pool.upgrade() {
+                        Some(pool) if pool.lock().sweep() => {}
+                        _ => return,
+                    }
+                }
+            });
+        }
+    }
+}
+
+impl Kept {
+    /// A connection with room; the one with the fewest requests if there are as many as there may be.
+    fn share(&mut self) -> Option<Chosen> {
+        let count = self.shared.len();
+        let with_room = self.shared.iter().position(|shared| shared.three.has_room());
+        let may_wait = with_room.is_none();
+        let at = with_room.or_else(|| {
+            let least = (0..count).min_by_key(|&at| self.shared[at].three.active());
+            least.filter(|_| count >= MAX_SHARED)
+        })?;
+        let shared = &mut self.shared[at];
+        shared.used = Instant::now();
+        Some(Chosen { share: Share::new(&shared.three), is_reused: true, may_wait })
+    }
+
+    /// Lets go of what was idle for long; false if nothing is left.
+    fn sweep(&mut self) -> bool {
+        self.shared.retain_mut(|shared| {
+            if shared.three.active() > 0 {
+                shared.used = Instant::now();
+            }
+            shared.three.is_open() && shared.used.elapsed() < MAX_IDLE_TIME
+        });
+        self.is_swept = !self.shared.is_empty();
+        self.is_swept
+    }
+}

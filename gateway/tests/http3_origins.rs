@@ -1,0 +1,226 @@
+//! Origins over HTTP/3: aioquic's server, which misbehaves when asked to. Those of Caddy (quic-go) are in
+//! `cli/tests/http3.rs`.
+
+mod behind;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use behind::{Process, Site, certificate, content, folder, python, until};
+use tempfile::TempDir;
+
+/// aioquic's server, in a folder with its certificate.
+struct Origin {
+    dir: PathBuf,
+    port: u16,
+    process: Option<Process>,
+}
+
+impl Origin {
+    fn start(dir: &Path, streams: usize) -> Self {
+        certificate(dir, "origin", &["origin.example"]);
+        let mut origin = Self { dir: dir.to_owned(), port: 0, process: None };
+        origin.run(streams);
+        origin
+    }
+
+    /// Runs at the port that it had before, if it had one.
+    fn run(&mut self, streams: usize) {
+        let mut command = python();
+        command.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/h3_server.py"));
+        command.args(["origin.pem", "origin.key", "h3.log"]).current_dir(&self.dir);
+        command.args([self.port.to_string(), streams.to_string()]);
+        let (process, port) = Process::start(&mut command);
+        (self.process, self.port) = (Some(process), port.parse().unwrap());
+    }
+
+    fn kill(&mut self) {
+        self.process = None;
+    }
+
+    fn log(&self) -> String {
+        fs::read_to_string(self.dir.join("h3.log")).unwrap()
+    }
+
+    fn connections(&self) -> usize {
+        self.log().matches("connection").count()
+    }
+
+    /// What a file says of it.
+    fn file(&self, more: &str) -> String {
+        site(&format!(
+            "servers = [\"h3://127.0.0.1:{}\"]\nca = \"origin.pem\"\n\
+             server_name = \"origin.example\"\n{more}",
+            self.port
+        ))
+    }
+}
+
+fn site(origin: &str) -> String {
+    format!("[origin.app]\n{origin}\n[[site]]\nnames = [\"*\"]\n[[site.route]]\norigin = \"app\"\n")
+}
+
+fn start(streams: usize, more: &str) -> (Site, Origin) {
+    let dir: TempDir = folder();
+    let origin = Origin::start(dir.path(), streams);
+    let file = origin.file(more);
+    (Site::start(dir, &file), origin)
+}
+
+const PATIENT: &str = "max_failures = 1000\n";
+
+#[test]
+fn an_origin_over_http3_proves_who_it_is() {
+    let (site, origin) = start(100, PATIENT);
+    for flag in ["--http2", "--http1.1"] {
+        let (status, body) = site.get(&[flag, &site.url("/who")]);
+        let said = String::from_utf8(body).unwrap();
+        assert_eq!(
+            (status.as_str(), said),
+            ("200", format!("localhost:{} https", site.address.port()))
+        );
+    }
+    assert_eq!(origin.connections(), 1);
+    let servers = format!("servers = [\"h3://127.0.0.1:{}\"]\n", origin.port);
+    for (wrong, said) in [
+        (format!("{servers}server_name = \"origin.example\"\n"), "trusted"),
+        (format!("{servers}ca = \"origin.pem\"\n"), "name"),
+    ] {
+        site.reload(&self::site(&wrong));
+        let count = site.records(0).len();
+        assert_eq!(site.get(&[&site.url("/who")]).0, "502");
+        let record = site.records(count + 1).pop().unwrap();
+        assert!(record["detail"].as_str().unwrap().contains(said), "{record}");
+    }
+}
+
+#[test]
+fn bodies_and_trailers_flow_both_ways() {
+    let (site, origin) = start(100, PATIENT);
+    let sent = content(5_000_000);
+    fs::write(site.path("sent"), &sent).unwrap();
+    for flag in ["--http2", "--http1.1"] {
+        let (status, body) = site.get(&[flag, "--data-binary", "@sent", &site.url("/echo")]);
+        assert!(status == "200" && body == sent, "{flag}: {status}, {} bytes", body.len());
+    }
+    let (status, body) = site.get(&[&site.url("/size/20000000")]);
+    assert!(status == "200" && body.len() == 20_000_000);
+    assert_eq!(origin.connections(), 1);
+    let output = site.curl(&["--http2", "-i", "-d", "a", &site.url("/echo")]);
+    let said = String::from_utf8(output.stdout).unwrap();
+    assert!(said.contains("x-last: 1"), "{said}");
+    assert_eq!(site.get(&["--head", &site.url("/size/100")]).0, "200");
+}
+
+#[test]
+fn requests_share_connections_of_http3() {
+    let (site, origin) = start(5, PATIENT);
+    for _ in 0..3 {
+        assert_eq!(site.get(&[&site.url("/first")]).0, "200");
+    }
+    assert_eq!(origin.connections(), 1);
+    let urls: Vec<String> = (0..20).map(|at| site.url(&format!("/slow/{at}"))).collect();
+    let mut arguments = vec!["--http2", "-Z", "--parallel-max", "20"];
+    arguments.extend(urls.iter().map(String::as_str));
+    let output = site.curl(&arguments);
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(String::from_utf8_lossy(&output.stdout).matches("slow").count(), 20);
+    assert!((2..=8).contains(&origin.connections()), "{} connections", origin.connections());
+}
+
+/// RFC 9114, Section 5.2.
+#[test]
+fn a_server_that_takes_no_more_requests_has_them_sent_again() {
+    let (site, origin) = start(100, PATIENT);
+    for _ in 0..5 {
+        let urls: Vec<String> = (0..10).map(|at| site.url(&format!("/leave/{at}"))).collect();
+        let mut arguments = vec!["--http2", "-Z", "-w", "\n%{http_code}\n"];
+        arguments.extend(urls.iter().map(String::as_str));
+        let output = site.curl(&arguments);
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert_eq!(said.lines().filter(|&line| line == "200").count(), 10, "{output:?}");
+    }
+    assert!(origin.connections() > 1);
+    // RFC 9114, Section 4.1.1.
+    assert_eq!(
+        site.get(&["-X", "POST", &site.url("/refused")]).0,
+        "200",
+        "it did nothing at first"
+    );
+    assert_eq!(origin.log().matches("/refused").count(), 2);
+}
+
+#[test]
+fn what_is_no_answer_is_none() {
+    let (site, origin) = start(100, PATIENT);
+    for path in ["/reset", "/empty", "/smuggled", "/switched", "/unknown", "/undecodable", "/push"]
+    {
+        assert_eq!(site.get(&[&site.url(path)]).0, "502", "{path}");
+        let tried = origin.log().lines().filter(|line| *line == path).count();
+        assert!(tried <= 2, "{path} was sent {tried} times");
+        assert_eq!(site.get(&[&site.url("/after")]).0, "200", "after {path}");
+    }
+    assert_eq!(site.get(&["-d", "a", &site.url("/reset")]).0, "502");
+    assert_eq!(
+        origin.log().lines().filter(|line| *line == "/reset").count(),
+        2,
+        "a POST goes once"
+    );
+    for path in ["/half", "/long"] {
+        let output = site.curl(&["--http2", &site.url(path)]);
+        let (status, body) = site.get(&["--http1.1", &site.url(path)]);
+        assert!(!output.status.success() || status == "502", "{path}: {status} {body:?}");
+        assert_eq!(site.get(&[&site.url("/after")]).0, "200", "after {path}");
+    }
+}
+
+#[test]
+fn an_answer_may_come_before_the_body_has_gone() {
+    let (site, _origin) = start(100, PATIENT);
+    fs::write(site.path("sent"), content(5_000_000)).unwrap();
+    // What curl makes of an answer beside which its stream is reset is its own business.
+    site.curl(&["--http2", "--data-binary", "@sent", &site.url("/early")]);
+    let record = site.records(1).pop().unwrap();
+    assert_eq!((&record["status"], &record["sent"]), (&413.into(), &7.into()), "{record}");
+    assert_eq!(site.get(&[&site.url("/after")]).0, "200");
+}
+
+#[test]
+fn a_server_that_says_nothing_is_not_waited_for_longer_than_the_file_says() {
+    let (site, _origin) = start(100, "answer_timeout_ms = 300\nretries = 0\nmax_failures = 9\n");
+    let begun = Instant::now();
+    assert_eq!(site.get(&[&site.url("/silent")]).0, "504");
+    assert!(begun.elapsed() < Duration::from_secs(5));
+    assert_eq!(site.get(&[&site.url("/after")]).0, "200");
+}
+
+/// What the server knew of its connections is gone with it, and so is the key by which it could say so.
+#[test]
+fn a_server_that_was_killed_and_started_again_is_reached_again() {
+    let (site, mut origin) = start(100, "max_failures = 1000\nconnect_timeout_ms = 1000\n");
+    assert_eq!(site.get(&[&site.url("/first")]).0, "200");
+    origin.kill();
+    origin.run(100);
+    let begun = Instant::now();
+    assert_eq!(site.get(&[&site.url("/second")]).0, "200");
+    assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
+    assert_eq!(origin.connections(), 2);
+    origin.kill();
+    assert_eq!(site.get(&[&site.url("/gone")]).0, "502");
+    origin.run(100);
+    assert_eq!(site.get(&[&site.url("/back")]).0, "200");
+}
+
+#[test]
+fn health_checks_go_over_http3() {
+    let check = "health_check = { path = \"/health\", interval_ms = 50, timeout_ms = 500, \
+                 unhealthy_after = 1, healthy_after = 1 }\n";
+    let (site, mut origin) = start(100, check);
+    until("checks", || origin.log().matches("/health").count() >= 3);
+    assert_eq!(site.get(&[&site.url("/a")]).0, "200");
+    origin.kill();
+    assert_ne!(site.get(&["--max-time", "30", &site.url("/b")]).0, "200");
+    origin.run(100);
+    until("health", || site.get(&[&site.url("/c")]).0 == "200");
+}

@@ -1,0 +1,103 @@
+//! Which requests a server takes, as the transport knows it and h3 does not tell.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use h3::quic::StreamId;
+use tokio::sync::watch;
+
+/// Which requests the server of a connection takes. Clones share what they know.
+#[derive(Clone, Debug)]
+pub struct Acceptance(Arc<State>);
+
+#[derive(Debug)]
+struct State {
+    /// Requests that wait for a stream.
+    waiting: AtomicUsize,
+    /// The first request that the server does not answer, once it has said so.
+    end: watch::Sender<Option<u64>>,
+}
+
+impl Default for Acceptance {
+    fn default() -> Self {
+        Self(Arc::new(State { waiting: AtomicUsize::new(0), end: watch::Sender::new(None) }))
+    }
+}
+
+impl Acceptance {
+    /// True while a request waits until the server allows another stream (RFC 9000, Section 4.6).
+    pub fn is_full(&self) -> bool {
+        self.0.waiting.load(Ordering::Relaxed) > 0
+    }
+
+    /// True once the server has said that it takes no more requests: by GOAWAY (RFC 9114, Section 5.2).
+    pub fn is_over(&self) -> bool {
+        self.0.end.borrow().is_some()
+    }
+
+    /// Waits until the server has said that it did nothing with the request of this stream, and never will. It may
+    /// be sent again over another connection, whatever it is (RFC 9114, Section 5.2).
+    ///
+    /// Cancel safe.
+    pub async fn left_out(&self, stream: StreamId) {
+        let stream = stream.into_inner();
+        let mut end = self.0.end.subscribe();
+        // The sender is here: it cannot be gone.
+        let _ = end.wait_for(|end| end.is_some_and(|end| stream >= end)).await;
+    }
+
+    /// The server has named the first request that it does not answer.
+    pub(crate) fn ends_before(&self, stream: u64) {
+        self.0.end.send_if_modified(|end| end.replace(stream) != Some(stream));
+    }
+
+    pub(crate) fn wait(&self) -> Waiting {
+        self.0.waiting.fetch_add(1, Ordering::Relaxed);
+        Waiting(self.clone())
+    }
+}
+
+/// A request that waits for a stream.
+#[derive(Debug)]
+pub(crate) struct Waiting(Acceptance);
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        self.0.0.waiting.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::future::Future;
+    use std::pin::pin;
+    use std::task::{Context, Waker};
+
+    fn is_left_out(acceptance: &Acceptance, stream: u64) -> bool {
+        let stream = StreamId::try_from(stream).unwrap();
+        let mut cx = Context::from_waker(Waker::noop());
+        pin!(acceptance.left_out(stream)).poll(&mut cx).is_ready()
+    }
+
+    #[test]
+    fn requests_from_the_one_that_is_named_on_are_left_out() {
+        let acceptance = Acceptance::default();
+        assert!(!acceptance.is_over() && !is_left_out(&acceptance, 0));
+        acceptance.ends_before(8);
+        let left_out = [0, 4, 8, 12].map(|stream| is_left_out(&acceptance, stream));
+        assert_eq!((acceptance.is_over(), left_out), (true, [false, false, true, true]));
+        acceptance.ends_before(4);
+        assert!(is_left_out(&acceptance, 4));
+    }
+
+    #[test]
+    fn it_is_full_as_long_as_somebody_waits() {
+        let acceptance = Acceptance::default();
+        let (first, second) = (acceptance.wait(), acceptance.clone().wait());
+        drop(first);
+        assert!(acceptance.is_full());
+        drop(second);
+        assert!(!acceptance.is_full());
+    }
+}
