@@ -81,6 +81,12 @@ impl Forwarder {
         number as Owner
     }
 
+    /// What rings when a port wants to be looked at again ([`Forwarder::rouse`]).
+    #[must_use]
+    pub fn bell(&self, number: Owner) -> Option<&Bell> {
+        Some(&self.ports.get(number as usize)?.as_ref()?.bell)
+    }
+
     /// Removes a port, whose `tuples` these are.
     pub fn remove(&mut self, number: Owner, tuples: impl IntoIterator<Item = Tuple>) {
         for tuple in tuples {

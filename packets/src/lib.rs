@@ -4,14 +4,20 @@
 //! and sends and receives whole frames through memory that it shares with the switch. It sees no frame of
 //! another's tuples, and sends none with another's source.
 //!
-//! `frame`, [`registry`] and `tuple` decide, and have no I/O. [`Forwarder`] moves frames between rings
+//! [`client::Port`] is a program's side, [`daemon::Daemon`] that of the switch. `frame`, [`registry`] and `tuple` decide, and have no I/O. [`Forwarder`] moves frames between rings
 //! (`quicket-ring`). `docs/packets.md` says what may be tried against it, and what becomes of that.
 
+pub mod client;
 pub mod compose;
 mod counters;
+pub mod daemon;
+mod evidence;
 mod forwarder;
 mod frame;
+mod local;
+mod protocol;
 pub mod registry;
+mod sys;
 mod tuple;
 
 pub use counters::{Counters, REASONS, Reason};
