@@ -6,7 +6,7 @@
 use quicket_gue::Sum;
 
 use crate::counters::Reason;
-use crate::tuple::Key;
+use crate::tuple::{Key, Tuple};
 
 /// Octets of a header of Ethernet without tags.
 pub const ETHERNET_LEN: usize = 14;
@@ -47,6 +47,15 @@ pub(crate) const fn is_portless(protocol: u8) -> bool {
 pub(crate) struct Ends {
     pub(crate) source: Key,
     pub(crate) destination: Key,
+}
+
+/// What the switch reads in a frame: source and destination.
+///
+/// # Errors
+///
+/// Why it would drop the frame, whoever sent it.
+pub fn tuples(frame: &[u8]) -> Result<(Tuple, Tuple), Reason> {
+    check(frame).map(|ends| (ends.source.into(), ends.destination.into()))
 }
 
 /// Checks lengths, header chain and checksums of a frame, and says from where it is to where.

@@ -1,8 +1,8 @@
 use std::net::SocketAddr;
 
+use super::tuples as ends;
 use super::*;
 use crate::compose;
-use crate::tuple::Tuple;
 
 fn frame(source: &str, destination: &str, payload: &[u8]) -> Vec<u8> {
     let mut slot = vec![0xee; 2048];
@@ -23,10 +23,6 @@ fn v6_frame() -> Vec<u8> {
 
 fn tuple(protocol: u8, address: &str, port: u16) -> Tuple {
     Tuple { address: address.parse().unwrap(), protocol, port }
-}
-
-fn ends(frame: &[u8]) -> Result<(Tuple, Tuple), Reason> {
-    check(frame).map(|ends| (ends.source.into(), ends.destination.into()))
 }
 
 /// With a checksum of the header that is right again.

@@ -22,6 +22,6 @@ mod tuple;
 
 pub use counters::{Counters, REASONS, Reason};
 pub use forwarder::{BATCH, Forwarder, IDLE_TURNS};
-pub use frame::{ETHERNET_LEN, MAX_EXTENSIONS, MAX_TAGS, MIN_FRAME};
+pub use frame::{ETHERNET_LEN, MAX_EXTENSIONS, MAX_TAGS, MIN_FRAME, tuples};
 pub use quicket_ring::{Bell, Layout, Lie, Memory};
 pub use tuple::Tuple;

@@ -1,5 +1,5 @@
 //! A switch for packets in this process, and programs at it: honest ones, and one that writes what it likes.
-#![allow(dead_code, reason = "each test uses some of it")]
+#![allow(dead_code, unreachable_pub, reason = "each test uses some of it")]
 
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -100,7 +100,7 @@ impl Stack {
     }
 
     /// Waits until the counters are as wanted.
-    pub fn until(&mut self, wanted: impl Fn(&Counters) -> bool) -> Counters {
+    pub fn until(&mut self, mut wanted: impl FnMut(&Counters) -> bool) -> Counters {
         let begun = Instant::now();
         loop {
             let counters = self.port.counters().unwrap();
