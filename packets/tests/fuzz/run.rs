@@ -90,11 +90,21 @@ fn rings(bytes: &[u8]) {
                 let len = if what & 32 == 0 { len } else { u16::from_le_bytes([e, f]) };
                 Producer::new().put(lines, place.into(), Descriptor { slot, len });
             }
-            2 => drop(Producer::new().publish(lines, count)),
-            3 => drop(Producer::new().publish(lines, u32::from(place & 31))),
-            4 => drop(Consumer::new().release(lines, count)),
-            5 => drop(Consumer::new().sleep(lines)),
-            6 => drop(Producer::new().wait(lines)),
+            2 => {
+                let _ = Producer::new().publish(lines, count);
+            }
+            3 => {
+                let _ = Producer::new().publish(lines, u32::from(place & 31));
+            }
+            4 => {
+                let _ = Consumer::new().release(lines, count);
+            }
+            5 => {
+                let _ = Consumer::new().sleep(lines);
+            }
+            6 => {
+                let _ = Producer::new().wait(lines);
+            }
             _ => {
                 assert!(liar.store(u32::from(place & 31), &mut [a, b, c, d].repeat(32), 128));
             }
