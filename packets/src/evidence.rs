@@ -53,7 +53,10 @@ pub(crate) fn tuple_of(socket: BorrowedFd<'_>, namespace: u64) -> Result<Tuple, 
     }
     let (protocol, has_ports) = protocol_of(socket).map_err(|error| failed(error.into()))??;
     let option = |set: Result<bool, Errno>| set.map_err(|error| failed(error.into()));
-    if option(sockopt::socket_reuseaddr(socket))? || option(sockopt::socket_reuseport(socket))? {
+    // Raw sockets have the former from the beginning, and the system never keeps two apart.
+    let is_shared =
+        option(sockopt::socket_reuseaddr(socket))? || option(sockopt::socket_reuseport(socket))?;
+    if has_ports && is_shared {
         return invalid(
             "the socket has SO_REUSEADDR or SO_REUSEPORT: others may have its address, too; hand over one without",
         );

@@ -95,10 +95,10 @@ impl Answer {
                 std::iter::once(DONE).chain(numbers).collect()
             }
             Self::Refused { code, why } => {
-                let mut why = why.as_str();
-                while why.len() > MAX_MESSAGE - 5 {
-                    why = &why[..why.floor_char_boundary(MAX_MESSAGE - 5)];
-                }
+                // Cut off between two characters.
+                let mut most = (0..=why.len().min(MAX_MESSAGE - 5)).rev();
+                let end = most.find(|at| why.is_char_boundary(*at)).unwrap_or(0);
+                let why = &why[..end];
                 [&[REFUSED][..], &code.to_ne_bytes(), why.as_bytes()].concat()
             }
         }
