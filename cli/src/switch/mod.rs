@@ -1,6 +1,5 @@
 //! `quicket switch`: a UDP address for many programs.
 
-mod packets;
 mod report;
 mod secrets;
 
@@ -32,7 +31,6 @@ pub(crate) fn run(args: &Switch) -> Result<(), Failure> {
     match &args.command {
         Some(SwitchCommand::Status(status)) => show(status),
         Some(SwitchCommand::Upgrade(name)) => upgrade(&name.get()),
-        Some(SwitchCommand::Packets(args)) => packets::run(args),
         Some(SwitchCommand::Secrets(command)) => secrets::run(command),
         None if args.detach => detach(args),
         None => switch(args),
