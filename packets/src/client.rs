@@ -1,0 +1,237 @@
+//! A program's side: a port.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use quicket_ring::program::{self, Receiver, Sender};
+use quicket_ring::{Bell, Layout, Memory};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+
+use crate::counters::Counters;
+use crate::local;
+use crate::protocol::{Answer, MAX_MESSAGE, Request, VERSION};
+use crate::tuple::Tuple;
+
+/// A port at the switch for packets. It lives until this is dropped or the process ends, and its tuples
+/// with it; a process that was forked from this one keeps it, too.
+#[derive(Debug)]
+pub struct Port {
+    control: OwnedFd,
+    bell: Bell,
+    sender: Sender,
+    receiver: Receiver,
+}
+
+impl Port {
+    /// Opens a port at the switch that listens at a path.
+    ///
+    /// # Errors
+    ///
+    /// What the system says, such as `NotFound` and `ConnectionRefused` when no switch is there; `OutOfMemory` when the
+    /// user's ports would have more memory than they may.
+    pub fn open(path: &Path, layout: Layout) -> io::Result<Self> {
+        let address = SocketAddrUnix::new(path)?;
+        let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
+        let control = rustix::net::socket_with(family, kind, SocketFlags::CLOEXEC, None)?;
+        rustix::net::connect(&control, &address)?;
+        let entries = |way| layout.entries(way);
+        let request = Request::Open {
+            version: VERSION,
+            send: entries(quicket_ring::Way::Send),
+            receive: entries(quicket_ring::Way::Receive),
+            slot: layout.slot_len(),
+        };
+        let (answer, descriptors) = ask(control.as_fd(), request, &[])?;
+        let Ok([memory, bell]) = <[OwnedFd; 2]>::try_from(descriptors) else {
+            return Err(answer.into_error());
+        };
+        let (sender, receiver) = program::halves(Memory::open(memory, layout)?);
+        Ok(Self { control, bell: Bell::from_descriptor(bell), sender, receiver })
+    }
+
+    /// Registers what a socket is bound to: from now on, frames to that tuple come to this port, and it may send with
+    /// it as source. The switch keeps the socket, so that nobody else binds it; this process need not.
+    ///
+    /// The socket is one of TCP or UDP that is bound to one address and port, without SO_REUSEADDR and
+    /// SO_REUSEPORT, and neither listens nor is connected; or a raw one of a protocol without ports, bound to an
+    /// address.
+    ///
+    /// # Errors
+    ///
+    /// `ResourceBusy` when the tuple has an owner; `InvalidInput`, `AddrNotAvailable`, `PermissionDenied` and others when
+    /// the socket proves nothing, with the reason.
+    pub fn register(&mut self, socket: impl AsFd) -> io::Result<Tuple> {
+        match ask(self.control.as_fd(), Request::Register, &[socket.as_fd()])? {
+            (Answer::Registered(tuple), _) => Ok(tuple),
+            (answer, _) => Err(answer.into_error()),
+        }
+    }
+
+    /// Gives a tuple back.
+    ///
+    /// # Errors
+    ///
+    /// `NotFound` when this port does not own it.
+    pub fn remove(&mut self, tuple: Tuple) -> io::Result<()> {
+        match ask(self.control.as_fd(), Request::Remove(tuple), &[])? {
+            (Answer::Done, _) => Ok(()),
+            (answer, _) => Err(answer.into_error()),
+        }
+    }
+
+    /// What became of this port's frames.
+    ///
+    /// # Errors
+    ///
+    /// When the switch has gone.
+    pub fn counters(&mut self) -> io::Result<Counters> {
+        match ask(self.control.as_fd(), Request::Count, &[])? {
+            (Answer::Counted(counters), _) => Ok(counters),
+            (answer, _) => Err(answer.into_error()),
+        }
+    }
+
+    /// Writes frames into slots until there are no more or no room is left, and sends them at once. `write` fills a
+    /// slot and returns the length of the frame in octets, or none if there are no more. Returns how many
+    /// were sent.
+    ///
+    /// # Errors
+    ///
+    /// When the switch has gone. A length beyond the slot is a frame that the switch drops.
+    pub fn send(&mut self, mut write: impl FnMut(&mut [u8]) -> Option<usize>) -> io::Result<u32> {
+        let room = self.sender.room(1).map_err(io::Error::other)?;
+        let mut n = 0;
+        while n < room {
+            let Some(len) = self.sender.slot(n).and_then(&mut write) else { break };
+            self.sender.set_len(n, u16::try_from(len).unwrap_or(u16::MAX));
+            n += 1;
+        }
+        if n > 0 && self.sender.publish(n) {
+            self.bell.ring()?;
+        }
+        Ok(n)
+    }
+
+    /// Reads up to `most` frames that have come, in place, and gives their slots back at once. Returns how many
+    /// there were.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidData` when the switch has left what cannot be.
+    pub fn receive(&mut self, most: u32, mut read: impl FnMut(&[u8])) -> io::Result<u32> {
+        let n = self.receiver.ready().map_err(io::Error::other)?.min(most);
+        for at in 0..n {
+            read(self.receiver.frame(at).ok_or(io::ErrorKind::InvalidData)?);
+        }
+        if n > 0 {
+            self.receiver.release(n);
+        }
+        Ok(n)
+    }
+
+    /// Waits until frames have come, for some time or without end. Returns false if none have by then.
+    ///
+    /// # Errors
+    ///
+    /// `ConnectionReset` when the switch has gone, or `Interrupted` by a signal.
+    pub fn wait(&mut self, time: Option<Duration>) -> io::Result<bool> {
+        let deadline = time.map(|time| Instant::now() + time);
+        let result = loop {
+            if !self.sleep()? {
+                break Ok(true);
+            }
+            let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            match self.bell.wait(left) {
+                Ok(true) => self.bell.hush()?,
+                Ok(false) => break Ok(false),
+                Err(error) => break Err(error),
+            }
+        };
+        self.receiver.wake();
+        result
+    }
+
+    /// Waits until there is room to send, for some time or without end. Returns false if there is none by then.
+    ///
+    /// # Errors
+    ///
+    /// As [`Port::wait`].
+    pub fn wait_for_room(&mut self, time: Option<Duration>) -> io::Result<bool> {
+        let deadline = time.map(|time| Instant::now() + time);
+        let result = loop {
+            if !self.sender.wait().map_err(io::Error::other)? {
+                break Ok(true);
+            }
+            let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            match self.bell.wait(left) {
+                Ok(true) => self.bell.hush()?,
+                Ok(false) => break Ok(false),
+                Err(error) => break Err(error),
+            }
+        };
+        self.sender.wake();
+        result
+    }
+
+    /// Says that this side waits for [`Port::as_fd`] to become readable, with other descriptors: false if frames have
+    /// come by now, so that it is not to wait. [`Port::awake`] comes after that.
+    ///
+    /// # Errors
+    ///
+    /// When the switch has left what cannot be.
+    pub fn sleep(&mut self) -> io::Result<bool> {
+        self.receiver.sleep().map_err(io::Error::other)
+    }
+
+    /// Takes rings that have come.
+    ///
+    /// # Errors
+    ///
+    /// `ConnectionReset` when the switch has gone.
+    pub fn awake(&mut self) -> io::Result<()> {
+        self.receiver.wake();
+        Ok(self.bell.hush()?)
+    }
+}
+
+impl AsFd for Port {
+    /// Readable when the switch has rung, or has gone.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.bell.as_fd()
+    }
+}
+
+/// Asks the switch, and waits for its answer.
+fn ask(
+    control: BorrowedFd<'_>,
+    request: Request,
+    descriptors: &[BorrowedFd<'_>],
+) -> io::Result<(Answer, Vec<OwnedFd>)> {
+    let gone = || {
+        let text = "the switch for packets has gone, or has closed this port: open another";
+        io::Error::new(io::ErrorKind::ConnectionReset, text)
+    };
+    match local::send(control, &request.encode(), descriptors) {
+        Err(Errno::PIPE | Errno::CONNRESET) => return Err(gone()),
+        result => result?,
+    }
+    let mut buffer = [0; MAX_MESSAGE];
+    let (len, descriptors) = loop {
+        match local::receive(control, &mut buffer) {
+            Ok((0, _)) | Err(Errno::CONNRESET) => return Err(gone()),
+            Ok(received) => break received,
+            Err(Errno::AGAIN) => {
+                rustix::io::retry_on_intr(|| {
+                    poll(&mut [PollFd::new(&control, PollFlags::IN)], None)
+                })?;
+            }
+            Err(error) => return Err(error.into()),
+        }
+    };
+    let answer = Answer::decode(&buffer[..len]);
+    Ok((answer.ok_or(io::ErrorKind::InvalidData)?, descriptors))
+}

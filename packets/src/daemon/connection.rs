@@ -1,0 +1,260 @@
+//! A program's connection: its requests, and what it has.
+
+use std::collections::HashMap;
+use std::os::fd::{AsFd, OwnedFd};
+
+use quicket_ring::{Bell, Layout, Memory};
+use rustix::event::epoll::{self, EventFlags};
+use rustix::io::Errno;
+
+use super::clerk::Finding;
+use super::user::{MAX_MEMORY, MAX_MEMORY_PER_USER};
+use super::{CONNECTION, Daemon, PORT, token};
+use crate::local;
+use crate::protocol::{Answer, MAX_MESSAGE, Request, VERSION};
+use crate::registry::{Owner, Refusal};
+use crate::tuple::Tuple;
+
+/// Requests of a program that are answered before others have their turn.
+const REQUESTS: usize = 4;
+
+/// A connection. A port lives as long as it.
+pub(super) struct Connection {
+    socket: OwnedFd,
+    pub(super) user: u32,
+    /// Tells it from another that had its place.
+    serial: u64,
+    pub(super) port: Option<Owner>,
+    /// Octets of its port.
+    pub(super) memory: usize,
+    /// The tuples of its port, with what keeps others from binding them.
+    pub(super) sockets: HashMap<Tuple, OwnedFd>,
+    /// A socket of its is being looked into: meanwhile nothing is read.
+    is_waiting: bool,
+}
+
+impl Connection {
+    pub(super) fn new(socket: OwnedFd, user: u32, serial: u64) -> Self {
+        let sockets = HashMap::new();
+        Self { socket, user, serial, port: None, memory: 0, sockets, is_waiting: false }
+    }
+}
+
+impl Daemon {
+    /// Reads requests, or sees that the program has gone.
+    pub(super) fn hear(&mut self, at: usize, flags: EventFlags) {
+        if flags.intersects(EventFlags::HUP | EventFlags::ERR) {
+            return self.close(at);
+        }
+        for _ in 0..REQUESTS {
+            let Some(Some(connection)) = self.connections.get(at) else { return };
+            if connection.is_waiting {
+                return;
+            }
+            let user = connection.user;
+            let mut buffer = [0; MAX_MESSAGE];
+            let received = local::receive(connection.socket.as_fd(), &mut buffer);
+            let (len, mut descriptors) = match received {
+                Ok((0, descriptors)) => {
+                    self.put_away(user, descriptors);
+                    return self.close(at);
+                }
+                Ok(received) => received,
+                Err(Errno::AGAIN) => return,
+                Err(_) => return self.close(at),
+            };
+            let first = if descriptors.is_empty() { None } else { Some(descriptors.remove(0)) };
+            self.put_away(user, descriptors);
+            let request = buffer.get(..len).and_then(Request::decode);
+            let answer = match (request, first) {
+                (Some(Request::Register), socket) => match self.register(at, socket) {
+                    Some(answer) => answer,
+                    // It comes later.
+                    None => return,
+                },
+                (request, descriptor) => {
+                    self.put_away(user, descriptor);
+                    match request {
+                        Some(Request::Open { version, send, receive, slot }) => {
+                            match self.open(at, version, Layout::new(send, receive, slot)) {
+                                Some(answer) => answer,
+                                None => continue,
+                            }
+                        }
+                        Some(Request::Remove(tuple)) => self.remove(at, tuple),
+                        Some(Request::Count) => self.count(at),
+                        _ => Answer::refuse(Errno::PROTO, "this is no request"),
+                    }
+                }
+            };
+            self.answer(at, &answer);
+        }
+    }
+
+    /// Has a user's clerk close what he has sent and nobody wanted.
+    fn put_away(&self, user: u32, descriptors: impl IntoIterator<Item = OwnedFd>) {
+        if let Some(user) = self.users.get(&user) {
+            user.clerk.close(descriptors);
+        }
+    }
+
+    /// Answers. Who sends requests and reads no answers loses his connection.
+    fn answer(&mut self, at: usize, answer: &Answer) {
+        let Some(Some(connection)) = self.connections.get(at) else { return };
+        if local::send(connection.socket.as_fd(), &answer.encode(), &[]).is_err() {
+            self.close(at);
+        }
+    }
+
+    /// Makes a port, whose memory and bell go to the program. None if that has been said.
+    fn open(&mut self, at: usize, version: u8, layout: Option<Layout>) -> Option<Answer> {
+        let connection = self.connections.get_mut(at)?.as_mut()?;
+        if version != VERSION {
+            let why = format!(
+                "this switch for packets speaks version {VERSION} and the program {version}: use one release of both"
+            );
+            return Some(Answer::refuse(Errno::PROTO, why));
+        }
+        if connection.port.is_some() {
+            return Some(Answer::refuse(Errno::ISCONN, "this connection has a port: make another"));
+        }
+        let Some(layout) = layout else {
+            let why = "rings have 16 to 4096 positions, a power of two, and slots 128 to 16384 octets, a multiple of 64";
+            return Some(Answer::refuse(Errno::INVAL, why));
+        };
+        let user = self.users.get_mut(&connection.user)?;
+        let len = layout.memory();
+        if user.memory + len > MAX_MEMORY_PER_USER || self.memory + len > MAX_MEMORY {
+            let why = "ports of this user, or of all, would have more memory than they may: close some, or make them smaller";
+            return Some(Answer::refuse(Errno::NOMEM, why));
+        }
+        let cannot = |error: std::io::Error| {
+            let code = error.raw_os_error().map_or(Errno::NOMEM, Errno::from_raw_os_error);
+            Some(Answer::refuse(code, format!("cannot make a port: {error}")))
+        };
+        let (memory, (ours, theirs)) = match (Memory::create(layout), Bell::pair()) {
+            (Ok(memory), Ok(bells)) => (memory, bells),
+            (Err(error), _) | (_, Err(error)) => return cannot(error),
+        };
+        // Sent first: who has not read it has the port all the same once he does.
+        let sent = local::send(
+            connection.socket.as_fd(),
+            &Answer::Done.encode(),
+            &[memory.as_fd(), theirs.as_fd()],
+        );
+        if sent.is_err() {
+            self.close(at);
+            return None;
+        }
+        user.memory += len;
+        self.memory += len;
+        connection.memory = len;
+        let port = self.forwarder.add(memory, ours);
+        connection.port = Some(port);
+        let is_watched = self.forwarder.bell(port).is_some_and(|bell| {
+            epoll::add(&self.events, bell, token(PORT, port as usize), EventFlags::IN).is_ok()
+        });
+        if !is_watched {
+            self.close(at);
+        }
+        None
+    }
+
+    /// Has the user's clerk look into a socket. None if it is on its way.
+    fn register(&mut self, at: usize, socket: Option<OwnedFd>) -> Option<Answer> {
+        let connection = self.connections.get_mut(at)?.as_mut()?;
+        let user = self.users.get(&connection.user)?;
+        let Some(socket) = socket else {
+            let why = "no socket came: hand one over; or the switch for packets has no room for more descriptors";
+            return Some(Answer::refuse(Errno::BADF, why));
+        };
+        let refused = match connection.port {
+            None => Some(Answer::refuse(Errno::NOTCONN, "open a port first")),
+            Some(_) if !user.may_register() => {
+                Some(Answer::refuse(Errno::DQUOT, "this user has as many tuples as he may"))
+            }
+            Some(_) => None,
+        };
+        if refused.is_some() {
+            user.clerk.close([socket]);
+            return refused;
+        }
+        connection.is_waiting = true;
+        user.clerk.check(at, connection.serial, connection.user, socket);
+        // Else requests that wait would wake the switch again and again.
+        let data = token(CONNECTION, at);
+        if epoll::modify(&self.events, &connection.socket, data, EventFlags::empty()).is_err() {
+            self.close(at);
+        }
+        None
+    }
+
+    /// Takes up what clerks have found.
+    pub(super) fn hear_findings(&mut self) {
+        // This side has the other end.
+        let _ = self.bell.hush();
+        while let Ok(Finding { connection: at, serial, user, result }) = self.findings.try_recv() {
+            let here = self.connections.get_mut(at).and_then(Option::as_mut);
+            let Some(connection) = here.filter(|connection| connection.serial == serial) else {
+                self.put_away(user, result.ok().map(|(_, socket)| socket));
+                continue;
+            };
+            connection.is_waiting = false;
+            let data = token(CONNECTION, at);
+            if epoll::modify(&self.events, &connection.socket, data, EventFlags::IN).is_err() {
+                self.close(at);
+                continue;
+            }
+            let answer = match result {
+                Ok((tuple, socket)) => self.enter(at, tuple, socket),
+                Err(answer) => answer,
+            };
+            self.answer(at, &answer);
+        }
+    }
+
+    /// Gives a port the tuple that a socket has proved.
+    fn enter(&mut self, at: usize, tuple: Tuple, socket: OwnedFd) -> Answer {
+        let gone = || Answer::refuse(Errno::NOTCONN, "the port has gone");
+        let Some(Some(connection)) = self.connections.get_mut(at) else { return gone() };
+        let Some(user) = self.users.get_mut(&connection.user) else { return gone() };
+        let Some(port) = connection.port else { return gone() };
+        let why = match self.forwarder.register(port, tuple) {
+            Ok(()) => {
+                user.tuples += 1;
+                if let Some(former) = connection.sockets.insert(tuple, socket) {
+                    user.clerk.close([former]);
+                }
+                return Answer::Registered(tuple);
+            }
+            Err(Refusal::Taken) => Answer::refuse(Errno::BUSY, format!("{tuple} has an owner")),
+            Err(Refusal::Full) => {
+                Answer::refuse(Errno::NOSPC, "there are as many tuples as there may be")
+            }
+        };
+        user.clerk.close([socket]);
+        why
+    }
+
+    fn remove(&mut self, at: usize, tuple: Tuple) -> Answer {
+        let not_his = || Answer::refuse(Errno::NOENT, format!("{tuple} is not this port's"));
+        let Some(Some(connection)) = self.connections.get_mut(at) else { return not_his() };
+        let Some(port) = connection.port else { return not_his() };
+        let Some(socket) = connection.sockets.remove(&tuple) else { return not_his() };
+        self.forwarder.unregister(port, tuple);
+        if let Some(user) = self.users.get_mut(&connection.user) {
+            user.tuples -= 1;
+            user.clerk.close([socket]);
+        }
+        Answer::Done
+    }
+
+    fn count(&self, at: usize) -> Answer {
+        let connection = self.connections.get(at).and_then(Option::as_ref);
+        let port = connection.and_then(|connection| connection.port);
+        match port.and_then(|port| self.forwarder.counters(port)) {
+            Some(counters) => Answer::Counted(counters),
+            None => Answer::refuse(Errno::NOTCONN, "open a port first"),
+        }
+    }
+}

@@ -1,0 +1,263 @@
+//! The switch for packets: one thread that forwards, and listens to programs in between. It waits for nobody.
+
+mod clerk;
+mod connection;
+mod user;
+
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, channel};
+
+use quicket_ring::Bell;
+use rustix::buffer::spare_capacity;
+use rustix::event::Timespec;
+use rustix::event::epoll::{self, EventData, EventFlags};
+use rustix::fs::Mode;
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
+
+use crate::counters::Counters;
+use crate::evidence;
+use crate::forwarder::Forwarder;
+use clerk::{Clerk, Desk, Finding};
+use connection::Connection;
+use user::User;
+
+pub use user::{
+    MAX_CONNECTIONS_PER_USER, MAX_MEMORY, MAX_MEMORY_PER_USER, MAX_TUPLES_PER_USER, MAX_USERS,
+};
+
+/// Programs that are connected.
+pub const MAX_CONNECTIONS: usize = 1024;
+/// Turns of forwarding after which programs are listened to, if frames come all the while.
+const TURNS_PER_LOOK: u32 = 16;
+/// What is looked at then.
+const EVENTS: usize = 32;
+
+/// What an event is about: the kind above 32 bits of a number.
+const STOP: u64 = 0;
+const LISTENER: u64 = 1;
+const FINDINGS: u64 = 2;
+const CONNECTION: u64 = 3;
+const PORT: u64 = 4;
+
+const fn token(kind: u64, number: usize) -> EventData {
+    EventData::new_u64(kind << 32 | number as u64)
+}
+
+/// The switch for packets.
+pub struct Daemon {
+    path: PathBuf,
+    listener: OwnedFd,
+    /// The listener is not watched, as this process has no descriptors left.
+    is_deaf: bool,
+    events: OwnedFd,
+    forwarder: Forwarder,
+    connections: Vec<Option<Connection>>,
+    users: HashMap<u32, User>,
+    memory: usize,
+    serial: u64,
+    desk: Desk,
+    findings: Receiver<Finding>,
+    bell: Bell,
+}
+
+impl Daemon {
+    /// Listens at a path, for programs of this user, or of all.
+    ///
+    /// # Errors
+    ///
+    /// `AddrInUse` when there is a switch at that path; or what the system says.
+    pub fn bind(path: &Path, for_all: bool) -> io::Result<Self> {
+        let listener = listen(path, for_all)?;
+        let events = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        epoll::add(&events, &listener, token(LISTENER, 0), EventFlags::IN)?;
+        let (bell, theirs) = Bell::pair()?;
+        epoll::add(&events, &bell, token(FINDINGS, 0), EventFlags::IN)?;
+        let (sender, findings) = channel();
+        let mut seed = [0; 24];
+        getrandom::fill(&mut seed).map_err(io::Error::other)?;
+        let seed: [u64; 3] = std::array::from_fn(|n| {
+            seed[n * 8..].first_chunk().map_or(0, |bytes| u64::from_ne_bytes(*bytes))
+        });
+        Ok(Self {
+            path: path.to_owned(),
+            listener,
+            is_deaf: false,
+            events,
+            forwarder: Forwarder::new(seed),
+            connections: Vec::new(),
+            users: HashMap::new(),
+            memory: 0,
+            serial: 0,
+            desk: Desk {
+                findings: sender,
+                bell: Arc::new(theirs),
+                namespace: evidence::namespace()?,
+            },
+            findings,
+            bell,
+        })
+    }
+
+    /// Forwards until `stop` is readable. Returns what became of all frames.
+    ///
+    /// # Errors
+    ///
+    /// When the system cannot wait any more.
+    pub fn run(mut self, stop: BorrowedFd<'_>) -> io::Result<Counters> {
+        epoll::add(&self.events, stop, token(STOP, 0), EventFlags::IN)?;
+        let mut events = Vec::with_capacity(EVENTS);
+        let mut turns = 0_u32;
+        loop {
+            let frames = self.forwarder.turn();
+            self.remove_broken();
+            turns = turns.wrapping_add(1);
+            if frames > 0 && !turns.is_multiple_of(TURNS_PER_LOOK) {
+                continue;
+            }
+            let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+            let time = self.forwarder.is_active().then_some(&at_once);
+            events.clear();
+            match epoll::wait(&self.events, spare_capacity(&mut events), time) {
+                Ok(_) => {}
+                Err(Errno::INTR) => continue,
+                Err(error) => return Err(error.into()),
+            }
+            for event in &events {
+                let (data, flags) = (event.data.u64(), event.flags);
+                let number = data as u32;
+                match data >> 32 {
+                    STOP => return Ok(self.end()),
+                    LISTENER => self.accept(),
+                    FINDINGS => self.hear_findings(),
+                    CONNECTION => self.hear(number as usize, flags),
+                    _ => self.forwarder.rouse(number),
+                }
+            }
+            self.remove_broken();
+        }
+    }
+
+    fn end(mut self) -> Counters {
+        // Somebody else may have the path by now, if this one's file was removed.
+        let _ = rustix::fs::unlink(&self.path);
+        for at in 0..self.connections.len() {
+            self.close(at);
+        }
+        self.forwarder.total()
+    }
+
+    fn accept(&mut self) {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let socket = match rustix::net::accept_with(&self.listener, flags) {
+            Ok(socket) => socket,
+            Err(Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::NOBUFS) => {
+                log::warn!("no program can connect until another one goes: no descriptors left");
+                self.is_deaf = epoll::delete(&self.events, &self.listener).is_ok();
+                return;
+            }
+            // Gone again.
+            Err(_) => return,
+        };
+        if let Err(why) = self.welcome(socket) {
+            log::info!("a program was not let in: {why}");
+        }
+    }
+
+    /// Enters a connection. If that is not done it is closed, which its program sees.
+    fn welcome(&mut self, socket: OwnedFd) -> io::Result<()> {
+        let full =
+            |what: &str| Err(io::Error::other(format!("there are as many {what} as may be")));
+        let user = sockopt::socket_peercred(&socket)?.uid.as_raw();
+        let free = self.connections.iter().position(Option::is_none);
+        let at = free.unwrap_or(self.connections.len());
+        if at >= MAX_CONNECTIONS {
+            return full("connections");
+        }
+        if !self.users.contains_key(&user) {
+            self.users.retain(|_, user| !user.is_idle());
+            if self.users.len() >= MAX_USERS {
+                return full("users");
+            }
+            self.users.insert(user, User::new(Clerk::start(self.desk.clone())?));
+        }
+        let Some(account) = self.users.get_mut(&user) else { return full("users") };
+        if account.connections >= MAX_CONNECTIONS_PER_USER {
+            return full("connections of this user");
+        }
+        epoll::add(&self.events, &socket, token(CONNECTION, at), EventFlags::IN)?;
+        account.connections += 1;
+        self.serial += 1;
+        let connection = Connection::new(socket, user, self.serial);
+        match free {
+            Some(at) => self.connections[at] = Some(connection),
+            None => self.connections.push(Some(connection)),
+        }
+        Ok(())
+    }
+
+    /// Ends a connection, with its port and tuples.
+    fn close(&mut self, at: usize) {
+        let Some(connection) = self.connections.get_mut(at).and_then(Option::take) else { return };
+        let Connection { user, port, sockets, memory, .. } = connection;
+        if let Some(port) = port {
+            self.forwarder.remove(port, sockets.keys().copied());
+        }
+        self.memory -= memory;
+        if let Some(user) = self.users.get_mut(&user) {
+            user.connections -= 1;
+            user.memory -= memory;
+            user.tuples -= sockets.len();
+            user.clerk.close(sockets.into_values());
+        }
+        if self.is_deaf {
+            let again =
+                epoll::add(&self.events, &self.listener, token(LISTENER, 0), EventFlags::IN);
+            self.is_deaf = again.is_err();
+        }
+    }
+
+    /// Closes connections whose ports have lied or gone.
+    fn remove_broken(&mut self) {
+        while let Some(port) = self.forwarder.take_broken() {
+            let has = |c: &Option<Connection>| c.as_ref().is_some_and(|c| c.port == Some(port));
+            match self.connections.iter().position(has) {
+                Some(at) => {
+                    log::warn!(
+                        "port {port} is closed: what its program left in its rings cannot be, or it has gone"
+                    );
+                    self.close(at);
+                }
+                None => self.forwarder.remove(port, []),
+            }
+        }
+    }
+}
+
+/// A socket at a path. What a switch that has died left there is removed.
+fn listen(path: &Path, for_all: bool) -> io::Result<OwnedFd> {
+    let address = SocketAddrUnix::new(path)?;
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let new = || rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None);
+    let socket = new()?;
+    match rustix::net::bind(&socket, &address) {
+        Err(Errno::ADDRINUSE) => {
+            match rustix::net::connect(new()?, &address) {
+                // Nobody listens there.
+                Err(Errno::CONNREFUSED) => rustix::fs::unlink(path)?,
+                _ => return Err(Errno::ADDRINUSE.into()),
+            }
+            rustix::net::bind(&socket, &address)?;
+        }
+        result => result?,
+    }
+    // Before it listens nobody can connect.
+    let mode = if for_all { 0o666 } else { 0o600 };
+    rustix::fs::chmod(path, Mode::from_raw_mode(mode))?;
+    rustix::net::listen(&socket, 128)?;
+    Ok(socket)
+}

@@ -1,0 +1,27 @@
+//! Ports for packets: stacks of several programs side by side on one host.
+//!
+//! A program opens a *port* at the *switch for packets*, registers the *tuples* that it owns (address, protocol, port),
+//! and sends and receives whole frames through memory that it shares with the switch. It sees no frame of
+//! another's tuples, and sends none with another's source.
+//!
+//! [`client::Port`] is a program's side, [`daemon::Daemon`] that of the switch. `frame`, [`registry`] and `tuple` decide, and have no I/O. [`Forwarder`] moves frames between rings
+//! (`quicket-ring`). `docs/packets.md` says what may be tried against it, and what becomes of that.
+
+pub mod client;
+pub mod compose;
+mod counters;
+pub mod daemon;
+mod evidence;
+mod forwarder;
+mod frame;
+mod local;
+mod protocol;
+pub mod registry;
+mod sys;
+mod tuple;
+
+pub use counters::{Counters, REASONS, Reason};
+pub use forwarder::{BATCH, Forwarder, IDLE_TURNS};
+pub use frame::{ETHERNET_LEN, MAX_EXTENSIONS, MAX_TAGS, MIN_FRAME, tuples};
+pub use quicket_ring::{Bell, Layout, Lie, Memory};
+pub use tuple::Tuple;

@@ -1,0 +1,190 @@
+//! What a program and the switch for packets say to each other: short messages on a local socket (SOCK_SEQPACKET).
+//!
+//! Numbers are in the order of the machine, as both are on one. Answers come in the order of requests.
+
+use std::io;
+use std::net::{IpAddr, Ipv6Addr};
+
+use crate::counters::{Counters, REASONS};
+use crate::tuple::Tuple;
+
+/// The version that both have to speak.
+pub(crate) const VERSION: u8 = 1;
+/// The longest message in octets.
+pub(crate) const MAX_MESSAGE: usize = 512;
+
+const OPEN: u8 = 1;
+const REGISTER: u8 = 2;
+const REMOVE: u8 = 3;
+const COUNT: u8 = 4;
+
+const DONE: u8 = 0;
+const REFUSED: u8 = 1;
+
+const TUPLE_LEN: usize = 19;
+const COUNTERS: usize = 2 + REASONS.len();
+
+/// What a program wants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Request {
+    /// A port: positions of the ring of sending, of that of receiving, octets of a slot.
+    Open { version: u8, send: u32, receive: u32, slot: u32 },
+    /// The tuple of the socket that comes with it.
+    Register,
+    /// To own a tuple no more.
+    Remove(Tuple),
+    /// The port's counters.
+    Count,
+}
+
+/// What it hears.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Answer {
+    /// It is done. With a port come its memory and a bell.
+    Done,
+    /// It has that tuple now.
+    Registered(Tuple),
+    /// The port's counters.
+    Counted(Counters),
+    /// It is not done: the system's number of the error, and why.
+    Refused { code: i32, why: String },
+}
+
+impl Request {
+    pub(crate) fn encode(self) -> Vec<u8> {
+        match self {
+            Self::Open { version, send, receive, slot } => {
+                let mut bytes = vec![OPEN, version];
+                [send, receive, slot].iter().for_each(|n| bytes.extend(n.to_ne_bytes()));
+                bytes
+            }
+            Self::Register => vec![REGISTER],
+            Self::Remove(tuple) => [&[REMOVE][..], &encode_tuple(tuple)].concat(),
+            Self::Count => vec![COUNT],
+        }
+    }
+
+    /// None for what is no request.
+    pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
+        match bytes.split_first()? {
+            (&OPEN, rest) => {
+                let (&version, rest) = rest.split_first()?;
+                let [send, receive, slot] = numbers(rest)?.map(u32::from_ne_bytes);
+                Some(Self::Open { version, send, receive, slot })
+            }
+            (&REGISTER, []) => Some(Self::Register),
+            (&REMOVE, rest) => Some(Self::Remove(decode_tuple(rest)?)),
+            (&COUNT, []) => Some(Self::Count),
+            _ => None,
+        }
+    }
+}
+
+impl Answer {
+    pub(crate) fn refuse(code: rustix::io::Errno, why: impl Into<String>) -> Self {
+        Self::Refused { code: code.raw_os_error(), why: why.into() }
+    }
+
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        match self {
+            Self::Done => vec![DONE],
+            Self::Registered(tuple) => [&[DONE][..], &encode_tuple(*tuple)].concat(),
+            Self::Counted(counters) => {
+                let numbers = counters.to_numbers();
+                let numbers = numbers.iter().flat_map(|number| number.to_ne_bytes());
+                std::iter::once(DONE).chain(numbers).collect()
+            }
+            Self::Refused { code, why } => {
+                // Cut off between two characters.
+                let mut most = (0..=why.len().min(MAX_MESSAGE - 5)).rev();
+                let end = most.find(|at| why.is_char_boundary(*at)).unwrap_or(0);
+                let why = &why[..end];
+                [&[REFUSED][..], &code.to_ne_bytes(), why.as_bytes()].concat()
+            }
+        }
+    }
+
+    /// None for what is no answer.
+    pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
+        match bytes.split_first()? {
+            (&DONE, []) => Some(Self::Done),
+            (&DONE, rest) if rest.len() == TUPLE_LEN => Some(Self::Registered(decode_tuple(rest)?)),
+            (&DONE, rest) => {
+                let numbers = numbers::<COUNTERS, 8>(rest)?.map(u64::from_ne_bytes);
+                Some(Self::Counted(Counters::from_numbers(numbers)))
+            }
+            (&REFUSED, rest) => {
+                let (code, why) = rest.split_first_chunk()?;
+                let why = String::from_utf8_lossy(why).into_owned();
+                Some(Self::Refused { code: i32::from_ne_bytes(*code), why })
+            }
+            _ => None,
+        }
+    }
+
+    /// The error that it is for a program, which can be told by its number.
+    pub(crate) fn into_error(self) -> io::Error {
+        match self {
+            Self::Refused { code, why } => {
+                let kind = io::Error::from_raw_os_error(code).kind();
+                io::Error::new(kind, why)
+            }
+            _ => io::Error::new(
+                io::ErrorKind::InvalidData,
+                "the switch for packets has answered something else than it was asked",
+            ),
+        }
+    }
+}
+
+fn encode_tuple(tuple: Tuple) -> [u8; TUPLE_LEN] {
+    let address = match tuple.address {
+        IpAddr::V4(address) => address.to_ipv6_mapped(),
+        IpAddr::V6(address) => address,
+    };
+    let mut bytes = [0; TUPLE_LEN];
+    bytes[..16].copy_from_slice(&address.octets());
+    bytes[16] = tuple.protocol;
+    bytes[17..].copy_from_slice(&tuple.port.to_ne_bytes());
+    bytes
+}
+
+fn decode_tuple(bytes: &[u8]) -> Option<Tuple> {
+    let [address @ .., protocol, p0, p1] = bytes else { return None };
+    let address = Ipv6Addr::from(<[u8; 16]>::try_from(address).ok()?).to_canonical();
+    Some(Tuple { address, protocol: *protocol, port: u16::from_ne_bytes([*p0, *p1]) })
+}
+
+/// Numbers that fill all of the bytes.
+fn numbers<const COUNT: usize, const LEN: usize>(bytes: &[u8]) -> Option<[[u8; LEN]; COUNT]> {
+    let (numbers, rest) = bytes.as_chunks::<LEN>();
+    rest.is_empty().then_some(())?;
+    numbers.try_into().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_said_is_heard() {
+        let address = "2001:db8::1".parse().unwrap();
+        let tuple = Tuple { address, protocol: 6, port: 443 };
+        let v4 = Tuple { address: "192.0.2.1".parse().unwrap(), ..tuple };
+        let open = Request::Open { version: 1, send: 2, receive: 3, slot: 4 };
+        for request in [open, Request::Register, Request::Remove(tuple), Request::Count] {
+            let bytes = request.encode();
+            assert_eq!(Request::decode(&bytes), Some(request));
+            assert_eq!(Request::decode(&[&bytes[..], &[0]].concat()), None);
+            assert_eq!(Request::decode(&bytes[..bytes.len() - 1]), None);
+        }
+        let mut counters = Counters::from_numbers([1; COUNTERS]);
+        counters.drop_one(REASONS[3]);
+        let refused = Answer::refuse(rustix::io::Errno::BUSY, "no");
+        for answer in [Answer::Done, Answer::Registered(v4), Answer::Counted(counters), refused] {
+            assert_eq!(Answer::decode(&answer.encode()), Some(answer));
+        }
+        let long = Answer::refuse(rustix::io::Errno::BUSY, "ü".repeat(1000)).encode();
+        assert!(long.len() <= MAX_MESSAGE && long.len() > MAX_MESSAGE - 4);
+    }
+}
