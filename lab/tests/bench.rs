@@ -59,6 +59,8 @@ fn has(contender: Contender, row: Row, figure: &str) -> bool {
         Contender::QuicGo => row == Row::Loss,
         // Not every kernel has the module.
         Contender::WithoutUdp => true,
+        // They are not kept for long.
+        Contender::NginxH1 | Contender::GatewayH1 => figure == "memory per connection",
         // There is no tunnel that would take any.
         Contender::Tcp if row == Row::Tunnel => figure.starts_with("CPU"),
         _ => tcp && matches!(row, Row::Streams | Row::FirstByte),

@@ -191,6 +191,11 @@ impl Contender {
         })
     }
 
+    /// Whether it is a gateway over HTTP/2 or HTTP/3.
+    pub(super) fn is_multiplexed_gateway(self) -> bool {
+        self.gateway().is_some_and(|(_, version)| version != Version::One)
+    }
+
     /// Whether reports tell this one's figures, which is ours, in proportion to the other's. Gateways
     /// are compared by version of HTTP; HTTP/3 also with what HTTPS is elsewhere, and with our own.
     #[must_use]

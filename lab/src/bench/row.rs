@@ -83,6 +83,10 @@ impl Point {
             }
             // Whoever carries packets in one way only is measured once.
             Scenario::Tunnel { .. } => matches!(contender, Direct | Quicket | WithoutUdp),
+            // Servers end connections of HTTP/1.1 that do nothing after some seconds.
+            Scenario::Gateway { asked: Asked::Idle { .. }, .. } => {
+                contender.is_multiplexed_gateway()
+            }
             // Packets come one by one to a program in the kernel, and first packets go up to user space.
             Scenario::Forward { ids, train, .. } => {
                 !contender.is_in_kernel() || ids != Ids::First && train == 1

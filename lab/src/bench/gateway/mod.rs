@@ -31,6 +31,8 @@ pub(super) const LOAD: &str = "gateway-load";
 
 /// The gateway's port; nobody else is in its namespace.
 const PORT: u16 = 8443;
+/// The network of both ends.
+const NETWORK: &str = "192.0.2.0/30";
 /// Descriptors beside those of clients' connections.
 const DESCRIPTORS: u64 = 1024;
 
@@ -139,15 +141,18 @@ pub(super) fn measure(
 
 /// Has the namespaces as the load wants them.
 fn prepare(namespaces: &Namespaces, asked: Asked) -> Result<(), Failure> {
-    // What QUIC has here, whatever the system's default.
-    namespaces.set_sysctl(End::Left, "net/ipv4/tcp_congestion_control", "cubic")?;
+    // What QUIC has here, whatever the system's default: by the route, as namespaces have no other
+    // than the default and those that everybody may choose.
+    let own = Namespaces::address(End::Left).to_string();
+    let route = ["route", "replace", NETWORK, "dev", DEVICE, "proto", "kernel", "scope", "link"];
+    namespaces.ip(End::Left, &[&route[..], &["src", &own, "congctl", "cubic"]].concat())?;
     let segmentation = match asked {
         Asked::Large { segmentation } => segmentation,
         _ => true,
     };
     if let Asked::Idle { connections } = asked {
         // Programs of others have the limits of whoever starts them.
-        raise_open_files(connections as u64 * 2 + DESCRIPTORS)?;
+        raise_open_files(connections as u64 + DESCRIPTORS)?;
     }
     let mut ethtool = Command::new("ethtool");
     let state = if segmentation { "on" } else { "off" };
