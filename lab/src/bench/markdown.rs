@@ -186,7 +186,7 @@ mod tests {
         let lines = |start: &str| text.lines().filter(|line| line.starts_with(start)).count();
         assert_eq!(lines("| Bulk upload, one stream | goodput, Gbit/s | - | 16.00 |"), 1, "{text}");
         assert_eq!(
-            lines(&format!("| | mean UDP payload, bytes |{} 1,472 |", " - |".repeat(17))),
+            lines(&format!("| | mean UDP payload, bytes |{} 1,472 |", " - |".repeat(21))),
             1,
             "{text}"
         );
