@@ -16,6 +16,8 @@ use crate::Body;
 /// One server with its connections.
 pub(super) struct Server {
     pool: Arc<Pool>,
+    /// Its place as text.
+    name: Arc<str>,
     /// Requests under way.
     active: AtomicUsize,
     pub(super) health: Health,
@@ -24,7 +26,12 @@ pub(super) struct Server {
 impl Server {
     pub(super) fn new(dialer: Dialer) -> Arc<Self> {
         let (active, health) = (AtomicUsize::new(0), Health::default());
-        Arc::new(Self { pool: Pool::new(dialer), active, health })
+        let name = dialer.place.to_string().into();
+        Arc::new(Self { pool: Pool::new(dialer), name, active, health })
+    }
+
+    pub(super) fn name(&self) -> Arc<str> {
+        Arc::clone(&self.name)
     }
 
     pub(super) fn dialer(&self) -> &Dialer {

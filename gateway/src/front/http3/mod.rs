@@ -37,15 +37,15 @@ const INTERIM: usize = 4;
 enum Interim {
     /// It should send its body.
     Continue,
-    /// What the answer will probably say (RFC 8297).
-    EarlyHints(HeaderMap),
+    /// What the answer will probably say (RFC 8297). Few have any: a channel has room for many at once.
+    EarlyHints(Box<HeaderMap>),
 }
 
 impl Interim {
     fn head(self) -> Response<()> {
         let (status, mut fields) = match self {
             Self::Continue => return head(StatusCode::CONTINUE, HeaderMap::new()),
-            Self::EarlyHints(fields) => (StatusCode::EARLY_HINTS, fields),
+            Self::EarlyHints(fields) => (StatusCode::EARLY_HINTS, *fields),
         };
         headers::to_client(&mut fields, Version::HTTP_3);
         head(status, fields)
@@ -115,7 +115,8 @@ async fn accept(
             delivered(&connection).await;
             return Ok(());
         };
-        tokio::spawn(exchange(resolver, context.clone()));
+        // It is large, and moved several times until it runs.
+        tokio::spawn(Box::pin(exchange(resolver, context.clone())));
     }
     // RFC 9114, Section 5.2: GOAWAY names the first request that is not answered. Those before it are here.
     requests.shutdown(1).await?;
@@ -197,7 +198,8 @@ async fn exchange(resolver: Resolver, context: Context) {
     hyper::ext::on_informational(&mut request, move |head| {
         if head.status() == StatusCode::EARLY_HINTS {
             // A client that takes them slowly does without.
-            let _ = hints.try_send(Interim::EarlyHints(head.headers().clone()));
+            let fields = Box::new(head.headers().clone());
+            let _ = hints.try_send(Interim::EarlyHints(fields));
         }
     });
     let answering = async {
