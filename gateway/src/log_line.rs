@@ -29,6 +29,9 @@ const QUEUE: usize = 4096;
 /// What became of a request.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Record {
+    /// There is a log for it: without one nothing is noted that only a log has.
+    #[serde(skip)]
+    is_kept: bool,
     /// RFC 9110's date, in seconds.
     time: String,
     client: SocketAddr,
@@ -44,15 +47,15 @@ pub(crate) struct Record {
     took_ms: f64,
     /// The path of the route.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) route: Option<String>,
+    route: Option<String>,
     /// The fingerprint of the client's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) client_certificate: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) origin: Option<String>,
+    origin: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) server: Option<String>,
-    pub(crate) attempts: usize,
+    server: Option<String>,
+    attempts: usize,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) error: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -61,20 +64,23 @@ pub(crate) struct Record {
 
 impl Record {
     /// A record of what is known at once.
-    pub(crate) fn of(request: &Request<Body>, client: SocketAddr, early: bool) -> Self {
+    pub(crate) fn of(log: &Log, request: &Request<Body>, client: SocketAddr, early: bool) -> Self {
+        let is_kept = log.0.is_some();
+        let kept = |text: &str| if is_kept { text.to_owned() } else { String::new() };
         let host = request.headers().get(http::header::HOST).and_then(|host| host.to_str().ok());
         let host = request.uri().authority().map(http::uri::Authority::as_str).or(host);
         Self {
-            time: httpdate::fmt_http_date(SystemTime::now()),
+            is_kept,
+            time: if is_kept { httpdate::fmt_http_date(SystemTime::now()) } else { String::new() },
             client,
             protocol: match request.version() {
                 Version::HTTP_3 => "h3",
                 Version::HTTP_2 => "h2",
                 _ => "http/1.1",
             },
-            method: request.method().to_string(),
-            host: host.map(ToOwned::to_owned),
-            path: request.uri().path().to_owned(),
+            method: kept(request.method().as_str()),
+            host: host.map(kept),
+            path: kept(request.uri().path()),
             early,
             status: 0,
             sent: 0,
@@ -86,6 +92,20 @@ impl Record {
             attempts: 0,
             error: None,
             detail: None,
+        }
+    }
+
+    /// The path of the route that it takes.
+    pub(crate) fn takes(&mut self, route: &str) {
+        self.route = self.is_kept.then(|| route.to_owned());
+    }
+
+    /// Which origin was asked, which of its servers last, and how many.
+    pub(crate) fn asks(&mut self, origin: &str, server: Option<&str>, attempts: usize) {
+        if self.is_kept {
+            self.origin = Some(origin.to_owned());
+            self.server = server.map(ToOwned::to_owned);
+            self.attempts = attempts;
         }
     }
 }
@@ -277,7 +297,7 @@ fn write_all(mut sink: Sink, entries: &Receiver<Entry>, lost: &AtomicU64, lost_i
 /// Notes the end of a request, which is that of its answer's body.
 pub(crate) struct Followed {
     body: Body,
-    entry: Option<Box<(Log, Record, Instant)>>,
+    entry: Option<(Log, Box<Record>, Instant)>,
     counters: Option<Arc<RouteMetrics>>,
     /// It counts for the client until then.
     _counted: Option<Held>,
@@ -291,7 +311,7 @@ impl Followed {
         counters: Option<Arc<RouteMetrics>>,
         counted: Option<Held>,
     ) -> Self {
-        let entry = Some(Box::new((log, record, begun)));
+        let entry = Some((log, Box::new(record), begun));
         Self { body: Body::default(), entry, counters, _counted: counted }
     }
 
@@ -302,13 +322,16 @@ impl Followed {
     }
 
     fn end(&mut self, error: Option<String>) {
-        if let Some((log, mut record, begun)) = self.entry.take().map(|entry| *entry) {
+        if let Some((log, mut record, begun)) = self.entry.take() {
             if let Some(counters) = &self.counters {
                 counters.answered(record.status, begun.elapsed(), record.sent);
             }
+            if !record.is_kept {
+                return;
+            }
             record.took_ms = begun.elapsed().as_micros() as f64 / 1000.0;
             record.error = record.error.or(error);
-            log.put(Entry::Record(Box::new(record)));
+            log.put(Entry::Record(record));
         }
     }
 }

@@ -53,7 +53,7 @@ pub(crate) async fn answer(
 ) -> Response<Body> {
     let (snapshot, log) = shared.current();
     let begun = Instant::now();
-    let mut record = Record::of(&request, client.address, client.early.is_some());
+    let mut record = Record::of(&log, &request, client.address, client.early.is_some());
     let wishes = compress::wishes(request.headers());
     let (version, is_head) = (request.version(), request.method() == Method::HEAD);
     let alt_svc = client.alt_svc.clone();
@@ -168,7 +168,7 @@ async fn pass_on<'a>(
     };
     let route = site.find(&parts)?;
     way.route = Some(route);
-    record.route = Some(route.path.clone());
+    record.takes(&route.path);
     let wish = wish.map(|wish| wish.allow(route.action.upgrades())).transpose()?.flatten();
     // What follows an upgrade is not safe to repeat.
     let method = if wish.is_some() { &Method::CONNECT } else { &parts.method };
@@ -273,12 +273,11 @@ async fn ask(
         wish.ask(&mut parts.headers)?;
     }
     let Outcome { answer, server, attempts } = origin.ask(client.ip(), parts, body).await;
-    record.origin = Some(origin.name().to_owned());
+    record.asks(origin.name(), server.as_deref(), attempts);
     metrics.retried(attempts.saturating_sub(1));
     if answer.as_ref().is_err_and(|error| !matches!(error, Unanswered::Client(_))) {
         metrics.origin_failed(origin.name(), server.as_deref());
     }
-    (record.server, record.attempts) = (server, attempts);
     let answer = answer.map_err(|error| refusal(error, record))?;
     let filter = Filter::new(answer.headers(), &route.to_client, &[]);
     let answer = answer.map(|body| filter.clean(body));

@@ -36,11 +36,12 @@ Examples:
   quicket lab bench --network veth --row upload --runs 9
   quicket lab bench --network link --row loss --row fairness
   quicket lab bench --implementation quicket --row idle --connections 50000
+  quicket lab bench --row gateway                        gateways, and what their processes take
   quicket lab bench --from run1/bench.json run2/bench.json run3/bench.json --out results
 
 Rows run over the networks that they are meant for; those other than loopback need root. A
 measurement during which other programs had the processor is thrown away and made again.
---row all takes 21 minutes for each of --runs.";
+--row all takes 24 minutes for each of --runs.";
 
 /// What to do in the laboratory.
 #[derive(Debug, Clone, Subcommand)]
@@ -152,7 +153,7 @@ pub struct BenchArguments {
     /// Measurements of each row, of which the median counts
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..=1000))]
     runs: Option<u16>,
-    /// Connections of the row `idle`
+    /// Connections of the row `idle`, and idle ones of the row `gateway`
     ///
     /// Over TCP each takes an open file on both sides, and a port; over QUIC all of a side share a
     /// socket.

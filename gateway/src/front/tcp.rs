@@ -149,10 +149,11 @@ async fn serve(
         let credentials = credentials.clone();
         let client = Client { address: client, early: None, credentials, alt_svc, stay };
         let request = request.map(|body| body.map_err(BodyError::from).boxed_unsync());
-        async move {
+        // It is large, and moved several times until it runs.
+        Box::pin(async move {
             let answer = proxy::answer(&shared, client, request).await;
             Ok::<_, Infallible>(answer.map(|body| followed.follow(body)))
-        }
+        })
     };
     let first = Arc::clone(&progress);
     let drained = async move {

@@ -129,7 +129,7 @@ pub(crate) enum Unanswered {
 pub(crate) struct Outcome {
     pub(crate) answer: Result<Response<Body>, Unanswered>,
     /// The server that was asked last.
-    pub(crate) server: Option<String>,
+    pub(crate) server: Option<Arc<str>>,
     /// How many were asked.
     pub(crate) attempts: usize,
 }
@@ -244,18 +244,17 @@ impl Origin {
         let can_repeat = is_safe(&parts.method) && is_empty;
         let attempts = if can_repeat { 1 + self.rules.retries } else { 1 };
         let mut asked: Vec<usize> = Vec::new();
-        let mut first = Some((parts.clone(), body));
+        let mut first = Some(body);
         let mut last = Unanswered::NoServer;
         while asked.len() < attempts {
             let asking = Asking { client, parts: &parts, asked: &asked };
             let Some(at) = self.choose(&asking) else { break };
             asked.push(at);
             let server = &self.servers()[at];
-            let (parts, body) = first.take().unwrap_or_else(|| (parts.clone(), empty()));
-            let spare = is_empty.then(|| parts.clone());
-            match self.ask_server(server, parts, body, spare).await {
+            let body = first.take().unwrap_or_else(empty);
+            match self.ask_server(server, &parts, body).await {
                 Ok(answer) => {
-                    let server = Some(server.to_string());
+                    let server = Some(server.name());
                     return Outcome { answer: Ok(answer), server, attempts: asked.len() };
                 }
                 Err(error) => {
@@ -266,7 +265,7 @@ impl Origin {
                 }
             }
         }
-        let server = asked.last().map(|&at| self.servers()[at].to_string());
+        let server = asked.last().map(|&at| self.servers()[at].name());
         Outcome { answer: Err(last), server, attempts: asked.len() }
     }
 
@@ -280,18 +279,18 @@ impl Origin {
     async fn ask_server(
         &self,
         server: &Arc<Server>,
-        parts: Parts,
+        parts: &Parts,
         body: Body,
-        spare: Option<Parts>,
     ) -> Result<Response<Body>, Unanswered> {
+        let is_empty = body.is_end_stream();
         let is_safe = is_safe(&parts.method);
         let is_upgrade = parts.headers.contains_key(header::UPGRADE);
         let plain = Wanted { is_fresh: false, is_upgrade };
-        let mut next = (parts, body, plain);
+        let mut next = (body, plain);
         let mut left = MAX_AGAIN;
         loop {
-            let (parts, body, wanted) = next;
-            let failed = match self.ask_once(server, parts, body, wanted).await {
+            let (body, wanted) = next;
+            let failed = match self.ask_once(server, parts.clone(), body, wanted).await {
                 Ok(answer) => return Ok(answer),
                 Err(Attempt::Over(unanswered)) => return Err(unanswered),
                 Err(Attempt::Failed(failed)) => failed,
@@ -303,10 +302,10 @@ impl Origin {
                 }
                 _ => return Err(server.explain(&failed)),
             };
-            next = match &spare {
-                Some(parts) if left > 0 => (parts.clone(), empty(), wanted),
-                _ => return Err(server.explain(&failed)),
-            };
+            if !is_empty || left == 0 {
+                return Err(server.explain(&failed));
+            }
+            next = (empty(), wanted);
             left -= 1;
         }
     }

@@ -17,6 +17,8 @@ use crate::Body;
 /// One server with its connections.
 pub(super) struct Server {
     pool: Pool,
+    /// Its place as text.
+    name: Arc<str>,
     /// Requests under way.
     active: AtomicUsize,
     pub(super) health: Health,
@@ -33,11 +35,16 @@ enum Pool {
 impl Server {
     pub(super) fn new(dialer: Dialer) -> Arc<Self> {
         let (active, health) = (AtomicUsize::new(0), Health::default());
+        let name = dialer.place.to_string().into();
         let pool = match dialer.is_three() {
             true => Pool::Quic(three::Pool::new(dialer)),
             false => Pool::Tcp(pool::Pool::new(dialer)),
         };
-        Arc::new(Self { pool, active, health })
+        Arc::new(Self { pool, name, active, health })
+    }
+
+    pub(super) fn name(&self) -> Arc<str> {
+        Arc::clone(&self.name)
     }
 
     pub(super) fn dialer(&self) -> &Dialer {

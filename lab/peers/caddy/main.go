@@ -1,4 +1,4 @@
-// Caddy with what the benchmark needs: files over HTTP/3, with a certificate from a file.
+// Caddy with what the benchmark needs: files and a proxy over HTTP/3, with a certificate from a file.
 package main
 
 import (
@@ -6,6 +6,7 @@ import (
 
 	_ "github.com/caddyserver/caddy/v2/modules/caddyhttp"
 	_ "github.com/caddyserver/caddy/v2/modules/caddyhttp/fileserver"
+	_ "github.com/caddyserver/caddy/v2/modules/caddyhttp/reverseproxy"
 	_ "github.com/caddyserver/caddy/v2/modules/caddytls"
 )
 

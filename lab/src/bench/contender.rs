@@ -9,6 +9,7 @@ use std::str::FromStr;
 use quicket_workload::bench::Failure;
 use serde::{Deserialize, Serialize};
 
+use super::gateway::{Gateway, Version};
 use super::{Options, Row, http};
 use crate::hidden::HIDDEN_BENCH;
 use crate::peers::{Implementation, Program, Workshop};
@@ -35,6 +36,14 @@ pub enum Contender {
     Nginx,
     /// Caddy over HTTP/3, with this project's client: only in the row of files.
     Caddy,
+    /// nginx as a gateway, over HTTP/1.1 with TLS: only in the row of gateways, as the next three.
+    NginxH1,
+    /// nginx as a gateway, over HTTP/2.
+    NginxH2,
+    /// Caddy as a gateway, over HTTP/2.
+    CaddyH2,
+    /// Caddy as a gateway, over HTTP/3.
+    CaddyH3,
     /// What carries UDP datagrams on without a look at them: only in the row of balancers.
     Forwarder,
     /// A program in the kernel that encapsulates and sends on without a look at anything: only in the
@@ -70,11 +79,17 @@ pub enum Contender {
     QuicketSwitch,
     /// The same without the kernel's help: every datagram goes through the switch.
     QuicketForwarded,
+    /// Quicket's gateway over HTTP/1.1 with TLS: only in the row of gateways, as the next two.
+    GatewayH1,
+    /// Quicket's gateway over HTTP/2.
+    GatewayH2,
+    /// Quicket's gateway over HTTP/3.
+    GatewayH3,
 }
 
 impl Contender {
     /// All of them.
-    pub const ALL: [Self; 25] = [
+    pub const ALL: [Self; 32] = [
         Self::Tcp,
         Self::TcpOpenssl,
         Self::TcpTls,
@@ -84,6 +99,10 @@ impl Contender {
         Self::QuicGo,
         Self::Nginx,
         Self::Caddy,
+        Self::NginxH1,
+        Self::NginxH2,
+        Self::CaddyH2,
+        Self::CaddyH3,
         Self::Forwarder,
         Self::XdpForwarder,
         Self::Relay,
@@ -100,6 +119,9 @@ impl Contender {
         Self::QuicketHandedOnPlain,
         Self::QuicketSwitch,
         Self::QuicketForwarded,
+        Self::GatewayH1,
+        Self::GatewayH2,
+        Self::GatewayH3,
     ];
 
     /// The name by which it is known.
@@ -115,6 +137,10 @@ impl Contender {
             Self::QuicGo => "quic-go",
             Self::Nginx => "nginx",
             Self::Caddy => "caddy",
+            Self::NginxH1 => "nginx-h1",
+            Self::NginxH2 => "nginx-h2",
+            Self::CaddyH2 => "caddy-h2",
+            Self::CaddyH3 => "caddy-h3",
             Self::Forwarder => "forwarder",
             Self::XdpForwarder => "xdp-forwarder",
             Self::Relay => "relay",
@@ -131,13 +157,58 @@ impl Contender {
             Self::QuicketHandedOnPlain => "quicket-handed-on-plain",
             Self::QuicketSwitch => "quicket-switch",
             Self::QuicketForwarded => "quicket-forwarded",
+            Self::GatewayH1 => "gateway-h1",
+            Self::GatewayH2 => "gateway-h2",
+            Self::GatewayH3 => "gateway-h3",
         }
     }
 
     /// Whether it is this project's.
     #[must_use]
     pub fn is_own(self) -> bool {
-        matches!(self, Self::Quicket | Self::QuicketTokio | Self::QuicketXdp) || self.shares()
+        matches!(
+            self,
+            Self::Quicket
+                | Self::QuicketTokio
+                | Self::QuicketXdp
+                | Self::GatewayH1
+                | Self::GatewayH2
+                | Self::GatewayH3
+        ) || self.shares()
+    }
+
+    /// The gateway that it is, and the version of HTTP that clients speak to it.
+    pub(super) fn gateway(self) -> Option<(Gateway, Version)> {
+        Some(match self {
+            Self::NginxH1 => (Gateway::Nginx, Version::One),
+            Self::NginxH2 => (Gateway::Nginx, Version::Two),
+            Self::CaddyH2 => (Gateway::Caddy, Version::Two),
+            Self::CaddyH3 => (Gateway::Caddy, Version::Three),
+            Self::GatewayH1 => (Gateway::Quicket, Version::One),
+            Self::GatewayH2 => (Gateway::Quicket, Version::Two),
+            Self::GatewayH3 => (Gateway::Quicket, Version::Three),
+            _ => return None,
+        })
+    }
+
+    /// Whether it is a gateway over HTTP/2 or HTTP/3.
+    pub(super) fn is_multiplexed_gateway(self) -> bool {
+        self.gateway().is_some_and(|(_, version)| version != Version::One)
+    }
+
+    /// Whether reports tell this one's figures, which is ours, in proportion to the other's. Gateways
+    /// are compared by version of HTTP; HTTP/3 also with what HTTPS is elsewhere, and with our own.
+    #[must_use]
+    pub fn is_compared_with(self, other: Self) -> bool {
+        if self.gateway().is_some() || other.gateway().is_some() {
+            return matches!(
+                (self, other),
+                (Self::GatewayH3, Self::GatewayH2 | Self::CaddyH3 | Self::NginxH2)
+                    | (Self::GatewayH2, Self::NginxH2 | Self::CaddyH2)
+                    | (Self::GatewayH1, Self::NginxH1)
+            );
+        }
+        self.is_own() && !other.is_own()
     }
 
     /// Whether it is Quicket with an address that several share. Those say what sharing costs beside
@@ -164,8 +235,13 @@ impl Contender {
     /// Whether it is QUIC.
     #[must_use]
     pub fn is_quic(self) -> bool {
-        !matches!(self, Self::Tcp | Self::TcpOpenssl | Self::TcpTls | Self::Nginx)
-            && !self.is_of_packets()
+        match self.gateway() {
+            Some((_, version)) => version == Version::Three,
+            None => {
+                !matches!(self, Self::Tcp | Self::TcpOpenssl | Self::TcpTls | Self::Nginx)
+                    && !self.is_of_packets()
+            }
+        }
     }
 
     /// Whether it carries packets of others, and is no end of a connection.
@@ -206,6 +282,9 @@ impl Contender {
     /// say.
     #[must_use]
     pub fn takes_part(self, row: Row) -> bool {
+        if row == Row::Gateway || self.gateway().is_some() {
+            return row == Row::Gateway && self.gateway().is_some();
+        }
         match row {
             Row::Balance => return self.forwards_datagrams() || self == Self::Quicket,
             // The bare network, for which TCP stands, is what no tunnel can be faster than.
@@ -270,6 +349,10 @@ const QUIC_GO: &str = "over Go's TLS, one processor at each end, windows of 16 M
                        7 MiB, segmentation offload on; it has no receive offload";
 const NGINX: &str = "HTTP/1.1 over TLS 1.3 with sendfile, fetched by";
 const CADDY: &str = "over quic-go, HTTP/3, fetched by quicket get";
+const NGINX_GATEWAY: &str = "as a gateway with one process, connections to its server kept";
+const CADDY_GATEWAY: &str =
+    "as a gateway over quic-go and Go's TLS on one processor, connections to its server kept";
+const QUICKET_GATEWAY: &str = "quicket gateway on one processor, with its defaults";
 const QUICKET: &str = "Quicket's blocking sockets, windows of 16 MiB, otherwise its defaults";
 const SERVE_AND_GET: &str = "quicket serve, HTTP/3, fetched by quicket get, with their defaults";
 const FORWARDER: &str = "the balancer's sockets and calls: datagrams go to its servers in turn, as \
@@ -320,7 +403,7 @@ impl Contenders {
         workshop: &Workshop,
         mut skip: impl FnMut(String),
     ) -> Self {
-        let quicket = match options.rows.contains(&Row::Http) {
+        let quicket = match options.rows.iter().any(|row| matches!(row, Row::Http | Row::Gateway)) {
             true => workshop.prepare_program(&options.executable).map_err(|e| e.to_string()),
             false => Err("it was not asked for".to_owned()),
         };
@@ -409,6 +492,17 @@ fn prepare(
             let program = workshop.prepare_caddy()?;
             (program, format!("Caddy {} {CADDY}", workshop.caddy_version()?))
         }
+        Contender::NginxH1 | Contender::NginxH2 => {
+            let (program, version) = http::nginx()?;
+            (program, format!("{version} {NGINX_GATEWAY}"))
+        }
+        Contender::CaddyH2 | Contender::CaddyH3 => {
+            let program = workshop.prepare_caddy()?;
+            (program, format!("Caddy {} {CADDY_GATEWAY}", workshop.caddy_version()?))
+        }
+        Contender::GatewayH1 | Contender::GatewayH2 | Contender::GatewayH3 => {
+            (this_program, QUICKET_GATEWAY.into())
+        }
         Contender::Forwarder => (this_program, FORWARDER.into()),
         Contender::XdpForwarder => (this_program, XDP_FORWARDER.into()),
         Contender::QuicketXdp => (this_program, QUICKET_XDP.into()),
@@ -460,7 +554,9 @@ mod tests {
             let plain =
                 matches!(contender, Contender::Tcp | Contender::Quicket | Contender::QuicketTokio);
             assert_eq!(contender.takes_part(Row::UploadPlain), plain, "{contender}");
-            let others = contender.is_of_files() || contender.is_of_packets();
+            let others = contender.is_of_files()
+                || contender.is_of_packets()
+                || contender.gateway().is_some();
             let encrypted = contender != Contender::Tcp && !others;
             assert_eq!(contender.takes_part(Row::Upload), encrypted, "{contender}");
         }
@@ -482,6 +578,25 @@ mod tests {
         for row in [Row::Balance, Row::Tunnel] {
             assert!(Contender::Quicket.takes_part(row) && !Contender::Quinn.takes_part(row));
         }
+    }
+
+    #[test]
+    fn gateways_have_a_row_of_their_own_and_are_compared_by_version() {
+        for contender in Contender::ALL {
+            let rows = Row::ALL.into_iter().filter(|row| contender.takes_part(*row));
+            let rows: Vec<Row> = rows.collect();
+            assert_eq!(rows == [Row::Gateway], contender.gateway().is_some(), "{contender}");
+        }
+        let compared = |own: Contender| {
+            let others =
+                Contender::ALL.into_iter().filter(move |other| own.is_compared_with(*other));
+            others.collect::<Vec<_>>()
+        };
+        let three = [Contender::NginxH2, Contender::CaddyH3, Contender::GatewayH2];
+        assert_eq!(compared(Contender::GatewayH3), three);
+        assert_eq!(compared(Contender::GatewayH2), [Contender::NginxH2, Contender::CaddyH2]);
+        assert!(!compared(Contender::Quicket).contains(&Contender::CaddyH3));
+        assert!(compared(Contender::CaddyH3).is_empty());
     }
 
     #[test]

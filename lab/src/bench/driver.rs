@@ -11,7 +11,7 @@ use super::contender::Contenders;
 use super::http::{self, Visit};
 use super::network::Network;
 use super::row::{Point, Rival};
-use super::{Contender, Direction, Settings, balance, tunnel};
+use super::{Contender, Direction, Settings, balance, gateway, tunnel};
 use crate::Certificates;
 use crate::process::Process;
 use crate::tun::TunLink;
@@ -22,7 +22,7 @@ const SEED: u64 = 1;
 /// How long a process may take to start.
 pub(super) const START: Duration = Duration::from_secs(10);
 /// How long a measurement may take.
-const WORK: Duration = Duration::from_secs(180);
+pub(super) const WORK: Duration = Duration::from_secs(180);
 /// How long a process may take until it has pinned itself.
 const PIN: Duration = Duration::from_secs(2);
 /// The cores of the server and of the client.
@@ -55,7 +55,10 @@ impl Driver<'_> {
     pub(super) fn check(&self, contender: Contender, point: &Point) -> Result<(), Failure> {
         if matches!(
             point.scenario,
-            Scenario::Files { .. } | Scenario::Forward { .. } | Scenario::Tunnel { .. }
+            Scenario::Files { .. }
+                | Scenario::Forward { .. }
+                | Scenario::Tunnel { .. }
+                | Scenario::Gateway { .. }
         ) {
             // Each measurement compares what came with what was sent, or leaves that to TCP.
             return Ok(());
@@ -100,6 +103,7 @@ impl Driver<'_> {
         match point.scenario {
             Scenario::Forward { .. } => return balance::measure(self, contender, point),
             Scenario::Tunnel { .. } => return tunnel::measure(self, contender, point),
+            Scenario::Gateway { .. } => return gateway::measure(self, contender, point),
             _ => {}
         }
         let link = self.network.carry(point, SEED + round as u64)?;

@@ -375,6 +375,79 @@ fn transactions(measurement: &Measurement) -> Option<(Summary, u64)> {
     }
 }
 
+/// Of requests through a gateway: of small answers, of large ones, and of connections that do nothing.
+pub(super) const GATEWAY: &[Figure] = &[
+    Figure {
+        name: "requests per CPU second",
+        unit: "/s",
+        better: Better::Higher,
+        digits: 0,
+        value: |measurement| match measurement.result {
+            Outcome::Operations(summary) => per_cpu_second(measurement, summary.count as f64),
+            _ => None,
+        },
+    },
+    Figure {
+        name: "requests",
+        unit: "/s",
+        better: Better::Higher,
+        digits: 0,
+        value: |measurement| Some(summary(measurement)?.per_second),
+    },
+    Figure {
+        name: "median time",
+        unit: "ms",
+        better: Better::Lower,
+        digits: 2,
+        value: |measurement| Some(summary(measurement)?.p50_us / 1000.0),
+    },
+    Figure {
+        name: "99th percentile",
+        unit: "ms",
+        better: Better::Lower,
+        digits: 2,
+        value: |measurement| Some(summary(measurement)?.p99_us / 1000.0),
+    },
+    Figure {
+        name: "GiB per CPU second",
+        unit: "GiB/s",
+        better: Better::Higher,
+        digits: 3,
+        value: |measurement| match measurement.result {
+            Outcome::Bulk { bytes, .. } => per_cpu_second(measurement, bytes as f64 / GIB),
+            _ => None,
+        },
+    },
+    Figure {
+        name: "goodput",
+        unit: "Gbit/s",
+        better: Better::Higher,
+        digits: 2,
+        value: |measurement| match measurement.result {
+            Outcome::Bulk { bytes, nanoseconds } => Some(bytes as f64 * 8.0 / nanoseconds as f64),
+            _ => None,
+        },
+    },
+    Figure {
+        name: "memory per connection",
+        unit: "bytes",
+        better: Better::Lower,
+        digits: 0,
+        value: |measurement| match measurement.result {
+            Outcome::Idle { connections, server_bytes, .. } => {
+                Some(server_bytes as f64 / connections as f64)
+            }
+            _ => None,
+        },
+    },
+];
+
+/// So much by a second of the server's processor.
+fn per_cpu_second(measurement: &Measurement, amount: f64) -> Option<f64> {
+    let cpu_ns = measurement.server_cpu_ns;
+    (cpu_ns > 0).then(|| amount * 1e9 / cpu_ns as f64)
+}
+
 /// Of idle connections.
 pub(super) const IDLE: &[Figure] = &[
     Figure {
@@ -474,6 +547,19 @@ mod tests {
             calls: 4000,
         };
         assert_eq!(values(FORWARDING, result), [2000.0, 500.0, 0.4]);
+    }
+
+    #[test]
+    fn gateways_are_told_by_their_processor_time_and_each_load_has_its_figures() {
+        let of = |result| {
+            let measurement = measurement(result);
+            GATEWAY.iter().filter_map(|figure| figure.of(&measurement)).collect::<Vec<_>>()
+        };
+        assert_eq!(of(Outcome::Operations(SUMMARY)), [4000.0, 500.0, 0.1, 2.5]);
+        let bulk = Outcome::Bulk { bytes: 1 << 30, nanoseconds: 1_000_000_000 };
+        assert_eq!(of(bulk), [4.0, 8.589934592]);
+        let idle = Outcome::Idle { connections: 10, server_bytes: 70, client_bytes: 1 };
+        assert_eq!(of(idle), [7.0]);
     }
 
     #[test]

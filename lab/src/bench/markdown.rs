@@ -88,8 +88,10 @@ pub(super) fn compared(report: &Report, network: NetworkKind) -> Vec<(Contender,
     let lines = report.lines(network);
     let all: Vec<Contender> = report.contenders.keys().copied().collect();
     let ours = all.iter().copied().filter(|one| one.is_own());
-    let others =
-        |own| all.iter().copied().filter(|one| !one.is_own()).map(move |other| (own, other));
+    let others = |own: Contender| {
+        let others = all.iter().copied().filter(move |other| own.is_compared_with(*other));
+        others.map(move |other| (own, other))
+    };
     let with_ratio = |pair: &(Contender, Contender)| {
         lines.iter().any(|line| report.ratio(line, pair.0, pair.1).is_some())
     };
@@ -184,7 +186,7 @@ mod tests {
         let lines = |start: &str| text.lines().filter(|line| line.starts_with(start)).count();
         assert_eq!(lines("| Bulk upload, one stream | goodput, Gbit/s | - | 16.00 |"), 1, "{text}");
         assert_eq!(
-            lines(&format!("| | mean UDP payload, bytes |{} 1,472 |", " - |".repeat(17))),
+            lines(&format!("| | mean UDP payload, bytes |{} 1,472 |", " - |".repeat(21))),
             1,
             "{text}"
         );

@@ -8,11 +8,13 @@ mod balance;
 mod contender;
 mod driver;
 mod figure;
+mod gateway;
 mod http;
 mod load;
 mod machine;
 mod markdown;
 mod network;
+mod notes;
 mod plan;
 mod plot;
 mod quicket;
@@ -194,6 +196,8 @@ pub(crate) fn process(contender: &str, assignment: &str) -> ExitCode {
         balance::MIDDLE => return balance::middle::process(assignment),
         balance::GENERATOR => return balance::generator::process(assignment),
         tunnel::END => return tunnel::end::process(assignment),
+        gateway::ORIGIN => return gateway::origin::process(assignment),
+        gateway::LOAD => return gateway::load::process(assignment),
         _ => {}
     }
     let blocking = |sharing| {

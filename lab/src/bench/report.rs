@@ -30,6 +30,9 @@ pub struct Settings {
     pub milliseconds: u64,
     /// Connections of the idle row.
     pub idle_connections: usize,
+    /// Idle connections of a gateway; reports of before have no such row.
+    #[serde(default)]
+    pub gateway_connections: usize,
     /// Whether measurements count although others had the processor.
     pub keep_disturbed: bool,
 }
@@ -39,6 +42,7 @@ impl Settings {
         let Options { quick, runs, cipher, udp_payload, .. } = *options;
         let (bulk_bytes, verified_bytes, idle_connections) =
             if quick { (32 << 20, 4 << 20, 100) } else { (1 << 30, 32 << 20, 5000) };
+        let gateway_connections = if quick { 200 } else { 10_000 };
         let (milliseconds, flow, shared_flow) =
             if quick { (100, 500, 500) } else { (1000, 10_000, 24_000) };
         Self {
@@ -53,6 +57,7 @@ impl Settings {
             milliseconds,
             keep_disturbed: options.keep_disturbed,
             idle_connections: options.idle_connections.unwrap_or(idle_connections),
+            gateway_connections: options.idle_connections.unwrap_or(gateway_connections),
         }
     }
 }
@@ -366,84 +371,6 @@ impl Report {
     pub fn disturbances(&self) -> (usize, usize) {
         let sum = |count: fn(&Series) -> usize| self.series.iter().map(count).sum();
         (sum(|series| series.discarded), sum(|series| series.disturbed))
-    }
-
-    /// What a reader must know to judge the figures.
-    #[must_use]
-    pub fn notes(&self) -> Vec<String> {
-        let Settings { cipher, udp_payload, runs, bulk_bytes, idle_connections, quick, .. } =
-            self.settings;
-        let mut notes = Vec::new();
-        if quick {
-            notes.push(
-                "Quick run: it shows that everything works; the figures do not count.".to_owned(),
-            );
-        }
-        let (discarded, disturbed) = self.disturbances();
-        if !quick {
-            notes.push(format!(
-                "{discarded} measurements were thrown away and made again, because other programs \
-                 (or the host of a virtual machine) had more than 5 % of a core meanwhile."
-            ));
-        }
-        if disturbed > 0 {
-            notes.push(format!(
-                "{disturbed} measurements were disturbed by other load again and again and count \
-                 nevertheless: make the machine quiet and repeat this run."
-            ));
-        }
-        notes.extend([
-            format!(
-                "{}, X25519, ECDSA P-256 certificate verified by the client; UDP payloads of \
-                 {udp_payload} bytes without path MTU discovery, or of 8,972 bytes found by it. \
-                 TCP chooses its segments itself: the loopback device has an MTU of 65,536 bytes. \
-                 CUBIC, also for TCP, unless a row says otherwise; segmentation and receive \
-                 offload as the kernel has them.",
-                cipher.name()
-            ),
-            format!(
-                "Server on core 0, client on core 1, new processes for each measurement, \
-                 implementations taking turns; median of {runs}, smallest and largest beside it."
-            ),
-            format!(
-                "Bulk: {} MiB after {} MiB of warm-up. CPU time is that of the whole process, \
-                 kernel included, as far as the kernel accounts it to the process.",
-                bulk_bytes >> 20,
-                bulk_bytes >> 24
-            ),
-            "Requests go on a new stream each; over TCP on one connection. A handshake counts \
-             once the client has completed it; the connection is then closed. Session tickets only \
-             where connections are resumed; after 0-RTT, the rate has a second request in it, which \
-             the next ticket comes with."
-                .to_owned(),
-            format!(
-                "Memory: growth of a process's resident memory over {idle_connections} \
-                 connections, two seconds after the last was made; what the kernel keeps for \
-                 TCP connections is not in it."
-            ),
-            format!(
-                "Files over HTTP: programs as users start them, in memory, Quicket and Caddy with \
-                 what path MTU discovery finds. One file of {} MiB and as many of 1 KiB as fit in a \
-                 second, each fetched by a program of its own, timed from its start to its end; \
-                 what arrived is compared with what was served.",
-                bulk_bytes >> 20
-            ),
-            "Tunnel: one worker on each core, TCP in plain text at both ends on the same two cores; \
-             no tunnel can be faster than tcp, which is the bare pair. 200 connections ask for a \
-             byte each, again and again: as IPIP, or as GRE or SIT, which carries IPv6."
-                .to_owned(),
-            "Balancer: one worker on core 0 of the left namespace; datagrams of 200 bytes (first \
-             packets 1,200) come from core 1 of the right one, and their receipt there is not in \
-             the figures. The limit: two copies of each datagram by the kernel, and the calls that \
-             are listed. Programs in the kernel get one packet a call, of all flows in turn (10,000 \
-             at least), and are compared with each other alone."
-                .to_owned(),
-            "Checked before measuring: every byte of an untimed transfer in both directions, \
-             refusal of a client with another cipher suite, affinity as the kernel tells it, mean \
-             UDP payload."
-                .to_owned(),
-        ]);
-        notes
     }
 }
 

@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use quicket_workload::bench::{
-    Carried, Conditions, Congestion, Direction, Ids, Payload, Scenario, Session, Transfer,
+    Asked, Carried, Conditions, Congestion, Direction, Ids, Payload, Scenario, Session, Transfer,
 };
 use serde::{Deserialize, Serialize};
 
@@ -52,6 +52,8 @@ pub enum Row {
     Tunnel,
     /// Datagrams through a balancer.
     Balance,
+    /// Requests through a gateway.
+    Gateway,
 }
 
 /// One measurement of a row: rows that show how something changes have several.
@@ -81,6 +83,10 @@ impl Point {
             }
             // Whoever carries packets in one way only is measured once.
             Scenario::Tunnel { .. } => matches!(contender, Direct | Quicket | WithoutUdp),
+            // Servers end connections of HTTP/1.1 that do nothing after some seconds.
+            Scenario::Gateway { asked: Asked::Idle { .. }, .. } => {
+                contender.is_multiplexed_gateway()
+            }
             // Packets come one by one to a program in the kernel, and first packets go up to user space.
             Scenario::Forward { ids, train, .. } => {
                 !contender.is_in_kernel() || ids != Ids::First && train == 1
@@ -101,7 +107,7 @@ pub enum Rival {
 
 impl Row {
     /// All of them.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 19] = [
         Self::Upload,
         Self::Download,
         Self::UploadPlain,
@@ -120,6 +126,7 @@ impl Row {
         Self::Http,
         Self::Tunnel,
         Self::Balance,
+        Self::Gateway,
     ];
 
     /// Those that are run if none is asked for: they take less than five minutes.
@@ -148,6 +155,7 @@ impl Row {
             Self::Http => "http",
             Self::Tunnel => "tunnel",
             Self::Balance => "balance",
+            Self::Gateway => "gateway",
         }
     }
 
@@ -173,6 +181,7 @@ impl Row {
             Self::Http => "Files over HTTP",
             Self::Tunnel => "TCP through a tunnel",
             Self::Balance => "Datagrams through a balancer",
+            Self::Gateway => "Requests through a gateway",
         }
     }
 
@@ -185,7 +194,7 @@ impl Row {
                 &[Loopback, LoopbackJumbo, Veth, VethJumbo]
             }
             Self::Messages | Self::MessagesPlain => &[Veth, VethJumbo],
-            Self::Tunnel | Self::Balance => &[Veth],
+            Self::Tunnel | Self::Balance | Self::Gateway => &[Veth],
             Self::FirstByte => &[Loopback, Veth, Link],
             Self::Loss | Self::Fairness => &[Link],
             Self::Exchanges
@@ -207,7 +216,8 @@ impl Row {
             | Self::Handshakes
             | Self::Connections
             | Self::Tunnel
-            | Self::Balance => NetworkKind::Veth,
+            | Self::Balance
+            | Self::Gateway => NetworkKind::Veth,
             Self::UploadPlain | Self::MessagesPlain => NetworkKind::VethJumbo,
             Self::DownloadPlain => NetworkKind::LoopbackJumbo,
             Self::FirstByte | Self::Loss | Self::Fairness => NetworkKind::Link,
@@ -267,6 +277,7 @@ impl Row {
             Self::Http => figure::FILES,
             Self::Tunnel => figure::TUNNEL,
             Self::Balance => figure::FORWARDING,
+            Self::Gateway => figure::GATEWAY,
         }
     }
 
@@ -274,7 +285,8 @@ impl Row {
     #[must_use]
     pub fn points(self, settings: &Settings, network: NetworkKind) -> Vec<Point> {
         let mut points = self.all_points(settings, network);
-        if settings.quick {
+        // Those of a gateway are loads of different kinds.
+        if settings.quick && self != Self::Gateway {
             // That it runs is seen from the largest one, too.
             points.drain(..points.len() - 1);
         }
@@ -374,6 +386,14 @@ impl Row {
                     Point { name, ..one(load) }
                 })
                 .into(),
+            Self::Gateway => GATEWAYS
+                .into_iter()
+                .chain([("idle", Asked::Idle { connections: settings.gateway_connections })])
+                .map(|(name, asked)| {
+                    let scenario = Scenario::Gateway { asked, milliseconds: 2 * milliseconds };
+                    Point { name, ..one(scenario) }
+                })
+                .collect(),
         }
     }
 }
@@ -397,6 +417,11 @@ const TUNNELS: [(&str, Option<u32>, Carried); 4] = [
     ("200 streams, GRE", Some(200), Carried::Gre),
     ("200 streams, SIT", Some(200), Carried::Sit),
     ("200 streams", Some(200), Carried::Ipip),
+];
+const GATEWAYS: [(&str, Asked); 3] = [
+    ("1 KiB", Asked::Small),
+    ("10 MB", Asked::Large { segmentation: true }),
+    ("10 MB, TSO off", Asked::Large { segmentation: false }),
 ];
 /// What connection IDs say, servers, client addresses, datagrams of each that come together.
 const BALANCES: [(&str, Ids, u32, u32, u16); 10] = [
@@ -467,11 +492,12 @@ mod tests {
     }
 
     #[test]
-    fn a_quick_run_makes_one_measurement_of_each_row() {
+    fn a_quick_run_makes_one_measurement_of_each_row_and_of_each_load_of_a_gateway() {
         let options = Options { quick: true, ..Options::everything("lab".into()) };
         let settings = Settings::of(&options);
         for row in Row::ALL {
-            assert_eq!(row.points(&settings, row.networks()[0]).len(), 1, "{row}");
+            let points = if row == Row::Gateway { GATEWAYS.len() + 1 } else { 1 };
+            assert_eq!(row.points(&settings, row.networks()[0]).len(), points, "{row}");
         }
         let points = Row::Streams.points(&settings, NetworkKind::Loopback);
         assert_eq!(points[0].at, Some(1000));

@@ -38,15 +38,15 @@ const INTERIM: usize = 4;
 enum Interim {
     /// It should send its body.
     Continue,
-    /// What the answer will probably say (RFC 8297).
-    EarlyHints(HeaderMap),
+    /// What the answer will probably say (RFC 8297). Few have any: a channel has room for many at once.
+    EarlyHints(Box<HeaderMap>),
 }
 
 impl Interim {
     fn head(self) -> Response<()> {
         let (status, mut fields) = match self {
             Self::Continue => return head(StatusCode::CONTINUE, HeaderMap::new()),
-            Self::EarlyHints(fields) => (StatusCode::EARLY_HINTS, fields),
+            Self::EarlyHints(fields) => (StatusCode::EARLY_HINTS, *fields),
         };
         headers::to_client(&mut fields, Version::HTTP_3);
         head(status, fields)
@@ -116,7 +116,8 @@ async fn accept(
             delivered(&connection).await;
             return Ok(());
         };
-        tokio::spawn(exchange(resolver, context.clone()));
+        // It is large, and moved several times until it runs.
+        tokio::spawn(Box::pin(exchange(resolver, context.clone())));
     }
     // RFC 9114, Section 5.2: GOAWAY names the first request that is not answered. Those before it are here.
     requests.shutdown(1).await?;
@@ -197,7 +198,7 @@ async fn exchange(resolver: Resolver, context: Context) {
     let mut request = request.map(|()| body.boxed_unsync());
     Hints::attach(&mut request, move |fields| {
         // A client that takes them slowly does without.
-        let _ = hints.try_send(Interim::EarlyHints(fields.clone()));
+        let _ = hints.try_send(Interim::EarlyHints(Box::new(fields.clone())));
     });
     let answering = async {
         let response = answer(&shared, client, request, &mut outgoing, interims).await?;

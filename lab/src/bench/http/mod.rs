@@ -20,7 +20,8 @@ use super::Contender;
 use super::contender::Contenders;
 use crate::Certificates;
 
-pub(super) use programs::{curl_version, nginx};
+pub(super) use programs::{curl_version, keep_in, nginx, orphanless, temporary_paths};
+pub(super) use site::folder_in_memory;
 
 /// How long a server may take until its first answer.
 const START: Duration = Duration::from_secs(10);

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use quicket_workload::bench::{Failure, SERVER_NAME};
@@ -87,10 +87,7 @@ impl Pair {
             }
             other => return Err(format!("{other} has no program that serves files").into()),
         };
-        // What servers keep is of no use to the next.
-        for variable in ["HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME"] {
-            server.env(variable, site.folder());
-        }
+        keep_in(site.folder(), &mut server);
         let is_curl = contender == Contender::Nginx;
         let client = Client {
             program: if is_curl { CURL.into() } else { quicket? },
@@ -121,9 +118,16 @@ impl Pair {
     }
 }
 
+/// Has a server keep what it keeps in a folder: it is of no use to the next.
+pub(in crate::bench) fn keep_in(folder: &Path, server: &mut Command) {
+    for variable in ["HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME"] {
+        server.env(variable, folder);
+    }
+}
+
 /// Has a server killed when this process ends, however that happens: unlike processes of the
 /// benchmark, it does not notice by itself.
-fn orphanless(command: Command) -> Command {
+pub(in crate::bench) fn orphanless(command: Command) -> Command {
     let mut guarded = Command::new("setpriv");
     guarded.args(["--pdeathsig", "KILL"]).arg(command.get_program()).args(command.get_args());
     guarded
@@ -139,11 +143,9 @@ fn serve(visit: &Visit<'_>, quicket: PathBuf, site: &Site, address: SocketAddr) 
 
 /// One process, which sends files by `sendfile` and writes no log.
 fn nginx_configuration(visit: &Visit<'_>, site: &Site, address: SocketAddr) -> String {
-    let (folder, served) = (site.folder().display(), site.served());
+    let served = site.served();
     let (certificate, key) = (visit.certificates.certificate(), visit.certificates.key());
-    let temporary = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
-        .map(|name| format!("{name}_temp_path {folder}/temporary;"))
-        .concat();
+    let temporary = temporary_paths(site.folder());
     format!(
         "daemon off; master_process off; pid nginx.pid;
         events {{ }}
@@ -159,6 +161,14 @@ fn nginx_configuration(visit: &Visit<'_>, site: &Site, address: SocketAddr) -> S
         key.display(),
         served.display(),
     )
+}
+
+/// Where nginx may write what it does not keep: its own places need not be there.
+pub(in crate::bench) fn temporary_paths(folder: &Path) -> String {
+    let folder = folder.display();
+    ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
+        .map(|name| format!("{name}_temp_path {folder}/temporary;"))
+        .concat()
 }
 
 /// Files over HTTP/3, with no access log and nothing fetched from elsewhere.

@@ -14,6 +14,12 @@ const SMALL_BYTES: u64 = 1024;
 /// A file system in memory, where there is one: a disk would be what is measured otherwise.
 const MEMORY: &str = "/dev/shm";
 
+/// A folder that is removed on drop, in memory if that can be had.
+pub(in crate::bench) fn folder_in_memory(prefix: &str) -> io::Result<TempDir> {
+    let parent = if Path::new(MEMORY).is_dir() { MEMORY.into() } else { std::env::temp_dir() };
+    tempfile::Builder::new().prefix(prefix).tempdir_in(parent)
+}
+
 /// A folder with two files, and one for what is fetched. Both are removed on drop.
 pub(super) struct Site {
     folder: TempDir,
@@ -22,9 +28,7 @@ pub(super) struct Site {
 impl Site {
     /// With a large file of so many bytes, no two blocks of which are the same.
     pub(super) fn new(bytes: u64) -> Result<Self, Failure> {
-        let parent = if Path::new(MEMORY).is_dir() { MEMORY.into() } else { std::env::temp_dir() };
-        let folder = tempfile::Builder::new().prefix("quicket-site").tempdir_in(parent)?;
-        let site = Self { folder };
+        let site = Self { folder: folder_in_memory("quicket-site")? };
         std::fs::create_dir(site.served())?;
         std::fs::create_dir(site.fetched())?;
         for (name, bytes) in [(LARGE, bytes), (SMALL, SMALL_BYTES)] {

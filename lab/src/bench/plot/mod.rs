@@ -58,6 +58,13 @@ fn colour(contender: Contender) -> &'static str {
         Contender::QuicketHandedOnPlain => "#c9a227",
         Contender::QuicketSwitch => "#8f6bb3",
         Contender::QuicketForwarded => "#b39ac9",
+        Contender::NginxH1 => "#8cc9c1",
+        Contender::NginxH2 => "#3d9b8f",
+        Contender::CaddyH2 => "#d79abc",
+        Contender::CaddyH3 => "#b5548a",
+        Contender::GatewayH1 => "#b8cff6",
+        Contender::GatewayH2 => "#7aa7ef",
+        Contender::GatewayH3 => "#2f6fde",
     }
 }
 

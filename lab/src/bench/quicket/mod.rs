@@ -26,7 +26,7 @@ const IDLE: Duration = Duration::from_secs(300);
 /// Streams that a client may have open at once.
 const STREAMS: u64 = 1000;
 
-fn suite(cipher: Cipher) -> Aead {
+pub(super) fn suite(cipher: Cipher) -> Aead {
     match cipher {
         Cipher::Aes128Gcm => Aead::Aes128Gcm,
         Cipher::Aes256Gcm => Aead::Aes256Gcm,
@@ -112,7 +112,7 @@ fn confirm(
     }
 }
 
-fn link(handshake: Option<HandshakeInfo>, stats: &quicket::Stats) -> Link {
+pub(super) fn link(handshake: Option<HandshakeInfo>, stats: &quicket::Stats) -> Link {
     let counters = &stats.counters;
     let mean = |bytes: u64, datagrams: u64| Some(bytes as f64 / datagrams.max(1) as f64);
     Link {

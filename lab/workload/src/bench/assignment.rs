@@ -212,8 +212,33 @@ pub enum Scenario {
         /// How long in milliseconds.
         milliseconds: u64,
     },
+    /// Requests through a gateway. The benchmark starts the processes for it itself.
+    Gateway {
+        /// What is asked for.
+        asked: Asked,
+        /// How long in milliseconds.
+        milliseconds: u64,
+    },
     /// One handshake that the server must refuse, because of the cipher suite.
     Refusal,
+}
+
+/// What is asked of a gateway.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Asked {
+    /// Answers of 1 KiB, 64 under way at any time.
+    Small,
+    /// Answers of 10 MB, 4 under way at any time.
+    Large {
+        /// Whether the device between gateway and client segments what TCP sends.
+        segmentation: bool,
+    },
+    /// Connections with one request each, which then do nothing.
+    Idle {
+        /// How many.
+        connections: usize,
+    },
 }
 
 /// What a tunnel carries, and as what.

@@ -58,7 +58,10 @@ pub(super) fn measure<C: Client>(
         }
         Scenario::Flow { milliseconds } => flow(client, milliseconds),
         Scenario::Idle { connections } => idle(client, connections),
-        Scenario::Files { .. } | Scenario::Forward { .. } | Scenario::Tunnel { .. } => {
+        Scenario::Files { .. }
+        | Scenario::Forward { .. }
+        | Scenario::Tunnel { .. }
+        | Scenario::Gateway { .. } => {
             Err("this load is made by programs of its own, not by this process".into())
         }
         Scenario::Refusal => refusal(client),

@@ -19,8 +19,8 @@ mod tls;
 mod usage;
 
 pub use assignment::{
-    Assignment, Carried, Cipher, Conditions, Congestion, Direction, Ids, Payload, Role, Scenario,
-    Session,
+    Asked, Assignment, Carried, Cipher, Conditions, Congestion, Direction, Ids, Payload, Role,
+    Scenario, Session,
 };
 pub use client::{Client, Flow, Link, Measurement, Outcome, Unsupported};
 pub use latencies::{Latencies, Summary};
