@@ -80,7 +80,6 @@ use receive::Scratch;
 use reception::Reception;
 use routing::Routing;
 pub(crate) use routing::{Greeter, ListenOptions};
-use socket2::SockRef;
 pub(crate) use spent::Spent;
 pub(crate) use switch::{SharedTokenLog, Switch};
 use timers::Timers;
@@ -194,12 +193,15 @@ impl Core {
     ///
     /// # Errors
     ///
-    /// Those of setsockopt(2); where programs share the address, `InvalidInput` unless it is set.
+    /// Those of setsockopt(2); where programs share the address, `InvalidInput` unless it is set, and [`NoSuchOption`]
+    /// for what the socket of another user's switch never has.
+    ///
+    /// [`NoSuchOption`]: crate::ops::NoSuchOption
     pub(crate) fn set_udp_option(&self, option: UdpOption) -> io::Result<()> {
         if self.switch_config().is_some() {
             let links = self.links();
-            let mut sockets = links.iter().map(|link| SockRef::from(&*link.socket));
-            return sockets.try_for_each(|socket| crate::ops::check_option(&option, socket));
+            let mut sockets = links.iter().map(|link| &link.socket);
+            return sockets.try_for_each(|socket| crate::ops::check_option_of(socket, &option));
         }
         // Sockets that are made meanwhile have it from the list or from here.
         let mut options = self.udp_options.lock().unwrap_or_else(PoisonError::into_inner);

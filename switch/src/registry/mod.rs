@@ -550,6 +550,12 @@ impl Registry {
         self.listener(id).map(|listener| listener.phase)
     }
 
+    /// What a listener serves, or asked for when it joined; `None` if it is gone.
+    #[must_use]
+    pub fn names(&self, id: ListenerId) -> Option<&Names> {
+        self.listener(id).map(|listener| &listener.names)
+    }
+
     /// What a listener's program is called; `None` if it is gone.
     #[must_use]
     pub fn program(&self, id: ListenerId) -> Option<&str> {
