@@ -7,10 +7,10 @@ mod common;
 use std::collections::{BTreeMap, BTreeSet};
 use std::env;
 use std::fs;
-use std::io::{BufRead, BufReader, IoSliceMut, Read, Write};
+use std::io::{BufRead, BufReader, IoSlice, IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
 use std::net::{SocketAddr, UdpSocket};
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixDatagram;
 use std::os::unix::process::CommandExt;
@@ -31,7 +31,10 @@ use quicket_switch::options::SocketOptions;
 use quicket_switch::protocol::{ID_LEN, Octets, Serve};
 use quicket_udp::{Outgoing, Port, UdpOption};
 use quicket_wire::EcnCodepoint;
-use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
+};
 
 use common::process::{LONG, Process, free_port, signal};
 
@@ -144,10 +147,12 @@ struct Manager {
 
 /// Hands descriptors over as a service manager does, and becomes the program.
 const HAND_OVER: &str = "
-import os, sys
-given = [int(number) for number in sys.argv[1].split(',') if number]
+import os, socket, sys
+number = int(sys.argv[1])
+given = socket.recv_fds(socket.socket(fileno=0), 1, number)[1] if number else []
 for place, number in enumerate(given):
     os.dup2(number, 100 + place)
+    os.close(number)
 for place in range(len(given)):
     os.dup2(100 + place, 3 + place)
     os.close(100 + place)
@@ -166,13 +171,15 @@ impl Manager {
 
     /// The switch, with what is kept for it.
     fn command(&self) -> Command {
-        let mut numbers = Vec::new();
-        for descriptor in self.stored.values() {
-            rustix::io::fcntl_setfd(descriptor, rustix::io::FdFlags::empty()).unwrap();
-            numbers.push(descriptor.as_raw_fd().to_string());
-        }
+        let (ours, theirs) = UnixDatagram::pair().unwrap();
+        let kept: Vec<_> = self.stored.values().map(AsFd::as_fd).collect();
+        let mut space = [MaybeUninit::uninit(); 64];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        assert!(control.push(SendAncillaryMessage::ScmRights(&kept)));
+        sendmsg(&ours, &[IoSlice::new(b"x")], &mut control, SendFlags::empty()).unwrap();
         let mut command = Command::new("python3");
-        command.args(["-c", HAND_OVER, &numbers.join(","), QUICKET]);
+        command.args(["-c", HAND_OVER, &kept.len().to_string(), QUICKET]);
+        command.stdin(OwnedFd::from(theirs));
         command.env("NOTIFY_SOCKET", self.folder.path().join("notify"));
         command
     }
@@ -544,7 +551,7 @@ fn another_rule_counts_at_once_and_a_broken_one_changes_nothing() {
     }
     let all = format!("user {ALICE} ports 1024-65535\nuser {NOBODY} ports 1024-65535\n");
     let system = System::start(Some(&all), &[]);
-    let alice = Program::start(&system, ALICE, "alice", "a.example", "127.0.0.1:0", "workers");
+    let mut alice = Program::start(&system, ALICE, "alice", "a.example", "127.0.0.1:0", "workers");
     let at = alice.address.to_string();
     let nobody = Program::start(&system, NOBODY, "nobody", "b.example", &at, "");
     let of_alice = connect(alice.address, "a.example").unwrap();
@@ -562,14 +569,19 @@ fn another_rule_counts_at_once_and_a_broken_one_changes_nothing() {
     assert!(error.to_string().contains("alert 120"), "{error}");
     let again = Program::try_start(&system, NOBODY, "again", "b.example", &at, "");
     assert!(again.err().unwrap().contains("does not name user"));
-    // A name that she loses is one that her program loses.
+    // Her program gets no more clients without the name, and keeps those that it has.
     system.reload(&format!("user {ALICE} ports 1024-65535 names c.example\n"));
-    assert_is_reset(&of_alice);
+    alice.hear("SUPERSEDED").unwrap();
+    assert_eq!(ask(&of_alice, "5").unwrap(), "alice:5");
+    let again = Program::try_start(&system, ALICE, "again", "a.example", &at, "");
+    assert!(again.err().unwrap().contains("serve a.example"));
+    let other = Program::start(&system, ALICE, "other", "c.example", &at, "");
+    assert_eq!(ask(&connect(other.address, "c.example").unwrap(), "6").unwrap(), "other:6");
     // What is allowed again is there again for who asks.
     system.reload(&all);
     drop((alice, nobody));
     let again = Program::start(&system, NOBODY, "again", "b.example", &at, "");
-    assert_eq!(ask(&connect(again.address, "b.example").unwrap(), "6").unwrap(), "again:6");
+    assert_eq!(ask(&connect(again.address, "b.example").unwrap(), "7").unwrap(), "again:7");
 }
 
 #[test]

@@ -1,20 +1,23 @@
 //! The operator's rule, replaced while programs are there.
 //!
-//! What a program has that the rule does not allow any more, it loses at once, as if it had been killed: a permission
-//! that is taken away is worth nothing from then on.
+//! A program at an address that the rule does not allow any more loses its place at once, as if it had been killed: a
+//! permission that is taken away is worth nothing from then on. One that serves a name which it may not have gets no
+//! more clients; it may be at the address still, and its connections go on.
 
 use std::io;
-use std::os::fd::AsFd;
+use std::net::SocketAddr;
+use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use nix::sys::epoll::{EpollEvent, EpollFlags};
 use nix::sys::eventfd::{EfdFlags, EventFd};
+use nix::sys::socket::{Shutdown, shutdown};
 
 use super::program::{Program, turn_off};
 use super::{Daemon, Token};
 use crate::protocol::{Refusal, Refused};
-use crate::registry::{Phase, ProcessId};
+use crate::registry::{ListenerId, Phase, ProcessId};
 use crate::rule::Rule;
 
 /// Gives a switch at work another rule.
@@ -29,6 +32,12 @@ pub struct Rules {
 pub(super) struct News {
     rules: Receiver<Rule>,
     bell: Arc<EventFd>,
+}
+
+/// What a program loses: all of it, or its clients, of which those that it has go on.
+enum Lost {
+    Address(SocketAddr),
+    Name(ListenerId, String),
 }
 
 impl Rules {
@@ -65,28 +74,38 @@ impl Daemon {
             self.what_is_lost(program).map(|lost| (*process, lost))
         });
         for (process, lost) in lost.collect::<Vec<_>>() {
-            self.evict(process, &lost);
+            match lost {
+                Lost::Address(address) => self.evict(process, address),
+                Lost::Name(listener, name) => {
+                    log::info!("process {} loses {name}, by another rule", process.0);
+                    // Nobody else of its family keeps what it may not have.
+                    self.registry.set_family(listener, None);
+                    let _ = self.registry.drain(listener, None);
+                    self.supersede(&[listener]);
+                    self.unpark(listener.address());
+                }
+            }
         }
     }
 
-    /// What a program has that the rule does not allow, in words.
-    fn what_is_lost(&self, program: &Program) -> Option<String> {
+    /// What a program has that the rule does not allow.
+    fn what_is_lost(&self, program: &Program) -> Option<Lost> {
         let rule = &self.tenants.as_ref().filter(|_| self.is_tenant(program.uid))?.rule;
         let seat = program.seat.as_ref()?;
         let address = self.registry.listen_address(seat.address)?.socket_addr();
         let who = program.who();
         if !rule.allows(&who, address) {
-            return Some(address.to_string());
+            return Some(Lost::Address(address));
         }
         // Others have no names.
         let serves = self.registry.phase(seat.listener) == Some(Phase::Active);
         let names = self.registry.names(seat.listener).filter(|_| serves)?;
         let name = rule.refused_name(&who, address, names)?;
-        Some(format!("{name} at {address}"))
+        Some(Lost::Name(seat.listener, name))
     }
 
     /// A program loses its place, and hears why.
-    fn evict(&mut self, process: ProcessId, lost: &str) {
+    fn evict(&mut self, process: ProcessId, lost: SocketAddr) {
         let Some(program) = self.programs.get(&process) else { return };
         let uid = program.uid;
         log::info!("process {} of user {uid} loses {lost}, by another rule", program.pid);
@@ -96,10 +115,7 @@ impl Daemon {
         );
         turn_off(&program.connection, Refused { why: Refusal::Denied, text });
         // Its process need not read that, nor end.
-        let _ = nix::sys::socket::shutdown(
-            std::os::fd::AsRawFd::as_raw_fd(&program.connection.as_fd()),
-            nix::sys::socket::Shutdown::Write,
-        );
+        let _ = shutdown(program.connection.as_raw_fd(), Shutdown::Write);
         self.dismiss(process);
     }
 }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::env;
 use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 
 use nix::sys::socket::{
@@ -55,7 +55,7 @@ impl Store {
         };
         let manager =
             socket(AddressFamily::Unix, SockType::Datagram, SockFlag::SOCK_CLOEXEC, None)?;
-        connect(std::os::fd::AsRawFd::as_raw_fd(&manager), &address)?;
+        connect(manager.as_raw_fd(), &address)?;
         let mut held = BTreeMap::new();
         for socket in sockets {
             held.insert(address_of(&socket)?, socket);
