@@ -161,6 +161,11 @@ impl UdpSocket {
         self.beside.as_deref()
     }
 
+    /// Where datagrams come from that another process has read, all of them or a part.
+    pub fn port_to_switch(&self) -> Option<&dyn Port> {
+        self.beside.as_deref().or(self.port.as_deref())
+    }
+
     /// The descriptor that is readable when datagrams have come.
     pub fn readable(&self) -> BorrowedFd<'_> {
         self.port.as_ref().map_or_else(|| self.io.as_fd(), |port| port.readable())

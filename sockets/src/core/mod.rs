@@ -6,6 +6,7 @@
 //! of locks is in `docs/threads.md`.
 
 mod admission;
+mod aside;
 mod attempts;
 mod background;
 mod bell;
@@ -108,6 +109,8 @@ pub(crate) struct Core {
     deadlines: Mutex<Deadlines>,
     lead: Leadership<Box<Scratch>>,
     buffers: BufferPool,
+    /// First packets that wait until it is known who accepts.
+    aside: aside::Aside,
     /// Clients that have heard nothing yet.
     attempts: attempts::Attempts,
     /// Connections that have something to send when the caller's thread waits next.
@@ -168,6 +171,7 @@ impl Core {
             }),
             lead: Leadership::new(Box::default(), kick),
             buffers: BufferPool::default(),
+            aside: aside::Aside::default(),
             attempts: attempts::Attempts::default(),
             postponed: List::default(),
             blocked: List::default(),

@@ -130,25 +130,29 @@ impl ListenQueue {
     }
 
     /// The process is about to fork: tells the switch so, and with the first time of which family children are.
-    pub(super) fn pass_on(&self, core: &Core, watched: Watched, family: Option<&Family>) {
+    pub(super) fn pass_on(&self, bound: &Bound, watched: Watched, family: Option<&Family>) {
+        let core = bound.core.core();
         let mut attendance = lock(&self.attendance);
         let attention = attendance.pass_on(watched);
         match family {
             Some(family) => core.bequeath(family, attention),
             None => core.attend(attention),
         }
+        drop(attendance);
+        bound.hub.heed_attention();
     }
 
     /// Notes what the process does with the listener, and tells the switch if that has to know.
     pub(super) fn attend(
         &self,
-        core: &Core,
+        bound: &Bound,
         note: impl FnOnce(&mut Attendance) -> Option<Attention>,
     ) {
         let mut attendance = lock(&self.attendance);
-        if let Some(attention) = note(&mut attendance) {
-            core.attend(attention);
-        }
+        let Some(attention) = note(&mut attendance) else { return };
+        bound.core.core().attend(attention);
+        drop(attendance);
+        bound.hub.heed_attention();
     }
 
     /// How far the process is from accepting, as the switch is to know.
@@ -264,7 +268,21 @@ impl Hub {
             self.open()?;
         }
         listeners.push(Arc::clone(new));
+        drop(listeners);
+        self.heed_attention();
         Ok(())
+    }
+
+    /// Where no switch divides clients, those wait that come while nobody of the process accepts from a listener that it
+    /// has passed on.
+    fn heed_attention(&self) {
+        let Some(core) = self.core.upgrade() else { return };
+        // Who looks last has the last word.
+        let listeners = lock(&self.listeners);
+        let is_away = |listener: &Arc<ListenQueue>| listener.attention() == Attention::Away;
+        core.set_first_packets_waiting(!listeners.is_empty() && listeners.iter().all(is_away));
+        drop(listeners);
+        core.admit_first_packets();
     }
 
     /// Gets the clients of a listener from the switch, if its address is shared: waits for the answer.

@@ -114,7 +114,8 @@ impl Daemon {
             self.router.set_remainder(address, Place { listener, worker: 0 });
         }
         let resumed = resume.is_some_and(|resume| !resume.sockets.is_empty());
-        if tenant || resumed || !sockets.is_empty() {
+        // Who remains hands over the first packets that have waited there.
+        if tenant || resumed || join.remains || !sockets.is_empty() {
             self.hear_channels(process);
         }
         // What it had reserved it serves again; unless a newer generation has come back first, which it hears

@@ -64,7 +64,6 @@ pub fn hand_nothing_on() -> io::Result<()> {
 pub use address::{LINGER, MAX_LINGERING};
 pub use family::MAX_FAMILIES;
 pub use listener::Listener;
-pub use park::{MAX_PARKED, MAX_PARKED_BYTES, PARK_TIME};
 pub use program::MAX_QUEUED;
 pub use rules::Rules;
 pub use site::Rotations;

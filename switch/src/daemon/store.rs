@@ -187,7 +187,9 @@ mod tests {
         assert_eq!(name("192.0.2.1:443", false), "udp-192.0.2.1-443");
         let zeros = "0".repeat(31);
         assert_eq!(name("[::1]:443", false), format!("udp-{zeros}1-443"));
-        assert_eq!(name("[::1]:443", true), format!("udp-{zeros}1-443-only"));
+        // Only the wildcard address can have the other family too.
+        assert_eq!(name("[::]:443", false), format!("udp-{zeros}0-443"));
+        assert_eq!(name("[::]:443", true), format!("udp-{zeros}0-443-only"));
         assert!(!name("[fe80::1%3]:443", false).contains(':'));
     }
 

@@ -120,7 +120,7 @@ impl Socket {
         }
         let control = self.control();
         if let (Phase::Listening(listener), Some(bound)) = (&control.phase, &control.bound) {
-            listener.attend(bound.core.core(), Attendance::poll);
+            listener.attend(bound, Attendance::poll);
         }
     }
 
@@ -205,7 +205,7 @@ impl Control {
             self.inheritance = Some(Inheritance { family, hold, summons: None });
         }
         let inheritance = self.inheritance.as_mut()?;
-        listener.pass_on(core, watched, is_new.then_some(&inheritance.family));
+        listener.pass_on(&bound, watched, is_new.then_some(&inheritance.family));
         let mut steward = None;
         if options.is_none() && inheritance.summons.is_none() {
             let made = Steward::new(bound.clone());

@@ -186,7 +186,7 @@ impl Socket {
         };
         let core = bound.core.core();
         let patience = Patience::new(self.is_nonblocking(), timeout);
-        listener.attend(core, Attendance::begin);
+        listener.attend(&bound, Attendance::begin);
         let accepted = match patience {
             Patience::None => match poll(None) {
                 Poll::Ready(result) => result,
@@ -199,7 +199,7 @@ impl Socket {
         let waits = matches!(patience, Patience::Until(_));
         // It may have left its socket to the switch meanwhile.
         let bound = self.control().bound.clone().unwrap_or(bound);
-        listener.attend(bound.core.core(), |attendance| attendance.end(accepted.is_ok(), waits));
+        listener.attend(&bound, |attendance| attendance.end(accepted.is_ok(), waits));
         let greeted = accepted?;
         // Workers end together, and the connection holds its own.
         Ok(self.accepted(greeted.bound().ok_or(Errno::EINVAL)?, greeted.cell))

@@ -131,8 +131,11 @@ impl Steward {
 
     fn share(&self, sockets: &[Socket]) -> io::Result<()> {
         let switch = SwitchConfig::default();
-        ops::remain(self.bound.core.core(), &switch)?;
-        sockets.iter().try_for_each(|socket| socket.move_behind(&self.bound, &switch))
+        let core = self.bound.core.core();
+        ops::remain(core, &switch)?;
+        sockets.iter().try_for_each(|socket| socket.move_behind(&self.bound, &switch))?;
+        core.leave_first_packets();
+        Ok(())
     }
 }
 
