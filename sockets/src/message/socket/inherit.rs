@@ -89,7 +89,10 @@ impl Socket {
                 // The child finds the same switch, and takes nobody's place.
                 settings.switch = match options {
                     Some(options) => settings.switch.map(|switch| switch.for_heirs(options)),
-                    None => Some(SwitchConfig::default()),
+                    None => {
+                        settings.local.stateless_reset = 1;
+                        Some(SwitchConfig::default())
+                    }
                 };
                 (listener, steward)
             }

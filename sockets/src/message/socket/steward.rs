@@ -172,6 +172,7 @@ impl Socket {
             bound.core.core().attend(listener.attention());
         }
         control.settings.switch = Some(switch.clone());
+        control.settings.local.stateless_reset = 1;
         let before = control.bound.replace(bound);
         let summons = control.inheritance.as_mut().and_then(|each| each.summons.take());
         drop(control);
