@@ -332,7 +332,7 @@ impl Router {
     }
 
     /// Nobody takes clients at the address. Where no program is left a client is told so; one that is
-    /// there may begin to serve at any moment.
+    /// there may begin to serve at any moment; and who brings a listener of before is about to, so that clients wait.
     fn turn_away(
         &mut self,
         registry: &Registry,
@@ -343,6 +343,10 @@ impl Router {
         let ids = ConnectionId::new(header.dcid).zip(ConnectionId::new(header.scid));
         let ids = ids.filter(|(dcid, _)| dcid.len() >= MIN_FIRST_ID);
         let gone = registry.is_vacant(address) && registry.is_settled(now, address);
+        let remains = self.lanes.get(&address).is_some_and(|lane| lane.remainder.is_some());
+        if remains || registry.has_family(address) {
+            return Decision::Wait { held: Vec::new() };
+        }
         match ids.filter(|_| gone && header.kind() == PacketKind::Initial) {
             None => Decision::Drop(DropReason::NotServed),
             Some((dcid, scid)) => self.refuse(now, header.version, dcid, scid),
