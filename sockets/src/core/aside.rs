@@ -111,7 +111,9 @@ impl Core {
     pub(crate) fn leave_first_packets(&self) {
         let waiting = self.aside.leave(self.clock().now());
         let links = self.links();
-        let Some(port) = links.current().and_then(|link| link.socket.port_to_switch()) else { return };
+        let Some(port) = links.current().and_then(|link| link.socket.port_to_switch()) else {
+            return;
+        };
         for HeldDatagram { remote, local, ecn, bytes } in waiting {
             let (stride, len) = (bytes.len(), bytes.len());
             if port.hand_back(&Arrival { remote, local, ecn, stride, len }, &bytes).is_err() {

@@ -9,6 +9,7 @@ mod admission;
 mod aside;
 mod attempts;
 mod background;
+mod begun;
 mod bell;
 mod block;
 mod budget;
