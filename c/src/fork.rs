@@ -4,16 +4,16 @@
 //! with it. So in the child the descriptor of a connection, and of a socket that is neither, fails with EBADFD,
 //! except that it can be closed; the parent goes on undisturbed. The child may have sockets of its own.
 //!
-//! A listener that shares its address through the switch goes on in the child as well, as one of its own: with a
-//! pair of descriptors (see `shadow.rs`) in place of the parent's, under the same numbers. It uses nothing
-//! of the parent, and asks nobody before the program accepts or polls.
+//! A listener goes on in the child as well, as one of its own: with a pair of descriptors (see `shadow.rs`) in place of
+//! the parent's, under the same numbers. It uses nothing of the parent, and asks nobody before the program accepts or
+//! polls. If the parent does not share the address through the switch by then, a thread of the parent's has it do so.
 
 use std::cell::RefCell;
 use std::ffi::c_int;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Once;
+use std::sync::{Arc, Once};
 
-use quicket::message::{ForkHold, Heir, Shutdown};
+use quicket::message::{ForkHold, Heir, Shutdown, Steward};
 
 use crate::calls::options::Remembered;
 use crate::entry::Entry;
@@ -88,11 +88,36 @@ extern "C" fn before() {
 /// What the child is to have. The switch hears of it before there is a child.
 fn listeners(table: &Locked) -> Vec<Listener> {
     let listeners = table.listeners().into_iter().filter_map(|(entry, numbers)| {
-        let heir = entry.socket.bequeath(entry.watched())?;
+        let mut heir = entry.socket.bequeath(entry.watched())?;
+        if let Some(steward) = heir.take_steward() {
+            look_after(steward);
+        }
         let remembered = *entry.remembered();
         Some(Listener { heir, is_v6: entry.is_v6, kind: entry.kind, remembered, numbers })
     });
     listeners.collect()
+}
+
+/// Serves children that ask for a listener's address to be shared, on a thread that ends when one has.
+fn look_after(steward: Steward) {
+    // Children notice when the parent has gone.
+    let descriptor = steward.descriptor();
+    table::hide(descriptor);
+    let steward = Arc::new(steward);
+    let its = Arc::clone(&steward);
+    let serve = move || {
+        let _inside = Inside::enter();
+        let entries = || table::all().into_iter();
+        its.serve(|| entries().map(|entry| entry.socket.clone()).collect());
+        table::unhide(descriptor);
+        drop(its);
+    };
+    let thread = std::thread::Builder::new().name("quicket-heirs".to_owned());
+    if let Err(error) = native::without_signals(|| thread.spawn(serve)) {
+        log::error!("children will not have a listener: {error}");
+        // Were it closed, they would take the parent for gone, which reads the socket.
+        std::mem::forget(steward);
+    }
 }
 
 fn taken() -> Option<Held> {
@@ -106,7 +131,8 @@ extern "C" fn in_parent() {
 extern "C" fn in_child() {
     let Some(Held { keeper, addresses, mut table, listeners }) = taken() else { return };
     let _inside = Inside::enter();
-    let kept: Vec<_> = listeners.iter().flat_map(|listener| listener.heir.descriptors()).collect();
+    let kept = listeners.iter().flat_map(|listener| listener.heir.descriptors());
+    let kept: Vec<_> = kept.copied().collect();
     table.disinherit(&kept);
     keeper.forget();
     addresses.forget();
@@ -122,8 +148,8 @@ impl Listener {
     /// In the child. Where it fails the descriptors are those of a socket that stays with the parent.
     fn go_on(self, table: &mut Locked) -> native::Result<()> {
         let Self { heir, is_v6, kind, remembered, numbers } = self;
-        let descriptors = heir.descriptors().map(native::own);
-        let socket = heir.inherit(descriptors);
+        let descriptors = heir.descriptors().iter().copied().map(native::own).collect();
+        let socket = heir.inherit(descriptors).ok_or(libc::EBADFD)?;
         Entry::open_inherited(socket, (is_v6, kind), remembered, &numbers, table)
     }
 }

@@ -5,28 +5,19 @@ mod common;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::process::{Command, Stdio};
+use std::time::Duration;
 
 #[path = "../../gateway/tests/mutual_tls/authority.rs"]
 mod authority;
 
 use authority::{authority, client};
+use common::process::{Process, until};
 use common::{Outcome, openssl, quicket};
 use tempfile::TempDir;
 
 /// How long anything here may take to come about.
 const PATIENCE: Duration = Duration::from_secs(20);
-
-/// A process that ends with the test.
-struct Process(Child);
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
 
 /// Greets, and says in upper case what comes.
 const PYTHON: &str = "
@@ -41,14 +32,6 @@ print(listener.getsockname()[1], flush=True)
 while True:
     threading.Thread(target=serve, args=[listener.accept()[0]], daemon=True).start()
 ";
-
-fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let begun = Instant::now();
-    while !is_so() {
-        assert!(begun.elapsed() < PATIENCE, "{what} did not come about");
-        std::thread::sleep(Duration::from_millis(10));
-    }
-}
 
 /// The server and the gateway, which listens at this port.
 fn start(dir: &TempDir, protocol: &str) -> (Process, Process, u16) {

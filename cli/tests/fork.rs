@@ -2,13 +2,15 @@
 //! sockets. They know nothing of Quicket but its library.
 #![cfg(target_os = "linux")]
 
+mod common;
+
 use std::collections::BTreeMap;
 use std::env;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, UdpSocket};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, Command, Stdio};
+use std::process::{ChildStdin, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{self, Receiver};
 use std::sync::{Mutex, OnceLock};
@@ -18,9 +20,9 @@ use std::time::{Duration, Instant};
 use quicket::{ClientConfig, ClientTls, Connection, Endpoint, Identity};
 use tempfile::TempDir;
 
+use common::process::{LONG, Process, signal};
+
 const QUICKET: &str = env!("CARGO_BIN_EXE_quicket");
-/// How long anything may take on a machine that is busy.
-const LONG: Duration = Duration::from_secs(30);
 const PROTOCOL: &str = "prefork";
 
 /// A switch of a test's own, which ends with it.
@@ -97,6 +99,18 @@ impl Switch {
         command
     }
 
+    /// The same of a program that does not share its address from the beginning.
+    fn alone(&self, way: Way, children: usize, then: &str) -> Command {
+        let shares = self.c(way, children, then);
+        let arguments: Vec<_> = shares.get_args().map(ToOwned::to_owned).collect();
+        let mut alone = self.command(shares.get_program());
+        alone.args(arguments.into_iter().filter(|argument| argument != "--switch=prefork"));
+        if way == Way::Linked {
+            alone.env("LD_LIBRARY_PATH", libraries());
+        }
+        alone
+    }
+
     fn python(&self, children: usize, how: &str) -> Command {
         let mut command = self.command(QUICKET);
         command.args(["run", "--switch=prefork", "--", "python3"]);
@@ -113,10 +127,6 @@ impl Drop for Switch {
             signal(report["pid"].as_u64().unwrap(), "-9");
         }
     }
-}
-
-fn signal(process: u64, signal: &str) {
-    assert!(Command::new("kill").args([signal, &process.to_string()]).status().unwrap().success());
 }
 
 fn here(path: &str) -> PathBuf {
@@ -159,8 +169,9 @@ fn compiled() -> &'static [PathBuf; 2] {
 
 /// A server and its processes, which end with its input.
 struct Server {
-    process: Child,
-    input: Option<ChildStdin>,
+    process: Process,
+    /// It ends with this.
+    _input: ChildStdin,
     lines: Receiver<String>,
     children: Vec<u64>,
     at: SocketAddr,
@@ -184,15 +195,16 @@ impl Server {
     }
 
     fn spawn(mut command: Command) -> Self {
-        let mut process = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut process = Process(command.spawn().unwrap());
         let output = BufReader::new(process.stdout.take().unwrap());
         let (tell, lines) = mpsc::channel();
         thread::spawn(move || {
             output.lines().map_while(Result::ok).try_for_each(|line| tell.send(line))
         });
-        let input = process.stdin.take();
+        let input = process.stdin.take().unwrap();
         let at = "127.0.0.1:0".parse().unwrap();
-        Self { process, input, lines, children: Vec::new(), at }
+        Self { process, _input: input, lines, children: Vec::new(), at }
     }
 
     fn line(&self) -> String {
@@ -214,14 +226,6 @@ impl Server {
                 Err(error) => assert!(begun.elapsed() < LONG, "{error}"),
             }
         }
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        drop(self.input.take());
-        let _ = self.process.kill();
-        let _ = self.process.wait();
     }
 }
 
@@ -426,18 +430,73 @@ fn a_server_of_processes_outlives_its_switch() {
     assert!(serve_200(&server).len() > 1);
 }
 
-/// Its state is there once, and nobody else could share its address.
+/// The parent leaves its socket to the switch when a child first accepts.
 #[test]
-fn a_listener_that_does_not_share_its_address_stays_with_the_parent() {
+fn children_of_a_program_that_has_its_address_to_itself_accept_too() {
+    for way in [Way::Run, Way::Linked] {
+        let switch = Switch::new();
+        serves(&switch, &Server::start(switch.alone(way, 4, "wait"), 4));
+    }
+}
+
+/// Nobody reads the socket any more, which the children have.
+#[test]
+fn children_of_a_program_that_had_its_address_to_itself_and_went_accept_too() {
+    for (way, then) in [(Way::Run, "close"), (Way::Run, "exit"), (Way::Linked, "exit")] {
+        let switch = Switch::new();
+        let late = switch.dir.path().join("late");
+        let mut command = switch.alone(way, 3, then);
+        command.env("LATE", &late);
+        let mut server = Server::start(command, 3);
+        if then == "exit" {
+            assert!(server.process.wait().unwrap().success());
+        }
+        assert!(UdpSocket::bind(server.at).is_err(), "{way:?} {then}");
+        fs::write(&late, "").unwrap();
+        assert!(serve_200(&server).len() > 1, "{way:?} {then}");
+        drop(one_each(&switch, &server));
+    }
+}
+
+/// The switch cannot read connection IDs of before, and hands over what comes for them all the same.
+#[test]
+fn a_client_of_before_stays_with_its_parent() {
+    for way in [Way::Run, Way::Linked] {
+        let switch = Switch::new();
+        let mut server = Server::spawn(switch.alone(way, 2, "serve"));
+        let line = server.line();
+        server.at = line.strip_prefix("READY ").unwrap().parse().unwrap();
+        let at = server.at;
+        let first = thread::spawn(move || connect(at));
+        while server.children.len() < 2 {
+            let line = server.line();
+            server.children.push(line.strip_prefix("CHILD ").unwrap().parse().unwrap());
+        }
+        let first = first.join().unwrap();
+        let parent = u64::from(server.process.id());
+        assert_eq!(ask(&first, "one").unwrap(), parent);
+        // Nobody of the children has used the listener before that.
+        assert!(serve_200(&server).len() > 1);
+        assert_eq!(ask(&first, "two").unwrap(), parent);
+        signal(switch.status()["pid"].as_u64().unwrap(), "-9");
+        assert_eq!(ask(&first, "three").unwrap(), parent);
+        serve_200(&server);
+        assert_eq!(ask(&first, "four").unwrap(), parent);
+        assert!(switch.status()["addresses"][0]["datagrams"]["remainder"].as_u64() > Some(0));
+    }
+}
+
+/// It says why, to each of them.
+#[test]
+fn children_hear_why_an_address_cannot_be_shared() {
     let switch = Switch::new();
-    let mut command = switch.c(Way::Run, 1, "wait");
-    let arguments: Vec<_> = command.get_args().map(ToOwned::to_owned).collect();
-    let mut alone = switch.command(QUICKET);
-    alone.args(arguments.into_iter().filter(|argument| argument != "--switch=prefork"));
-    std::mem::swap(&mut command, &mut alone);
+    let mut command = switch.alone(Way::Run, 2, "wait");
+    command.env("QUICKET_SWITCH_PROGRAM", switch.dir.path().join("none"));
     let server = Server::spawn(command);
-    // Whichever of parent and child speaks first.
-    let mut lines = std::iter::repeat_with(|| server.line());
-    let failed = lines.find(|line| !line.starts_with("READY") && !line.starts_with("CHILD"));
-    assert_eq!(failed.unwrap(), "FAILED accept: EBADFD");
+    // Whichever of parent and children speaks first.
+    let lines = std::iter::repeat_with(|| server.line());
+    let mut failed = lines.filter(|line| line.starts_with("FAILED"));
+    for _ in 0..2 {
+        assert_eq!(failed.next().unwrap(), "FAILED accept: ENOENT");
+    }
 }

@@ -5,47 +5,16 @@ mod common;
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use common::process::{Process, free_port, until};
 use common::{Outcome, content, get, openssl, quicket};
 use quicket_lab::peers::{Implementation, Workshop};
 use serde_json::Value;
 use tempfile::TempDir;
-
-/// How long anything here may take to come about.
-const PATIENCE: Duration = Duration::from_secs(20);
-
-/// A process that ends with the test.
-struct Process(Child);
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let begun = Instant::now();
-    while !is_so() {
-        assert!(begun.elapsed() < PATIENCE, "{what} did not come about");
-        std::thread::sleep(Duration::from_millis(10));
-    }
-}
-
-/// A port that nobody has, neither for UDP nor for TCP.
-fn free_port() -> u16 {
-    loop {
-        let udp = UdpSocket::bind("127.0.0.1:0").unwrap();
-        let address = udp.local_addr().unwrap();
-        if TcpListener::bind(address).is_ok() {
-            return address.port();
-        }
-    }
-}
 
 /// A site: nginx on a port and on a Unix socket, a Python server that tells what it was asked, and the
 /// gateway in front.

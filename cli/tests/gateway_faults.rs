@@ -6,22 +6,11 @@ use std::fs;
 use std::net::{TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
 
+use common::process::until;
 use common::{openssl, quicket};
 use serde_json::Value;
 use tempfile::TempDir;
-
-/// How long anything here may take to come about.
-const PATIENCE: Duration = Duration::from_secs(30);
-
-fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let begun = Instant::now();
-    while !is_so() {
-        assert!(begun.elapsed() < PATIENCE, "{what} did not come about");
-        std::thread::sleep(Duration::from_millis(10));
-    }
-}
 
 /// A gateway that answers all requests itself, in a process of its own.
 struct Site {

@@ -6,14 +6,15 @@ mod common;
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::net::TcpStream;
 use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::path::PathBuf;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use common::process::{Process, free_port, until};
 use common::{content, get, openssl, quicket};
 use serde_json::Value;
 use tempfile::TempDir;
@@ -22,35 +23,6 @@ use tempfile::TempDir;
 const PATIENCE: Duration = Duration::from_secs(30);
 /// The size of what is fetched, in bytes.
 const SIZE: usize = 300_000;
-
-/// A process that ends with the test.
-struct Process(Child);
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let begun = Instant::now();
-    while !is_so() {
-        assert!(begun.elapsed() < PATIENCE, "{what} did not come about");
-        thread::sleep(Duration::from_millis(10));
-    }
-}
-
-/// A port that nobody has, neither for UDP nor for TCP.
-fn free_port() -> u16 {
-    loop {
-        let udp = UdpSocket::bind("127.0.0.1:0").unwrap();
-        let address = udp.local_addr().unwrap();
-        if TcpListener::bind(address).is_ok() {
-            return address.port();
-        }
-    }
-}
 
 /// Says in upper case what comes.
 const PYTHON: &str = "

@@ -6,21 +6,10 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
-use std::time::{Duration, Instant};
 
+use common::process::until;
 use common::{openssl, quicket};
 use tempfile::TempDir;
-
-/// How long anything here may take to come about: less than the look that needs no event.
-const PATIENCE: Duration = Duration::from_secs(20);
-
-fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let begun = Instant::now();
-    while !is_so() {
-        assert!(begun.elapsed() < PATIENCE, "{what} did not come about");
-        std::thread::sleep(Duration::from_millis(20));
-    }
-}
 
 /// A gateway that answers with a word of its file.
 struct Gateway {

@@ -4,11 +4,12 @@ mod common;
 
 use std::fs;
 use std::io::{BufRead, BufReader};
-use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Stdio};
 use std::time::Duration;
 
+use common::process::free_port;
 use common::{Outcome, content, get, openssl};
 use quicket_lab::peers::{Implementation, Workshop};
 use serde_json::{Value, json};
@@ -34,17 +35,6 @@ fn site() -> TempDir {
     }
     openssl(dir.path(), "cert", "DNS:localhost,IP:127.0.0.1");
     dir
-}
-
-/// A port that nobody has, neither for UDP nor for TCP.
-fn free_port() -> u16 {
-    loop {
-        let udp = UdpSocket::bind("127.0.0.1:0").unwrap();
-        let address = udp.local_addr().unwrap();
-        if TcpListener::bind(address).is_ok() {
-            return address.port();
-        }
-    }
 }
 
 impl Foreign {

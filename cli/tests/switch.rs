@@ -2,6 +2,8 @@
 //! connections when they, or the switch, end.
 #![cfg(target_os = "linux")]
 
+mod common;
+
 use std::env;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -21,11 +23,12 @@ use quicket::{
 };
 use quicket_bpf::{OwnerProgram, attach_reuseport};
 use quicket_switch::client::{Membership, Options, Place};
+use quicket_switch::options::SocketOptions;
 use quicket_switch::protocol::Secrets;
 
+use common::process::{LONG, Process, signal};
+
 const QUICKET: &str = env!("CARGO_BIN_EXE_quicket");
-/// How long anything may take on a machine that is busy.
-const LONG: Duration = Duration::from_secs(30);
 
 /// A switch of a test's own, which ends with it.
 struct Switch {
@@ -46,8 +49,7 @@ impl Switch {
     }
 
     fn kill(&self) {
-        let pid = self.status()["pid"].as_u64().unwrap().to_string();
-        assert!(Command::new("kill").args(["-9", &pid]).status().unwrap().success());
+        signal(&self.status()["pid"], "-9");
     }
 
     fn command(&self, arguments: &[&str]) -> Command {
@@ -67,7 +69,7 @@ impl Drop for Switch {
 
 /// A program that answers with its name, in a process of its own: see [`program`].
 struct Program {
-    process: Child,
+    process: Process,
     lines: BufReader<ChildStdout>,
     address: SocketAddr,
 }
@@ -80,13 +82,13 @@ impl Program {
         address: &str,
         more: &str,
     ) -> Result<Self, String> {
-        let mut process = Command::new(env::current_exe().unwrap())
+        let process = Command::new(env::current_exe().unwrap())
             .args(["--ignored", "--exact", "program", "--nocapture", "--test-threads=1"])
             .env("PROGRAM", format!("{}\n{name}\n{alpn}\n{address}\n{more}", switch.name))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
+            .spawn();
+        let mut process = Process(process.unwrap());
         let lines = BufReader::new(process.stdout.take().unwrap());
         let mut this = Self { process, lines, address: ([0, 0, 0, 0], 0).into() };
         loop {
@@ -114,13 +116,6 @@ impl Program {
             line.clear();
             assert_ne!(self.lines.read_line(&mut line).unwrap(), 0, "it did not say {what}");
         }
-    }
-}
-
-impl Drop for Program {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
     }
 }
 
@@ -296,7 +291,7 @@ fn two_programs_with_different_protocols_serve_one_port_at_the_same_time() {
 
 /// A switch that a test has started itself, and what it says on standard error.
 struct Started {
-    process: Child,
+    process: Process,
     lines: std::sync::mpsc::Receiver<String>,
 }
 
@@ -304,7 +299,8 @@ impl Started {
     /// Starts `quicket switch` with these flags, and waits until it is ready.
     fn new(switch: &Switch, flags: &[&str]) -> Self {
         let mut command = switch.command(&["switch", "--stay"]);
-        let mut process = command.args(flags).stderr(Stdio::piped()).spawn().unwrap();
+        let process = command.args(flags).stderr(Stdio::piped()).spawn();
+        let mut process = Process(process.unwrap());
         let said = BufReader::new(process.stderr.take().unwrap());
         let (tell, lines) = std::sync::mpsc::channel();
         thread::spawn(move || {
@@ -329,13 +325,6 @@ impl Started {
     }
 }
 
-impl Drop for Started {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
-}
-
 /// Who reloads all services must not take the front away from all programs.
 #[test]
 fn a_switch_without_secrets_says_at_sighup_that_there_is_nothing_to_read() {
@@ -345,7 +334,7 @@ fn a_switch_without_secrets_says_at_sighup_that_there_is_nothing_to_read() {
     let pid = started.process.id();
     for round in ["first", "second"] {
         assert!(Command::new("kill").args(["-HUP", &pid.to_string()]).status().unwrap().success());
-        started.says("nothing to read again: no --secrets");
+        started.says("nothing to read again: neither --secrets nor --users");
         assert_eq!(ask_in_time(&connect(&chat, "chat/1"), round), format!("chat:{round}"));
         assert_eq!(switch.status()["pid"], pid);
     }
@@ -487,7 +476,14 @@ fn what_the_kernel_brings_to_the_wrong_program_reaches_the_right_one() {
         })
         .collect();
     let options = Options { name: switch.name.clone(), program: None, label: "wrong".into() };
-    let place = Place { address: chat.address, only_v6: false, workers: 1, steered: true };
+    let place = Place {
+        address: chat.address,
+        only_v6: false,
+        workers: 1,
+        steered: true,
+        remains: false,
+        options: SocketOptions::default(),
+    };
     let joined = Membership::join(&options, place, || unreachable!("somebody has it"));
     let (member, mut inlets, _) = joined.unwrap();
     let own = inlets[0].take_socket().unwrap();

@@ -2,12 +2,14 @@
 //! those in Python know nothing of it.
 #![cfg(target_os = "linux")]
 
+mod common;
+
 use std::env;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, UdpSocket};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, Command, Stdio};
+use std::process::{ChildStdin, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{self, Receiver};
 use std::sync::{Barrier, OnceLock};
@@ -20,9 +22,9 @@ use quicket::{
 };
 use tempfile::TempDir;
 
+use common::process::{LONG, Process, signal};
+
 const QUICKET: &str = env!("CARGO_BIN_EXE_quicket");
-/// How long anything may take on a machine that is busy.
-const LONG: Duration = Duration::from_secs(30);
 
 /// A switch of a test's own, which ends with it, and what programs need.
 struct Switch {
@@ -118,7 +120,7 @@ impl Drop for Switch {
 }
 
 fn kill(pid: u64) {
-    assert!(Command::new("kill").args(["-9", &pid.to_string()]).status().unwrap().success());
+    signal(pid, "-9");
 }
 
 /// A process that a program has forked, which ends with the test.
@@ -167,7 +169,7 @@ fn compiled() -> &'static Path {
 
 /// A program in a process of its own, which ends with its input.
 struct Program {
-    process: Child,
+    process: Process,
     orders: Option<ChildStdin>,
     /// What it says, which a thread reads.
     lines: Receiver<String>,
@@ -175,7 +177,8 @@ struct Program {
 
 impl Program {
     fn spawn(mut command: Command) -> Self {
-        let mut process = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut process = Process(command.spawn().unwrap());
         let output = BufReader::new(process.stdout.take().unwrap());
         let (tell, lines) = mpsc::channel();
         thread::spawn(move || {
@@ -221,13 +224,6 @@ impl Program {
     fn kill(&mut self) {
         self.process.kill().unwrap();
         self.process.wait().unwrap();
-    }
-}
-
-impl Drop for Program {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
     }
 }
 

@@ -1,12 +1,15 @@
 //! What services tell their manager (sd_notify(3)), and sockets that it hands over (sd_listen_fds(3)).
 #![cfg(target_os = "linux")]
 
+mod common;
+
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use std::{fs, thread};
 
+use common::process::free_port;
 use quicket::{ClientConfig, ClientTls, Connection};
 use tempfile::TempDir;
 
@@ -111,10 +114,6 @@ impl Drop for Service {
 
 fn signal(name: &str, pid: u32) {
     assert!(Command::new("kill").args(["-s", name, &pid.to_string()]).status().unwrap().success());
-}
-
-fn free_port() -> u16 {
-    std::net::UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
 fn connect(port: u16) -> Connection {

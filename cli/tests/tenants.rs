@@ -2,15 +2,22 @@
 //! other. Real processes, which root starts as others; without root there is nothing to be seen.
 #![cfg(target_os = "linux")]
 
-use std::collections::BTreeSet;
+mod common;
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::env;
 use std::fs;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, IoSlice, IoSliceMut, Read, Write};
+use std::mem::MaybeUninit;
 use std::net::{SocketAddr, UdpSocket};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixDatagram;
 use std::os::unix::process::CommandExt;
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::{ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, Receiver};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -20,13 +27,18 @@ use quicket::{
     MemorySessionStore, ServerConfig, ServerTls, SessionStore, SwitchConfig, Workers,
 };
 use quicket_switch::client::{Membership, Options, Place, Way};
+use quicket_switch::options::SocketOptions;
 use quicket_switch::protocol::{ID_LEN, Octets, Serve};
-use quicket_udp::{Outgoing, Port};
+use quicket_udp::{Outgoing, Port, UdpOption};
 use quicket_wire::EcnCodepoint;
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
+};
+
+use common::process::{LONG, Process, free_port, signal};
 
 const QUICKET: &str = env!("CARGO_BIN_EXE_quicket");
-/// How long anything may take on a machine that is busy.
-const LONG: Duration = Duration::from_secs(30);
 /// Users of the tests.
 const ALICE: u32 = 65_533;
 const NOBODY: u32 = 65_534;
@@ -46,8 +58,9 @@ fn is_root() -> bool {
 struct System {
     name: String,
     more: Vec<String>,
-    process: Child,
-    _folder: tempfile::TempDir,
+    process: Process,
+    folder: tempfile::TempDir,
+    said: Receiver<String>,
 }
 
 impl System {
@@ -61,30 +74,50 @@ impl System {
             more.extend(["--users".to_owned(), path("users")]);
         }
         let name = path("switch");
-        let process = Self::process(&name, &more);
-        Self { name, more, process, _folder: folder }
+        let (process, said) = Self::process(&name, &more);
+        Self { name, more, process, folder, said }
     }
 
-    fn process(name: &str, more: &[String]) -> Child {
-        let mut command = Command::new(QUICKET);
+    fn process(name: &str, more: &[String]) -> (Process, Receiver<String>) {
+        Self::process_of(Command::new(QUICKET), name, more)
+    }
+
+    /// The same by somebody who starts it otherwise.
+    fn process_of(
+        mut command: Command,
+        name: &str,
+        more: &[String],
+    ) -> (Process, Receiver<String>) {
         command.args(["switch", "--system", "--name", name]).args(more);
-        let mut process = command.stderr(Stdio::piped()).spawn().unwrap();
+        let mut process = Process(command.stderr(Stdio::piped()).spawn().unwrap());
         let mut line = String::new();
         let mut lines = BufReader::new(process.stderr.take().unwrap());
         lines.read_line(&mut line).unwrap();
         assert!(line.contains("is ready"), "{line}");
-        // What it says later goes where the test's does.
+        // What it says later goes where the test's does, too.
+        let (tell, said) = mpsc::channel();
         thread::spawn(move || {
-            lines.lines().map_while(Result::ok).for_each(|line| eprintln!("{line}"))
+            lines.lines().map_while(Result::ok).for_each(|line| {
+                eprintln!("{line}");
+                let _ = tell.send(line);
+            })
         });
-        process
+        (process, said)
+    }
+
+    /// Has it read another rule, and returns what it says of that.
+    fn reload(&self, rule: &str) -> String {
+        fs::write(self.folder.path().join("users"), rule).unwrap();
+        signal(self.process.id(), "-HUP");
+        let lines = std::iter::repeat_with(|| self.said.recv_timeout(LONG).unwrap());
+        lines.into_iter().find(|line| line.contains("the rule was")).unwrap()
     }
 
     /// kill -9, and the next one by who looks after it.
     fn kill_and_start(&mut self) {
         self.process.kill().unwrap();
         self.process.wait().unwrap();
-        self.process = Self::process(&self.name, &self.more);
+        (self.process, self.said) = Self::process(&self.name, &self.more);
     }
 
     fn status(&self) -> serde_json::Value {
@@ -105,16 +138,87 @@ impl System {
     }
 }
 
-impl Drop for System {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
+/// A service manager that keeps descriptors for the switch.
+struct Manager {
+    folder: tempfile::TempDir,
+    socket: UnixDatagram,
+    stored: BTreeMap<String, OwnedFd>,
+}
+
+/// Hands descriptors over as a service manager does, and becomes the program.
+const HAND_OVER: &str = "
+import os, socket, sys
+number = int(sys.argv[1])
+given = socket.recv_fds(socket.socket(fileno=0), 1, number)[1] if number else []
+for place, number in enumerate(given):
+    os.dup2(number, 100 + place)
+    os.close(number)
+for place in range(len(given)):
+    os.dup2(100 + place, 3 + place)
+    os.close(100 + place)
+os.environ['LISTEN_PID'] = str(os.getpid())
+os.environ['LISTEN_FDS'] = str(len(given))
+os.execv(sys.argv[2], sys.argv[2:])
+";
+
+impl Manager {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let socket = UnixDatagram::bind(folder.path().join("notify")).unwrap();
+        socket.set_read_timeout(Some(LONG)).unwrap();
+        Self { folder, socket, stored: BTreeMap::new() }
+    }
+
+    /// The switch, with what is kept for it.
+    fn command(&self) -> Command {
+        let (ours, theirs) = UnixDatagram::pair().unwrap();
+        let kept: Vec<_> = self.stored.values().map(AsFd::as_fd).collect();
+        let mut space = [MaybeUninit::uninit(); 64];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        assert!(control.push(SendAncillaryMessage::ScmRights(&kept)));
+        sendmsg(&ours, &[IoSlice::new(b"x")], &mut control, SendFlags::empty()).unwrap();
+        let mut command = Command::new("python3");
+        command.args(["-c", HAND_OVER, &kept.len().to_string(), QUICKET]);
+        command.stdin(OwnedFd::from(theirs));
+        command.env("NOTIFY_SOCKET", self.folder.path().join("notify"));
+        command
+    }
+
+    /// Hears messages until one that has this line, and does what they say.
+    fn hears(&mut self, line: &str) {
+        loop {
+            let (mut bytes, mut space) = ([0; 4096], [MaybeUninit::uninit(); 64]);
+            let mut control = RecvAncillaryBuffer::new(&mut space);
+            let mut parts = [IoSliceMut::new(&mut bytes)];
+            let flags = RecvFlags::CMSG_CLOEXEC;
+            let came = recvmsg(&self.socket, &mut parts, &mut control, flags).unwrap().bytes;
+            let mut descriptors = Vec::new();
+            for message in control.drain() {
+                if let RecvAncillaryMessage::ScmRights(rights) = message {
+                    descriptors.extend(rights);
+                }
+            }
+            let text = String::from_utf8(bytes[..came].to_vec()).unwrap();
+            let value = |key: &str| {
+                text.lines().find_map(|line| line.strip_prefix(key)).unwrap_or_default().to_owned()
+            };
+            if text.contains("FDSTORE=1") {
+                assert!(text.contains("FDPOLL=0"), "{text}");
+                let [descriptor] = <[OwnedFd; 1]>::try_from(descriptors).unwrap();
+                self.stored.insert(value("FDNAME="), descriptor);
+            } else if text.contains("FDSTOREREMOVE=1") {
+                self.stored.remove(&value("FDNAME=")).expect("it was kept");
+            }
+            if text.lines().any(|each| each.starts_with(line)) {
+                return;
+            }
+        }
     }
 }
 
 /// A program of a user, in a process of its own: see [`program`] and [`attacker`].
 struct Program {
-    process: Child,
+    process: Process,
     input: ChildStdin,
     lines: BufReader<ChildStdout>,
     address: SocketAddr,
@@ -126,7 +230,8 @@ impl Program {
         let mut command = Command::new("/proc/self/exe");
         command.args(["--ignored", "--exact", what, "--nocapture", "--test-threads=1"]);
         command.env("ORDERS", orders.join("\n")).current_dir("/").uid(uid).gid(uid);
-        let mut process = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut process = Process(command.spawn().unwrap());
         let lines = BufReader::new(process.stdout.take().unwrap());
         let input = process.stdin.take().unwrap();
         Self { process, input, lines, address: ([0, 0, 0, 0], 0).into() }
@@ -169,13 +274,6 @@ impl Program {
     }
 }
 
-impl Drop for Program {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
-}
-
 #[test]
 #[ignore = "a program that tests start"]
 fn program() {
@@ -187,17 +285,23 @@ fn program() {
     switched = switched.replace(more.contains("replace"));
     switched = switched.server_names(servers.split(',').filter(|name| !name.is_empty()));
     if more.contains("messages") {
-        return messages(switched, name, address);
+        return messages(switched, name, address, more);
     }
     let mut config = EndpointConfig::default().switch(switched);
     if more.contains("workers") {
         config = config.workers(Workers::Count(3));
     }
+    config.udp.options.extend(options(more));
     let identity = Identity::self_signed(["localhost"]).unwrap();
     let early = more.contains("early");
     let tls = ServerTls::builder(identity).alpn(["echo"]).early_data(early).build().unwrap();
     let server = ServerConfig::new(tls).early_data(early);
-    let endpoint = match Endpoint::bind_with(address, config) {
+    let bound = match more.contains("handed") {
+        // As a service manager does it.
+        true => Endpoint::from_socket(UdpSocket::bind(address).unwrap(), config),
+        false => Endpoint::bind_with(address, config).map_err(Into::into),
+    };
+    let endpoint = match bound {
         Ok(endpoint) => endpoint,
         Err(error) => return println!("REFUSED {error}"),
     };
@@ -219,13 +323,25 @@ fn program() {
     endpoint.wait_idle();
 }
 
+/// Options of UDP and IP.
+fn options(more: &str) -> Vec<UdpOption> {
+    let all = [("ttl", UdpOption::Ttl(9)), ("dontroute", UdpOption::DontRoute(true))];
+    let wanted = all.into_iter().filter(|(word, _)| more.contains(word));
+    wanted.map(|(_, option)| option).collect()
+}
+
 /// The same with sockets of messages, as those of C are.
-fn messages(switched: SwitchConfig, name: &str, address: &str) {
+fn messages(switched: SwitchConfig, name: &str, address: &str, more: &str) {
     let identity = Identity::self_signed(["localhost"]).unwrap();
     let tls = Arc::new(ServerTls::builder(identity).alpn(["echo"]).build().unwrap());
     let listener = Socket::new_v4();
     listener.set_switch(switched).unwrap();
-    listener.bind(address.parse().unwrap()).unwrap();
+    for option in options(more) {
+        listener.set_udp_option(option).unwrap();
+    }
+    if let Err(error) = listener.bind(address.parse().unwrap()) {
+        return println!("REFUSED {error}: {}", listener.failure().unwrap_or_default());
+    }
     listener.set_alpn(b"echo").unwrap();
     listener.listen(16).unwrap();
     println!("READY {}", listener.local_addr());
@@ -419,6 +535,138 @@ fn a_switch_and_a_program_that_are_killed_take_nobody_elses_connections() {
     assert_eq!(ask(&connect(again.address, "b.example").unwrap(), "1").unwrap(), "nobody:1");
 }
 
+/// The switch does not read a rule in the moment in which it says so.
+fn assert_is_reset(connection: &Connection) {
+    let begun = Instant::now();
+    while ask(connection, "are you there?").is_ok() {
+        assert!(begun.elapsed() < LONG);
+    }
+    assert!(connection.closed().to_string().contains("reset"), "{}", connection.closed());
+}
+
+#[test]
+fn another_rule_counts_at_once_and_a_broken_one_changes_nothing() {
+    if !is_root() {
+        return;
+    }
+    let all = format!("user {ALICE} ports 1024-65535\nuser {NOBODY} ports 1024-65535\n");
+    let system = System::start(Some(&all), &[]);
+    let mut alice = Program::start(&system, ALICE, "alice", "a.example", "127.0.0.1:0", "workers");
+    let at = alice.address.to_string();
+    let nobody = Program::start(&system, NOBODY, "nobody", "b.example", &at, "");
+    let of_alice = connect(alice.address, "a.example").unwrap();
+    let of_nobody = connect(alice.address, "b.example").unwrap();
+    assert_eq!(ask(&of_nobody, "1").unwrap(), "nobody:1");
+    let told = system.reload(&format!("{all}user {NOBODY} port 7\n"));
+    assert!(told.contains("stays as it was") && told.contains("line 3: \"port\""), "{told}");
+    assert_eq!(ask(&of_nobody, "2").unwrap(), "nobody:2");
+    // Nothing of his is left; her name is reserved, and stays hers.
+    let told = system.reload(&format!("user {ALICE} ports 1024-65535 names a.example\n"));
+    assert!(told.contains("read again"), "{told}");
+    assert_is_reset(&of_nobody);
+    assert_eq!(ask(&of_alice, "4").unwrap(), "alice:4");
+    let error = connect(alice.address, "b.example").unwrap_err();
+    assert!(error.to_string().contains("alert 120"), "{error}");
+    let again = Program::try_start(&system, NOBODY, "again", "b.example", &at, "");
+    assert!(again.err().unwrap().contains("does not name user"));
+    // Her program gets no more clients without the name, and keeps those that it has.
+    system.reload(&format!("user {ALICE} ports 1024-65535 names c.example\n"));
+    alice.hear("SUPERSEDED").unwrap();
+    assert_eq!(ask(&of_alice, "5").unwrap(), "alice:5");
+    let again = Program::try_start(&system, ALICE, "again", "a.example", &at, "");
+    assert!(again.err().unwrap().contains("serve a.example"));
+    let other = Program::start(&system, ALICE, "other", "c.example", &at, "");
+    assert_eq!(ask(&connect(other.address, "c.example").unwrap(), "6").unwrap(), "other:6");
+    // What is allowed again is there again for who asks.
+    system.reload(&all);
+    drop((alice, nobody));
+    let again = Program::start(&system, NOBODY, "again", "b.example", &at, "");
+    assert_eq!(ask(&connect(again.address, "b.example").unwrap(), "7").unwrap(), "again:7");
+}
+
+#[test]
+fn options_of_the_socket_are_the_switchs_to_set_and_sockets_its_own_to_bind() {
+    if !is_root() {
+        return;
+    }
+    let rule =
+        format!("user {ALICE} ports 1024-65535 options ttl\nuser {NOBODY} ports 1024-65535\n");
+    let system = System::start(Some(&rule), &[]);
+    let start = |uid, more: &str| {
+        let address = format!("127.0.0.1:{}", free_port());
+        Program::try_start(&system, uid, "program", "a.example", &address, more)
+    };
+    for more in ["ttl", "messages,ttl"] {
+        let alice = start(ALICE, more).unwrap();
+        let answer = ask(&connect(alice.address, "a.example").unwrap(), "1").unwrap();
+        assert_eq!(answer, "program:1", "{more}");
+        let refused = start(NOBODY, more).err().unwrap();
+        assert!(refused.contains("option ttl (IP_TTL, IPV6_UNICAST_HOPS)"), "{more}: {refused}");
+    }
+    for (more, said) in [("dontroute", "SO_DONTROUTE"), ("messages,dontroute", "ENOPROTOOPT")] {
+        let refused = start(ALICE, more).err().unwrap();
+        assert!(refused.contains(said) && refused.contains("leave it out"), "{more}: {refused}");
+    }
+    let refused = start(ALICE, "handed").err().unwrap();
+    assert!(refused.contains("ListenDatagram=") && refused.contains("another user's"), "{refused}");
+    let root = start(0, "handed").unwrap();
+    assert_eq!(ask(&connect(root.address, "a.example").unwrap(), "2").unwrap(), "program:2");
+}
+
+/// Nobody can bind the port of a tenant while no switch runs, of which he has no socket.
+#[test]
+fn a_service_manager_keeps_ports_while_the_switch_is_dead() {
+    if !is_root() {
+        return;
+    }
+    let mut manager = Manager::new();
+    let mut system = System::start(None, &[]);
+    let start = |manager: &Manager, system: &mut System| {
+        system.process.kill().unwrap();
+        system.process.wait().unwrap();
+        // Whoever looks after it takes a while.
+        thread::sleep(Duration::from_millis(300));
+        let command = manager.command();
+        (system.process, system.said) = System::process_of(command, &system.name, &system.more);
+    };
+    start(&manager, &mut system);
+    let mut alice = Program::start(&system, ALICE, "alice", "a.example", "127.0.0.1:0", "");
+    let at = alice.address;
+    manager.hears("FDSTORE=1");
+    let names: Vec<_> = manager.stored.keys().cloned().collect();
+    assert_eq!(names, [format!("udp-127.0.0.1-{}", at.port())]);
+    let kept = connect(at, "a.example").unwrap();
+    let over = Arc::new(AtomicBool::new(false));
+    let taker = {
+        let over = Arc::clone(&over);
+        thread::spawn(move || {
+            let mut tries = 0_u64;
+            while !over.load(Ordering::Relaxed) {
+                assert!(UdpSocket::bind(at).is_err(), "the port was free");
+                tries += 1;
+                thread::yield_now();
+            }
+            tries
+        })
+    };
+    for round in 0..3 {
+        start(&manager, &mut system);
+        manager.hears("FDSTORE=1");
+        assert_eq!(ask(&kept, "on").unwrap(), "alice:on", "round {round}");
+        assert_eq!(ask(&connect(at, "a.example").unwrap(), "new").unwrap(), "alice:new");
+    }
+    over.store(true, Ordering::Relaxed);
+    let tries = taker.join().unwrap();
+    assert!(tries > 100, "{tries}");
+    // Nobody comes back for it.
+    alice.process.kill().unwrap();
+    alice.process.wait().unwrap();
+    start(&manager, &mut system);
+    manager.hears("FDSTOREREMOVE=1");
+    assert!(manager.stored.is_empty());
+    UdpSocket::bind(at).unwrap();
+}
+
 #[test]
 fn connections_outlive_rotations_with_connection_ids_that_were_made_for_them() {
     if !is_root() {
@@ -441,8 +689,7 @@ fn connections_outlive_rotations_with_connection_ids_that_were_made_for_them() {
             }
         }
         secrets("rotate");
-        let pid = system.process.id().to_string();
-        assert!(Command::new("kill").args(["-HUP", &pid]).status().unwrap().success());
+        signal(system.process.id(), "-HUP");
         let begun = Instant::now();
         while system.status()["addresses"][0]["secrets"]["current"] != number {
             assert!(begun.elapsed() < LONG, "{}", system.status());
@@ -513,7 +760,14 @@ fn attacker() {
     let (victim, collector): (SocketAddr, SocketAddr) =
         (victim.parse().unwrap(), collector.parse().unwrap());
     let options = Options { name: switch.to_owned(), program: None, label: "attacker".to_owned() };
-    let place = Place { address: victim, only_v6: false, workers: 1, steered: true };
+    let place = Place {
+        address: victim,
+        only_v6: false,
+        workers: 1,
+        steered: true,
+        remains: false,
+        options: SocketOptions::default(),
+    };
     let joined = Membership::join_as(&options, place, None, || panic!("it was asked to bind"));
     let (member, inlets, way) = joined.unwrap();
     assert!(matches!(way, Way::Through(at) if at == victim), "{way:?}");

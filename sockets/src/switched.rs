@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use quicket_switch::client::{Family, Options};
+use quicket_switch::protocol::Attention;
 
 /// That an endpoint shares its address with other programs, which the switch tells apart by the
 /// protocols (ALPN) and server names that clients ask for: for
@@ -44,8 +45,8 @@ pub struct SwitchConfig {
     pub(crate) drain: Option<Duration>,
     pub(crate) upgrade: Option<Arc<dyn Fn() + Send + Sync>>,
     pub(crate) superseded: Option<Arc<dyn Fn() + Send + Sync>>,
-    /// A listener that the process has from another one over fork(2) shares what it serves with that.
-    pub(crate) family: Option<Family>,
+    /// A listener that processes have from one another over fork(2) shares what it serves with theirs.
+    pub(crate) family: Option<(Family, Attention)>,
 }
 
 impl fmt::Debug for SwitchConfig {

@@ -22,14 +22,18 @@ static TAKEN: AtomicBool = AtomicBool::new(false);
 ///
 /// When there are more than [`MAX_HANDED`], or one that is not open.
 pub fn sockets() -> io::Result<Vec<OwnedFd>> {
+    sockets_up_to(MAX_HANDED)
+}
+
+/// The same for so many.
+pub(crate) fn sockets_up_to(most: u32) -> io::Result<Vec<OwnedFd>> {
     let number = |name| env::var(name).ok().and_then(|text| text.parse::<u32>().ok());
     if number("LISTEN_PID") != Some(std::process::id()) || TAKEN.swap(true, Ordering::SeqCst) {
         return Ok(Vec::new());
     }
     let count = number("LISTEN_FDS").unwrap_or(0);
-    if count > MAX_HANDED {
-        let text =
-            format!("the service manager hands over {count} sockets: give at most {MAX_HANDED}");
+    if count > most {
+        let text = format!("the service manager hands over {count} sockets: give at most {most}");
         return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
     }
     (FIRST..).take(count as usize).map(sys::inherited).collect()

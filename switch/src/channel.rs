@@ -187,10 +187,7 @@ impl Port for Inlet {
     }
 
     fn send_through(&self, burst: &Outgoing<'_>) -> io::Result<()> {
-        let Outgoing { remote, local, ecn, segment_size: stride, bytes } = *burst;
-        // The port is the switch's to know.
-        let local = local.map(|local| SocketAddr::new(local, 0));
-        self.hand_back(&Arrival { remote, local, ecn, stride, len: bytes.len() }, bytes)
+        self.hand_back(&Arrival::of(burst), burst.bytes)
     }
 }
 
@@ -267,19 +264,13 @@ impl Outlet {
 
     /// Keeps a burst until there is room.
     pub(crate) fn keep(&mut self, burst: &Outgoing<'_>) {
-        let Outgoing { remote, local, ecn, segment_size: stride, bytes } = *burst;
-        let local = local.map(|local| SocketAddr::new(local, 0));
-        let train = Arrival { remote, local, ecn, stride, len: bytes.len() };
-        self.unsent.push_back((train, bytes.into()));
+        self.unsent.push_back((Arrival::of(burst), burst.bytes.into()));
     }
 
     /// Offers what was kept again, the oldest first, until `send` says how much of one it has taken.
     pub(crate) fn retry(&mut self, mut send: impl FnMut(&Outgoing<'_>) -> Option<usize>) {
         while let Some((train, bytes)) = self.unsent.pop_front() {
-            let Arrival { remote, local, ecn, stride: segment_size, .. } = train;
-            let local = local.map(|local| local.ip());
-            let burst = Outgoing { remote, local, ecn, segment_size, bytes: &bytes };
-            if let Some(sent) = send(&burst) {
+            if let Some(sent) = send(&train.outgoing(&bytes)) {
                 let rest = bytes.get(sent..).unwrap_or_default();
                 return self.unsent.push_front((train, rest.into()));
             }

@@ -35,6 +35,7 @@ pub mod daemon;
 pub mod environment;
 pub mod first_packet;
 mod keep;
+pub mod options;
 pub mod pins;
 pub mod protocol;
 pub mod registry;

@@ -3,8 +3,8 @@
 //! A rule is text. Each line allows something, and what no line allows is refused:
 //!
 //! ```text
-//! # who         ports            at which addresses     for which server names
-//! user alice    ports 443,8443   addresses 192.0.2.1    names alice.example,*.alice.example
+//! # who         ports            at which addresses     for which server names                with which options
+//! user alice    ports 443,8443   addresses 192.0.2.1    names alice.example,*.alice.example   options ttl,dscp
 //! group web     ports 443
 //! user *        ports 1024-65535
 //! ```
@@ -12,7 +12,8 @@
 //! A user or a group is a name or a number; `*` is everybody. Without `addresses` a line is for all of them,
 //! the wildcards included. A name that stands in any line is reserved: only who is allowed it by a line of his
 //! may serve it. Who is at an address by lines with `names` alone serves those names and no others. All else
-//! goes to who asks first.
+//! goes to who asks first. Options of UDP and IP that a line does not name (of [`OptionKind`]) are the switch's own:
+//! the socket of an address is common to all who are there.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -20,6 +21,7 @@ use std::ops::RangeInclusive;
 
 use nix::unistd::{Group, User};
 
+use crate::options::{OptionKind, SocketOptions};
 use crate::registry::{Names, ServerName};
 
 /// The longest rule in bytes.
@@ -52,6 +54,8 @@ struct Line {
     addresses: Vec<IpAddr>,
     /// Empty: all that are not reserved.
     names: Vec<ServerName>,
+    /// Empty: none.
+    options: Vec<OptionKind>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,8 +89,8 @@ impl Default for Rule {
     /// Every user may have the ports that he could bind himself.
     fn default() -> Self {
         let ports = vec![FIRST_PORT..=u16::MAX];
-        let (addresses, names) = (Vec::new(), Vec::new());
-        Self { lines: vec![Line { subject: Subject::Everybody, ports, addresses, names }] }
+        let (addresses, names, options) = (Vec::new(), Vec::new(), Vec::new());
+        Self { lines: vec![Line { subject: Subject::Everybody, ports, addresses, names, options }] }
     }
 }
 
@@ -144,6 +148,20 @@ impl Rule {
         names.servers().iter().find(is_refused).map(ToString::to_string)
     }
 
+    /// Which of the options of a socket somebody may not have at an address; `None` if he may have all.
+    #[must_use]
+    pub fn refused_option(
+        &self,
+        who: &Who,
+        address: SocketAddr,
+        options: &SocketOptions,
+    ) -> Option<OptionKind> {
+        let granted = |kind: &OptionKind| {
+            self.lines_for(who, address).any(|line| line.options.contains(kind))
+        };
+        options.kinds().find(|kind| !granted(kind))
+    }
+
     fn lines_for(&self, who: &Who, address: SocketAddr) -> impl Iterator<Item = &Line> {
         self.lines.iter().filter(move |line| line.is_about(who) && line.has(address))
     }
@@ -154,14 +172,15 @@ impl Line {
         let mut words = said.split_whitespace();
         let (kind, whom) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
         let subject = Subject::parse(kind, whom)?;
-        let (mut ports, mut addresses, mut names) = (None, None, None);
+        let (mut ports, mut addresses, mut names, mut options) = (None, None, None, None);
         while let Some(word) = words.next() {
             let list = words.next().ok_or_else(|| format!("nothing stands behind \"{word}\""))?;
             let twice = match word {
                 "ports" => ports.replace(all(list, port_range)?).is_some(),
                 "addresses" => addresses.replace(all(list, address)?).is_some(),
                 "names" => names.replace(all(list, name)?).is_some(),
-                _ => return Err(format!("\"{word}\" is not ports, addresses or names")),
+                "options" => options.replace(all(list, option)?).is_some(),
+                _ => return Err(format!("\"{word}\" is not ports, addresses, names or options")),
             };
             if twice {
                 return Err(format!("\"{word}\" stands there twice"));
@@ -169,7 +188,8 @@ impl Line {
         }
         let ports = ports.ok_or_else(|| "there are no ports".to_owned())?;
         let (addresses, names) = (addresses.unwrap_or_default(), names.unwrap_or_default());
-        Ok(Self { subject, ports, addresses, names })
+        let options = options.unwrap_or_default();
+        Ok(Self { subject, ports, addresses, names, options })
     }
 
     fn is_about(&self, who: &Who) -> bool {
@@ -227,6 +247,10 @@ fn port_range(text: &str) -> Option<RangeInclusive<u16>> {
 
 fn address(text: &str) -> Option<IpAddr> {
     text.parse::<IpAddr>().ok().map(|ip| ip.to_canonical())
+}
+
+fn option(text: &str) -> Option<OptionKind> {
+    OptionKind::ALL.into_iter().find(|kind| kind.word() == text)
 }
 
 fn name(text: &str) -> Option<ServerName> {
@@ -299,6 +323,21 @@ mod tests {
         assert_eq!(refused(1, 444, &["a.example"]).unwrap(), "a.example", "not at this port");
     }
 
+    #[test]
+    fn options_are_for_whom_a_line_names_them() {
+        let rule = Rule::parse("user 1 ports 443 options ttl,dscp\nuser * ports 443-444").unwrap();
+        let refused = |uid, port: u16, options: &SocketOptions| {
+            let refused =
+                rule.refused_option(&who(uid, &[]), SocketAddr::from(([0; 4], port)), options);
+            refused.map(OptionKind::word)
+        };
+        let ttl = SocketOptions { hop_limit: Some(3), ..SocketOptions::default() };
+        let more = SocketOptions { mark: Some(3), class_v4: Some(8), ..ttl };
+        assert_eq!((refused(1, 443, &ttl), refused(1, 443, &more)), (None, Some("mark")));
+        assert_eq!((refused(1, 444, &ttl), refused(2, 443, &ttl)), (Some("ttl"), Some("ttl")));
+        assert_eq!(refused(2, 443, &SocketOptions::default()), None);
+    }
+
     /// Letters that change, and words that are lost or come twice.
     #[test]
     fn a_damaged_rule_is_refused_with_its_line_or_understood() {
@@ -343,6 +382,7 @@ mod tests {
             ("user 1 ports 1 addresses example.org", "not understood"),
             ("user 1 ports 1 names *a", "not understood"),
             ("user 1 ports 1 port 2", "is not ports"),
+            ("user 1 ports 1 options device", "\"device\" is not understood"),
             ("user no-such-user-here ports 1", "no user"),
             ("group no-such-group-here ports 1", "no group"),
         ] {

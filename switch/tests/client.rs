@@ -13,6 +13,7 @@ use nix::sys::socket::{
     socket,
 };
 use quicket_switch::client::{Membership, Notice, Options, Place};
+use quicket_switch::options::SocketOptions;
 use quicket_switch::protocol::{
     Hex, Joined, Message, Octets, Question, Receipt, Refusal, Refused, Register, Reply, Request,
     Secrets, Serve, encode,
@@ -53,7 +54,14 @@ impl Switch {
         let name = self.path.to_str().unwrap().to_owned();
         let options = Options { name, program: None, label: "app".into() };
         let joining = thread::spawn(move || {
-            let place = Place { address, only_v6: false, workers: 1, steered: true };
+            let place = Place {
+                address,
+                only_v6: false,
+                workers: 1,
+                steered: true,
+                remains: false,
+                options: SocketOptions::default(),
+            };
             let joined = Membership::join(&options, place, || UdpSocket::bind(address));
             let member = joined.unwrap().0;
             member.serve(serve()).unwrap();

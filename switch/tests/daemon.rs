@@ -24,6 +24,7 @@ use quicket_switch::client::{
     Membership, NAME_VARIABLE, Notice, Options, PROGRAM_VARIABLE, Place, status,
 };
 use quicket_switch::daemon::{Daemon, Listener, Tools};
+use quicket_switch::options::SocketOptions;
 use quicket_switch::protocol::{
     Join, Message, Octets, Question, Refusal, Refused, Reply, Request, Resume, Serve, Served,
     VERSION, encode,
@@ -74,7 +75,14 @@ impl Switch {
 
     fn join(&self, label: &str, address: SocketAddr) -> io::Result<(Membership, SocketAddr)> {
         let options = Options { name: self.name.clone(), program: None, label: label.into() };
-        let place = Place { address, only_v6: false, workers: 1, steered: true };
+        let place = Place {
+            address,
+            only_v6: false,
+            workers: 1,
+            steered: true,
+            remains: false,
+            options: SocketOptions::default(),
+        };
         let joined = Membership::join(&options, place, || UdpSocket::bind(address));
         joined.and_then(|(member, _, socket)| Ok((member, socket.local_addr()?)))
     }
@@ -540,6 +548,8 @@ fn by_hand(address: SocketAddr, label: String) -> Join {
         has_socket: true,
         has_keep: false,
         steered: false,
+        remains: false,
+        options: SocketOptions::default(),
         resume: None,
         kin: None,
     }
@@ -692,7 +702,14 @@ fn says_which_switch_it_uses() {
     let Ok(name) = std::env::var(CONNECT_TO) else { return };
     let options = Options::default();
     println!("USES {} {:?}", options.name, options.program);
-    let place = Place { address: local(), only_v6: false, workers: 1, steered: true };
+    let place = Place {
+        address: local(),
+        only_v6: false,
+        workers: 1,
+        steered: true,
+        remains: false,
+        options: SocketOptions::default(),
+    };
     let joined = Membership::join(&Options { name, ..options }, place, || UdpSocket::bind(local()));
     println!("JOINED {}", joined.unwrap_err());
 }

@@ -1,61 +1,32 @@
 //! The kernel's choice among programs: a switch in a thread of the test, and programs that receive by hand.
 #![cfg(target_os = "linux")]
 
+mod rig;
+
 use std::io::{self, IoSliceMut};
 use std::net::{SocketAddr, UdpSocket};
-use std::os::fd::AsFd;
-use std::os::unix::net::UnixStream;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::thread::{self, JoinHandle};
+use std::thread;
 use std::time::{Duration, Instant};
 
-use quicket_handshake::{Aes128, AwsLcProvider, SystemRandom};
+use quicket_handshake::{Aes128, SystemRandom};
 use quicket_steering::{Codec, Owner, Place as SteeringPlace, ServerId};
-use quicket_switch::channel::Inlet;
-use quicket_switch::client::{Membership, Options, Place, status};
-use quicket_switch::daemon::{Daemon, Listener, Tools};
+use quicket_switch::client::{Membership, Place};
+use quicket_switch::options::SocketOptions;
 use quicket_switch::protocol::{Octets, Serve};
 use quicket_udp::{Arrival, Port};
 use serde_json::Value;
 use socket2::{Domain, SockRef, Socket, Type};
 
-/// How long anything may take on a machine that is busy.
-const LONG: Duration = Duration::from_secs(20);
-
-/// A switch that ends with the test.
-struct Switch {
-    name: String,
-    stop: Option<UnixStream>,
-    thread: Option<JoinHandle<io::Result<()>>>,
-}
+use rig::{LONG, Switch, Worker};
 
 impl Switch {
     fn new() -> Self {
-        static COUNT: AtomicU32 = AtomicU32::new(0);
-        let count = COUNT.fetch_add(1, Ordering::Relaxed);
-        let name = format!("quicket-steer-test-{}-{count}", std::process::id());
-        Self::named(std::env::temp_dir().join(name).to_str().unwrap().to_owned(), false)
+        Self::named(Self::new_name(), false)
     }
 
     fn named(name: String, forwards: bool) -> Self {
-        let tools = Tools {
-            crypto: Arc::new(AwsLcProvider),
-            aes_128: |key| Arc::new(Aes128::new(key)),
-            random: Box::new(SystemRandom::new()),
-        };
-        let daemon = Daemon::new(Listener::bind(&name).unwrap(), tools, None).unwrap();
-        let daemon = if forwards { daemon.forwarding() } else { daemon };
-        let (stop, stopped) = UnixStream::pair().unwrap();
-        let thread = thread::spawn(move || daemon.run(stopped.as_fd()));
-        Self { name, stop: Some(stop), thread: Some(thread) }
-    }
-
-    /// Ends without a word to anybody, as if it were killed. Returns its name.
-    fn kill(mut self) -> String {
-        drop(self.stop.take());
-        self.thread.take().unwrap().join().unwrap().unwrap();
-        self.name.clone()
+        Self::start(name, |daemon| if forwards { daemon.forwarding() } else { daemon })
     }
 
     fn join(&self, address: SocketAddr, workers: usize) -> Program {
@@ -69,17 +40,11 @@ impl Switch {
         steered: bool,
         bind: impl FnMut() -> io::Result<UdpSocket>,
     ) -> Program {
-        let options = Options { name: self.name.clone(), program: None, label: "program".into() };
-        let place = Place { address, only_v6: false, workers, steered };
-        let (member, inlets, socket) = Membership::join(&options, place, bind).unwrap();
+        let options = SocketOptions::default();
+        let place = Place { address, only_v6: false, workers, steered, remains: false, options };
+        let (member, inlets, socket) = Membership::join(&self.options(), place, bind).unwrap();
         let workers = inlets.into_iter().map(Worker::new).collect();
         Program { address: socket.local_addr().unwrap(), member, workers }
-    }
-
-    /// What it says of its only address.
-    fn address(&self) -> Value {
-        let report: Value = serde_json::from_str(&status(&self.name).unwrap()).unwrap();
-        report["addresses"][0].clone()
     }
 
     fn wait_for(&self, what: &str, is_so: impl Fn(&Value) -> bool) -> Value {
@@ -95,31 +60,7 @@ impl Switch {
     }
 }
 
-impl Drop for Switch {
-    fn drop(&mut self) {
-        drop(self.stop.take());
-        if let Some(thread) = self.thread.take() {
-            let ended = thread.join();
-            let _ = std::fs::remove_file(format!("{}.lock", self.name));
-            if !thread::panicking() {
-                ended.unwrap().unwrap();
-            }
-        }
-    }
-}
-
-/// A worker of a program.
-struct Worker {
-    inlet: Inlet,
-    socket: Option<UdpSocket>,
-}
-
 impl Worker {
-    fn new(mut inlet: Inlet) -> Self {
-        let socket = inlet.take_socket();
-        Self { inlet, socket }
-    }
-
     /// What has come to its own socket, within a time that is enough.
     fn direct(&self) -> Vec<u8> {
         let socket = self.socket.as_ref().expect("it has a socket");

@@ -21,6 +21,7 @@ use quicket_switch::client::{Membership, Options, Place};
 use quicket_switch::daemon::{
     Daemon, Listener, MAX_CONNECTIONS_OF_TENANT, MAX_MINTED_A_SECOND, Tools,
 };
+use quicket_switch::options::SocketOptions;
 use quicket_switch::protocol::{
     Hex, Join, MAX_MESSAGE, Message, Minted, Notice, Octets, Question, Receipt, Refused, Reply,
     Request, Resume, Secrets, Serve, VERSION, encode,
@@ -46,12 +47,19 @@ fn a_program_of_another_user_gets_no_descriptor_and_nothing_by_what_it_says() {
         random: Box::new(SystemRandom::new()),
     };
     let daemon = Daemon::new(Listener::bind_for_all(&name).unwrap(), tools, None).unwrap();
-    let daemon = daemon.for_system(Rule::default()).unwrap();
+    let (daemon, _rules) = daemon.for_system(Rule::default()).unwrap();
     let (stop, stopped) = UnixStream::pair().unwrap();
     let switch = thread::spawn(move || daemon.run(stopped.as_fd()));
     let local: SocketAddr = "127.0.0.1:0".parse().unwrap();
     let options = Options { name: name.clone(), program: None, label: "own".into() };
-    let place = Place { address: local, only_v6: false, workers: 1, steered: false };
+    let place = Place {
+        address: local,
+        only_v6: false,
+        workers: 1,
+        steered: false,
+        remains: false,
+        options: SocketOptions::default(),
+    };
     let joined = Membership::join(&options, place, || UdpSocket::bind(local));
     let (member, _inlets, socket) = joined.unwrap();
     let serve = Serve { protocols: vec![Octets(b"own".to_vec())], ..Serve::default() };
@@ -139,6 +147,8 @@ fn stranger() {
         has_socket: false,
         has_keep: false,
         steered: true,
+        remains: false,
+        options: SocketOptions::default(),
         resume: None,
         kin: None,
     };

@@ -79,6 +79,14 @@ impl BindError {
         self.source
     }
 
+    /// Whether the system keeps the port to those who may have low ones (CAP_NET_BIND_SERVICE). An error without a
+    /// number has words of its own and is not the system's: it is the switch's, or of the way to it.
+    pub fn is_low_port(&self) -> bool {
+        self.source.kind() == io::ErrorKind::PermissionDenied
+            && (1..1024).contains(&self.address.port())
+            && self.source.raw_os_error().is_some()
+    }
+
     /// What the operating system said of an address.
     pub const fn new(address: SocketAddr, source: io::Error) -> Self {
         Self { address, source }
@@ -102,15 +110,9 @@ impl fmt::Display for BindError {
             io::ErrorKind::AddrNotAvailable => {
                 f.write_str("; no interface of this host has the address")
             }
-            // What has no number is not the system's word.
-            io::ErrorKind::PermissionDenied
-                if (1..1024).contains(&self.address.port())
-                    && self.source.raw_os_error().is_some() =>
-            {
-                f.write_str(
-                    "; ports below net.ipv4.ip_unprivileged_port_start need CAP_NET_BIND_SERVICE",
-                )
-            }
+            _ if self.is_low_port() => f.write_str(
+                "; ports below net.ipv4.ip_unprivileged_port_start need CAP_NET_BIND_SERVICE",
+            ),
             _ => match self.source.raw_os_error().map(Errno::from_raw) {
                 Some(Errno::EAFNOSUPPORT) => {
                     f.write_str("; this host has no support for the address family")

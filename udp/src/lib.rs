@@ -161,6 +161,11 @@ impl UdpSocket {
         self.beside.as_deref()
     }
 
+    /// Where datagrams come from that another process has read, all of them or a part.
+    pub fn port_to_switch(&self) -> Option<&dyn Port> {
+        self.beside.as_deref().or(self.port.as_deref())
+    }
+
     /// The descriptor that is readable when datagrams have come.
     pub fn readable(&self) -> BorrowedFd<'_> {
         self.port.as_ref().map_or_else(|| self.io.as_fd(), |port| port.readable())
@@ -188,6 +193,30 @@ impl UdpSocket {
         }
         option.set((&self.io).into())?;
         self.classes.read(&self.io, self.is_v6)
+    }
+
+    /// Whether it has an option with this value, or the option says nothing to it.
+    ///
+    /// # Errors
+    ///
+    /// Those of getsockopt(2).
+    pub fn has_option(&self, option: &UdpOption) -> io::Result<bool> {
+        option.is_set((&self.io).into())
+    }
+
+    /// Notes that the process which has the socket has set an option: that is what this one shows. What this process
+    /// may not set itself it does not show.
+    pub fn note_option(&self, option: &UdpOption) {
+        if self.sends_by_port
+            && let Err(error) = option.set((&self.io).into())
+        {
+            log::debug!("an option is not shown: {error}");
+        }
+    }
+
+    /// True if another process has the socket, and sends for this one.
+    pub const fn sends_by_port(&self) -> bool {
+        self.sends_by_port
     }
 
     /// True if `remote` is of a family that this socket can reach.

@@ -62,6 +62,24 @@ pub struct Arrival {
     pub len: usize,
 }
 
+impl Arrival {
+    /// A burst as it goes through a port to who sends it ([`Port::send_through`]): the sender's address is the
+    /// receiver's then, and the other one is that to send from, whose port the one who sends knows.
+    #[must_use]
+    pub fn of(burst: &Outgoing<'_>) -> Self {
+        let Outgoing { remote, local, ecn, segment_size: stride, bytes } = *burst;
+        let local = local.map(|local| SocketAddr::new(local, 0));
+        Self { remote, local, ecn, stride, len: bytes.len() }
+    }
+
+    /// The burst that has come so.
+    #[must_use]
+    pub fn outgoing<'a>(&self, bytes: &'a [u8]) -> Outgoing<'a> {
+        let Self { remote, local, ecn, stride: segment_size, .. } = *self;
+        Outgoing { remote, local: local.map(|local| local.ip()), ecn, segment_size, bytes }
+    }
+}
+
 impl Default for Arrival {
     fn default() -> Self {
         let remote = SocketAddr::from(([0, 0, 0, 0], 0));

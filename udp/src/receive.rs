@@ -73,6 +73,15 @@ pub struct Train<'a> {
     pub bytes: &'a mut [u8],
 }
 
+impl Train<'_> {
+    /// What is known of it.
+    #[must_use]
+    pub const fn arrival(&self) -> Arrival {
+        let Self { remote, local, ecn, stride, ref bytes } = *self;
+        Arrival { remote, local, ecn, stride, len: bytes.len() }
+    }
+}
+
 impl<'a> Batch<'a> {
     /// Goes through the trains. Datagrams that nobody could answer (from port 0, or to a group)
     /// are left out: RFC 9000 knows no such peers, and sending there fails.

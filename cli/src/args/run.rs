@@ -25,7 +25,8 @@ pub(crate) struct Run {
 
     /// Share each address that the program listens on with other programs, through the switch, which is
     /// started where there is none (see quicket switch --help): QUIC_SOCKOPT_ALPN tells their listeners
-    /// apart. NAME is what the program is called there, by default the name of its file
+    /// apart. NAME is what the program is called there, by default the name of its file. Without it, an address is
+    /// shared once a child that the program has forked accepts from its listener
     #[cfg(target_os = "linux")]
     #[arg(
         long,

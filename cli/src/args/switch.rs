@@ -13,8 +13,8 @@ use crate::secrets::Source;
 /// by themselves. There is one switch for each user and network namespace, and perhaps one for the system
 /// (--system). That of a user is started by the first
 /// program that needs it, and ends when there has been none for ten seconds; if it is killed, programs
-/// start the next one and connections go on. The signal SIGHUP does not end it: without --secrets it says
-/// that there is nothing to read again.
+/// start the next one and connections go on. The signal SIGHUP has --secrets and --users read again; without
+/// them it says that there is nothing to read.
 ///
 /// Programs use it by EndpointConfig::switch in Rust, by QUICKET_SOCKOPT_SWITCH in C, and as they are under
 /// quicket run --switch; quicket serve has --switch.
@@ -56,7 +56,9 @@ pub(crate) struct Switch {
 
     /// Which users may have which ports, addresses and server names: a file with a line for each, such as "user
     /// alice ports 443,8443 names *.alice.example" or "group web ports 443 addresses 192.0.2.1". Names in it are
-    /// reserved; all else goes to who comes first. It is read at the start [default: "user * ports 1024-65535"]
+    /// reserved; all else goes to who comes first. A line may name options of UDP and IP, too: "options ttl,dscp". The
+    /// signal SIGHUP has it read again: programs lose at once what it does not allow any more
+    /// [default: "user * ports 1024-65535"]
     #[arg(long, value_name = "FILE", requires = "system")]
     pub(crate) users: Option<PathBuf>,
 

@@ -31,20 +31,20 @@ pub(crate) fn run(args: &Run) -> Result<(), Failure> {
     let mut command = Command::new(name);
     command.args(arguments).env(VARIABLE, preload);
     #[cfg(target_os = "linux")]
-    if let Some(called) = &args.switch {
-        share(&mut command, called);
-    }
+    share(&mut command, args.switch.as_deref());
     let error = command.exec();
     Err(Failure::environment(format!("cannot start {}", Path::new(name).display()), error))
 }
 
-/// Has the program share the addresses that it listens on.
+/// Has the program share the addresses that it listens on, from the beginning if it is `called` something.
 #[cfg(target_os = "linux")]
-fn share(command: &mut Command, called: &str) {
+fn share(command: &mut Command, called: Option<&str>) {
     use quicket_switch::client::PROGRAM_VARIABLE;
 
-    command.env(quicket::SwitchConfig::LISTENERS_VARIABLE, called);
-    // The program cannot know where this one is, which it starts as the switch.
+    if let Some(called) = called {
+        command.env(quicket::SwitchConfig::LISTENERS_VARIABLE, called);
+    }
+    // The program cannot know where this one is, which it starts as the switch: also if its children accept.
     if let (None, Ok(this)) = (env::var_os(PROGRAM_VARIABLE), env::current_exe()) {
         command.env(PROGRAM_VARIABLE, this);
     }

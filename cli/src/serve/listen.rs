@@ -150,26 +150,18 @@ fn cannot_bind(error: &BindError) -> String {
              :{port}' says by which program. Choose another port with --listen (0 stands for any \
              free one)",
         ),
-        io::ErrorKind::PermissionDenied => not_allowed(error),
+        io::ErrorKind::PermissionDenied if error.is_low_port() => format!(
+            "UDP port {port} of {ip} is not for everybody: ports below 1024 need root, or the \
+             capability CAP_NET_BIND_SERVICE; or choose another with --listen",
+        ),
+        io::ErrorKind::PermissionDenied => {
+            format!("UDP port {port} of {ip} cannot be had: {}", error.io_error())
+        }
         io::ErrorKind::AddrNotAvailable => format!(
             "{ip} is no address of this machine; ip address lists those that are, and --listen \
              '[::]:{port}' takes all",
         ),
         _ => error.to_string(),
-    }
-}
-
-/// The same where something is not allowed: low ports, or what the switch says.
-fn not_allowed(error: &BindError) -> String {
-    let (ip, port) = (error.address().ip(), error.address().port());
-    let error = error.io_error();
-    match (error.raw_os_error(), port) {
-        // An error with words of its own is the switch's, or of the way to it: bind(2) has a number only.
-        (Some(_), 1..1024) => format!(
-            "UDP port {port} of {ip} is not for everybody: ports below 1024 need root, or the \
-             capability CAP_NET_BIND_SERVICE; or choose another with --listen",
-        ),
-        _ => format!("UDP port {port} of {ip} cannot be had: {error}"),
     }
 }
 

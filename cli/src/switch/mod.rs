@@ -1,10 +1,12 @@
 //! `quicket switch`: a UDP address for many programs.
 
+mod reload;
 mod report;
 mod secrets;
 
 use std::ffi::OsString;
 use std::io::{self, Read};
+use std::net::UdpSocket;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
@@ -12,15 +14,16 @@ use std::process::{Command, Stdio};
 
 use quicket_handshake::{AwsLcProvider, SystemRandom};
 use quicket_switch::client;
-use quicket_switch::daemon::{Daemon, IDLE, Listener, Rotations, Tools};
+use quicket_switch::daemon::{Daemon, IDLE, Listener, Store, Tools};
 use quicket_switch::rendezvous;
 use quicket_switch::rule::{MAX_RULE, Rule};
 use serde_json::Value;
-use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::signal::unix::{SignalKind, signal};
 
 use crate::args::{Switch, SwitchCommand, SwitchStatus, server_id};
 use crate::exit::{Failure, Kind};
 use crate::secrets::Source;
+use reload::Files;
 
 /// Where a switch without flags has the secrets of the site ...
 const SECRETS_VARIABLE: &str = "QUICKET_SWITCH_SECRETS";
@@ -121,40 +124,6 @@ fn site(args: &Switch) -> Result<Option<(Source, u8)>, Failure> {
     Ok(Some((source, id)))
 }
 
-/// Reads secrets again at each SIGHUP. Without a site there is nothing to read, and the signal must not end the
-/// switch all the same: all programs would lose it.
-async fn rotate(site: Option<(Source, Rotations)>, mut hangup: Signal, state: &str) {
-    while hangup.recv().await.is_some() {
-        let Some((source, rotations)) = &site else {
-            let told = "nothing to read again: no --secrets";
-            eprintln!("quicket: {told}");
-            // A service manager that has asked for it waits for both.
-            crate::notify::reloading(told);
-            crate::notify::reloaded(&format!("{state}; {told}"));
-            continue;
-        };
-        crate::notify::reloading("reading secrets again");
-        let read = source.read();
-        let number = read.as_ref().map(|secrets| secrets.current().number());
-        let told = match &number {
-            Ok(number) => format!("secrets were read again: number {number} is current"),
-            Err(failure) => {
-                format!("secrets were not read again, and all stays as it was: {failure}")
-            }
-        };
-        eprintln!("quicket: {told}");
-        crate::notify::reloaded(&match number {
-            Ok(_) => state.to_owned(),
-            Err(_) => format!("{state}; {told}"),
-        });
-        if let Ok(secrets) = read {
-            // It has ended: that is seen elsewhere.
-            let _ = rotations.rotate(secrets);
-        }
-    }
-    std::future::pending().await
-}
-
 /// The name of the switch that is to be started.
 fn name_of(args: &Switch) -> String {
     match &args.name.name {
@@ -179,7 +148,7 @@ fn switch(args: &Switch) -> Result<(), Failure> {
     let name = name_of(args);
     let rule = args.system.then(|| rule(args.users.as_ref())).transpose()?;
     crate::serve::raise_limit();
-    let listener = listener(&name, args.system)?;
+    let (listener, stored) = listener(&name, args.system)?;
     let tools = Tools {
         crypto: std::sync::Arc::new(AwsLcProvider),
         aes_128: quicket::steering::aes_128,
@@ -189,16 +158,32 @@ fn switch(args: &Switch) -> Result<(), Failure> {
     let daemon = Daemon::new(listener, tools, (!args.stay && !args.system).then_some(IDLE));
     let daemon = daemon.map_err(cannot)?;
     let daemon = if args.forward { daemon.forwarding() } else { daemon };
-    let (daemon, site) = match site(args)? {
+    let mut files = Files::default();
+    let daemon = match site(args)? {
         Some((source, id)) => {
             let (daemon, rotations) = daemon.of_site(source.read()?, id).map_err(cannot)?;
-            (daemon, Some((source, rotations)))
+            files.secrets = Some((source, rotations));
+            daemon
         }
-        None => (daemon, None),
+        None => daemon,
     };
     let daemon = match rule {
-        Some(rule) => daemon.for_system(rule).map_err(cannot)?,
+        Some(rule) => {
+            let (daemon, rules) = daemon.for_system(rule).map_err(cannot)?;
+            files.rule = args.users.clone().map(|path| (path, rules));
+            daemon
+        }
         None => daemon,
+    };
+    // That of a user ends with its programs.
+    let store = args.system.then(|| Store::of_service(stored)).transpose();
+    let daemon = match store.map(Option::flatten) {
+        Ok(Some(store)) => daemon.with_store(store),
+        Ok(None) => daemon,
+        Err(error) => {
+            log::warn!("the service manager keeps no sockets for the next switch: {error}");
+            daemon
+        }
     };
     let (stop, stopped) = UnixStream::pair().map_err(cannot)?;
     let runtime = crate::one_thread()?;
@@ -210,7 +195,7 @@ fn switch(args: &Switch) -> Result<(), Failure> {
             (watch(SignalKind::terminate())?, watch(SignalKind::interrupt())?);
         let state = format!("switch {name}");
         let hangup = watch(SignalKind::hangup())?;
-        let mut rotated = std::pin::pin!(rotate(site, hangup, &state));
+        let mut watched = std::pin::pin!(files.watch(hangup, &state));
         eprintln!("quicket: switch {name} is ready");
         crate::notify::ready(&state);
         let mut work = tokio::task::spawn_blocking(move || daemon.run(stopped.as_fd()));
@@ -218,7 +203,7 @@ fn switch(args: &Switch) -> Result<(), Failure> {
             ended = &mut work => return Ok(ended),
             _ = terminate.recv() => {}
             _ = interrupt.recv() => {}
-            () = &mut rotated => {}
+            () = &mut watched => {}
         }
         crate::notify::stopping("told to stop");
         // The other end becomes readable.
@@ -231,14 +216,17 @@ fn switch(args: &Switch) -> Result<(), Failure> {
     }
 }
 
-/// The socket on which programs find the switch: the service manager's, or one of this name.
-fn listener(name: &str, for_all: bool) -> Result<Listener, Failure> {
+/// The socket on which programs find the switch: the service manager's, or one of this name. And those of addresses
+/// that the service manager has kept.
+fn listener(name: &str, for_all: bool) -> Result<(Listener, Vec<UdpSocket>), Failure> {
     let cannot = |error| Failure::environment(format!("cannot be the switch {name}"), error);
-    if let Some(listener) = Listener::activated().map_err(cannot)? {
-        return Ok(listener);
+    let (listener, stored) = Listener::activated().map_err(cannot)?;
+    if let Some(listener) = listener {
+        return Ok((listener, stored));
     }
     let bind = if for_all { Listener::bind_for_all } else { Listener::bind };
-    bind(name).map_err(|error| match error.kind() {
+    let bound = bind(name).map(|listener| (listener, stored));
+    bound.map_err(|error| match error.kind() {
         io::ErrorKind::AddrInUse => Failure::new(
             Kind::Environment,
             format!("there is a switch {name} already; quicket switch status shows what it does"),

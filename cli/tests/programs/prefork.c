@@ -3,9 +3,10 @@
  * A server of processes: binds, listens, forks, and each child accepts a client at a time, whose streams it
  * answers with the number of its process and what it was sent. It knows nothing of how its sockets are made.
  *
- *     prefork PORT PROTOCOL CHILDREN wait | close | exit
+ *     prefork PORT PROTOCOL CHILDREN wait | close | exit | serve
  *
- * Then the parent waits for its children, closes the listener and waits, or exits. It says READY with its
+ * Then the parent waits for its children, closes the listener and waits, exits, or serves a client that it has
+ * accepted before it forks. It says READY with its
  * address, and children CHILD with their process. Where the environment names a file as LATE, a child accepts
  * once that is there. SIGUSR1 has a process close the listener, and say CLOSED. All end with their input.
  */
@@ -174,6 +175,13 @@ int main(int count, char **arguments)
 		fail("listen");
 	if (getsockname(fd, (struct sockaddr *)&address, &length) != 0)
 		fail("getsockname");
+	int served = -1;
+	if (strcmp(arguments[4], "serve") == 0) {
+		printf("READY 127.0.0.1:%d\n", ntohs(address.sin_port));
+		served = accept(fd, NULL, NULL);
+		if (served < 0)
+			fail("accept");
+	}
 	for (int number = atoi(arguments[3]); number > 0; number--) {
 		pid_t child = fork();
 		if (child < 0)
@@ -183,10 +191,13 @@ int main(int count, char **arguments)
 	}
 	if (strcmp(arguments[4], "close") == 0 && close(fd) != 0)
 		fail("close");
-	printf("READY 127.0.0.1:%d\n", ntohs(address.sin_port));
+	if (served < 0)
+		printf("READY 127.0.0.1:%d\n", ntohs(address.sin_port));
 	if (strcmp(arguments[4], "exit") == 0)
 		exit(0);
 	end_with_the_input();
+	if (served >= 0)
+		serve(served);
 	while (!closes && (wait(NULL) > 0 || errno == EINTR))
 		;
 	while (!closes)

@@ -120,6 +120,15 @@ impl Links {
         Self { list }
     }
 
+    /// With `link` in place of the present one, at the same address.
+    pub(crate) fn exchanged(&self, link: Link) -> Self {
+        let mut list = self.list.clone();
+        if let Some(first) = list.first_mut() {
+            first.link = Arc::new(link);
+        }
+        Self { list }
+    }
+
     /// With `link` beside the others, for a connection that moves there.
     pub(crate) fn added(&self, link: Link) -> Self {
         let mut list = self.list.clone();

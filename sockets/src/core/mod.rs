@@ -6,8 +6,10 @@
 //! of locks is in `docs/threads.md`.
 
 mod admission;
+mod aside;
 mod attempts;
 mod background;
+mod begun;
 mod bell;
 mod block;
 mod budget;
@@ -80,7 +82,6 @@ use receive::Scratch;
 use reception::Reception;
 use routing::Routing;
 pub(crate) use routing::{Greeter, ListenOptions};
-use socket2::SockRef;
 pub(crate) use spent::Spent;
 pub(crate) use switch::{SharedTokenLog, Switch};
 use timers::Timers;
@@ -109,6 +110,8 @@ pub(crate) struct Core {
     deadlines: Mutex<Deadlines>,
     lead: Leadership<Box<Scratch>>,
     buffers: BufferPool,
+    /// First packets that wait until it is known who accepts.
+    aside: aside::Aside,
     /// Clients that have heard nothing yet.
     attempts: attempts::Attempts,
     /// Connections that have something to send when the caller's thread waits next.
@@ -169,6 +172,7 @@ impl Core {
             }),
             lead: Leadership::new(Box::default(), kick),
             buffers: BufferPool::default(),
+            aside: aside::Aside::default(),
             attempts: attempts::Attempts::default(),
             postponed: List::default(),
             blocked: List::default(),
@@ -194,12 +198,15 @@ impl Core {
     ///
     /// # Errors
     ///
-    /// Those of setsockopt(2); where programs share the address, `InvalidInput` unless it is set.
+    /// Those of setsockopt(2); where programs share the address, `InvalidInput` unless it is set, and [`NoSuchOption`]
+    /// for what the socket of another user's switch never has.
+    ///
+    /// [`NoSuchOption`]: crate::ops::NoSuchOption
     pub(crate) fn set_udp_option(&self, option: UdpOption) -> io::Result<()> {
         if self.switch_config().is_some() {
             let links = self.links();
-            let mut sockets = links.iter().map(|link| SockRef::from(&*link.socket));
-            return sockets.try_for_each(|socket| crate::ops::check_option(&option, socket));
+            let mut sockets = links.iter().map(|link| &link.socket);
+            return sockets.try_for_each(|socket| crate::ops::check_option_of(socket, &option));
         }
         // Sockets that are made meanwhile have it from the list or from here.
         let mut options = self.udp_options.lock().unwrap_or_else(PoisonError::into_inner);

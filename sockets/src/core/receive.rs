@@ -144,17 +144,22 @@ impl Core {
         self.let_act(now, work)
     }
 
-    /// Hands what other workers have left to its connections. True if somebody has something to do
-    /// now.
+    /// Hands what other workers have left to its connections, and lets first packets that have waited begin theirs.
+    /// True if somebody has something to do now.
     pub(super) fn take_mail(&self, scratch: &mut Scratch) -> bool {
         let Scratch { mail, work, .. } = scratch;
-        let Some(mailbox) = self.switch.mailbox(self.number) else { return false };
-        mailbox.take(mail);
+        let now = self.clock().now();
+        match self.switch.mailbox(self.number) {
+            Some(mailbox) => {
+                mailbox.take(mail);
+                self.counters().taken.fetch_add(mail.datagrams(), Ordering::Relaxed);
+            }
+            None if self.aside.is_ready() => self.aside.take(now, mail),
+            None => {}
+        }
         if mail.is_empty() {
             return false;
         }
-        self.counters().taken.fetch_add(mail.datagrams(), Ordering::Relaxed);
-        let now = self.clock().now();
         for (remote, local, ecn, stride, bytes) in mail.trains() {
             let train = Train { remote, local, ecn, stride, bytes };
             self.deliver(now, train, Origin::Mailbox, work);
@@ -235,6 +240,9 @@ impl Core {
                     .map_or(Whose::Nobody, |cell| Whose::Cell(Arc::clone(cell)));
             }
             Route::Elsewhere(worker) => return Whose::Worker(worker),
+            Route::Incoming(incoming) if !self.aside.admits(now, datagram) => {
+                endpoint.ignore(incoming);
+            }
             Route::Incoming(incoming) => {
                 drop(routing);
                 if let Some(cell) = self.on_incoming(now, incoming, &mut work.reply) {

@@ -8,6 +8,7 @@ use quicket_engine::{
     AcceptError, Connection, ConnectionHandle, Endpoint, EndpointEvent, Incoming,
 };
 
+use super::begun::Begun;
 use super::budget::Budget;
 use super::cell::{Cell, Conn, Role};
 use super::pins::{OwnPins, Taken};
@@ -25,6 +26,8 @@ pub(crate) struct Routing {
     /// By handle.
     cells: Vec<Option<Arc<Cell>>>,
     live: usize,
+    /// Clients whose connections began a moment ago.
+    begun: Begun,
     /// Who listens.
     reception: Arc<Reception>,
     /// Who waits for the last connection to end.
@@ -42,6 +45,8 @@ pub(super) enum NotAccepted {
     Engine(AcceptError),
     /// Another worker has taken this client.
     ByAnother,
+    /// It has had its connection.
+    Again,
 }
 
 impl fmt::Display for NotAccepted {
@@ -49,6 +54,7 @@ impl fmt::Display for NotAccepted {
         match self {
             Self::Engine(error) => error.fmt(f),
             Self::ByAnother => f.write_str("another worker has it"),
+            Self::Again => f.write_str("it has begun one already"),
         }
     }
 }
@@ -88,6 +94,7 @@ impl Routing {
             endpoint,
             cells: Vec::new(),
             live: 0,
+            begun: Begun::default(),
             reception: Arc::clone(&switch.reception),
             waiters: Waiters::default(),
             budget: Arc::clone(&switch.budget),
@@ -133,7 +140,11 @@ impl Routing {
         now: Time,
         incoming: Incoming,
     ) -> Result<Arc<Cell>, NotAccepted> {
-        let first = incoming.first_dcid();
+        let (first, remote) = (incoming.first_dcid(), incoming.remote());
+        if self.begun.has(now, first, remote) {
+            self.endpoint.ignore(incoming);
+            return Err(NotAccepted::Again);
+        }
         let taken = self.pins.as_ref().map(|pins| pins.take(first));
         if taken == Some(Taken::ByAnother) {
             self.endpoint.ignore(incoming);
@@ -149,6 +160,7 @@ impl Routing {
             }
         }
         let (handle, engine) = accepted.map_err(NotAccepted::Engine)?;
+        self.begun.add(now, first, remote);
         Ok(self.insert(handle, engine, Role::Announcing))
     }
 

@@ -27,6 +27,8 @@ const LOOK: Duration = Duration::from_millis(20);
 #[derive(Debug, Default)]
 pub(super) struct Share {
     membership: Mutex<Option<(Arc<Membership>, SwitchConfig)>>,
+    /// That of an endpoint that had the address to itself before: its connections go on, and it gets no clients.
+    remainder: Mutex<Option<Membership>>,
     /// When the switch's register of used tickets began.
     beginning: SharedBeginning,
     /// A newer generation gets the clients.
@@ -48,6 +50,11 @@ impl Share {
         self.beginning.set(Beginning::UNKNOWN);
         drop(share);
         drop(membership);
+        drop(self.remainder().take());
+    }
+
+    fn remainder(&self) -> MutexGuard<'_, Option<Membership>> {
+        self.remainder.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn join(&self, membership: Membership, config: SwitchConfig) {
@@ -123,6 +130,19 @@ impl Core {
         self.switch.share.join(membership, config.clone());
         // They may have been rotated since it joined, when nobody heard of it.
         take_up_secrets(&self.this);
+    }
+
+    /// The endpoint had its address to itself, and leaves the socket to the switch from now on.
+    pub(crate) fn remain(&self, membership: Membership) {
+        let counted = self.this.clone();
+        membership.count_with(move || counted.upgrade().map_or(0, |core| core.connections()));
+        let before = self.switch.share.remainder().replace(membership);
+        drop(before);
+    }
+
+    /// Whether it has left the socket to the switch, and gets no clients.
+    pub(crate) fn remains(&self) -> bool {
+        self.switch.share.remainder().is_some()
     }
 
     /// With this configuration clients of the endpoint resume with others of its site, and behind the switch with its

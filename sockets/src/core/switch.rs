@@ -215,16 +215,17 @@ impl Core {
         }
     }
 
-    /// Whether other workers have left something. For a leader that does not sleep: nobody wakes it, it
+    /// Whether other workers have left something, or first packets have waited. For a leader that does not sleep: nobody wakes it, it
     /// looks again.
     pub(super) fn has_mail(&self) -> bool {
-        self.switch.mailbox(self.number).is_some_and(Mailbox::has_mail)
+        self.aside.is_ready() || self.switch.mailbox(self.number).is_some_and(Mailbox::has_mail)
     }
 
     /// The leader is about to sleep: other workers wake it. False if they have left something, so
     /// that it should not.
     pub(super) fn has_no_mail(&self) -> bool {
-        self.switch.mailbox(self.number).is_none_or(Mailbox::fall_asleep)
+        let no_mail = self.switch.mailbox(self.number).is_none_or(Mailbox::fall_asleep);
+        no_mail && !self.aside.is_ready()
     }
 }
 

@@ -46,6 +46,11 @@ impl Attendance {
         self.said
     }
 
+    /// What the switch knows.
+    pub(super) const fn said(&self) -> Attention {
+        self.said
+    }
+
     /// A call accepts. Returns what the switch is to be told, if anything.
     pub(super) fn begin(&mut self) -> Option<Attention> {
         self.accepting += 1;

@@ -7,7 +7,7 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, UdpSocket};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 use std::time::Duration;
 
@@ -102,11 +102,20 @@ pub(super) struct Wanted {
     pub(super) switch: Option<SwitchConfig>,
     /// From which keys of session tickets are made, if another process has them already.
     pub(super) ticket_secret: Option<[u8; 32]>,
+    /// For a switch that does not know the address: the process has its socket from another one.
+    pub(super) socket: Option<Arc<UdpSocket>>,
 }
 
 impl Default for Wanted {
     fn default() -> Self {
-        Self { only_v6: false, options: Vec::new(), workers: 1, switch: None, ticket_secret: None }
+        Self {
+            only_v6: false,
+            options: Vec::new(),
+            workers: 1,
+            switch: None,
+            ticket_secret: None,
+            socket: None,
+        }
     }
 }
 
@@ -142,6 +151,11 @@ impl Bound {
                         drop(registry);
                         // What fails now fails again.
                         *is_ours = false;
+                        // It has left its socket to the switch, and gets no clients.
+                        if bound.core.core().remains() {
+                            let switch = Some(SwitchConfig::default());
+                            return Self::make(address, &Wanted { switch, ..wanted.clone() });
+                        }
                         return bound.with(&wanted.options);
                     }
                 }
@@ -175,21 +189,18 @@ impl Bound {
         workers.iter().try_for_each(|core| core.set_udp_option(option.clone()))
     }
 
-    /// The same for a connection that lives at another worker; `None` if that has ended.
-    pub(super) fn at(&self, worker: usize) -> Option<Self> {
-        let core = self.core.core().worker(worker).and_then(CoreRef::revive)?;
-        Some(Self { core, hub: Arc::clone(&self.hub) })
-    }
-
     /// Makes an endpoint, and waits until something drives it.
     fn make(address: SocketAddr, wanted: &Wanted) -> io::Result<Self> {
         let mut config = EndpointConfig::default().workers(Workers::Count(wanted.workers));
         config.udp.only_v6 = wanted.only_v6;
         config.udp.options.clone_from(&wanted.options);
         config.switch.clone_from(&wanted.switch);
-        let core = ops::endpoint(address, config).map_err(BindError::into_io_error)?;
+        let core = match &wanted.socket {
+            Some(socket) => ops::endpoint_from(socket.try_clone()?, config)?,
+            None => ops::endpoint(address, config).map_err(BindError::into_io_error)?,
+        };
         core.core().workers().iter().try_for_each(Core::start_thread)?;
-        let hub = Arc::new(Hub::new(Arc::downgrade(core.core()), wanted.ticket_secret));
+        let hub = Hub::new(Arc::downgrade(core.core()), wanted.ticket_secret);
         Ok(Self { core, hub })
     }
 }

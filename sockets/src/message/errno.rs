@@ -3,6 +3,8 @@
 use std::fmt;
 use std::io;
 
+use crate::ops::NoSuchOption;
+
 /// Declares the errors with their numbers on Linux and what they mean here.
 macro_rules! errnos {
     ($($name:ident = $number:literal, $text:literal;)*) => {
@@ -111,6 +113,9 @@ impl From<&io::Error> for Errno {
     fn from(error: &io::Error) -> Self {
         match error.raw_os_error() {
             Some(number) => Self::from_number(number).unwrap_or(Self::EIO),
+            None if error.get_ref().is_some_and(|inner| inner.is::<NoSuchOption>()) => {
+                Self::ENOPROTOOPT
+            }
             None => Self::of_kind(error.kind()),
         }
     }

@@ -19,6 +19,7 @@ use quicket_switch::protocol::Attention;
 
 use super::alpn::Alpn;
 use super::attendance::{Attendance, Watched};
+use super::bound::Bound;
 use super::errno::Errno;
 use super::mailbox::Mailbox;
 use crate::config::{Admission, Decision};
@@ -39,6 +40,7 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// The listeners of one address.
 pub(super) struct Hub {
+    this: Weak<Hub>,
     core: Weak<Core>,
     listeners: Mutex<Vec<Arc<ListenQueue>>>,
     /// Keys of session tickets come from it.
@@ -65,17 +67,26 @@ struct Queue {
     retired: bool,
 }
 
-/// A connection that waits to be accepted, and the worker where it lives.
+/// A connection that waits to be accepted, and the worker where it lives, of the endpoint where the client has come:
+/// a listener that leaves its socket to the switch has two for a while.
 pub(super) struct Greeted {
-    pub(super) worker: usize,
+    hub: Arc<Hub>,
+    worker: usize,
     pub(super) cell: Arc<Cell>,
+}
+
+impl Greeted {
+    /// The hold on its worker; `None` if that has ended.
+    pub(super) fn bound(&self) -> Option<Bound> {
+        let core = self.hub.core.upgrade()?.worker(self.worker).and_then(CoreRef::revive)?;
+        Some(Bound { core, hub: Arc::clone(&self.hub) })
+    }
 }
 
 /// What is left to do when a listener has been removed, once nothing is locked: who waited for clients is
 /// woken, which is somebody else's code.
 #[must_use]
 pub(super) struct Removed {
-    core: CoreRef,
     wakes: Wakes,
     waiting: VecDeque<Greeted>,
 }
@@ -84,14 +95,15 @@ impl Removed {
     /// Wakes who waited, and turns the clients away that had not been accepted.
     pub(super) fn finish(mut self) {
         self.wakes.fire();
-        turn_away(&self.core, self.waiting);
+        turn_away(self.waiting);
     }
 }
 
 /// Tells clients that nobody accepts them.
-fn turn_away(core: &CoreRef, waiting: VecDeque<Greeted>) {
-    for Greeted { worker, cell } in waiting {
-        let Some(core) = core.worker(worker) else { continue };
+fn turn_away(waiting: VecDeque<Greeted>) {
+    for Greeted { hub, worker, cell } in waiting {
+        let core = hub.core.upgrade().and_then(|core| core.worker(worker));
+        let Some(core) = core else { continue };
         core.act_on(&cell, |conn, now| {
             conn.engine.abort(now, refused());
             ((), true)
@@ -118,25 +130,34 @@ impl ListenQueue {
     }
 
     /// The process is about to fork: tells the switch so, and with the first time of which family children are.
-    pub(super) fn pass_on(&self, core: &Core, watched: Watched, family: Option<&Family>) {
+    pub(super) fn pass_on(&self, bound: &Bound, watched: Watched, family: Option<&Family>) {
+        let core = bound.core.core();
         let mut attendance = lock(&self.attendance);
         let attention = attendance.pass_on(watched);
         match family {
             Some(family) => core.bequeath(family, attention),
             None => core.attend(attention),
         }
+        drop(attendance);
+        bound.hub.heed_attention();
     }
 
     /// Notes what the process does with the listener, and tells the switch if that has to know.
     pub(super) fn attend(
         &self,
-        core: &Core,
+        bound: &Bound,
         note: impl FnOnce(&mut Attendance) -> Option<Attention>,
     ) {
         let mut attendance = lock(&self.attendance);
-        if let Some(attention) = note(&mut attendance) {
-            core.attend(attention);
-        }
+        let Some(attention) = note(&mut attendance) else { return };
+        bound.core.core().attend(attention);
+        drop(attendance);
+        bound.hub.heed_attention();
+    }
+
+    /// How far the process is from accepting, as the switch is to know.
+    pub(super) fn attention(&self) -> Attention {
+        lock(&self.attendance).said()
     }
 
     pub(super) fn backlog(&self) -> usize {
@@ -179,21 +200,20 @@ impl ListenQueue {
 
     /// Adds a connection; false if nobody will accept it, or as many wait as may. As on other sockets,
     /// that is one more than the backlog.
-    fn push(&self, worker: usize, cell: &Arc<Cell>, wakes: &mut Wakes) -> bool {
+    fn push(&self, greeted: Greeted, wakes: &mut Wakes) -> bool {
         let mut queue = lock(&self.queue);
         let has_room = queue.waiting.len() <= self.backlog.load(Ordering::Relaxed);
         let open = has_room && !self.closed.load(Ordering::Acquire);
         if open {
-            queue.waiting.push_back(Greeted { worker, cell: Arc::clone(cell) });
+            queue.waiting.push_back(greeted);
             queue.waiters.wake(Interest::Message, wakes);
         }
         open
     }
 
     /// Turns the clients away that wait, though the listener goes on.
-    pub(super) fn turn_away(&self, core: &CoreRef) {
-        let waiting = std::mem::take(&mut lock(&self.queue).waiting);
-        turn_away(core, waiting);
+    pub(super) fn turn_away(&self) {
+        turn_away(std::mem::take(&mut lock(&self.queue).waiting));
     }
 
     /// What waits can still be accepted, and no more comes.
@@ -216,13 +236,14 @@ impl ListenQueue {
 }
 
 impl Hub {
-    pub(super) fn new(core: Weak<Core>, ticket_secret: Option<[u8; 32]>) -> Self {
+    pub(super) fn new(core: Weak<Core>, ticket_secret: Option<[u8; 32]>) -> Arc<Self> {
         let ticket_secret = ticket_secret.unwrap_or_else(|| {
             let mut drawn = [0; 32];
             SystemRandom::new().fill(&mut drawn);
             drawn
         });
-        Self { core, listeners: Mutex::default(), ticket_secret }
+        let listeners = Mutex::default();
+        Arc::new_cyclic(|this| Self { this: Weak::clone(this), core, listeners, ticket_secret })
     }
 
     /// Adds a listener. Whether other programs leave it its clients is then asked with
@@ -247,7 +268,21 @@ impl Hub {
             self.open()?;
         }
         listeners.push(Arc::clone(new));
+        drop(listeners);
+        self.heed_attention();
         Ok(())
+    }
+
+    /// Where no switch divides clients, those wait that come while nobody of the process accepts from a listener that it
+    /// has passed on.
+    fn heed_attention(&self) {
+        let Some(core) = self.core.upgrade() else { return };
+        // Who looks last has the last word.
+        let listeners = lock(&self.listeners);
+        let is_away = |listener: &Arc<ListenQueue>| listener.attention() == Attention::Away;
+        core.set_first_packets_waiting(!listeners.is_empty() && listeners.iter().all(is_away));
+        drop(listeners);
+        core.admit_first_packets();
     }
 
     /// Gets the clients of a listener from the switch, if its address is shared: waits for the answer.
@@ -257,6 +292,10 @@ impl Hub {
     /// As [`Self::listen`], of all programs at the address; and when there is no switch.
     pub(super) fn register(&self, listener: &ListenQueue) -> io::Result<()> {
         let core = self.core.upgrade().ok_or(io::ErrorKind::NotConnected)?;
+        if core.remains() {
+            let text = "the process has left the address to the switch since this socket was bound: bind another one";
+            return Err(io::Error::new(io::ErrorKind::AddrInUse, text));
+        }
         core.register(listener.alpn.names(), listener.reuse_port)
     }
 
@@ -302,7 +341,7 @@ impl Hub {
         }
         drop(listeners);
         let waiting = listener.close(&mut wakes);
-        Removed { core: core.clone(), wakes, waiting }
+        Removed { wakes, waiting }
     }
 
     /// True if clients must prove their address: nobody knows yet which listener they want, so
@@ -361,10 +400,15 @@ impl Greeter for Hub {
         alpn: &[Vec<u8>],
         wakes: &mut Wakes,
     ) {
-        match self.choose(conn.engine.remote().ip(), alpn) {
-            // It may have been closed this moment.
-            Some(listener) if listener.push(worker, cell, wakes) => {}
-            Some(_) => conn.engine.abort(now, refused()),
+        let listener = self.choose(conn.engine.remote().ip(), alpn);
+        match listener.zip(self.this.upgrade()) {
+            Some((listener, hub)) => {
+                let greeted = Greeted { hub, worker, cell: Arc::clone(cell) };
+                // It may have been closed this moment.
+                if !listener.push(greeted, wakes) {
+                    conn.engine.abort(now, refused());
+                }
+            }
             None => {
                 let code = TransportErrorCode::crypto(NO_APPLICATION_PROTOCOL);
                 let reason = "no listener speaks the client's protocols";
@@ -390,12 +434,12 @@ mod tests {
 
     use super::*;
     use crate::core::Role;
-    use crate::message::bound::{Bound, Wanted};
+    use crate::message::bound::Wanted;
 
     #[test]
     fn whom_a_listener_is_given_after_it_was_closed_is_not_left_to_wait() {
         let address = "127.0.0.1:0".parse().unwrap();
-        let Bound { core, .. } = Bound::to(address, &Wanted::default()).unwrap();
+        let Bound { core, hub } = Bound::to(address, &Wanted::default()).unwrap();
         let mut routing = core.routing();
         let config = ClientConfig::new(Arc::new(Mailbox::default()));
         let remote = "127.0.0.1:9".parse().unwrap();
@@ -405,9 +449,10 @@ mod tests {
         drop(routing);
         let listener = ListenQueue::new(Alpn::default(), false, false, 5);
         let mut wakes = Wakes::default();
-        assert!(listener.push(0, &cell, &mut wakes));
+        let greeted = || Greeted { hub: Arc::clone(&hub), worker: 0, cell: Arc::clone(&cell) };
+        assert!(listener.push(greeted(), &mut wakes));
         assert_eq!(listener.close(&mut wakes).len(), 1);
-        assert!(!listener.push(0, &cell, &mut wakes));
+        assert!(!listener.push(greeted(), &mut wakes));
         assert!(listener.close(&mut wakes).is_empty());
         core.close_all(0, b"");
     }

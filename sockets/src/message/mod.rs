@@ -117,4 +117,4 @@ pub use inbox::{Message, MessageKind};
 pub use notification::{CryptoLevel, EventType, Notification, StreamState};
 pub use option::OptionName;
 pub use raw::{Config, ConnectionClose, StreamInfo, TransportParam};
-pub use socket::{Heir, PollId, PollState, Shutdown, Socket};
+pub use socket::{Heir, PollId, PollState, Shutdown, Socket, Steward};

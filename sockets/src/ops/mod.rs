@@ -16,7 +16,7 @@ mod workers;
 pub(crate) use connection::source_for;
 pub(crate) use listening::Listening;
 pub(crate) use stream::Ahead;
-pub(crate) use switched::check_option;
+pub(crate) use switched::{NoSuchOption, check_option_of, remain};
 pub(crate) use workers::{endpoint, endpoint_from};
 
 use std::task::Poll;

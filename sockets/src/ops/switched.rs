@@ -1,11 +1,13 @@
 //! Endpoints behind the switch.
 
+use std::fmt;
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use quicket_switch::client::{Membership, Place as Seat, Way};
+use quicket_switch::options::SocketOptions;
 use quicket_switch::protocol::{Octets, Serve};
 use quicket_udp::{BindError, UdpConfig, UdpOption};
 use socket2::SockRef;
@@ -49,6 +51,14 @@ pub(super) fn endpoint_from(
     switch: &SwitchConfig,
 ) -> io::Result<CoreRef> {
     let address = socket.local_addr()?;
+    if quicket_switch::client::is_of_another_user(&switch.options)? {
+        let text = format!(
+            "{address} was bound before it came to this program, and the switch {} is another user's, which binds \
+             addresses itself: have no socket unit (ListenDatagram=) for the address, and name it to the program",
+            switch.options.name
+        );
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, text));
+    }
     if address.is_ipv6() {
         config.udp.only_v6 = SockRef::from(socket).only_v6()?;
     }
@@ -63,16 +73,20 @@ fn endpoint_at(
 ) -> io::Result<CoreRef> {
     let workers = config.workers.count()?;
     let (only_v6, steered) = (config.udp.only_v6, config.udp.route_by_connection_id);
-    let seat = Seat { address, only_v6, workers, steered };
-    let family = switch.family.as_ref();
+    let asked = SocketOptions::of(&config.udp.options);
+    let options = asked.unwrap_or_default();
+    let seat = Seat { address, only_v6, workers, steered, remains: false, options };
+    let family = switch.family.as_ref().map(|(family, said)| (family, *said));
     let (membership, inlets, way) = Membership::join_as(&switch.options, seat, family, bind)?;
     let mut options = config.udp.options.iter();
     match &way {
         Way::Own(socket) => {
             options.try_for_each(|option| check_option(option, SockRef::from(socket)))?;
         }
-        Way::Through(_) if options.next().is_some() => return Err(no_options()),
-        Way::Through(_) => {}
+        // The switch has set the others.
+        Way::Through(_) => {
+            asked.map_err(no_option)?;
+        }
     }
     let secrets = membership.secrets();
     let keys = SiteKeys::of_ring(secrets.ring()?, &switch.options.label);
@@ -90,7 +104,11 @@ fn endpoint_at(
     let mut links = Vec::with_capacity(workers);
     for mut inlet in inlets {
         let link = match (inlet.take_socket(), &way) {
-            (_, Way::Through(at)) => Link::through(Box::new(inlet), *at, &config.udp)?,
+            (_, Way::Through(at)) => {
+                let link = Link::through(Box::new(inlet), *at, &config.udp)?;
+                config.udp.options.iter().for_each(|option| link.socket.note_option(option));
+                link
+            }
             (Some(own), Way::Own(_)) => {
                 division = division.steered(ids.clone());
                 Link::beside(own, Box::new(inlet), &config.udp)?
@@ -106,14 +124,69 @@ fn endpoint_at(
     Ok(core)
 }
 
-fn no_options() -> io::Error {
-    let text = "the switch keeps the address's socket to itself, and options of UDP or IP are its own: leave them out";
-    io::Error::new(io::ErrorKind::Unsupported, text)
+/// Has an endpoint that has its address's socket to itself leave that to the switch. Its connections go on: what comes
+/// for them, which the switch cannot read, is handed over.
+pub(crate) fn remain(core: &Core, switch: &SwitchConfig) -> io::Result<()> {
+    if core.remains() {
+        return Ok(());
+    }
+    if core.workers().len() != 1 {
+        let text = "an endpoint with several workers has as many sockets, and the switch reads one: have the listener \
+                    share its address from the beginning (QUICKET_SWITCH_LISTENERS)";
+        return Err(io::Error::new(io::ErrorKind::Unsupported, text));
+    }
+    let links = core.links();
+    let link = links.current().ok_or(io::ErrorKind::NotConnected)?;
+    let socket = UdpSocket::from(link.socket.as_fd().try_clone_to_owned()?);
+    let address = link.socket.local_addr();
+    let only_v6 = address.is_ipv6() && SockRef::from(&socket).only_v6()?;
+    let options = SocketOptions::default();
+    let seat = Seat { address, only_v6, workers: 1, steered: false, remains: true, options };
+    let (membership, inlets, way) =
+        Membership::join_as(&switch.options, seat, None, || socket.try_clone())?;
+    let (Way::Own(own), Some(inlet)) = (way, inlets.into_iter().next()) else {
+        let text = "the switch is another user's, and takes no sockets that programs have bound";
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, text));
+    };
+    let link = Link::behind(own, Box::new(inlet), &core.udp_config())?;
+    core.change_links(|links, _| Some(links.exchanged(link)));
+    core.remain(membership);
+    Ok(())
+}
+
+/// An option that the socket of a switch of another user never has for this program (ENOPROTOOPT).
+#[derive(Debug)]
+pub(crate) struct NoSuchOption(&'static str);
+
+impl fmt::Display for NoSuchOption {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} is not for programs of other users than the switch's, which has the address's socket: leave it out",
+            self.0
+        )
+    }
+}
+
+impl std::error::Error for NoSuchOption {}
+
+fn no_option(name: &'static str) -> io::Error {
+    io::Error::new(io::ErrorKind::Unsupported, NoSuchOption(name))
 }
 
 /// Whether the socket of an address that programs share has an option. It has those of the program that bound it, and
 /// they concern the packets of all.
-pub(crate) fn check_option(option: &UdpOption, socket: SockRef<'_>) -> io::Result<()> {
+pub(crate) fn check_option_of(
+    socket: &quicket_udp::UdpSocket,
+    option: &UdpOption,
+) -> io::Result<()> {
+    if socket.sends_by_port() {
+        SocketOptions::of(std::slice::from_ref(option)).map_err(no_option)?;
+    }
+    check_option(option, SockRef::from(socket))
+}
+
+fn check_option(option: &UdpOption, socket: SockRef<'_>) -> io::Result<()> {
     if option.is_set(socket)? {
         return Ok(());
     }

@@ -131,6 +131,8 @@ fn join_over(
         has_socket: socket.is_some(),
         has_keep: keep.is_some(),
         steered: place.steered,
+        remains: place.remains,
+        options: place.options,
         resume: resume.map(Box::new),
         kin: kin.map(|(kin, _)| kin),
     };

@@ -20,6 +20,7 @@ use super::questions::Questions;
 use super::{ONCE, Options, unexpected};
 use crate::channel::{Handover, Inlet, channel};
 use crate::keep::Keep;
+use crate::options::SocketOptions;
 use crate::protocol::{
     self, Attention, Kin, MAX_MESSAGE, ProtocolError, Receipt, Register, Reply, Request, Secrets,
     Serve, Served, Strike,
@@ -46,6 +47,11 @@ pub struct Place {
     /// Whether each worker wants a socket of its own, so that the kernel can choose among programs
     /// ([`Inlet::take_socket`]).
     pub steered: bool,
+    /// Whether it had the address's socket to itself before, and gets what leads to nobody else: what comes for
+    /// connections with connection IDs that the switch cannot read. It has one worker then.
+    pub remains: bool,
+    /// Options of the address's socket, for where another user's switch has it.
+    pub options: SocketOptions,
 }
 
 /// How a program sends from its address.
@@ -158,8 +164,8 @@ impl Membership {
         }
     }
 
-    /// The same for a process that has the listener from another one over fork(2), as [`Self::bequeath`] has
-    /// told the switch: it may have the same names as that. Where the switch is another user's, who lets this one
+    /// The same for a process that shares a listener with others over fork(2), as [`Self::bequeath`] has told the
+    /// switch: it may have the same names as they, and is so far from accepting. Where the switch is another user's, who lets this one
     /// in, there is no socket to send by.
     ///
     /// # Errors
@@ -168,10 +174,10 @@ impl Membership {
     pub fn join_as(
         options: &Options,
         place: Place,
-        family: Option<&Family>,
+        family: Option<(&Family, Attention)>,
         mut bind: impl FnMut() -> io::Result<UdpSocket>,
     ) -> io::Result<(Self, Vec<Inlet>, Way)> {
-        let kin = family.map(|family| (family.kin(Attention::Accepting), &family.lifeline));
+        let kin = family.map(|(family, said)| (family.kin(said), &family.lifeline));
         let options = &options.clone().resolved()?;
         let (mut inlets, mut channels) = (Vec::new(), Vec::new());
         for _ in 0..place.workers {
@@ -397,7 +403,7 @@ impl Way {
 }
 
 /// Whether the switch is another user's, by its file: it binds what is to be bound, and says so if it does not.
-fn is_anothers(options: &Options) -> bool {
+pub(super) fn is_anothers(options: &Options) -> bool {
     let found = std::fs::metadata(&options.name);
     found.is_ok_and(|found| found.uid() != geteuid().as_raw())
 }

@@ -63,6 +63,16 @@ pub fn upgrade(name: &str) -> io::Result<()> {
     }
 }
 
+/// Whether the switch that is there is another user's, which takes no sockets that programs have bound, and binds
+/// addresses for them.
+///
+/// # Errors
+///
+/// When the name makes no path.
+pub fn is_of_another_user(options: &Options) -> io::Result<bool> {
+    options.clone().resolved().map(|options| membership::is_anothers(&options))
+}
+
 /// An answer as an error.
 fn unexpected(reply: &Reply) -> io::Error {
     match reply {

@@ -18,7 +18,7 @@ use crate::protocol::{
     self, Hex, Join, Joined, Message, Refusal, Reply, Resume, Secrets, Served, encode,
 };
 use crate::registry::{
-    AddressId, Claim, Deed, ListenAddress, ListenerId, Names, Phase, ProcessId, Receipt,
+    AddressId, Claim, Deed, ListenAddress, ListenerId, Names, Phase, Place, ProcessId, Receipt,
     Registered, Registration,
 };
 use crate::sys;
@@ -49,20 +49,37 @@ impl Daemon {
         if tenant {
             self.check_tenant(process, join, listen.socket_addr())?;
         }
+        if join.remains && (tenant || join.workers != 1) {
+            let text =
+                "who has an address's socket to itself is of the switch's user, and has one worker";
+            return Err(refused(Refusal::Invalid, text));
+        }
         let Brought { mut outlets, socket, keep, lifeline } =
             self.unpack(process, join, &listen, came)?;
-        let socket = match tenant && self.registry.address_id(&listen).is_none() {
-            true => {
+        let socket = match self.registry.address_id(&listen).is_none() {
+            true if tenant => {
                 let (socket, bound) = self.bind_for(process, listen)?;
                 listen = bound;
                 Some(socket)
             }
+            true => socket.or_else(|| self.take_stored(&listen)),
             false => socket,
         };
-        let joined = self.register(process, uid, join, listen)?;
+        let joined = self.register(process, uid, join, listen);
+        let joined = joined.inspect_err(|_| {
+            // Nobody reads what was kept, and so nobody has it.
+            if self.registry.address_id(&listen).is_none() && socket.is_some() {
+                self.unstore(&listen);
+            }
+        })?;
         let (listener, now) = (joined.listener, self.now());
         let resume = join.resume.as_deref();
-        let settled = self.settle(&joined, resume, listen, (socket, keep), uid).map(|()| {
+        let settled = self.settle(&joined, resume, listen, (socket, keep), uid);
+        let settled = settled.and_then(|()| match tenant {
+            true => self.set_options(listener.address(), &join.options, joined.new_address),
+            false => Ok(()),
+        });
+        let settled = settled.map(|()| {
             let is_new = resume.is_none() && join.steered && !tenant;
             if is_new { self.give_sockets(listener, join.workers) } else { Vec::new() }
         });
@@ -93,8 +110,12 @@ impl Daemon {
         served.iter().for_each(|served| seat.heed(&served.serve));
         program.seat = Some(seat);
         self.seats.insert(listener, process);
+        if join.remains {
+            self.router.set_remainder(address, Place { listener, worker: 0 });
+        }
         let resumed = resume.is_some_and(|resume| !resume.sockets.is_empty());
-        if tenant || resumed || !sockets.is_empty() {
+        // Who remains hands over the first packets that have waited there.
+        if tenant || resumed || join.remains || !sockets.is_empty() {
             self.hear_channels(process);
         }
         // What it had reserved it serves again; unless a newer generation has come back first, which it hears
@@ -162,6 +183,8 @@ impl Daemon {
         let lifeline = came.next();
         if let Some(socket) = &socket {
             check_socket(socket, listen).map_err(|text| invalid(&text))?;
+        } else if self.has_stored(listen) {
+            // Nobody has to bind it.
         } else if !self.is_tenant_process(process) && self.registry.address_id(listen).is_none() {
             return Err(self.have_bound(process, *listen));
         }
@@ -349,6 +372,7 @@ impl Daemon {
         let token = Token::Address(id.number());
         self.epoll.add(&address.socket, EpollEvent::new(EpollFlags::EPOLLIN, token.pack()))?;
         self.router.set_reader(id, reader);
+        self.store(&listen, &address.socket);
         self.addresses.insert(id, address);
         Ok(())
     }

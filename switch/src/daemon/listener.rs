@@ -2,6 +2,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, Write};
+use std::net::UdpSocket;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -15,9 +16,12 @@ use nix::sys::socket::{
 use nix::unistd::geteuid;
 
 use crate::activation;
+use crate::registry::MAX_ADDRESSES;
 use crate::rendezvous;
 use crate::sys;
 
+/// The most sockets of addresses that a service manager keeps for a switch.
+const MAX_STORED: u32 = MAX_ADDRESSES as u32;
 /// The length of a key, in bytes.
 const KEY: usize = 32;
 
@@ -82,13 +86,22 @@ impl Listener {
         Ok(listener)
     }
 
-    /// The socket that a service manager has handed over (sd_listen_fds(3)), if there is one.
+    /// The socket that a service manager has handed over (sd_listen_fds(3)), if there is one, and those of addresses
+    /// that it has kept for this switch.
     ///
     /// # Errors
     ///
     /// When it hands over more than one, or what is none.
-    pub fn activated() -> io::Result<Option<Self>> {
-        let mut handed = activation::sockets()?;
+    pub fn activated() -> io::Result<(Option<Self>, Vec<UdpSocket>)> {
+        let handed = activation::sockets_up_to(activation::MAX_HANDED + MAX_STORED)?;
+        let is_udp =
+            |socket: &OwnedFd| getsockopt(socket, sockopt::SockType) == Ok(SockType::Datagram);
+        let (stored, handed): (Vec<_>, Vec<_>) = handed.into_iter().partition(is_udp);
+        let stored = stored.into_iter().map(UdpSocket::from).collect();
+        Ok((Self::handed(handed)?, stored))
+    }
+
+    fn handed(mut handed: Vec<OwnedFd>) -> io::Result<Option<Self>> {
         let Some(socket) = handed.pop() else { return Ok(None) };
         if !handed.is_empty() {
             let text = "the service manager hands over more than one socket: give the switch one";

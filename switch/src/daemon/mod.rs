@@ -12,10 +12,14 @@ mod park;
 mod program;
 mod report;
 mod route;
+mod rules;
 mod serve;
 mod site;
 mod steer;
+mod store;
 mod tenant;
+#[cfg(test)]
+mod testing;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -60,9 +64,10 @@ pub fn hand_nothing_on() -> io::Result<()> {
 pub use address::{LINGER, MAX_LINGERING};
 pub use family::MAX_FAMILIES;
 pub use listener::Listener;
-pub use park::{MAX_PARKED, MAX_PARKED_BYTES, PARK_TIME};
 pub use program::MAX_QUEUED;
+pub use rules::Rules;
 pub use site::Rotations;
+pub use store::{STORED_TIME, Store};
 pub use tenant::{
     MAX_ADDRESSES_OF_TENANT, MAX_CONNECTIONS_OF_TENANT, MAX_FAMILIES_OF_TENANT,
     MAX_MINTED_A_SECOND, MAX_WORKERS_OF_TENANT, TENANT_BACKLOG,
@@ -99,6 +104,8 @@ pub struct Daemon {
     site: Option<Site>,
     /// Programs of other users, if there may be some.
     tenants: Option<Tenants>,
+    /// A service manager that keeps sockets.
+    store: Option<Store>,
     /// What the switch before left to this one, and this one leaves to the next.
     heirloom: [u8; 32],
     idle: Option<std::time::Duration>,
@@ -156,6 +163,8 @@ enum Token {
     Family(u32),
     /// Secrets were rotated.
     Secrets,
+    /// The operator's rule is another one.
+    Rule,
 }
 
 impl Token {
@@ -168,6 +177,7 @@ impl Token {
             Self::Process(program) => 4 << 60 | program as u64,
             Self::Family(number) => 6 << 60 | number as u64,
             Self::Secrets => 7 << 60,
+            Self::Rule => 8 << 60,
             Self::Spare(address, place) => 5 << 60 | (place as u64) << 32 | address as u64,
         }
     }
@@ -182,6 +192,7 @@ impl Token {
             4 => Self::Process(low),
             6 => Self::Family(low),
             7 => Self::Secrets,
+            8 => Self::Rule,
             _ => Self::Spare(low, (word >> 32) as u16),
         }
     }
@@ -220,6 +231,7 @@ impl Daemon {
             tools,
             site: None,
             tenants: None,
+            store: None,
             heirloom,
             idle,
             begun: Instant::now(),
@@ -295,6 +307,9 @@ impl Daemon {
         if self.deaf_until.is_some() {
             wait = wait.min(Duration::from(program::DEAF));
         }
+        if self.store_waits() {
+            wait = wait.min(store::AGAIN);
+        }
         if let Some(deadline) = self.registry.next_deadline() {
             wait = wait.min(deadline.since(now));
         }
@@ -325,6 +340,7 @@ impl Daemon {
         match token {
             Token::Listener => self.welcome(),
             Token::Secrets => self.take_up_secrets(),
+            Token::Rule => self.take_up_rule(),
             Token::Program(program) => self.attend(ProcessId(program.into()), events),
             Token::Address(address) => {
                 if events.contains(EpollFlags::EPOLLOUT) {
@@ -358,6 +374,7 @@ impl Daemon {
             }
         }
         self.end_lingering();
+        self.tend_store();
         self.parked.expire(now);
         self.end_inheritance();
         self.end_counting();
@@ -397,6 +414,7 @@ mod tests {
             Token::Process(u32::MAX),
             Token::Family(u32::MAX),
             Token::Secrets,
+            Token::Rule,
         ] {
             assert_eq!(Token::unpack(token.pack()), token);
         }

@@ -4,7 +4,7 @@ use std::io;
 
 use nix::sys::epoll::{EpollEvent, EpollFlags};
 use quicket_udp::{
-    MAX_BURST, MAX_SEGMENTS, Outgoing, ReceiveBuffers, SendOutcome, Train, receive_from_port,
+    MAX_BURST, MAX_SEGMENTS, Outgoing, ReceiveBuffers, SendOutcome, receive_from_port,
 };
 
 use super::address::Address;
@@ -19,7 +19,7 @@ impl Daemon {
         self.buffers = Some(buffers);
         self.watch_channel(process, worker);
         if let Some(id) = stuck_at {
-            self.wait_for_room(id);
+            self.set_full(id, true);
         }
     }
 
@@ -45,10 +45,8 @@ impl Daemon {
             }
         };
         for train in batch.trains() {
-            let Train { remote, local, ecn, stride: segment_size, bytes } = train;
-            let local = local.map(|local| local.ip());
-            let burst = Outgoing { remote, local, ecn, segment_size, bytes };
-            let datagrams = burst.bytes.len().div_ceil(segment_size.max(1)) as u64;
+            let burst = train.arrival().outgoing(train.bytes);
+            let datagrams = burst.bytes.len().div_ceil(burst.segment_size.max(1)) as u64;
             if !address.may_send(&burst) {
                 address.counters.not_sent += datagrams;
                 continue;
@@ -64,15 +62,15 @@ impl Daemon {
         outlet.is_stuck().then_some(seat.address)
     }
 
-    /// Has the switch hear when an address's socket has room again.
-    fn wait_for_room(&mut self, id: AddressId) {
-        let Some(address) = self.addresses.get_mut(&id).filter(|address| !address.is_full) else {
-            return;
-        };
-        let events = EpollFlags::EPOLLIN | EpollFlags::EPOLLOUT;
+    /// Has the switch hear when an address's socket has room again, as long as that is waited for.
+    fn set_full(&mut self, id: AddressId, is_full: bool) {
+        let address = self.addresses.get_mut(&id).filter(|address| address.is_full != is_full);
+        let Some(address) = address else { return };
+        let mut events = EpollFlags::EPOLLIN;
+        events.set(EpollFlags::EPOLLOUT, is_full);
         let mut event = EpollEvent::new(events, Token::Address(id.number()).pack());
         match self.epoll.modify(&address.socket, &mut event) {
-            Ok(()) => address.is_full = true,
+            Ok(()) => address.is_full = is_full,
             Err(error) => log::warn!("a socket is not watched for room: {error}"),
         }
     }
@@ -110,12 +108,7 @@ impl Daemon {
                 break;
             }
         }
-        let Some(address) = self.addresses.get_mut(&id).filter(|_| !is_full) else { return };
-        address.is_full = false;
-        let mut event = EpollEvent::new(EpollFlags::EPOLLIN, Token::Address(id.number()).pack());
-        if let Err(error) = self.epoll.modify(&address.socket, &mut event) {
-            log::warn!("a socket is not watched: {error}");
-        }
+        self.set_full(id, is_full);
     }
 }
 
@@ -138,25 +131,16 @@ mod tests {
     use std::sync::Arc;
 
     use nix::errno::Errno;
-    use quicket_handshake::{Aes128, AwsLcProvider, SystemRandom};
     use quicket_udp::Port;
     use quicket_wire::EcnCodepoint;
 
     use super::*;
-    use crate::client::{Membership, Options, Place, Way};
-    use crate::daemon::{Listener, Tools};
+    use crate::client::Way;
+    use crate::daemon::testing::System;
+    use crate::options::SocketOptions;
     use crate::rule::Rule;
 
     impl Daemon {
-        /// What happens within a moment.
-        fn step(&mut self) {
-            let mut events = [EpollEvent::empty(); 16];
-            let count = self.epoll.wait(&mut events, 20_u8).unwrap_or(0);
-            for event in events.iter().take(count) {
-                self.on_event(Token::unpack(event.data()), event.events());
-            }
-        }
-
         fn is_stuck(&self) -> bool {
             let seats = self.programs.values().filter_map(|program| program.seat.as_ref());
             seats.flat_map(|seat| &seat.outlets).any(crate::channel::Outlet::is_stuck)
@@ -170,32 +154,12 @@ mod tests {
 
     #[test]
     fn where_the_socket_has_no_room_nothing_is_lost_and_all_go_on_when_it_has() {
-        let path = std::env::temp_dir().join(format!("quicket-full-{}", std::process::id()));
-        let name = path.to_str().unwrap().to_owned();
-        let tools = Tools {
-            crypto: Arc::new(AwsLcProvider),
-            aes_128: |key| Arc::new(Aes128::new(key)),
-            random: Box::new(SystemRandom::new()),
-        };
-        let mut daemon = Daemon::new(Listener::bind(&name).unwrap(), tools, None).unwrap();
-        // This process is another user's.
-        daemon.own_uid = nix::unistd::geteuid().as_raw() + 1;
-        let mut daemon = daemon.for_system(Rule::default()).unwrap();
-        let free = UdpSocket::bind("127.0.0.1:0").unwrap();
-        let address = free.local_addr().unwrap();
-        drop(free);
-        let join = || {
-            let options = Options { name: name.clone(), program: None, label: "tenant".into() };
-            std::thread::spawn(move || {
-                let place = Place { address, only_v6: false, workers: 1, steered: true };
-                Membership::join_as(&options, place, None, || panic!("it binds nothing")).unwrap()
-            })
-        };
-        let joining = [join(), join()];
-        while !joining.iter().all(std::thread::JoinHandle::is_finished) {
-            daemon.step();
-        }
-        let programs = joining.map(|joining| joining.join().unwrap());
+        let mut system = System::new("full", Rule::default());
+        let address = system.address;
+        let programs =
+            [system.join(SocketOptions::default()), system.join(SocketOptions::default())];
+        let programs = programs.map(Result::unwrap);
+        let daemon = &mut system.daemon;
         assert!(
             programs.iter().all(|program| matches!(program.2, Way::Through(at) if at == address))
         );
@@ -228,7 +192,6 @@ mod tests {
         }
         assert_eq!(came, [b"aabbccd".to_vec(), b"AABBCC".to_vec()], "each in its order");
         assert!(!daemon.is_stuck() && daemon.addresses.values().all(|address| !address.is_full));
-        drop((programs, daemon));
-        std::fs::remove_file(format!("{name}.lock")).unwrap();
+        drop(programs);
     }
 }

@@ -107,7 +107,7 @@ pub(super) fn refused(why: Refusal, text: impl Into<String>) -> Reply {
 }
 
 /// Tells somebody who is not heard why.
-fn turn_off(connection: &OwnedFd, refused: Refused) {
+pub(super) fn turn_off(connection: &OwnedFd, refused: Refused) {
     let sent = encode(&Message::Refused(refused)).map_err(io::Error::from);
     let sent = sent.and_then(|bytes| sys::send_with(connection.as_fd(), &bytes, &[]));
     if let Err(error) = sent {

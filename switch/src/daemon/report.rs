@@ -238,6 +238,7 @@ fn datagrams(own: Counters, routed: &crate::router::Counters) -> Value {
         "not_sent": own.not_sent,
         "by_owner": routed.by_owner,
         "by_pin": routed.by_pin,
+        "remainder": routed.remainder,
         "first_packets": routed.first_packets,
         "held": routed.held,
         "waited": routed.waited,

@@ -14,7 +14,9 @@ use quicket_udp::{Sender, UdpConfig};
 
 use super::Daemon;
 use super::program::{Program, refused};
+use super::rules::{News, Rules};
 use super::site::Site;
+use crate::options::SocketOptions;
 use crate::protocol::{
     Hex, ID_LEN, Join, MAX_MINTED, Message, Minted, Notice, Refusal, Refused, Reply, Tenancy,
 };
@@ -43,32 +45,35 @@ const REMEMBERED: usize = 1024;
 /// Users beside the switch's own, as far as there may be some.
 #[derive(Debug)]
 pub(super) struct Tenants {
-    rule: Rule,
+    pub(super) rule: Rule,
+    pub(super) news: News,
     /// By user: in which second how many connection IDs were made.
     minted: BTreeMap<u32, (u64, u32)>,
 }
 
 impl Program {
-    fn who(&self) -> Who {
+    pub(super) fn who(&self) -> Who {
         Who { uid: self.uid, gids: self.gids.clone() }
     }
 }
 
 impl Daemon {
     /// The same for programs of other users, too, as far as `rule` lets them. Without a site the secrets are derived
-    /// from what switches of this name leave to each other, so that programs that do not know them come back.
+    /// from what switches of this name leave to each other, so that programs that do not know them come back. What
+    /// is returned beside it replaces the rule later.
     ///
     /// # Errors
     ///
     /// When no descriptor is left.
-    pub fn for_system(mut self, rule: Rule) -> io::Result<Self> {
+    pub fn for_system(mut self, rule: Rule) -> io::Result<(Self, Rules)> {
         let crypto = Arc::clone(&self.tools.crypto);
         if self.site.is_none() {
             self.site = Some(Site::of_heirloom(&self.heirloom, &*crypto)?);
         }
         self.registry.make_room_for_tenants();
-        self.tenants = Some(Tenants { rule, minted: BTreeMap::new() });
-        Ok(self)
+        let (rules, news) = self.watch_rules()?;
+        self.tenants = Some(Tenants { rule, news, minted: BTreeMap::new() });
+        Ok((self, rules))
     }
 
     /// Whether a user is another than the switch's own.
@@ -125,6 +130,13 @@ impl Daemon {
             );
             return Err(refused(Refusal::Denied, text));
         }
+        if let Some(kind) = tenants.rule.refused_option(&program.who(), address, &join.options) {
+            let text = format!(
+                "the rule of this switch does not let user {uid} have the option {kind} at {address}: leave it \
+                 out, or ask who runs it (quicket switch --system --users)"
+            );
+            return Err(refused(Refusal::Denied, text));
+        }
         let seats = self.programs.values().filter(|other| other.uid == uid);
         let seats: Vec<_> = seats.filter_map(|other| other.seat.as_ref()).collect();
         let workers: usize = seats.iter().map(|seat| seat.outlets.len()).sum();
@@ -158,6 +170,9 @@ impl Daemon {
         if self.binding.get(&listen).is_some_and(is_binding) {
             return Err(refused(Refusal::Later, "another program is binding the address"));
         }
+        if let Some(socket) = self.take_stored(&listen) {
+            return Ok((socket, listen));
+        }
         let config = UdpConfig { only_v6: listen.only_v6(), ..UdpConfig::default() };
         let bound = quicket_udp::UdpSocket::bind(listen.socket_addr(), &config);
         let bound = bound.map_err(|error| {
@@ -184,6 +199,34 @@ impl Daemon {
         }
         let socket = bound.as_fd().try_clone_to_owned().map_err(cannot)?;
         Ok((UdpSocket::from(socket), at))
+    }
+
+    /// Has the socket of an address have the options that a program of another user wants, if he is the first there; or
+    /// sees whether it has them.
+    pub(super) fn set_options(
+        &self,
+        id: AddressId,
+        options: &SocketOptions,
+        is_new: bool,
+    ) -> Result<(), Reply> {
+        let Some(address) = self.addresses.get(&id) else { return Ok(()) };
+        for option in options.all() {
+            let cannot = |error: io::Error| {
+                let text =
+                    format!("the switch cannot set {option:?} at {}: {error}", address.listen);
+                refused(Refusal::Invalid, text)
+            };
+            if is_new {
+                address.socket.set_option(&option).map_err(cannot)?;
+            } else if !address.socket.has_option(&option).map_err(cannot)? {
+                let text = format!(
+                    "the socket of {} has another value than {option:?}: who is there first sets it for all",
+                    address.listen
+                );
+                return Err(refused(Refusal::Invalid, text));
+            }
+        }
+        Ok(())
     }
 
     /// Whether a program may serve names.
@@ -298,5 +341,38 @@ impl Daemon {
             id.as_slice().try_into().ok().map(Hex)
         });
         minted.collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use quicket_udp::UdpOption;
+
+    use super::*;
+    use crate::daemon::testing::System;
+
+    #[test]
+    fn the_socket_has_the_options_of_who_is_there_first_as_far_as_the_rule_lets_him() {
+        let rule = Rule::parse("user * ports 1024-65535 options ttl,dscp").unwrap();
+        let mut system = System::new("options", rule);
+        let mark = SocketOptions { mark: Some(1), ..SocketOptions::default() };
+        let refused = system.join(mark).unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::PermissionDenied);
+        assert!(refused.to_string().contains("mark (SO_MARK)"), "{refused}");
+        assert!(system.daemon.addresses.is_empty());
+        let seven =
+            SocketOptions { ttl: Some(7), class_v4: Some(0x28), ..SocketOptions::default() };
+        let first = system.join(seven).unwrap();
+        let socket = Arc::clone(&system.daemon.addresses.values().next().unwrap().socket);
+        for option in seven.all() {
+            assert!(socket.has_option(&option).unwrap(), "{option:?}");
+        }
+        let eight = SocketOptions { ttl: Some(8), ..SocketOptions::default() };
+        let other = system.join(eight).unwrap_err();
+        assert_eq!(other.kind(), io::ErrorKind::InvalidInput);
+        assert!(other.to_string().contains("who is there first"), "{other}");
+        assert!(socket.has_option(&UdpOption::Ttl(7)).unwrap());
+        let same = [system.join(seven).unwrap(), system.join(SocketOptions::default()).unwrap()];
+        drop((first, same));
     }
 }

@@ -16,6 +16,7 @@ mod limits;
 mod open;
 #[cfg(test)]
 mod tests;
+mod waiting;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -33,6 +34,7 @@ use open::Keys;
 pub use assembly::{MAX_HELLO, MAX_PIECES};
 pub use limits::{HELLOS_PER_SECOND, HELLOS_PER_SOURCE, MAX_SOURCES};
 pub use open::MAX_COALESCED;
+pub use waiting::{MAX_PARKED, MAX_PARKED_BYTES, PARK_TIME, Waiting};
 
 /// How many half-read ones there are at a time.
 pub const MAX_HELLOS: usize = 4096;

@@ -20,11 +20,13 @@ use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 
+use crate::options::SocketOptions;
+
 pub use octets::{Hex, Octets};
 pub use secrets::{Keys, Secrets};
 
 /// The version of all that is said here.
-pub const VERSION: u32 = 5;
+pub const VERSION: u32 = 6;
 /// The longest message in bytes.
 pub const MAX_MESSAGE: usize = 128 << 10;
 /// The longest name of a program in bytes.
@@ -95,6 +97,12 @@ pub struct Join {
     pub has_keep: bool,
     /// Whether it wants a socket for each worker, so that the kernel can choose among programs.
     pub steered: bool,
+    /// Whether it is an endpoint that had the address's socket to itself before, whose connection IDs the switch
+    /// cannot read: it gets, in the channel of its only worker, what leads to nobody else.
+    pub remains: bool,
+    /// Options of the address's socket that it wants, if it is of another user than the switch's: the switch has the
+    /// socket. Others look for themselves.
+    pub options: SocketOptions,
     /// What the program had, if the switch that gave it is gone.
     pub resume: Option<Box<Resume>>,
     /// The family in which its listener was passed on over fork(2), if it was.

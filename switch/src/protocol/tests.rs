@@ -1,6 +1,7 @@
 //! Messages, those that make sense and others.
 
 use super::*;
+use crate::options::SocketOptions;
 use crate::testing::Rng;
 
 fn secrets() -> Secrets {
@@ -37,6 +38,8 @@ fn join() -> Join {
         has_socket: true,
         has_keep: true,
         steered: true,
+        remains: false,
+        options: SocketOptions::default(),
         resume: Some(Box::new(resume(secrets()))),
         kin: Some(Kin { family: Hex([8; 16]), attention: Attention::Busy }),
     }

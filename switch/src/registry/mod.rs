@@ -464,6 +464,13 @@ impl Registry {
         address.is_some_and(|address| address.slots.listeners().any(Listener::is_active))
     }
 
+    /// Whether somebody of a family is at an address. Who comes in its name is about to serve.
+    #[must_use]
+    pub fn has_family(&self, id: AddressId) -> bool {
+        let address = self.addresses.get(&id);
+        address.is_some_and(|address| address.slots.listeners().any(|each| each.family.is_some()))
+    }
+
     /// Whether no listener is at an address.
     #[must_use]
     pub fn is_vacant(&self, id: AddressId) -> bool {
@@ -548,6 +555,12 @@ impl Registry {
     #[must_use]
     pub fn phase(&self, id: ListenerId) -> Option<Phase> {
         self.listener(id).map(|listener| listener.phase)
+    }
+
+    /// What a listener serves, or asked for when it joined; `None` if it is gone.
+    #[must_use]
+    pub fn names(&self, id: ListenerId) -> Option<&Names> {
+        self.listener(id).map(|listener| &listener.names)
     }
 
     /// What a listener's program is called; `None` if it is gone.

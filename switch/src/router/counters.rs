@@ -9,6 +9,8 @@ pub enum Way {
     Owner,
     /// A pin does: the client's first connection ID, or a reset token.
     Pin,
+    /// Nothing does, and an endpoint is there that had the address to itself before.
+    Remainder,
     /// It is a first packet, and the name in it, or the only program there, decides.
     FirstPacket,
 }
@@ -95,6 +97,8 @@ pub struct Counters {
     pub by_owner: u64,
     /// Delivered by a pin.
     pub by_pin: u64,
+    /// Delivered to an endpoint that had the address to itself before, as nobody else's.
+    pub remainder: u64,
     /// Delivered as first packets.
     pub first_packets: u64,
     /// Held until the ClientHello is whole; each is counted as delivered too, if it is released.
@@ -127,6 +131,7 @@ impl Counters {
         match way {
             Way::Owner => self.by_owner += datagrams,
             Way::Pin => self.by_pin += datagrams,
+            Way::Remainder => self.remainder += datagrams,
             Way::FirstPacket => self.first_packets += datagrams,
         }
     }

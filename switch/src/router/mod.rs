@@ -9,7 +9,7 @@
 //! 3. A *first packet* goes to whoever serves what its ClientHello asks for, in the newest generation;
 //!    unread where one program is alone. A version that nobody here can read is the business of the
 //!    program that is alone, and of the switch otherwise: it answers with those that it reads.
-//! 4. The rest is *nobody's*. A stateless reset answers what leads to an owner that is known dead;
+//! 4. The rest is *nobody's*, or that of an endpoint that was there before the address was shared. A stateless reset answers what leads to an owner that is known dead;
 //!    everything else is dropped. Programs reset what leads to them and is unknown there.
 
 mod counters;
@@ -47,6 +47,8 @@ const MIN_FIRST_ID: usize = 8;
 struct Lane {
     reader: Reader,
     counters: Counters,
+    /// Who gets what leads to nobody.
+    remainder: Option<Place>,
 }
 
 /// Decides, and remembers what that takes.
@@ -84,7 +86,7 @@ impl Router {
             Some(lane) => lane.reader = reader,
             None => {
                 let counters = Counters::default();
-                self.lanes.insert(address, Lane { reader, counters });
+                self.lanes.insert(address, Lane { reader, counters, remainder: None });
             }
         }
     }
@@ -95,8 +97,19 @@ impl Router {
         self.first.remove_address(address);
     }
 
+    /// Has packets of connections at an address that lead to nobody go to a worker: of an endpoint that was there
+    /// before the address was shared.
+    pub fn set_remainder(&mut self, address: AddressId, place: Place) {
+        if let Some(lane) = self.lanes.get_mut(&address) {
+            lane.remainder = Some(place);
+        }
+    }
+
     /// The listener is gone.
     pub fn remove_listener(&mut self, listener: ListenerId) {
+        if let Some(lane) = self.lanes.get_mut(&listener.address()) {
+            lane.remainder = lane.remainder.filter(|place| place.listener != listener);
+        }
         self.pins.remove_listener(listener);
     }
 
@@ -186,12 +199,20 @@ impl Router {
         if !self.lanes.contains_key(&train.address) {
             return Decision::Drop(DropReason::UnknownAddress);
         }
-        if first & 0x80 == 0 {
-            return self.decide_short(registry, now, train, datagram);
-        }
-        match InvariantHeader::parse(datagram) {
-            Ok(header) => self.decide_long(registry, now, train, &header, datagram),
-            Err(_) => Decision::Drop(DropReason::Malformed),
+        let decision = if first & 0x80 == 0 {
+            self.decide_short(registry, now, train, datagram)
+        } else {
+            match InvariantHeader::parse(datagram) {
+                Ok(header) => self.decide_long(registry, now, train, &header, datagram),
+                Err(_) => Decision::Drop(DropReason::Malformed),
+            }
+        };
+        let remainder = self.lanes.get(&train.address).and_then(|lane| lane.remainder);
+        match (decision, remainder.filter(|place| is_there(registry, place))) {
+            (Decision::Drop(DropReason::Unroutable), Some(place)) => {
+                Decision::Deliver { place, way: Way::Remainder }
+            }
+            (decision, _) => decision,
         }
     }
 
@@ -311,7 +332,7 @@ impl Router {
     }
 
     /// Nobody takes clients at the address. Where no program is left a client is told so; one that is
-    /// there may begin to serve at any moment.
+    /// there may begin to serve at any moment; and who brings a listener of before is about to, so that clients wait.
     fn turn_away(
         &mut self,
         registry: &Registry,
@@ -322,6 +343,10 @@ impl Router {
         let ids = ConnectionId::new(header.dcid).zip(ConnectionId::new(header.scid));
         let ids = ids.filter(|(dcid, _)| dcid.len() >= MIN_FIRST_ID);
         let gone = registry.is_vacant(address) && registry.is_settled(now, address);
+        let remains = self.lanes.get(&address).is_some_and(|lane| lane.remainder.is_some());
+        if remains || registry.has_family(address) {
+            return Decision::Wait { held: Vec::new() };
+        }
         match ids.filter(|_| gone && header.kind() == PacketKind::Initial) {
             None => Decision::Drop(DropReason::NotServed),
             Some((dcid, scid)) => self.refuse(now, header.version, dcid, scid),

@@ -9,7 +9,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use quicket_engine::random::Random;
 use quicket_handshake::SystemRandom;
 use quicket_switch::client::{Family, Hold, Options as SwitchOptions};
+use quicket_switch::protocol::Attention;
 
+use super::steward::{Steward, Summons};
 use super::{Control, Phase, Socket};
 use crate::message::attendance::{Attendance, Watched};
 use crate::message::bound::{Bound, Wanted};
@@ -17,15 +19,28 @@ use crate::message::errno::Errno;
 use crate::message::hub::ListenQueue;
 use crate::message::ledger::Ledger;
 use crate::message::settings::Settings;
+use crate::switched::SwitchConfig;
 
 /// A listener as a child has it that has not used it yet.
 pub(super) struct Inherited {
     address: SocketAddr,
     backlog: AtomicUsize,
     ticket_secret: [u8; 32],
+    /// None if the parent shares the address.
+    summons: Option<Summons>,
 }
 
 impl Inherited {
+    /// The same for a child of the child.
+    fn for_heirs(&self) -> Self {
+        Self {
+            address: self.address,
+            backlog: AtomicUsize::new(self.backlog.load(Ordering::Relaxed)),
+            ticket_secret: self.ticket_secret,
+            summons: self.summons.clone(),
+        }
+    }
+
     pub(super) fn set_backlog(&self, backlog: usize) {
         self.backlog.store(backlog, Ordering::Relaxed);
     }
@@ -39,6 +54,8 @@ impl Inherited {
 pub(super) struct Inheritance {
     pub(super) family: Family,
     hold: Hold,
+    /// For children of a process that has the endpoint, until the address is shared.
+    pub(super) summons: Option<Summons>,
 }
 
 /// A listener on its way to a child: made [before the process forks](Socket::bequeath), and of use in the
@@ -52,36 +69,39 @@ pub struct Heir {
     wanted: u16,
     listener: Inherited,
     name: [u8; 16],
-    descriptors: [RawFd; 2],
+    descriptors: Vec<RawFd>,
+    steward: Option<Steward>,
 }
 
 impl Socket {
     /// Passes a listener on to a child: to be called before the process forks. From now on this process gets
-    /// no clients until it accepts again or [polls](Self::attend), unless it does so now. `None` for what is
-    /// no listener, or one that does not [share](Self::set_switch) its address: state of that is here alone.
+    /// no clients until it accepts again or [polls](Self::attend), unless it does so now. Where it does not
+    /// [share](Self::set_switch) its address, that begins when a child first uses the listener, and a
+    /// [`Steward`] sees to it. `None` for what is no listener, or one whose clients another program gets.
     #[must_use]
     pub fn bequeath(&self, watched: Watched) -> Option<Heir> {
         let mut control = self.control();
         let mut settings = control.settings.clone();
-        let listener = match &control.phase {
-            Phase::Inherited(inherited) => Inherited {
-                address: inherited.address,
-                backlog: AtomicUsize::new(inherited.backlog.load(Ordering::Relaxed)),
-                ticket_secret: inherited.ticket_secret,
-            },
+        let (listener, steward) = match &control.phase {
+            Phase::Inherited(inherited) => (inherited.for_heirs(), None),
             Phase::Listening(_) => {
-                let (listener, options) = control.pass_on(watched)?;
+                let (listener, options, steward) = control.pass_on(watched)?;
                 // The child finds the same switch, and takes nobody's place.
-                settings.switch = settings.switch.map(|switch| switch.for_heirs(options));
-                listener
+                settings.switch = match options {
+                    Some(options) => settings.switch.map(|switch| switch.for_heirs(options)),
+                    None => {
+                        settings.local.stateless_reset = 1;
+                        Some(SwitchConfig::default())
+                    }
+                };
+                (listener, steward)
             }
             Phase::Idle | Phase::Connection(_) => return None,
         };
-        let (name, lifeline, hold) = {
-            let inheritance = control.inheritance.as_ref()?;
-            let (name, lifeline) = inheritance.family.parts();
-            (name, lifeline.as_raw_fd(), inheritance.hold.as_fd().as_raw_fd())
-        };
+        let inheritance = control.inheritance.as_ref()?;
+        let (name, lifeline) = inheritance.family.parts();
+        let mut descriptors = vec![lifeline.as_raw_fd(), inheritance.hold.as_fd().as_raw_fd()];
+        descriptors.extend(listener.summons.iter().flat_map(Summons::descriptors));
         Some(Heir {
             settings,
             is_v6: control.is_v6,
@@ -90,7 +110,8 @@ impl Socket {
             wanted: self.ledger().lock().inbox.wanted(),
             listener,
             name,
-            descriptors: [lifeline, hold],
+            descriptors,
+            steward,
         })
     }
 
@@ -102,7 +123,7 @@ impl Socket {
         }
         let control = self.control();
         if let (Phase::Listening(listener), Some(bound)) = (&control.phase, &control.bound) {
-            listener.attend(bound.core.core(), Attendance::poll);
+            listener.attend(bound, Attendance::poll);
         }
     }
 
@@ -113,18 +134,24 @@ impl Socket {
             return Ok(());
         }
         let turn = self.shared.turn();
-        let (inherited, wanted) = {
+        let inherited = match &self.control().phase {
+            Phase::Inherited(inherited) => Arc::clone(inherited),
+            _ => return Ok(()),
+        };
+        if let Some(summons) = &inherited.summons {
+            summons.call()?;
+        }
+        let wanted = {
             let control = self.control();
-            let Phase::Inherited(inherited) = &control.phase else { return Ok(()) };
             let settings = &control.settings;
-            let wanted = Wanted {
+            Wanted {
                 only_v6: settings.only_v6,
                 options: settings.udp_options.clone(),
                 workers: settings.workers,
                 switch: settings.switch.clone(),
                 ticket_secret: Some(inherited.ticket_secret),
-            };
-            (Arc::clone(inherited), wanted)
+                socket: inherited.summons.as_ref().map(Summons::socket),
+            }
         };
         let bound = Bound::to(inherited.address, &wanted).map_err(|error| self.refused(&error))?;
         let mut control = self.control();
@@ -160,14 +187,17 @@ impl Control {
         self.bound.is_some() || matches!(self.phase, Phase::Inherited(_))
     }
 
-    /// Tells the switch that a listener is passed on.
-    fn pass_on(&mut self, watched: Watched) -> Option<(Inherited, SwitchOptions)> {
+    /// Tells the switch that a listener is passed on, if there is one. Returns how that is found.
+    fn pass_on(
+        &mut self,
+        watched: Watched,
+    ) -> Option<(Inherited, Option<SwitchOptions>, Option<Steward>)> {
         let Phase::Listening(listener) = &self.phase else { return None };
         // Another generation of the program has its clients.
         let listener = Some(Arc::clone(listener)).filter(|listener| !listener.is_retired())?;
         let bound = self.bound.clone()?;
         let core = bound.core.core();
-        let options = core.switch_options()?;
+        let options = core.switch_options();
         let is_new = self.inheritance.is_none();
         if is_new {
             let mut name = [0; 16];
@@ -175,43 +205,65 @@ impl Control {
             let made = Family::new(name);
             let made = made.inspect_err(|error| log::warn!("a listener is not passed on: {error}"));
             let (family, hold) = made.ok()?;
-            self.inheritance = Some(Inheritance { family, hold });
+            self.inheritance = Some(Inheritance { family, hold, summons: None });
         }
-        let family = self.inheritance.as_ref().map(|inheritance| inheritance.family.clone())?;
-        listener.pass_on(core, watched, is_new.then_some(&family));
+        let inheritance = self.inheritance.as_mut()?;
+        listener.pass_on(&bound, watched, is_new.then_some(&inheritance.family));
+        let mut steward = None;
+        if options.is_none() && inheritance.summons.is_none() {
+            let made = Steward::new(bound.clone());
+            let made = made.inspect_err(|error| log::warn!("a listener is not passed on: {error}"));
+            let (made, summons) = made.ok()?;
+            steward = Some(made);
+            inheritance.summons = Some(summons);
+        }
         let inherited = Inherited {
             address: bound.core.local_addr(),
             backlog: AtomicUsize::new(listener.backlog()),
             ticket_secret: bound.hub.ticket_secret(),
+            summons: inheritance.summons.clone().filter(|_| options.is_none()),
         };
-        Some((inherited, options))
+        Some((inherited, options, steward))
     }
 }
 
 impl Heir {
     /// What the child has of the parent for the listener, by number; the rest of the parent's it closes.
     #[must_use]
-    pub const fn descriptors(&self) -> [RawFd; 2] {
-        self.descriptors
+    pub fn descriptors(&self) -> &[RawFd] {
+        &self.descriptors
     }
 
-    /// The socket in the child, which owns these descriptors. Nothing of the parent is touched, and nobody is
-    /// asked, until the child accepts or polls.
+    /// What is to be looked after in this process from now on, if there is anything.
     #[must_use]
-    pub fn inherit(self, [lifeline, hold]: [OwnedFd; 2]) -> Socket {
-        let Self { mut settings, is_v6, listener, name, .. } = self;
+    pub const fn take_steward(&mut self) -> Option<Steward> {
+        self.steward.take()
+    }
+
+    /// The socket in the child, which owns these descriptors; `None` if they are not those that it has. Nothing of the
+    /// parent is touched, and nobody is asked, until the child accepts or polls.
+    #[must_use]
+    pub fn inherit(self, descriptors: Vec<OwnedFd>) -> Option<Socket> {
+        let Self { mut settings, is_v6, mut listener, name, .. } = self;
+        let mut descriptors = descriptors.into_iter();
+        let (lifeline, hold) = descriptors.next().zip(descriptors.next())?;
         let (family, hold) = Family::inherited(name, lifeline, hold);
         if let Some(switch) = &mut settings.switch {
-            switch.family = Some(family.clone());
+            switch.family = Some((family.clone(), Attention::Accepting));
+        }
+        // The parent's own belong to threads that are not here.
+        if let Some(parents) = listener.summons.take() {
+            std::mem::forget(parents);
+            listener.summons = Some(Summons::inherited(descriptors.next()?, descriptors.next()?));
         }
         let phase = Phase::Inherited(Arc::new(listener));
         let ledger = Arc::new(Ledger::default());
         ledger.lock().inbox.set_wanted(self.wanted);
         let socket = Socket::with(settings, is_v6, (None, phase), ledger);
-        socket.control().inheritance = Some(Inheritance { family, hold });
+        socket.control().inheritance = Some(Inheritance { family, hold, summons: None });
         socket.set_nonblocking(self.nonblocking);
         socket.set_interruptible(self.interruptible);
-        socket
+        Some(socket)
     }
 }
 

@@ -8,6 +8,7 @@ mod poll;
 mod receive;
 mod send;
 mod setup;
+mod steward;
 mod streams;
 #[cfg(test)]
 mod tests;
@@ -21,6 +22,7 @@ use std::time::{Duration, Instant};
 
 pub use inherit::Heir;
 pub use poll::{PollId, PollState};
+pub use steward::Steward;
 
 use super::bound::Bound;
 use super::errno::Errno;
@@ -318,7 +320,7 @@ impl Socket {
         };
         drop(control);
         if let Some(listener) = listener {
-            listener.turn_away(&bound.core);
+            listener.turn_away();
         }
         bound.core.core().leave_switch();
     }

@@ -13,7 +13,7 @@ use crate::core::{Cell, ConnRef, Rank, Tap, Waiter};
 use crate::message::attendance::Attendance;
 use crate::message::bound::{Bound, Wanted};
 use crate::message::errno::Errno;
-use crate::message::hub::{Greeted, ListenQueue};
+use crate::message::hub::ListenQueue;
 use crate::message::ledger::Ledger;
 use crate::message::notification::CryptoLevel;
 use crate::ops::source_for;
@@ -78,6 +78,7 @@ impl Socket {
                 workers: settings.workers,
                 switch: settings.switch.clone().filter(|_| may_be_shared),
                 ticket_secret: None,
+                socket: None,
             };
             (address(&control), wanted)
         };
@@ -185,7 +186,7 @@ impl Socket {
         };
         let core = bound.core.core();
         let patience = Patience::new(self.is_nonblocking(), timeout);
-        listener.attend(core, Attendance::begin);
+        listener.attend(&bound, Attendance::begin);
         let accepted = match patience {
             Patience::None => match poll(None) {
                 Poll::Ready(result) => result,
@@ -196,10 +197,12 @@ impl Socket {
             }
         };
         let waits = matches!(patience, Patience::Until(_));
-        listener.attend(core, |attendance| attendance.end(accepted.is_ok(), waits));
-        let Greeted { worker, cell } = accepted?;
-        // Workers end together, and this one holds the first of them.
-        Ok(self.accepted(bound.at(worker).ok_or(Errno::EINVAL)?, cell))
+        // It may have left its socket to the switch meanwhile.
+        let bound = self.control().bound.clone().unwrap_or(bound);
+        listener.attend(&bound, |attendance| attendance.end(accepted.is_ok(), waits));
+        let greeted = accepted?;
+        // Workers end together, and the connection holds its own.
+        Ok(self.accepted(greeted.bound().ok_or(Errno::EINVAL)?, greeted.cell))
     }
 
     /// A socket for a connection of this listener.
