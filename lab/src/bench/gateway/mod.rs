@@ -76,7 +76,7 @@ impl Version {
 
 /// The body that the server has at this path.
 fn body((_, length): (&str, usize)) -> Vec<u8> {
-    (0..length).map(|at| byte(at)).collect()
+    (0..length).map(byte).collect()
 }
 
 /// The byte at a place of a body: blocks of the same content are far from each other.
