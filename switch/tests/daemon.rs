@@ -257,12 +257,16 @@ fn who_means_ill_is_told_so_and_hurts_nobody() {
         Some(Reply::Refused(Refused { text, .. })) => assert!(text.contains(reason), "{text}"),
         other => panic!("{message}: {other:?}"),
     };
-    let ask = |request: &str| format!("{{\"version\":5,\"number\":7,\"request\":{request}}}");
+    let ask =
+        |request: &str| format!("{{\"version\":{VERSION},\"number\":7,\"request\":{request}}}");
+    let next = VERSION + 1;
+    let of_next = |question: &str| question.replace(&format!(":{VERSION},"), &format!(":{next},"));
     let join = |workers: u16, has_socket: bool| {
         ask(&format!(
             "{{\"join\":{{\"address\":\"{address}\",\"only_v6\":false,\"workers\":\
              {workers},\"label\":\"bad\",\"has_socket\":{has_socket},\
-             \"has_keep\":false,\"steered\":false,\"resume\":null,\"kin\":null}}}}"
+             \"has_keep\":false,\"steered\":false,\"remains\":false,\"options\":{{}},\
+             \"resume\":null,\"kin\":null}}}}"
         ))
     };
     let file = || OwnedFd::from(std::fs::File::open("/dev/null").unwrap());
@@ -278,13 +282,14 @@ fn who_means_ill_is_told_so_and_hurts_nobody() {
     refused(&ask("\"serve\""), &[], "not understood");
     refused(&ask("\"cease\""), &[], "at no address");
     refused("\"cease\"", &[], "and the program 1: install");
-    refused(&ask("{\"dance\":true}").replace(":5,", ":6,"), &[], "and the program 6: install");
+    let newer = format!("and the program {next}: install");
+    refused(&of_next(&ask("{\"dance\":true}")), &[], &newer);
     refused(&join(1, false), &[], "a channel for each worker");
     refused(&join(1, false), &[pair(), pair()], "a channel for each worker");
     refused(&join(1, false), &[file()], "SOCK_SEQPACKET");
     refused(&join(1, true), &[pair(), file()], "no UDP socket");
     refused(&join(1, true), &[pair(), UdpSocket::bind(local()).unwrap().into()], "is bound to");
-    refused(&join(1, false).replace(":5,", ":6,"), &[pair()], "version");
+    refused(&of_next(&join(1, false)), &[pair()], "version");
     // More than may come: none is kept, which its own test shows.
     let many: Vec<_> = (0..200).map(|_| file()).collect();
     refused(&join(1, false), &many, "more descriptors");

@@ -7,8 +7,8 @@ use std::io;
 use crate::table::{self, Kind};
 
 /// Of a socket of the process from which this one was forked.
-const INHERITED: &str = "the socket stays with the process that was forked, and only a listener that shares its \
-                         address goes on in children: quicket run --switch, or QUICKET_SOCKOPT_SWITCH";
+const INHERITED: &str =
+    "the socket stays with the process that was forked: only listeners go on in children";
 
 thread_local! {
     /// What the thread was told last.

@@ -139,7 +139,10 @@ impl Socket {
             _ => return Ok(()),
         };
         if let Some(summons) = &inherited.summons {
-            summons.call()?;
+            summons.call().inspect_err(|errno| {
+                let text = format!("the parent cannot share the listener's address: {errno}");
+                self.control().refusal = Some(text);
+            })?;
         }
         let wanted = {
             let control = self.control();
