@@ -190,7 +190,9 @@ mod tests {
                         sent.extend_from_slice(&buffer[piece.payload.clone()]);
                         assert!(sent.ends_with(&buffer[group.all[*member].place.clone()]));
                     }
-                    assert!(group.all[first].sending.has_headers_of(&group.all[first].sending));
+                    let headers = &group.all[first].sending;
+                    let mut members = group.members.iter().map(|member| &group.all[*member]);
+                    assert!(members.all(|other| headers.has_headers_of(&other.sending)));
                     assert_eq!(group.pieces.len(), group.members.len());
                 }
                 groups.push(group.members.to_vec());

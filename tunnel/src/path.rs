@@ -366,8 +366,8 @@ impl Path {
     /// the system does not segment, and not where numbers have to arrive in order.
     pub(crate) fn lane(&self, sending: &Sending) -> Option<Lane> {
         let alone = self.in_order || sending.limit.is_some() || !self.bursts_for(sending);
-        let (sockets, others) = self.sockets_for(sending);
-        (!alone).then(|| Lane(others + flow::choose(sending.hash, sockets.len())))
+        let (sockets, first) = self.sockets_for(sending);
+        (!alone).then(|| Lane(first + flow::choose(sending.hash, sockets.len())))
     }
 
     /// The sockets for datagrams like this one, and the place of the first.
@@ -418,7 +418,8 @@ impl Path {
         }
     }
 
-    /// Sends datagrams of several packets in one call; false if none of them has left.
+    /// Sends datagrams of several packets in one call, and says how many calls it took after all; none if
+    /// not all have left, so that the system says of each what it refuses.
     pub(crate) fn send_together(
         &self,
         Lane(socket): Lane,
