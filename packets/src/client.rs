@@ -139,18 +139,8 @@ impl Port {
     ///
     /// `ConnectionReset` when the switch has gone, or `Interrupted` by a signal.
     pub fn wait(&mut self, time: Option<Duration>) -> io::Result<bool> {
-        let deadline = time.map(|time| Instant::now() + time);
-        let result = loop {
-            if !self.sleep()? {
-                break Ok(true);
-            }
-            let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-            match self.bell.wait(left) {
-                Ok(true) => self.bell.hush()?,
-                Ok(false) => break Ok(false),
-                Err(error) => break Err(error),
-            }
-        };
+        let receiver = &mut self.receiver;
+        let result = sleep_on(&self.bell, time, || receiver.sleep().map_err(io::Error::other));
         self.receiver.wake();
         result
     }
@@ -161,18 +151,8 @@ impl Port {
     ///
     /// As [`Port::wait`].
     pub fn wait_for_room(&mut self, time: Option<Duration>) -> io::Result<bool> {
-        let deadline = time.map(|time| Instant::now() + time);
-        let result = loop {
-            if !self.sender.wait().map_err(io::Error::other)? {
-                break Ok(true);
-            }
-            let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-            match self.bell.wait(left) {
-                Ok(true) => self.bell.hush()?,
-                Ok(false) => break Ok(false),
-                Err(error) => break Err(error),
-            }
-        };
+        let sender = &mut self.sender;
+        let result = sleep_on(&self.bell, time, || sender.wait().map_err(io::Error::other));
         self.sender.wake();
         result
     }
@@ -195,6 +175,26 @@ impl Port {
     pub fn awake(&mut self) -> io::Result<()> {
         self.receiver.wake();
         Ok(self.bell.hush()?)
+    }
+}
+
+/// Waits for the bell until there is nothing to wait for any more, which is true, or the time is over. `waits` says to the
+/// other side that this one waits, and whether it has to.
+fn sleep_on(
+    bell: &Bell,
+    time: Option<Duration>,
+    mut waits: impl FnMut() -> io::Result<bool>,
+) -> io::Result<bool> {
+    let deadline = time.map(|time| Instant::now() + time);
+    loop {
+        if !waits()? {
+            return Ok(true);
+        }
+        let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        if !bell.wait(left)? {
+            return Ok(false);
+        }
+        bell.hush()?;
     }
 }
 
