@@ -28,6 +28,8 @@ const QUIET: Duration = Duration::from_millis(250);
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How often files are looked at unasked: not every file system tells of changes.
 const LOOK: Duration = Duration::from_secs(30);
+/// How often watching begins anew because directories changed meanwhile. After that, `LOOK` finds what was missed.
+const BEGINNINGS: usize = 16;
 /// Room for events that are read at once, in bytes.
 const EVENTS: usize = 4096;
 /// Length of an event without its name, in bytes.
@@ -64,9 +66,12 @@ impl Watch {
         if !self.is_on() {
             return;
         }
-        let mut places = Places::new();
-        self.seen.paths().for_each(|path| places::add(path, &mut places));
-        match Inotify::new(places) {
+        let places = || {
+            let mut places = Places::new();
+            self.seen.paths().for_each(|path| places::add(path, &mut places));
+            places
+        };
+        match Inotify::settled(places) {
             Ok(inotify) => self.inotify = Some(inotify),
             Err(error) => log::warn!(
                 "changes of files are noticed every {} s only, for they cannot be watched: {error}; \
@@ -123,6 +128,20 @@ struct Inotify {
 }
 
 impl Inotify {
+    /// Watches the places, and looks where they are once more: a directory that came between looking and watching told
+    /// nobody, and what is within it would be missed.
+    fn settled(places: impl Fn() -> Places) -> io::Result<Self> {
+        let mut now = places();
+        for _ in 1..BEGINNINGS {
+            let inotify = Self::new(now.clone())?;
+            let then = std::mem::replace(&mut now, places());
+            if now == then {
+                return Ok(inotify);
+            }
+        }
+        Self::new(now)
+    }
+
     fn new(places: Places) -> io::Result<Self> {
         let fd = init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC)?;
         let what = WatchFlags::CREATE
@@ -184,5 +203,29 @@ impl Inotify {
             }
         }
         false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+    use std::fs;
+
+    /// It is made after the places were found, and before they are watched.
+    #[tokio::test]
+    async fn a_directory_that_comes_as_watching_begins_is_watched() {
+        let dir = tempfile::tempdir().unwrap();
+        let (below, is_first) = (dir.path().join("sub"), Cell::new(true));
+        let inotify = Inotify::settled(|| {
+            let mut found = Places::new();
+            places::add(&below.join("cert.pem"), &mut found);
+            if is_first.replace(false) {
+                fs::create_dir(&below).unwrap();
+            }
+            found
+        });
+        fs::write(below.join("cert.pem"), "").unwrap();
+        timeout(Duration::from_secs(10), inotify.unwrap().happens()).await.unwrap();
     }
 }
