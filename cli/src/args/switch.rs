@@ -120,9 +120,33 @@ Examples:
   quicket switch upgrade
   quicket switch upgrade --name /run/quicket/switch")]
     Upgrade(Name),
+    /// Be the switch for packets: stacks of several programs side by side, each with addresses and ports of its own
+    ///
+    /// A program opens a port of its own, by the library quicket-packets, and registers what sockets of the system are
+    /// bound to: an address, a protocol, a port. It exchanges whole frames with the others through shared
+    /// memory, sees none of another's, and sends none with another's source (docs/packets.md). This switch is
+    /// another process than the one for connections, and runs until SIGTERM or SIGINT, when it says what became of frames.
+    #[command(after_help = "\
+Examples:
+  quicket switch packets
+  quicket switch packets --name /run/stacks/packets
+  quicket switch packets --name /run/stacks/packets --all-users")]
+    Packets(SwitchPackets),
     /// Make, rotate and show the secrets of a site
     #[command(subcommand)]
     Secrets(SecretsCommand),
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct SwitchPackets {
+    /// The path of the local socket where programs find it, if there is a / in it, or the name of a file, where
+    /// those of switches are
+    #[arg(long, value_name = "NAME", default_value = "packets")]
+    pub(crate) name: String,
+    /// Let programs of all users open ports: each has what sockets of the system prove. Otherwise those of this
+    /// user, and root's
+    #[arg(long)]
+    pub(crate) all_users: bool,
 }
 
 /// What is done with the secrets of a site.

@@ -1,5 +1,6 @@
 //! `quicket switch`: a UDP address for many programs.
 
+mod packets;
 mod reload;
 mod report;
 mod secrets;
@@ -34,6 +35,7 @@ pub(crate) fn run(args: &Switch) -> Result<(), Failure> {
     match &args.command {
         Some(SwitchCommand::Status(status)) => show(status),
         Some(SwitchCommand::Upgrade(name)) => upgrade(&name.get()),
+        Some(SwitchCommand::Packets(args)) => packets::run(args),
         Some(SwitchCommand::Secrets(command)) => secrets::run(command),
         None if args.detach => detach(args),
         None => switch(args),
