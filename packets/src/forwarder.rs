@@ -1,14 +1,14 @@
 //! From the ring of the port that sends into that of the port that owns the destination.
 
-use quicket_ring::{Bell, Consumer, Descriptor, Lie, MAX_SLOT, Memory, Producer, Way};
+use std::ops::Range;
 
+use quicket_ring::{Bell, Consumer, Descriptor, Lie, Memory, Producer, Way};
+
+use crate::batch::{BATCH, Batch};
 use crate::counters::{Counters, Reason};
-use crate::frame;
 use crate::registry::{Owner, Refusal, Registry};
 use crate::tuple::{Key, Tuple};
 
-/// Frames of a port in one turn: then others have theirs.
-pub const BATCH: u32 = 64;
 /// Turns without frames after which a port is not looked at any more until it rings.
 pub const IDLE_TURNS: u32 = 2000;
 
@@ -28,6 +28,37 @@ struct Port {
     counters: Counters,
 }
 
+impl Port {
+    /// Puts frames into slots, as many as there is room for; they are published later. What has no room is counted. Returns
+    /// how many have.
+    #[inline]
+    fn take(&mut self, batch: &mut Batch, frames: Range<usize>) -> Result<u32, Lie> {
+        let lines = self.memory.lines(Way::Receive);
+        let before = self.pending;
+        let room = self.receive.room(lines, before + frames.len() as u32)?;
+        for n in 0..frames.len() as u32 {
+            self.memory.prefetch_to_write(self.receive.get(lines, before + n).slot);
+        }
+        for n in frames {
+            let Some((copy, len)) = batch.frame(n) else { break };
+            if self.pending >= room {
+                self.counters.drop_one(Reason::Full);
+                continue;
+            }
+            let slot = self.receive.get(lines, self.pending).slot;
+            if !self.memory.store(slot, copy, len.into()) {
+                self.counters.drop_one(Reason::Slot);
+                continue;
+            }
+            self.receive.put(lines, self.pending, Descriptor { slot, len });
+            self.pending += 1;
+        }
+        let delivered = self.pending - before;
+        self.counters.received += u64::from(delivered);
+        Ok(delivered)
+    }
+}
+
 /// All ports and their tuples. One thread has it, and nothing in it waits.
 pub struct Forwarder {
     registry: Registry,
@@ -37,8 +68,7 @@ pub struct Forwarder {
     touched: Vec<Owner>,
     /// Ports whose side has lied or gone, to be removed.
     broken: Vec<Owner>,
-    /// The switch's own copy of a frame: what is checked is what is delivered.
-    copy: Box<[u8]>,
+    batch: Batch,
     /// Counters of ports that have gone.
     gone: Counters,
 }
@@ -53,7 +83,7 @@ impl Forwarder {
             active: Vec::new(),
             touched: Vec::new(),
             broken: Vec::new(),
-            copy: vec![0; MAX_SLOT as usize].into(),
+            batch: Batch::new(),
             gone: Counters::default(),
         }
     }
@@ -206,16 +236,14 @@ impl Forwarder {
         for at in 0..n {
             source.memory.prefetch(source.send.get(lines, at).slot);
         }
-        let mut sent = 0;
-        for at in 0..n {
-            let delivered = self.forward(number, at);
-            let Some(source) = port(&mut self.ports, number) else { return Ok(n) };
-            match delivered {
-                Ok(()) => sent += 1,
-                // Counted where the room was missing.
-                Err(Reason::Full | Reason::Slot) => {}
-                Err(reason) => source.counters.drop_one(reason),
-            }
+        let (mut at, mut sent) = (0, 0);
+        while at < n {
+            let Some(Port { memory, send, counters, .. }) = port(&mut self.ports, number) else {
+                return Ok(n);
+            };
+            at = self.batch.copy((&*memory, &*send), (at, n), counters);
+            self.batch.check(number, &self.registry, counters);
+            sent += self.deliver(number);
         }
         let Some(source) = port(&mut self.ports, number) else { return Ok(n) };
         source.counters.sent += sent;
@@ -227,46 +255,32 @@ impl Forwarder {
         Ok(n)
     }
 
-    /// Copies, checks and delivers the frame at a position.
+    /// Puts the frames of a port into slots of those to whom they go. Returns how many were delivered.
     #[inline]
-    fn forward(&mut self, number: Owner, at: u32) -> Result<(), Reason> {
-        let source = port(&mut self.ports, number).ok_or(Reason::Descriptor)?;
-        let Descriptor { slot, len } = source.send.get(source.memory.lines(Way::Send), at);
-        let frame = source.memory.load(slot, len.into(), &mut self.copy);
-        let ends = frame::check(frame.ok_or(Reason::Descriptor)?)?;
-        if self.registry.owner(ends.source) != Some(number) {
-            return Err(Reason::Source);
+    fn deliver(&mut self, sender: Owner) -> u64 {
+        let (mut at, mut sent) = (0, 0);
+        while let Some((owner, run)) = self.batch.run(at) {
+            let frames = at..at + run;
+            at = frames.end;
+            let delivered = port(&mut self.ports, owner).and_then(|port| {
+                let delivered = port.take(&mut self.batch, frames).ok()?;
+                if !port.is_touched && port.pending > 0 {
+                    port.is_touched = true;
+                    self.touched.push(owner);
+                }
+                Some(delivered)
+            });
+            match delivered {
+                Some(delivered) => sent += u64::from(delivered),
+                None => {
+                    self.broken.push(owner);
+                    if let Some(source) = port(&mut self.ports, sender) {
+                        source.counters.drop_many(Reason::Destination, run as u64);
+                    }
+                }
+            }
         }
-        let owner = self.registry.owner(ends.destination).ok_or(Reason::Destination)?;
-        self.deliver(owner, len)
-    }
-
-    /// Puts the copy into a slot of its owner.
-    #[inline]
-    fn deliver(&mut self, owner: Owner, len: u16) -> Result<(), Reason> {
-        let port = port(&mut self.ports, owner).ok_or(Reason::Destination)?;
-        let lines = port.memory.lines(Way::Receive);
-        let Ok(room) = port.receive.room(lines, port.pending + 1) else {
-            self.broken.push(owner);
-            return Err(Reason::Destination);
-        };
-        if port.pending >= room {
-            port.counters.drop_one(Reason::Full);
-            return Err(Reason::Full);
-        }
-        let slot = port.receive.get(lines, port.pending).slot;
-        if !port.memory.store(slot, &mut self.copy, len.into()) {
-            port.counters.drop_one(Reason::Slot);
-            return Err(Reason::Slot);
-        }
-        port.receive.put(lines, port.pending, Descriptor { slot, len });
-        port.pending += 1;
-        port.counters.received += 1;
-        if !port.is_touched {
-            port.is_touched = true;
-            self.touched.push(owner);
-        }
-        Ok(())
+        sent
     }
 
     /// Shows what has been delivered: one store for each port, and one ring for each that sleeps.
