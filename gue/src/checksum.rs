@@ -120,11 +120,11 @@ const fn add_long(sum: u64, long: [u8; 8]) -> u64 {
 }
 
 /// The same sum in 16 bits: carries are added to what they are carried out of.
+///
+/// Adding both halves to each other at once has the carry of the lower sum in the upper one, where it belongs.
 const fn fold(sum: u64) -> u16 {
-    let sum = (sum & 0xffff_ffff).wrapping_add(sum >> 32);
-    let sum = (sum & 0xffff).wrapping_add(sum >> 16);
-    let sum = (sum & 0xffff).wrapping_add(sum >> 16);
-    (sum & 0xffff).wrapping_add(sum >> 16) as u16
+    let sum = (sum.wrapping_add(sum.rotate_right(32)) >> 32) as u32;
+    (sum.wrapping_add(sum.rotate_right(16)) >> 16) as u16
 }
 
 /// The sum of the pseudo-header of TCP and UDP (RFC 9293, Section 3.1; RFC 8200, Section 8.1).
