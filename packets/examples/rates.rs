@@ -32,8 +32,9 @@ use quicket_ring::program::{Receiver, Sender, halves};
 
 /// Positions of the card's rings.
 const CARD: u32 = 4096;
-/// What a stack that shares its core may send at once, in nanoseconds of the wire: the card's ring has room for it.
-const TURN: u32 = 100_000;
+/// What a stack that shares its core may send at once, in nanoseconds of the wire: the card's ring has room for it, and does not
+/// run empty while others have the core.
+const TURN: u32 = 250_000;
 
 #[derive(Clone, Copy)]
 struct Options {
@@ -273,7 +274,11 @@ fn between(options: Options) -> io::Result<()> {
 
 /// The card: a port that moves what a wire would carry.
 fn card(options: Options, sends: bool) -> io::Result<()> {
-    let options = Options { gbit: if options.gbit > 0.0 { options.gbit } else { 10.0 }, ..options };
+    let gbit = if options.gbit > 0.0 { options.gbit } else { 10.0 };
+    // Each has its turn on the core after a while: meanwhile there is room.
+    let room = (CARD / options.ports as u32).next_power_of_two().max(128);
+    let entries = if options.entries > 0 { options.entries } else { room };
+    let options = Options { gbit, entries, ..options };
     let path = path();
     let at = path.to_string_lossy();
     pin(1)?;
