@@ -206,12 +206,7 @@ fn step_over(first: u8, mut rest: &[u8]) -> Result<(u8, &[u8]), Reason> {
 
 /// The ports of a transport header, whose lengths and checksum are checked. `pseudo` is the sum of both addresses.
 #[inline(always)]
-fn transport(
-    is_v4: bool,
-    protocol: u8,
-    payload: &[u8],
-    pseudo: Sum,
-) -> Result<(u16, u16), Reason> {
+fn transport(is_v4: bool, protocol: u8, payload: &[u8], pseudo: Sum) -> Result<(u16, u16), Reason> {
     let is_intact = match protocol {
         UDP | TCP | ICMPV6 => pseudo.add_u16(protocol.into()).add_u32(payload.len() as u32),
         // That of ICMPv6 has the addresses in it (RFC 4443, Section 2.3), and this one has not.
