@@ -95,6 +95,12 @@ impl Batch {
         self.len = kept;
     }
 
+    /// How many frames there are.
+    #[inline]
+    pub(crate) const fn len(&self) -> usize {
+        self.len
+    }
+
     /// To whom the `n`th frame goes, and how many that follow one another go to the same.
     #[inline]
     pub(crate) fn run(&self, n: usize) -> Option<(Owner, usize)> {

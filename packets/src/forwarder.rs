@@ -2,12 +2,13 @@
 
 use std::ops::Range;
 
-use quicket_ring::{Bell, Consumer, Descriptor, Lie, Memory, Producer, Way};
+use quicket_ring::{Bell, Consumer, Descriptor, Lie, MAX_SLOT, Memory, Producer, Way};
 
 use crate::batch::{BATCH, Batch};
 use crate::counters::{Counters, Reason};
 use crate::registry::{Owner, Refusal, Registry};
 use crate::tuple::{Key, Tuple};
+use crate::watch;
 
 /// Turns without frames after which a port is not looked at any more until it rings.
 pub const IDLE_TURNS: u32 = 2000;
@@ -26,6 +27,8 @@ struct Port {
     /// Turns without frames.
     idle: u32,
     counters: Counters,
+    /// The port that is shown what this one sends and what comes for it.
+    watcher: Option<Owner>,
 }
 
 impl Port {
@@ -59,6 +62,26 @@ impl Port {
     }
 }
 
+impl Port {
+    /// Puts what stands at the beginning of a buffer into the next slot, if there is room. Otherwise that is counted.
+    fn put(&mut self, buffer: &mut [u8], len: u16) -> Result<(), Lie> {
+        let lines = self.memory.lines(Way::Receive);
+        if self.pending >= self.receive.room(lines, self.pending + 1)? {
+            self.counters.drop_one(Reason::Full);
+            return Ok(());
+        }
+        let slot = self.receive.get(lines, self.pending).slot;
+        if !self.memory.store(slot, buffer, len.into()) {
+            self.counters.drop_one(Reason::Slot);
+            return Ok(());
+        }
+        self.receive.put(lines, self.pending, Descriptor { slot, len });
+        self.pending += 1;
+        self.counters.received += 1;
+        Ok(())
+    }
+}
+
 /// All ports and their tuples. One thread has it, and nothing in it waits.
 pub struct Forwarder {
     registry: Registry,
@@ -69,6 +92,8 @@ pub struct Forwarder {
     /// Ports whose side has lied or gone, to be removed.
     broken: Vec<Owner>,
     batch: Batch,
+    /// Room for a frame that is shown to somebody, and what is before it.
+    shown: Box<[u8]>,
     /// Counters of ports that have gone.
     gone: Counters,
 }
@@ -84,6 +109,7 @@ impl Forwarder {
             touched: Vec::new(),
             broken: Vec::new(),
             batch: Batch::new(),
+            shown: vec![0; MAX_SLOT as usize].into(),
             gone: Counters::default(),
         }
     }
@@ -100,6 +126,7 @@ impl Forwarder {
             is_active: true,
             idle: 0,
             counters: Counters::default(),
+            watcher: None,
         };
         let free = self.ports.iter().position(Option::is_none);
         let number = free.unwrap_or(self.ports.len());
@@ -124,10 +151,26 @@ impl Forwarder {
         }
         if let Some(port) = self.ports.get_mut(number as usize).and_then(Option::take) {
             self.gone.add(&port.counters);
+            // There is nothing to see any more.
+            self.broken.extend(port.watcher);
         }
         for list in [&mut self.active, &mut self.touched, &mut self.broken] {
             list.retain(|other| *other != number);
         }
+        for port in self.ports.iter_mut().flatten() {
+            port.watcher = port.watcher.filter(|watcher| *watcher != number);
+        }
+    }
+
+    /// Has a port shown what another one sends, and what comes for it, from now on. Returns false if one is already,
+    /// or there is no such port.
+    pub fn watch(&mut self, number: Owner, watcher: Owner) -> bool {
+        let Some(port) = port(&mut self.ports, number) else { return false };
+        if number == watcher || port.watcher.is_some() {
+            return false;
+        }
+        port.watcher = Some(watcher);
+        true
     }
 
     /// Gives a port a tuple.
@@ -238,11 +281,13 @@ impl Forwarder {
         }
         let (mut at, mut sent) = (0, 0);
         while at < n {
-            let Some(Port { memory, send, counters, .. }) = port(&mut self.ports, number) else {
-                return Ok(n);
-            };
+            let Some(source) = port(&mut self.ports, number) else { return Ok(n) };
+            let Port { memory, send, counters, .. } = source;
             at = self.batch.copy((&*memory, &*send), (at, n), counters);
             self.batch.check(number, &self.registry, counters);
+            if let Some(watcher) = source.watcher {
+                self.show(watcher, 0..self.batch.len());
+            }
             sent += self.deliver(number);
         }
         let Some(source) = port(&mut self.ports, number) else { return Ok(n) };
@@ -262,6 +307,10 @@ impl Forwarder {
         while let Some((owner, run)) = self.batch.run(at) {
             let frames = at..at + run;
             at = frames.end;
+            let watcher = port(&mut self.ports, owner).and_then(|port| port.watcher);
+            if let Some(watcher) = watcher {
+                self.show(watcher, frames.clone());
+            }
             let delivered = port(&mut self.ports, owner).and_then(|port| {
                 let delivered = port.take(&mut self.batch, frames).ok()?;
                 if !port.is_touched && port.pending > 0 {
@@ -281,6 +330,31 @@ impl Forwarder {
             }
         }
         sent
+    }
+
+    /// Copies frames to who watches the port that they come from or go to, as many as there is room for.
+    #[cold]
+    fn show(&mut self, watcher: Owner, frames: Range<usize>) {
+        let Some(port) = port(&mut self.ports, watcher) else { return };
+        let (now, slot) = (watch::now(), port.memory.layout().slot_len() as usize);
+        for n in frames {
+            let Some((copy, len)) = self.batch.frame(n) else { break };
+            let kept = usize::from(len).min(slot.saturating_sub(watch::HEAD));
+            let Some((head, octets)) = self.shown.split_first_chunk_mut() else { break };
+            *head = watch::head(now, len, port.counters.dropped(Reason::Full) as u32);
+            let (Some(octets), Some(copy)) = (octets.get_mut(..kept), copy.get(..kept)) else {
+                break;
+            };
+            octets.copy_from_slice(copy);
+            if port.put(&mut self.shown, (watch::HEAD + kept) as u16).is_err() {
+                self.broken.push(watcher);
+                return;
+            }
+        }
+        if !port.is_touched && port.pending > 0 {
+            port.is_touched = true;
+            self.touched.push(watcher);
+        }
     }
 
     /// Shows what has been delivered: one store for each port, and one ring for each that sleeps.

@@ -16,11 +16,13 @@ mod evidence;
 mod forwarder;
 mod frame;
 mod local;
+pub mod pcap;
 mod protocol;
 pub mod registry;
 mod sys;
 pub mod traffic;
 mod tuple;
+mod watch;
 
 pub use batch::BATCH;
 pub use counters::{Counters, REASONS, Reason};
@@ -28,3 +30,4 @@ pub use forwarder::{Forwarder, IDLE_TURNS};
 pub use frame::{ETHERNET_LEN, MAX_EXTENSIONS, MAX_TAGS, MIN_FRAME, tuples};
 pub use quicket_ring::{Bell, Layout, Lie, Memory};
 pub use tuple::Tuple;
+pub use watch::Seen;

@@ -232,7 +232,7 @@ impl Daemon {
             match self.connections.iter().position(has) {
                 Some(at) => {
                     log::warn!(
-                        "port {port} is closed: what its program left in its rings cannot be, or it has gone"
+                        "port {port} is closed: what its program left in its rings cannot be, or it has gone, or so has the port that it watched"
                     );
                     self.close(at);
                 }
