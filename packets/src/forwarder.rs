@@ -1,14 +1,15 @@
 //! From the ring of the port that sends into that of the port that owns the destination.
 
+use std::ops::Range;
+
 use quicket_ring::{Bell, Consumer, Descriptor, Lie, MAX_SLOT, Memory, Producer, Way};
 
+use crate::batch::{BATCH, Batch};
 use crate::counters::{Counters, Reason};
-use crate::frame;
 use crate::registry::{Owner, Refusal, Registry};
 use crate::tuple::{Key, Tuple};
+use crate::watch;
 
-/// Frames of a port in one turn: then others have theirs.
-pub const BATCH: u32 = 64;
 /// Turns without frames after which a port is not looked at any more until it rings.
 pub const IDLE_TURNS: u32 = 2000;
 
@@ -26,6 +27,59 @@ struct Port {
     /// Turns without frames.
     idle: u32,
     counters: Counters,
+    /// The port that is shown what this one sends and what comes for it.
+    watcher: Option<Owner>,
+}
+
+impl Port {
+    /// Puts frames into slots, as many as there is room for; they are published later. What has no room is counted. Returns
+    /// how many have.
+    #[inline]
+    fn take(&mut self, batch: &mut Batch, frames: Range<usize>) -> Result<u32, Lie> {
+        let lines = self.memory.lines(Way::Receive);
+        let before = self.pending;
+        let room = self.receive.room(lines, before + frames.len() as u32)?;
+        for n in 0..frames.len() as u32 {
+            self.memory.prefetch_to_write(self.receive.get(lines, before + n).slot);
+        }
+        for n in frames {
+            let Some((copy, len)) = batch.frame(n) else { break };
+            if self.pending >= room {
+                self.counters.drop_one(Reason::Full);
+                continue;
+            }
+            let slot = self.receive.get(lines, self.pending).slot;
+            if !self.memory.store(slot, copy, len.into()) {
+                self.counters.drop_one(Reason::Slot);
+                continue;
+            }
+            self.receive.put(lines, self.pending, Descriptor { slot, len });
+            self.pending += 1;
+        }
+        let delivered = self.pending - before;
+        self.counters.received += u64::from(delivered);
+        Ok(delivered)
+    }
+}
+
+impl Port {
+    /// Puts what stands at the beginning of a buffer into the next slot, if there is room. Otherwise that is counted.
+    fn put(&mut self, buffer: &mut [u8], len: u16) -> Result<(), Lie> {
+        let lines = self.memory.lines(Way::Receive);
+        if self.pending >= self.receive.room(lines, self.pending + 1)? {
+            self.counters.drop_one(Reason::Full);
+            return Ok(());
+        }
+        let slot = self.receive.get(lines, self.pending).slot;
+        if !self.memory.store(slot, buffer, len.into()) {
+            self.counters.drop_one(Reason::Slot);
+            return Ok(());
+        }
+        self.receive.put(lines, self.pending, Descriptor { slot, len });
+        self.pending += 1;
+        self.counters.received += 1;
+        Ok(())
+    }
 }
 
 /// All ports and their tuples. One thread has it, and nothing in it waits.
@@ -37,8 +91,9 @@ pub struct Forwarder {
     touched: Vec<Owner>,
     /// Ports whose side has lied or gone, to be removed.
     broken: Vec<Owner>,
-    /// The switch's own copy of a frame: what is checked is what is delivered.
-    copy: Box<[u8]>,
+    batch: Batch,
+    /// Room for a frame that is shown to somebody, and what is before it.
+    shown: Box<[u8]>,
     /// Counters of ports that have gone.
     gone: Counters,
 }
@@ -53,7 +108,8 @@ impl Forwarder {
             active: Vec::new(),
             touched: Vec::new(),
             broken: Vec::new(),
-            copy: vec![0; MAX_SLOT as usize].into(),
+            batch: Batch::new(),
+            shown: vec![0; MAX_SLOT as usize].into(),
             gone: Counters::default(),
         }
     }
@@ -70,6 +126,7 @@ impl Forwarder {
             is_active: true,
             idle: 0,
             counters: Counters::default(),
+            watcher: None,
         };
         let free = self.ports.iter().position(Option::is_none);
         let number = free.unwrap_or(self.ports.len());
@@ -94,10 +151,26 @@ impl Forwarder {
         }
         if let Some(port) = self.ports.get_mut(number as usize).and_then(Option::take) {
             self.gone.add(&port.counters);
+            // There is nothing to see any more.
+            self.broken.extend(port.watcher);
         }
         for list in [&mut self.active, &mut self.touched, &mut self.broken] {
             list.retain(|other| *other != number);
         }
+        for port in self.ports.iter_mut().flatten() {
+            port.watcher = port.watcher.filter(|watcher| *watcher != number);
+        }
+    }
+
+    /// Has a port shown what another one sends, and what comes for it, from now on. Returns false if one is already,
+    /// or there is no such port.
+    pub fn watch(&mut self, number: Owner, watcher: Owner) -> bool {
+        let Some(port) = port(&mut self.ports, number) else { return false };
+        if number == watcher || port.watcher.is_some() {
+            return false;
+        }
+        port.watcher = Some(watcher);
+        true
     }
 
     /// Gives a port a tuple.
@@ -206,16 +279,16 @@ impl Forwarder {
         for at in 0..n {
             source.memory.prefetch(source.send.get(lines, at).slot);
         }
-        let mut sent = 0;
-        for at in 0..n {
-            let delivered = self.forward(number, at);
+        let (mut at, mut sent) = (0, 0);
+        while at < n {
             let Some(source) = port(&mut self.ports, number) else { return Ok(n) };
-            match delivered {
-                Ok(()) => sent += 1,
-                // Counted where the room was missing.
-                Err(Reason::Full | Reason::Slot) => {}
-                Err(reason) => source.counters.drop_one(reason),
+            let Port { memory, send, counters, .. } = source;
+            at = self.batch.copy((&*memory, &*send), (at, n), counters);
+            self.batch.check(number, &self.registry, counters);
+            if let Some(watcher) = source.watcher {
+                self.show(watcher, 0..self.batch.len());
             }
+            sent += self.deliver(number);
         }
         let Some(source) = port(&mut self.ports, number) else { return Ok(n) };
         source.counters.sent += sent;
@@ -227,46 +300,61 @@ impl Forwarder {
         Ok(n)
     }
 
-    /// Copies, checks and delivers the frame at a position.
+    /// Puts the frames of a port into slots of those to whom they go. Returns how many were delivered.
     #[inline]
-    fn forward(&mut self, number: Owner, at: u32) -> Result<(), Reason> {
-        let source = port(&mut self.ports, number).ok_or(Reason::Descriptor)?;
-        let Descriptor { slot, len } = source.send.get(source.memory.lines(Way::Send), at);
-        let frame = source.memory.load(slot, len.into(), &mut self.copy);
-        let ends = frame::check(frame.ok_or(Reason::Descriptor)?)?;
-        if self.registry.owner(ends.source) != Some(number) {
-            return Err(Reason::Source);
+    fn deliver(&mut self, sender: Owner) -> u64 {
+        let (mut at, mut sent) = (0, 0);
+        while let Some((owner, run)) = self.batch.run(at) {
+            let frames = at..at + run;
+            at = frames.end;
+            let watcher = port(&mut self.ports, owner).and_then(|port| port.watcher);
+            if let Some(watcher) = watcher {
+                self.show(watcher, frames.clone());
+            }
+            let delivered = port(&mut self.ports, owner).and_then(|port| {
+                let delivered = port.take(&mut self.batch, frames).ok()?;
+                if !port.is_touched && port.pending > 0 {
+                    port.is_touched = true;
+                    self.touched.push(owner);
+                }
+                Some(delivered)
+            });
+            match delivered {
+                Some(delivered) => sent += u64::from(delivered),
+                None => {
+                    self.broken.push(owner);
+                    if let Some(source) = port(&mut self.ports, sender) {
+                        source.counters.drop_many(Reason::Destination, run as u64);
+                    }
+                }
+            }
         }
-        let owner = self.registry.owner(ends.destination).ok_or(Reason::Destination)?;
-        self.deliver(owner, len)
+        sent
     }
 
-    /// Puts the copy into a slot of its owner.
-    #[inline]
-    fn deliver(&mut self, owner: Owner, len: u16) -> Result<(), Reason> {
-        let port = port(&mut self.ports, owner).ok_or(Reason::Destination)?;
-        let lines = port.memory.lines(Way::Receive);
-        let Ok(room) = port.receive.room(lines, port.pending + 1) else {
-            self.broken.push(owner);
-            return Err(Reason::Destination);
-        };
-        if port.pending >= room {
-            port.counters.drop_one(Reason::Full);
-            return Err(Reason::Full);
+    /// Copies frames to who watches the port that they come from or go to, as many as there is room for.
+    #[cold]
+    fn show(&mut self, watcher: Owner, frames: Range<usize>) {
+        let Some(port) = port(&mut self.ports, watcher) else { return };
+        let (now, slot) = (watch::now(), port.memory.layout().slot_len() as usize);
+        for n in frames {
+            let Some((copy, len)) = self.batch.frame(n) else { break };
+            let kept = usize::from(len).min(slot.saturating_sub(watch::HEAD));
+            let Some((head, octets)) = self.shown.split_first_chunk_mut() else { break };
+            *head = watch::head(now, len, port.counters.dropped(Reason::Full) as u32);
+            let (Some(octets), Some(copy)) = (octets.get_mut(..kept), copy.get(..kept)) else {
+                break;
+            };
+            octets.copy_from_slice(copy);
+            if port.put(&mut self.shown, (watch::HEAD + kept) as u16).is_err() {
+                self.broken.push(watcher);
+                return;
+            }
         }
-        let slot = port.receive.get(lines, port.pending).slot;
-        if !port.memory.store(slot, &mut self.copy, len.into()) {
-            port.counters.drop_one(Reason::Slot);
-            return Err(Reason::Slot);
-        }
-        port.receive.put(lines, port.pending, Descriptor { slot, len });
-        port.pending += 1;
-        port.counters.received += 1;
-        if !port.is_touched {
+        if !port.is_touched && port.pending > 0 {
             port.is_touched = true;
-            self.touched.push(owner);
+            self.touched.push(watcher);
         }
-        Ok(())
     }
 
     /// Shows what has been delivered: one store for each port, and one ring for each that sleeps.

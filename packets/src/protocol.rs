@@ -17,6 +17,7 @@ const OPEN: u8 = 1;
 const REGISTER: u8 = 2;
 const REMOVE: u8 = 3;
 const COUNT: u8 = 4;
+const WATCH: u8 = 5;
 
 const DONE: u8 = 0;
 const REFUSED: u8 = 1;
@@ -35,6 +36,8 @@ pub(crate) enum Request {
     Remove(Tuple),
     /// The port's counters.
     Count,
+    /// To see the frames of the port that owns a tuple.
+    Watch(Tuple),
 }
 
 /// What it hears.
@@ -61,6 +64,7 @@ impl Request {
             Self::Register => vec![REGISTER],
             Self::Remove(tuple) => [&[REMOVE][..], &encode_tuple(tuple)].concat(),
             Self::Count => vec![COUNT],
+            Self::Watch(tuple) => [&[WATCH][..], &encode_tuple(tuple)].concat(),
         }
     }
 
@@ -75,6 +79,7 @@ impl Request {
             (&REGISTER, []) => Some(Self::Register),
             (&REMOVE, rest) => Some(Self::Remove(decode_tuple(rest)?)),
             (&COUNT, []) => Some(Self::Count),
+            (&WATCH, rest) => Some(Self::Watch(decode_tuple(rest)?)),
             _ => None,
         }
     }
@@ -172,7 +177,8 @@ mod tests {
         let tuple = Tuple { address, protocol: 6, port: 443 };
         let v4 = Tuple { address: "192.0.2.1".parse().unwrap(), ..tuple };
         let open = Request::Open { version: 1, send: 2, receive: 3, slot: 4 };
-        for request in [open, Request::Register, Request::Remove(tuple), Request::Count] {
+        let others = [Request::Remove(tuple), Request::Count, Request::Watch(tuple)];
+        for request in [open, Request::Register].into_iter().chain(others) {
             let bytes = request.encode();
             assert_eq!(Request::decode(&bytes), Some(request));
             assert_eq!(Request::decode(&[&bytes[..], &[0]].concat()), None);

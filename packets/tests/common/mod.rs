@@ -31,11 +31,20 @@ pub struct Switch {
 
 impl Switch {
     pub fn start() -> Self {
+        Self::begin(false)
+    }
+
+    /// One of all users.
+    pub fn start_for_all() -> Self {
+        Self::begin(true)
+    }
+
+    fn begin(for_all: bool) -> Self {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let name = format!("quicket-packets-{}-{number}", std::process::id());
         let path = std::env::temp_dir().join(name);
-        let daemon = Daemon::bind(&path, false).unwrap();
+        let daemon = Daemon::bind(&path, for_all).unwrap();
         let (stop, stopped) = UnixStream::pair().unwrap();
         let thread = std::thread::spawn(move || daemon.run(stopped.as_fd()).unwrap());
         Self { path, stop: Some(stop), thread: Some(thread) }
