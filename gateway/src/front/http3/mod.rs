@@ -137,11 +137,11 @@ async fn accept(
     Ok(())
 }
 
-/// Waits until the client has acknowledged all data, or is gone: the last answers would be cut off.
+/// Waits until the client has acknowledged all data and the ends of streams, or is gone: the last answers would be cut off.
 async fn delivered(connection: &quicket::tokio::Connection) {
     /// How often to look.
     const LOOK: Duration = Duration::from_millis(20);
-    while connection.close_reason().is_none() && connection.stats().send_buffered > 0 {
+    while connection.close_reason().is_none() && !connection.is_delivered() {
         tokio::time::sleep(LOOK).await;
     }
 }
