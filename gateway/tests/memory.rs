@@ -5,7 +5,7 @@
 mod common;
 
 use std::alloc::{GlobalAlloc, Layout, System};
-use std::io::{Read, Write};
+use std::io::{BufReader, Read, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, Instant};
@@ -54,7 +54,7 @@ static ALLOCATOR: Counting = Counting;
 struct Client {
     process: Child,
     input: Option<ChildStdin>,
-    output: ChildStdout,
+    output: BufReader<ChildStdout>,
 }
 
 impl Client {
@@ -63,7 +63,7 @@ impl Client {
         command.args(["--nocapture", "-q"]).env(GATEWAY, gateway.addresses[0].to_string());
         let mut process = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let input = process.stdin.take();
-        let output = process.stdout.take().unwrap();
+        let output = BufReader::new(process.stdout.take().unwrap());
         Self { process, input, output }
     }
 
