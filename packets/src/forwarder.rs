@@ -1,8 +1,13 @@
 //! From the ring of the port that sends into that of the port that owns the destination.
 
+use std::io;
+use std::sync::Arc;
+
+use quicket_bpf::Tuples;
 use quicket_ring::{Bell, Consumer, Descriptor, Lie, MAX_SLOT, Memory, Producer, Way};
 
 use crate::counters::{Counters, Reason};
+use crate::device::Network;
 use crate::frame;
 use crate::registry::{Owner, Refusal, Registry};
 use crate::tuple::{Key, Tuple};
@@ -39,6 +44,8 @@ pub struct Forwarder {
     broken: Vec<Owner>,
     /// The switch's own copy of a frame: what is checked is what is delivered.
     copy: Box<[u8]>,
+    /// Where frames come from and go to that are nobody's here.
+    network: Network,
     /// Counters of ports that have gone.
     gone: Counters,
 }
@@ -54,6 +61,7 @@ impl Forwarder {
             touched: Vec::new(),
             broken: Vec::new(),
             copy: vec![0; MAX_SLOT as usize].into(),
+            network: Network::new(),
             gone: Counters::default(),
         }
     }
@@ -90,7 +98,7 @@ impl Forwarder {
     /// Removes a port, whose `tuples` these are.
     pub fn remove(&mut self, number: Owner, tuples: impl IntoIterator<Item = Tuple>) {
         for tuple in tuples {
-            self.registry.remove(tuple.into(), number);
+            self.unregister(number, tuple);
         }
         if let Some(port) = self.ports.get_mut(number as usize).and_then(Option::take) {
             self.gone.add(&port.counters);
@@ -106,12 +114,33 @@ impl Forwarder {
     ///
     /// When somebody has it, or there are as many as there may be.
     pub fn register(&mut self, number: Owner, tuple: Tuple) -> Result<(), Refusal> {
-        self.registry.register(tuple.into(), number)
+        self.registry.register(tuple.into(), number)?;
+        if let Err(error) = self.network.add_tuple(tuple) {
+            log::warn!("the kernel does not take {tuple}: {error}");
+            self.registry.remove(tuple.into(), number);
+            return Err(Refusal::Full);
+        }
+        Ok(())
     }
 
     /// Takes a tuple from its port; returns whether it had it.
     pub fn unregister(&mut self, number: Owner, tuple: Tuple) -> bool {
-        self.registry.remove(Key::from(tuple), number)
+        let is_removed = self.registry.remove(Key::from(tuple), number);
+        if is_removed {
+            self.network.remove_tuple(tuple);
+        }
+        is_removed
+    }
+
+    /// The network devices that frames come by and leave by.
+    pub(crate) const fn network(&mut self) -> &mut Network {
+        &mut self.network
+    }
+
+    /// Makes ready for network devices.
+    pub(crate) fn prepare_network(&mut self) -> io::Result<Arc<Tuples>> {
+        let Self { registry, network, .. } = self;
+        network.prepare(registry.keys().map(Tuple::from))
     }
 
     /// How many tuples there are.
@@ -137,7 +166,7 @@ impl Forwarder {
     /// Whether there are ports that want to be looked at in the next turn. Otherwise each will ring.
     #[must_use]
     pub const fn is_active(&self) -> bool {
-        !self.active.is_empty()
+        !self.active.is_empty() || self.network.is_active()
     }
 
     /// Looks at a port again that has rung.
@@ -160,7 +189,8 @@ impl Forwarder {
     /// Takes up to [`BATCH`] frames of each active port, and delivers them. Returns how many there were, those included
     /// that were dropped.
     pub fn turn(&mut self) -> u64 {
-        let mut frames = 0;
+        self.network.begin();
+        let mut frames = self.serve_network();
         let mut at = 0;
         while let Some(&number) = self.active.get(at) {
             match self.serve(number) {
@@ -176,6 +206,34 @@ impl Forwarder {
                 }
             }
             at += 1;
+        }
+        self.network.end();
+        frames
+    }
+
+    /// Takes up to [`BATCH`] frames of each queue of network devices that are active.
+    fn serve_network(&mut self) -> u64 {
+        let mut frames = 0;
+        for place in 0..self.network.places() {
+            let n = self.network.ready(place).min(BATCH);
+            if n == 0 {
+                continue;
+            }
+            for at in 0..n {
+                let came = self.network.receive(place, at, &mut self.copy);
+                let outcome = came.and_then(|(len, ends)| {
+                    // Who is here does not come from outside.
+                    if self.registry.owner(ends.source).is_some() {
+                        return Err(Reason::Source);
+                    }
+                    let owner = self.registry.owner(ends.destination).ok_or(Reason::Destination)?;
+                    self.deliver(owner, len)
+                });
+                self.network.count(place, outcome);
+            }
+            self.network.release(place, n);
+            self.publish();
+            frames += u64::from(n);
         }
         frames
     }
@@ -203,6 +261,7 @@ impl Forwarder {
             return Ok(0);
         }
         source.idle = 0;
+        self.network.begin_port();
         for at in 0..n {
             source.memory.prefetch(source.send.get(lines, at).slot);
         }
@@ -233,12 +292,15 @@ impl Forwarder {
         let source = port(&mut self.ports, number).ok_or(Reason::Descriptor)?;
         let Descriptor { slot, len } = source.send.get(source.memory.lines(Way::Send), at);
         let frame = source.memory.load(slot, len.into(), &mut self.copy);
-        let ends = frame::check(frame.ok_or(Reason::Descriptor)?)?;
+        let frame = frame.ok_or(Reason::Descriptor)?;
+        let ends = frame::check(frame)?;
         if self.registry.owner(ends.source) != Some(number) {
             return Err(Reason::Source);
         }
-        let owner = self.registry.owner(ends.destination).ok_or(Reason::Destination)?;
-        self.deliver(owner, len)
+        match self.registry.owner(ends.destination) {
+            Some(owner) => self.deliver(owner, len),
+            None => self.network.send(frame, &ends, number),
+        }
     }
 
     /// Puts the copy into a slot of its owner.

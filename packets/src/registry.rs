@@ -97,6 +97,12 @@ impl Registry {
         self.len
     }
 
+    /// All tuples.
+    pub(crate) fn keys(&self) -> impl Iterator<Item = Key> {
+        let owned = self.places.iter().filter(|place| place.owner != NOBODY);
+        owned.map(|place| Key { address: place.address, rest: place.rest })
+    }
+
     /// Where it is, or where it would be.
     #[inline]
     fn find(&self, key: Key) -> usize {
