@@ -85,7 +85,7 @@ impl Reason {
 /// What became of the frames of a port.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Frames that it has sent and that were delivered.
+    /// Frames that it has sent and that were delivered, or have left by a network device.
     pub sent: u64,
     /// Frames that were delivered to it.
     pub received: u64,

@@ -81,8 +81,17 @@ impl Network {
         self.shared.as_ref().map(|shared| shared.links.as_fd())
     }
 
-    /// Takes a device in.
-    pub(crate) fn add(&mut self, device: Device) {
+    /// Takes a device in, as it is now: nobody has heard of changes since it was looked at to be attached.
+    pub(crate) fn add(&mut self, mut device: Device) {
+        let index = device.link.index;
+        let tables = self.shared.as_mut().map(|shared| shared.ways.tables());
+        let is_well = match tables.map(|tables| tables.link(&device.link.name)) {
+            Some(Ok(link)) if link.index == index => device.update(link).is_ok(),
+            _ => false,
+        };
+        if !is_well {
+            self.broken.push(index);
+        }
         self.devices.push(device);
         self.forget();
         self.rouse();

@@ -424,3 +424,7 @@ impl<T: Entry> Draining<T> {
         unsafe { self.0.position(at).read_volatile() }
     }
 }
+
+#[cfg(test)]
+#[path = "xsk_tests.rs"]
+mod tests;
