@@ -77,7 +77,10 @@ fn the_program_understands_frames_as_the_parser_does() {
     table.add(&key(&destination)).unwrap();
     assert_eq!(program.program().run(&frame, 1).unwrap().verdict, Verdict::Redirect);
     drop(socket);
-    assert_eq!(program.program().run(&frame, 1).unwrap().verdict, Verdict::Pass);
+    // A process that another test is just starting may have it open for a moment.
+    crate::wire::until("a socket that is closed still gets frames", || {
+        program.program().run(&frame, 1).unwrap().verdict == Verdict::Pass
+    });
     // A frame to another machine.
     let mut other = frame;
     other[5] = 1;
