@@ -1,9 +1,9 @@
 //! Network devices: frames that come from outside, and leave.
 //!
 //! `quicket-bpf` has the program that hands frames of registered tuples to a device's sockets, and everything else to
-//! the system. `xsk` is such a socket, [`attached`] a device with one for each queue. `netlink` and `ways` say which
+//! the system. `xsk` is such a socket, `attached` a device with one for each queue. `netlink` and `ways` say which
 //! device leads where, `offloads` what a device must not do, and `checksum` completes what senders on this machine
-//! leave open. [`Network`] is all of that for the forwarder.
+//! leave open. `network` is all of that for the forwarder.
 
 mod attached;
 mod checksum;
