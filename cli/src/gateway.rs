@@ -188,7 +188,11 @@ fn start(start: Start<'_>) -> Result<(), Failure> {
     let Start { snapshot, sockets, handed, heirs, file, hint } = start;
     raise_limit();
     heap::keep_little();
-    let runtime = crate::threads()?;
+    let runtime = match std::thread::available_parallelism() {
+        // What threads need that take each other's work costs a fifth of a request, even if there is but one of them.
+        Ok(processors) if processors.get() == 1 => crate::one_thread()?,
+        _ => crate::threads()?,
+    };
     let (over, spoken) = match snapshot.has_sites() {
         true => ("UDP and TCP", "HTTP/3, HTTP/2 and HTTP/1.1".to_owned()),
         false => ("UDP", snapshot.protocols().join(", ")),

@@ -128,8 +128,8 @@ fn threads() -> Result<tokio::runtime::Runtime, Failure> {
     runtime(tokio::runtime::Builder::new_multi_thread())
 }
 
-/// What a client runs on: this thread. Its connections are few, and waking other threads for what one
-/// can do costs more than it saves; more come and go for files.
+/// What a client runs on, and a gateway with one processor: this thread. A client's connections are few, and waking other
+/// threads for what one can do costs more than it saves; more come and go for files.
 fn one_thread() -> Result<tokio::runtime::Runtime, Failure> {
     runtime(tokio::runtime::Builder::new_current_thread())
 }

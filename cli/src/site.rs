@@ -6,13 +6,11 @@ use std::io::Read;
 use std::path::Path;
 
 use quicket_balancer::Site;
+use quicket_member::MAX_FILE;
 #[cfg(target_os = "linux")]
 pub(crate) use quicket_member::{aes, sign, verify, wall_clock};
 
 use crate::exit::{Failure, Kind};
-
-/// The longest file in bytes.
-const MAX_FILE: u64 = 4 << 20;
 
 /// Reads a file of text, which has a bound.
 pub(crate) fn read_text(path: &Path) -> Result<String, Failure> {

@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use bytes::Bytes;
 use http::header::{self, HeaderName, HeaderValue};
 use http::{HeaderMap, Version};
 
@@ -62,22 +63,27 @@ pub(crate) fn to_origin(headers: &mut HeaderMap, asked: &Asked<'_>) {
     remove_look_alikes(headers, is_ours);
     join_cookies(headers);
     let ip = asked.client.ip().to_canonical();
-    let node = match ip {
-        IpAddr::V4(_) => ip.to_string(),
+    let address = ip.to_string();
+    let (open, close) = match ip {
+        IpAddr::V4(_) => ("", ""),
         // RFC 7239, Section 6.
-        IpAddr::V6(_) => format!("\"[{ip}]\""),
+        IpAddr::V6(_) => ("\"[", "]\""),
     };
-    let forwarded = format!("for={node};host=\"{}\";proto=https", asked.authority);
+    let forwarded =
+        ["for=", open, address.as_str(), close, ";host=\"", asked.authority, "\";proto=https"]
+            .concat();
+    // All of it was read from an authority or an address: there are no other characters.
+    let value = |text: String| HeaderValue::from_maybe_shared(Bytes::from(text)).ok();
+    let authority = value(asked.authority.to_owned());
     let fields = [
-        (header::FORWARDED, forwarded.as_str()),
-        (HeaderName::from_static("x-forwarded-for"), &ip.to_string()),
-        (HeaderName::from_static("x-forwarded-host"), asked.authority),
-        (HeaderName::from_static("x-forwarded-proto"), "https"),
-        (header::HOST, asked.authority),
+        (header::FORWARDED, value(forwarded)),
+        (HeaderName::from_static("x-forwarded-for"), value(address)),
+        (HeaderName::from_static("x-forwarded-host"), authority.clone()),
+        (HeaderName::from_static("x-forwarded-proto"), Some(HeaderValue::from_static("https"))),
+        (header::HOST, authority),
     ];
     for (name, value) in fields {
-        // All of it was read from an authority or an address: there are no other characters.
-        if let Ok(value) = HeaderValue::from_str(value) {
+        if let Some(value) = value {
             headers.insert(name, value);
         }
     }

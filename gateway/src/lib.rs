@@ -35,6 +35,7 @@ pub mod fuzz;
 mod handed;
 mod headers;
 mod log_line;
+mod look;
 pub mod metrics;
 mod names;
 pub mod origin;

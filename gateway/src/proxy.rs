@@ -66,10 +66,9 @@ pub(crate) async fn answer(
     let counted = shared.clients.ask(client.address.ip(), &snapshot.limits.client);
     let (counted, outcome) = match counted {
         Ok(counted) => {
-            let metrics = &shared.metrics;
-            let asked = (parts, &mut body);
-            let passing = pass_on(&snapshot, metrics, client, asked, &mut way, &mut record);
-            (counted, passing.await)
+            let (metrics, asked) = (&shared.metrics, (parts, &mut body));
+            // Without a name of its own: it is large, and a move of it a copy of all.
+            (counted, pass_on(&snapshot, metrics, client, asked, &mut way, &mut record).await)
         }
         Err(exceeded) => (None, Err(exceeded.into())),
     };
@@ -196,10 +195,16 @@ async fn pass_on<'a>(
             let body = body.take().unwrap_or_default();
             let again = again.filter(|_| is_early && body.is_end_stream());
             let again = again.map(|connection| (connection, parts.clone()));
-            let body = Watched::with_limit(body, limit, "the client");
-            let body = way.paced(Flow::Received, way.counted(body.boxed_unsync()));
-            let others = &snapshot.certificate_fields;
-            let body = Filter::new(&parts.headers, &route.to_origin, others).clean(body);
+            let body = match body.is_end_stream() {
+                // There is nothing to be watched, counted or cleaned, and the stream that it came by may go.
+                true => Body::default(),
+                false => {
+                    let body = Watched::with_limit(body, limit, "the client");
+                    let body = way.paced(Flow::Received, way.counted(body.boxed_unsync()));
+                    let others = &snapshot.certificate_fields;
+                    Filter::new(&parts.headers, &route.to_origin, others).clean(body)
+                }
+            };
             let answer = ask(origin, route, target, parts, body, (metrics, &mut *record)).await?;
             let (connection, parts) = match again {
                 Some(again) if answer.status() == StatusCode::TOO_EARLY => again,

@@ -28,8 +28,9 @@ impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
 /// What ends a tunnel beside its ends.
 #[derive(Clone)]
 pub(crate) struct Stay {
-    /// It counts as the client's connection, which ends when all of these are gone.
-    pub(crate) alive: mpsc::Sender<Infallible>,
+    /// It counts as the client's connection, which ends when all of these are gone. None of a stream, which ends with
+    /// its connection.
+    pub(crate) alive: Option<mpsc::Sender<Infallible>>,
     /// Says when the gateway stops: ...
     pub(crate) ending: Ending,
     /// ... then so much time is left.
@@ -213,7 +214,7 @@ mod tests {
     fn tunnel(idle: Duration) -> (Tunnel, watch::Sender<Stage>) {
         let (stage, ending) = Ending::new();
         let (alive, _) = mpsc::channel(1);
-        let stay = Stay { alive, ending, drain: Duration::from_secs(5) };
+        let stay = Stay { alive: Some(alive), ending, drain: Duration::from_secs(5) };
         (stay.tunnel(idle), stage)
     }
 

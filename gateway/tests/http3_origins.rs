@@ -7,7 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use behind::{Process, Site, certificate, content, folder, python, until};
+use behind::{Process, Site, before, certificate, content, folder, python, until};
 use tempfile::TempDir;
 
 /// aioquic's server, in a folder with its certificate.
@@ -49,16 +49,12 @@ impl Origin {
 
     /// What a file says of it.
     fn file(&self, more: &str) -> String {
-        site(&format!(
+        before(&format!(
             "servers = [\"h3://127.0.0.1:{}\"]\nca = \"origin.pem\"\n\
              server_name = \"origin.example\"\n{more}",
             self.port
         ))
     }
-}
-
-fn site(origin: &str) -> String {
-    format!("[origin.app]\n{origin}\n[[site]]\nnames = [\"*\"]\n[[site.route]]\norigin = \"app\"\n")
 }
 
 fn start(streams: usize, more: &str) -> (Site, Origin) {
@@ -87,7 +83,7 @@ fn an_origin_over_http3_proves_who_it_is() {
         (format!("{servers}server_name = \"origin.example\"\n"), "trusted"),
         (format!("{servers}ca = \"origin.pem\"\n"), "name"),
     ] {
-        site.reload(&self::site(&wrong));
+        site.reload(&before(&wrong));
         let count = site.records(0).len();
         assert_eq!(site.get(&[&site.url("/who")]).0, "502");
         let record = site.records(count + 1).pop().unwrap();

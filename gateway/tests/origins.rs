@@ -5,7 +5,7 @@ mod behind;
 use std::fs;
 use std::path::Path;
 
-use behind::{Process, Site, certificate, content, folder, free_port, nginx, python};
+use behind::{Process, Site, before, certificate, content, folder, free_port, nginx, python};
 use tempfile::TempDir;
 
 /// nginx with TLS, HTTP/2 and HTTP/1.1, which tells by which version it was asked, by which name, and who
@@ -28,17 +28,13 @@ fn secure_nginx(dir: &Path, versions: &str) -> (Process, u16) {
     (nginx(dir, &server, port), port)
 }
 
-fn site(origin: &str) -> String {
-    format!("[origin.app]\n{origin}\n[[site]]\nnames = [\"*\"]\n[[site.route]]\norigin = \"app\"\n")
-}
-
 #[test]
 fn an_origin_over_tls_proves_who_it_is_and_speaks_http2() {
     let dir = folder();
     let (_nginx, port) = secure_nginx(dir.path(), "TLSv1.2 TLSv1.3");
     let servers = format!("servers = [\"https://127.0.0.1:{port}\"]\n");
     let trusted = format!("{servers}ca = \"origin.pem\"\nserver_name = \"origin.example\"\n");
-    let site = Site::start(dir, &site(&trusted));
+    let site = Site::start(dir, &before(&trusted));
     let asked = |flag: &str| {
         let (status, body) = site.get(&[flag, &site.url("/who")]);
         assert_eq!(status, "200");
@@ -50,7 +46,7 @@ fn an_origin_over_tls_proves_who_it_is_and_speaks_http2() {
     let (status, body) = site.get(&[&site.url("/large")]);
     assert!(status == "200" && body == content(8_000_000));
 
-    site.reload(&self::site(&format!(
+    site.reload(&before(&format!(
         "{trusted}client_chain = \"gateway.pem\"\nclient_key = \"gateway.key\"\n"
     )));
     assert_eq!(asked("--http2"), "HTTP/2.0 localhost SUCCESS TLSv1.3");
@@ -59,7 +55,7 @@ fn an_origin_over_tls_proves_who_it_is_and_speaks_http2() {
         (format!("{servers}server_name = \"origin.example\"\n"), "issued by nobody who is trusted"),
         (format!("{servers}ca = \"origin.pem\"\n"), "not for that name"),
     ] {
-        site.reload(&self::site(&wrong));
+        site.reload(&before(&wrong));
         let count = site.records(0).len();
         assert_eq!(site.get(&[&site.url("/who")]).0, "502");
         let record = site.records(count + 1).pop().unwrap();
@@ -74,7 +70,7 @@ fn an_origin_with_nothing_newer_than_tls_1_2_is_spoken_to() {
     let (_nginx, port) = secure_nginx(dir.path(), "TLSv1.2");
     let servers = format!("servers = [\"https://127.0.0.1:{port}\"]\n");
     let trusted = format!("{servers}ca = \"origin.pem\"\nserver_name = \"origin.example\"\n");
-    let site = Site::start(dir, &site(&trusted));
+    let site = Site::start(dir, &before(&trusted));
     let (status, body) = site.get(&[&site.url("/who")]);
     let said = String::from_utf8(body).unwrap();
     assert_eq!((status.as_str(), said.as_str()), ("200", "HTTP/2.0 localhost NONE TLSv1.2"));
@@ -135,5 +131,5 @@ fn with_h2(arguments: &[&str]) -> (Site, std::path::PathBuf) {
     // It ends with its standard input, hence with this process at the latest.
     std::mem::forget(server);
     let origin = format!("servers = [\"h2c://127.0.0.1:{port}\"]\nmax_failures = 100\n");
-    (Site::start(dir, &site(&origin)), log)
+    (Site::start(dir, &before(&origin)), log)
 }

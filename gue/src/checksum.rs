@@ -5,7 +5,10 @@ use core::net::IpAddr;
 /// A one's complement sum of 16-bit words under construction.
 ///
 /// Parts are added in any order, as long as each begins at an even distance from the others.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+///
+/// Words are added as the machine holds them and swapped once in the end, which RFC 1071,
+/// Section 2(B) allows. 2^30 words can be added before it overflows, which no packet has.
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Sum(u64);
 
 impl Sum {
@@ -16,52 +19,67 @@ impl Sum {
     }
 
     /// Adds bytes; an odd one at the end counts as if a zero byte followed.
-    ///
-    /// Words are added as the machine holds them and swapped once in the end, which RFC 1071,
-    /// Section 2(B) allows.
     #[inline]
     #[must_use]
     pub fn bytes(self, bytes: &[u8]) -> Self {
         let (blocks, rest) = bytes.as_chunks::<32>();
-        // Four sums that do not wait for each other; each word adds less than 2^32.
-        let mut sums = [0u64; 8];
-        for block in blocks {
-            let (words, _) = block.as_chunks::<4>();
-            for (sum, word) in sums.iter_mut().zip(words) {
-                *sum = sum.wrapping_add(u64::from(u32::from_ne_bytes(*word)));
+        let mut sum = self.0;
+        if !blocks.is_empty() {
+            // Sums that do not wait for each other; each word adds less than 2^32.
+            let mut sums = [0u64; 8];
+            for block in blocks {
+                let (words, _) = block.as_chunks::<4>();
+                for (sum, word) in sums.iter_mut().zip(words) {
+                    *sum = sum.wrapping_add(u64::from(u32::from_ne_bytes(*word)));
+                }
             }
+            sum = sums.iter().fold(sum, |all, sum| all.wrapping_add(*sum));
         }
-        let mut sum = sums.iter().fold(0u64, |all, sum| all.wrapping_add(*sum));
-        let (pairs, odd) = rest.as_chunks::<2>();
-        for pair in pairs {
+        // Less than 32, without loops: most headers, and the shortest packets, have no more.
+        let mut rest = rest;
+        if let Some((longs, tail)) = rest.split_first_chunk::<16>() {
+            let [first @ .., _, _, _, _, _, _, _, _] = *longs;
+            let [_, _, _, _, _, _, _, _, second @ ..] = *longs;
+            sum = add_long(add_long(sum, first), second);
+            rest = tail;
+        }
+        if let Some((long, tail)) = rest.split_first_chunk() {
+            sum = add_long(sum, *long);
+            rest = tail;
+        }
+        if let Some((word, tail)) = rest.split_first_chunk() {
+            sum = sum.wrapping_add(u64::from(u32::from_ne_bytes(*word)));
+            rest = tail;
+        }
+        if let Some((pair, tail)) = rest.split_first_chunk() {
             sum = sum.wrapping_add(u64::from(u16::from_ne_bytes(*pair)));
+            rest = tail;
         }
-        if let [last] = odd {
+        if let [last] = rest {
             sum = sum.wrapping_add(u64::from(u16::from_ne_bytes([*last, 0])));
         }
-        self.add_u16(fold(sum).to_be())
+        Self(sum)
     }
 
     /// Adds a word.
     #[inline]
     #[must_use]
     pub const fn add_u16(self, word: u16) -> Self {
-        // 2^48 words until it overflows, which no packet has.
-        Self(self.0.wrapping_add(word as u64))
+        Self(self.0.wrapping_add(word.to_be() as u64))
     }
 
     /// Adds two words.
     #[inline]
     #[must_use]
     pub const fn add_u32(self, words: u32) -> Self {
-        Self(self.0.wrapping_add(words as u64))
+        Self(self.0.wrapping_add(words.to_be() as u64))
     }
 
     /// Adds another sum.
     #[inline]
     #[must_use]
     pub const fn plus(self, other: Self) -> Self {
-        self.add_u16(other.folded())
+        Self(self.0.wrapping_add(fold(other.0) as u64))
     }
 
     /// Takes a word out that was added before.
@@ -75,7 +93,7 @@ impl Sum {
     #[inline]
     #[must_use]
     pub const fn folded(self) -> u16 {
-        fold(self.0)
+        fold(self.0).to_be()
     }
 
     /// The checksum: the complement of the sum.
@@ -89,15 +107,24 @@ impl Sum {
     #[inline]
     #[must_use]
     pub const fn is_intact(self) -> bool {
-        self.folded() == 0xffff
+        // The same in both orders.
+        fold(self.0) == 0xffff
     }
 }
 
+/// Adds both halves: less than 2^33.
+#[inline]
+const fn add_long(sum: u64, long: [u8; 8]) -> u64 {
+    let long = u64::from_ne_bytes(long);
+    sum.wrapping_add(long >> 32).wrapping_add(long & 0xffff_ffff)
+}
+
+/// The same sum in 16 bits: carries are added to what they are carried out of.
+///
+/// Adding both halves to each other at once has the carry of the lower sum in the upper one, where it belongs.
 const fn fold(sum: u64) -> u16 {
-    let sum = (sum & 0xffff_ffff).wrapping_add(sum >> 32);
-    let sum = (sum & 0xffff).wrapping_add(sum >> 16);
-    let sum = (sum & 0xffff).wrapping_add(sum >> 16);
-    (sum & 0xffff).wrapping_add(sum >> 16) as u16
+    let sum = (sum.wrapping_add(sum.rotate_right(32)) >> 32) as u32;
+    (sum.wrapping_add(sum.rotate_right(16)) >> 16) as u16
 }
 
 /// The sum of the pseudo-header of TCP and UDP (RFC 9293, Section 3.1; RFC 8200, Section 8.1).

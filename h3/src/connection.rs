@@ -9,11 +9,12 @@ use bytes::Buf;
 use h3::error::Code;
 use h3::quic::{self, ConnectionErrorIncoming, StreamErrorIncoming};
 
-use quicket::tokio::{self, Stream};
-use quicket::{AcceptError, OpenError};
+use quicket::OpenError;
+use quicket::tokio::{self, Acceptor, Stream};
 
 use crate::acceptance::Waiting;
 use crate::frames::{RequestFrames, Sender};
+use crate::seldom::Seldom;
 use crate::unidirectional::Unidirectional;
 use crate::{Acceptance, BidiStream, RecvStream, Requests, SendStream, error};
 
@@ -34,8 +35,9 @@ fn poll_in<T>(
 /// A QUIC connection for h3.
 pub struct Connection {
     opener: OpenStreams,
-    accepting_bi: Option<Pending<Result<Stream, AcceptError>>>,
-    accepting_uni: Option<Pending<Result<tokio::RecvStream, AcceptError>>>,
+    acceptor: Acceptor,
+    /// The streams that are not requests.
+    seldom: Seldom,
     requests: Requests,
     guard: Option<Guard>,
 }
@@ -50,9 +52,9 @@ impl Connection {
     /// Takes a connection that h3 may use for itself.
     pub fn new(connection: tokio::Connection) -> Self {
         Self {
+            acceptor: connection.acceptor(),
             opener: OpenStreams::new(connection, None),
-            accepting_bi: None,
-            accepting_uni: None,
+            seldom: Seldom::new(),
             requests: Requests::default(),
             guard: None,
         }
@@ -62,9 +64,10 @@ impl Connection {
     /// sections are refused above `max_section` bytes, as they are encoded; give h3 the same limit for what
     /// they are when decoded.
     pub fn server(connection: tokio::Connection, max_section: usize) -> Self {
-        let unidirectional = Unidirectional::of(Sender::Client, Acceptance::default());
-        let guard = Guard { max_section, unidirectional };
-        Self { guard: Some(guard), ..Self::new(connection) }
+        let mut this = Self::new(connection);
+        let unidirectional = Unidirectional::of(Sender::Client, this.acceptance());
+        this.guard = Some(Guard { max_section, unidirectional });
+        this
     }
 
     /// Takes a connection to a server that may be hostile: what it sends is checked before h3 sees it. Field
@@ -87,18 +90,22 @@ impl Connection {
     pub fn requests(&self) -> Requests {
         self.requests.clone()
     }
+}
 
-    fn poll_accept_uni(
-        &mut self,
-        cx: &mut Context<'_>,
-    ) -> Poll<Result<tokio::RecvStream, ConnectionErrorIncoming>> {
-        let connection = &self.opener.connection;
-        let accepted = poll_in(&mut self.accepting_uni, cx, || {
-            let connection = connection.clone();
-            Box::pin(async move { connection.accept_uni().await })
-        });
-        accepted.map_err(error::accept)
+/// The next stream that is h3's to read. Those that are not are looked after.
+fn poll_unidirectional(
+    acceptor: &mut Acceptor,
+    guard: Option<&mut Guard>,
+    connection: &tokio::Connection,
+    cx: &mut Context<'_>,
+) -> Poll<Result<RecvStream, ConnectionErrorIncoming>> {
+    let Some(Guard { unidirectional, .. }) = guard else {
+        return acceptor.poll_uni(cx).map_ok(RecvStream::new).map_err(error::accept);
+    };
+    while let Poll::Ready(accepted) = acceptor.poll_uni(cx) {
+        unidirectional.insert(accepted.map_err(error::accept)?);
     }
+    unidirectional.poll(cx, connection)
 }
 
 impl fmt::Debug for Connection {
@@ -115,19 +122,9 @@ impl<B: Buf> quic::Connection<B> for Connection {
         &mut self,
         cx: &mut Context<'_>,
     ) -> Poll<Result<Self::RecvStream, ConnectionErrorIncoming>> {
-        let Some(Guard { .. }) = self.guard else {
-            return self.poll_accept_uni(cx).map_ok(RecvStream::new);
-        };
-        while let Poll::Ready(accepted) = self.poll_accept_uni(cx) {
-            let accepted = accepted?;
-            if let Some(guard) = &mut self.guard {
-                guard.unidirectional.insert(accepted);
-            }
-        }
-        match &mut self.guard {
-            Some(guard) => guard.unidirectional.poll(cx, &self.opener.connection),
-            None => Poll::Pending,
-        }
+        let (acceptor, guard) = (&mut self.acceptor, self.guard.as_mut());
+        let connection = &self.opener.connection;
+        self.seldom.poll(cx, |cx| poll_unidirectional(acceptor, guard, connection, cx))
     }
 
     fn poll_accept_bidi(
@@ -135,11 +132,7 @@ impl<B: Buf> quic::Connection<B> for Connection {
         cx: &mut Context<'_>,
     ) -> Poll<Result<Self::BidiStream, ConnectionErrorIncoming>> {
         let connection = &self.opener.connection;
-        let accepted = poll_in(&mut self.accepting_bi, cx, || {
-            let connection = connection.clone();
-            Box::pin(async move { connection.accept_bi().await })
-        });
-        let stream = ready!(accepted).map_err(error::accept)?;
+        let stream = ready!(self.acceptor.poll_bi(cx)).map_err(error::accept)?;
         let stream = BidiStream::accepted(stream, &self.requests);
         Poll::Ready(Ok(match &self.guard {
             Some(guard) => {

@@ -33,6 +33,7 @@ mod error;
 mod frames;
 mod qpack;
 mod requests;
+mod seldom;
 mod stream;
 mod unidirectional;
 mod violation;

@@ -9,10 +9,14 @@ use h3::error::Code;
 use h3::quic::{self, StreamErrorIncoming, StreamId, WriteBuf};
 
 use crate::frames::{Control, RequestFrames};
+use crate::seldom::Seldom;
 use crate::{Acceptance, Piece, Requests, Scope, Transfer, Violation, error};
 
 /// Less than this becomes memory of its own, in bytes: the buffer in which it came is mostly empty.
 const SMALL: usize = 16 << 10;
+/// A frame that is no longer than this is written in one piece, in bytes: to copy it costs less than to write its head
+/// and its content one after the other.
+const JOINED: usize = 2 << 10;
 
 /// A stream's number as h3 wants it.
 fn number(id: quicket::StreamId) -> StreamId {
@@ -23,11 +27,45 @@ fn number(id: quicket::StreamId) -> StreamId {
 /// The sending half of a stream.
 pub struct SendStream<B: Buf> {
     stream: quicket::tokio::SendStream,
-    writing: Option<WriteBuf<B>>,
+    writing: Option<Writing<B>>,
     /// Dropping it unfinished resets it.
     reset_on_drop: bool,
     /// Where what it takes is counted.
     transfer: Option<Arc<Transfer>>,
+}
+
+/// What is to be written of a frame.
+enum Writing<B> {
+    Joined(Bytes),
+    /// Its head, and its content behind. In a box, for most streams of an idle connection write nothing.
+    Apart(Box<WriteBuf<B>>),
+}
+
+impl<B: Buf> Writing<B> {
+    fn new(mut frame: WriteBuf<B>) -> Self {
+        match frame.remaining() {
+            length @ ..=JOINED => Self::Joined(frame.copy_to_bytes(length)),
+            _ => Self::Apart(Box::new(frame)),
+        }
+    }
+
+    fn chunk(&self) -> &[u8] {
+        match self {
+            Self::Joined(bytes) => bytes,
+            Self::Apart(frame) => frame.chunk(),
+        }
+    }
+
+    fn advance(&mut self, written: usize) {
+        match self {
+            Self::Joined(bytes) => bytes.advance(written),
+            Self::Apart(frame) => frame.advance(written),
+        }
+    }
+
+    fn has_remaining(&self) -> bool {
+        !self.chunk().is_empty()
+    }
 }
 
 impl<B: Buf> SendStream<B> {
@@ -82,7 +120,7 @@ impl<B: Buf> quic::SendStream<B> for SendStream<B> {
         if self.writing.is_some() {
             return Err(error::misuse("data was sent while earlier data was not written yet"));
         }
-        self.writing = Some(data.into());
+        self.writing = Some(Writing::new(data.into()));
         Ok(())
     }
 
@@ -132,6 +170,8 @@ pub struct RecvStream {
     /// A piece was given out that is to go on first, and nobody asked since.
     given: bool,
     guard: Option<Box<Guard>>,
+    /// Of a control stream.
+    seldom: Option<Seldom>,
 }
 
 /// What comes from a peer that may be hostile, before h3 sees it.
@@ -194,7 +234,7 @@ impl Guard {
 
 impl RecvStream {
     pub(crate) const fn new(stream: quicket::tokio::RecvStream) -> Self {
-        Self { stream, given: false, guard: None }
+        Self { stream, given: false, guard: None, seldom: None }
     }
 
     /// A peer's control stream, of which this has come behind its type.
@@ -207,7 +247,7 @@ impl RecvStream {
     ) -> Self {
         let frames = Frames::Control { frames, acceptance, is_typed: false };
         let guard = Some(Box::new(Guard::new(connection, frames, rest)));
-        Self { guard, ..Self::new(stream) }
+        Self { guard, seldom: Some(Seldom::new()), ..Self::new(stream) }
     }
 
     fn poll_chunk(
@@ -254,6 +294,20 @@ impl RecvStream {
         }
     }
 
+    /// The next piece for h3.
+    fn poll_piece(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<Option<Bytes>, StreamErrorIncoming>> {
+        if std::mem::take(&mut self.given) {
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        let piece = ready!(self.poll_checked(cx))?;
+        self.given = matches!(piece, Some(Piece::Data(_)));
+        Poll::Ready(Ok(piece.map(|(Piece::Data(bytes) | Piece::Frame(bytes))| bytes)))
+    }
+
     fn refuse(&mut self, violation: Violation) -> StreamErrorIncoming {
         if let Some(guard) = &mut self.guard {
             guard.failed = Some(violation);
@@ -275,13 +329,12 @@ impl quic::RecvStream for RecvStream {
         &mut self,
         cx: &mut Context<'_>,
     ) -> Poll<Result<Option<Self::Buf>, StreamErrorIncoming>> {
-        if std::mem::take(&mut self.given) {
-            cx.waker().wake_by_ref();
-            return Poll::Pending;
+        if let Some(seldom) = self.seldom.take() {
+            let polled = seldom.poll(cx, |cx| self.poll_piece(cx));
+            self.seldom = Some(seldom);
+            return polled;
         }
-        let piece = ready!(self.poll_checked(cx))?;
-        self.given = matches!(piece, Some(Piece::Data(_)));
-        Poll::Ready(Ok(piece.map(|(Piece::Data(bytes) | Piece::Frame(bytes))| bytes)))
+        self.poll_piece(cx)
     }
 
     fn stop_sending(&mut self, code: u64) {

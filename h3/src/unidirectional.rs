@@ -74,6 +74,10 @@ impl Unidirectional {
                 }
             }
         }
+        if self.untyped.is_empty() {
+            // Most peers open three, at the beginning.
+            self.untyped = Vec::new();
+        }
         for critical in [&mut self.encoder, &mut self.decoder].into_iter().flatten() {
             critical.poll(cx)?;
         }

@@ -37,6 +37,7 @@ Examples:
   quicket lab bench --network link --row loss --row fairness
   quicket lab bench --implementation quicket --row idle --connections 50000
   quicket lab bench --row gateway                        gateways, and what their processes take
+  quicket lab bench --row switch --row switch-lengths    frames through the switch for packets
   quicket lab bench --from run1/bench.json run2/bench.json run3/bench.json --out results
 
 Rows run over the networks that they are meant for; those other than loopback need root. A

@@ -13,3 +13,6 @@ pub use error::MemberError;
 pub use keys::{aes, server_id, sign, verify, wall_clock};
 pub use member::{Change, Member};
 pub use quicket_balancer::Site;
+
+/// The longest file of connection IDs, in bytes.
+pub const MAX_FILE: u64 = 4 << 20;

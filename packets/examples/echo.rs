@@ -2,7 +2,7 @@
 //! and UDP what it takes for that.
 //!
 //! ```text
-//! cargo run -p quicket-packets --example rates -- daemon ./packets &
+//! quicket switch packets --name ./packets &
 //! cargo run -p quicket-packets --example echo -- ./packets 127.0.0.1:7000 &
 //! cargo run -p quicket-packets --example echo -- ./packets 127.0.0.1:7001 127.0.0.1:7000
 //! ```

@@ -15,6 +15,7 @@ use crate::counters::Counters;
 use crate::local;
 use crate::protocol::{Answer, MAX_MESSAGE, Request, VERSION};
 use crate::tuple::Tuple;
+use crate::watch::Seen;
 
 /// A port at the switch for packets. It lives until this is dropped or the process ends, and its tuples
 /// with it; a process that was forked from this one keeps it, too.
@@ -78,6 +79,33 @@ impl Port {
             (Answer::Done, _) => Ok(()),
             (answer, _) => Err(answer.into_error()),
         }
+    }
+
+    /// Has this port, which has no tuples, shown what the port that owns a tuple sends, and what comes for it, those frames
+    /// included for which it has no room. [`Port::see`] reads that. It ends with that port.
+    ///
+    /// # Errors
+    ///
+    /// `NotFound` when no port of this user has the tuple (root may see all), `ResourceBusy` when somebody watches
+    /// that port.
+    pub fn watch(&mut self, tuple: Tuple) -> io::Result<()> {
+        match ask(self.control.as_fd(), Request::Watch(tuple), &[])? {
+            (Answer::Done, _) => Ok(()),
+            (answer, _) => Err(answer.into_error()),
+        }
+    }
+
+    /// Reads up to `most` frames of a port that is watched. Returns how many there were.
+    ///
+    /// # Errors
+    ///
+    /// As [`Port::receive`].
+    pub fn see(&mut self, most: u32, mut read: impl FnMut(Seen<'_>)) -> io::Result<u32> {
+        self.receive(most, |shown| {
+            if let Some(seen) = Seen::read(shown) {
+                read(seen);
+            }
+        })
     }
 
     /// What became of this port's frames.

@@ -102,7 +102,12 @@ impl Counters {
 
     #[inline]
     pub(crate) fn drop_one(&mut self, reason: Reason) {
-        self.dropped[reason as usize] += 1;
+        self.drop_many(reason, 1);
+    }
+
+    #[inline]
+    pub(crate) fn drop_many(&mut self, reason: Reason, n: u64) {
+        self.dropped[reason as usize] += n;
     }
 
     /// As numbers: sent, received, and those of [`REASONS`].

@@ -1,19 +1,20 @@
 //! From the ring of the port that sends into that of the port that owns the destination.
 
 use std::io;
+use std::ops::Range;
 use std::sync::Arc;
 
 use quicket_bpf::Tuples;
 use quicket_ring::{Bell, Consumer, Descriptor, Lie, MAX_SLOT, Memory, Producer, Way};
 
+use crate::batch::{BATCH, Batch, Rule};
 use crate::counters::{Counters, Reason};
 use crate::device::Network;
 use crate::frame;
 use crate::registry::{Owner, Refusal, Registry};
 use crate::tuple::{Key, Tuple};
+use crate::watch;
 
-/// Frames of a port in one turn: then others have theirs.
-pub const BATCH: u32 = 64;
 /// Turns without frames after which a port is not looked at any more until it rings.
 pub const IDLE_TURNS: u32 = 2000;
 
@@ -31,6 +32,67 @@ struct Port {
     /// Turns without frames.
     idle: u32,
     counters: Counters,
+    /// The port that is shown what this one sends and what comes for it.
+    watcher: Option<Owner>,
+}
+
+impl Port {
+    /// Puts frames into slots, as many as there is room for; they are published later. What has no room is counted. Returns
+    /// how many have.
+    #[inline]
+    fn take(&mut self, batch: &mut Batch, frames: Range<usize>) -> Result<u32, Lie> {
+        let lines = self.memory.lines(Way::Receive);
+        let before = self.pending;
+        let room = self.receive.room(lines, before + frames.len() as u32)?;
+        for n in 0..frames.len() as u32 {
+            self.memory.prefetch_to_write(self.receive.get(lines, before + n).slot);
+        }
+        for n in frames {
+            let Some((copy, len)) = batch.frame(n) else { break };
+            if self.pending >= room {
+                self.counters.drop_one(Reason::Full);
+                continue;
+            }
+            let slot = self.receive.get(lines, self.pending).slot;
+            if !self.memory.store(slot, copy, len.into()) {
+                self.counters.drop_one(Reason::Slot);
+                continue;
+            }
+            self.receive.put(lines, self.pending, Descriptor { slot, len });
+            self.pending += 1;
+        }
+        let delivered = self.pending - before;
+        self.counters.received += u64::from(delivered);
+        Ok(delivered)
+    }
+}
+
+impl Port {
+    /// Puts what stands at the beginning of a buffer into the next slot, if there is room. Otherwise that is counted.
+    fn put(&mut self, buffer: &mut [u8], len: u16) -> Result<(), Lie> {
+        let lines = self.memory.lines(Way::Receive);
+        if self.pending >= self.receive.room(lines, self.pending + 1)? {
+            self.counters.drop_one(Reason::Full);
+            return Ok(());
+        }
+        let slot = self.receive.get(lines, self.pending).slot;
+        if !self.memory.store(slot, buffer, len.into()) {
+            self.counters.drop_one(Reason::Slot);
+            return Ok(());
+        }
+        self.receive.put(lines, self.pending, Descriptor { slot, len });
+        self.pending += 1;
+        self.counters.received += 1;
+        Ok(())
+    }
+}
+
+/// Who has sent the frames of a batch.
+#[derive(Clone, Copy)]
+enum Sender {
+    Port(Owner),
+    /// A queue of a network device, by its place ([`Network::places`]).
+    Device(usize),
 }
 
 /// All ports and their tuples. One thread has it, and nothing in it waits.
@@ -42,8 +104,9 @@ pub struct Forwarder {
     touched: Vec<Owner>,
     /// Ports whose side has lied or gone, to be removed.
     broken: Vec<Owner>,
-    /// The switch's own copy of a frame: what is checked is what is delivered.
-    copy: Box<[u8]>,
+    batch: Batch,
+    /// Room for a frame that is shown to somebody, and what is before it.
+    shown: Box<[u8]>,
     /// Where frames come from and go to that are nobody's here.
     network: Network,
     /// Counters of ports that have gone.
@@ -60,7 +123,8 @@ impl Forwarder {
             active: Vec::new(),
             touched: Vec::new(),
             broken: Vec::new(),
-            copy: vec![0; MAX_SLOT as usize].into(),
+            batch: Batch::new(),
+            shown: vec![0; MAX_SLOT as usize].into(),
             network: Network::new(),
             gone: Counters::default(),
         }
@@ -78,6 +142,7 @@ impl Forwarder {
             is_active: true,
             idle: 0,
             counters: Counters::default(),
+            watcher: None,
         };
         let free = self.ports.iter().position(Option::is_none);
         let number = free.unwrap_or(self.ports.len());
@@ -102,10 +167,26 @@ impl Forwarder {
         }
         if let Some(port) = self.ports.get_mut(number as usize).and_then(Option::take) {
             self.gone.add(&port.counters);
+            // There is nothing to see any more.
+            self.broken.extend(port.watcher);
         }
         for list in [&mut self.active, &mut self.touched, &mut self.broken] {
             list.retain(|other| *other != number);
         }
+        for port in self.ports.iter_mut().flatten() {
+            port.watcher = port.watcher.filter(|watcher| *watcher != number);
+        }
+    }
+
+    /// Has a port shown what another one sends, and what comes for it, from now on. Returns false if one is already,
+    /// or there is no such port.
+    pub fn watch(&mut self, number: Owner, watcher: Owner) -> bool {
+        let Some(port) = port(&mut self.ports, number) else { return false };
+        if number == watcher || port.watcher.is_some() {
+            return false;
+        }
+        port.watcher = Some(watcher);
+        true
     }
 
     /// Gives a port a tuple.
@@ -219,17 +300,14 @@ impl Forwarder {
             if n == 0 {
                 continue;
             }
-            for at in 0..n {
-                let came = self.network.receive(place, at, &mut self.copy);
-                let outcome = came.and_then(|(len, ends)| {
-                    // Who is here does not come from outside.
-                    if self.registry.owner(ends.source).is_some() {
-                        return Err(Reason::Source);
-                    }
-                    let owner = self.registry.owner(ends.destination).ok_or(Reason::Destination)?;
-                    self.deliver(owner, len)
-                });
-                self.network.count(place, outcome);
+            let mut at = 0;
+            while at < n {
+                let Self { network, batch, registry, .. } = self;
+                at = network.receive(place, (at, n), batch, registry);
+                let received = self.deliver(Sender::Device(place));
+                if let Some(counters) = self.network.counters(place) {
+                    counters.received += received;
+                }
             }
             self.network.release(place, n);
             self.publish();
@@ -265,16 +343,21 @@ impl Forwarder {
         for at in 0..n {
             source.memory.prefetch(source.send.get(lines, at).slot);
         }
-        let mut sent = 0;
-        for at in 0..n {
-            let delivered = self.forward(number, at);
+        let (mut at, mut sent) = (0, 0);
+        while at < n {
             let Some(source) = port(&mut self.ports, number) else { return Ok(n) };
-            match delivered {
-                Ok(()) => sent += 1,
-                // Counted where the room was missing.
-                Err(Reason::Full | Reason::Slot) => {}
-                Err(reason) => source.counters.drop_one(reason),
-            }
+            let Port { memory, send, counters, .. } = source;
+            let lines = memory.lines(Way::Send);
+            let get = |position| {
+                let Descriptor { slot, len } = send.get(lines, position);
+                (slot, len)
+            };
+            at = self.batch.fill((at, n), counters, get, |slot, len, to| {
+                memory.load(slot, len.into(), to).map(|_| ()).ok_or(Reason::Descriptor)
+            });
+            let rule = Rule { sender: Some(number), may_leave: self.network.len() > 0 };
+            self.batch.check(rule, &self.registry, counters, |frame| frame::check(frame));
+            sent += self.deliver(Sender::Port(number));
         }
         let Some(source) = port(&mut self.ports, number) else { return Ok(n) };
         source.counters.sent += sent;
@@ -286,49 +369,110 @@ impl Forwarder {
         Ok(n)
     }
 
-    /// Copies, checks and delivers the frame at a position.
+    /// Hands the frames of the batch to those to whom they go, in order. Returns how many were delivered, or have left.
     #[inline]
-    fn forward(&mut self, number: Owner, at: u32) -> Result<(), Reason> {
-        let source = port(&mut self.ports, number).ok_or(Reason::Descriptor)?;
-        let Descriptor { slot, len } = source.send.get(source.memory.lines(Way::Send), at);
-        let frame = source.memory.load(slot, len.into(), &mut self.copy);
-        let frame = frame.ok_or(Reason::Descriptor)?;
-        let ends = frame::check(frame)?;
-        if self.registry.owner(ends.source) != Some(number) {
-            return Err(Reason::Source);
+    fn deliver(&mut self, sender: Sender) -> u64 {
+        let watcher = match sender {
+            Sender::Port(number) => port(&mut self.ports, number).and_then(|port| port.watcher),
+            Sender::Device(_) => None,
+        };
+        let (mut at, mut delivered) = (0, 0);
+        while let Some((owner, run)) = self.batch.run(at) {
+            let frames = at..at + run;
+            at = frames.end;
+            delivered += match (owner, sender) {
+                (Some(owner), _) => {
+                    if let Some(watcher) = watcher {
+                        self.show(watcher, frames.clone());
+                    }
+                    self.hand_over(sender, owner, frames)
+                }
+                (None, Sender::Port(number)) => self.send_out(number, watcher, frames),
+                // Checking has left them out.
+                (None, Sender::Device(_)) => 0,
+            };
         }
-        match self.registry.owner(ends.destination) {
-            Some(owner) => self.deliver(owner, len),
-            None => self.network.send(frame, &ends, number),
-        }
+        delivered
     }
 
-    /// Puts the copy into a slot of its owner.
+    /// Puts frames into slots of the port that they are for. Returns how many.
     #[inline]
-    fn deliver(&mut self, owner: Owner, len: u16) -> Result<(), Reason> {
-        let port = port(&mut self.ports, owner).ok_or(Reason::Destination)?;
-        let lines = port.memory.lines(Way::Receive);
-        let Ok(room) = port.receive.room(lines, port.pending + 1) else {
-            self.broken.push(owner);
-            return Err(Reason::Destination);
+    fn hand_over(&mut self, sender: Sender, owner: Owner, frames: Range<usize>) -> u64 {
+        let watcher = port(&mut self.ports, owner).and_then(|port| port.watcher);
+        if let Some(watcher) = watcher {
+            self.show(watcher, frames.clone());
+        }
+        let run = frames.len() as u64;
+        let delivered = port(&mut self.ports, owner).and_then(|port| {
+            let delivered = port.take(&mut self.batch, frames).ok()?;
+            if !port.is_touched && port.pending > 0 {
+                port.is_touched = true;
+                self.touched.push(owner);
+            }
+            Some(delivered)
+        });
+        if let Some(delivered) = delivered {
+            return delivered.into();
+        }
+        self.broken.push(owner);
+        let counters = match sender {
+            Sender::Port(number) => port(&mut self.ports, number).map(|port| &mut port.counters),
+            Sender::Device(place) => self.network.counters(place),
         };
-        if port.pending >= room {
-            port.counters.drop_one(Reason::Full);
-            return Err(Reason::Full);
+        if let Some(counters) = counters {
+            counters.drop_many(Reason::Destination, run);
         }
-        let slot = port.receive.get(lines, port.pending).slot;
-        if !port.memory.store(slot, &mut self.copy, len.into()) {
-            port.counters.drop_one(Reason::Slot);
-            return Err(Reason::Slot);
+        0
+    }
+
+    /// Has frames of a port that are for nobody here leave by network devices, and shows them to who watches the port.
+    /// Returns how many have left.
+    #[inline(never)]
+    fn send_out(&mut self, number: Owner, watcher: Option<Owner>, frames: Range<usize>) -> u64 {
+        let mut sent = 0;
+        for n in frames {
+            let Some((frame, ends)) = self.batch.leaving(n) else { break };
+            match self.network.send(frame, &ends, number) {
+                Ok(()) => sent += 1,
+                // Counted where the room was missing.
+                Err(Reason::Full) => {}
+                Err(reason) => {
+                    if let Some(source) = port(&mut self.ports, number) {
+                        source.counters.drop_one(reason);
+                    }
+                    continue;
+                }
+            }
+            if let Some(watcher) = watcher {
+                self.show(watcher, n..n + 1);
+            }
         }
-        port.receive.put(lines, port.pending, Descriptor { slot, len });
-        port.pending += 1;
-        port.counters.received += 1;
-        if !port.is_touched {
+        sent
+    }
+
+    /// Copies frames to who watches the port that they come from or go to, as many as there is room for.
+    #[cold]
+    fn show(&mut self, watcher: Owner, frames: Range<usize>) {
+        let Some(port) = port(&mut self.ports, watcher) else { return };
+        let (now, slot) = (watch::now(), port.memory.layout().slot_len() as usize);
+        for n in frames {
+            let Some((copy, len)) = self.batch.frame(n) else { break };
+            let kept = usize::from(len).min(slot.saturating_sub(watch::HEAD));
+            let Some((head, octets)) = self.shown.split_first_chunk_mut() else { break };
+            *head = watch::head(now, len, port.counters.dropped(Reason::Full) as u32);
+            let (Some(octets), Some(copy)) = (octets.get_mut(..kept), copy.get(..kept)) else {
+                break;
+            };
+            octets.copy_from_slice(copy);
+            if port.put(&mut self.shown, (watch::HEAD + kept) as u16).is_err() {
+                self.broken.push(watcher);
+                return;
+            }
+        }
+        if !port.is_touched && port.pending > 0 {
             port.is_touched = true;
-            self.touched.push(owner);
+            self.touched.push(watcher);
         }
-        Ok(())
     }
 
     /// Shows what has been delivered: one store for each port, and one ring for each that sleeps.

@@ -59,7 +59,7 @@ pub fn tuples(frame: &[u8]) -> Result<(Tuple, Tuple), Reason> {
 }
 
 /// Checks lengths, header chain and checksums of a frame, and says from where it is to where.
-#[inline]
+#[inline(always)]
 pub(crate) fn check(frame: &[u8]) -> Result<Ends, Reason> {
     let kind = frame.get(12..ETHERNET_LEN).ok_or(Reason::Length)?;
     match u16::from_be_bytes([kind[0], kind[1]]) {
@@ -100,7 +100,7 @@ fn cut(packet: &[u8], len: usize, frame: usize) -> Result<&[u8], Reason> {
     packet.get(..len).ok_or(Reason::Length)
 }
 
-#[inline]
+#[inline(always)]
 fn v4(packet: &[u8], frame: usize) -> Result<Ends, Reason> {
     let header = packet.first_chunk::<20>().ok_or(Reason::Length)?;
     if header[0] >> 4 != 4 {
@@ -113,7 +113,9 @@ fn v4(packet: &[u8], frame: usize) -> Result<Ends, Reason> {
         20.. if header_len <= packet.len() => packet.split_at(header_len),
         _ => return Err(Reason::Length),
     };
-    if !Sum::new().bytes(head).is_intact() {
+    // Most have no options: the compiler knows the length then.
+    let sum = if header_len == 20 { Sum::new().bytes(header) } else { Sum::new().bytes(head) };
+    if !sum.is_intact() {
         return Err(Reason::Checksum);
     }
     // More Fragments, or an offset (RFC 791, Section 3.1).
@@ -125,7 +127,7 @@ fn v4(packet: &[u8], frame: usize) -> Result<Ends, Reason> {
     }
     let [.., s0, s1, s2, s3, d0, d1, d2, d3] = *header;
     let protocol = header[9];
-    let pseudo = || Sum::new().bytes(&header[12..]);
+    let pseudo = Sum::new().bytes(&header[12..]);
     let (from, to) = transport(true, protocol, payload, pseudo)?;
     Ok(Ends {
         source: Key::v4([s0, s1, s2, s3], protocol, from),
@@ -173,7 +175,7 @@ fn v6(packet: &[u8], frame: usize) -> Result<Ends, Reason> {
     };
     let address = |at: usize| header[at..].first_chunk::<16>().copied().ok_or(Reason::Length);
     let (source, destination) = (address(8)?, address(24)?);
-    let pseudo = || Sum::new().bytes(&header[8..]);
+    let pseudo = Sum::new().bytes(&header[8..]);
     let (from, to) = transport(false, protocol, payload, pseudo)?;
     Ok(Ends {
         source: Key::v6(source, protocol, from).ok_or(Reason::Address)?,
@@ -203,17 +205,15 @@ fn step_over(first: u8, mut rest: &[u8]) -> Result<(u8, &[u8]), Reason> {
 }
 
 /// The ports of a transport header, whose lengths and checksum are checked. `pseudo` is the sum of both addresses.
-#[inline]
-fn transport(
-    is_v4: bool,
-    protocol: u8,
-    payload: &[u8],
-    pseudo: impl Fn() -> Sum,
-) -> Result<(u16, u16), Reason> {
-    let is_intact = || {
-        let sum = pseudo().add_u16(protocol.into()).add_u32(payload.len() as u32);
-        sum.bytes(payload).is_intact()
+#[inline(always)]
+fn transport(is_v4: bool, protocol: u8, payload: &[u8], pseudo: Sum) -> Result<(u16, u16), Reason> {
+    let is_intact = match protocol {
+        UDP | TCP | ICMPV6 => pseudo.add_u16(protocol.into()).add_u32(payload.len() as u32),
+        // That of ICMPv6 has the addresses in it (RFC 4443, Section 2.3), and this one has not.
+        ICMP => Sum::new(),
+        _ => return portless(protocol),
     };
+    let is_intact = is_intact.bytes(payload).is_intact();
     let port = |high: u8, low: u8| u16::from_be_bytes([high, low]);
     match protocol {
         UDP => {
@@ -224,10 +224,8 @@ fn transport(
                 return Err(Reason::Length);
             }
             // None at all is allowed with IPv4 (RFC 768), and not with IPv6 (RFC 8200, Section 8.1).
-            if (c0, c1) == (0, 0) && is_v4 || is_intact() && (c0, c1) != (0, 0) {
-                return Ok((port(s0, s1), port(d0, d1)));
-            }
-            Err(Reason::Checksum)
+            let is_right = if (c0, c1) == (0, 0) { is_v4 } else { is_intact };
+            if is_right { Ok((port(s0, s1), port(d0, d1))) } else { Err(Reason::Checksum) }
         }
         TCP => {
             let header = payload.first_chunk::<20>().ok_or(Reason::Length)?;
@@ -235,22 +233,21 @@ fn transport(
             if len < 20 || len > payload.len() {
                 return Err(Reason::Length);
             }
-            if !is_intact() {
+            if !is_intact {
                 return Err(Reason::Checksum);
             }
             Ok((port(header[0], header[1]), port(header[2], header[3])))
         }
-        ICMP | ICMPV6 if is_v4 == (protocol == ICMP) => {
-            if payload.len() < 4 {
-                return Err(Reason::Length);
-            }
-            // That of ICMPv6 has the addresses in it (RFC 4443, Section 2.3).
-            let intact = match is_v4 {
-                true => Sum::new().bytes(payload).is_intact(),
-                false => is_intact(),
-            };
-            intact.then_some((0, 0)).ok_or(Reason::Checksum)
-        }
+        _ if is_v4 != (protocol == ICMP) => portless(protocol),
+        _ if payload.len() < 4 => Err(Reason::Length),
+        _ => is_intact.then_some((0, 0)).ok_or(Reason::Checksum),
+    }
+}
+
+/// Protocols without ports, and those whose ports are not seen.
+#[cold]
+fn portless(protocol: u8) -> Result<(u16, u16), Reason> {
+    match protocol {
         _ if is_portless(protocol) => Ok((0, 0)),
         HOP_BY_HOP | ROUTING | FRAGMENT | DESTINATION => Err(Reason::Headers),
         _ => Err(Reason::Protocol),

@@ -8,6 +8,7 @@
 //! it to network devices ([`device`]). `frame`, [`registry`] and `tuple` decide, and have no I/O. [`Forwarder`] moves frames between rings
 //! (`quicket-ring`). `docs/packets.md` says what may be tried against it, and what becomes of that.
 
+mod batch;
 pub mod client;
 pub mod compose;
 pub mod control;
@@ -18,13 +19,18 @@ mod evidence;
 mod forwarder;
 mod frame;
 mod local;
+pub mod pcap;
 mod protocol;
 pub mod registry;
 mod sys;
+pub mod traffic;
 mod tuple;
+mod watch;
 
+pub use batch::BATCH;
 pub use counters::{Counters, REASONS, Reason};
-pub use forwarder::{BATCH, Forwarder, IDLE_TURNS};
+pub use forwarder::{Forwarder, IDLE_TURNS};
 pub use frame::{ETHERNET_LEN, MAX_EXTENSIONS, MAX_TAGS, MIN_FRAME, tuples};
 pub use quicket_ring::{Bell, Layout, Lie, Memory};
 pub use tuple::Tuple;
+pub use watch::Seen;

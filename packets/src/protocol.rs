@@ -18,9 +18,10 @@ const OPEN: u8 = 1;
 const REGISTER: u8 = 2;
 const REMOVE: u8 = 3;
 const COUNT: u8 = 4;
-const ATTACH: u8 = 5;
-const DETACH: u8 = 6;
-const LIST: u8 = 7;
+const WATCH: u8 = 5;
+const ATTACH: u8 = 6;
+const DETACH: u8 = 7;
+const LIST: u8 = 8;
 
 const DONE: u8 = 0;
 const REFUSED: u8 = 1;
@@ -40,6 +41,8 @@ pub(crate) enum Request {
     Remove(Tuple),
     /// The port's counters.
     Count,
+    /// To see the frames of the port that owns a tuple.
+    Watch(Tuple),
     /// To be attached to a network device.
     Attach { name: Name, mode: Mode },
     /// ... or detached.
@@ -99,6 +102,7 @@ impl Request {
             Self::Register => vec![REGISTER],
             Self::Remove(tuple) => [&[REMOVE][..], &encode_tuple(tuple)].concat(),
             Self::Count => vec![COUNT],
+            Self::Watch(tuple) => [&[WATCH][..], &encode_tuple(tuple)].concat(),
             Self::Attach { name, mode } => [&[ATTACH, mode as u8][..], &name.0].concat(),
             Self::Detach { name } => [&[DETACH][..], &name.0].concat(),
             Self::List { at } => [&[LIST][..], &at.to_ne_bytes()].concat(),
@@ -116,6 +120,7 @@ impl Request {
             (&REGISTER, []) => Some(Self::Register),
             (&REMOVE, rest) => Some(Self::Remove(decode_tuple(rest)?)),
             (&COUNT, []) => Some(Self::Count),
+            (&WATCH, rest) => Some(Self::Watch(decode_tuple(rest)?)),
             (&ATTACH, [mode, name @ ..]) => {
                 let modes = [Mode::Best, Mode::Native, Mode::Generic];
                 let mode = modes.into_iter().find(|known| *known as u8 == *mode)?;
@@ -264,7 +269,7 @@ mod tests {
         let attach = Request::Attach { name, mode: Mode::Generic };
         let others = [attach, Request::Detach { name }, Request::List { at: 3 }];
         let ports = [open, Request::Register, Request::Remove(tuple), Request::Count];
-        for request in ports.into_iter().chain(others) {
+        for request in ports.into_iter().chain([Request::Watch(tuple)]).chain(others) {
             let bytes = request.encode();
             assert_eq!(Request::decode(&bytes), Some(request));
             assert_eq!(Request::decode(&[&bytes[..], &[0]].concat()), None);

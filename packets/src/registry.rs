@@ -9,7 +9,7 @@ pub const MAX_TUPLES: usize = 131_072;
 pub type Owner = u32;
 
 /// Nobody's place. No port has that number.
-const NOBODY: Owner = Owner::MAX;
+pub(crate) const NOBODY: Owner = Owner::MAX;
 const FEWEST: usize = 1024;
 
 /// Why a tuple was not registered.

@@ -26,9 +26,13 @@ pub struct Memory {
     descriptor: OwnedFd,
     base: NonNull<u8>,
     layout: Layout,
+    /// Where the layout has rings and slots: asked for with each frame, and computed once.
+    rings: [NonNull<u8>; 2],
+    slots: NonNull<u8>,
+    stride: usize,
 }
 
-// SAFETY: the address is of a mapping that lives until the drop and belongs to no thread.
+// SAFETY: the addresses are of a mapping that lives until the drop and belongs to no thread.
 unsafe impl Send for Memory {}
 // SAFETY: shared references only give atomics, and copies of slots, which bear that others write meanwhile.
 unsafe impl Sync for Memory {}
@@ -84,7 +88,11 @@ impl Memory {
         let Some(base) = NonNull::new(base.cast()) else {
             return Err(io::Error::other("the system has mapped memory at address zero"));
         };
-        Ok(Self { descriptor, base, layout })
+        // SAFETY: the layout has them within the mapping.
+        let at = |at| unsafe { base.add(at) };
+        let rings = [at(layout.ring_at(Way::Send)), at(layout.ring_at(Way::Receive))];
+        let (slots, stride) = (at(layout.slots_at()), layout.stride());
+        Ok(Self { descriptor, base, layout, rings, slots, stride })
     }
 
     /// The layout.
@@ -98,24 +106,31 @@ impl Memory {
     #[inline]
     #[must_use]
     pub fn lines(&self, way: Way) -> Lines<'_> {
-        let at = self.layout.ring_at(way);
+        let ring = self.ring(way);
         let word = |n: usize| {
             // SAFETY: `WORDS` words, `APART` octets from each other, begin each ring; the ring lies within the
             // mapping, which lives as long as `self` is borrowed. The address is a multiple of `APART`.
             // Nobody here reads or writes it but by atomics.
-            unsafe { self.base.add(at + n * APART).cast::<AtomicU32>().as_ref() }
+            unsafe { ring.add(n * APART).cast::<AtomicU32>().as_ref() }
         };
         let lines = Lines::new([word(0), word(1), word(2), word(3)], self.entries(way));
         lines.expect("a layout has rings of powers of two")
     }
 
     #[inline]
+    const fn ring(&self, way: Way) -> NonNull<u8> {
+        match way {
+            Way::Send => self.rings[0],
+            Way::Receive => self.rings[1],
+        }
+    }
+
+    #[inline]
     fn entries(&self, way: Way) -> &[AtomicU64] {
-        let at = self.layout.ring_at(way) + WORDS * APART;
         // SAFETY: the layout has as many positions of eight octets there, within the mapping; the address is
         // a multiple of `APART`. They live as long as `self` is borrowed, and are accessed by atomics only.
         unsafe {
-            let first = self.base.add(at).cast::<AtomicU64>();
+            let first = self.ring(way).add(WORDS * APART).cast::<AtomicU64>();
             slice::from_raw_parts(first.as_ptr(), self.layout.entries(way) as usize)
         }
     }
@@ -126,9 +141,8 @@ impl Memory {
         if slot >= self.layout.slots() {
             return None;
         }
-        let at = self.layout.slots_at() + slot as usize * self.layout.stride();
         // SAFETY: the layout has that slot within the mapping.
-        Some(unsafe { self.base.add(at) })
+        Some(unsafe { self.slots.add(slot as usize * self.stride) })
     }
 
     /// Copies the first `len` octets of a slot to the beginning of `to`, and what follows them up to a multiple of 64.
@@ -159,7 +173,9 @@ impl Memory {
         if len > self.layout.slot_len() as usize {
             return false;
         }
-        rest.fill(0);
+        if !rest.is_empty() {
+            rest.fill(0);
+        }
         // SAFETY: the slot has a multiple of `LINE` octets, and at least `len`; `from` has as many.
         unsafe { copy(from.as_ptr(), to.as_ptr(), blocks) };
         true
@@ -173,6 +189,21 @@ impl Memory {
             use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
             // SAFETY: a hint, which accesses nothing; x86_64 has it always.
             unsafe { _mm_prefetch::<_MM_HINT_T0>(at.as_ptr().cast()) };
+        }
+        #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+        let _ = slot;
+    }
+
+    /// Has the processor fetch the beginning of a slot that is written next, if there is one of that number: then nobody
+    /// else has it.
+    #[inline]
+    pub fn prefetch_to_write(&self, slot: u32) {
+        #[cfg(all(target_arch = "x86_64", not(miri)))]
+        if let Some(at) = self.slot(slot) {
+            // SAFETY: a hint, which changes nothing; processors of x86_64 that do not know it do nothing.
+            unsafe {
+                std::arch::asm!("prefetchw [{}]", in(reg) at.as_ptr(), options(nostack, preserves_flags));
+            }
         }
         #[cfg(not(all(target_arch = "x86_64", not(miri))))]
         let _ = slot;

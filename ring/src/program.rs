@@ -8,6 +8,9 @@ use crate::layout::Way;
 use crate::memory::Memory;
 use crate::queue::{Consumer, Lie, Producer};
 
+/// How many frames ahead the processor fetches: what the switch has on another core takes it as long as a few frames.
+const AHEAD: u32 = 8;
+
 /// Sends frames: fills slots in place, and publishes many at once.
 ///
 /// This side trusts the switch, which has made the memory: it does not write to slots that are not its own at the
@@ -56,7 +59,9 @@ impl Sender {
             return None;
         }
         // Position and slot belong together: nothing of shared memory is asked.
-        let slot = self.memory.lines(Way::Send).place(self.ring.count().wrapping_add(n));
+        let lines = self.memory.lines(Way::Send);
+        let slot = lines.place(self.ring.count().wrapping_add(n));
+        self.memory.prefetch_to_write(lines.place(slot.wrapping_add(AHEAD)));
         // SAFETY: the position is free, so that the switch does not read its slot, and never writes slots of sending.
         // Of this process, nobody else has this half, and the other half only reads slots of receiving.
         unsafe { self.memory.octets(slot) }
@@ -115,7 +120,11 @@ impl Receiver {
         if n >= self.ready {
             return None;
         }
-        let Descriptor { slot, len } = self.ring.get(self.memory.lines(Way::Receive), n);
+        let lines = self.memory.lines(Way::Receive);
+        let Descriptor { slot, len } = self.ring.get(lines, n);
+        if n.saturating_add(AHEAD) < self.ready {
+            self.memory.prefetch(self.ring.get(lines, n + AHEAD).slot);
+        }
         // Slots of sending are written by the other half.
         if slot < self.memory.layout().first_slot(Way::Receive) {
             return None;

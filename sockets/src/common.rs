@@ -119,6 +119,12 @@ macro_rules! connection_methods {
             self.conn.look(|conn| conn.engine.stats())
         }
 
+        /// True if the peer has acknowledged all that was written, finished or reset on any stream: closing the
+        /// connection loses nothing then (RFC 9000, Section 10.2). Looks at all streams.
+        pub fn is_delivered(&self) -> bool {
+            self.conn.look(|conn| conn.engine.is_delivered())
+        }
+
         /// The peer's transport parameters (RFC 9000, Section 18.2), once known.
         pub fn peer_transport_parameters(&self) -> Option<quicket_wire::TransportParameters> {
             self.conn.look(|conn| conn.engine.peer_transport_parameters().cloned())

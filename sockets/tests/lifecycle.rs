@@ -108,6 +108,32 @@ fn a_finished_stream_is_known_to_have_arrived() {
     assert_eq!(stream.read_some(&mut [0; 5]), Ok(0));
 }
 
+/// Data that is acknowledged is not all: a close would overtake the end of the stream.
+#[test]
+fn closing_loses_nothing_once_all_is_delivered() {
+    for _ in 0..20 {
+        let (client, server) = pair();
+        let mut sending = server.open_uni().unwrap();
+        sending.write_all(b"all").unwrap();
+        let mut receiving = client.accept_uni().unwrap();
+        let mut read = [0; 3];
+        receiving.read_exact(&mut read).unwrap();
+        until(|| server.stats().send_buffered == 0);
+        sending.finish().unwrap();
+        until(|| server.is_delivered());
+        server.close(0, b"");
+        assert_eq!(receiving.read_to_end(10).unwrap(), b"");
+    }
+}
+
+fn until(holds: impl Fn() -> bool) {
+    let begun = Instant::now();
+    while !holds() {
+        assert!(begun.elapsed() < Duration::from_secs(20));
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
 #[test]
 fn dropping_a_half_ends_it() {
     let (client, server) = pair();

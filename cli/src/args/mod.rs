@@ -45,7 +45,8 @@ pub(crate) use serve::{Behind, Retry, Serve};
 pub(crate) use sharing::Sharing;
 #[cfg(target_os = "linux")]
 pub(crate) use switch::{
-    SecretsCommand, SecretsShow, Switch, SwitchCommand, SwitchStatus, server_id,
+    SecretsCommand, SecretsShow, Switch, SwitchCommand, SwitchDump, SwitchPackets, SwitchStatus,
+    server_id,
 };
 pub(crate) use transport::{Congestion, Transport};
 #[cfg(target_os = "linux")]

@@ -1,5 +1,6 @@
 //! Flags of `quicket switch`.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
@@ -120,9 +121,73 @@ Examples:
   quicket switch upgrade
   quicket switch upgrade --name /run/quicket/switch")]
     Upgrade(Name),
+    /// Be the switch for packets: stacks of several programs side by side, each with addresses and ports of its own
+    ///
+    /// A program opens a port of its own, by the library quicket-packets, and registers what sockets of the system are
+    /// bound to: an address, a protocol, a port. It exchanges whole frames with the others through shared
+    /// memory, sees none of another's, and sends none with another's source (docs/packets.md). This switch is
+    /// another process than the one for connections, and runs until SIGTERM or SIGINT, when it says what became of frames.
+    #[command(after_help = "\
+Examples:
+  quicket switch packets
+  quicket switch packets --name /run/stacks/packets
+  quicket switch packets --name /run/stacks/packets --all-users")]
+    Packets(SwitchPackets),
+    /// Write the frames of a port at the switch for packets, in both directions, as tcpdump and Wireshark read them
+    ///
+    /// The port is told by an address that it has. It has to be of the same user; root may see all. The format is pcap,
+    /// with nanoseconds. Frames for which there is no room are lost for the dump alone, and counted. It ends with
+    /// the port, after --count frames, or by SIGINT or SIGTERM.
+    #[command(after_help = "\
+Examples:
+  quicket switch dump 127.0.0.1:7000 | tcpdump -n -r -
+  quicket switch dump '[::1]:7000' --protocol tcp --count 100 --out frames.pcap
+  quicket switch dump 192.0.2.1:0 --protocol 89 --out ospf.pcap")]
+    Dump(SwitchDump),
     /// Make, rotate and show the secrets of a site
     #[command(subcommand)]
     Secrets(SecretsCommand),
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct SwitchPackets {
+    /// The path of the local socket where programs find it, if there is a / in it, or the name of a file, where
+    /// those of switches are
+    #[arg(long, value_name = "NAME", default_value = "packets")]
+    pub(crate) name: String,
+    /// Let programs of all users open ports: each has what sockets of the system prove. Otherwise those of this
+    /// user, and root's
+    #[arg(long)]
+    pub(crate) all_users: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct SwitchDump {
+    /// An address and a port of UDP or TCP that the port has; port 0 with protocols that have none
+    #[arg(value_name = "PORT")]
+    pub(crate) port: SocketAddr,
+    /// Of which protocol that is: udp, tcp, or a number of IP's
+    #[arg(long, value_name = "PROTOCOL", default_value = "udp", value_parser = protocol)]
+    pub(crate) protocol: u8,
+    /// The name of the switch for packets, or the path of its local socket
+    #[arg(long, value_name = "NAME", default_value = "packets")]
+    pub(crate) name: String,
+    /// Where it is written [default: standard output, if that is no terminal]
+    #[arg(long, short, value_name = "FILE")]
+    pub(crate) out: Option<PathBuf>,
+    /// End after so many frames
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) count: Option<u64>,
+}
+
+fn protocol(text: &str) -> Result<u8, String> {
+    match text {
+        "udp" => Ok(17),
+        "tcp" => Ok(6),
+        number => {
+            number.parse().map_err(|_| "write udp, tcp, or a number from 0 to 255".to_owned())
+        }
+    }
 }
 
 /// What is done with the secrets of a site.

@@ -81,9 +81,9 @@ async fn answer_all(
     }
 }
 
-/// Waits until the client has acknowledged all data, or is gone.
+/// Waits until the client has acknowledged all data and the ends of streams, or is gone.
 async fn delivered(connection: Connection) {
-    while connection.close_reason().is_none() && connection.stats().send_buffered > 0 {
+    while connection.close_reason().is_none() && !connection.is_delivered() {
         tokio::time::sleep(LOOK).await;
     }
 }

@@ -1,5 +1,7 @@
 //! `quicket switch`: a UDP address for many programs.
 
+mod dump;
+mod packets;
 mod reload;
 mod report;
 mod secrets;
@@ -34,6 +36,8 @@ pub(crate) fn run(args: &Switch) -> Result<(), Failure> {
     match &args.command {
         Some(SwitchCommand::Status(status)) => show(status),
         Some(SwitchCommand::Upgrade(name)) => upgrade(&name.get()),
+        Some(SwitchCommand::Packets(args)) => packets::run(args),
+        Some(SwitchCommand::Dump(args)) => dump::run(args),
         Some(SwitchCommand::Secrets(command)) => secrets::run(command),
         None if args.detach => detach(args),
         None => switch(args),

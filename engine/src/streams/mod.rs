@@ -11,6 +11,7 @@ mod chunk;
 mod error;
 mod event;
 mod flow;
+mod half;
 mod id_map;
 mod incoming;
 mod limits;
@@ -39,6 +40,7 @@ pub use chunk::Chunk;
 pub use error::{OpenError, Peek, ReadError, ReadOutcome, WriteError};
 pub use event::StreamEvent;
 use flow::{RecvWindow, SendCredit};
+use half::Half;
 pub(crate) use incoming::ReceiveRun;
 use limits::{LocalStreams, RemoteStreams};
 use news::News;
@@ -262,8 +264,9 @@ impl Streams {
 
     /// True if the peer has acknowledged all that was written, finished or reset.
     pub(crate) fn is_delivered(&self) -> bool {
-        let delivered =
-            |send: &SendStream| send.state().is_terminal() || (send.is_open() && send.held() == 0);
+        let delivered = |send: &Half<SendStream>| {
+            send.state().is_terminal() || (send.is_open() && send.held() == 0)
+        };
         let mut streams = self.table.slots().filter_map(|slot| self.table.get(slot));
         streams.all(|stream| stream.send.as_ref().is_none_or(delivered))
     }
@@ -277,8 +280,8 @@ impl Streams {
         self.window.available() > 0
             && self.table.slots().filter_map(|slot| self.table.get(slot)).any(|stream| {
                 stream.id.initiator() == self.side
-                    && stream.send.as_ref().is_none_or(SendStream::was_sent)
-                    && stream.recv.as_ref().is_some_and(RecvStream::awaits_data)
+                    && stream.send.as_ref().is_none_or(|send| send.was_sent())
+                    && stream.recv.as_ref().is_some_and(|recv| recv.awaits_data())
             })
     }
 
@@ -347,12 +350,12 @@ impl Streams {
 
     /// Makes a stream's state.
     fn create(&mut self, id: StreamId) -> Result<Slot, OutOfMemory> {
-        let stream = self.new_stream(id);
+        let stream = self.new_stream(id)?;
         self.table.insert(stream)
     }
 
     #[inline(never)] // keeps the halves out of the frame of `create`
-    fn new_stream(&self, id: StreamId) -> Stream {
+    fn new_stream(&self, id: StreamId) -> Result<Stream, OutOfMemory> {
         let is_local = id.initiator() == self.side;
         let sends = is_local || id.dir() == Dir::Bidi;
         let receives = !is_local || id.dir() == Dir::Bidi;
@@ -364,12 +367,12 @@ impl Streams {
                 (Dir::Uni, _) => self.config.windows.uni,
             };
             let window = chosen.unwrap_or(self.config.stream_window);
-            RecvStream::new(window, self.config.max_stream_window)
+            Half::new(RecvStream::new(window, self.config.max_stream_window))
         };
-        let mut stream =
-            Stream::new(id, sends.then(|| SendStream::new(limit)), receives.then(window));
+        let send = sends.then(|| Half::new(SendStream::new(limit))).transpose()?;
+        let mut stream = Stream::new(id, send, receives.then(window).transpose()?);
         stream.accepted = is_local || self.remote.get(id.dir()).is_accepted(id.index());
-        stream
+        Ok(stream)
     }
 
     /// Notes an event for the application, if it knows the stream: one that waits to be accepted
@@ -424,7 +427,7 @@ impl Streams {
 
     /// What the halves share on the way in, and the stream at `slot`.
     fn receiving(&mut self, slot: Slot) -> Option<(&mut RecvStream, Shared<'_>)> {
-        let recv = self.table.get_mut(slot)?.recv.as_mut()?;
+        let recv = self.table.get_mut(slot)?.recv.as_deref_mut()?;
         let Self { window, pieces, pool, .. } = self;
         Some((recv, Shared { window, pieces, pool }))
     }

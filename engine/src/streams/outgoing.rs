@@ -357,7 +357,8 @@ impl Streams {
         }
         for slot in self.table.slots() {
             if let Some(send) = self.table.get_mut(slot).and_then(|stream| stream.send.as_mut()) {
-                send.signal_blocked_again(send.limit());
+                let limit = send.limit();
+                send.signal_blocked_again(limit);
                 self.settle(slot);
             }
         }

@@ -114,6 +114,23 @@ impl<T> Slab<T> {
         }
     }
 
+    /// Gives back the memory behind the last value.
+    pub(crate) fn shrink(&mut self) {
+        while let Some(Entry::Vacant(_)) = self.entries.last() {
+            self.entries.pop();
+        }
+        // Vacant places that are gone are in the list of those that are there.
+        let mut vacant = Slot::NONE;
+        for (index, entry) in (0..).zip(&mut self.entries) {
+            if let Entry::Vacant(next) = entry {
+                *next = vacant;
+                vacant = index;
+            }
+        }
+        self.vacant = vacant;
+        self.entries.shrink_to_fit();
+    }
+
     /// All places that may hold a value.
     pub(crate) fn slots(&self) -> impl Iterator<Item = Slot> + use<T> {
         (0..self.entries.len() as u32).map(Slot)
@@ -273,6 +290,26 @@ mod tests {
         slots.iter().for_each(|slot| assert!(slab.remove(*slot)));
         slab.trim();
         assert_eq!((slab.len(), slab.entries.capacity()), (0, 0));
+    }
+
+    #[test]
+    fn what_is_shrunk_has_its_values_where_they_were_and_takes_more() {
+        let mut slab = Slab::new();
+        let slots: Vec<Slot> = (0..9).map(|n| slab.insert(value(n)).unwrap()).collect();
+        for gone in [1, 8, 3, 7] {
+            assert!(slab.remove(slots[gone]));
+        }
+        slab.shrink();
+        assert_eq!((slab.len(), slab.entries.len(), slab.entries.capacity()), (5, 7, 7));
+        for stays in [0, 2, 4, 5, 6] {
+            assert_eq!(slab.get(slots[stays]).unwrap().name, stays as u32);
+        }
+        let mut again: Vec<u32> = (0..4).map(|n| slab.insert(value(n)).unwrap().0).collect();
+        again.sort_unstable();
+        assert_eq!(again, [1, 3, 7, 8]);
+        (0..9).for_each(|at| assert!(slab.remove(Slot(at))));
+        slab.shrink();
+        assert_eq!((slab.entries.capacity(), slab.vacant), (0, Slot::NONE));
     }
 
     #[test]

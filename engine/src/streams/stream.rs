@@ -2,6 +2,7 @@
 
 use quicket_wire::StreamId;
 
+use super::half::Half;
 use super::recv::RecvStream;
 use super::scheduler::Place;
 use super::send::{SendStream, Sendable};
@@ -64,9 +65,9 @@ pub(super) enum Ending {
 pub(super) struct Stream {
     pub(super) id: StreamId,
     /// `None` if the stream only receives.
-    pub(super) send: Option<SendStream>,
+    pub(super) send: Option<Half<SendStream>>,
     /// `None` if the stream only sends.
-    pub(super) recv: Option<RecvStream>,
+    pub(super) recv: Option<Half<RecvStream>>,
     pub(super) priority: i32,
     /// Where the scheduler has the stream.
     pub(super) place: Place,
@@ -101,8 +102,8 @@ impl Linked<QueueKind> for Stream {
 impl Stream {
     pub(super) const fn new(
         id: StreamId,
-        send: Option<SendStream>,
-        recv: Option<RecvStream>,
+        send: Option<Half<SendStream>>,
+        recv: Option<Half<RecvStream>>,
     ) -> Self {
         Self {
             id,
@@ -125,7 +126,7 @@ impl Stream {
 
     /// Bytes in the send buffer.
     pub(super) fn held(&self) -> usize {
-        self.send.as_ref().map_or(0, SendStream::held)
+        self.send.as_ref().map_or(0, |send| send.held())
     }
 
     /// Where the scheduler should have the stream.
@@ -145,8 +146,9 @@ impl Stream {
 
     /// True if any control frame is to be sent.
     pub(super) fn has_control(&self) -> bool {
-        let sends = |send: &SendStream| send.due_reset().is_some() || send.due_blocked().is_some();
-        let receives = |recv: &RecvStream| recv.due_stop().is_some() || recv.window_due();
+        let sends =
+            |send: &Half<SendStream>| send.due_reset().is_some() || send.due_blocked().is_some();
+        let receives = |recv: &Half<RecvStream>| recv.due_stop().is_some() || recv.window_due();
         self.send.as_ref().is_some_and(sends) || self.recv.as_ref().is_some_and(receives)
     }
 
@@ -156,7 +158,7 @@ impl Stream {
         if !received || !self.events.is_empty() {
             return Ending::Open;
         }
-        match self.send.as_ref().map(SendStream::state) {
+        match self.send.as_ref().map(|send| send.state()) {
             None | Some(SendState::DataRecvd | SendState::ResetRecvd) => Ending::Finished,
             Some(SendState::DataSent | SendState::ResetSent) => Ending::Closing,
             Some(SendState::Ready | SendState::Send) => Ending::Open,

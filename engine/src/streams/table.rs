@@ -31,12 +31,10 @@ impl Table {
         self.slab.capacity()
     }
 
-    /// Gives the memory back if there are no streams.
+    /// Gives back the memory that no stream needs.
     pub(super) fn trim(&mut self) {
-        if self.slab.len() == 0 {
-            self.slab.trim();
-            self.map.trim();
-        }
+        self.slab.shrink();
+        self.map.trim();
     }
 
     /// The place of stream `id`.

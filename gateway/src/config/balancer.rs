@@ -4,15 +4,13 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use quicket::Workers;
-use quicket_member::{Member, MemberError};
+use quicket_member::{MAX_FILE, Member, MemberError};
 use serde::Deserialize;
 
 use super::check::Problems;
 use super::read_bytes;
 use crate::snapshot::Behind;
 
-/// The longest file of connection IDs, in bytes.
-const MAX_FILE: u64 = 4 << 20;
 /// What peers accept from each other (RFC 9000, Section 18.2), up to the most that UDP carries.
 const PAYLOADS: std::ops::RangeInclusive<u16> = 1200..=65527;
 

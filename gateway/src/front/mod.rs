@@ -63,11 +63,16 @@ impl Shared {
         self.current.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// What ends a tunnel beside its ends, and what is closed when all tunnels with it are gone.
-    pub(crate) fn stay(&self) -> (Stay, mpsc::Receiver<Infallible>) {
+    /// What ends a tunnel that is a stream beside its ends.
+    pub(crate) fn stay(&self) -> Stay {
         let drain = self.current().0.limits.drain;
+        Stay { alive: None, ending: self.ending.clone(), drain }
+    }
+
+    /// What ends one that is a connection, and what is closed when all tunnels with it are gone.
+    pub(crate) fn stay_connected(&self) -> (Stay, mpsc::Receiver<Infallible>) {
         let (alive, ended) = mpsc::channel(1);
-        (Stay { alive, ending: self.ending.clone(), drain }, ended)
+        (Stay { alive: Some(alive), ..self.stay() }, ended)
     }
 
     /// From now on another snapshot counts. What is known of servers that are the same stays.

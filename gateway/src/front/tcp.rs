@@ -138,7 +138,7 @@ async fn serve(
     let is_two = stream.get_ref().1.alpn_protocol() == Some(b"h2");
     let _open = metrics.connected(if is_two { "h2" } else { "http/1.1" });
     let mut ending = shared.ending.clone();
-    let (stay, mut tunnels) = shared.stay();
+    let (stay, mut tunnels) = shared.stay_connected();
     let progress = Progress::new();
     let followed = Arc::clone(&progress);
     let answer = move |request: Request<Incoming>| {

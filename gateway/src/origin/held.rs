@@ -9,7 +9,8 @@ use http_body::{Body as _, Frame, SizeHint};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 
-use super::pool::{One, Pool};
+use super::one::One;
+use super::pool::Pool;
 use super::two::Share;
 use crate::{Body, BodyError};
 
@@ -54,6 +55,9 @@ impl http_body::Body for Held {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        if let Some(Lease::One { one, .. }) = &mut self.lease {
+            one.drive(cx);
+        }
         let polled = Pin::new(&mut self.body).poll_frame(cx);
         match &polled {
             Poll::Ready(Some(Err(_))) => self.lease = None,

@@ -75,7 +75,8 @@ pub(crate) struct Watched<B> {
 }
 
 struct Limit {
-    sleep: Pin<Box<Sleep>>,
+    /// None before the sender is waited for: most bodies are there at once.
+    sleep: Option<Pin<Box<Sleep>>>,
     silent: Silent,
     /// The sender is waited for. Time that the receiver takes is not the sender's.
     is_waiting: bool,
@@ -88,9 +89,8 @@ impl<B> Watched<B> {
     }
 
     /// Fails if `who` sends nothing for `limit`.
-    pub(crate) fn with_limit(body: B, limit: Duration, who: &'static str) -> Self {
-        let sleep = Box::pin(tokio::time::sleep(limit));
-        let limit = Limit { sleep, silent: Silent { who, limit }, is_waiting: false };
+    pub(crate) const fn with_limit(body: B, limit: Duration, who: &'static str) -> Self {
+        let limit = Limit { sleep: None, silent: Silent { who, limit }, is_waiting: false };
         Self { body, clock: None, limit: Some(limit) }
     }
 }
@@ -118,10 +118,12 @@ where
             return polled;
         }
         if let Some(limit) = &mut self.limit {
+            let after = limit.silent.limit;
+            let sleep = limit.sleep.get_or_insert_with(|| Box::pin(tokio::time::sleep(after)));
             if !std::mem::replace(&mut limit.is_waiting, true) {
-                limit.sleep.as_mut().reset(Instant::now() + limit.silent.limit);
+                sleep.as_mut().reset(Instant::now() + after);
             }
-            ready!(limit.sleep.as_mut().poll(cx));
+            ready!(sleep.as_mut().poll(cx));
             return Poll::Ready(Some(Err(limit.silent.into())));
         }
         Poll::Pending

@@ -1,6 +1,6 @@
 //! Who answers: servers, which of them, and what if one does not.
 //!
-//! `place` says where a server is, `connect`, `tls` and `quic` reach it, `pool` keeps connections (`two` those of
+//! `place` says where a server is, `connect`, `tls` and `quic` reach it, `pool` keeps connections (`one` are those of HTTP/1.1, `two` those of
 //! HTTP/2, `held` until the body of an answer has ended), and `three` has those of HTTP/3, `message` writes requests as a version of HTTP
 //! wants them; `balance` and `health` choose among servers.
 
@@ -15,10 +15,12 @@ mod idle;
 mod judged;
 mod message;
 mod names;
+mod one;
 mod place;
 mod pool;
 mod quic;
 mod server;
+mod sweep;
 mod three;
 mod tls;
 mod two;
@@ -319,7 +321,10 @@ impl Origin {
     ) -> Result<Response<Body>, Attempt> {
         let under_way = UnderWay::new(server);
         let clock = Clock::now();
-        let body = Watched::new(body, clock.clone()).boxed_unsync();
+        let body = match body.is_end_stream() {
+            true => body,
+            false => Watched::new(body, clock.clone()).boxed_unsync(),
+        };
         let mut asking = std::pin::pin!(server.send(Request::from_parts(parts, body), wanted));
         // The time counts from the last of the request: a long upload is no slow answer.
         let answer = loop {

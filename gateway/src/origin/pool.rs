@@ -9,15 +9,16 @@ use std::time::Duration;
 
 use http::{Request, Response, StatusCode};
 use hyper::body::Incoming;
-use hyper::client::conn::{TrySendError, http1};
-use hyper_util::rt::TokioIo;
+use hyper::client::conn::TrySendError;
 use tokio::time::Instant;
 
-use super::connect::{Dialed, Dialer, Link};
+use super::connect::{Dialed, Dialer};
 use super::held::{Held, Lease};
 use super::message;
+use super::one::One;
+use super::sweep::keep_sweeping;
 use super::two::{self, Share, Two};
-use super::{MAX_ANSWER_HEADERS, MAX_IDLE, MAX_IDLE_TIME};
+use super::{MAX_IDLE, MAX_IDLE_TIME};
 use crate::{Body, BodyError};
 
 /// Connections of HTTP/2 to one server. A further one is made where all have as many requests as the server
@@ -46,12 +47,6 @@ struct Kept {
     two: Vec<Shared>,
     /// There is a task that lets go of what is idle.
     is_swept: bool,
-}
-
-/// A connection of HTTP/1.1.
-pub(super) struct One {
-    sender: http1::SendRequest<Body>,
-    address: Option<SocketAddr>,
 }
 
 struct Idle {
@@ -121,7 +116,7 @@ impl Pool {
                 None => self.connect(wanted).await.map_err(Failed::Connection)?,
             };
             let sent = match sender {
-                Sender::One(one) => self.send_one(one, request).await,
+                Sender::One(one) => self.send_one(one, request, wanted.is_upgrade).await,
                 Sender::Two(share) if wanted.is_upgrade => self.upgrade_two(share, request).await?,
                 Sender::Two(share) => self.send_two(share, request).await,
             };
@@ -145,9 +140,10 @@ impl Pool {
         self: &Arc<Self>,
         mut one: One,
         mut request: Request<Body>,
+        is_upgrade: bool,
     ) -> Result<Response<Body>, TrySendError<Request<Body>>> {
         message::for_one(&mut request);
-        let answer = one.sender.try_send_request(request).await?;
+        let answer = one.send(request, is_upgrade).await?;
         let lease = Lease::One { pool: Arc::clone(self), one };
         Ok(answer.map(|body| Held::body(body, lease)))
     }
@@ -221,7 +217,7 @@ impl Pool {
                 self.keep(|kept| kept.two.push(Shared { two, address, used: Instant::now() }));
                 Sender::Two(share)
             }
-            false => Sender::One(One { sender: one(link).await?, address }),
+            false => Sender::One(One::new(link, address).await?),
         };
         drop(turn);
         Ok((sender, false))
@@ -229,11 +225,11 @@ impl Pool {
 
     /// Keeps a connection of HTTP/1.1 for another request, as soon as it can take one.
     pub(super) fn give_back(self: Arc<Self>, mut one: One) {
-        if one.sender.is_ready() {
+        if one.is_ready() {
             return self.put(one);
         }
         tokio::spawn(async move {
-            if let Ok(Ok(())) = tokio::time::timeout(SETTLE, one.sender.ready()).await {
+            if let Ok(true) = tokio::time::timeout(SETTLE, one.becomes_ready()).await {
                 self.put(one);
             }
         });
@@ -251,16 +247,7 @@ impl Pool {
         let mut kept = self.lock();
         put(&mut kept);
         if !std::mem::replace(&mut kept.is_swept, true) {
-            let pool = Arc::downgrade(self);
-            tokio::spawn(async move {
-                loop {
-                    tokio::time::sleep(MAX_IDLE_TIME / 4).await;
-                    match pool.upgrade() {
-                        Some(pool) if pool.lock().sweep() => {}
-                        _ => return,
-                    }
-                }
-            });
+            keep_sweeping(self, |pool| pool.lock().sweep());
         }
     }
 }
@@ -268,8 +255,8 @@ impl Pool {
 impl Kept {
     /// The connection that was used last: the others come to their end.
     fn take_idle(&mut self, dialer: &Dialer) -> Option<One> {
-        while let Some(Idle { one, since }) = self.one.pop() {
-            let is_good = one.sender.is_ready() && dialer.leads_to(one.address);
+        while let Some(Idle { mut one, since }) = self.one.pop() {
+            let is_good = one.is_still_ready() && dialer.leads_to(one.address());
             if is_good && since.elapsed() < MAX_IDLE_TIME {
                 return Some(one);
             }
@@ -292,7 +279,8 @@ impl Kept {
 
     /// Lets go of what was idle for long; false if nothing is left.
     fn sweep(&mut self) -> bool {
-        self.one.retain(|idle| idle.one.sender.is_ready() && idle.since.elapsed() < MAX_IDLE_TIME);
+        self.one
+            .retain_mut(|idle| idle.one.is_still_ready() && idle.since.elapsed() < MAX_IDLE_TIME);
         self.two.retain_mut(|shared| {
             if shared.two.active() > 0 {
                 shared.used = Instant::now();
@@ -302,17 +290,4 @@ impl Kept {
         self.is_swept = !(self.one.is_empty() && self.two.is_empty());
         self.is_swept
     }
-}
-
-async fn one(link: Link) -> io::Result<http1::SendRequest<Body>> {
-    let mut builder = http1::Builder::new();
-    let handshake = builder.max_buf_size(MAX_ANSWER_HEADERS).handshake(TokioIo::new(link)).await;
-    let (sender, connection) = handshake.map_err(io::Error::other)?;
-    // It ends when its sender and its requests are gone, or the server is.
-    tokio::spawn(async move {
-        if let Err(error) = connection.with_upgrades().await {
-            log::debug!("a connection to an origin has ended: {error}");
-        }
-    });
-    Ok(sender)
 }

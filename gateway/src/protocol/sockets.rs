@@ -44,12 +44,12 @@ pub(super) async fn carry(
     delivered(client).await;
 }
 
-/// Waits until the client has acknowledged all data, or is gone: the last of it would be cut off.
+/// Waits until the client has acknowledged all data and the ends of streams, or is gone: the last of it would be cut off.
 async fn delivered(client: &Client) {
     /// How often to look.
     const LOOK: std::time::Duration = std::time::Duration::from_millis(20);
     let connection = &client.connection;
-    while connection.close_reason().is_none() && connection.stats().send_buffered > 0 {
+    while connection.close_reason().is_none() && !connection.is_delivered() {
         tokio::time::sleep(LOOK).await;
     }
 }

@@ -87,6 +87,11 @@ pub(crate) fn folder() -> TempDir {
     dir
 }
 
+/// A file of a gateway before this origin alone.
+pub(crate) fn before(origin: &str) -> String {
+    format!("[origin.app]\n{origin}\n[[site]]\nnames = [\"*\"]\n[[site.route]]\norigin = \"app\"\n")
+}
+
 /// Starts nginx with these servers.
 pub(crate) fn nginx(dir: &Path, servers: &str, port: u16) -> Process {
     let configuration = format!(

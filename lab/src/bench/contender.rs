@@ -62,7 +62,7 @@ pub enum Contender {
     Direct,
     /// Quicket's tunnel with two workers at each end.
     TwoWorkers,
-    /// Quicket: its blocking sockets, and in rows of their own its tunnel and its balancer.
+    /// Quicket: its blocking sockets, and in rows of their own its tunnel, its balancer and its switch for packets.
     Quicket,
     /// Quicket, its sockets for tokio.
     QuicketTokio,
@@ -286,6 +286,7 @@ impl Contender {
             return row == Row::Gateway && self.gateway().is_some();
         }
         match row {
+            Row::Switch | Row::SwitchLengths => return self == Self::Quicket,
             Row::Balance => return self.forwards_datagrams() || self == Self::Quicket,
             // The bare network, for which TCP stands, is what no tunnel can be faster than.
             Row::Tunnel => {

@@ -11,7 +11,7 @@ use super::contender::Contenders;
 use super::http::{self, Visit};
 use super::network::Network;
 use super::row::{Point, Rival};
-use super::{Contender, Direction, Settings, balance, gateway, tunnel};
+use super::{Contender, Direction, Settings, balance, gateway, switch, tunnel};
 use crate::Certificates;
 use crate::process::Process;
 use crate::tun::TunLink;
@@ -59,6 +59,7 @@ impl Driver<'_> {
                 | Scenario::Forward { .. }
                 | Scenario::Tunnel { .. }
                 | Scenario::Gateway { .. }
+                | Scenario::Switch { .. }
         ) {
             // Each measurement compares what came with what was sent, or leaves that to TCP.
             return Ok(());
@@ -104,6 +105,7 @@ impl Driver<'_> {
             Scenario::Forward { .. } => return balance::measure(self, contender, point),
             Scenario::Tunnel { .. } => return tunnel::measure(self, contender, point),
             Scenario::Gateway { .. } => return gateway::measure(self, contender, point),
+            Scenario::Switch { .. } => return switch::measure(self, point),
             _ => {}
         }
         let link = self.network.carry(point, SEED + round as u64)?;

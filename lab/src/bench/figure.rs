@@ -24,7 +24,7 @@ pub struct Figure {
     pub better: Better,
     /// Digits after the point.
     pub digits: usize,
-    value: fn(&Measurement) -> Option<f64>,
+    pub(super) value: fn(&Measurement) -> Option<f64>,
 }
 
 impl Figure {

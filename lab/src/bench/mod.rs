@@ -21,6 +21,7 @@ mod quicket;
 mod report;
 mod round;
 mod row;
+mod switch;
 mod tcp_plain;
 mod tcp_tls;
 mod tunnel;
@@ -197,6 +198,7 @@ pub(crate) fn process(contender: &str, assignment: &str) -> ExitCode {
         balance::GENERATOR => return balance::generator::process(assignment),
         tunnel::END => return tunnel::end::process(assignment),
         gateway::ORIGIN => return gateway::origin::process(assignment),
+        switch::END => return switch::process(assignment),
         gateway::LOAD => return gateway::load::process(assignment),
         _ => {}
     }

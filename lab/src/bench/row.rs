@@ -9,7 +9,7 @@ use quicket_workload::bench::{
 use serde::{Deserialize, Serialize};
 
 use super::figure::{self, Figure};
-use super::{Contender, NetworkKind, Settings};
+use super::{Contender, NetworkKind, Settings, switch};
 
 /// A kind of load.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -54,6 +54,10 @@ pub enum Row {
     Balance,
     /// Requests through a gateway.
     Gateway,
+    /// Frames through the switch for packets, of 64 octets, by the number of ports.
+    Switch,
+    /// The same on 64 ports, by the length of frames.
+    SwitchLengths,
 }
 
 /// One measurement of a row: rows that show how something changes have several.
@@ -107,7 +111,7 @@ pub enum Rival {
 
 impl Row {
     /// All of them.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 21] = [
         Self::Upload,
         Self::Download,
         Self::UploadPlain,
@@ -127,6 +131,8 @@ impl Row {
         Self::Tunnel,
         Self::Balance,
         Self::Gateway,
+        Self::Switch,
+        Self::SwitchLengths,
     ];
 
     /// Those that are run if none is asked for: they take less than five minutes.
@@ -156,6 +162,8 @@ impl Row {
             Self::Tunnel => "tunnel",
             Self::Balance => "balance",
             Self::Gateway => "gateway",
+            Self::Switch => "switch",
+            Self::SwitchLengths => "switch-lengths",
         }
     }
 
@@ -182,6 +190,8 @@ impl Row {
             Self::Tunnel => "TCP through a tunnel",
             Self::Balance => "Datagrams through a balancer",
             Self::Gateway => "Requests through a gateway",
+            Self::Switch => "Frames of 64 octets through the switch for packets",
+            Self::SwitchLengths => "Frames on 64 ports through the switch for packets",
         }
     }
 
@@ -203,7 +213,7 @@ impl Row {
             | Self::Streams
             | Self::Connections => &[Loopback, Veth],
             // Memory is the same over any network; what programs add to a stream, too.
-            Self::Idle | Self::Http => &[Loopback],
+            Self::Idle | Self::Http | Self::Switch | Self::SwitchLengths => &[Loopback],
         }
     }
 
@@ -226,7 +236,9 @@ impl Row {
             | Self::Handshakes50
             | Self::Streams
             | Self::Idle
-            | Self::Http => NetworkKind::Loopback,
+            | Self::Http
+            | Self::Switch
+            | Self::SwitchLengths => NetworkKind::Loopback,
         }
     }
 
@@ -237,6 +249,8 @@ impl Row {
             Self::Messages | Self::MessagesPlain => Some("KiB a message"),
             Self::Streams => Some("streams at once"),
             Self::Connections => Some("connections at once"),
+            Self::Switch => Some("ports"),
+            Self::SwitchLengths => Some("octets"),
             _ => None,
         }
     }
@@ -278,6 +292,7 @@ impl Row {
             Self::Tunnel => figure::TUNNEL,
             Self::Balance => figure::FORWARDING,
             Self::Gateway => figure::GATEWAY,
+            Self::Switch | Self::SwitchLengths => switch::FIGURES,
         }
     }
 
@@ -386,6 +401,20 @@ impl Row {
                     Point { name, ..one(load) }
                 })
                 .into(),
+            Self::Switch => PORTS
+                .map(|(name, ports)| {
+                    let scenario =
+                        Scenario::Switch { ports, octets: 64, milliseconds: milliseconds / 2 };
+                    Point { name, at: Some(ports), ..one(scenario) }
+                })
+                .into(),
+            Self::SwitchLengths => LENGTHS
+                .map(|(name, octets)| {
+                    let scenario =
+                        Scenario::Switch { ports: 64, octets, milliseconds: milliseconds / 2 };
+                    Point { name, at: Some(octets.into()), ..one(scenario) }
+                })
+                .into(),
             Self::Gateway => GATEWAYS
                 .into_iter()
                 .chain([("idle", Asked::Idle { connections: settings.gateway_connections })])
@@ -403,6 +432,9 @@ const SESSIONS: [(&str, Session); 3] =
     [("full", Session::None), ("resumed", Session::Resumed), ("0-RTT", Session::Early)];
 const STREAMS: [(&str, u32); 4] = [("1", 1), ("10", 10), ("100", 100), ("1000", 1000)];
 const CONNECTIONS: [(&str, u32); 4] = [("1", 1), ("10", 10), ("50", 50), ("200", 200)];
+const PORTS: [(&str, u32); 4] = [("1", 1), ("8", 8), ("16", 16), ("64", 64)];
+const LENGTHS: [(&str, u16); 5] =
+    [("64", 64), ("128", 128), ("256", 256), ("512", 512), ("1500", 1500)];
 const LOSSES: [(&str, u8, Congestion); 4] = [
     ("1 %, CUBIC", 1, Congestion::Cubic),
     ("5 %, CUBIC", 5, Congestion::Cubic),

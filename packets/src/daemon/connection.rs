@@ -31,12 +31,15 @@ pub(super) struct Connection {
     pub(super) sockets: HashMap<Tuple, OwnedFd>,
     /// A socket of its is being looked into: meanwhile nothing is read.
     is_waiting: bool,
+    /// It is shown another one's frames, and so has no tuples.
+    watches: bool,
 }
 
 impl Connection {
     pub(super) fn new(socket: OwnedFd, user: u32, serial: u64) -> Self {
         let sockets = HashMap::new();
-        Self { socket, user, serial, port: None, memory: 0, sockets, is_waiting: false }
+        let (port, memory, is_waiting, watches) = (None, 0, false, false);
+        Self { socket, user, serial, port, memory, sockets, is_waiting, watches }
     }
 }
 
@@ -83,6 +86,7 @@ impl Daemon {
                         }
                         Some(Request::Remove(tuple)) => self.remove(at, tuple),
                         Some(Request::Count) => self.count(at),
+                        Some(Request::Watch(tuple)) => self.watch(at, tuple),
                         Some(Request::List { at: device }) => self.list_device(device),
                         Some(Request::Attach { name, mode }) => match self.attach(at, name, mode) {
                             Some(answer) => answer,
@@ -179,6 +183,9 @@ impl Daemon {
         };
         let refused = match connection.port {
             None => Some(Answer::refuse(Errno::NOTCONN, "open a port first")),
+            Some(_) if connection.watches => {
+                Some(Answer::refuse(Errno::INVAL, "a port that watches another one has no tuples"))
+            }
             Some(_) if !user.may_register() => {
                 Some(Answer::refuse(Errno::DQUOT, "this user has as many tuples as he may"))
             }
@@ -268,6 +275,38 @@ impl Daemon {
         if let Some(user) = self.users.get_mut(&connection.user) {
             user.tuples -= 1;
             user.clerk.close([socket]);
+        }
+        Answer::Done
+    }
+
+    /// Has a port shown the frames of the one that owns a tuple, if that is of the same user; root may see all.
+    fn watch(&mut self, at: usize, tuple: Tuple) -> Answer {
+        let refuse = |code, why: &str| Answer::refuse(code, why);
+        let Some(Some(connection)) = self.connections.get(at) else {
+            return refuse(Errno::NOTCONN, "the port has gone");
+        };
+        let (Some(watcher), user) = (connection.port, connection.user) else {
+            return refuse(Errno::NOTCONN, "open a port first");
+        };
+        if connection.watches || !connection.sockets.is_empty() {
+            return refuse(
+                Errno::INVAL,
+                "a port that has tuples, or watches one, cannot watch another",
+            );
+        }
+        let is_owner = |other: &&Connection| other.sockets.contains_key(&tuple);
+        // Others do not learn from this whether there is one.
+        let found = self.connections.iter().flatten().find(is_owner);
+        let Some(port) =
+            found.filter(|other| user == 0 || other.user == user).and_then(|other| other.port)
+        else {
+            return Answer::refuse(Errno::NOENT, format!("no port of this user has {tuple}"));
+        };
+        if !self.forwarder.watch(port, watcher) {
+            return refuse(Errno::BUSY, "somebody watches that port already");
+        }
+        if let Some(Some(connection)) = self.connections.get_mut(at) {
+            connection.watches = true;
         }
         Answer::Done
     }

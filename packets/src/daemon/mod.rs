@@ -125,6 +125,10 @@ impl Daemon {
             if frames > 0 && !turns.is_multiple_of(TURNS_PER_LOOK) {
                 continue;
             }
+            if frames == 0 && self.forwarder.is_active() {
+                // A program that shares this core has its turn, to send or to receive.
+                std::thread::yield_now();
+            }
             let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
             let time = self.forwarder.is_active().then_some(&at_once);
             events.clear();
@@ -239,7 +243,7 @@ impl Daemon {
             match self.connections.iter().position(has) {
                 Some(at) => {
                     log::warn!(
-                        "port {port} is closed: what its program left in its rings cannot be, or it has gone"
+                        "port {port} is closed: what its program left in its rings cannot be, or it has gone, or so has the port that it watched"
                     );
                     self.close(at);
                 }

@@ -12,6 +12,7 @@ use rustix::io::Errno;
 use super::netlink::{Link, Netlink};
 use super::offloads::Offloads;
 use super::xsk::{MAX_FRAME, Socket};
+use crate::batch::Batch;
 use crate::counters::{Counters, Reason};
 use crate::frame::{ETHERNET_LEN, MAX_TAGS};
 
@@ -173,10 +174,28 @@ impl Device {
         self.queues.get(queue).map_or(Ok(0), |queue| queue.socket.ready())
     }
 
-    /// Copies one of them; returns its length.
+    /// Copies frames that have come by a queue, as [`Batch::fill`].
     #[inline]
-    pub(super) fn load(&self, queue: usize, at: u32, to: &mut [u8]) -> Result<Option<usize>, Lie> {
-        self.queues.get(queue).map_or(Ok(None), |queue| queue.socket.load(at, to))
+    pub(super) fn fill(
+        &mut self,
+        queue: usize,
+        (from, to): (u32, u32),
+        batch: &mut Batch,
+    ) -> Result<u32, Lie> {
+        let Some(Queue { socket, .. }) = self.queues.get(queue) else { return Ok(to) };
+        let mut is_lie = false;
+        let get = |at| socket.get(at);
+        let at = batch.fill((from, to), &mut self.counters, get, |frame, _, to| {
+            match socket.load(frame, to) {
+                Ok(true) => Ok(()),
+                Ok(false) => Err(Reason::Length),
+                Err(Lie) => {
+                    is_lie = true;
+                    Err(Reason::Descriptor)
+                }
+            }
+        });
+        if is_lie { Err(Lie) } else { Ok(at) }
     }
 
     /// Gives them back.

@@ -11,10 +11,11 @@ use super::attached::{Attached, Device};
 use super::checksum;
 use super::netlink::{Change, Links};
 use super::ways::{Way, Ways};
-use crate::counters::Reason;
+use crate::batch::{Batch, Rule};
+use crate::counters::{Counters, Reason};
 use crate::forwarder::IDLE_TURNS;
 use crate::frame::{self, Ends};
-use crate::registry::MAX_TUPLES;
+use crate::registry::{MAX_TUPLES, Registry};
 use crate::tuple::Tuple;
 
 /// Devices that are attached.
@@ -210,41 +211,37 @@ impl Network {
         })
     }
 
-    /// Copies a frame that has come to the beginning of `to`, and checks it there. Returns its length, and its ends.
+    /// Copies frames that have come at a place, checks them, and finds out to whom they go ([`Batch`]); what is not for a
+    /// port is counted. Returns the position behind them.
     #[inline]
     pub(crate) fn receive(
         &mut self,
         place: usize,
-        at: u32,
-        to: &mut [u8],
-    ) -> Result<(u16, Ends), Reason> {
-        let (device, queue) = Self::place(&mut self.devices, place).ok_or(Reason::Descriptor)?;
-        let loaded = device.load(queue, at, to);
-        let len = loaded.map_err(|_| {
+        (from, to): (u32, u32),
+        batch: &mut Batch,
+        registry: &Registry,
+    ) -> u32 {
+        let Some((device, queue)) = Self::place(&mut self.devices, place) else { return to };
+        let at = device.fill(queue, (from, to), batch).unwrap_or_else(|_| {
             self.broken.push(device.link.index);
-            Reason::Descriptor
-        })?;
-        let len = len.ok_or(Reason::Length)?;
-        let frame = to.get_mut(..len).ok_or(Reason::Length)?;
-        let ends = match frame::check(frame) {
-            Err(Reason::Checksum) if device.leaves_checksums() && checksum::complete(frame) => {
+            to
+        });
+        let leaves_checksums = device.leaves_checksums();
+        // Who is here does not come from outside.
+        let rule = Rule { sender: None, may_leave: false };
+        batch.check(rule, registry, &mut device.counters, |frame| match frame::check(frame) {
+            Err(Reason::Checksum) if leaves_checksums && checksum::complete(frame) => {
                 frame::check(frame)
             }
             result => result,
-        }?;
-        Ok((u16::try_from(len).map_err(|_| Reason::Length)?, ends))
+        });
+        at
     }
 
-    /// Counts what became of a frame that has come.
+    /// What became of the frames of the device of a place.
     #[inline]
-    pub(crate) fn count(&mut self, place: usize, outcome: Result<(), Reason>) {
-        let Some((device, _)) = Self::place(&mut self.devices, place) else { return };
-        match outcome {
-            Ok(()) => device.counters.received += 1,
-            // Counted where the room was missing.
-            Err(Reason::Full | Reason::Slot) => {}
-            Err(reason) => device.counters.drop_one(reason),
-        }
+    pub(crate) fn counters(&mut self, place: usize) -> Option<&mut Counters> {
+        Self::place(&mut self.devices, place).map(|(device, _)| &mut device.counters)
     }
 
     /// Gives back the first frames that have come at a place.

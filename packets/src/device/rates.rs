@@ -20,6 +20,7 @@ use rustix::thread::{CpuSet, UnshareFlags, sched_setaffinity};
 use super::netlink::Netlink;
 use super::xsk::Socket;
 use super::{Device, Mode};
+use crate::batch::Batch;
 use crate::client::Port;
 use crate::compose;
 use crate::control::Control;
@@ -197,11 +198,12 @@ fn come_in() {
             let mut device = Device::attach("va", Mode::Best, &tuples).unwrap();
             scope.spawn(|| {
                 pin(1);
-                let mut copy = vec![0; 4096];
+                let mut batch = Batch::new();
                 while !is_over.load(Ordering::Relaxed) {
                     let n = device.ready(0).unwrap().min(64);
-                    for at in 0..n {
-                        device.load(0, at, &mut copy).unwrap().unwrap();
+                    let mut at = 0;
+                    while at < n {
+                        at = device.fill(0, (at, n), &mut batch).unwrap();
                     }
                     device.release(0, n).unwrap();
                     count.fetch_add(n.into(), Ordering::Relaxed);

@@ -118,20 +118,28 @@ impl Socket {
         self.received.filled()
     }
 
-    /// Copies a frame that has come, `at` positions behind the first of those that are ready, to the beginning of `to`.
-    /// Returns its length; none if `to` is shorter, or it is only a part of one.
+    /// What stands `at` positions behind the first of those that are ready, and the length of that frame: 65,535 for what
+    /// is more, which no frame has.
     #[inline]
-    pub(super) fn load(&self, at: u32, to: &mut [u8]) -> Result<Option<usize>, Lie> {
-        let XdpDesc { addr, len, options } = self.received.get(at);
+    pub(super) fn get(&self, at: u32) -> (XdpDesc, u16) {
+        let descriptor = self.received.get(at);
+        (descriptor, u16::try_from(descriptor.len).unwrap_or(u16::MAX))
+    }
+
+    /// Copies a frame that has come to the beginning of `to`. Returns whether that was done: not if `to` is shorter, or it
+    /// is only a part of one.
+    #[inline]
+    pub(super) fn load(&self, descriptor: XdpDesc, to: &mut [u8]) -> Result<bool, Lie> {
+        let XdpDesc { addr, len, options } = descriptor;
         let frame = self.frames.at(addr, len).ok_or(Lie)?;
-        let Some(to) = to.get_mut(..len as usize) else { return Ok(None) };
+        let Some(to) = to.get_mut(..len as usize) else { return Ok(false) };
         if options.contains(XdpDescOptions::XDP_PKT_CONTD) {
-            return Ok(None);
+            return Ok(false);
         }
         // SAFETY: the frame lies within the memory (`at`). It has come and is not given back yet, so that the
         // kernel does not write to it. `to` is as long, and other memory.
         unsafe { std::ptr::copy_nonoverlapping(frame.as_ptr(), to.as_mut_ptr(), to.len()) };
-        Ok(Some(len as usize))
+        Ok(true)
     }
 
     /// Gives back the first `n` frames that have come.

@@ -9,11 +9,11 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use quicket_packets::client::Port;
 use quicket_packets::daemon::Daemon;
-use quicket_packets::{Bell, Counters, Layout, Memory, compose};
+use quicket_packets::{Bell, Counters, Layout, Memory, Tuple, compose};
 use quicket_ring::{Descriptor, Producer, Way};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
@@ -31,11 +31,20 @@ pub struct Switch {
 
 impl Switch {
     pub fn start() -> Self {
+        Self::begin(false)
+    }
+
+    /// One of all users.
+    pub fn start_for_all() -> Self {
+        Self::begin(true)
+    }
+
+    fn begin(for_all: bool) -> Self {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let name = format!("quicket-packets-{}-{number}", std::process::id());
         let path = std::env::temp_dir().join(name);
-        let daemon = Daemon::bind(&path, false).unwrap();
+        let daemon = Daemon::bind(&path, for_all).unwrap();
         let (stop, stopped) = UnixStream::pair().unwrap();
         let thread = std::thread::spawn(move || daemon.run(stopped.as_fd()).unwrap());
         Self { path, stop: Some(stop), thread: Some(thread) }
@@ -116,6 +125,28 @@ impl Stack {
     pub fn has_nothing(&mut self) -> bool {
         self.port.receive(1, |_| ()).unwrap() == 0
     }
+}
+
+/// Of UDP.
+pub fn tuple(address: SocketAddr) -> Tuple {
+    Tuple { address: address.ip(), protocol: 17, port: address.port() }
+}
+
+/// How long the frames are that have come, and the last octet of each.
+pub fn see(watcher: &mut Port, count: usize) -> Vec<(u32, Option<u8>)> {
+    let mut seen = Vec::new();
+    while seen.len() < count {
+        assert!(watcher.wait(Some(PATIENCE)).unwrap(), "{seen:?}");
+        let left = (count - seen.len()) as u32;
+        watcher
+            .see(left, |frame| {
+                let age = SystemTime::now().duration_since(frame.time).unwrap();
+                assert!(age < PATIENCE && frame.octets.len() <= frame.len as usize);
+                seen.push((frame.len, frame.octets.last().copied()));
+            })
+            .unwrap();
+    }
+    seen
 }
 
 fn payload(frame: &[u8]) -> (SocketAddr, Vec<u8>) {

@@ -3,11 +3,11 @@
 use std::io::ErrorKind;
 use std::net::{SocketAddr, UdpSocket};
 
-use quicket_packets::Reason;
 use quicket_packets::control::Control;
 use quicket_packets::device::{Attached, Mode};
+use quicket_packets::{Reason, compose};
 
-use crate::common::{Stack, Switch};
+use crate::common::{Stack, Switch, see, tuple};
 use crate::wire::{DEVICE, HERE, THERE, Wire, has_program, ip, receive, until};
 
 pub(crate) const MODES: [Mode; 2] = [Mode::Generic, Mode::Native];
@@ -56,6 +56,54 @@ fn a_stack_answers_programs_of_the_system() {
         }
         let counters = listed(&switch).counters;
         assert_eq!((counters.sent, counters.received), (18, 18));
+    }
+}
+
+#[test]
+fn what_stays_and_what_leaves_keeps_its_order_and_who_watches_sees_both() {
+    if !crate::is_permitted() {
+        return;
+    }
+    let wire = Wire::new("");
+    for mode in MODES {
+        let switch = Switch::start();
+        attach(&switch, mode);
+        for (here, there) in HERE.into_iter().zip(THERE) {
+            let (mut one, mut other) = (switch.stack(here), switch.stack(here));
+            let there = wire.socket(there);
+            // From now on the neighbour is known.
+            exchange(&mut one, &there, b"before");
+            let mut watcher = switch.open();
+            watcher.watch(tuple(one.address)).unwrap();
+            let (from, to) = (one.address, [other.address, there.local_addr().unwrap()]);
+            // All at once, some of them with a source of the other one.
+            let mut all = 0..60_u8;
+            let is_forged = |n: &u8| n % 7 == 6;
+            let sent = one.port.send(|slot| {
+                let n = all.next()?;
+                let from = if is_forged(&n) { other.address } else { from };
+                compose::udp(slot, from, to[usize::from(n / 3 % 2)], &[n; 100])
+            });
+            assert_eq!(sent.unwrap(), 60);
+            let honest: Vec<u8> = (0..60).filter(|n| !is_forged(n)).collect();
+            for n in &honest {
+                let came = if n / 3 % 2 == 0 { other.receive() } else { receive(&there) };
+                assert_eq!(came, (from, vec![*n; 100]));
+            }
+            let counters = one.until(|counters| counters.dropped(Reason::Source) == 8);
+            assert_eq!(counters.sent, 1 + honest.len() as u64);
+            let seen = |watcher: &mut _, count| -> Vec<u8> {
+                see(watcher, count).into_iter().filter_map(|(_, last)| last).collect()
+            };
+            assert_eq!(seen(&mut watcher, honest.len()), honest);
+            for n in 100..140 {
+                there.send_to(&[n; 100], one.address).unwrap();
+            }
+            for n in 100..140 {
+                assert_eq!(one.receive(), (to[1], vec![n; 100]));
+            }
+            assert!(seen(&mut watcher, 40).into_iter().eq(100..140));
+        }
     }
 }
 

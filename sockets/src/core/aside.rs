@@ -122,3 +122,91 @@ impl Core {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use quicket_switch::first_packet::PARK_TIME;
+    use quicket_wire::EcnCodepoint;
+
+    use super::*;
+
+    /// Whether a first packet with these octets begins a connection.
+    fn admits(aside: &Aside, now: Time, octets: &[u8]) -> bool {
+        let (remote, local) = ("192.0.2.1:9".parse().unwrap(), "192.0.2.2:4433".parse().ok());
+        let mut data = octets.to_vec();
+        aside.admits(now, &Datagram { remote, local, ecn: EcnCodepoint::Ect0, data: &mut data })
+    }
+
+    /// What the leader takes, in order.
+    fn taken(aside: &Aside, now: Time) -> Vec<Vec<u8>> {
+        let mut mail = Parcels::default();
+        aside.take(now, &mut mail);
+        mail.trains().map(|(.., bytes)| bytes.to_vec()).collect()
+    }
+
+    #[test]
+    fn what_has_waited_begins_connections_once_and_in_order() {
+        let aside = Aside::default();
+        assert!(admits(&aside, Time::ZERO, b"at once"));
+        aside.set_waiting(true);
+        assert!(!admits(&aside, Time::ZERO, b"first") && !admits(&aside, Time::ZERO, b"second"));
+        assert!(!aside.is_ready() && taken(&aside, Time::ZERO).is_empty());
+        aside.set_waiting(false);
+        assert!(aside.is_ready() && admits(&aside, Time::ZERO, b"at once"));
+        assert_eq!(taken(&aside, Time::ZERO), [&b"first"[..], b"second"]);
+        assert!(!aside.is_ready() && taken(&aside, Time::ZERO).is_empty());
+    }
+
+    #[test]
+    fn addresses_and_mark_stay_with_what_waits() {
+        let aside = Aside::default();
+        aside.set_waiting(true);
+        admits(&aside, Time::ZERO, b"one");
+        aside.set_waiting(false);
+        let mut mail = Parcels::default();
+        aside.take(Time::ZERO, &mut mail);
+        let train = mail.trains().next().map(|(remote, local, ecn, stride, bytes)| {
+            (remote.to_string(), local.unwrap().to_string(), ecn, stride, bytes.len())
+        });
+        let (remote, local) = ("192.0.2.1:9".to_owned(), "192.0.2.2:4433".to_owned());
+        assert_eq!(train, Some((remote, local, EcnCodepoint::Ect0, 3, 3)));
+    }
+
+    #[test]
+    fn it_goes_on_waiting_if_the_leader_was_too_late() {
+        let aside = Aside::default();
+        aside.set_waiting(true);
+        admits(&aside, Time::ZERO, b"one");
+        aside.set_waiting(false);
+        aside.set_waiting(true);
+        assert!(!aside.is_ready() && taken(&aside, Time::ZERO).is_empty());
+        aside.set_waiting(false);
+        assert_eq!(taken(&aside, Time::ZERO), [b"one"]);
+    }
+
+    #[test]
+    fn what_has_waited_for_too_long_is_lost() {
+        let aside = Aside::default();
+        aside.set_waiting(true);
+        admits(&aside, Time::ZERO, b"old");
+        let then = Time::ZERO + PARK_TIME + PARK_TIME;
+        admits(&aside, then, b"new");
+        aside.set_waiting(false);
+        assert_eq!(taken(&aside, then), [b"new"]);
+    }
+
+    #[test]
+    fn an_address_that_was_left_stays_so() {
+        let aside = Aside::default();
+        aside.set_waiting(true);
+        admits(&aside, Time::ZERO, b"one");
+        let left = aside.leave(Time::ZERO);
+        assert_eq!(left.len(), 1);
+        assert_eq!(left[0].bytes, b"one");
+        for waiting in [true, false] {
+            aside.set_waiting(waiting);
+            assert!(!admits(&aside, Time::ZERO, b"two") && !aside.is_ready());
+        }
+        assert!(aside.leave(Time::ZERO).is_empty());
+    }
+}

@@ -1,13 +1,14 @@
 //! The seat among real threads; all their interleavings are tried in `tests/leading`.
 
 use std::sync::mpsc;
+use std::task::Waker;
 use std::thread;
 use std::time::Instant;
 
 use quicket_engine::time::{Duration, Time};
 
 use super::kick::Kick;
-use super::lead::{Entrance, HANDOVER, Leadership, Look, Rank, Shift, Token};
+use super::lead::{Background, Entrance, HANDOVER, Leadership, Look, Rank, Shift, Token};
 use super::parker::{CurrentThread, Roused};
 
 /// Nothing to work with.
@@ -164,4 +165,39 @@ fn the_background_keeps_away_while_callers_lead_and_for_a_while_after() {
     let _seat = leadership.try_enter(Rank::Eager, after).unwrap();
     assert_eq!(nap(after), Some(HANDOVER), "callers come and go");
     assert!(matches!(leadership.drive(after), Shift::Sleep), "one has stayed since");
+}
+
+#[test]
+fn the_background_leaves_its_work_to_callers_that_come_often() {
+    let leadership = leadership();
+    let Shift::Seated(mut seat) = leadership.drive(NOW) else { panic!("nobody leads") };
+    assert!(leadership.visit(NOW).is_none() && !seat.is_wanted(), "the first");
+    let later = NOW + HANDOVER;
+    assert!(leadership.visit(later).is_none() && !seat.is_wanted(), "now and then");
+    let soon = later + Duration::from_micros(40);
+    assert!(leadership.visit(soon).is_none() && seat.is_wanted(), "often");
+    seat.now = soon;
+    drop(seat);
+    let nap = |now| match leadership.drive(now) {
+        Shift::Nap(time) => Some(time),
+        Shift::Seated(_) | Shift::Sleep => None,
+    };
+    assert_eq!(nap(soon), Some(HANDOVER), "it keeps away");
+    let last = soon + Duration::from_micros(900);
+    drop(leadership.visit(last).expect("the seat is vacant"));
+    assert_eq!(nap(last), Some(HANDOVER), "as long as they come");
+    assert!(matches!(leadership.drive(last + HANDOVER), Shift::Seated(_)));
+}
+
+#[test]
+fn callers_and_tasks_are_not_displaced_by_who_does_not_wait() {
+    let leadership = leadership();
+    let visits = |count: usize| (0..count).all(|_| leadership.visit(NOW).is_none());
+    for rank in [Rank::Eager, Rank::Patient] {
+        let seat = leadership.try_enter(rank, NOW).unwrap();
+        assert!(visits(3) && !seat.is_wanted());
+    }
+    leadership.set_background(Some(Background::Task(Waker::noop().clone())));
+    let seat = leadership.try_enter(Rank::Background, NOW).unwrap();
+    assert!(visits(3) && !seat.is_wanted(), "nothing would wake a task that leaves");
 }

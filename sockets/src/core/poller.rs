@@ -11,7 +11,7 @@ use quicket_engine::time::{Duration, Time};
 
 use super::Core;
 use super::held::none_held;
-use super::lead::{Rank, Seat};
+use super::lead::Seat;
 use super::link::{Link, Links};
 use super::postpone::Whose;
 use super::receive::{Origin, Scratch};
@@ -141,15 +141,15 @@ impl Core {
         self.unheard.fetch_add(1, Ordering::Relaxed) >= MOST_UNHEARD
     }
 
-    /// Receives what is there, unless somebody leads and does so anyway. For callers that send for
-    /// long without ever waiting: acknowledgments that nobody reads keep memory in use, and the
-    /// round trip looks longer than it is. Waits for nobody.
+    /// Receives what is there, unless somebody leads and does so anyway, and does what is late. For callers that
+    /// send for long without ever waiting: acknowledgments that nobody reads keep memory in use, and the
+    /// round trip looks longer than it is. The background keeps away meanwhile. Waits for nobody.
     pub(super) fn glance(&self, now: Time) {
         // A function of the application may run with a connection locked for which something came.
         if !none_held() {
             return;
         }
-        let Some(mut seat) = self.lead.try_enter(Rank::Eager, now) else { return };
+        let Some(mut seat) = self.lead.visit(now) else { return };
         let Some(scratch) = seat.scratch() else { return };
         if scratch.end_pause(now).is_none() {
             for link in self.links().in_order_of_moves() {
@@ -157,7 +157,7 @@ impl Core {
             }
             self.receive_beside(scratch);
         }
-        seat.now = now;
+        seat.now = self.act(scratch, Whose::Late, false);
     }
 
     /// Does what there is to do beside receiving; returns the time.
@@ -285,6 +285,7 @@ mod tests {
 
     use super::*;
     use crate::config::EndpointConfig;
+    use crate::core::lead::Rank;
     use crate::core::{CoreRef, Link};
     use crate::ops;
     use crate::{ClientConfig, ClientTls};

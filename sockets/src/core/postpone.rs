@@ -59,6 +59,8 @@ pub(super) enum Whose {
     /// Those that the calling thread has left, as it is about to wait, and those that nobody has
     /// seen to for too long. Other threads are likely to add to theirs.
     Own,
+    /// Those that nobody has seen to for too long.
+    Late,
 }
 
 /// A connection that was left for later.
@@ -127,8 +129,10 @@ impl Core {
 
     /// Lets connections act that were left until now.
     pub(super) fn catch_up(&self, now: Time, whose: Whose, wakes: &mut Wakes) {
-        let acts = |entry: &Entry| {
-            whose == Whose::All || entry.due <= now || entry.by == thread::current().id()
+        let acts = |entry: &Entry| match whose {
+            Whose::All => true,
+            Whose::Own => entry.due <= now || entry.by == thread::current().id(),
+            Whose::Late => entry.due <= now,
         };
         for Entry { cell, .. } in self.postponed.take_if(acts) {
             let mut conn = cell.lock();

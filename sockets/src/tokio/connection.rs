@@ -7,10 +7,10 @@ use ::tokio::net::ToSocketAddrs;
 use quicket_engine::{ConnectionError, WhenFull};
 use quicket_wire::{Dir, StreamId};
 
-use super::{Endpoint, RecvStream, SendStream, Stream};
+use super::{Acceptor, Endpoint, RecvStream, SendStream, Stream};
 use crate::common::{connection_methods, unspecified_for};
 use crate::config::ClientConfig;
-use crate::core::{ConnRef, Effect, Interest, Waiter};
+use crate::core::{ConnRef, Effect, Interest, Waiter, WaiterId};
 use crate::error::{AcceptError, ConnectError, DatagramError, OpenError};
 use crate::ops::now_or;
 use crate::waiting::wait;
@@ -152,8 +152,8 @@ impl Connection {
     ///
     /// If the connection ended.
     pub async fn accept_bi(&self) -> Result<Stream, AcceptError> {
-        let (id, early) = self.wait_accept(Dir::Bidi).await?;
-        Ok(self.stream(id, early))
+        let accepting = |waiter: Waiter<'_>| self.poll_accept_bi(waiter);
+        self.wait(Interest::Accept(Dir::Bidi), accepting).await
     }
 
     /// Waits for the peer to open a unidirectional stream.
@@ -164,8 +164,13 @@ impl Connection {
     ///
     /// If the connection ended.
     pub async fn accept_uni(&self) -> Result<RecvStream, AcceptError> {
-        let (id, early) = self.wait_accept(Dir::Uni).await?;
-        Ok(RecvStream::new(self.conn.clone(), id, early))
+        let accepting = |waiter: Waiter<'_>| self.poll_accept_uni(waiter);
+        self.wait(Interest::Accept(Dir::Uni), accepting).await
+    }
+
+    /// Takes the streams that the peer opens, for those who poll.
+    pub fn acceptor(&self) -> Acceptor {
+        Acceptor::new(self.clone())
     }
 
     /// Sends an unreliable datagram (RFC 9221); waits while too many wait to be sent.
@@ -237,8 +242,21 @@ impl Connection {
         self.wait(Interest::Open(dir), |waiter| self.conn.poll_open(dir, Some(waiter))).await
     }
 
-    async fn wait_accept(&self, dir: Dir) -> Result<(StreamId, bool), AcceptError> {
-        self.wait(Interest::Accept(dir), |waiter| self.conn.poll_accept(dir, Some(waiter))).await
+    pub(super) fn poll_accept_bi(&self, waiter: Waiter<'_>) -> Poll<Result<Stream, AcceptError>> {
+        let accepted = self.conn.poll_accept(Dir::Bidi, Some(waiter));
+        accepted.map_ok(|(id, early)| self.stream(id, early))
+    }
+
+    pub(super) fn poll_accept_uni(
+        &self,
+        waiter: Waiter<'_>,
+    ) -> Poll<Result<RecvStream, AcceptError>> {
+        let accepted = self.conn.poll_accept(Dir::Uni, Some(waiter));
+        accepted.map_ok(|(id, early)| RecvStream::new(self.conn.clone(), id, early))
+    }
+
+    pub(super) fn unregister(&self, interest: Interest, id: WaiterId) {
+        self.conn.unregister(interest, id);
     }
 
     async fn wait<T>(&self, interest: Interest, poll: impl FnMut(Waiter<'_>) -> Poll<T>) -> T {

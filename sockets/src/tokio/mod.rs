@@ -4,10 +4,12 @@
 //! unless it says otherwise. An endpoint made here is driven by a task of the runtime in which it
 //! is made; connections can be turned into blocking ones and back at will.
 
+mod acceptor;
 mod connection;
 mod endpoint;
 mod stream;
 
+pub use acceptor::Acceptor;
 pub use connection::Connection;
 pub use endpoint::{Endpoint, Listener};
 pub use stream::{RecvStream, SendStream, Stream};

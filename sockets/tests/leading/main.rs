@@ -133,6 +133,32 @@ fn who_was_promoted_and_is_woken_by_a_thread_that_cannot_lead_passes_the_seat_on
     });
 }
 
+/// A thread that sends much receives what is there again and again, has the background keep away by that, and ends. Nothing
+/// that it leaves is lost.
+#[test]
+fn who_does_the_work_of_the_background_leaves_it_the_rest() {
+    check(|| {
+        let world = World::new(2, Driven::Thread);
+        let background = world.start_background();
+        let woken = world.register_task(1);
+        let glances = {
+            let world = Arc::clone(&world);
+            thread::spawn(move || {
+                (0..2).for_each(|_| world.glance());
+                world.send(1);
+                world.glance();
+            })
+        };
+        let callers = callers(&world, &[Rank::Patient], 1);
+        world.send(0);
+        woken.wait();
+        callers.into_iter().for_each(|caller| caller.join().unwrap());
+        glances.join().unwrap();
+        world.end();
+        background.into_iter().for_each(|background| background.join().unwrap());
+    });
+}
+
 /// A signal ends the waiting of one, before or after it was promoted; the other gets its mail.
 #[test]
 fn who_gives_up_passes_the_seat_on() {

@@ -174,9 +174,9 @@ impl World {
         }
     }
 
-    /// Hands out what is there, if nobody leads. Waits for nobody.
+    /// Hands out what is there, if nobody leads. Waits for nobody. For the background it comes often.
     pub(crate) fn glance(&self) {
-        if let Some(mut seat) = self.lead.try_enter(Rank::Eager, Time::ZERO) {
+        if let Some(mut seat) = self.lead.visit(Time::from_nanos(1)) {
             self.hand_out(&mut seat);
         }
     }

@@ -2,7 +2,6 @@
 
 use std::future::poll_fn;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -13,11 +12,12 @@ use http::{HeaderMap, header};
 use http_body::{Frame, SizeHint};
 use quicket_h3::{RecvStream, Scope, Violation};
 use tokio::runtime::Handle;
-use tokio::sync::{SetOnce, mpsc};
 use tokio::time::timeout;
 
 use super::Interim;
+use super::aside::Aside;
 use crate::BodyError;
+use crate::look::look;
 use crate::request::content_length;
 
 type Polled = Poll<Option<Result<Frame<Bytes>, BodyError>>>;
@@ -37,19 +37,18 @@ pub(super) struct Incoming {
     /// What was looked at already, and not given out.
     first: Option<Result<Frame<Bytes>, BodyError>>,
     /// Where the client waits to be told to go on.
-    continues: Option<mpsc::Sender<Interim>>,
+    continues: Option<Aside>,
     /// How long trailers may take once the body is there.
     patience: Duration,
 }
 
 impl Incoming {
-    /// The body of a request with these fields. What is wrong with it goes into `wrong`; 100 (Continue) for clients
-    /// that wait for it into `interim`.
+    /// The body of a request with these fields. What is wrong with it is told to `aside`, as is when clients that wait
+    /// for 100 (Continue) should get it.
     pub(super) fn new(
         stream: RequestStream<RecvStream, Bytes>,
         fields: &HeaderMap,
-        wrong: Arc<SetOnce<Violation>>,
-        interim: mpsc::Sender<Interim>,
+        aside: Aside,
         patience: Duration,
     ) -> Self {
         // What is no length is refused later.
@@ -58,21 +57,15 @@ impl Incoming {
         let is_waiting = fields
             .get(header::EXPECT)
             .is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"100-continue"));
-        let continues = is_waiting.then_some(interim);
-        let reading = Reading { stream, expected, received: 0, state: State::Data, wrong };
+        let continues = is_waiting.then(|| aside.clone());
+        let reading = Reading { stream, expected, received: 0, state: State::Data, aside };
         Self { reading: Some(reading), first: None, continues, patience }
     }
 
     /// Looks at what has come, without waiting for more: most requests have no body, which is known only once
     /// the end of the stream was read, and may then go to another server if one fails.
     pub(super) async fn look(&mut self) {
-        poll_fn(|cx| {
-            if let Poll::Ready(Some(first)) = self.poll(cx) {
-                self.first = Some(first);
-            }
-            Poll::Ready(())
-        })
-        .await;
+        self.first = look(|cx| self.poll(cx)).await;
     }
 
     fn poll(&mut self, cx: &mut Context<'_>) -> Polled {
@@ -110,7 +103,7 @@ struct Reading {
     expected: Option<u64>,
     received: u64,
     state: State,
-    wrong: Arc<SetOnce<Violation>>,
+    aside: Aside,
 }
 
 impl Reading {
@@ -132,13 +125,13 @@ impl Reading {
         self.stream.stop_sending(code);
         let reason = "a body of another length than announced";
         let violation = Violation { scope: Scope::Stream, code, reason };
-        let _ = self.wrong.set(violation);
+        self.aside.refuse(violation);
         Err(violation.into())
     }
 
     fn failed(&self, error: StreamError) -> BodyError {
         if let Some(violation) = Violation::of(&error) {
-            let _ = self.wrong.set(violation);
+            self.aside.refuse(violation);
         }
         error.into()
     }
@@ -186,8 +179,7 @@ impl http_body::Body for Incoming {
         let polled = self.poll(cx);
         let continues = self.continues.take();
         if let Some(continues) = continues.filter(|_| polled.is_pending()) {
-            // Whoever answers may have done so already.
-            let _ = continues.try_send(Interim::Continue);
+            continues.tell(Interim::Continue);
         }
         polled
     }

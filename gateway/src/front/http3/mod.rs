@@ -1,10 +1,11 @@
 //! HTTP/3 (RFC 9114).
 
+mod aside;
 mod incoming;
 mod outgoing;
 mod tunnel;
+mod under_way;
 
-use std::convert::Infallible;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +17,6 @@ use h3::server::{self, RequestResolver};
 use http::{HeaderMap, Request, Response, StatusCode, Version};
 use http_body_util::{BodyExt, Empty};
 use quicket_h3::{Requests, Violation, WebSocket};
-use tokio::sync::{SetOnce, mpsc};
 use tokio::time::timeout;
 
 use super::Shared;
@@ -27,9 +27,11 @@ use crate::origin::Hints;
 use crate::proxy::{self, Client};
 use crate::tunnel::Stay;
 use crate::upgrade;
+use aside::Aside;
 use incoming::Incoming;
 use outgoing::Outgoing;
 use tunnel::{TUNNEL_BUFFER, carry};
+use under_way::{Counted, UnderWay};
 
 /// Heads that come before the answer and wait to be sent.
 const INTERIM: usize = 4;
@@ -38,7 +40,7 @@ const INTERIM: usize = 4;
 enum Interim {
     /// It should send its body.
     Continue,
-    /// What the answer will probably say (RFC 8297). Few have any: a channel has room for many at once.
+    /// What the answer will probably say (RFC 8297).
     EarlyHints(Box<HeaderMap>),
 }
 
@@ -68,8 +70,6 @@ struct Context {
     shared: Arc<Shared>,
     stay: Stay,
     credentials: Credentials,
-    /// Each request under way has one.
-    under_way: mpsc::Sender<Infallible>,
 }
 
 /// Answers what comes on a connection until it ends or, once the gateway stops, until all that is
@@ -94,19 +94,19 @@ async fn accept(
 ) -> Result<(), h3::error::ConnectionError> {
     let header_bytes = shared.current().0.limits.header_bytes;
     let transport = quicket_h3::Connection::server(connection.clone(), header_bytes as usize);
-    // Tunnels are streams here, and end with the connection.
-    let (stay, _) = shared.stay();
-    let (under_way, mut idle) = mpsc::channel(1);
+    let (stay, under_way) = (shared.stay(), UnderWay::default());
     let (connection, shared) = (connection.clone(), Arc::clone(shared));
     let mut ending = shared.ending.clone();
     let requests = transport.requests();
     let credentials = Credentials::of_quic(&connection);
-    let context =
-        Context { connection: connection.clone(), requests, shared, stay, credentials, under_way };
+    let context = Context { connection: connection.clone(), requests, shared, stay, credentials };
     let mut builder = server::builder();
     // RFC 9220, Section 3: clients ask for WebSocket only where they are told that they may.
     builder.max_field_section_size(header_bytes.into()).enable_extended_connect(true);
-    let mut requests: server::Connection<_, Bytes> = builder.build(transport).await?;
+    // In boxes is what a connection is in only for a moment: its task, which it keeps while it is idle, would have room
+    // for all of that.
+    let building = Box::pin(builder.build(transport));
+    let mut requests: server::Connection<_, Bytes> = building.await?;
     loop {
         let accepted = tokio::select! {
             accepted = requests.accept() => accepted?,
@@ -117,15 +117,14 @@ async fn accept(
             return Ok(());
         };
         // It is large, and moved several times until it runs.
-        tokio::spawn(Box::pin(exchange(resolver, context.clone())));
+        tokio::spawn(Box::pin(exchange(resolver, context.clone(), under_way.count())));
     }
     // RFC 9114, Section 5.2: GOAWAY names the first request that is not answered. Those before it are here.
-    requests.shutdown(1).await?;
-    drop(context);
+    Box::pin(requests.shutdown(1)).await?;
     loop {
         let accepted = tokio::select! {
             accepted = requests.accept() => accepted?,
-            _ = idle.recv() => break,
+            () = under_way.ends() => break,
         };
         let Some(mut resolver) = accepted else { break };
         // h3 takes the one that it has named for one before it.
@@ -133,25 +132,24 @@ async fn accept(
         resolver.frame_stream.reset(code);
         resolver.frame_stream.stream.stop_sending(code);
     }
-    let _ = idle.recv().await;
+    under_way.ends().await;
     delivered(&connection).await;
     Ok(())
 }
 
-/// Waits until the client has acknowledged all data, or is gone: the last answers would be cut off.
+/// Waits until the client has acknowledged all data and the ends of streams, or is gone: the last answers would be cut off.
 async fn delivered(connection: &quicket::tokio::Connection) {
     /// How often to look.
     const LOOK: Duration = Duration::from_millis(20);
-    while connection.close_reason().is_none() && connection.stats().send_buffered > 0 {
+    while connection.close_reason().is_none() && !connection.is_delivered() {
         tokio::time::sleep(LOOK).await;
     }
 }
 
 type Resolver = RequestResolver<quicket_h3::Connection, Bytes>;
 
-async fn exchange(resolver: Resolver, context: Context) {
-    let Context { connection, requests, shared, stay, credentials, under_way } = context;
-    let _under_way = under_way;
+async fn exchange(resolver: Resolver, context: Context, _under_way: Counted) {
+    let Context { connection, requests, shared, stay, credentials } = context;
     let limits = shared.current().0.limits;
     let id = resolver.frame_stream.id();
     let transfer = requests.transfer(id).unwrap_or_default();
@@ -184,37 +182,32 @@ async fn exchange(resolver: Resolver, context: Context) {
     let (sending, receiving) = stream.split();
     let mut outgoing =
         Outgoing { stream: sending, transfer: &transfer, patience: limits.body_timeout };
-    let wrong = Arc::new(SetOnce::new());
-    let (interim, interims) = mpsc::channel(INTERIM);
-    let hints = interim.clone();
-    let mut body = Incoming::new(
-        receiving,
-        request.headers(),
-        Arc::clone(&wrong),
-        interim,
-        limits.body_timeout,
-    );
+    let aside = Aside::default();
+    let hints = aside.clone();
+    let mut body = Incoming::new(receiving, request.headers(), aside.clone(), limits.body_timeout);
     body.look().await;
     let mut request = request.map(|()| body.boxed_unsync());
     Hints::attach(&mut request, move |fields| {
-        // A client that takes them slowly does without.
-        let _ = hints.try_send(Interim::EarlyHints(Box::new(fields.clone())));
+        hints.tell(Interim::EarlyHints(Box::new(fields.clone())));
     });
-    let answering = async {
-        let response = answer(&shared, client, request, &mut outgoing, interims).await?;
-        match wrong.get() {
-            // Another thread may have found it just now: the answer is that the body did not end.
-            Some(violation) => Err(violation.code),
-            None => outgoing.send(response).await,
+    let sent = {
+        // In its place from the beginning: it is large, and a move of it a copy of all.
+        let mut answering = pin!(async {
+            let response = answer(&shared, client, request, &mut outgoing, &aside).await?;
+            match aside.refused() {
+                // Another thread may have found it just now: the answer is that the body did not end.
+                Some(violation) => Err(violation.code),
+                None => outgoing.send(response).await,
+            }
+        });
+        // What is malformed is told of by the stream's end, whatever the origin says.
+        tokio::select! {
+            biased;
+            violation = aside.refusal() => Err(violation.code),
+            sent = &mut answering => sent,
         }
     };
-    // What is malformed is told of by the stream's end, whatever the origin says.
-    let sent = tokio::select! {
-        biased;
-        violation = wrong.wait() => Err(violation.code),
-        sent = answering => sent,
-    };
-    if let Some(&violation) = wrong.get() {
+    if let Some(violation) = aside.refused() {
         refused(violation);
     }
     if let Err(code) = sent {
@@ -228,7 +221,7 @@ async fn answer(
     client: Client,
     mut request: Request<Body>,
     outgoing: &mut Outgoing<'_>,
-    mut interims: mpsc::Receiver<Interim>,
+    aside: &Aside,
 ) -> Result<Response<Body>, Code> {
     *request.version_mut() = Version::HTTP_3;
     let mut tunnel = None;
@@ -243,12 +236,12 @@ async fn answer(
     let mut response = loop {
         tokio::select! {
             biased;
-            Some(interim) = interims.recv() => outgoing.send_head(interim.head()).await?,
+            interim = aside.interim() => outgoing.send_head(interim.head()).await?,
             response = &mut answering => break response,
         }
     };
     // What came just before the answer.
-    while let Ok(hints @ Interim::EarlyHints(_)) = interims.try_recv() {
+    while let Some(hints @ Interim::EarlyHints(_)) = aside.told() {
         outgoing.send_head(hints.head()).await?;
     }
     if let Some((body, far)) = tunnel

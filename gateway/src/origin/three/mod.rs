@@ -21,6 +21,7 @@ use super::MAX_IDLE_TIME;
 use super::connect::Dialer;
 use super::message;
 use super::pool::{Failed, Wanted};
+use super::sweep::keep_sweeping;
 use crate::Body;
 
 /// Connections to one server. A further one is made where all have as many requests as the server allows; then
@@ -138,16 +139,7 @@ impl Pool {
         let mut kept = self.lock();
         kept.shared.push(Shared { three, used: Instant::now() });
         if !std::mem::replace(&mut kept.is_swept, true) {
-            let pool = Arc::downgrade(self);
-            tokio::spawn(async move {
-                loop {
-                    tokio::time::sleep(MAX_IDLE_TIME / 4).await;
-                    match pool.upgrade() {
-                        Some(pool) if pool.lock().sweep() => {}
-                        _ => return,
-                    }
-                }
-            });
+            keep_sweeping(self, |pool| pool.lock().sweep());
         }
     }
 }

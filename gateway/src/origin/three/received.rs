@@ -1,6 +1,5 @@
 //! The body of an answer.
 
-use std::future::poll_fn;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
@@ -15,6 +14,7 @@ use super::connection::Share;
 use super::fault;
 use super::upload::Upload;
 use crate::BodyError;
+use crate::look::look;
 use crate::request::content_length;
 
 /// RFC 9114, Section 4.1.2.
@@ -69,13 +69,7 @@ impl Received {
 
     /// Looks at what has come, without waiting for more.
     pub(super) async fn look(&mut self) {
-        poll_fn(|cx| {
-            if let Poll::Ready(Some(first)) = self.poll(cx) {
-                self.first = Some(first);
-            }
-            Poll::Ready(())
-        })
-        .await;
+        self.first = look(|cx| self.poll(cx)).await;
     }
 
     fn poll(&mut self, cx: &mut Context<'_>) -> Polled {

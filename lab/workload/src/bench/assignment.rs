@@ -219,6 +219,15 @@ pub enum Scenario {
         /// How long in milliseconds.
         milliseconds: u64,
     },
+    /// Frames through the switch for packets. The benchmark starts the processes for it itself.
+    Switch {
+        /// Ports that send, or receive.
+        ports: u32,
+        /// Octets of a frame.
+        octets: u16,
+        /// How long each way is measured, in milliseconds.
+        milliseconds: u64,
+    },
     /// One handshake that the server must refuse, because of the cipher suite.
     Refusal,
 }

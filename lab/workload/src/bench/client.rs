@@ -256,8 +256,49 @@ pub enum Outcome {
         /// CPU time of both ends of the tunnel.
         tunnel_cpu_ns: u64,
     },
+    /// Frames through the switch for packets.
+    Switched {
+        /// Each way that was measured.
+        ways: Vec<Switched>,
+    },
     /// Nothing to measure; what had to happen has happened.
     Passed,
+}
+
+/// What came through the switch for packets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Switched {
+    /// From where to where.
+    pub way: Way,
+    /// Frames that came.
+    pub frames: u64,
+    /// Frames that did not.
+    pub lost: u64,
+    /// How long it took.
+    pub nanoseconds: u64,
+}
+
+/// From where to where frames go through the switch for packets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Way {
+    /// Ports and switch are one thread.
+    Within,
+    /// Ports are a process on one core, the switch is one on another.
+    Between,
+    /// The same with IPv6.
+    #[serde(rename = "between_v6")]
+    BetweenV6,
+    /// From ports on the switch's core to a port that takes what a wire of 10 Gbit/s would carry.
+    ToCard,
+    /// From such a port to ports on the switch's core.
+    FromCard,
+}
+
+impl Way {
+    /// All of them.
+    pub const ALL: [Self; 5] =
+        [Self::Within, Self::Between, Self::BetweenV6, Self::ToCard, Self::FromCard];
 }
 
 /// Bytes of a download without end, as they came.

@@ -61,7 +61,8 @@ pub(super) fn measure<C: Client>(
         Scenario::Files { .. }
         | Scenario::Forward { .. }
         | Scenario::Tunnel { .. }
-        | Scenario::Gateway { .. } => {
+        | Scenario::Gateway { .. }
+        | Scenario::Switch { .. } => {
             Err("this load is made by programs of its own, not by this process".into())
         }
         Scenario::Refusal => refusal(client),

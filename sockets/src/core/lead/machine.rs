@@ -56,6 +56,10 @@ pub(crate) struct Machine<T, P> {
     looks_at: Time,
     /// Something was to be postponed while somebody led.
     is_watched_for: bool,
+    /// When a caller last came that does not wait, and found the background there.
+    visited: Time,
+    /// Such callers come so often that the background is to leave.
+    is_relieved: bool,
 }
 
 /// What came of asking for the seat.
@@ -65,6 +69,18 @@ pub(crate) enum Entry<T> {
     Seated(T),
     /// Somebody else does, and the caller is in the queue.
     Queued {
+        /// The leader is to be interrupted: it should leave.
+        interrupt: bool,
+    },
+}
+
+/// What came of a caller's coming that does not wait.
+#[derive(Debug)]
+pub(crate) enum Visit<T> {
+    /// The caller leads, and is to leave when it has received.
+    Seated(T),
+    /// Somebody else does.
+    Refused {
         /// The leader is to be interrupted: it should leave.
         interrupt: bool,
     },
@@ -113,6 +129,8 @@ impl<T, P: Party> Machine<T, P> {
             background_sleeps: false,
             looks_at: Time::ZERO,
             is_watched_for: false,
+            visited: Time::ZERO,
+            is_relieved: false,
         }
     }
 
@@ -139,10 +157,27 @@ impl<T, P: Party> Machine<T, P> {
         Entry::Queued { interrupt: !before && self.is_wanted() }
     }
 
-    /// True if whoever leads should leave: somebody of higher rank sleeps meanwhile.
+    /// A caller comes that receives what is there and goes on. Where it finds the background's thread, and one
+    /// has come within [`HANDOVER`] before, such callers do the background's work: it is to leave, and keeps
+    /// away while they go on. Otherwise both would want the same connections all the time.
+    pub(crate) fn visit(&mut self, now: Time) -> Visit<T> {
+        if let Some(token) = self.try_enter(Rank::Eager) {
+            return Visit::Seated(token);
+        }
+        if !matches!(self.state, State::Held(Rank::Background)) {
+            return Visit::Refused { interrupt: false };
+        }
+        let before = std::mem::replace(&mut self.visited, now);
+        let relieves = before != Time::ZERO && now.since(before) < HANDOVER && !self.is_wanted();
+        self.is_relieved |= relieves;
+        Visit::Refused { interrupt: relieves }
+    }
+
+    /// True if whoever leads should leave: somebody of higher rank sleeps meanwhile, or does its work.
     pub(crate) fn is_wanted(&self) -> bool {
         let State::Held(rank) = self.state else { return false };
-        self.queue.iter().any(|(other, party)| *other > rank && !party.is_awake())
+        self.is_relieved
+            || self.queue.iter().any(|(other, party)| *other > rank && !party.is_awake())
     }
 
     /// Whoever leads leaves. A caller that sleeps follows at once, unless its rank is lower: of
@@ -154,7 +189,7 @@ impl<T, P: Party> Machine<T, P> {
             State::Vacant(_) | State::Promised(..) => Rank::Background,
         };
         let by_caller = from > Rank::Background;
-        if by_caller {
+        if std::mem::take(&mut self.is_relieved) || by_caller {
             self.left = now.max(self.left + Duration::from_nanos(1));
         }
         // Of equals the last to come, whose cache is warmest.

@@ -19,7 +19,7 @@ use quicket_engine::time::{Duration, Time};
 use super::kick::Kick;
 use super::parker::{CurrentThread, Parker, Roused};
 use super::sync::{Arc, Mutex, MutexGuard, PoisonError, Thread};
-use machine::{Entry, Left, Machine, Party};
+use machine::{Entry, Left, Machine, Party, Visit};
 pub(crate) use machine::{HANDOVER, Rank};
 pub(super) use machine::{Look, Shift};
 
@@ -123,6 +123,28 @@ impl<T: Token> Leadership<T> {
     pub(super) fn try_enter(&self, rank: Rank, now: Time) -> Option<Seat<'_, T>> {
         let token = self.lock().machine.try_enter(rank)?;
         Some(self.seated(token, now))
+    }
+
+    /// Takes the seat if it is vacant, for a caller that receives what is there and goes on. A thread in the
+    /// background is told to leave if such callers do its work. Never waits.
+    pub(super) fn visit(&self, now: Time) -> Option<Seat<'_, T>> {
+        let visit = {
+            let mut shared = self.lock();
+            match &shared.background {
+                // It holds the seat for a moment only, and nothing would wake it.
+                Some(Background::Task(_)) => match shared.machine.try_enter(Rank::Eager) {
+                    Some(token) => Visit::Seated(token),
+                    None => Visit::Refused { interrupt: false },
+                },
+                _ => shared.machine.visit(now),
+            }
+        };
+        match visit {
+            Visit::Seated(token) => return Some(self.seated(token, now)),
+            Visit::Refused { interrupt: true } => self.kick.kick(),
+            Visit::Refused { interrupt: false } => {}
+        }
+        None
     }
 
     /// Takes the seat if it is vacant, or a place in the queue; a leader of lower rank is told to

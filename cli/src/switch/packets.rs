@@ -1,0 +1,64 @@
+//! `quicket switch packets`: ports for stacks of several programs.
+
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+
+use quicket_packets::daemon::Daemon;
+use quicket_packets::{Counters, REASONS};
+use quicket_switch::rendezvous;
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::args::SwitchPackets;
+use crate::exit::{Failure, Kind};
+
+/// Forwards until it is told to stop.
+pub(super) fn run(args: &SwitchPackets) -> Result<(), Failure> {
+    let cannot = |error| Failure::environment("the switch for packets cannot go on", error);
+    let path = rendezvous::path(&args.name);
+    let path = path.map_err(|error| Failure::environment("cannot start the switch", error))?;
+    crate::serve::raise_limit();
+    let daemon = Daemon::bind(&path, args.all_users).map_err(|error| match error.kind() {
+        io::ErrorKind::AddrInUse => Failure::new(
+            Kind::Environment,
+            format!("there is something at {} already: choose another --name", path.display()),
+        ),
+        _ => Failure::environment(format!("cannot listen at {}", path.display()), error),
+    })?;
+    let (stop, stopped) = UnixStream::pair().map_err(cannot)?;
+    let ended = crate::one_thread()?.block_on(async {
+        let watch = |kind| {
+            signal(kind).map_err(|error| Failure::environment("cannot watch for signals", error))
+        };
+        let (mut terminate, mut interrupt) =
+            (watch(SignalKind::terminate())?, watch(SignalKind::interrupt())?);
+        let state = format!("switch for packets {}", path.display());
+        eprintln!("quicket: {state} is ready");
+        crate::notify::ready(&state);
+        let mut work = tokio::task::spawn_blocking(move || daemon.run(stopped.as_fd()));
+        tokio::select! {
+            ended = &mut work => return Ok(ended),
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+        crate::notify::stopping("told to stop");
+        // The other end becomes readable.
+        drop(stop);
+        Ok(work.await)
+    });
+    let counters = ended?.map_err(|error| cannot(io::Error::other(error)))?.map_err(cannot)?;
+    eprintln!("quicket: {}", told(&counters));
+    Ok(())
+}
+
+/// What became of frames, and why those were dropped that were.
+fn told(counters: &Counters) -> String {
+    let mut text = format!("{} frames were delivered", counters.received);
+    for reason in REASONS {
+        let n = counters.dropped(reason);
+        if n > 0 {
+            text.push_str(&format!(", {n} dropped: {}", reason.name()));
+        }
+    }
+    text
+}

@@ -1,0 +1,150 @@
+//! `quicket switch packets`: programs with stacks of their own find it, and hear why it is not there.
+#![cfg(target_os = "linux")]
+
+mod common;
+
+use std::io::{BufRead, BufReader, Read};
+use std::net::{SocketAddr, UdpSocket};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use common::quicket;
+use quicket_packets::client::Port;
+use quicket_packets::{Layout, compose};
+
+const LONG: Duration = Duration::from_secs(60);
+
+fn open(path: &std::path::Path) -> (Port, SocketAddr) {
+    let mut port = Port::open(path, Layout::new(16, 16, 2048).unwrap()).unwrap();
+    let tuple = port.register(UdpSocket::bind("127.0.0.1:0").unwrap()).unwrap();
+    (port, (tuple.address, tuple.port).into())
+}
+
+#[test]
+fn stacks_exchange_frames_through_it_and_hear_its_end() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("packets");
+    let start = || {
+        let mut command = quicket(folder.path());
+        command.args(["switch", "packets", "--name"]).arg(&path).stderr(Stdio::piped());
+        command.spawn().unwrap()
+    };
+    let mut switch = start();
+    let mut told = BufReader::new(switch.stderr.take().unwrap());
+    let mut line = String::new();
+    told.read_line(&mut line).unwrap();
+    assert!(line.contains("is ready"), "{line}");
+    let ((mut one, from), (mut other, to)) = (open(&path), open(&path));
+    for port in [9, to.port()] {
+        let mut frame = Some(SocketAddr::new(to.ip(), port));
+        one.send(|slot| compose::udp(slot, from, frame.take()?, b"here")).unwrap();
+    }
+    assert!(other.wait(Some(LONG)).unwrap());
+    let mut came = Vec::new();
+    other.receive(1, |frame| came = frame[42..46].to_vec()).unwrap();
+    assert_eq!(came, b"here");
+    // Another one at that path is told so, and leaves this one alone.
+    let second = start().wait_with_output().unwrap();
+    let text = String::from_utf8(second.stderr).unwrap();
+    assert!(!second.status.success() && text.contains("choose another --name"), "{text}");
+    let pid = switch.id().to_string();
+    assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
+    assert!(switch.wait().unwrap().success());
+    let mut end = String::new();
+    told.read_to_string(&mut end).unwrap();
+    assert!(end.contains("1 frames were delivered, 1 dropped: destination"), "{end}");
+    assert!(other.wait(Some(LONG)).is_err() && one.counters().is_err(), "nobody was told");
+    // What a switch that was killed has left is no obstacle.
+    drop((one, other));
+    let mut killed = start();
+    BufReader::new(killed.stderr.take().unwrap()).read_line(&mut line).unwrap();
+    killed.kill().unwrap();
+    killed.wait().unwrap();
+    let mut next = start();
+    let mut told = BufReader::new(next.stderr.take().unwrap());
+    line.clear();
+    told.read_line(&mut line).unwrap();
+    assert!(line.contains("is ready"), "{line}");
+    open(&path);
+    next.kill().unwrap();
+    next.wait().unwrap();
+}
+
+fn line(child: &mut Child) -> String {
+    let mut told = BufReader::new(child.stderr.as_mut().unwrap());
+    let mut line = String::new();
+    told.read_line(&mut line).unwrap();
+    line
+}
+
+/// What tshark, which knows the format and the protocols, has to say of a capture.
+fn read_capture(path: &std::path::Path) -> Option<Vec<String>> {
+    let mut command = Command::new("tshark");
+    command.args(["-n", "-o", "udp.check_checksum:TRUE", "-T", "fields", "-E", "separator=/s"]);
+    for field in ["udp.srcport", "udp.dstport", "udp.checksum.status", "frame.len", "frame.cap_len"]
+    {
+        command.args(["-e", field]);
+    }
+    let output = command.arg("-r").arg(path).output().ok()?;
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    Some(String::from_utf8(output.stdout).unwrap().lines().map(str::to_owned).collect())
+}
+
+#[test]
+fn a_dump_has_the_frames_of_both_directions_and_of_nobody_else() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, file) = (folder.path().join("packets"), folder.path().join("frames.pcap"));
+    let mut command = quicket(folder.path());
+    command.args(["switch", "packets", "--name"]).arg(&path).stderr(Stdio::piped());
+    let mut switch = command.spawn().unwrap();
+    assert!(line(&mut switch).contains("is ready"));
+    let ((mut one, from), (mut other, to)) = (open(&path), open(&path));
+    let dump = |what: SocketAddr| {
+        let mut command = quicket(folder.path());
+        command.args(["switch", "dump", &what.to_string(), "--name"]).arg(&path);
+        command.arg("--out").arg(&file).stderr(Stdio::piped());
+        command
+    };
+    let mut first = dump(from).spawn().unwrap();
+    let told = line(&mut first);
+    assert!(told.contains("are written"), "{told}");
+    for (what, why) in
+        [(from, "watches that port already"), (SocketAddr::new(from.ip(), 9), "no port")]
+    {
+        let refused = dump(what).output().unwrap();
+        let text = String::from_utf8(refused.stderr).unwrap();
+        assert!(!refused.status.success() && text.contains(why), "{text}");
+    }
+    let send = |port: &mut Port, from, to, payload: &[u8]| {
+        let mut once = Some(());
+        let write = |slot: &mut [u8]| compose::udp(slot, from, once.take().map(|()| to)?, payload);
+        assert_eq!(port.send(write).unwrap(), 1);
+    };
+    // There, back, to the other one from itself, and one that is dropped.
+    send(&mut one, from, to, b"there");
+    assert!(other.wait(Some(LONG)).unwrap());
+    other.receive(9, |_| ()).unwrap();
+    send(&mut other, to, to, b"not seen");
+    send(&mut other, to, from, &[7; 1900]);
+    assert!(one.wait(Some(LONG)).unwrap());
+    one.receive(9, |_| ()).unwrap();
+    send(&mut one, to, from, b"forged");
+    // It is written when the port ends.
+    while one.counters().unwrap().dropped(quicket_packets::Reason::Source) == 0 {}
+    drop(one);
+    assert!(first.wait().unwrap().success());
+    let mut end = String::new();
+    first.stderr.take().unwrap().read_to_string(&mut end).unwrap();
+    assert!(end.contains("2 frames were written, 0 lost"), "{end}");
+    let (from, to) = (from.port(), to.port());
+    match read_capture(&file) {
+        Some(seen) => {
+            let there = format!("{from} {to} 1 60 60");
+            let back = format!("{to} {from} 1 1942 1942");
+            assert_eq!(seen, [there, back]);
+        }
+        None => eprintln!("left out: tshark reads the capture, and is not installed"),
+    }
+    switch.kill().unwrap();
+    switch.wait().unwrap();
+}

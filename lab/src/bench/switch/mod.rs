@@ -1,0 +1,179 @@
+//! Frames through the switch for packets.
+//!
+//! Within a process, between two processes with a core each, and between ports that share a core with the switch and
+//! the *card*: a port on the other core that moves no more than a wire of 10 Gbit/s would carry, so that its rate is a
+//! ceiling. These are rates of a switch in shared memory, and not of a network card.
+
+mod ends;
+mod figures;
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use quicket_packets::traffic::shortest;
+use quicket_workload::bench::{Failure, Link, Measurement, Outcome, Scenario, Switched, Way};
+use serde::{Deserialize, Serialize};
+
+use super::driver::{CORES, Driver, START, Said};
+use super::row::Point;
+use crate::hidden::HIDDEN_BENCH;
+use crate::process::Process;
+
+pub(super) use ends::process;
+pub(super) use figures::FIGURES;
+
+/// What the processes are called among the hidden ones.
+pub(super) const END: &str = "switch-end";
+
+/// How long the figures may take beside the time that is measured.
+const AROUND: Duration = Duration::from_secs(10);
+
+/// What a process is.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Role {
+    /// The switch.
+    Daemon,
+    /// Ports and switch in one thread.
+    Within,
+    /// All ports, each of which sends to the next one.
+    Ring,
+    /// Counts what comes.
+    Receiver { is_card: bool },
+    /// Sends to these.
+    Sender { is_card: bool, others: Vec<SocketAddr> },
+}
+
+/// What a process is told.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Assignment {
+    core: usize,
+    role: Role,
+    /// Where the switch is.
+    path: PathBuf,
+    ports: usize,
+    /// Octets of a frame.
+    len: usize,
+    is_v6: bool,
+    milliseconds: u64,
+}
+
+impl Assignment {
+    fn address(&self) -> IpAddr {
+        if self.is_v6 { Ipv6Addr::LOCALHOST.into() } else { Ipv4Addr::LOCALHOST.into() }
+    }
+}
+
+/// What the processes say.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(tag = "message", rename_all = "snake_case")]
+enum Word {
+    /// The switch listens.
+    Ready,
+    /// The ports of a receiver are open, with these addresses.
+    Opened { addresses: Vec<SocketAddr> },
+    /// What came.
+    Moved { frames: u64, lost: u64, wrong: u64, nanoseconds: u64 },
+    /// Why nothing did.
+    Failed { reason: String },
+}
+
+impl Word {
+    fn emit(&self) {
+        if let Ok(line) = serde_json::to_string(self) {
+            let _ = crate::command::print(&(line + "\n"));
+        }
+    }
+}
+
+/// Makes one measurement: all ways, one after the other.
+pub(super) fn measure(driver: &Driver<'_>, point: &Point) -> Result<Said, Failure> {
+    let Scenario::Switch { ports, octets, milliseconds } = point.scenario else {
+        return Err("no load of the switch for packets".into());
+    };
+    let folder = tempfile::tempdir()?;
+    let run = Run {
+        program: driver.contenders.this_program(),
+        path: &folder.path().join("packets"),
+        ports: ports as usize,
+        len: usize::from(octets),
+        milliseconds,
+    };
+    let ways = Way::ALL.into_iter().map(|way| run.measure(way)).collect::<Result<_, _>>()?;
+    Ok(Said::Measured(Measurement {
+        result: Outcome::Switched { ways },
+        client_cpu_ns: 0,
+        server_cpu_ns: 0,
+        link: Link::default(),
+    }))
+}
+
+/// A measurement under way.
+struct Run<'a> {
+    program: &'a Path,
+    path: &'a Path,
+    ports: usize,
+    len: usize,
+    milliseconds: u64,
+}
+
+impl Run<'_> {
+    fn start(&self, core: usize, role: Role, is_v6: bool) -> Result<Process, Failure> {
+        let name = format!("{role:?} of the switch for packets");
+        let &Self { ports, len, milliseconds, .. } = self;
+        // The shortest frames of IPv6 have no room for a number and its check.
+        let len = if is_v6 { len.max(shortest((Ipv6Addr::LOCALHOST, 0).into())) } else { len };
+        let path = self.path.to_owned();
+        let assignment = Assignment { core, role, path, ports, len, is_v6, milliseconds };
+        let mut command = Command::new(self.program);
+        command.args([HIDDEN_BENCH, END, &serde_json::to_string(&assignment)?]);
+        Ok(Process::start(name, &mut command)?)
+    }
+
+    fn measure(&self, way: Way) -> Result<Switched, Failure> {
+        let [first, second] = CORES;
+        if way == Way::Within {
+            return self.result(way, &mut self.start(first, Role::Within, false)?);
+        }
+        let mut daemon = self.start(first, Role::Daemon, false)?;
+        match daemon.next(Instant::now() + START)? {
+            Some(Word::Ready) => {}
+            other => return Err(daemon.error(format!("is not ready: {other:?}")).into()),
+        }
+        let (to_card, from_card) = (way == Way::ToCard, way == Way::FromCard);
+        if !to_card && !from_card {
+            let mut ports = self.start(second, Role::Ring, way == Way::BetweenV6)?;
+            return self.result(way, &mut ports);
+        }
+        let core = |is_card| if is_card { second } else { first };
+        let role = Role::Receiver { is_card: to_card };
+        let mut receiver = self.start(core(to_card), role, false)?;
+        let others = match receiver.next(Instant::now() + START)? {
+            Some(Word::Opened { addresses }) => addresses,
+            other => return Err(receiver.error(format!("has no ports: {other:?}")).into()),
+        };
+        let role = Role::Sender { is_card: from_card, others };
+        let sender = self.start(core(from_card), role, false)?;
+        let result = self.result(way, &mut receiver);
+        drop(sender);
+        result
+    }
+
+    /// What a process has counted. Frames that are not as they were sent are no result.
+    fn result(&self, way: Way, process: &mut Process) -> Result<Switched, Failure> {
+        let deadline = Instant::now() + Duration::from_millis(self.milliseconds) + AROUND;
+        match process.next(deadline)? {
+            Some(Word::Moved { frames, lost, wrong: 0, nanoseconds }) => {
+                Ok(Switched { way, frames, lost, nanoseconds })
+            }
+            Some(Word::Moved { wrong, .. }) => {
+                let why = format!("{wrong} frames were changed, doubled or misdelivered");
+                Err(process.error(why).into())
+            }
+            Some(Word::Failed { reason }) => Err(process.error(reason).into()),
+            other => Err(process.error(format!("has no figures: {other:?}")).into()),
+        }
+    }
+}

@@ -1,0 +1,236 @@
+//! A generator of frames and a sink, to measure with.
+//!
+//! Each frame has its flow, its number there, and a check of both, behind right headers and a right checksum. So a sink
+//! can tell what was lost, what came twice, and what was not for it.
+
+use std::net::SocketAddr;
+use std::time::Instant;
+
+use quicket_gue::Sum;
+
+use crate::compose;
+use crate::frame::ETHERNET_LEN;
+
+/// Octets of a frame's own data: its number, its flow, and a check.
+const DATA: usize = 20;
+/// What a frame takes of a wire beside the octets that it is counted with: preamble and gap, in octets.
+const WIRE: usize = 20;
+/// The shortest frame of a wire, in octets, with its checksum.
+const SHORTEST: usize = 64;
+/// What a bucket lets through at once after a pause, in nanoseconds of the wire.
+const BURST: f64 = 10_000.0;
+
+/// Octets of Ethernet, IP and UDP.
+const fn headers(address: SocketAddr) -> usize {
+    ETHERNET_LEN + if address.is_ipv4() { 20 } else { 40 } + 8
+}
+
+/// The shortest frame that has room for what a generator writes, in octets.
+#[must_use]
+pub const fn shortest(address: SocketAddr) -> usize {
+    headers(address) + DATA
+}
+
+const fn check(number: u64, flow: u32) -> u64 {
+    (number ^ (flow as u64) << 40).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
+/// Writes the frames of a flow.
+#[derive(Debug)]
+pub struct Generator {
+    template: Box<[u8]>,
+    headers: usize,
+    /// Of all that the checksum is over, without the data.
+    sum: Sum,
+    flow: u32,
+    next: u64,
+}
+
+impl Generator {
+    /// Of frames of UDP of `len` octets. None if that is less than [`shortest`] or more than a packet can be, or if one
+    /// address is of IPv4 and the other is not.
+    #[must_use]
+    pub fn new(flow: u32, from: SocketAddr, to: SocketAddr, len: usize) -> Option<Self> {
+        let headers = headers(from);
+        let payload = vec![0; len.checked_sub(headers).filter(|payload| *payload >= DATA)?];
+        let mut template = vec![0; len].into_boxed_slice();
+        compose::udp(&mut template, from, to, &payload).filter(|written| *written == len)?;
+        let checksum = *template.get(headers - 2..)?.first_chunk()?;
+        let sum = Sum::new().add_u16(!u16::from_be_bytes(checksum));
+        Some(Self { template, headers, sum, flow, next: 0 })
+    }
+
+    /// Writes the next frame. Returns its length; none if the slot is shorter.
+    #[inline]
+    pub fn write(&mut self, slot: &mut [u8]) -> Option<usize> {
+        let frame = slot.get_mut(..self.template.len())?;
+        frame.copy_from_slice(&self.template);
+        let (head, rest) = frame.split_at_mut_checked(self.headers)?;
+        let mut data = [0; DATA];
+        data[..8].copy_from_slice(&self.next.to_ne_bytes());
+        data[8..12].copy_from_slice(&self.flow.to_ne_bytes());
+        data[12..].copy_from_slice(&check(self.next, self.flow).to_ne_bytes());
+        let checksum = match self.sum.bytes(&data).checksum() {
+            // None at all (RFC 768).
+            0 => 0xffff,
+            checksum => checksum,
+        };
+        *rest.first_chunk_mut()? = data;
+        *head.last_chunk_mut()? = checksum.to_be_bytes();
+        self.next += 1;
+        Some(self.template.len())
+    }
+
+    /// How many frames were written.
+    #[must_use]
+    pub const fn written(&self) -> u64 {
+        self.next
+    }
+}
+
+/// Reads the frames of flows whose numbers follow one another.
+#[derive(Debug)]
+pub struct Sink {
+    headers: usize,
+    len: usize,
+    first: u32,
+    expected: Box<[u64]>,
+    /// Frames that came as they were written, once, and in order.
+    pub received: u64,
+    /// Frames that did not come, as later ones of their flow tell.
+    pub lost: u64,
+    /// Frames that came twice, late, changed, or for somebody else.
+    pub wrong: u64,
+}
+
+impl Sink {
+    /// Of `flows` flows from number `first` on, whose frames have `len` octets and go to an address of that kind.
+    #[must_use]
+    pub fn new(first: u32, flows: usize, to: SocketAddr, len: usize) -> Self {
+        let expected = vec![0; flows].into();
+        Self { headers: headers(to), len, first, expected, received: 0, lost: 0, wrong: 0 }
+    }
+
+    /// Reads a frame.
+    #[inline]
+    pub fn read(&mut self, frame: &[u8]) {
+        if self.take(frame).is_none() {
+            self.wrong += 1;
+        }
+    }
+
+    #[inline]
+    fn take(&mut self, frame: &[u8]) -> Option<()> {
+        let data: &[u8; DATA] = frame.get(self.headers..)?.first_chunk()?;
+        let number = u64::from_ne_bytes(*data.first_chunk()?);
+        let flow = u32::from_ne_bytes(*data[8..].first_chunk()?);
+        let is_whole = frame.len() == self.len && data[12..] == check(number, flow).to_ne_bytes();
+        let expected = self.expected.get_mut(flow.checked_sub(self.first)? as usize)?;
+        if !is_whole || number < *expected {
+            return None;
+        }
+        self.lost += number - *expected;
+        *expected = number + 1;
+        self.received += 1;
+        Some(())
+    }
+}
+
+/// A leaky bucket at the rate of a wire: what goes through it is never more than the wire would carry.
+#[derive(Debug)]
+pub struct Bucket {
+    begun: Instant,
+    /// Nanoseconds of a frame.
+    each: f64,
+    used: f64,
+    burst: f64,
+}
+
+impl Bucket {
+    /// Of a wire with `gbit` Gbit/s, for frames of `len` octets, their checksum included.
+    #[must_use]
+    pub fn new(gbit: f64, len: usize) -> Self {
+        let each = ((len.max(SHORTEST) + WIRE) * 8) as f64 / gbit;
+        Self { begun: Instant::now(), each, used: 0.0, burst: BURST }
+    }
+
+    /// The same, with as many nanoseconds of the wire that may be used at once after a pause: otherwise ten microseconds.
+    #[must_use]
+    pub const fn with_burst(mut self, nanoseconds: u32) -> Self {
+        self.burst = nanoseconds as f64;
+        self
+    }
+
+    /// Takes the time of up to `most` frames. Returns how many may go now.
+    #[inline]
+    pub fn take(&mut self, most: u32) -> u32 {
+        self.take_at(self.begun.elapsed().as_nanos() as f64, most)
+    }
+
+    #[inline]
+    fn take_at(&mut self, now: f64, most: u32) -> u32 {
+        self.used = self.used.max(now - self.burst);
+        let n = (((now - self.used) / self.each) as u32).min(most);
+        self.used += f64::from(n) * self.each;
+        n
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::frame;
+
+    fn ends(v6: bool) -> [SocketAddr; 2] {
+        let address = |port: u16| match v6 {
+            true => format!("[2001:db8::{port}]:{port}").parse().unwrap(),
+            false => format!("192.0.2.{port}:{port}").parse().unwrap(),
+        };
+        [address(7), address(9)]
+    }
+
+    #[test]
+    fn frames_are_right_and_a_sink_tells_what_became_of_them() {
+        for v6 in [false, true] {
+            let [from, to] = ends(v6);
+            for len in [shortest(from), 128, 1501] {
+                assert!(Generator::new(3, from, to, shortest(from) - 1).is_none());
+                let mut generator = Generator::new(3, from, to, len).unwrap();
+                let mut sink = Sink::new(2, 2, to, len);
+                let mut frames = vec![vec![0; len]; 300];
+                for frame in &mut frames {
+                    assert_eq!(generator.write(frame), Some(len));
+                    let (source, destination) = frame::tuples(frame).unwrap();
+                    assert_eq!((source.port, destination.port), (from.port(), to.port()));
+                }
+                assert_eq!((generator.written(), generator.write(&mut [0; 60])), (300, None));
+                frames[..100].iter().for_each(|frame| sink.read(frame));
+                frames[110..120].iter().for_each(|frame| sink.read(frame));
+                assert_eq!((sink.received, sink.lost, sink.wrong), (110, 10, 0));
+                // Twice, late, changed, cut off, and of another flow.
+                sink.read(&frames[119]);
+                sink.read(&frames[105]);
+                frames[120][shortest(from) - 1] ^= 1;
+                sink.read(&frames[120]);
+                sink.read(&frames[121][..len - 1]);
+                let mut other = Generator::new(4, from, to, len).unwrap();
+                other.write(&mut frames[0]).unwrap();
+                sink.read(&frames[0]);
+                sink.read(&[]);
+                assert_eq!((sink.received, sink.lost, sink.wrong), (110, 10, 6));
+            }
+        }
+    }
+
+    #[test]
+    fn a_bucket_lets_through_what_the_wire_would_carry_and_pauses_are_lost() {
+        let mut bucket = Bucket::new(10.0, 64);
+        // 67.2 ns each.
+        assert_eq!(bucket.take_at(6721.0, u32::MAX), 100);
+        assert_eq!(bucket.take_at(6721.0, u32::MAX), 0);
+        assert_eq!((bucket.take_at(13_441.0, 30), bucket.take_at(13_441.0, 99)), (30, 70));
+        assert_eq!(bucket.take_at(1e9, u32::MAX), 148, "ten microseconds");
+        let mut bucket = Bucket::new(10.0, 1518).with_burst(1_000_000);
+        assert_eq!(bucket.take_at(1e9, u32::MAX), 812);
+    }
+}
