@@ -67,6 +67,8 @@ pub enum Size {
 pub enum Operation {
     /// The sum, what is above left out.
     Add = 0x00,
+    /// The difference, likewise.
+    Subtract = 0x10,
     /// The product, what is above left out.
     Multiply = 0x20,
     /// Bits of either.
@@ -107,6 +109,8 @@ pub enum Helper {
     ProcessorId = 8,
     /// `bpf_redirect`
     Redirect = 23,
+    /// `bpf_redirect_map`
+    RedirectMap = 51,
     /// `bpf_xdp_adjust_head`
     XdpAdjustHead = 44,
     /// `bpf_fib_lookup`

@@ -2,9 +2,9 @@
 //!
 //! [`OwnerProgram`] is a classic BPF program that chooses a socket of a SO_REUSEPORT group by the
 //! owner in a datagram's connection ID (`quicket_steering::Owner`). An ordinary user may attach it.
-//! [`ForwardTable`] is an extended one, the balancer's on a device (XDP), which takes privileges. Both are
-//! written by code in this crate: no compiler for BPF is needed to build Quicket, and no compiled array
-//! can differ from its source.
+//! [`ForwardTable`] is an extended one, the balancer's on a device (XDP), which takes privileges, and so is
+//! [`TupleProgram`], that of the switch for packets. All are written by code in this crate: no compiler for BPF is
+//! needed to build Quicket, and no compiled array can differ from its source.
 //!
 //! A program is a help and not a promise: while it is attached or replaced, and for datagrams that
 //! came together, the kernel may give a socket what is another's. Whoever receives must look.
@@ -29,6 +29,10 @@ mod owner;
 #[cfg(target_os = "linux")]
 mod sys;
 #[cfg(target_os = "linux")]
+mod tuple_program;
+#[cfg(target_os = "linux")]
+mod tuples;
+#[cfg(target_os = "linux")]
 mod xdp;
 
 pub use classic::Instruction;
@@ -39,5 +43,7 @@ pub use load_error::LoadError;
 pub use owner::{OwnerProgram, ProgramError};
 #[cfg(target_os = "linux")]
 pub use sys::{attach_reuseport, detach_reuseport};
+#[cfg(target_os = "linux")]
+pub use tuples::{MAX_QUEUES, TupleKey, TupleProgram, Tuples};
 #[cfg(target_os = "linux")]
 pub use xdp::{Link, Mode, Run, Verdict, XdpProgram};

@@ -61,8 +61,11 @@ unsafe fn set_option<T>(socket: BorrowedFd<'_>, option: libc::c_int, value: &T) 
 /// Kinds of maps (`enum bpf_map_type` of linux/bpf.h).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Map {
+    Hash = 1,
     Array = 2,
     LruHash = 9,
+    /// Sockets of AF_XDP.
+    XdpSockets = 17,
     /// An array whose values begin where a page of memory does: with BPF_F_MMAPABLE.
     AlignedArray = 2 | 0x400 << 8,
 }
@@ -77,6 +80,7 @@ impl Map {
 /// Commands of bpf(2).
 const MAP_CREATE: libc::c_int = 0;
 const MAP_UPDATE_ELEM: libc::c_int = 2;
+const MAP_DELETE_ELEM: libc::c_int = 3;
 const PROG_LOAD: libc::c_int = 5;
 const PROG_TEST_RUN: libc::c_int = 10;
 const LINK_CREATE: libc::c_int = 28;
@@ -174,6 +178,14 @@ impl<const KEY: usize, const VALUE: usize> Table<KEY, VALUE> {
         unsafe { bpf(MAP_UPDATE_ELEM, &fields) }.map(drop)
     }
 
+    /// Removes an entry.
+    pub(crate) fn remove(&self, key: &[u8; KEY]) -> io::Result<()> {
+        let fields = self.element(key, 0);
+        // SAFETY: the fields are those of the command, which takes no value; the key lives and has the length that
+        // the map was made with.
+        unsafe { bpf(MAP_DELETE_ELEM, &fields) }.map(drop)
+    }
+
     fn element(&self, key: &[u8; KEY], value: usize) -> Element {
         let map = self.map.as_raw_fd().cast_unsigned();
         Element {
@@ -259,8 +271,11 @@ pub(crate) fn possible_processors() -> io::Result<usize> {
     Ok(listed.max(usize::try_from(configured).unwrap_or(0)))
 }
 
-/// Loads a program for packets that devices have just received.
-pub(crate) fn load_xdp(instructions: &[extended::Instruction]) -> io::Result<OwnedFd> {
+/// Loads a program for packets that devices have just received. Its name is what others see of it.
+pub(crate) fn load_xdp(
+    name: [u8; 16],
+    instructions: &[extended::Instruction],
+) -> io::Result<OwnedFd> {
     const { assert!(size_of::<extended::Instruction>() == 8) };
     let license = c"Dual MIT/GPL";
     let mut fields = LoadProgram {
@@ -273,7 +288,7 @@ pub(crate) fn load_xdp(instructions: &[extended::Instruction]) -> io::Result<Own
         log: 0,
         kernel_version: 0,
         flags: 0,
-        name: *b"quicket_balance\0",
+        name,
         interface: 0,
         attach_type: XDP_ATTACH,
     };

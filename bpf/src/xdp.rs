@@ -35,12 +35,17 @@ pub struct Run {
 pub struct XdpProgram(OwnedFd);
 
 impl XdpProgram {
-    /// Has the kernel check a program. Nothing is attached.
+    /// Has the kernel check the balancer's program. Nothing is attached.
     ///
     /// # Errors
     /// Why the kernel does not take it; or a capability is missing.
     pub fn load(instructions: &[Instruction]) -> io::Result<Self> {
-        sys::load_xdp(instructions).map(Self)
+        Self::load_as(*b"quicket_balance\0", instructions)
+    }
+
+    /// The same under a name, of up to 15 letters and zeros, that others see.
+    pub(crate) fn load_as(name: [u8; 16], instructions: &[Instruction]) -> io::Result<Self> {
+        sys::load_xdp(name, instructions).map(Self)
     }
 
     /// Has the program look at a packet, from the header of Ethernet on, as if it came by the

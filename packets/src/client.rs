@@ -35,10 +35,7 @@ impl Port {
     /// What the system says, such as `NotFound` and `ConnectionRefused` when no switch is there; `OutOfMemory` when the
     /// user's ports would have more memory than they may.
     pub fn open(path: &Path, layout: Layout) -> io::Result<Self> {
-        let address = SocketAddrUnix::new(path)?;
-        let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
-        let control = rustix::net::socket_with(family, kind, SocketFlags::CLOEXEC, None)?;
-        rustix::net::connect(&control, &address)?;
+        let control = connect(path)?;
         let entries = |way| layout.entries(way);
         let request = Request::Open {
             version: VERSION,
@@ -118,7 +115,7 @@ impl Port {
     /// When the switch has gone.
     pub fn counters(&mut self) -> io::Result<Counters> {
         match ask(self.control.as_fd(), Request::Count, &[])? {
-            (Answer::Counted(counters), _) => Ok(counters),
+            (Answer::Counted(counters), _) => Ok(*counters),
             (answer, _) => Err(answer.into_error()),
         }
     }
@@ -233,8 +230,17 @@ impl AsFd for Port {
     }
 }
 
+/// Connects to the switch that listens at a path.
+pub(crate) fn connect(path: &Path) -> io::Result<OwnedFd> {
+    let address = SocketAddrUnix::new(path)?;
+    let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
+    let control = rustix::net::socket_with(family, kind, SocketFlags::CLOEXEC, None)?;
+    rustix::net::connect(&control, &address)?;
+    Ok(control)
+}
+
 /// Asks the switch, and waits for its answer.
-fn ask(
+pub(crate) fn ask(
     control: BorrowedFd<'_>,
     request: Request,
     descriptors: &[BorrowedFd<'_>],

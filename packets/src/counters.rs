@@ -23,8 +23,14 @@ pub enum Reason {
     Checksum,
     /// The source is not a tuple of the port that sent it.
     Source,
-    /// Nobody has the destination.
+    /// Nobody has the destination, and no device is attached.
     Destination,
+    /// Nobody has the destination, and no device that is attached leads there.
+    Route,
+    /// The device that leads there has a neighbour whose address of Ethernet is not known, or not yet.
+    Neighbour,
+    /// It is longer than packets on the way there may be.
+    Mtu,
     /// The ring of the port that it was for was full.
     Full,
     /// It is longer than the slots of the port that it was for, or that port has left a wrong slot.
@@ -32,7 +38,7 @@ pub enum Reason {
 }
 
 /// All reasons, in the order in which they are counted.
-pub const REASONS: [Reason; 13] = [
+pub const REASONS: [Reason; 16] = [
     Reason::Descriptor,
     Reason::NotIp,
     Reason::Vlan,
@@ -44,6 +50,9 @@ pub const REASONS: [Reason; 13] = [
     Reason::Checksum,
     Reason::Source,
     Reason::Destination,
+    Reason::Route,
+    Reason::Neighbour,
+    Reason::Mtu,
     Reason::Full,
     Reason::Slot,
 ];
@@ -64,6 +73,9 @@ impl Reason {
             Self::Checksum => "checksum",
             Self::Source => "source",
             Self::Destination => "destination",
+            Self::Route => "route",
+            Self::Neighbour => "neighbour",
+            Self::Mtu => "mtu",
             Self::Full => "full",
             Self::Slot => "slot",
         }
@@ -73,7 +85,7 @@ impl Reason {
 /// What became of the frames of a port.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Frames that it has sent and that were delivered.
+    /// Frames that it has sent and that were delivered, or have left by a network device.
     pub sent: u64,
     /// Frames that were delivered to it.
     pub received: u64,

@@ -1,11 +1,16 @@
 //! From the ring of the port that sends into that of the port that owns the destination.
 
+use std::io;
 use std::ops::Range;
+use std::sync::Arc;
 
+use quicket_bpf::Tuples;
 use quicket_ring::{Bell, Consumer, Descriptor, Lie, MAX_SLOT, Memory, Producer, Way};
 
-use crate::batch::{BATCH, Batch};
+use crate::batch::{BATCH, Batch, Rule};
 use crate::counters::{Counters, Reason};
+use crate::device::Network;
+use crate::frame;
 use crate::registry::{Owner, Refusal, Registry};
 use crate::tuple::{Key, Tuple};
 use crate::watch;
@@ -82,6 +87,14 @@ impl Port {
     }
 }
 
+/// Who has sent the frames of a batch.
+#[derive(Clone, Copy)]
+enum Sender {
+    Port(Owner),
+    /// A queue of a network device, by its place ([`Network::places`]).
+    Device(usize),
+}
+
 /// All ports and their tuples. One thread has it, and nothing in it waits.
 pub struct Forwarder {
     registry: Registry,
@@ -94,6 +107,8 @@ pub struct Forwarder {
     batch: Batch,
     /// Room for a frame that is shown to somebody, and what is before it.
     shown: Box<[u8]>,
+    /// Where frames come from and go to that are nobody's here.
+    network: Network,
     /// Counters of ports that have gone.
     gone: Counters,
 }
@@ -110,6 +125,7 @@ impl Forwarder {
             broken: Vec::new(),
             batch: Batch::new(),
             shown: vec![0; MAX_SLOT as usize].into(),
+            network: Network::new(),
             gone: Counters::default(),
         }
     }
@@ -147,7 +163,7 @@ impl Forwarder {
     /// Removes a port, whose `tuples` these are.
     pub fn remove(&mut self, number: Owner, tuples: impl IntoIterator<Item = Tuple>) {
         for tuple in tuples {
-            self.registry.remove(tuple.into(), number);
+            self.unregister(number, tuple);
         }
         if let Some(port) = self.ports.get_mut(number as usize).and_then(Option::take) {
             self.gone.add(&port.counters);
@@ -179,12 +195,33 @@ impl Forwarder {
     ///
     /// When somebody has it, or there are as many as there may be.
     pub fn register(&mut self, number: Owner, tuple: Tuple) -> Result<(), Refusal> {
-        self.registry.register(tuple.into(), number)
+        self.registry.register(tuple.into(), number)?;
+        if let Err(error) = self.network.add_tuple(tuple) {
+            log::warn!("the kernel does not take {tuple}: {error}");
+            self.registry.remove(tuple.into(), number);
+            return Err(Refusal::Full);
+        }
+        Ok(())
     }
 
     /// Takes a tuple from its port; returns whether it had it.
     pub fn unregister(&mut self, number: Owner, tuple: Tuple) -> bool {
-        self.registry.remove(Key::from(tuple), number)
+        let is_removed = self.registry.remove(Key::from(tuple), number);
+        if is_removed {
+            self.network.remove_tuple(tuple);
+        }
+        is_removed
+    }
+
+    /// The network devices that frames come by and leave by.
+    pub(crate) const fn network(&mut self) -> &mut Network {
+        &mut self.network
+    }
+
+    /// Makes ready for network devices.
+    pub(crate) fn prepare_network(&mut self) -> io::Result<Arc<Tuples>> {
+        let Self { registry, network, .. } = self;
+        network.prepare(registry.keys().map(Tuple::from))
     }
 
     /// How many tuples there are.
@@ -210,7 +247,7 @@ impl Forwarder {
     /// Whether there are ports that want to be looked at in the next turn. Otherwise each will ring.
     #[must_use]
     pub const fn is_active(&self) -> bool {
-        !self.active.is_empty()
+        !self.active.is_empty() || self.network.is_active()
     }
 
     /// Looks at a port again that has rung.
@@ -233,7 +270,8 @@ impl Forwarder {
     /// Takes up to [`BATCH`] frames of each active port, and delivers them. Returns how many there were, those included
     /// that were dropped.
     pub fn turn(&mut self) -> u64 {
-        let mut frames = 0;
+        self.network.begin();
+        let mut frames = self.serve_network();
         let mut at = 0;
         while let Some(&number) = self.active.get(at) {
             match self.serve(number) {
@@ -249,6 +287,31 @@ impl Forwarder {
                 }
             }
             at += 1;
+        }
+        self.network.end();
+        frames
+    }
+
+    /// Takes up to [`BATCH`] frames of each queue of network devices that are active.
+    fn serve_network(&mut self) -> u64 {
+        let mut frames = 0;
+        for place in 0..self.network.places() {
+            let n = self.network.ready(place).min(BATCH);
+            if n == 0 {
+                continue;
+            }
+            let mut at = 0;
+            while at < n {
+                let Self { network, batch, registry, .. } = self;
+                at = network.receive(place, (at, n), batch, registry);
+                let received = self.deliver(Sender::Device(place));
+                if let Some(counters) = self.network.counters(place) {
+                    counters.received += received;
+                }
+            }
+            self.network.release(place, n);
+            self.publish();
+            frames += u64::from(n);
         }
         frames
     }
@@ -276,6 +339,7 @@ impl Forwarder {
             return Ok(0);
         }
         source.idle = 0;
+        self.network.begin_port();
         for at in 0..n {
             source.memory.prefetch(source.send.get(lines, at).slot);
         }
@@ -283,12 +347,17 @@ impl Forwarder {
         while at < n {
             let Some(source) = port(&mut self.ports, number) else { return Ok(n) };
             let Port { memory, send, counters, .. } = source;
-            at = self.batch.copy((&*memory, &*send), (at, n), counters);
-            self.batch.check(number, &self.registry, counters);
-            if let Some(watcher) = source.watcher {
-                self.show(watcher, 0..self.batch.len());
-            }
-            sent += self.deliver(number);
+            let lines = memory.lines(Way::Send);
+            let get = |position| {
+                let Descriptor { slot, len } = send.get(lines, position);
+                (slot, len)
+            };
+            at = self.batch.fill((at, n), counters, get, |slot, len, to| {
+                memory.load(slot, len.into(), to).map(|_| ()).ok_or(Reason::Descriptor)
+            });
+            let rule = Rule { sender: Some(number), may_leave: self.network.len() > 0 };
+            self.batch.check(rule, &self.registry, counters, |frame| frame::check(frame));
+            sent += self.deliver(Sender::Port(number));
         }
         let Some(source) = port(&mut self.ports, number) else { return Ok(n) };
         source.counters.sent += sent;
@@ -300,33 +369,82 @@ impl Forwarder {
         Ok(n)
     }
 
-    /// Puts the frames of a port into slots of those to whom they go. Returns how many were delivered.
+    /// Hands the frames of the batch to those to whom they go, in order. Returns how many were delivered, or have left.
     #[inline]
-    fn deliver(&mut self, sender: Owner) -> u64 {
-        let (mut at, mut sent) = (0, 0);
+    fn deliver(&mut self, sender: Sender) -> u64 {
+        let watcher = match sender {
+            Sender::Port(number) => port(&mut self.ports, number).and_then(|port| port.watcher),
+            Sender::Device(_) => None,
+        };
+        let (mut at, mut delivered) = (0, 0);
         while let Some((owner, run)) = self.batch.run(at) {
             let frames = at..at + run;
             at = frames.end;
-            let watcher = port(&mut self.ports, owner).and_then(|port| port.watcher);
-            if let Some(watcher) = watcher {
-                self.show(watcher, frames.clone());
-            }
-            let delivered = port(&mut self.ports, owner).and_then(|port| {
-                let delivered = port.take(&mut self.batch, frames).ok()?;
-                if !port.is_touched && port.pending > 0 {
-                    port.is_touched = true;
-                    self.touched.push(owner);
-                }
-                Some(delivered)
-            });
-            match delivered {
-                Some(delivered) => sent += u64::from(delivered),
-                None => {
-                    self.broken.push(owner);
-                    if let Some(source) = port(&mut self.ports, sender) {
-                        source.counters.drop_many(Reason::Destination, run as u64);
+            delivered += match (owner, sender) {
+                (Some(owner), _) => {
+                    if let Some(watcher) = watcher {
+                        self.show(watcher, frames.clone());
                     }
+                    self.hand_over(sender, owner, frames)
                 }
+                (None, Sender::Port(number)) => self.send_out(number, watcher, frames),
+                // Checking has left them out.
+                (None, Sender::Device(_)) => 0,
+            };
+        }
+        delivered
+    }
+
+    /// Puts frames into slots of the port that they are for. Returns how many.
+    #[inline]
+    fn hand_over(&mut self, sender: Sender, owner: Owner, frames: Range<usize>) -> u64 {
+        let watcher = port(&mut self.ports, owner).and_then(|port| port.watcher);
+        if let Some(watcher) = watcher {
+            self.show(watcher, frames.clone());
+        }
+        let run = frames.len() as u64;
+        let delivered = port(&mut self.ports, owner).and_then(|port| {
+            let delivered = port.take(&mut self.batch, frames).ok()?;
+            if !port.is_touched && port.pending > 0 {
+                port.is_touched = true;
+                self.touched.push(owner);
+            }
+            Some(delivered)
+        });
+        if let Some(delivered) = delivered {
+            return delivered.into();
+        }
+        self.broken.push(owner);
+        let counters = match sender {
+            Sender::Port(number) => port(&mut self.ports, number).map(|port| &mut port.counters),
+            Sender::Device(place) => self.network.counters(place),
+        };
+        if let Some(counters) = counters {
+            counters.drop_many(Reason::Destination, run);
+        }
+        0
+    }
+
+    /// Has frames of a port that are for nobody here leave by network devices, and shows them to who watches the port.
+    /// Returns how many have left.
+    #[inline(never)]
+    fn send_out(&mut self, number: Owner, watcher: Option<Owner>, frames: Range<usize>) -> u64 {
+        let mut sent = 0;
+        for n in frames {
+            let Some((frame, ends)) = self.batch.leaving(n) else { break };
+            match self.network.send(frame, &ends, number) {
+                Ok(()) => sent += 1,
+                // Counted where the room was missing.
+                Err(Reason::Full) => {}
+                Err(reason) => {
+                    if let Some(source) = port(&mut self.ports, number) {
+                        source.counters.drop_one(reason);
+                    }
+                    continue;
+                }
+            }
+            if let Some(watcher) = watcher {
+                self.show(watcher, n..n + 1);
             }
         }
         sent

@@ -4,14 +4,17 @@
 //! and sends and receives whole frames through memory that it shares with the switch. It sees no frame of
 //! another's tuples, and sends none with another's source.
 //!
-//! [`client::Port`] is a program's side, [`daemon::Daemon`] that of the switch. `frame`, [`registry`] and `tuple` decide, and have no I/O. [`Forwarder`] moves frames between rings
+//! [`client::Port`] is a program's side, [`daemon::Daemon`] that of the switch, [`control::Control`] that of who attaches
+//! it to network devices ([`device`]). `frame`, [`registry`] and `tuple` decide, and have no I/O. [`Forwarder`] moves frames between rings
 //! (`quicket-ring`). `docs/packets.md` says what may be tried against it, and what becomes of that.
 
 mod batch;
 pub mod client;
 pub mod compose;
+pub mod control;
 mod counters;
 pub mod daemon;
+pub mod device;
 mod evidence;
 mod forwarder;
 mod frame;

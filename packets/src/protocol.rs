@@ -6,10 +6,11 @@ use std::io;
 use std::net::{IpAddr, Ipv6Addr};
 
 use crate::counters::{Counters, REASONS};
+use crate::device::{Attached, Mode, Offloads};
 use crate::tuple::Tuple;
 
 /// The version that both have to speak.
-pub(crate) const VERSION: u8 = 1;
+pub(crate) const VERSION: u8 = 2;
 /// The longest message in octets.
 pub(crate) const MAX_MESSAGE: usize = 512;
 
@@ -18,9 +19,13 @@ const REGISTER: u8 = 2;
 const REMOVE: u8 = 3;
 const COUNT: u8 = 4;
 const WATCH: u8 = 5;
+const ATTACH: u8 = 6;
+const DETACH: u8 = 7;
+const LIST: u8 = 8;
 
 const DONE: u8 = 0;
 const REFUSED: u8 = 1;
+const ATTACHED: u8 = 2;
 
 const TUPLE_LEN: usize = 19;
 const COUNTERS: usize = 2 + REASONS.len();
@@ -38,6 +43,37 @@ pub(crate) enum Request {
     Count,
     /// To see the frames of the port that owns a tuple.
     Watch(Tuple),
+    /// To be attached to a network device.
+    Attach { name: Name, mode: Mode },
+    /// ... or detached.
+    Detach { name: Name },
+    /// The network device of that place in the list.
+    List { at: u32 },
+}
+
+/// The name of a network device, and zeros.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Name([u8; Self::LEN]);
+
+impl Name {
+    /// IFNAMSIZ, with a zero at the end.
+    const LEN: usize = 16;
+
+    /// None for what can be no name.
+    pub(crate) fn new(name: &str) -> Option<Self> {
+        let mut octets = [0; Self::LEN];
+        let is_name = !name.is_empty() && !name.bytes().any(|byte| byte == 0 || byte == b'/');
+        octets
+            .get_mut(..name.len())
+            .filter(|rest| is_name && rest.len() < Self::LEN)?
+            .copy_from_slice(name.as_bytes());
+        Some(Self(octets))
+    }
+
+    pub(crate) fn as_str(&self) -> Option<&str> {
+        let end = self.0.iter().position(|octet| *octet == 0)?;
+        str::from_utf8(&self.0[..end]).ok().filter(|name| Self::new(name) == Some(*self))
+    }
 }
 
 /// What it hears.
@@ -48,7 +84,9 @@ pub(crate) enum Answer {
     /// It has that tuple now.
     Registered(Tuple),
     /// The port's counters.
-    Counted(Counters),
+    Counted(Box<Counters>),
+    /// A network device.
+    Attached(Box<Attached>),
     /// It is not done: the system's number of the error, and why.
     Refused { code: i32, why: String },
 }
@@ -65,6 +103,9 @@ impl Request {
             Self::Remove(tuple) => [&[REMOVE][..], &encode_tuple(tuple)].concat(),
             Self::Count => vec![COUNT],
             Self::Watch(tuple) => [&[WATCH][..], &encode_tuple(tuple)].concat(),
+            Self::Attach { name, mode } => [&[ATTACH, mode as u8][..], &name.0].concat(),
+            Self::Detach { name } => [&[DETACH][..], &name.0].concat(),
+            Self::List { at } => [&[LIST][..], &at.to_ne_bytes()].concat(),
         }
     }
 
@@ -80,6 +121,13 @@ impl Request {
             (&REMOVE, rest) => Some(Self::Remove(decode_tuple(rest)?)),
             (&COUNT, []) => Some(Self::Count),
             (&WATCH, rest) => Some(Self::Watch(decode_tuple(rest)?)),
+            (&ATTACH, [mode, name @ ..]) => {
+                let modes = [Mode::Best, Mode::Native, Mode::Generic];
+                let mode = modes.into_iter().find(|known| *known as u8 == *mode)?;
+                Some(Self::Attach { name: Name(name.try_into().ok()?), mode })
+            }
+            (&DETACH, name) => Some(Self::Detach { name: Name(name.try_into().ok()?) }),
+            (&LIST, at) => Some(Self::List { at: u32::from_ne_bytes(at.try_into().ok()?) }),
             _ => None,
         }
     }
@@ -99,6 +147,7 @@ impl Answer {
                 let numbers = numbers.iter().flat_map(|number| number.to_ne_bytes());
                 std::iter::once(DONE).chain(numbers).collect()
             }
+            Self::Attached(attached) => encode_attached(attached),
             Self::Refused { code, why } => {
                 // Cut off between two characters.
                 let mut most = (0..=why.len().min(MAX_MESSAGE - 5)).rev();
@@ -116,7 +165,10 @@ impl Answer {
             (&DONE, rest) if rest.len() == TUPLE_LEN => Some(Self::Registered(decode_tuple(rest)?)),
             (&DONE, rest) => {
                 let numbers = numbers::<COUNTERS, 8>(rest)?.map(u64::from_ne_bytes);
-                Some(Self::Counted(Counters::from_numbers(numbers)))
+                Some(Self::Counted(Counters::from_numbers(numbers).into()))
+            }
+            (&ATTACHED, rest) => {
+                decode_attached(rest).map(|attached| Self::Attached(attached.into()))
             }
             (&REFUSED, rest) => {
                 let (code, why) = rest.split_first_chunk()?;
@@ -160,6 +212,37 @@ fn decode_tuple(bytes: &[u8]) -> Option<Tuple> {
     Some(Tuple { address, protocol: *protocol, port: u16::from_ne_bytes([*p0, *p1]) })
 }
 
+/// Index, queues, MTU; flags; counters; the name.
+fn encode_attached(attached: &Attached) -> Vec<u8> {
+    let Attached { name, index, is_native, is_zero_copy, queues, mtu, changed, counters } =
+        attached;
+    let mut bytes = vec![ATTACHED];
+    [index, queues, mtu].iter().for_each(|n| bytes.extend(n.to_ne_bytes()));
+    let flags = [*is_native, *is_zero_copy, changed.vlan, changed.large_receive];
+    bytes.extend(flags.map(u8::from));
+    counters.to_numbers().iter().for_each(|n| bytes.extend(n.to_ne_bytes()));
+    bytes.extend(name.as_bytes());
+    bytes
+}
+
+fn decode_attached(bytes: &[u8]) -> Option<Attached> {
+    let (fields, rest) = bytes.split_first_chunk::<12>()?;
+    let [index, queues, mtu] = numbers(fields)?.map(u32::from_ne_bytes);
+    let (flags, rest) = rest.split_first_chunk::<4>()?;
+    let [is_native, is_zero_copy, vlan, large_receive] = flags.map(|flag| flag != 0);
+    let (counted, name) = rest.split_at_checked(COUNTERS * 8)?;
+    Some(Attached {
+        name: String::from_utf8_lossy(name).into_owned(),
+        index,
+        is_native,
+        is_zero_copy,
+        queues,
+        mtu,
+        changed: Offloads { vlan, large_receive },
+        counters: Counters::from_numbers(numbers(counted)?.map(u64::from_ne_bytes)),
+    })
+}
+
 /// Numbers that fill all of the bytes.
 fn numbers<const COUNT: usize, const LEN: usize>(bytes: &[u8]) -> Option<[[u8; LEN]; COUNT]> {
     let (numbers, rest) = bytes.as_chunks::<LEN>();
@@ -177,8 +260,16 @@ mod tests {
         let tuple = Tuple { address, protocol: 6, port: 443 };
         let v4 = Tuple { address: "192.0.2.1".parse().unwrap(), ..tuple };
         let open = Request::Open { version: 1, send: 2, receive: 3, slot: 4 };
-        let others = [Request::Remove(tuple), Request::Count, Request::Watch(tuple)];
-        for request in [open, Request::Register].into_iter().chain(others) {
+        let name = Name::new("eth0").unwrap();
+        assert_eq!(name.as_str(), Some("eth0"));
+        for wrong in ["", "a/b", "a\0", "0123456789abcdef"] {
+            assert_eq!(Name::new(wrong), None, "{wrong}");
+        }
+        assert_eq!((Name([b'a'; 16]).as_str(), Name([0; 16]).as_str()), (None, None));
+        let attach = Request::Attach { name, mode: Mode::Generic };
+        let others = [attach, Request::Detach { name }, Request::List { at: 3 }];
+        let ports = [open, Request::Register, Request::Remove(tuple), Request::Count];
+        for request in ports.into_iter().chain([Request::Watch(tuple)]).chain(others) {
             let bytes = request.encode();
             assert_eq!(Request::decode(&bytes), Some(request));
             assert_eq!(Request::decode(&[&bytes[..], &[0]].concat()), None);
@@ -187,7 +278,19 @@ mod tests {
         let mut counters = Counters::from_numbers([1; COUNTERS]);
         counters.drop_one(REASONS[3]);
         let refused = Answer::refuse(rustix::io::Errno::BUSY, "no");
-        for answer in [Answer::Done, Answer::Registered(v4), Answer::Counted(counters), refused] {
+        let attached = Attached {
+            name: "eth0".to_owned(),
+            index: 1,
+            is_native: true,
+            is_zero_copy: false,
+            queues: 2,
+            mtu: 1500,
+            changed: Offloads { vlan: true, large_receive: false },
+            counters,
+        };
+        let answers =
+            [Answer::Done, Answer::Registered(v4), Answer::Counted(counters.into()), refused];
+        for answer in answers.into_iter().chain([Answer::Attached(attached.into())]) {
             assert_eq!(Answer::decode(&answer.encode()), Some(answer));
         }
         let long = Answer::refuse(rustix::io::Errno::BUSY, "ü".repeat(1000)).encode();

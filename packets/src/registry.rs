@@ -9,7 +9,7 @@ pub const MAX_TUPLES: usize = 131_072;
 pub type Owner = u32;
 
 /// Nobody's place. No port has that number.
-const NOBODY: Owner = Owner::MAX;
+pub(crate) const NOBODY: Owner = Owner::MAX;
 const FEWEST: usize = 1024;
 
 /// Why a tuple was not registered.
@@ -95,6 +95,12 @@ impl Registry {
 
     pub(crate) const fn len(&self) -> usize {
         self.len
+    }
+
+    /// All tuples.
+    pub(crate) fn keys(&self) -> impl Iterator<Item = Key> {
+        let owned = self.places.iter().filter(|place| place.owner != NOBODY);
+        owned.map(|place| Key { address: place.address, rest: place.rest })
     }
 
     /// Where it is, or where it would be.

@@ -4,36 +4,14 @@ mod common;
 
 use std::io::ErrorKind;
 use std::net::{SocketAddr, UdpSocket};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
-use common::{PATIENCE, Switch, layout};
+use common::{PATIENCE, Switch, layout, see, tuple};
 use quicket_packets::client::Port;
-use quicket_packets::{Layout, Reason, Tuple};
+use quicket_packets::{Layout, Reason};
 use rustix::process::{Uid, getuid};
 
-const UDP: u8 = 17;
 const NOBODY: u32 = 65534;
-
-fn tuple(address: SocketAddr) -> Tuple {
-    Tuple { address: address.ip(), protocol: UDP, port: address.port() }
-}
-
-/// How long the frames are that have come, and the last octet of each.
-fn see(watcher: &mut Port, count: usize) -> Vec<(u32, Option<u8>)> {
-    let mut seen = Vec::new();
-    while seen.len() < count {
-        assert!(watcher.wait(Some(PATIENCE)).unwrap(), "{seen:?}");
-        let left = (count - seen.len()) as u32;
-        watcher
-            .see(left, |frame| {
-                let age = SystemTime::now().duration_since(frame.time).unwrap();
-                assert!(age < PATIENCE && frame.octets.len() <= frame.len as usize);
-                seen.push((frame.len, frame.octets.last().copied()));
-            })
-            .unwrap();
-    }
-    seen
-}
 
 #[test]
 fn both_directions_are_seen_until_the_port_ends() {

@@ -23,7 +23,7 @@ pub(super) struct Connection {
     socket: OwnedFd,
     pub(super) user: u32,
     /// Tells it from another that had its place.
-    serial: u64,
+    pub(super) serial: u64,
     pub(super) port: Option<Owner>,
     /// Octets of its port.
     pub(super) memory: usize,
@@ -87,6 +87,15 @@ impl Daemon {
                         Some(Request::Remove(tuple)) => self.remove(at, tuple),
                         Some(Request::Count) => self.count(at),
                         Some(Request::Watch(tuple)) => self.watch(at, tuple),
+                        Some(Request::List { at: device }) => self.list_device(device),
+                        Some(Request::Attach { name, mode }) => match self.attach(at, name, mode) {
+                            Some(answer) => answer,
+                            None => return,
+                        },
+                        Some(Request::Detach { name }) => match self.detach(at, name) {
+                            Some(answer) => answer,
+                            None => return,
+                        },
                         _ => Answer::refuse(Errno::PROTO, "this is no request"),
                     }
                 }
@@ -103,7 +112,7 @@ impl Daemon {
     }
 
     /// Answers. Who sends requests and reads no answers loses his connection.
-    fn answer(&mut self, at: usize, answer: &Answer) {
+    pub(super) fn answer(&mut self, at: usize, answer: &Answer) {
         let Some(Some(connection)) = self.connections.get(at) else { return };
         if local::send(connection.socket.as_fd(), &answer.encode(), &[]).is_err() {
             self.close(at);
@@ -186,14 +195,35 @@ impl Daemon {
             user.clerk.close([socket]);
             return refused;
         }
-        connection.is_waiting = true;
         user.clerk.check(at, connection.serial, connection.user, socket);
+        self.suspend(at);
+        None
+    }
+
+    /// Reads nothing of a program until [`Daemon::resume`]: it waits for an answer.
+    pub(super) fn suspend(&mut self, at: usize) {
+        let Some(Some(connection)) = self.connections.get_mut(at) else { return };
+        connection.is_waiting = true;
         // Else requests that wait would wake the switch again and again.
         let data = token(CONNECTION, at);
         if epoll::modify(&self.events, &connection.socket, data, EventFlags::empty()).is_err() {
             self.close(at);
         }
-        None
+    }
+
+    /// Reads again what the program of that serial number sends. Returns whether it is still there.
+    pub(super) fn resume(&mut self, at: usize, serial: u64) -> bool {
+        let here = self.connections.get_mut(at).and_then(Option::as_mut);
+        let Some(connection) = here.filter(|connection| connection.serial == serial) else {
+            return false;
+        };
+        connection.is_waiting = false;
+        let data = token(CONNECTION, at);
+        if epoll::modify(&self.events, &connection.socket, data, EventFlags::IN).is_err() {
+            self.close(at);
+            return false;
+        }
+        true
     }
 
     /// Takes up what clerks have found.
@@ -201,15 +231,8 @@ impl Daemon {
         // This side has the other end.
         let _ = self.bell.hush();
         while let Ok(Finding { connection: at, serial, user, result }) = self.findings.try_recv() {
-            let here = self.connections.get_mut(at).and_then(Option::as_mut);
-            let Some(connection) = here.filter(|connection| connection.serial == serial) else {
+            if !self.resume(at, serial) {
                 self.put_away(user, result.ok().map(|(_, socket)| socket));
-                continue;
-            };
-            connection.is_waiting = false;
-            let data = token(CONNECTION, at);
-            if epoll::modify(&self.events, &connection.socket, data, EventFlags::IN).is_err() {
-                self.close(at);
                 continue;
             }
             let answer = match result {
@@ -292,7 +315,7 @@ impl Daemon {
         let connection = self.connections.get(at).and_then(Option::as_ref);
         let port = connection.and_then(|connection| connection.port);
         match port.and_then(|port| self.forwarder.counters(port)) {
-            Some(counters) => Answer::Counted(counters),
+            Some(counters) => Answer::Counted(counters.into()),
             None => Answer::refuse(Errno::NOTCONN, "open a port first"),
         }
     }

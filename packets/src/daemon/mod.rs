@@ -2,6 +2,7 @@
 
 mod clerk;
 mod connection;
+mod devices;
 mod user;
 
 use std::collections::HashMap;
@@ -24,6 +25,7 @@ use crate::evidence;
 use crate::forwarder::Forwarder;
 use clerk::{Clerk, Desk, Finding};
 use connection::Connection;
+use devices::Works;
 use user::User;
 
 pub use user::{
@@ -43,6 +45,8 @@ const LISTENER: u64 = 1;
 const FINDINGS: u64 = 2;
 const CONNECTION: u64 = 3;
 const PORT: u64 = 4;
+const DEVICE: u64 = 5;
+const LINKS: u64 = 6;
 
 const fn token(kind: u64, number: usize) -> EventData {
     EventData::new_u64(kind << 32 | number as u64)
@@ -63,6 +67,7 @@ pub struct Daemon {
     desk: Desk,
     findings: Receiver<Finding>,
     bell: Bell,
+    works: Works,
 }
 
 impl Daemon {
@@ -100,6 +105,7 @@ impl Daemon {
             },
             findings,
             bell,
+            works: Works::new(),
         })
     }
 
@@ -137,8 +143,13 @@ impl Daemon {
                 match data >> 32 {
                     STOP => return Ok(self.end()),
                     LISTENER => self.accept(),
-                    FINDINGS => self.hear_findings(),
+                    FINDINGS => {
+                        self.hear_findings();
+                        self.hear_works();
+                    }
                     CONNECTION => self.hear(number as usize, flags),
+                    DEVICE => self.forwarder.network().rouse(),
+                    LINKS => self.forwarder.network().hear(),
                     _ => self.forwarder.rouse(number),
                 }
             }
@@ -239,6 +250,7 @@ impl Daemon {
                 None => self.forwarder.remove(port, []),
             }
         }
+        self.remove_broken_devices();
     }
 }
 

@@ -9,11 +9,11 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use quicket_packets::client::Port;
 use quicket_packets::daemon::Daemon;
-use quicket_packets::{Bell, Counters, Layout, Memory, compose};
+use quicket_packets::{Bell, Counters, Layout, Memory, Tuple, compose};
 use quicket_ring::{Descriptor, Producer, Way};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
@@ -127,6 +127,28 @@ impl Stack {
     }
 }
 
+/// Of UDP.
+pub fn tuple(address: SocketAddr) -> Tuple {
+    Tuple { address: address.ip(), protocol: 17, port: address.port() }
+}
+
+/// How long the frames are that have come, and the last octet of each.
+pub fn see(watcher: &mut Port, count: usize) -> Vec<(u32, Option<u8>)> {
+    let mut seen = Vec::new();
+    while seen.len() < count {
+        assert!(watcher.wait(Some(PATIENCE)).unwrap(), "{seen:?}");
+        let left = (count - seen.len()) as u32;
+        watcher
+            .see(left, |frame| {
+                let age = SystemTime::now().duration_since(frame.time).unwrap();
+                assert!(age < PATIENCE && frame.octets.len() <= frame.len as usize);
+                seen.push((frame.len, frame.octets.last().copied()));
+            })
+            .unwrap();
+    }
+    seen
+}
+
 fn payload(frame: &[u8]) -> (SocketAddr, Vec<u8>) {
     let (address, udp): (std::net::IpAddr, _) = match frame[12..14] {
         [8, 0] => (<[u8; 4]>::try_from(&frame[26..30]).unwrap().into(), &frame[34..]),
@@ -151,7 +173,7 @@ impl Liar {
             rustix::net::socket_with(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None)
                 .unwrap();
         rustix::net::connect(&control, &SocketAddrUnix::new(path).unwrap()).unwrap();
-        let mut request = vec![1, 1];
+        let mut request = vec![1, 2];
         [64_u32, 64, 2048].iter().for_each(|n| request.extend(n.to_ne_bytes()));
         let (answer, descriptors) = ask(&control, &request, None);
         assert_eq!(answer, [0]);

@@ -1,0 +1,78 @@
+//! What an administrator says to a switch for packets.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+
+use crate::client::{ask, connect};
+use crate::device::{Attached, Mode};
+use crate::protocol::{Answer, Name, Request};
+
+/// A connection without a port. Only root and the user of the switch may attach and detach; what is attached
+/// stays so after the connection has ended.
+#[derive(Debug)]
+pub struct Control(OwnedFd);
+
+impl Control {
+    /// Connects to the switch that listens at a path.
+    ///
+    /// # Errors
+    ///
+    /// What the system says, such as `NotFound` and `ConnectionRefused` when no switch is there.
+    pub fn connect(path: &Path) -> io::Result<Self> {
+        connect(path).map(Self)
+    }
+
+    /// Attaches a network device of the switch's network namespace: from now on, frames to registered tuples come from it
+    /// to their ports, and what ports send to others leaves by it where the system's routes lead there.
+    ///
+    /// # Errors
+    ///
+    /// `AlreadyExists`; `NotFound` or another when there is no such device; `PermissionDenied`, also where the switch lacks
+    /// a capability; `ResourceBusy` when somebody else has an XDP program or a socket there; `InvalidInput` when it is
+    /// not of type Ethernet, or its MTU is beyond what AF_XDP takes. The message says what to do.
+    pub fn attach(&mut self, device: &str, mode: Mode) -> io::Result<Attached> {
+        match ask(self.0.as_fd(), Request::Attach { name: name(device)?, mode }, &[])? {
+            (Answer::Attached(attached), _) => Ok(*attached),
+            (answer, _) => Err(answer.into_error()),
+        }
+    }
+
+    /// Detaches a device: everything goes to the system, and what attaching has changed is as it was.
+    ///
+    /// # Errors
+    ///
+    /// `NotFound` when it is not attached; `PermissionDenied`; `ResourceBusy` while another one is being attached.
+    pub fn detach(&mut self, device: &str) -> io::Result<()> {
+        match ask(self.0.as_fd(), Request::Detach { name: name(device)? }, &[])? {
+            (Answer::Done, _) => Ok(()),
+            (answer, _) => Err(answer.into_error()),
+        }
+    }
+
+    /// The devices that are attached, and what became of their frames.
+    ///
+    /// # Errors
+    ///
+    /// When the switch has gone.
+    pub fn devices(&mut self) -> io::Result<Vec<Attached>> {
+        let mut all = Vec::new();
+        loop {
+            let request = Request::List { at: all.len() as u32 };
+            match ask(self.0.as_fd(), request, &[])? {
+                (Answer::Attached(attached), _) => all.push(*attached),
+                (answer, _) => match answer.into_error() {
+                    error if error.kind() == io::ErrorKind::NotFound => return Ok(all),
+                    error => return Err(error),
+                },
+            }
+        }
+    }
+}
+
+fn name(device: &str) -> io::Result<Name> {
+    Name::new(device).ok_or_else(|| {
+        let why = format!("{device:?} is no name of a network device");
+        io::Error::new(io::ErrorKind::InvalidInput, why)
+    })
+}

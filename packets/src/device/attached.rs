@@ -1,0 +1,361 @@
+//! One device: its program, a socket for each queue, and what attaching has changed.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use quicket_bpf::{MAX_QUEUES, TupleProgram, Tuples};
+use quicket_ring::Lie;
+use rustix::io::Errno;
+
+use super::netlink::{Link, Netlink};
+use super::offloads::Offloads;
+use super::xsk::{MAX_FRAME, Socket};
+use crate::batch::Batch;
+use crate::counters::{Counters, Reason};
+use crate::frame::{ETHERNET_LEN, MAX_TAGS};
+
+/// How long a queue may take to become free once its socket is closed.
+const FREE_TIME: Duration = Duration::from_secs(2);
+/// ARPHRD_ETHER (linux/if_arp.h).
+const ETHERNET: u16 = 1;
+/// Octets of the header of Ethernet with all tags.
+const MAX_HEADER: u32 = (ETHERNET_LEN + 4 * MAX_TAGS) as u32;
+
+/// Where the program of a device meets frames.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mode {
+    /// In the driver, if it can; else behind it.
+    #[default]
+    Best,
+    /// In the driver, or not at all.
+    Native,
+    /// Behind the driver: slower, and of any device.
+    Generic,
+}
+
+/// A device as others see it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Attached {
+    /// Its name.
+    pub name: String,
+    /// Its number.
+    pub index: u32,
+    /// The program is in the driver; otherwise behind it.
+    pub is_native: bool,
+    /// The driver reads and writes the memory of frames itself; otherwise the kernel copies them.
+    pub is_zero_copy: bool,
+    /// Queues, each of which has a socket.
+    pub queues: u32,
+    /// The longest packet in octets.
+    pub mtu: u32,
+    /// What attaching has switched off, and detaching switches on again.
+    pub changed: Offloads,
+    /// What became of frames: `sent` are those of ports that left by the device, `received` those that came by
+    /// it and were delivered. Of dropped ones, [`Reason::Full`] counts those that were to leave; what was for
+    /// a port without room is counted there.
+    pub counters: Counters,
+}
+
+/// A device that is attached. It is detached on drop.
+#[derive(Debug)]
+pub(crate) struct Device {
+    pub(super) link: Link,
+    program: TupleProgram,
+    /// None only while this is dropped.
+    hook: Option<quicket_bpf::Link>,
+    queues: Vec<Queue>,
+    is_native: bool,
+    changed: Offloads,
+    pub(super) counters: Counters,
+}
+
+#[derive(Debug)]
+struct Queue {
+    socket: Socket,
+    /// Something was sent since the last flush, or the kernel has not taken all of it.
+    is_owed: bool,
+}
+
+impl Device {
+    /// Attaches a program to a device of this thread's network namespace, and a socket to each of its queues.
+    ///
+    /// # Errors
+    ///
+    /// What stands in the way, and what to do.
+    pub(crate) fn attach(name: &str, mode: Mode, tuples: &Arc<Tuples>) -> io::Result<Self> {
+        let failed = |what: &str, error: io::Error| {
+            io::Error::new(error.kind(), format!("cannot attach {name}: {what}{error}"))
+        };
+        let link = Netlink::open()?.link(name).map_err(|error| {
+            match error.raw_os_error().map(Errno::from_raw_os_error) {
+                Some(Errno::NODEV) => {
+                    failed("there is no such device", io::ErrorKind::NotFound.into())
+                }
+                _ => failed("", error),
+            }
+        })?;
+        check(&link)?;
+        let before = Offloads::of(name)?;
+        // Tags stay in frames, where the program sees them.
+        let wanted = Offloads { vlan: false, ..before };
+        if wanted != before {
+            wanted.set(name).map_err(|error| {
+                failed("its offload of VLAN tags cannot be switched off: ", error)
+            })?;
+        }
+        // Whatever comes now, the drop undoes this.
+        let undo = Undo { name, before };
+        let program = TupleProgram::new(link.mac, tuples).map_err(io::Error::other)?;
+        let (hook, is_native) = hook(&program, &link, mode).map_err(|error| {
+            let advice = match error.kind() {
+                io::ErrorKind::ResourceBusy => "it has an XDP program of somebody else: ",
+                io::ErrorKind::PermissionDenied => "it takes CAP_BPF and CAP_NET_ADMIN: ",
+                io::ErrorKind::Unsupported => "its driver has no XDP: ",
+                _ => "the kernel does not take the program: ",
+            };
+            failed(advice, error)
+        })?;
+        let queues = sockets(&program, &link, is_native)
+            .map_err(|error| failed("no socket of AF_XDP: ", error))?;
+        std::mem::forget(undo);
+        let changed = before.without(Offloads::of(name)?);
+        let (hook, counters) = (Some(hook), Counters::default());
+        Ok(Self { link, program, hook, queues, is_native, changed, counters })
+    }
+
+    pub(crate) fn describe(&self) -> Attached {
+        Attached {
+            name: self.link.name.clone(),
+            index: self.link.index,
+            is_native: self.is_native,
+            is_zero_copy: self.queues.iter().all(|queue| queue.socket.is_zero_copy()),
+            queues: self.queues.len() as u32,
+            mtu: self.link.mtu,
+            changed: self.changed,
+            counters: self.counters,
+        }
+    }
+
+    /// Readable when frames have come, one for each queue.
+    pub(crate) fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.queues.iter().map(|queue| queue.socket.as_fd())
+    }
+
+    pub(super) fn queues(&self) -> usize {
+        self.queues.len()
+    }
+
+    /// Whether senders at the other end leave checksums to a device that there is not.
+    pub(super) const fn leaves_checksums(&self) -> bool {
+        self.link.virtual_kind.is_some()
+    }
+
+    /// The device is so now.
+    ///
+    /// # Errors
+    ///
+    /// When it has another address of Ethernet and the kernel does not take a program for it.
+    pub(super) fn update(&mut self, link: Link) -> io::Result<()> {
+        if link.mac != self.link.mac {
+            self.program.readdress(link.mac).map_err(io::Error::other)?;
+            if let Some(hook) = &self.hook {
+                hook.update(self.program.program())?;
+            }
+        }
+        self.link = link;
+        Ok(())
+    }
+
+    /// How many frames have come by a queue.
+    #[inline]
+    pub(super) fn ready(&self, queue: usize) -> Result<u32, Lie> {
+        self.queues.get(queue).map_or(Ok(0), |queue| queue.socket.ready())
+    }
+
+    /// Copies frames that have come by a queue, as [`Batch::fill`].
+    #[inline]
+    pub(super) fn fill(
+        &mut self,
+        queue: usize,
+        (from, to): (u32, u32),
+        batch: &mut Batch,
+    ) -> Result<u32, Lie> {
+        let Some(Queue { socket, .. }) = self.queues.get(queue) else { return Ok(to) };
+        let mut is_lie = false;
+        let get = |at| socket.get(at);
+        let at = batch.fill((from, to), &mut self.counters, get, |frame, _, to| {
+            match socket.load(frame, to) {
+                Ok(true) => Ok(()),
+                Ok(false) => Err(Reason::Length),
+                Err(Lie) => {
+                    is_lie = true;
+                    Err(Reason::Descriptor)
+                }
+            }
+        });
+        if is_lie { Err(Lie) } else { Ok(at) }
+    }
+
+    /// Gives them back.
+    pub(super) fn release(&mut self, queue: usize, n: u32) -> Result<(), Lie> {
+        self.queues.get_mut(queue).map_or(Ok(()), |queue| queue.socket.release(n))
+    }
+
+    /// Sends a frame to a neighbour by one of the queues: `flow` chooses it.
+    #[inline]
+    pub(super) fn send(
+        &mut self,
+        frame: &mut [u8],
+        mac: [u8; 6],
+        mtu: Option<u32>,
+        flow: u32,
+    ) -> Result<Result<(), Reason>, Lie> {
+        let longest = mtu.unwrap_or(u32::MAX).min(self.link.mtu) as usize;
+        let is_padded = frame.len() <= crate::frame::MIN_FRAME;
+        if packet_len(frame) > longest && !is_padded {
+            return Ok(Err(Reason::Mtu));
+        }
+        let Some(addresses) = frame.first_chunk_mut::<12>() else { return Ok(Err(Reason::Length)) };
+        addresses[..6].copy_from_slice(&mac);
+        addresses[6..].copy_from_slice(&self.link.mac);
+        let at = flow as usize % self.queues.len().max(1);
+        let Some(queue) = self.queues.get_mut(at) else { return Ok(Err(Reason::Route)) };
+        if !queue.socket.send(frame)? {
+            self.counters.drop_one(Reason::Full);
+            return Ok(Err(Reason::Full));
+        }
+        queue.is_owed = true;
+        self.counters.sent += 1;
+        Ok(Ok(()))
+    }
+
+    /// Has the kernel send what is there. Returns whether something is left.
+    pub(super) fn flush(&mut self) -> Result<bool, Errno> {
+        let mut is_owed = false;
+        for queue in self.queues.iter_mut().filter(|queue| queue.is_owed) {
+            queue.is_owed = match queue.socket.flush() {
+                Ok(is_owed) => is_owed,
+                // It is down: what is there waits in the ring, and is sent once it is up.
+                Err(Errno::NETDOWN) => false,
+                Err(error) => return Err(error),
+            };
+            is_owed |= queue.is_owed;
+        }
+        Ok(is_owed)
+    }
+}
+
+impl Drop for Device {
+    fn drop(&mut self) {
+        // First the program, so that all goes to the system; then its sockets; then what was changed.
+        self.hook = None;
+        self.queues.clear();
+        restore(&self.link.name, self.changed);
+    }
+}
+
+/// Switches on again what was switched off, where it has not been since.
+fn restore(name: &str, changed: Offloads) {
+    if changed == Offloads::default() {
+        return;
+    }
+    let restored = Offloads::of(name).and_then(|now| now.with(changed).set(name));
+    if let Err(error) = restored {
+        log::warn!("the offloads of {name} are not as they were before: {error}");
+    }
+}
+
+/// Undoes the beginning of an attachment.
+struct Undo<'a> {
+    name: &'a str,
+    before: Offloads,
+}
+
+impl Drop for Undo<'_> {
+    fn drop(&mut self) {
+        restore(self.name, self.before);
+    }
+}
+
+/// Octets behind the header of Ethernet and its tags.
+#[inline]
+fn packet_len(frame: &[u8]) -> usize {
+    let mut at = 12;
+    for _ in 0..MAX_TAGS {
+        if matches!(frame.get(at..at + 2), Some([0x81, 0] | [0x88, 0xa8])) {
+            at += 4;
+        }
+    }
+    frame.len().saturating_sub(at + 2)
+}
+
+/// Whether it is a device that frames can come by.
+fn check(link: &Link) -> io::Result<()> {
+    let refuse = |why: String| Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+    let name = &link.name;
+    if link.kind != ETHERNET {
+        return refuse(format!(
+            "{name} is not of type Ethernet: attach the device that its packets come by"
+        ));
+    }
+    let most = MAX_FRAME - MAX_HEADER;
+    if link.mtu > most {
+        return refuse(format!(
+            "the MTU of {name} is {}, and frames of AF_XDP have room for {most}: ip link set {name} mtu {most}, or less",
+            link.mtu
+        ));
+    }
+    Ok(())
+}
+
+/// Attaches the program; returns whether it is in the driver.
+fn hook(program: &TupleProgram, link: &Link, mode: Mode) -> io::Result<(quicket_bpf::Link, bool)> {
+    let attach = |mode| program.program().attach(link.index, mode);
+    match mode {
+        Mode::Generic => Ok((attach(quicket_bpf::Mode::Generic)?, false)),
+        Mode::Native => Ok((attach(quicket_bpf::Mode::Native)?, true)),
+        Mode::Best => match attach(quicket_bpf::Mode::Native) {
+            Ok(hook) => Ok((hook, true)),
+            Err(error) => {
+                // What stands in the way of both is said by the other one.
+                let hook = attach(quicket_bpf::Mode::Generic)?;
+                log::info!("{} has the program behind its driver, not in it: {error}", link.name);
+                Ok((hook, false))
+            }
+        },
+    }
+}
+
+/// Binds a socket. One that is closed keeps its queue until the kernel has seen to it, some time later: so this
+/// waits a while for a queue to become free.
+fn bind(device: u32, queue: u32, longest: u32, copy: bool) -> io::Result<Socket> {
+    let begun = Instant::now();
+    loop {
+        match Socket::bind(device, queue, longest, copy) {
+            Err(error)
+                if error.kind() == io::ErrorKind::ResourceBusy && begun.elapsed() < FREE_TIME =>
+            {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            result => return result,
+        }
+    }
+}
+
+/// A socket for each queue.
+fn sockets(program: &TupleProgram, link: &Link, is_native: bool) -> io::Result<Vec<Queue>> {
+    let mut queues = Vec::new();
+    for number in 0..MAX_QUEUES {
+        let longest = link.mtu + MAX_HEADER;
+        let socket = match bind(link.index, number, longest, !is_native) {
+            // There are no more queues.
+            Err(error) if number > 0 && error.kind() == io::ErrorKind::InvalidInput => break,
+            result => result?,
+        };
+        program.set_socket(number, socket.as_fd())?;
+        queues.push(Queue { socket, is_owed: false });
+    }
+    Ok(queues)
+}

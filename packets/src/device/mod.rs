@@ -1,0 +1,24 @@
+//! Network devices: frames that come from outside, and leave.
+//!
+//! `quicket-bpf` has the program that hands frames of registered tuples to a device's sockets, and everything else to
+//! the system. `xsk` is such a socket, `attached` a device with one for each queue. `netlink` and `ways` say which
+//! device leads where, `offloads` what a device must not do, and `checksum` completes what senders on this machine
+//! leave open. `network` is all of that for the forwarder.
+
+mod attached;
+mod checksum;
+mod netlink;
+mod network;
+mod offloads;
+#[cfg(test)]
+mod rates;
+mod ways;
+mod xsk;
+
+pub use attached::{Attached, Mode};
+pub use network::MAX_DEVICES;
+pub use offloads::Offloads;
+pub use ways::MAX_WAYS;
+
+pub(crate) use attached::Device;
+pub(crate) use network::Network;

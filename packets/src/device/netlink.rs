@@ -1,0 +1,457 @@
+//! What the system knows of devices, routes and neighbours: a few requests of rtnetlink(7).
+//!
+//! The kernel answers while the request is being sent, so that nothing here waits. There are libraries with all messages
+//! of rtnetlink; these are four, with a handful of attributes.
+
+use std::io;
+use std::net::IpAddr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::io::Errno;
+use rustix::net::netlink::SocketAddrNetlink;
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
+
+/// The longest answer that is read, in octets.
+const MAX_ANSWER: usize = 16384;
+/// Messages that are read for one answer: more are of somebody who has lost count.
+const MAX_MESSAGES: usize = 16;
+
+/// Types of messages.
+const ERROR: u16 = 2;
+const NEW_LINK: u16 = 16;
+const DELETE_LINK: u16 = 17;
+const GET_LINK: u16 = 18;
+const NEW_ROUTE: u16 = 24;
+const GET_ROUTE: u16 = 26;
+const NEW_NEIGHBOUR: u16 = 28;
+const GET_NEIGHBOUR: u16 = 30;
+/// Flags of a request: NLM_F_REQUEST, NLM_F_ACK, NLM_F_CREATE.
+const REQUEST: u16 = 1;
+const ACKNOWLEDGE: u16 = 4;
+const CREATE: u16 = 0x400;
+
+/// The group that hears of devices (RTMGRP_LINK).
+const LINKS: u32 = 1;
+
+/// Attributes (linux/if_link.h, linux/rtnetlink.h, linux/neighbour.h).
+const LINK_ADDRESS: u16 = 1;
+const LINK_NAME: u16 = 3;
+const LINK_MTU: u16 = 4;
+const LINK_INFO: u16 = 18;
+const LINK_KIND: u16 = 1;
+const ROUTE_TO: u16 = 1;
+const ROUTE_FROM: u16 = 2;
+const ROUTE_DEVICE: u16 = 4;
+const ROUTE_GATEWAY: u16 = 5;
+const ROUTE_METRICS: u16 = 8;
+const ROUTE_VIA: u16 = 18;
+const METRIC_MTU: u16 = 2;
+const NEIGHBOUR_TO: u16 = 1;
+const NEIGHBOUR_ADDRESS: u16 = 2;
+
+/// RTN_UNICAST.
+const UNICAST: u8 = 1;
+/// NTF_USE: somebody is going to send there.
+const USE: u8 = 1;
+/// States in which a neighbour's address may be used (NUD_VALID): permanent, without resolution, reachable, being probed,
+/// stale, soon to be probed.
+const VALID: u16 = 0x80 | 0x40 | 0x02 | 0x10 | 0x04 | 0x08;
+
+/// A device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Link {
+    pub(super) index: u32,
+    pub(super) name: String,
+    /// What it is (ARPHRD_ETHER, linux/if_arp.h).
+    pub(super) kind: u16,
+    /// Its address of Ethernet; zeros if it has none of that length.
+    pub(super) mac: [u8; 6],
+    pub(super) mtu: u32,
+    /// The driver of a device that is none of hardware, such as veth.
+    pub(super) virtual_kind: Option<String>,
+}
+
+/// Where a packet goes next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Route {
+    /// The number of the device; 0 if it is none.
+    pub(super) device: u32,
+    /// Whose address of Ethernet is to be asked for.
+    pub(super) next: IpAddr,
+    /// The longest packet on that way, where it is known to be shorter than the device's.
+    pub(super) mtu: Option<u32>,
+}
+
+/// A socket to ask by.
+#[derive(Debug)]
+pub(super) struct Netlink {
+    socket: OwnedFd,
+    sequence: u32,
+    answer: Box<[u8]>,
+}
+
+impl Netlink {
+    /// For the network namespace of this thread.
+    pub(super) fn open() -> io::Result<Self> {
+        Ok(Self { socket: socket()?, sequence: 0, answer: vec![0; MAX_ANSWER].into() })
+    }
+
+    /// A device of that name.
+    ///
+    /// # Errors
+    ///
+    /// `ENODEV` when there is none.
+    pub(super) fn link(&mut self, name: &str) -> io::Result<Link> {
+        let mut request = Request::new(GET_LINK, &[0; 16]);
+        request.attribute(LINK_NAME, &[name.as_bytes(), &[0]].concat());
+        self.ask(request, 0, |kind, body| (kind == NEW_LINK).then(|| link(body))?)
+    }
+
+    /// The way that the system would send a packet between these addresses.
+    ///
+    /// # Errors
+    ///
+    /// `ENETUNREACH` and others when there is none; `InvalidInput` when the source is not the system's.
+    pub(super) fn route(&mut self, from: IpAddr, to: IpAddr) -> io::Result<Route> {
+        let octets = |address: IpAddr| match address {
+            IpAddr::V4(address) => address.octets().to_vec(),
+            IpAddr::V6(address) => address.octets().to_vec(),
+        };
+        let (from_octets, to_octets) = (octets(from), octets(to));
+        let bits = to_octets.len() as u8 * 8;
+        let header = [family(to), bits, bits, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+        let mut request = Request::new(GET_ROUTE, &header);
+        request.attribute(ROUTE_TO, &to_octets);
+        request.attribute(ROUTE_FROM, &from_octets);
+        self.ask(request, 0, |kind, body| (kind == NEW_ROUTE).then(|| route(body, to))?)
+    }
+
+    /// The address of Ethernet of a neighbour; none if it is not known.
+    ///
+    /// # Errors
+    ///
+    /// What the system says.
+    pub(super) fn neighbour(
+        &mut self,
+        device: u32,
+        address: IpAddr,
+    ) -> io::Result<Option<[u8; 6]>> {
+        let request = neighbour_request(GET_NEIGHBOUR, device, address, 0);
+        let answer =
+            self.ask(request, 0, |kind, body| (kind == NEW_NEIGHBOUR).then(|| neighbour(body)));
+        match answer {
+            Ok(mac) => Ok(mac),
+            Err(error) if error.raw_os_error() == Some(Errno::NOENT.raw_os_error()) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Tells the system that a neighbour is going to be sent to: it asks for its address if it does not know it, and
+    /// finds out whether it is still there if it has not heard of it for long.
+    ///
+    /// # Errors
+    ///
+    /// What the system says.
+    pub(super) fn use_neighbour(&mut self, device: u32, address: IpAddr) -> io::Result<()> {
+        let request = neighbour_request(NEW_NEIGHBOUR, device, address, USE);
+        self.ask(request, ACKNOWLEDGE | CREATE, |_, _| Some(()))
+    }
+
+    /// Sends a request, and reads messages until `read` makes something of one. An acknowledgment is one, too: its body
+    /// is empty.
+    fn ask<T>(
+        &mut self,
+        request: Request,
+        flags: u16,
+        mut read: impl FnMut(u16, &[u8]) -> Option<T>,
+    ) -> io::Result<T> {
+        self.sequence = self.sequence.wrapping_add(1);
+        let bytes = request.finish(REQUEST | flags, self.sequence);
+        rustix::net::send(&self.socket, &bytes, SendFlags::DONTWAIT)?;
+        for _ in 0..MAX_MESSAGES {
+            let (len, _) = rustix::net::recv(&self.socket, &mut *self.answer, RecvFlags::DONTWAIT)?;
+            for (kind, sequence, body) in messages(self.answer.get(..len).unwrap_or_default()) {
+                // What is left of a request before.
+                if sequence != self.sequence {
+                    continue;
+                }
+                if kind == ERROR {
+                    let code = body.first_chunk().map_or(0, |code| i32::from_ne_bytes(*code));
+                    if code != 0 {
+                        return Err(io::Error::from_raw_os_error(code.wrapping_neg()));
+                    }
+                    return read(kind, &[]).ok_or_else(|| io::ErrorKind::InvalidData.into());
+                }
+                if let Some(found) = read(kind, body) {
+                    return Ok(found);
+                }
+            }
+        }
+        Err(io::ErrorKind::InvalidData.into())
+    }
+}
+
+/// What becomes of devices.
+#[derive(Debug)]
+pub(super) struct Links {
+    socket: OwnedFd,
+    answer: Box<[u8]>,
+}
+
+/// What has become of one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Change {
+    /// It is so now.
+    Is(Link),
+    /// The device of that number is no more.
+    Gone(u32),
+    /// There was more than was heard: all may have changed.
+    Unknown,
+}
+
+impl Links {
+    /// Of the network namespace of this thread.
+    pub(super) fn open() -> io::Result<Self> {
+        let socket = socket()?;
+        rustix::net::bind(&socket, &SocketAddrNetlink::new(0, LINKS))?;
+        Ok(Self { socket, answer: vec![0; MAX_ANSWER].into() })
+    }
+
+    /// What has changed since the last look.
+    pub(super) fn hear(&mut self) -> Vec<Change> {
+        let mut changes = Vec::new();
+        for _ in 0..MAX_MESSAGES {
+            match rustix::net::recv(&self.socket, &mut *self.answer, RecvFlags::DONTWAIT) {
+                Ok((len, _)) => {
+                    let all = messages(self.answer.get(..len).unwrap_or_default());
+                    changes.extend(all.filter_map(|(kind, _, body)| match kind {
+                        NEW_LINK => link(body).map(Change::Is),
+                        DELETE_LINK => link(body).map(|link| Change::Gone(link.index)),
+                        _ => None,
+                    }));
+                }
+                Err(Errno::NOBUFS) => changes.push(Change::Unknown),
+                Err(_) => break,
+            }
+        }
+        changes
+    }
+}
+
+impl AsFd for Links {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+fn socket() -> io::Result<OwnedFd> {
+    let (family, kind) = (AddressFamily::NETLINK, SocketType::RAW);
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    // NETLINK_ROUTE is 0.
+    Ok(rustix::net::socket_with(family, kind, flags, None)?)
+}
+
+fn family(address: IpAddr) -> u8 {
+    let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    family.as_raw() as u8
+}
+
+/// A request that is being written.
+struct Request(Vec<u8>);
+
+const HEADER: usize = 16;
+
+impl Request {
+    fn new(kind: u16, header: &[u8]) -> Self {
+        let mut bytes = vec![0; HEADER];
+        bytes[4..6].copy_from_slice(&kind.to_ne_bytes());
+        bytes.extend(header);
+        Self(bytes)
+    }
+
+    fn attribute(&mut self, kind: u16, value: &[u8]) {
+        self.0.extend((4 + value.len() as u16).to_ne_bytes());
+        self.0.extend(kind.to_ne_bytes());
+        self.0.extend(value);
+        self.0.resize(self.0.len().next_multiple_of(4), 0);
+    }
+
+    fn finish(self, flags: u16, sequence: u32) -> Vec<u8> {
+        let mut bytes = self.0;
+        let len = (bytes.len() as u32).to_ne_bytes();
+        bytes[..4].copy_from_slice(&len);
+        bytes[6..8].copy_from_slice(&flags.to_ne_bytes());
+        bytes[8..12].copy_from_slice(&sequence.to_ne_bytes());
+        bytes
+    }
+}
+
+fn neighbour_request(kind: u16, device: u32, address: IpAddr, flags: u8) -> Request {
+    let mut header = [0; 12];
+    header[0] = family(address);
+    header[4..8].copy_from_slice(&device.to_ne_bytes());
+    header[10] = flags;
+    let mut request = Request::new(kind, &header);
+    match address {
+        IpAddr::V4(address) => request.attribute(NEIGHBOUR_TO, &address.octets()),
+        IpAddr::V6(address) => request.attribute(NEIGHBOUR_TO, &address.octets()),
+    }
+    request
+}
+
+/// Messages: their types, sequence numbers, and what follows their headers. Ends where something cannot be.
+fn messages(mut bytes: &[u8]) -> impl Iterator<Item = (u16, u32, &[u8])> {
+    std::iter::from_fn(move || {
+        let header: &[u8; HEADER] = bytes.first_chunk()?;
+        let [l0, l1, l2, l3, k0, k1, _, _, s0, s1, s2, s3, ..] = *header;
+        let len = u32::from_ne_bytes([l0, l1, l2, l3]) as usize;
+        let body = bytes.get(HEADER..len)?;
+        bytes = bytes.get(len.next_multiple_of(4)..).unwrap_or_default();
+        Some((u16::from_ne_bytes([k0, k1]), u32::from_ne_bytes([s0, s1, s2, s3]), body))
+    })
+}
+
+/// Attributes: their types, and what is in them. Ends where something cannot be.
+fn attributes(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
+    std::iter::from_fn(move || {
+        let [l0, l1, k0, k1] = *bytes.first_chunk()?;
+        let len = usize::from(u16::from_ne_bytes([l0, l1]));
+        let value = bytes.get(4..len)?;
+        bytes = bytes.get(len.next_multiple_of(4)..).unwrap_or_default();
+        // The upper two bits say how it is written.
+        Some((u16::from_ne_bytes([k0, k1]) & 0x3fff, value))
+    })
+}
+
+fn number(bytes: &[u8]) -> Option<u32> {
+    bytes.first_chunk().map(|bytes| u32::from_ne_bytes(*bytes))
+}
+
+fn text(bytes: &[u8]) -> String {
+    let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
+    String::from_utf8_lossy(&bytes[..end]).into_owned()
+}
+
+fn address(bytes: &[u8]) -> Option<IpAddr> {
+    match bytes.len() {
+        4 => bytes.first_chunk::<4>().map(|octets| (*octets).into()),
+        16 => bytes.first_chunk::<16>().map(|octets| (*octets).into()),
+        _ => None,
+    }
+}
+
+fn link(body: &[u8]) -> Option<Link> {
+    let (header, rest) = body.split_first_chunk::<16>()?;
+    // Of a bridge, there are messages about its ports that look alike.
+    if header[0] != 0 {
+        return None;
+    }
+    let [_, _, k0, k1, i0, i1, i2, i3, ..] = *header;
+    let mut link = Link {
+        index: u32::from_ne_bytes([i0, i1, i2, i3]),
+        name: String::new(),
+        kind: u16::from_ne_bytes([k0, k1]),
+        mac: [0; 6],
+        mtu: 0,
+        virtual_kind: None,
+    };
+    for (kind, value) in attributes(rest) {
+        match kind {
+            LINK_NAME => link.name = text(value),
+            LINK_ADDRESS => link.mac = value.try_into().unwrap_or_default(),
+            LINK_MTU => link.mtu = number(value)?,
+            LINK_INFO => {
+                let kind = attributes(value).find(|(kind, _)| *kind == LINK_KIND);
+                link.virtual_kind = kind.map(|(_, value)| text(value));
+            }
+            _ => {}
+        }
+    }
+    Some(link)
+}
+
+/// A route to an address: the next hop is that itself, if there is no gateway.
+fn route(body: &[u8], to: IpAddr) -> Option<Route> {
+    let (header, rest) = body.split_first_chunk::<12>()?;
+    let mut found = Route { device: 0, next: to, mtu: None };
+    // To a group, to this host itself, to nobody: by no device.
+    if header[7] != UNICAST {
+        return Some(found);
+    }
+    for (kind, value) in attributes(rest) {
+        match kind {
+            ROUTE_DEVICE => found.device = number(value)?,
+            ROUTE_GATEWAY => found.next = address(value)?,
+            // A family, and an address of it.
+            ROUTE_VIA => found.next = address(value.get(2..)?)?,
+            ROUTE_METRICS => {
+                let mtu = attributes(value).find(|(kind, _)| *kind == METRIC_MTU);
+                found.mtu = mtu.and_then(|(_, value)| number(value)).filter(|mtu| *mtu > 0);
+            }
+            _ => {}
+        }
+    }
+    Some(found)
+}
+
+/// Its address, if it may be used.
+fn neighbour(body: &[u8]) -> Option<[u8; 6]> {
+    let (header, rest) = body.split_first_chunk::<12>()?;
+    if u16::from_ne_bytes([header[8], header[9]]) & VALID == 0 {
+        return None;
+    }
+    let (_, address) = attributes(rest).find(|(kind, _)| *kind == NEIGHBOUR_ADDRESS)?;
+    address.try_into().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_system_tells_of_its_devices_and_routes() {
+        let mut tables = Netlink::open().unwrap();
+        let link = tables.link("lo").unwrap();
+        // ARPHRD_LOOPBACK.
+        assert_eq!((link.name.as_str(), link.kind, link.mac), ("lo", 772, [0; 6]));
+        let error = tables.link("nothing").unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(Errno::NODEV.raw_os_error()));
+        for address in ["127.0.0.1", "224.0.0.251"] {
+            let to: IpAddr = address.parse().unwrap();
+            // To this host itself, or to a group: by no device.
+            if let Ok(route) = tables.route("127.0.0.1".parse().unwrap(), to) {
+                assert_eq!(route.device, 0, "{address}");
+            }
+        }
+        let absent = "192.0.2.77".parse().unwrap();
+        assert_eq!(tables.neighbour(link.index, absent).ok().flatten(), None);
+    }
+
+    #[test]
+    fn attributes_are_read_and_whatever_is_cut_off_ends_them() {
+        let to: IpAddr = "192.0.2.2".parse().unwrap();
+        let mut request = Request::new(NEW_ROUTE, &[2, 32, 0, 0, 0, 0, 0, UNICAST, 0, 0, 0, 0]);
+        request.attribute(ROUTE_DEVICE, &7_u32.to_ne_bytes());
+        request.attribute(ROUTE_GATEWAY, &[192, 0, 2, 1]);
+        let mut metrics = Request(Vec::new());
+        metrics.attribute(METRIC_MTU, &1400_u32.to_ne_bytes());
+        request.attribute(ROUTE_METRICS, &metrics.0);
+        let bytes = request.finish(0, 5);
+        let [(kind, sequence, body)] = messages(&bytes).collect::<Vec<_>>()[..] else { panic!() };
+        assert_eq!((kind, sequence), (NEW_ROUTE, 5));
+        let next = "192.0.2.1".parse().unwrap();
+        assert_eq!(route(body, to), Some(Route { device: 7, next, mtu: Some(1400) }));
+        for len in 0..bytes.len() {
+            assert_eq!(messages(&bytes[..len]).count(), 0);
+        }
+        for len in 0..body.len() {
+            let _ = (route(&body[..len], to), neighbour(&body[..len]), link(&body[..len]));
+        }
+        // Lengths that cannot be: shorter than what says so, or beyond the end.
+        for len in [0_u16, 1, 3, 200, u16::MAX] {
+            let mut wrong = body.to_vec();
+            wrong[12..14].copy_from_slice(&len.to_ne_bytes());
+            assert_eq!(route(&wrong, to), Some(Route { device: 0, next: to, mtu: None }), "{len}");
+        }
+    }
+}

@@ -1,0 +1,310 @@
+//! All devices, for the forwarder.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::time::Instant;
+
+use quicket_bpf::{TupleKey, Tuples};
+
+use super::attached::{Attached, Device};
+use super::checksum;
+use super::netlink::{Change, Links};
+use super::ways::{Way, Ways};
+use crate::batch::{Batch, Rule};
+use crate::counters::{Counters, Reason};
+use crate::forwarder::IDLE_TURNS;
+use crate::frame::{self, Ends};
+use crate::registry::{MAX_TUPLES, Registry};
+use crate::tuple::Tuple;
+
+/// Devices that are attached.
+pub const MAX_DEVICES: usize = 16;
+/// How often a port has the system's tables looked into in one turn.
+const LOOKS: u32 = 8;
+
+/// Devices, and what they share. Without any, a frame costs nothing here.
+#[derive(Debug)]
+pub(crate) struct Network {
+    /// There from the first device on.
+    shared: Option<Shared>,
+    devices: Vec<Device>,
+    /// The time of this turn.
+    now: Instant,
+    /// How often the port whose turn it is may still have the tables looked into.
+    looks: u32,
+    /// Turns without frames.
+    idle: u32,
+    is_active: bool,
+    /// Devices that are gone, or whose rings cannot be: their numbers.
+    broken: Vec<u32>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    tuples: Arc<Tuples>,
+    ways: Ways,
+    links: Links,
+}
+
+impl Network {
+    pub(crate) fn new() -> Self {
+        Self {
+            shared: None,
+            devices: Vec::new(),
+            now: Instant::now(),
+            looks: 0,
+            idle: 0,
+            is_active: false,
+            broken: Vec::new(),
+        }
+    }
+
+    /// Makes ready for devices; `all` are the tuples that there are. Returns what [`Device::attach`] takes.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel has no memory, or a capability is missing.
+    pub(crate) fn prepare(&mut self, all: impl Iterator<Item = Tuple>) -> io::Result<Arc<Tuples>> {
+        if let Some(shared) = &self.shared {
+            return Ok(Arc::clone(&shared.tuples));
+        }
+        let tuples = Arc::new(Tuples::new(MAX_TUPLES as u32)?);
+        for tuple in all {
+            tuples.add(&key(tuple))?;
+        }
+        let shared = Shared { tuples, ways: Ways::open()?, links: Links::open()? };
+        Ok(Arc::clone(&self.shared.insert(shared).tuples))
+    }
+
+    /// Readable when devices have changed ([`Network::hear`]); there after [`Network::prepare`].
+    pub(crate) fn links(&self) -> Option<BorrowedFd<'_>> {
+        self.shared.as_ref().map(|shared| shared.links.as_fd())
+    }
+
+    /// Takes a device in, as it is now: nobody has heard of changes since it was looked at to be attached.
+    pub(crate) fn add(&mut self, mut device: Device) {
+        let index = device.link.index;
+        let tables = self.shared.as_mut().map(|shared| shared.ways.tables());
+        let is_well = match tables.map(|tables| tables.link(&device.link.name)) {
+            Some(Ok(link)) if link.index == index => device.update(link).is_ok(),
+            _ => false,
+        };
+        if !is_well {
+            self.broken.push(index);
+        }
+        self.devices.push(device);
+        self.forget();
+        self.rouse();
+    }
+
+    /// Lets a device go, which is detached by its drop.
+    pub(crate) fn remove(&mut self, index: u32) -> Option<Device> {
+        let at = self.devices.iter().position(|device| device.link.index == index)?;
+        self.forget();
+        Some(self.devices.swap_remove(at))
+    }
+
+    fn forget(&mut self) {
+        if let Some(shared) = &mut self.shared {
+            shared.ways.forget();
+        }
+    }
+
+    pub(crate) fn all(&self) -> impl Iterator<Item = Attached> {
+        self.devices.iter().map(Device::describe)
+    }
+
+    pub(crate) const fn len(&self) -> usize {
+        self.devices.len()
+    }
+
+    /// Frames to that tuple come to the switch.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel does not take it, though there is room.
+    pub(crate) fn add_tuple(&self, tuple: Tuple) -> io::Result<()> {
+        self.shared.as_ref().map_or(Ok(()), |shared| shared.tuples.add(&key(tuple)))
+    }
+
+    /// Frames to that tuple go to the system.
+    pub(crate) fn remove_tuple(&self, tuple: Tuple) {
+        if let Some(shared) = &self.shared {
+            // It was there, or nobody hears of it.
+            let _ = shared.tuples.remove(&key(tuple));
+        }
+    }
+
+    /// What has become of devices. Their program follows a change of their address of Ethernet.
+    pub(crate) fn hear(&mut self) {
+        let Some(shared) = &mut self.shared else { return };
+        let mut changes = shared.links.hear();
+        if changes.contains(&Change::Unknown) {
+            for device in &self.devices {
+                changes.push(match shared.ways.tables().link(&device.link.name) {
+                    Ok(link) if link.index == device.link.index => Change::Is(link),
+                    _ => Change::Gone(device.link.index),
+                });
+            }
+        }
+        if !changes.is_empty() {
+            shared.ways.forget();
+        }
+        for change in changes {
+            let index = match &change {
+                Change::Is(link) => link.index,
+                Change::Gone(index) => *index,
+                Change::Unknown => continue,
+            };
+            let here = self.devices.iter_mut().find(|device| device.link.index == index);
+            let Some(device) = here else { continue };
+            let is_well = match change {
+                Change::Is(link) => device.update(link).is_ok(),
+                _ => false,
+            };
+            if !is_well {
+                self.broken.push(index);
+            }
+        }
+    }
+
+    /// Devices to be removed.
+    pub(crate) fn take_broken(&mut self) -> Option<u32> {
+        self.broken.pop()
+    }
+
+    /// Whether devices want to be looked at in the next turn. Otherwise their descriptors become readable.
+    pub(crate) const fn is_active(&self) -> bool {
+        self.is_active
+    }
+
+    /// Looks at devices again.
+    pub(crate) const fn rouse(&mut self) {
+        (self.is_active, self.idle) = (true, 0);
+    }
+
+    /// All queues of all devices: the places that others take.
+    pub(crate) fn places(&self) -> usize {
+        if self.is_active { self.devices.iter().map(Device::queues).sum() } else { 0 }
+    }
+
+    /// The device and queue of a place.
+    #[inline]
+    fn place(devices: &mut [Device], mut place: usize) -> Option<(&mut Device, usize)> {
+        for device in devices {
+            if place < device.queues() {
+                return Some((device, place));
+            }
+            place -= device.queues();
+        }
+        None
+    }
+
+    /// How many frames have come at a place.
+    #[inline]
+    pub(crate) fn ready(&mut self, place: usize) -> u32 {
+        let Some((device, queue)) = Self::place(&mut self.devices, place) else { return 0 };
+        device.ready(queue).unwrap_or_else(|_| {
+            self.broken.push(device.link.index);
+            0
+        })
+    }
+
+    /// Copies frames that have come at a place, checks them, and finds out to whom they go ([`Batch`]); what is not for a
+    /// port is counted. Returns the position behind them.
+    #[inline]
+    pub(crate) fn receive(
+        &mut self,
+        place: usize,
+        (from, to): (u32, u32),
+        batch: &mut Batch,
+        registry: &Registry,
+    ) -> u32 {
+        let Some((device, queue)) = Self::place(&mut self.devices, place) else { return to };
+        let at = device.fill(queue, (from, to), batch).unwrap_or_else(|_| {
+            self.broken.push(device.link.index);
+            to
+        });
+        let leaves_checksums = device.leaves_checksums();
+        // Who is here does not come from outside.
+        let rule = Rule { sender: None, may_leave: false };
+        batch.check(rule, registry, &mut device.counters, |frame| match frame::check(frame) {
+            Err(Reason::Checksum) if leaves_checksums && checksum::complete(frame) => {
+                frame::check(frame)
+            }
+            result => result,
+        });
+        at
+    }
+
+    /// What became of the frames of the device of a place.
+    #[inline]
+    pub(crate) fn counters(&mut self, place: usize) -> Option<&mut Counters> {
+        Self::place(&mut self.devices, place).map(|(device, _)| &mut device.counters)
+    }
+
+    /// Gives back the first frames that have come at a place.
+    pub(crate) fn release(&mut self, place: usize, n: u32) {
+        let Some((device, queue)) = Self::place(&mut self.devices, place) else { return };
+        if device.release(queue, n).is_err() {
+            self.broken.push(device.link.index);
+        }
+        self.rouse();
+    }
+
+    /// The beginning of a turn.
+    #[inline]
+    pub(crate) fn begin(&mut self) {
+        if !self.devices.is_empty() {
+            self.now = Instant::now();
+        }
+    }
+
+    /// The turn of another port.
+    #[inline]
+    pub(crate) const fn begin_port(&mut self) {
+        self.looks = LOOKS;
+    }
+
+    /// Sends a frame that has been checked, as the system would send it. `flow` is the same for all of one port.
+    #[inline]
+    pub(crate) fn send(&mut self, frame: &mut [u8], ends: &Ends, flow: u32) -> Result<(), Reason> {
+        let Some(shared) = self.shared.as_mut().filter(|_| !self.devices.is_empty()) else {
+            return Err(Reason::Destination);
+        };
+        let (index, mac, mtu) = match shared.ways.find(ends, self.now, &mut self.looks) {
+            Way::By { device, mac, mtu } => (device, mac, mtu),
+            Way::Closed(reason) => return Err(reason),
+        };
+        let here = self.devices.iter_mut().find(|device| device.link.index == index);
+        let device = here.ok_or(Reason::Route)?;
+        (self.is_active, self.idle) = (true, 0);
+        device.send(frame, mac, mtu, flow).unwrap_or_else(|_| {
+            self.broken.push(index);
+            Err(Reason::Route)
+        })
+    }
+
+    /// Has all leave that is to: the end of a turn.
+    pub(crate) fn end(&mut self) {
+        if !self.is_active {
+            return;
+        }
+        let mut is_owed = false;
+        for device in &mut self.devices {
+            match device.flush() {
+                Ok(owed) => is_owed |= owed,
+                Err(_) => self.broken.push(device.link.index),
+            }
+        }
+        self.idle += 1;
+        if self.idle > IDLE_TURNS && !is_owed {
+            self.is_active = false;
+        }
+    }
+}
+
+fn key(Tuple { address, protocol, port }: Tuple) -> TupleKey {
+    TupleKey::new(address, protocol, port)
+}

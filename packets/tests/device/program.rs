@@ -1,0 +1,88 @@
+//! The program on devices, and the parser: the same frames, and whether both understand them alike.
+
+use std::collections::HashSet;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+
+use quicket_bpf::{TupleKey, TupleProgram, Tuples, Verdict};
+use quicket_packets::{Reason, Tuple, tuples};
+use rustix::net::{AddressFamily, SocketType};
+
+use crate::frames::{Rng, TCP, UDP, random};
+
+fn tuple(address: &str, protocol: u8, port: u16) -> Tuple {
+    Tuple { address: address.parse().unwrap(), protocol, port }
+}
+
+fn key(tuple: &Tuple) -> TupleKey {
+    TupleKey::new(tuple.address, tuple.protocol, tuple.port)
+}
+
+/// What must become of a frame for a device whose address is all zeros; none where either will do.
+fn expected(frame: &[u8], registered: &HashSet<Tuple>) -> Option<Verdict> {
+    let ends = match tuples(frame) {
+        Ok((_, destination)) => destination,
+        // The switch looks at checksums, and so does the system.
+        Err(Reason::Checksum) => return None,
+        Err(_) => return Some(Verdict::Pass),
+    };
+    let ip = (12..).step_by(4).find(|at| ![0x81, 0x88].contains(&frame[*at])).unwrap() + 2;
+    let has_options = ends.address.is_ipv4() && frame[ip] != 0x45;
+    let is_icmp = matches!(ends.protocol, 1 | 58);
+    let is_handed = registered.contains(&ends) && !has_options && !is_icmp;
+    Some(if is_handed { Verdict::Redirect } else { Verdict::Pass })
+}
+
+#[test]
+fn the_program_understands_frames_as_the_parser_does() {
+    if !crate::is_permitted() {
+        return;
+    }
+    let registered: HashSet<Tuple> = ["192.0.2.1", "2001:db8::1"]
+        .into_iter()
+        .flat_map(|address| {
+            let portless = [47, 50, 1, 58, 59].map(|protocol| tuple(address, protocol, 0));
+            [UDP, TCP].map(|protocol| tuple(address, protocol, 53)).into_iter().chain(portless)
+        })
+        .collect();
+    let table = Arc::new(Tuples::new(64).unwrap());
+    registered.iter().for_each(|tuple| table.add(&key(tuple)).unwrap());
+    let program = TupleProgram::new([0; 6], &table).unwrap();
+    let family = AddressFamily::from_raw(libc::AF_XDP as u16);
+    let socket = rustix::net::socket(family, SocketType::RAW, None).unwrap();
+    program.set_socket(0, socket.as_fd()).unwrap();
+    let mut rng = Rng(1);
+    let (mut handed, mut refused) = (0, 0);
+    for n in 0..200_000 {
+        let frame = random(&mut rng);
+        let run = program.program().run(&frame, 1).unwrap();
+        assert_eq!(run.packet, frame, "it was changed");
+        if let Some(expected) = expected(&frame, &registered) {
+            assert_eq!(run.verdict, expected, "frame {n}, {:?}: {frame:02x?}", tuples(&frame));
+            handed += u32::from(expected == Verdict::Redirect);
+            refused += u32::from(expected == Verdict::Pass);
+        }
+    }
+    assert!(
+        handed > 20_000 && refused > 50_000,
+        "{handed} of 200,000 are handed over, {refused} not"
+    );
+    // A tuple that has gone is the system's again, and so is all of a queue without a socket.
+    let frame = std::iter::repeat_with(|| random(&mut rng))
+        .find(|frame| expected(frame, &registered) == Some(Verdict::Redirect))
+        .unwrap();
+    let (_, destination) = tuples(&frame).unwrap();
+    table.remove(&key(&destination)).unwrap();
+    assert_eq!(program.program().run(&frame, 1).unwrap().verdict, Verdict::Pass);
+    table.add(&key(&destination)).unwrap();
+    assert_eq!(program.program().run(&frame, 1).unwrap().verdict, Verdict::Redirect);
+    drop(socket);
+    // A process that another test is just starting may have it open for a moment.
+    crate::wire::until("a socket that is closed still gets frames", || {
+        program.program().run(&frame, 1).unwrap().verdict == Verdict::Pass
+    });
+    // A frame to another machine.
+    let mut other = frame;
+    other[5] = 1;
+    assert_eq!(program.program().run(&other, 1).unwrap().verdict, Verdict::Pass);
+}
