@@ -49,41 +49,36 @@ impl Port {
         }
         for n in frames {
             let Some((copy, len)) = batch.frame(n) else { break };
-            if self.pending >= room {
-                self.counters.drop_one(Reason::Full);
-                continue;
-            }
-            let slot = self.receive.get(lines, self.pending).slot;
-            if !self.memory.store(slot, copy, len.into()) {
-                self.counters.drop_one(Reason::Slot);
-                continue;
-            }
-            self.receive.put(lines, self.pending, Descriptor { slot, len });
-            self.pending += 1;
+            self.store(copy, len, room);
         }
         let delivered = self.pending - before;
         self.counters.received += u64::from(delivered);
         Ok(delivered)
     }
-}
 
-impl Port {
     /// Puts what stands at the beginning of a buffer into the next slot, if there is room. Otherwise that is counted.
     fn put(&mut self, buffer: &mut [u8], len: u16) -> Result<(), Lie> {
-        let lines = self.memory.lines(Way::Receive);
-        if self.pending >= self.receive.room(lines, self.pending + 1)? {
+        let room = self.receive.room(self.memory.lines(Way::Receive), self.pending + 1)?;
+        self.counters.received += u64::from(self.store(buffer, len, room));
+        Ok(())
+    }
+
+    /// The same, where so many frames in all have room. Returns whether it is there.
+    #[inline]
+    fn store(&mut self, buffer: &mut [u8], len: u16, room: u32) -> bool {
+        if self.pending >= room {
             self.counters.drop_one(Reason::Full);
-            return Ok(());
+            return false;
         }
+        let lines = self.memory.lines(Way::Receive);
         let slot = self.receive.get(lines, self.pending).slot;
         if !self.memory.store(slot, buffer, len.into()) {
             self.counters.drop_one(Reason::Slot);
-            return Ok(());
+            return false;
         }
         self.receive.put(lines, self.pending, Descriptor { slot, len });
         self.pending += 1;
-        self.counters.received += 1;
-        Ok(())
+        true
     }
 }
 

@@ -130,14 +130,11 @@ impl<T: Token> Leadership<T> {
     pub(super) fn visit(&self, now: Time) -> Option<Seat<'_, T>> {
         let visit = {
             let mut shared = self.lock();
-            match &shared.background {
+            if let Some(Background::Task(_)) = shared.background {
                 // It holds the seat for a moment only, and nothing would wake it.
-                Some(Background::Task(_)) => match shared.machine.try_enter(Rank::Eager) {
-                    Some(token) => Visit::Seated(token),
-                    None => Visit::Refused { interrupt: false },
-                },
-                _ => shared.machine.visit(now),
+                return shared.machine.try_enter(Rank::Eager).map(|token| self.seated(token, now));
             }
+            shared.machine.visit(now)
         };
         match visit {
             Visit::Seated(token) => return Some(self.seated(token, now)),
