@@ -12,8 +12,8 @@ use std::time::Duration;
 mod authority;
 
 use authority::{authority, client};
-use common::process::{Process, until};
 use common::{Outcome, openssl, quicket};
+use quicket_testing::{Process, until};
 use tempfile::TempDir;
 
 /// How long anything here may take to come about.

@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 use quicket::{ClientConfig, ClientTls, Connection, Endpoint, Identity};
 use tempfile::TempDir;
 
-use common::process::{LONG, Process, signal};
+use quicket_testing::{LONG, Process, signal};
 
 const QUICKET: &str = env!("CARGO_BIN_EXE_quicket");
 const PROTOCOL: &str = "prefork";

@@ -10,9 +10,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use common::process::{Process, free_port, until};
 use common::{Outcome, content, get, openssl, quicket};
 use quicket_lab::peers::{Implementation, Workshop};
+use quicket_testing::{Process, free_port, until};
 use serde_json::Value;
 use tempfile::TempDir;
 

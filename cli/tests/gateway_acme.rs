@@ -5,10 +5,10 @@ mod common;
 
 use std::fs;
 use std::io::{self, BufRead, BufReader, Read, Write};
-use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::{ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread;
@@ -16,42 +16,12 @@ use std::time::{Duration, Instant};
 
 use common::{get, openssl, quicket};
 use quicket_lab::peers::{Program, Workshop};
+use quicket_testing::{LONG, Process, free_port, until};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-/// How long anything here may take to come about.
-const PATIENCE: Duration = Duration::from_secs(40);
 /// What the site answers.
 const BODY: &str = "hello";
-
-/// A process that ends with the test.
-struct Process(Child);
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let begun = Instant::now();
-    while !is_so() {
-        assert!(begun.elapsed() < PATIENCE, "{what} did not come about");
-        thread::sleep(Duration::from_millis(20));
-    }
-}
-
-/// A port that nobody has, neither for UDP nor for TCP.
-fn free_port() -> u16 {
-    loop {
-        let udp = UdpSocket::bind("127.0.0.1:0").unwrap();
-        let address = udp.local_addr().unwrap();
-        if TcpListener::bind(address).is_ok() {
-            return address.port();
-        }
-    }
-}
 
 fn programs() -> &'static [Program; 2] {
     static BUILT: OnceLock<[Program; 2]> = OnceLock::new();
@@ -116,8 +86,13 @@ impl Authority {
         command.env("PEBBLE_AUTHZREUSE", "0").envs(variables.iter().copied());
         let pebble = command.stdin(Stdio::null()).stdout(log()).stderr(log()).spawn().unwrap();
         self.processes = vec![Process(dns), Process(pebble)];
+        let log_path = self.log_path();
         for port in [self.port, self.management] {
-            until("Pebble", || TcpStream::connect(("127.0.0.1", port)).is_ok());
+            until("Pebble", || {
+                let has_ended = self.processes.iter_mut().any(Process::has_ended);
+                assert!(!has_ended, "{}", fs::read_to_string(&log_path).unwrap_or_default());
+                TcpStream::connect(("127.0.0.1", port)).is_ok()
+            });
         }
         // Who trusts it trusts this root, another one after each start.
         let mut command = Command::new("curl");
@@ -189,7 +164,7 @@ impl Gate {
 fn pass(client: TcpStream, target: u16, open: &AtomicBool, count: &AtomicUsize) -> io::Result<()> {
     count.fetch_add(1, Ordering::Relaxed);
     let begun = Instant::now();
-    while !open.load(Ordering::Relaxed) && begun.elapsed() < PATIENCE {
+    while !open.load(Ordering::Relaxed) && begun.elapsed() < LONG {
         thread::sleep(Duration::from_millis(10));
     }
     count.fetch_sub(1, Ordering::Relaxed);
@@ -249,7 +224,7 @@ impl Gateway {
     fn says(&self, what: &str) {
         let begun = Instant::now();
         while !self.log().contains(what) {
-            assert!(begun.elapsed() < PATIENCE, "{what:?} is not in\n{}", self.log());
+            assert!(begun.elapsed() < LONG, "{what:?} is not in\n{}", self.log());
             thread::sleep(Duration::from_millis(20));
         }
     }

@@ -7,8 +7,8 @@ use std::net::{TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
-use common::process::until;
 use common::{openssl, quicket};
+use quicket_testing::until;
 use serde_json::Value;
 use tempfile::TempDir;
 

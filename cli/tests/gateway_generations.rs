@@ -14,8 +14,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::process::{Process, free_port, until};
 use common::{content, get, openssl, quicket};
+use quicket_testing::{Process, free_port, until};
 use serde_json::Value;
 use tempfile::TempDir;
 

@@ -7,8 +7,8 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 
-use common::process::until;
 use common::{openssl, quicket};
+use quicket_testing::until;
 use tempfile::TempDir;
 
 /// A gateway that answers with a word of its file.

@@ -9,9 +9,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Stdio};
 use std::time::Duration;
 
-use common::process::free_port;
 use common::{Outcome, content, get, openssl};
 use quicket_lab::peers::{Implementation, Workshop};
+use quicket_testing::free_port;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 

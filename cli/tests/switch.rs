@@ -26,7 +26,7 @@ use quicket_switch::client::{Membership, Options, Place};
 use quicket_switch::options::SocketOptions;
 use quicket_switch::protocol::Secrets;
 
-use common::process::{LONG, Process, signal};
+use quicket_testing::{LONG, Process, signal};
 
 const QUICKET: &str = env!("CARGO_BIN_EXE_quicket");
 

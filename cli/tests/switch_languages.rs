@@ -22,7 +22,7 @@ use quicket::{
 };
 use tempfile::TempDir;
 
-use common::process::{LONG, Process, signal};
+use quicket_testing::{LONG, Process, signal};
 
 const QUICKET: &str = env!("CARGO_BIN_EXE_quicket");
 

@@ -9,8 +9,8 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use std::{fs, thread};
 
-use common::process::free_port;
 use quicket::{ClientConfig, ClientTls, Connection};
+use quicket_testing::free_port;
 use tempfile::TempDir;
 
 const QUICKET: &str = env!("CARGO_BIN_EXE_quicket");

@@ -36,7 +36,7 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
 };
 
-use common::process::{LONG, Process, free_port, signal};
+use quicket_testing::{LONG, Process, free_port, signal};
 
 const QUICKET: &str = env!("CARGO_BIN_EXE_quicket");
 /// Users of the tests.

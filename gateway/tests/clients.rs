@@ -8,7 +8,8 @@ use std::net::TcpStream;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use common::{ECHO, Gateway, Process, directory, free_port, header, python, until};
+use common::{ECHO, Gateway, directory, header, python};
+use quicket_testing::{Process, free_port, until};
 
 fn start(top: &str, limits: &str) -> (Gateway, Process) {
     let (python, port) = python(ECHO);

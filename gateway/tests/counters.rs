@@ -5,7 +5,8 @@ mod common;
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 
-use common::{ECHO, Gateway, Process, directory, python, until};
+use common::{ECHO, Gateway, directory, python};
+use quicket_testing::{Process, until};
 use serde_json::Value;
 
 const TOKEN: &str = "0123456789abcdef0123";

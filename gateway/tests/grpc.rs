@@ -4,7 +4,8 @@ mod behind;
 
 use std::path::Path;
 
-use behind::{Process, Site, folder, python};
+use behind::{Site, folder, python};
+use quicket_testing::Process;
 
 #[test]
 fn calls_of_every_kind_cross() {

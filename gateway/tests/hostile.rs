@@ -8,7 +8,8 @@ use std::io::Write;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use common::{ECHO, Gateway, Process, directory, python, until};
+use common::{ECHO, Gateway, directory, python};
+use quicket_testing::{Process, until};
 
 /// Keeps what it gets in a file, and answers each header section that has come.
 const ORIGIN: &str = "

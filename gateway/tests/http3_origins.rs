@@ -7,7 +7,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use behind::{Process, Site, before, certificate, content, folder, python, until};
+use behind::{Site, before, certificate, content, folder, python};
+use quicket_testing::{Process, until};
 use tempfile::TempDir;
 
 /// aioquic's server, in a folder with its certificate.

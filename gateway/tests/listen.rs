@@ -6,7 +6,8 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::process::{Command, Stdio};
 
-use common::{ECHO, Gateway, directory, free_port, python, until};
+use common::{ECHO, Gateway, directory, python};
+use quicket_testing::{free_port, until};
 
 /// `[::]` beside `0.0.0.0`, of the same port: Linux gives an address of IPv4 to one socket only, so that the
 /// socket of IPv6 must not take it, too.

@@ -4,15 +4,14 @@
 
 mod common;
 
-use std::alloc::{GlobalAlloc, Layout, System};
 use std::io::{BufReader, Read, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
-use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, Instant};
 
 use common::{Gateway, directory};
 use quicket::tokio::Endpoint;
 use quicket::{ClientConfig, ClientTls, TransportConfig};
+use quicket_testing::allocator::{Counting, bytes_in_use};
 
 /// The most that an idle connection may take.
 const LIMIT: i64 = 19 * 1024;
@@ -26,26 +25,6 @@ const GATEWAY: &str = "QUICKET_TEST_MEMORY_GATEWAY";
 const PATIENCE: Duration = Duration::from_secs(60);
 /// How soon a connection is to be idle: before the gateway ends it for that, after 30 s.
 const SOON: Duration = Duration::from_secs(15);
-
-/// Counts the bytes in use.
-struct Counting;
-
-static IN_USE: AtomicI64 = AtomicI64::new(0);
-
-// SAFETY: every call is passed on to the system's allocator unchanged.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        IN_USE.fetch_add(layout.size() as i64, Ordering::Relaxed);
-        // SAFETY: the caller keeps the contract.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, place: *mut u8, layout: Layout) {
-        IN_USE.fetch_sub(layout.size() as i64, Ordering::Relaxed);
-        // SAFETY: the caller keeps the contract.
-        unsafe { System.dealloc(place, layout) }
-    }
-}
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
@@ -116,7 +95,7 @@ fn settled() -> i64 {
     while last.1.elapsed() < Duration::from_secs(2) {
         assert!(start.elapsed() < PATIENCE, "the heap never comes to rest");
         std::thread::sleep(Duration::from_millis(20));
-        let now = IN_USE.load(Ordering::Relaxed);
+        let now = bytes_in_use();
         if now != last.0 {
             last = (now, Instant::now());
         }
@@ -136,7 +115,7 @@ fn an_idle_connection_of_http3_takes_few_kilobytes() {
     client.connect(FIRST);
     let before = settled();
     client.connect(COUNTED);
-    let each = || (IN_USE.load(Ordering::Relaxed) - before) / COUNTED as i64;
+    let each = || (bytes_in_use() - before) / COUNTED as i64;
     // On a busy machine timers are late.
     let start = Instant::now();
     while each() > LIMIT && start.elapsed() < SOON {

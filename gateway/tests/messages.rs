@@ -5,7 +5,8 @@ mod common;
 
 use std::fs;
 
-use common::{ECHO, Gateway, Process, directory, header, python};
+use common::{ECHO, Gateway, directory, header, python};
+use quicket_testing::Process;
 
 fn site(port: u16, more: &str) -> String {
     format!(

@@ -5,7 +5,8 @@ mod behind;
 use std::fs;
 use std::path::Path;
 
-use behind::{Process, Site, before, certificate, content, folder, free_port, nginx, python};
+use behind::{Site, before, certificate, content, folder, nginx, python};
+use quicket_testing::{Process, free_port};
 use tempfile::TempDir;
 
 /// nginx with TLS, HTTP/2 and HTTP/1.1, which tells by which version it was asked, by which name, and who

@@ -6,8 +6,9 @@ use std::fs;
 use std::process::Command;
 
 use common::{ECHO, Gateway, directory, header, python};
+use quicket_testing::Process;
 
-fn start(file: &str) -> (Gateway, common::Process) {
+fn start(file: &str) -> (Gateway, Process) {
     let (python, port) = python(ECHO);
     let dir = directory();
     fs::create_dir_all(dir.path().join("root/sub")).unwrap();

@@ -7,7 +7,8 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-use behind::{Process, Site, folder, python, until};
+use behind::{Site, folder, python};
+use quicket_testing::{Process, until};
 
 /// Tells its name, by which connection it is asked, and on `/health` whether there is a file that says it
 /// is sick.

@@ -5,7 +5,8 @@ mod behind;
 
 use std::path::Path;
 
-use behind::{Process, Site, certificate, folder, python};
+use behind::{Site, certificate, folder, python};
+use quicket_testing::Process;
 
 const FORGED: [&str; 12] = [
     "x-forwarded-for",

@@ -11,7 +11,8 @@ use std::process::{Command, Output};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-use behind::{Process, Site, folder, python};
+use behind::{Site, folder, python};
+use quicket_testing::Process;
 
 fn script(name: &str) -> Command {
     let mut command = python();

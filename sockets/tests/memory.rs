@@ -4,14 +4,13 @@
 
 mod common;
 
-use std::alloc::{GlobalAlloc, Layout, System};
 use std::io::{Read, Write};
 use std::process::{Child, ChildStdin, Command, Stdio};
-use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, Instant};
 
 use common::{ALPN, configs_with};
 use quicket::{ClientConfig, ClientTls, Connection, Endpoint, Listener, TransportConfig};
+use quicket_testing::allocator::{Counting, bytes_in_use};
 
 /// The most that an idle connection of a server may take, in bytes of this process' allocator.
 /// AWS-LC allocates by itself, but only keys, and an idle connection has none.
@@ -24,26 +23,6 @@ const COUNTED: usize = 64;
 const SERVER: &str = "QUICKET_TEST_MEMORY_SERVER";
 /// How long anything may take.
 const PATIENCE: Duration = Duration::from_secs(60);
-
-/// Counts the bytes in use.
-struct Counting;
-
-static IN_USE: AtomicI64 = AtomicI64::new(0);
-
-// SAFETY: every call is passed on to the system's allocator unchanged.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        IN_USE.fetch_add(layout.size() as i64, Ordering::Relaxed);
-        // SAFETY: the caller keeps the contract.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, place: *mut u8, layout: Layout) {
-        IN_USE.fetch_sub(layout.size() as i64, Ordering::Relaxed);
-        // SAFETY: the caller keeps the contract.
-        unsafe { System.dealloc(place, layout) }
-    }
-}
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
@@ -103,7 +82,7 @@ fn settled() -> i64 {
     while last.1.elapsed() < Duration::from_secs(2) {
         assert!(start.elapsed() < PATIENCE, "the heap never comes to rest");
         std::thread::sleep(Duration::from_millis(20));
-        let now = IN_USE.load(Ordering::Relaxed);
+        let now = bytes_in_use();
         if now != last.0 {
             last = (now, Instant::now());
         }
@@ -121,7 +100,7 @@ fn an_idle_connection_of_a_server_takes_few_kilobytes() {
     let first = client.connect(FIRST, &listener);
     let before = settled();
     let counted = client.connect(COUNTED, &listener);
-    let each = || (IN_USE.load(Ordering::Relaxed) - before) / COUNTED as i64;
+    let each = || (bytes_in_use() - before) / COUNTED as i64;
     // On a busy machine timers are late.
     let start = Instant::now();
     while each() > LIMIT && start.elapsed() < PATIENCE {

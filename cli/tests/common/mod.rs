@@ -1,8 +1,6 @@
 //! What the tests share: the real program, as a server process and as client processes.
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
-pub(crate) mod process;
-
 use std::ffi::OsStr;
 use std::fs;
 use std::io::{BufRead, BufReader, Read};

@@ -3,63 +3,21 @@
 #![allow(dead_code, reason = "each test uses some of it")]
 
 use std::fs;
-use std::io::{BufRead, BufReader};
-use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use quicket::{EndpointConfig, Identity, Workers};
 use quicket_gateway::{Bound, Gateway, config};
+use quicket_testing::{Process, until};
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio::sync::oneshot;
 
 /// How long anything here may take to come about.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
-
-/// A process that ends with the test.
-pub(crate) struct Process(pub(crate) Child);
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-impl Process {
-    /// Starts a program, and gives the first line that it prints.
-    pub(crate) fn start(command: &mut Command) -> (Self, String) {
-        // Programs that read their standard input end with this one at the latest.
-        command.stdin(Stdio::piped());
-        let child = command.stdout(Stdio::piped()).spawn();
-        let mut child = child.unwrap_or_else(|error| panic!("{command:?}: {error}"));
-        let mut line = String::new();
-        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        (Self(child), line.trim().to_owned())
-    }
-}
-
-pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let begun = Instant::now();
-    while !is_so() {
-        assert!(begun.elapsed() < PATIENCE, "{what} did not come about");
-        std::thread::sleep(Duration::from_millis(10));
-    }
-}
-
-/// A port that nobody has, neither for UDP nor for TCP.
-pub(crate) fn free_port() -> u16 {
-    loop {
-        let udp = UdpSocket::bind("127.0.0.1:0").unwrap();
-        let address = udp.local_addr().unwrap();
-        if TcpListener::bind(address).is_ok() {
-            return address.port();
-        }
-    }
-}
 
 /// Bytes that differ from place to place.
 pub(crate) fn content(length: usize) -> Vec<u8> {

@@ -2,14 +2,14 @@
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
 use std::fs;
-use std::io::{BufRead, BufReader};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
-use std::time::{Duration, Instant};
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
 
 use quicket::EndpointConfig;
 use quicket_gateway::{Bound, config};
+use quicket_testing::{Process, until};
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
@@ -17,30 +17,6 @@ use tokio::sync::oneshot;
 
 /// How long anything here may take to come about.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
-
-/// A process that ends with the test.
-pub(crate) struct Process(pub Child);
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-/// Waits until something is so.
-pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let begun = Instant::now();
-    while !is_so() {
-        assert!(begun.elapsed() < PATIENCE, "{what} did not come about");
-        std::thread::sleep(Duration::from_millis(10));
-    }
-}
-
-/// A TCP port that nobody has.
-pub(crate) fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
-}
 
 /// A directory that nginx's workers may read, too, with a certificate for localhost.
 pub(crate) fn directory() -> TempDir {
@@ -73,10 +49,8 @@ pub(crate) fn certificate(dir: &Path, name: &str, names: &str) {
 /// Runs a Python program that prints its port first.
 pub(crate) fn python(program: &str) -> (Process, u16) {
     let mut command = Command::new("python3");
-    let mut child = command.args(["-c", program]).stdout(Stdio::piped()).spawn().unwrap();
-    let mut line = String::new();
-    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-    (Process(child), line.trim().parse().unwrap())
+    let (process, port) = Process::start(command.args(["-c", program]));
+    (process, port.parse().unwrap())
 }
 
 /// Answers with what it was asked, as JSON. `?status=N` has it answer so; `?size=N` has a text of that length;

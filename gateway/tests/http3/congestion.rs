@@ -5,10 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use super::behind::{Site, content, folder, until};
+use super::behind::{Site, content, folder};
 use super::client::{CONTROL, config, connect, request, run, unidirectional};
 use quicket::EndpointConfig;
 use quicket::tokio::Endpoint;
+use quicket_testing::until;
 
 const SITE: &str = "[[site]]\nnames = [\"*\"]\n[[site.route]]\nrespond = {}\n";
 

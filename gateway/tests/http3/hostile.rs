@@ -3,11 +3,12 @@
 
 use std::net::TcpListener;
 
-use super::behind::{Site, folder, until};
+use super::behind::{Site, folder};
 use super::client::{
     CONTROL, Outcome, ask, closed, connect, frame, headers, integer, line, open, request, run,
     unidirectional,
 };
+use quicket_testing::until;
 
 const NO_ERROR: u64 = 0x100;
 const STREAM_CREATION_ERROR: u64 = 0x103;

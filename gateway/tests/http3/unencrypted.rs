@@ -5,8 +5,9 @@ use std::process::Command;
 
 use quicket::tokio::Connection;
 use quicket::{ClientConfig, TransportConfig};
+use quicket_testing::until;
 
-use super::behind::{Site, folder, python, until};
+use super::behind::{Site, folder, python};
 use super::client::{CONTROL, ask, config, request, run, unidirectional};
 
 const SITE: &str = "[[site]]\nnames = [\"*\"]\n[[site.route]]\nrespond = { body = \"hello\" }\n";

@@ -12,9 +12,10 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
 use authority::{authority, client, openssl, revoke};
-use common::{ECHO, Gateway, Process, certificate, directory, header};
+use common::{ECHO, Gateway, certificate, directory, header};
 use quicket::tokio::Connection;
 use quicket::{ClientConfig, ClientTls, Identity};
+use quicket_testing::Process;
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio::io::AsyncReadExt;

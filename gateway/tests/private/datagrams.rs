@@ -3,8 +3,9 @@
 use std::fs;
 use std::net::UdpSocket;
 
-use super::common::{PATIENCE, python, until};
+use super::common::{PATIENCE, python};
 use super::support::{Client, connection, gateway};
+use quicket_testing::until;
 
 /// Answers each packet with its source's port and itself; to one that begins with `#`, with as many bytes as it
 /// says.

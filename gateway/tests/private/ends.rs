@@ -7,8 +7,9 @@ use std::process::Command;
 use std::time::Duration;
 
 use quicket::ReadError;
+use quicket_testing::until;
 
-use super::common::{Gateway, until};
+use super::common::Gateway;
 use super::support::{Client, ECHO, connection, echoes, gateway, server, server_that_tells};
 
 const UNREACHABLE: u64 = 0x51_4701;
@@ -166,7 +167,7 @@ fn an_origin_that_is_killed_breaks_streams_and_a_new_one_serves_the_next() {
 
 #[test]
 fn an_origin_out_of_reach_has_a_code_of_its_own() {
-    let gateway = to(super::common::free_port(), "");
+    let gateway = to(quicket_testing::free_port(), "");
     let connection = connection(&gateway);
     gateway.runtime.block_on(async {
         let stream = connection.open_bi().await.unwrap();

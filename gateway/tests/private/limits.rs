@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use quicket::ReadError;
 use quicket::tokio::{Connection, Stream};
+use quicket_testing::until;
 
-use super::common::{Gateway, PATIENCE, directory, python, until};
+use super::common::{Gateway, PATIENCE, directory, python};
 use super::support::{ECHO, connection, gateway, server};
 
 const TOP: &str = "listen = [\"127.0.0.1:0\"]\naccess_log = \"access.log\"\n";

@@ -5,8 +5,9 @@ use std::io::{Read, Write};
 use std::net::{TcpStream, UdpSocket};
 use std::process::{Command, Output, Stdio};
 
-use super::common::{Gateway, Process, directory, free_port, until};
+use super::common::{Gateway, directory};
 use super::support::{Client, ECHO, echoes, gateway, server};
+use quicket_testing::{Process, free_port, until};
 
 fn run(command: &mut Command) -> Output {
     let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));

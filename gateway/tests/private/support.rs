@@ -9,10 +9,11 @@ use std::time::Duration;
 use quicket::tokio::Connection;
 use quicket::{ClientConfig, ClientTls, TransportConfig};
 use quicket_gateway::connect::{self, Event, Local, Server};
+use quicket_testing::{Process, until};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-use super::common::{Gateway, PATIENCE, Process, directory, python, until};
+use super::common::{Gateway, PATIENCE, directory, python};
 
 /// A gateway that carries one protocol, `test`, as these lines say.
 pub(crate) fn gateway(lines: &str) -> Gateway {

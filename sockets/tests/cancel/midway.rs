@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use quicket::TransportConfig;
 use quicket::tokio::{Connection, Endpoint, Listener, RecvStream, SendStream};
+use quicket_testing::free_port;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UdpSocket;
 use tokio::sync::Notify;
@@ -398,11 +399,6 @@ async fn connecting_by_name_is_given_up_at_each_place() {
         serve_until(listener, client_side).await;
     })
     .await;
-}
-
-/// A port of the loopback that nobody uses.
-pub(crate) fn free_port() -> u16 {
-    std::net::UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
 #[tokio::test]

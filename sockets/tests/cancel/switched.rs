@@ -10,9 +10,10 @@ use quicket::tokio::Endpoint;
 use quicket::{EndpointConfig, SwitchConfig};
 use quicket_handshake::{Aes128, AwsLcProvider, SystemRandom};
 use quicket_switch::daemon::{Daemon, Listener, Tools};
+use quicket_testing::free_port;
 use tokio::task::yield_now;
 
-use crate::midway::{free_port, in_time, poll_times};
+use crate::midway::{in_time, poll_times};
 
 fn programs(name: &str) -> Option<usize> {
     let status = quicket_switch::client::status(name).ok()?;

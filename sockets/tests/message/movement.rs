@@ -7,11 +7,13 @@ use quicket::message::{
     TransportParam,
 };
 
+use quicket_testing::free_port;
+
 use crate::pair::{ANY, NEW_FIN, Tls, handshake, listener, pair, pair_with, recv, settle, socket};
 
 /// An address that nobody uses.
 pub(crate) fn free_address() -> SocketAddr {
-    std::net::UdpSocket::bind(ANY).unwrap().local_addr().unwrap()
+    ([127, 0, 0, 1], free_port()).into()
 }
 
 fn works(client: &Socket, server: &Socket) {

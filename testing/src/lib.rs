@@ -1,0 +1,10 @@
+//! What tests of several crates share. No library depends on this one.
+
+pub mod allocator;
+mod port;
+mod process;
+mod wait;
+
+pub use port::free_port;
+pub use process::{Process, signal};
+pub use wait::{LONG, until};
