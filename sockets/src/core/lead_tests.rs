@@ -189,14 +189,40 @@ fn the_background_leaves_its_work_to_callers_that_come_often() {
     assert!(matches!(leadership.drive(last + HANDOVER), Shift::Seated(_)));
 }
 
+/// One that waits for the next connection leaves its work to them, too, and has the seat again when they are done.
 #[test]
-fn callers_and_tasks_are_not_displaced_by_who_does_not_wait() {
+fn a_patient_caller_leaves_its_work_to_callers_that_come_often() {
+    let leadership = leadership();
+    let thread = CurrentThread::new();
+    let enter = |rank, now| match leadership.enter(rank, now, &thread) {
+        Entrance::Seat(seat) => Ok(seat),
+        Entrance::Queue(place) => Err(place),
+    };
+    let mut seat = enter(Rank::Patient, NOW).ok().expect("the seat is vacant");
+    let soon = NOW + Duration::from_micros(40);
+    assert!(leadership.visit(NOW).is_none() && !seat.is_wanted(), "the first");
+    assert!(leadership.visit(soon).is_none() && seat.is_wanted(), "often");
+    seat.now = soon;
+    drop(seat);
+    assert!(enter(Rank::Patient, soon).is_err(), "it waits");
+    drop(enter(Rank::Eager, soon).ok().expect("who waits for data does not"));
+    let last = soon + Duration::from_micros(900);
+    drop(leadership.visit(last).expect("the seat is vacant"));
+    let place = enter(Rank::Patient, soon + HANDOVER).err().expect("as long as they come");
+    assert!(matches!(leadership.drive(last), Shift::Nap(_)));
+    let Shift::Seated(background) = leadership.drive(last + HANDOVER) else { panic!("it looks") };
+    assert!(background.is_wanted());
+    drop(background);
+    assert!(place.wait(None, false).is_ok(), "it was promoted");
+}
+
+#[test]
+fn who_waits_for_data_and_tasks_are_not_displaced_by_who_does_not_wait() {
     let leadership = leadership();
     let visits = |count: usize| (0..count).all(|_| leadership.visit(NOW).is_none());
-    for rank in [Rank::Eager, Rank::Patient] {
-        let seat = leadership.try_enter(rank, NOW).unwrap();
-        assert!(visits(3) && !seat.is_wanted());
-    }
+    let seat = leadership.try_enter(Rank::Eager, NOW).unwrap();
+    assert!(visits(3) && !seat.is_wanted());
+    drop(seat);
     leadership.set_background(Some(Background::Task(Waker::noop().clone())));
     let seat = leadership.try_enter(Rank::Background, NOW).unwrap();
     assert!(visits(3) && !seat.is_wanted(), "nothing would wake a task that leaves");

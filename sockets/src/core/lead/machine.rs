@@ -56,9 +56,11 @@ pub(crate) struct Machine<T, P> {
     looks_at: Time,
     /// Something was to be postponed while somebody led.
     is_watched_for: bool,
-    /// When a caller last came that does not wait, and found the background there.
+    /// When a caller last came that does not wait, and found somebody of lower rank there; and when such callers
+    /// last did that one's work.
     visited: Time,
-    /// Such callers come so often that the background is to leave.
+    relieved: Time,
+    /// Such callers come so often that whoever leads is to leave.
     is_relieved: bool,
 }
 
@@ -130,6 +132,7 @@ impl<T, P: Party> Machine<T, P> {
             looks_at: Time::ZERO,
             is_watched_for: false,
             visited: Time::ZERO,
+            relieved: Time::ZERO,
             is_relieved: false,
         }
     }
@@ -147,30 +150,46 @@ impl<T, P: Party> Machine<T, P> {
         })
     }
 
-    /// Takes the seat if it is vacant, or waits for it.
-    pub(crate) fn enter(&mut self, rank: Rank, party: &P) -> Entry<T> {
-        if let Some(token) = self.try_enter(rank) {
-            return Entry::Seated(token);
+    /// Takes the seat if it is vacant, or waits for it: also while callers that do not wait have it again and again,
+    /// for one that they have relieved. The background hands it on when they are done.
+    pub(crate) fn enter(&mut self, rank: Rank, party: &P, now: Time) -> Entry<T> {
+        if rank == Rank::Eager || !self.is_visited_often(now) {
+            if let Some(token) = self.try_enter(rank) {
+                return Entry::Seated(token);
+            }
         }
         let before = self.is_wanted();
         self.queue.push((rank, party.clone()));
         Entry::Queued { interrupt: !before && self.is_wanted() }
     }
 
-    /// A caller comes that receives what is there and goes on. Where it finds the background's thread, and one
-    /// has come within [`HANDOVER`] before, such callers do the background's work: it is to leave, and keeps
-    /// away while they go on. Otherwise both would want the same connections all the time.
+    /// A caller comes that receives what is there and goes on. Where it finds the background's thread, or a caller
+    /// that waits for something rare, and one has come within [`HANDOVER`] before, such callers do the work of whoever
+    /// leads: that one is to leave, and keeps away while they go on. Otherwise both would want the same connections
+    /// all the time.
     pub(crate) fn visit(&mut self, now: Time) -> Visit<T> {
+        let is_often = self.is_visited_often(now);
         if let Some(token) = self.try_enter(Rank::Eager) {
+            if is_often {
+                self.relieved = now;
+            }
             return Visit::Seated(token);
         }
-        if !matches!(self.state, State::Held(Rank::Background)) {
+        if !matches!(self.state, State::Held(Rank::Background | Rank::Patient)) {
             return Visit::Refused { interrupt: false };
         }
         let before = std::mem::replace(&mut self.visited, now);
         let relieves = before != Time::ZERO && now.since(before) < HANDOVER && !self.is_wanted();
-        self.is_relieved |= relieves;
+        if relieves {
+            self.is_relieved = true;
+            self.relieved = now;
+        }
         Visit::Refused { interrupt: relieves }
+    }
+
+    /// True if callers that do not wait do the work of others, and one came just now.
+    fn is_visited_often(&self, now: Time) -> bool {
+        self.relieved != Time::ZERO && now.since(self.relieved) < HANDOVER
     }
 
     /// True if whoever leads should leave: somebody of higher rank sleeps meanwhile, or does its work.

@@ -126,7 +126,8 @@ impl<T: Token> Leadership<T> {
     }
 
     /// Takes the seat if it is vacant, for a caller that receives what is there and goes on. A thread in the
-    /// background is told to leave if such callers do its work. Never waits.
+    /// background, or a caller that waits for something rare, is told to leave if such callers do its work. Never
+    /// waits.
     pub(super) fn visit(&self, now: Time) -> Option<Seat<'_, T>> {
         let visit = {
             let mut shared = self.lock();
@@ -152,7 +153,7 @@ impl<T: Token> Leadership<T> {
         now: Time,
         thread: &'t CurrentThread,
     ) -> Entrance<'a, 't, T> {
-        let entry = self.lock().machine.enter(rank, thread.parker());
+        let entry = self.lock().machine.enter(rank, thread.parker(), now);
         match entry {
             Entry::Seated(token) => Entrance::Seat(self.seated(token, now)),
             Entry::Queued { interrupt } => {
