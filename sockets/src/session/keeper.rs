@@ -34,7 +34,7 @@ pub(super) enum Item {
 }
 
 impl Errand {
-    fn run(self) {
+    pub(super) fn run(self) {
         let Self { store, server, item } = self;
         let kept = catch_unwind(AssertUnwindSafe(|| match item {
             Item::Session(session) => store.save_session(&server, &session),

@@ -6,6 +6,7 @@ mod memory;
 #[cfg(test)]
 mod tests;
 
+use std::any::Any;
 use std::sync::Arc;
 
 pub use file::FileSessionStore;
@@ -19,10 +20,10 @@ pub use memory::MemorySessionStore;
 /// lets observers link connections (RFC 8446, Appendix C.4; RFC 9000, Section 8.1.3); therefore
 /// they are taken, not read. `server` names the server and the port, such as `example.com:443`.
 /// What is to be kept is given to a store by a thread that does nothing else: it may take its time,
-/// though when more than 256 items wait for slow stores, the oldest are lost. What is to be taken
-/// is taken by the thread that connects. Who lets go of an endpoint waits for the stores, for a
+/// though when more than 256 items wait for slow stores, the oldest are lost. (A [`MemorySessionStore`]
+/// has what came at once.) What is to be taken is taken by the thread that connects. Who lets go of an endpoint waits for the stores, for a
 /// second at most: so a program that connects once and ends has what the server gave.
-pub trait SessionStore: Send + Sync {
+pub trait SessionStore: Any + Send + Sync {
     /// Keeps a session. Best last: the newest one will be taken first.
     fn save_session(&self, server: &str, session: &[u8]);
 
@@ -60,6 +61,13 @@ impl SessionSink {
 
     fn keep(&self, item: Item) {
         let (store, server) = (Arc::clone(&self.store), Arc::clone(&self.server));
-        keeper::keep(Errand { store, server, item });
+        let errand = Errand { store, server, item };
+        // Ours, and it waits for nothing: another thread would cost more than the store does.
+        let is_in_memory = (&*self.store as &dyn Any).is::<MemorySessionStore>();
+        if is_in_memory {
+            errand.run();
+        } else {
+            keeper::keep(errand);
+        }
     }
 }

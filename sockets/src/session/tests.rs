@@ -59,9 +59,41 @@ fn slow_stores_and_those_that_panic_hold_up_nobody_and_what_is_taken_is_up_to_da
     assert_eq!(store.take_token("a:1").as_deref(), Some(&b"token"[..]));
 }
 
+/// A store of somebody else's that does not wait.
+#[derive(Default)]
+struct Foreign(MemorySessionStore);
+
+impl SessionStore for Foreign {
+    fn save_session(&self, server: &str, session: &[u8]) {
+        self.0.save_session(server, session);
+    }
+
+    fn take_session(&self, server: &str) -> Option<Vec<u8>> {
+        self.0.take_session(server)
+    }
+
+    fn save_token(&self, server: &str, token: &[u8]) {
+        self.0.save_token(server, token);
+    }
+
+    fn take_token(&self, server: &str) -> Option<Vec<u8>> {
+        self.0.take_token(server)
+    }
+}
+
+#[test]
+fn what_is_kept_in_memory_is_there_at_once() {
+    let store = Arc::new(MemorySessionStore::new());
+    let sink = SessionSink::new(Arc::clone(&store) as Arc<dyn SessionStore>, "a:1");
+    sink.session(b"one".to_vec());
+    sink.token(b"token".to_vec());
+    assert_eq!(store.take_session("a:1").as_deref(), Some(&b"one"[..]));
+    assert_eq!(store.take_token("a:1").as_deref(), Some(&b"token"[..]));
+}
+
 #[test]
 fn what_waits_is_kept_before_a_flush_ends() {
-    let store = Arc::new(MemorySessionStore::new());
+    let store = Arc::new(Foreign::default());
     let sink = SessionSink::new(Arc::clone(&store) as Arc<dyn SessionStore>, "a:1");
     let start = Instant::now();
     while store.take_session("a:1").is_none() {
