@@ -15,7 +15,7 @@ const TRAIN: usize = 64 << 10;
 /// The most trains that one system call may bring.
 const MAX_TRAINS: usize = quinn_udp::BATCH_SIZE;
 /// How many trains are asked for while they are long, so that they stay in the cache until they
-/// are processed.
+/// are processed, and while they come one by one: to ask for more costs more, also when nothing is there.
 const FEW_TRAINS: usize = 4;
 /// Trains longer than this on average count as long.
 const LONG: usize = 16 << 10;
@@ -152,16 +152,33 @@ fn receive_with<'a>(
     receive: impl FnOnce(&mut [IoSliceMut<'_>], &mut [RecvMeta]) -> io::Result<usize>,
 ) -> io::Result<Batch<'a>> {
     let ask = buffers.ask;
-    let mut chunks = buffers.bytes.chunks_exact_mut(TRAIN);
-    let mut slices: [IoSliceMut<'_>; MAX_TRAINS] =
-        std::array::from_fn(|_| IoSliceMut::new(chunks.next().unwrap_or_default()));
-    let asked = slices.get_mut(..ask).unwrap_or_default();
-    let count = receive(asked, &mut buffers.meta)?;
+    let ReceiveBuffers { bytes, meta, .. } = buffers;
+    let count = if ask <= FEW_TRAINS {
+        receive(&mut slices::<FEW_TRAINS>(bytes)[..ask], meta)?
+    } else {
+        receive(&mut slices::<MAX_TRAINS>(bytes)[..ask], meta)?
+    };
     let meta = buffers.meta.get(..count).unwrap_or_default();
     let total: usize = meta.iter().map(|m| m.len).sum();
     let long = total > LONG * count;
-    buffers.ask = if long { FEW_TRAINS } else { MAX_TRAINS };
+    buffers.ask = ask_next(ask, count, long);
     Ok(Batch { bytes: &mut buffers.bytes, meta, port, more: count == ask, long })
+}
+
+/// How many trains to ask for after `count` came of `ask`: a few more than came, and all if there may be
+/// more than was asked for.
+fn ask_next(ask: usize, count: usize, long: bool) -> usize {
+    match count {
+        _ if long => FEW_TRAINS,
+        _ if count >= ask => MAX_TRAINS,
+        _ => (2 * count).clamp(FEW_TRAINS, MAX_TRAINS),
+    }
+}
+
+/// The first places for trains.
+fn slices<const COUNT: usize>(bytes: &mut [u8]) -> [IoSliceMut<'_>; COUNT] {
+    let mut chunks = bytes.chunks_exact_mut(TRAIN);
+    std::array::from_fn(|_| IoSliceMut::new(chunks.next().unwrap_or_default()))
 }
 
 /// Receives what somebody has handed over, without waiting; `local_port` is the one that it came to.
@@ -209,6 +226,34 @@ const fn ecn_from(ecn: Option<quinn_udp::EcnCodepoint>) -> EcnCodepoint {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::UdpConfig;
+
+    /// Few are asked for while they come one by one, and all as soon as there are more.
+    #[test]
+    fn what_is_asked_for_follows_what_comes() {
+        let receiver =
+            crate::UdpSocket::bind("127.0.0.1:0".parse().unwrap(), &UdpConfig::default());
+        let receiver = receiver.unwrap();
+        let sender = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        let mut buffers = ReceiveBuffers::new();
+        let mut receive = |count: u8| {
+            // Of different lengths, so that they are not joined.
+            let content = [0; 256];
+            (1..=count).for_each(|length| {
+                sender.send_to(&content[..usize::from(length)], receiver.local_addr()).unwrap();
+            });
+            let mut came = Vec::new();
+            while came.iter().sum::<usize>() < usize::from(count) {
+                came.push(receiver.receive(&mut buffers).unwrap().trains().count());
+            }
+            (came, buffers.ask)
+        };
+        assert_eq!(receive(1), (vec![1], FEW_TRAINS));
+        assert_eq!(receive(1), (vec![1], FEW_TRAINS));
+        assert_eq!(receive(10), (vec![FEW_TRAINS, 6], 12));
+        assert_eq!(receive(10), (vec![10], 20));
+        assert_eq!(receive(1), (vec![1], FEW_TRAINS));
+    }
 
     #[test]
     fn datagrams_that_nobody_could_answer_are_left_out() {
