@@ -35,6 +35,7 @@ pub mod daemon;
 pub mod environment;
 pub mod first_packet;
 mod keep;
+mod ledger;
 pub mod options;
 pub mod pins;
 pub mod protocol;
@@ -49,6 +50,7 @@ mod testing;
 
 pub use first_packet::FirstPackets;
 pub use keep::{MAX_KEPT, MAX_STEERED};
+pub use ledger::{Ledger, MAX_NOTED};
 pub use pins::Pins;
 pub use registry::Registry;
 pub use router::Router;

@@ -75,6 +75,14 @@ impl Pins {
         (now.since(entry.made) < PIN_TIME).then_some(entry.place)
     }
 
+    /// Whether connection IDs that clients chose lead to another listener at an address.
+    #[must_use]
+    pub fn has_firsts_of_others(&self, address: AddressId, listener: ListenerId) -> bool {
+        let others = self.by_listener.iter();
+        let mut others = others.filter(|(id, _)| id.address() == address && **id != listener);
+        others.any(|(_, own)| own.values().any(|pin| matches!(pin, Pin::First(..))))
+    }
+
     /// The listener needs the pin no more: its handshake is confirmed. Pins of others stay.
     pub fn remove_first(&mut self, listener: ListenerId, id: &ConnectionId) {
         self.remove_own(listener, Pin::First(listener.address(), *id));
