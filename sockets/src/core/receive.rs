@@ -252,7 +252,7 @@ impl Core {
             }
             Route::Incoming(incoming) => {
                 drop(routing);
-                if origin != Origin::Switch {
+                if origin == Origin::Socket {
                     self.note_client(unix_secs, &incoming.first_dcid());
                 }
                 if let Some(cell) = self.on_incoming(now, incoming, &mut work.reply) {
