@@ -70,9 +70,9 @@ impl Switch {
         }
     }
 
-    /// A program, which answers each stream with what it is called.
+    /// A program, one for each protocol, which answers each stream with what it is called.
     fn program(&self, called: &'static str, alpn: &str, at: SocketAddr, workers: usize) -> Program {
-        let switch = SwitchConfig::new("program").named(&self.name).started_by(None).replace(true);
+        let switch = SwitchConfig::new(alpn).named(&self.name).started_by(None).replace(true);
         let config = EndpointConfig::default().switch(switch).workers(Workers::Count(workers));
         let endpoint = Endpoint::bind_with(at, config).unwrap();
         let identity = Identity::self_signed(["localhost"]).unwrap();

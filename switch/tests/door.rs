@@ -117,7 +117,9 @@ fn clients_that_wait_in_the_sockets_of_a_program_that_stands_still_are_pinned_to
     one.serve("app");
     switch.opens();
     let client = client();
-    (0..100).for_each(|number| drop(client.send_to(&initial(number), one.address).unwrap()));
+    for number in 0..100 {
+        client.send_to(&initial(number), one.address).unwrap();
+    }
     let two = switch.join(one.address, 1);
     two.serve("other");
     let said = switch.address();
