@@ -22,6 +22,7 @@
 //! - [`protocol`]: what both say to each other.
 //! - [`client`]: the side of programs, which finds the switch, starts it, and outlives it.
 //! - [`daemon`]: the side of the switch.
+//! - [`Ledger`]: which clients a program took past the switch.
 //!
 //! Sources: RFC 8999 (what holds for all versions of QUIC), RFC 9000, Sections 5.2 and 10.3, RFC
 //! 9001, Section 5.2, draft-ietf-quic-load-balancers-21; the rules about who may listen for what are

@@ -262,6 +262,24 @@ mod tests {
     }
 
     #[test]
+    fn it_is_known_whether_clients_are_with_others() {
+        let [a, b] = places();
+        let (address, token) = (a.listener.address(), StatelessResetToken([9; 16]));
+        let mut pins = Pins::default();
+        // A client of theirs is no server's client.
+        assert!(pins.add_reset(at(0), b, "192.0.2.9:1".parse().unwrap(), token));
+        pins.add_first(at(0), address, id(1), a);
+        assert!(!pins.has_firsts_of_others(address, a.listener));
+        assert!(pins.has_firsts_of_others(address, b.listener));
+        pins.add_first(at(1), address, id(2), b);
+        assert!(pins.has_firsts_of_others(address, a.listener));
+        pins.expire(at(60));
+        assert!(!pins.has_firsts_of_others(address, b.listener));
+        pins.remove_listener(b.listener);
+        assert!(!pins.has_firsts_of_others(address, a.listener));
+    }
+
+    #[test]
     fn resets_lead_to_the_program_that_is_the_client() {
         let [a, b] = places();
         let (address, token) = (a.listener.address(), StatelessResetToken([9; 16]));

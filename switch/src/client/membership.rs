@@ -188,7 +188,11 @@ impl Membership {
             inlets.push(inlet);
             channels.push(handover);
         }
-        let ledger = place.steered.then(Ledger::new).transpose()?.map(Arc::new);
+        // Without one all first packets come by the switch.
+        let ledger = place.steered.then(Ledger::new).and_then(|made| {
+            made.inspect_err(|error| log::debug!("no memory to note clients in: {error}")).ok()
+        });
+        let ledger = ledger.map(Arc::new);
         let begun = Instant::now();
         let mut place = place;
         let mut bound = None;
