@@ -16,6 +16,7 @@
 mod classic;
 #[cfg(target_os = "linux")]
 mod cuckoo;
+mod door;
 #[cfg(target_os = "linux")]
 pub mod extended;
 #[cfg(target_os = "linux")]
@@ -36,6 +37,7 @@ mod tuples;
 mod xdp;
 
 pub use classic::Instruction;
+pub use door::Door;
 #[cfg(target_os = "linux")]
 pub use forward::{Counts, ForwardTable, MAX_EGRESS, Reading, Rules, Target, Way};
 #[cfg(target_os = "linux")]

@@ -5,6 +5,7 @@ use std::fmt;
 use quicket_steering::{Codec, ConfigId, HashKey, Owner, OwnerBits};
 
 use crate::classic::{Assembler, Condition, Instruction, Operation, Size, Word};
+use crate::door::Door;
 use crate::labels::Label;
 
 /// Chooses a socket of a SO_REUSEPORT group: the one at the index that is the worker's number, in
@@ -73,11 +74,11 @@ impl std::error::Error for ProgramError {}
 const BY_ADDRESS: u32 = u32::MAX;
 
 /// The hash's state.
-const V: [Word; 4] = [Word(0), Word(1), Word(2), Word(3)];
+pub(crate) const V: [Word; 4] = [Word(0), Word(1), Word(2), Word(3)];
 /// What is worked on.
-const PART: Word = Word(4);
+pub(crate) const PART: Word = Word(4);
 /// Where the connection ID begins.
-const START: Word = Word(5);
+pub(crate) const START: Word = Word(5);
 /// How many bits of an owner are the worker's, and which.
 const WORKER_BITS: Word = Word(6);
 const WORKER_MASK: Word = Word(7);
@@ -85,11 +86,11 @@ const WORKER_MASK: Word = Word(7);
 /// Where the Destination Connection ID begins behind a short header's first octet and behind a
 /// long header's first octet, version and length (RFC 8999, Section 5).
 const SHORT_START: u32 = 1;
-const LONG_START: u32 = 6;
+pub(crate) const LONG_START: u32 = 6;
 /// Where a long header has the length of its Destination Connection ID.
-const LONG_LEN: u32 = 5;
+pub(crate) const LONG_LEN: u32 = 5;
 /// The first octet's bit of long headers (RFC 8999, Section 5.1).
-const LONG: u32 = 0x80;
+pub(crate) const LONG: u32 = 0x80;
 
 /// What the program does with an owner, once the mask is off.
 #[derive(Clone, Copy)]
@@ -111,7 +112,8 @@ struct Run {
 
 impl OwnerProgram {
     /// The program for sockets of several programs: datagrams to an owner in `sockets` go to the socket at
-    /// its index, and everything else to the first one (index 0), which knows what to do.
+    /// its index, what begins a connection through the `door`, if there is one, and everything else to the first
+    /// one (index 0), which knows what to do.
     ///
     /// # Errors
     /// When a configuration has no owner, or another one than the first has, or one of `sockets` does not fit
@@ -119,6 +121,7 @@ impl OwnerProgram {
     pub fn among<'a>(
         codecs: impl IntoIterator<Item = &'a Codec>,
         sockets: &[(Owner, u16)],
+        door: Option<&Door>,
     ) -> Result<Self, ProgramError> {
         let codecs: Vec<_> = codecs.into_iter().collect();
         let first = codecs.first().ok_or(ProgramError::Empty)?;
@@ -132,7 +135,7 @@ impl OwnerProgram {
             Err(_) => Err(ProgramError::Owner(owner)),
         };
         let runs = runs(sockets.iter().map(pack).collect::<Result<_, _>>()?);
-        Self::write(&codecs, Choice::Listed(&runs), 0)
+        Self::write(&codecs, Choice::Listed(&runs), door, 0)
     }
 
     /// The program for the workers of one `generation`, of which there are `workers`. All `codecs`
@@ -146,11 +149,16 @@ impl OwnerProgram {
         workers: u16,
     ) -> Result<Self, ProgramError> {
         let codecs: Vec<_> = codecs.into_iter().collect();
-        Self::write(&codecs, Choice::Workers { generation, workers }, BY_ADDRESS)
+        Self::write(&codecs, Choice::Workers { generation, workers }, None, BY_ADDRESS)
     }
 
     /// `otherwise` is the answer to all that names nobody.
-    fn write(codecs: &[&Codec], choice: Choice<'_>, otherwise: u32) -> Result<Self, ProgramError> {
+    fn write(
+        codecs: &[&Codec],
+        choice: Choice<'_>,
+        door: Option<&Door>,
+        otherwise: u32,
+    ) -> Result<Self, ProgramError> {
         let len = codecs.first().ok_or(ProgramError::Empty)?.format().id_len();
         let mut program = Assembler::default();
         let nobody = program.label();
@@ -190,6 +198,9 @@ impl OwnerProgram {
             }
         }
         program.place(nobody);
+        if let Some(door) = door {
+            door.write(&mut program);
+        }
         program.answer(otherwise);
         let instructions = program.finish().ok_or(ProgramError::TooLong)?;
         Ok(Self { instructions })
@@ -241,7 +252,7 @@ fn write_configuration(program: &mut Assembler, bits: OwnerBits, mask: &HashKey)
 }
 
 /// Leaves the keyed hash ([`HashKey::hash`]) of the connection ID's first `len` octets in A.
-fn write_hash(program: &mut Assembler, len: usize) {
+pub(crate) fn write_hash(program: &mut Assembler, len: usize) {
     let len = len as u32;
     let whole = len / 4;
     for at in 0..whole {
@@ -448,11 +459,11 @@ mod tests {
             let owner = |at: u16| Owner { generation: (at / 16) as u8, worker: at % 16 };
             (0..count).map(|at| (owner(at), 2 * (count - at))).collect::<Vec<_>>()
         };
-        let program = OwnerProgram::among([&codec], &sockets(200)).unwrap();
+        let program = OwnerProgram::among([&codec], &sockets(200), None).unwrap();
         assert!(program.instructions().len() < 2_500, "{}", program.instructions().len());
-        assert_eq!(OwnerProgram::among([&codec], &sockets(900)), Err(ProgramError::TooLong));
+        assert_eq!(OwnerProgram::among([&codec], &sockets(900), None), Err(ProgramError::TooLong));
         let beyond = Owner { generation: 0, worker: 1024 };
-        let error = OwnerProgram::among([&codec], &[(beyond, 1)]).unwrap_err();
+        let error = OwnerProgram::among([&codec], &[(beyond, 1)], None).unwrap_err();
         assert_eq!(error, ProgramError::Owner(beyond));
     }
 

@@ -500,7 +500,7 @@ fn what_the_kernel_brings_to_the_wrong_program_reaches_the_right_one() {
         said["addresses"][0]["datagrams"]["handed_back"].as_u64().unwrap()
     };
     assert_eq!(handed_back(), 0);
-    attach_reuseport(&own, &OwnerProgram::among([&codec], &wrong).unwrap()).unwrap();
+    attach_reuseport(&own, &OwnerProgram::among([&codec], &wrong, None).unwrap()).unwrap();
     let bulk = "x".repeat(100_000);
     for (name, connection) in &clients {
         assert_eq!(ask_in_time(connection, &bulk).len(), bulk.len() + name.len() + 1);

@@ -63,7 +63,7 @@ pub use connection::{
 pub use datagrams::{DatagramError, DatagramFate, WhenFull};
 pub use endpoint::{
     AcceptError, ConnectError, ConnectionHandle, Datagram, Endpoint, EndpointEvent, Incoming,
-    Neighbours, Route, Stray,
+    Neighbours, Reached, Route, Stray,
 };
 pub use error::{ConnectionError, TransportError};
 pub use event::Event;

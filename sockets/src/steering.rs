@@ -24,7 +24,7 @@ use std::sync::Arc;
 
 use quicket_bpf::OwnerProgram;
 use quicket_engine::random::Random;
-use quicket_engine::{ConnectionIdGenerator, Neighbours, RandomConnectionIds, Stray};
+use quicket_engine::{ConnectionIdGenerator, Neighbours, RandomConnectionIds, Reached, Stray};
 use quicket_handshake::SystemRandom;
 use quicket_wire::{ConnectionId, PacketKind};
 
@@ -344,11 +344,19 @@ impl Neighbourhood {
     }
 
     /// Whether a datagram is to be treated here though no connection takes it: its connection has ended,
-    /// or the switch says that it is this program's.
+    /// the switch says that it is this program's, or the kernel does: that brings first packets to a program that is
+    /// alone. One whose connection ID has an owner of this program may have come for that reason, and is the switch's to
+    /// judge.
     fn is_ours(&self, stray: &Stray<'_>) -> bool {
-        let ended = matches!(stray.kind, PacketKind::OneRtt | PacketKind::Handshake)
-            && self.worker_of(&stray.dcid, false) == Some(self.worker);
-        !self.steered || stray.handed_on || ended
+        let owner = self.worker_of(&stray.dcid, false);
+        let ours = match stray.kind {
+            PacketKind::OneRtt | PacketKind::Handshake => owner == Some(self.worker),
+            PacketKind::Initial | PacketKind::ZeroRtt => {
+                owner.is_none() && stray.reached == Reached::Chosen
+            }
+            _ => false,
+        };
+        !self.steered || stray.reached == Reached::HandedOn || ours
     }
 }
 
@@ -375,7 +383,7 @@ mod tests {
 
     fn stray(kind: PacketKind, dcid: ConnectionId) -> Stray<'static> {
         let remote = "192.0.2.1:9".parse().unwrap();
-        Stray { kind, dcid, remote, data: &[0x40; 40], handed_on: false }
+        Stray { kind, dcid, remote, data: &[0x40; 40], reached: Reached::Chosen }
     }
 
     /// What comes to the socket of a worker beside the switch, whose own connections do not take it.
@@ -397,7 +405,7 @@ mod tests {
         let (ours, other, nobodys) = (id(0, 1), id(0, 2), id(0, 9));
         let owner = |kind, id: &ConnectionId| neighbours.owner(&stray(kind, *id));
         let handed = |kind, id: &ConnectionId| {
-            neighbours.owner(&Stray { handed_on: true, ..stray(kind, *id) })
+            neighbours.owner(&Stray { reached: Reached::HandedOn, ..stray(kind, *id) })
         };
         for kind in [PacketKind::OneRtt, PacketKind::Handshake] {
             assert_eq!(owner(kind, &ours), None, "its connection has ended");
@@ -411,6 +419,14 @@ mod tests {
                 "{kind:?}"
             );
         }
+        // What a client chose: of this program, where the kernel has looked at it.
+        let random = RandomConnectionIds::new(8).generate(&mut random);
+        for kind in [PacketKind::Initial, PacketKind::ZeroRtt] {
+            assert_eq!(owner(kind, &random), None, "{kind:?}");
+            let behind = Stray { reached: Reached::Behind, ..stray(kind, random) };
+            assert_eq!(neighbours.owner(&behind), Some(WORKERS), "{kind:?}");
+        }
+        assert_eq!(owner(PacketKind::UnknownVersion, &random), Some(WORKERS));
     }
 
     #[test]

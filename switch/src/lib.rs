@@ -22,6 +22,7 @@
 //! - [`protocol`]: what both say to each other.
 //! - [`client`]: the side of programs, which finds the switch, starts it, and outlives it.
 //! - [`daemon`]: the side of the switch.
+//! - [`Ledger`]: which clients a program took past the switch.
 //!
 //! Sources: RFC 8999 (what holds for all versions of QUIC), RFC 9000, Sections 5.2 and 10.3, RFC
 //! 9001, Section 5.2, draft-ietf-quic-load-balancers-21; the rules about who may listen for what are
@@ -35,6 +36,7 @@ pub mod daemon;
 pub mod environment;
 pub mod first_packet;
 mod keep;
+mod ledger;
 pub mod options;
 pub mod pins;
 pub mod protocol;
@@ -49,6 +51,7 @@ mod testing;
 
 pub use first_packet::FirstPackets;
 pub use keep::{MAX_KEPT, MAX_STEERED};
+pub use ledger::{Ledger, MAX_NOTED};
 pub use pins::Pins;
 pub use registry::Registry;
 pub use router::Router;

@@ -75,6 +75,14 @@ impl Pins {
         (now.since(entry.made) < PIN_TIME).then_some(entry.place)
     }
 
+    /// Whether connection IDs that clients chose lead to another listener at an address.
+    #[must_use]
+    pub fn has_firsts_of_others(&self, address: AddressId, listener: ListenerId) -> bool {
+        let others = self.by_listener.iter();
+        let mut others = others.filter(|(id, _)| id.address() == address && **id != listener);
+        others.any(|(_, own)| own.values().any(|pin| matches!(pin, Pin::First(..))))
+    }
+
     /// The listener needs the pin no more: its handshake is confirmed. Pins of others stay.
     pub fn remove_first(&mut self, listener: ListenerId, id: &ConnectionId) {
         self.remove_own(listener, Pin::First(listener.address(), *id));
@@ -251,6 +259,24 @@ mod tests {
         pins.add_first(at(60), address, id(1), b);
         pins.remove_first(b.listener, &id(1));
         assert!(pins.is_empty() && pins.by_listener.is_empty() && pins.firsts.is_empty());
+    }
+
+    #[test]
+    fn it_is_known_whether_clients_are_with_others() {
+        let [a, b] = places();
+        let (address, token) = (a.listener.address(), StatelessResetToken([9; 16]));
+        let mut pins = Pins::default();
+        // A client of theirs is no server's client.
+        assert!(pins.add_reset(at(0), b, "192.0.2.9:1".parse().unwrap(), token));
+        pins.add_first(at(0), address, id(1), a);
+        assert!(!pins.has_firsts_of_others(address, a.listener));
+        assert!(pins.has_firsts_of_others(address, b.listener));
+        pins.add_first(at(1), address, id(2), b);
+        assert!(pins.has_firsts_of_others(address, a.listener));
+        pins.expire(at(60));
+        assert!(!pins.has_firsts_of_others(address, b.listener));
+        pins.remove_listener(b.listener);
+        assert!(!pins.has_firsts_of_others(address, a.listener));
     }
 
     #[test]

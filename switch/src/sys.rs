@@ -19,8 +19,8 @@ use crate::protocol::MAX_WORKERS;
 /// Messages of one call.
 pub(crate) const BATCH: usize = 32;
 /// Descriptors that may come with one message: a channel or a socket for each worker, the address's
-/// socket, both ends of what keeps the workers' sockets, and what ends with a family.
-pub(crate) const MAX_DESCRIPTORS: usize = MAX_WORKERS + 4;
+/// socket, both ends of what keeps the workers' sockets, what ends with a family, and a ledger.
+pub(crate) const MAX_DESCRIPTORS: usize = MAX_WORKERS + 5;
 /// Room for them.
 const CONTROL_LEN: usize =
     // SAFETY: only computes how much room that many bytes take.

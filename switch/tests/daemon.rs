@@ -265,7 +265,7 @@ fn who_means_ill_is_told_so_and_hurts_nobody() {
         ask(&format!(
             "{{\"join\":{{\"address\":\"{address}\",\"only_v6\":false,\"workers\":\
              {workers},\"label\":\"bad\",\"has_socket\":{has_socket},\
-             \"has_keep\":false,\"steered\":false,\"remains\":false,\"options\":{{}},\
+             \"has_keep\":false,\"has_ledger\":false,\"steered\":false,\"remains\":false,\"options\":{{}},\
              \"resume\":null,\"kin\":null}}}}"
         ))
     };
@@ -552,6 +552,7 @@ fn by_hand(address: SocketAddr, label: String) -> Join {
         label,
         has_socket: true,
         has_keep: false,
+        has_ledger: false,
         steered: false,
         remains: false,
         options: SocketOptions::default(),

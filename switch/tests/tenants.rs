@@ -146,6 +146,7 @@ fn stranger() {
         label: "stranger".into(),
         has_socket: false,
         has_keep: false,
+        has_ledger: false,
         steered: true,
         remains: false,
         options: SocketOptions::default(),

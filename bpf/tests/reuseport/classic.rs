@@ -5,8 +5,8 @@ use std::net::UdpSocket;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-use quicket_bpf::{OwnerProgram, attach_reuseport, detach_reuseport};
-use quicket_steering::{Owner, OwnerBits, Place, ServerId};
+use quicket_bpf::{Door, OwnerProgram, attach_reuseport, detach_reuseport};
+use quicket_steering::{HashKey, Owner, OwnerBits, Place, ServerId};
 
 use super::{Group, Rng, WORKERS, codec, packet};
 
@@ -129,8 +129,11 @@ fn the_kernel_finds_each_owner_that_is_listed(ip: &str) {
                 sockets.push((owner, index));
             }
         }
-        attach_reuseport(&group.sockets[0], &OwnerProgram::among([&codec], &sockets).unwrap())
-            .unwrap();
+        attach_reuseport(
+            &group.sockets[0],
+            &OwnerProgram::among([&codec], &sockets, None).unwrap(),
+        )
+        .unwrap();
         let expected = |owner: Option<Owner>| {
             let known = sockets.iter().find(|(known, _)| Some(*known) == owner);
             known.map_or(0, |(_, index)| usize::from(*index))
@@ -171,6 +174,88 @@ fn the_kernel_finds_each_owner_that_is_listed_over_ipv4() {
 #[test]
 fn the_kernel_finds_each_owner_that_is_listed_over_ipv6() {
     the_kernel_finds_each_owner_that_is_listed("[::1]");
+}
+
+/// A packet with a long header of a type, to a connection ID.
+fn long(rng: &mut Rng, version: u32, kind: u8, id: &[u8]) -> Vec<u8> {
+    let mut packet = vec![0x80 | kind << 4 | (rng.next() as u8 & 0x4f)];
+    packet.extend(version.to_be_bytes());
+    packet.push(id.len() as u8);
+    packet.extend(id);
+    packet.resize(packet.len() + 30, 9);
+    packet
+}
+
+/// What begins a connection goes to the program with the door, to the worker that the keyed hash says, and nothing else
+/// does: owners that are listed come first, and the rest goes to the first socket.
+fn the_kernel_brings_first_packets_through_the_door(ip: &str) {
+    const V1: u32 = 1;
+    const V2: u32 = 0x6b33_43cf;
+    let mut rng = Rng(31);
+    let codec = codec(2, (1, 10), OwnerBits::new(8, 8).unwrap(), true);
+    let mut group = Group::new(ip);
+    (WORKERS..8).for_each(|_| group.join());
+    let owner = Owner { generation: 9, worker: 0 };
+    for workers in [1, 3] {
+        let door = Door { first: 4, workers, key: HashKey::new(*b"firstkey") };
+        let program = OwnerProgram::among([&codec], &[(owner, 2)], Some(&door)).unwrap();
+        attach_reuseport(&group.sockets[0], &program).unwrap();
+        let mut seen = [0; 8];
+        for _ in 0..400 {
+            let mut id = vec![0; rng.below(24) as usize];
+            rng.fill(&mut id);
+            // Not of this configuration: no owner is seen in it by chance.
+            if let Some(octet) = id.first_mut() {
+                *octet |= 0xe0;
+            }
+            let kind = rng.below(4) as u8;
+            let version = [V1, V2, 0, 0x1a2a_3a4a][rng.below(4) as usize];
+            let begins = match version {
+                V1 => kind == 0 || kind == 1,
+                V2 => kind == 1 || kind == 2,
+                _ => false,
+            };
+            let fits = (8..=20).contains(&id.len());
+            let expected = if begins && fits { usize::from(door.socket(&id).unwrap()) } else { 0 };
+            let packet = long(&mut rng, version, kind, &id);
+            let came = group.send(&packet);
+            assert_eq!(came, expected, "{workers} {packet:02x?}");
+            seen[came] += 1;
+        }
+        let theirs = &seen[4..4 + usize::from(workers)];
+        assert!(theirs.iter().all(|count| *count > 10), "{seen:?}");
+        // An owner that is listed has what is its own, and short headers of nobody go to the first socket.
+        let place = Place { server_id: ServerId::new(&[0]).unwrap(), owner: Some(owner) };
+        let id = codec.mint(&place, &mut |out| rng.fill(out)).unwrap();
+        assert_eq!(group.send(&long(&mut rng, V1, 0, id.as_slice())), 2);
+        assert_eq!(group.send(&[0x40; 60]), 0);
+        // One that is not is a client's choice.
+        let place = Place { owner: Some(Owner { generation: 8, ..owner }), ..place };
+        let id = codec.mint(&place, &mut |out| rng.fill(out)).unwrap();
+        let expected = usize::from(door.socket(id.as_slice()).unwrap());
+        assert_eq!(group.send(&long(&mut rng, V1, 0, id.as_slice())), expected);
+        // Cut off before it is known what it is.
+        for len in 0..6 {
+            let packet = long(&mut rng, V1, 0, &[7; 12]);
+            assert_eq!(group.send(&packet[..len]), 0, "{len}");
+        }
+    }
+    attach_reuseport(
+        &group.sockets[0],
+        &OwnerProgram::among([&codec], &[(owner, 2)], None).unwrap(),
+    )
+    .unwrap();
+    assert_eq!(group.send(&long(&mut rng, V1, 0, &[7; 12])), 0, "it is shut");
+}
+
+#[test]
+fn the_kernel_brings_first_packets_through_the_door_over_ipv4() {
+    the_kernel_brings_first_packets_through_the_door("127.0.0.1");
+}
+
+#[test]
+fn the_kernel_brings_first_packets_through_the_door_over_ipv6() {
+    the_kernel_brings_first_packets_through_the_door("[::1]");
 }
 
 #[test]

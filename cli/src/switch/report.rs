@@ -26,7 +26,7 @@ pub(super) fn text(report: &Value) -> String {
             let _ = writeln!(
                 out,
                 "  {:20} {}pid {:<8} {:9} generation {:<3} workers {:<3} {}: {} connections, {} clients, {} \
-                 datagrams, {} lost{}",
+                 datagrams, {} lost{}{}",
                 word(&program["program"]),
                 user(&program["uid"], &report["uid"]),
                 // Names that are kept for processes that have yet to come have none.
@@ -36,9 +36,10 @@ pub(super) fn text(report: &Value) -> String {
                 program["workers"],
                 serves(program),
                 program["connections"].as_u64().map_or("?".to_owned(), |count| count.to_string()),
-                program["first_packets"],
+                clients(program),
                 program["datagrams"],
                 program["lost"],
+                past_the_switch(program),
                 program["drain_seconds_left"]
                     .as_u64()
                     .map_or(String::new(), |left| format!(", {left} s left")),
@@ -58,6 +59,20 @@ pub(super) fn text(report: &Value) -> String {
     out.trim_end().to_owned()
 }
 
+/// How many clients a program has had.
+fn clients(program: &Value) -> u64 {
+    let count = |name: &str| program[name].as_u64().unwrap_or_default();
+    count("first_packets").saturating_add(count("first_packets_by_kernel"))
+}
+
+/// ... and of those that the switch has not seen, in words.
+fn past_the_switch(program: &Value) -> String {
+    match program["first_packets_by_kernel"].as_u64() {
+        None | Some(0) => String::new(),
+        Some(count) => format!(", {count} clients by the kernel"),
+    }
+}
+
 /// Whose a program is, if he is another than the switch's user.
 fn user(uid: &Value, own: &Value) -> String {
     if uid == own { String::new() } else { format!("user {uid} ") }
@@ -68,7 +83,13 @@ fn kernel(kernel: &Value) -> String {
     let trouble = kernel["trouble"].as_str().map(printable);
     let trouble = trouble.map(|why| format!(": {why}")).unwrap_or_default();
     match kernel["helps"].as_bool() {
-        Some(true) => format!("the kernel knows {} workers{trouble}", kernel["owners"]),
+        Some(true) => {
+            let way = match kernel["brings_first_packets"] == true {
+                true => "brings first packets to the only program",
+                false => "first packets come through the switch",
+            };
+            format!("the kernel knows {} workers, {way}{trouble}", kernel["owners"])
+        }
         _ => format!("every datagram is forwarded{trouble}"),
     }
 }
@@ -124,6 +145,8 @@ pub(super) fn prometheus(report: &Value) -> String {
         let kernel = &address["kernel"];
         let helps = json!(u8::from(kernel["helps"] == true));
         add("quicket_switch_kernel_helps", "gauge", &site, &helps);
+        let brings = json!(u8::from(kernel["brings_first_packets"] == true));
+        add("quicket_switch_kernel_brings_first_packets", "gauge", &site, &brings);
         for name in ["owners", "sockets"] {
             add(&format!("quicket_switch_kernel_{name}"), "gauge", &site, &kernel[name]);
         }
@@ -144,7 +167,7 @@ pub(super) fn prometheus(report: &Value) -> String {
                 let family = format!("quicket_switch_program_{name}");
                 add(&family, "gauge", &labels, &program[name]);
             }
-            for name in ["first_packets", "datagrams", "lost"] {
+            for name in ["first_packets", "first_packets_by_kernel", "datagrams", "lost"] {
                 let family = format!("quicket_switch_program_{name}_total");
                 add(&family, "counter", &labels, &program[name]);
             }
@@ -184,14 +207,14 @@ mod tests {
                     { "program": "a\"b", "pid": 9, "generation": 3, "state": "draining", "workers": 2,
                       "protocols": ["h3"], "server_names": ["a.example"], "more_server_names": 7,
                       "connections": 2, "drain_seconds_left": 9,
-                      "first_packets": 4, "datagrams": 50, "lost": 0 },
+                      "first_packets": 4, "first_packets_by_kernel": 3, "datagrams": 50, "lost": 0 },
                     { "program": "c\u{1b}", "pid": 10, "generation": 4, "state": "joined",
                       "workers": 1, "protocols": [], "server_names": [],
                       "first_packets": 0, "datagrams": 0, "lost": 0 },
                 ],
                 "generations_known_dead": 1,
                 "secrets": { "current": 4, "accepted": [4, 5, 3], "server_id": 196 },
-                "kernel": { "helps": true, "owners": 3, "sockets": 4, "trouble": null },
+                "kernel": { "helps": true, "brings_first_packets": true, "owners": 3, "sockets": 4, "trouble": null },
                 "datagrams": { "received": 60, "by_pin": 0 },
                 "dropped": { "too_short": 2, "dead": 0 },
             }],
@@ -201,8 +224,7 @@ mod tests {
     #[test]
     fn people_see_programs_and_what_is_not_zero() {
         let text = text(&report());
-        let first =
-            "h3 of a.example and 7 more: 2 connections, 4 clients, 50 datagrams, 0 lost, 9 s left";
+        let first = "h3 of a.example and 7 more: 2 connections, 7 clients, 50 datagrams, 0 lost, 3 clients by the kernel, 9 s left";
         assert!(text.contains(first), "{text}");
         assert!(
             text.contains("nothing yet: ? connections")
@@ -211,7 +233,12 @@ mod tests {
         );
         assert!(text.contains("dropped: too short 2") && !text.contains("dead"), "{text}");
         assert!(!text.contains('\u{1b}'), "{text}");
-        assert!(text.contains("[::]:443\n  the kernel knows 3 workers\n"), "{text}");
+        assert!(
+            text.contains(
+                "[::]:443\n  the kernel knows 3 workers, brings first packets to the only program\n"
+            ),
+            "{text}"
+        );
         assert!(text.contains("\n  secrets of number 4, host c4; accepted: 4, 5, 3\n"), "{text}");
         assert_eq!(secrets(&json!({ "current": 0, "accepted": [0], "server_id": 0 })), None);
         let off = json!({ "helps": false, "owners": 0, "sockets": 0, "trouble": "no" });
@@ -231,5 +258,7 @@ mod tests {
         assert!(text.contains(received), "{text}");
         assert!(text.contains("quicket_switch_secrets_current{address=\"[::]:443\"} 4"), "{text}");
         assert!(text.contains("quicket_switch_kernel_helps{address=\"[::]:443\"} 1"), "{text}");
+        let brings = "quicket_switch_kernel_brings_first_packets{address=\"[::]:443\"} 1";
+        assert!(text.contains(brings), "{text}");
     }
 }

@@ -24,7 +24,7 @@ use crate::token::{StrikeRegister, TokenLog};
 use crate::reply_limit::{Reply, ReplyLimits};
 use crate::stateless_reset;
 pub use incoming::Incoming;
-pub use neighbours::{Neighbours, Stray};
+pub use neighbours::{Neighbours, Reached, Stray};
 use routes::Routes;
 pub(crate) use stateless::{close, version_negotiation};
 
@@ -231,27 +231,16 @@ impl Endpoint {
         datagram: &mut Datagram<'_>,
         reply: &mut Vec<u8>,
     ) -> Route {
-        self.route_as(now, unix_secs, datagram, false, reply)
+        self.route_reached(now, unix_secs, datagram, Reached::Chosen, reply)
     }
 
-    /// The same for a datagram that somebody who receives at the same address has handed to this
-    /// endpoint: [`Neighbours`] hear of that.
-    pub fn route_handed_on(
+    /// The same for a datagram that has `reached` this endpoint in a way of which [`Neighbours`] are to hear.
+    pub fn route_reached(
         &mut self,
         now: Time,
         unix_secs: u64,
         datagram: &mut Datagram<'_>,
-        reply: &mut Vec<u8>,
-    ) -> Route {
-        self.route_as(now, unix_secs, datagram, true, reply)
-    }
-
-    fn route_as(
-        &mut self,
-        now: Time,
-        unix_secs: u64,
-        datagram: &mut Datagram<'_>,
-        handed_on: bool,
+        reached: Reached,
         reply: &mut Vec<u8>,
     ) -> Route {
         reply.clear();
@@ -263,7 +252,7 @@ impl Endpoint {
             return Route::Connection(handle);
         }
         // Before any bit is judged that a connection elsewhere may have settled otherwise.
-        if let Some(route) = self.route_elsewhere(&header, datagram, handed_on) {
+        if let Some(route) = self.route_elsewhere(&header, datagram, reached) {
             return route;
         }
         // RFC 9000, Sections 17.2 and 17.3.1. Clients that remember a server's grease_quic_bit leave
@@ -289,7 +278,7 @@ impl Endpoint {
         &self,
         header: &Header,
         datagram: &Datagram<'_>,
-        handed_on: bool,
+        reached: Reached,
     ) -> Option<Route> {
         let neighbours = self.neighbours.as_ref()?;
         let key = &self.config.reset_key;
@@ -299,7 +288,7 @@ impl Endpoint {
             return Some(Route::Connection(handle));
         }
         let Datagram { remote, ref data, .. } = *datagram;
-        let stray = Stray { kind: header.kind, dcid: header.dcid, remote, data, handed_on };
+        let stray = Stray { kind: header.kind, dcid: header.dcid, remote, data, reached };
         neighbours.owner(&stray).map(Route::Elsewhere)
     }
 

@@ -29,7 +29,18 @@ pub struct Stray<'a> {
     pub remote: SocketAddr,
     /// Its payload.
     pub data: &'a [u8],
-    /// Somebody else has received it and handed it to this endpoint
-    /// ([`Endpoint::route_handed_on`](super::Endpoint::route_handed_on)).
-    pub handed_on: bool,
+    /// How it got here.
+    pub reached: Reached,
+}
+
+/// How a datagram got to an endpoint that shares its address with others.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Reached {
+    /// Whoever chooses among those who receive at the address has looked at it, and chosen this endpoint.
+    #[default]
+    Chosen,
+    /// It came behind another datagram, which was looked at in its place.
+    Behind,
+    /// Somebody else has received it and handed it to this endpoint.
+    HandedOn,
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use quicket_engine::time::Time;
-use quicket_engine::{Datagram, Route};
+use quicket_engine::{Datagram, Reached, Route};
 use quicket_wire::EcnCodepoint;
 
 use super::Core;
@@ -77,6 +77,8 @@ pub(crate) struct Work {
 pub(super) enum Origin {
     /// From a socket of this worker.
     Socket,
+    /// The same, behind another datagram of one train: the kernel has not looked at it.
+    Behind,
     /// From the switch, which has found out that it is this program's.
     Switch,
     /// From another worker.
@@ -180,8 +182,11 @@ impl Core {
 
     fn deliver(&self, now: Time, train: Train<'_>, origin: Origin, work: &mut Work) {
         let Train { remote, local, ecn, stride, bytes } = train;
+        let len = bytes.len();
         let mut rest = bytes;
         while !rest.is_empty() {
+            let is_behind = origin == Origin::Socket && rest.len() < len;
+            let origin = if is_behind { Origin::Behind } else { origin };
             let (first, _) = rest.split_at_mut(stride.min(rest.len()));
             let mut datagram = Datagram { remote, local, ecn, data: first };
             let first = datagram.data.len();
@@ -229,10 +234,12 @@ impl Core {
         let unix_secs = self.clock().unix_secs(now);
         let mut routing = self.routing();
         let (endpoint, reply) = (&mut routing.endpoint, &mut work.reply);
-        let route = match origin {
-            Origin::Socket => endpoint.route(now, unix_secs, datagram, reply),
-            _ => endpoint.route_handed_on(now, unix_secs, datagram, reply),
+        let reached = match origin {
+            Origin::Socket => Reached::Chosen,
+            Origin::Behind => Reached::Behind,
+            Origin::Switch | Origin::Mailbox => Reached::HandedOn,
         };
+        let route = endpoint.route_reached(now, unix_secs, datagram, reached, reply);
         match route {
             Route::Connection(handle) => {
                 return routing
@@ -245,6 +252,9 @@ impl Core {
             }
             Route::Incoming(incoming) => {
                 drop(routing);
+                if origin == Origin::Socket {
+                    self.note_client(unix_secs, &incoming.first_dcid());
+                }
                 if let Some(cell) = self.on_incoming(now, incoming, &mut work.reply) {
                     work.touched.push(cell);
                 }

@@ -4,14 +4,16 @@
 use std::fmt;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use quicket_handshake::{
     Beginning, ServerTls, SharedBeginning, StrikeAnswer, StrikeRegister, TicketId,
 };
+use quicket_switch::Ledger;
 use quicket_switch::client::{Family, Membership, Notice, Options};
 use quicket_switch::protocol::{Attention, Serve};
+use quicket_wire::ConnectionId;
 
 use super::Core;
 use super::background::spawn_quietly;
@@ -29,6 +31,8 @@ pub(super) struct Share {
     membership: Mutex<Option<(Arc<Membership>, SwitchConfig)>>,
     /// That of an endpoint that had the address to itself before: its connections go on, and it gets no clients.
     remainder: Mutex<Option<Membership>>,
+    /// Where clients are noted that the kernel brings past the switch.
+    ledger: OnceLock<Arc<Ledger>>,
     /// When the switch's register of used tickets began.
     beginning: SharedBeginning,
     /// A newer generation gets the clients.
@@ -58,6 +62,10 @@ impl Share {
     }
 
     fn join(&self, membership: Membership, config: SwitchConfig) {
+        if let Some(ledger) = membership.ledger() {
+            // Fails for none: it joins once.
+            let _ = self.ledger.set(ledger);
+        }
         *self.lock() = Some((Arc::new(membership), config));
         self.look_for_register();
     }
@@ -159,6 +167,15 @@ impl Core {
     /// How many connections all workers have.
     fn connections(&self) -> u64 {
         self.workers().iter().map(|core| core.routing().live() as u64).sum()
+    }
+
+    /// A client begins a connection that the switch has not seen: it is to know whose it is, should another program come
+    /// before the client uses connection IDs of this side.
+    pub(super) fn note_client(&self, unix_secs: u64, first: &ConnectionId) {
+        if let Some(ledger) = self.switch.share.ledger.get() {
+            let worker = u16::try_from(self.number).unwrap_or(u16::MAX);
+            ledger.note(unix_secs, worker, first);
+        }
     }
 
     /// How the endpoint shares its address, if it does.

@@ -10,6 +10,7 @@ use super::membership::Place;
 use super::{ONCE, Options, unexpected};
 use crate::channel::Handover;
 use crate::keep::Keep;
+use crate::ledger::Ledger;
 use crate::protocol::{self, Join, Kin, Reply, Request, Resume};
 
 /// An answer to who wants to join.
@@ -35,6 +36,8 @@ pub(super) struct Has<'a> {
     pub(super) keep: Option<&'a Keep>,
     /// The family in which the listener was passed on, and its lifeline.
     pub(super) kin: Option<(Kin, BorrowedFd<'a>)>,
+    /// What it notes clients in.
+    pub(super) ledger: Option<&'a Ledger>,
     /// The switch before forwarded every datagram.
     pub(super) forwards: bool,
 }
@@ -120,7 +123,7 @@ fn join_over(
     connection: Connection,
     options: &Options,
     place: Place,
-    Has { socket, channels, keep, kin, .. }: Has<'_>,
+    Has { socket, channels, keep, kin, ledger, .. }: Has<'_>,
     resume: Option<Resume>,
 ) -> io::Result<Joined> {
     let join = Join {
@@ -130,6 +133,7 @@ fn join_over(
         label: options.label.clone(),
         has_socket: socket.is_some(),
         has_keep: keep.is_some(),
+        has_ledger: ledger.is_some(),
         steered: place.steered,
         remains: place.remains,
         options: place.options,
@@ -140,6 +144,7 @@ fn join_over(
     descriptors.extend(socket.map(AsFd::as_fd));
     descriptors.extend(keep.iter().flat_map(|keep| keep.ends()));
     descriptors.extend(kin.map(|(_, lifeline)| lifeline));
+    descriptors.extend(ledger.map(AsFd::as_fd));
     // It tells nothing to who has just come.
     match connection.ask(ONCE, Request::Join(join), &descriptors, drop)? {
         (Reply::Joined(had), came) => Ok(Joined::At { connection, had, came: Handed(came) }),

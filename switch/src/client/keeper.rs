@@ -243,8 +243,14 @@ impl Shared {
         }
         let keep = self.keep.as_ref();
         let kin = kin.as_ref().map(|(kin, lifeline)| (*kin, lifeline.as_fd()));
-        let has =
-            Has { socket: self.socket.as_ref(), channels: &self.channels, keep, kin, forwards };
+        let has = Has {
+            socket: self.socket.as_ref(),
+            channels: &self.channels,
+            keep,
+            kin,
+            ledger: self.ledger.as_deref().filter(|_| self.socket.is_some()),
+            forwards,
+        };
         let joined = join_once(&options, self.place, has, Some(resume))?;
         let Joined::At { connection, had, .. } = joined else {
             return Err(io::ErrorKind::InvalidData.into());

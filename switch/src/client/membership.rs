@@ -20,6 +20,7 @@ use super::questions::Questions;
 use super::{ONCE, Options, unexpected};
 use crate::channel::{Handover, Inlet, channel};
 use crate::keep::Keep;
+use crate::ledger::Ledger;
 use crate::options::SocketOptions;
 use crate::protocol::{
     self, Attention, Kin, MAX_MESSAGE, ProtocolError, Receipt, Register, Reply, Request, Secrets,
@@ -97,6 +98,8 @@ pub(super) struct Shared {
     /// What keeps the workers' sockets, if they have some, and their places.
     pub(super) keep: Option<Keep>,
     pub(super) sockets: Vec<u16>,
+    /// What it notes the clients in that the kernel brings it.
+    pub(super) ledger: Option<Arc<Ledger>>,
     pub(super) generation: u8,
     /// Interrupts the thread.
     pub(super) bell: EventFd,
@@ -185,6 +188,11 @@ impl Membership {
             inlets.push(inlet);
             channels.push(handover);
         }
+        // Without one all first packets come by the switch.
+        let ledger = place.steered.then(Ledger::new).and_then(|made| {
+            made.inspect_err(|error| log::debug!("no memory to note clients in: {error}")).ok()
+        });
+        let ledger = ledger.map(Arc::new);
         let begun = Instant::now();
         let mut place = place;
         let mut bound = None;
@@ -202,6 +210,7 @@ impl Membership {
                 channels: &channels,
                 keep: None,
                 kin: own,
+                ledger: ledger.as_deref().filter(|_| !is_anothers(options)),
                 forwards: false,
             };
             match join_or_bind(options, place, has, &mut bind) {
@@ -219,7 +228,7 @@ impl Membership {
                     for (inlet, socket) in inlets.iter_mut().zip(sockets) {
                         inlet.set_socket(socket);
                     }
-                    let at = (place, channels, keep);
+                    let at = (place, channels, keep, ledger);
                     let shared = Shared::new(options, at, &way, *had, connection)?;
                     shared.state().kin = kin.map(|(kin, lifeline)| (kin, Arc::clone(lifeline)));
                     let keeper = Arc::clone(&shared);
@@ -249,6 +258,12 @@ impl Membership {
     #[must_use]
     pub fn connection_ids(&self, worker: u16) -> ConnectionIds {
         ConnectionIds::new(Arc::downgrade(&self.0), Arc::clone(&self.0.minted), worker)
+    }
+
+    /// In what the program notes each client that begins a connection past the switch; `None` if none does.
+    #[must_use]
+    pub fn ledger(&self) -> Option<Arc<Ledger>> {
+        self.0.ledger.clone()
     }
 
     /// The generation for connection IDs.
@@ -411,7 +426,7 @@ pub(super) fn is_anothers(options: &Options) -> bool {
 impl Shared {
     fn new(
         options: &Options,
-        (place, channels, keep): (Place, Vec<Handover>, Option<Keep>),
+        (place, channels, keep, ledger): (Place, Vec<Handover>, Option<Keep>, Option<Arc<Ledger>>),
         way: &Way,
         had: protocol::Joined,
         connection: Connection,
@@ -451,6 +466,7 @@ impl Shared {
             channels,
             keep,
             sockets,
+            ledger,
             generation,
             bell: EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?,
             heed: OnceLock::new(),

@@ -32,6 +32,8 @@ pub(super) struct Address {
     pub(super) counters: Counters,
     /// What the kernel does.
     pub(super) steering: Steering,
+    /// Until when clients that nobody knows wait, since a door was shut.
+    pub(super) quiet_until: Option<Time>,
     /// Something that was to be sent for a program finds no room.
     pub(super) is_full: bool,
     /// Whose turn it is when there is.
@@ -67,7 +69,7 @@ impl Address {
         let socket = Arc::new(UdpSocket::new(socket)?);
         let sender = Sender::new(Arc::clone(&socket), &UdpConfig::default())?;
         let (counters, steering) = (Counters::default(), Steering::new(configurations));
-        let (is_full, turn, lingers_until) = (false, 0, None);
+        let (is_full, turn, lingers_until, quiet_until) = (false, 0, None, None);
         Ok(Self {
             listen,
             socket,
@@ -75,6 +77,7 @@ impl Address {
             secrets,
             counters,
             steering,
+            quiet_until,
             is_full,
             turn,
             lingers_until,

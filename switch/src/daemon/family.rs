@@ -73,6 +73,7 @@ impl Daemon {
         // It was replaced this moment: it has no names to pass on.
         let Some(lifeline) = came.into_iter().next().filter(|_| serves) else { return };
         if self.registry.family(listener).is_none() {
+            self.try_to_shut(address);
             self.registry.set_family(listener, Some(kin.family.0));
         }
         let uid = self.programs.get(&process).map_or(self.own_uid, |program| program.uid);
@@ -184,6 +185,7 @@ impl Daemon {
             }
         };
         self.next_process += 1;
+        self.try_to_shut(listener.address());
         // It replaces nobody.
         let _ = self.registry.ready(now, listener, None);
         Some(listener)

@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
 use nix::errno::Errno;
-use quicket_bpf::{OwnerProgram, ProgramError, attach_reuseport, detach_reuseport};
+use quicket_bpf::{Door, OwnerProgram, ProgramError, attach_reuseport, detach_reuseport};
 use quicket_engine::time::{Duration, Time};
 use quicket_steering::{Configurations, Owner};
 use quicket_udp::UdpSocket;
@@ -31,6 +31,10 @@ pub(super) struct Steering {
     pub(super) owners: usize,
     /// Why the kernel does not help, if it does not.
     pub(super) trouble: Option<String>,
+    /// Who gets first packets past the switch, and where.
+    door: Option<(ListenerId, Door)>,
+    /// With how many sockets there was no room for a door.
+    cramped: Option<usize>,
     /// The kernel's program is that of a switch before this one: right for all that come back.
     pub(super) inherited: bool,
     /// When those who are late have lost theirs.
@@ -72,6 +76,8 @@ impl Steering {
             kept: 0,
             owners: 0,
             trouble: None,
+            door: None,
+            cramped: None,
             inherited: false,
             late_until: None,
         }
@@ -100,6 +106,11 @@ impl Steering {
     }
 
     pub(super) fn set_holder(&mut self, place: u16, holder: Holder) {
+        // Who has gone has no door: its sockets are read here.
+        self.door = self.door.filter(|(listener, door)| {
+            let end = door.first.saturating_add(door.workers);
+            !(door.first..end).contains(&place) || holder.is(*listener)
+        });
         let at = usize::from(place).checked_sub(1);
         if let Some(steered) = at.and_then(|at| self.sockets.get_mut(at)) {
             steered.holder = holder;
@@ -135,23 +146,27 @@ impl Steering {
         Ok(u16::try_from(before).unwrap_or(u16::MAX) + 1)
     }
 
-    /// Has the kernel know the living owners. Those for whom there is no room get what is theirs by their
-    /// channels.
+    /// Has the kernel know the living owners, and the door. Those for whom there is no room get what is theirs by
+    /// their channels. Who may lose the door with that is to be looked after ([`Self::door`]).
     pub(super) fn attach(&mut self, first: &UdpSocket) -> io::Result<()> {
         let owners: Vec<_> = self.placed().filter_map(|(at, each)| each.owner(at)).collect();
         let mut count = owners.len();
         loop {
             let some = owners.get(..count).unwrap_or_default();
-            let attached = match OwnerProgram::among(self.configurations.all(), some) {
+            let door = self.door.as_ref().map(|(_, door)| door);
+            let attached = match OwnerProgram::among(self.configurations.all(), some, door) {
                 Ok(program) => attach_reuseport(first, &program),
                 Err(ProgramError::TooLong) => Err(Errno::ENOMEM.into()),
                 Err(error) => Err(io::Error::other(error)),
             };
+            let is_too_long =
+                |error: &io::Error| error.raw_os_error() == Some(Errno::ENOMEM as i32);
             match attached {
                 // Longer than the system takes (net.core.optmem_max).
-                Err(error) if count > 0 && error.raw_os_error() == Some(Errno::ENOMEM as i32) => {
-                    count /= 2;
+                Err(error) if self.door.is_some() && is_too_long(&error) => {
+                    (self.door, self.cramped) = (None, Some(owners.len()));
                 }
+                Err(error) if count > 0 && is_too_long(&error) => count /= 2,
                 attached => {
                     attached?;
                     (self.owners, self.inherited) = (count, false);
@@ -159,6 +174,45 @@ impl Steering {
                 }
             }
         }
+    }
+
+    /// Who gets first packets past the switch, and where.
+    pub(super) const fn door(&self) -> Option<(ListenerId, Door)> {
+        self.door
+    }
+
+    /// Has the kernel bring a listener first packets, if there is room for that.
+    pub(super) fn open(
+        &mut self,
+        first: &UdpSocket,
+        listener: ListenerId,
+        door: Door,
+    ) -> io::Result<()> {
+        let sockets = self.placed().filter(|(at, each)| each.owner(*at).is_some()).count();
+        if self.cramped.is_some_and(|cramped| sockets >= cramped) {
+            return Ok(());
+        }
+        self.cramped = None;
+        self.door = Some((listener, door));
+        self.attach(first).inspect_err(|_| self.door = None)
+    }
+
+    /// Has the kernel bring nobody first packets but the switch.
+    pub(super) fn shut(&mut self, first: &UdpSocket) -> io::Result<()> {
+        let open = self.door.take();
+        self.attach(first).inspect_err(|_| self.door = open)
+    }
+
+    /// The sockets of a listener.
+    pub(super) fn sockets_of(&self, listener: ListenerId) -> Vec<Arc<UdpSocket>> {
+        let its = self.placed().filter(|(_, each)| each.holder.is(listener));
+        its.map(|(_, each)| Arc::clone(&each.socket)).collect()
+    }
+
+    /// The kernel is to know nobody: everything goes to the first socket.
+    pub(super) fn know_nobody(&mut self, first: &UdpSocket) -> io::Result<()> {
+        let program = OwnerProgram::among(self.configurations.all(), &[], None);
+        attach_reuseport(first, &program.map_err(io::Error::other)?)
     }
 
     /// Has all stay open in their order, whoever goes.

@@ -14,6 +14,7 @@ use super::tenant::TENANT_BACKLOG;
 use super::{Daemon, Token};
 use crate::channel::Outlet;
 use crate::keep::Keep;
+use crate::ledger::LedgerReader;
 use crate::protocol::{
     self, Hex, Join, Joined, Message, Refusal, Reply, Resume, Secrets, Served, encode,
 };
@@ -32,6 +33,7 @@ struct Brought {
     socket: Option<UdpSocket>,
     keep: Option<Keep>,
     lifeline: Option<OwnedFd>,
+    ledger: Option<LedgerReader>,
 }
 
 impl Daemon {
@@ -54,7 +56,7 @@ impl Daemon {
                 "who has an address's socket to itself is of the switch's user, and has one worker";
             return Err(refused(Refusal::Invalid, text));
         }
-        let Brought { mut outlets, socket, keep, lifeline } =
+        let Brought { mut outlets, socket, keep, lifeline, ledger } =
             self.unpack(process, join, &listen, came)?;
         let socket = match self.registry.address_id(&listen).is_none() {
             true if tenant => {
@@ -105,12 +107,14 @@ impl Daemon {
             outlets.iter_mut().for_each(|outlet| outlet.set_backlog(TENANT_BACKLOG));
         }
         let (address, upgrades, drain) = (listener.address(), false, None);
-        let mut seat = Seat { address, listener, outlets, sender, upgrades, drain };
+        let ledger = ledger.filter(|_| !tenant);
+        let mut seat = Seat { address, listener, outlets, ledger, sender, upgrades, drain };
         let served = resume.and_then(|resume| resume.served.as_ref());
         served.iter().for_each(|served| seat.heed(&served.serve));
         program.seat = Some(seat);
         self.seats.insert(listener, process);
         if join.remains {
+            self.try_to_shut(address);
             self.router.set_remainder(address, Place { listener, worker: 0 });
         }
         let resumed = resume.is_some_and(|resume| !resume.sockets.is_empty());
@@ -122,6 +126,9 @@ impl Daemon {
         // behind the answer.
         let served = self.registry.phase(listener) == Some(Phase::Preparing);
         let deed = served.then(|| self.registry.deed(listener)).flatten();
+        if served {
+            self.try_to_shut(address);
+        }
         let replaced = served.then(|| self.registry.ready(now, listener, None));
         let left = join.resume.as_deref().filter(|resume| resume.draining);
         if let Some(left) = left.and_then(|resume| resume.drain_seconds_left) {
@@ -170,7 +177,8 @@ impl Daemon {
         let workers = usize::from(join.workers);
         let more = usize::from(join.has_socket)
             + 2 * usize::from(join.has_keep)
-            + usize::from(join.kin.is_some());
+            + usize::from(join.kin.is_some())
+            + usize::from(join.has_ledger);
         if came.len() != workers + more {
             return Err(invalid("there is a channel for each worker, and then the sockets"));
         }
@@ -180,7 +188,9 @@ impl Daemon {
         let socket = came.by_ref().take(join.has_socket.into()).next().map(UdpSocket::from);
         let mut ends = came.by_ref().take(2 * usize::from(join.has_keep));
         let keep = ends.next().zip(ends.next()).map(|(put, look)| Keep::from_ends(put, look));
-        let lifeline = came.next();
+        let lifeline = came.by_ref().take(join.kin.is_some().into()).next();
+        let ledger = came.next().map(LedgerReader::new).transpose();
+        let ledger = ledger.map_err(|error| invalid(&error.to_string()))?;
         if let Some(socket) = &socket {
             check_socket(socket, listen).map_err(|text| invalid(&text))?;
         } else if self.has_stored(listen) {
@@ -188,7 +198,7 @@ impl Daemon {
         } else if !self.is_tenant_process(process) && self.registry.address_id(listen).is_none() {
             return Err(self.have_bound(process, *listen));
         }
-        Ok(Brought { outlets, socket, keep, lifeline })
+        Ok(Brought { outlets, socket, keep, lifeline, ledger })
     }
 
     /// Has a program bind an address that is not known here; one at a time, so that nobody mistakes another program of

@@ -3,6 +3,7 @@
 //! The only wait is for all events together. A program that does not read loses what was sent to it.
 
 mod address;
+mod door;
 mod family;
 mod group;
 mod join;
@@ -62,6 +63,7 @@ pub fn hand_nothing_on() -> io::Result<()> {
 }
 
 pub use address::{LINGER, MAX_LINGERING};
+pub use door::QUIET;
 pub use family::MAX_FAMILIES;
 pub use listener::Listener;
 pub use program::MAX_QUEUED;
@@ -134,6 +136,8 @@ pub struct Daemon {
     next_process: u64,
     /// No kernel is to help.
     forwards: bool,
+    /// When it is looked next whose first packets the kernel may bring.
+    doors_due: Time,
     /// What was sent to see where it comes.
     probe: Option<Vec<u8>>,
     /// None while they are in use.
@@ -251,6 +255,7 @@ impl Daemon {
             counting: None,
             next_process: 1,
             forwards: false,
+            doors_due: Time::ZERO,
             probe: None,
             buffers: Some(ReceiveBuffers::new()),
             complaints: Complaints::default(),
@@ -313,6 +318,9 @@ impl Daemon {
         if let Some(deadline) = self.registry.next_deadline() {
             wait = wait.min(deadline.since(now));
         }
+        if let Some(until) = self.next_end_of_quiet() {
+            wait = wait.min(until.since(now));
+        }
         if let Some(counting) = &self.counting {
             wait = wait.min(counting.time_left());
         }
@@ -337,6 +345,11 @@ impl Daemon {
     }
 
     fn on_event(&mut self, token: Token, events: EpollFlags) {
+        let is_datagrams =
+            matches!(token, Token::Address(_) | Token::Spare(..) | Token::Channel(..));
+        if !is_datagrams {
+            self.mind_doors();
+        }
         match token {
             Token::Listener => self.welcome(),
             Token::Secrets => self.take_up_secrets(),
@@ -379,6 +392,7 @@ impl Daemon {
         self.end_inheritance();
         self.end_counting();
         self.router.pins.expire(now);
+        self.tend_doors();
         self.hear_again();
         let silent = |program: &Program| {
             program.is_silent_since().is_some_and(|since| since.elapsed() > SILENCE)

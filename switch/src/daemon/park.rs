@@ -16,6 +16,11 @@ use crate::router::Train;
 pub(super) struct Parked(BTreeMap<AddressId, Waiting>);
 
 impl Parked {
+    /// Whether any waits at an address.
+    pub(super) fn has_any(&self, id: AddressId) -> bool {
+        self.0.contains_key(&id)
+    }
+
     /// Gives up what has waited for too long.
     pub(super) fn expire(&mut self, now: Time) {
         self.0.values_mut().for_each(|waiting| waiting.expire(now));

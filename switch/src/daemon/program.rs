@@ -11,6 +11,7 @@ use nix::sys::socket::{getsockopt, sockopt};
 
 use super::{Daemon, MAX_PROGRAMS, Token};
 use crate::channel::Outlet;
+use crate::ledger::LedgerReader;
 use crate::protocol::{MAX_MESSAGE, Message, Question, Refusal, Refused, Reply, Serve, encode};
 use crate::registry::{AddressId, ListenerId, ProcessId};
 use crate::{rendezvous, sys};
@@ -55,6 +56,8 @@ pub(super) struct Seat {
     pub(super) address: AddressId,
     pub(super) listener: ListenerId,
     pub(super) outlets: Vec<Outlet>,
+    /// What it notes the clients in that the kernel brings it.
+    pub(super) ledger: Option<LedgerReader>,
     /// What sends for a program that has no socket of the address. A burst that the system refuses costs this one
     /// its offload, and nobody else.
     pub(super) sender: Option<Sender>,

@@ -10,6 +10,7 @@ use super::address::Counters;
 use super::group::Steering;
 use super::program::refused;
 use super::{Daemon, MAX_PROGRAMS, MAX_QUEUED};
+use crate::ledger::LedgerReader;
 use crate::protocol::{Message, Notice, Refusal, Reply, Secrets};
 use crate::registry::{Attention, ListenerStatus, Phase, ProcessId};
 use crate::router::DropReason;
@@ -170,7 +171,10 @@ impl Daemon {
     }
 
     fn program(&self, listener: &ListenerStatus) -> Value {
-        let pid = self.programs.get(&listener.process).map(|program| program.pid);
+        let program = self.programs.get(&listener.process);
+        let pid = program.map(|program| program.pid);
+        let ledger = program.and_then(|program| program.seat.as_ref()?.ledger.as_ref());
+        let by_kernel = ledger.map_or(0, LedgerReader::count);
         let state = match listener.phase {
             Phase::Joined => "joined",
             Phase::Preparing => "preparing",
@@ -201,6 +205,7 @@ impl Daemon {
             "server_names": listener.servers.iter().take(SHOWN_NAMES).collect::<Vec<_>>(),
             "more_server_names": listener.servers.len().saturating_sub(SHOWN_NAMES),
             "first_packets": listener.counters.first_packets,
+            "first_packets_by_kernel": by_kernel,
             "datagrams": listener.counters.datagrams,
             "lost": listener.counters.lost,
         })
@@ -221,6 +226,7 @@ fn kernel(steering: &Steering, forwards: bool) -> Value {
     let off = if forwards { Some("the switch was told to forward everything") } else { None };
     json!({
         "helps": steering.is_on(),
+        "brings_first_packets": steering.door().is_some(),
         "owners": steering.owners,
         "sockets": steering.sockets(),
         "trouble": off.or(steering.trouble.as_deref()),

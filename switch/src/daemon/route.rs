@@ -72,14 +72,18 @@ impl Daemon {
         self.addresses.keys().copied().find(|id| id.number() == number)
     }
 
-    pub(super) fn receive_some(&mut self, id: AddressId, source: &Source) {
-        let Some(mut buffers) = self.buffers.take() else { return };
+    /// Receives for a while. True if there may be more.
+    pub(super) fn receive_some(&mut self, id: AddressId, source: &Source) -> bool {
+        let Some(mut buffers) = self.buffers.take() else { return false };
+        let mut more = true;
         for _ in 0..BATCHES_PER_TURN {
-            if !self.receive_batch(id, source, &mut buffers) {
+            more = self.receive_batch(id, source, &mut buffers);
+            if !more {
                 break;
             }
         }
         self.buffers = Some(buffers);
+        more
     }
 
     /// True if there may be more.
@@ -259,7 +263,9 @@ impl Daemon {
             let seat = self.programs.get(&process).and_then(|program| program.seat.as_ref());
             match seat.map(|seat| (seat.address, seat.sender.is_some())) {
                 Some((_, true)) => self.send_for(process, worker),
-                Some((id, false)) => self.receive_some(id, &Source::Channel(process, worker)),
+                Some((id, false)) => {
+                    self.receive_some(id, &Source::Channel(process, worker));
+                }
                 None => {}
             }
         }

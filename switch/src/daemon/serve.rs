@@ -58,6 +58,12 @@ impl Daemon {
         let now = self.now();
         let done = self.registry.serve(now, listener, names, serve.shared, serve.replace);
         done.map_err(|error| not_ready(&error))?;
+        // While who is there is alone still.
+        if let Err(error) = self.shut_for(listener.address(), Some(listener)) {
+            let _ = self.registry.drain(listener, None);
+            let text = format!("the kernel does not hear that another program is there: {error}");
+            return Err(refused(Refusal::Full, text));
+        }
         if let Some(seat) = self.programs.get_mut(&process).and_then(|each| each.seat.as_mut()) {
             seat.heed(serve);
         }

@@ -22,6 +22,8 @@ use crate::registry::{AddressId, ListenerId, Place};
 
 /// How long the datagram may take that the switch sends to itself, in milliseconds.
 const PROOF_MILLIS: u8 = 20;
+/// How often a socket is read until it is empty: it holds 4 MiB, and what is brought to a socket of nobody has an end.
+const MOST_TURNS: usize = 1024;
 
 impl Daemon {
     /// Gives each worker of a program that has just come a socket of its own. Returns their places; none if
@@ -86,7 +88,11 @@ impl Daemon {
         for (worker, place) in (0..).zip(&places) {
             address.steering.set_holder(*place, Holder::Worker(Place { listener, worker }));
         }
+        let open = address.steering.door();
         address.steering.attach(first)?;
+        if open.is_some() && address.steering.door().is_none() {
+            self.begin_quiet(id);
+        }
         if known {
             return Ok(places);
         }
@@ -146,11 +152,15 @@ impl Daemon {
         if let (false, Some(keep)) = (steering.is_on(), keep) {
             let adopted = steering.adopt(keep);
             if let Err(error) = adopted {
-                log::warn!(
-                    "{}: the kernel goes on as the switch before has told it, and hears of no changes: {error}",
-                    address.listen
-                );
+                log::warn!("{}: every datagram is forwarded: {error}", address.listen);
                 steering.trouble = Some(error.to_string());
+                // It would go on as the switch before has told it, and hear of no changes.
+                if let Err(error) = steering.know_nobody(&address.socket) {
+                    log::warn!(
+                        "{}: the kernel does not hear who is there: {error}",
+                        address.listen
+                    );
+                }
             }
         }
         if !steering.is_on() {
@@ -201,8 +211,12 @@ impl Daemon {
             return;
         }
         // What it knew before leads to sockets that are read, by programs that hand back what is not theirs.
+        let open = address.steering.door();
         if let Err(error) = address.steering.attach(&address.socket) {
             log::warn!("{}: the kernel does not hear who is there: {error}", address.listen);
+        }
+        if open.is_some() && address.steering.door().is_none() {
+            self.begin_quiet(id);
         }
     }
 
@@ -218,6 +232,9 @@ impl Daemon {
             let Some(address) = self.addresses.get_mut(&id) else { continue };
             let late = address.steering.settle(now);
             self.steer_anew(id);
+            // The switch before this one may have had a door open.
+            self.begin_quiet(id);
+            self.mind_doors();
             late.into_iter().for_each(|place| self.watch_spare(id, place));
         }
     }
@@ -264,7 +281,13 @@ impl Daemon {
     fn drain_spare(&mut self, id: AddressId, place: u16) {
         let spare = self.addresses.get(&id).and_then(|address| address.steering.spare(place));
         if let Some(socket) = spare {
-            self.receive_some(id, &Source::Socket(socket));
+            // All of it: the next one takes for its own what it finds there. Nothing new is brought there.
+            let source = Source::Socket(socket);
+            for _ in 0..MOST_TURNS {
+                if !self.receive_some(id, &source) {
+                    break;
+                }
+            }
         }
     }
 }

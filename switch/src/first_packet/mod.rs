@@ -180,6 +180,12 @@ impl FirstPackets {
         self.halves.is_empty()
     }
 
+    /// Whether any is at an address.
+    #[must_use]
+    pub fn has_any(&self, address: AddressId) -> bool {
+        self.by_address.contains_key(&address)
+    }
+
     /// How many bytes they hold.
     #[must_use]
     pub const fn bytes(&self) -> usize {

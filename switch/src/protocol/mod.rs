@@ -26,7 +26,7 @@ pub use octets::{Hex, Octets};
 pub use secrets::{Keys, Secrets};
 
 /// The version of all that is said here.
-pub const VERSION: u32 = 6;
+pub const VERSION: u32 = 7;
 /// The longest message in bytes.
 pub const MAX_MESSAGE: usize = 128 << 10;
 /// The longest name of a program in bytes.
@@ -52,7 +52,7 @@ pub struct Question {
 pub enum Request {
     /// To be at an address. Descriptors: the switch's end of a channel for each worker, then the
     /// address's socket, if the program has it, then both ends of what keeps the workers' sockets, if it
-    /// has those, then what ends with the family ([`Join::kin`]), if it is of one.
+    /// has those, then what ends with the family ([`Join::kin`]), if it is of one, then its ledger, if it has one.
     Join(Join),
     /// To get clients.
     Serve(Serve),
@@ -95,6 +95,9 @@ pub struct Join {
     pub has_socket: bool,
     /// Whether what keeps the workers' sockets comes along.
     pub has_keep: bool,
+    /// Whether a [`Ledger`](crate::Ledger) comes along, in which it notes the clients that the kernel brings it: only then
+    /// does it.
+    pub has_ledger: bool,
     /// Whether it wants a socket for each worker, so that the kernel can choose among programs.
     pub steered: bool,
     /// Whether it is an endpoint that had the address's socket to itself before, whose connection IDs the switch

@@ -37,6 +37,7 @@ fn join() -> Join {
         label: "shop".into(),
         has_socket: true,
         has_keep: true,
+        has_ledger: true,
         steered: true,
         remains: false,
         options: SocketOptions::default(),

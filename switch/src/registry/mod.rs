@@ -433,13 +433,27 @@ impl Registry {
             return None;
         }
         let address = self.addresses.get(&id).filter(|address| address.undivided)?;
-        // A user who has some names is not told of clients that ask for another's.
-        let is_for_all = |each: &Listener| each.uid == self.own_uid || !self.has_tenants();
         let group = || address.slots.listeners().filter(|each| each.is_active());
-        if !group().all(is_for_all) {
+        if !group().all(|each| self.is_for_all(each)) {
             return None;
         }
         spread.pick(group())
+    }
+
+    /// The one listener that gets first packets, if it is the only one and waits for clients, and nobody has it from
+    /// another process: then nothing has to be chosen by anybody but its workers.
+    #[must_use]
+    pub fn lone(&self, now: Time, id: AddressId) -> Option<ListenerId> {
+        let address = self.addresses.get(&id).filter(|_| self.is_settled(now, id))?;
+        let mut active = address.slots.listeners().filter(|each| each.is_active());
+        let only = active.next().filter(|only| self.is_for_all(only))?;
+        let waits = only.family.is_none() && only.attention == Attention::Accepting;
+        (waits && active.next().is_none()).then_some(only.id)
+    }
+
+    /// Whether a listener may hear of clients that ask for another's names: a user who has some is not told.
+    fn is_for_all(&self, listener: &Listener) -> bool {
+        listener.uid == self.own_uid || !self.has_tenants()
     }
 
     /// Who gets a client with this ClientHello.

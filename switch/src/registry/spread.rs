@@ -43,7 +43,12 @@ impl Spread<'_> {
             (Reverse(listener.attention), self.hash(listener.id.serial), listener.id)
         };
         let chosen = group.max_by_key(rank)?;
-        let worker = self.hash(u64::MAX) % u32::from(chosen.workers.max(1));
+        // As the kernel chooses, where it does (`quicket_bpf::Door`).
+        let hash = match self.of.first_chunk::<8>() {
+            Some(octets) => self.key.hash(octets),
+            None => self.hash(u64::MAX),
+        };
+        let worker = hash % u32::from(chosen.workers.max(1));
         Some(Place { listener: chosen.id, worker: worker as u16 })
     }
 

@@ -49,6 +49,8 @@ struct Lane {
     counters: Counters,
     /// Who gets what leads to nobody.
     remainder: Option<Place>,
+    /// Until when clients that nobody knows wait: their first packets may be with a program yet.
+    quiet_until: Option<Time>,
 }
 
 /// Decides, and remembers what that takes.
@@ -86,7 +88,8 @@ impl Router {
             Some(lane) => lane.reader = reader,
             None => {
                 let counters = Counters::default();
-                self.lanes.insert(address, Lane { reader, counters, remainder: None });
+                self.lanes
+                    .insert(address, Lane { reader, counters, remainder: None, quiet_until: None });
             }
         }
     }
@@ -103,6 +106,31 @@ impl Router {
         if let Some(lane) = self.lanes.get_mut(&address) {
             lane.remainder = Some(place);
         }
+    }
+
+    /// Has clients that nobody knows wait at an address: the kernel has brought first packets to a program until now,
+    /// which has yet to note the last of them.
+    pub fn set_quiet(&mut self, address: AddressId, until: Option<Time>) {
+        if let Some(lane) = self.lanes.get_mut(&address) {
+            lane.quiet_until = until;
+        }
+    }
+
+    /// Whether nothing here leads first packets at an address to others than this listener, so that it could have them
+    /// unseen.
+    #[must_use]
+    pub fn is_clear_for(&self, listener: ListenerId) -> bool {
+        let address = listener.address();
+        let lane = self.lanes.get(&address);
+        lane.is_some_and(|lane| lane.remainder.is_none() && lane.quiet_until.is_none())
+            && !self.first.has_any(address)
+            && !self.pins.has_firsts_of_others(address, listener)
+    }
+
+    /// The key of the hash by which workers get their clients.
+    #[must_use]
+    pub const fn spread_key(&self) -> &HashKey {
+        &self.spread
     }
 
     /// The listener is gone.
@@ -294,6 +322,10 @@ impl Router {
         // What a client begins with is no smaller, whatever the version.
         if datagram.len() < MIN_FIRST && kind != PacketKind::ZeroRtt {
             return Decision::Drop(DropReason::TooShort);
+        }
+        let lane = self.lanes.get(&train.address);
+        if lane.and_then(|lane| lane.quiet_until).is_some_and(|until| now < until) {
+            return Decision::Wait { held: Vec::new() };
         }
         let spread = Spread { key: &self.spread, of: header.dcid };
         if let Some(place) = registry.alone(now, train.address, &spread) {

@@ -1,6 +1,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use quicket_engine::time::Duration;
 use quicket_sim::test_crypto::TestCrypto;
 use quicket_steering::{Codec, ConfigId, Configurations, Format, Owner, ServerId};
 use quicket_wire::{EcnCodepoint, Version};
@@ -157,6 +158,44 @@ fn packets_go_where_their_connection_id_leads() {
     assert_eq!(world.one(&bytes), Decision::Drop(DropReason::Unroutable), "another host's");
     assert_eq!(world.counters().dropped(DropReason::Unroutable), 5);
     assert_eq!(world.counters().by_owner, 18);
+}
+
+/// A door has been shut: its program notes the last clients that it has had.
+#[test]
+fn clients_that_nobody_knows_wait_while_a_program_says_whose_they_are() {
+    let mut world = World::new();
+    let a = world.program("a", &["a"], &[]);
+    let mut rng = Rng(5);
+    let mut hello = |alpn| {
+        let mut client = Client::new(&mut rng);
+        client.hello(&TestCrypto, &client_hello(None, &[alpn], 0), 1).remove(0)
+    };
+    let (noted, new) = (hello("b"), hello("b"));
+    let id =
+        |packet: &[u8]| ConnectionId::new(InvariantHeader::parse(packet).unwrap().dcid).unwrap();
+    let until = world.now + Duration::from_millis(5);
+    world.router.set_quiet(a.address(), Some(until));
+    assert!(!world.router.is_clear_for(a));
+    let b = world.program("b", &["b"], &[]);
+    for packet in [&noted, &new] {
+        assert_eq!(world.one(packet), Decision::Wait { held: Vec::new() });
+    }
+    // Connections do not, and neither do clients that are known.
+    let connection = world.issue(owner(b, 1));
+    assert_eq!(world.one(&short(&connection, 40)), delivered(b, 1, Way::Owner));
+    let place = Place { listener: a, worker: 2 };
+    world.router.pins.add_first(world.now, a.address(), id(&noted), place);
+    assert_eq!(world.one(&noted), delivered(a, 2, Way::Pin));
+    world.later(5);
+    assert!(matches!(
+        world.one(&new),
+        Decision::Deliver { place, way: Way::FirstPacket } if place.listener == b
+    ));
+    assert_eq!(world.one(&noted), delivered(a, 2, Way::Pin));
+    world.router.set_quiet(a.address(), None);
+    assert!(!world.router.is_clear_for(a) && !world.router.is_clear_for(b));
+    world.remove(b);
+    assert!(world.router.is_clear_for(a));
 }
 
 #[test]

@@ -32,6 +32,39 @@ fn a_new_generation_takes_all_first_packets_once_it_is_ready() {
     assert_eq!(who(&registry, None, &["h3"]), Some(old[7]));
 }
 
+/// Who gets all clients, so that nobody has to choose.
+#[test]
+fn a_listener_is_alone_while_no_other_one_gets_clients_and_nobody_has_it_from_another_process() {
+    let mut registry = registry();
+    let first = active(&mut registry, asks("web", names(&["h3"], &["a.org"])));
+    let address = first.address();
+    assert_eq!(registry.lone(at(0), address), Some(first));
+    // Who has only registered gets none.
+    let other = registry.register(at(0), asks("chat", names(&["chat"], &[]))).unwrap().listener;
+    assert_eq!(registry.lone(at(0), address), Some(first));
+    registry.ready(at(0), other, None).unwrap();
+    assert_eq!(registry.lone(at(0), address), None);
+    registry.drain(first, None).unwrap();
+    assert_eq!(registry.lone(at(0), address), Some(other));
+    registry.set_family(other, Some([1; 16]));
+    assert_eq!(registry.lone(at(0), address), None, "a child may come");
+    registry.set_family(other, None);
+    registry.set_attention(other, Attention::Away);
+    assert_eq!(registry.lone(at(0), address), None, "it may never accept");
+    registry.set_attention(other, Attention::Accepting);
+    assert_eq!(registry.lone(at(0), address), Some(other));
+    registry.remove(at(1), other);
+    assert_eq!(registry.lone(at(1), address), None);
+    // Where there may be others who know of no name but their own, nobody gets clients unseen but the switch's user.
+    registry.make_room_for_tenants();
+    let theirs = Registration { uid: 1001, ..asks("theirs", names(&["t"], &[])) };
+    active(&mut registry, theirs);
+    assert_eq!(registry.lone(at(1), address), None);
+    // All have to be back first that a switch before this one had.
+    let mut registry = began(0, 1000, 100, true);
+    assert_eq!(registry.lone(at(0), address), None);
+}
+
 #[test]
 fn a_new_generation_may_have_other_names_but_nobody_elses() {
     let mut registry = registry();

@@ -1,0 +1,167 @@
+//! The door of an address: while one program is alone there, the kernel brings it clients' first packets past the
+//! switch. `docs/switch.md` says what holds when it opens and when it shuts.
+//!
+//! It is shut before another listener gets clients, and opens once nothing here leads first packets to others.
+
+use std::io;
+
+use quicket_bpf::Door;
+use quicket_engine::time::{Duration, Time};
+
+use super::route::Source;
+use super::{Daemon, time_of_day};
+use crate::registry::{AddressId, ListenerId, Place};
+
+/// How long clients that nobody knows wait when a door has been shut: what its program has read by then it has noted.
+pub const QUIET: Duration = Duration::from_millis(5);
+/// How often it is looked whether a door can be opened, beside what programs bring about.
+const LOOK: Duration = Duration::from_millis(250);
+
+impl Daemon {
+    /// Programs have come, gone, or said something: doors are looked at next time.
+    pub(super) const fn mind_doors(&mut self) {
+        self.doors_due = Time::ZERO;
+    }
+
+    /// Opens and shuts doors, as far as it is time to look; and lets those in who have waited for that.
+    pub(super) fn tend_doors(&mut self) {
+        let now = self.now();
+        self.end_quiet(now);
+        if now < self.doors_due {
+            return;
+        }
+        self.doors_due = now + LOOK;
+        let steered = self.addresses.iter().filter(|(_, address)| address.steering.is_on());
+        for id in steered.map(|(id, _)| *id).collect::<Vec<_>>() {
+            let open = self.door_of(id);
+            let wanted = self.who_may_have_door(now, id);
+            if open.is_some() && open != wanted {
+                self.try_to_shut(id);
+            } else if let (None, Some(listener)) = (open, wanted) {
+                self.open_door(listener);
+            }
+        }
+    }
+
+    /// Until when clients wait for the last words of a program.
+    pub(super) fn next_end_of_quiet(&self) -> Option<Time> {
+        self.addresses.values().filter_map(|address| address.quiet_until).min()
+    }
+
+    /// Through whose door first packets go.
+    pub(super) fn door_of(&self, id: AddressId) -> Option<ListenerId> {
+        let address = self.addresses.get(&id)?;
+        address.steering.door().map(|(listener, _)| listener)
+    }
+
+    /// Who is alone and could have all first packets unseen.
+    fn who_may_have_door(&self, now: Time, id: AddressId) -> Option<ListenerId> {
+        let address = self.addresses.get(&id)?;
+        if self.forwards || address.steering.inherited {
+            return None;
+        }
+        let listener = self.registry.lone(now, id)?;
+        let process = self.seats.get(&listener)?;
+        let notes = self.programs.get(process)?.seat.as_ref()?.ledger.is_some();
+        let is_clear = self.router.is_clear_for(listener) && !self.parked.has_any(id);
+        (notes && is_clear).then_some(listener)
+    }
+
+    fn open_door(&mut self, listener: ListenerId) {
+        let key = *self.router.spread_key();
+        let Some(address) = self.addresses.get_mut(&listener.address()) else { return };
+        let mut places = address.steering.places_of(listener);
+        let Some(first) = places.next() else { return };
+        let workers = 1 + places.zip(first + 1..).take_while(|(at, next)| at == next).count();
+        if self.registry.workers(listener).map(usize::from) != Some(workers) {
+            return;
+        }
+        let door = Door { first, workers: workers as u16, key };
+        if let Err(error) = address.steering.open(&address.socket, listener, door) {
+            log::debug!("{}: first packets come to the switch: {error}", address.listen);
+        }
+    }
+
+    /// Another listener is about to get clients at an address, or processes are about to have one from another: the
+    /// door is shut, unless it is this one's.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel refuses: it goes on as before.
+    pub(super) fn shut_for(&mut self, id: AddressId, other: Option<ListenerId>) -> io::Result<()> {
+        // What a switch before this one has opened is known once its programs are back.
+        self.end_inheritance();
+        match self.door_of(id) {
+            Some(listener) if Some(listener) != other => self.shut_door(id, listener),
+            _ => Ok(()),
+        }
+    }
+
+    /// The same where nobody can be refused.
+    pub(super) fn try_to_shut(&mut self, id: AddressId) {
+        if let Err(error) = self.shut_for(id, None) {
+            log::warn!("first packets go on coming to a program past the switch: {error}");
+        }
+    }
+
+    /// From here on first packets come to the switch. Those that wait in the program's sockets are brought to it as
+    /// long as it is alone, and what it has had is pinned to it.
+    fn shut_door(&mut self, id: AddressId, listener: ListenerId) -> io::Result<()> {
+        let Some(address) = self.addresses.get_mut(&id) else { return Ok(()) };
+        address.steering.shut(&address.socket)?;
+        self.empty_sockets(id, listener);
+        self.begin_quiet(id);
+        Ok(())
+    }
+
+    /// Hands over what waits in the sockets of a listener that is still alone.
+    fn empty_sockets(&mut self, id: AddressId, listener: ListenerId) {
+        let until = self.now() + QUIET;
+        let Some(address) = self.addresses.get(&id) else { return };
+        let sockets = address.steering.sockets_of(listener);
+        for socket in sockets {
+            let source = Source::Socket(socket);
+            // What is for connections goes on coming there; the program reads it, too.
+            while self.receive_some(id, &source) && self.now() < until {}
+        }
+    }
+
+    /// Clients are known now that came past the switch, but for those that a program is just reading.
+    pub(super) fn begin_quiet(&mut self, id: AddressId) {
+        self.pin_noted(id);
+        let until = self.now() + QUIET;
+        self.router.set_quiet(id, Some(until));
+        if let Some(address) = self.addresses.get_mut(&id) {
+            address.quiet_until = Some(until);
+        }
+    }
+
+    fn end_quiet(&mut self, now: Time) {
+        let is_over = |until: Option<Time>| until.is_some_and(|until| until <= now);
+        let over = self.addresses.iter().filter(|(_, address)| is_over(address.quiet_until));
+        for id in over.map(|(id, _)| *id).collect::<Vec<_>>() {
+            if let Some(address) = self.addresses.get_mut(&id) {
+                address.quiet_until = None;
+            }
+            self.router.set_quiet(id, None);
+            self.pin_noted(id);
+            self.unpark(id);
+        }
+    }
+
+    /// Has connection IDs that programs have noted lead to them.
+    fn pin_noted(&mut self, id: AddressId) {
+        let (now, day) = (self.now(), time_of_day().as_secs());
+        let seats = self.programs.values().filter_map(|program| program.seat.as_ref());
+        for seat in seats.filter(|seat| seat.address == id) {
+            let Some(ledger) = &seat.ledger else { continue };
+            let workers = seat.outlets.len();
+            for (first, worker) in ledger.recent(day) {
+                let place = Place { listener: seat.listener, worker };
+                if usize::from(worker) < workers {
+                    self.router.pins.add_first(now, id, first, place);
+                }
+            }
+        }
+    }
+}
