@@ -45,8 +45,8 @@ pub(crate) use serve::{Behind, Retry, Serve};
 pub(crate) use sharing::Sharing;
 #[cfg(target_os = "linux")]
 pub(crate) use switch::{
-    SecretsCommand, SecretsShow, Switch, SwitchCommand, SwitchDump, SwitchPackets, SwitchStatus,
-    server_id,
+    DeviceMode, PacketsName, SecretsCommand, SecretsShow, Switch, SwitchAttach, SwitchCommand,
+    SwitchDetach, SwitchDevices, SwitchDump, SwitchPackets, SwitchStatus, server_id,
 };
 pub(crate) use transport::{Congestion, Transport};
 #[cfg(target_os = "linux")]
