@@ -10,7 +10,7 @@ use quicket_wire::EcnCodepoint;
 use crate::Outgoing;
 
 /// Where the datagrams of a socket come from that another process reads. Sending stays with the
-/// socket.
+/// socket, unless the port sends, too ([`UdpSocket::through`](crate::UdpSocket::through)).
 pub trait Port: fmt::Debug + Send + Sync {
     /// The descriptor that is readable when something has come.
     fn readable(&self) -> BorrowedFd<'_>;
