@@ -812,7 +812,7 @@ fn attacker() {
     let train = vec![3; 60_000];
     while begun.elapsed() < Duration::from_secs(2) {
         match send(&Outgoing { segment_size: 1200, ..burst("127.0.0.1", &train) }) {
-            Ok(()) => sent += 1,
+            Ok(_) => sent += 1,
             Err(error) => {
                 assert_eq!(error.kind(), std::io::ErrorKind::WouldBlock, "{error}");
                 full += 1;

@@ -108,6 +108,11 @@ impl Port {
         })
     }
 
+    /// The connection, the bell, and both halves, for who has locks of his own.
+    pub(crate) fn into_parts(self) -> (OwnedFd, Bell, Sender, Receiver) {
+        (self.control, self.bell, self.sender, self.receiver)
+    }
+
     /// What became of this port's frames.
     ///
     /// # Errors
@@ -156,6 +161,58 @@ impl Port {
             self.receiver.release(n);
         }
         Ok(n)
+    }
+
+    /// How many frames have room, at least `wanted` or else all that have. [`Port::slot`], [`Port::set_len`] and
+    /// [`Port::publish`] send them in place.
+    ///
+    /// # Errors
+    ///
+    /// `Other` when the switch has left what cannot be.
+    pub fn room(&mut self, wanted: u32) -> io::Result<u32> {
+        self.sender.room(wanted).map_err(io::Error::other)
+    }
+
+    /// The slot of the `n`th frame that has room: what stands there from an earlier one, to be overwritten.
+    pub fn slot(&mut self, n: u32) -> Option<&mut [u8]> {
+        self.sender.slot(n)
+    }
+
+    /// Says how long the `n`th frame is, in octets.
+    pub fn set_len(&mut self, n: u32, len: u16) {
+        self.sender.set_len(n, len);
+    }
+
+    /// Sends the first `n` frames at once.
+    ///
+    /// # Errors
+    ///
+    /// When the switch has gone.
+    pub fn publish(&mut self, n: u32) -> io::Result<()> {
+        if n > 0 && self.sender.publish(n) {
+            self.bell.ring()?;
+        }
+        Ok(())
+    }
+
+    /// How many frames have come. [`Port::frame`] and [`Port::release`] read them in place.
+    ///
+    /// # Errors
+    ///
+    /// `Other` when the switch has left what cannot be.
+    pub fn ready(&mut self) -> io::Result<u32> {
+        self.receiver.ready().map_err(io::Error::other)
+    }
+
+    /// The `n`th frame that has come.
+    #[must_use]
+    pub fn frame(&self, n: u32) -> Option<&[u8]> {
+        self.receiver.frame(n)
+    }
+
+    /// Gives the first `n` frames back.
+    pub fn release(&mut self, n: u32) {
+        self.receiver.release(n);
     }
 
     /// Waits until frames have come, for some time or without end. Returns false if none have by then.

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 
 use quicket_gue::{Sum, pseudo_header};
+use quicket_wire::EcnCodepoint;
 
 use crate::frame::{ETHERNET_LEN, MIN_FRAME};
 
@@ -19,6 +20,18 @@ pub fn udp(
     slot: &mut [u8],
     source: SocketAddr,
     destination: SocketAddr,
+    payload: &[u8],
+) -> Option<usize> {
+    marked_udp(slot, source, destination, EcnCodepoint::NotEct, payload)
+}
+
+/// The same with an ECN mark in the header of IP (RFC 3168, Section 5).
+#[must_use]
+pub fn marked_udp(
+    slot: &mut [u8],
+    source: SocketAddr,
+    destination: SocketAddr,
+    mark: EcnCodepoint,
     payload: &[u8],
 ) -> Option<usize> {
     let header = match (source, destination) {
@@ -40,7 +53,26 @@ pub fn udp(
             let total = u16::try_from(header).ok()?.checked_add(transport)?;
             // Don't Fragment, and a time to live of 64.
             ip.copy_from_slice(&[
-                0x45, 0, 0, 0, 0, 0, 0x40, 0, 64, UDP, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
+                0x45,
+                mark.bits(),
+                0,
+                0,
+                0,
+                0,
+                0x40,
+                0,
+                64,
+                UDP,
+                0,
+                0,
+                0,
+                0,
+                0,
+                0,
+                0,
+                0,
+                0,
+                0,
             ]);
             ip[2..4].copy_from_slice(&total.to_be_bytes());
             ip[12..16].copy_from_slice(&source.ip().octets());
@@ -50,7 +82,8 @@ pub fn udp(
         }
         (SocketAddr::V6(source), SocketAddr::V6(destination)) => {
             ethernet[12..].copy_from_slice(&0x86dd_u16.to_be_bytes());
-            ip[..8].copy_from_slice(&[0x60, 0, 0, 0, 0, 0, UDP, 64]);
+            // The traffic class lies across two octets (RFC 8200, Section 3).
+            ip[..8].copy_from_slice(&[0x60, mark.bits() << 4, 0, 0, 0, 0, UDP, 64]);
             ip[4..6].copy_from_slice(&transport.to_be_bytes());
             ip[8..24].copy_from_slice(&source.ip().octets());
             ip[24..].copy_from_slice(&destination.ip().octets());

@@ -70,6 +70,21 @@ pub(crate) fn check(frame: &[u8]) -> Result<Ends, Reason> {
     }
 }
 
+/// The packet in a frame, and whether it is one of IPv4: behind the header of Ethernet and priority tags.
+pub(crate) fn packet(frame: &[u8]) -> Option<(bool, &[u8])> {
+    let mut rest = frame.get(12..)?;
+    for _ in 0..=MAX_TAGS {
+        let (kind, packet) = rest.split_first_chunk::<2>()?;
+        match u16::from_be_bytes(*kind) {
+            IPV4 => return Some((true, packet)),
+            IPV6 => return Some((false, packet)),
+            VLAN | SERVICE_VLAN => rest = packet.get(2..)?,
+            _ => return None,
+        }
+    }
+    None
+}
+
 /// A frame with tags.
 #[cold]
 fn tagged(frame: &[u8]) -> Result<Ends, Reason> {
@@ -186,7 +201,7 @@ fn v6(packet: &[u8], frame: usize) -> Result<Ends, Reason> {
 /// Steps over extension headers (RFC 8200, Section 4.1): what is at the end of the chain. Hop-by-hop options come
 /// first or not at all; a routing header leads elsewhere than the destination says.
 #[cold]
-fn step_over(first: u8, mut rest: &[u8]) -> Result<(u8, &[u8]), Reason> {
+pub(crate) fn step_over(first: u8, mut rest: &[u8]) -> Result<(u8, &[u8]), Reason> {
     let mut kind = first;
     for at in 0..=MAX_EXTENSIONS {
         match kind {

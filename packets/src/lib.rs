@@ -5,7 +5,7 @@
 //! another's tuples, and sends none with another's source.
 //!
 //! [`client::Port`] is a program's side, [`daemon::Daemon`] that of the switch, [`control::Control`] that of who attaches
-//! it to network devices ([`device`]). `frame`, [`registry`] and `tuple` decide, and have no I/O. [`Forwarder`] moves frames between rings
+//! it to network devices ([`device`]). [`udp::UdpPort`] is a port for the datagrams of a QUIC socket. `frame`, [`registry`] and `tuple` decide, and have no I/O. [`Forwarder`] moves frames between rings
 //! (`quicket-ring`). `docs/packets.md` says what may be tried against it, and what becomes of that.
 
 mod batch;
@@ -25,6 +25,7 @@ pub mod registry;
 mod sys;
 pub mod traffic;
 mod tuple;
+pub mod udp;
 mod watch;
 
 pub use batch::BATCH;

@@ -186,8 +186,8 @@ impl Port for Inlet {
         sys::send_many(self.ours.as_fd(), &[message]).map(drop)
     }
 
-    fn send_through(&self, burst: &Outgoing<'_>) -> io::Result<()> {
-        self.hand_back(&Arrival::of(burst), burst.bytes)
+    fn send_through(&self, burst: &Outgoing<'_>) -> io::Result<usize> {
+        self.hand_back(&Arrival::of(burst), burst.bytes).map(|()| burst.bytes.len())
     }
 }
 

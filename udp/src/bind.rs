@@ -4,6 +4,7 @@ use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -40,6 +41,12 @@ pub struct UdpConfig {
     pub busy_poll: Duration,
     /// Further options, set before the socket is bound.
     pub options: Vec<UdpOption>,
+    /// The local socket of a switch for packets (`quicket switch packets`): datagrams go through a port there, as whole
+    /// frames in shared memory, instead of through the kernel. Endpoints know this. The address is one of this host and not all of
+    /// them, and nobody shares it: there is one worker, and neither `reuse_port` nor `options`. The rings have the
+    /// sizes of the buffers, rounded up to a power of two from 128 KiB to 8 MiB. Peers are programs with ports at the same
+    /// switch, and hosts that its network devices lead to.
+    pub port_of: Option<PathBuf>,
 }
 
 impl Default for UdpConfig {
@@ -53,6 +60,7 @@ impl Default for UdpConfig {
             route_by_connection_id: true,
             busy_poll: Duration::from_micros(50),
             options: Vec::new(),
+            port_of: None,
         }
     }
 }

@@ -241,7 +241,8 @@ fn offload_state(io: &std::net::UdpSocket) -> io::Result<quinn_udp::UdpSocketSta
 /// The socket itself, or the port by which it sends: writable when there is room.
 impl AsFd for UdpSocket {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        if self.sends_by_port { self.readable() } else { self.io.as_fd() }
+        let port = self.port.as_deref().filter(|_| self.sends_by_port);
+        port.map_or_else(|| self.io.as_fd(), Port::writable)
     }
 }
 

@@ -10,10 +10,15 @@ use quicket_wire::EcnCodepoint;
 use crate::Outgoing;
 
 /// Where the datagrams of a socket come from that another process reads. Sending stays with the
-/// socket.
+/// socket, unless the port sends, too ([`UdpSocket::through`](crate::UdpSocket::through)).
 pub trait Port: fmt::Debug + Send + Sync {
     /// The descriptor that is readable when something has come.
     fn readable(&self) -> BorrowedFd<'_>;
+
+    /// The descriptor that is writable when there is room, for one that sends ([`Port::send_through`]).
+    fn writable(&self) -> BorrowedFd<'_> {
+        self.readable()
+    }
 
     /// Takes what has come, without waiting: a train for each buffer, in order, and what is known of it
     /// at the same place in `arrivals`. Returns how many trains; `WouldBlock` if there is nothing.
@@ -35,14 +40,15 @@ pub trait Port: fmt::Debug + Send + Sync {
     /// `WouldBlock` when there is no room; when nobody is there to take it.
     fn hand_back(&self, train: &Arrival, bytes: &[u8]) -> io::Result<()>;
 
-    /// Has who reads the socket send a burst in place of this process ([`UdpSocket::through`]). Never waits.
+    /// Has who reads the socket send a burst in place of this process ([`UdpSocket::through`]). Never waits. Returns
+    /// how many bytes it has taken: all, or as many whole datagrams as have room.
     ///
     /// # Errors
     ///
     /// `WouldBlock` when there is no room; `Unsupported` where this process sends by a socket of its own.
     ///
     /// [`UdpSocket::through`]: crate::UdpSocket::through
-    fn send_through(&self, _: &Outgoing<'_>) -> io::Result<()> {
+    fn send_through(&self, _: &Outgoing<'_>) -> io::Result<usize> {
         Err(io::ErrorKind::Unsupported.into())
     }
 }
@@ -175,8 +181,8 @@ mod tests {
             Err(io::ErrorKind::Unsupported.into())
         }
 
-        fn send_through(&self, burst: &crate::Outgoing<'_>) -> io::Result<()> {
-            self.0.send(burst.bytes).map(drop)
+        fn send_through(&self, burst: &crate::Outgoing<'_>) -> io::Result<usize> {
+            self.0.send(burst.bytes)
         }
     }
 

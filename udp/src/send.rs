@@ -110,7 +110,8 @@ impl Sender {
             return self.send_one_by_one(burst);
         }
         match self.try_send(burst, burst.local) {
-            Ok(()) => SendOutcome::Done,
+            Ok(sent) if sent < burst.bytes.len() => SendOutcome::Blocked { sent },
+            Ok(_) => SendOutcome::Done,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 SendOutcome::Blocked { sent: 0 }
             }
@@ -122,7 +123,8 @@ impl Sender {
         self.state.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn try_send(&self, burst: &Outgoing<'_>, local: Option<IpAddr>) -> io::Result<()> {
+    /// How many bytes are out: the kernel takes all or nothing, a port perhaps a part.
+    fn try_send(&self, burst: &Outgoing<'_>, local: Option<IpAddr>) -> io::Result<usize> {
         if let Some(port) = self.socket.port.as_deref().filter(|_| self.socket.sends_by_port) {
             return port.send_through(&Outgoing { local, ..*burst });
         }
@@ -147,6 +149,7 @@ impl Sender {
             Err(error) if is_echo_of_send(&error) => send(),
             result => result,
         }
+        .map(|()| burst.bytes.len())
     }
 
     /// Without offload, or after the kernel refused it: one datagram at a time.
@@ -197,7 +200,12 @@ impl Sender {
             *self.state.write().unwrap_or_else(PoisonError::into_inner) = state;
         }
         match self.try_send(burst, None) {
-            Ok(()) => lock(&self.stats).source_lost += 1,
+            Ok(sent) => {
+                lock(&self.stats).source_lost += 1;
+                if sent < burst.bytes.len() {
+                    return SendOutcome::Blocked { sent };
+                }
+            }
             Err(again) if again.kind() == io::ErrorKind::WouldBlock => {
                 return SendOutcome::Blocked { sent: 0 };
             }

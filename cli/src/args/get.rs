@@ -65,6 +65,7 @@ Examples:
   quicket get -I https://example.org/
   quicket get -d name=value https://example.org/form -o -
   quicket get --limit-rate 2M --max-time 3600 https://example.org/file.iso
+  quicket get --port-of packets --pin sha256:... https://127.0.0.1:4433/file
   quicket get --continue https://example.org/file.iso"
 )]
 pub(crate) struct Get {
@@ -181,6 +182,9 @@ pub(crate) struct Get {
     /// Send nothing before the handshake is complete
     #[arg(long = "no-0rtt", help_heading = "Sessions")]
     pub(crate) no_zero_rtt: bool,
+
+    #[command(flatten)]
+    pub(crate) port: super::PortOf,
 
     #[command(flatten)]
     pub(crate) transport: Transport,

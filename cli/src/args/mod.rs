@@ -14,6 +14,7 @@ mod demo;
 mod gateway;
 mod get;
 mod http;
+mod port;
 #[cfg(target_os = "linux")]
 mod run;
 mod serve;
@@ -38,6 +39,7 @@ pub(crate) use demo::Demo;
 #[cfg(target_os = "linux")]
 pub(crate) use gateway::{Gateway, GatewayCommand, Try};
 pub(crate) use get::{Get, Protocol, Trust, parse_url};
+pub(crate) use port::PortOf;
 #[cfg(target_os = "linux")]
 pub(crate) use run::Run;
 pub(crate) use serve::{Behind, Retry, Serve};
@@ -45,8 +47,8 @@ pub(crate) use serve::{Behind, Retry, Serve};
 pub(crate) use sharing::Sharing;
 #[cfg(target_os = "linux")]
 pub(crate) use switch::{
-    SecretsCommand, SecretsShow, Switch, SwitchCommand, SwitchDump, SwitchPackets, SwitchStatus,
-    server_id,
+    DeviceMode, PacketsName, SecretsCommand, SecretsShow, Switch, SwitchAttach, SwitchCommand,
+    SwitchDetach, SwitchDevices, SwitchDump, SwitchPackets, SwitchStatus, server_id,
 };
 pub(crate) use transport::{Congestion, Transport};
 #[cfg(target_os = "linux")]

@@ -47,6 +47,8 @@ Examples:
 Sharing the address with other programs, and an upgrade:
   quicket serve /srv/a -l '[::]:443' --switch --server-name a.example
   quicket serve /srv/new -l '[::]:443' --switch --server-name a.example --replace
+By a port of the switch for packets (docs/packets.md):
+  quicket serve . -l 192.0.2.1:443 --port-of packets
 Behind a balancer (quicket balance --help):
   quicket serve . -l 192.0.2.1:443 --connection-ids /etc/quicket/site --server-id 00000001 \\
       --max-udp-payload 1440 --report-to 10.0.0.9:6081"
@@ -133,6 +135,9 @@ pub(crate) struct Serve {
     #[cfg(target_os = "linux")]
     #[command(flatten)]
     pub(crate) sharing: super::Sharing,
+
+    #[command(flatten)]
+    pub(crate) port: super::PortOf,
 
     #[command(flatten)]
     pub(crate) behind: Behind,

@@ -144,6 +144,30 @@ Examples:
   quicket switch dump '[::1]:7000' --protocol tcp --count 100 --out frames.pcap
   quicket switch dump 192.0.2.1:0 --protocol 89 --out ospf.pcap")]
     Dump(SwitchDump),
+    /// Attach a network device to the switch for packets: frames for what ports have registered go to them
+    ///
+    /// Everything else goes to the system's stack as before. What ports send to others leaves by the device where the system's
+    /// routes lead there. Shown is what attaching has changed; detaching undoes it, and the end of the switch lets everything
+    /// go to the system, too. The switch needs CAP_BPF, CAP_NET_ADMIN, CAP_NET_RAW and CAP_PERFMON, and this command its
+    /// user or root (docs/packets.md).
+    #[command(after_help = "\
+Examples:
+  quicket switch attach eth0
+  quicket switch attach eth0 --mode native --name /run/stacks/packets
+  quicket switch attach eth0 -j | jq .queues")]
+    Attach(SwitchAttach),
+    /// Detach a network device from the switch for packets: all its frames go to the system
+    #[command(after_help = "\
+Examples:
+  quicket switch detach eth0
+  quicket switch detach eth0 --name /run/stacks/packets")]
+    Detach(SwitchDetach),
+    /// Show the network devices of the switch for packets, and what became of their frames
+    #[command(after_help = "\
+Examples:
+  quicket switch devices
+  quicket switch devices -j | jq '.devices[] | {device, mode, dropped}'")]
+    Devices(SwitchDevices),
     /// Make, rotate and show the secrets of a site
     #[command(subcommand)]
     Secrets(SecretsCommand),
@@ -178,6 +202,62 @@ pub(crate) struct SwitchDump {
     /// End after so many frames
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) count: Option<u64>,
+}
+
+/// Which switch for packets.
+#[derive(Args, Debug)]
+pub(crate) struct PacketsName {
+    /// The name of the switch for packets, or the path of its local socket
+    #[arg(long, value_name = "NAME", default_value = "packets")]
+    pub(crate) name: String,
+}
+
+/// Where a device's frames are met.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum DeviceMode {
+    /// In the driver, if it can, else behind it
+    #[default]
+    Best,
+    /// In the driver, or not at all
+    Native,
+    /// Behind the driver: slower, with any device
+    Generic,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct SwitchAttach {
+    /// The device, as ip link names it in the switch's network namespace
+    #[arg(value_name = "DEVICE")]
+    pub(crate) device: String,
+    /// Where the program is that tells frames apart
+    #[arg(long, value_name = "MODE", value_enum, default_value_t)]
+    pub(crate) mode: DeviceMode,
+    #[command(flatten)]
+    pub(crate) name: PacketsName,
+    /// JSON
+    #[arg(short, long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct SwitchDetach {
+    /// The device
+    #[arg(value_name = "DEVICE")]
+    pub(crate) device: String,
+    #[command(flatten)]
+    pub(crate) name: PacketsName,
+    /// JSON
+    #[arg(short, long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct SwitchDevices {
+    #[command(flatten)]
+    pub(crate) name: PacketsName,
+    /// JSON
+    #[arg(short, long)]
+    pub(crate) json: bool,
 }
 
 fn protocol(text: &str) -> Result<u8, String> {

@@ -5,7 +5,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use quicket::tokio::Endpoint;
-use quicket::{ClientConfig, ClientTls, ConnectError, FileSessionStore, Qlog};
+use quicket::{
+    BindError, ClientConfig, ClientTls, ConnectError, EndpointConfig, FileSessionStore, Qlog,
+    UdpConfig,
+};
 use tokio::net::lookup_host;
 
 use super::fallback::Memory;
@@ -28,6 +31,7 @@ pub(crate) struct Linker {
     connect: Option<SocketAddr>,
     family: Family,
     ways: Ways,
+    udp: UdpConfig,
     tcp: Dialer,
     memory: Memory,
 }
@@ -65,6 +69,8 @@ impl Linker {
         trust::warn(&args.trust);
         let qlog = transport::qlog(&args.transport)?;
         let tls = tls(args, Protocol::H3)?;
+        let mut udp = UdpConfig::default();
+        args.port.configure(&mut udp)?;
         let silence = Duration::from_secs(args.transport.idle_timeout);
         let tcp = Dialer::new(&tls, silence, args.limit_rate)?;
         let remembers = !args.no_sessions;
@@ -77,7 +83,9 @@ impl Linker {
                 qlog.as_ref(),
             )?,
             tcp,
-            ways: match (args.http3_only, args.http2) {
+            udp,
+            // A port has no TCP.
+            ways: match (args.http3_only || args.port.is_wanted(), args.http2) {
                 (true, _) => Ways::Quic,
                 (_, true) => Ways::Tcp,
                 _ => Ways::Both(Duration::from_millis(args.fallback_after)),
@@ -248,31 +256,45 @@ impl Linker {
         })
     }
 
+    /// The address to bind: any, or with a port the one from which the system would send there.
+    fn source(&self, remote: SocketAddr) -> Result<IpAddr, BindError> {
+        let any: IpAddr = match remote {
+            SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+            SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+        };
+        if self.udp.port_of.is_none() {
+            return Ok(any);
+        }
+        let way = || {
+            let socket = std::net::UdpSocket::bind((any, 0))?;
+            socket.connect(remote)?;
+            socket.local_addr()
+        };
+        way().map(|local| local.ip()).map_err(|error| BindError::new(remote, error))
+    }
+
     async fn attempt(
         &self,
         remote: SocketAddr,
         authority: &Authority,
         early_data: bool,
     ) -> Result<quic::Link, ConnectError> {
-        let config = match authority.protocol {
+        let transport = match authority.protocol {
             Protocol::H3 => &self.h3,
             Protocol::HqInterop => &self.hq,
         };
-        let any: IpAddr = match remote {
-            SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
-            SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
-        };
-        let endpoint = Endpoint::bind((any, 0)).await?;
+        let config = EndpointConfig { udp: self.udp.clone(), ..EndpointConfig::default() };
+        let endpoint = Endpoint::bind_with((self.source(remote)?, 0), config).await?;
         let begun = Instant::now();
         if early_data {
-            let connection = endpoint.connect_early(remote, &authority.host, config)?;
+            let connection = endpoint.connect_early(remote, &authority.host, transport)?;
             if connection.early_data() == quicket::EarlyData::Offered {
                 return quic::Link::open(endpoint, connection, authority, remote, begun).await;
             }
             connection.wait_established().await?;
             return quic::Link::open(endpoint, connection, authority, remote, begun).await;
         }
-        let connection = endpoint.connect(remote, &authority.host, config).await?;
+        let connection = endpoint.connect(remote, &authority.host, transport).await?;
         quic::Link::open(endpoint, connection, authority, remote, begun).await
     }
 }

@@ -106,6 +106,7 @@ pub(crate) fn run(args: &Serve) -> Result<(), Failure> {
         Some(site) => sockets = site.configure(sockets),
         None => sockets.protocol.reset_key = keep::reset_key()?,
     }
+    args.port.configure(&mut sockets.udp)?;
     let place = Place::of(&args.listen)?;
     #[cfg(target_os = "linux")]
     let successor = Successor::default();

@@ -1,5 +1,6 @@
 //! `quicket switch`: a UDP address for many programs.
 
+mod devices;
 mod dump;
 mod packets;
 mod reload;
@@ -38,6 +39,9 @@ pub(crate) fn run(args: &Switch) -> Result<(), Failure> {
         Some(SwitchCommand::Upgrade(name)) => upgrade(&name.get()),
         Some(SwitchCommand::Packets(args)) => packets::run(args),
         Some(SwitchCommand::Dump(args)) => dump::run(args),
+        Some(SwitchCommand::Attach(args)) => devices::attach(args),
+        Some(SwitchCommand::Detach(args)) => devices::detach(args),
+        Some(SwitchCommand::Devices(args)) => devices::list(args),
         Some(SwitchCommand::Secrets(command)) => secrets::run(command),
         None if args.detach => detach(args),
         None => switch(args),

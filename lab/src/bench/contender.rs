@@ -79,6 +79,8 @@ pub enum Contender {
     QuicketSwitch,
     /// The same without the kernel's help: every datagram goes through the switch.
     QuicketForwarded,
+    /// Quicket's blocking sockets by ports of the switch for packets, at both ends: only over loopback.
+    QuicketPort,
     /// Quicket's gateway over HTTP/1.1 with TLS: only in the row of gateways, as the next two.
     GatewayH1,
     /// Quicket's gateway over HTTP/2.
@@ -89,7 +91,7 @@ pub enum Contender {
 
 impl Contender {
     /// All of them.
-    pub const ALL: [Self; 32] = [
+    pub const ALL: [Self; 33] = [
         Self::Tcp,
         Self::TcpOpenssl,
         Self::TcpTls,
@@ -119,6 +121,7 @@ impl Contender {
         Self::QuicketHandedOnPlain,
         Self::QuicketSwitch,
         Self::QuicketForwarded,
+        Self::QuicketPort,
         Self::GatewayH1,
         Self::GatewayH2,
         Self::GatewayH3,
@@ -157,6 +160,7 @@ impl Contender {
             Self::QuicketHandedOnPlain => "quicket-handed-on-plain",
             Self::QuicketSwitch => "quicket-switch",
             Self::QuicketForwarded => "quicket-forwarded",
+            Self::QuicketPort => "quicket-port",
             Self::GatewayH1 => "gateway-h1",
             Self::GatewayH2 => "gateway-h2",
             Self::GatewayH3 => "gateway-h3",
@@ -222,6 +226,7 @@ impl Contender {
                 | Self::QuicketHandedOnPlain
                 | Self::QuicketSwitch
                 | Self::QuicketForwarded
+                | Self::QuicketPort
         )
     }
 
@@ -304,6 +309,7 @@ impl Contender {
             | Row::Handshakes
             | Row::Handshakes50
             | Row::Connections => {}
+            Row::Exchanges if self == Self::QuicketPort => {}
             _ if self.shares() => return false,
             _ => {}
         }
@@ -387,6 +393,9 @@ const QUICKET_SWITCH: &str = "as quicket, the server behind the switch: that pro
 
 const QUICKET_FORWARDED: &str = "as quicket-switch, but every datagram goes through the switch \
                                  (UdpConfig::route_by_connection_id is off)";
+
+const QUICKET_PORT: &str = "as quicket, but datagrams go by ports of the switch for packets, a thread of the server's \
+                            process on its core";
 
 /// The programs of all implementations that take part.
 pub(super) struct Contenders {
@@ -475,6 +484,7 @@ fn prepare(
         Contender::QuicketHandedOnPlain => (this_program, QUICKET_HANDED_ON_PLAIN.into()),
         Contender::QuicketSwitch => (this_program, QUICKET_SWITCH.into()),
         Contender::QuicketForwarded => (this_program, QUICKET_FORWARDED.into()),
+        Contender::QuicketPort => (this_program, QUICKET_PORT.into()),
         Contender::TcpOpenssl => {
             let mut program = workshop.prepare_contender("openssl")?;
             program.arguments.push("bench".into());
@@ -537,73 +547,5 @@ fn said(program: &OsStr, argument: &str) -> Result<String, Failure> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_contender_has_one_name_everywhere() {
-        for contender in Contender::ALL {
-            assert_eq!(contender.name().parse(), Ok(contender));
-            let json = serde_json::to_string(&contender).unwrap();
-            assert_eq!(json, format!("{:?}", contender.name()));
-        }
-    }
-
-    #[test]
-    fn rows_without_encryption_are_between_tcp_and_quicket() {
-        for contender in Contender::ALL {
-            let plain =
-                matches!(contender, Contender::Tcp | Contender::Quicket | Contender::QuicketTokio);
-            assert_eq!(contender.takes_part(Row::UploadPlain), plain, "{contender}");
-            let others = contender.is_of_files()
-                || contender.is_of_packets()
-                || contender.gateway().is_some();
-            let encrypted = contender != Contender::Tcp && !others;
-            assert_eq!(contender.takes_part(Row::Upload), encrypted, "{contender}");
-        }
-    }
-
-    #[test]
-    fn who_carries_packets_is_measured_in_rows_of_its_own() {
-        for contender in Contender::ALL.into_iter().filter(|one| one.is_of_packets()) {
-            let rows: Vec<Row> =
-                Row::ALL.into_iter().filter(|row| contender.takes_part(*row)).collect();
-            let own = match contender {
-                Contender::Forwarder | Contender::XdpForwarder | Contender::QuicketXdp => {
-                    Row::Balance
-                }
-                _ => Row::Tunnel,
-            };
-            assert_eq!(rows, [own], "{contender}");
-        }
-        for row in [Row::Balance, Row::Tunnel] {
-            assert!(Contender::Quicket.takes_part(row) && !Contender::Quinn.takes_part(row));
-        }
-    }
-
-    #[test]
-    fn gateways_have_a_row_of_their_own_and_are_compared_by_version() {
-        for contender in Contender::ALL {
-            let rows = Row::ALL.into_iter().filter(|row| contender.takes_part(*row));
-            let rows: Vec<Row> = rows.collect();
-            assert_eq!(rows == [Row::Gateway], contender.gateway().is_some(), "{contender}");
-        }
-        let compared = |own: Contender| {
-            let others =
-                Contender::ALL.into_iter().filter(move |other| own.is_compared_with(*other));
-            others.collect::<Vec<_>>()
-        };
-        let three = [Contender::NginxH2, Contender::CaddyH3, Contender::GatewayH2];
-        assert_eq!(compared(Contender::GatewayH3), three);
-        assert_eq!(compared(Contender::GatewayH2), [Contender::NginxH2, Contender::CaddyH2]);
-        assert!(!compared(Contender::Quicket).contains(&Contender::CaddyH3));
-        assert!(compared(Contender::CaddyH3).is_empty());
-    }
-
-    #[test]
-    fn files_are_between_those_who_have_programs_for_them() {
-        let fetching = Contender::ALL.into_iter().filter(|one| one.takes_part(Row::Http));
-        let fetching: Vec<Contender> = fetching.collect();
-        assert_eq!(fetching, [Contender::Nginx, Contender::Caddy, Contender::Quicket]);
-    }
-}
+#[path = "contender_tests.rs"]
+mod tests;

@@ -218,6 +218,7 @@ pub(crate) fn process(contender: &str, assignment: &str) -> ExitCode {
         Ok(Contender::QuicketHandedOnPlain) => blocking(quicket::Sharing::HandedOnPlain),
         Ok(Contender::QuicketSwitch) => blocking(quicket::Sharing::Switch),
         Ok(Contender::QuicketForwarded) => blocking(quicket::Sharing::Forwarded),
+        Ok(Contender::QuicketPort) => blocking(quicket::Sharing::Port),
         Ok(Contender::QuicketTokio) => run(assignment, quicket::serve_tokio, quicket::tokio_client),
         Ok(other) => {
             eprintln!("{other} is a program of its own");

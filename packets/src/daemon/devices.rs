@@ -43,7 +43,7 @@ impl Daemon {
             Err(answer) => return Some(answer),
         };
         if self.forwarder.network().all().any(|device| device.name == name) {
-            return Some(Answer::refuse(Errno::EXIST, format!("{name} is attached")));
+            return Some(Answer::refuse(Errno::EXIST, format!("{name} is attached already")));
         }
         if self.forwarder.network().len() >= MAX_DEVICES {
             let why = format!("{MAX_DEVICES} devices are attached: detach one first");
@@ -51,6 +51,11 @@ impl Daemon {
         }
         let tuples = match self.prepare() {
             Ok(tuples) => tuples,
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                let what = "the switch for packets may not attach devices: start it by root, or with CAP_BPF, \
+                            CAP_NET_ADMIN, CAP_NET_RAW and CAP_PERFMON";
+                return Some(failed(what, &error));
+            }
             Err(error) => return Some(failed("cannot attach devices", &error)),
         };
         self.work(at, move || Device::attach(&name, mode, &tuples).map(Some))

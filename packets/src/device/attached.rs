@@ -90,9 +90,13 @@ impl Device {
         };
         let link = Netlink::open()?.link(name).map_err(|error| {
             match error.raw_os_error().map(Errno::from_raw_os_error) {
-                Some(Errno::NODEV) => {
-                    failed("there is no such device", io::ErrorKind::NotFound.into())
-                }
+                Some(Errno::NODEV) => io::Error::new(
+                    io::ErrorKind::NotFound,
+                    format!(
+                        "cannot attach {name}: there is no such device in the network namespace of the switch; ip \
+                         link shows which there are"
+                    ),
+                ),
                 _ => failed("", error),
             }
         })?;

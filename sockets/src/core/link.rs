@@ -2,10 +2,13 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use quicket_engine::time::{Duration, Time};
+
+use quicket_packets::udp::UdpPort;
 
 use crate::config::MAX_SOCKETS;
 use quicket_udp::{BindError, Port, Sender, UdpConfig, UdpSocket};
@@ -25,13 +28,36 @@ pub(crate) struct Link {
 impl Link {
     /// Binds a socket.
     pub(crate) fn bind(address: SocketAddr, config: &UdpConfig) -> Result<Self, BindError> {
+        let refused = |source| BindError::new(address, source);
+        if let Some(path) = &config.port_of {
+            check_port(config).map_err(refused)?;
+            if address.ip().is_unspecified() {
+                let text = "a port of the switch for packets has one address of this host, not all: name it";
+                return Err(refused(io::Error::new(io::ErrorKind::InvalidInput, text)));
+            }
+            // Without options: with receive offload, a device in generic mode would have trains for it, and not frames.
+            let socket = std::net::UdpSocket::bind(address).map_err(refused)?;
+            return Self::carried(path, socket, config).map_err(refused);
+        }
         let socket = UdpSocket::bind(address, config)?;
-        Self::of(socket, config).map_err(|source| BindError::new(address, source))
+        Self::of(socket, config).map_err(refused)
     }
 
     /// Takes a socket that is bound already.
     pub(crate) fn adopt(io: std::net::UdpSocket, config: &UdpConfig) -> io::Result<Self> {
+        if let Some(path) = &config.port_of {
+            check_port(config)?;
+            return Self::carried(path, io, config);
+        }
         Self::of(UdpSocket::adopt(io, config)?, config)
+    }
+
+    /// A port of the switch for packets that has the address of a socket.
+    fn carried(path: &Path, io: std::net::UdpSocket, config: &UdpConfig) -> io::Result<Self> {
+        let (send, receive) = (config.send_buffer, config.receive_buffer);
+        let port = UdpPort::open(path, io, send, receive)?;
+        let local = port.local_addr();
+        Self::of(UdpSocket::through(Box::new(port), local, local.is_ipv6())?, config)
     }
 
     /// A socket that the switch reads.
@@ -88,6 +114,19 @@ impl Link {
         let any = bound.ip().is_unspecified() && self.socket.reaches(local);
         bound.port() == local.port() && (any || bound.ip() == local.ip())
     }
+}
+
+/// Whether a port can be as it is wanted.
+fn check_port(config: &UdpConfig) -> io::Result<()> {
+    let what = if config.reuse_port {
+        "reuse_port: nobody else has its address"
+    } else if !config.options.is_empty() {
+        "options of UDP and IP: they are those of the kernel's sockets"
+    } else {
+        return Ok(());
+    };
+    let text = format!("a port of the switch for packets has no {what}");
+    Err(io::Error::new(io::ErrorKind::InvalidInput, text))
 }
 
 /// All sockets of an endpoint. A value never changes; another takes its place.

@@ -41,7 +41,7 @@ struct Readiness {
 /// What is waited for beside the sockets themselves.
 #[derive(Clone, Copy)]
 enum Apart<'a> {
-    /// Room in a socket that the switch reads.
+    /// Room in a socket that the switch reads, or in a port.
     Room(&'a Link),
     /// What the switch hands over.
     Port(&'a dyn Port),
@@ -203,7 +203,8 @@ impl Core {
         let mut sockets = links.iter();
         let count = sockets.len();
         // What is readable and what is writable are one descriptor, but where the switch reads (one link
-        // at most) or hands over what it reads beside the socket (one, too).
+        // at most) or hands over what it reads beside the socket (one, too), and with a port. Of several ports without
+        // room one is watched: their switch makes room for all.
         let mut apart = None;
         let mut fds: [PollFd<'_>; MAX_SOCKETS + 2] =
             std::array::from_fn(|at| match sockets.next() {

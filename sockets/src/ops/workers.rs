@@ -16,6 +16,7 @@ use quicket_udp::{BindError, UdpConfig};
 
 /// Makes an endpoint that nothing drives yet.
 pub(crate) fn endpoint(address: SocketAddr, config: EndpointConfig) -> Result<CoreRef, BindError> {
+    check_port(&config).map_err(|error| BindError::new(address, error))?;
     if let Some(switch) = config.switch.clone() {
         return super::switched::endpoint(address, config, &switch);
     }
@@ -28,6 +29,7 @@ pub(crate) fn endpoint(address: SocketAddr, config: EndpointConfig) -> Result<Co
 
 /// Makes an endpoint on a socket that is bound already; further workers bind more.
 pub(crate) fn endpoint_from(socket: UdpSocket, config: EndpointConfig) -> io::Result<CoreRef> {
+    check_port(&config)?;
     if let Some(switch) = config.switch.clone() {
         return super::switched::endpoint_from(&socket, config, &switch);
     }
@@ -55,6 +57,18 @@ pub(crate) fn endpoint_from(socket: UdpSocket, config: EndpointConfig) -> io::Re
     }
     // Others may share the address already, so that the kernel counts sockets otherwise than we do.
     endpoint_on(links, config, division, None)
+}
+
+/// An address at the switch for packets belongs to one port, which has one reader.
+fn check_port(config: &EndpointConfig) -> io::Result<()> {
+    let what = match config.udp.port_of {
+        None => return Ok(()),
+        Some(_) if config.switch.is_some() => "and shares no address by the switch for connections",
+        Some(_) if config.workers.count()? > 1 => "with one worker",
+        Some(_) => return Ok(()),
+    };
+    let text = format!("a port of the switch for packets belongs to one program, {what}");
+    Err(io::Error::new(io::ErrorKind::InvalidInput, text))
 }
 
 /// Binds a socket for each worker to one address, in the order of the workers' numbers.

@@ -58,6 +58,7 @@ fn colour(contender: Contender) -> &'static str {
         Contender::QuicketHandedOnPlain => "#c9a227",
         Contender::QuicketSwitch => "#8f6bb3",
         Contender::QuicketForwarded => "#b39ac9",
+        Contender::QuicketPort => "#3d9b8f",
         Contender::NginxH1 => "#8cc9c1",
         Contender::NginxH2 => "#3d9b8f",
         Contender::CaddyH2 => "#d79abc",

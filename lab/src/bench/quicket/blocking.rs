@@ -13,7 +13,7 @@ use quicket_workload::bench::{
 };
 
 use super::blocking_server::receive;
-use super::{Sharing, client_config, confirm, link};
+use super::{Sharing, client_config, confirm, link, port};
 use crate::bench::network::unspecified_for;
 
 /// A client over Quicket's blocking sockets.
@@ -35,7 +35,10 @@ impl BlockingClient {
         };
         Ok(Self {
             sharing,
-            endpoint: Endpoint::bind(unspecified_for(*connect))?,
+            endpoint: match sharing {
+                Sharing::Port => port::connect(*connect, assignment)?,
+                _ => Endpoint::bind(unspecified_for(*connect))?,
+            },
             config: client_config(assignment)?,
             server: *connect,
             block: Pattern::new(false).block(),

@@ -11,7 +11,7 @@ use quicket_workload::bench::{
     Transfer, usage_answer_with, workers,
 };
 
-use super::{Sharing, server_config};
+use super::{Sharing, port, server_config};
 
 struct Server {
     sharing: Sharing,
@@ -53,7 +53,10 @@ fn listen_on(
     assignment: &Assignment,
 ) -> Result<Listener, Failure> {
     let config = server_config(assignment)?;
-    let endpoint = Endpoint::bind_with(address, sharing.endpoint())?;
+    let endpoint = match sharing {
+        Sharing::Port => port::serve(address, assignment)?,
+        _ => Endpoint::bind_with(address, sharing.endpoint())?,
+    };
     Ok(if assignment.conditions.tickets {
         endpoint.listen_early(config)?
     } else {

@@ -2,6 +2,7 @@
 
 mod blocking;
 mod blocking_server;
+mod port;
 mod runtime;
 mod sharing;
 

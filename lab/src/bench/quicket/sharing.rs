@@ -21,6 +21,8 @@ pub(in crate::bench) enum Sharing {
     Switch,
     /// The same, and every datagram goes through the switch.
     Forwarded,
+    /// With nobody; both ends have ports of a switch for packets ([`super::port`]).
+    Port,
 }
 
 /// As many that a client which has moved is hardly ever with its own by chance.
@@ -36,7 +38,7 @@ impl Sharing {
     pub(super) fn endpoint(self) -> EndpointConfig {
         let mut config = EndpointConfig::default();
         match self {
-            Self::Nothing => config,
+            Self::Nothing | Self::Port => config,
             Self::Workers => config.workers(Workers::Count(2)),
             Self::HandedOn | Self::HandedOnPlain => {
                 config.udp.route_by_connection_id = false;

@@ -1,0 +1,188 @@
+//! `quicket switch attach`, `detach` and `devices`: network devices of the switch for packets.
+
+use std::fmt::Write;
+use std::io;
+
+use quicket_packets::REASONS;
+use quicket_packets::control::Control;
+use quicket_packets::device::{Attached, Mode, Offloads};
+use quicket_switch::rendezvous;
+use serde_json::{Map, Value, json};
+
+use crate::args::{DeviceMode, PacketsName, SwitchAttach, SwitchDetach, SwitchDevices};
+use crate::control::printable;
+use crate::exit::{Failure, Kind};
+
+/// Attaches a device, and says what that has changed.
+pub(super) fn attach(args: &SwitchAttach) -> Result<(), Failure> {
+    let mode = match args.mode {
+        DeviceMode::Best => Mode::Best,
+        DeviceMode::Native => Mode::Native,
+        DeviceMode::Generic => Mode::Generic,
+    };
+    let device = connect(&args.name)?.attach(&args.device, mode).map_err(|error| {
+        let advice = match error.kind() {
+            io::ErrorKind::AlreadyExists => {
+                "; quicket switch devices shows it, quicket switch detach detaches it"
+            }
+            _ => "",
+        };
+        refused(&error, advice)
+    })?;
+    crate::print(&if args.json { report(&device).to_string() } else { text(&device) })
+}
+
+/// Detaches a device, and says what is as it was before.
+pub(super) fn detach(args: &SwitchDetach) -> Result<(), Failure> {
+    let mut control = connect(&args.name)?;
+    let devices = control.devices().map_err(|error| refused(&error, ""))?;
+    control.detach(&args.device).map_err(|error| {
+        let advice = match error.kind() {
+            io::ErrorKind::NotFound => "; quicket switch devices shows which are",
+            _ => "",
+        };
+        refused(&error, advice)
+    })?;
+    let device = devices.into_iter().find(|device| device.name == args.device);
+    let restored = names(device.map(|device| device.changed).unwrap_or_default());
+    if args.json {
+        return crate::print(&json!({ "device": args.device, "restored": restored }).to_string());
+    }
+    let on = if restored.is_empty() {
+        String::new()
+    } else {
+        format!("; on again: {}", restored.join(", "))
+    };
+    crate::print(&format!("{} is detached{on}", printable(&args.device)))
+}
+
+/// Shows the devices that are attached.
+pub(super) fn list(args: &SwitchDevices) -> Result<(), Failure> {
+    let devices = connect(&args.name)?.devices().map_err(|error| refused(&error, ""))?;
+    if args.json {
+        let devices: Vec<Value> = devices.iter().map(report).collect();
+        return crate::print(&json!({ "devices": devices }).to_string());
+    }
+    if devices.is_empty() {
+        return crate::print("no device is attached; quicket switch attach DEVICE attaches one");
+    }
+    crate::print(&devices.iter().map(text).collect::<Vec<_>>().join("\n"))
+}
+
+/// Finds the switch.
+fn connect(name: &PacketsName) -> Result<Control, Failure> {
+    let path = rendezvous::path(&name.name);
+    let path = path.map_err(|error| Failure::environment("cannot find the switch", error))?;
+    Control::connect(&path).map_err(|error| {
+        let advice = match error.kind() {
+            io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
+                "; quicket switch packets starts one, and --name says which"
+            }
+            io::ErrorKind::PermissionDenied => "; it is another user's: only he and root may",
+            _ => "",
+        };
+        let what = format!("no switch for packets answers at {}", path.display());
+        Failure::environment(what, format!("{error}{advice}"))
+    })
+}
+
+/// The switch says what stands in the way, and mostly what to do.
+fn refused(error: &io::Error, advice: &str) -> Failure {
+    Failure::new(Kind::Environment, format!("{}{advice}", printable(&error.to_string())))
+}
+
+/// Offloads, as ethtool names them.
+fn names(offloads: Offloads) -> Vec<&'static str> {
+    let all =
+        [(offloads.vlan, "rx-vlan-offload"), (offloads.large_receive, "large-receive-offload")];
+    all.into_iter().filter_map(|(is_there, name)| is_there.then_some(name)).collect()
+}
+
+const fn mode(device: &Attached) -> &'static str {
+    if device.is_native { "native" } else { "generic" }
+}
+
+/// A device, for programs.
+fn report(device: &Attached) -> Value {
+    let counters = &device.counters;
+    let dropped: Map<String, Value> = REASONS
+        .iter()
+        .map(|reason| (reason.name().to_owned(), counters.dropped(*reason).into()))
+        .collect();
+    json!({
+        "device": device.name,
+        "index": device.index,
+        "mode": mode(device),
+        "zero_copy": device.is_zero_copy,
+        "queues": device.queues,
+        "mtu": device.mtu,
+        "changed": names(device.changed),
+        "sent": counters.sent,
+        "received": counters.received,
+        "dropped": dropped,
+    })
+}
+
+/// A device, for people.
+fn text(device: &Attached) -> String {
+    let memory =
+        if device.is_zero_copy { "without copies (zero copy)" } else { "copied by the kernel" };
+    let where_ = if device.is_native { "in the driver" } else { "behind the driver" };
+    let changed = names(device.changed);
+    let changed = if changed.is_empty() {
+        "nothing is switched off".to_owned()
+    } else {
+        format!("switched off until it is detached: {}", changed.join(", "))
+    };
+    let mut out = format!(
+        "{}: {} mode ({where_}), frames {memory}, queues {}, MTU {}\n  {changed}\n  frames: {} in, {} out",
+        printable(&device.name),
+        mode(device),
+        device.queues,
+        device.mtu,
+        device.counters.received,
+        device.counters.sent,
+    );
+    for reason in REASONS {
+        let n = device.counters.dropped(reason);
+        if n > 0 {
+            let _ = write!(out, ", {n} dropped: {}", reason.name());
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn people_and_programs_see_what_has_changed() {
+        let mut device = Attached {
+            name: "eth0".to_owned(),
+            index: 2,
+            is_native: true,
+            is_zero_copy: false,
+            queues: 4,
+            mtu: 1500,
+            changed: Offloads { vlan: true, large_receive: true },
+            counters: Default::default(),
+        };
+        let shown = text(&device);
+        for words in [
+            "native mode",
+            "copied by the kernel",
+            "queues 4",
+            "MTU 1500",
+            "rx-vlan-offload, large",
+        ] {
+            assert!(shown.contains(words), "{shown}");
+        }
+        let told = report(&device);
+        assert_eq!(told["changed"], json!(["rx-vlan-offload", "large-receive-offload"]));
+        assert_eq!((&told["mode"], &told["dropped"]["full"]), (&json!("native"), &json!(0)));
+        (device.changed, device.is_native) = (Offloads::default(), false);
+        assert!(text(&device).contains("generic mode (behind the driver)"));
+        assert!(text(&device).contains("nothing is switched off"));
+    }
+}

@@ -1,0 +1,175 @@
+//! `quicket switch attach`, `detach` and `devices`: a virtual device between two network namespaces.
+#![cfg(target_os = "linux")]
+
+mod common;
+
+use std::io::{BufRead, BufReader};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use common::Outcome;
+use common::process::{Process, until};
+use quicket_lab::netns::{self, End, VethPair};
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// The device at either end.
+const DEVICE: &str = "veth0";
+const NOBODY: u32 = 65_534;
+
+/// The namespaces, and a place for the switch that other users can reach.
+struct Place {
+    pair: VethPair,
+    folder: TempDir,
+}
+
+impl Place {
+    /// None where the system does not permit it, which is said.
+    fn new() -> Option<Self> {
+        let pair = netns::unless_denied(VethPair::new(1500))?;
+        if let Err(error) = quicket_bpf::Tuples::new(1) {
+            netns::leave_out(&format!("BPF: {error}"));
+            return None;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o777)).unwrap();
+        Some(Self { pair, folder })
+    }
+
+    fn switch(&self) -> PathBuf {
+        self.folder.path().join("packets")
+    }
+
+    /// A command in the switch's namespace.
+    fn command(&self, program: impl AsRef<Path>, words: &[&str]) -> Command {
+        let mut command = Command::new(program.as_ref());
+        command.args(words);
+        let mut command = self.pair.inside(End::Left, &command);
+        command.stdin(Stdio::null());
+        command
+    }
+
+    fn quicket(&self, words: &[&str]) -> Command {
+        let mut command = self.command(env!("CARGO_BIN_EXE_quicket"), words);
+        command.arg("--name").arg(self.switch());
+        command
+    }
+
+    fn run(&self, words: &[&str]) -> Outcome {
+        self.quicket(words).output().unwrap().into()
+    }
+
+    /// What the command says when it fails.
+    fn fails(&self, words: &[&str]) -> String {
+        let outcome = self.run(words);
+        outcome.assert_code(6);
+        outcome.stderr
+    }
+
+    fn report(&self, words: &[&str]) -> Value {
+        let outcome = self.run(&[words, &["--json"]].concat());
+        outcome.assert_code(0).report()
+    }
+
+    fn has_program(&self) -> bool {
+        let words = ["-d", "link", "show", "dev", DEVICE];
+        let output = self.command("ip", &words).output().unwrap();
+        assert!(output.status.success());
+        String::from_utf8(output.stdout).unwrap().contains("prog/xdp")
+    }
+
+    fn vlan_offload(&self) -> bool {
+        let output = self.command("ethtool", &["-k", DEVICE]).output().unwrap();
+        String::from_utf8(output.stdout).unwrap().contains("rx-vlan-offload: on")
+    }
+}
+
+fn started(mut command: Command) -> Process {
+    let mut switch = Process(command.stderr(Stdio::piped()).spawn().unwrap());
+    let mut line = String::new();
+    BufReader::new(switch.stderr.take().unwrap()).read_line(&mut line).unwrap();
+    assert!(line.contains("is ready"), "{line}");
+    switch
+}
+
+#[test]
+fn a_device_is_attached_shown_and_detached() {
+    let Some(place) = Place::new() else { return };
+    for words in [&["attach", DEVICE][..], &["detach", DEVICE], &["devices"]] {
+        let told = place.fails(&[&["switch"], words].concat());
+        assert!(told.contains("quicket switch packets starts one"), "{words:?}: {told}");
+    }
+    let switch = started(place.quicket(&["switch", "packets"]));
+    let none = place.run(&["switch", "devices"]);
+    assert!(String::from_utf8(none.stdout).unwrap().contains("no device is attached"));
+    assert_eq!(place.report(&["switch", "devices"]), serde_json::json!({ "devices": [] }));
+    let had_offload = place.vlan_offload();
+    assert!(had_offload, "the test sees nothing change");
+    for mode in ["native", "generic"] {
+        let attached = place.report(&["switch", "attach", DEVICE, "--mode", mode]);
+        assert_eq!(attached["mode"], mode);
+        assert_eq!((&attached["queues"], &attached["mtu"]), (&1.into(), &1500.into()));
+        assert_eq!(attached["changed"], serde_json::json!(["rx-vlan-offload"]));
+        assert!(place.has_program() && !place.vlan_offload());
+        let told = place.fails(&["switch", "attach", DEVICE]);
+        assert!(told.contains("attached already; quicket switch devices shows it"), "{told}");
+        let listed = place.report(&["switch", "devices"]);
+        assert_eq!(listed["devices"][0]["device"], DEVICE);
+        assert_eq!(listed["devices"].as_array().unwrap().len(), 1);
+        let detached = place.report(&["switch", "detach", DEVICE]);
+        assert_eq!(detached["restored"], serde_json::json!(["rx-vlan-offload"]));
+        until("the program is gone", || !place.has_program());
+        assert!(place.vlan_offload());
+    }
+    let shown = place.run(&["switch", "attach", DEVICE]);
+    let shown = String::from_utf8(shown.assert_code(0).stdout.clone()).unwrap();
+    assert!(shown.contains("veth0: native mode") && shown.contains("rx-vlan-offload"), "{shown}");
+    let shown = place.run(&["switch", "detach", DEVICE]).stdout;
+    assert!(String::from_utf8(shown).unwrap().contains("on again: rx-vlan-offload"));
+    for (words, why) in [
+        (["switch", "detach", DEVICE], "not attached; quicket switch devices shows which are"),
+        (["switch", "attach", "nothing"], "no such device in the network namespace of the switch"),
+        (["switch", "attach", "lo"], "not of type Ethernet"),
+        (["switch", "attach", "a/b"], "no name of a network device"),
+    ] {
+        let told = place.fails(&words);
+        assert!(told.contains(why), "{words:?}: {told}");
+    }
+    // The end of the switch is one of the attachment, too.
+    place.report(&["switch", "attach", DEVICE]);
+    drop(switch);
+    until("the program is gone", || !place.has_program());
+}
+
+#[test]
+fn who_may_not_is_told_who_may() {
+    let Some(place) = Place::new() else { return };
+    // A program that everybody can reach.
+    let program = place.folder.path().join("quicket");
+    std::fs::copy(env!("CARGO_BIN_EXE_quicket"), &program).unwrap();
+    let by_nobody = |words: &[&str]| {
+        let mut command = Command::new(&program);
+        command.args(words).arg("--name").arg(place.switch()).stdin(Stdio::null());
+        command.env("HOME", place.folder.path()).current_dir("/").uid(NOBODY).gid(NOBODY);
+        command
+    };
+    // Root's switch, with that of others and without.
+    let switch = started(place.quicket(&["switch", "packets"]));
+    let told = Outcome::from(by_nobody(&["switch", "attach", DEVICE]).output().unwrap());
+    told.assert_code(6);
+    assert!(told.stderr.contains("only he and root may"), "{}", told.stderr);
+    drop(switch);
+    let switch = started(place.quicket(&["switch", "packets", "--all-users"]));
+    for what in ["attach", "detach"] {
+        let told = Outcome::from(by_nobody(&["switch", what, DEVICE]).output().unwrap());
+        told.assert_code(6);
+        assert!(told.stderr.contains("only root, and the user of the switch"), "{}", told.stderr);
+    }
+    drop(switch);
+    // A switch that has no capabilities.
+    let _switch = started(by_nobody(&["switch", "packets"]));
+    let told = place.fails(&["switch", "attach", DEVICE]);
+    assert!(told.contains("start it by root, or with CAP_BPF"), "{told}");
+}

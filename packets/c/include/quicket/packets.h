@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * Ports at the switch for packets (`quicket switch packets`): whole frames of Ethernet in slots of shared memory.
+ *
+ * A port is used by one thread at a time. Functions that return int return -1 if they fail, with errno;
+ * quicket_port_error says why. When the switch has gone, errno is ECONNRESET or EPIPE: open another port.
+ */
+#ifndef QUICKET_PACKETS_H
+#define QUICKET_PACKETS_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct quicket_port;
+
+/*
+ * Opens a port at the switch that listens at a path: rings with `send` and `receive` positions, powers of two from 16 to
+ * 4096, and slots of `slot` octets, a multiple of 64 from 128 to 16384. NULL if that fails.
+ */
+struct quicket_port *quicket_port_open(const char *path, uint32_t send, uint32_t receive, uint32_t slot);
+
+/* Ends a port, and gives its addresses back. */
+void quicket_port_close(struct quicket_port *port);
+
+/* The sentence for the last failure of this thread; it is there until the next one. */
+const char *quicket_port_error(void);
+
+/*
+ * Registers what a socket is bound to: frames for that address and port come to this port, which may send with it as
+ * source. The switch keeps the socket; the program may close it. It is of UDP or TCP, bound to one address and port,
+ * without SO_REUSEADDR and SO_REUSEPORT, neither connected nor listening; or a raw one of a protocol without ports. EBUSY:
+ * it has an owner.
+ */
+int quicket_port_register(struct quicket_port *port, int socket);
+
+/* Sending in place: how many frames have room (at least `wanted`, or else all that have); the slot of the n-th, and how long
+ * it is; the length of the n-th frame; and sending the first n, with one call for many. */
+int64_t quicket_port_room(struct quicket_port *port, uint32_t wanted);
+void *quicket_port_slot(struct quicket_port *port, uint32_t n, size_t *len);
+int quicket_port_set_len(struct quicket_port *port, uint32_t n, uint16_t len);
+int quicket_port_publish(struct quicket_port *port, uint32_t n);
+
+/* Copies a frame and sends it: its length; 0 if there is no room. EMSGSIZE: it is longer than a slot. */
+ssize_t quicket_port_send(struct quicket_port *port, const void *frame, size_t len);
+
+/* Receiving in place: how many frames have come; the n-th, and how long it is; and giving the first n back. */
+int64_t quicket_port_ready(struct quicket_port *port);
+const void *quicket_port_frame(struct quicket_port *port, uint32_t n, size_t *len);
+int quicket_port_release(struct quicket_port *port, uint32_t n);
+
+/* Waits for frames, or for room to send: 1, or 0 when the time is over. Less than 0 milliseconds: without end. */
+int quicket_port_wait(struct quicket_port *port, int milliseconds);
+int quicket_port_wait_for_room(struct quicket_port *port, int milliseconds);
+
+/*
+ * Waiting with other descriptors: quicket_port_sleep says that this side sleeps, and returns 0 if frames have come by now; after
+ * 1, quicket_port_fd becomes readable when some come. quicket_port_awake comes after that.
+ */
+int quicket_port_fd(struct quicket_port *port);
+int quicket_port_sleep(struct quicket_port *port);
+int quicket_port_awake(struct quicket_port *port);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

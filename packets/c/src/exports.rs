@@ -1,0 +1,204 @@
+//! What C sees: `include/quicket/packets.h`.
+
+use std::ffi::{CStr, OsStr, c_char, c_int, c_void};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::ptr;
+use std::time::Duration;
+
+use libc::{size_t, ssize_t};
+use quicket_packets::Layout;
+use quicket_packets::client::Port;
+
+use crate::error;
+
+/// A port. C has its address.
+#[derive(Debug)]
+#[allow(non_camel_case_types, reason = "its name in C")]
+pub struct quicket_port(Port);
+
+fn set_errno(number: c_int) {
+    // SAFETY: the place of this thread's errno, which is always there.
+    unsafe { *libc::__errno_location() = number };
+}
+
+fn answer<T>(failure: T, call: impl FnOnce() -> io::Result<T>) -> T {
+    error::answer(failure, call).unwrap_or_else(|(failure, number)| {
+        set_errno(number);
+        failure
+    })
+}
+
+/// The port at an address that `quicket_port_open` has given.
+///
+/// # Safety
+///
+/// It is null or such an address, and no other call with it is under way.
+unsafe fn port_of<'a>(port: *mut quicket_port) -> io::Result<&'a mut Port> {
+    // SAFETY: as the caller says.
+    let port = unsafe { port.as_mut() };
+    port.map(|port| &mut port.0).ok_or_else(|| io::ErrorKind::InvalidInput.into())
+}
+
+/// Opens a port.
+///
+/// # Safety
+///
+/// `path` is a string with a zero at its end.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn quicket_port_open(
+    path: *const c_char,
+    send: u32,
+    receive: u32,
+    slot: u32,
+) -> *mut quicket_port {
+    answer(ptr::null_mut(), || {
+        if path.is_null() {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        // SAFETY: as the caller says.
+        let path = unsafe { CStr::from_ptr(path) };
+        let layout = Layout::new(send, receive, slot).ok_or_else(|| {
+            let why = "rings have 16 to 4096 positions, a power of two, and slots 128 to 16384 octets, a multiple of 64";
+            io::Error::new(io::ErrorKind::InvalidInput, why)
+        })?;
+        let port = Port::open(Path::new(OsStr::from_bytes(path.to_bytes())), layout)?;
+        Ok(Box::into_raw(Box::new(quicket_port(port))))
+    })
+}
+
+/// Ends a port.
+///
+/// # Safety
+///
+/// `port` is null, or of `quicket_port_open` and not closed yet.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn quicket_port_close(port: *mut quicket_port) {
+    if !port.is_null() {
+        // SAFETY: as the caller says, it is such a box, and nobody uses it any more.
+        let port = unsafe { Box::from_raw(port) };
+        answer((), || {
+            drop(port);
+            Ok(())
+        });
+    }
+}
+
+/// Defines functions that have a port and numbers.
+macro_rules! calls {
+    ($port:ident; $($(#[$doc:meta])* $name:ident($($argument:ident: $kind:ty),*) -> $result:ty = $failure:expr, $call:expr;)*) => {
+        $(
+            $(#[$doc])*
+            ///
+            /// # Safety
+            ///
+            /// The port is null, or of `quicket_port_open` and not closed yet, and no other call with it is under way.
+            /// Other addresses are of what the header says.
+            #[unsafe(no_mangle)]
+            pub unsafe extern "C" fn $name($port: *mut quicket_port $(, $argument: $kind)*) -> $result {
+                answer($failure, || {
+                    // SAFETY: as the caller says.
+                    let $port = unsafe { port_of($port) }?;
+                    $call
+                })
+            }
+        )*
+    };
+}
+
+calls! {
+    port;
+
+    /// Its descriptor for poll.
+    quicket_port_fd() -> c_int = -1, Ok(port.as_fd().as_raw_fd());
+    /// Registers what a socket is bound to.
+    quicket_port_register(socket: c_int) -> c_int = -1, register(port, socket);
+    /// How many frames may be written.
+    quicket_port_room(wanted: u32) -> i64 = -1, port.room(wanted).map(i64::from);
+    /// The slot of the `n`th of them.
+    quicket_port_slot(n: u32, len: *mut size_t) -> *mut c_void = ptr::null_mut(), {
+        let slot = port.slot(n).ok_or(io::ErrorKind::InvalidInput)?;
+        put(len, slot.len());
+        Ok(slot.as_mut_ptr().cast())
+    };
+    /// How long the `n`th of them is.
+    quicket_port_set_len(n: u32, len: u16) -> c_int = -1, {
+        port.set_len(n, len);
+        Ok(0)
+    };
+    /// Sends the first `n`.
+    quicket_port_publish(n: u32) -> c_int = -1, port.publish(n).map(|()| 0);
+    /// Copies a frame, and sends it.
+    quicket_port_send(frame: *const c_void, len: size_t) -> ssize_t = -1, send(port, frame, len);
+    /// How many frames have come.
+    quicket_port_ready() -> i64 = -1, port.ready().map(i64::from);
+    /// The `n`th of them.
+    quicket_port_frame(n: u32, len: *mut size_t) -> *const c_void = ptr::null(), {
+        let frame = port.frame(n).ok_or(io::ErrorKind::InvalidInput)?;
+        put(len, frame.len());
+        Ok(frame.as_ptr().cast())
+    };
+    /// Gives the first `n` back.
+    quicket_port_release(n: u32) -> c_int = -1, {
+        port.release(n);
+        Ok(0)
+    };
+    /// Waits for frames.
+    quicket_port_wait(milliseconds: c_int) -> c_int = -1, {
+        let time = u64::try_from(milliseconds).ok().map(Duration::from_millis);
+        port.wait(time).map(c_int::from)
+    };
+    /// Waits for room.
+    quicket_port_wait_for_room(milliseconds: c_int) -> c_int = -1, {
+        let time = u64::try_from(milliseconds).ok().map(Duration::from_millis);
+        port.wait_for_room(time).map(c_int::from)
+    };
+    /// Before poll.
+    quicket_port_sleep() -> c_int = -1, port.sleep().map(c_int::from);
+    /// After poll.
+    quicket_port_awake() -> c_int = -1, port.awake().map(|()| 0);
+}
+
+/// Writes a length where the caller wants it.
+fn put(to: *mut size_t, len: usize) {
+    if !to.is_null() {
+        // SAFETY: the caller's, for one number, as all functions that take such an address say.
+        unsafe { to.write(len) };
+    }
+}
+
+fn register(port: &mut Port, socket: c_int) -> io::Result<c_int> {
+    if socket < 0 {
+        return Err(io::Error::from_raw_os_error(libc::EBADF));
+    }
+    // SAFETY: the caller's descriptor, which it does not close while this call runs; one that is not open is an
+    // error of the system's.
+    let socket = unsafe { BorrowedFd::borrow_raw(socket) };
+    port.register(socket).map(|_| 0)
+}
+
+fn send(port: &mut Port, frame: *const c_void, len: size_t) -> io::Result<ssize_t> {
+    if frame.is_null() {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    if port.room(1)? == 0 {
+        return Ok(0);
+    }
+    let slot = port.slot(0).ok_or(io::ErrorKind::InvalidInput)?;
+    let (Some(slot), Ok(short)) = (slot.get_mut(..len), u16::try_from(len)) else {
+        return Err(io::Error::from_raw_os_error(libc::EMSGSIZE));
+    };
+    // SAFETY: the caller's octets, as many as it says; the slot is the port's own.
+    unsafe { ptr::copy_nonoverlapping(frame.cast(), slot.as_mut_ptr(), len) };
+    port.set_len(0, short);
+    port.publish(1)?;
+    Ok(len as ssize_t)
+}
+
+/// Why the last call failed that failed on this thread.
+#[unsafe(no_mangle)]
+pub extern "C" fn quicket_port_error() -> *const c_char {
+    error::last(CStr::as_ptr)
+}

@@ -1,0 +1,144 @@
+//! Programs in C: the example, and one that is written for netmap.
+
+use std::io::{BufRead, BufReader, Read};
+use std::net::{SocketAddr, UdpSocket};
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use quicket_packets::client::Port;
+use quicket_packets::daemon::Daemon;
+use quicket_packets::{Layout, compose};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A switch in this process, which ends with it.
+struct Switch {
+    path: PathBuf,
+    _stop: UnixStream,
+}
+
+impl Switch {
+    fn start(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("quicket-c-{}-{name}", std::process::id()));
+        let daemon = Daemon::bind(&path, false).unwrap();
+        let (stop, stopped) = UnixStream::pair().unwrap();
+        std::thread::spawn(move || daemon.run(stopped.as_fd()).unwrap());
+        Self { path, _stop: stop }
+    }
+
+    fn open(&self) -> (Port, SocketAddr) {
+        let mut port = Port::open(&self.path, Layout::new(64, 64, 2048).unwrap()).unwrap();
+        let tuple = port.register(UdpSocket::bind("127.0.0.1:0").unwrap()).unwrap();
+        (port, (tuple.address, tuple.port).into())
+    }
+}
+
+/// A program in C that is compiled against the headers.
+struct Program {
+    file: PathBuf,
+    libraries: PathBuf,
+}
+
+impl Program {
+    fn start(&self, arguments: &[&str]) -> Child {
+        let mut command = Command::new(&self.file);
+        command.args(arguments).env("LD_LIBRARY_PATH", &self.libraries);
+        command.stdout(Stdio::piped()).spawn().unwrap()
+    }
+}
+
+/// Compiles a program.
+fn compile(source: &str) -> Program {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let name = format!("{}-{}", source.replace('/', "-"), std::process::id());
+    let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    // Cargo puts the library beside the tests that it is built for.
+    let this = std::env::current_exe().unwrap();
+    let libraries = this.parent().unwrap().to_owned();
+    let compiled = Command::new("cc")
+        .args(["-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", "-I"])
+        .arg(here.join("include"))
+        .arg("-o")
+        .args([&file, &here.join(source)])
+        .arg("-L")
+        .arg(&libraries)
+        .arg("-lquicket_packets_c")
+        .output()
+        .unwrap();
+    assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
+    Program { file, libraries }
+}
+
+/// An address that was free a moment ago.
+fn free() -> SocketAddr {
+    UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
+}
+
+fn ask(port: &mut Port, from: SocketAddr, to: SocketAddr, n: u32) {
+    let mut once = Some(());
+    let write = |slot: &mut [u8]| {
+        once.take()?;
+        compose::udp(slot, from, to, &n.to_ne_bytes())
+    };
+    assert_eq!(port.send(write).unwrap(), 1);
+    assert!(port.wait(Some(PATIENCE)).unwrap(), "no answer");
+    let mut came = Vec::new();
+    assert_eq!(port.receive(9, |frame| came = frame.to_vec()).unwrap(), 1);
+    assert_eq!(came[34..38], [to.port().to_be_bytes(), from.port().to_be_bytes()].concat());
+    assert_eq!(came[42..46], n.to_ne_bytes());
+}
+
+#[test]
+fn the_example_answers() {
+    let (switch, address) = (Switch::start("echo"), free());
+    let (path, number) = (switch.path.to_str().unwrap(), address.port().to_string());
+    let mut echo = compile("examples/echo.c").start(&[path, "127.0.0.1", &number]);
+    let mut said = String::new();
+    BufReader::new(echo.stdout.take().unwrap()).read_line(&mut said).unwrap();
+    assert_eq!(said, "ready\n");
+    let (mut port, from) = switch.open();
+    (0..1000).for_each(|n| ask(&mut port, from, address, n));
+    let source = include_str!("../examples/echo.c");
+    assert!(source.lines().count() < 200, "an example is short");
+    echo.kill().unwrap();
+    echo.wait().unwrap();
+}
+
+#[test]
+fn a_program_for_netmap_takes_and_sends_frames() {
+    let (switch, address) = (Switch::start("netmap"), free());
+    let compiled = compile("tests/netmap.c");
+    // Another address beside it, of the other family.
+    let other = UdpSocket::bind("[::1]:0").unwrap().local_addr().unwrap();
+    let name = format!("quicket:{}@udp:{address},tcp:{other}", switch.path.display());
+    let mut program = compiled.start(&[&name]);
+    let mut output = BufReader::new(program.stdout.take().unwrap());
+    let mut said = String::new();
+    output.read_line(&mut said).unwrap();
+    assert_eq!(said, "ready\n");
+    // What cannot be had is told by the numbers of the system: the address is taken, nobody listens, no such name.
+    let path = switch.path.display();
+    for (name, number) in [
+        (name.clone(), libc::EADDRINUSE),
+        ("quicket:/nowhere/packets@udp:127.0.0.1:9".to_owned(), libc::ENOENT),
+        ("eth0".to_owned(), libc::EINVAL),
+        (format!("quicket:{path}@sctp:127.0.0.1:9"), libc::EINVAL),
+        (format!("quicket:{path}@udp:127.0.0.1:0"), libc::EINVAL),
+        (format!("quicket:{path}@udp:[127.0.0.1]:9"), libc::EINVAL),
+        (format!("quicket:{path}@udp"), libc::EINVAL),
+    ] {
+        let refused = compiled.start(&[&name]).wait_with_output().unwrap();
+        let text = String::from_utf8(refused.stdout).unwrap();
+        let is_it = text.starts_with(&format!("{number} "));
+        assert!(!refused.status.success() && is_it, "{name}: {text}");
+    }
+    let (mut port, from) = switch.open();
+    (0..10).for_each(|n| ask(&mut port, from, address, n));
+    said.clear();
+    output.read_to_string(&mut said).unwrap();
+    assert_eq!(said, "10\n");
+    assert!(program.wait().unwrap().success());
+}
