@@ -246,6 +246,23 @@ impl Endpoint {
         self.route_as(now, unix_secs, datagram, true, reply)
     }
 
+    /// True if a datagram belongs to no connection of this endpoint, nor to a neighbour's: what
+    /// [`Self::route`] would answer, drop or make a connection of. What cannot be read is no
+    /// stranger's. `handed_on`: as with [`Self::route_handed_on`].
+    pub fn is_stranger(&self, datagram: &Datagram<'_>, handed_on: bool) -> bool {
+        let Ok(header) = Header::parse(datagram.data, self.config.cid_generator.len()) else {
+            return false;
+        };
+        if self.routes.find(&header.dcid, datagram.remote).is_some()
+            || self.route_elsewhere(&header, datagram, handed_on).is_some()
+        {
+            return false;
+        }
+        // RFC 9000, Section 10.3: a peer's reset has any connection ID.
+        header.kind != PacketKind::OneRtt
+            || self.routes.find_reset(&*self.crypto, &self.config.reset_key, datagram).is_none()
+    }
+
     fn route_as(
         &mut self,
         now: Time,
