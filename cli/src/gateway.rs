@@ -93,12 +93,13 @@ fn summary(path: &Path, snapshot: &Snapshot) -> String {
         .origins()
         .map(|(name, servers)| format!("{name} ({})", count(servers, "server", "servers")))
         .collect();
-    let mut summary = format!(
-        "{} is right: {}, {}",
-        path.display(),
-        count(snapshot.listen.len(), "address", "addresses"),
-        count(snapshot.certificates.len(), "certificate", "certificates")
-    );
+    let addresses = count(snapshot.listen.len(), "address", "addresses");
+    let mut summary = format!("{} is right: {addresses}", path.display());
+    // Where nothing is ended here there is one all the same, of no use to anybody.
+    if snapshot.has_sites() || !snapshot.protocols().is_empty() {
+        let certificates = count(snapshot.certificates.len(), "certificate", "certificates");
+        summary += &format!(", {certificates}");
+    }
     if snapshot.ordered() > 0 {
         summary += &format!(", {} by ACME", snapshot.ordered());
     }
