@@ -93,12 +93,13 @@ fn summary(path: &Path, snapshot: &Snapshot) -> String {
         .origins()
         .map(|(name, servers)| format!("{name} ({})", count(servers, "server", "servers")))
         .collect();
-    let mut summary = format!(
-        "{} is right: {}, {}",
-        path.display(),
-        count(snapshot.listen.len(), "address", "addresses"),
-        count(snapshot.certificates.len(), "certificate", "certificates")
-    );
+    let addresses = count(snapshot.listen.len(), "address", "addresses");
+    let mut summary = format!("{} is right: {addresses}", path.display());
+    // Where nothing is ended here there is one all the same, of no use to anybody.
+    if snapshot.has_sites() || !snapshot.protocols().is_empty() {
+        let certificates = count(snapshot.certificates.len(), "certificate", "certificates");
+        summary += &format!(", {certificates}");
+    }
     if snapshot.ordered() > 0 {
         summary += &format!(", {} by ACME", snapshot.ordered());
     }
@@ -108,7 +109,19 @@ fn summary(path: &Path, snapshot: &Snapshot) -> String {
     if !snapshot.protocols().is_empty() {
         summary += &format!(", protocols: {}", snapshot.protocols().join(", "));
     }
+    if snapshot.passes() > 0 {
+        summary += &format!(", passed on to {}", count(snapshot.passes(), "origin", "origins"));
+    }
     summary
+}
+
+/// What clients can speak.
+fn spoken(snapshot: &Snapshot) -> String {
+    let http = snapshot.has_sites().then(|| "HTTP/3, HTTP/2 and HTTP/1.1".to_owned());
+    let private = (!snapshot.has_sites()).then(|| snapshot.protocols().join(", "));
+    let passed = (snapshot.passes() > 0).then(|| "what is passed on by server name".to_owned());
+    let all = http.into_iter().chain(private.filter(|all| !all.is_empty())).chain(passed);
+    all.collect::<Vec<_>>().join("; ")
 }
 
 fn count(count: usize, one: &str, many: &str) -> String {
@@ -193,14 +206,16 @@ fn start(start: Start<'_>) -> Result<(), Failure> {
         Ok(processors) if processors.get() == 1 => crate::one_thread()?,
         _ => crate::threads()?,
     };
-    let (over, spoken) = match snapshot.has_sites() {
-        true => ("UDP and TCP", "HTTP/3, HTTP/2 and HTTP/1.1".to_owned()),
-        false => ("UDP", snapshot.protocols().join(", ")),
-    };
+    let over = if snapshot.has_tcp() { "UDP and TCP" } else { "UDP" };
+    let spoken = spoken(&snapshot);
+    let has_file = file.is_some();
     let ended = runtime.block_on(async {
         let reload = Reload::watch(file)?;
         let bound = Bound::bind_with(snapshot, sockets, handed).await;
-        let bound = bound.map_err(|error| refused(&error))?;
+        let bound = bound.map_err(|error| match !has_file && error.is_address_in_use() {
+            true => elsewhere(&error),
+            false => refused(&error),
+        })?;
         let heritage = bound.heritage();
         let heritage = heritage.map_err(|error| {
             Failure::environment("the sockets cannot be kept for the next generation", error)
@@ -259,6 +274,12 @@ impl From<AcceptError> for End {
 
 fn refused(error: &StartError) -> Failure {
     Failure::new(Kind::Environment, error.to_string())
+}
+
+/// What to do without a file that says where to listen.
+fn elsewhere(error: &StartError) -> Failure {
+    let message = format!("{error}; or take another port: --listen 127.0.0.1:9443");
+    Failure::new(Kind::Environment, message)
 }
 
 #[cfg(test)]

@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use common::Outcome;
-use common::process::{Process, until};
 use quicket_lab::netns::{self, End, VethPair};
+use quicket_testing::{Process, until};
 use serde_json::Value;
 use tempfile::TempDir;
 

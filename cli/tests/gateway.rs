@@ -471,4 +471,5 @@ fn one_line_puts_a_gateway_in_front_of_a_server() {
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(6));
     assert!(said.contains("(TCP)") && said.contains("ss -ltnp"), "{said}");
+    assert!(said.contains("--listen"), "{said}");
 }

@@ -8,9 +8,9 @@ use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use common::process::{Process, signal};
 use common::{Outcome, Server, content, quicket};
 use quicket_lab::netns::{self, End, VethPair};
+use quicket_testing::{Process, signal};
 use serde_json::Value;
 
 const LEN: usize = 8_000_000;

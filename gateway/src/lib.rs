@@ -41,6 +41,7 @@ mod names;
 pub mod origin;
 mod pace;
 mod pages;
+mod pass;
 mod presented;
 mod protocol;
 mod proxy;

@@ -32,6 +32,16 @@ impl<T> Names<T> {
         before.is_none()
     }
 
+    /// What this name was given, which may be a wildcard.
+    pub(crate) fn exactly(&self, name: &str) -> Option<&Arc<T>> {
+        let name = name.to_ascii_lowercase();
+        match name.strip_prefix("*.") {
+            _ if name == "*" => self.any.as_ref(),
+            Some(suffix) => self.wildcard.get(suffix),
+            None => self.exact.get(&name),
+        }
+    }
+
     /// The exact name's, else that of the level above with a wildcard, else that of all others.
     pub(crate) fn find(&self, name: Option<&str>) -> Option<&Arc<T>> {
         let named = name.and_then(|name| {

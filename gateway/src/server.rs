@@ -26,6 +26,7 @@ use crate::front::{Shared, redirect, tcp};
 use crate::handed::Handed;
 use crate::log_line::Log;
 use crate::metrics::{self, Metrics};
+use crate::pass::Relay;
 use crate::presented::{Presented, Shown};
 use crate::snapshot::{Limits, Snapshot, expired};
 use crate::stage::{Ending, Stage};
@@ -70,6 +71,7 @@ pub struct Gateway {
     shared: Arc<Shared>,
     tls: ServerTls,
     wanted: Wanted,
+    is_switched: bool,
     /// Its connection IDs and reports, behind a balancer.
     member: Option<Arc<Member>>,
     /// The certificates that clients get.
@@ -119,6 +121,10 @@ impl Bound {
         mut handed: Handed,
     ) -> Result<Self, StartError> {
         let member = member(&snapshot, &mut sockets)?;
+        let is_switched = sockets.switch.is_some();
+        check_passes(&snapshot, is_switched)?;
+        let relay = Relay::new();
+        sockets.pass_through = Some(Arc::clone(&relay) as _);
         snapshot.limits.bound(&mut sockets);
         let metrics = Metrics::new();
         let log = Log::open(snapshot.access_log.as_deref(), metrics.lines_lost());
@@ -143,7 +149,8 @@ impl Bound {
         }
         let (stage, ending) = Ending::new();
         let counts_handshakes = counts_handshakes(&snapshot);
-        let shared = Arc::new(Shared::new(snapshot, log, metrics, ending));
+        let shared = Arc::new(Shared::new(snapshot, log, metrics, ending, Arc::clone(&relay)));
+        relay.serve(&shared);
         ask_clients(&tls, &shared);
         let config = match counts_handshakes {
             true => config.admission(admission(&shared)),
@@ -154,7 +161,7 @@ impl Bound {
         let (plan, hearer) = (shared.current().0.acme.clone(), Arc::default());
         let (plan, presented) =
             (Arc::new(watch::Sender::new(plan)), Arc::new(Presented::new(shown)));
-        let gateway = Gateway { shared, tls, wanted, member, presented, plan, hearer };
+        let gateway = Gateway { shared, tls, wanted, is_switched, member, presented, plan, hearer };
         Ok(Self {
             gateway,
             endpoint,
@@ -353,6 +360,10 @@ impl Gateway {
         if !self.tls.alpn().iter().eq(snapshot.alpn().iter().map(String::as_bytes)) {
             return Err(StartError::OtherProtocols);
         }
+        if snapshot.has_tcp() != self.shared.current().0.has_tcp() {
+            return Err(StartError::OtherProtocols);
+        }
+        check_passes(&snapshot, self.is_switched)?;
         let place = self.place(&snapshot)?;
         let mut presented = self.presented.lock();
         // One that has ended while it was in use is no reason to refuse all else of the file.
@@ -402,6 +413,14 @@ impl Gateway {
         };
         let change = member.prepare(&now.site, &now.report_to).map_err(StartError::Balancer)?;
         Ok(Some((member, change)))
+    }
+}
+
+/// The switch knows its programs' connection IDs, and hands on nothing else.
+fn check_passes(snapshot: &Snapshot, is_switched: bool) -> Result<(), StartError> {
+    match is_switched && snapshot.passes_quic() {
+        true => Err(StartError::PassesBehindSwitch),
+        false => Ok(()),
     }
 }
 
@@ -469,7 +488,7 @@ fn server(tls: ServerTls, snapshot: &Snapshot) -> ServerConfig {
     ServerConfig::new(tls).transport(transport).early_data(true).retry(retry)
 }
 
-/// Binds each address over UDP, and over TCP if there are sites.
+/// Binds each address over UDP, and over TCP if there is something for it.
 async fn both(
     snapshot: &Snapshot,
     mut config: EndpointConfig,
@@ -484,7 +503,7 @@ async fn both(
         loop {
             attempt += 1;
             let listener =
-                snapshot.has_sites().then(|| listen_tcp(address, only_v6, handed)).transpose()?;
+                snapshot.has_tcp().then(|| listen_tcp(address, only_v6, handed)).transpose()?;
             let bound = listener.as_ref().map_or(Ok(address), TcpListener::local_addr);
             let bound = bound.map_err(|error| StartError::Tcp(address, error))?;
             let udp = match &endpoint {

@@ -16,6 +16,7 @@ use crate::clients::Allowed;
 use crate::congestion::Plan;
 use crate::metrics::{NO_SERVER, Place};
 use crate::origin::Origin;
+use crate::pass::Passes;
 use crate::protocol::Protocols;
 use crate::route::Sites;
 
@@ -51,8 +52,12 @@ pub struct Snapshot {
     /// Fields in which only the gateway tells origins of clients' certificates, whatever the site.
     pub(crate) certificate_fields: Vec<HeaderName>,
     pub(crate) protocols: Protocols,
+    pub(crate) passes: Passes,
     pub(crate) origins: Vec<Arc<Origin>>,
 }
+
+/// What no client asks for: a server of QUIC has a protocol (RFC 9001, Section 8.1), also one that only passes connections on.
+const NONE: &str = "quicket-none";
 
 /// Says that a certificate has ended, if it has.
 pub(crate) fn expired(names: &[String], identity: &Identity) -> Option<String> {
@@ -147,7 +152,8 @@ impl Snapshot {
     /// private ones.
     pub(crate) fn alpn(&self) -> Vec<String> {
         let http = self.has_sites().then(|| "h3".to_owned());
-        http.into_iter().chain(self.protocols.alpn().iter().cloned()).collect()
+        let none = (!self.has_sites() && self.protocols.alpn().is_empty()).then(|| NONE.to_owned());
+        http.into_iter().chain(self.protocols.alpn().iter().cloned()).chain(none).collect()
     }
 
     /// True if connection IDs are those of a site behind a balancer.
@@ -158,6 +164,21 @@ impl Snapshot {
     /// True if HTTP is served.
     pub fn has_sites(&self) -> bool {
         !self.sites.is_empty()
+    }
+
+    /// True if something is listened for over TCP.
+    pub fn has_tcp(&self) -> bool {
+        self.has_sites() || self.passes.has_tls()
+    }
+
+    /// How many origins connections are passed on to without being ended here.
+    pub fn passes(&self) -> usize {
+        self.passes.len()
+    }
+
+    /// True if connections over QUIC are passed on without being ended here.
+    pub fn passes_quic(&self) -> bool {
+        self.passes.has_quic()
     }
 
     /// True if clients are asked for certificates anywhere.

@@ -1,5 +1,6 @@
 //! Why a gateway does not start, or does not take what it is given.
 
+use std::error::Error as _;
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
@@ -40,10 +41,24 @@ pub enum StartError {
     Balancer(MemberError),
     /// The place behind a balancer is another one.
     OtherPlace,
+    /// Connections over QUIC cannot be passed on where the switch has the address.
+    PassesBehindSwitch,
     /// Certificates that are ordered could not be kept.
     Acme(String),
     /// A certificate that was not there before has ended.
     Expired(String),
+}
+
+impl StartError {
+    /// True if somebody else has an address.
+    pub fn is_address_in_use(&self) -> bool {
+        let error = match self {
+            Self::Tcp(_, error) => Some(error),
+            Self::Udp(error) => error.source().and_then(|source| source.downcast_ref()),
+            _ => None,
+        };
+        error.is_some_and(|error: &io::Error| error.kind() == io::ErrorKind::AddrInUse)
+    }
 }
 
 impl fmt::Display for StartError {
@@ -81,13 +96,16 @@ impl fmt::Display for StartError {
                  is there now, or no longer: that takes a restart, or quicket switch upgrade",
             ),
             Self::OtherProtocols => f.write_str(
-                "the names in alpn of [[protocol]], or whether there is a [[site]], have changed: that takes a \
+                "the names in alpn of [[protocol]], or whether there is a [[site]], or a [[pass]] with tls, have changed: that takes a \
                  restart, or quicket switch upgrade",
             ),
             Self::Balancer(error) => write!(f, "{}: {error}", balancer::field(error)),
             Self::OtherPlace => f.write_str(
                 "balancer.server_id or balancer.max_udp_payload have changed, or [balancer] is there now, or no \
                  longer: that takes a restart",
+            ),
+            Self::PassesBehindSwitch => f.write_str(
+                "[[pass]] with quic does not go with --switch: the switch does not know whose packets those connections have",
             ),
             Self::Acme(what) => write!(f, "acme.state: {what}"),
             Self::Expired(what) => write!(f, "{what}; it is not taken instead of another one"),
@@ -111,6 +129,7 @@ impl std::error::Error for StartError {
             | Self::OtherLimits
             | Self::OtherProtocols
             | Self::OtherPlace
+            | Self::PassesBehindSwitch
             | Self::Acme(_)
             | Self::Expired(_) => None,
         }

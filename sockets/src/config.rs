@@ -9,6 +9,7 @@ use quicket_engine::{ConnectionIdGenerator, ReplyRates, RetryPolicy, TransportCo
 use quicket_handshake::{ClientTls, ConfigError, Identity, ServerTls, SystemRandom};
 use quicket_wire::Version;
 
+use crate::pass::PassThrough;
 use crate::qlog::Qlog;
 use crate::session::SessionStore;
 use crate::site::{SiteKeys, server_id};
@@ -34,6 +35,8 @@ pub struct EndpointConfig {
     pub workers: Workers,
     /// How the address is shared with other programs; not at all by default.
     pub switch: Option<SwitchConfig>,
+    /// Who may have datagrams that belong to no connection of the endpoint; nobody by default.
+    pub pass_through: Option<Arc<dyn PassThrough>>,
 }
 
 /// How many workers an endpoint has.
@@ -103,6 +106,7 @@ impl Default for EndpointConfig {
             memory: MEMORY,
             workers: Workers::One,
             switch: None,
+            pass_through: None,
         }
     }
 }

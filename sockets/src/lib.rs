@@ -86,6 +86,7 @@ mod error;
 mod half;
 pub mod message;
 mod ops;
+mod pass;
 mod qlog;
 mod session;
 mod site;
@@ -107,12 +108,14 @@ pub use error::{
     AcceptError, Blame, ConnectError, DatagramError, ListenError, MigrateError, OpenError,
     ReadError, ReadToEndError, WriteError, blame_of,
 };
+pub use pass::{Arrived, Outlet, PassThrough, Whose};
 pub use qlog::Qlog;
 pub use site::SiteKeys;
 pub use switched::SwitchConfig;
 pub use unencrypted::UnencryptedNetworks;
 
-pub use quicket_udp::{BindError, UdpConfig, UdpOption, UdpStats};
+pub use quicket_switch::first_packet::HeldDatagram;
+pub use quicket_udp::{BindError, Outgoing, SendOutcome, UdpConfig, UdpOption, UdpStats};
 pub use session::{FileSessionStore, MemorySessionStore, SessionStore};
 
 pub use quicket_engine::crypto::{Aead, HandshakeError};
@@ -127,7 +130,9 @@ pub use quicket_handshake::{
     ServerTls, SharedBeginning, StrikeAnswer, StrikeRegister, TicketId, TicketKey, TicketKeys,
 };
 pub use quicket_steering::{SiteSecrets, secrets};
-pub use quicket_wire::{Dir, StreamId, TransportErrorCode, TransportParameters, Version};
+pub use quicket_wire::{
+    Dir, EcnCodepoint, StreamId, TransportErrorCode, TransportParameters, Version,
+};
 
 // The examples there are tests.
 #[cfg(doctest)]

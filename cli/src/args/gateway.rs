@@ -163,6 +163,15 @@ The file, in TOML; what is not said is as shown here, and paths are relative to 
   max_streams = 100                of a client, of each kind; as many as requests
   max_connections = 4096           to the origin; a client's datagrams over UDP are one
   buffer_bytes = 65536             read from the origin at once, from 1024 to 16777216
+  [[pass]]                         connections that are passed on without being ended here
+  names = [\"NAME\"]                 as of [[protocol]]; the nearest name counts
+  quic = \"udp://HOST:PORT\"         where those over QUIC go, unless they are the gateway's, and ...
+  tls = \"tcp://HOST:PORT\"          ... those over TCP with TLS; or unix:/PATH
+  proxy_protocol = false           PROXY protocol, version 2, before each connection of tls
+  connection_ids = \"FILE\"          how the origin of quic writes its connection IDs, so that clients may move
+  server_id = \"HEX\"                what names it in them
+  connect_timeout_ms = 5000        of tls
+  idle_timeout_ms = 300000         silence in both directions
   disable_1rtt_encryption = []     networks of clients, at the file's top: DANGEROUS, their connections over QUIC
                                    have no encryption if they ask for that
   [[congestion]]                   over QUIC; the first that fits a connection counts

@@ -272,6 +272,23 @@ impl Endpoint {
         }
     }
 
+    /// True if a datagram belongs to no connection of this endpoint, nor to a neighbour's: what
+    /// [`Self::route`] would answer, drop or make a connection of. What cannot be read is no
+    /// stranger's.
+    pub fn is_stranger(&self, datagram: &Datagram<'_>, reached: Reached) -> bool {
+        let Ok(header) = Header::parse(datagram.data, self.config.cid_generator.len()) else {
+            return false;
+        };
+        if self.routes.find(&header.dcid, datagram.remote).is_some()
+            || self.route_elsewhere(&header, datagram, reached).is_some()
+        {
+            return false;
+        }
+        // RFC 9000, Section 10.3: a peer's reset has any connection ID.
+        header.kind != PacketKind::OneRtt
+            || self.routes.find_reset(&*self.crypto, &self.config.reset_key, datagram).is_none()
+    }
+
     /// Whether a datagram that has no route here belongs to another endpoint at this address. What
     /// ends with one of this one's reset tokens does not, whatever its connection ID looks like.
     fn route_elsewhere(

@@ -8,7 +8,7 @@ use std::time::Duration;
 use http::header::HeaderName;
 use quicket::Identity;
 
-use super::{File, Problem, congestion, limits, origin, protocol, site};
+use super::{File, Problem, congestion, limits, origin, pass, protocol, site};
 use crate::route::Sites;
 use crate::snapshot::{Certificates, Snapshot};
 
@@ -42,13 +42,18 @@ impl Problems {
 /// Checks a file with certificates in files.
 pub(super) fn check(file: File, directory: &Path) -> Result<Snapshot, Vec<Problem>> {
     let mut problems = Problems::default();
-    if file.certificate.is_empty() && file.acme.is_none() {
+    let mut certificates = Certificates::new();
+    let ends_nothing = file.site.is_empty() && file.protocol.is_empty() && !file.pass.is_empty();
+    if file.certificate.is_empty() && file.acme.is_none() && ends_nothing {
+        // For those who ask for other names, and get nothing.
+        let identity = problems.take("certificate", Identity::self_signed(["localhost"]));
+        certificates.extend(identity.map(|identity| (Vec::new(), identity)));
+    } else if file.certificate.is_empty() && file.acme.is_none() {
         problems.add(
             "certificate",
             "there is none: add [[certificate]] with chain = \"FILE\" and key = \"FILE\", or [acme]",
         );
     }
-    let mut certificates = Certificates::new();
     let mut names = HashSet::new();
     for (at, certificate) in file.certificate.iter().enumerate() {
         let place = format!("certificate {}", at + 1);
@@ -96,11 +101,13 @@ fn finish(
     addresses(&file, &mut problems);
     unencrypted(&file, &mut problems);
     let origins = origin::check(&file.origin, directory, &mut problems);
-    let sites = match file.site.is_empty() && !file.protocol.is_empty() {
+    let has_others = !file.protocol.is_empty() || !file.pass.is_empty();
+    let sites = match file.site.is_empty() && has_others {
         false => site::check(&file.site, directory, &origins, &mut problems),
         true => without_sites(&file, &mut problems),
     };
     let protocols = protocol::protocols(&file.protocol, &file.limits, directory, &mut problems);
+    let passes = pass::passes(&file, directory, &mut problems);
     let metrics = file.metrics.as_ref().and_then(|metrics| metrics.check(directory, &mut problems));
     let balancer = file.balancer.as_ref();
     let balancer = balancer.and_then(|balancer| balancer.check(directory, &mut problems));
@@ -138,6 +145,7 @@ fn finish(
         sites,
         certificate_fields,
         protocols,
+        passes,
         origins: origins.into_values().collect(),
     })
 }
@@ -155,7 +163,7 @@ fn unencrypted(file: &File, problems: &mut Problems) {
     }
 }
 
-/// A file with private protocols only.
+/// A file with private protocols, or with what is passed on, only.
 fn without_sites(file: &File, problems: &mut Problems) -> Sites {
     // Challenges may be answered there.
     if !file.redirect.is_empty() && file.acme.is_none() {

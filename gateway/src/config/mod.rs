@@ -12,6 +12,7 @@ mod headers;
 mod limits;
 mod metrics;
 mod origin;
+mod pass;
 mod problem;
 mod protocol;
 mod site;
@@ -32,6 +33,7 @@ pub use self::headers::{Edits, Hsts};
 pub use self::limits::Limits;
 pub use self::metrics::Metrics;
 pub use self::origin::{Balance, HashBy, HealthCheck, Origin, Server, Weighted};
+pub use self::pass::Pass;
 pub use self::problem::Problem;
 pub use self::protocol::Protocol;
 pub use self::site::{EarlyData, Route, Site};
@@ -63,6 +65,8 @@ pub struct File {
     pub site: Vec<Site>,
     /// What is carried besides HTTP.
     pub protocol: Vec<Protocol>,
+    /// What is passed on without being ended here.
+    pub pass: Vec<Pass>,
     /// Which congestion controller connections over QUIC have.
     pub congestion: Vec<Congestion>,
     /// What one client or one request may take.
@@ -93,11 +97,12 @@ impl File {
         let asked = asked.chain(self.protocol.iter().map(|protocol| &protocol.client_certificates));
         let asked = asked.flatten().flat_map(|asked| asked.ca.iter().chain(&asked.crl));
         let protocols = self.protocol.iter().filter_map(|protocol| protocol.ca.as_ref());
+        let ids = self.pass.iter().filter_map(|pass| pass.connection_ids.as_ref());
         let token = self.metrics.iter().filter_map(|metrics| metrics.token_file.as_ref());
         let balancer = self.balancer.iter().map(|balancer| &balancer.connection_ids);
         let acme = self.acme.iter().flat_map(Acme::files);
         let all = certificates.chain(origins).chain(pages).chain(asked).chain(protocols);
-        all.chain(token).chain(balancer).chain(acme).map(PathBuf::as_path)
+        all.chain(ids).chain(token).chain(balancer).chain(acme).map(PathBuf::as_path)
     }
 }
 

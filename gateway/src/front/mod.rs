@@ -21,6 +21,7 @@ use crate::clients::Clients;
 use crate::log_line::Log;
 use crate::metrics::Metrics;
 use crate::origin::Checks;
+use crate::pass::Relay;
 use crate::snapshot::Snapshot;
 use crate::stage::Ending;
 use crate::tunnel::Stay;
@@ -40,10 +41,18 @@ pub(crate) struct Shared {
     pub(crate) challenges: Arc<Challenges>,
     /// Whose connections over QUIC may go without encryption.
     pub(crate) unencrypted: UnencryptedNetworks,
+    /// Who has datagrams of others.
+    relay: Arc<Relay>,
 }
 
 impl Shared {
-    pub(crate) fn new(snapshot: Snapshot, log: Log, metrics: Arc<Metrics>, ending: Ending) -> Self {
+    pub(crate) fn new(
+        snapshot: Snapshot,
+        log: Log,
+        metrics: Arc<Metrics>,
+        ending: Ending,
+        relay: Arc<Relay>,
+    ) -> Self {
         snapshot.sites.count_by(&metrics);
         metrics.count_servers(snapshot.servers());
         let room =
@@ -55,7 +64,22 @@ impl Shared {
         let current = RwLock::new((Arc::new(snapshot), log));
         let clients = Clients::new();
         let challenges = Arc::default();
-        Self { current, checks, runtime, room, clients, metrics, ending, challenges, unencrypted }
+        Self {
+            current,
+            checks,
+            runtime,
+            room,
+            clients,
+            metrics,
+            ending,
+            challenges,
+            unencrypted,
+            relay,
+        }
+    }
+
+    pub(crate) fn relay(&self) -> Arc<Relay> {
+        Arc::clone(&self.relay)
     }
 
     /// What counts for a request that comes now.
@@ -90,5 +114,6 @@ impl Shared {
         drop(current);
         before.0.sites.forget_but(&sites.sites, &self.metrics);
         self.metrics.count_servers(sites.servers());
+        self.relay.take_up(&sites);
     }
 }

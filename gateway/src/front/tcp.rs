@@ -26,8 +26,11 @@ use super::stall::Progress;
 use crate::BodyError;
 use crate::acme::Challenges;
 use crate::credentials::Credentials;
+use crate::metrics::Metrics;
+use crate::pass::Pass;
+use crate::pass::tls::{Beginning, beginning, carry};
 use crate::proxy::{self, Client};
-use crate::snapshot::Limits;
+use crate::snapshot::{Limits, Snapshot};
 
 /// How often a client over HTTP/2 is asked whether it is there, and how long it may take to say so.
 const PING: Duration = Duration::from_secs(30);
@@ -120,6 +123,39 @@ pub(crate) async fn listen(
     accept_all(listener, shared, hold).await;
 }
 
+/// Where a connection goes.
+enum Way {
+    /// It is ended here.
+    Here,
+    /// Nobody wants it.
+    Nowhere,
+    /// It is passed on, as it is.
+    To(Arc<Pass>, Option<String>),
+}
+
+/// Looks whether a connection is passed on.
+async fn elsewhere(
+    stream: &TcpStream,
+    snapshot: &Snapshot,
+    metrics: &Metrics,
+) -> Result<Way, BodyError> {
+    if !snapshot.passes.has_tls() {
+        return Ok(Way::Here);
+    }
+    let begun = beginning(stream, snapshot.limits.header_timeout).await;
+    if let Beginning::Hello(name) = begun.inspect_err(|_| metrics.refused(NO_HANDSHAKE))?
+        && let Some(pass) = snapshot.passes.find(name.as_deref())
+        && pass.tls.is_some()
+    {
+        return Ok(Way::To(Arc::clone(pass), name));
+    }
+    if snapshot.has_sites() {
+        return Ok(Way::Here);
+    }
+    metrics.refused("nothing over TCP for this server name");
+    Ok(Way::Nowhere)
+}
+
 async fn serve(
     stream: TcpStream,
     client: SocketAddr,
@@ -127,7 +163,18 @@ async fn serve(
     alt_svc: Option<HeaderValue>,
     shared: Arc<Shared>,
 ) -> Result<(), BodyError> {
-    let limits = shared.current().0.limits;
+    let (limits, stream) = {
+        let snapshot = shared.current().0;
+        let limits = snapshot.limits;
+        match elsewhere(&stream, &snapshot, &shared.metrics).await? {
+            Way::Here => (limits, stream),
+            Way::Nowhere => return Ok(()),
+            Way::To(pass, name) => {
+                drop(snapshot);
+                return Box::pin(carry(stream, client, name, pass, shared)).await;
+            }
+        }
+    };
     let accepting = tls.accept(stream, &shared.challenges);
     let stream = tokio::time::timeout(limits.header_timeout, accepting).await;
     let metrics = Arc::clone(&shared.metrics);

@@ -3,6 +3,7 @@
 
 mod histogram;
 mod json;
+mod pass;
 mod place;
 mod private;
 pub(crate) mod serve;
@@ -22,6 +23,8 @@ use prometheus_client::registry::Registry;
 use quicket::{Identity, KeyType};
 
 use self::histogram::Histogram;
+pub(crate) use self::pass::PassMetrics;
+use self::pass::Passes;
 pub(crate) use self::place::Listener;
 pub use self::place::Place;
 use self::private::Private;
@@ -51,6 +54,7 @@ pub(crate) struct Metrics {
     unencrypted: Counter,
     lines_lost: Counter,
     private: Private,
+    passes: Passes,
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
@@ -183,6 +187,7 @@ impl Metrics {
             ),
             lines_lost: add(all, "log_lines_lost", "Lines of the access log that were lost"),
             private: Private::new(all),
+            passes: Passes::new(all),
             registry,
         })
     }
@@ -254,6 +259,21 @@ impl Metrics {
     /// The counters of a private protocol.
     pub(crate) fn protocol(&self, alpn: &str) -> ProtocolMetrics {
         self.private.of(alpn)
+    }
+
+    /// The counters of what a table passes on, over QUIC or TCP.
+    pub(crate) fn pass(&self, name: &str, over: &'static str) -> PassMetrics {
+        self.passes.of(name, over)
+    }
+
+    /// Counts a connection that is passed on, which is open until what is returned is dropped.
+    pub(crate) fn passed(&self, name: &str, over: &'static str) -> Open {
+        self.passes.begin(name, over)
+    }
+
+    /// Counts first packets that were held, and lost.
+    pub(crate) fn first_packets_lost(&self, count: u64) {
+        self.passes.first_lost.inc_by(count);
     }
 
     /// Counts the attempts after the first.

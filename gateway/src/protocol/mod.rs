@@ -5,7 +5,7 @@
 
 mod datagrams;
 mod origin;
-mod proxy_header;
+pub(crate) mod proxy_header;
 mod quic;
 mod room;
 mod serve;

@@ -5,23 +5,26 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use ppp::v2::{Builder, Command, Protocol, Type, Version};
 
-/// The header for a stream of a client.
+/// The header for a stream of a client. Its protocol is left out where TLS has not settled it.
 ///
 /// # Errors
 ///
 /// If a name is too long for it, which TLS does not let through.
-pub(super) fn header(
+pub(crate) fn header(
     client: SocketAddr,
     local: Option<SocketAddr>,
-    alpn: &[u8],
+    alpn: Option<&[u8]>,
     name: Option<&str>,
     certificate: Option<&[u8]>,
 ) -> io::Result<Vec<u8>> {
     let (client, local) = same_family(client, local);
     // A stream is what the origin gets. Servers refuse the other word, DGRAM, for QUIC's sake.
     let command = Version::Two | Command::Proxy;
-    let builder = Builder::with_addresses(command, Protocol::Stream, (client, local))
-        .write_tlv(Type::ALPN, alpn)?;
+    let builder = Builder::with_addresses(command, Protocol::Stream, (client, local));
+    let builder = match alpn {
+        None => builder,
+        Some(alpn) => builder.write_tlv(Type::ALPN, alpn)?,
+    };
     let builder = match name {
         Some(name) => builder.write_tlv(Type::Authority, name.as_bytes())?,
         None => builder,
@@ -77,7 +80,7 @@ mod tests {
         let bytes = header(
             at("[::ffff:198.51.100.7]:5000"),
             Some(local),
-            b"redis",
+            Some(b"redis"),
             Some("a.example"),
             Some(&[7; 300]),
         );
@@ -96,7 +99,7 @@ mod tests {
     #[test]
     fn an_unknown_address_is_none() {
         let client: SocketAddr = "[2001:db8::1]:5000".parse().unwrap();
-        let bytes = super::header(client, None, b"x", None, None).unwrap();
+        let bytes = super::header(client, None, Some(b"x"), None, None).unwrap();
         let header = Header::try_from(bytes.as_slice()).unwrap();
         let nowhere: SocketAddr = "[::]:0".parse().unwrap();
         assert_eq!(header.addresses, Addresses::from((client, nowhere)));

@@ -199,7 +199,8 @@ async fn introduced(client: &Client, sink: &mut impl Sink, way: Way, meter: &Met
     }
     let (name, near) = (client.name.as_deref(), &client.connection);
     let (remote, local, alpn) = (near.remote_addr(), near.local_addr(), &client.alpn);
-    let header = proxy_header::header(remote, local, alpn, name, client.certificate.as_deref());
+    let header =
+        proxy_header::header(remote, local, Some(alpn), name, client.certificate.as_deref());
     let Ok(header) = header else { return false };
     // An origin may give a stream no room at all.
     tokio::select! {

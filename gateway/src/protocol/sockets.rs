@@ -112,8 +112,14 @@ async fn connect(client: &Client, place: Option<Place>) -> Result<(Link, Vec<u8>
         true => {
             let (name, local) = (client.name.as_deref(), connection.local_addr());
             let certificate = client.certificate.as_deref();
-            proxy_header::header(connection.remote_addr(), local, &client.alpn, name, certificate)
-                .map_err(|_| code::UNREACHABLE)?
+            proxy_header::header(
+                connection.remote_addr(),
+                local,
+                Some(&client.alpn),
+                name,
+                certificate,
+            )
+            .map_err(|_| code::UNREACHABLE)?
         }
         false => Vec::new(),
     };

@@ -111,24 +111,33 @@ impl Site {
     /// Starts a gateway with its certificate for localhost, an access log, and what the rest of the file
     /// says.
     pub(crate) fn start(dir: TempDir, rest: &str) -> Self {
+        Self::start_workers(dir, rest, 1)
+    }
+
+    /// The same with so many workers over QUIC.
+    pub(crate) fn start_workers(dir: TempDir, rest: &str, workers: usize) -> Self {
         let snapshot = Self::read(&dir, "", rest);
-        Self::start_by(dir, snapshot)
+        Self::start_by(dir, snapshot, workers)
     }
 
     /// The same, where the lines of the file's top come first.
     pub(crate) fn start_top(dir: TempDir, text: &str) -> Self {
         let snapshot = Self::read(&dir, text, "");
-        Self::start_by(dir, snapshot)
+        Self::start_by(dir, snapshot, 1)
     }
 
-    fn start_by(dir: TempDir, snapshot: quicket_gateway::snapshot::Snapshot) -> Self {
+    fn start_by(
+        dir: TempDir,
+        snapshot: quicket_gateway::snapshot::Snapshot,
+        workers: usize,
+    ) -> Self {
         let (started, address) = std::sync::mpsc::channel();
         let (stop, stopped) = oneshot::channel::<()>();
         let thread = std::thread::spawn(move || {
             let mut runtime = tokio::runtime::Builder::new_multi_thread();
             let runtime = runtime.worker_threads(2).enable_all().build().unwrap();
             runtime.block_on(async {
-                let sockets = EndpointConfig::default().workers(Workers::Count(1));
+                let sockets = EndpointConfig::default().workers(Workers::Count(workers));
                 let bound = Bound::bind(snapshot, sockets).await.unwrap();
                 started.send((bound.addresses()[0], bound.gateway())).unwrap();
                 bound.run(async { _ = stopped.await }).await.unwrap();

@@ -213,7 +213,7 @@ impl Links {
     }
 
     /// The one for packets from `local`.
-    pub(super) fn for_path(&self, local: Option<SocketAddr>) -> Option<&Arc<Link>> {
+    pub(crate) fn for_path(&self, local: Option<SocketAddr>) -> Option<&Arc<Link>> {
         match (&*self.list, local) {
             ([_, _, ..], Some(local)) => {
                 self.iter().find(|link| link.serves(local)).or_else(|| self.current())

@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering;
 
 use quicket_engine::time::Time;
 use quicket_engine::{Datagram, Reached, Route};
+use quicket_switch::first_packet::HeldDatagram;
 use quicket_wire::EcnCodepoint;
 
 use super::Core;
@@ -16,6 +17,7 @@ use super::mailbox::Parcels;
 use super::spin::Spinning;
 use super::switch::Outbox;
 use super::waiters::{Tasks, Wakes};
+use crate::pass::{Arrived, Outlet, PassThrough, Whose};
 use quicket_udp::{Arrival, Batch, Outgoing, ReceiveBuffers, Train, UdpSocket};
 
 /// How many batches one turn receives before timers and the application get theirs.
@@ -85,8 +87,19 @@ pub(super) enum Origin {
     Mailbox,
 }
 
+impl Origin {
+    /// What neighbours hear of it.
+    const fn reached(self) -> Reached {
+        match self {
+            Self::Socket => Reached::Chosen,
+            Self::Behind => Reached::Behind,
+            Self::Switch | Self::Mailbox => Reached::HandedOn,
+        }
+    }
+}
+
 /// Where a datagram belongs.
-enum Whose {
+enum Destination {
     /// To this connection.
     Cell(Arc<Cell>),
     /// To another worker; to the switch, if the number is that behind the last one's.
@@ -182,21 +195,30 @@ impl Core {
 
     fn deliver(&self, now: Time, train: Train<'_>, origin: Origin, work: &mut Work) {
         let Train { remote, local, ecn, stride, bytes } = train;
+        let pass_through = self.switch.pass_through.as_deref().filter(|it| it.is_active());
         let len = bytes.len();
         let mut rest = bytes;
         while !rest.is_empty() {
             let is_behind = origin == Origin::Socket && rest.len() < len;
             let origin = if is_behind { Origin::Behind } else { origin };
+            if let Some(pass_through) = pass_through {
+                let train = Train { remote, local, ecn, stride, bytes: &mut *rest };
+                let passed = self.pass_on(now, pass_through, train, origin, work);
+                if passed > 0 {
+                    rest = std::mem::take(&mut rest).split_at_mut(passed).1;
+                    continue;
+                }
+            }
             let (first, _) = rest.split_at_mut(stride.min(rest.len()));
             let mut datagram = Datagram { remote, local, ecn, data: first };
             let first = datagram.data.len();
             let cell = match self.route(now, &mut datagram, origin, work) {
-                Whose::Cell(cell) => cell,
-                Whose::Nobody => {
+                Destination::Cell(cell) => cell,
+                Destination::Nobody => {
                     rest = std::mem::take(&mut rest).split_at_mut(first).1;
                     continue;
                 }
-                Whose::Worker(worker) => {
+                Destination::Worker(worker) => {
                     let run = run_to_one(rest, stride, self.cid_len);
                     let (theirs, more) = std::mem::take(&mut rest).split_at_mut(run);
                     rest = more;
@@ -223,6 +245,49 @@ impl Core {
         }
     }
 
+    /// Lets somebody else have the first datagrams of a train, if they are no connection's here. How many bytes are seen
+    /// to.
+    fn pass_on(
+        &self,
+        now: Time,
+        pass_through: &dyn PassThrough,
+        train: Train<'_>,
+        origin: Origin,
+        work: &mut Work,
+    ) -> usize {
+        let Train { remote, local, ecn, stride, bytes } = train;
+        let (first, _) = bytes.split_at_mut(stride.min(bytes.len()));
+        let datagram = Datagram { remote, local, ecn, data: first };
+        if !self.routing().endpoint.is_stranger(&datagram, origin.reached()) {
+            return 0;
+        }
+        let run = run_to_one(bytes, stride, self.cid_len);
+        let (run, _) = bytes.split_at(run);
+        let stray = Arrived { remote, local, ecn, segment_size: stride, bytes: run };
+        match pass_through.look(&stray, &Outlet(self.this.clone())) {
+            Whose::Others => run.len(),
+            Whose::Own { held } => {
+                for HeldDatagram { remote, local, ecn, mut bytes } in held {
+                    let mut datagram = Datagram { remote, local, ecn, data: &mut bytes };
+                    self.deliver_one(now, &mut datagram, origin, work);
+                }
+                0
+            }
+        }
+    }
+
+    /// Hands a datagram that somebody has held to its connection.
+    fn deliver_one(&self, now: Time, datagram: &mut Datagram<'_>, origin: Origin, work: &mut Work) {
+        let Destination::Cell(cell) = self.route(now, datagram, origin, work) else { return };
+        let mut conn = cell.lock();
+        let stride = datagram.data.len();
+        conn.engine.handle_train(now, datagram, stride);
+        if !std::mem::replace(&mut conn.touched, true) {
+            drop(conn);
+            work.touched.push(cell);
+        }
+    }
+
     /// Finds the connection of a datagram, or answers the datagram.
     fn route(
         &self,
@@ -230,23 +295,18 @@ impl Core {
         datagram: &mut Datagram<'_>,
         origin: Origin,
         work: &mut Work,
-    ) -> Whose {
+    ) -> Destination {
         let unix_secs = self.clock().unix_secs(now);
         let mut routing = self.routing();
         let (endpoint, reply) = (&mut routing.endpoint, &mut work.reply);
-        let reached = match origin {
-            Origin::Socket => Reached::Chosen,
-            Origin::Behind => Reached::Behind,
-            Origin::Switch | Origin::Mailbox => Reached::HandedOn,
-        };
-        let route = endpoint.route_reached(now, unix_secs, datagram, reached, reply);
+        let route = endpoint.route_reached(now, unix_secs, datagram, origin.reached(), reply);
         match route {
             Route::Connection(handle) => {
                 return routing
                     .find(handle)
-                    .map_or(Whose::Nobody, |cell| Whose::Cell(Arc::clone(cell)));
+                    .map_or(Destination::Nobody, |cell| Destination::Cell(Arc::clone(cell)));
             }
-            Route::Elsewhere(worker) => return Whose::Worker(worker),
+            Route::Elsewhere(worker) => return Destination::Worker(worker),
             Route::Incoming(incoming) if !self.aside.admits(now, datagram) => {
                 endpoint.ignore(incoming);
             }
@@ -267,7 +327,7 @@ impl Core {
                 log::trace!("dropped a datagram from {}: {reason:?}", datagram.remote);
             }
         }
-        Whose::Nobody
+        Destination::Nobody
     }
 
     /// Hands the switch what belongs to another program.

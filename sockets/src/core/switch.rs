@@ -18,6 +18,7 @@ use super::waiter_id::WaiterId;
 use super::waiters::{Waiter, Wakes};
 use super::{Clock, Core};
 use crate::config::WorkerStats;
+use crate::pass::PassThrough;
 use crate::site::SiteKeys;
 use crate::steering::KernelChoice;
 
@@ -34,6 +35,8 @@ pub(crate) struct Switch {
     choice: Option<KernelChoice>,
     /// The keys that it has in common with other servers.
     pub(super) site: Option<SiteKeys>,
+    /// Who may have datagrams of others.
+    pub(super) pass_through: Option<Arc<dyn PassThrough>>,
     /// The share of an address that others have, too.
     pub(super) share: Share,
     /// How many public values lead to any of them.
@@ -80,6 +83,7 @@ impl Switch {
         memory: usize,
         choice: Option<KernelChoice>,
         site: Option<SiteKeys>,
+        pass_through: Option<Arc<dyn PassThrough>>,
     ) -> Arc<Self> {
         let mailboxes = if workers > 1 { workers } else { 0 };
         Arc::new(Self {
@@ -90,6 +94,7 @@ impl Switch {
             pins: Arc::default(),
             choice,
             site,
+            pass_through,
             share: Share::default(),
             handles: AtomicUsize::new(0),
             mailboxes: (0..mailboxes).map(|_| Mailbox::default()).collect(),

@@ -116,7 +116,8 @@ pub(super) fn endpoint_on(
 ) -> io::Result<CoreRef> {
     let count = division.workers();
     let site = SiteKeys::of(&config.protocol);
-    let switch = Switch::new(count, config.memory, choice, site.clone());
+    let switch =
+        Switch::new(count, config.memory, choice, site.clone(), config.pass_through.clone());
     let tokens = SharedTokenLog::default();
     let mut cores = Vec::with_capacity(count);
     for (number, link) in links.into_iter().enumerate() {

@@ -9,6 +9,9 @@ use super::receipt::Receipt;
 pub struct AddressId(pub(super) u32);
 
 impl AddressId {
+    /// Stands for the address of who has one only, and no registry.
+    pub const ONLY: Self = Self(0);
+
     /// Its number, which no other address gets while the switch lives.
     #[must_use]
     pub const fn number(self) -> u32 {
