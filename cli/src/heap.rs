@@ -1,13 +1,4 @@
-//! The heap, mimalloc's, and that of the C library beside it, from which ciphers take their memory: the one place of
-//! this program with unsafe code.
-
-use mimalloc::MiMalloc;
-
-/// What each request allocates is much, small, and freed soon, often by another thread: a gateway answers a sixth more
-/// requests in the same time than with the allocator of glibc. It is built to ask for no huge pages (`no_thp`): with them a
-/// page of 4 KiB that is touched costs 2 MiB of memory.
-#[global_allocator]
-static HEAP: MiMalloc = MiMalloc;
+//! The heap of the C library: the one place of this program with unsafe code.
 
 /// What glibc keeps at the end of an arena once it is free, in bytes.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
@@ -43,26 +34,19 @@ pub(crate) fn keep_little() {
 #[cfg(not(all(target_os = "linux", target_env = "gnu")))]
 pub(crate) const fn keep_little() {}
 
-/// Returns pages without anything in use to the system. mimalloc does so by itself a second after they were freed, but
-/// only while somebody allocates.
-#[allow(unsafe_code, reason = "no safe function does it")]
-pub(crate) fn give_back() {
-    // SAFETY: `mi_collect` takes a flag, whether to return all, and no pointer. It touches what is free: of the calling
-    // thread's heap, and of the memory that all threads share, which it takes as an allocation does.
-    unsafe { libmimalloc_sys::mi_collect(true) };
-    trim();
-}
-
-/// The same of the C library, where it is glibc.
+/// Returns pages without anything in use to the system, as far as the C library can: glibc's. True if
+/// there were any.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 #[allow(unsafe_code, reason = "no safe function does it")]
-fn trim() {
+pub(crate) fn give_back() -> bool {
     // SAFETY: `malloc_trim` takes a number, how much to leave at the top of the heap, and no pointer.
     // It locks each arena as an allocation does (MT-Safe in glibc's manual), so that it may run beside
     // any thread that allocates, and it touches only pages that belong to no allocation.
-    unsafe { libc::malloc_trim(0) };
+    unsafe { libc::malloc_trim(0) != 0 }
 }
 
 /// Others return what is free by themselves.
 #[cfg(not(all(target_os = "linux", target_env = "gnu")))]
-const fn trim() {}
+pub(crate) const fn give_back() -> bool {
+    false
+}

@@ -7,11 +7,12 @@
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::time::Duration;
 
 use quicket_wire::ConnectionId;
 
 /// How many flows there are at most.
-pub(crate) const MAX_FLOWS: usize = 4096;
+pub(crate) const MAX_FLOWS: usize = 16_384;
 /// ... of one client's address; an IPv6 network of /64 counts as one.
 pub(crate) const MAX_FLOWS_PER_CLIENT: usize = 256;
 /// How many connection IDs of each kind a flow remembers, the last ones.
@@ -20,6 +21,10 @@ pub(crate) const MAX_IDS: usize = 8;
 const MAX_PER_PATH: usize = 4;
 /// So many datagrams of an origin answer a flow that a connection ID has begun: then the client is believed to be there.
 const ANSWERS: u32 = 4;
+
+/// A flow that is silent for so long makes room, too, where there is none: most connections end sooner (RFC 9000, Section 10.1),
+/// and whether one has ended nobody can see.
+const SILENCE: Duration = Duration::from_secs(30);
 
 /// A client's address, and the gateway's that it came to.
 pub(crate) type Path = (SocketAddr, Option<SocketAddr>);
@@ -123,26 +128,24 @@ impl<K: PartialEq, T: Clone> Flows<K, T> {
         Some(self.flows.get(id)?.value.clone())
     }
 
-    /// Begins a flow. Returns its number, and the values of those that had to make room.
+    /// Begins a flow. Returns its number, and the values of those that had to make room. `silent` is how long nothing has come
+    /// in a flow.
     pub(crate) fn open(
         &mut self,
         path: Path,
         origin: K,
         value: T,
+        silent: impl Fn(&T) -> Duration,
     ) -> Result<(FlowId, Vec<T>), Full> {
         let client = network(path.0.ip());
         let mut gone = Vec::new();
         if self.by_client.get(&client).is_some_and(|own| *own >= MAX_FLOWS_PER_CLIENT) {
-            // Others may have made its address up.
-            let is_own = |id: &&FlowId| {
-                self.flows.get(id).is_some_and(|flow| network(flow.path.0.ip()) == client)
-            };
-            let oldest = *self.doubtful.iter().find(is_own).ok_or(Full::Client)?;
-            gone.extend(self.remove(oldest));
+            let room = self.room(|flow| network(flow.path.0.ip()) == client, &silent);
+            gone.extend(self.remove(room.ok_or(Full::Client)?));
         }
         if self.flows.len() >= MAX_FLOWS {
-            let oldest = *self.doubtful.first().ok_or(Full::All)?;
-            gone.extend(self.remove(oldest));
+            let room = self.room(|_| true, &silent);
+            gone.extend(self.remove(room.ok_or(Full::All)?));
         }
         let crowded = self.by_path.get(&path).filter(|own| own.len() >= MAX_PER_PATH);
         if let Some(first) = crowded.and_then(|own| own.first()).copied() {
@@ -156,6 +159,21 @@ impl<K: PartialEq, T: Clone> Flows<K, T> {
         *self.by_client.entry(client).or_default() += 1;
         self.doubtful.insert(id);
         Ok((id, gone))
+    }
+
+    /// Which of some flows makes room: the oldest whose client may be made up, else the one that is silent for longest.
+    fn room(
+        &self,
+        is_one: impl Fn(&Flow<K, T>) -> bool,
+        silent: impl Fn(&T) -> Duration,
+    ) -> Option<FlowId> {
+        let of = |id: &FlowId| self.flows.get(id).filter(|flow| is_one(flow));
+        let doubtful = self.doubtful.iter().find(|id| of(id).is_some());
+        doubtful.copied().or_else(|| {
+            let all = self.flows.iter().filter(|(_, flow)| is_one(flow));
+            let silent = all.map(|(id, flow)| (silent(&flow.value), *id));
+            silent.filter(|(silent, _)| *silent >= SILENCE).max().map(|(_, id)| id)
+        })
     }
 
     /// A client has begun a connection in this flow.
@@ -230,6 +248,11 @@ mod tests {
         ConnectionId::new(&[octet; 8]).unwrap()
     }
 
+    /// Values are seconds of silence, in tests that look at it.
+    fn silent(value: &u32) -> Duration {
+        Duration::from_secs((*value).into())
+    }
+
     fn flows() -> Flows<&'static str, u32> {
         Flows::default()
     }
@@ -237,8 +260,8 @@ mod tests {
     #[test]
     fn a_flow_is_found_by_the_connection_ids_that_are_known() {
         let mut flows = flows();
-        let (one, _) = flows.open(path(1), "a", 1).unwrap();
-        let (two, _) = flows.open(path(1), "b", 2).unwrap();
+        let (one, _) = flows.open(path(1), "a", 1, silent).unwrap();
+        let (two, _) = flows.open(path(1), "b", 2, silent).unwrap();
         flows.begun(one, id(1));
         flows.begun(two, id(2));
         assert_eq!(flows.named(&path(1), Packet::Long(&[1; 8])), Some(1));
@@ -259,30 +282,37 @@ mod tests {
     #[test]
     fn clients_that_may_be_made_up_make_room_for_others() {
         let mut flows = flows();
-        let (first, _) = flows.open(path(0), "a", 0).unwrap();
+        let (first, _) = flows.open(path(0), "a", 0, silent).unwrap();
         flows.begun(first, id(1));
         flows.answered(first, 100, Some(id(9)));
-        let second = flows.open(path(1), "a", 1).unwrap().0;
+        let second = flows.open(path(1), "a", 1, silent).unwrap().0;
         flows.begun(second, id(1));
         flows.answered(second, 100, Some(id(9)));
         // It has seen what the origin sent.
         assert_eq!(flows.named(&path(0), Packet::Long(&[9; 8])), Some(0));
         for client in 2..MAX_FLOWS as u32 {
-            flows.open(path(client as u16), "a", client).unwrap();
+            flows.open(path(client as u16), "a", client, silent).unwrap();
         }
-        let (_, gone) = flows.open(path(9999), "a", 9999).unwrap();
+        let (_, gone) = flows.open(path(20_000), "a", 20_000, silent).unwrap();
         assert_eq!(gone, [1], "the oldest of those that nobody has proven");
         assert_eq!(flows.len(), MAX_FLOWS);
     }
 
     #[test]
-    fn where_all_are_there_nobody_makes_room() {
+    fn where_all_are_there_only_silence_makes_room() {
         let mut flows = flows();
         for client in 0..MAX_FLOWS as u32 {
-            let (flow, _) = flows.open(path(client as u16), "a", client).unwrap();
+            let (flow, _) = flows.open(path(client as u16), "a", 29, silent).unwrap();
             flows.answered(flow, ANSWERS, None);
         }
-        assert_eq!(flows.open(path(9999), "a", 0), Err(Full::All));
+        assert_eq!(flows.open(path(20_000), "a", 0, silent), Err(Full::All));
+        for (value, expected) in [(31, 31), (40, 40)] {
+            let id = *flows.flows.keys().next().unwrap();
+            flows.flows.get_mut(&id).unwrap().value = value;
+            let (next, gone) = flows.open(path(20_000), "a", 0, silent).unwrap();
+            assert_eq!(gone, [expected], "it is silent for long");
+            flows.answered(next, ANSWERS, None);
+        }
     }
 
     #[test]
@@ -292,22 +322,23 @@ mod tests {
             |address: &str, port: u16| (SocketAddr::new(address.parse().unwrap(), port), None);
         let mut first = Vec::new();
         for port in 0..MAX_FLOWS_PER_CLIENT as u16 {
-            first.push(flows.open(from("2001:db8::1", port + 1), "a", port.into()).unwrap().0);
+            let value = if port == 0 { 20 } else { 1 };
+            first.push(flows.open(from("2001:db8::1", port + 1), "a", value, silent).unwrap().0);
         }
-        let (next, gone) = flows.open(from("2001:db8::2", 1), "a", 1000).unwrap();
-        assert_eq!(gone, [0], "its own oldest, as its address may be made up");
+        let (next, gone) = flows.open(from("2001:db8::2", 1), "a", 1, silent).unwrap();
+        assert_eq!(gone, [20], "its own oldest, as its address may be made up");
         for flow in first.into_iter().chain([next]) {
             flows.answered(flow, ANSWERS, None);
         }
-        assert_eq!(flows.open(from("2001:db8::3", 1), "a", 0), Err(Full::Client));
-        assert!(flows.open(from("2001:db8:0:1::2", 1), "a", 0).is_ok());
+        assert_eq!(flows.open(from("2001:db8::3", 1), "a", 0, silent), Err(Full::Client));
+        assert!(flows.open(from("2001:db8:0:1::2", 1), "a", 0, silent).is_ok());
         assert_eq!(flows.len(), MAX_FLOWS_PER_CLIENT + 1);
     }
 
     #[test]
     fn what_a_flow_remembers_is_bounded() {
         let mut flows = flows();
-        let (flow, _) = flows.open(path(1), "a", 1).unwrap();
+        let (flow, _) = flows.open(path(1), "a", 1, silent).unwrap();
         for octet in 0..100 {
             flows.begun(flow, id(octet));
             flows.answered(flow, 1, Some(id(octet)));
@@ -315,7 +346,7 @@ mod tests {
         let kept = &flows.flows[&flow];
         assert_eq!((kept.begun.len(), kept.learned.len()), (MAX_IDS, MAX_IDS));
         for origin in ["b", "c", "d", "e", "f"] {
-            flows.open(path(1), origin, 1).unwrap();
+            flows.open(path(1), origin, 1, silent).unwrap();
         }
         assert_eq!(flows.len(), MAX_PER_PATH);
     }

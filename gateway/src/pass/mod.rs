@@ -64,6 +64,9 @@ pub(crate) struct Passes {
 impl Passes {
     /// Passes a name on; false if it is another's already.
     pub(crate) fn add(&mut self, name: &str, pass: &Arc<Pass>) -> bool {
+        if self.names.exactly(name).is_some() {
+            return false;
+        }
         if !self.all.iter().any(|other| Arc::ptr_eq(other, pass)) {
             self.all.push(Arc::clone(pass));
         }

@@ -255,7 +255,13 @@ impl Context<'_> {
         let relay = self.shared.relay();
         let (id, gone) = {
             let mut flows = relay.flows();
-            let opened = flows.open(self.path, origin, Arc::clone(&wire));
+            // Another worker may have been faster.
+            if let Some((id, other)) = flows.to(&self.path, &origin) {
+                begins.into_iter().for_each(|dcid| flows.begun(id, dcid));
+                return Ok(other);
+            }
+            let now = relay.now();
+            let opened = flows.open(self.path, origin, Arc::clone(&wire), |wire| wire.silent(now));
             let opened = opened.map_err(|full| match full {
                 Full::All => "too many connections are passed on",
                 Full::Client => "too many connections of one address are passed on",

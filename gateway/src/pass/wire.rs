@@ -156,6 +156,11 @@ impl Wire {
         self.lost.fetch_add(datagrams, Ordering::Relaxed);
     }
 
+    /// How long nothing has come either way.
+    pub(super) fn silent(&self, now: u64) -> Duration {
+        Duration::from_millis(now.saturating_sub(self.last.load(Ordering::Relaxed)))
+    }
+
     /// Ends it.
     pub(super) fn end(&self) {
         self.over.notify_one();
@@ -172,8 +177,7 @@ impl Wire {
     async fn carry(&self, id: FlowId, relay: &Relay) -> io::Result<()> {
         let readable = register(&self.socket)?;
         loop {
-            let silent = relay.now().saturating_sub(self.last.load(Ordering::Relaxed));
-            let left = self.idle.saturating_sub(Duration::from_millis(silent));
+            let left = self.idle.saturating_sub(self.silent(relay.now()));
             if left.is_zero() {
                 return Ok(());
             }
