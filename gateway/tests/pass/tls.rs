@@ -4,13 +4,15 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
-use super::behind::{PATIENCE, Site, certificate, content, folder, free_port, nginx};
+use quicket_testing::{Process, free_port};
+
+use super::behind::{PATIENCE, Site, certificate, content, folder, nginx};
 
 const OWN: &str =
     "[[site]]\nnames = [\"localhost\"]\n[[site.route]]\nrespond = { body = \"the gateway\" }\n";
 
 /// A gateway that passes `one.example` on to nginx, with what more the table says.
-fn site(listen: &str, more: &str, rest: &str) -> (Site, super::behind::Process) {
+fn site(listen: &str, more: &str, rest: &str) -> (Site, Process) {
     let (dir, port) = (folder(), free_port());
     certificate(dir.path(), "one", &["one.example"]);
     std::fs::write(dir.path().join("large"), content(5_000_000)).unwrap();

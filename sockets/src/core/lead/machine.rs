@@ -153,10 +153,9 @@ impl<T, P: Party> Machine<T, P> {
     /// Takes the seat if it is vacant, or waits for it: also while callers that do not wait have it again and again,
     /// for one that they have relieved. The background hands it on when they are done.
     pub(crate) fn enter(&mut self, rank: Rank, party: &P, now: Time) -> Entry<T> {
-        if rank == Rank::Eager || !self.is_visited_often(now) {
-            if let Some(token) = self.try_enter(rank) {
-                return Entry::Seated(token);
-            }
+        let may_lead = rank == Rank::Eager || !self.is_visited_often(now);
+        if let Some(token) = may_lead.then(|| self.try_enter(rank)).flatten() {
+            return Entry::Seated(token);
         }
         let before = self.is_wanted();
         self.queue.push((rank, party.clone()));
