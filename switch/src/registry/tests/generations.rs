@@ -61,7 +61,7 @@ fn a_listener_is_alone_while_no_other_one_gets_clients_and_nobody_has_it_from_an
     active(&mut registry, theirs);
     assert_eq!(registry.lone(at(1), address), None);
     // All have to be back first that a switch before this one had.
-    let mut registry = began(0, 1000, 100, true);
+    let registry = began(0, 1000, 100, true);
     assert_eq!(registry.lone(at(0), address), None);
 }
 
