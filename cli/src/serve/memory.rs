@@ -50,6 +50,9 @@ const LOOK: Duration = Duration::from_secs(5);
 const WORTH: u64 = 16 << 20;
 /// What a connection takes beside the data of its streams, in bytes: with pieces of files, about.
 const EACH: u64 = 64 << 10;
+/// What was in vain is tried again after 1, 2, 4, and at last as many looks as this. What a thread keeps for itself comes free
+/// when it ends: those that read files end ten seconds after the last one.
+const LAST: u32 = 8;
 
 /// Gives free memory back to the system after a load, for as long as it is polled. The allocator alone
 /// keeps what lies below something that is in use ([`heap::keep_little`] is for the rest).
@@ -81,18 +84,36 @@ struct Tide {
     before: u64,
     /// What could not be given back.
     stays: u64,
+    /// How many looks lie between the last try and the next.
+    pause: u32,
+    /// Those of them that are left.
+    left: u32,
 }
 
 impl Tide {
     const fn new(before: u64) -> Self {
-        Self { before, stays: 0 }
+        Self { before, stays: 0, pause: 0, left: 0 }
     }
 
-    /// True if there is much to give back.
+    /// True if there is much to give back, or if it is time to try again with what could not be.
     fn is_out(&mut self, resident: u64, held: u64) -> bool {
         let unheld = resident.saturating_sub(self.before.saturating_add(held));
         self.stays = self.stays.min(unheld);
-        unheld - self.stays >= WORTH
+        if unheld - self.stays >= WORTH {
+            self.pause = 1;
+            self.left = 1;
+            return true;
+        }
+        if unheld < WORTH || self.left == 0 {
+            return false;
+        }
+        self.left -= 1;
+        let again = self.left == 0;
+        if again && self.pause < LAST {
+            self.pause *= 2;
+            self.left = self.pause;
+        }
+        again
     }
 
     /// What could be was given back.
@@ -117,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_that_nobody_holds_is_given_back_once() {
+    fn memory_that_nobody_holds_is_given_back() {
         const MIB: u64 = 1 << 20;
         let mut tide = Tide::new(10 * MIB);
         assert!(!tide.is_out(200 * MIB, 180 * MIB), "it is held");
@@ -125,11 +146,33 @@ mod tests {
         assert!(tide.is_out(200 * MIB, 100 * MIB));
         // 50 MiB could not be.
         tide.settle(160 * MIB, 100 * MIB);
-        assert!(!tide.is_out(160 * MIB, 100 * MIB), "in vain");
-        assert!(!tide.is_out(170 * MIB, 100 * MIB), "too little");
         assert!(tide.is_out(160 * MIB, 80 * MIB), "more is free");
         tide.settle(30 * MIB, 0);
         assert!(tide.is_out(50 * MIB, 0));
+        tide.settle(10 * MIB, 0);
+        assert!(!tide.is_out(10 * MIB, 0), "all is given back");
         assert!(resident().is_none_or(|bytes| bytes > 100 << 10));
+    }
+
+    #[test]
+    fn what_could_not_be_given_back_is_tried_again_some_times() {
+        const MIB: u64 = 1 << 20;
+        let mut tide = Tide::new(10 * MIB);
+        let mut tries = |looks: u32, resident: u64| -> Vec<u32> {
+            let tried = |_: &u32| {
+                let is_out = tide.is_out(resident, 0);
+                if is_out {
+                    tide.settle(resident, 0);
+                }
+                is_out
+            };
+            (0..looks).filter(tried).collect()
+        };
+        assert_eq!(tries(100, 60 * MIB), [0, 1, 3, 7, 15]);
+        // A load that comes on top of that.
+        assert_eq!(tries(100, 80 * MIB), [0, 1, 3, 7, 15]);
+        // What is left then is not worth it.
+        assert_eq!(tries(2, 100 * MIB), [0, 1]);
+        assert!(tries(100, 20 * MIB).is_empty());
     }
 }
