@@ -51,6 +51,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.end_headers()
             self.wfile.write(b'x' * 500)
             self.wfile.flush()
+            # What ends at once may end before the head has left the gateway.
+            time.sleep(0.5)
             self.close_connection = True
             self.connection.close()
             return
