@@ -80,6 +80,9 @@ impl Daemon {
         if let Err(error) = address.steering.open(&address.socket, listener, door) {
             log::debug!("{}: first packets come to the switch: {error}", address.listen);
         }
+        if self.door_of(listener.address()) == Some(listener) {
+            self.registry.mark_used(listener);
+        }
     }
 
     /// Another listener is about to get clients at an address, or processes are about to have one from another: the
