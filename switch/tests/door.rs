@@ -7,7 +7,6 @@ mod program;
 mod rig;
 
 use std::io;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use quicket_wire::ConnectionId;
 use serde_json::Value;
@@ -18,8 +17,7 @@ use rig::Switch;
 impl Program {
     /// As an endpoint does that accepts a client.
     fn takes(&self, worker: usize, first: &ConnectionId) {
-        let day = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
-        self.member.ledger().unwrap().note(day, worker as u16, first);
+        self.member.ledger().unwrap().note(worker as u16, first);
     }
 
     fn has_nothing(&self) -> bool {

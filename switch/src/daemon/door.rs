@@ -8,8 +8,8 @@ use std::io;
 use quicket_bpf::Door;
 use quicket_engine::time::{Duration, Time};
 
+use super::Daemon;
 use super::route::Source;
-use super::{Daemon, time_of_day};
 use crate::registry::{AddressId, ListenerId, Place};
 
 /// How long clients that nobody knows wait when a door has been shut: what its program has read by then it has noted.
@@ -154,12 +154,12 @@ impl Daemon {
 
     /// Has connection IDs that programs have noted lead to them.
     fn pin_noted(&mut self, id: AddressId) {
-        let (now, day) = (self.now(), time_of_day().as_secs());
+        let now = self.now();
         let seats = self.programs.values().filter_map(|program| program.seat.as_ref());
         for seat in seats.filter(|seat| seat.address == id) {
             let Some(ledger) = &seat.ledger else { continue };
             let workers = seat.outlets.len();
-            for (first, worker) in ledger.recent(day) {
+            for (first, worker) in ledger.recent() {
                 let place = Place { listener: seat.listener, worker };
                 if usize::from(worker) < workers {
                     self.router.pins.add_first(now, id, first, place);
