@@ -133,7 +133,7 @@ impl Daemon {
     pub(super) fn begin_quiet(&mut self, id: AddressId) {
         self.pin_noted(id);
         let until = self.now() + QUIET;
-        self.router.set_quiet(id, Some(until));
+        self.router.set_quiet(id, true);
         if let Some(address) = self.addresses.get_mut(&id) {
             address.quiet_until = Some(until);
         }
@@ -146,8 +146,8 @@ impl Daemon {
             if let Some(address) = self.addresses.get_mut(&id) {
                 address.quiet_until = None;
             }
-            self.router.set_quiet(id, None);
             self.pin_noted(id);
+            self.router.set_quiet(id, false);
             self.unpark(id);
         }
     }

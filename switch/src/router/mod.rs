@@ -49,8 +49,8 @@ struct Lane {
     counters: Counters,
     /// Who gets what leads to nobody.
     remainder: Option<Place>,
-    /// Until when clients that nobody knows wait: their first packets may be with a program yet.
-    quiet_until: Option<Time>,
+    /// Clients that nobody knows wait: their first packets may be with a program yet.
+    is_quiet: bool,
 }
 
 /// Decides, and remembers what that takes.
@@ -89,7 +89,7 @@ impl Router {
             None => {
                 let counters = Counters::default();
                 self.lanes
-                    .insert(address, Lane { reader, counters, remainder: None, quiet_until: None });
+                    .insert(address, Lane { reader, counters, remainder: None, is_quiet: false });
             }
         }
     }
@@ -108,11 +108,11 @@ impl Router {
         }
     }
 
-    /// Has clients that nobody knows wait at an address: the kernel has brought first packets to a program until now,
-    /// which has yet to note the last of them.
-    pub fn set_quiet(&mut self, address: AddressId, until: Option<Time>) {
+    /// Has clients that nobody knows wait at an address until it is said otherwise: the kernel has brought first packets
+    /// to a program until now, which has yet to note the last of them.
+    pub fn set_quiet(&mut self, address: AddressId, is_quiet: bool) {
         if let Some(lane) = self.lanes.get_mut(&address) {
-            lane.quiet_until = until;
+            lane.is_quiet = is_quiet;
         }
     }
 
@@ -122,7 +122,7 @@ impl Router {
     pub fn is_clear_for(&self, listener: ListenerId) -> bool {
         let address = listener.address();
         let lane = self.lanes.get(&address);
-        lane.is_some_and(|lane| lane.remainder.is_none() && lane.quiet_until.is_none())
+        lane.is_some_and(|lane| lane.remainder.is_none() && !lane.is_quiet)
             && !self.first.has_any(address)
             && !self.pins.has_firsts_of_others(address, listener)
     }
@@ -323,8 +323,7 @@ impl Router {
         if datagram.len() < MIN_FIRST && kind != PacketKind::ZeroRtt {
             return Decision::Drop(DropReason::TooShort);
         }
-        let lane = self.lanes.get(&train.address);
-        if lane.and_then(|lane| lane.quiet_until).is_some_and(|until| now < until) {
+        if self.lanes.get(&train.address).is_some_and(|lane| lane.is_quiet) {
             return Decision::Wait { held: Vec::new() };
         }
         let spread = Spread { key: &self.spread, of: header.dcid };
