@@ -30,11 +30,13 @@ impl Daemon {
         if now < self.doors_due {
             return;
         }
-        self.doors_due = now + LOOK;
+        (self.doors_due, self.doors_wait) = (now + LOOK, false);
         let steered = self.addresses.iter().filter(|(_, address)| address.steering.is_on());
         for id in steered.map(|(id, _)| *id).collect::<Vec<_>>() {
             let open = self.door_of(id);
-            let wanted = self.who_may_have_door(now, id);
+            let noting = self.who_could_have_door(now, id);
+            let wanted = noting.filter(|listener| self.is_clear_for(*listener));
+            self.doors_wait |= noting.is_some() && wanted.is_none();
             if open.is_some() && open != wanted {
                 self.try_to_shut(id);
             } else if let (None, Some(listener)) = (open, wanted) {
@@ -54,8 +56,8 @@ impl Daemon {
         address.steering.door().map(|(listener, _)| listener)
     }
 
-    /// Who is alone and could have all first packets unseen.
-    fn who_may_have_door(&self, now: Time, id: AddressId) -> Option<ListenerId> {
+    /// Who is alone and notes its clients.
+    fn who_could_have_door(&self, now: Time, id: AddressId) -> Option<ListenerId> {
         let address = self.addresses.get(&id)?;
         if self.forwards || address.steering.inherited {
             return None;
@@ -63,8 +65,12 @@ impl Daemon {
         let listener = self.registry.lone(now, id)?;
         let process = self.seats.get(&listener)?;
         let notes = self.programs.get(process)?.seat.as_ref()?.ledger.is_some();
-        let is_clear = self.router.is_clear_for(listener) && !self.parked.has_any(id);
-        (notes && is_clear).then_some(listener)
+        notes.then_some(listener)
+    }
+
+    /// Whether nothing here leads first packets to others.
+    fn is_clear_for(&self, listener: ListenerId) -> bool {
+        self.router.is_clear_for(listener) && !self.parked.has_any(listener.address())
     }
 
     fn open_door(&mut self, listener: ListenerId) {

@@ -147,6 +147,12 @@ impl Router {
         self.lanes.get(&address).map(|lane| lane.counters)
     }
 
+    /// Forgets what time has ended, whether anything comes or not: nothing of that is to keep a door shut.
+    pub fn expire(&mut self, now: Time) {
+        self.pins.expire(now);
+        self.first.expire(now);
+    }
+
     /// The half-read first packets.
     #[must_use]
     pub const fn first_packets(&self) -> &FirstPackets {

@@ -1,7 +1,6 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use quicket_engine::time::Duration;
 use quicket_sim::test_crypto::TestCrypto;
 use quicket_steering::{Codec, ConfigId, Configurations, Format, Owner, ServerId};
 use quicket_wire::{EcnCodepoint, Version};
@@ -196,6 +195,24 @@ fn clients_that_nobody_knows_wait_while_a_program_says_whose_they_are() {
     assert_eq!(world.one(&noted), delivered(a, 2, Way::Pin));
     assert!(!world.router.is_clear_for(a) && !world.router.is_clear_for(b));
     world.remove(b);
+    assert!(world.router.is_clear_for(a));
+}
+
+/// Nothing more has to come for that.
+#[test]
+fn a_half_read_hello_is_in_the_way_of_a_door_for_a_while_only() {
+    let mut world = World::new();
+    let (a, b) = (world.program("a", &["a"], &[]), world.program("b", &["b"], &[]));
+    let mut rng = Rng(6);
+    let mut client = Client::new(&mut rng);
+    let sent = client.hello(&TestCrypto, &client_hello(None, &["a"], 1000), 2);
+    assert_eq!(world.one(&sent[0]), Decision::Held);
+    world.remove(b);
+    world.later(4999);
+    world.router.expire(world.now);
+    assert!(!world.router.is_clear_for(a));
+    world.later(1);
+    world.router.expire(world.now);
     assert!(world.router.is_clear_for(a));
 }
 
