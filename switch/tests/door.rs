@@ -220,6 +220,7 @@ fn without_the_kernels_help_there_is_no_door() {
     client().send_to(&initial(1), one.address).unwrap();
     one.who_was_handed(&initial(1));
     assert!(!switch.is_open());
+    assert!(one.member.ledger().is_none(), "it would be counted twice");
     drop((one, switch));
     // A program that wants no socket of its own.
     let switch = Switch::new();
