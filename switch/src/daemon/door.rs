@@ -12,8 +12,11 @@ use super::Daemon;
 use super::route::Source;
 use crate::registry::{AddressId, ListenerId, Place};
 
-/// How long clients that nobody knows wait when a door has been shut: what its program has read by then it has noted.
-pub const QUIET: Duration = Duration::from_millis(5);
+/// How long clients that nobody knows wait when a door has been shut: what its program has read by then it has noted. It
+/// reads up to 32 datagrams at a time, and each may begin a connection, which takes a signature.
+pub const QUIET: Duration = Duration::from_millis(30);
+/// How long a socket is read in the place of a program. What is there still then the program reads and notes.
+const EMPTYING: Duration = Duration::from_millis(5);
 /// How often it is looked whether a door can be opened, beside what programs bring about.
 const LOOK: Duration = Duration::from_millis(250);
 
@@ -125,7 +128,7 @@ impl Daemon {
 
     /// Hands over what waits in the sockets of a listener that is still alone.
     fn empty_sockets(&mut self, id: AddressId, listener: ListenerId) {
-        let until = self.now() + QUIET;
+        let until = self.now() + EMPTYING;
         let Some(address) = self.addresses.get(&id) else { return };
         let sockets = address.steering.sockets_of(listener);
         for socket in sockets {
