@@ -121,9 +121,14 @@ impl Daemon {
     fn shut_door(&mut self, id: AddressId, listener: ListenerId) -> io::Result<()> {
         let Some(address) = self.addresses.get_mut(&id) else { return Ok(()) };
         address.steering.shut(&address.socket)?;
+        self.end_door(id, listener);
+        Ok(())
+    }
+
+    /// The kernel brings a listener first packets no more.
+    pub(super) fn end_door(&mut self, id: AddressId, listener: ListenerId) {
         self.empty_sockets(id, listener);
         self.begin_quiet(id);
-        Ok(())
     }
 
     /// Hands over what waits in the sockets of a listener that is still alone.

@@ -148,9 +148,14 @@ impl Steering {
 
     /// Has the kernel know the living owners, and the door. Those for whom there is no room get what is theirs by
     /// their channels. Who may lose the door with that is to be looked after ([`Self::door`]).
+    ///
+    /// # Errors
+    ///
+    /// When the kernel refuses: it goes on as before, and so does the door.
     pub(super) fn attach(&mut self, first: &UdpSocket) -> io::Result<()> {
         let owners: Vec<_> = self.placed().filter_map(|(at, each)| each.owner(at)).collect();
         let mut count = owners.len();
+        let before = (self.door, self.cramped);
         loop {
             let some = owners.get(..count).unwrap_or_default();
             let door = self.door.as_ref().map(|(_, door)| door);
@@ -167,8 +172,11 @@ impl Steering {
                     (self.door, self.cramped) = (None, Some(owners.len()));
                 }
                 Err(error) if count > 0 && is_too_long(&error) => count /= 2,
-                attached => {
-                    attached?;
+                Err(error) => {
+                    (self.door, self.cramped) = before;
+                    return Err(error);
+                }
+                Ok(()) => {
                     (self.owners, self.inherited) = (count, false);
                     return Ok(());
                 }

@@ -12,7 +12,6 @@ use nix::poll::{PollFd, PollFlags, poll};
 use nix::sys::epoll::{EpollEvent, EpollFlags};
 use quicket_engine::random::Random;
 use quicket_steering::{Codec, Owner, Place as SteeringPlace};
-use quicket_udp::UdpSocket;
 
 use super::group::{Holder, Steering};
 use super::route::Source;
@@ -50,8 +49,7 @@ impl Daemon {
             }
             None => steering.bind(&first, workers),
         };
-        let given =
-            bound.and_then(|at| self.prepare(listener, &first, (at, workers), free.is_some()));
+        let given = bound.and_then(|at| self.prepare(listener, (at, workers), free.is_some()));
         let Some(address) = self.addresses.get_mut(&id) else { return Vec::new() };
         let steering = &mut address.steering;
         steering.trouble = given.as_ref().err().map(ToString::to_string);
@@ -70,7 +68,6 @@ impl Daemon {
     fn prepare(
         &mut self,
         listener: ListenerId,
-        first: &Arc<UdpSocket>,
         (at, count): (u16, u16),
         known: bool,
     ) -> io::Result<Vec<u16>> {
@@ -88,11 +85,7 @@ impl Daemon {
         for (worker, place) in (0..).zip(&places) {
             address.steering.set_holder(*place, Holder::Worker(Place { listener, worker }));
         }
-        let open = address.steering.door();
-        address.steering.attach(first)?;
-        if open.is_some() && address.steering.door().is_none() {
-            self.begin_quiet(id);
-        }
+        self.attach(id)?;
         if known {
             return Ok(places);
         }
@@ -206,18 +199,26 @@ impl Daemon {
 
     /// Has the kernel know who is there now; not as long as programs come back from the switch before.
     pub(super) fn steer_anew(&mut self, id: AddressId) {
-        let Some(address) = self.addresses.get_mut(&id) else { return };
+        let Some(address) = self.addresses.get(&id) else { return };
         if !address.steering.is_on() || address.steering.inherited {
             return;
         }
+        let listen = address.listen;
         // What it knew before leads to sockets that are read, by programs that hand back what is not theirs.
+        if let Err(error) = self.attach(id) {
+            log::warn!("{listen}: the kernel does not hear who is there: {error}");
+        }
+    }
+
+    /// The same where it can fail. Who loses the door for want of room is looked after as if it had been shut.
+    fn attach(&mut self, id: AddressId) -> io::Result<()> {
+        let Some(address) = self.addresses.get_mut(&id) else { return Ok(()) };
         let open = address.steering.door();
-        if let Err(error) = address.steering.attach(&address.socket) {
-            log::warn!("{}: the kernel does not hear who is there: {error}", address.listen);
+        address.steering.attach(&address.socket)?;
+        if let (Some((listener, _)), None) = (open, address.steering.door()) {
+            self.end_door(id, listener);
         }
-        if open.is_some() && address.steering.door().is_none() {
-            self.begin_quiet(id);
-        }
+        Ok(())
     }
 
     /// Programs have had their time to come back: the kernel hears who is there, and the switch reads the
