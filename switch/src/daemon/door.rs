@@ -102,7 +102,7 @@ impl Daemon {
     /// When the kernel refuses: it goes on as before.
     pub(super) fn shut_for(&mut self, id: AddressId, other: Option<ListenerId>) -> io::Result<()> {
         // What a switch before this one has opened is known once its programs are back.
-        self.end_inheritance();
+        self.settle_inheritance(id)?;
         match self.door_of(id) {
             Some(listener) if Some(listener) != other => self.shut_door(id, listener),
             _ => Ok(()),

@@ -37,6 +37,8 @@ pub(super) struct Steering {
     cramped: Option<usize>,
     /// The kernel's program is that of a switch before this one: right for all that come back.
     pub(super) inherited: bool,
+    /// When the kernel is told next that it is not any more.
+    pub(super) settles_from: Time,
     /// When those who are late have lost theirs.
     late_until: Option<Time>,
 }
@@ -79,6 +81,7 @@ impl Steering {
             door: None,
             cramped: None,
             inherited: false,
+            settles_from: Time::ZERO,
             late_until: None,
         }
     }
@@ -249,8 +252,7 @@ impl Steering {
 
     /// The time for programs to come back is over. Returns the places of those that have not.
     pub(super) fn settle(&mut self, now: Time) -> Vec<u16> {
-        self.inherited = false;
-        self.late_until = Some(now + LATE);
+        self.late_until.get_or_insert(now + LATE);
         self.turn(Holder::Away, Holder::Late)
     }
 

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use nix::poll::{PollFd, PollFlags, poll};
 use nix::sys::epoll::{EpollEvent, EpollFlags};
 use quicket_engine::random::Random;
+use quicket_engine::time::Duration;
 use quicket_steering::{Codec, Owner, Place as SteeringPlace};
 
 use super::group::{Holder, Steering};
@@ -23,6 +24,8 @@ use crate::registry::{AddressId, ListenerId, Place};
 const PROOF_MILLIS: u8 = 20;
 /// How often a socket is read until it is empty: it holds 4 MiB, and what is brought to a socket of nobody has an end.
 const MOST_TURNS: usize = 1024;
+/// Between two attempts to have the kernel know who has come back.
+const AGAIN: Duration = Duration::from_millis(250);
 
 impl Daemon {
     /// Gives each worker of a program that has just come a socket of its own. Returns their places; none if
@@ -226,18 +229,38 @@ impl Daemon {
     pub(super) fn end_inheritance(&mut self) {
         let now = self.now();
         self.addresses.values_mut().for_each(|address| address.steering.give_up_late(now));
-        let settled = self.addresses.iter().filter(|(id, address)| {
-            address.steering.inherited && self.registry.is_settled(now, **id)
+        let inherited = self.addresses.iter().filter(|(_, address)| {
+            address.steering.inherited && address.steering.settles_from <= now
         });
-        for id in settled.map(|(id, _)| *id).collect::<Vec<_>>() {
-            let Some(address) = self.addresses.get_mut(&id) else { continue };
-            let late = address.steering.settle(now);
-            self.steer_anew(id);
-            // The switch before this one may have had a door open.
-            self.begin_quiet(id);
-            self.mind_doors();
-            late.into_iter().for_each(|place| self.watch_spare(id, place));
+        for id in inherited.map(|(id, _)| *id).collect::<Vec<_>>() {
+            if let Err(error) = self.settle_inheritance(id) {
+                self.complaints.warn(format_args!(
+                    "the kernel goes on as the switch before this one has told it: {error}"
+                ));
+            }
         }
+    }
+
+    /// The same for one address, if it is time.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel refuses: it goes on as the switch before this one has told it, which may have had a door open, and
+    /// is told again after a while.
+    pub(super) fn settle_inheritance(&mut self, id: AddressId) -> io::Result<()> {
+        let now = self.now();
+        let Some(address) = self.addresses.get_mut(&id) else { return Ok(()) };
+        if !address.steering.inherited || !self.registry.is_settled(now, id) {
+            return Ok(());
+        }
+        address.steering.settles_from = now + AGAIN;
+        let late = address.steering.settle(now);
+        late.into_iter().for_each(|place| self.watch_spare(id, place));
+        self.attach(id)?;
+        // The switch before this one may have had a door open, for whoever it was.
+        self.begin_quiet(id);
+        self.mind_doors();
+        Ok(())
     }
 
     /// Both ends of what keeps an address's sockets, and the sockets with these places.
