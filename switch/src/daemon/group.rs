@@ -310,3 +310,66 @@ impl Steered {
         Some((Owner { generation: listener.generation(), worker }, at))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use quicket_sim::test_crypto::TestCrypto;
+    use quicket_steering::{Codec, ConfigId, Format, HashKey};
+
+    use super::*;
+    use crate::registry::{
+        Attention, ListenAddress, Names, OWNER_BITS, ProcessId, Receipts, Registration, Registry,
+    };
+
+    const WORKERS: u16 = 128;
+
+    /// More owners than there is room for.
+    fn owners() -> Vec<Place> {
+        let receipts = Receipts::new(Arc::new(TestCrypto), [5; 32], 0);
+        let mut registry = Registry::new(Time::ZERO, 1000, receipts, false);
+        let mut listener = |process| {
+            let new = Registration {
+                address: ListenAddress::new("192.0.2.1:443".parse().unwrap(), false),
+                uid: 1000,
+                process: ProcessId(process),
+                program: process.to_string(),
+                names: Names::new([], []).unwrap(),
+                workers: WORKERS,
+                reuse_port: true,
+                replace: false,
+                claim: None,
+                family: None,
+                attention: Attention::default(),
+            };
+            registry.register(Time::ZERO, new).unwrap().listener
+        };
+        let places = |listener| (0..WORKERS).rev().map(move |worker| Place { listener, worker });
+        (1..=32).map(&mut listener).flat_map(places).collect()
+    }
+
+    #[test]
+    fn where_the_kernel_refuses_the_door_is_as_before() {
+        let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        let socket = Arc::new(UdpSocket::new(socket).unwrap());
+        let format = Format::new(1, 9).unwrap().with_owner(OWNER_BITS).unwrap();
+        let key = HashKey::new(*b"maskmask");
+        let codec = Codec::new(ConfigId::new(0).unwrap(), format, None, key);
+        let mut steering = Steering::new(Configurations::new(codec));
+        let owners = owners();
+        let door = Some((owners[0].listener, Door { first: 1, workers: WORKERS, key }));
+        steering.sockets = owners
+            .into_iter()
+            .map(|place| Steered { socket: Arc::clone(&socket), holder: Holder::Worker(place) })
+            .collect();
+        steering.door = door;
+        // It is alone at its port.
+        let error = steering.attach(&socket).unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(Errno::EINVAL as i32), "{error}");
+        assert_eq!((steering.door(), steering.cramped, steering.owners), (door, None, 0));
+        socket.share_port().unwrap();
+        let _twin = quicket_udp::twin(&socket).unwrap();
+        steering.attach(&socket).unwrap();
+        assert_eq!((steering.door(), steering.cramped), (None, Some(steering.sockets())));
+        assert!((1..steering.sockets()).contains(&steering.owners));
+    }
+}
