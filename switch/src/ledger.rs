@@ -120,29 +120,41 @@ impl LedgerReader {
         self.0.read_exact_at(&mut count, 0).map_or(0, |()| u64::from_be_bytes(count))
     }
 
-    /// The last ones that may still send to connection IDs of their choice, with their workers.
-    pub(crate) fn recent(&self) -> Vec<(ConnectionId, u16)> {
-        self.recent_at(uptime_secs())
+    /// The last ones, behind so many others, that may still send to connection IDs of their choice, with their workers.
+    pub(crate) fn recent(&self, behind: u64) -> Vec<(ConnectionId, u16)> {
+        self.recent_at(uptime_secs(), behind)
     }
 
-    fn recent_at(&self, secs: u64) -> Vec<(ConnectionId, u16)> {
-        let count = self.count();
-        if count == 0 {
-            return Vec::new();
-        }
-        let entries = usize::try_from(count).unwrap_or(MAX_NOTED).min(MAX_NOTED);
-        // A writer is a moment ahead of what it counts.
-        let mut octets = vec![0; (entries + 64).min(MAX_NOTED) * ENTRY];
-        if let Err(error) = self.0.read_exact_at(&mut octets, ENTRY as u64) {
+    fn recent_at(&self, secs: u64, behind: u64) -> Vec<(ConnectionId, u16)> {
+        // A writer is one ahead of what it counts.
+        let end = self.count().saturating_add(1);
+        let behind = behind.max(end.saturating_sub(MAX_NOTED as u64));
+        let first = (behind % MAX_NOTED as u64) as usize;
+        let entries = end.saturating_sub(behind) as usize;
+        let mut octets = vec![0; entries * ENTRY];
+        let until_end = entries.min(MAX_NOTED - first) * ENTRY;
+        let (head, tail) = octets.split_at_mut(until_end);
+        let read = self.0.read_exact_at(head, (ENTRY + first * ENTRY) as u64);
+        if let Err(error) = read.and_then(|()| self.0.read_exact_at(tail, ENTRY as u64)) {
             log::debug!("the clients of a program are not known: {error}");
             return Vec::new();
         }
-        let entries = octets.chunks_exact(ENTRY).filter_map(read);
-        let is_recent = |&(then, ..): &(u64, _, _)| {
-            u128::from(secs.abs_diff(then)) * 1_000_000_000 <= PIN_TIME.as_nanos().into()
+        let entries = octets.chunks_exact(ENTRY).filter_map(read_entry);
+        let is_recent = |entry: &Entry| {
+            let age = u128::from(secs.abs_diff(entry.came));
+            age * 1_000_000_000 <= PIN_TIME.as_nanos().into()
         };
-        entries.filter(is_recent).map(|(_, id, worker)| (id, worker)).collect()
+        let recent = entries.filter(|entry| entry.number > behind && is_recent(entry));
+        recent.map(|entry| (entry.id, entry.worker)).collect()
     }
+}
+
+/// One client.
+struct Entry {
+    number: u64,
+    came: u64,
+    id: ConnectionId,
+    worker: u16,
 }
 
 /// How long ago the system was started, the time included in which it was suspended. Unlike the time of day it goes
@@ -153,15 +165,15 @@ fn uptime_secs() -> u64 {
     since.ok().and_then(|since| u64::try_from(since.tv_sec()).ok()).unwrap_or_default()
 }
 
-/// When a client came, the connection ID that it chose, and whose it is.
-fn read(entry: &[u8]) -> Option<(u64, ConnectionId, u16)> {
+/// `None` where none is written.
+fn read_entry(entry: &[u8]) -> Option<Entry> {
     let (number, rest) = entry.split_first_chunk()?;
-    let (then, rest) = rest.split_first_chunk()?;
+    let (came, rest) = rest.split_first_chunk()?;
     let (worker, rest) = rest.split_first_chunk()?;
     let (len, rest) = rest.split_first()?;
-    let id = ConnectionId::new(rest.get(..usize::from(*len))?)?;
-    let is_one = u64::from_be_bytes(*number) != 0 && !id.is_empty();
-    is_one.then_some((u64::from_be_bytes(*then), id, u16::from_be_bytes(*worker)))
+    let id = ConnectionId::new(rest.get(..usize::from(*len))?).filter(|id| !id.is_empty())?;
+    let (number, came) = (u64::from_be_bytes(*number), u64::from_be_bytes(*came));
+    Some(Entry { number, came, id, worker: u16::from_be_bytes(*worker) })
 }
 
 #[cfg(test)]
@@ -180,16 +192,16 @@ mod tests {
     fn the_last_clients_are_known_as_long_as_they_may_send_to_their_own_connection_id() {
         let ledger = Ledger::new().unwrap();
         let reader = reader(&ledger);
-        assert_eq!((reader.count(), reader.recent_at(1000)), (0, Vec::new()));
+        assert_eq!((reader.count(), reader.recent_at(1000, 0)), (0, Vec::new()));
         ledger.note_at(1000, 0, &id(1));
         ledger.note_at(1030, 7, &ConnectionId::new(&[9; 20]).unwrap());
         let both = vec![(id(1), 0), (ConnectionId::new(&[9; 20]).unwrap(), 7)];
-        assert_eq!((reader.count(), reader.recent_at(1030)), (2, both.clone()));
-        assert_eq!(reader.recent_at(1060), both);
-        assert_eq!(reader.recent_at(1061), both[1..]);
-        assert_eq!(reader.recent_at(1091), []);
+        assert_eq!((reader.count(), reader.recent_at(1030, 0)), (2, both.clone()));
+        assert_eq!(reader.recent_at(1060, 0), both);
+        assert_eq!(reader.recent_at(1061, 0), both[1..]);
+        assert_eq!(reader.recent_at(1091, 0), []);
         // It is noted a moment after the switch has looked at the clock.
-        assert_eq!(reader.recent_at(1029), both);
+        assert_eq!(reader.recent_at(1029, 0), both);
     }
 
     /// Both sides read one clock.
@@ -198,7 +210,7 @@ mod tests {
         let ledger = Ledger::new().unwrap();
         let reader = reader(&ledger);
         ledger.note(2, &id(1));
-        assert_eq!(reader.recent(), [(id(1), 2)]);
+        assert_eq!(reader.recent(0), [(id(1), 2)]);
     }
 
     #[test]
@@ -214,7 +226,7 @@ mod tests {
             while before < 2000 {
                 let count = reader.count();
                 assert!(count >= before, "{before} {count}");
-                assert!(reader.recent().len() as u64 >= count, "{count}");
+                assert!(reader.recent(0).len() as u64 >= count, "{count}");
                 before = count;
             }
         });
@@ -226,10 +238,15 @@ mod tests {
         let reader = reader(&ledger);
         let last = MAX_NOTED as u64 + 10;
         (1..=last).for_each(|number| ledger.note_at(5, 3, &id(number)));
-        let mut known: Vec<_> = reader.recent_at(5).into_iter().map(|(id, _)| id).collect();
+        let mut known: Vec<_> = reader.recent_at(5, 0).into_iter().map(|(id, _)| id).collect();
         known.sort_unstable();
         let expected: Vec<_> = (11..=last).map(id).collect();
         assert!(known == expected, "{}", known.len());
+        // Those that came since others were looked at.
+        for seen in [last - 3, MAX_NOTED as u64 - 2, last, last + 5] {
+            let since: Vec<_> = reader.recent_at(5, seen).into_iter().map(|(id, _)| id).collect();
+            assert_eq!(since, (seen + 1..=last).map(id).collect::<Vec<_>>());
+        }
         assert_eq!(reader.count(), last);
     }
 
@@ -239,7 +256,7 @@ mod tests {
         let ledger = Ledger::new().unwrap();
         let reader = reader(&ledger);
         ledger.memory.write_all_at(&[0xff; LEN], 0).unwrap();
-        assert_eq!(reader.recent_at(5), []);
+        assert_eq!(reader.recent_at(5, 0), []);
         assert_eq!(reader.count(), u64::MAX);
         assert!(ledger.memory.set_len(0).is_err() && ledger.memory.set_len(1 << 30).is_err());
     }

@@ -20,6 +20,14 @@ const EMPTYING: Duration = Duration::from_millis(5);
 /// How often it is looked whether a door can be opened, beside what programs bring about.
 const LOOK: Duration = Duration::from_millis(250);
 
+/// That clients that nobody knows wait for the last words of programs.
+#[derive(Debug)]
+pub(super) struct Quiet {
+    until: Time,
+    /// How many clients these had noted when their ledgers were read last.
+    noted: Vec<(ListenerId, u64)>,
+}
+
 impl Daemon {
     /// Programs have come, gone, or said something: doors are looked at next time.
     pub(super) const fn mind_doors(&mut self) {
@@ -50,7 +58,7 @@ impl Daemon {
 
     /// Until when clients wait for the last words of a program.
     pub(super) fn next_end_of_quiet(&self) -> Option<Time> {
-        self.addresses.values().filter_map(|address| address.quiet_until).min()
+        self.addresses.values().filter_map(|address| Some(address.quiet.as_ref()?.until)).min()
     }
 
     /// Through whose door first packets go.
@@ -128,7 +136,7 @@ impl Daemon {
     /// The kernel brings a listener first packets no more.
     pub(super) fn end_door(&mut self, id: AddressId, listener: ListenerId) {
         self.empty_sockets(id, listener);
-        self.begin_quiet(id);
+        self.begin_quiet(id, &[listener]);
     }
 
     /// Hands over what waits in the sockets of a listener that is still alone.
@@ -143,42 +151,54 @@ impl Daemon {
         }
     }
 
-    /// Clients are known now that came past the switch, but for those that a program is just reading.
-    pub(super) fn begin_quiet(&mut self, id: AddressId) {
-        self.pin_noted(id);
+    /// Clients of these listeners are known now that came past the switch, but for those that one is just reading.
+    pub(super) fn begin_quiet(&mut self, id: AddressId, noting: &[ListenerId]) {
+        let looked = noting.iter().map(|listener| (*listener, self.pin_noted(*listener, 0)));
+        let mut noted: Vec<_> = looked.collect();
         let until = self.now() + QUIET;
         self.router.set_quiet(id, true);
         if let Some(address) = self.addresses.get_mut(&id) {
-            address.quiet_until = Some(until);
+            noted.extend(address.quiet.take().into_iter().flat_map(|before| before.noted));
+            address.quiet = Some(Quiet { until, noted });
         }
     }
 
     fn end_quiet(&mut self, now: Time) {
-        let is_over = |until: Option<Time>| until.is_some_and(|until| until <= now);
-        let over = self.addresses.iter().filter(|(_, address)| is_over(address.quiet_until));
-        for id in over.map(|(id, _)| *id).collect::<Vec<_>>() {
-            if let Some(address) = self.addresses.get_mut(&id) {
-                address.quiet_until = None;
+        let mut over = Vec::new();
+        for (id, address) in &mut self.addresses {
+            over.extend(
+                address.quiet.take_if(|quiet| quiet.until <= now).map(|quiet| (*id, quiet)),
+            );
+        }
+        for (id, Quiet { noted, .. }) in over {
+            for (listener, before) in noted {
+                self.pin_noted(listener, before);
             }
-            self.pin_noted(id);
             self.router.set_quiet(id, false);
             self.unpark(id);
         }
     }
 
-    /// Has connection IDs that programs have noted lead to them.
-    fn pin_noted(&mut self, id: AddressId) {
+    /// Has connection IDs lead to a listener that it has noted after so many others. Returns how many it has noted.
+    fn pin_noted(&mut self, listener: ListenerId, before: u64) -> u64 {
         let now = self.now();
-        let seats = self.programs.values().filter_map(|program| program.seat.as_ref());
-        for seat in seats.filter(|seat| seat.address == id) {
-            let Some(ledger) = &seat.ledger else { continue };
-            let workers = seat.outlets.len();
-            for (first, worker) in ledger.recent() {
-                let place = Place { listener: seat.listener, worker };
-                if usize::from(worker) < workers {
-                    self.router.pins.add_first(now, id, first, place);
-                }
+        let program = self.seats.get(&listener).and_then(|process| self.programs.get(process));
+        let Some(seat) = program.and_then(|program| program.seat.as_ref()) else { return before };
+        let Some(ledger) = &seat.ledger else { return before };
+        let count = ledger.count();
+        for (first, worker) in ledger.recent(before) {
+            let place = Place { listener, worker };
+            if usize::from(worker) < seat.outlets.len() {
+                self.router.pins.add_first(now, listener.address(), first, place);
             }
         }
+        count
+    }
+
+    /// Who notes clients at an address.
+    pub(super) fn noting_at(&self, id: AddressId) -> Vec<ListenerId> {
+        let seats = self.programs.values().filter_map(|program| program.seat.as_ref());
+        let noting = seats.filter(|seat| seat.address == id && seat.ledger.is_some());
+        noting.map(|seat| seat.listener).collect()
     }
 }

@@ -258,7 +258,7 @@ impl Daemon {
         late.into_iter().for_each(|place| self.watch_spare(id, place));
         self.attach(id)?;
         // The switch before this one may have had a door open, for whoever it was.
-        self.begin_quiet(id);
+        self.begin_quiet(id, &self.noting_at(id));
         self.mind_doors();
         Ok(())
     }
