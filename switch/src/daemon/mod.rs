@@ -127,7 +127,7 @@ pub struct Daemon {
     comes_back_until: Time,
     /// Listeners that processes have from one another.
     families: Families,
-    /// First packets that wait for one of a family to accept.
+    /// First packets that wait until it is known who gets them.
     parked: Parked,
     /// Tickets that brought early data.
     strikes: Strikes,

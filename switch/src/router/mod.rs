@@ -7,10 +7,11 @@
 //!    ours from random ones; this is also how a client comes back after a Retry, and how packets of the
 //!    handshake find its connection.
 //! 3. A *first packet* goes to whoever serves what its ClientHello asks for, in the newest generation;
-//!    unread where one program is alone. A version that nobody here can read is the business of the
+//!    unread where one program is alone. It waits while a program may have its client past the switch and has yet to
+//!    note it, and while those who could accept it do not. A version that nobody here can read is the business of the
 //!    program that is alone, and of the switch otherwise: it answers with those that it reads.
-//! 4. The rest is *nobody's*, or that of an endpoint that was there before the address was shared. A stateless reset answers what leads to an owner that is known dead;
-//!    everything else is dropped. Programs reset what leads to them and is unknown there.
+//! 4. The rest is *nobody's*, or that of an endpoint that was there before the address was shared. A stateless reset
+//!    answers what leads to an owner that is known dead; everything else is dropped. Programs reset what leads to them and is unknown there.
 
 mod counters;
 mod decision;
