@@ -7,7 +7,6 @@ mod program;
 mod rig;
 
 use std::io;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use quicket_wire::ConnectionId;
 use serde_json::Value;
@@ -18,8 +17,7 @@ use rig::Switch;
 impl Program {
     /// As an endpoint does that accepts a client.
     fn takes(&self, worker: usize, first: &ConnectionId) {
-        let day = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
-        self.member.ledger().unwrap().note(day, worker as u16, first);
+        self.member.ledger().unwrap().note(worker as u16, first);
     }
 
     fn has_nothing(&self) -> bool {
@@ -222,6 +220,7 @@ fn without_the_kernels_help_there_is_no_door() {
     client().send_to(&initial(1), one.address).unwrap();
     one.who_was_handed(&initial(1));
     assert!(!switch.is_open());
+    assert!(one.member.ledger().is_none(), "it would be counted twice");
     drop((one, switch));
     // A program that wants no socket of its own.
     let switch = Switch::new();
@@ -230,4 +229,28 @@ fn without_the_kernels_help_there_is_no_door() {
     client().send_to(&initial(1), one.address).unwrap();
     one.who_was_handed(&initial(1));
     assert!(!switch.is_open());
+}
+
+/// The switch has given it nothing, and peers know its number all the same.
+#[test]
+fn peers_of_who_had_the_door_and_is_gone_are_reset_and_its_number_rests() {
+    let switch = Switch::new();
+    let one = switch.join(local(), 1);
+    let two = switch.join(one.address, 1);
+    one.serve("app");
+    switch.opens();
+    let generation = one.member.generation();
+    let packet = one.packet(0, false);
+    let client = client();
+    client.set_read_timeout(Some(rig::LONG)).unwrap();
+    let Program { member, workers, .. } = one;
+    drop((member, workers));
+    let said =
+        switch.wait_for("it has left", |said| said["programs"].as_array().unwrap().len() == 1);
+    assert_eq!(said["generations_known_dead"], 1, "{said}");
+    client.send_to(&packet, two.address).unwrap();
+    let mut reset = [0; 2000];
+    let (len, from) = client.recv_from(&mut reset).unwrap();
+    assert!(from == two.address && len < packet.len() && reset[0] & 0xc0 == 0x40, "{len} {from}");
+    assert_ne!(switch.join(two.address, 1).member.generation(), generation);
 }

@@ -313,7 +313,7 @@ impl Core {
             Route::Incoming(incoming) => {
                 drop(routing);
                 if origin == Origin::Socket {
-                    self.note_client(unix_secs, &incoming.first_dcid());
+                    self.note_client(&incoming.first_dcid());
                 }
                 if let Some(cell) = self.on_incoming(now, incoming, &mut work.reply) {
                     work.touched.push(cell);

@@ -171,10 +171,10 @@ impl Core {
 
     /// A client begins a connection that the switch has not seen: it is to know whose it is, should another program come
     /// before the client uses connection IDs of this side.
-    pub(super) fn note_client(&self, unix_secs: u64, first: &ConnectionId) {
+    pub(super) fn note_client(&self, first: &ConnectionId) {
         if let Some(ledger) = self.switch.share.ledger.get() {
             let worker = u16::try_from(self.number).unwrap_or(u16::MAX);
-            ledger.note(unix_secs, worker, first);
+            ledger.note(worker, first);
         }
     }
 

@@ -228,6 +228,8 @@ impl Membership {
                     for (inlet, socket) in inlets.iter_mut().zip(sockets) {
                         inlet.set_socket(socket);
                     }
+                    // What comes by channels the switch counts and pins itself.
+                    let ledger = ledger.filter(|_| !had.sockets.is_empty());
                     let at = (place, channels, keep, ledger);
                     let shared = Shared::new(options, at, &way, *had, connection)?;
                     shared.state().kin = kin.map(|(kin, lifeline)| (kin, Arc::clone(lifeline)));
@@ -260,7 +262,8 @@ impl Membership {
         ConnectionIds::new(Arc::downgrade(&self.0), Arc::clone(&self.0.minted), worker)
     }
 
-    /// In what the program notes each client that begins a connection past the switch; `None` if none does.
+    /// In what the program notes each client that begins a connection past the switch; `None` if none does: its workers
+    /// have no sockets of their own.
     #[must_use]
     pub fn ledger(&self) -> Option<Arc<Ledger>> {
         self.0.ledger.clone()

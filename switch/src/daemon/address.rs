@@ -8,6 +8,7 @@ use quicket_engine::time::{Duration, Time};
 use quicket_steering::Configurations;
 use quicket_udp::{Sender, UdpConfig, UdpSocket};
 
+use super::door::Quiet;
 use super::group::Steering;
 use super::{Aes128, Daemon};
 use crate::protocol::Secrets;
@@ -32,8 +33,8 @@ pub(super) struct Address {
     pub(super) counters: Counters,
     /// What the kernel does.
     pub(super) steering: Steering,
-    /// Until when clients that nobody knows wait, since a door was shut.
-    pub(super) quiet_until: Option<Time>,
+    /// Clients that nobody knows wait, since a door was shut.
+    pub(super) quiet: Option<Quiet>,
     /// Something that was to be sent for a program finds no room.
     pub(super) is_full: bool,
     /// Whose turn it is when there is.
@@ -69,7 +70,7 @@ impl Address {
         let socket = Arc::new(UdpSocket::new(socket)?);
         let sender = Sender::new(Arc::clone(&socket), &UdpConfig::default())?;
         let (counters, steering) = (Counters::default(), Steering::new(configurations));
-        let (is_full, turn, lingers_until, quiet_until) = (false, 0, None, None);
+        let (is_full, turn, lingers_until, quiet) = (false, 0, None, None);
         Ok(Self {
             listen,
             socket,
@@ -77,7 +78,7 @@ impl Address {
             secrets,
             counters,
             steering,
-            quiet_until,
+            quiet,
             is_full,
             turn,
             lingers_until,

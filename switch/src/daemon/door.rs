@@ -8,14 +8,25 @@ use std::io;
 use quicket_bpf::Door;
 use quicket_engine::time::{Duration, Time};
 
+use super::Daemon;
 use super::route::Source;
-use super::{Daemon, time_of_day};
 use crate::registry::{AddressId, ListenerId, Place};
 
-/// How long clients that nobody knows wait when a door has been shut: what its program has read by then it has noted.
-pub const QUIET: Duration = Duration::from_millis(5);
+/// How long clients that nobody knows wait when a door has been shut: what its program has read by then it has noted. It
+/// reads up to 32 datagrams at a time, and each may begin a connection, which takes a signature.
+pub const QUIET: Duration = Duration::from_millis(30);
+/// How long a socket is read in the place of a program. What is there still then the program reads and notes.
+const EMPTYING: Duration = Duration::from_millis(5);
 /// How often it is looked whether a door can be opened, beside what programs bring about.
 const LOOK: Duration = Duration::from_millis(250);
+
+/// That clients that nobody knows wait for the last words of programs.
+#[derive(Debug)]
+pub(super) struct Quiet {
+    until: Time,
+    /// How many clients these had noted when their ledgers were read last.
+    noted: Vec<(ListenerId, u64)>,
+}
 
 impl Daemon {
     /// Programs have come, gone, or said something: doors are looked at next time.
@@ -30,11 +41,13 @@ impl Daemon {
         if now < self.doors_due {
             return;
         }
-        self.doors_due = now + LOOK;
+        (self.doors_due, self.doors_wait) = (now + LOOK, false);
         let steered = self.addresses.iter().filter(|(_, address)| address.steering.is_on());
         for id in steered.map(|(id, _)| *id).collect::<Vec<_>>() {
             let open = self.door_of(id);
-            let wanted = self.who_may_have_door(now, id);
+            let noting = self.who_could_have_door(now, id);
+            let wanted = noting.filter(|listener| self.is_clear_for(*listener));
+            self.doors_wait |= noting.is_some() && wanted.is_none();
             if open.is_some() && open != wanted {
                 self.try_to_shut(id);
             } else if let (None, Some(listener)) = (open, wanted) {
@@ -45,7 +58,7 @@ impl Daemon {
 
     /// Until when clients wait for the last words of a program.
     pub(super) fn next_end_of_quiet(&self) -> Option<Time> {
-        self.addresses.values().filter_map(|address| address.quiet_until).min()
+        self.addresses.values().filter_map(|address| Some(address.quiet.as_ref()?.until)).min()
     }
 
     /// Through whose door first packets go.
@@ -54,8 +67,8 @@ impl Daemon {
         address.steering.door().map(|(listener, _)| listener)
     }
 
-    /// Who is alone and could have all first packets unseen.
-    fn who_may_have_door(&self, now: Time, id: AddressId) -> Option<ListenerId> {
+    /// Who is alone and notes its clients.
+    fn who_could_have_door(&self, now: Time, id: AddressId) -> Option<ListenerId> {
         let address = self.addresses.get(&id)?;
         if self.forwards || address.steering.inherited {
             return None;
@@ -63,8 +76,12 @@ impl Daemon {
         let listener = self.registry.lone(now, id)?;
         let process = self.seats.get(&listener)?;
         let notes = self.programs.get(process)?.seat.as_ref()?.ledger.is_some();
-        let is_clear = self.router.is_clear_for(listener) && !self.parked.has_any(id);
-        (notes && is_clear).then_some(listener)
+        notes.then_some(listener)
+    }
+
+    /// Whether nothing here leads first packets to others.
+    fn is_clear_for(&self, listener: ListenerId) -> bool {
+        self.router.is_clear_for(listener) && !self.parked.has_any(listener.address())
     }
 
     fn open_door(&mut self, listener: ListenerId) {
@@ -80,6 +97,9 @@ impl Daemon {
         if let Err(error) = address.steering.open(&address.socket, listener, door) {
             log::debug!("{}: first packets come to the switch: {error}", address.listen);
         }
+        if self.door_of(listener.address()) == Some(listener) {
+            self.registry.mark_used(listener);
+        }
     }
 
     /// Another listener is about to get clients at an address, or processes are about to have one from another: the
@@ -90,7 +110,7 @@ impl Daemon {
     /// When the kernel refuses: it goes on as before.
     pub(super) fn shut_for(&mut self, id: AddressId, other: Option<ListenerId>) -> io::Result<()> {
         // What a switch before this one has opened is known once its programs are back.
-        self.end_inheritance();
+        self.settle_inheritance(id)?;
         match self.door_of(id) {
             Some(listener) if Some(listener) != other => self.shut_door(id, listener),
             _ => Ok(()),
@@ -109,14 +129,19 @@ impl Daemon {
     fn shut_door(&mut self, id: AddressId, listener: ListenerId) -> io::Result<()> {
         let Some(address) = self.addresses.get_mut(&id) else { return Ok(()) };
         address.steering.shut(&address.socket)?;
-        self.empty_sockets(id, listener);
-        self.begin_quiet(id);
+        self.end_door(id, listener);
         Ok(())
+    }
+
+    /// The kernel brings a listener first packets no more.
+    pub(super) fn end_door(&mut self, id: AddressId, listener: ListenerId) {
+        self.empty_sockets(id, listener);
+        self.begin_quiet(id, &[listener]);
     }
 
     /// Hands over what waits in the sockets of a listener that is still alone.
     fn empty_sockets(&mut self, id: AddressId, listener: ListenerId) {
-        let until = self.now() + QUIET;
+        let until = self.now() + EMPTYING;
         let Some(address) = self.addresses.get(&id) else { return };
         let sockets = address.steering.sockets_of(listener);
         for socket in sockets {
@@ -126,42 +151,54 @@ impl Daemon {
         }
     }
 
-    /// Clients are known now that came past the switch, but for those that a program is just reading.
-    pub(super) fn begin_quiet(&mut self, id: AddressId) {
-        self.pin_noted(id);
+    /// Clients of these listeners are known now that came past the switch, but for those that one is just reading.
+    pub(super) fn begin_quiet(&mut self, id: AddressId, noting: &[ListenerId]) {
+        let looked = noting.iter().map(|listener| (*listener, self.pin_noted(*listener, 0)));
+        let mut noted: Vec<_> = looked.collect();
         let until = self.now() + QUIET;
-        self.router.set_quiet(id, Some(until));
+        self.router.set_quiet(id, true);
         if let Some(address) = self.addresses.get_mut(&id) {
-            address.quiet_until = Some(until);
+            noted.extend(address.quiet.take().into_iter().flat_map(|before| before.noted));
+            address.quiet = Some(Quiet { until, noted });
         }
     }
 
     fn end_quiet(&mut self, now: Time) {
-        let is_over = |until: Option<Time>| until.is_some_and(|until| until <= now);
-        let over = self.addresses.iter().filter(|(_, address)| is_over(address.quiet_until));
-        for id in over.map(|(id, _)| *id).collect::<Vec<_>>() {
-            if let Some(address) = self.addresses.get_mut(&id) {
-                address.quiet_until = None;
+        let mut over = Vec::new();
+        for (id, address) in &mut self.addresses {
+            over.extend(
+                address.quiet.take_if(|quiet| quiet.until <= now).map(|quiet| (*id, quiet)),
+            );
+        }
+        for (id, Quiet { noted, .. }) in over {
+            for (listener, before) in noted {
+                self.pin_noted(listener, before);
             }
-            self.router.set_quiet(id, None);
-            self.pin_noted(id);
+            self.router.set_quiet(id, false);
             self.unpark(id);
         }
     }
 
-    /// Has connection IDs that programs have noted lead to them.
-    fn pin_noted(&mut self, id: AddressId) {
-        let (now, day) = (self.now(), time_of_day().as_secs());
-        let seats = self.programs.values().filter_map(|program| program.seat.as_ref());
-        for seat in seats.filter(|seat| seat.address == id) {
-            let Some(ledger) = &seat.ledger else { continue };
-            let workers = seat.outlets.len();
-            for (first, worker) in ledger.recent(day) {
-                let place = Place { listener: seat.listener, worker };
-                if usize::from(worker) < workers {
-                    self.router.pins.add_first(now, id, first, place);
-                }
+    /// Has connection IDs lead to a listener that it has noted after so many others. Returns how many it has noted.
+    fn pin_noted(&mut self, listener: ListenerId, before: u64) -> u64 {
+        let now = self.now();
+        let program = self.seats.get(&listener).and_then(|process| self.programs.get(process));
+        let Some(seat) = program.and_then(|program| program.seat.as_ref()) else { return before };
+        let Some(ledger) = &seat.ledger else { return before };
+        let count = ledger.count();
+        for (first, worker) in ledger.recent(before) {
+            let place = Place { listener, worker };
+            if usize::from(worker) < seat.outlets.len() {
+                self.router.pins.add_first(now, listener.address(), first, place);
             }
         }
+        count
+    }
+
+    /// Who notes clients at an address.
+    pub(super) fn noting_at(&self, id: AddressId) -> Vec<ListenerId> {
+        let seats = self.programs.values().filter_map(|program| program.seat.as_ref());
+        let noting = seats.filter(|seat| seat.address == id && seat.ledger.is_some());
+        noting.map(|seat| seat.listener).collect()
     }
 }

@@ -37,6 +37,8 @@ pub(super) struct Steering {
     cramped: Option<usize>,
     /// The kernel's program is that of a switch before this one: right for all that come back.
     pub(super) inherited: bool,
+    /// When the kernel is told next that it is not any more.
+    pub(super) settles_from: Time,
     /// When those who are late have lost theirs.
     late_until: Option<Time>,
 }
@@ -79,6 +81,7 @@ impl Steering {
             door: None,
             cramped: None,
             inherited: false,
+            settles_from: Time::ZERO,
             late_until: None,
         }
     }
@@ -148,9 +151,14 @@ impl Steering {
 
     /// Has the kernel know the living owners, and the door. Those for whom there is no room get what is theirs by
     /// their channels. Who may lose the door with that is to be looked after ([`Self::door`]).
+    ///
+    /// # Errors
+    ///
+    /// When the kernel refuses: it goes on as before, and so does the door.
     pub(super) fn attach(&mut self, first: &UdpSocket) -> io::Result<()> {
         let owners: Vec<_> = self.placed().filter_map(|(at, each)| each.owner(at)).collect();
         let mut count = owners.len();
+        let before = (self.door, self.cramped);
         loop {
             let some = owners.get(..count).unwrap_or_default();
             let door = self.door.as_ref().map(|(_, door)| door);
@@ -167,8 +175,11 @@ impl Steering {
                     (self.door, self.cramped) = (None, Some(owners.len()));
                 }
                 Err(error) if count > 0 && is_too_long(&error) => count /= 2,
-                attached => {
-                    attached?;
+                Err(error) => {
+                    (self.door, self.cramped) = before;
+                    return Err(error);
+                }
+                Ok(()) => {
                     (self.owners, self.inherited) = (count, false);
                     return Ok(());
                 }
@@ -241,8 +252,7 @@ impl Steering {
 
     /// The time for programs to come back is over. Returns the places of those that have not.
     pub(super) fn settle(&mut self, now: Time) -> Vec<u16> {
-        self.inherited = false;
-        self.late_until = Some(now + LATE);
+        self.late_until.get_or_insert(now + LATE);
         self.turn(Holder::Away, Holder::Late)
     }
 
@@ -298,5 +308,68 @@ impl Steered {
     fn owner(&self, at: u16) -> Option<(Owner, u16)> {
         let Holder::Worker(Place { listener, worker }) = self.holder else { return None };
         Some((Owner { generation: listener.generation(), worker }, at))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use quicket_sim::test_crypto::TestCrypto;
+    use quicket_steering::{Codec, ConfigId, Format, HashKey};
+
+    use super::*;
+    use crate::registry::{
+        Attention, ListenAddress, Names, OWNER_BITS, ProcessId, Receipts, Registration, Registry,
+    };
+
+    const WORKERS: u16 = 128;
+
+    /// More owners than there is room for.
+    fn owners() -> Vec<Place> {
+        let receipts = Receipts::new(Arc::new(TestCrypto), [5; 32], 0);
+        let mut registry = Registry::new(Time::ZERO, 1000, receipts, false);
+        let mut listener = |process| {
+            let new = Registration {
+                address: ListenAddress::new("192.0.2.1:443".parse().unwrap(), false),
+                uid: 1000,
+                process: ProcessId(process),
+                program: process.to_string(),
+                names: Names::new([], []).unwrap(),
+                workers: WORKERS,
+                reuse_port: true,
+                replace: false,
+                claim: None,
+                family: None,
+                attention: Attention::default(),
+            };
+            registry.register(Time::ZERO, new).unwrap().listener
+        };
+        let places = |listener| (0..WORKERS).rev().map(move |worker| Place { listener, worker });
+        (1..=32).map(&mut listener).flat_map(places).collect()
+    }
+
+    #[test]
+    fn where_the_kernel_refuses_the_door_is_as_before() {
+        let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        let socket = Arc::new(UdpSocket::new(socket).unwrap());
+        let format = Format::new(1, 9).unwrap().with_owner(OWNER_BITS).unwrap();
+        let key = HashKey::new(*b"maskmask");
+        let codec = Codec::new(ConfigId::new(0).unwrap(), format, None, key);
+        let mut steering = Steering::new(Configurations::new(codec));
+        let owners = owners();
+        let door = Some((owners[0].listener, Door { first: 1, workers: WORKERS, key }));
+        steering.sockets = owners
+            .into_iter()
+            .map(|place| Steered { socket: Arc::clone(&socket), holder: Holder::Worker(place) })
+            .collect();
+        steering.door = door;
+        // It is alone at its port.
+        let error = steering.attach(&socket).unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(Errno::EINVAL as i32), "{error}");
+        assert_eq!((steering.door(), steering.cramped, steering.owners), (door, None, 0));
+        socket.share_port().unwrap();
+        let _twin = quicket_udp::twin(&socket).unwrap();
+        steering.attach(&socket).unwrap();
+        assert_eq!((steering.door(), steering.cramped), (None, Some(steering.sockets())));
+        assert!((1..steering.sockets()).contains(&steering.owners));
     }
 }

@@ -107,7 +107,8 @@ impl Daemon {
             outlets.iter_mut().for_each(|outlet| outlet.set_backlog(TENANT_BACKLOG));
         }
         let (address, upgrades, drain) = (listener.address(), false, None);
-        let ledger = ledger.filter(|_| !tenant);
+        let resumed = resume.is_some_and(|resume| !resume.sockets.is_empty());
+        let ledger = ledger.filter(|_| !tenant && (resumed || !sockets.is_empty()));
         let mut seat = Seat { address, listener, outlets, ledger, sender, upgrades, drain };
         let served = resume.and_then(|resume| resume.served.as_ref());
         served.iter().for_each(|served| seat.heed(&served.serve));
@@ -117,7 +118,6 @@ impl Daemon {
             self.try_to_shut(address);
             self.router.set_remainder(address, Place { listener, worker: 0 });
         }
-        let resumed = resume.is_some_and(|resume| !resume.sockets.is_empty());
         // Who remains hands over the first packets that have waited there.
         if tenant || resumed || join.remains || !sockets.is_empty() {
             self.hear_channels(process);

@@ -127,7 +127,7 @@ pub struct Daemon {
     comes_back_until: Time,
     /// Listeners that processes have from one another.
     families: Families,
-    /// First packets that wait for one of a family to accept.
+    /// First packets that wait until it is known who gets them.
     parked: Parked,
     /// Tickets that brought early data.
     strikes: Strikes,
@@ -138,6 +138,8 @@ pub struct Daemon {
     forwards: bool,
     /// When it is looked next whose first packets the kernel may bring.
     doors_due: Time,
+    /// A door waits for time to pass.
+    doors_wait: bool,
     /// What was sent to see where it comes.
     probe: Option<Vec<u8>>,
     /// None while they are in use.
@@ -256,6 +258,7 @@ impl Daemon {
             next_process: 1,
             forwards: false,
             doors_due: Time::ZERO,
+            doors_wait: false,
             probe: None,
             buffers: Some(ReceiveBuffers::new()),
             complaints: Complaints::default(),
@@ -317,6 +320,9 @@ impl Daemon {
         }
         if let Some(deadline) = self.registry.next_deadline() {
             wait = wait.min(deadline.since(now));
+        }
+        if self.doors_wait {
+            wait = wait.min(self.doors_due.since(now));
         }
         if let Some(until) = self.next_end_of_quiet() {
             wait = wait.min(until.since(now));
@@ -391,7 +397,7 @@ impl Daemon {
         self.parked.expire(now);
         self.end_inheritance();
         self.end_counting();
-        self.router.pins.expire(now);
+        self.router.expire(now);
         self.tend_doors();
         self.hear_again();
         let silent = |program: &Program| {

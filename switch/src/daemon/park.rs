@@ -1,5 +1,6 @@
-//! First packets for a listener that was passed on over fork(2) and that nobody accepts from yet: they wait here
-//! as clients do in the queue of a socket that processes share.
+//! First packets of which it is not known yet whose they are: of a listener that was passed on over fork(2) and that
+//! nobody accepts from yet, as clients wait in the queue of a socket that processes share; of clients that a program may
+//! just be reading whose door was shut; and where nobody serves beside an endpoint that had the address to itself.
 
 use std::collections::BTreeMap;
 
@@ -29,12 +30,12 @@ impl Parked {
 }
 
 impl Daemon {
-    /// Has a datagram wait until somebody accepts.
+    /// Has a datagram wait until it is known who gets it.
     pub(super) fn park(&mut self, now: Time, id: AddressId, datagram: HeldDatagram) {
         self.parked.0.entry(id).or_default().add(now, datagram);
     }
 
-    /// It may have changed who accepts at an address: what waits there is decided about anew.
+    /// It may have changed who gets clients at an address: what waits there is decided about anew.
     pub(super) fn unpark(&mut self, id: AddressId) {
         let now = self.now();
         let Some(mut waiting) = self.parked.0.remove(&id) else { return };

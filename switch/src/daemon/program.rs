@@ -295,7 +295,7 @@ impl Daemon {
             let now = self.now();
             if !program.has_left && self.is_steered(seat.listener) {
                 // What came to its own sockets nobody has counted: its peers are to be reset.
-                self.registry.note(seat.listener, |_| ());
+                self.registry.mark_used(seat.listener);
             }
             let left = self.legacy_of(seat.listener);
             let family = self.registry.family(seat.listener);

@@ -11,8 +11,8 @@ use std::sync::Arc;
 use nix::poll::{PollFd, PollFlags, poll};
 use nix::sys::epoll::{EpollEvent, EpollFlags};
 use quicket_engine::random::Random;
+use quicket_engine::time::Duration;
 use quicket_steering::{Codec, Owner, Place as SteeringPlace};
-use quicket_udp::UdpSocket;
 
 use super::group::{Holder, Steering};
 use super::route::Source;
@@ -24,6 +24,8 @@ use crate::registry::{AddressId, ListenerId, Place};
 const PROOF_MILLIS: u8 = 20;
 /// How often a socket is read until it is empty: it holds 4 MiB, and what is brought to a socket of nobody has an end.
 const MOST_TURNS: usize = 1024;
+/// Between two attempts to have the kernel know who has come back.
+const AGAIN: Duration = Duration::from_millis(250);
 
 impl Daemon {
     /// Gives each worker of a program that has just come a socket of its own. Returns their places; none if
@@ -50,8 +52,7 @@ impl Daemon {
             }
             None => steering.bind(&first, workers),
         };
-        let given =
-            bound.and_then(|at| self.prepare(listener, &first, (at, workers), free.is_some()));
+        let given = bound.and_then(|at| self.prepare(listener, (at, workers), free.is_some()));
         let Some(address) = self.addresses.get_mut(&id) else { return Vec::new() };
         let steering = &mut address.steering;
         steering.trouble = given.as_ref().err().map(ToString::to_string);
@@ -70,7 +71,6 @@ impl Daemon {
     fn prepare(
         &mut self,
         listener: ListenerId,
-        first: &Arc<UdpSocket>,
         (at, count): (u16, u16),
         known: bool,
     ) -> io::Result<Vec<u16>> {
@@ -88,11 +88,7 @@ impl Daemon {
         for (worker, place) in (0..).zip(&places) {
             address.steering.set_holder(*place, Holder::Worker(Place { listener, worker }));
         }
-        let open = address.steering.door();
-        address.steering.attach(first)?;
-        if open.is_some() && address.steering.door().is_none() {
-            self.begin_quiet(id);
-        }
+        self.attach(id)?;
         if known {
             return Ok(places);
         }
@@ -206,18 +202,26 @@ impl Daemon {
 
     /// Has the kernel know who is there now; not as long as programs come back from the switch before.
     pub(super) fn steer_anew(&mut self, id: AddressId) {
-        let Some(address) = self.addresses.get_mut(&id) else { return };
+        let Some(address) = self.addresses.get(&id) else { return };
         if !address.steering.is_on() || address.steering.inherited {
             return;
         }
+        let listen = address.listen;
         // What it knew before leads to sockets that are read, by programs that hand back what is not theirs.
+        if let Err(error) = self.attach(id) {
+            log::warn!("{listen}: the kernel does not hear who is there: {error}");
+        }
+    }
+
+    /// The same where it can fail. Who loses the door for want of room is looked after as if it had been shut.
+    fn attach(&mut self, id: AddressId) -> io::Result<()> {
+        let Some(address) = self.addresses.get_mut(&id) else { return Ok(()) };
         let open = address.steering.door();
-        if let Err(error) = address.steering.attach(&address.socket) {
-            log::warn!("{}: the kernel does not hear who is there: {error}", address.listen);
+        address.steering.attach(&address.socket)?;
+        if let (Some((listener, _)), None) = (open, address.steering.door()) {
+            self.end_door(id, listener);
         }
-        if open.is_some() && address.steering.door().is_none() {
-            self.begin_quiet(id);
-        }
+        Ok(())
     }
 
     /// Programs have had their time to come back: the kernel hears who is there, and the switch reads the
@@ -225,18 +229,38 @@ impl Daemon {
     pub(super) fn end_inheritance(&mut self) {
         let now = self.now();
         self.addresses.values_mut().for_each(|address| address.steering.give_up_late(now));
-        let settled = self.addresses.iter().filter(|(id, address)| {
-            address.steering.inherited && self.registry.is_settled(now, **id)
+        let inherited = self.addresses.iter().filter(|(_, address)| {
+            address.steering.inherited && address.steering.settles_from <= now
         });
-        for id in settled.map(|(id, _)| *id).collect::<Vec<_>>() {
-            let Some(address) = self.addresses.get_mut(&id) else { continue };
-            let late = address.steering.settle(now);
-            self.steer_anew(id);
-            // The switch before this one may have had a door open.
-            self.begin_quiet(id);
-            self.mind_doors();
-            late.into_iter().for_each(|place| self.watch_spare(id, place));
+        for id in inherited.map(|(id, _)| *id).collect::<Vec<_>>() {
+            if let Err(error) = self.settle_inheritance(id) {
+                self.complaints.warn(format_args!(
+                    "the kernel goes on as the switch before this one has told it: {error}"
+                ));
+            }
         }
+    }
+
+    /// The same for one address, if it is time.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel refuses: it goes on as the switch before this one has told it, which may have had a door open, and
+    /// is told again after a while.
+    pub(super) fn settle_inheritance(&mut self, id: AddressId) -> io::Result<()> {
+        let now = self.now();
+        let Some(address) = self.addresses.get_mut(&id) else { return Ok(()) };
+        if !address.steering.inherited || !self.registry.is_settled(now, id) {
+            return Ok(());
+        }
+        address.steering.settles_from = now + AGAIN;
+        let late = address.steering.settle(now);
+        late.into_iter().for_each(|place| self.watch_spare(id, place));
+        self.attach(id)?;
+        // The switch before this one may have had a door open, for whoever it was.
+        self.begin_quiet(id, &self.noting_at(id));
+        self.mind_doors();
+        Ok(())
     }
 
     /// Both ends of what keeps an address's sockets, and the sockets with these places.

@@ -230,7 +230,7 @@ impl FirstPackets {
         }
     }
 
-    /// Forgets those whose time is over. Done by the way; only a status that is to be exact asks for it.
+    /// Forgets those whose time is over. Done by the way, too.
     pub fn expire(&mut self, now: Time) {
         while let Some((_, key)) = self.order.first_key_value() {
             let key = *key;

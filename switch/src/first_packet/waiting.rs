@@ -1,4 +1,5 @@
-//! First packets that wait until it is known who accepts them.
+//! First packets that wait until it is known who gets them: who of a family accepts them, who comes to serve, or
+//! whether a program that has had the door has their client.
 
 use std::collections::VecDeque;
 

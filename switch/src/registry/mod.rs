@@ -459,6 +459,12 @@ impl Registry {
         }
     }
 
+    /// Peers may have connection IDs that lead to the listener, though the switch has given it nothing: the kernel
+    /// brings it datagrams.
+    pub fn mark_used(&mut self, id: ListenerId) {
+        self.note(id, |_| ());
+    }
+
     /// The listener was given something: peers may have connection IDs that lead to it.
     pub fn note(&mut self, id: ListenerId, note: impl FnOnce(&mut ListenerCounters)) {
         if let Some(listener) = self.listener_mut(id) {

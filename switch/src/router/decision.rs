@@ -55,8 +55,10 @@ pub enum Decision {
         /// Those that waited.
         held: Vec<HeldDatagram>,
     },
-    /// Those that waited, in this order, and this one behind them, are for a listener that may never accept:
-    /// they wait until one of its family does, and are decided about anew.
+    /// Of those that waited, in this order, and this one behind them, it is not known yet whose they are: they are for a
+    /// listener that may never accept, and one of its family may; or for one that is about to come; or a program may have
+    /// their client past the switch, and has yet to note it ([`Router::set_quiet`](super::Router::set_quiet)). They wait
+    /// and are decided about anew.
     Wait {
         /// Those that waited.
         held: Vec<HeldDatagram>,

@@ -7,10 +7,11 @@
 //!    ours from random ones; this is also how a client comes back after a Retry, and how packets of the
 //!    handshake find its connection.
 //! 3. A *first packet* goes to whoever serves what its ClientHello asks for, in the newest generation;
-//!    unread where one program is alone. A version that nobody here can read is the business of the
+//!    unread where one program is alone. It waits while a program may have its client past the switch and has yet to
+//!    note it, and while those who could accept it do not. A version that nobody here can read is the business of the
 //!    program that is alone, and of the switch otherwise: it answers with those that it reads.
-//! 4. The rest is *nobody's*, or that of an endpoint that was there before the address was shared. A stateless reset answers what leads to an owner that is known dead;
-//!    everything else is dropped. Programs reset what leads to them and is unknown there.
+//! 4. The rest is *nobody's*, or that of an endpoint that was there before the address was shared. A stateless reset
+//!    answers what leads to an owner that is known dead; everything else is dropped. Programs reset what leads to them and is unknown there.
 
 mod counters;
 mod decision;
@@ -49,8 +50,8 @@ struct Lane {
     counters: Counters,
     /// Who gets what leads to nobody.
     remainder: Option<Place>,
-    /// Until when clients that nobody knows wait: their first packets may be with a program yet.
-    quiet_until: Option<Time>,
+    /// Clients that nobody knows wait: their first packets may be with a program yet.
+    is_quiet: bool,
 }
 
 /// Decides, and remembers what that takes.
@@ -89,7 +90,7 @@ impl Router {
             None => {
                 let counters = Counters::default();
                 self.lanes
-                    .insert(address, Lane { reader, counters, remainder: None, quiet_until: None });
+                    .insert(address, Lane { reader, counters, remainder: None, is_quiet: false });
             }
         }
     }
@@ -108,11 +109,11 @@ impl Router {
         }
     }
 
-    /// Has clients that nobody knows wait at an address: the kernel has brought first packets to a program until now,
-    /// which has yet to note the last of them.
-    pub fn set_quiet(&mut self, address: AddressId, until: Option<Time>) {
+    /// Has clients that nobody knows wait at an address until it is said otherwise: the kernel has brought first packets
+    /// to a program until now, which has yet to note the last of them.
+    pub fn set_quiet(&mut self, address: AddressId, is_quiet: bool) {
         if let Some(lane) = self.lanes.get_mut(&address) {
-            lane.quiet_until = until;
+            lane.is_quiet = is_quiet;
         }
     }
 
@@ -122,7 +123,7 @@ impl Router {
     pub fn is_clear_for(&self, listener: ListenerId) -> bool {
         let address = listener.address();
         let lane = self.lanes.get(&address);
-        lane.is_some_and(|lane| lane.remainder.is_none() && lane.quiet_until.is_none())
+        lane.is_some_and(|lane| lane.remainder.is_none() && !lane.is_quiet)
             && !self.first.has_any(address)
             && !self.pins.has_firsts_of_others(address, listener)
     }
@@ -145,6 +146,12 @@ impl Router {
     #[must_use]
     pub fn counters(&self, address: AddressId) -> Option<Counters> {
         self.lanes.get(&address).map(|lane| lane.counters)
+    }
+
+    /// Forgets what time has ended, whether anything comes or not: nothing of that is to keep a door shut.
+    pub fn expire(&mut self, now: Time) {
+        self.pins.expire(now);
+        self.first.expire(now);
     }
 
     /// The half-read first packets.
@@ -323,8 +330,7 @@ impl Router {
         if datagram.len() < MIN_FIRST && kind != PacketKind::ZeroRtt {
             return Decision::Drop(DropReason::TooShort);
         }
-        let lane = self.lanes.get(&train.address);
-        if lane.and_then(|lane| lane.quiet_until).is_some_and(|until| now < until) {
+        if self.lanes.get(&train.address).is_some_and(|lane| lane.is_quiet) {
             return Decision::Wait { held: Vec::new() };
         }
         let spread = Spread { key: &self.spread, of: header.dcid };

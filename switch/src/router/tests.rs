@@ -1,7 +1,6 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use quicket_engine::time::Duration;
 use quicket_sim::test_crypto::TestCrypto;
 use quicket_steering::{Codec, ConfigId, Configurations, Format, Owner, ServerId};
 use quicket_wire::{EcnCodepoint, Version};
@@ -173,8 +172,7 @@ fn clients_that_nobody_knows_wait_while_a_program_says_whose_they_are() {
     let (noted, new) = (hello("b"), hello("b"));
     let id =
         |packet: &[u8]| ConnectionId::new(InvariantHeader::parse(packet).unwrap().dcid).unwrap();
-    let until = world.now + Duration::from_millis(5);
-    world.router.set_quiet(a.address(), Some(until));
+    world.router.set_quiet(a.address(), true);
     assert!(!world.router.is_clear_for(a));
     let b = world.program("b", &["b"], &[]);
     for packet in [&noted, &new] {
@@ -186,15 +184,35 @@ fn clients_that_nobody_knows_wait_while_a_program_says_whose_they_are() {
     let place = Place { listener: a, worker: 2 };
     world.router.pins.add_first(world.now, a.address(), id(&noted), place);
     assert_eq!(world.one(&noted), delivered(a, 2, Way::Pin));
-    world.later(5);
+    // However late it is: whoever looks at what was noted last ends it.
+    world.later(1000);
+    assert_eq!(world.one(&new), Decision::Wait { held: Vec::new() });
+    world.router.set_quiet(a.address(), false);
     assert!(matches!(
         world.one(&new),
         Decision::Deliver { place, way: Way::FirstPacket } if place.listener == b
     ));
     assert_eq!(world.one(&noted), delivered(a, 2, Way::Pin));
-    world.router.set_quiet(a.address(), None);
     assert!(!world.router.is_clear_for(a) && !world.router.is_clear_for(b));
     world.remove(b);
+    assert!(world.router.is_clear_for(a));
+}
+
+/// Nothing more has to come for that.
+#[test]
+fn a_half_read_hello_is_in_the_way_of_a_door_for_a_while_only() {
+    let mut world = World::new();
+    let (a, b) = (world.program("a", &["a"], &[]), world.program("b", &["b"], &[]));
+    let mut rng = Rng(6);
+    let mut client = Client::new(&mut rng);
+    let sent = client.hello(&TestCrypto, &client_hello(None, &["a"], 1000), 2);
+    assert_eq!(world.one(&sent[0]), Decision::Held);
+    world.remove(b);
+    world.later(4999);
+    world.router.expire(world.now);
+    assert!(!world.router.is_clear_for(a));
+    world.later(1);
+    world.router.expire(world.now);
     assert!(world.router.is_clear_for(a));
 }
 
