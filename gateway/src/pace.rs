@@ -120,10 +120,10 @@ impl Payers {
     /// Pays for so many bytes; how long to wait before more may flow.
     pub(crate) fn pay(&self, flow: Flow, bytes: usize) -> Duration {
         let site = self.site.as_ref().map(|rate| rate.pay(flow, bytes));
-        let client = self
-            .client
-            .as_ref()
-            .map(|(clients, address, per_second)| clients.pay(*address, flow, bytes, *per_second));
+        let client = self.client.as_ref().map(|(clients, address, per_second)| {
+            // Its connection is there: nobody has made it up.
+            clients.pay(*address, flow, bytes, *per_second, true)
+        });
         site.max(client).unwrap_or_default()
     }
 }

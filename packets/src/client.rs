@@ -7,8 +7,9 @@ use std::time::{Duration, Instant};
 
 use quicket_ring::program::{self, Receiver, Sender};
 use quicket_ring::{Bell, Layout, Memory};
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
 use crate::counters::Counters;
@@ -35,7 +36,16 @@ impl Port {
     /// What the system says, such as `NotFound` and `ConnectionRefused` when no switch is there; `OutOfMemory` when the
     /// user's ports would have more memory than they may.
     pub fn open(path: &Path, layout: Layout) -> io::Result<Self> {
-        let control = connect(path)?;
+        Self::open_until(path, layout, None)
+    }
+
+    /// The same, with a time by which the switch has to have answered: `TimedOut` then.
+    pub(crate) fn open_until(
+        path: &Path,
+        layout: Layout,
+        until: Option<Instant>,
+    ) -> io::Result<Self> {
+        let control = connect_until(path, until)?;
         let entries = |way| layout.entries(way);
         let request = Request::Open {
             version: VERSION,
@@ -43,7 +53,7 @@ impl Port {
             receive: entries(quicket_ring::Way::Receive),
             slot: layout.slot_len(),
         };
-        let (answer, descriptors) = ask(control.as_fd(), request, &[])?;
+        let (answer, descriptors) = ask_until(control.as_fd(), request, &[], until)?;
         let Ok([memory, bell]) = <[OwnedFd; 2]>::try_from(descriptors) else {
             return Err(answer.into_error());
         };
@@ -63,7 +73,17 @@ impl Port {
     /// `ResourceBusy` when the tuple has an owner; `InvalidInput`, `AddrNotAvailable`, `PermissionDenied` and others when
     /// the socket proves nothing, with the reason.
     pub fn register(&mut self, socket: impl AsFd) -> io::Result<Tuple> {
-        match ask(self.control.as_fd(), Request::Register, &[socket.as_fd()])? {
+        self.register_until(socket, None)
+    }
+
+    /// The same, with a time by which the switch has to have answered: `TimedOut` then.
+    pub(crate) fn register_until(
+        &mut self,
+        socket: impl AsFd,
+        until: Option<Instant>,
+    ) -> io::Result<Tuple> {
+        let (control, proof) = (self.control.as_fd(), [socket.as_fd()]);
+        match ask_until(control, Request::Register, &proof, until)? {
             (Answer::Registered(tuple), _) => Ok(tuple),
             (answer, _) => Err(answer.into_error()),
         }
@@ -289,11 +309,35 @@ impl AsFd for Port {
 
 /// Connects to the switch that listens at a path.
 pub(crate) fn connect(path: &Path) -> io::Result<OwnedFd> {
+    connect_until(path, None)
+}
+
+/// How long there is until a time; an error if it is over.
+fn left(until: Option<Instant>) -> io::Result<Option<Duration>> {
+    let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+    if left.is_some_and(|left| left < Duration::from_millis(1)) {
+        return Err(too_late());
+    }
+    Ok(left)
+}
+
+fn too_late() -> io::Error {
+    io::Error::new(io::ErrorKind::TimedOut, "the switch for packets does not answer in time")
+}
+
+fn connect_until(path: &Path, until: Option<Instant>) -> io::Result<OwnedFd> {
     let address = SocketAddrUnix::new(path)?;
     let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
     let control = rustix::net::socket_with(family, kind, SocketFlags::CLOEXEC, None)?;
-    rustix::net::connect(&control, &address)?;
-    Ok(control)
+    // It waits for as long as others do, whom nobody accepts.
+    let left = left(until)?;
+    if left.is_some() {
+        set_socket_timeout(&control, Timeout::Send, left)?;
+    }
+    match rustix::net::connect(&control, &address) {
+        Err(Errno::AGAIN) if until.is_some() => Err(too_late()),
+        result => Ok(result.map(|()| control)?),
+    }
 }
 
 /// Asks the switch, and waits for its answer.
@@ -301,6 +345,15 @@ pub(crate) fn ask(
     control: BorrowedFd<'_>,
     request: Request,
     descriptors: &[BorrowedFd<'_>],
+) -> io::Result<(Answer, Vec<OwnedFd>)> {
+    ask_until(control, request, descriptors, None)
+}
+
+fn ask_until(
+    control: BorrowedFd<'_>,
+    request: Request,
+    descriptors: &[BorrowedFd<'_>],
+    until: Option<Instant>,
 ) -> io::Result<(Answer, Vec<OwnedFd>)> {
     let gone = || {
         let text = "the switch for packets has gone, or has closed this port: open another";
@@ -316,13 +369,52 @@ pub(crate) fn ask(
             Ok((0, _)) | Err(Errno::CONNRESET) => return Err(gone()),
             Ok(received) => break received,
             Err(Errno::AGAIN) => {
-                rustix::io::retry_on_intr(|| {
-                    poll(&mut [PollFd::new(&control, PollFlags::IN)], None)
-                })?;
+                let time = left(until)?.map(|left| Timespec {
+                    tv_sec: left.as_secs().try_into().unwrap_or(i64::MAX),
+                    tv_nsec: left.subsec_nanos().into(),
+                });
+                match poll(&mut [PollFd::new(&control, PollFlags::IN)], time.as_ref()) {
+                    Ok(_) | Err(Errno::INTR) => {}
+                    Err(error) => return Err(error.into()),
+                }
             }
             Err(error) => return Err(error.into()),
         }
     };
     let answer = Answer::decode(&buffer[..len]);
     Ok((answer.ok_or(io::ErrorKind::InvalidData)?, descriptors))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_switch_that_says_nothing_is_waited_for_until_a_time() {
+        let dir = std::env::temp_dir().join(format!("quicket-silent-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        let path = dir.join("switch");
+        let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
+        let listener = rustix::net::socket_with(family, kind, SocketFlags::CLOEXEC, None).unwrap();
+        rustix::net::bind(&listener, &SocketAddrUnix::new(&*path).unwrap()).unwrap();
+        rustix::net::listen(&listener, 0).unwrap();
+        let layout = Layout::new(16, 16, 2048).unwrap();
+        // Nobody accepts: the first is in the queue, and waits for its answer; the others wait for room in it.
+        let _queued = connect(&path).unwrap();
+        for _ in 0..3 {
+            let begun = Instant::now();
+            let until = begun + Duration::from_millis(50);
+            let error = Port::open_until(&path, layout, Some(until)).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::TimedOut, "{error}");
+            assert!(begun.elapsed() < Duration::from_secs(10));
+        }
+        // One that is accepted, and no more.
+        drop(rustix::net::accept(&listener).unwrap());
+        let control = connect(&path).unwrap();
+        let _accepted = rustix::net::accept(&listener).unwrap();
+        let until = Instant::now() + Duration::from_millis(50);
+        let error = ask_until(control.as_fd(), Request::Count, &[], Some(until)).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut, "{error}");
+        std::fs::remove_dir_all(dir).unwrap();
+    }
 }

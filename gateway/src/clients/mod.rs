@@ -93,6 +93,13 @@ impl Client {
         Self { connections: 0, requests: 0, asked, handshakes, paid: Paid::new(now) }
     }
 
+    const fn may_connect(&self, most: u32) -> Result<(), Exceeded> {
+        if self.connections < most {
+            return Ok(());
+        }
+        Err(Exceeded { reason: "too many connections of one address", retry_after: 1 })
+    }
+
     const fn is_idle(&self) -> bool {
         self.connections == 0 && self.requests == 0
     }
@@ -132,16 +139,17 @@ impl Clients {
             return Ok(None);
         };
         self.with(address, is_proven, |client| {
-            if client.connections >= most {
-                return Err(Exceeded {
-                    reason: "too many connections of one address",
-                    retry_after: 1,
-                });
-            }
+            client.may_connect(most)?;
             client.connections += 1;
             Ok(())
         })?;
         Ok(Some(self.held(address, What::Connection)))
+    }
+
+    /// Says whether an address may have one more connection, and counts none: it may be made up.
+    pub(crate) fn may_connect(&self, address: IpAddr, allowed: &Allowed) -> Result<(), Exceeded> {
+        let Some(most) = allowed.connections else { return Ok(()) };
+        self.with(address, false, |client| client.may_connect(most))
     }
 
     /// Counts a request until what is returned is dropped.
@@ -190,17 +198,17 @@ impl Clients {
     }
 
     /// Pays for bytes of an address; how long they take at this rate. Tunnels and datagrams go on when no request is
-    /// under way: where there is no place to note it, they are free.
+    /// under way: where there is no place to note it, they are free. `is_proven` says that nobody has made the address up.
     pub(crate) fn pay(
         &self,
         address: IpAddr,
         flow: Flow,
         bytes: usize,
         per_second: u64,
+        is_proven: bool,
     ) -> Duration {
         let mut cost = Duration::ZERO;
-        // Its bytes have come: nobody has made it up.
-        let _ = self.with(address, true, |client| {
+        let _ = self.with(address, is_proven, |client| {
             cost = client.paid.pay(flow, bytes, per_second, Instant::now());
             Ok(())
         });
@@ -275,6 +283,20 @@ mod tests {
         assert!(clients.connect(address("192.0.2.2"), &allowed, true).is_ok());
         drop(first);
         assert!(clients.connect(a, &allowed, true).is_ok());
+    }
+
+    #[test]
+    fn who_only_asks_takes_no_connection() {
+        let clients = Clients::new();
+        let allowed = Allowed { connections: Some(1), ..Allowed::default() };
+        let a = address("192.0.2.1");
+        for _ in 0..3 {
+            assert_eq!(clients.may_connect(a, &allowed), Ok(()));
+        }
+        let held = clients.connect(a, &allowed, true).unwrap();
+        assert!(clients.may_connect(a, &allowed).is_err());
+        drop(held);
+        assert_eq!(clients.may_connect(a, &allowed), Ok(()));
     }
 
     #[test]

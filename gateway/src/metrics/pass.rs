@@ -49,6 +49,8 @@ pub(crate) struct PassMetrics {
     pub(crate) dropped: Counter,
     /// ... of a client that may send no more now.
     pub(crate) too_fast: Counter,
+    /// ... for a client whose address may be made up.
+    pub(crate) unvalidated: Counter,
 }
 
 impl Passes {
@@ -79,6 +81,7 @@ impl Passes {
             too_large: because("too_large"),
             dropped: because("dropped"),
             too_fast: because("too_fast"),
+            unvalidated: because("unvalidated"),
         }
     }
 

@@ -4,10 +4,11 @@
 //! Most packets only say a connection ID, and of these the gateway knows three kinds: those that clients made up for their
 //! first packets; those of origins' long headers, which nobody can guess; and, where the origin's format is known, those
 //! that say so themselves. All others go by the client's address.
+//!
+//! A flow is doubtful until its client has shown that it gets what the origin sends: its address may be made up.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
-use std::time::Duration;
 
 use quicket_wire::ConnectionId;
 
@@ -17,14 +18,12 @@ pub(crate) const MAX_FLOWS: usize = 16_384;
 pub(crate) const MAX_FLOWS_PER_CLIENT: usize = 256;
 /// How many connection IDs of each kind a flow remembers, the last ones.
 pub(crate) const MAX_IDS: usize = 8;
-/// How many origins one address of a client may have at a time: the last ones.
-const MAX_PER_PATH: usize = 4;
-/// So many datagrams of an origin answer a flow that a connection ID has begun: then the client is believed to be there.
-const ANSWERS: u32 = 4;
+/// How many origins one address and port of a client may have at a time.
+const MAX_PER_PATH: usize = 16;
 
-/// A flow that is silent for so long makes room, too, where there is none: most connections end sooner (RFC 9000, Section 10.1),
-/// and whether one has ended nobody can see.
-const SILENCE: Duration = Duration::from_secs(30);
+/// A flow that is silent for so long makes room, too, where there is none, in milliseconds: most connections end sooner
+/// (RFC 9000, Section 10.1), and whether one has ended nobody can see.
+const SILENCE: u64 = 30_000;
 
 /// A client's address, and the gateway's that it came to.
 pub(crate) type Path = (SocketAddr, Option<SocketAddr>);
@@ -40,6 +39,8 @@ pub(crate) enum Full {
     All,
     /// This client has as many as it may have.
     Client,
+    /// This address and port has as many origins as it may have.
+    Path,
 }
 
 /// What a packet says of itself.
@@ -51,14 +52,32 @@ pub(crate) enum Packet<'a> {
     Short(&'a [u8]),
 }
 
+/// What a flow has with it.
+pub(crate) trait Heard: Clone {
+    /// When something came last, in milliseconds; it never goes back.
+    fn heard(&self) -> u64;
+}
+
+/// A flow that a packet names.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Named<T> {
+    pub(crate) value: T,
+    /// The flow, if this packet is the first that shows that its client is there.
+    pub(crate) proves: Option<FlowId>,
+}
+
 /// All flows, each with a value; `K` says which origin it has.
 #[derive(Debug)]
 pub(crate) struct Flows<K, T> {
+    most: usize,
     flows: HashMap<FlowId, Flow<K, T>>,
+    /// The one that was used last is at the end.
     by_path: HashMap<Path, Vec<FlowId>>,
-    by_client: HashMap<IpAddr, usize>,
-    /// Whose client may be made up, in the order in which they began.
-    doubtful: BTreeSet<FlowId>,
+    by_client: HashMap<IpAddr, Vec<FlowId>>,
+    /// Whose client may be made up, with a time at or before the one when something came last.
+    doubtful: BTreeSet<(u64, FlowId)>,
+    /// Until then none of those that are there is silent for long enough, unless it is doubtful.
+    full_until: u64,
     next: u64,
 }
 
@@ -71,46 +90,48 @@ struct Flow<K, T> {
     begun: VecDeque<ConnectionId>,
     /// Of the origin's long headers.
     learned: VecDeque<ConnectionId>,
-    /// Datagrams of the origin.
-    answers: u32,
+    /// Under which time it is among the doubtful ones.
+    doubt: Option<u64>,
 }
 
-impl<K, T> Default for Flows<K, T> {
-    fn default() -> Self {
+/// Who makes room: doubtful ones first, then by silence.
+type Rank = (bool, u64, FlowId);
+
+impl<K: PartialEq, T: Heard> Flows<K, T> {
+    /// Room for so many, one at least and [`MAX_FLOWS`] at most.
+    pub(crate) fn new(most: usize) -> Self {
         Self {
+            most: most.clamp(1, MAX_FLOWS),
             flows: HashMap::new(),
             by_path: HashMap::new(),
             by_client: HashMap::new(),
             doubtful: BTreeSet::new(),
+            full_until: 0,
             next: 0,
         }
     }
-}
 
-impl<K: PartialEq, T: Clone> Flows<K, T> {
     /// How many there are.
     pub(crate) fn len(&self) -> usize {
         self.flows.len()
     }
 
     /// The flow that a connection ID names, of those from an address. An ID of the origin's own shows that its client is there.
-    pub(crate) fn named(&mut self, path: &Path, packet: Packet<'_>) -> Option<T> {
+    pub(crate) fn named(&mut self, path: &Path, packet: Packet<'_>) -> Option<Named<T>> {
         let own = self.by_path.get(path)?;
         let is_said = |id: &ConnectionId| match packet {
             Packet::Long(dcid) => id.as_slice() == dcid,
             Packet::Short(rest) => !id.is_empty() && rest.starts_with(id.as_slice()),
         };
-        for id in own.iter().rev() {
-            let Some(flow) = self.flows.get(id) else { continue };
-            if flow.learned.iter().any(is_said) {
-                self.doubtful.remove(id);
-                return Some(flow.value.clone());
-            }
-            if matches!(packet, Packet::Long(_)) && flow.begun.iter().any(is_said) {
-                return Some(flow.value.clone());
-            }
-        }
-        None
+        let (id, is_learned) = own.iter().rev().find_map(|id| {
+            let flow = self.flows.get(id)?;
+            let is_learned = flow.learned.iter().any(is_said);
+            let is_begun = || matches!(packet, Packet::Long(_)) && flow.begun.iter().any(is_said);
+            (is_learned || is_begun()).then_some((*id, is_learned))
+        })?;
+        self.touch(path, id);
+        let proves = (is_learned && self.prove(id)).then_some(id);
+        Some(Named { value: self.flows.get(&id)?.value.clone(), proves })
     }
 
     /// The flow to an origin, of those from an address.
@@ -122,98 +143,138 @@ impl<K: PartialEq, T: Clone> Flows<K, T> {
         })
     }
 
-    /// The last flow from an address.
+    /// The flow from an address that was used last, one whose client is there if there is any.
     pub(crate) fn last(&self, path: &Path) -> Option<T> {
-        let id = self.by_path.get(path)?.last()?;
-        Some(self.flows.get(id)?.value.clone())
+        let own = self.by_path.get(path)?;
+        let mut flows = own.iter().rev().filter_map(|id| self.flows.get(id));
+        let proven = flows.clone().find(|flow| flow.doubt.is_none());
+        Some(proven.or_else(|| flows.next())?.value.clone())
     }
 
-    /// Begins a flow. Returns its number, and the values of those that had to make room. `silent` is how long nothing has come
-    /// in a flow.
+    /// Which flow makes room for one more from an address; none if there is room.
+    pub(crate) fn room(&mut self, path: &Path, now: u64) -> Result<Option<FlowId>, Full> {
+        let crowded = self.by_path.get(path).filter(|own| own.len() >= MAX_PER_PATH);
+        if let Some(own) = crowded {
+            return self.first(own.iter(), now).map(Some).map_err(|_| Full::Path);
+        }
+        let crowded = self.by_client.get(&network(path.0.ip()));
+        if let Some(own) = crowded.filter(|own| own.len() >= MAX_FLOWS_PER_CLIENT) {
+            return self.first(own.iter(), now).map(Some).map_err(|_| Full::Client);
+        }
+        if self.flows.len() < self.most {
+            return Ok(None);
+        }
+        if let Some(id) = self.quietest_doubtful() {
+            return Ok(Some(id));
+        }
+        if now < self.full_until {
+            return Err(Full::All);
+        }
+        let first = self.first(self.flows.keys(), now);
+        first.map(Some).map_err(|until| {
+            self.full_until = until;
+            Full::All
+        })
+    }
+
+    /// Begins a flow. Returns its number, and the one that had to make room.
     pub(crate) fn open(
         &mut self,
         path: Path,
         origin: K,
         value: T,
-        silent: impl Fn(&T) -> Duration,
-    ) -> Result<(FlowId, Vec<T>), Full> {
-        let client = network(path.0.ip());
-        let mut gone = Vec::new();
-        if self.by_client.get(&client).is_some_and(|own| *own >= MAX_FLOWS_PER_CLIENT) {
-            let room = self.room(|flow| network(flow.path.0.ip()) == client, &silent);
-            gone.extend(self.remove(room.ok_or(Full::Client)?));
-        }
-        if self.flows.len() >= MAX_FLOWS {
-            let room = self.room(|_| true, &silent);
-            gone.extend(self.remove(room.ok_or(Full::All)?));
-        }
-        let crowded = self.by_path.get(&path).filter(|own| own.len() >= MAX_PER_PATH);
-        if let Some(first) = crowded.and_then(|own| own.first()).copied() {
-            gone.extend(self.remove(first));
-        }
+        now: u64,
+    ) -> Result<(FlowId, Option<T>), Full> {
+        let room = self.room(&path, now)?;
+        let gone = room.and_then(|id| self.remove(id));
         let id = FlowId(self.next);
         self.next += 1;
         let (begun, learned) = (VecDeque::new(), VecDeque::new());
-        self.flows.insert(id, Flow { path, origin, value, begun, learned, answers: 0 });
+        self.flows.insert(id, Flow { path, origin, value, begun, learned, doubt: Some(now) });
         self.by_path.entry(path).or_default().push(id);
-        *self.by_client.entry(client).or_default() += 1;
-        self.doubtful.insert(id);
+        self.by_client.entry(network(path.0.ip())).or_default().push(id);
+        self.doubtful.insert((now, id));
         Ok((id, gone))
     }
 
-    /// Which of some flows makes room: the oldest whose client may be made up, else the one that is silent for longest.
-    fn room(
-        &self,
-        is_one: impl Fn(&Flow<K, T>) -> bool,
-        silent: impl Fn(&T) -> Duration,
-    ) -> Option<FlowId> {
-        let of = |id: &FlowId| self.flows.get(id).filter(|flow| is_one(flow));
-        let doubtful = self.doubtful.iter().find(|id| of(id).is_some());
-        doubtful.copied().or_else(|| {
-            let all = self.flows.iter().filter(|(_, flow)| is_one(flow));
-            let silent = all.map(|(id, flow)| (silent(&flow.value), *id));
-            silent.filter(|(silent, _)| *silent >= SILENCE).max().map(|(_, id)| id)
-        })
+    /// Which of some flows makes room; else until when none does.
+    fn first<'a>(&self, ids: impl Iterator<Item = &'a FlowId>, now: u64) -> Result<FlowId, u64> {
+        let rank = |id: &FlowId| -> Option<Rank> {
+            let flow = self.flows.get(id)?;
+            Some((flow.doubt.is_none(), flow.value.heard(), *id))
+        };
+        let (is_proven, heard, id) = ids.filter_map(rank).min().ok_or(now)?;
+        let until = heard.saturating_add(SILENCE);
+        if is_proven && now < until { Err(until) } else { Ok(id) }
+    }
+
+    /// The doubtful flow that is silent for longest. Times are put right only where that matters: so each packet costs little, and
+    /// each flow is moved once for packets that have come.
+    fn quietest_doubtful(&mut self) -> Option<FlowId> {
+        for _ in 0..=self.doubtful.len() {
+            let (noted, id) = *self.doubtful.first()?;
+            let flow = self.flows.get_mut(&id)?;
+            let heard = flow.value.heard();
+            if heard <= noted {
+                break;
+            }
+            flow.doubt = Some(heard);
+            self.doubtful.pop_first();
+            self.doubtful.insert((heard, id));
+        }
+        self.doubtful.first().map(|(_, id)| *id)
     }
 
     /// A client has begun a connection in this flow.
     pub(crate) fn begun(&mut self, id: FlowId, dcid: ConnectionId) {
-        if let Some(flow) = self.flows.get_mut(&id) {
-            remember(&mut flow.begun, dcid);
+        let Some(flow) = self.flows.get_mut(&id) else { return };
+        remember(&mut flow.begun, dcid);
+        let path = flow.path;
+        self.touch(&path, id);
+    }
+
+    /// The origin has sent a long header with this Source Connection ID.
+    pub(crate) fn answered(&mut self, id: FlowId, scid: ConnectionId) {
+        let Some(flow) = self.flows.get_mut(&id) else { return };
+        // Nothing is proven by what the client has chosen itself.
+        if !scid.is_empty() && !flow.begun.contains(&scid) {
+            remember(&mut flow.learned, scid);
         }
     }
 
-    /// The origin has sent so many datagrams, and a long header with this Source Connection ID, if any.
-    pub(crate) fn answered(&mut self, id: FlowId, datagrams: u32, scid: Option<ConnectionId>) {
-        let Some(flow) = self.flows.get_mut(&id) else { return };
-        if let Some(scid) = scid.filter(|scid| !scid.is_empty()) {
-            remember(&mut flow.learned, scid);
-        }
-        flow.answers = flow.answers.saturating_add(datagrams);
-        // Whoever sends an origin's connection ID has it from a connection, which the origin answers only if it is there.
-        if flow.begun.is_empty() && flow.answers >= ANSWERS {
-            self.doubtful.remove(&id);
-        }
+    /// A flow's client is there. True if that was not known.
+    pub(crate) fn prove(&mut self, id: FlowId) -> bool {
+        let noted = self.flows.get_mut(&id).and_then(|flow| flow.doubt.take());
+        noted.is_some_and(|noted| self.doubtful.remove(&(noted, id)))
     }
 
     /// Ends a flow.
     pub(crate) fn remove(&mut self, id: FlowId) -> Option<T> {
         let flow = self.flows.remove(&id)?;
-        self.doubtful.remove(&id);
-        if let Some(own) = self.by_path.get_mut(&flow.path) {
-            own.retain(|other| *other != id);
-            if own.is_empty() {
-                self.by_path.remove(&flow.path);
-            }
+        if let Some(noted) = flow.doubt {
+            self.doubtful.remove(&(noted, id));
         }
-        let client = network(flow.path.0.ip());
-        if let Some(own) = self.by_client.get_mut(&client) {
-            *own -= 1;
-            if *own == 0 {
-                self.by_client.remove(&client);
-            }
-        }
+        take(&mut self.by_path, &flow.path, id);
+        take(&mut self.by_client, &network(flow.path.0.ip()), id);
         Some(flow.value)
+    }
+
+    /// A flow is used.
+    fn touch(&mut self, path: &Path, id: FlowId) {
+        let Some(own) = self.by_path.get_mut(path) else { return };
+        if let Some(at) = own.iter().position(|other| *other == id) {
+            own[at..].rotate_left(1);
+        }
+    }
+}
+
+/// Takes a flow out of a list, and the list away with the last one.
+fn take<Q: std::hash::Hash + Eq>(lists: &mut HashMap<Q, Vec<FlowId>>, of: &Q, id: FlowId) {
+    if let Some(own) = lists.get_mut(of) {
+        own.retain(|other| *other != id);
+        if own.is_empty() {
+            lists.remove(of);
+        }
     }
 }
 
@@ -237,7 +298,19 @@ fn network(address: IpAddr) -> IpAddr {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+    use std::rc::Rc;
+
     use super::*;
+
+    /// When something came last.
+    type Value = Rc<(u32, Cell<u64>)>;
+
+    impl Heard for Value {
+        fn heard(&self) -> u64 {
+            self.1.get()
+        }
+    }
 
     fn path(client: u16) -> Path {
         let [high, low] = client.to_be_bytes();
@@ -248,71 +321,124 @@ mod tests {
         ConnectionId::new(&[octet; 8]).unwrap()
     }
 
-    /// Values are seconds of silence, in tests that look at it.
-    fn silent(value: &u32) -> Duration {
-        Duration::from_secs((*value).into())
+    /// A value with a name.
+    fn value(name: u32, heard: u64) -> Value {
+        Rc::new((name, Cell::new(heard)))
     }
 
-    fn flows() -> Flows<&'static str, u32> {
-        Flows::default()
+    fn flows() -> Flows<&'static str, Value> {
+        Flows::new(MAX_FLOWS)
+    }
+
+    /// The name of the one that a packet is of, and whether it proves its client.
+    fn named(
+        flows: &mut Flows<&'static str, Value>,
+        client: u16,
+        packet: Packet<'_>,
+    ) -> Option<(u32, bool)> {
+        let named = flows.named(&path(client), packet)?;
+        Some((named.value.0, named.proves.is_some()))
     }
 
     #[test]
     fn a_flow_is_found_by_the_connection_ids_that_are_known() {
         let mut flows = flows();
-        let (one, _) = flows.open(path(1), "a", 1, silent).unwrap();
-        let (two, _) = flows.open(path(1), "b", 2, silent).unwrap();
+        let (one, _) = flows.open(path(1), "a", value(1, 0), 0).unwrap();
+        let (two, _) = flows.open(path(1), "b", value(2, 0), 0).unwrap();
         flows.begun(one, id(1));
         flows.begun(two, id(2));
-        assert_eq!(flows.named(&path(1), Packet::Long(&[1; 8])), Some(1));
-        assert_eq!(flows.named(&path(1), Packet::Long(&[2; 8])), Some(2));
-        assert_eq!(flows.named(&path(2), Packet::Long(&[1; 8])), None, "it is another client's");
-        assert_eq!(flows.named(&path(1), Packet::Short(&[1; 20])), None, "no server has chosen it");
-        flows.answered(one, 1, Some(id(7)));
-        assert_eq!(flows.named(&path(1), Packet::Short(&[7; 20])), Some(1));
-        assert_eq!(flows.named(&path(1), Packet::Long(&[7; 8])), Some(1));
-        assert_eq!(flows.last(&path(1)), Some(2));
-        assert_eq!(flows.to(&path(1), &"a"), Some((one, 1)));
-        assert_eq!(flows.remove(one), Some(1));
+        assert_eq!(named(&mut flows, 1, Packet::Long(&[1; 8])), Some((1, false)));
+        assert_eq!(named(&mut flows, 1, Packet::Long(&[2; 8])), Some((2, false)));
+        assert_eq!(named(&mut flows, 2, Packet::Long(&[1; 8])), None, "it is another client's");
+        assert_eq!(named(&mut flows, 1, Packet::Short(&[1; 20])), None, "no server has chosen it");
+        flows.answered(one, id(7));
+        assert_eq!(named(&mut flows, 1, Packet::Short(&[7; 20])), Some((1, true)));
+        assert_eq!(named(&mut flows, 1, Packet::Long(&[7; 8])), Some((1, false)), "that is known");
+        assert_eq!(flows.to(&path(1), &"a").unwrap().0, one);
+        assert_eq!(flows.remove(one).unwrap().0, 1);
         assert_eq!(flows.to(&path(1), &"a"), None);
-        assert_eq!(flows.remove(two), Some(2));
+        assert_eq!(flows.remove(two).unwrap().0, 2);
         assert_eq!((flows.len(), flows.by_path.len(), flows.by_client.len()), (0, 0, 0));
+        assert!(flows.doubtful.is_empty());
+    }
+
+    #[test]
+    fn what_nobody_names_is_of_the_flow_that_was_used_last() {
+        let mut flows = flows();
+        let (one, _) = flows.open(path(1), "a", value(1, 0), 0).unwrap();
+        let (two, _) = flows.open(path(1), "b", value(2, 0), 0).unwrap();
+        let last = |flows: &Flows<_, Value>| flows.last(&path(1)).unwrap().0;
+        assert_eq!(last(&flows), 2);
+        flows.begun(one, id(1));
+        assert_eq!(last(&flows), 1);
+        flows.begun(two, id(2));
+        assert_eq!(last(&flows), 2);
+        flows.prove(one);
+        assert_eq!(last(&flows), 1, "its client is there");
+        flows.prove(two);
+        assert_eq!(last(&flows), 2);
+        flows.answered(one, id(7));
+        named(&mut flows, 1, Packet::Short(&[7; 20]));
+        assert_eq!(last(&flows), 1);
+    }
+
+    #[test]
+    fn a_client_proves_nothing_by_what_it_has_chosen_itself() {
+        let mut flows = flows();
+        let (flow, _) = flows.open(path(1), "a", value(1, 0), 0).unwrap();
+        flows.begun(flow, id(1));
+        // As Version Negotiation repeats it (RFC 8999, Section 6).
+        flows.answered(flow, id(1));
+        assert_eq!(named(&mut flows, 1, Packet::Long(&[1; 8])), Some((1, false)));
+        assert_eq!(named(&mut flows, 1, Packet::Short(&[1; 20])), None);
     }
 
     #[test]
     fn clients_that_may_be_made_up_make_room_for_others() {
         let mut flows = flows();
-        let (first, _) = flows.open(path(0), "a", 0, silent).unwrap();
+        let (first, _) = flows.open(path(0), "a", value(0, 0), 0).unwrap();
         flows.begun(first, id(1));
-        flows.answered(first, 100, Some(id(9)));
-        let second = flows.open(path(1), "a", 1, silent).unwrap().0;
-        flows.begun(second, id(1));
-        flows.answered(second, 100, Some(id(9)));
+        flows.answered(first, id(9));
         // It has seen what the origin sent.
-        assert_eq!(flows.named(&path(0), Packet::Long(&[9; 8])), Some(0));
+        assert_eq!(named(&mut flows, 0, Packet::Long(&[9; 8])), Some((0, true)));
+        let second = value(1, 1);
+        flows.open(path(1), "a", Rc::clone(&second), 1).unwrap();
         for client in 2..MAX_FLOWS as u32 {
-            flows.open(path(client as u16), "a", client, silent).unwrap();
+            flows.open(path(client as u16), "a", value(client, 2), 2).unwrap();
         }
-        let (_, gone) = flows.open(path(20_000), "a", 20_000, silent).unwrap();
-        assert_eq!(gone, [1], "the oldest of those that nobody has proven");
+        // It is the oldest, and goes on.
+        second.1.set(3);
+        let (_, gone) = flows.open(path(20_000), "a", value(20_000, 4), 4).unwrap();
+        assert_eq!(gone.unwrap().0, 2, "silent for longest of those that nobody has proven");
         assert_eq!(flows.len(), MAX_FLOWS);
+        for client in 3..MAX_FLOWS as u32 {
+            let (_, gone) =
+                flows.open(path(20_000 + client as u16), "a", value(client, 5), 5).unwrap();
+            assert_eq!(gone.unwrap().0, client);
+        }
+        let (_, gone) = flows.open(path(50_000), "a", value(0, 5), 5).unwrap();
+        assert_eq!(gone.unwrap().0, 1);
     }
 
     #[test]
     fn where_all_are_there_only_silence_makes_room() {
-        let mut flows = flows();
-        for client in 0..MAX_FLOWS as u32 {
-            let (flow, _) = flows.open(path(client as u16), "a", 29, silent).unwrap();
-            flows.answered(flow, ANSWERS, None);
+        const MOST: u16 = 100;
+        let mut flows = Flows::new(MOST.into());
+        for client in 0..MOST {
+            let one = value(client.into(), u64::from(client) + 1);
+            let (flow, _) = flows.open(path(client), "a", one, 1).unwrap();
+            flows.prove(flow);
         }
-        assert_eq!(flows.open(path(20_000), "a", 0, silent), Err(Full::All));
-        for (value, expected) in [(31, 31), (40, 40)] {
-            let id = *flows.flows.keys().next().unwrap();
-            flows.flows.get_mut(&id).unwrap().value = value;
-            let (next, gone) = flows.open(path(20_000), "a", 0, silent).unwrap();
-            assert_eq!(gone, [expected], "it is silent for long");
-            flows.answered(next, ANSWERS, None);
+        assert_eq!(flows.open(path(20_000), "a", value(0, 0), SILENCE), Err(Full::All));
+        assert_eq!(flows.room(&path(20_000), SILENCE), Err(Full::All));
+        for client in 0..3 {
+            let now = SILENCE + client + 1;
+            let (next, gone) = flows.open(path(20_000), "a", value(0, now), now).unwrap();
+            assert_eq!(u64::from(gone.unwrap().0), client, "it is silent for long");
+            flows.prove(next);
+            assert_eq!(flows.room(&path(20_001), now), Err(Full::All));
         }
+        assert_eq!(flows.len(), usize::from(MOST));
     }
 
     #[test]
@@ -322,32 +448,50 @@ mod tests {
             |address: &str, port: u16| (SocketAddr::new(address.parse().unwrap(), port), None);
         let mut first = Vec::new();
         for port in 0..MAX_FLOWS_PER_CLIENT as u16 {
-            let value = if port == 0 { 20 } else { 1 };
-            first.push(flows.open(from("2001:db8::1", port + 1), "a", value, silent).unwrap().0);
+            let one = value(port.into(), if port == 20 { 1 } else { 2 });
+            first.push(flows.open(from("2001:db8::1", port + 1), "a", one, 1).unwrap().0);
         }
-        let (next, gone) = flows.open(from("2001:db8::2", 1), "a", 1, silent).unwrap();
-        assert_eq!(gone, [20], "its own oldest, as its address may be made up");
+        let (next, gone) = flows.open(from("2001:db8::2", 1), "a", value(0, 2), 2).unwrap();
+        assert_eq!(gone.unwrap().0, 20, "its own quietest, as its address may be made up");
         for flow in first.into_iter().chain([next]) {
-            flows.answered(flow, ANSWERS, None);
+            flows.prove(flow);
         }
-        assert_eq!(flows.open(from("2001:db8::3", 1), "a", 0, silent), Err(Full::Client));
-        assert!(flows.open(from("2001:db8:0:1::2", 1), "a", 0, silent).is_ok());
+        assert_eq!(flows.room(&from("2001:db8::3", 1), 2), Err(Full::Client));
+        assert_eq!(flows.room(&from("2001:db8:0:1::2", 1), 2), Ok(None));
+        flows.open(from("2001:db8:0:1::2", 1), "a", value(0, 2), 2).unwrap();
         assert_eq!(flows.len(), MAX_FLOWS_PER_CLIENT + 1);
     }
 
     #[test]
     fn what_a_flow_remembers_is_bounded() {
         let mut flows = flows();
-        let (flow, _) = flows.open(path(1), "a", 1, silent).unwrap();
+        let (flow, _) = flows.open(path(1), "a", value(1, 0), 0).unwrap();
         for octet in 0..100 {
             flows.begun(flow, id(octet));
-            flows.answered(flow, 1, Some(id(octet)));
+            flows.answered(flow, id(octet + 100));
         }
         let kept = &flows.flows[&flow];
         assert_eq!((kept.begun.len(), kept.learned.len()), (MAX_IDS, MAX_IDS));
-        for origin in ["b", "c", "d", "e", "f"] {
-            flows.open(path(1), origin, 1, silent).unwrap();
+    }
+
+    #[test]
+    fn one_more_origin_of_an_address_ends_none_that_is_used() {
+        const ORIGINS: [&str; MAX_PER_PATH] =
+            ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l", "m", "n", "o", "p"];
+        let mut flows = flows();
+        for (n, origin) in (0..).zip(ORIGINS) {
+            let (flow, gone) = flows.open(path(1), origin, value(n, 9), 9).unwrap();
+            assert_eq!(gone, None);
+            if n != 5 {
+                flows.prove(flow);
+            }
         }
-        assert_eq!(flows.len(), MAX_PER_PATH);
+        let (next, gone) = flows.open(path(1), "q", value(20, 10), 10).unwrap();
+        assert_eq!(gone.unwrap().0, 5, "its client may be made up");
+        flows.prove(next);
+        assert_eq!(flows.open(path(1), "r", value(21, 10), 10), Err(Full::Path));
+        flows.open(path(2), "r", value(21, 10), 10).unwrap();
+        let (_, gone) = flows.open(path(1), "r", value(21, 0), 9 + SILENCE).unwrap();
+        assert_eq!(gone.unwrap().0, 0, "it is silent for long");
     }
 }

@@ -78,8 +78,14 @@ impl Hellos {
 
 /// What an origin's datagram says of its connection ID: the Source Connection ID of a long header.
 pub(super) fn source_id(datagram: &[u8]) -> Option<ConnectionId> {
+    if datagram.first()? & 0x80 == 0 {
+        return None;
+    }
     let header = quicket_wire::InvariantHeader::parse(datagram).ok()?;
-    // Retry and Version Negotiation have one, too; no harm is done by knowing it.
+    // Version Negotiation repeats what the client has chosen (RFC 8999, Section 6). A Retry has one of the origin's.
+    if header.kind() == PacketKind::VersionNegotiation {
+        return None;
+    }
     ConnectionId::new(header.scid)
 }
 
@@ -89,5 +95,19 @@ pub(super) fn any_port(like: SocketAddr) -> SocketAddr {
     match like {
         SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
         SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_an_origin_has_chosen_is_its_connection_id() {
+        let long = |version: u8| [0xc0, 0, 0, 0, version, 2, 1, 1, 3, 7, 8, 9, 0, 0, 0, 1];
+        assert_eq!(source_id(&long(1)), ConnectionId::new(&[7, 8, 9]));
+        assert_eq!(source_id(&long(0)), None, "Version Negotiation");
+        assert_eq!(source_id(&[0x40; 30]), None, "a short header");
+        assert_eq!(source_id(&[]), None);
     }
 }

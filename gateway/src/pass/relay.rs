@@ -11,10 +11,11 @@ use std::time::Instant;
 use quicket::{Arrived, HeldDatagram, Outlet, PassThrough, Whose};
 use quicket_udp::ReceiveBuffers;
 use quicket_wire::{ConnectionId, InvariantHeader, PacketKind};
+use rustix::process::{Resource, getrlimit};
 use tokio::runtime::Handle;
 
 use super::Pass;
-use super::flows::{Flows, Full, MAX_FLOWS, Packet, Path};
+use super::flows::{Flows, Full, MAX_FLOWS, Named, Packet, Path};
 use super::hello::{Hellos, Read};
 use super::wire::Wire;
 use crate::front::Shared;
@@ -57,7 +58,7 @@ impl Relay {
             active: AtomicBool::new(false),
             hellos: Mutex::new(Hellos::new(secret)),
             lost: AtomicU64::new(0),
-            flows: Mutex::default(),
+            flows: Mutex::new(Flows::new(most_flows())),
             buffers: Mutex::default(),
             runtime: Handle::current(),
             began: Instant::now(),
@@ -89,6 +90,13 @@ impl Relay {
         u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
+    /// Counts what is not passed on.
+    pub(super) fn refused(&self, reason: &'static str) {
+        if let Some(shared) = self.shared.get().and_then(Weak::upgrade) {
+            shared.metrics.refused(reason);
+        }
+    }
+
     /// Runs something with buffers for what an origin has sent.
     pub(super) fn with_buffers<R>(&self, read: impl FnOnce(&mut ReceiveBuffers) -> R) -> R {
         let pool = || self.buffers.lock().unwrap_or_else(PoisonError::into_inner);
@@ -102,6 +110,15 @@ impl Relay {
         result
     }
 
+    // Functions of their own, as a lock in the condition of an `if let` is held while what follows is sent.
+    fn named(&self, path: &Path, packet: Packet<'_>) -> Option<Named<Arc<Wire>>> {
+        self.flows().named(path, packet)
+    }
+
+    fn last(&self, path: &Path) -> Option<Arc<Wire>> {
+        self.flows().last(path)
+    }
+
     fn look_at(&self, shared: &Arc<Shared>, stray: &Arrived<'_>, outlet: &Outlet) -> Whose {
         let own = || Whose::Own { held: Vec::new() };
         let path = (stray.remote, stray.local);
@@ -109,8 +126,10 @@ impl Relay {
         let snapshot = shared.current().0;
         let context = Context { relay: self, shared, snapshot: &snapshot, outlet, path };
         if first & 0x80 == 0 {
-            let wire = self.flows().named(&path, Packet::Short(behind));
-            let wire = wire.or_else(|| context.by_id(behind)).or_else(|| self.flows().last(&path));
+            if let Some(named) = self.named(&path, Packet::Short(behind)) {
+                return context.pass_on_named(named, stray);
+            }
+            let wire = context.by_id(behind).or_else(|| self.last(&path));
             return wire.map_or_else(own, |wire| context.pass_on(&wire, stray));
         }
         let Ok(header) = InvariantHeader::parse(stray.bytes) else { return own() };
@@ -118,11 +137,11 @@ impl Relay {
         if matches!(kind, PacketKind::UnknownVersion | PacketKind::VersionNegotiation) {
             return own();
         }
-        if let Some(wire) = self.flows().named(&path, Packet::Long(header.dcid)) {
-            return context.pass_on(&wire, stray);
+        if let Some(named) = self.named(&path, Packet::Long(header.dcid)) {
+            return context.pass_on_named(named, stray);
         }
         let later = || {
-            let wire = context.by_id(header.dcid).or_else(|| self.flows().last(&path));
+            let wire = context.by_id(header.dcid).or_else(|| self.last(&path));
             wire.map_or_else(own, |wire| context.pass_on(&wire, stray))
         };
         let begins = matches!(kind, PacketKind::Initial | PacketKind::ZeroRtt)
@@ -194,6 +213,20 @@ impl Context<'_> {
         Whose::Others
     }
 
+    /// Passes on what names a flow, which may show that its client is there.
+    fn pass_on_named(&self, named: Named<Arc<Wire>>, stray: &Arrived<'_>) -> Whose {
+        let Named { value: wire, proves } = named;
+        if let Some(id) = proves
+            && let Err(reason) = wire.prove()
+        {
+            self.shared.metrics.refused(reason);
+            self.relay.flows().remove(id);
+            wire.end(reason);
+            return Whose::Others;
+        }
+        self.pass_on(&wire, stray)
+    }
+
     fn pass_on(&self, wire: &Wire, stray: &Arrived<'_>) -> Whose {
         wire.to_origin(self.relay.now(), stray.ecn, stray.segment_size, stray.bytes);
         Whose::Others
@@ -235,24 +268,16 @@ impl Context<'_> {
         let origin = pass.quic.as_ref().map(|address| address.authority().clone());
         let (to, origin) =
             to.zip(origin).ok_or("the origin of a connection to pass on has no address")?;
-        let (shared, client) = (self.shared, self.path.0.ip());
-        let allowed = &self.snapshot.limits.client;
-        let counted = shared.clients.connect(client, allowed, false);
-        let counted = counted.map_err(|exceeded| exceeded.reason)?;
-        let wire = Wire::new(
-            pass,
-            name,
-            (self.path, to),
-            self.outlet,
-            (shared, counted),
-            self.relay.now(),
-        );
-        let wire = wire.map_err(|error| {
+        let (shared, client, relay) = (self.shared, self.path.0.ip(), self.shared.relay());
+        let may_connect = shared.clients.may_connect(client, &self.snapshot.limits.client);
+        may_connect.map_err(|exceeded| exceeded.reason)?;
+        // Whoever gets no room costs no socket.
+        relay.flows().room(&self.path, relay.now()).map_err(why)?;
+        let wire = Wire::new(pass, name, (self.path, to), self.outlet, shared, relay.now());
+        let wire = Arc::new(wire.map_err(|error| {
             log::debug!("{client}: no socket to {to}: {error}");
             "no socket for a connection to pass on"
-        })?;
-        let wire = Arc::new(wire);
-        let relay = self.shared.relay();
+        })?);
         let (id, gone) = {
             let mut flows = relay.flows();
             // Another worker may have been faster.
@@ -260,23 +285,34 @@ impl Context<'_> {
                 begins.into_iter().for_each(|dcid| flows.begun(id, dcid));
                 return Ok(other);
             }
-            let now = relay.now();
-            let opened = flows.open(self.path, origin, Arc::clone(&wire), |wire| wire.silent(now));
-            let opened = opened.map_err(|full| match full {
-                Full::All => "too many connections are passed on",
-                Full::Client => "too many connections of one address are passed on",
-            })?;
+            let opened = flows.open(self.path, origin, Arc::clone(&wire), relay.now());
+            let opened = opened.map_err(why)?;
             begins.into_iter().for_each(|dcid| flows.begun(opened.0, dcid));
             opened
         };
-        for other in gone {
+        if let Some(other) = gone {
             shared.metrics.refused("a connection to pass on that made room for another");
-            other.end();
+            other.end("others needed the room");
         }
         let serving = Arc::clone(&wire).serve(id, Arc::clone(&relay), Arc::clone(shared));
         relay.runtime.spawn(serving);
         Ok(wire)
     }
+}
+
+const fn why(full: Full) -> &'static str {
+    match full {
+        Full::All => "too many connections are passed on",
+        Full::Client => "too many connections of one address are passed on",
+        Full::Path => "too many origins of one address and port",
+    }
+}
+
+/// Each has a descriptor; half of those that the process may have are for others.
+fn most_flows() -> usize {
+    let limit = getrlimit(Resource::Nofile).current;
+    let half = limit.map_or(usize::MAX, |most| usize::try_from(most / 2).unwrap_or(usize::MAX));
+    half.min(MAX_FLOWS)
 }
 
 impl PassThrough for Relay {

@@ -161,6 +161,46 @@ fn an_address_has_as_many_as_it_may_have() {
     });
 }
 
+/// Its address may be made up: it takes nothing of what an address may have, and is sent little.
+#[test]
+fn who_has_not_shown_that_it_is_there_harms_nobody() {
+    client::run(async {
+        let dir = folder();
+        let origin = Origin::start(dir.path(), "one.example", None).await;
+        std::fs::copy(dir.path().join("one.example.pem"), dir.path().join("two.example.pem"))
+            .unwrap();
+        let other = tokio::net::UdpSocket::bind("127.0.0.1:0").await.unwrap();
+        let two = format!(
+            "[[pass]]\nnames = [\"two.example\"]\nquic = \"udp://{}\"\nidle_timeout_ms = 400\n",
+            other.local_addr().unwrap()
+        );
+        let tables = pass("one.example", &origin, "") + &two + OWN;
+        let site = Site::start(dir, &(tables + "[limits]\nclient_connections = 1\n"));
+        let config = trusts(site.dir.path(), "two.example", X25519);
+        let endpoint = Endpoint::bind("127.0.0.1:0").await.unwrap();
+        let answer = async {
+            let mut first = [0; 2000];
+            let (_, from) = other.recv_from(&mut first).await.unwrap();
+            for _ in 0..20 {
+                other.send_to(&[0x40; 1200], from).await.unwrap();
+            }
+        };
+        tokio::select! {
+            _ = endpoint.connect(site.address, "two.example", &config) => panic!("it has no server"),
+            () = answer => {}
+        }
+        let config = trusts(site.dir.path(), "one.example", X25519);
+        let connection = Connection::connect(site.address, "one.example", &config).await.unwrap();
+        get(&connection, 100_000).await;
+        let record = site.records(1).into_iter().find(|line| line["host"] == "two.example");
+        let record = record.expect("a line for it");
+        let number = |what: &str| record[what].as_u64().unwrap();
+        assert!(number("received") >= 1200 && number("sent") >= 1200, "{record}");
+        assert!(number("sent") <= 3 * number("received"), "{record}");
+        assert!(number("datagrams_lost") > 0, "{record}");
+    });
+}
+
 /// What belongs to nobody gets from the gateway what it gets without any `[[pass]]`.
 #[test]
 fn strangers_are_answered_by_the_gateway() {

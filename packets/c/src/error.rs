@@ -5,6 +5,9 @@ use std::ffi::{CStr, CString, c_int};
 use std::io::{self, ErrorKind};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+/// Of a thread that keeps nothing any more.
+const ENDED: &CStr = c"the thread ends, and what went wrong last is not kept any more";
+
 thread_local! {
     /// What went wrong last on this thread.
     static LAST: RefCell<CString> = RefCell::default();
@@ -18,15 +21,17 @@ pub(crate) fn answer<T>(failure: T, call: impl FnOnce() -> io::Result<T>) -> Res
         Err(error) => {
             let text = error.to_string().replace('\0', " ");
             // Without zeros it is one.
-            LAST.set(CString::new(text).unwrap_or_default());
+            let text = CString::new(text).unwrap_or_default();
+            // A thread that ends may have no such place any more: then the number alone tells.
+            let _ = LAST.try_with(|last| last.replace(text));
             Err((failure, number(&error)))
         }
     }
 }
 
 /// Shows what went wrong last, which lives until the next call that fails on this thread.
-pub(crate) fn last<T>(show: impl FnOnce(&CStr) -> T) -> T {
-    LAST.with_borrow(|last| show(last))
+pub(crate) fn last<T>(show: impl Fn(&CStr) -> T) -> T {
+    LAST.try_with(|last| show(last.borrow().as_c_str())).unwrap_or_else(|_| show(ENDED))
 }
 
 /// What the switch has said goes by kinds.
@@ -63,5 +68,36 @@ mod tests {
         let zero = io::Error::other("a\0b");
         assert_eq!(answer(0, || Err(zero)), Err((0, libc::EIO)));
         assert_eq!(last(|text| text.to_owned()), c"a b".to_owned());
+    }
+
+    /// Destructors of a thread run one after the other, in an order that the system chooses.
+    #[test]
+    fn a_thread_that_ends_has_its_numbers() {
+        use std::sync::mpsc::{Sender, channel};
+
+        struct Late(Sender<bool>);
+
+        impl Drop for Late {
+            fn drop(&mut self) {
+                let answer = answer(-1, || Err(ErrorKind::ResourceBusy.into()));
+                assert_eq!(answer, Err((-1, libc::EBUSY)));
+                let _ = self.0.send(last(|text| text == ENDED));
+            }
+        }
+
+        thread_local! {
+            static BEFORE: RefCell<Option<Late>> = const { RefCell::new(None) };
+            static AFTER: RefCell<Option<Late>> = const { RefCell::new(None) };
+        }
+        let (send, receive) = channel();
+        let thread = std::thread::spawn(move || {
+            BEFORE.set(Some(Late(send.clone())));
+            let _ = answer(-1, || Err(ErrorKind::ResourceBusy.into()));
+            AFTER.set(Some(Late(send)));
+        });
+        thread.join().unwrap();
+        let ended: Vec<bool> = receive.iter().collect();
+        assert_eq!(ended.len(), 2);
+        assert!(ended.contains(&true), "one of them comes after what the thread has kept");
     }
 }

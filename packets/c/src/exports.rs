@@ -190,8 +190,9 @@ fn send(port: &mut Port, frame: *const c_void, len: size_t) -> io::Result<ssize_
     let (Some(slot), Ok(short)) = (slot.get_mut(..len), u16::try_from(len)) else {
         return Err(io::Error::from_raw_os_error(libc::EMSGSIZE));
     };
-    // SAFETY: the caller's octets, as many as it says; the slot is the port's own.
-    unsafe { ptr::copy_nonoverlapping(frame.cast(), slot.as_mut_ptr(), len) };
+    // SAFETY: the caller's octets, as many as it says; the slot is the port's own, and has as many. They may overlap: the caller
+    // has addresses of slots, and may have written the frame into one.
+    unsafe { ptr::copy(frame.cast(), slot.as_mut_ptr(), len) };
     port.set_len(0, short);
     port.publish(1)?;
     Ok(len as ssize_t)

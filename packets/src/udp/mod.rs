@@ -32,6 +32,8 @@ const SLOT: u32 = 2048;
 const ENTRIES: (u32, u32) = (64, 4096);
 /// Between two attempts to find a switch that has gone.
 const RETRY: Duration = Duration::from_millis(500);
+/// So long an endpoint waits for a switch that is there again to answer: all its connections wait meanwhile.
+const ANSWER: Duration = Duration::from_millis(100);
 /// What fills an eventfd, so that it is not writable.
 const FULL: u64 = u64::MAX - 1;
 
@@ -92,7 +94,7 @@ impl UdpPort {
         };
         let layout = Layout::new(entries(send), entries(receive), SLOT)
             .ok_or(io::ErrorKind::InvalidInput)?;
-        let (port, local) = registered(path, layout, &socket)?;
+        let (port, local) = registered(path, layout, &socket, None)?;
         let (control, bell, sender, receiver) = port.into_parts();
         let bell = Arc::new(bell);
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
@@ -175,7 +177,8 @@ impl UdpPort {
             return Err(gone());
         }
         receiving.gone = Some(Instant::now());
-        let (port, _) = registered(&self.path, self.layout, &self.socket)?;
+        let until = Instant::now() + ANSWER;
+        let (port, _) = registered(&self.path, self.layout, &self.socket, Some(until))?;
         let (control, bell, sender, receiver) = port.into_parts();
         let bell = Arc::new(bell);
         epoll::add(&self.readable, &*bell, EventData::new_u64(0), EventFlags::IN)?;
@@ -309,9 +312,14 @@ impl quicket_udp::Port for UdpPort {
     }
 }
 
-/// A port that has the address of a socket.
-fn registered(path: &Path, layout: Layout, socket: &UdpSocket) -> io::Result<(Port, SocketAddr)> {
-    let mut port = Port::open(path, layout).map_err(|error| {
+/// A port that has the address of a socket, by some time, or however long it takes.
+fn registered(
+    path: &Path,
+    layout: Layout,
+    socket: &UdpSocket,
+    until: Option<Instant>,
+) -> io::Result<(Port, SocketAddr)> {
+    let mut port = Port::open_until(path, layout, until).map_err(|error| {
         let advice = match error.kind() {
             io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
                 "; quicket switch packets starts one"
@@ -322,7 +330,7 @@ fn registered(path: &Path, layout: Layout, socket: &UdpSocket) -> io::Result<(Po
         let what = format!("no switch for packets answers at {}: {error}{advice}", path.display());
         io::Error::new(error.kind(), what)
     })?;
-    let tuple = port.register(socket)?;
+    let tuple = port.register_until(socket, until)?;
     Ok((port, (tuple.address, tuple.port).into()))
 }
 

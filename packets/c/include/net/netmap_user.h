@@ -189,8 +189,10 @@ static inline unsigned char *nm_nextpkt(struct nm_desc *d, struct nm_pkthdr *hea
 			return NULL;
 		d->ready = (uint32_t)ready;
 		if (ready == 0) {
-			d->asleep = quicket_port_sleep(d->port) == 1;
-			if (d->asleep)
+			int asleep = quicket_port_sleep(d->port);
+
+			d->asleep = asleep == 1;
+			if (asleep != 0)
 				return NULL;
 		}
 	}

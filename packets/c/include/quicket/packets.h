@@ -45,7 +45,8 @@ void *quicket_port_slot(struct quicket_port *port, uint32_t n, size_t *len);
 int quicket_port_set_len(struct quicket_port *port, uint32_t n, uint16_t len);
 int quicket_port_publish(struct quicket_port *port, uint32_t n);
 
-/* Copies a frame and sends it: its length; 0 if there is no room. EMSGSIZE: it is longer than a slot. */
+/* Copies a frame and sends it: its length; 0 if there is no room. EMSGSIZE: it is longer than a slot. The frame may be in a
+ * slot, that of the n-th or another one's, in whole or in part. */
 ssize_t quicket_port_send(struct quicket_port *port, const void *frame, size_t len);
 
 /* Receiving in place: how many frames have come; the n-th, and how long it is; and giving the first n back. */
