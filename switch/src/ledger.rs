@@ -128,9 +128,9 @@ impl LedgerReader {
     fn recent_at(&self, secs: u64, behind: u64) -> Vec<(ConnectionId, u16)> {
         // A writer is one ahead of what it counts.
         let end = self.count().saturating_add(1);
-        let behind = behind.max(end.saturating_sub(MAX_NOTED as u64));
-        let first = (behind % MAX_NOTED as u64) as usize;
-        let entries = end.saturating_sub(behind) as usize;
+        let skipped = behind.max(end.saturating_sub(MAX_NOTED as u64));
+        let first = (skipped % MAX_NOTED as u64) as usize;
+        let entries = end.saturating_sub(skipped) as usize;
         let mut octets = vec![0; entries * ENTRY];
         let until_end = entries.min(MAX_NOTED - first) * ENTRY;
         let (head, tail) = octets.split_at_mut(until_end);
