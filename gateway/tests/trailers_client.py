@@ -1,6 +1,6 @@
 """A client that sends a body with trailers to /echo, and prints what x-heard says in those of the answer; then the names
-of the trailers of /trailers. Arguments: the version of HTTP (1, 2, 3), the port, the server's certificate, and the
-names of the trailers."""
+of the trailers of /trailers. Arguments: the version of HTTP (1, 2, 3; 2-late: trailers follow when the answer has begun),
+the port, the server's certificate, and the names of the trailers."""
 
 import asyncio
 import socket
@@ -54,13 +54,16 @@ def two(path):
         connection.send_headers(1, pseudo(path), end_stream=path != "/echo")
         if path == "/echo":
             connection.send_data(1, b"a")
+        is_late, trailers = VERSION == "2-late", []
+        if path == "/echo" and not is_late:
             connection.send_headers(1, TRAILERS, end_stream=True)
         stream.sendall(connection.data_to_send())
-        trailers = []
         while data := stream.recv(65536):
             for event in connection.receive_data(data):
                 if isinstance(event, h2.events.TrailersReceived):
                     trailers = [(name.decode(), value.decode()) for name, value in event.headers]
+                elif isinstance(event, h2.events.DataReceived) and path == "/echo" and is_late:
+                    connection.send_headers(1, TRAILERS, end_stream=True)
                 elif isinstance(event, (h2.events.StreamEnded, h2.events.StreamReset)):
                     return trailers, event
             stream.sendall(connection.data_to_send())
@@ -110,4 +113,4 @@ if VERSION == "3":
     asyncio.run(three(["/echo", "/trailers"]))
 else:
     for path in ["/echo", "/trailers"]:
-        told(*{"1": one, "2": two}[VERSION](path))
+        told(*{"1": one, "2": two, "2-late": two}[VERSION](path))

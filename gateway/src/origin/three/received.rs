@@ -73,7 +73,14 @@ impl Received {
     }
 
     fn poll(&mut self, cx: &mut Context<'_>) -> Polled {
-        let polled = self.poll_stream(cx);
+        let mut polled = self.poll_stream(cx);
+        // The server waits for the rest of the request, perhaps, and will not get it.
+        if polled.is_pending()
+            && let Some((upload, _)) = &mut self.held
+            && let Poll::Ready(error) = upload.poll_client_failed(cx)
+        {
+            polled = Poll::Ready(Some(Err(error)));
+        }
         match &polled {
             Poll::Ready(Some(Err(_))) => {
                 self.stream.stop_sending(Code::H3_REQUEST_CANCELLED);

@@ -1,7 +1,8 @@
 //! The body of a request on its way.
 
-use std::future::{Future, pending};
-use std::pin::pin;
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -48,13 +49,15 @@ impl Upload {
 
     /// Waits until the client's part does not come to its end; for ever if it does.
     pub(super) async fn client_failed(&mut self) -> BodyError {
-        if let Some(failed) = &mut self.failed
-            && let Ok(error) = failed.await
-        {
-            return error;
-        }
+        poll_fn(|cx| self.poll_client_failed(cx)).await
+    }
+
+    /// Why the client's part has not come to its end, if that is so.
+    pub(super) fn poll_client_failed(&mut self, cx: &mut Context<'_>) -> Poll<BodyError> {
+        let Some(failed) = &mut self.failed else { return Poll::Pending };
+        let failed = ready!(Pin::new(failed).poll(cx));
         self.failed = None;
-        pending().await
+        failed.map_or(Poll::Pending, Poll::Ready)
     }
 
     /// The answer is there, all of it. What is still to be sent the server may want nevertheless; where it does
