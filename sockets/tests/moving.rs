@@ -7,17 +7,8 @@ use std::net::SocketAddr;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::{Pattern, configs, pair_with};
+use common::{Pattern, configs, exchange, pair_with};
 use quicket::{Connection, Endpoint, Listener, MigrateError, ServerConfig};
-
-fn exchange(client: &Connection, server: &Connection) {
-    let mut stream = client.open_bi().unwrap();
-    stream.write_all(b"ping").unwrap();
-    let mut accepted = server.accept_bi().unwrap();
-    accepted.read_exact(&mut [0; 4]).unwrap();
-    accepted.write_all(b"pong").unwrap();
-    stream.read_exact(&mut [0; 4]).unwrap();
-}
 
 /// Exchanges data until the server sees the client at another address.
 fn exchange_until_moved(client: &Connection, server: &Connection, from: SocketAddr) -> SocketAddr {

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use common::{Pattern, check, configs};
+use common::{Pattern, check, configs, exchange};
 use quicket::{Connection, Endpoint, EndpointConfig, Listener, SwitchConfig, UdpConfig, Workers};
 use quicket_packets::daemon::Daemon;
 use quicket_packets::{Counters, Reason};
@@ -100,15 +100,6 @@ fn transfer(from: &Connection, to: &Connection, len: usize) {
         }
         assert_eq!(total, len);
     });
-}
-
-fn exchange(client: &Connection, server: &Connection) {
-    let mut stream = client.open_bi().unwrap();
-    stream.write_all(b"ping").unwrap();
-    let mut accepted = server.accept_bi().unwrap();
-    accepted.read_exact(&mut [0; 4]).unwrap();
-    accepted.write_all(b"pong").unwrap();
-    stream.read_exact(&mut [0; 4]).unwrap();
 }
 
 #[test]

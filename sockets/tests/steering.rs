@@ -4,14 +4,13 @@
 mod common;
 
 use std::collections::HashMap;
-use std::io::{Read, Write};
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use common::configs;
+use common::{configs, exchange};
 use quicket::steering::{
     Codec, ConfigId, Format, HashKey, Owner, OwnerBits, Place, RoutableConnectionIds, ServerId,
     aes_128,
@@ -108,15 +107,6 @@ fn socket() -> UdpSocket {
     let socket = UdpSocket::bind(ANY).unwrap();
     socket.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
     socket
-}
-
-fn exchange(client: &Connection, server: &Connection) {
-    let mut stream = client.open_bi().unwrap();
-    stream.write_all(b"ping").unwrap();
-    let mut accepted = server.accept_bi().unwrap();
-    accepted.read_exact(&mut [0; 4]).unwrap();
-    accepted.write_all(b"pong").unwrap();
-    stream.read_exact(&mut [0; 4]).unwrap();
 }
 
 #[test]

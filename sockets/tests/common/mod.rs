@@ -1,6 +1,8 @@
 //! What the integration tests share.
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
+use std::io::{Read as _, Write as _};
+
 use quicket::{
     ClientConfig, ClientTls, Connection, Identity, Listener, ServerConfig, ServerTls,
     TransportConfig,
@@ -74,4 +76,14 @@ pub(crate) fn check(client: &Connection, server: &Connection) {
     assert_eq!(ours.cipher_suite, theirs.cipher_suite);
     assert_eq!(client.close_reason(), None);
     assert_eq!(server.close_reason(), None);
+}
+
+/// A small request and its answer.
+pub(crate) fn exchange(client: &Connection, server: &Connection) {
+    let mut stream = client.open_bi().unwrap();
+    stream.write_all(b"ping").unwrap();
+    let mut accepted = server.accept_bi().unwrap();
+    accepted.read_exact(&mut [0; 4]).unwrap();
+    accepted.write_all(b"pong").unwrap();
+    stream.read_exact(&mut [0; 4]).unwrap();
 }
