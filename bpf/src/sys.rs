@@ -85,6 +85,7 @@ const PROG_LOAD: libc::c_int = 5;
 const PROG_TEST_RUN: libc::c_int = 10;
 const LINK_CREATE: libc::c_int = 28;
 const LINK_UPDATE: libc::c_int = 29;
+const LINK_DETACH: libc::c_int = 34;
 /// BPF_PROG_TYPE_XDP and BPF_XDP.
 const XDP: u32 = 6;
 const XDP_ATTACH: u32 = 37;
@@ -408,4 +409,11 @@ pub(crate) fn update_link(link: BorrowedFd<'_>, program: BorrowedFd<'_>) -> io::
     let fields = UpdateLink { link, program, flags: 0, old: 0 };
     // SAFETY: the fields are those of the command and point to nothing.
     unsafe { bpf(LINK_UPDATE, &fields) }.map(drop)
+}
+
+/// Ends what a link has attached, whoever else has a descriptor of it.
+pub(crate) fn detach_link(link: BorrowedFd<'_>) -> io::Result<()> {
+    let link = link.as_raw_fd().cast_unsigned();
+    // SAFETY: the command has this field alone, and it points to nothing.
+    unsafe { bpf(LINK_DETACH, &link) }.map(drop)
 }

@@ -97,3 +97,11 @@ impl Link {
         sys::update_link(self.0.as_fd(), program.0.as_fd())
     }
 }
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        // Closing it would leave the program there for as long as a child of this process that has not called
+        // exec yet has a descriptor too. A device that is gone has none.
+        let _ = sys::detach_link(self.0.as_fd());
+    }
+}

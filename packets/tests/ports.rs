@@ -4,6 +4,8 @@ mod common;
 
 use std::io::ErrorKind;
 use std::net::{TcpListener, UdpSocket};
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use common::Switch;
@@ -189,4 +191,22 @@ fn ports_are_refused_beyond_their_bounds_with_a_reason() {
         std::thread::sleep(Duration::from_millis(1));
     }
     assert!(quicket_packets::daemon::Daemon::bind(&switch.path, false).is_err());
+}
+
+/// A child that has not called exec yet has all descriptors of this process, also those that the switch has closed.
+#[test]
+fn children_that_begin_meanwhile_cost_no_port() {
+    let switch = Switch::start();
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let spawning = scope.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                assert!(Command::new("true").status().unwrap().success());
+            }
+        });
+        let opened = (0..2000).find_map(|_| Port::open(&switch.path, common::layout()).err());
+        is_over.store(true, Ordering::Relaxed);
+        spawning.join().unwrap();
+        assert!(opened.is_none(), "{opened:?}");
+    });
 }

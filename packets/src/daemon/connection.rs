@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::os::fd::{AsFd, OwnedFd};
 
 use quicket_ring::{Bell, Layout, Memory};
-use rustix::event::epoll::{self, EventFlags};
+use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
 
 use super::clerk::Finding;
@@ -18,9 +18,12 @@ use crate::tuple::Tuple;
 /// Requests of a program that are answered before others have their turn.
 const REQUESTS: usize = 4;
 
+/// Bits of the place in the number of an event; those above are of the serial number.
+const PLACE_BITS: u32 = super::MAX_CONNECTIONS.ilog2();
+
 /// A connection. A port lives as long as it.
 pub(super) struct Connection {
-    socket: OwnedFd,
+    pub(super) socket: OwnedFd,
     pub(super) user: u32,
     /// Tells it from another that had its place.
     pub(super) serial: u64,
@@ -41,11 +44,22 @@ impl Connection {
         let (port, memory, is_waiting, watches) = (None, 0, false, false);
         Self { socket, user, serial, port, memory, sockets, is_waiting, watches }
     }
+
+    /// What its events carry: an event of one that had its place is told from its own.
+    pub(super) const fn token(&self, at: usize) -> EventData {
+        token(CONNECTION, at | ((self.serial as u32 as usize) << PLACE_BITS & u32::MAX as usize))
+    }
 }
 
 impl Daemon {
     /// Reads requests, or sees that the program has gone.
-    pub(super) fn hear(&mut self, at: usize, flags: EventFlags) {
+    pub(super) fn hear(&mut self, number: u32, flags: EventFlags) {
+        let at = number as usize % super::MAX_CONNECTIONS;
+        let is_of =
+            |connection: &Connection| connection.token(at) == token(CONNECTION, number as usize);
+        if !self.connections.get(at).and_then(Option::as_ref).is_some_and(is_of) {
+            return;
+        }
         if flags.intersects(EventFlags::HUP | EventFlags::ERR) {
             return self.close(at);
         }
@@ -205,7 +219,7 @@ impl Daemon {
         let Some(Some(connection)) = self.connections.get_mut(at) else { return };
         connection.is_waiting = true;
         // Else requests that wait would wake the switch again and again.
-        let data = token(CONNECTION, at);
+        let data = connection.token(at);
         if epoll::modify(&self.events, &connection.socket, data, EventFlags::empty()).is_err() {
             self.close(at);
         }
@@ -218,7 +232,7 @@ impl Daemon {
             return false;
         };
         connection.is_waiting = false;
-        let data = token(CONNECTION, at);
+        let data = connection.token(at);
         if epoll::modify(&self.events, &connection.socket, data, EventFlags::IN).is_err() {
             self.close(at);
             return false;

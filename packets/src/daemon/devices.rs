@@ -82,6 +82,7 @@ impl Daemon {
         let Some(device) = index.and_then(|index| network.remove(index)) else {
             return Some(Answer::refuse(Errno::NOENT, format!("{name} is not attached")));
         };
+        self.unwatch_device(&device);
         self.work(at, move || {
             drop(device);
             Ok(None)
@@ -155,6 +156,10 @@ impl Daemon {
         Answer::Attached(attached.into())
     }
 
+    fn unwatch_device(&self, device: &Device) {
+        device.descriptors().for_each(|socket| self.unwatch(socket));
+    }
+
     /// The device of a place in the list.
     pub(super) fn list_device(&mut self, at: u32) -> Answer {
         match self.forwarder.network().all().nth(at as usize) {
@@ -167,6 +172,7 @@ impl Daemon {
     pub(super) fn remove_broken_devices(&mut self) {
         while let Some(index) = self.forwarder.network().take_broken() {
             if let Some(device) = self.forwarder.network().remove(index) {
+                self.unwatch_device(&device);
                 let name = device.describe().name;
                 log::warn!("{name} is detached: it has gone, or its rings cannot be");
                 // As it may take a while.

@@ -7,7 +7,7 @@ mod user;
 
 use std::collections::HashMap;
 use std::io;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
@@ -32,7 +32,7 @@ pub use user::{
     MAX_CONNECTIONS_PER_USER, MAX_MEMORY, MAX_MEMORY_PER_USER, MAX_TUPLES_PER_USER, MAX_USERS,
 };
 
-/// Programs that are connected.
+/// Programs that are connected. A power of two.
 pub const MAX_CONNECTIONS: usize = 1024;
 /// Turns of forwarding after which programs are listened to, if frames come all the while.
 const TURNS_PER_LOOK: u32 = 16;
@@ -147,7 +147,7 @@ impl Daemon {
                         self.hear_findings();
                         self.hear_works();
                     }
-                    CONNECTION => self.hear(number as usize, flags),
+                    CONNECTION => self.hear(number, flags),
                     DEVICE => self.forwarder.network().rouse(),
                     LINKS => self.forwarder.network().hear(),
                     _ => self.forwarder.rouse(number),
@@ -204,10 +204,10 @@ impl Daemon {
         if account.connections >= MAX_CONNECTIONS_PER_USER {
             return full("connections of this user");
         }
-        epoll::add(&self.events, &socket, token(CONNECTION, at), EventFlags::IN)?;
+        let connection = Connection::new(socket, user, self.serial + 1);
+        epoll::add(&self.events, &connection.socket, connection.token(at), EventFlags::IN)?;
         account.connections += 1;
         self.serial += 1;
-        let connection = Connection::new(socket, user, self.serial);
         match free {
             Some(at) => self.connections[at] = Some(connection),
             None => self.connections.push(Some(connection)),
@@ -218,8 +218,12 @@ impl Daemon {
     /// Ends a connection, with its port and tuples.
     fn close(&mut self, at: usize) {
         let Some(connection) = self.connections.get_mut(at).and_then(Option::take) else { return };
+        self.unwatch(&connection.socket);
         let Connection { user, port, sockets, memory, .. } = connection;
         if let Some(port) = port {
+            if let Some(bell) = self.forwarder.bell(port) {
+                self.unwatch(bell);
+            }
             self.forwarder.remove(port, sockets.keys().copied());
         }
         self.memory -= memory;
@@ -234,6 +238,13 @@ impl Daemon {
                 epoll::add(&self.events, &self.listener, token(LISTENER, 0), EventFlags::IN);
             self.is_deaf = again.is_err();
         }
+    }
+
+    /// Hears nothing of a descriptor any more. Closing it is not enough: a child of this process that has not called
+    /// exec yet has it too, and events of it would be taken for those of whoever has its number next.
+    fn unwatch(&self, descriptor: impl AsFd) {
+        // It may not be watched.
+        let _ = epoll::delete(&self.events, descriptor);
     }
 
     /// Closes connections whose ports have lied or gone.

@@ -182,7 +182,8 @@ impl UdpPort {
         let (control, bell, sender, receiver) = port.into_parts();
         let bell = Arc::new(bell);
         epoll::add(&self.readable, &*bell, EventData::new_u64(0), EventFlags::IN)?;
-        // The bell that nobody has any more leaves the set by itself.
+        // Closing it is not enough while a child of this process has it too.
+        epoll::delete(&self.readable, &*receiving.bell)?;
         let is_left = receiving.is_left;
         *receiving =
             Receiving { receiver, bell: Arc::clone(&bell), _control: control, is_left, gone: None };
