@@ -3,6 +3,7 @@
 use std::io::{self, IoSliceMut};
 use std::net::SocketAddr;
 use std::os::fd::AsRawFd;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use nix::errno::Errno;
 use nix::libc;
@@ -48,7 +49,47 @@ pub struct Undelivered<'a> {
     pub quoted: &'a [u8],
 }
 
+/// Whether the kernel keeps ICMP messages, and whether there may be some.
+#[derive(Debug, Default)]
+pub(crate) struct Icmp {
+    is_kept: AtomicBool,
+    has_come: AtomicBool,
+}
+
+impl Icmp {
+    /// A call has failed. Returns whether that may be what ICMP says of an earlier send: Linux reports it once, on
+    /// the next call, which is not made then. It may concern anybody, and what the call was for is unharmed.
+    pub(crate) fn explains(&self, error: &io::Error) -> bool {
+        use io::ErrorKind::{
+            ConnectionRefused, ConnectionReset, HostUnreachable, Interrupted, NetworkUnreachable,
+            WouldBlock,
+        };
+        let explains = match error.kind() {
+            ConnectionRefused | ConnectionReset | HostUnreachable | NetworkUnreachable => true,
+            WouldBlock | Interrupted => false,
+            // Some codes are told as errors that otherwise mean something else, such as EACCES.
+            _ => self.is_kept.load(Ordering::Relaxed),
+        };
+        if explains {
+            self.has_come.store(true, Ordering::Relaxed);
+        }
+        explains
+    }
+}
+
 impl UdpSocket {
+    /// Returns whether ICMP messages may have come since it was asked last: a call has failed, or somebody has
+    /// [said so](Self::note_error). While there are none, the queue need not be looked at.
+    pub fn may_have_errors(&self) -> bool {
+        let has_come = &self.icmp.has_come;
+        has_come.load(Ordering::Relaxed) && has_come.swap(false, Ordering::Relaxed)
+    }
+
+    /// A poll has found an error.
+    pub fn note_error(&self) {
+        self.icmp.has_come.store(true, Ordering::Relaxed);
+    }
+
     /// Has the kernel keep ICMP messages, or not; those that were not taken are forgotten then.
     ///
     /// # Errors
@@ -58,6 +99,7 @@ impl UdpSocket {
         if self.is_behind_port() {
             return Ok(());
         }
+        self.icmp.is_kept.store(on, Ordering::Relaxed);
         if self.is_v6 {
             setsockopt(&self.io, sockopt::Ipv6RecvErr, &on)?;
         }
@@ -133,6 +175,28 @@ mod tests {
 
     use super::*;
     use crate::UdpConfig;
+
+    #[test]
+    fn a_call_tells_that_there_is_something_to_take() {
+        let socket = UdpSocket::bind("127.0.0.1:0".parse().unwrap(), &UdpConfig::default());
+        let (socket, closed) = (socket.unwrap(), closed_port("127.0.0.1"));
+        let mut buffers = crate::ReceiveBuffers::new();
+        let mut receive = || match socket.receive(&mut buffers) {
+            Err(error) => assert_eq!(error.kind(), io::ErrorKind::WouldBlock),
+            Ok(_) => panic!("nothing was sent"),
+        };
+        receive();
+        assert!(!socket.may_have_errors());
+        socket.keep_errors(true).unwrap();
+        // On loopback the answer is there when the call returns.
+        socket.io.send_to(b"hello", closed).unwrap();
+        receive();
+        assert!(socket.may_have_errors());
+        assert!(!socket.may_have_errors(), "it is told once");
+        let mut taken = 0;
+        socket.take_errors(|error| taken += u32::from(error.remote == closed)).unwrap();
+        assert_eq!(taken, 1);
+    }
 
     fn closed_port(ip: &str) -> SocketAddr {
         let ip: std::net::IpAddr = ip.parse().unwrap();

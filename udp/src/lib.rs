@@ -57,6 +57,8 @@ pub struct UdpSocket {
     sends_by_port: bool,
     /// Where others come from, beside those that come to the socket itself.
     beside: Option<Box<dyn Port>>,
+    /// What ICMP says of datagrams that were sent.
+    pub(crate) icmp: errors::Icmp,
     /// Refusals that are made up for tests.
     #[cfg(any(test, feature = "faults"))]
     pub faults: Faults,
@@ -113,6 +115,7 @@ impl UdpSocket {
             port: None,
             sends_by_port: false,
             beside: None,
+            icmp: errors::Icmp::default(),
             #[cfg(any(test, feature = "faults"))]
             faults: Faults::default(),
         })

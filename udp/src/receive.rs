@@ -58,6 +58,9 @@ pub struct Batch<'a> {
     pub long: bool,
 }
 
+/// How many errors in a row may be what ICMP says, before one counts as the socket's own.
+const MOST_ECHOES: usize = 64;
+
 /// Datagrams of equal size (the last may be shorter) that came from one address to one address
 /// with one ECN mark.
 pub struct Train<'a> {
@@ -135,14 +138,14 @@ impl UdpSocket {
         buffers: &mut [IoSliceMut<'_>],
         meta: &mut [RecvMeta],
     ) -> io::Result<usize> {
-        loop {
-            match self.state.recv((&self.io).into(), buffers, meta) {
-                // Linux reports what happened to an earlier send (an ICMP message came) on the
-                // next call; the datagrams that wait are unharmed.
-                Err(error) if is_echo_of_send(&error) => {}
+        let mut receive = || self.state.recv((&self.io).into(), buffers, meta);
+        for _ in 0..MOST_ECHOES {
+            match receive() {
+                Err(error) if self.icmp.explains(&error) => {}
                 result => return result,
             }
         }
+        receive()
     }
 }
 
@@ -203,15 +206,6 @@ pub fn receive_from_port<'a>(
         }
         Ok(count)
     })
-}
-
-/// True for errors that tell of an earlier send and not of the socket.
-pub(super) fn is_echo_of_send(error: &io::Error) -> bool {
-    use io::ErrorKind::{ConnectionRefused, ConnectionReset, HostUnreachable, NetworkUnreachable};
-    matches!(
-        error.kind(),
-        ConnectionRefused | ConnectionReset | HostUnreachable | NetworkUnreachable
-    )
 }
 
 const fn ecn_from(ecn: Option<quinn_udp::EcnCodepoint>) -> EcnCodepoint {

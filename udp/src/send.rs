@@ -9,7 +9,6 @@ use nix::errno::Errno;
 use quicket_wire::EcnCodepoint;
 
 use crate::address::{for_socket, ip_for_socket};
-use crate::receive::is_echo_of_send;
 use crate::{Complaints, MAX_SEGMENTS, UdpConfig, UdpSocket, marked, offload_state};
 
 /// One burst: datagrams of `segment_size` bytes each, the last perhaps shorter.
@@ -144,9 +143,7 @@ impl Sender {
             None => self.state().try_send((&self.socket.io).into(), &transmit),
         };
         match send() {
-            // While ICMP messages are kept, Linux reports one on the next call, which is not made
-            // then. It may concern anybody.
-            Err(error) if is_echo_of_send(&error) => send(),
+            Err(error) if self.socket.icmp.explains(&error) => send(),
             result => result,
         }
         .map(|()| burst.bytes.len())

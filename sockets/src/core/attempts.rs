@@ -1,8 +1,8 @@
 //! Attempts to connect that have heard nothing yet. While there are any, the kernel keeps what ICMP
 //! says, and it is read: a port where nobody listens is known at once.
 //!
-//! Established connections do not listen to it (RFC 9000, Section 14.2.1): the kernel keeps nothing
-//! for them.
+//! Established connections do not listen to it (RFC 9000, Section 14.2.1). The kernel goes on keeping it until
+//! something comes that is no attempt's: most endpoints that have connected do so again, and hear nothing in between.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
@@ -35,6 +35,8 @@ type ByDestination = HashMap<(IpAddr, u16), Vec<Arc<Cell>>>;
 pub(super) struct Attempts {
     list: Mutex<ByDestination>,
     any: AtomicBool,
+    /// The sockets keep errors. Changed under the lock of the list.
+    is_kept: AtomicBool,
 }
 
 /// Scopes are left out: not all that name an address know them.
@@ -52,19 +54,32 @@ impl Attempts {
         self.any.load(Ordering::Acquire)
     }
 
-    /// Has the sockets keep errors as long as there are attempts.
-    fn update(&self, any: bool, links: &Links) {
-        if self.any.swap(any, Ordering::AcqRel) != any {
-            keep_errors(any, links);
+    /// Has the sockets keep errors if there are attempts. `_list` is locked.
+    fn update(&self, _list: &ByDestination, any: bool, links: &Links) {
+        self.any.store(any, Ordering::Release);
+        if any && !self.is_kept.swap(true, Ordering::AcqRel) {
+            keep_errors(true, links);
         }
     }
 
     /// There are other sockets than before: what attempts send goes out by these, too.
     pub(super) fn heed(&self, links: &Links) {
         // An attempt that begins meanwhile finds them among the endpoint's.
-        if self.any() {
+        if self.is_kept.load(Ordering::Acquire) {
             keep_errors(true, links);
         }
+    }
+
+    /// Has the sockets keep errors no more, unless there are attempts. Returns whether there are none.
+    fn keep_no_more(&self, links: &Links) -> bool {
+        let _list = self.list();
+        if self.any() {
+            return false;
+        }
+        if self.is_kept.swap(false, Ordering::AcqRel) {
+            keep_errors(false, links);
+        }
+        true
     }
 }
 
@@ -109,7 +124,14 @@ impl Core {
         if !any {
             list.shrink_to_fit();
         }
-        self.attempts.update(any, &self.links());
+        self.attempts.update(&list, any, &self.links());
+    }
+
+    /// Something has come that may be what ICMP says.
+    pub(super) fn on_errors(&self, socket: &UdpSocket, wakes: &mut Wakes) {
+        if !self.attempts.keep_no_more(&self.links()) {
+            self.take_errors(socket, wakes);
+        }
     }
 
     /// Reads what ICMP says, and ends attempts that are in vain.
@@ -132,5 +154,39 @@ impl Core {
         }
         // Tasks are woken when the seat is left.
         wakes.fire_threads();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use socket2::SockRef;
+
+    use super::*;
+    use crate::config::EndpointConfig;
+    use crate::core::receive::{Origin, Scratch};
+    use crate::ops;
+
+    #[test]
+    fn errors_are_kept_until_one_comes_that_no_attempt_waits_for() {
+        let local = "127.0.0.1:0".parse().unwrap();
+        let core = ops::endpoint(local, EndpointConfig::default()).unwrap();
+        let links = core.links();
+        let closed = std::net::UdpSocket::bind(local).unwrap().local_addr().unwrap();
+        let is_kept = || core.attempts.is_kept.load(Ordering::Acquire);
+        let mut scratch = Scratch::default();
+        let mut hear_of_closed_port = || {
+            let socket = &links.current().unwrap().socket;
+            SockRef::from(&**socket).send_to(b"hello", &closed.into()).unwrap();
+            assert!(core.receive_from(socket, Origin::Socket, &mut scratch));
+        };
+        for _ in 0..2 {
+            core.attempts.update(&core.attempts.list(), true, &links);
+            hear_of_closed_port();
+            assert!(is_kept(), "an attempt may wait for it");
+            core.attempts.update(&core.attempts.list(), false, &links);
+            assert!(is_kept(), "nothing has come since");
+            hear_of_closed_port();
+            assert!(!is_kept());
+        }
     }
 }

@@ -121,11 +121,12 @@ impl Core {
         by: Origin,
         scratch: &mut Scratch,
     ) -> bool {
-        if self.attempts.any() {
-            self.take_errors(socket, &mut scratch.work.wakes);
-        }
         self.unheard.store(0, Ordering::Relaxed);
-        self.receive(socket, by, scratch).unwrap_or_else(|error| {
+        let received = self.receive(socket, by, scratch);
+        if socket.may_have_errors() {
+            self.on_errors(socket, &mut scratch.work.wakes);
+        }
+        received.unwrap_or_else(|error| {
             self.complaints.warn(format_args!(
                 "the system refuses to receive on {}: {error}; it is asked again every {} ms",
                 socket.local_addr(),
@@ -248,6 +249,9 @@ impl Core {
             let found = fd.revents().unwrap_or(PollFlags::empty());
             // An error that waits on the socket is taken by receiving.
             let failed = found.intersects(PollFlags::POLLERR | PollFlags::POLLHUP);
+            if failed {
+                link.socket.note_error();
+            }
             ready.readable |= receive && (failed || found.contains(PollFlags::POLLIN));
             if found.contains(PollFlags::POLLOUT) {
                 link.set_writable();
