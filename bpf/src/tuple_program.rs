@@ -9,6 +9,7 @@ use std::os::fd::BorrowedFd;
 use crate::extended::{Assembler, Condition, Helper, Instruction, Operation, Register, Size};
 use crate::labels::Label;
 use crate::tuples::KEY;
+use crate::xdp::{PASS, network};
 
 use Register::{R0, R1, R2, R3, R6, R7, R8, R9, R10};
 
@@ -22,9 +23,6 @@ pub(crate) struct Maps<'a> {
 const DATA: i16 = 0;
 const DATA_END: i16 = 4;
 const QUEUE: i16 = 16;
-
-/// XDP_PASS (`enum xdp_action`).
-const PASS: u32 = 2;
 
 /// The stack: a key, the queue, and the first octet of the frame.
 const ADDRESS: i16 = -24;
@@ -55,11 +53,6 @@ const HOP_BY_HOP: i32 = 0;
 const ROUTING: i32 = 43;
 const FRAGMENT: i32 = 44;
 const DESTINATION: i32 = 60;
-
-/// A number of 16 bits as it is loaded from a frame.
-fn network(number: u16) -> i32 {
-    u16::from_ne_bytes(number.to_be_bytes()).into()
-}
 
 /// Writes the program. R7 is where the header of Ethernet would be without tags, R8 the end of the frame, R9 where
 /// the next header is, and R6 how many octets of the packet there are from there on.

@@ -6,6 +6,17 @@ use std::os::fd::{AsFd, OwnedFd};
 use crate::extended::Instruction;
 use crate::sys;
 
+/// Answers of programs (`enum xdp_action` of linux/bpf.h).
+pub(crate) const DROP: u32 = 1;
+pub(crate) const PASS: u32 = 2;
+pub(crate) const TRANSMIT: u32 = 3;
+const REDIRECT: u32 = 4;
+
+/// A number of 16 bits as a program loads it from a packet.
+pub(crate) fn network(number: u16) -> i32 {
+    u16::from_ne_bytes(number.to_be_bytes()).into()
+}
+
 /// What a program makes of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
@@ -56,9 +67,9 @@ impl XdpProgram {
     pub fn run(&self, packet: &[u8], repeat: u32) -> io::Result<Run> {
         let (answer, packet, nanoseconds) = sys::run(self.0.as_fd(), packet, repeat)?;
         let verdict = match answer {
-            2 => Verdict::Pass,
-            3 => Verdict::Transmit,
-            4 => Verdict::Redirect,
+            PASS => Verdict::Pass,
+            TRANSMIT => Verdict::Transmit,
+            REDIRECT => Verdict::Redirect,
             _ => Verdict::Drop,
         };
         Ok(Run { verdict, packet, nanoseconds })

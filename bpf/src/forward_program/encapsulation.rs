@@ -2,12 +2,12 @@
 
 use super::route::{FIB_DESTINATION_MAC, FIB_INTERFACE, FIB_SOURCE_MAC};
 use super::{
-    DROP, Family, HASH, INGRESS, IP, LEN, Maps, PROTOCOL_UDP, SLOT, TARGET_FROM, TARGET_PORT,
-    TARGET_SLOT, TARGET_TO, TRANSMIT, WAY, network, write_ends, write_folds, write_map_lookup,
-    write_room, write_sum,
+    Family, HASH, INGRESS, IP, LEN, Maps, PROTOCOL_UDP, SLOT, TARGET_FROM, TARGET_PORT,
+    TARGET_SLOT, TARGET_TO, WAY, write_ends, write_folds, write_map_lookup, write_room, write_sum,
 };
 use crate::extended::{Assembler, Condition, Helper, Operation, Register, Size};
 use crate::labels::Label;
+use crate::xdp::{DROP, TRANSMIT, network};
 
 use Register::{R0, R1, R2, R3, R6, R7, R9, R10};
 

@@ -2,10 +2,11 @@
 
 use std::net::IpAddr;
 
-use super::{Family, IP, LEN, PROTOCOL_UDP, network, write_room, write_sum};
+use super::{Family, IP, LEN, PROTOCOL_UDP, write_room, write_sum};
 use crate::extended::{Assembler, Condition, Operation, Register, Size};
 use crate::forward::Rules;
 use crate::labels::Label;
+use crate::xdp::network;
 
 use Register::{R1, R2, R7, R8, R10};
 

@@ -17,6 +17,7 @@ use std::os::fd::BorrowedFd;
 use crate::extended::{Assembler, Condition, Helper, Instruction, Operation, Register, Size};
 use crate::forward::Rules;
 use crate::labels::Label;
+use crate::xdp::{PASS, network};
 
 use Register::{R0, R1, R2, R6, R7, R8, R10};
 
@@ -120,17 +121,7 @@ const TARGET_PORT: i16 = 8;
 const TARGET_MAX: i16 = 10;
 const TARGET_SLOT: i16 = 12;
 
-/// Answers of programs (`enum xdp_action`).
-const DROP: u32 = 1;
-const PASS: u32 = 2;
-const TRANSMIT: u32 = 3;
-
 const PROTOCOL_UDP: u16 = 17;
-
-/// A number of 16 bits as it is loaded from a packet.
-fn network(number: u16) -> i32 {
-    u16::from_ne_bytes(number.to_be_bytes()).into()
-}
 
 /// Writes the program; none if the rules are beyond it.
 pub(crate) fn write(rules: &Rules, maps: &Maps<'_>) -> Option<Vec<Instruction>> {

@@ -6,6 +6,7 @@
 mod address;
 mod flows;
 mod hello;
+mod record;
 mod relay;
 pub(crate) mod tls;
 mod wire;

@@ -3,15 +3,15 @@
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use quicket_wire::ClientHello;
 use rustix::net::RecvFlags;
-use serde::Serialize;
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 
 use super::Pass;
+use super::record::Record;
 use crate::BodyError;
 use crate::carry::{self, Meter, Pace, Rules, Socket, code};
 use crate::front::Shared;
@@ -143,44 +143,23 @@ pub(crate) async fn carry(
     let (received, sent) = meter.counts();
     metrics.received.inc_by(received);
     metrics.sent.inc_by(sent);
-    log.note(&record(client, place.to_string(), name, (received, sent), begun, ended.err()));
+    log.note(&Record {
+        host: name,
+        received,
+        sent,
+        error: ended.err().map(words),
+        ..Record::new(client, place.to_string(), begun)
+    });
     Ok(())
 }
 
-/// A line of the access log.
-fn record(
-    client: SocketAddr,
-    passed_to: String,
-    host: Option<String>,
-    (received, sent): (u64, u64),
-    begun: Instant,
-    error: Option<u64>,
-) -> impl Serialize {
-    #[derive(Serialize)]
-    struct Record {
-        time: String,
-        client: SocketAddr,
-        passed_to: String,
-        host: Option<String>,
-        received: u64,
-        sent: u64,
-        took_ms: f64,
-        #[serde(skip_serializing_if = "Option::is_none")]
-        error: Option<&'static str>,
+/// What is logged of an error.
+fn words(code: u64) -> String {
+    match code {
+        code::RESET => "it was reset",
+        code => code::meaning(code).unwrap_or("it broke off"),
     }
-    Record {
-        time: httpdate::fmt_http_date(SystemTime::now()),
-        client,
-        passed_to,
-        host,
-        received,
-        sent,
-        took_ms: begun.elapsed().as_micros() as f64 / 1000.0,
-        error: error.map(|code| match code {
-            code::RESET => "it was reset",
-            code => code::meaning(code).unwrap_or("it broke off"),
-        }),
-    }
+    .to_owned()
 }
 
 #[cfg(test)]

@@ -5,11 +5,10 @@ use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use quicket::{EcnCodepoint, Outgoing, Outlet, SendOutcome};
 use quicket_udp::{Batch, Sender, UdpConfig, UdpSocket};
-use serde::Serialize;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::Notify;
@@ -17,6 +16,7 @@ use tokio::sync::Notify;
 use super::Pass;
 use super::flows::{FlowId, Heard, Path};
 use super::hello::{any_port, source_id};
+use super::record::Record;
 use super::relay::Relay;
 use crate::clients::Held;
 use crate::front::Shared;
@@ -399,30 +399,14 @@ impl Wire {
     }
 
     /// A line of the access log.
-    fn record(&self, error: Option<String>) -> impl Serialize {
-        #[derive(Serialize)]
-        struct Record {
-            time: String,
-            client: SocketAddr,
-            passed_to: String,
-            host: Option<String>,
-            received: u64,
-            sent: u64,
-            datagrams_lost: u64,
-            took_ms: f64,
-            #[serde(skip_serializing_if = "Option::is_none")]
-            error: Option<String>,
-        }
+    fn record(&self, error: Option<String>) -> Record {
         Record {
-            time: httpdate::fmt_http_date(SystemTime::now()),
-            client: self.path.0,
-            passed_to: self.passed_to.clone(),
             host: self.name.clone(),
             received: self.received.load(Ordering::Relaxed),
             sent: self.sent.load(Ordering::Relaxed),
-            datagrams_lost: self.lost.load(Ordering::Relaxed),
-            took_ms: self.begun.elapsed().as_micros() as f64 / 1000.0,
+            datagrams_lost: Some(self.lost.load(Ordering::Relaxed)),
             error,
+            ..Record::new(self.path.0, self.passed_to.clone(), self.begun)
         }
     }
 }
