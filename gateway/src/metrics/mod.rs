@@ -3,9 +3,11 @@
 
 mod histogram;
 mod json;
+mod page;
 mod pass;
 mod place;
 mod private;
+mod quic;
 pub(crate) mod serve;
 
 use std::borrow::Cow;
@@ -29,6 +31,7 @@ pub(crate) use self::place::Listener;
 pub use self::place::Place;
 use self::private::Private;
 pub(crate) use self::private::ProtocolMetrics;
+use self::quic::Transport;
 
 /// All counters of a gateway.
 #[derive(Debug)]
@@ -55,6 +58,7 @@ pub(crate) struct Metrics {
     lines_lost: Counter,
     private: Private,
     passes: Passes,
+    transport: Transport,
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
@@ -188,6 +192,7 @@ impl Metrics {
             lines_lost: add(all, "log_lines_lost", "Lines of the access log that were lost"),
             private: Private::new(all),
             passes: Passes::new(all),
+            transport: Transport::new(all),
             registry,
         })
     }
@@ -336,6 +341,7 @@ impl Metrics {
 
     /// All of it as OpenMetrics text, which Prometheus reads.
     pub(crate) fn text(&self) -> Result<String, fmt::Error> {
+        self.transport.read();
         let mut text = String::new();
         encode(&mut text, &self.registry)?;
         Ok(text)

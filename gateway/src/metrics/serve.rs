@@ -4,6 +4,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
+use base64::prelude::{BASE64_STANDARD, Engine as _};
 use bytes::Bytes;
 use http::header::{self, HeaderValue};
 use http::{Method, Request, Response, StatusCode};
@@ -15,6 +16,7 @@ use subtle::ConstantTimeEq;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
+use super::page;
 use super::place::{Listener, Stream};
 use crate::front::Shared;
 
@@ -59,8 +61,11 @@ fn answer<B>(request: &Request<B>, shared: &Shared) -> Response<Full<Bytes>> {
     if token.is_some_and(|token| !is_known(request, token)) {
         let mut response =
             said(StatusCode::UNAUTHORIZED, "text/plain", "a token is missing\n".into());
-        let challenge = HeaderValue::from_static("Bearer");
+        // Browsers ask for a password then (RFC 7617).
+        let challenge = HeaderValue::from_static("Basic realm=\"quicket\", charset=\"UTF-8\"");
         response.headers_mut().insert(header::WWW_AUTHENTICATE, challenge);
+        let challenge = HeaderValue::from_static("Bearer");
+        response.headers_mut().append(header::WWW_AUTHENTICATE, challenge);
         return response;
     }
     if request.method() != Method::GET {
@@ -71,8 +76,11 @@ fn answer<B>(request: &Request<B>, shared: &Shared) -> Response<Full<Bytes>> {
             ("application/openmetrics-text; version=1.0.0; charset=utf-8", shared.metrics.text())
         }
         "/metrics.json" => ("application/json", shared.metrics.json()),
-        _ => {
-            let hint = "there are /metrics and /metrics.json\n".into();
+        path => {
+            if let Some(part) = page::part(path) {
+                return part;
+            }
+            let hint = "there are / for people, /metrics and /metrics.json\n".into();
             return said(StatusCode::NOT_FOUND, "text/plain", hint);
         }
     };
@@ -82,14 +90,28 @@ fn answer<B>(request: &Request<B>, shared: &Shared) -> Response<Full<Bytes>> {
     }
 }
 
-/// RFC 6750, Section 2.1. The time that the comparison takes says nothing of the token.
+/// The token of a program (RFC 6750, Section 2.1), or the password of a browser's user, whatever he calls himself
+/// (RFC 7617). The time that the comparison takes says nothing of the token.
 fn is_known<B>(request: &Request<B>, token: &str) -> bool {
     let given = request.headers().get(header::AUTHORIZATION).map(HeaderValue::as_bytes);
-    let given = given.and_then(|given| given.strip_prefix(b"Bearer "));
+    let Some((scheme, given)) = given.and_then(|given| given.split_at_checked(6)) else {
+        return false;
+    };
+    if scheme.eq_ignore_ascii_case(b"Basic ") {
+        let given = BASE64_STANDARD.decode(given).unwrap_or_default();
+        let colon = given.iter().position(|&byte| byte == b':');
+        let password = colon.and_then(|colon| given.get(colon + 1..));
+        return password.is_some_and(|password| bool::from(password.ct_eq(token.as_bytes())));
+    }
+    let given = given.strip_prefix(b" ").filter(|_| scheme.eq_ignore_ascii_case(b"Bearer"));
     given.is_some_and(|given| bool::from(given.ct_eq(token.as_bytes())))
 }
 
-fn said(status: StatusCode, content_type: &'static str, text: String) -> Response<Full<Bytes>> {
+pub(super) fn said(
+    status: StatusCode,
+    content_type: &'static str,
+    text: String,
+) -> Response<Full<Bytes>> {
     let mut response = Response::new(Full::new(Bytes::from(text)));
     *response.status_mut() = status;
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));

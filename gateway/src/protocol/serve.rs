@@ -61,6 +61,7 @@ pub(crate) async fn serve(connection: Connection, shared: Arc<Shared>) {
     let ending = shared.ending.clone();
     let alpn_text = String::from_utf8_lossy(&alpn).into_owned();
     let tally = Tally::new(shared.metrics.protocol(&alpn_text));
+    let _followed = shared.metrics.follow(alpn_text.clone(), &connection);
     let _open = shared.metrics.connected(alpn_text);
     let client = Arc::new(Client { connection, protocol, alpn, name, certificate, tally, shared });
     let address = client.connection.remote_addr();

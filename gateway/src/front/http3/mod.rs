@@ -76,6 +76,7 @@ struct Context {
 /// under way is answered.
 pub(crate) async fn serve(connection: quicket::tokio::Connection, shared: Arc<Shared>) {
     let _open = shared.metrics.connected("h3");
+    let _followed = shared.metrics.follow("h3", &connection);
     if let Err(error) = accept(&connection, &shared).await
         && !error.is_h3_no_error()
     {
