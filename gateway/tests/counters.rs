@@ -102,6 +102,13 @@ fn over_tcp_a_token_is_due() {
         assert_eq!(with(wrong), 401, "{wrong}");
     }
     assert_eq!(with(&format!("Bearer {TOKEN}")), 200);
+    // As browsers do.
+    let page = url.replace("/metrics", "/");
+    let (_, head) = gateway.head(&[&page]);
+    assert!(head.contains("www-authenticate: Basic realm=\"quicket\""), "{head}");
+    assert_eq!(gateway.status(&["-u", &format!("anybody:{TOKEN}"), &page]), 200);
+    assert_eq!(gateway.status(&["-u", &format!("{TOKEN}:"), &page]), 401);
+    assert_eq!(gateway.status(&["-u", &format!("anybody:{TOKEN}"), &format!("{page}other")]), 404);
     let (_, head) = gateway.head(&["-H", &format!("Authorization: Bearer {TOKEN}"), &url]);
     assert!(head.contains("content-type: application/openmetrics-text; version=1.0.0"), "{head}");
 }

@@ -29,3 +29,46 @@ pub(super) fn part(path: &str) -> Option<Response<Full<Bytes>>> {
     }
     Some(part)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::metrics::Metrics;
+
+    /// What the page reads under another name would be shown as zero for ever.
+    #[test]
+    fn the_page_reads_counters_that_there_are() {
+        let metrics = Metrics::new();
+        metrics.route("a.example", "/").answered(200, Duration::ZERO, 0);
+        let known = metrics.text().unwrap();
+        let script = include_str!("page/page.js");
+        let words = script.split('"').skip(1).step_by(2);
+        let is_name = |word: &&str| {
+            word.contains('_') && word.bytes().all(|b| b.is_ascii_lowercase() || b == b'_')
+        };
+        let names: Vec<&str> = words.filter(is_name).filter(|&word| word != "_bucket").collect();
+        assert!(names.len() > 20, "{names:?}");
+        for name in names {
+            let name = name.trim_end_matches("_total").trim_end_matches("_count");
+            let line = format!("# TYPE quicket_gateway_{name} ");
+            assert!(known.contains(&line) || name.starts_with("quicket"), "{name} is not counted");
+        }
+    }
+
+    #[test]
+    fn its_parts_are_all_there_is_to_it() {
+        let html = include_str!("page/index.html");
+        for linked in ["page.css", "page.js"] {
+            assert!(html.contains(&format!("\"{linked}\"")));
+            let part = part(&format!("/{linked}")).unwrap();
+            assert_eq!(part.headers()[header::CONTENT_SECURITY_POLICY], POLICY);
+        }
+        for text in [html, include_str!("page/page.css"), include_str!("page/page.js")] {
+            let elsewhere = text.replace("http://www.w3.org/2000/svg", "");
+            assert!(!elsewhere.contains("//www") && !elsewhere.contains("://"), "{text}");
+        }
+        assert!(part("/other").is_none());
+    }
+}

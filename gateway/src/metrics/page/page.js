@@ -6,6 +6,9 @@ const KEPT = 150; // readings: five minutes
 const PREFIX = "quicket_gateway_";
 const WIDTH = 480, HEIGHT = 130, LEFT = 52, BOTTOM = 18;
 
+// Without the name and the password that an address may have: they are sent all the same.
+const SOURCE = new URL("metrics.json", location.origin + location.pathname);
+
 const readings = [];
 
 // --- The numbers.
@@ -283,7 +286,7 @@ function say(text, bad = false) {
 
 async function read() {
   try {
-    const answer = await fetch("metrics.json", { cache: "no-store", signal: AbortSignal.timeout(8000) });
+    const answer = await fetch(SOURCE, { cache: "no-store", signal: AbortSignal.timeout(8000) });
     if (!answer.ok) throw new Error(`it answers ${answer.status} ${answer.statusText}`);
     readings.push(new Reading(await answer.json(), performance.now()));
     if (readings.length > KEPT) readings.shift();
