@@ -105,7 +105,7 @@ fn over_tcp_a_token_is_due() {
     // As browsers do.
     let page = url.replace("/metrics", "/");
     let (_, head) = gateway.head(&[&page]);
-    assert!(head.contains("www-authenticate: Basic realm=\"quicket\""), "{head}");
+    assert!(head.contains("www-authenticate: basic realm=\"quicket\""), "{head}");
     assert_eq!(gateway.status(&["-u", &format!("anybody:{TOKEN}"), &page]), 200);
     assert_eq!(gateway.status(&["-u", &format!("{TOKEN}:"), &page]), 401);
     assert_eq!(gateway.status(&["-u", &format!("anybody:{TOKEN}"), &format!("{page}other")]), 404);
