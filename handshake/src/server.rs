@@ -29,7 +29,7 @@ pub use self::tickets::{TicketKey, TicketKeys};
 use self::tickets::{TicketRules, Tickets};
 use crate::key_log::SecretTap;
 use crate::offer::{self, Offer};
-use crate::session::{Role, Session};
+use crate::session::{Again, Role, Session};
 use crate::{ConfigError, Identity, KeyExchange, KeyLog, Roots};
 
 /// The longest life of a ticket (RFC 8446, Section 4.6.1).
@@ -323,6 +323,11 @@ impl ServerTls {
 }
 
 impl ServerTls {
+    /// Whether a private key of one of the certificates is [elsewhere](Identity::with_key_elsewhere).
+    pub fn has_keys_elsewhere(&self) -> bool {
+        self.certificates.are_elsewhere()
+    }
+
     /// The same certificates for TLS over TCP beside QUIC: TLS 1.3 with these application protocols,
     /// most wanted first. Certificates that are replaced here are replaced there, too. Clients are asked
     /// for certificates as they are here. Sessions are resumed with tickets of the process's own; early
@@ -388,13 +393,13 @@ impl TlsConfig for ServerTls {
         config.max_early_data_size = if early_data { ALL_EARLY_DATA } else { 0 };
         // The version matters to rustls only for keys that are not used here; the transport
         // parameters have the same codepoint in both.
-        let tls = ServerConnection::new(
-            Arc::new(config),
-            Version::V1,
-            start.transport_parameters.to_vec(),
-        )
-        .map_err(|error| internal(error.to_string()))?;
-        let role = Role::Server { tickets, receive_secret: None };
+        let (config, parameters) = (Arc::new(config), start.transport_parameters.to_vec());
+        let again = self.has_keys_elsewhere().then(|| {
+            Box::new(Again::new(Arc::clone(&config), parameters.clone()))
+        });
+        let tls = ServerConnection::new(config, Version::V1, parameters)
+            .map_err(|error| internal(error.to_string()))?;
+        let role = Role::Server { tickets, receive_secret: None, again };
         Ok(Box::new(Session::new(Connection::Server(tls), role, tap)))
     }
 }
