@@ -18,6 +18,7 @@ use rustls::sign::{CertifiedKey, Signer, SigningKey};
 use rustls::{SignatureAlgorithm, SignatureScheme};
 
 use crate::certificates::certificates_from_pem;
+use crate::messages::first_ticket;
 use crate::{ConfigError, Identity};
 
 /// A private key that is not in this process.
@@ -101,6 +102,20 @@ pub fn attempt<T>(may_resume: bool, call: impl FnOnce() -> T) -> (T, Needed) {
 pub fn on_thread<T>(call: impl FnOnce() -> T) -> T {
     let _within = Within::new(Place::Thread);
     call()
+}
+
+/// Whether a client's first records over TCP (RFC 8446, Section 5.1) have a ClientHello that offers a session, so that
+/// the handshake may do without a signature.
+pub fn offers_session(mut records: &[u8]) -> bool {
+    const HANDSHAKE: u8 = 22;
+    let mut message = Vec::new();
+    while let Some(([HANDSHAKE, _, _, len @ ..], rest)) = records.split_first_chunk::<5>() {
+        let (fragment, rest) =
+            rest.split_at(usize::from(u16::from_be_bytes(*len)).min(rest.len()));
+        message.extend_from_slice(fragment);
+        records = rest;
+    }
+    first_ticket(&message).is_some()
 }
 
 /// A certificate with a key that is elsewhere was chosen. False if the call ends here.
