@@ -23,3 +23,22 @@ impl RemoteKey for KeyOfProcess {
         self.client.run(job)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// RFC 8446, Section 4.4.3: a client's CertificateVerify, or what is none at all, is not even asked for.
+    #[test]
+    fn nothing_but_a_servers_handshake_is_asked_for() {
+        let address = "unix:/nowhere/keyd.sock".parse().unwrap();
+        let client = Client::new(address, None, &quicket_keyd::ClientOptions::default()).unwrap();
+        let key = KeyOfProcess { client: client.clone(), id: KeyId([0; 32]) };
+        let content = TranscriptHash::new(&[7; 32]).unwrap().content();
+        assert!(key.sign(0x0804, &content).unwrap_err().contains("away"));
+        let of_client = [&[0x20; 64][..], b"TLS 1.3, client CertificateVerify\0", &[7; 32]].concat();
+        for other in [&of_client[..], &content[1..], b"a contract", &[]] {
+            assert!(key.sign(0x0804, other).unwrap_err().contains("nothing else"));
+        }
+    }
+}

@@ -18,7 +18,7 @@ use crate::{KeyId, key_id};
 /// The largest file with a key, in bytes.
 const MAX_FILE: u64 = 64 << 10;
 /// Keys of a process.
-pub const MAX_KEYS: usize = 4096;
+pub(crate) const MAX_KEYS: usize = 4096;
 
 /// A private key that signs handshakes.
 pub struct Key {
@@ -180,7 +180,7 @@ pub enum KeyError {
     Token(String),
     /// There is no key.
     None,
-    /// There are more than [`MAX_KEYS`].
+    /// There are more than 4,096.
     TooMany,
 }
 

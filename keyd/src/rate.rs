@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 /// Clients that are told apart; of more, those that have asked for nothing for longest are forgotten.
-pub const MAX_CLIENTS: usize = 1024;
+pub(crate) const MAX_CLIENTS: usize = 1024;
 
 /// Who asks: all connections of a user, or with a certificate, are one client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
