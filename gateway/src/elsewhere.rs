@@ -36,7 +36,8 @@ mod tests {
         let key = KeyOfProcess { client: client.clone(), id: KeyId([0; 32]) };
         let content = TranscriptHash::new(&[7; 32]).unwrap().content();
         assert!(key.sign(0x0804, &content).unwrap_err().contains("away"));
-        let of_client = [&[0x20; 64][..], b"TLS 1.3, client CertificateVerify\0", &[7; 32]].concat();
+        let of_client =
+            [&[0x20; 64][..], b"TLS 1.3, client CertificateVerify\0", &[7; 32]].concat();
         for other in [&of_client[..], &content[1..], b"a contract", &[]] {
             assert!(key.sign(0x0804, other).unwrap_err().contains("nothing else"));
         }

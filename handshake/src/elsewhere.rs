@@ -110,8 +110,7 @@ pub fn offers_session(mut records: &[u8]) -> bool {
     const HANDSHAKE: u8 = 22;
     let mut message = Vec::new();
     while let Some(([HANDSHAKE, _, _, len @ ..], rest)) = records.split_first_chunk::<5>() {
-        let (fragment, rest) =
-            rest.split_at(usize::from(u16::from_be_bytes(*len)).min(rest.len()));
+        let (fragment, rest) = rest.split_at(usize::from(u16::from_be_bytes(*len)).min(rest.len()));
         message.extend_from_slice(fragment);
         records = rest;
     }
@@ -155,22 +154,33 @@ impl Identity {
     ) -> Result<Self, ConfigError> {
         let path = chain.as_ref();
         let pem = std::fs::read(path).map_err(|error| ConfigError::file(path, error))?;
-        let origin = path.display().to_string();
-        let chain = certificates_from_pem(&pem, &origin)?;
+        Self::elsewhere(&pem, path.display().to_string(), key)
+    }
+
+    /// The same of PEM text.
+    ///
+    /// # Errors
+    ///
+    /// If the first certificate has no key for TLS 1.3.
+    pub fn from_pem_with_key_elsewhere(
+        chain: &[u8],
+        key: impl FnOnce(&[u8]) -> Arc<dyn RemoteKey>,
+    ) -> Result<Self, ConfigError> {
+        Self::elsewhere(chain, "certificate chain".to_owned(), key)
+    }
+
+    fn elsewhere(
+        chain: &[u8],
+        origin: String,
+        key: impl FnOnce(&[u8]) -> Arc<dyn RemoteKey>,
+    ) -> Result<Self, ConfigError> {
+        let chain = certificates_from_pem(chain, &origin)?;
         let spki = public_key(&chain).ok_or_else(|| ConfigError::Certificate {
             origin: origin.clone(),
             reason: "its own certificate has no key of RSA, ECDSA or Ed25519".to_owned(),
         })?;
         let key = key(spki.as_ref());
         Ok(Self::of_remote(chain, key, origin))
-    }
-
-    /// The SHA-256 of the public key of the endpoint's own certificate (its SubjectPublicKeyInfo, in DER); `None` if
-    /// the certificate cannot be read.
-    pub fn public_key_hash(&self) -> Option<[u8; 32]> {
-        let own = CertificateDer::from(self.chain().next()?);
-        let spki = webpki::EndEntityCert::try_from(&own).ok()?.subject_public_key_info();
-        Some(crate::Fingerprint::of(spki.as_ref()).0)
     }
 }
 

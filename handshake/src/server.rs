@@ -394,9 +394,9 @@ impl TlsConfig for ServerTls {
         // The version matters to rustls only for keys that are not used here; the transport
         // parameters have the same codepoint in both.
         let (config, parameters) = (Arc::new(config), start.transport_parameters.to_vec());
-        let again = self.has_keys_elsewhere().then(|| {
-            Box::new(Again::new(Arc::clone(&config), parameters.clone()))
-        });
+        let again = self
+            .has_keys_elsewhere()
+            .then(|| Box::new(Again::new(Arc::clone(&config), parameters.clone())));
         let tls = ServerConnection::new(config, Version::V1, parameters)
             .map_err(|error| internal(error.to_string()))?;
         let role = Role::Server { tickets, receive_secret: None, again };

@@ -96,8 +96,7 @@ impl Session {
     fn leave(&mut self) {
         if let Self::Running(running) = self
             && let Some(leaving) = running.leaving.take()
-            && let Self::Running(running) =
-                std::mem::replace(self, Self::Away(Away::nothing()))
+            && let Self::Running(running) = std::mem::replace(self, Self::Away(Away::nothing()))
         {
             *self = Self::Away(Away::new(running, leaving));
         }

@@ -190,7 +190,9 @@ impl fmt::Display for KeyError {
             Self::File(path, error) => write!(f, "cannot read {}: {error}", path.display()),
             Self::Unusable(what, why) => write!(f, "{what}: {why}"),
             Self::Token(why) => f.write_str(why),
-            Self::None => f.write_str("there is no key: --key FILE, or --pkcs11 MODULE, names some"),
+            Self::None => {
+                f.write_str("there is no key: --key FILE, or --pkcs11 MODULE, names some")
+            }
             Self::TooMany => write!(f, "there are more than {MAX_KEYS} keys"),
         }
     }

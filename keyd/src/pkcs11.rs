@@ -77,8 +77,11 @@ impl Token {
         state.pin = Some(pin);
         inner.log_in(&mut state).map_err(failed)?;
         let session = state.login.as_ref().ok_or_else(|| inner.failed(&Error::InvalidValue))?;
-        let template =
-            [Attribute::Class(ObjectClass::PRIVATE_KEY), Attribute::Sign(true), Attribute::Token(true)];
+        let template = [
+            Attribute::Class(ObjectClass::PRIVATE_KEY),
+            Attribute::Sign(true),
+            Attribute::Token(true),
+        ];
         let mut found = Vec::new();
         for handle in session.find_objects(&template).map_err(failed)? {
             let (label, spki) = describe(session, handle).map_err(failed)?;
@@ -92,7 +95,9 @@ impl Token {
                     found.push((label, Key::on_token(name, spki, key)?));
                 }
                 None if labels.is_empty() => {
-                    log::warn!("{name}: no key for TLS 1.3, or its public half is not on the token");
+                    log::warn!(
+                        "{name}: no key for TLS 1.3, or its public half is not on the token"
+                    );
                 }
                 None => {
                     let why = "it is no key for TLS 1.3, or its public half is not on the token";
@@ -178,7 +183,9 @@ fn read_pin(path: &Path) -> Result<AuthPin, KeyError> {
     let wrong = |why: &str| KeyError::Unusable(path.display().to_string(), why.to_owned());
     let file = std::fs::File::open(path).map_err(io)?;
     if file.metadata().map_err(io)?.mode() & 0o007 != 0 {
-        return Err(wrong("everybody may read or change the PIN: chmod 640 is the most that it has"));
+        return Err(wrong(
+            "everybody may read or change the PIN: chmod 640 is the most that it has",
+        ));
     }
     let mut pin = String::new();
     file.take(MAX_PIN + 1).read_to_string(&mut pin).map_err(io)?;
@@ -190,10 +197,7 @@ fn read_pin(path: &Path) -> Result<AuthPin, KeyError> {
 }
 
 /// The label of a private key, and its public half, if that is on the token, too, and of a type that TLS 1.3 has.
-fn describe(
-    session: &Session,
-    handle: ObjectHandle,
-) -> Result<(String, Option<Vec<u8>>), Error> {
+fn describe(session: &Session, handle: ObjectHandle) -> Result<(String, Option<Vec<u8>>), Error> {
     let wanted = [AttributeType::Label, AttributeType::Id, AttributeType::KeyType];
     let (mut label, mut id, mut kind) = (String::new(), Vec::new(), None);
     for attribute in session.get_attributes(handle, &wanted)? {
@@ -207,8 +211,11 @@ fn describe(
     let spki = match kind {
         Some(KeyType::RSA) => rsa(session, handle)?,
         Some(kind @ (KeyType::EC | KeyType::EC_EDWARDS)) => {
-            let template =
-                [Attribute::Class(ObjectClass::PUBLIC_KEY), Attribute::KeyType(kind), Attribute::Id(id)];
+            let template = [
+                Attribute::Class(ObjectClass::PUBLIC_KEY),
+                Attribute::KeyType(kind),
+                Attribute::Id(id),
+            ];
             match session.find_objects(&template)?.first() {
                 Some(public) => curve(session, *public)?,
                 None => None,
@@ -253,12 +260,11 @@ fn curve(session: &Session, handle: ObjectHandle) -> Result<Option<Vec<u8>>, Err
     }
     let known = [alg_id::ECDSA_P256, alg_id::ECDSA_P384, alg_id::ECDSA_P521];
     // What names a curve is the end of its AlgorithmIdentifier.
-    let named = |id: &&AlgorithmIdentifier| {
-        !parameters.is_empty() && id.as_ref().ends_with(&parameters)
-    };
+    let named =
+        |id: &&AlgorithmIdentifier| !parameters.is_empty() && id.as_ref().ends_with(&parameters);
     // OID 1.3.101.112, or its name in a PrintableString.
-    let is_ed25519 = parameters == alg_id::ED25519.as_ref()
-        || parameters == der(0x13, &[b"edwards25519"]);
+    let is_ed25519 =
+        parameters == alg_id::ED25519.as_ref() || parameters == der(0x13, &[b"edwards25519"]);
     let algorithm = match known.iter().find(named) {
         Some(algorithm) => *algorithm,
         None if is_ed25519 => alg_id::ED25519,
@@ -334,9 +340,7 @@ fn sign(
         S::ECDSA_NISTP256_SHA256 => (Mechanism::Ecdsa, Some(&digest::SHA256)),
         S::ECDSA_NISTP384_SHA384 => (Mechanism::Ecdsa, Some(&digest::SHA384)),
         S::ECDSA_NISTP521_SHA512 => (Mechanism::Ecdsa, Some(&digest::SHA512)),
-        S::ED25519 => {
-            (Mechanism::Eddsa(EddsaParams::new(EddsaSignatureScheme::Ed25519)), None)
-        }
+        S::ED25519 => (Mechanism::Eddsa(EddsaParams::new(EddsaSignatureScheme::Ed25519)), None),
         _ => return Err(Error::InvalidValue),
     };
     match hash {

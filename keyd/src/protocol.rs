@@ -439,7 +439,8 @@ mod tests {
 
     #[test]
     fn a_long_reason_is_cut_at_a_letter() {
-        let Answer::Refused { reason, .. } = Answer::refused(Code::Failed, "ä".repeat(1000)) else {
+        let Answer::Refused { reason, .. } = Answer::refused(Code::Failed, "ä".repeat(1000))
+        else {
             panic!()
         };
         assert_eq!(reason.len(), MAX_REASON);

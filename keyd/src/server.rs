@@ -64,10 +64,8 @@ impl Allowed {
         let peer = peer.map_err(|error| format!("it is not known who asks: {error}"))?;
         let (user, group) = (peer.uid.as_raw(), peer.gid.as_raw());
         let own = rustix::process::geteuid().as_raw();
-        let may = user == 0
-            || user == own
-            || self.users.contains(&user)
-            || self.groups.contains(&group);
+        let may =
+            user == 0 || user == own || self.users.contains(&user) || self.groups.contains(&group);
         match may {
             true => Ok(Asker::User(user)),
             false => Err(format!("user {user} (group {group}) may not ask here")),
@@ -88,7 +86,8 @@ impl ServerTls {
     pub fn of_files(chain: &Path, key: &Path, client_ca: &Path) -> Result<Self, String> {
         let (chain, key, roots) = (certificates(chain)?, private_key(key)?, roots(client_ca)?);
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-        let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone());
+        let verifier =
+            WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone());
         let verifier = verifier.build().map_err(|error| error.to_string())?;
         let config = ServerConfig::builder_with_provider(provider)
             .with_protocol_versions(&[&rustls::version::TLS13])
@@ -217,10 +216,8 @@ impl Server {
         let ended = self.ended.try_clone()?;
         let run = move || {
             loop {
-                let mut fds = [
-                    PollFd::new(&listener, PollFlags::IN),
-                    PollFd::new(&ended, PollFlags::IN),
-                ];
+                let mut fds =
+                    [PollFd::new(&listener, PollFlags::IN), PollFd::new(&ended, PollFlags::IN)];
                 let polled = poll(&mut fds, None);
                 if !fds[1].revents().is_empty() {
                     return;
@@ -397,8 +394,7 @@ impl Shared {
             return Answer::Key(key.spki().to_vec());
         };
         if !key.has_scheme(*scheme) {
-            let why =
-                format!("a key of {} makes no signatures {scheme:#06x}", key.kind().name());
+            let why = format!("a key of {} makes no signatures {scheme:#06x}", key.kind().name());
             return refused(&self.counters.other_scheme, Code::Scheme, &why);
         }
         if !self.rates.take(asker, Instant::now()) {

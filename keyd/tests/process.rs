@@ -17,7 +17,11 @@ const PSS: u16 = 0x0804;
 const P256: u16 = 0x0403;
 
 /// A key in a file, and a certificate in DER that has it.
-fn key(dir: &Path, name: &str, algorithm: &'static rcgen::SignatureAlgorithm) -> (PathBuf, Vec<u8>) {
+fn key(
+    dir: &Path,
+    name: &str,
+    algorithm: &'static rcgen::SignatureAlgorithm,
+) -> (PathBuf, Vec<u8>) {
     let key = rcgen::KeyPair::generate_for(algorithm).unwrap();
     let certificate = rcgen::CertificateParams::new(["a.test".to_owned()]).unwrap();
     let certificate = certificate.self_signed(&key).unwrap();
@@ -251,8 +255,7 @@ fn a_client_has_no_more_signatures_in_a_second_than_it_may() {
     let (path, certificate) = key(process.dir.path(), "key", &rcgen::PKCS_ECDSA_P256_SHA256);
     process.start(keys(&[&path]), &ServerOptions { rate: Some(5), ..ServerOptions::default() });
     let client = process.client(&ClientOptions::default());
-    let signed: Vec<_> =
-        (0..20).map(|_| client.sign(id(&certificate), P256, hash(32))).collect();
+    let signed: Vec<_> = (0..20).map(|_| client.sign(id(&certificate), P256, hash(32))).collect();
     let refused = signed
         .iter()
         .filter(|signed| matches!(signed, Err(SignError::Refused(Code::TooMany, _))))

@@ -26,7 +26,13 @@ fn run(command: &mut Command) {
 
 fn tool(dir: &Path, arguments: &[&str]) {
     let mut command = Command::new("pkcs11-tool");
-    command.arg("--module").arg(library()).args(["--token-label", "site", "--login", "--pin", "1234"]);
+    command.arg("--module").arg(library()).args([
+        "--token-label",
+        "site",
+        "--login",
+        "--pin",
+        "1234",
+    ]);
     run(command.args(arguments).env("SOFTHSM2_CONF", dir.join("conf")));
 }
 
@@ -58,8 +64,13 @@ fn a_token_signs_handshakes_with_its_keys() {
     let mut init = Command::new("softhsm2-util");
     init.args(["--init-token", "--free", "--label", "site", "--so-pin", "5678", "--pin", "1234"]);
     run(init.env("SOFTHSM2_CONF", &conf));
-    for (kind, label, id) in [("rsa:2048", "rsa", "01"), ("EC:prime256v1", "p256", "02"), ("EC:secp384r1", "p384", "03")] {
-        tool(dir, &["--keypairgen", "--key-type", kind, "--label", label, "--id", id, "--usage-sign"]);
+    for (kind, label, id) in
+        [("rsa:2048", "rsa", "01"), ("EC:prime256v1", "p256", "02"), ("EC:secp384r1", "p384", "03")]
+    {
+        tool(
+            dir,
+            &["--keypairgen", "--key-type", kind, "--label", label, "--id", id, "--usage-sign"],
+        );
     }
     // SAFETY: no other thread of this test binary, which has one test, reads the environment now.
     #[allow(unsafe_code, reason = "the library reads its configuration from the environment")]

@@ -71,6 +71,7 @@ pub(crate) fn run(args: &Keyd) -> Result<(), Failure> {
     let runtime = crate::one_thread()?;
     let ended = runtime.block_on(serve(args, Arc::new(server), &source, &summary));
     runtime.shutdown_background();
+    crate::serve::flush();
     ended
 }
 
@@ -150,7 +151,10 @@ fn mode(args: &Keyd) -> u32 {
 fn allowed(args: &Keyd) -> Result<Allowed, Failure> {
     let users = args.user.iter().map(|name| number(name, "passwd", "user"));
     let groups = args.group.iter().map(|name| number(name, "group", "group"));
-    Ok(Allowed { users: users.collect::<Result<_, _>>()?, groups: groups.collect::<Result<_, _>>()? })
+    Ok(Allowed {
+        users: users.collect::<Result<_, _>>()?,
+        groups: groups.collect::<Result<_, _>>()?,
+    })
 }
 
 /// The number of a user or a group, which the system knows by name.
@@ -182,10 +186,10 @@ struct Places(Vec<PathBuf>);
 
 impl Places {
     fn bind(&mut self, path: &Path, mode: u32) -> Result<UnixListener, Failure> {
-        let cannot =
-            |error: io::Error| Failure::file(format!("cannot listen at {}", path.display()), &error);
-        let is_socket =
-            std::fs::symlink_metadata(path).is_ok_and(|it| it.file_type().is_socket());
+        let cannot = |error: io::Error| {
+            Failure::file(format!("cannot listen at {}", path.display()), &error)
+        };
+        let is_socket = std::fs::symlink_metadata(path).is_ok_and(|it| it.file_type().is_socket());
         if is_socket {
             if UnixStream::connect(path).is_ok() {
                 return Err(cannot(io::ErrorKind::AddrInUse.into()));

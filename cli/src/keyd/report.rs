@@ -33,9 +33,7 @@ pub(super) fn json(server: &Server, places: &[String], refused: Option<String>) 
     let keys = server.keys();
     let mut all: Vec<_> = keys.iter().collect();
     all.sort_unstable_by_key(|key| key.name());
-    let key = |key: &&quicket_keyd::Key| {
-        json!({ "id": key.id().to_string(), "type": key.kind().name(), "name": key.name() })
-    };
+    let key = |key: &&quicket_keyd::Key| json!({ "id": key.id().to_string(), "type": key.kind().name(), "name": key.name() });
     let counters = server.counters();
     let values = counters.values().into_iter().map(|(name, value)| (name.to_owned(), value.into()));
     json!({

@@ -58,7 +58,8 @@ pub(super) fn check(file: File, directory: &Path) -> Result<Snapshot, Vec<Proble
     let mut places = key::Places::default();
     for (at, certificate) in file.certificate.iter().enumerate() {
         let place = format!("certificate {}", at + 1);
-        let Some(identity) = key::identity(certificate, directory, &place, &mut places, &mut problems)
+        let Some(identity) =
+            key::identity(certificate, directory, &place, &mut places, &mut problems)
         else {
             continue;
         };

@@ -66,9 +66,8 @@ impl Beginning {
         config: Arc<ServerConfig>,
     ) -> io::Result<TlsStream<TcpStream>> {
         let Self { mut stream, bytes, accepted } = self;
-        let (begun, Needed { chosen, ended }) = attempt(offers_session(&bytes), || {
-            connection(accepted, Arc::clone(&config))
-        });
+        let (begun, Needed { chosen, ended }) =
+            attempt(offers_session(&bytes), || connection(accepted, Arc::clone(&config)));
         let begun = match chosen.as_ref().filter(|_| ended) {
             None => begun,
             Some(key) => {

@@ -13,7 +13,8 @@ use std::time::Duration;
 
 use quicket::tokio::Connection;
 use quicket::{
-    ClientConfig, ClientTls, ConnectError, ConnectionError, KeyType, MemorySessionStore, Roots, SessionStore,
+    ClientConfig, ClientTls, ConnectError, ConnectionError, KeyType, MemorySessionStore, Roots,
+    SessionStore,
 };
 use quicket_keyd::Server;
 use quicket_testing::until;
@@ -36,7 +37,8 @@ struct Place {
 fn place() -> Place {
     let dir = directory();
     let rsa = keyd::certificate(dir.path(), "rsa", &["rsa:2048"]);
-    let p256 = keyd::certificate(dir.path(), "p256", &["ec", "-pkeyopt", "ec_paramgen_curve:P-256"]);
+    let p256 =
+        keyd::certificate(dir.path(), "p256", &["ec", "-pkeyopt", "ec_paramgen_curve:P-256"]);
     Place { dir, keys: [rsa, p256] }
 }
 
