@@ -72,10 +72,12 @@ fn a_gateway_serves_with_a_key_that_it_does_not_have() {
         dir.join("keyd.sock").display()
     );
     fs::write(dir.join("site.toml"), site).unwrap();
+    // A session that is kept would be resumed, without a signature.
     let fetch = || {
         let url = format!("https://localhost:{port}/file");
         let _ = fs::remove_file(dir.join("got"));
-        get(dir, &["--ca", &path(dir, "cert.pem"), "-o", &path(dir, "got"), &url])
+        let home = tempfile::tempdir().unwrap();
+        get(home.path(), &["--ca", &path(dir, "cert.pem"), "-o", &path(dir, "got"), &url])
     };
     // The gateway starts first: that is no reason not to.
     let _gateway = start(dir, "gateway", &["site.toml"], "Gateway on");

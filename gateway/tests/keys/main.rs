@@ -319,7 +319,7 @@ fn a_process_without_the_key_is_an_error_and_one_that_is_away_a_warning() {
     assert_eq!(local.reload(TOP, &file), Ok(()));
     until("a signature", || over_quic(&local, "rsa.test").is_ok());
     drop(server);
-    let server = keyd::start(&path, &[rsa.clone()]);
+    let server = keyd::start(&path, std::slice::from_ref(&rsa));
     let told = local.reload(TOP, &file).unwrap_err();
     assert!(told.contains("no key for the certificate") && told.contains("p256.pem"), "{told}");
     assert!(told.contains("sha256:"), "{told}");
