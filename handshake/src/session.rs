@@ -55,7 +55,7 @@ pub(crate) enum Session {
     /// TLS may still have something to say.
     Running(Box<Running>),
     /// A server's, which a thread has that may wait for a signature.
-    Away(Away),
+    Away(Box<Away>),
     /// A server's, complete.
     Done(Done),
 }
@@ -96,9 +96,10 @@ impl Session {
     fn leave(&mut self) {
         if let Self::Running(running) = self
             && let Some(leaving) = running.leaving.take()
-            && let Self::Running(running) = std::mem::replace(self, Self::Away(Away::nothing()))
+            && let Self::Running(running) =
+                std::mem::replace(self, Self::Away(Box::new(Away::nothing())))
         {
-            *self = Self::Away(Away::new(running, leaving));
+            *self = Self::Away(Box::new(Away::new(running, leaving)));
         }
     }
 }

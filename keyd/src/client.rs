@@ -23,6 +23,9 @@ use crate::{Address, KeyId};
 /// How long a key process that is away is left alone at first, and at most.
 const PAUSES: [Duration; 2] = [Duration::from_millis(20), Duration::from_millis(500)];
 
+/// How often the log is told of another reason, at most.
+const TELL: Duration = Duration::from_secs(1);
+
 /// How a key process is used.
 #[derive(Clone, Debug)]
 pub struct ClientOptions {
@@ -147,8 +150,8 @@ struct Reach {
     /// Until when it is not tried, and why.
     away: Option<(Instant, String)>,
     pause: Option<Duration>,
-    /// The log knows what was wrong last.
-    told: Option<String>,
+    /// The log knows what was wrong last, since then.
+    told: Option<(String, Instant)>,
 }
 
 /// One connection.
@@ -306,12 +309,13 @@ impl Inner {
         self.reach.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Says so in the log, when it is another reason than before.
+    /// Says so in the log, when it is another reason than before, and not more often than [`TELL`].
     fn failed(&self, why: &str) {
         self.failures.fetch_add(1, Ordering::Relaxed);
         let mut reach = self.reach();
-        if reach.told.as_deref() != Some(why) {
-            reach.told = Some(why.to_owned());
+        let is_told = |(told, at): &(String, Instant)| told == why || at.elapsed() < TELL;
+        if !reach.told.as_ref().is_some_and(is_told) {
+            reach.told = Some((why.to_owned(), Instant::now()));
             drop(reach);
             log::warn!("{}: a handshake has no signature: {why}", self.address);
         }

@@ -27,6 +27,8 @@ use crate::{Keys, key_id};
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How long to wait where the system has no descriptors or threads left.
 const SHORTAGE: Duration = Duration::from_millis(100);
+/// How often the log is told of connections that are refused, at most: whoever may connect could fill it.
+const TELL: Duration = Duration::from_secs(1);
 /// The stack of a connection's thread, in bytes.
 const STACK: usize = 256 << 10;
 
@@ -117,6 +119,8 @@ struct Shared {
     /// Of connections that are open, to end them.
     open: Mutex<HashMap<u64, Socket>>,
     numbers: AtomicU64,
+    /// When the log was told last.
+    told: Mutex<Option<Instant>>,
 }
 
 /// Another descriptor of a connection.
@@ -152,6 +156,7 @@ impl Server {
             freed: Condvar::new(),
             open: Mutex::default(),
             numbers: AtomicU64::new(0),
+            told: Mutex::default(),
         });
         Ok(Self { shared, end: Some(end), ended, takers: Vec::new() })
     }
@@ -171,7 +176,7 @@ impl Server {
                 Ok(asker) => asker,
                 Err(why) => {
                     Counters::add(&shared.counters.not_allowed);
-                    log::warn!("a connection is refused: {why}");
+                    shared.tell(format_args!("a connection is refused: {why}"));
                     return Ok(());
                 }
             };
@@ -200,7 +205,7 @@ impl Server {
             shared.hold(socket, move || {
                 secure(stream, config).inspect_err(|error| {
                     Counters::add(&shared_here.counters.not_allowed);
-                    log::warn!("a connection over TCP is refused: {error}");
+                    shared_here.tell(format_args!("a connection over TCP is refused: {error}"));
                 })
             })
         };
@@ -300,6 +305,16 @@ impl Shared {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Tells the log. Counters know of all.
+    fn tell(&self, what: fmt::Arguments<'_>) {
+        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        if told.is_none_or(|at| at.elapsed() >= TELL) {
+            *told = Some(Instant::now());
+            drop(told);
+            log::warn!("{what}");
+        }
+    }
+
     /// Has a thread answer a connection, if there are not too many.
     fn hold(
         self: &Arc<Self>,
@@ -310,7 +325,8 @@ impl Shared {
         if open.len() as u64 >= self.most_connections {
             drop(open);
             Counters::add(&self.counters.not_allowed);
-            log::warn!("a connection is refused: there are {} already", self.most_connections);
+            let most = self.most_connections;
+            self.tell(format_args!("a connection is refused: there are {most} already"));
             return Ok(());
         }
         let number = self.numbers.fetch_add(1, Ordering::Relaxed);
@@ -366,7 +382,7 @@ impl Shared {
     /// Tells a client that it makes no sense, and ends the connection.
     fn end(&self, mut stream: Stream, number: u32, error: Malformed) {
         Counters::add(&self.counters.malformed);
-        log::warn!("a connection ends: {error} came");
+        self.tell(format_args!("a connection ends: {error} came"));
         let code = match error {
             Malformed::Version(_) => Code::Version,
             _ => Code::Malformed,
