@@ -15,7 +15,8 @@ use quicket_wire::{Side, TransportParameters};
 use rustls::quic::{Connection, ServerConnection, Version};
 use rustls::server::danger::ClientCertVerifier;
 
-use self::names::{Certificates, CertificatesByName};
+pub(crate) use self::names::Certificates;
+use self::names::CertificatesByName;
 use self::policy::Chooser;
 pub use self::policy::{ChooseClientPolicy, ClientPolicy};
 use self::promise::Promise;
@@ -394,9 +395,10 @@ impl TlsConfig for ServerTls {
         // The version matters to rustls only for keys that are not used here; the transport
         // parameters have the same codepoint in both.
         let (config, parameters) = (Arc::new(config), start.transport_parameters.to_vec());
-        let again = self
-            .has_keys_elsewhere()
-            .then(|| Box::new(Again::new(Arc::clone(&config), parameters.clone())));
+        let again = self.has_keys_elsewhere().then(|| {
+            let (config, certificates) = (Arc::clone(&config), Arc::clone(&self.certificates));
+            Box::new(Again::new(config, parameters.clone(), certificates))
+        });
         let tls = ServerConnection::new(config, Version::V1, parameters)
             .map_err(|error| internal(error.to_string()))?;
         let role = Role::Server { tickets, receive_secret: None, again };

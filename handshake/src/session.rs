@@ -235,6 +235,11 @@ impl Running {
             Some(key) => (Ok(()), Some(key)),
             None => {
                 let may_resume = first_ticket(data).is_some();
+                if !may_resume && let Some(key) = again.foresee(data) {
+                    again.key = Some(Arc::clone(&key));
+                    self.leaving = Some(Leaving { key, hello: data.to_vec() });
+                    return Ok(());
+                }
                 let (result, needed) = attempt(may_resume, || self.tls.read_hs(data));
                 again.key = needed.chosen;
                 (result, again.key.clone().filter(|_| needed.ended))

@@ -373,7 +373,7 @@ impl Inner {
                     let tls = tls.map_err(io::Error::other)?;
                     let mut stream =
                         Stream::Client(Box::new(StreamOwned::new(tls, Timed::new(stream))));
-                    stream.set_deadline(Some(deadline))?;
+                    stream.set_deadline(Some(deadline));
                     return Ok(stream);
                 }
                 Err(error) => failed = error,
@@ -418,7 +418,7 @@ impl Link {
         self.number = self.number.wrapping_add(1);
         let mut bytes = Vec::with_capacity(96);
         request.encode(self.number, &mut bytes);
-        self.stream.set_deadline(Some(deadline))?;
+        self.stream.set_deadline(Some(deadline));
         self.stream.send(&bytes)?;
         loop {
             let frame = self.inbox.frame().map_err(|error| Lost::Wrong(error.to_string()))?;

@@ -285,7 +285,7 @@ impl Drop for Server {
 fn secure(stream: TcpStream, config: Arc<ServerConfig>) -> io::Result<(Stream, Asker)> {
     let tls = ServerConnection::new(config).map_err(io::Error::other)?;
     let mut tls = StreamOwned::new(tls, Timed::new(stream));
-    tls.sock.deadline(Instant::now() + PATIENCE);
+    tls.sock.set_deadline(Some(Instant::now() + PATIENCE));
     while tls.conn.is_handshaking() {
         tls.conn.complete_io(&mut tls.sock)?;
     }
@@ -359,10 +359,8 @@ impl Shared {
                 Ok(Some((number, Ok(request)))) => {
                     out.clear();
                     self.do_as_told(&request, asker).encode(number, &mut out);
-                    let sent = stream
-                        .set_deadline(Some(Instant::now() + PATIENCE))
-                        .and_then(|()| stream.send(&out));
-                    if sent.is_err() {
+                    stream.set_deadline(Some(Instant::now() + PATIENCE));
+                    if stream.send(&out).is_err() {
                         return;
                     }
                 }
@@ -370,8 +368,8 @@ impl Shared {
                 Err(error) => return self.end(stream, 0, error),
                 Ok(None) => {
                     let deadline = (!inbox.is_empty()).then(|| Instant::now() + PATIENCE);
-                    let more = stream.set_deadline(deadline).and_then(|()| inbox.fill(&mut stream));
-                    if !matches!(more, Ok(true)) {
+                    stream.set_deadline(deadline);
+                    if !matches!(inbox.fill(&mut stream), Ok(true)) {
                         return;
                     }
                 }
@@ -390,7 +388,7 @@ impl Shared {
         let mut out = Vec::new();
         Answer::refused(code, error).encode(number, &mut out);
         // Whether it hears of that is its business.
-        let _ = stream.set_deadline(Some(Instant::now() + PATIENCE));
+        stream.set_deadline(Some(Instant::now() + PATIENCE));
         let _ = stream.send(&out);
     }
 

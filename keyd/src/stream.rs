@@ -17,71 +17,77 @@ const PIECE: usize = 8192;
 pub(crate) struct Timed<S> {
     socket: S,
     deadline: Option<Instant>,
+    /// How long the system has calls wait.
+    armed: Option<Duration>,
 }
 
 /// What sockets of both kinds can.
 pub(crate) trait Timeouts {
-    fn set_timeouts(&self, timeout: Option<Duration>) -> io::Result<()>;
+    fn set_timeouts(&self, timeout: Duration) -> io::Result<()>;
 }
 
 impl Timeouts for UnixStream {
-    fn set_timeouts(&self, timeout: Option<Duration>) -> io::Result<()> {
-        self.set_read_timeout(timeout)?;
-        self.set_write_timeout(timeout)
+    fn set_timeouts(&self, timeout: Duration) -> io::Result<()> {
+        self.set_read_timeout(Some(timeout))?;
+        self.set_write_timeout(Some(timeout))
     }
 }
 
 impl Timeouts for TcpStream {
-    fn set_timeouts(&self, timeout: Option<Duration>) -> io::Result<()> {
-        self.set_read_timeout(timeout)?;
-        self.set_write_timeout(timeout)
+    fn set_timeouts(&self, timeout: Duration) -> io::Result<()> {
+        self.set_read_timeout(Some(timeout))?;
+        self.set_write_timeout(Some(timeout))
     }
 }
 
 impl<S: Timeouts> Timed<S> {
     pub(crate) fn new(socket: S) -> Self {
-        Self { socket, deadline: None }
+        Self { socket, deadline: None, armed: None }
     }
 
-    /// Calls from now on wait until then at most.
-    pub(crate) fn deadline(&mut self, deadline: Instant) {
-        self.deadline = Some(deadline);
+    /// Calls from now on wait until then at most; without a moment, for ever.
+    pub(crate) fn set_deadline(&mut self, deadline: Option<Instant>) {
+        self.deadline = deadline;
     }
 
-    /// Has the next call wait until the deadline at most.
-    fn arm(&self) -> io::Result<()> {
-        let Some(deadline) = self.deadline else { return Ok(()) };
-        match deadline.saturating_duration_since(Instant::now()) {
-            Duration::ZERO => Err(io::ErrorKind::TimedOut.into()),
-            left => self.socket.set_timeouts(Some(left)),
+    /// Makes a call that waits until the deadline at most. Telling the system how long costs two calls: it is told
+    /// less than is left, so that it need not be told each time.
+    fn wait<T>(&mut self, mut call: impl FnMut(&mut S) -> io::Result<T>) -> io::Result<T> {
+        loop {
+            if let Some(deadline) = self.deadline {
+                let left = deadline.saturating_duration_since(Instant::now());
+                if left.is_zero() {
+                    return Err(io::ErrorKind::TimedOut.into());
+                }
+                if self.armed.is_none_or(|armed| armed > left || armed < left / 4) {
+                    // The system has none that is zero.
+                    let armed = (left / 2).max(Duration::from_millis(1)).min(left);
+                    self.socket.set_timeouts(armed)?;
+                    self.armed = Some(armed);
+                }
+            }
+            match call(&mut self.socket) {
+                // What the system says of its timeout; without a deadline it is one of before.
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                result => return result,
+            }
         }
-    }
-}
-
-/// What the system says of a timeout is that the call would block.
-fn timed_out(error: io::Error) -> io::Error {
-    match error.kind() {
-        io::ErrorKind::WouldBlock => io::ErrorKind::TimedOut.into(),
-        _ => error,
     }
 }
 
 impl<S: Timeouts + Read> Read for Timed<S> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        self.arm()?;
-        self.socket.read(buffer).map_err(timed_out)
+        self.wait(|socket| socket.read(buffer))
     }
 }
 
 impl<S: Timeouts + Write> Write for Timed<S> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.arm()?;
-        self.socket.write(bytes).map_err(timed_out)
+        self.wait(|socket| socket.write(bytes))
     }
 
     fn write_vectored(&mut self, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
-        self.arm()?;
-        self.socket.write_vectored(pieces).map_err(timed_out)
+        self.wait(|socket| socket.write_vectored(pieces))
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -98,18 +104,11 @@ pub(crate) enum Stream {
 
 impl Stream {
     /// Calls from now on wait until then at most; without a moment, for ever.
-    pub(crate) fn set_deadline(&mut self, deadline: Option<Instant>) -> io::Result<()> {
-        fn set<S: Timeouts>(timed: &mut Timed<S>, deadline: Option<Instant>) -> io::Result<()> {
-            if deadline.is_none() && timed.deadline.is_some() {
-                timed.socket.set_timeouts(None)?;
-            }
-            timed.deadline = deadline;
-            Ok(())
-        }
+    pub(crate) fn set_deadline(&mut self, deadline: Option<Instant>) {
         match self {
-            Self::Unix(stream) => set(stream, deadline),
-            Self::Client(tls) => set(&mut tls.sock, deadline),
-            Self::Server(tls) => set(&mut tls.sock, deadline),
+            Self::Unix(stream) => stream.set_deadline(deadline),
+            Self::Client(tls) => tls.sock.set_deadline(deadline),
+            Self::Server(tls) => tls.sock.set_deadline(deadline),
         }
     }
 

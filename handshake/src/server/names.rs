@@ -106,7 +106,7 @@ fn choose<'a>(keys: &'a [Own], schemes: &[SignatureScheme]) -> Option<&'a Own> {
 
 /// The certificates of now. A handshake takes its own at the ClientHello and keeps it.
 #[derive(Debug)]
-pub(super) struct Certificates(RwLock<CertificatesByName>);
+pub(crate) struct Certificates(RwLock<CertificatesByName>);
 
 impl Certificates {
     pub(super) const fn new(certificates: CertificatesByName) -> Self {
@@ -116,6 +116,14 @@ impl Certificates {
     /// Has handshakes from now on take others.
     pub(super) fn replace(&self, certificates: CertificatesByName) {
         *self.0.write().unwrap_or_else(PoisonError::into_inner) = certificates;
+    }
+
+    /// One of the keys for a name, if all of them are in other processes.
+    pub(crate) fn elsewhere(&self, server_name: Option<&str>) -> Option<Arc<dyn RemoteKey>> {
+        let certificates = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let keys = certificates.find(server_name);
+        let all = keys.iter().all(|own| own.elsewhere.is_some());
+        keys.first()?.elsewhere.clone().filter(|_| all)
     }
 
     /// Whether a key of them is in another process.

@@ -11,11 +11,13 @@ use rustls::quic::{Connection, ServerConnection, Version};
 use super::Running;
 use crate::elsewhere::RemoteKey;
 use crate::messages::MAX_MESSAGE_LEN;
+use crate::server::Certificates;
 
 /// What a server needs whose handshakes may begin again elsewhere.
 pub(crate) struct Again {
     config: Arc<ServerConfig>,
     parameters: Vec<u8>,
+    certificates: Arc<Certificates>,
     /// What has come of a ClientHello. TLS gets it as a whole.
     hello: Vec<u8>,
     /// ClientHellos that TLS has got; there is a second one after a HelloRetryRequest.
@@ -27,8 +29,19 @@ pub(crate) struct Again {
 }
 
 impl Again {
-    pub(crate) fn new(config: Arc<ServerConfig>, parameters: Vec<u8>) -> Self {
-        Self { config, parameters, hello: Vec::new(), taken: 0, refuses: false, key: None }
+    pub(crate) fn new(
+        config: Arc<ServerConfig>,
+        parameters: Vec<u8>,
+        certificates: Arc<Certificates>,
+    ) -> Self {
+        let hello = Vec::new();
+        Self { config, parameters, certificates, hello, taken: 0, refuses: false, key: None }
+    }
+
+    /// The key that a ClientHello needs for sure, which offers no session: it spares the attempt to do without.
+    pub(super) fn foresee(&self, hello: &[u8]) -> Option<Arc<dyn RemoteKey>> {
+        let hello = quicket_wire::ClientHello::parse(hello).ok()?;
+        self.certificates.elsewhere(hello.server_name())
     }
 
     /// Another piece has come; `complete` messages are there. All of a ClientHello, once it is there.
