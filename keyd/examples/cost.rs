@@ -80,7 +80,7 @@ fn server(dir: &Path, elsewhere: bool) -> Outcome<()> {
     std::thread::spawn(move || while listener.accept().is_ok() {});
     for line in std::io::stdin().lines() {
         line?;
-        println!("{}", processor_time()?.as_nanos());
+        println!("{} {}", processor_time()?.as_nanos(), waiting_threads()?.as_nanos());
     }
     Ok(())
 }
@@ -89,6 +89,21 @@ fn server(dir: &Path, elsewhere: bool) -> Outcome<()> {
 fn processor_time() -> Outcome<Duration> {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
     Ok(Duration::new(now.tv_sec.try_into()?, now.tv_nsec.try_into()?))
+}
+
+/// What threads have used of processors that wait for signatures (proc(5)).
+fn waiting_threads() -> Outcome<Duration> {
+    let mut all = 0;
+    for thread in std::fs::read_dir("/proc/self/task")? {
+        let thread = thread?.path();
+        let read = |name: &str| std::fs::read_to_string(thread.join(name)).unwrap_or_default();
+        if read("comm").trim() == "quicket-sign" {
+            let used =
+                read("schedstat").split(' ').next().and_then(|used| used.parse::<u64>().ok());
+            all += used.unwrap_or(0);
+        }
+    }
+    Ok(Duration::from_nanos(all))
 }
 
 /// A process that is killed in the end, on one processor.
@@ -114,10 +129,13 @@ impl Part {
         Ok(line.trim().to_owned())
     }
 
-    fn processor_time(&mut self) -> Outcome<Duration> {
+    /// What its process has used of processors, and what of that its threads that wait for signatures.
+    fn processor_time(&mut self) -> Outcome<[Duration; 2]> {
         let input = self.child.stdin.as_mut().ok_or("no input")?;
         input.write_all(b"\n")?;
-        Ok(Duration::from_nanos(self.line()?.parse()?))
+        let line = self.line()?;
+        let (all, waiting) = line.split_once(' ').ok_or("no times")?;
+        Ok([Duration::from_nanos(all.parse()?), Duration::from_nanos(waiting.parse()?)])
     }
 }
 
@@ -131,13 +149,16 @@ impl Drop for Part {
 /// What a handshake costs the server, and how long clients wait for it.
 struct Measured {
     cost: Duration,
+    /// What of that is the worker's.
+    worker: Duration,
     waits: Vec<Duration>,
 }
 
 impl fmt::Display for Measured {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let wait = |percent: usize| self.waits[(self.waits.len() - 1) * percent / 100];
-        write!(f, "{:6.1} us", self.cost.as_secs_f64() * 1e6)?;
+        let [all, worker] = [self.cost, self.worker].map(|cost| cost.as_secs_f64() * 1e6);
+        write!(f, "{all:6.1} us, {worker:.1} us of the worker")?;
         let [half, most, nearly] = [50, 95, 99].map(|at| wait(at).as_secs_f64() * 1e3);
         write!(f, "; clients wait {half:.2}, {most:.2}, {nearly:.2} ms at 50, 95, 99 %")
     }
@@ -165,8 +186,10 @@ fn handshakes(part: &mut Part, port: &str, dir: &Path, count: usize) -> Outcome<
         threads.into_iter().flat_map(|thread| thread.join().expect("all is well")).collect()
     });
     waits.sort_unstable();
-    let cost = (part.processor_time()? - before) / u32::try_from(count)?;
-    Ok(Measured { cost, waits })
+    let after = part.processor_time()?;
+    let [cost, waiting] =
+        [0, 1].map(|at| (after[at] - before[at]) / u32::try_from(count).unwrap_or(1));
+    Ok(Measured { cost, worker: cost.saturating_sub(waiting), waits })
 }
 
 /// What one signature costs.
@@ -210,13 +233,14 @@ fn measure(count: usize) -> Outcome<()> {
         if round > 0 {
             println!("round {round}: key here {here}");
             println!("         elsewhere {there}");
-            rounds.push((here.cost, there.cost));
+            rounds.push((here.cost, there.cost, there.worker));
         }
     }
-    let mean = |cost: fn(&(Duration, Duration)) -> Duration| -> f64 {
+    let mean = |cost: fn(&(Duration, Duration, Duration)) -> Duration| -> f64 {
         rounds.iter().map(|round| cost(round).as_secs_f64()).sum::<f64>() / rounds.len() as f64
     };
     let (here, there) = (mean(|round| round.0), mean(|round| round.1));
+    let worker = mean(|round| round.2);
     let without = here - signature.as_secs_f64();
     println!(
         "a signature {:.1} us; handshake and signature {:.1} us, without the signature {:.1} us, elsewhere {:.1} us",
@@ -228,7 +252,12 @@ fn measure(count: usize) -> Outcome<()> {
     let (most, reached) = (here / without, here / there);
     println!(
         "handshakes for the same processor time: {reached:.2} times as many; {most:.2} if signatures elsewhere cost \
-         nothing; {:.2} of that, where {WANTED} is wanted",
+         nothing; {:.2} of that",
+        reached / most
+    );
+    let reached = here / worker;
+    println!(
+        "... for the same time of the worker: {reached:.2} times as many; {:.2} of that, where {WANTED} is wanted",
         reached / most
     );
     Ok(())
