@@ -32,7 +32,7 @@ pub(crate) fn run(args: &args::Gateway) -> Result<(), Failure> {
     let path = path.ok_or_else(|| Failure::new(Kind::Usage, "the file is missing"))?;
     let (snapshot, seen) = read(path);
     let snapshot = snapshot?;
-    warn_of_expired(&snapshot);
+    warn(&snapshot);
     if args.check {
         return crate::print(&summary(path, &snapshot));
     }
@@ -76,9 +76,9 @@ fn read(path: &Path) -> (Result<Snapshot, Failure>, Seen) {
 }
 
 /// An expired certificate is no reason not to start: there may be others, and how a new one is had may lead through
-/// the gateway.
-fn warn_of_expired(snapshot: &Snapshot) {
-    for what in snapshot.expired() {
+/// the gateway. Neither is a key process that is away: it may come later.
+fn warn(snapshot: &Snapshot) {
+    for what in snapshot.expired().iter().chain(&snapshot.keys_away) {
         eprintln!("Warning: {what}");
     }
 }

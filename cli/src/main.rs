@@ -20,6 +20,8 @@ mod heap;
 #[cfg(target_os = "linux")]
 mod heritage;
 #[cfg(target_os = "linux")]
+mod keyd;
+#[cfg(target_os = "linux")]
 mod notify;
 mod pages;
 mod places;
@@ -76,6 +78,8 @@ fn main() -> ExitCode {
         Command::Balance(args) => balance::run(args),
         #[cfg(target_os = "linux")]
         Command::Gateway(args) => gateway::run(args),
+        #[cfg(target_os = "linux")]
+        Command::Keyd(args) => keyd::run(args),
         #[cfg(target_os = "linux")]
         Command::Connect(args) => connect::run(args),
         #[cfg(target_os = "linux")]

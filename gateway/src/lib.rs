@@ -29,6 +29,7 @@ pub mod connect;
 mod credentials;
 mod directory;
 mod edits;
+mod elsewhere;
 pub mod front;
 #[cfg(any(test, feature = "fuzz"))]
 pub mod fuzz;

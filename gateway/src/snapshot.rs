@@ -54,6 +54,8 @@ pub struct Snapshot {
     pub(crate) protocols: Protocols,
     pub(crate) passes: Passes,
     pub(crate) origins: Vec<Arc<Origin>>,
+    /// Key processes that could not be asked whether they have the keys of certificates, and why.
+    pub keys_away: Vec<String>,
 }
 
 /// What no client asks for: a server of QUIC has a protocol (RFC 9001, Section 8.1), also one that only passes connections on.

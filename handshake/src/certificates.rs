@@ -12,6 +12,7 @@ use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKey
 use rustls::sign::CertifiedKey;
 use rustls::{RootCertStore, SignatureAlgorithm};
 
+use crate::elsewhere::{self, RemoteKey};
 use crate::{ConfigError, validity};
 
 /// The SHA-256 hash of a certificate's DER encoding; printed as `sha256:` and lowercase hex.
@@ -89,17 +90,27 @@ impl KeyType {
 }
 
 /// A certificate chain with its private key.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Identity {
     chain: Vec<CertificateDer<'static>>,
-    key: PrivateKeyDer<'static>,
+    key: Key,
     /// For messages: where the two came from.
     origin: String,
 }
 
-impl Clone for Identity {
+/// Where a private key is.
+#[derive(Debug)]
+enum Key {
+    Here(PrivateKeyDer<'static>),
+    Elsewhere(Arc<dyn RemoteKey>),
+}
+
+impl Clone for Key {
     fn clone(&self) -> Self {
-        Self { chain: self.chain.clone(), key: self.key.clone_key(), origin: self.origin.clone() }
+        match self {
+            Self::Here(key) => Self::Here(key.clone_key()),
+            Self::Elsewhere(key) => Self::Elsewhere(Arc::clone(key)),
+        }
     }
 }
 
@@ -143,7 +154,7 @@ impl Identity {
                 other => other.to_string(),
             },
         })?;
-        Ok(Self { chain, key, origin: key_origin.to_owned() })
+        Ok(Self { chain, key: Key::Here(key), origin: key_origin.to_owned() })
     }
 
     /// Takes a chain and a private key (PKCS #8, PKCS #1 or SEC 1) in DER.
@@ -163,7 +174,7 @@ impl Identity {
             reason: reason.to_owned(),
         })?;
         let chain = chain.into_iter().map(CertificateDer::from).collect();
-        Ok(Self { chain, key, origin: "private key".to_owned() })
+        Ok(Self { chain, key: Key::Here(key), origin: "private key".to_owned() })
     }
 
     /// Generates an ECDSA P-256 key and a certificate for `names` (DNS names or IP addresses)
@@ -182,7 +193,7 @@ impl Identity {
         let key = PrivateKeyDer::Pkcs8(generated.signing_key.serialize_der().into());
         Ok(Self {
             chain: vec![generated.cert.der().clone()],
-            key,
+            key: Key::Here(key),
             origin: "self-signed certificate".to_owned(),
         })
     }
@@ -219,9 +230,28 @@ impl Identity {
         Ok(KeyType::of(self.certified_key()?.key.algorithm()))
     }
 
-    /// The private key in DER.
+    pub(crate) fn of_remote(
+        chain: Vec<CertificateDer<'static>>,
+        key: Arc<dyn RemoteKey>,
+        origin: String,
+    ) -> Self {
+        Self { chain, key: Key::Elsewhere(key), origin }
+    }
+
+    /// The key, if it is elsewhere.
+    pub(crate) fn remote_key(&self) -> Option<&Arc<dyn RemoteKey>> {
+        match &self.key {
+            Key::Here(_) => None,
+            Key::Elsewhere(key) => Some(key),
+        }
+    }
+
+    /// The private key in DER; empty if it is [elsewhere](Identity::with_key_elsewhere).
     pub fn key(&self) -> &[u8] {
-        self.key.secret_der()
+        match &self.key {
+            Key::Here(key) => key.secret_der(),
+            Key::Elsewhere(_) => &[],
+        }
     }
 
     /// The certificates as PEM text, as [`Identity::from_pem`] reads it.
@@ -229,12 +259,13 @@ impl Identity {
         self.chain().map(|der| ::pem::encode(&::pem::Pem::new("CERTIFICATE", der))).collect()
     }
 
-    /// The private key as PEM text, unencrypted.
+    /// The private key as PEM text, unencrypted; empty if it is [elsewhere](Identity::with_key_elsewhere).
     pub fn key_pem(&self) -> String {
         let label = match &self.key {
-            PrivateKeyDer::Pkcs1(_) => "RSA PRIVATE KEY",
-            PrivateKeyDer::Sec1(_) => "EC PRIVATE KEY",
-            _ => "PRIVATE KEY",
+            Key::Elsewhere(_) => return String::new(),
+            Key::Here(PrivateKeyDer::Pkcs1(_)) => "RSA PRIVATE KEY",
+            Key::Here(PrivateKeyDer::Sec1(_)) => "EC PRIVATE KEY",
+            Key::Here(_) => "PRIVATE KEY",
         };
         ::pem::encode(&::pem::Pem::new(label, self.key()))
     }
@@ -246,13 +277,18 @@ impl Identity {
 
     /// Checks the key and joins it with its chain.
     pub(crate) fn certified_key(&self) -> Result<Arc<CertifiedKey>, ConfigError> {
-        let provider = rustls::crypto::aws_lc_rs::default_provider();
-        CertifiedKey::from_der(self.chain.clone(), self.key.clone_key(), &provider)
-            .map(Arc::new)
-            .map_err(|error| ConfigError::PrivateKey {
-                origin: self.origin.clone(),
-                reason: error.to_string(),
-            })
+        let unusable =
+            |reason: String| ConfigError::PrivateKey { origin: self.origin.clone(), reason };
+        let key = match &self.key {
+            Key::Here(key) => {
+                let provider = rustls::crypto::aws_lc_rs::default_provider();
+                CertifiedKey::from_der(self.chain.clone(), key.clone_key(), &provider)
+                    .map_err(|error| unusable(error.to_string()))?
+            }
+            Key::Elsewhere(key) => elsewhere::certified_key(&self.chain, key)
+                .ok_or_else(|| unusable("the certificate has no key for TLS 1.3".to_owned()))?,
+        };
+        Ok(Arc::new(key))
     }
 }
 

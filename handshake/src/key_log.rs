@@ -122,6 +122,14 @@ impl SecretTap {
         }))
     }
 
+    /// Forgets what has come: the handshake begins again.
+    pub(crate) fn forget(&self) {
+        *self.secrets() = Secrets::default();
+        if let Some(Sink { lines, .. }) = &self.sink {
+            lines.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        }
+    }
+
     pub(crate) fn secrets(&self) -> MutexGuard<'_, Secrets> {
         self.secrets.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -10,6 +10,7 @@
 mod block_cipher;
 mod certificates;
 mod client;
+pub mod elsewhere;
 mod environment;
 mod error;
 mod key_log;

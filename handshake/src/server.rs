@@ -15,7 +15,8 @@ use quicket_wire::{Side, TransportParameters};
 use rustls::quic::{Connection, ServerConnection, Version};
 use rustls::server::danger::ClientCertVerifier;
 
-use self::names::{Certificates, CertificatesByName};
+pub(crate) use self::names::Certificates;
+use self::names::CertificatesByName;
 use self::policy::Chooser;
 pub use self::policy::{ChooseClientPolicy, ClientPolicy};
 use self::promise::Promise;
@@ -29,7 +30,7 @@ pub use self::tickets::{TicketKey, TicketKeys};
 use self::tickets::{TicketRules, Tickets};
 use crate::key_log::SecretTap;
 use crate::offer::{self, Offer};
-use crate::session::{Role, Session};
+use crate::session::{Again, Role, Session};
 use crate::{ConfigError, Identity, KeyExchange, KeyLog, Roots};
 
 /// The longest life of a ticket (RFC 8446, Section 4.6.1).
@@ -323,6 +324,11 @@ impl ServerTls {
 }
 
 impl ServerTls {
+    /// Whether a private key of one of the certificates is [elsewhere](Identity::with_key_elsewhere).
+    pub fn has_keys_elsewhere(&self) -> bool {
+        self.certificates.are_elsewhere()
+    }
+
     /// The same certificates for TLS over TCP beside QUIC: TLS 1.3 with these application protocols,
     /// most wanted first. Certificates that are replaced here are replaced there, too. Clients are asked
     /// for certificates as they are here. Sessions are resumed with tickets of the process's own; early
@@ -388,13 +394,14 @@ impl TlsConfig for ServerTls {
         config.max_early_data_size = if early_data { ALL_EARLY_DATA } else { 0 };
         // The version matters to rustls only for keys that are not used here; the transport
         // parameters have the same codepoint in both.
-        let tls = ServerConnection::new(
-            Arc::new(config),
-            Version::V1,
-            start.transport_parameters.to_vec(),
-        )
-        .map_err(|error| internal(error.to_string()))?;
-        let role = Role::Server { tickets, receive_secret: None };
+        let (config, parameters) = (Arc::new(config), start.transport_parameters.to_vec());
+        let again = self.has_keys_elsewhere().then(|| {
+            let (config, certificates) = (Arc::clone(&config), Arc::clone(&self.certificates));
+            Box::new(Again::new(config, parameters.clone(), certificates))
+        });
+        let tls = ServerConnection::new(config, Version::V1, parameters)
+            .map_err(|error| internal(error.to_string()))?;
+        let role = Role::Server { tickets, receive_secret: None, again };
         Ok(Box::new(Session::new(Connection::Server(tls), role, tap)))
     }
 }

@@ -3,9 +3,11 @@
 //! A server needs that connection no more once the handshake is complete and its tickets are made:
 //! what is left of it then is a secret.
 
+mod away;
 mod done;
 mod output;
 
+use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::sync::{Arc, OnceLock};
 
@@ -15,10 +17,13 @@ use quicket_engine::crypto::{
 };
 use rustls::quic::Connection;
 
+pub(crate) use self::away::Again;
+use self::away::{Away, Leaving};
 use self::done::Done;
 use crate::client::TicketReceiver;
+use crate::elsewhere::{attempt, on_thread};
 use crate::key_log::SecretTap;
-use crate::messages::Framing;
+use crate::messages::{Framing, first_ticket};
 use crate::offer::group_name;
 use crate::provider::Exporter;
 use crate::psk;
@@ -40,6 +45,8 @@ pub(crate) enum Role {
         /// Handed over with completion: before it, a server must not process 1-RTT packets
         /// (RFC 9001, Section 5.7).
         receive_secret: Option<Secret>,
+        /// If a private key may be elsewhere.
+        again: Option<Box<Again>>,
     },
 }
 
@@ -47,6 +54,8 @@ pub(crate) enum Role {
 pub(crate) enum Session {
     /// TLS may still have something to say.
     Running(Box<Running>),
+    /// A server's, which a thread has that may wait for a signature.
+    Away(Box<Away>),
     /// A server's, complete.
     Done(Done),
 }
@@ -65,6 +74,8 @@ pub(crate) struct Running {
     failed: Option<HandshakeError>,
     /// Server: TLS gets the ClientHello once a register has answered.
     asking: Option<Asking>,
+    /// Server: a thread is to go on that may wait for a signature.
+    leaving: Option<Leaving>,
 }
 
 /// A register is asked about the ticket in a ClientHello.
@@ -79,6 +90,17 @@ struct Asking {
 impl Session {
     pub(crate) fn new(tls: Connection, role: Role, tap: Arc<SecretTap>) -> Self {
         Self::Running(Box::new(Running::new(tls, role, tap)))
+    }
+
+    /// Has the handshake go where a thread may wait, if it is to.
+    fn leave(&mut self) {
+        if let Self::Running(running) = self
+            && let Some(leaving) = running.leaving.take()
+            && let Self::Running(running) =
+                std::mem::replace(self, Self::Away(Box::new(Away::nothing())))
+        {
+            *self = Self::Away(Box::new(Away::new(running, leaving)));
+        }
     }
 }
 
@@ -96,6 +118,7 @@ impl Running {
             complete: false,
             failed: None,
             asking: None,
+            leaving: None,
         };
         session.start();
         session
@@ -163,7 +186,7 @@ impl Running {
                 self.framing.read(data, false, |_| {});
                 self.tls.read_hs(data)
             }
-            Role::Server { tickets, .. } => {
+            Role::Server { tickets, again, .. } => {
                 let mut early_data = None;
                 self.framing.read(data, first_hello, |message| {
                     // What comes behind the ClientHello has no say.
@@ -171,6 +194,17 @@ impl Running {
                         early_data = Some(tickets.read_client_hello(message));
                     }
                 });
+                let hello = match again.as_mut().filter(|_| level == Level::Initial) {
+                    None => Cow::Borrowed(data),
+                    Some(again) => match again.gather(data, self.framing.complete) {
+                        Ok(Some(hello)) => Cow::Owned(hello),
+                        Ok(None) => return Ok(()),
+                        Err(()) => {
+                            let reason = "a ClientHello that is too long".to_owned();
+                            return Err(self.fail(Alert::UNEXPECTED_MESSAGE, reason));
+                        }
+                    },
+                };
                 match early_data {
                     None | Some(EarlyData::None) => {}
                     Some(EarlyData::Refuse) => self.reject_early_data(),
@@ -178,19 +212,63 @@ impl Running {
                         if self.framing.complete > 1 || self.framing.is_within_message() {
                             return Err(self.fail_too_early());
                         }
-                        let (answer, hello) = (Arc::default(), data.to_vec());
+                        let (answer, hello) = (Arc::default(), hello.into_owned());
                         let is_asked = false;
                         self.asking = Some(Asking { question, is_asked, answer, hello });
                         return Ok(());
                     }
                 }
-                self.tls.read_hs(data)
+                return self.read_at_server(level, &hello);
             }
         };
         result.map_err(|error| self.tls_error(&error))
     }
 
+    /// Has TLS of a server read on; or a thread that may wait, if it needs a signature of a key that is elsewhere.
+    fn read_at_server(&mut self, level: Level, data: &[u8]) -> Result<(), HandshakeError> {
+        let again = match &mut self.role {
+            Role::Server { again: Some(again), .. } if level == Level::Initial => again,
+            _ => return self.tls.read_hs(data).map_err(|error| self.tls_error(&error)),
+        };
+        let (result, key) = match again.key.clone() {
+            // After a HelloRetryRequest there is no beginning again.
+            Some(key) => (Ok(()), Some(key)),
+            None => {
+                let may_resume = first_ticket(data).is_some();
+                if !may_resume && let Some(key) = again.foresee(data) {
+                    again.key = Some(Arc::clone(&key));
+                    self.leaving = Some(Leaving { key, hello: data.to_vec() });
+                    return Ok(());
+                }
+                let (result, needed) = attempt(may_resume, || self.tls.read_hs(data));
+                again.key = needed.chosen;
+                (result, again.key.clone().filter(|_| needed.ended))
+            }
+        };
+        let Some(key) = key else { return result.map_err(|error| self.tls_error(&error)) };
+        if result.is_err() {
+            match again.connection() {
+                Ok(tls) => self.tls = tls,
+                Err(error) => return Err(self.tls_error(&error)),
+            }
+            self.tap.forget();
+        }
+        self.leaving = Some(Leaving { key, hello: data.to_vec() });
+        Ok(())
+    }
+
+    /// The same, where the thread may wait.
+    fn read_on_thread(&mut self, hello: &[u8]) -> Result<(), HandshakeError> {
+        let result = on_thread(|| self.tls.read_hs(hello));
+        result.map_err(|error| self.tls_error(&error))?;
+        self.collect(Level::Initial);
+        Ok(())
+    }
+
     fn reject_early_data(&mut self) {
+        if let Role::Server { again: Some(again), .. } = &mut self.role {
+            again.refuses = true;
+        }
         if let Connection::Server(server) = &mut self.tls {
             server.reject_early_data();
         }
@@ -208,9 +286,10 @@ impl Running {
         if !(first && knows) {
             self.reject_early_data();
         }
-        let result = self.tls.read_hs(&asking.hello);
-        result.map_err(|error| self.tls_error(&error))?;
-        self.collect(Level::Initial);
+        self.read_at_server(Level::Initial, &asking.hello)?;
+        if self.leaving.is_none() {
+            self.collect(Level::Initial);
+        }
         Ok(())
     }
 
@@ -374,7 +453,7 @@ impl Running {
             return Err(self.fail_too_early());
         }
         self.feed(level, data)?;
-        if self.asking.is_none() {
+        if self.asking.is_none() && self.leaving.is_none() {
             self.collect(level);
         }
         Ok(())
@@ -436,21 +515,32 @@ impl Handshake for Session {
                 if let Some(done) = running.finish() {
                     *self = Self::Done(done);
                 }
+                self.leave();
                 Ok(())
             }
+            Self::Away(_) if data.is_empty() => Ok(()),
+            Self::Away(away) => Err(away.fail_too_early()),
             Self::Done(done) => done.read(data),
         }
     }
 
     fn poll(&mut self) -> Result<Option<HandshakeEvent>, HandshakeError> {
+        if let Self::Away(away) = self
+            && let Some(running) = away.take()?
+        {
+            *self = Self::Running(running);
+        }
         match self {
             Self::Running(running) => {
                 if let Some(error) = &running.failed {
                     return Err(error.clone());
                 }
                 running.heed_answer()?;
-                Ok(running.events.pop_front())
+                let event = running.events.pop_front();
+                self.leave();
+                Ok(event)
             }
+            Self::Away(_) => Ok(None),
             Self::Done(done) => done.poll(),
         }
     }
@@ -458,6 +548,7 @@ impl Handshake for Session {
     fn alpn(&self) -> Option<&[u8]> {
         match self {
             Self::Running(running) => running.alpn(),
+            Self::Away(_) => None,
             Self::Done(done) => Some(done.alpn()),
         }
     }
@@ -470,6 +561,10 @@ impl Handshake for Session {
     ) -> Result<(), HandshakeError> {
         match self {
             Self::Running(running) => running.export_keying_material(label, context, out),
+            Self::Away(_) => {
+                let reason = "the handshake is not complete".to_owned();
+                Err(HandshakeError { alert: Alert::INTERNAL_ERROR, reason })
+            }
             Self::Done(done) => done.export_keying_material(label, context, out),
         }
     }
@@ -477,6 +572,7 @@ impl Handshake for Session {
     fn poll_deferred(&mut self) -> Option<Deferred> {
         match self {
             Self::Running(running) => running.question().or_else(|| running.tap.take_lines()),
+            Self::Away(away) => away.take_job(),
             Self::Done(done) => done.poll_deferred(),
         }
     }

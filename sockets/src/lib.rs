@@ -124,6 +124,7 @@ pub use quicket_engine::{
     Counters, EarlyData, EcnState, FrameCounts, KeyUpdateError, MigrationError, MtuDiscovery,
     PathStats, ReplyRates, RetryPolicy, Stats, TransportConfig, TransportError,
 };
+pub use quicket_handshake::elsewhere::RemoteKey;
 pub use quicket_handshake::{
     Beginning, ChooseClientPolicy, ClientAuth, ClientPolicy, ClientTls, ConfigError, Fingerprint,
     Identity, KeyExchange, KeyLog, KeyLogFile, KeyType, ProcessRegister, Roots, STRIKE_WINDOW,

@@ -83,7 +83,10 @@ The file, in TOML; what is not said is as shown here, and paths are relative to 
   [[certificate]]                  or [acme] below; the first is for clients that ask for another name; a
                                    name may have one with a key of each type
   chain = \"FILE\"
-  key = \"FILE\"
+  key = \"FILE\"                     or { keyd = \"unix:/PATH\" }: in a key process (quicket keyd --help), with
+                                   timeout_ms = 1000, threads = 16, queue = 1024; over TCP
+                                   { keyd = \"tcp:HOST:PORT\", client_chain = \"FILE\",
+                                   client_key = \"FILE\", ca = \"FILE\" }
   [acme]                           certificates that the gateway gets and renews by itself (RFC 8555)
   directory = \"URL\"              the authority's; https://acme-v02.api.letsencrypt.org/directory
   agree_to_terms = true            due: the authority's terms of service are agreed to

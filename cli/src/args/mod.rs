@@ -14,6 +14,8 @@ mod demo;
 mod gateway;
 mod get;
 mod http;
+#[cfg(target_os = "linux")]
+mod keyd;
 mod port;
 #[cfg(target_os = "linux")]
 mod run;
@@ -39,6 +41,8 @@ pub(crate) use demo::Demo;
 #[cfg(target_os = "linux")]
 pub(crate) use gateway::{Gateway, GatewayCommand, Try};
 pub(crate) use get::{Get, Protocol, Trust, parse_url};
+#[cfg(target_os = "linux")]
+pub(crate) use keyd::{Keyd, KeydCommand};
 pub(crate) use port::PortOf;
 #[cfg(target_os = "linux")]
 pub(crate) use run::Run;
@@ -93,6 +97,9 @@ pub(crate) enum Command {
     /// Put HTTP/3, HTTP/2 and HTTP/1.1 in front of what a site already runs
     #[cfg(target_os = "linux")]
     Gateway(Gateway),
+    /// Have private keys apart from gateways: signs TLS handshakes, and nothing else
+    #[cfg(target_os = "linux")]
+    Keyd(Box<Keyd>),
     /// Carry local TCP, Unix and UDP sockets over QUIC to a gateway
     #[cfg(target_os = "linux")]
     Connect(Box<Connect>),

@@ -55,9 +55,10 @@ async fn take(file: &Path, gateway: &Gateway, state: &str, changed: &[PathBuf]) 
         let (snapshot, seen) = read(&file);
         let take = || {
             let snapshot = snapshot.inspect_err(|_| gateway.refused())?;
-            let (summary, expired) = (summary(&file, &snapshot), snapshot.expired());
+            let (summary, mut warnings) = (summary(&file, &snapshot), snapshot.expired());
+            warnings.extend(snapshot.keys_away.iter().cloned());
             gateway.replace(snapshot).map_err(|error| refused(&error))?;
-            expired.iter().for_each(|what| eprintln!("Warning: {what}"));
+            warnings.iter().for_each(|what| eprintln!("Warning: {what}"));
             Ok::<_, Failure>(summary)
         };
         (take(), seen)

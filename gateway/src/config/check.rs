@@ -8,7 +8,7 @@ use std::time::Duration;
 use http::header::HeaderName;
 use quicket::Identity;
 
-use super::{File, Problem, congestion, limits, origin, pass, protocol, site};
+use super::{File, Problem, congestion, key, limits, origin, pass, protocol, site};
 use crate::route::Sites;
 use crate::snapshot::{Certificates, Snapshot};
 
@@ -55,10 +55,12 @@ pub(super) fn check(file: File, directory: &Path) -> Result<Snapshot, Vec<Proble
         );
     }
     let mut names = HashSet::new();
+    let mut places = key::Places::default();
     for (at, certificate) in file.certificate.iter().enumerate() {
         let place = format!("certificate {}", at + 1);
-        let (chain, key) = (directory.join(&certificate.chain), directory.join(&certificate.key));
-        let Some(identity) = problems.take(&place, Identity::from_pem_files(chain, key)) else {
+        let Some(identity) =
+            key::identity(certificate, directory, &place, &mut places, &mut problems)
+        else {
             continue;
         };
         let Some(key_type) = problems.take(&place, identity.key_type()) else { continue };
@@ -77,7 +79,9 @@ pub(super) fn check(file: File, directory: &Path) -> Result<Snapshot, Vec<Proble
         }
         certificates.push((own, identity));
     }
-    finish(file, directory, certificates, problems)
+    let mut snapshot = finish(file, directory, certificates, problems)?;
+    snapshot.keys_away = places.away();
+    Ok(snapshot)
 }
 
 /// Checks a file with certificates that are here already.
@@ -147,6 +151,7 @@ fn finish(
         protocols,
         passes,
         origins: origins.into_values().collect(),
+        keys_away: Vec::new(),
     })
 }
 

@@ -9,6 +9,7 @@ mod check;
 mod clients;
 mod congestion;
 mod headers;
+mod key;
 mod limits;
 mod metrics;
 mod origin;
@@ -30,6 +31,7 @@ pub use self::balancer::Balancer;
 pub use self::clients::{CertificateHeaders, ClientCertificates};
 pub use self::congestion::{Algorithm, Congestion};
 pub use self::headers::{Edits, Hsts};
+pub use self::key::{KeyElsewhere, KeyPlace};
 pub use self::limits::Limits;
 pub use self::metrics::Metrics;
 pub use self::origin::{Balance, HashBy, HealthCheck, Origin, Server, Weighted};
@@ -88,7 +90,10 @@ pub struct File {
 impl File {
     /// The files that are read with this one. Those of routes with `files` are read when somebody asks for them.
     fn files(&self) -> impl Iterator<Item = &Path> {
-        let certificates = self.certificate.iter().flat_map(|own| [&own.chain, &own.key]);
+        let certificates = self
+            .certificate
+            .iter()
+            .flat_map(|own| std::iter::once(&own.chain).chain(own.key.files()));
         let origins = self.origin.values().flat_map(|origin| {
             [&origin.ca, &origin.client_chain, &origin.client_key].into_iter().flatten()
         });
@@ -106,14 +111,14 @@ impl File {
     }
 }
 
-/// A certificate with its private key, each a file of PEM.
+/// A certificate, a file of PEM, with its private key.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Certificate {
     /// The chain, the server's own certificate first.
     pub chain: PathBuf,
     /// The private key.
-    pub key: PathBuf,
+    pub key: KeyPlace,
 }
 
 /// Reads and checks a file. Paths in it are relative to its own directory.

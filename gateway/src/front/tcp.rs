@@ -22,6 +22,7 @@ use tokio_rustls::{LazyConfigAcceptor, TlsAcceptor};
 
 use super::Shared;
 use super::accept::accept_all;
+use super::signed;
 use super::stall::Progress;
 use crate::BodyError;
 use crate::acme::Challenges;
@@ -80,8 +81,19 @@ impl Tls {
         stream: TcpStream,
         challenges: &Challenges,
     ) -> Result<Option<TlsStream<TcpStream>>, BodyError> {
-        if !challenges.are_over_tls() {
+        let elsewhere = self.tls.has_keys_elsewhere();
+        if !challenges.are_over_tls() && !elsewhere {
             return Ok(Some(TlsAcceptor::from(self.config()?).accept(stream).await?));
+        }
+        if elsewhere {
+            let begun = signed::Beginning::read(stream).await?;
+            return match challenges.answer(&begun.client_hello()) {
+                Some(config) => {
+                    begun.finish(config).await?.shutdown().await?;
+                    Ok(None)
+                }
+                None => Ok(Some(begun.finish(self.config()?).await?)),
+            };
         }
         let start = LazyConfigAcceptor::new(Acceptor::default(), stream).await?;
         match challenges.answer(&start.client_hello()) {
@@ -106,6 +118,9 @@ fn why_no_handshake(error: &BodyError) -> &'static str {
         Some(
             rustls::Error::InvalidCertificate(_) | rustls::Error::InvalidCertRevocationList(_),
         ) => "a client certificate that is not taken",
+        Some(rustls::Error::General(why)) if why.starts_with("no signature") => {
+            "no signature of a private key that is elsewhere"
+        }
         _ => NO_HANDSHAKE,
     }
 }

@@ -9,10 +9,26 @@ use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 
 use crate::certificates::KeyType;
+use crate::elsewhere::{self, RemoteKey};
 use crate::{ConfigError, Identity};
 
+/// A certificate with its key.
+#[derive(Clone, Debug)]
+struct Own {
+    key: Arc<CertifiedKey>,
+    /// The key, if it is in another process.
+    elsewhere: Option<Arc<dyn RemoteKey>>,
+}
+
+impl Own {
+    fn new(identity: &Identity) -> Result<Self, ConfigError> {
+        let (key, elsewhere) = (identity.certified_key()?, identity.remote_key().cloned());
+        Ok(Self { key, elsewhere })
+    }
+}
+
 /// The certificates for a name, with keys of different types; the most wanted first.
-type Keys = Vec<Arc<CertifiedKey>>;
+type Keys = Vec<Own>;
 
 /// Certificates by name, and those for everybody else.
 #[derive(Debug)]
@@ -22,6 +38,8 @@ pub(super) struct CertificatesByName {
     exact: HashMap<String, Keys>,
     /// By the lowercase name after the `*.`.
     wildcard: HashMap<String, Keys>,
+    /// A key is in another process.
+    are_elsewhere: bool,
 }
 
 impl CertificatesByName {
@@ -30,19 +48,21 @@ impl CertificatesByName {
         named: &[(Vec<String>, Identity)],
     ) -> Result<Self, ConfigError> {
         let mut this = Self {
-            default: vec![default.certified_key()?],
+            default: vec![Own::new(default)?],
             exact: HashMap::new(),
             wildcard: HashMap::new(),
+            are_elsewhere: default.remote_key().is_some(),
         };
         let own = default.dns_names();
         for (names, identity) in named {
-            let key = identity.certified_key()?;
+            let key = Own::new(identity)?;
+            this.are_elsewhere |= key.elsewhere.is_some();
             for name in names {
                 this.add(name, &key)?;
             }
             // The same site's with a key of another type: for those who ask for no name, too.
             let is_own = |name: &String| own.iter().any(|own| own.eq_ignore_ascii_case(name));
-            let has_type = |other: &Arc<CertifiedKey>| key_type(other) == key_type(&key);
+            let has_type = |other: &Own| key_type(other) == key_type(&key);
             if names.iter().any(is_own) && !this.default.iter().any(has_type) {
                 this.default.push(key);
             }
@@ -50,7 +70,7 @@ impl CertificatesByName {
         Ok(this)
     }
 
-    fn add(&mut self, name: &str, key: &Arc<CertifiedKey>) -> Result<(), ConfigError> {
+    fn add(&mut self, name: &str, key: &Own) -> Result<(), ConfigError> {
         let (table, dns_name) = match name.strip_prefix("*.") {
             Some(parent) => (&mut self.wildcard, parent),
             None => (&mut self.exact, name),
@@ -60,13 +80,13 @@ impl CertificatesByName {
         }
         let keys = table.entry(dns_name.to_ascii_lowercase()).or_default();
         match keys.iter_mut().find(|other| key_type(other) == key_type(key)) {
-            Some(other) => *other = Arc::clone(key),
-            None => keys.push(Arc::clone(key)),
+            Some(other) => *other = key.clone(),
+            None => keys.push(key.clone()),
         }
         Ok(())
     }
 
-    fn find(&self, server_name: Option<&str>) -> &[Arc<CertifiedKey>] {
+    fn find(&self, server_name: Option<&str>) -> &[Own] {
         let Some(name) = server_name else { return &self.default };
         let name = name.to_ascii_lowercase();
         let parent = || name.split_once('.').and_then(|(_, parent)| self.wildcard.get(parent));
@@ -74,22 +94,19 @@ impl CertificatesByName {
     }
 }
 
-fn key_type(key: &CertifiedKey) -> KeyType {
-    KeyType::of(key.key.algorithm())
+fn key_type(own: &Own) -> KeyType {
+    KeyType::of(own.key.key.algorithm())
 }
 
 /// The first whose signatures the client verifies (RFC 8446, Section 4.4.2.2). Where it verifies none, the first
 /// one has the handshake fail as it would alone.
-fn choose<'a>(
-    keys: &'a [Arc<CertifiedKey>],
-    schemes: &[SignatureScheme],
-) -> Option<&'a Arc<CertifiedKey>> {
-    keys.iter().find(|key| key.key.choose_scheme(schemes).is_some()).or(keys.first())
+fn choose<'a>(keys: &'a [Own], schemes: &[SignatureScheme]) -> Option<&'a Own> {
+    keys.iter().find(|own| own.key.key.choose_scheme(schemes).is_some()).or(keys.first())
 }
 
 /// The certificates of now. A handshake takes its own at the ClientHello and keeps it.
 #[derive(Debug)]
-pub(super) struct Certificates(RwLock<CertificatesByName>);
+pub(crate) struct Certificates(RwLock<CertificatesByName>);
 
 impl Certificates {
     pub(super) const fn new(certificates: CertificatesByName) -> Self {
@@ -100,13 +117,28 @@ impl Certificates {
     pub(super) fn replace(&self, certificates: CertificatesByName) {
         *self.0.write().unwrap_or_else(PoisonError::into_inner) = certificates;
     }
+
+    /// One of the keys for a name, if all of them are in other processes.
+    pub(crate) fn elsewhere(&self, server_name: Option<&str>) -> Option<Arc<dyn RemoteKey>> {
+        let certificates = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let keys = certificates.find(server_name);
+        let all = keys.iter().all(|own| own.elsewhere.is_some());
+        keys.first()?.elsewhere.clone().filter(|_| all)
+    }
+
+    /// Whether a key of them is in another process.
+    pub(super) fn are_elsewhere(&self) -> bool {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).are_elsewhere
+    }
 }
 
 impl ResolvesServerCert for Certificates {
     fn resolve(&self, client_hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         let certificates = self.0.read().unwrap_or_else(PoisonError::into_inner);
         let keys = certificates.find(client_hello.server_name());
-        choose(keys, client_hello.signature_schemes()).cloned()
+        let own = choose(keys, client_hello.signature_schemes())?;
+        let goes_on = own.elsewhere.as_ref().is_none_or(elsewhere::may_go_on_with);
+        goes_on.then(|| Arc::clone(&own.key))
     }
 }
 
@@ -124,7 +156,7 @@ mod tests {
             (vec!["WWW.example.org".to_owned(), "example.org".to_owned()], exact.clone()),
         ];
         let certificates = CertificatesByName::new(&default, &named).unwrap();
-        let chosen = |name| certificates.find(name)[0].cert[0].to_vec();
+        let chosen = |name| certificates.find(name)[0].key.cert[0].to_vec();
         let of = |identity: &Identity| identity.chain().next().unwrap().to_vec();
         assert_eq!(chosen(Some("www.EXAMPLE.org")), of(&exact));
         assert_eq!(chosen(Some("example.org")), of(&exact));
@@ -154,20 +186,20 @@ mod tests {
         let of = |identity: &Identity| identity.chain().next().unwrap().to_vec();
         for name in [Some("a.test"), None, Some("c.test")] {
             let chosen = |schemes: &[SignatureScheme]| {
-                choose(certificates.find(name), schemes).unwrap().cert[0].to_vec()
+                choose(certificates.find(name), schemes).unwrap().key.cert[0].to_vec()
             };
             assert_eq!(chosen(&[ED25519, ECDSA]), of(&one), "the order is the server's");
             assert_eq!(chosen(&[ED25519]), of(&two), "{name:?}");
             assert_eq!(chosen(&[RSA]), of(&one), "none is right, and it will fail");
         }
         let named = certificates.find(Some("b.test"));
-        assert_eq!(choose(named, &[ECDSA]).unwrap().cert[0].to_vec(), of(&other));
+        assert_eq!(choose(named, &[ECDSA]).unwrap().key.cert[0].to_vec(), of(&other));
         // Of one type the last one counts, as for one name alone.
         let again = Identity::self_signed(["a.test"]).unwrap();
         let named = [&one, &two, &again].map(|identity| (identity.dns_names(), identity.clone()));
         let certificates = CertificatesByName::new(&one, &named).unwrap();
         let keys = certificates.find(Some("a.test"));
-        assert_eq!((keys.len(), keys[0].cert[0].to_vec()), (2, of(&again)));
+        assert_eq!((keys.len(), keys[0].key.cert[0].to_vec()), (2, of(&again)));
     }
 
     #[test]

@@ -1,0 +1,241 @@
+//! `quicket keyd`: private keys apart from who ends TLS.
+
+mod keys;
+mod report;
+
+use std::ffi::CString;
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::{Shutdown, TcpListener, ToSocketAddrs};
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+
+use quicket_keyd::{Address, Allowed, Server, ServerOptions, ServerTls};
+use tokio::signal::unix::{SignalKind, signal};
+
+use self::keys::Source;
+use crate::args::{Keyd, KeydCommand};
+use crate::control::{be_patient, listen, may_command};
+use crate::exit::{Failure, Kind};
+use crate::notify;
+use crate::serve::say;
+
+/// What names of sockets to be asked by begin with.
+const PREFIX: &str = "quicket-keyd/";
+/// The longest request in bytes.
+const MAX_REQUEST: u64 = 1024;
+
+pub(crate) fn run(args: &Keyd) -> Result<(), Failure> {
+    if let Some(KeydCommand::Status(arguments)) = &args.command {
+        return report::show(arguments);
+    }
+    let source = Source::of(args)?;
+    let keys = source.read()?;
+    let summary = keys::summary(&keys);
+    if args.check {
+        return crate::print(&keys::list(&keys));
+    }
+    let tls = server_tls(args)?;
+    let allowed = allowed(args)?;
+    harden();
+    crate::serve::raise_limit();
+    let mut options = ServerOptions {
+        connections: args.connections.into(),
+        rate: args.rate,
+        ..ServerOptions::default()
+    };
+    if let Some(threads) = args.threads {
+        options.threads = threads.into();
+    }
+    let cannot = |error| Failure::environment("cannot answer", error);
+    let mut server = Server::new(keys, &options).map_err(cannot)?;
+    let mut places = Places::default();
+    for place in &args.listen {
+        match place {
+            Address::Unix(path) => {
+                let listener = places.bind(path, mode(args))?;
+                server.listen_unix(listener, allowed.clone()).map_err(cannot)?;
+            }
+            Address::Tcp { host, port } => {
+                let tls = tls.clone().ok_or_else(|| {
+                    let message = format!("{place} needs --cert, --cert-key and --client-ca");
+                    Failure::new(Kind::Usage, message)
+                })?;
+                let listener = bind_tcp(host, *port)?;
+                server.listen_tcp(listener, tls).map_err(cannot)?;
+            }
+        }
+    }
+    let runtime = crate::one_thread()?;
+    let ended = runtime.block_on(serve(args, Arc::new(server), &source, &summary));
+    runtime.shutdown_background();
+    crate::serve::flush();
+    ended
+}
+
+/// Answers until it is told to stop.
+async fn serve(
+    args: &Keyd,
+    server: Arc<Server>,
+    source: &Source,
+    summary: &str,
+) -> Result<(), Failure> {
+    let watch = |kind| {
+        signal(kind).map_err(|error| Failure::environment("cannot watch for signals", error))
+    };
+    let mut hangup = watch(SignalKind::hangup())?;
+    let mut terminate = watch(SignalKind::terminate())?;
+    let mut interrupt = watch(SignalKind::interrupt())?;
+    let places: Vec<String> = args.listen.iter().map(ToString::to_string).collect();
+    let refused = Arc::new(Mutex::new(None));
+    answer(Arc::clone(&server), places.clone(), Arc::clone(&refused))
+        .map_err(|error| Failure::environment("no socket to be asked by", error))?;
+    let state = |summary: &str| format!("Keys at {}: {summary}", places.join(", "));
+    say(format_args!("{}", state(summary)));
+    notify::ready(&state(summary));
+    loop {
+        tokio::select! {
+            _ = hangup.recv() => {
+                notify::reloading("reading the keys again");
+                // A token may take its time; answers go on.
+                let source = source.clone();
+                let read = tokio::task::spawn_blocking(move || source.read()).await;
+                let read = read.map_err(|error| Failure::environment("no keys were read", error));
+                let mut why = refused.lock().unwrap_or_else(PoisonError::into_inner);
+                match read.and_then(|read| read) {
+                    Ok(keys) => {
+                        let summary = keys::summary(&keys);
+                        server.replace(keys);
+                        *why = None;
+                        say(format_args!("Read again: {summary}"));
+                        notify::reloaded(&state(&summary));
+                    }
+                    Err(Failure { message, .. }) => {
+                        say(format_args!("All stays as it was: {message}"));
+                        notify::reloaded(&format!("nothing was read again: {message}"));
+                        *why = Some(message);
+                    }
+                }
+            }
+            _ = terminate.recv() => break,
+            _ = interrupt.recv() => break,
+        }
+    }
+    notify::stopping("no more handshakes are signed");
+    Ok(())
+}
+
+/// Neither a core dump nor another process of the user gets at the memory of this one.
+fn harden() {
+    use rustix::process::{DumpableBehavior, set_dumpable_behavior};
+    if let Err(error) = set_dumpable_behavior(DumpableBehavior::NotDumpable) {
+        log::warn!("the memory with the keys may be dumped: {error}");
+    }
+}
+
+fn server_tls(args: &Keyd) -> Result<Option<ServerTls>, Failure> {
+    let files = (&args.cert, &args.cert_key, &args.client_ca);
+    let (Some(chain), Some(key), Some(ca)) = files else { return Ok(None) };
+    let tls = ServerTls::of_files(chain, key, ca);
+    tls.map(Some).map_err(|why| Failure::new(Kind::Usage, why))
+}
+
+fn mode(args: &Keyd) -> u32 {
+    let others = !args.user.is_empty() || !args.group.is_empty();
+    // The peer's user is looked at in any case.
+    args.mode.unwrap_or(if others { 0o666 } else { 0o660 })
+}
+
+fn allowed(args: &Keyd) -> Result<Allowed, Failure> {
+    let users = args.user.iter().map(|name| number(name, "passwd", "user"));
+    let groups = args.group.iter().map(|name| number(name, "group", "group"));
+    Ok(Allowed {
+        users: users.collect::<Result<_, _>>()?,
+        groups: groups.collect::<Result<_, _>>()?,
+    })
+}
+
+/// The number of a user or a group, which the system knows by name.
+fn number(name: &str, database: &str, what: &str) -> Result<u32, Failure> {
+    if let Ok(number) = name.parse() {
+        return Ok(number);
+    }
+    let unknown = || Failure::new(Kind::Usage, format!("there is no {what} {name:?}"));
+    CString::new(name).map_err(|_| unknown())?;
+    // By the name service switch, as the system itself looks.
+    let output = std::process::Command::new("getent").args([database, "--", name]).output();
+    let output = output.map_err(|error| Failure::environment("cannot run getent", error))?;
+    let line = String::from_utf8_lossy(&output.stdout).into_owned();
+    let number = line.split(':').nth(2).and_then(|number| number.trim().parse().ok());
+    number.filter(|_| output.status.success()).ok_or_else(unknown)
+}
+
+fn bind_tcp(host: &str, port: u16) -> Result<TcpListener, Failure> {
+    let at = || format!("cannot listen at tcp:{host}:{port}");
+    let cannot = |error: io::Error| Failure::environment(at(), error);
+    let address = (host, port).to_socket_addrs().map_err(cannot)?.next();
+    let address = address.ok_or_else(|| cannot(io::ErrorKind::NotFound.into()))?;
+    TcpListener::bind(address).map_err(cannot)
+}
+
+/// Sockets in the file system, which end with the process.
+#[derive(Default)]
+struct Places(Vec<PathBuf>);
+
+impl Places {
+    fn bind(&mut self, path: &Path, mode: u32) -> Result<UnixListener, Failure> {
+        let cannot = |error: io::Error| {
+            Failure::file(format!("cannot listen at {}", path.display()), &error)
+        };
+        let is_socket = std::fs::symlink_metadata(path).is_ok_and(|it| it.file_type().is_socket());
+        if is_socket {
+            if UnixStream::connect(path).is_ok() {
+                return Err(cannot(io::ErrorKind::AddrInUse.into()));
+            }
+            // One that nobody listens at any more.
+            std::fs::remove_file(path).map_err(cannot)?;
+        }
+        let listener = UnixListener::bind(path).map_err(cannot)?;
+        self.0.push(path.to_owned());
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).map_err(cannot)?;
+        Ok(listener)
+    }
+}
+
+impl Drop for Places {
+    fn drop(&mut self) {
+        for path in &self.0 {
+            // Somebody else may have removed it.
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
+/// Answers those that ask how it is, until the process ends. All may look; who could make others wait is not listened to.
+fn answer(
+    server: Arc<Server>,
+    places: Vec<String>,
+    refused: Arc<Mutex<Option<String>>>,
+) -> io::Result<()> {
+    let listener = listen(PREFIX)?;
+    let meet = move |stream: &UnixStream| -> io::Result<()> {
+        be_patient(stream)?;
+        if may_command(stream) {
+            BufReader::new(stream.take(MAX_REQUEST)).read_line(&mut String::new())?;
+        }
+        let mut stream = stream;
+        let why = refused.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        writeln!(stream, "{}", report::json(&server, &places, why))?;
+        stream.shutdown(Shutdown::Write)
+    };
+    let work = move || {
+        for stream in listener.incoming() {
+            // A client that went away is no loss.
+            let _ = stream.and_then(|stream| meet(&stream));
+        }
+    };
+    thread::Builder::new().name("keyd-control".to_owned()).spawn(work)?;
+    Ok(())
+}
