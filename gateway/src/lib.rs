@@ -28,6 +28,7 @@ mod congestion;
 pub mod connect;
 mod credentials;
 mod directory;
+mod early;
 mod edits;
 pub mod front;
 #[cfg(any(test, feature = "fuzz"))]

@@ -11,7 +11,7 @@ use http::header::HeaderValue;
 use quicket::tokio::{Endpoint, Listener};
 use quicket::{
     AcceptError, BindError, ChooseClientPolicy, EndpointConfig, Identity, RetryPolicy,
-    ServerConfig, ServerTls, TransportConfig,
+    ServerConfig, ServerTls, SiteKeys, TransportConfig,
 };
 use quicket_member::{Change, Member};
 use socket2::{Domain, Protocol, Socket, Type};
@@ -21,6 +21,7 @@ use tokio::task::JoinSet;
 
 use crate::acme::{self, Plan};
 use crate::credentials::Asking;
+use crate::early::{self, ClusterRegister, Keeper};
 use crate::front::admission::{admission, counts_handshakes, hold, turn_away};
 use crate::front::{Shared, redirect, tcp};
 use crate::handed::Handed;
@@ -38,6 +39,8 @@ const BACKLOG: i32 = 1024;
 const ALT_SVC_AGE: u32 = 86_400;
 /// How long the log may take in the end, and the last report to balancers.
 const FLUSH: Duration = Duration::from_secs(1);
+/// The name of all gateways of a site: they have the same ticket keys.
+const PROGRAM: &str = "quicket-gateway";
 /// How often a free port that TCP and UDP share is looked for.
 const PORT_ATTEMPTS: usize = 20;
 
@@ -53,6 +56,8 @@ pub struct Bound {
     redirects: Vec<TcpListener>,
     /// Where the counters can be read.
     reading: Option<metrics::Listener>,
+    /// What asks other gateways' register of tickets.
+    keeper: Option<Keeper>,
     stage: watch::Sender<Stage>,
 }
 
@@ -74,6 +79,8 @@ pub struct Gateway {
     is_switched: bool,
     /// Its connection IDs and reports, behind a balancer.
     member: Option<Arc<Member>>,
+    /// What protects tickets, if other gateways have it, too.
+    keys: Option<SiteKeys>,
     /// The certificates that clients get.
     presented: Arc<Presented>,
     /// What certificates are ordered.
@@ -130,7 +137,11 @@ impl Bound {
         let log = Log::open(snapshot.access_log.as_deref(), metrics.lines_lost());
         let log = log.map_err(StartError::Log)?;
         let mut shown = shown(&mut snapshot, &Shown::default())?;
-        let tls = tls(&snapshot, &shown)?;
+        let keys = snapshot.secrets.as_ref().map(|secrets| SiteKeys::new(secrets, PROGRAM));
+        let register = snapshot.register.clone();
+        let (register, keeper) =
+            register.map(|place| ClusterRegister::new(place, metrics.register())).unzip();
+        let tls = tls(&snapshot, &shown, keys.as_ref(), register)?;
         shown.count(&metrics);
         let acceptor = tcp::Tls::new(&tls).map_err(StartError::Tls)?;
         let (endpoint, addresses, tcp) = both(&snapshot, sockets, &mut handed).await?;
@@ -161,7 +172,8 @@ impl Bound {
         let (plan, hearer) = (shared.current().0.acme.clone(), Arc::default());
         let (plan, presented) =
             (Arc::new(watch::Sender::new(plan)), Arc::new(Presented::new(shown)));
-        let gateway = Gateway { shared, tls, wanted, is_switched, member, presented, plan, hearer };
+        let gateway =
+            Gateway { shared, tls, wanted, is_switched, member, keys, presented, plan, hearer };
         Ok(Self {
             gateway,
             endpoint,
@@ -171,6 +183,7 @@ impl Bound {
             acceptor,
             redirects,
             reading,
+            keeper,
             stage,
         })
     }
@@ -231,6 +244,7 @@ impl Bound {
             acceptor,
             redirects,
             reading,
+            keeper,
             stage,
         } = self;
         let (shared, limits) = (&gateway.shared, gateway.shared.current().0.limits);
@@ -247,6 +261,9 @@ impl Bound {
             let shared = Arc::clone(shared);
             tasks.spawn(metrics::serve::serve(listener, shared))
         });
+        if let Some(keeper) = keeper {
+            tasks.spawn(keeper.run());
+        }
         tasks.spawn(acme::keep(gateway.plan.subscribe(), gateway.context(), shared.ending.clone()));
         let reporting = gateway.member.clone().map(|member| {
             let drains = |stage: &Stage| *stage != Stage::Serves;
@@ -363,6 +380,9 @@ impl Gateway {
         if snapshot.has_tcp() != self.shared.current().0.has_tcp() {
             return Err(StartError::OtherProtocols);
         }
+        if in_common(&snapshot) != in_common(&self.shared.current().0) {
+            return Err(StartError::OtherRegister);
+        }
         check_passes(&snapshot, self.is_switched)?;
         let place = self.place(&snapshot)?;
         let mut presented = self.presented.lock();
@@ -383,6 +403,9 @@ impl Gateway {
         if snapshot.asks_clients() {
             // Until then it asks by the snapshot before.
             self.tls.replace_client_auth_by(Some(Arc::new(Asking(Arc::clone(&self.shared)))));
+        }
+        if let Some((keys, secrets)) = self.keys.as_ref().zip(snapshot.secrets.as_ref()) {
+            keys.replace(secrets);
         }
         let plan = snapshot.acme.clone();
         self.shared.replace(snapshot, log);
@@ -461,6 +484,11 @@ fn fixed(snapshot: &Snapshot) -> (usize, u32, usize, Option<usize>, bool) {
     (connections, requests, handshakes_without_retry, memory, counts_handshakes(snapshot))
 }
 
+/// What gateways have in common from the start.
+fn in_common(snapshot: &Snapshot) -> (bool, Option<&early::Place>) {
+    (snapshot.secrets.is_some(), snapshot.register.as_ref())
+}
+
 async fn reader(
     place: &metrics::Place,
     handed: &mut Handed,
@@ -469,9 +497,22 @@ async fn reader(
     listener.map_err(|error| StartError::Metrics(place.clone(), error))
 }
 
-fn tls(snapshot: &Snapshot, shown: &Shown) -> Result<ServerTls, StartError> {
+fn tls(
+    snapshot: &Snapshot,
+    shown: &Shown,
+    keys: Option<&SiteKeys>,
+    register: Option<Arc<ClusterRegister>>,
+) -> Result<ServerTls, StartError> {
     // A snapshot has a certificate at least, or one is ordered.
-    let tls = shown.tls(snapshot.alpn());
+    let tls = shown.tls(snapshot.alpn(), |mut tls| {
+        if let Some(keys) = keys {
+            tls = tls.common_ticket_keys(&keys.ticket_keys());
+        }
+        match register {
+            Some(register) => tls.strike_register(register),
+            None => tls,
+        }
+    });
     let tls = tls.ok_or_else(|| StartError::Log(io::Error::other("no certificate")))?;
     tls.map_err(StartError::Tls)
 }

@@ -6,6 +6,7 @@ mod json;
 mod pass;
 mod place;
 mod private;
+mod register;
 pub(crate) mod serve;
 
 use std::borrow::Cow;
@@ -29,6 +30,7 @@ pub(crate) use self::place::Listener;
 pub use self::place::Place;
 use self::private::Private;
 pub(crate) use self::private::ProtocolMetrics;
+pub(crate) use self::register::RegisterMetrics;
 
 /// All counters of a gateway.
 #[derive(Debug)]
@@ -55,6 +57,7 @@ pub(crate) struct Metrics {
     lines_lost: Counter,
     private: Private,
     passes: Passes,
+    register: RegisterMetrics,
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
@@ -188,6 +191,7 @@ impl Metrics {
             lines_lost: add(all, "log_lines_lost", "Lines of the access log that were lost"),
             private: Private::new(all),
             passes: Passes::new(all),
+            register: RegisterMetrics::new(all),
             registry,
         })
     }
@@ -269,6 +273,11 @@ impl Metrics {
     /// Counts a connection that is passed on, which is open until what is returned is dropped.
     pub(crate) fn passed(&self, name: &str, over: &'static str) -> Open {
         self.passes.begin(name, over)
+    }
+
+    /// The counters of the register of tickets.
+    pub(crate) fn register(&self) -> RegisterMetrics {
+        self.register.clone()
     }
 
     /// Counts first packets that were held, and lost.
