@@ -10,8 +10,8 @@ use std::time::Duration;
 use http::header::HeaderValue;
 use quicket::tokio::{Endpoint, Listener};
 use quicket::{
-    AcceptError, BindError, ChooseClientPolicy, EndpointConfig, Identity, RetryPolicy,
-    ServerConfig, ServerTls, SiteKeys, TransportConfig,
+    APPLICATION_LIMITS, AcceptError, BindError, ChooseClientPolicy, EndpointConfig, Identity,
+    RetryPolicy, ServerConfig, ServerTls, SiteKeys, TransportConfig,
 };
 use quicket_member::{Change, Member};
 use socket2::{Domain, Protocol, Socket, Type};
@@ -142,6 +142,7 @@ impl Bound {
         let (register, keeper) =
             register.map(|place| ClusterRegister::new(place, metrics.register())).unzip();
         let tls = tls(&snapshot, &shown, keys.as_ref(), register)?;
+        tls.change_application_limits(announced(&snapshot), || ());
         shown.count(&metrics);
         let acceptor = tcp::Tls::new(&tls).map_err(StartError::Tls)?;
         let (endpoint, addresses, tcp) = both(&snapshot, sockets, &mut handed).await?;
@@ -408,7 +409,9 @@ impl Gateway {
             keys.replace(secrets);
         }
         let plan = snapshot.acme.clone();
-        self.shared.replace(snapshot, log);
+        self.tls.change_application_limits(announced(&snapshot), || {
+            self.shared.replace(snapshot, log);
+        });
         ask_clients(&self.tls, &self.shared);
         drop(presented);
         // An order that is under way goes on, if it is one still.
@@ -482,6 +485,11 @@ fn fixed(snapshot: &Snapshot) -> (usize, u32, usize, Option<usize>, bool) {
     let limits = &snapshot.limits;
     let Limits { connections, requests, handshakes_without_retry, memory, .. } = *limits;
     (connections, requests, handshakes_without_retry, memory, counts_handshakes(snapshot))
+}
+
+/// What SETTINGS of HTTP/3 say and clients remember for their early data (RFC 9114, Section 7.2.4.2).
+fn announced(snapshot: &Snapshot) -> [u64; APPLICATION_LIMITS] {
+    [snapshot.limits.header_bytes.into(), 0, 0, 0]
 }
 
 /// What gateways have in common from the start.

@@ -18,11 +18,12 @@ use rustls::server::danger::ClientCertVerifier;
 use self::names::{Certificates, CertificatesByName};
 use self::policy::Chooser;
 pub use self::policy::{ChooseClientPolicy, ClientPolicy};
-use self::promise::Promise;
+pub use self::promise::APPLICATION_LIMITS;
+use self::promise::{ApplicationLimits, Bounds, Promise};
 use self::replay::Known;
 pub use self::replay::{
     Beginning, ProcessRegister, STRIKE_WINDOW, SharedBeginning, StrikeAnswer, StrikeRegister,
-    TicketId,
+    TicketId, Unasked,
 };
 pub(crate) use self::tickets::{EarlyData, Question, TicketIssuer};
 pub use self::tickets::{TicketKey, TicketKeys};
@@ -229,7 +230,17 @@ impl ServerTlsBuilder {
         let Self { early_data, key_log, .. } = self;
         let (verifier, chooser) = (policy.verifier().clone(), Chooser::default());
         chooser.replace(self.chooser);
-        Ok(ServerTls { base, certificates, verifier, chooser, early_data, tickets, key_log })
+        let application = ApplicationLimits::default();
+        Ok(ServerTls {
+            base,
+            certificates,
+            verifier,
+            chooser,
+            early_data,
+            tickets,
+            application,
+            key_log,
+        })
     }
 }
 
@@ -245,6 +256,7 @@ pub struct ServerTls {
     chooser: Chooser,
     early_data: bool,
     tickets: Arc<Tickets>,
+    application: ApplicationLimits,
     key_log: Option<Arc<dyn KeyLog>>,
 }
 
@@ -277,6 +289,18 @@ impl ServerTls {
     /// expire or four further keys have come. False if that is the key already, and nothing changes.
     pub fn rotate_ticket_key(&self, key: TicketKey) -> bool {
         self.tickets.rotate(key)
+    }
+
+    /// Has connections announce other limits of the application's own from now on, such as those in SETTINGS of HTTP/3;
+    /// zeros before. `change` is what has the application announce them. Tickets promise them, beside the limits of
+    /// the transport: early data is refused where one is lower than a client remembers (RFC 9000, Section 7.4.1;
+    /// RFC 9114, Section 7.2.4.2), and its session is resumed without. Two changes at the same time are a mistake.
+    pub fn change_application_limits<R>(
+        &self,
+        limits: [u64; APPLICATION_LIMITS],
+        change: impl FnOnce() -> R,
+    ) -> R {
+        self.application.change(limits, change)
     }
 
     /// The same configuration for a server among others that stand in for each other: tickets are made with their keys,
@@ -380,8 +404,9 @@ impl TlsConfig for ServerTls {
             Some((chosen, config)) => (Some(chosen), config),
             None => (None, self.base.clone()),
         };
-        let promise = Promise::of(&parameters);
-        let tickets = TicketIssuer::new(self.tickets.clone(), early_data, promise, chosen);
+        let Bounds { most, least } = self.application.get();
+        let (promise, kept) = (Promise::of(&parameters, most), Promise::of(&parameters, least));
+        let tickets = TicketIssuer::new(self.tickets.clone(), early_data, promise, kept, chosen);
         let tickets = Arc::new(tickets);
         config.key_log = tap.clone();
         config.session_storage = tickets.clone();

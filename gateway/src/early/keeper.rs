@@ -78,7 +78,7 @@ impl Keeper {
                     }
                 }
                 // A store that has forgotten is looked at now.
-                Some(_) = batches.join_next() => {}
+                Some(_) = batches.join_next() => self.tell(None),
                 Some(looked) = looks.join_next() => match looked {
                     Ok(Ok(())) => self.tell(None),
                     Ok(Err(fault)) => return fault,

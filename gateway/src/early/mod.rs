@@ -11,7 +11,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use quicket::{Beginning, StrikeAnswer, StrikeRegister, TicketId};
+use quicket::{Beginning, StrikeAnswer, StrikeRegister, TicketId, Unasked};
 use quicket_register::{BreakerState, Config, Failure, MAX_ASKED, Millis, Refusal, Register};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -106,6 +106,10 @@ impl StrikeRegister for ClusterRegister {
             // There is room for all that may be asked; the keeper has ended.
             self.fail(vec![error.into_inner()]);
         }
+    }
+
+    fn refused(&self, why: Unasked) {
+        self.metrics.refused(why);
     }
 
     /// A ticket of another register may have been used where this one heard nothing of it, whatever its age: servers

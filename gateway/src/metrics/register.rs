@@ -7,6 +7,7 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
+use quicket::Unasked;
 use quicket_register::{BreakerState, Refusal};
 
 use super::add;
@@ -53,6 +54,18 @@ impl RegisterMetrics {
     /// Counts a ticket.
     pub(crate) fn answered(&self, verdict: Result<(), Refusal>) {
         let outcome = verdict.map_or_else(Refusal::name, |()| "taken");
+        self.tickets.get_or_create(&Outcome { outcome }).inc();
+    }
+
+    /// Counts a ticket about which the register was not asked.
+    pub(crate) fn refused(&self, why: Unasked) {
+        let outcome = match why {
+            Unasked::NotResumed => "not_resumed",
+            Unasked::Promised => "promised_more",
+            Unasked::Future => "future",
+            Unasked::OtherRegister => "other_register",
+            _ => "other",
+        };
         self.tickets.get_or_create(&Outcome { outcome }).inc();
     }
 

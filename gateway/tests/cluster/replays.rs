@@ -44,7 +44,7 @@ fn a_recorded_first_flight_is_taken_once_however_often_it_is_sent() {
     until("the request", || site.all("early_requests", "") > 0);
     assert_eq!(site.all("early_requests", ""), 1);
     // One that is started again has forgotten all, and asks.
-    site.start_again(1);
+    site.start_again(1, "");
     site.until_it_takes(1, true);
     replay(&site, &recorded);
     until("an answer", || heard(&site, 1) > 0);

@@ -57,3 +57,29 @@ fn tickets_made_where_another_store_is_asked_bring_nothing_in() {
     assert_eq!(site.visit(0, &tickets[0]), TAKEN);
     assert_eq!(site.all("register_questions", ""), 1);
 }
+
+/// RFC 9000, Section 7.4.1, and RFC 9114, Section 7.2.4.2: what a client remembers with its ticket is what it may count
+/// on, at any gateway.
+#[test]
+fn a_gateway_that_allows_less_than_a_ticket_promised_resumes_without_early_data() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::start(dir.path(), "store");
+    let socket = store.socket();
+    let mut site = Cluster::start(&[&socket, &socket], "deadline_ms = 100");
+    store.age();
+    site.until_all_take();
+    let tickets = [site.tickets(0), site.tickets(0)].concat();
+    site.reload(1, "[limits]\nheader_bytes = 16384\n");
+    assert_eq!(site.visit(1, &tickets[0]), REFUSED);
+    assert_eq!(site.visit(0, &tickets[0]), TAKEN);
+    let fewer = site.tickets(1);
+    assert_eq!(site.visit(0, &fewer[0]), TAKEN);
+    site.reload(1, "");
+    assert_eq!(site.visit(1, &tickets[1]), TAKEN);
+    assert_eq!(site.counter(1, "early_data", "promised_more"), 1);
+    site.start_again(1, "[limits]\nrequests = 99\n");
+    site.until_it_takes(1, true);
+    assert_eq!(site.visit(1, &tickets[2]), REFUSED);
+    assert_eq!(site.visit(0, &tickets[2]), TAKEN);
+    assert_eq!(site.counter(1, "early_data", "promised_more"), 1);
+}

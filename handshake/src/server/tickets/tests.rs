@@ -1,6 +1,7 @@
 use quicket_wire::TransportParameters;
 
 use super::*;
+use crate::APPLICATION_LIMITS;
 
 fn tickets(keys: &[&TicketKey], client_auth: &[u8]) -> Tickets {
     let rules = TicketRules {
@@ -14,7 +15,7 @@ fn tickets(keys: &[&TicketKey], client_auth: &[u8]) -> Tickets {
 
 fn promise(version: Version, initial_max_data: u64) -> Promise {
     let parameters = TransportParameters { initial_max_data, ..TransportParameters::default() };
-    let mut promise = Promise::of(&parameters);
+    let mut promise = Promise::of(&parameters, [0; APPLICATION_LIMITS]);
     promise.version = version;
     promise
 }
