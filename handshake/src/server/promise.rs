@@ -130,7 +130,7 @@ mod tests {
     #[test]
     fn promises_round_trip() {
         let promise =
-            Promise { version: Version::V2, limits: std::array::from_fn(|at| 1 << (7 * at)) };
+            Promise { version: Version::V2, limits: std::array::from_fn(|at| 1 << (5 * at)) };
         assert_eq!(Promise::decode(&promise.encode()), Some(promise));
     }
 

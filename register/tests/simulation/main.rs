@@ -59,9 +59,11 @@ fn scenario(seed: u64, gateways: usize, clients: usize) -> Scenario {
 fn without_failures_nearly_all_early_data_is_taken() {
     for seed in 1..=2 {
         let quiet = vec![(20 * MINUTE, Event::Rotate), (40 * MINUTE, Event::Rotate)];
-        let scenario = Scenario { events: quiet, ..scenario(seed, 30, 60_000) };
+        // Whoever is faster than the client uses up its ticket: one in 800 here.
+        let scenario =
+            Scenario { events: quiet, recorded_one_in: 200, ..scenario(seed, 30, 60_000) };
         let tally = Site::new(scenario).run();
-        assert!(tally.returns > 40_000 && tally.replays > 10_000, "seed {seed}: {tally}");
+        assert!(tally.returns > 40_000 && tally.replays > 5_000, "seed {seed}: {tally}");
         assert!(tally.share() > 0.995, "seed {seed}: {tally}");
         assert_eq!(tally.replays_taken, 0, "seed {seed}: {tally}");
     }
