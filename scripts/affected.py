@@ -23,6 +23,7 @@ QUICK = {
     "quicket": [None, "echo", "lifecycle", "transfer", "early_data"],
     "quicket-switch": [None, "client"],
     "quicket-files": [None],
+    "quicket-register": [None, "simulation"],
     "quicket-gateway": [None, "routes"],
     "quicket-c": [None, "linked"],
     "quicket-preload": [],
