@@ -81,6 +81,7 @@ pub(crate) struct Site {
     dead: HashSet<usize>,
     down_until: u64,
     slow: (u64, u64),
+    set_right_at: u64,
     heals_at: Option<(u64, usize)>,
     key: u32,
     tickets: u64,
@@ -132,6 +133,7 @@ impl Site {
             dead: HashSet::new(),
             down_until: 0,
             slow: (0, 0),
+            set_right_at: u64::MAX,
             heals_at: None,
             key: 1,
             replays: BinaryHeap::new(),
@@ -175,6 +177,10 @@ impl Site {
         let events: Vec<Event> =
             self.scenario.events.iter().filter(|event| due(event)).map(|event| event.1).collect();
         events.into_iter().for_each(|event| self.happen(event, now));
+        if now >= self.set_right_at {
+            self.set_right_at = u64::MAX;
+            self.stores.iter_mut().for_each(|store| store.ahead = EPOCH);
+        }
         if let Some((_, master)) = self.heals_at.take_if(|(at, _)| now >= *at) {
             // The old master hears of it, and ends: its clients find the new one, whose replica it becomes.
             (0..self.stores.len()).filter(|store| *store != master).for_each(|store| {
@@ -212,7 +218,10 @@ impl Site {
             Event::Slow { ms, for_ms } => self.slow = (ms, now + for_ms),
             Event::Flush => self.stores[master].flush(),
             Event::Evict { part } => self.stores[master].evict(part),
-            Event::ClockJump { ms } => self.stores[master].ahead += ms,
+            Event::ClockJump { ms, for_ms } => {
+                self.stores[master].ahead += ms;
+                self.set_right_at = now + for_ms;
+            }
             Event::Partition { percent, for_ms } => {
                 let random = &mut self.random;
                 let gateways = &mut self.gateways;

@@ -26,8 +26,10 @@ pub(crate) enum Event {
     Evict {
         part: u64,
     },
+    /// Its clock is ahead by so much, until somebody sets it right.
     ClockJump {
         ms: u64,
+        for_ms: u64,
     },
     /// So many gateways have no way to it.
     Partition {
