@@ -20,6 +20,7 @@
 
 mod acme;
 mod action;
+mod bind;
 mod carry;
 pub mod clients;
 mod compress;

@@ -174,7 +174,9 @@ impl ServerTlsBuilder {
     }
 
     /// Keys that are replaced later, in all configurations that have them
-    /// ([`TicketKeys::replace`]); in place of [`Self::ticket_keys`].
+    /// ([`TicketKeys::replace`]); in place of [`Self::ticket_keys`]. Other servers may have them: without a
+    /// [`Self::strike_register`] in common, tickets bring early data in only where they were made, as long as that process
+    /// lives.
     pub fn common_ticket_keys(mut self, keys: &TicketKeys) -> Self {
         self.common_keys = Some(keys.clone());
         self
@@ -224,6 +226,7 @@ impl ServerTlsBuilder {
             client_auth: policy.context().to_vec(),
             strikes: self.strikes,
             trust_earlier: self.trust_earlier,
+            in_common: self.common_keys.is_some(),
         };
         let keys = self.common_keys.unwrap_or_else(|| TicketKeys::new(self.ticket_keys));
         let tickets = Arc::new(Tickets::new(keys, rules));

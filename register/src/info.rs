@@ -97,7 +97,7 @@ impl Info {
 fn keeps_up(line: &str) -> bool {
     let Some((name, fields)) = line.split_once(':') else { return false };
     let number = name.strip_prefix("slave").or_else(|| name.strip_prefix("replica"));
-    if !number.is_some_and(|number| number.parse::<u32>().is_ok()) {
+    if number.is_none_or(|number| number.parse::<u32>().is_err()) {
         return false;
     }
     let field = |name: &str| {

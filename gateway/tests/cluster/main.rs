@@ -5,6 +5,7 @@ mod behind;
 #[allow(dead_code, reason = "it is that of other tests")]
 #[path = "../http3/client.rs"]
 mod client;
+mod cost;
 mod proxy;
 mod replays;
 mod site;

@@ -78,6 +78,11 @@ pub(super) enum Known {
 }
 
 impl Known {
+    /// That of a server's own register where others have its keys and do not ask it.
+    pub(super) fn among_others(register: &dyn StrikeRegister) -> Self {
+        Self::Once(register.beginning().map(Beginning::among_others))
+    }
+
     pub(super) fn beginning(&self) -> Option<Beginning> {
         match self {
             Self::Once(beginning) => *beginning,
@@ -175,6 +180,12 @@ impl Beginning {
     /// uses, in seconds since 1970.
     pub const fn known(name: [u8; NAME_LEN], at: u64) -> Self {
         Self { name, at }
+    }
+
+    /// The same where others have the keys of this server: whatever age a ticket of theirs has, they may have taken it
+    /// a moment ago. Only tickets that were made for this register count.
+    pub(super) const fn among_others(self) -> Self {
+        Self { at: u64::MAX, ..self }
     }
 
     pub(super) const fn name(&self) -> [u8; NAME_LEN] {

@@ -103,6 +103,8 @@ pub(super) struct TicketRules {
     pub(super) strikes: Option<Arc<dyn StrikeRegister>>,
     /// Whether tickets that may have been used before the register began bring early data in.
     pub(super) trust_earlier: bool,
+    /// Other servers have the keys, too.
+    pub(super) in_common: bool,
 }
 
 struct NamedKey {
@@ -188,7 +190,10 @@ impl Tickets {
         associated.copy_from_slice(digest::digest(&digest::SHA256, &context).as_ref());
         let own_register = rules.strikes.is_some();
         let strikes = rules.strikes.unwrap_or_else(|| Arc::new(ProcessRegister::new()));
-        let known = Known::Once(strikes.beginning());
+        let known = match own_register || !rules.in_common {
+            true => Known::Once(strikes.beginning()),
+            false => Known::among_others(&*strikes),
+        };
         Self {
             keys,
             common: None,
@@ -217,6 +222,10 @@ impl Tickets {
 
     /// The same with keys that are common to several servers, as far as the application has given none.
     pub(super) fn with_common(&self, common: &TicketKeys) -> Self {
+        let known = match self.own_register {
+            true => self.known.clone(),
+            false => Known::among_others(&*self.strikes),
+        };
         // Locked twice by one thread, the same keys might wait for who replaces them in between.
         let is_own = Arc::ptr_eq(&self.keys.0, &common.0);
         Self {
@@ -226,7 +235,7 @@ impl Tickets {
             associated: self.associated,
             strikes: Arc::clone(&self.strikes),
             own_register: self.own_register,
-            known: self.known.clone(),
+            known,
             trust_earlier: self.trust_earlier,
         }
     }
