@@ -23,8 +23,8 @@ const TIME: Duration = Duration::from_secs(3);
 
 /// Handshakes in a second, and how many of a hundred had early data taken.
 fn measure(site: &Cluster) -> (f64, f64) {
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all();
-    let runtime = { runtime }.build().unwrap();
+    let mut runtime = tokio::runtime::Builder::new_multi_thread();
+    let runtime = runtime.worker_threads(2).enable_all().build().unwrap();
     let tickets: Vec<_> = (0..CLIENTS).map(|_| site.tickets(0)).collect();
     let (done, taken) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
     let stop = Arc::new(AtomicBool::new(false));
