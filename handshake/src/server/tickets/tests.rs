@@ -148,6 +148,7 @@ fn keys_in_common_are_replaced_in_all_configurations_that_have_them() {
         client_auth: Vec::new(),
         strikes: None,
         trust_earlier: false,
+        in_common: false,
     };
     let own = Tickets::new(common.clone(), rules());
     let register = Arc::new(ProcessRegister::new());
