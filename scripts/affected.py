@@ -24,6 +24,7 @@ QUICK = {
     "quicket-switch": [None, "client"],
     "quicket-files": [None],
     "quicket-keyd": [None, "process"],
+    "quicket-register": [None, "simulation"],
     "quicket-gateway": [None, "routes"],
     "quicket-c": [None, "linked"],
     "quicket-preload": [],

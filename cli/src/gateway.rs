@@ -103,6 +103,12 @@ fn summary(path: &Path, snapshot: &Snapshot) -> String {
     if snapshot.ordered() > 0 {
         summary += &format!(", {} by ACME", snapshot.ordered());
     }
+    if let Some(number) = snapshot.secrets() {
+        summary += &format!(", secrets of number {number}");
+    }
+    if let Some(place) = snapshot.register() {
+        summary += &format!(", early data by the register {place}");
+    }
     if !origins.is_empty() {
         summary += &format!(", origins: {}", origins.join(", "));
     }

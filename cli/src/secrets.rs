@@ -2,19 +2,16 @@
 
 use std::fmt;
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, fchown};
 use std::path::{Path, PathBuf};
 use std::process;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use quicket::SiteSecrets;
-use quicket::secrets::MAX_FILE;
+use quicket_member::{SecretsFault, read_secrets};
 
 use crate::exit::{Failure, Kind};
-
-/// What others than the owner and the group may not do: anything; and the group may not write.
-const FORBIDDEN: u32 = 0o027;
 
 /// Where secrets are read.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,15 +45,10 @@ impl Source {
                 (File::open(format!("/proc/self/fd/{number}")).map_err(failed)?, false)
             }
         };
-        if is_named {
-            check(&file).map_err(failed)?.map_err(|why| self.wrong(&why))?;
-        }
-        let mut bytes = Vec::with_capacity(MAX_FILE + 1);
-        file.take(MAX_FILE as u64 + 1).read_to_end(&mut bytes).map_err(failed)?;
-        let parsed = SiteSecrets::parse(&bytes);
-        bytes.fill(0);
-        std::hint::black_box(&bytes);
-        parsed.map_err(|error| self.wrong(&error))
+        read_secrets(file, is_named).map_err(|fault| match fault {
+            SecretsFault::Read(error) => failed(error),
+            fault => self.wrong(&fault),
+        })
     }
 
     fn wrong(&self, why: &dyn fmt::Display) -> Failure {
@@ -71,19 +63,6 @@ impl fmt::Display for Source {
             Self::Descriptor(number) => write!(f, "descriptor {number}"),
         }
     }
-}
-
-/// Whether others can read a file; the error inside says what to do.
-fn check(file: &File) -> io::Result<Result<(), String>> {
-    let mode = file.metadata()?.mode();
-    Ok(match mode & FORBIDDEN {
-        0 => Ok(()),
-        _ => Err(format!(
-            "others may read or change it (mode {:03o}), and whoever can read it can pass for this site: \
-             chmod 600, and rotate the secrets",
-            mode & 0o777
-        )),
-    })
 }
 
 /// Makes a file that must not exist yet.

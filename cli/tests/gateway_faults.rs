@@ -190,6 +190,8 @@ fn the_examples_of_the_documentation_are_right() {
     let key = "8f95f09245765f80256934e50c66207f";
     let ids = format!("config 0 server-id 4 nonce 12 key {key}\nreport-key {key}{key}\n");
     fs::write(dir.path().join("site"), ids).unwrap();
+    let drawn = quicket(dir.path()).args(["switch", "secrets", "new", "secrets"]).output().unwrap();
+    assert!(drawn.status.success(), "{drawn:?}");
     fs::create_dir(dir.path().join("www")).unwrap();
     for page in ["lost.html", "sorry.html"] {
         fs::write(dir.path().join(page), "<p>").unwrap();
@@ -206,6 +208,7 @@ fn the_examples_of_the_documentation_are_right() {
         let here = |name: &str| dir.path().join(name).display().to_string();
         let file = completed(example).replace("/srv/www", &here("www"));
         let file = file.replace("/etc/quicket/site", &here("site"));
+        let file = file.replace("/etc/quicket/secrets", &here("secrets"));
         fs::write(dir.path().join("site.toml"), &file).unwrap();
         let mut command = quicket(dir.path());
         let output = command.args(["gateway", "--check", "site.toml"]).output().unwrap();

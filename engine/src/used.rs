@@ -45,6 +45,12 @@ impl<K: Ord> UsedLately<K> {
         self.current.insert(key)
     }
 
+    /// Whether a use is remembered.
+    #[must_use]
+    pub fn contains(&self, key: &K) -> bool {
+        self.current.contains(key) || self.previous.contains(key)
+    }
+
     /// Uses that are remembered.
     #[must_use]
     pub fn len(&self) -> usize {

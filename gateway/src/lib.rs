@@ -20,6 +20,7 @@
 
 mod acme;
 mod action;
+mod bind;
 mod carry;
 pub mod clients;
 mod compress;
@@ -28,6 +29,7 @@ mod congestion;
 pub mod connect;
 mod credentials;
 mod directory;
+mod early;
 mod edits;
 mod elsewhere;
 pub mod front;

@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::UNIX_EPOCH;
 
 use quicket::{ConfigError, Fingerprint, Identity, ServerTls};
+use quicket_handshake::ServerTlsBuilder;
 
 use crate::acme::{Context, Wanted};
 use crate::metrics::{CertificateLabel, Metrics};
@@ -64,13 +65,17 @@ impl Shown {
     }
 
     /// TLS with them; nothing if there is no certificate.
-    pub(crate) fn tls(&self, alpn: Vec<String>) -> Option<Result<ServerTls, ConfigError>> {
+    pub(crate) fn tls(
+        &self,
+        alpn: Vec<String>,
+        and: impl FnOnce(ServerTlsBuilder) -> ServerTlsBuilder,
+    ) -> Option<Result<ServerTls, ConfigError>> {
         let all = self.all();
         let mut builder = ServerTls::builder(all.first()?.1.clone()).alpn(alpn).early_data(true);
         for (names, identity) in all {
             builder = builder.certificate_for(names, identity);
         }
-        Some(builder.build())
+        Some(and(builder).build())
     }
 
     /// Has clients get others from now on.

@@ -10,17 +10,18 @@ use std::time::Duration;
 use http::header::HeaderValue;
 use quicket::tokio::{Endpoint, Listener};
 use quicket::{
-    AcceptError, BindError, ChooseClientPolicy, EndpointConfig, Identity, RetryPolicy,
-    ServerConfig, ServerTls, TransportConfig,
+    APPLICATION_LIMITS, AcceptError, ChooseClientPolicy, EndpointConfig, Identity, RetryPolicy,
+    ServerConfig, ServerTls, SiteKeys, TransportConfig,
 };
 use quicket_member::{Change, Member};
-use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::acme::{self, Plan};
+use crate::bind::{both, listen_tcp, only_v6};
 use crate::credentials::Asking;
+use crate::early::{self, ClusterRegister, Keeper};
 use crate::front::admission::{admission, counts_handshakes, hold, turn_away};
 use crate::front::{Shared, redirect, tcp};
 use crate::handed::Handed;
@@ -32,14 +33,12 @@ use crate::snapshot::{Limits, Snapshot, expired};
 use crate::stage::{Ending, Stage};
 use crate::start_error::StartError;
 
-/// How many TCP connections may wait to be taken.
-const BACKLOG: i32 = 1024;
 /// How long clients may be unaware that there is HTTP/3 no more, in seconds.
 const ALT_SVC_AGE: u32 = 86_400;
 /// How long the log may take in the end, and the last report to balancers.
 const FLUSH: Duration = Duration::from_secs(1);
-/// How often a free port that TCP and UDP share is looked for.
-const PORT_ATTEMPTS: usize = 20;
+/// The name of all gateways of a site: they have the same ticket keys.
+const PROGRAM: &str = "quicket-gateway";
 
 /// A gateway that has its sockets.
 pub struct Bound {
@@ -53,6 +52,8 @@ pub struct Bound {
     redirects: Vec<TcpListener>,
     /// Where the counters can be read.
     reading: Option<metrics::Listener>,
+    /// What asks other gateways' register of tickets.
+    keeper: Option<Keeper>,
     stage: watch::Sender<Stage>,
 }
 
@@ -74,6 +75,8 @@ pub struct Gateway {
     is_switched: bool,
     /// Its connection IDs and reports, behind a balancer.
     member: Option<Arc<Member>>,
+    /// What protects tickets, if other gateways have it, too.
+    keys: Option<SiteKeys>,
     /// The certificates that clients get.
     presented: Arc<Presented>,
     /// What certificates are ordered.
@@ -130,7 +133,12 @@ impl Bound {
         let log = Log::open(snapshot.access_log.as_deref(), metrics.lines_lost());
         let log = log.map_err(StartError::Log)?;
         let mut shown = shown(&mut snapshot, &Shown::default())?;
-        let tls = tls(&snapshot, &shown)?;
+        let keys = snapshot.secrets.as_ref().map(|secrets| SiteKeys::new(secrets, PROGRAM));
+        let register = snapshot.register.clone();
+        let (register, keeper) =
+            register.map(|place| ClusterRegister::new(place, metrics.register())).unzip();
+        let tls = tls(&snapshot, &shown, keys.as_ref(), register)?;
+        tls.change_application_limits(announced(&snapshot), || ());
         shown.count(&metrics);
         let acceptor = tcp::Tls::new(&tls).map_err(StartError::Tls)?;
         let (endpoint, addresses, tcp) = both(&snapshot, sockets, &mut handed).await?;
@@ -161,7 +169,8 @@ impl Bound {
         let (plan, hearer) = (shared.current().0.acme.clone(), Arc::default());
         let (plan, presented) =
             (Arc::new(watch::Sender::new(plan)), Arc::new(Presented::new(shown)));
-        let gateway = Gateway { shared, tls, wanted, is_switched, member, presented, plan, hearer };
+        let gateway =
+            Gateway { shared, tls, wanted, is_switched, member, keys, presented, plan, hearer };
         Ok(Self {
             gateway,
             endpoint,
@@ -171,6 +180,7 @@ impl Bound {
             acceptor,
             redirects,
             reading,
+            keeper,
             stage,
         })
     }
@@ -231,6 +241,7 @@ impl Bound {
             acceptor,
             redirects,
             reading,
+            keeper,
             stage,
         } = self;
         let (shared, limits) = (&gateway.shared, gateway.shared.current().0.limits);
@@ -247,6 +258,9 @@ impl Bound {
             let shared = Arc::clone(shared);
             tasks.spawn(metrics::serve::serve(listener, shared))
         });
+        if let Some(keeper) = keeper {
+            tasks.spawn(keeper.run());
+        }
         tasks.spawn(acme::keep(gateway.plan.subscribe(), gateway.context(), shared.ending.clone()));
         let reporting = gateway.member.clone().map(|member| {
             let drains = |stage: &Stage| *stage != Stage::Serves;
@@ -363,6 +377,9 @@ impl Gateway {
         if snapshot.has_tcp() != self.shared.current().0.has_tcp() {
             return Err(StartError::OtherProtocols);
         }
+        if in_common(&snapshot) != in_common(&self.shared.current().0) {
+            return Err(StartError::OtherRegister);
+        }
         check_passes(&snapshot, self.is_switched)?;
         let place = self.place(&snapshot)?;
         let mut presented = self.presented.lock();
@@ -384,8 +401,13 @@ impl Gateway {
             // Until then it asks by the snapshot before.
             self.tls.replace_client_auth_by(Some(Arc::new(Asking(Arc::clone(&self.shared)))));
         }
+        if let Some((keys, secrets)) = self.keys.as_ref().zip(snapshot.secrets.as_ref()) {
+            keys.replace(secrets);
+        }
         let plan = snapshot.acme.clone();
-        self.shared.replace(snapshot, log);
+        self.tls.change_application_limits(announced(&snapshot), || {
+            self.shared.replace(snapshot, log);
+        });
         ask_clients(&self.tls, &self.shared);
         drop(presented);
         // An order that is under way goes on, if it is one still.
@@ -461,6 +483,16 @@ fn fixed(snapshot: &Snapshot) -> (usize, u32, usize, Option<usize>, bool) {
     (connections, requests, handshakes_without_retry, memory, counts_handshakes(snapshot))
 }
 
+/// What SETTINGS of HTTP/3 say and clients remember for their early data (RFC 9114, Section 7.2.4.2).
+fn announced(snapshot: &Snapshot) -> [u64; APPLICATION_LIMITS] {
+    [snapshot.limits.header_bytes.into(), 0, 0, 0]
+}
+
+/// What gateways have in common from the start.
+fn in_common(snapshot: &Snapshot) -> (bool, Option<&early::Place>) {
+    (snapshot.secrets.is_some(), snapshot.register.as_ref())
+}
+
 async fn reader(
     place: &metrics::Place,
     handed: &mut Handed,
@@ -469,9 +501,22 @@ async fn reader(
     listener.map_err(|error| StartError::Metrics(place.clone(), error))
 }
 
-fn tls(snapshot: &Snapshot, shown: &Shown) -> Result<ServerTls, StartError> {
+fn tls(
+    snapshot: &Snapshot,
+    shown: &Shown,
+    keys: Option<&SiteKeys>,
+    register: Option<Arc<ClusterRegister>>,
+) -> Result<ServerTls, StartError> {
     // A snapshot has a certificate at least, or one is ordered.
-    let tls = shown.tls(snapshot.alpn());
+    let tls = shown.tls(snapshot.alpn(), |mut tls| {
+        if let Some(keys) = keys {
+            tls = tls.common_ticket_keys(&keys.ticket_keys());
+        }
+        match register {
+            Some(register) => tls.strike_register(register),
+            None => tls,
+        }
+    });
     let tls = tls.ok_or_else(|| StartError::Log(io::Error::other("no certificate")))?;
     tls.map_err(StartError::Tls)
 }
@@ -486,89 +531,6 @@ fn server(tls: ServerTls, snapshot: &Snapshot) -> ServerConfig {
         handshakes => RetryPolicy::AboveHandshakes(handshakes),
     };
     ServerConfig::new(tls).transport(transport).early_data(true).retry(retry)
-}
-
-/// Binds each address over UDP, and over TCP if there is something for it.
-async fn both(
-    snapshot: &Snapshot,
-    mut config: EndpointConfig,
-    handed: &mut Handed,
-) -> Result<(Endpoint, Vec<SocketAddr>, Vec<TcpListener>), StartError> {
-    let only_v6 = only_v6(&snapshot.listen);
-    config.udp.only_v6 = only_v6;
-    let mut endpoint: Option<Endpoint> = None;
-    let (mut addresses, mut listeners) = (Vec::new(), Vec::new());
-    for &address in &snapshot.listen {
-        let mut attempt = 0;
-        loop {
-            attempt += 1;
-            let listener =
-                snapshot.has_tcp().then(|| listen_tcp(address, only_v6, handed)).transpose()?;
-            let bound = listener.as_ref().map_or(Ok(address), TcpListener::local_addr);
-            let bound = bound.map_err(|error| StartError::Tcp(address, error))?;
-            let udp = match &endpoint {
-                Some(endpoint) => endpoint.also_bind(bound).map(|at| (at, None)),
-                None => first(bound, config.clone(), handed)
-                    .await?
-                    .map(|endpoint| (endpoint.local_addr(), Some(endpoint))),
-            };
-            match udp {
-                Ok((at, first)) => {
-                    endpoint = endpoint.or(first);
-                    addresses.push(at);
-                    listeners.extend(listener);
-                    break;
-                }
-                // Port 0: the one that is free over TCP may be taken over UDP.
-                Err(_) if address.port() == 0 && attempt < PORT_ATTEMPTS => {}
-                Err(error) => return Err(StartError::Udp(error)),
-            }
-        }
-    }
-    // A snapshot has one address at least.
-    let endpoint = endpoint.ok_or(StartError::OtherAddresses)?;
-    Ok((endpoint, addresses, listeners))
-}
-
-/// An endpoint at an address, with the socket that was handed over for it, if there is one.
-async fn first(
-    address: SocketAddr,
-    config: EndpointConfig,
-    handed: &mut Handed,
-) -> Result<Result<Endpoint, BindError>, StartError> {
-    let Some(socket) = handed.udp(address) else {
-        return Ok(Endpoint::bind_with(address, config).await);
-    };
-    Endpoint::from_socket(socket, config).await.map(Ok).map_err(StartError::Handed)
-}
-
-/// True if sockets of IPv6 must leave IPv4 to others (RFC 3493, Section 5.3): Linux gives an address of IPv4 to
-/// one socket only.
-fn only_v6(addresses: &[SocketAddr]) -> bool {
-    addresses.iter().any(SocketAddr::is_ipv4)
-}
-
-fn listen_tcp(
-    address: SocketAddr,
-    only_v6: bool,
-    handed: &mut Handed,
-) -> Result<TcpListener, StartError> {
-    let mut listen = || {
-        if let Some(listener) = handed.tcp(address) {
-            return listener;
-        }
-        let kind = Type::STREAM.nonblocking().cloexec();
-        let socket = Socket::new(Domain::for_address(address), kind, Some(Protocol::TCP))?;
-        if address.is_ipv6() {
-            socket.set_only_v6(only_v6)?;
-        }
-        // What lingers of connections of the process before is no reason to refuse.
-        socket.set_reuse_address(true)?;
-        socket.bind(&address.into())?;
-        socket.listen(BACKLOG)?;
-        TcpListener::from_std(socket.into())
-    };
-    listen().map_err(|error| StartError::Tcp(address, error))
 }
 
 /// Tells clients of HTTP/3 at the same port (RFC 7838).

@@ -8,12 +8,13 @@ use std::time::{Duration, SystemTime};
 use http::header::HeaderName;
 use ipnet::IpNet;
 use quicket::steering::ServerId;
-use quicket::{EndpointConfig, Identity};
+use quicket::{EndpointConfig, Identity, SiteSecrets};
 use quicket_member::Site;
 
 use crate::acme;
 use crate::clients::Allowed;
 use crate::congestion::Plan;
+use crate::early;
 use crate::metrics::{NO_SERVER, Place};
 use crate::origin::Origin;
 use crate::pass::Passes;
@@ -45,6 +46,10 @@ pub struct Snapshot {
     pub(crate) unencrypted: Vec<IpNet>,
     /// Its place behind a balancer that routes by connection IDs.
     pub(crate) balancer: Option<Behind>,
+    /// What protects tickets, in common with other gateways.
+    pub(crate) secrets: Option<SiteSecrets>,
+    /// The register of tickets that brought early data, in common with other gateways.
+    pub(crate) register: Option<early::Place>,
     /// Where the counters can be read.
     pub(crate) metrics: Option<Reading>,
     pub(crate) congestion: Plan,
@@ -161,6 +166,16 @@ impl Snapshot {
     /// True if connection IDs are those of a site behind a balancer.
     pub const fn has_balancer(&self) -> bool {
         self.balancer.is_some()
+    }
+
+    /// The number of the secret that protects new tickets, if other gateways have it, too.
+    pub fn secrets(&self) -> Option<u32> {
+        self.secrets.as_ref().map(|secrets| secrets.current().number())
+    }
+
+    /// Where the register of used tickets is, if other gateways have it, too.
+    pub fn register(&self) -> Option<String> {
+        self.register.as_ref().map(|place| place.address.to_string())
     }
 
     /// True if HTTP is served.

@@ -41,6 +41,8 @@ pub enum StartError {
     Balancer(MemberError),
     /// The place behind a balancer is another one.
     OtherPlace,
+    /// Secrets and the register that gateways have in common are not those of the file.
+    OtherRegister,
     /// Connections over QUIC cannot be passed on where the switch has the address.
     PassesBehindSwitch,
     /// Certificates that are ordered could not be kept.
@@ -104,6 +106,10 @@ impl fmt::Display for StartError {
                 "balancer.server_id or balancer.max_udp_payload have changed, or [balancer] is there now, or no \
                  longer: that takes a restart",
             ),
+            Self::OtherRegister => f.write_str(
+                "[early_data] has changed, or secrets is there now, or no longer: that takes a restart, or quicket switch \
+                 upgrade. The secrets themselves may change",
+            ),
             Self::PassesBehindSwitch => f.write_str(
                 "[[pass]] with quic does not go with --switch: the switch does not know whose packets those connections have",
             ),
@@ -129,6 +135,7 @@ impl std::error::Error for StartError {
             | Self::OtherLimits
             | Self::OtherProtocols
             | Self::OtherPlace
+            | Self::OtherRegister
             | Self::PassesBehindSwitch
             | Self::Acme(_)
             | Self::Expired(_) => None,

@@ -34,7 +34,7 @@ pub use offer::KeyExchange;
 pub use provider::AwsLcProvider;
 pub use random::SystemRandom;
 pub use server::{
-    Beginning, ChooseClientPolicy, ClientAuth, ClientPolicy, ProcessRegister, STRIKE_WINDOW,
-    ServerTls, ServerTlsBuilder, SharedBeginning, StrikeAnswer, StrikeRegister, TicketId,
-    TicketKey, TicketKeys,
+    APPLICATION_LIMITS, Beginning, ChooseClientPolicy, ClientAuth, ClientPolicy, ProcessRegister,
+    STRIKE_WINDOW, ServerTls, ServerTlsBuilder, SharedBeginning, StrikeAnswer, StrikeRegister,
+    TicketId, TicketKey, TicketKeys, Unasked,
 };

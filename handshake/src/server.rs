@@ -19,11 +19,12 @@ pub(crate) use self::names::Certificates;
 use self::names::CertificatesByName;
 use self::policy::Chooser;
 pub use self::policy::{ChooseClientPolicy, ClientPolicy};
-use self::promise::Promise;
+pub use self::promise::APPLICATION_LIMITS;
+use self::promise::{ApplicationLimits, Bounds, Promise};
 use self::replay::Known;
 pub use self::replay::{
     Beginning, ProcessRegister, STRIKE_WINDOW, SharedBeginning, StrikeAnswer, StrikeRegister,
-    TicketId,
+    TicketId, Unasked,
 };
 pub(crate) use self::tickets::{EarlyData, Question, TicketIssuer};
 pub use self::tickets::{TicketKey, TicketKeys};
@@ -174,7 +175,9 @@ impl ServerTlsBuilder {
     }
 
     /// Keys that are replaced later, in all configurations that have them
-    /// ([`TicketKeys::replace`]); in place of [`Self::ticket_keys`].
+    /// ([`TicketKeys::replace`]); in place of [`Self::ticket_keys`]. Other servers may have them: without a
+    /// [`Self::strike_register`] in common, tickets bring early data in only where they were made, as long as that process
+    /// lives.
     pub fn common_ticket_keys(mut self, keys: &TicketKeys) -> Self {
         self.common_keys = Some(keys.clone());
         self
@@ -224,13 +227,24 @@ impl ServerTlsBuilder {
             client_auth: policy.context().to_vec(),
             strikes: self.strikes,
             trust_earlier: self.trust_earlier,
+            in_common: self.common_keys.is_some(),
         };
         let keys = self.common_keys.unwrap_or_else(|| TicketKeys::new(self.ticket_keys));
         let tickets = Arc::new(Tickets::new(keys, rules));
         let Self { early_data, key_log, .. } = self;
         let (verifier, chooser) = (policy.verifier().clone(), Chooser::default());
         chooser.replace(self.chooser);
-        Ok(ServerTls { base, certificates, verifier, chooser, early_data, tickets, key_log })
+        let application = ApplicationLimits::default();
+        Ok(ServerTls {
+            base,
+            certificates,
+            verifier,
+            chooser,
+            early_data,
+            tickets,
+            application,
+            key_log,
+        })
     }
 }
 
@@ -246,6 +260,7 @@ pub struct ServerTls {
     chooser: Chooser,
     early_data: bool,
     tickets: Arc<Tickets>,
+    application: ApplicationLimits,
     key_log: Option<Arc<dyn KeyLog>>,
 }
 
@@ -278,6 +293,18 @@ impl ServerTls {
     /// expire or four further keys have come. False if that is the key already, and nothing changes.
     pub fn rotate_ticket_key(&self, key: TicketKey) -> bool {
         self.tickets.rotate(key)
+    }
+
+    /// Has connections announce other limits of the application's own from now on, such as those in SETTINGS of HTTP/3;
+    /// zeros before. `change` is what has the application announce them. Tickets promise them, beside the limits of
+    /// the transport: early data is refused where one is lower than a client remembers (RFC 9000, Section 7.4.1;
+    /// RFC 9114, Section 7.2.4.2), and its session is resumed without. Two changes at the same time are a mistake.
+    pub fn change_application_limits<R>(
+        &self,
+        limits: [u64; APPLICATION_LIMITS],
+        change: impl FnOnce() -> R,
+    ) -> R {
+        self.application.change(limits, change)
     }
 
     /// The same configuration for a server among others that stand in for each other: tickets are made with their keys,
@@ -386,8 +413,9 @@ impl TlsConfig for ServerTls {
             Some((chosen, config)) => (Some(chosen), config),
             None => (None, self.base.clone()),
         };
-        let promise = Promise::of(&parameters);
-        let tickets = TicketIssuer::new(self.tickets.clone(), early_data, promise, chosen);
+        let Bounds { most, least } = self.application.get();
+        let (promise, kept) = (Promise::of(&parameters, most), Promise::of(&parameters, least));
+        let tickets = TicketIssuer::new(self.tickets.clone(), early_data, promise, kept, chosen);
         let tickets = Arc::new(tickets);
         config.key_log = tap.clone();
         config.session_storage = tickets.clone();

@@ -126,9 +126,10 @@ pub use quicket_engine::{
 };
 pub use quicket_handshake::elsewhere::RemoteKey;
 pub use quicket_handshake::{
-    Beginning, ChooseClientPolicy, ClientAuth, ClientPolicy, ClientTls, ConfigError, Fingerprint,
-    Identity, KeyExchange, KeyLog, KeyLogFile, KeyType, ProcessRegister, Roots, STRIKE_WINDOW,
-    ServerTls, SharedBeginning, StrikeAnswer, StrikeRegister, TicketId, TicketKey, TicketKeys,
+    APPLICATION_LIMITS, Beginning, ChooseClientPolicy, ClientAuth, ClientPolicy, ClientTls,
+    ConfigError, Fingerprint, Identity, KeyExchange, KeyLog, KeyLogFile, KeyType, ProcessRegister,
+    Roots, STRIKE_WINDOW, ServerTls, SharedBeginning, StrikeAnswer, StrikeRegister, TicketId,
+    TicketKey, TicketKeys, Unasked,
 };
 pub use quicket_steering::{SiteSecrets, secrets};
 pub use quicket_wire::{

@@ -78,6 +78,7 @@ The file, in TOML; what is not said is as shown here, and paths are relative to 
   watch = false                    read this file and those that it names again when they change
   redirect = []                    plain HTTP, which leads to the first of listen
   access_log = \"FILE\"              a line of JSON for each request; - is standard error
+  secrets = \"FILE\"                 of a site (quicket switch secrets new): tickets of one gateway are taken by all
   proxy_protocol = []              networks of balancers in front, such as \"10.0.0.0/8\", that begin each
                                    connection over TCP with a header of PROXY protocol v2
   [[certificate]]                  or [acme] below; the first is for clients that ask for another name; a
@@ -194,6 +195,13 @@ The file, in TOML; what is not said is as shown here, and paths are relative to 
                                    file's report-key
   max_udp_payload = N              that clients may send, in bytes, from 1200: 1440 of 1500 over IPv4;
                                    no limit unless given
+  [early_data]                     each ticket brings 0-RTT in once at all gateways (docs/site.md); needs secrets
+  register = \"redis://HOST:PORT\"  a store that speaks the Redis protocol; or \"unix:/PATH\"
+  name = \"NAME\"                    where gateways reach it by several addresses; register
+  username = \"NAME\"                and ...
+  password_file = \"FILE\"           ... for AUTH; none
+  deadline_ms = 5                  for an answer, from 1 to 200; without one there is no 0-RTT, and no error
+  replicas = 0                     of the store that must keep up; 1 at least where one may become the master
   [metrics]                        counters, at /metrics (Prometheus) and /metrics.json
   listen = \"127.0.0.1:9090\"        or \"unix:/PATH\", a socket for the gateway's own user
   token_file = \"FILE\"              of 16 bytes at least, for Authorization: Bearer; due with TCP

@@ -8,7 +8,7 @@ use std::time::Duration;
 use http::header::HeaderName;
 use quicket::Identity;
 
-use super::{File, Problem, congestion, key, limits, origin, pass, protocol, site};
+use super::{File, Problem, congestion, early_data, key, limits, origin, pass, protocol, site};
 use crate::route::Sites;
 use crate::snapshot::{Certificates, Snapshot};
 
@@ -115,6 +115,11 @@ fn finish(
     let metrics = file.metrics.as_ref().and_then(|metrics| metrics.check(directory, &mut problems));
     let balancer = file.balancer.as_ref();
     let balancer = balancer.and_then(|balancer| balancer.check(directory, &mut problems));
+    let secrets = early_data::secrets(file.secrets.as_ref(), directory, &mut problems);
+    let register = file
+        .early_data
+        .as_ref()
+        .and_then(|register| register.check(file.secrets.is_some(), directory, &mut problems));
     let http = (!sites.is_empty()).then(|| "h3".to_owned());
     let served: Vec<String> = http.into_iter().chain(protocols.alpn().iter().cloned()).collect();
     let acme = file
@@ -141,6 +146,8 @@ fn finish(
         unencrypted: file.disable_1rtt_encryption,
         balancer,
         metrics,
+        secrets,
+        register,
         certificates,
         acme,
         congestion,

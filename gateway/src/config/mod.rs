@@ -8,6 +8,7 @@ pub(crate) mod balancer;
 mod check;
 mod clients;
 mod congestion;
+mod early_data;
 mod headers;
 mod key;
 mod limits;
@@ -30,6 +31,7 @@ pub use self::action::{Redirect, Respond};
 pub use self::balancer::Balancer;
 pub use self::clients::{CertificateHeaders, ClientCertificates};
 pub use self::congestion::{Algorithm, Congestion};
+pub use self::early_data::EarlyDataRegister;
 pub use self::headers::{Edits, Hsts};
 pub use self::key::{KeyElsewhere, KeyPlace};
 pub use self::limits::Limits;
@@ -81,6 +83,10 @@ pub struct File {
     pub disable_1rtt_encryption: Vec<IpNet>,
     /// A place behind a balancer that routes by connection IDs.
     pub balancer: Option<Balancer>,
+    /// The secrets of a site, which all of its gateways have: tickets of one are taken by the others.
+    pub secrets: Option<PathBuf>,
+    /// The register of tickets that brought early data, in common with other gateways.
+    pub early_data: Option<EarlyDataRegister>,
     /// Where the counters can be read.
     pub metrics: Option<Metrics>,
     /// A line of JSON for each request: a file, or `-` for standard error.
@@ -106,8 +112,11 @@ impl File {
         let token = self.metrics.iter().filter_map(|metrics| metrics.token_file.as_ref());
         let balancer = self.balancer.iter().map(|balancer| &balancer.connection_ids);
         let acme = self.acme.iter().flat_map(Acme::files);
+        let register =
+            self.early_data.iter().filter_map(|register| register.password_file.as_ref());
+        let shared = self.secrets.iter().chain(register);
         let all = certificates.chain(origins).chain(pages).chain(asked).chain(protocols);
-        all.chain(ids).chain(token).chain(balancer).chain(acme).map(PathBuf::as_path)
+        all.chain(ids).chain(token).chain(balancer).chain(acme).chain(shared).map(PathBuf::as_path)
     }
 }
 

@@ -8,6 +8,7 @@ mod pass;
 mod place;
 mod private;
 mod quic;
+mod register;
 pub(crate) mod serve;
 
 use std::borrow::Cow;
@@ -32,6 +33,7 @@ pub use self::place::Place;
 use self::private::Private;
 pub(crate) use self::private::ProtocolMetrics;
 use self::quic::Transport;
+pub(crate) use self::register::RegisterMetrics;
 
 /// All counters of a gateway.
 #[derive(Debug)]
@@ -59,6 +61,7 @@ pub(crate) struct Metrics {
     private: Private,
     passes: Passes,
     transport: Transport,
+    register: RegisterMetrics,
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
@@ -193,6 +196,7 @@ impl Metrics {
             private: Private::new(all),
             passes: Passes::new(all),
             transport: Transport::new(all),
+            register: RegisterMetrics::new(all),
             registry,
         })
     }
@@ -274,6 +278,11 @@ impl Metrics {
     /// Counts a connection that is passed on, which is open until what is returned is dropped.
     pub(crate) fn passed(&self, name: &str, over: &'static str) -> Open {
         self.passes.begin(name, over)
+    }
+
+    /// The counters of the register of tickets.
+    pub(crate) fn register(&self) -> RegisterMetrics {
+        self.register.clone()
     }
 
     /// Counts first packets that were held, and lost.

@@ -1,9 +1,15 @@
 //! What a ticket promises for the connection that resumes with it.
 
+use std::sync::{Arc, PoisonError, RwLock};
+
 use quicket_wire::{Reader, Side, TransportParameters, Version};
 
+/// How many limits of its own an application has clients remember with a ticket.
+pub const APPLICATION_LIMITS: usize = 4;
 /// The transport parameters that bound 0-RTT (RFC 9000, Section 7.4.1; RFC 9221, Section 3).
-const LIMITS: usize = 8;
+const TRANSPORT_LIMITS: usize = 8;
+/// Both.
+const LIMITS: usize = TRANSPORT_LIMITS + APPLICATION_LIMITS;
 /// Length of an encoded promise, in bytes.
 pub(super) const PROMISE_LEN: usize = 4 + 8 * LIMITS;
 
@@ -16,8 +22,13 @@ pub(super) struct Promise {
 }
 
 impl Promise {
-    /// The promise of a server that announces these parameters; version 0 if they name none.
-    pub(super) fn of(parameters: &TransportParameters) -> Self {
+    /// The promise of a server that announces these parameters, and these limits of the application; version 0 if they
+    /// name none.
+    pub(super) fn of(
+        parameters: &TransportParameters,
+        application: [u64; APPLICATION_LIMITS],
+    ) -> Self {
+        let [first, second, third, fourth] = application;
         let version = parameters.version_information.as_ref();
         Self {
             version: version.map_or(Version::NEGOTIATION, |versions| versions.chosen_version),
@@ -30,6 +41,10 @@ impl Promise {
                 parameters.initial_max_streams_bidi,
                 parameters.initial_max_streams_uni,
                 parameters.max_datagram_frame_size,
+                first,
+                second,
+                third,
+                fourth,
             ],
         }
     }
@@ -61,6 +76,46 @@ impl Promise {
     }
 }
 
+/// What the application announces beside the transport, such as HTTP/3's SETTINGS. It may change while clients
+/// come: clones are the same.
+#[derive(Clone, Debug, Default)]
+pub(super) struct ApplicationLimits(Arc<RwLock<Bounds>>);
+
+/// While limits change it is not known which of both a connection announces.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Bounds {
+    /// No connection that begins now announces more.
+    pub(super) most: [u64; APPLICATION_LIMITS],
+    /// ... or less.
+    pub(super) least: [u64; APPLICATION_LIMITS],
+}
+
+impl ApplicationLimits {
+    pub(super) fn get(&self) -> Bounds {
+        *self.0.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn set(&self, bounds: Bounds) {
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = bounds;
+    }
+
+    /// Has connections announce others, from within `change` on.
+    pub(super) fn change<R>(
+        &self,
+        next: [u64; APPLICATION_LIMITS],
+        change: impl FnOnce() -> R,
+    ) -> R {
+        let Bounds { most, least } = self.get();
+        let both = |one: [u64; APPLICATION_LIMITS], choose: fn(u64, u64) -> u64| {
+            std::array::from_fn(|at| choose(one[at], next[at]))
+        };
+        self.set(Bounds { most: both(most, u64::max), least: both(least, u64::min) });
+        let changed = change();
+        self.set(Bounds { most: next, least: next });
+        changed
+    }
+}
+
 /// The version of the first flight of a client with these parameters (RFC 9368, Section 3), if it
 /// says so: then it may have been changed since.
 pub(super) fn version_of_client(parameters: &[u8]) -> Option<Version> {
@@ -75,8 +130,20 @@ mod tests {
     #[test]
     fn promises_round_trip() {
         let promise =
-            Promise { version: Version::V2, limits: std::array::from_fn(|at| 1 << (7 * at)) };
+            Promise { version: Version::V2, limits: std::array::from_fn(|at| 1 << (5 * at)) };
         assert_eq!(Promise::decode(&promise.encode()), Some(promise));
+    }
+
+    #[test]
+    fn while_limits_change_tickets_promise_the_most_and_are_held_to_the_least() {
+        let limits = ApplicationLimits::default();
+        limits.change([10, 10, 0, 0], || ());
+        limits.change([20, 5, 0, 0], || {
+            let Bounds { most, least } = limits.get();
+            assert_eq!((most, least), ([20, 10, 0, 0], [10, 5, 0, 0]));
+        });
+        let Bounds { most, least } = limits.get();
+        assert_eq!((most, least), ([20, 5, 0, 0], [20, 5, 0, 0]));
     }
 
     #[test]

@@ -40,12 +40,32 @@ pub trait StrikeRegister: fmt::Debug + Send + Sync {
     /// this call.
     fn ask(&self, ticket: &TicketId, now: u64, answer: StrikeAnswer);
 
+    /// Early data was refused without a question. It is called while its connection is locked: to count it, and not to wait.
+    fn refused(&self, why: Unasked) {
+        let _ = why;
+    }
+
     /// When the register began, if it does not know what was used before: that of a process. By
     /// default it does, as one does that outlives the server or is common to several. Asked once, when
     /// a configuration is built: a register that begins again is another one.
     fn beginning(&self) -> Option<Beginning> {
         None
     }
+}
+
+/// Why a server refuses early data without asking its [`StrikeRegister`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Unasked {
+    /// The ticket is not resumed: it has expired, or is of no key of this server, or was made for another version
+    /// of QUIC or for other rules.
+    NotResumed,
+    /// The ticket promises more than this server allows now (RFC 9000, Section 7.4.1).
+    Promised,
+    /// The ticket was made in the future: a clock is wrong.
+    Future,
+    /// Another register was asked where the ticket was made, or this one does not know of its uses yet.
+    OtherRegister,
 }
 
 /// Since when a register knows all uses.
@@ -58,6 +78,11 @@ pub(super) enum Known {
 }
 
 impl Known {
+    /// That of a server's own register where others have its keys and do not ask it.
+    pub(super) fn among_others(register: &dyn StrikeRegister) -> Self {
+        Self::Once(register.beginning().map(Beginning::among_others))
+    }
+
     pub(super) fn beginning(&self) -> Option<Beginning> {
         match self {
             Self::Once(beginning) => *beginning,
@@ -155,6 +180,12 @@ impl Beginning {
     /// uses, in seconds since 1970.
     pub const fn known(name: [u8; NAME_LEN], at: u64) -> Self {
         Self { name, at }
+    }
+
+    /// The same where others have the keys of this server: whatever age a ticket of theirs has, they may have taken it
+    /// a moment ago. Only tickets that were made for this register count.
+    pub(super) const fn among_others(self) -> Self {
+        Self { at: u64::MAX, ..self }
     }
 
     pub(super) const fn name(&self) -> [u8; NAME_LEN] {

@@ -24,7 +24,7 @@ use rustls::server::StoresServerSessions;
 use super::policy::Chosen;
 use super::promise::{PROMISE_LEN, Promise, version_of_client};
 use super::replay::ProcessRegister;
-use super::replay::{Known, NAME_LEN, StrikeAnswer, StrikeRegister, TicketId};
+use super::replay::{Known, NAME_LEN, StrikeAnswer, StrikeRegister, TicketId, Unasked};
 use crate::messages::{
     Framing, NewSessionTicket, first_ticket, offers_early_data, transport_parameters,
 };
@@ -103,6 +103,8 @@ pub(super) struct TicketRules {
     pub(super) strikes: Option<Arc<dyn StrikeRegister>>,
     /// Whether tickets that may have been used before the register began bring early data in.
     pub(super) trust_earlier: bool,
+    /// Other servers have the keys, too.
+    pub(super) in_common: bool,
 }
 
 struct NamedKey {
@@ -184,11 +186,14 @@ pub(super) struct Tickets {
 impl Tickets {
     pub(super) fn new(keys: TicketKeys, rules: TicketRules) -> Self {
         let mut associated = [0; 32];
-        let context = [&b"quicket ticket 2"[..], &rules.client_auth].concat();
+        let context = [&b"quicket ticket 3"[..], &rules.client_auth].concat();
         associated.copy_from_slice(digest::digest(&digest::SHA256, &context).as_ref());
         let own_register = rules.strikes.is_some();
         let strikes = rules.strikes.unwrap_or_else(|| Arc::new(ProcessRegister::new()));
-        let known = Known::Once(strikes.beginning());
+        let known = match own_register || !rules.in_common {
+            true => Known::Once(strikes.beginning()),
+            false => Known::among_others(&*strikes),
+        };
         Self {
             keys,
             common: None,
@@ -217,6 +222,10 @@ impl Tickets {
 
     /// The same with keys that are common to several servers, as far as the application has given none.
     pub(super) fn with_common(&self, common: &TicketKeys) -> Self {
+        let known = match self.own_register {
+            true => self.known.clone(),
+            false => Known::among_others(&*self.strikes),
+        };
         // Locked twice by one thread, the same keys might wait for who replaces them in between.
         let is_own = Arc::ptr_eq(&self.keys.0, &common.0);
         Self {
@@ -226,7 +235,7 @@ impl Tickets {
             associated: self.associated,
             strikes: Arc::clone(&self.strikes),
             own_register: self.own_register,
-            known: self.known.clone(),
+            known,
             trust_earlier: self.trust_earlier,
         }
     }
@@ -332,15 +341,29 @@ impl Tickets {
         promise: &Promise,
         now: u64,
     ) -> EarlyData {
-        let Some(ticket) = self.resumable(ticket, version, now) else { return EarlyData::Refuse };
+        let Some(ticket) = self.resumable(ticket, version, now) else {
+            return self.refuse(Unasked::NotResumed);
+        };
+        if !promise.keeps(&ticket.promise) {
+            return self.refuse(Unasked::Promised);
+        }
         // Of a ticket from the future the age cannot be told, by which old copies are refused.
-        if !promise.keeps(&ticket.promise) || ticket.issued > now {
-            return EarlyData::Refuse;
+        if ticket.issued > now {
+            return self.refuse(Unasked::Future);
         }
         let OpenTicket { id, issued, register, .. } = ticket;
         let strikes = Arc::clone(&self.strikes);
         let question = Question { strikes, id, issued, register, now };
-        if self.knows_uses_of(&question) { EarlyData::Ask(question) } else { EarlyData::Refuse }
+        match self.knows_uses_of(&question) {
+            true => EarlyData::Ask(question),
+            false => self.refuse(Unasked::OtherRegister),
+        }
+    }
+
+    fn refuse(&self, why: Unasked) -> EarlyData {
+        // As in `Question::ask`.
+        let _ = catch_unwind(AssertUnwindSafe(|| self.strikes.refused(why)));
+        EarlyData::Refuse
     }
 
     fn knows_uses_of(&self, question: &Question) -> bool {
@@ -398,7 +421,10 @@ pub(crate) struct TicketIssuer {
     tickets: Arc<Tickets>,
     /// Whether early data would be accepted.
     early_data: bool,
+    /// What tickets promise that are made here.
     promise: Promise,
+    /// What tickets may have promised that bring early data in here.
+    kept: Promise,
     hello: Mutex<Hello>,
     /// What rustls has put in, by the key that it put in the message.
     issued: Mutex<Vec<(Vec<u8>, Vec<u8>)>>,
@@ -418,10 +444,11 @@ impl TicketIssuer {
         tickets: Arc<Tickets>,
         early_data: bool,
         promise: Promise,
+        kept: Promise,
         chosen: Option<Arc<Chosen>>,
     ) -> Self {
         let (hello, issued) = (Mutex::default(), Mutex::default());
-        Self { tickets, early_data, promise, hello, issued, chosen }
+        Self { tickets, early_data, promise, kept, hello, issued, chosen }
     }
 
     fn may_resume(&self) -> bool {
@@ -443,9 +470,11 @@ impl TicketIssuer {
         if !(self.early_data && hello.early_data) {
             return EarlyData::None;
         }
-        let Some(ticket) = first_ticket(message) else { return EarlyData::Refuse };
+        let Some(ticket) = first_ticket(message) else {
+            return self.tickets.refuse(Unasked::NotResumed);
+        };
         let now = UnixTime::now().as_secs();
-        self.tickets.brings_early_data(ticket, self.version(hello), &self.promise, now)
+        self.tickets.brings_early_data(ticket, self.version(hello), &self.kept, now)
     }
 
     /// Whether the register that has answered knows the uses of the ticket still: another may have taken

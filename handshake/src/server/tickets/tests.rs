@@ -1,6 +1,7 @@
 use quicket_wire::TransportParameters;
 
 use super::*;
+use crate::APPLICATION_LIMITS;
 
 fn tickets(keys: &[&TicketKey], client_auth: &[u8]) -> Tickets {
     let rules = TicketRules {
@@ -8,13 +9,14 @@ fn tickets(keys: &[&TicketKey], client_auth: &[u8]) -> Tickets {
         client_auth: client_auth.to_vec(),
         strikes: None,
         trust_earlier: false,
+        in_common: false,
     };
     Tickets::new(TicketKeys::new(keys.iter().map(|key| (*key).clone())), rules)
 }
 
 fn promise(version: Version, initial_max_data: u64) -> Promise {
     let parameters = TransportParameters { initial_max_data, ..TransportParameters::default() };
-    let mut promise = Promise::of(&parameters);
+    let mut promise = Promise::of(&parameters, [0; APPLICATION_LIMITS]);
     promise.version = version;
     promise
 }
@@ -146,6 +148,7 @@ fn keys_in_common_are_replaced_in_all_configurations_that_have_them() {
         client_auth: Vec::new(),
         strikes: None,
         trust_earlier: false,
+        in_common: false,
     };
     let own = Tickets::new(common.clone(), rules());
     let register = Arc::new(ProcessRegister::new());
@@ -184,4 +187,31 @@ fn ticket_keys_need_enough_secret() {
     let (one, same) = (TicketKey::new(&[1; 32]).unwrap(), TicketKey::new(&[1; 32]).unwrap());
     assert_eq!(one.name(), same.name());
     assert_ne!(one.name(), TicketKey::new(&[1; 33]).unwrap().name());
+}
+
+/// The register of a server that began later tells nothing of what another one took a moment ago.
+#[test]
+fn a_ticket_of_another_server_with_the_same_keys_brings_no_early_data_in_however_old_it_is() {
+    let common = TicketKeys::new([TicketKey::random()]);
+    let rules = |in_common| TicketRules {
+        lifetime: 10_000,
+        client_auth: Vec::new(),
+        strikes: None,
+        trust_earlier: false,
+        in_common,
+    };
+    let [one, other] = [true, true].map(|in_common| Tickets::new(common.clone(), rules(in_common)));
+    let joined = Tickets::new(TicketKeys::new([]), rules(false)).with_common(&common);
+    let began = UnixTime::now().as_secs();
+    let issued = began - 10;
+    let ticket = one.seal(b"session", &promise(Version::V1, 50), issued).unwrap();
+    let later = began + 1_000;
+    for other in [&other, &joined] {
+        assert!(other.resume(&ticket, Version::V1, later).is_some());
+        assert!(!brings_early_data(other, &ticket, later));
+    }
+    assert!(brings_early_data(&one, &ticket, later));
+    // Alone with its keys, it knows that nobody has taken it since it began.
+    let alone = Tickets::new(common, rules(false));
+    assert!(brings_early_data(&alone, &ticket, later));
 }

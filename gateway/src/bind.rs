@@ -1,0 +1,100 @@
+//! The sockets of a gateway's addresses.
+
+use std::net::SocketAddr;
+
+use quicket::tokio::Endpoint;
+use quicket::{BindError, EndpointConfig};
+use socket2::{Domain, Protocol, Socket, Type};
+use tokio::net::TcpListener;
+
+use crate::handed::Handed;
+use crate::snapshot::Snapshot;
+use crate::start_error::StartError;
+
+/// How many TCP connections may wait to be taken.
+const BACKLOG: i32 = 1024;
+/// How often a free port that TCP and UDP share is looked for.
+const PORT_ATTEMPTS: usize = 20;
+
+/// Binds each address over UDP, and over TCP if there is something for it.
+pub(crate) async fn both(
+    snapshot: &Snapshot,
+    mut config: EndpointConfig,
+    handed: &mut Handed,
+) -> Result<(Endpoint, Vec<SocketAddr>, Vec<TcpListener>), StartError> {
+    let only_v6 = only_v6(&snapshot.listen);
+    config.udp.only_v6 = only_v6;
+    let mut endpoint: Option<Endpoint> = None;
+    let (mut addresses, mut listeners) = (Vec::new(), Vec::new());
+    for &address in &snapshot.listen {
+        let mut attempt = 0;
+        loop {
+            attempt += 1;
+            let listener =
+                snapshot.has_tcp().then(|| listen_tcp(address, only_v6, handed)).transpose()?;
+            let bound = listener.as_ref().map_or(Ok(address), TcpListener::local_addr);
+            let bound = bound.map_err(|error| StartError::Tcp(address, error))?;
+            let udp = match &endpoint {
+                Some(endpoint) => endpoint.also_bind(bound).map(|at| (at, None)),
+                None => first(bound, config.clone(), handed)
+                    .await?
+                    .map(|endpoint| (endpoint.local_addr(), Some(endpoint))),
+            };
+            match udp {
+                Ok((at, first)) => {
+                    endpoint = endpoint.or(first);
+                    addresses.push(at);
+                    listeners.extend(listener);
+                    break;
+                }
+                // Port 0: the one that is free over TCP may be taken over UDP.
+                Err(_) if address.port() == 0 && attempt < PORT_ATTEMPTS => {}
+                Err(error) => return Err(StartError::Udp(error)),
+            }
+        }
+    }
+    // A snapshot has one address at least.
+    let endpoint = endpoint.ok_or(StartError::OtherAddresses)?;
+    Ok((endpoint, addresses, listeners))
+}
+
+/// An endpoint at an address, with the socket that was handed over for it, if there is one.
+async fn first(
+    address: SocketAddr,
+    config: EndpointConfig,
+    handed: &mut Handed,
+) -> Result<Result<Endpoint, BindError>, StartError> {
+    let Some(socket) = handed.udp(address) else {
+        return Ok(Endpoint::bind_with(address, config).await);
+    };
+    Endpoint::from_socket(socket, config).await.map(Ok).map_err(StartError::Handed)
+}
+
+/// True if sockets of IPv6 must leave IPv4 to others (RFC 3493, Section 5.3): Linux gives an address of IPv4 to
+/// one socket only.
+pub(crate) fn only_v6(addresses: &[SocketAddr]) -> bool {
+    addresses.iter().any(SocketAddr::is_ipv4)
+}
+
+pub(crate) fn listen_tcp(
+    address: SocketAddr,
+    only_v6: bool,
+    handed: &mut Handed,
+) -> Result<TcpListener, StartError> {
+    let mut listen = || {
+        if let Some(listener) = handed.tcp(address) {
+            return listener;
+        }
+        let kind = Type::STREAM.nonblocking().cloexec();
+        let socket = Socket::new(Domain::for_address(address), kind, Some(Protocol::TCP))?;
+        if address.is_ipv6() {
+            socket.set_only_v6(only_v6)?;
+        }
+        // What lingers of connections of the process before is no reason to refuse.
+        socket.set_reuse_address(true)?;
+        socket.bind(&address.into())?;
+        socket.listen(BACKLOG)?;
+        TcpListener::from_std(socket.into())
+    };
+    listen().map_err(|error| StartError::Tcp(address, error))
+}

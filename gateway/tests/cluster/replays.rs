@@ -1,0 +1,87 @@
+//! One recorded first flight, and one ticket, at all gateways at once.
+
+use std::net::UdpSocket;
+use std::sync::Arc;
+use std::time::Duration;
+
+use quicket_testing::until;
+
+use super::behind::Site;
+use super::client::{request, run};
+use super::site::{Cluster, REFUSED, TAKEN};
+use super::store::Store;
+
+/// How often it is sent to each gateway.
+const COPIES: usize = 334;
+/// Clients that have one ticket.
+const VISITORS: usize = 30;
+
+#[test]
+fn a_recorded_first_flight_is_taken_once_however_often_it_is_sent() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::start(dir.path(), "store");
+    let socket = store.socket();
+    let mut site = Cluster::start(&[&socket, &socket, &socket], "deadline_ms = 200");
+    store.age();
+    site.until_all_take();
+    let ticket = site.tickets(0).remove(0);
+    let kept = site.spreader.record();
+    let recorded = run(async {
+        let (config, _store) = site.client(&[ticket]);
+        let connection = site.connect(&config, true).await;
+        let (mut send, _recv) = connection.open_bi().await.unwrap().split();
+        send.write_all(&request("GET", "/", &[])).await.unwrap();
+        let _ = send.finish();
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        kept.lock().unwrap().clone()
+    });
+    assert!(!recorded.is_empty());
+    let recorded = Arc::new(recorded);
+    replay(&site, &recorded);
+    let heard = |site: &Cluster, gateway| site.counter(gateway, "early_data", "");
+    (0..3).for_each(|gateway| until("an answer", || heard(&site, gateway) > 0));
+    assert_eq!((site.all("early_data", "taken"), site.all("early_data", "used")), (1, 2));
+    until("the request", || site.all("early_requests", "") > 0);
+    assert_eq!(site.all("early_requests", ""), 1);
+    // One that is started again has forgotten all, and asks.
+    site.start_again(1, "");
+    site.until_it_takes(1, true);
+    replay(&site, &recorded);
+    until("an answer", || heard(&site, 1) > 0);
+    assert_eq!((site.counter(1, "early_data", "used"), heard(&site, 1)), (1, 1));
+    assert_eq!(site.counter(1, "early_requests", ""), 0);
+}
+
+fn replay(site: &Cluster, recorded: &Arc<Vec<Vec<u8>>>) {
+    let senders = site.gateways.iter().map(|gateway: &Site| {
+        let (to, recorded) = (gateway.address, Arc::clone(recorded));
+        std::thread::spawn(move || {
+            for _ in 0..COPIES {
+                let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+                for datagram in recorded.iter() {
+                    socket.send_to(datagram, to).unwrap();
+                }
+            }
+        })
+    });
+    senders.collect::<Vec<_>>().into_iter().for_each(|sender| sender.join().unwrap());
+}
+
+#[test]
+fn many_clients_with_one_ticket_at_once_have_it_taken_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::start(dir.path(), "store");
+    let socket = store.socket();
+    let site = Cluster::start(&[&socket, &socket, &socket], "deadline_ms = 200");
+    store.age();
+    site.until_all_take();
+    let ticket = site.tickets(0).remove(0);
+    site.spreader.lead_to_all(site.gateways.iter().map(|gateway| gateway.address).collect());
+    let visits: Vec<_> = std::thread::scope(|scope| {
+        let visit = || run(site.visit_with(&ticket));
+        let all: Vec<_> = (0..VISITORS).map(|_| scope.spawn(visit)).collect();
+        all.into_iter().map(|visit| visit.join().unwrap()).collect()
+    });
+    let count = |what| visits.iter().filter(|visit| **visit == what).count();
+    assert_eq!((count(TAKEN), count(REFUSED)), (1, VISITORS - 1));
+}
