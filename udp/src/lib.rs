@@ -119,7 +119,8 @@ impl UdpSocket {
     }
 
     /// A socket that another process reads: datagrams come from `port`, and go out by `io`, a handle of
-    /// that socket. Buffers and options are left as they are, and ICMP messages to who reads.
+    /// that socket. Buffers and options are left as they are, and ICMP messages to who reads. As long as it is lent
+    /// ([`Port::is_lent`]) this one reads it, too.
     ///
     /// # Errors
     ///

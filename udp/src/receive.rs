@@ -56,6 +56,8 @@ pub struct Batch<'a> {
     pub more: bool,
     /// True if it brought much: whoever waits for it should have it while it is in the cache.
     pub long: bool,
+    /// True if it was read from a socket that is lent ([`Port::is_lent`]): it is for anybody at the address.
+    pub lent: bool,
 }
 
 /// Datagrams of equal size (the last may be shorter) that came from one address to one address
@@ -112,11 +114,20 @@ impl UdpSocket {
     pub fn receive<'a>(&self, buffers: &'a mut ReceiveBuffers) -> io::Result<Batch<'a>> {
         #[cfg(any(test, feature = "faults"))]
         self.faults.check_receive()?;
-        match &self.port {
-            None => receive_with(buffers, self.local.port(), |slices, meta| {
-                self.receive_from_kernel(slices, meta)
-            }),
-            Some(port) => receive_from_port(&**port, self.local.port(), buffers),
+        let port = self.local.port();
+        let Some(from) = self.port.as_deref() else {
+            let came = receive_with(buffers, |slices, meta| self.receive_from_kernel(slices, meta));
+            return Ok(came?.of(buffers, port));
+        };
+        match receive_by(from, buffers) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock && from.is_lent() => {
+                let came =
+                    receive_with(buffers, |slices, meta| self.receive_from_kernel(slices, meta));
+                Ok(Came { lent: true, ..came? }.of(buffers, port))
+            }
+            // The socket is yet to be read.
+            Ok(came) => Ok(Came { more: came.more || from.is_lent(), ..came }.of(buffers, port)),
+            Err(error) => Err(error),
         }
     }
 
@@ -146,11 +157,27 @@ impl UdpSocket {
     }
 }
 
-fn receive_with<'a>(
-    buffers: &'a mut ReceiveBuffers,
-    port: u16,
+/// What came, and lies in the buffers.
+struct Came {
+    count: usize,
+    more: bool,
+    long: bool,
+    lent: bool,
+}
+
+impl Came {
+    fn of(self, buffers: &mut ReceiveBuffers, port: u16) -> Batch<'_> {
+        let Self { count, more, long, lent } = self;
+        let ReceiveBuffers { bytes, meta, .. } = buffers;
+        let meta = meta.get(..count).unwrap_or_default();
+        Batch { bytes, meta, port, more, long, lent }
+    }
+}
+
+fn receive_with(
+    buffers: &mut ReceiveBuffers,
     receive: impl FnOnce(&mut [IoSliceMut<'_>], &mut [RecvMeta]) -> io::Result<usize>,
-) -> io::Result<Batch<'a>> {
+) -> io::Result<Came> {
     let ask = buffers.ask;
     let ReceiveBuffers { bytes, meta, .. } = buffers;
     let count = if ask <= FEW_TRAINS {
@@ -162,7 +189,7 @@ fn receive_with<'a>(
     let total: usize = meta.iter().map(|m| m.len).sum();
     let long = total > LONG * count;
     buffers.ask = ask_next(ask, count, long);
-    Ok(Batch { bytes: &mut buffers.bytes, meta, port, more: count == ask, long })
+    Ok(Came { count, more: count == ask, long, lent: false })
 }
 
 /// How many trains to ask for after `count` came of `ask`: a few more than came, and all if there may be
@@ -191,7 +218,11 @@ pub fn receive_from_port<'a>(
     local_port: u16,
     buffers: &'a mut ReceiveBuffers,
 ) -> io::Result<Batch<'a>> {
-    receive_with(buffers, local_port, |slices, meta| {
+    Ok(receive_by(port, buffers)?.of(buffers, local_port))
+}
+
+fn receive_by(port: &dyn Port, buffers: &mut ReceiveBuffers) -> io::Result<Came> {
+    receive_with(buffers, |slices, meta| {
         let mut arrivals = [Arrival::default(); MAX_TRAINS];
         let count = port.receive(slices, &mut arrivals)?.min(slices.len());
         for (meta, arrival) in meta.iter_mut().zip(&arrivals).take(count) {
@@ -272,7 +303,7 @@ mod tests {
             buffers.meta[i].len = i + 1;
         }
         let (bytes, meta) = (&mut *buffers.bytes, &buffers.meta[..3]);
-        let mut batch = Batch { bytes, meta, port: 7, more: false, long: false };
+        let mut batch = Batch { bytes, meta, port: 7, more: false, long: false, lent: false };
         let kept: Vec<_> = batch.trains().map(|t| (t.remote, t.local, t.bytes.len())).collect();
         let address: SocketAddr = "127.0.0.1:9".parse().unwrap();
         assert_eq!(kept, [(address, Some(SocketAddr::new(address.ip(), 7)), 3)]);

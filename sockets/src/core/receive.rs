@@ -81,6 +81,8 @@ pub(super) enum Origin {
     Socket,
     /// The same, behind another datagram of one train: the kernel has not looked at it.
     Behind,
+    /// From a socket that the switch has lent: nobody has looked at it.
+    Lent,
     /// From the switch, which has found out that it is this program's.
     Switch,
     /// From another worker.
@@ -92,7 +94,7 @@ impl Origin {
     const fn reached(self) -> Reached {
         match self {
             Self::Socket => Reached::Chosen,
-            Self::Behind => Reached::Behind,
+            Self::Behind | Self::Lent => Reached::Behind,
             Self::Switch | Self::Mailbox => Reached::HandedOn,
         }
     }
@@ -129,6 +131,11 @@ impl Core {
                 Err(error) => return Err(error),
             };
             let (short, long) = (!batch.more, batch.long);
+            let by = match by {
+                _ if batch.lent => Origin::Lent,
+                Origin::Socket if socket.is_behind_port() => Origin::Switch,
+                by => by,
+            };
             *received += 1;
             spinning.bulk = long;
             let woken = self.process(&mut batch, by, work);
@@ -332,7 +339,7 @@ impl Core {
 
     /// Hands the switch what belongs to another program.
     fn hand_back(&self, socket: &UdpSocket, strays: &mut Parcels) {
-        let Some(port) = socket.port_beside() else { return strays.clear() };
+        let Some(port) = socket.port_to_switch() else { return strays.clear() };
         for (remote, local, ecn, stride, bytes) in strays.trains() {
             let datagrams = bytes.len().div_ceil(stride) as u64;
             let train = Arrival { remote, local, ecn, stride, len: bytes.len() };
