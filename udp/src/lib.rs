@@ -24,7 +24,7 @@ pub use errors::{Undelivered, Unreachable};
 pub use faults::Faults;
 pub use option::UdpOption;
 pub use port::{Arrival, Port};
-pub use receive::{Batch, ReceiveBuffers, Train, receive_from_port};
+pub use receive::{Batch, ReceiveBuffers, Train, TrainBuffer, receive_from_port};
 pub use send::{Outgoing, SendOutcome, Sender, UdpStats};
 pub use thread::spawn_quietly;
 

@@ -13,7 +13,7 @@ use quicket_wire::EcnCodepoint;
 use super::Core;
 use super::cell::Cell;
 use super::lead::Token;
-use super::mailbox::Parcels;
+use super::mailbox::{Parcels, WHOLE};
 use super::spin::Spinning;
 use super::switch::Outbox;
 use super::waiters::{Tasks, Wakes};
@@ -161,6 +161,7 @@ impl Core {
             received += train.bytes.len().div_ceil(train.stride) as u64;
             self.deliver(now, train, by, work);
         }
+        work.outbox.fill(batch);
         self.counters().received.fetch_add(received, Ordering::Relaxed);
         self.hand_on(&mut work.outbox);
         self.let_act(now, work)
@@ -183,7 +184,7 @@ impl Core {
             return false;
         }
         for (remote, local, ecn, stride, bytes) in mail.trains() {
-            let train = Train { remote, local, ecn, stride, bytes };
+            let train = Train { remote, local, ecn, stride, place: 0, bytes };
             self.deliver(now, train, Origin::Mailbox, work);
         }
         mail.clear();
@@ -201,7 +202,7 @@ impl Core {
     }
 
     fn deliver(&self, now: Time, train: Train<'_>, origin: Origin, work: &mut Work) {
-        let Train { remote, local, ecn, stride, bytes } = train;
+        let Train { remote, local, ecn, stride, place, bytes } = train;
         let pass_through = self.switch.pass_through.as_deref().filter(|it| it.is_active());
         let len = bytes.len();
         let mut rest = bytes;
@@ -209,7 +210,7 @@ impl Core {
             let is_behind = origin == Origin::Socket && rest.len() < len;
             let origin = if is_behind { Origin::Behind } else { origin };
             if let Some(pass_through) = pass_through {
-                let train = Train { remote, local, ecn, stride, bytes: &mut *rest };
+                let train = Train { remote, local, ecn, stride, place, bytes: &mut *rest };
                 let passed = self.pass_on(now, pass_through, train, origin, work);
                 if passed > 0 {
                     rest = std::mem::take(&mut rest).split_at_mut(passed).1;
@@ -232,7 +233,12 @@ impl Core {
                     if worker == self.switch.workers() {
                         work.strays.add((remote, local), ecn, stride, theirs);
                     } else if origin != Origin::Mailbox {
-                        work.outbox.to(worker).add((remote, local), ecn, stride, theirs);
+                        let (parcels, addresses) = (work.outbox.to(worker), (remote, local));
+                        if run == len && len >= WHOLE {
+                            parcels.add_whole(addresses, ecn, stride, (len, place));
+                        } else {
+                            parcels.add(addresses, ecn, stride, theirs);
+                        }
                     } else {
                         // Never handed on twice: two that disagree would do so for ever.
                         let strays = theirs.len().div_ceil(stride) as u64;
@@ -262,7 +268,7 @@ impl Core {
         origin: Origin,
         work: &mut Work,
     ) -> usize {
-        let Train { remote, local, ecn, stride, bytes } = train;
+        let Train { remote, local, ecn, stride, bytes, .. } = train;
         let (first, _) = bytes.split_at_mut(stride.min(bytes.len()));
         let datagram = Datagram { remote, local, ecn, data: first };
         if !self.routing().endpoint.is_stranger(&datagram, origin.reached()) {

@@ -127,7 +127,7 @@ impl Daemon {
         let mut outbox = Outbox::default();
         let mut trains = 0;
         for train in batch.trains() {
-            let quicket_udp::Train { remote, local, ecn, stride, bytes } = train;
+            let quicket_udp::Train { remote, local, ecn, stride, bytes, .. } = train;
             trains += 1;
             let bytes: &[u8] = bytes;
             if self.probe.as_deref() == Some(bytes) {
