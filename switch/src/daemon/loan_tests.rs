@@ -70,7 +70,7 @@ fn who_stands_still_loses_it_within_a_moment() {
     let mut lending = lent(at(0));
     let (same, mut now) = (seen(at(5)), at(5));
     while lending.look(Seen { now, ..same }) == Look::Stay {
-        now = now + LOOK;
+        now += LOOK;
     }
     assert_eq!(now.since(at(5)), PATIENCE);
     // One that has read it before that.
@@ -107,16 +107,16 @@ fn what_fails_is_not_tried_again_at_once() {
     for _ in 0..10 {
         assert!(lending.on_trains(now, Some(place(0)), RUN), "{now:?}");
         lending.begin(now, place(0), 0);
-        now = now + LOOK;
+        now += LOOK;
         lending.end(now, true);
         let before = now + Duration::from_nanos(pause.as_nanos() - 1);
         assert!(!lending.on_trains(before, Some(place(0)), RUN));
-        now = now + pause;
+        now += pause;
         pause = pause.times(2).min(LONGEST_PAUSE);
     }
     // One that was worth it for a while forgives all that.
     lending.begin(now, place(0), 0);
-    now = now + WORTH;
+    now += WORTH;
     lending.end(now, true);
     assert!(lending.on_trains(now + PAUSE, Some(place(0)), RUN));
 }
