@@ -33,6 +33,8 @@ pub(crate) struct Scratch {
     /// How many batches came.
     pub(super) received: u64,
     pub(super) spinning: Spinning,
+    /// What came last was long, and all of it was handed on to other workers.
+    pub(super) hands_on: bool,
     /// Receiving failed: leave the socket alone until then.
     pub(super) paused_until: Option<Time>,
 }
@@ -100,6 +102,14 @@ impl Origin {
     }
 }
 
+/// What came of a batch.
+struct Came {
+    /// Somebody has something to do now.
+    woken: bool,
+    /// It was for other workers, and for none of this one's connections.
+    foreign: bool,
+}
+
 /// Where a datagram belongs.
 enum Destination {
     /// To this connection.
@@ -119,7 +129,7 @@ impl Core {
         by: Origin,
         scratch: &mut Scratch,
     ) -> io::Result<bool> {
-        let Scratch { buffers, work, received, spinning, .. } = scratch;
+        let Scratch { buffers, work, received, spinning, hands_on, .. } = scratch;
         for _ in 0..BATCHES_PER_TURN {
             let batch = match by {
                 Origin::Switch => socket.receive_beside(buffers),
@@ -138,7 +148,8 @@ impl Core {
             };
             *received += 1;
             spinning.bulk = long;
-            let woken = self.process(&mut batch, by, work);
+            let Came { woken, foreign } = self.process(&mut batch, by, work);
+            *hands_on = long && foreign;
             if !work.strays.is_empty() {
                 self.hand_back(socket, &mut work.strays);
             }
@@ -152,9 +163,8 @@ impl Core {
         Ok(false)
     }
 
-    /// Hands a batch to its connections, then lets each of them act once. True if somebody has
-    /// something to do now.
-    fn process(&self, batch: &mut Batch<'_>, by: Origin, work: &mut Work) -> bool {
+    /// Hands a batch to its connections, then lets each of them act once.
+    fn process(&self, batch: &mut Batch<'_>, by: Origin, work: &mut Work) -> Came {
         let now = self.clock().now();
         let mut received = 0;
         for train in batch.trains() {
@@ -162,9 +172,10 @@ impl Core {
             self.deliver(now, train, by, work);
         }
         work.outbox.fill(batch);
+        let foreign = work.outbox.has_any() && work.touched.is_empty();
         self.counters().received.fetch_add(received, Ordering::Relaxed);
         self.hand_on(&mut work.outbox);
-        self.let_act(now, work)
+        Came { woken: self.let_act(now, work), foreign }
     }
 
     /// Hands what other workers have left to its connections, and lets first packets that have waited begin theirs.

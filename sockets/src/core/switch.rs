@@ -76,6 +76,11 @@ impl Outbox {
         &mut self.parcels[worker]
     }
 
+    /// Whether there are some.
+    pub(super) const fn has_any(&self) -> bool {
+        self.any
+    }
+
     /// Takes from a batch what goes away as it lies.
     pub(super) fn fill(&mut self, batch: &mut Batch<'_>) {
         if self.any {
