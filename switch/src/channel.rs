@@ -6,7 +6,7 @@
 //! | Octets | What |
 //! | --- | --- |
 //! | 1 | bits 0 and 1: the ECN mark; bit 2: the sender's address is of IPv6; bit 3: the address that it was sent to is known; the others are 0 |
-//! | 1 | 0 |
+//! | 1 | 0; of a [`Word`], which has no datagrams and zeros in all other octets, which one it is |
 //! | 2 | size of each datagram but the last, in bytes; not 0 |
 //! | 2 | the sender's port |
 //! | 2 | the port that it was sent to |
@@ -21,6 +21,9 @@
 //! that way what the switch is to send for it: the sender's address is the receiver's then, and the address that
 //! it was sent to is the one to send from.
 //!
+//! The switch lends a worker the address's socket ([`Word::Lend`]), which that reads then beside the channel; what
+//! belongs to another program it sends the other way, too.
+//!
 //! The program makes the pair and keeps a handle of the switch's end: if the switch dies, nothing that
 //! waits in the channel is lost, and nobody who reads needs to know. The next switch is given the end
 //! again. Who may write into it is who was given it, over a connection whose other end the system names.
@@ -29,6 +32,7 @@ use std::collections::VecDeque;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use nix::sys::epoll::EpollFlags;
 use nix::sys::socket::{
@@ -37,6 +41,7 @@ use nix::sys::socket::{
 use quicket_udp::{Arrival, Outgoing, Port};
 use quicket_wire::EcnCodepoint;
 
+use crate::borrower::Borrower;
 use crate::sys::{self, BATCH};
 
 /// Octets before the datagrams of a train.
@@ -50,6 +55,32 @@ const BUFFER: usize = 4 << 20;
 const ECN: u8 = 0b11;
 const IPV6: u8 = 0b100;
 const LOCAL: u8 = 0b1000;
+
+/// What the two sides say to each other beside trains.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Word {
+    /// The switch has stopped to read the address's socket: the worker is to read it.
+    Lend = 1,
+    /// The switch reads it again, and the worker is to stop.
+    Recall = 2,
+    /// The worker does not read it, and will not.
+    Decline = 3,
+}
+
+impl Word {
+    const ALL: [Self; 3] = [Self::Lend, Self::Recall, Self::Decline];
+
+    const fn encode(self) -> [u8; HEAD] {
+        let mut head = [0; HEAD];
+        head[1] = self as u8;
+        head
+    }
+
+    /// Reads a message of so many octets; `None` if it is none.
+    fn decode(head: &[u8; HEAD], len: usize) -> Option<Self> {
+        Self::ALL.into_iter().find(|word| len == HEAD && word.encode() == *head)
+    }
+}
 
 /// Writes what is known of a train.
 ///
@@ -126,6 +157,7 @@ fn read_ip(octets: &[u8], is_v6: bool) -> Option<IpAddr> {
 pub struct Inlet {
     ours: OwnedFd,
     socket: Option<UdpSocket>,
+    borrower: Option<Borrower>,
 }
 
 impl Inlet {
@@ -138,6 +170,40 @@ impl Inlet {
     pub(crate) fn set_socket(&mut self, socket: UdpSocket) {
         self.socket = Some(socket);
     }
+
+    /// Lets the switch lend the worker the address's socket, of which `socket` is a handle: from now on the inlet tells
+    /// when that is so, and is readable by either ([`Port::is_lent`]).
+    ///
+    /// # Errors
+    ///
+    /// When no descriptor is left.
+    pub fn may_borrow(&mut self, socket: &UdpSocket) -> io::Result<()> {
+        // Room for what is handed back, as for what comes.
+        setsockopt(&self.ours, sockopt::SndBuf, &BUFFER)?;
+        self.borrower = Some(Borrower::new(self.ours.as_fd(), socket)?);
+        Ok(())
+    }
+
+    /// The switch has said something.
+    fn hear(&self, word: Word) {
+        let borrowed = match (word, &self.borrower) {
+            (Word::Lend, Some(borrower)) => borrower.borrow(),
+            (Word::Lend, None) => Err(io::ErrorKind::Unsupported.into()),
+            (Word::Recall, Some(borrower)) => return borrower.give_back(),
+            _ => return,
+        };
+        if let Err(error) = borrowed {
+            log::debug!("the address's socket is not read here: {error}");
+            // The switch takes it back from who says nothing and does not read.
+            let _ = say(self.ours.as_fd(), Word::Decline);
+        }
+    }
+}
+
+/// Says a word, without waiting.
+fn say(to: BorrowedFd<'_>, word: Word) -> io::Result<()> {
+    let head = word.encode();
+    sys::send_many(to, &[[IoSlice::new(&head), IoSlice::new(&[])]]).map(drop)
 }
 
 /// The switch's end of a channel, as a program keeps and hands it over.
@@ -154,7 +220,7 @@ pub fn channel() -> io::Result<(Inlet, Handover)> {
     let (ours, theirs) = socketpair(AddressFamily::Unix, SockType::SeqPacket, None, flags)?;
     // What is granted is at most net.core.wmem_max; the switch keeps the rest.
     setsockopt(&theirs, sockopt::SndBuf, &BUFFER)?;
-    Ok((Inlet { ours, socket: None }, Handover(theirs)))
+    Ok((Inlet { ours, socket: None, borrower: None }, Handover(theirs)))
 }
 
 impl AsFd for Handover {
@@ -165,7 +231,15 @@ impl AsFd for Handover {
 
 impl Port for Inlet {
     fn readable(&self) -> BorrowedFd<'_> {
+        self.borrower.as_ref().map_or_else(|| self.ours.as_fd(), Borrower::readable)
+    }
+
+    fn writable(&self) -> BorrowedFd<'_> {
         self.ours.as_fd()
+    }
+
+    fn is_lent(&self) -> bool {
+        self.borrower.as_ref().is_some_and(Borrower::has_it)
     }
 
     fn receive(
@@ -173,10 +247,19 @@ impl Port for Inlet {
         buffers: &mut [IoSliceMut<'_>],
         arrivals: &mut [Arrival],
     ) -> io::Result<usize> {
-        match receive_trains(self.ours.as_fd(), buffers, arrivals)? {
-            // The switch's end is kept by the program itself.
-            0 => Err(io::ErrorKind::WouldBlock.into()),
-            count => Ok(count),
+        loop {
+            let mut words = 0;
+            let hear = |word| {
+                words += 1;
+                self.hear(word);
+            };
+            match receive_trains(self.ours.as_fd(), buffers, arrivals, hear)? {
+                // The switch's end is kept by the program itself.
+                0 => return Err(io::ErrorKind::WouldBlock.into()),
+                // Nothing but words: who receives need not know.
+                count if count == words => {}
+                count => return Ok(count),
+            }
         }
     }
 
@@ -196,11 +279,13 @@ fn receive_trains(
     from: BorrowedFd<'_>,
     buffers: &mut [IoSliceMut<'_>],
     arrivals: &mut [Arrival],
+    mut hear: impl FnMut(Word),
 ) -> io::Result<usize> {
     let mut heads = [[0; HEAD]; BATCH];
     let mut lens = [0; BATCH];
     let count = sys::receive_many(from, &mut heads, buffers, |at, len| lens[at] = len)?;
     for ((arrival, head), len) in arrivals.iter_mut().zip(&heads).zip(lens).take(count) {
+        Word::decode(head, len).into_iter().for_each(&mut hear);
         // What is no train is an empty one: nothing comes of it.
         let read = len.checked_sub(HEAD).and_then(|len| decode(head, len));
         *arrival = read.unwrap_or_default();
@@ -225,6 +310,8 @@ pub(crate) struct Outlet {
     backlog: usize,
     /// What the switch waits for here.
     pub(crate) watched: EpollFlags,
+    /// The worker has said that it does not read the address's socket.
+    declined: AtomicBool,
 }
 
 /// What became of trains.
@@ -249,7 +336,26 @@ impl Outlet {
         }
         let (waiting, watched) = (VecDeque::new(), EpollFlags::empty());
         let (hears, unsent, backlog) = (false, VecDeque::new(), BACKLOG_BYTES);
-        Ok(Self { channel, waiting, waiting_bytes: 0, hears, unsent, backlog, watched })
+        let declined = AtomicBool::new(false);
+        Ok(Self { channel, waiting, waiting_bytes: 0, hears, unsent, backlog, watched, declined })
+    }
+
+    /// Says a word to the worker, behind all that was sent to it. False if there is no room for now.
+    pub(crate) fn say(&mut self, word: Word) -> bool {
+        self.waiting.is_empty() && say(self.channel.as_fd(), word).is_ok()
+    }
+
+    /// The same for one that must not be lost: where there is no room it waits.
+    pub(crate) fn say_for_sure(&mut self, word: Word) {
+        if !self.say(word) {
+            self.waiting_bytes += HEAD;
+            self.waiting.push_back((word.encode(), Box::default()));
+        }
+    }
+
+    /// Whether the worker has said since the last call that it does not read the address's socket.
+    pub(crate) fn has_declined(&mut self) -> bool {
+        std::mem::take(self.declined.get_mut())
     }
 
     /// Lets less wait for the program than for those of the switch's own user.
@@ -382,7 +488,12 @@ impl Port for Outlet {
         buffers: &mut [IoSliceMut<'_>],
         arrivals: &mut [Arrival],
     ) -> io::Result<usize> {
-        match receive_trains(self.channel.as_fd(), buffers, arrivals)? {
+        let hear = |word| {
+            if word == Word::Decline {
+                self.declined.store(true, Ordering::Relaxed);
+            }
+        };
+        match receive_trains(self.channel.as_fd(), buffers, arrivals, hear)? {
             0 => Err(io::ErrorKind::UnexpectedEof.into()),
             count => Ok(count),
         }

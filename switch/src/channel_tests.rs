@@ -197,3 +197,100 @@ fn what_is_to_be_sent_waits_for_room_in_order() {
     assert_eq!(sent, [&b"first"[..], b"t", b"second"]);
     assert!(!outlet.is_stuck() && outlet.wants().contains(EpollFlags::EPOLLIN));
 }
+
+#[test]
+fn words_are_read_and_are_no_trains() {
+    for word in Word::ALL {
+        let head = word.encode();
+        assert_eq!(Word::decode(&head, HEAD), Some(word));
+        assert_eq!((decode(&head, 0), Word::decode(&head, HEAD + 1)), (None, None));
+        for at in 0..HEAD {
+            let mut other = head;
+            other[at] ^= 0x80;
+            assert_eq!(Word::decode(&other, HEAD), None, "{at}");
+        }
+    }
+    assert_eq!(Word::decode(&[0; HEAD], HEAD), None);
+    assert_eq!(Word::decode(&encode(&arrival(5)), HEAD), None);
+}
+
+/// A socket of an address, a worker's end of its channel and the switch's.
+fn borrowing() -> (UdpSocket, Inlet, Outlet) {
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    socket.set_nonblocking(true).unwrap();
+    let (mut inlet, outlet) = pair();
+    inlet.may_borrow(&socket).unwrap();
+    (socket, inlet, outlet)
+}
+
+fn is_readable(descriptor: BorrowedFd<'_>) -> bool {
+    use nix::poll::{PollFd, PollFlags, poll};
+    poll(&mut [PollFd::new(descriptor, PollFlags::POLLIN)], 0_u8) == Ok(1)
+}
+
+#[test]
+fn who_waits_for_a_worker_hears_of_the_socket_as_long_as_it_is_lent() {
+    let (socket, inlet, mut outlet) = borrowing();
+    let client = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let come = || client.send_to(b"it", socket.local_addr().unwrap()).unwrap();
+    come();
+    assert!(!is_readable(inlet.readable()) && !inlet.is_lent());
+    for _ in 0..2 {
+        // Once more changes nothing.
+        assert!(outlet.say(Word::Lend) && outlet.say(Word::Lend) && is_readable(inlet.readable()));
+        assert_eq!(drain(&inlet), []);
+        assert!(inlet.is_lent() && is_readable(inlet.readable()), "it waits in the socket");
+        socket.recv(&mut [0; 9]).unwrap();
+        assert!(!is_readable(inlet.readable()));
+        come();
+        assert!(is_readable(inlet.readable()));
+        assert!(outlet.say(Word::Recall) && outlet.say(Word::Recall));
+        drain(&inlet);
+        assert!(!is_readable(inlet.readable()) && !inlet.is_lent());
+    }
+    assert!(!outlet.has_declined());
+}
+
+#[test]
+fn a_worker_that_cannot_read_the_socket_says_so() {
+    let (inlet, mut outlet) = pair();
+    assert!(outlet.say(Word::Lend));
+    drain(&inlet);
+    assert!(!inlet.is_lent());
+    let mut buffers = quicket_udp::ReceiveBuffers::new();
+    let mut batch = quicket_udp::receive_from_port(&outlet, 443, &mut buffers).unwrap();
+    assert_eq!(batch.trains().count(), 0, "a word is no train");
+    assert!(outlet.has_declined() && !outlet.has_declined());
+}
+
+/// The socket is read while trains are on their way still: they come first. And where there is no room to say that it is
+/// lent, it is not.
+#[test]
+fn words_keep_their_place_among_trains() {
+    let (_socket, inlet, mut outlet) = borrowing();
+    let train = vec![7; 60_000];
+    let head = encode(&arrival(1000));
+    assert!(outlet.say(Word::Lend));
+    while !outlet.is_full() {
+        outlet.send(&[(head, &train)]);
+    }
+    assert!(!outlet.say(Word::Lend));
+    outlet.say_for_sure(Word::Recall);
+    let mut got = 0;
+    while outlet.is_full() {
+        got += drain(&inlet).len();
+        assert!(inlet.is_lent());
+        assert_eq!(outlet.flush(), 0);
+    }
+    let mut bytes = vec![0; 65_536];
+    let mut receive = || {
+        let mut buffers = [IoSliceMut::new(&mut bytes)];
+        inlet.receive(&mut buffers, &mut [Arrival::default()])
+    };
+    while let Ok(count) = receive() {
+        assert!(inlet.is_lent());
+        got += count;
+    }
+    assert!(!inlet.is_lent() && got > 0, "it was behind them all");
+    assert_eq!(outlet.waiting_bytes, 0);
+}

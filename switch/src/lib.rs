@@ -30,6 +30,7 @@
 #![deny(unsafe_code)]
 
 pub mod activation;
+mod borrower;
 pub mod channel;
 pub mod client;
 pub mod daemon;

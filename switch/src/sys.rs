@@ -263,6 +263,27 @@ pub(crate) fn peer_groups(connection: BorrowedFd<'_>) -> Vec<u32> {
     }
 }
 
+/// How many packets a socket had no room for since it was made (SO_MEMINFO).
+pub(crate) fn dropped(socket: BorrowedFd<'_>) -> io::Result<u32> {
+    // Where the count stands among the numbers (SK_MEMINFO_DROPS).
+    const DROPS: usize = 8;
+    let mut numbers = [0_u32; DROPS + 1];
+    let mut len = size_of_val(&numbers) as libc::socklen_t;
+    // SAFETY: the system writes at most `len` bytes, which is what the array has, of whole numbers, and into `len`
+    // how many there are.
+    let got = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_MEMINFO,
+            numbers.as_mut_ptr().cast(),
+            &raw mut len,
+        )
+    };
+    Errno::result(got)?;
+    Ok(numbers[DROPS])
+}
+
 /// A descriptor of a process, which is readable once that has ended (pidfd_open(2)).
 ///
 /// # Errors

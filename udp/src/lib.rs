@@ -24,7 +24,7 @@ pub use errors::{Undelivered, Unreachable};
 pub use faults::Faults;
 pub use option::UdpOption;
 pub use port::{Arrival, Port};
-pub use receive::{Batch, ReceiveBuffers, Train, receive_from_port};
+pub use receive::{Batch, ReceiveBuffers, Train, TrainBuffer, receive_from_port};
 pub use send::{Outgoing, SendOutcome, Sender, UdpStats};
 pub use thread::spawn_quietly;
 
@@ -122,7 +122,8 @@ impl UdpSocket {
     }
 
     /// A socket that another process reads: datagrams come from `port`, and go out by `io`, a handle of
-    /// that socket. Buffers and options are left as they are, and ICMP messages to who reads.
+    /// that socket. Buffers and options are left as they are, and ICMP messages to who reads. As long as it is lent
+    /// ([`Port::is_lent`]) this one reads it, too.
     ///
     /// # Errors
     ///

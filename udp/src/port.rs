@@ -32,8 +32,15 @@ pub trait Port: fmt::Debug + Send + Sync {
         arrivals: &mut [Arrival],
     ) -> io::Result<usize>;
 
+    /// Whether who reads the socket has lent it: as long as that is so this process reads it, too, and hands back what is
+    /// another's ([`UdpSocket::behind`](crate::UdpSocket::behind)). [`Port::readable`] tells of both then. What waits in
+    /// the port comes first.
+    fn is_lent(&self) -> bool {
+        false
+    }
+
     /// Hands back what came to the socket itself and belongs to somebody else: a train of datagrams
-    /// ([`UdpSocket::beside`](crate::UdpSocket::beside)). Never waits.
+    /// ([`UdpSocket::beside`](crate::UdpSocket::beside), [`Self::is_lent`]). Never waits.
     ///
     /// # Errors
     ///

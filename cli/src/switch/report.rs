@@ -19,6 +19,12 @@ pub(super) fn text(report: &Value) -> String {
     for address in list(&report["addresses"]) {
         let _ = writeln!(out, "{}", word(&address["address"]));
         let _ = writeln!(out, "  {}", kernel(&address["kernel"]));
+        let lent = &address["loan"]["to"];
+        if lent.is_object() {
+            let (generation, worker) = (&lent["generation"], &lent["worker"]);
+            let _ =
+                writeln!(out, "  the socket is lent to generation {generation}, worker {worker}");
+        }
         if let Some(line) = secrets(&address["secrets"]) {
             let _ = writeln!(out, "  {line}");
         }
@@ -150,6 +156,10 @@ pub(super) fn prometheus(report: &Value) -> String {
         for name in ["owners", "sockets"] {
             add(&format!("quicket_switch_kernel_{name}"), "gauge", &site, &kernel[name]);
         }
+        let loan = &address["loan"];
+        add("quicket_switch_loans_total", "counter", &site, &loan["count"]);
+        let lent = json!(u8::from(loan["to"].is_object()));
+        add("quicket_switch_socket_lent", "gauge", &site, &lent);
         let secrets = &address["secrets"]["current"];
         add("quicket_switch_secrets_current", "gauge", &site, secrets);
         let dead = &address["generations_known_dead"];

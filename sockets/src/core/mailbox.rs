@@ -16,11 +16,26 @@ pub(super) const MAILBOX_TRAINS: usize = 4096;
 /// More memory than this is given back when it was not needed.
 pub(super) const KEPT: usize = 256 << 10;
 
+/// Trains of at least so many bytes are handed over as they lie, if all of them goes to one worker: others are copied. A
+/// mailbox has room for as many bytes as their buffers have.
+pub(super) const WHOLE: usize = 16 << 10;
+/// Buffers of such trains that are kept for the next ones.
+const MOST_SPARE: usize = 8;
+
+/// What a train was received into: its bytes come first.
+type Buffer = Box<[u8]>;
+
 /// Trains of datagrams, one behind the other.
 #[derive(Debug, Default)]
 pub(crate) struct Parcels {
     pub(super) bytes: Vec<u8>,
     trains: Vec<Parcel>,
+    /// Those trains that were not copied, in their order.
+    whole: Vec<Buffer>,
+    /// Where those are that have yet to be put there ([`Self::fill`]).
+    places: Vec<usize>,
+    /// Buffers of earlier ones.
+    spare: Vec<Buffer>,
 }
 
 /// One train as it was received.
@@ -31,6 +46,8 @@ struct Parcel {
     ecn: EcnCodepoint,
     stride: usize,
     len: usize,
+    /// In a buffer of its own, and not among the bytes of others.
+    is_whole: bool,
 }
 
 impl Parcel {
@@ -57,7 +74,35 @@ impl Parcels {
     ) {
         self.bytes.extend_from_slice(bytes);
         let stride = stride.max(1);
-        self.trains.push(Parcel { remote, local, ecn, stride, len: bytes.len() });
+        let (len, is_whole) = (bytes.len(), false);
+        self.trains.push(Parcel { remote, local, ecn, stride, len, is_whole });
+    }
+
+    /// Adds a train of `len` bytes that lies at a place from which it is to be taken ([`Self::fill`]).
+    pub(crate) fn add_whole(
+        &mut self,
+        (remote, local): (SocketAddr, Option<SocketAddr>),
+        ecn: EcnCodepoint,
+        stride: usize,
+        (len, place): (usize, usize),
+    ) {
+        let (stride, is_whole) = (stride.max(1), true);
+        self.trains.push(Parcel { remote, local, ecn, stride, len, is_whole });
+        self.places.push(place);
+    }
+
+    /// Puts the buffers of trains here that lie elsewhere: `take` gives that of a place, for which it gets a spare one, if
+    /// there is one.
+    pub(crate) fn fill(&mut self, mut take: impl FnMut(usize, Option<Buffer>) -> Option<Buffer>) {
+        for place in self.places.drain(..) {
+            let buffer = take(place, self.spare.pop());
+            self.whole.push(buffer.unwrap_or_default());
+        }
+    }
+
+    /// How much memory the trains take.
+    fn held(&self) -> usize {
+        self.bytes.len() + self.whole.iter().map(|buffer| buffer.len()).sum::<usize>()
     }
 
     /// How many datagrams there are.
@@ -67,10 +112,16 @@ impl Parcels {
 
     /// Goes through the trains, in the order in which they were added.
     pub(crate) fn trains(&mut self) -> impl Iterator<Item = InPlace<'_>> {
-        let mut rest = &mut *self.bytes;
+        let (mut rest, mut whole) = (&mut *self.bytes, self.whole.iter_mut());
         self.trains.iter().map(move |train| {
-            let (bytes, more) = std::mem::take(&mut rest).split_at_mut(train.len);
-            rest = more;
+            let bytes = if train.is_whole {
+                let buffer = whole.next().and_then(|buffer| buffer.get_mut(..train.len));
+                buffer.unwrap_or_default()
+            } else {
+                let (bytes, more) = std::mem::take(&mut rest).split_at_mut(train.len);
+                rest = more;
+                bytes
+            };
             (train.remote, train.local, train.ecn, train.stride, bytes)
         })
     }
@@ -78,28 +129,52 @@ impl Parcels {
     /// Empties it; memory that was not needed goes back.
     pub(crate) fn clear(&mut self) {
         if self.bytes.capacity() > KEPT && self.bytes.len() < self.bytes.capacity() / 4 {
-            *self = Self::default();
+            self.bytes = Vec::new();
         }
+        if self.whole.is_empty() {
+            self.spare.clear();
+        }
+        self.spare.append(&mut self.whole);
+        self.spare.truncate(MOST_SPARE);
+        self.forget();
+    }
+
+    fn forget(&mut self) {
         self.bytes.clear();
         self.trains.clear();
+        self.places.clear();
     }
 
     /// Moves what fits here from `other`, which is empty afterwards. Returns how many datagrams did
     /// not fit.
     fn append(&mut self, other: &mut Self) -> u64 {
-        let (mut lost, mut at) = (0, 0);
+        let (mut lost, mut at, mut held) = (0, 0, self.held());
+        let mut whole = other.whole.drain(..);
         for train in &other.trains {
-            let bytes = other.bytes.get(at..at + train.len).unwrap_or_default();
-            at += train.len;
-            let fits = self.bytes.len() + train.len <= MAILBOX_BYTES;
-            if fits && self.trains.len() < MAILBOX_TRAINS {
-                self.bytes.extend_from_slice(bytes);
+            let buffer = if train.is_whole { whole.next() } else { None };
+            let len = buffer.as_ref().map_or(train.len, |buffer| buffer.len());
+            let fits = held + len <= MAILBOX_BYTES && self.trains.len() < MAILBOX_TRAINS;
+            if fits {
+                held += len;
                 self.trains.push(*train);
             } else {
                 lost += train.datagrams();
             }
+            match buffer {
+                Some(buffer) if fits => self.whole.push(buffer),
+                Some(_) => {}
+                None => {
+                    let bytes = other.bytes.get(at..at + train.len).unwrap_or_default();
+                    at += train.len;
+                    self.bytes.extend_from_slice(if fits { bytes } else { &[] });
+                }
+            }
         }
-        other.clear();
+        drop(whole);
+        other.forget();
+        // Whoever adds the next ones has the buffers of those that are done with.
+        other.spare.append(&mut self.spare);
+        other.spare.truncate(MOST_SPARE);
         lost
     }
 }

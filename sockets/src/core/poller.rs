@@ -26,6 +26,10 @@ const MOST_UNHEARD: u32 = 16;
 /// The longest sleep; so that no deadline is too large for the kernel.
 const LONGEST: Duration = Duration::from_secs(3600);
 
+/// How long a thread lets more come that has just handed a long batch on to other workers, and nothing else was in it: it
+/// has nothing to do with that, and would be woken for each train, and wake another.
+const GATHERING: Duration = Duration::from_micros(100);
+
 /// What a poll found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Readiness {
@@ -55,6 +59,12 @@ impl Core {
         if seat.scratch().is_some_and(|scratch| scratch.work.wakes.take_woke_others()) {
             // They have work to do, perhaps on this processor.
             std::thread::yield_now();
+        }
+        if seat.scratch().is_some_and(|scratch| std::mem::take(&mut scratch.hands_on)) {
+            // Who interrupts it ends that, too.
+            if self.lead.kick().sleep(Some(GATHERING.into())) {
+                return true;
+            }
         }
         let now = self.clock.now();
         let look = self.lead.plan_look(now);

@@ -13,7 +13,7 @@ use quicket_wire::EcnCodepoint;
 use super::Core;
 use super::cell::Cell;
 use super::lead::Token;
-use super::mailbox::Parcels;
+use super::mailbox::{Parcels, WHOLE};
 use super::spin::Spinning;
 use super::switch::Outbox;
 use super::waiters::{Tasks, Wakes};
@@ -33,6 +33,8 @@ pub(crate) struct Scratch {
     /// How many batches came.
     pub(super) received: u64,
     pub(super) spinning: Spinning,
+    /// What came last was long, and all of it was handed on to other workers.
+    pub(super) hands_on: bool,
     /// Receiving failed: leave the socket alone until then.
     pub(super) paused_until: Option<Time>,
 }
@@ -81,6 +83,8 @@ pub(super) enum Origin {
     Socket,
     /// The same, behind another datagram of one train: the kernel has not looked at it.
     Behind,
+    /// From a socket that the switch has lent: nobody has looked at it.
+    Lent,
     /// From the switch, which has found out that it is this program's.
     Switch,
     /// From another worker.
@@ -92,10 +96,18 @@ impl Origin {
     const fn reached(self) -> Reached {
         match self {
             Self::Socket => Reached::Chosen,
-            Self::Behind => Reached::Behind,
+            Self::Behind | Self::Lent => Reached::Behind,
             Self::Switch | Self::Mailbox => Reached::HandedOn,
         }
     }
+}
+
+/// What came of a batch.
+struct Came {
+    /// Somebody has something to do now.
+    woken: bool,
+    /// It was for other workers, and for none of this one's connections.
+    foreign: bool,
 }
 
 /// Where a datagram belongs.
@@ -117,7 +129,7 @@ impl Core {
         by: Origin,
         scratch: &mut Scratch,
     ) -> io::Result<bool> {
-        let Scratch { buffers, work, received, spinning, .. } = scratch;
+        let Scratch { buffers, work, received, spinning, hands_on, .. } = scratch;
         for _ in 0..BATCHES_PER_TURN {
             let batch = match by {
                 Origin::Switch => socket.receive_beside(buffers),
@@ -129,9 +141,15 @@ impl Core {
                 Err(error) => return Err(error),
             };
             let (short, long) = (!batch.more, batch.long);
+            let by = match by {
+                _ if batch.lent => Origin::Lent,
+                Origin::Socket if socket.is_behind_port() => Origin::Switch,
+                by => by,
+            };
             *received += 1;
             spinning.bulk = long;
-            let woken = self.process(&mut batch, by, work);
+            let Came { woken, foreign } = self.process(&mut batch, by, work);
+            *hands_on = long && foreign;
             if !work.strays.is_empty() {
                 self.hand_back(socket, &mut work.strays);
             }
@@ -145,18 +163,19 @@ impl Core {
         Ok(false)
     }
 
-    /// Hands a batch to its connections, then lets each of them act once. True if somebody has
-    /// something to do now.
-    fn process(&self, batch: &mut Batch<'_>, by: Origin, work: &mut Work) -> bool {
+    /// Hands a batch to its connections, then lets each of them act once.
+    fn process(&self, batch: &mut Batch<'_>, by: Origin, work: &mut Work) -> Came {
         let now = self.clock().now();
         let mut received = 0;
         for train in batch.trains() {
             received += train.bytes.len().div_ceil(train.stride) as u64;
             self.deliver(now, train, by, work);
         }
+        work.outbox.fill(batch);
+        let foreign = work.outbox.has_any() && work.touched.is_empty();
         self.counters().received.fetch_add(received, Ordering::Relaxed);
         self.hand_on(&mut work.outbox);
-        self.let_act(now, work)
+        Came { woken: self.let_act(now, work), foreign }
     }
 
     /// Hands what other workers have left to its connections, and lets first packets that have waited begin theirs.
@@ -176,7 +195,7 @@ impl Core {
             return false;
         }
         for (remote, local, ecn, stride, bytes) in mail.trains() {
-            let train = Train { remote, local, ecn, stride, bytes };
+            let train = Train { remote, local, ecn, stride, place: 0, bytes };
             self.deliver(now, train, Origin::Mailbox, work);
         }
         mail.clear();
@@ -194,7 +213,7 @@ impl Core {
     }
 
     fn deliver(&self, now: Time, train: Train<'_>, origin: Origin, work: &mut Work) {
-        let Train { remote, local, ecn, stride, bytes } = train;
+        let Train { remote, local, ecn, stride, place, bytes } = train;
         let pass_through = self.switch.pass_through.as_deref().filter(|it| it.is_active());
         let len = bytes.len();
         let mut rest = bytes;
@@ -202,7 +221,7 @@ impl Core {
             let is_behind = origin == Origin::Socket && rest.len() < len;
             let origin = if is_behind { Origin::Behind } else { origin };
             if let Some(pass_through) = pass_through {
-                let train = Train { remote, local, ecn, stride, bytes: &mut *rest };
+                let train = Train { remote, local, ecn, stride, place, bytes: &mut *rest };
                 let passed = self.pass_on(now, pass_through, train, origin, work);
                 if passed > 0 {
                     rest = std::mem::take(&mut rest).split_at_mut(passed).1;
@@ -225,7 +244,12 @@ impl Core {
                     if worker == self.switch.workers() {
                         work.strays.add((remote, local), ecn, stride, theirs);
                     } else if origin != Origin::Mailbox {
-                        work.outbox.to(worker).add((remote, local), ecn, stride, theirs);
+                        let (parcels, addresses) = (work.outbox.to(worker), (remote, local));
+                        if run == len && len >= WHOLE {
+                            parcels.add_whole(addresses, ecn, stride, (len, place));
+                        } else {
+                            parcels.add(addresses, ecn, stride, theirs);
+                        }
                     } else {
                         // Never handed on twice: two that disagree would do so for ever.
                         let strays = theirs.len().div_ceil(stride) as u64;
@@ -255,7 +279,7 @@ impl Core {
         origin: Origin,
         work: &mut Work,
     ) -> usize {
-        let Train { remote, local, ecn, stride, bytes } = train;
+        let Train { remote, local, ecn, stride, bytes, .. } = train;
         let (first, _) = bytes.split_at_mut(stride.min(bytes.len()));
         let datagram = Datagram { remote, local, ecn, data: first };
         if !self.routing().endpoint.is_stranger(&datagram, origin.reached()) {
@@ -332,7 +356,7 @@ impl Core {
 
     /// Hands the switch what belongs to another program.
     fn hand_back(&self, socket: &UdpSocket, strays: &mut Parcels) {
-        let Some(port) = socket.port_beside() else { return strays.clear() };
+        let Some(port) = socket.port_to_switch() else { return strays.clear() };
         for (remote, local, ecn, stride, bytes) in strays.trains() {
             let datagrams = bytes.len().div_ceil(stride) as u64;
             let train = Arrival { remote, local, ecn, stride, len: bytes.len() };

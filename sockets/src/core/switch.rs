@@ -21,6 +21,7 @@ use crate::config::WorkerStats;
 use crate::pass::PassThrough;
 use crate::site::SiteKeys;
 use crate::steering::KernelChoice;
+use quicket_udp::Batch;
 
 /// What the workers of an endpoint share; of one that is alone, too.
 pub(crate) struct Switch {
@@ -73,6 +74,20 @@ impl Outbox {
             self.parcels.resize_with(worker + 1, Parcels::default);
         }
         &mut self.parcels[worker]
+    }
+
+    /// Whether there are some.
+    pub(super) const fn has_any(&self) -> bool {
+        self.any
+    }
+
+    /// Takes from a batch what goes away as it lies.
+    pub(super) fn fill(&mut self, batch: &mut Batch<'_>) {
+        if self.any {
+            for parcels in &mut self.parcels {
+                parcels.fill(|place, spare| batch.take(place, spare));
+            }
+        }
     }
 }
 

@@ -114,6 +114,9 @@ fn endpoint_at(
                 Link::beside(own, Box::new(inlet), &config.udp)?
             }
             (None, Way::Own(socket)) => {
+                // All comes from the switch, unless it lends a worker the socket.
+                division = division.steered(ids.clone());
+                inlet.may_borrow(socket)?;
                 Link::behind(socket.try_clone()?, Box::new(inlet), &config.udp)?
             }
         };

@@ -10,6 +10,7 @@ use quicket_udp::{Sender, UdpConfig, UdpSocket};
 
 use super::door::Quiet;
 use super::group::Steering;
+use super::loan::Lending;
 use super::{Aes128, Daemon};
 use crate::protocol::Secrets;
 use crate::registry::{AddressId, ListenAddress, MAX_ADDRESSES, RECYCLE_AFTER};
@@ -35,6 +36,8 @@ pub(super) struct Address {
     pub(super) steering: Steering,
     /// Clients that nobody knows wait, since a door was shut.
     pub(super) quiet: Option<Quiet>,
+    /// Who reads the socket, if it is not the switch.
+    pub(super) lending: Lending,
     /// Something that was to be sent for a program finds no room.
     pub(super) is_full: bool,
     /// Whose turn it is when there is.
@@ -79,6 +82,7 @@ impl Address {
             counters,
             steering,
             quiet,
+            lending: Lending::default(),
             is_full,
             turn,
             lingers_until,

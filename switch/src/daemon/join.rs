@@ -12,7 +12,7 @@ use super::program::{Seat, refused};
 use super::serve::{names_of, refusal};
 use super::tenant::TENANT_BACKLOG;
 use super::{Daemon, Token};
-use crate::channel::Outlet;
+use crate::channel::{Outlet, Word};
 use crate::keep::Keep;
 use crate::ledger::LedgerReader;
 use crate::protocol::{
@@ -108,6 +108,10 @@ impl Daemon {
         }
         let (address, upgrades, drain) = (listener.address(), false, None);
         let resumed = resume.is_some_and(|resume| !resume.sockets.is_empty());
+        if resume.is_some() {
+            // The switch before this one may have lent it the address's socket.
+            outlets.iter_mut().for_each(|outlet| outlet.say_for_sure(Word::Recall));
+        }
         let ledger = ledger.filter(|_| !tenant && (resumed || !sockets.is_empty()));
         let mut seat = Seat { address, listener, outlets, ledger, sender, upgrades, drain };
         let served = resume.and_then(|resume| resume.served.as_ref());
@@ -115,6 +119,7 @@ impl Daemon {
         program.seat = Some(seat);
         self.seats.insert(listener, process);
         if join.remains {
+            self.take_back(address);
             self.try_to_shut(address);
             self.router.set_remainder(address, Place { listener, worker: 0 });
         }

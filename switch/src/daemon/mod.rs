@@ -8,6 +8,7 @@ mod family;
 mod group;
 mod join;
 mod listener;
+mod loan;
 mod outgoing;
 mod park;
 mod program;
@@ -327,6 +328,9 @@ impl Daemon {
         if let Some(until) = self.next_end_of_quiet() {
             wait = wait.min(until.since(now));
         }
+        if let Some(at) = self.next_look_at_loan() {
+            wait = wait.min(at.since(now));
+        }
         if let Some(counting) = &self.counting {
             wait = wait.min(counting.time_left());
         }
@@ -399,6 +403,7 @@ impl Daemon {
         self.end_counting();
         self.router.expire(now);
         self.tend_doors();
+        self.tend_loans();
         self.hear_again();
         let silent = |program: &Program| {
             program.is_silent_since().is_some_and(|since| since.elapsed() > SILENCE)

@@ -2,13 +2,12 @@
 
 use std::io;
 
-use nix::sys::epoll::{EpollEvent, EpollFlags};
 use quicket_udp::{
     MAX_BURST, MAX_SEGMENTS, Outgoing, ReceiveBuffers, SendOutcome, receive_from_port,
 };
 
+use super::Daemon;
 use super::address::Address;
-use super::{Daemon, Token};
 use crate::registry::{AddressId, ProcessId};
 
 impl Daemon {
@@ -66,13 +65,8 @@ impl Daemon {
     fn set_full(&mut self, id: AddressId, is_full: bool) {
         let address = self.addresses.get_mut(&id).filter(|address| address.is_full != is_full);
         let Some(address) = address else { return };
-        let mut events = EpollFlags::EPOLLIN;
-        events.set(EpollFlags::EPOLLOUT, is_full);
-        let mut event = EpollEvent::new(events, Token::Address(id.number()).pack());
-        match self.epoll.modify(&address.socket, &mut event) {
-            Ok(()) => address.is_full = is_full,
-            Err(error) => log::warn!("a socket is not watched for room: {error}"),
-        }
+        address.is_full = is_full;
+        self.watch_address(id);
     }
 
     /// A socket has room again: all whose datagrams wait for it have their turns.

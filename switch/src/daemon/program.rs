@@ -319,6 +319,7 @@ impl Daemon {
 
     /// A listener is gone from the registry.
     pub(super) fn forget(&mut self, listener: ListenerId) {
+        self.end_loan_of(listener);
         self.router.remove_listener(listener);
         self.release_sockets(listener);
         if self.seats.remove(&listener).is_some() {

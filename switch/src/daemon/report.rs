@@ -8,11 +8,12 @@ use serde_json::{Map, Value, json};
 
 use super::address::Counters;
 use super::group::Steering;
+use super::loan::Lending;
 use super::program::refused;
 use super::{Daemon, MAX_PROGRAMS, MAX_QUEUED};
 use crate::ledger::LedgerReader;
 use crate::protocol::{Message, Notice, Refusal, Reply, Secrets};
-use crate::registry::{Attention, ListenerStatus, Phase, ProcessId};
+use crate::registry::{Attention, ListenerStatus, Phase, Place, ProcessId};
 use crate::router::DropReason;
 
 /// How long programs may take to say how many connections they have.
@@ -154,6 +155,7 @@ impl Daemon {
                 "programs": each.listeners.iter().map(|each| self.program(each)).collect::<Vec<_>>(),
                 "generations_known_dead": each.dead,
                 "kernel": address.map(|address| kernel(&address.steering, self.forwards)),
+                "loan": address.map(|address| loan(&address.lending)),
                 "secrets": address.map(|address| secrets(&address.secrets)),
                 "datagrams": datagrams(own, &routed),
                 "dropped": dropped(&routed),
@@ -219,6 +221,14 @@ fn floor_char_boundary(text: &str, at: usize) -> usize {
         at -= 1;
     }
     at
+}
+
+/// To whom an address's socket is lent, and how often it was to anybody.
+fn loan(lending: &Lending) -> Value {
+    let to = lending.to().map(|Place { listener, worker }| {
+        json!({ "generation": listener.generation(), "worker": worker })
+    });
+    json!({ "to": to, "count": lending.count })
 }
 
 /// What the kernel does at an address.

@@ -17,7 +17,7 @@ use super::{Daemon, Token};
 use crate::channel::{HEAD, Outlet, encode};
 use crate::first_packet::HeldDatagram;
 use crate::registry::{AddressId, Place, ProcessId};
-use crate::router::{Decision, Piece, Train};
+use crate::router::{Decision, Piece, Train, Way};
 
 /// How many batches of an address are received before programs and others get their turn.
 const BATCHES_PER_TURN: usize = 8;
@@ -38,13 +38,25 @@ type Parcel<'a> = ([u8; HEAD], Cow<'a, [u8]>);
 
 /// Trains by where they go.
 #[derive(Default)]
-pub(super) struct Outbox<'a>(Vec<(Place, Vec<Parcel<'a>>)>);
+pub(super) struct Outbox<'a> {
+    places: Vec<(Place, Vec<Parcel<'a>>)>,
+    /// Something was for nobody, or its connection ID does not say whose it is.
+    others: bool,
+}
 
 impl<'a> Outbox<'a> {
     fn add(&mut self, place: Place, head: [u8; HEAD], bytes: Cow<'a, [u8]>) {
-        match self.0.iter_mut().find(|(to, _)| *to == place) {
+        match self.places.iter_mut().find(|(to, _)| *to == place) {
             Some((_, parcels)) => parcels.push((head, bytes)),
-            None => self.0.push((place, vec![(head, bytes)])),
+            None => self.places.push((place, vec![(head, bytes)])),
+        }
+    }
+
+    /// Where all of it goes, if that is one worker and its connection IDs say so.
+    fn destination(&self) -> Option<Place> {
+        match &*self.places {
+            [(place, _)] if !self.others => Some(*place),
+            _ => None,
         }
     }
 }
@@ -113,8 +125,10 @@ impl Daemon {
         let more = batch.more;
         let now = self.now();
         let mut outbox = Outbox::default();
+        let mut trains = 0;
         for train in batch.trains() {
-            let quicket_udp::Train { remote, local, ecn, stride, bytes } = train;
+            let quicket_udp::Train { remote, local, ecn, stride, bytes, .. } = train;
+            trains += 1;
             let bytes: &[u8] = bytes;
             if self.probe.as_deref() == Some(bytes) {
                 self.probe = None;
@@ -124,7 +138,12 @@ impl Daemon {
             let train = Train { address: id, remote, local, ecn, segment_size: stride, bytes };
             self.sort(now, &train, &mut outbox);
         }
+        let to = outbox.destination();
         self.hand_over(id, outbox);
+        if trains > 0 {
+            // Behind all that was handed over.
+            self.consider_lending(id, source, (to, trains));
+        }
         more
     }
 
@@ -165,6 +184,7 @@ impl Daemon {
         let head = encode(&Arrival { remote, local, ecn, stride, len: 0 });
         for Piece { range, decision } in pieces.drain(..) {
             let bytes = train.bytes.get(range).unwrap_or_default();
+            outbox.others |= !matches!(decision, Decision::Deliver { way: Way::Owner, .. });
             match decision {
                 Decision::Deliver { place, .. } => outbox.add(place, head, Cow::Borrowed(bytes)),
                 Decision::Release { place, held } => {
@@ -218,7 +238,7 @@ impl Daemon {
     }
 
     pub(super) fn hand_over(&mut self, id: AddressId, outbox: Outbox<'_>) {
-        for (place, parcels) in outbox.0 {
+        for (place, parcels) in outbox.places {
             let Some(process) = self.seats.get(&place.listener).copied() else { continue };
             let Some(outlet) = self.outlet_mut(process, place.worker) else { continue };
             let trains: Vec<_> = parcels.iter().map(|(head, bytes)| (*head, &**bytes)).collect();
@@ -249,7 +269,7 @@ impl Daemon {
         seat.outlets.get(usize::from(worker))
     }
 
-    fn outlet_mut(&mut self, process: ProcessId, worker: u16) -> Option<&mut Outlet> {
+    pub(super) fn outlet_mut(&mut self, process: ProcessId, worker: u16) -> Option<&mut Outlet> {
         let seat = self.programs.get_mut(&process)?.seat.as_mut()?;
         seat.outlets.get_mut(usize::from(worker))
     }

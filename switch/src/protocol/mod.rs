@@ -26,7 +26,7 @@ pub use octets::{Hex, Octets};
 pub use secrets::{Keys, Secrets};
 
 /// The version of all that is said here.
-pub const VERSION: u32 = 7;
+pub const VERSION: u32 = 8;
 /// The longest message in bytes.
 pub const MAX_MESSAGE: usize = 128 << 10;
 /// The longest name of a program in bytes.

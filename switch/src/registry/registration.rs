@@ -43,6 +43,12 @@ impl ListenerId {
     pub const fn generation(self) -> u8 {
         self.slot
     }
+
+    /// One of a slot, for tests that have no registry.
+    #[cfg(test)]
+    pub(crate) const fn for_test(slot: u8) -> Self {
+        Self { address: AddressId(0), slot, serial: 0 }
+    }
 }
 
 /// What a program asks for.

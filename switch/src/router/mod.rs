@@ -109,6 +109,12 @@ impl Router {
         }
     }
 
+    /// Whether there is such an endpoint at an address.
+    #[must_use]
+    pub fn has_remainder(&self, address: AddressId) -> bool {
+        self.lanes.get(&address).is_some_and(|lane| lane.remainder.is_some())
+    }
+
     /// Has clients that nobody knows wait at an address until it is said otherwise: the kernel has brought first packets
     /// to a program until now, which has yet to note the last of them.
     pub fn set_quiet(&mut self, address: AddressId, is_quiet: bool) {
