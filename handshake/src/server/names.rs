@@ -118,12 +118,18 @@ impl Certificates {
         *self.0.write().unwrap_or_else(PoisonError::into_inner) = certificates;
     }
 
-    /// One of the keys for a name, if all of them are in other processes.
+    /// One of the keys for a name, if all of them are in other processes, and wait for their signatures in common: which
+    /// of them a client verifies is not known yet, and the threads of one would have to do without another.
     pub(crate) fn elsewhere(&self, server_name: Option<&str>) -> Option<Arc<dyn RemoteKey>> {
         let certificates = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        let keys = certificates.find(server_name);
-        let all = keys.iter().all(|own| own.elsewhere.is_some());
-        keys.first()?.elsewhere.clone().filter(|_| all)
+        let (first, others) = certificates.find(server_name).split_first()?;
+        let first = first.elsewhere.as_ref()?;
+        let threads = first.threads();
+        let is_in_common = |own: &Own| {
+            let other = own.elsewhere.as_ref().and_then(|key| key.threads());
+            other.is_some() && other == threads
+        };
+        others.iter().all(is_in_common).then(|| Arc::clone(first))
     }
 
     /// Whether a key of them is in another process.
