@@ -451,3 +451,35 @@ impl Link {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What can be had from a process that refuses each time is a line, not two for each handshake.
+    #[test]
+    fn the_log_is_told_of_changes_and_threads_that_fail_at_once_count_once() {
+        let address = "unix:/nowhere/keyd.sock".parse().unwrap();
+        let client = Client::new(address, None, &ClientOptions::default()).unwrap();
+        let inner = &*client.0;
+        let told = || (inner.reach().wrong.clone(), inner.reach().told);
+        inner.failed("it refuses");
+        let first = told();
+        assert!(first.0.as_deref() == Some("it refuses") && first.1[0].is_some(), "{first:?}");
+        inner.reached();
+        inner.failed("it refuses");
+        inner.failed("it refuses otherwise");
+        assert_eq!(told(), first, "an answer is no signature, and the second has not passed");
+        inner.signed();
+        let second = told();
+        assert!(second.0.is_none() && second.1[1].is_some(), "{second:?}");
+        inner.failed("it refuses");
+        assert_eq!(told(), second, "that waits for its second, too");
+        for _ in 0..8 {
+            inner.is_away("nobody listens");
+        }
+        assert_eq!(inner.reach().pause, Some(PAUSES[0]));
+        let stats = client.stats();
+        assert_eq!((stats.signatures, stats.failures), (1, 4));
+    }
+}
