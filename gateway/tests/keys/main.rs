@@ -254,9 +254,10 @@ fn a_slow_process_and_a_full_queue_cost_those_that_need_it() {
     let gate = Gate::new(&place.path("gate.sock"), &place.path("keyd.sock"));
     let file = place.file("gate.sock", ", timeout_ms = 5000, threads = 1, queue = 2");
     let gateway = Gateway::start(place.dir, &file);
+    let config = client(&gateway);
     gate.close();
     std::thread::scope(|scope| {
-        let one = || over_quic(&gateway, "p256.test");
+        let one = || run(connect(&gateway, "p256.test", &config));
         let first = scope.spawn(one);
         until("the thread has one", || gate.held() == 1);
         // Two wait for it, and there is no place for the rest: these hear of it at once.
