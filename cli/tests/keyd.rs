@@ -157,6 +157,55 @@ fn keys_are_read_again_and_a_wrong_one_leaves_all_as_it_was() {
     assert_eq!(output.unwrap().status.code(), Some(6));
 }
 
+/// A pipe for a key: whoever reads it waits until the other end is closed, as for a token that hangs.
+#[test]
+fn a_key_that_is_not_read_to_its_end_stops_neither_answers_nor_the_end() {
+    use std::os::unix::fs::OpenOptionsExt;
+    /// As the system has it.
+    const O_NONBLOCK: i32 = 0o4000;
+    let dir = folder();
+    let dir = dir.path();
+    let mut process = keyd(dir, &[]);
+    let pipe = dir.join("keys/slow.key");
+    let made = Command::new("mkfifo").args(["-m", "600"]).arg(&pipe).status().unwrap();
+    assert!(made.success());
+    signal(process.id(), "-HUP");
+    let mut writer = None;
+    until("somebody who reads", || {
+        let mut options = fs::OpenOptions::new();
+        writer = options.write(true).custom_flags(O_NONBLOCK).open(&pipe).ok();
+        writer.is_some()
+    });
+    assert_eq!(status(dir, &process)["keys"].as_array().unwrap().len(), 1);
+    signal(process.id(), "-TERM");
+    ended(&mut process);
+    assert!(!dir.join("keyd.sock").exists(), "it went as it should");
+    drop(writer);
+}
+
+#[test]
+fn what_has_no_effect_or_gives_the_own_key_away_is_refused() {
+    let dir = folder();
+    let dir = dir.path();
+    openssl(dir, "keyd", "DNS:localhost");
+    fs::set_permissions(dir.join("keyd.key"), fs::Permissions::from_mode(0o600)).unwrap();
+    let refused = |arguments: &str, why: &str| {
+        let mut command = quicket(dir);
+        command.args(["keyd", "--check"]).args(arguments.split(' ')).current_dir(dir);
+        let output = command.output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.code() == Some(2) && said.contains(why), "{arguments}: {said}");
+    };
+    let (unix, tcp) = ("-l unix:/nowhere -k keys", "-l tcp:127.0.0.1:7443 -k keys");
+    let own = |name: &str| format!("--cert {name}.pem --cert-key {name}.key --client-ca keyd.pem");
+    refused(&format!("{unix} {}", own("keyd")), "are for TCP");
+    refused(tcp, "needs --cert");
+    for flag in ["--user 1", "--group 1", "--mode 600"] {
+        refused(&format!("{tcp} {} {flag}", own("keyd")), "are for Unix sockets");
+    }
+    refused(&format!("{tcp} -k keyd.key {}", own("keyd")), "keyd.key is the key of --cert, too");
+}
+
 /// It takes root to be somebody else.
 #[test]
 fn users_who_are_not_named_are_refused() {

@@ -22,6 +22,10 @@ impl RemoteKey for KeyOfProcess {
     fn run(&self, job: Box<dyn FnOnce() + Send>) -> Result<(), String> {
         self.client.run(job)
     }
+
+    fn threads(&self) -> Option<usize> {
+        Some(self.client.number())
+    }
 }
 
 #[cfg(test)]

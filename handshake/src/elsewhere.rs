@@ -39,6 +39,12 @@ pub trait RemoteKey: fmt::Debug + Send + Sync {
     ///
     /// If too many wait already.
     fn run(&self, job: Box<dyn FnOnce() + Send>) -> Result<(), String>;
+
+    /// Names the threads of [`Self::run`]: keys that name the same have them in common. Without a name a key has
+    /// threads of its own.
+    fn threads(&self) -> Option<usize> {
+        None
+    }
 }
 
 /// Why a call ends whose handshake needs a signature where nobody may wait.

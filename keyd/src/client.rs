@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::io;
-use std::net::{TcpStream, ToSocketAddrs};
+use std::net::TcpStream;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -10,21 +10,21 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
-use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+use rustls::pki_types::ServerName;
+use rustls::{ClientConnection, StreamOwned};
 use socket2::{Domain, SockAddr, Socket, Type};
 
+use crate::names::Names;
 use crate::pool::{self, Job, Pool};
 use crate::protocol::{Answer, Code, Request, TranscriptHash};
-use crate::stream::{Inbox, Stream, Timed};
-use crate::{Address, KeyId};
+use crate::stream::{Inbox, Stream, Timed, keep_alive};
+use crate::told::TELL;
+use crate::{Address, KeyId, MutualTls};
 
 /// How long a key process that is away is left alone at first, and at most.
 const PAUSES: [Duration; 2] = [Duration::from_millis(20), Duration::from_millis(500)];
-
-/// How often the log is told of another reason, at most.
-const TELL: Duration = Duration::from_secs(1);
+/// How long a connection is kept that nothing is asked on: the key process ends it later than that.
+const KEEP: Duration = Duration::from_secs(60);
 
 /// How a key process is used.
 #[derive(Clone, Debug)]
@@ -41,48 +41,6 @@ impl Default for ClientOptions {
     fn default() -> Self {
         Self { threads: 16, queue: 1024, timeout: Duration::from_secs(1) }
     }
-}
-
-/// By what both sides of a connection over TCP know each other: files of PEM.
-#[derive(Clone, Debug)]
-pub struct MutualTls(Arc<ClientConfig>);
-
-impl MutualTls {
-    /// The client's certificate chain and key, and the authorities of the key process.
-    ///
-    /// # Errors
-    ///
-    /// If a file cannot be read, or is not what it should be.
-    pub fn of_files(chain: &Path, key: &Path, ca: &Path) -> Result<Self, String> {
-        let (chain, key, roots) = (certificates(chain)?, private_key(key)?, roots(ca)?);
-        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-        let config = ClientConfig::builder_with_provider(provider)
-            .with_protocol_versions(&[&rustls::version::TLS13])
-            .map(|builder| builder.with_root_certificates(roots))
-            .and_then(|builder| builder.with_client_auth_cert(chain, key));
-        config.map(|config| Self(Arc::new(config))).map_err(|error| error.to_string())
-    }
-}
-
-pub(crate) fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
-    let read = CertificateDer::pem_file_iter(path).and_then(Iterator::collect);
-    let all: Vec<_> = read.map_err(|error| format!("{}: {error}", path.display()))?;
-    match all.is_empty() {
-        true => Err(format!("{}: there is no certificate", path.display())),
-        false => Ok(all),
-    }
-}
-
-pub(crate) fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, String> {
-    PrivateKeyDer::from_pem_file(path).map_err(|error| format!("{}: {error}", path.display()))
-}
-
-pub(crate) fn roots(path: &Path) -> Result<RootCertStore, String> {
-    let mut roots = RootCertStore::empty();
-    for certificate in certificates(path)? {
-        roots.add(certificate).map_err(|error| format!("{}: {error}", path.display()))?;
-    }
-    Ok(roots)
 }
 
 /// Why there is no signature, or no key.
@@ -135,8 +93,10 @@ pub struct Client(Arc<Inner>);
 struct Inner {
     address: Address,
     tls: Option<MutualTls>,
+    names: Option<Names>,
     timeout: Duration,
-    idle: Mutex<Vec<Link>>,
+    /// With the moment of the last answer: the oldest is first.
+    idle: Mutex<Vec<(Instant, Link)>>,
     most_idle: usize,
     reach: Mutex<Reach>,
     pool: Pool,
@@ -150,8 +110,19 @@ struct Reach {
     /// Until when it is not tried, and why.
     away: Option<(Instant, String)>,
     pause: Option<Duration>,
-    /// The log knows what was wrong last, since then.
-    told: Option<(String, Instant)>,
+    /// What is wrong, as far as the log knows.
+    wrong: Option<String>,
+    /// When the log was told of that, and when of signatures that came again.
+    told: [Option<Instant>; 2],
+}
+
+/// Whether the log may hear of it again, and if so, notes that it does.
+fn may_tell(told: &mut Option<Instant>) -> bool {
+    let may = told.is_none_or(|at| at.elapsed() >= TELL);
+    if may {
+        *told = Some(Instant::now());
+    }
+    may
 }
 
 /// One connection.
@@ -162,7 +133,7 @@ struct Link {
 }
 
 impl Client {
-    /// A key process at a place. Nothing is connected before something is asked for.
+    /// A key process at a place. Nothing is connected before something is asked for; the addresses of a host are.
     ///
     /// # Errors
     ///
@@ -182,9 +153,14 @@ impl Client {
             _ => {}
         }
         let threads = options.threads.clamp(1, 256);
+        let names = match &address {
+            Address::Unix(_) => None,
+            Address::Tcp { host, port } => Some(Names::new(host, *port)),
+        };
         Ok(Self(Arc::new(Inner {
             address,
             tls,
+            names,
             timeout: options.timeout,
             idle: Mutex::default(),
             most_idle: threads,
@@ -193,6 +169,11 @@ impl Client {
             signatures: AtomicU64::new(0),
             failures: AtomicU64::new(0),
         })))
+    }
+
+    /// Names these threads, and those of clones, among all clients that there are now.
+    pub fn number(&self) -> usize {
+        Arc::as_ptr(&self.0).addr()
     }
 
     /// Where it is.
@@ -228,9 +209,7 @@ impl Client {
             Answer::Refused { code, reason } => Err(SignError::Refused(code, reason)),
         });
         match &signed {
-            Ok(_) => {
-                self.0.signatures.fetch_add(1, Ordering::Relaxed);
-            }
+            Ok(_) => self.0.signed(),
             Err(error) => self.0.failed(&error.to_string()),
         }
         signed
@@ -262,7 +241,7 @@ impl Client {
         let inner = &*self.0;
         let deadline = pool::deadline().unwrap_or_else(|| Instant::now() + inner.timeout);
         loop {
-            let kept = inner.idle().pop();
+            let kept = inner.kept();
             let was_kept = kept.is_some();
             let mut link = match kept {
                 Some(link) => link,
@@ -270,19 +249,19 @@ impl Client {
             };
             match link.ask(request, deadline) {
                 Ok(answer) => {
-                    let mut idle = inner.idle();
-                    if idle.len() < inner.most_idle {
-                        idle.push(link);
-                    }
-                    drop(idle);
+                    inner.keep(link);
                     inner.reached();
                     return Ok(answer);
                 }
                 Err(Lost::Io(error)) if error.kind() == io::ErrorKind::TimedOut => {
+                    // Nobody may be there any more, without a word: then the others lead nowhere, too.
+                    if was_kept {
+                        inner.forget();
+                    }
                     return Err(SignError::Slow);
                 }
                 // It was started again perhaps: the others have ended, too. Asking twice does no harm.
-                Err(Lost::Io(_)) if was_kept => inner.idle().clear(),
+                Err(Lost::Io(_)) if was_kept => inner.forget(),
                 Err(Lost::Io(error)) if error.kind() == io::ErrorKind::UnexpectedEof => {
                     let why = "it has ended the connection: it says why, and who may ask";
                     return Err(inner.is_away(why));
@@ -301,8 +280,31 @@ impl fmt::Debug for Client {
 }
 
 impl Inner {
-    fn idle(&self) -> MutexGuard<'_, Vec<Link>> {
+    fn idle(&self) -> MutexGuard<'_, Vec<(Instant, Link)>> {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A connection that was used lately.
+    fn kept(&self) -> Option<Link> {
+        let last = self.idle().pop();
+        last.filter(|(at, _)| at.elapsed() < KEEP).map(|(_, link)| link)
+    }
+
+    fn keep(&self, link: Link) {
+        let mut idle = self.idle();
+        let old = idle.iter().take_while(|(at, _)| at.elapsed() >= KEEP).count();
+        let old: Vec<_> = idle.drain(..old).collect();
+        if idle.len() < self.most_idle {
+            idle.push((Instant::now(), link));
+        }
+        drop(idle);
+        drop(old);
+    }
+
+    /// Ends connections that are kept.
+    fn forget(&self) {
+        let all = std::mem::take(&mut *self.idle());
+        drop(all);
     }
 
     fn reach(&self) -> MutexGuard<'_, Reach> {
@@ -313,25 +315,35 @@ impl Inner {
     fn failed(&self, why: &str) {
         self.failures.fetch_add(1, Ordering::Relaxed);
         let mut reach = self.reach();
-        let is_told = |(told, at): &(String, Instant)| told == why || at.elapsed() < TELL;
-        if !reach.told.as_ref().is_some_and(is_told) {
-            reach.told = Some((why.to_owned(), Instant::now()));
+        if reach.wrong.as_deref() != Some(why) && may_tell(&mut reach.told[0]) {
+            reach.wrong = Some(why.to_owned());
             drop(reach);
             log::warn!("{}: a handshake has no signature: {why}", self.address);
+        }
+    }
+
+    /// A signature came: an answer may be a refusal. What is wrong stays so until the log may hear that it is not.
+    fn signed(&self) {
+        self.signatures.fetch_add(1, Ordering::Relaxed);
+        let mut reach = self.reach();
+        if reach.wrong.is_some() && may_tell(&mut reach.told[1]) {
+            reach.wrong = None;
+            drop(reach);
+            log::warn!("{}: the key process answers again", self.address);
         }
     }
 
     fn reached(&self) {
         let mut reach = self.reach();
         (reach.away, reach.pause) = (None, None);
-        if reach.told.take().is_some() {
-            drop(reach);
-            log::warn!("{}: the key process answers again", self.address);
-        }
     }
 
     fn is_away(&self, why: &str) -> SignError {
         let mut reach = self.reach();
+        // Of threads that fail at once, the first one counts.
+        if reach.away.as_ref().is_some_and(|(until, _)| *until > Instant::now()) {
+            return SignError::Away(why.to_owned());
+        }
         let pause = reach.pause.map_or(PAUSES[0], |pause| (2 * pause).min(PAUSES[1]));
         reach.pause = Some(pause);
         reach.away = Some((Instant::now() + pause, why.to_owned()));
@@ -346,7 +358,7 @@ impl Inner {
         }
         let connected = match &self.address {
             Address::Unix(path) => unix(path, deadline),
-            Address::Tcp { host, port } => self.tcp(host, *port, deadline),
+            Address::Tcp { host, .. } => self.tcp(host, deadline),
         };
         match connected {
             Ok(stream) => Ok(Link { stream, inbox: Inbox::default(), number: 0 }),
@@ -358,17 +370,20 @@ impl Inner {
         }
     }
 
-    fn tcp(&self, host: &str, port: u16, deadline: Instant) -> io::Result<Stream> {
-        let Some(MutualTls(config)) = &self.tls else {
+    fn tcp(&self, host: &str, deadline: Instant) -> io::Result<Stream> {
+        let (Some(MutualTls(config)), Some(names)) = (&self.tls, &self.names) else {
             return Err(io::Error::other("there is no certificate for it"));
         };
         let name = ServerName::try_from(host.to_owned()).map_err(io::Error::other)?;
+        let addresses = names.get(deadline)?;
         let mut failed = io::Error::other("its name has no address");
-        for address in (host, port).to_socket_addrs()? {
-            let left = left(deadline)?;
-            match TcpStream::connect_timeout(&address, left) {
+        for (number, address) in addresses.iter().enumerate() {
+            // One that does not answer leaves time for the others.
+            let share = left(deadline)? / (addresses.len() - number) as u32;
+            match TcpStream::connect_timeout(address, share.max(Duration::from_millis(1))) {
                 Ok(stream) => {
                     stream.set_nodelay(true)?;
+                    keep_alive(&stream)?;
                     let tls = ClientConnection::new(Arc::clone(config), name);
                     let tls = tls.map_err(io::Error::other)?;
                     let mut stream =
@@ -379,6 +394,7 @@ impl Inner {
                 Err(error) => failed = error,
             }
         }
+        names.doubt();
         Err(failed)
     }
 }
@@ -433,5 +449,37 @@ impl Link {
                 return Err(Lost::Io(io::ErrorKind::UnexpectedEof.into()));
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What can be had from a process that refuses each time is a line, not two for each handshake.
+    #[test]
+    fn the_log_is_told_of_changes_and_threads_that_fail_at_once_count_once() {
+        let address = "unix:/nowhere/keyd.sock".parse().unwrap();
+        let client = Client::new(address, None, &ClientOptions::default()).unwrap();
+        let inner = &*client.0;
+        let told = || (inner.reach().wrong.clone(), inner.reach().told);
+        inner.failed("it refuses");
+        let first = told();
+        assert!(first.0.as_deref() == Some("it refuses") && first.1[0].is_some(), "{first:?}");
+        inner.reached();
+        inner.failed("it refuses");
+        inner.failed("it refuses otherwise");
+        assert_eq!(told(), first, "an answer is no signature, and the second has not passed");
+        inner.signed();
+        let second = told();
+        assert!(second.0.is_none() && second.1[1].is_some(), "{second:?}");
+        inner.failed("it refuses");
+        assert_eq!(told(), second, "that waits for its second, too");
+        for _ in 0..8 {
+            inner.is_away("nobody listens");
+        }
+        assert_eq!(inner.reach().pause, Some(PAUSES[0]));
+        let stats = client.stats();
+        assert_eq!((stats.signatures, stats.failures), (1, 4));
     }
 }

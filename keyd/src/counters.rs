@@ -15,6 +15,7 @@ pub struct Counters {
     pub(crate) unknown_key: AtomicU64,
     pub(crate) other_scheme: AtomicU64,
     pub(crate) too_many: AtomicU64,
+    pub(crate) busy: AtomicU64,
     pub(crate) failed: AtomicU64,
 }
 
@@ -29,7 +30,7 @@ impl Counters {
     }
 
     /// All that only grow, with their names.
-    pub fn values(&self) -> [(&'static str, u64); 10] {
+    pub fn values(&self) -> [(&'static str, u64); 11] {
         [
             ("connections", &self.connections),
             ("connections_not_allowed", &self.not_allowed),
@@ -40,6 +41,7 @@ impl Counters {
             ("unknown_key", &self.unknown_key),
             ("other_scheme", &self.other_scheme),
             ("too_many", &self.too_many),
+            ("busy", &self.busy),
             ("failed", &self.failed),
         ]
         .map(|(name, counter)| (name, counter.load(Ordering::Relaxed)))

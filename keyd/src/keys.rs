@@ -17,6 +17,8 @@ use crate::{KeyId, key_id};
 
 /// The largest file with a key, in bytes.
 const MAX_FILE: u64 = 64 << 10;
+/// What neither a key nor a PIN has of modes: the group may read it at most.
+pub(crate) const OTHERS: u32 = 0o027;
 /// Keys of a process.
 pub(crate) const MAX_KEYS: usize = 4096;
 
@@ -49,9 +51,9 @@ impl Key {
         let wrong = |what: String| KeyError::Unusable(path.display().to_string(), what);
         let mut file = std::fs::File::open(path).map_err(io)?;
         let mode = file.metadata().map_err(io)?.mode();
-        if mode & 0o007 != 0 {
+        if mode & OTHERS != 0 {
             return Err(wrong(format!(
-                "everybody may read or change it (mode {:o}): chmod 640 is the most that a key has",
+                "others may read it, or the group may change it (mode {:o}): chmod 640 is the most that a key has",
                 mode & 0o777
             )));
         }
@@ -101,6 +103,11 @@ impl Key {
     /// What it signs with.
     pub fn kind(&self) -> KeyKind {
         self.kind
+    }
+
+    /// True if it is on a token.
+    pub fn is_on_token(&self) -> bool {
+        !matches!(self.held, Held::Here(_))
     }
 
     /// Where it came from.
@@ -178,6 +185,8 @@ pub enum KeyError {
     Unusable(String, String),
     /// A token cannot be used.
     Token(String),
+    /// A token takes a PIN for none of its own, or takes none any more.
+    Pin(String),
     /// There is no key.
     None,
     /// There are more than 4,096.
@@ -189,7 +198,7 @@ impl fmt::Display for KeyError {
         match self {
             Self::File(path, error) => write!(f, "cannot read {}: {error}", path.display()),
             Self::Unusable(what, why) => write!(f, "{what}: {why}"),
-            Self::Token(why) => f.write_str(why),
+            Self::Token(why) | Self::Pin(why) => f.write_str(why),
             Self::None => {
                 f.write_str("there is no key: --key FILE, or --pkcs11 MODULE, names some")
             }

@@ -15,21 +15,26 @@ mod address;
 mod client;
 mod counters;
 mod keys;
+mod names;
 #[cfg(feature = "pkcs11")]
 mod pkcs11;
 mod pool;
 pub mod protocol;
 mod rate;
+mod seats;
 mod server;
 mod spki;
 mod stream;
+mod tls;
+mod told;
 
 pub use address::Address;
-pub use client::{Client, ClientOptions, MutualTls, SignError, Stats};
+pub use client::{Client, ClientOptions, SignError, Stats};
 pub use counters::Counters;
 pub use keys::{Key, KeyError, Keys};
 #[cfg(feature = "pkcs11")]
 pub use pkcs11::Token;
 pub use protocol::KeyId;
-pub use server::{Allowed, Server, ServerOptions, ServerTls};
+pub use server::{Allowed, Server, ServerOptions};
 pub use spki::{KeyKind, key_id, spki_of_certificate};
+pub use tls::{MutualTls, ServerTls};

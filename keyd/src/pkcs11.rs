@@ -6,19 +6,21 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use aws_lc_rs::digest::{self, digest};
-use cryptoki::context::{CInitializeArgs, CInitializeFlags, Pkcs11};
+use cryptoki::context::{CInitializeArgs, CInitializeFlags, Function, Pkcs11};
 use cryptoki::error::{Error, RvError};
 use cryptoki::mechanism::eddsa::{EddsaParams, EddsaSignatureScheme};
 use cryptoki::mechanism::rsa::{PkcsMgfType, PkcsPssParams};
 use cryptoki::mechanism::{Mechanism, MechanismType};
 use cryptoki::object::{Attribute, AttributeType, KeyType, ObjectClass, ObjectHandle};
-use cryptoki::session::{Session, UserType};
+use cryptoki::session::{Session, SessionState, UserType};
 use cryptoki::slot::Slot;
 use cryptoki::types::AuthPin;
 use rustls::SignatureScheme;
 use rustls::pki_types::{AlgorithmIdentifier, alg_id};
 
-use crate::spki::{KeyKind, der, integer};
+use crate::keys::OTHERS;
+use crate::protocol::TranscriptHash;
+use crate::spki::{KeyKind, der, integer, verifies};
 use crate::{Key, KeyError};
 
 /// The longest PIN, in bytes.
@@ -34,15 +36,60 @@ struct Inner {
     library: PathBuf,
     label: String,
     context: Pkcs11,
-    state: Mutex<State>,
+    /// Held while the token is asked to log in, which may take its time.
+    login: Mutex<Login>,
+    /// Held for no call of the token: signatures go on meanwhile.
+    idle: Mutex<Vec<Session>>,
 }
 
 #[derive(Default)]
-struct State {
-    pin: Option<AuthPin>,
-    /// As long as it is there, all sessions are logged in.
-    login: Option<Session>,
-    idle: Vec<Session>,
+struct Login {
+    /// The one that the token has taken.
+    pin: Option<Pin>,
+    /// One that was read since, which comes first.
+    fresh: Option<Pin>,
+    /// One that the token has refused. After a few of them it takes none any more: it is not tried again.
+    refused: Option<[u8; 32]>,
+    /// As long as it is logged in, all sessions are.
+    session: Option<Session>,
+}
+
+struct Pin {
+    pin: AuthPin,
+    /// Its SHA-256.
+    hash: [u8; 32],
+}
+
+impl Login {
+    /// Takes a PIN that was read.
+    fn read(&mut self, pin: Pin) -> Result<(), KeyError> {
+        if self.refused == Some(pin.hash) {
+            let why = "the token has refused this PIN, and it is not tried again: write another one to its file, or \
+                       start keyd again if the token takes it now";
+            return Err(KeyError::Pin(why.to_owned()));
+        }
+        let is_known = self.pin.as_ref().is_some_and(|known| known.hash == pin.hash);
+        self.fresh = (!is_known).then_some(pin);
+        Ok(())
+    }
+
+    /// The token has taken the PIN that comes first.
+    fn taken(&mut self) {
+        self.pin = self.fresh.take().or(self.pin.take());
+    }
+
+    /// The token has refused it.
+    fn refused(&mut self) {
+        let refused = self.fresh.take().or_else(|| self.pin.take());
+        self.refused = refused.map(|pin| pin.hash);
+    }
+}
+
+/// Whether the token says that a PIN is wrong, or that it takes none.
+fn is_about_pin(error: &Error) -> bool {
+    use RvError as R;
+    let Error::Pkcs11(why, _) = error else { return false };
+    matches!(why, R::PinIncorrect | R::PinInvalid | R::PinLenRange | R::PinLocked | R::PinExpired)
 }
 
 impl Token {
@@ -54,58 +101,47 @@ impl Token {
     pub fn open(library: &Path, label: &str) -> Result<Self, KeyError> {
         let failed = |error: Error| KeyError::Token(format!("{}: {error}", library.display()));
         let context = Pkcs11::new(library).map_err(failed)?;
-        let flags = CInitializeFlags::OS_LOCKING_OK;
-        match context.initialize(CInitializeArgs::new(flags)) {
-            // For another token of it.
-            Ok(()) | Err(Error::Pkcs11(RvError::CryptokiAlreadyInitialized, _)) => {}
-            Err(error) => return Err(failed(error)),
-        }
         let (library, label) = (library.to_owned(), label.to_owned());
-        Ok(Self(Arc::new(Inner { library, label, context, state: Mutex::default() })))
+        let (login, idle) = (Mutex::default(), Mutex::default());
+        let inner = Inner { library, label, context, login, idle };
+        inner.initialize().map_err(|error| inner.failed(&error))?;
+        Ok(Self(Arc::new(inner)))
     }
 
-    /// Its private keys that sign: those of these labels, or all if there are none.
+    /// Its private keys that sign: those of these labels, or all if there are none. Each has made a signature by which
+    /// it is known to belong to its public half.
     ///
     /// # Errors
     ///
     /// If the token is not there, the PIN is wrong, or a label has no key for TLS 1.3.
     pub fn keys(&self, pin_file: &Path, labels: &[String]) -> Result<Vec<Key>, KeyError> {
-        let pin = read_pin(pin_file)?;
         let inner = &self.0;
         let failed = |error: Error| inner.failed(&error);
-        let mut state = inner.lock();
-        state.pin = Some(pin);
-        inner.log_in(&mut state).map_err(failed)?;
-        let session = state.login.as_ref().ok_or_else(|| inner.failed(&Error::InvalidValue))?;
-        let template = [
-            Attribute::Class(ObjectClass::PRIVATE_KEY),
-            Attribute::Sign(true),
-            Attribute::Token(true),
-        ];
+        inner.login().read(read_pin(pin_file)?)?;
+        // Its own session: signatures go on while the token is read.
+        let session = inner.new_session().map_err(failed)?;
         let mut found = Vec::new();
-        for handle in session.find_objects(&template).map_err(failed)? {
-            let (label, spki) = describe(session, handle).map_err(failed)?;
-            if !labels.is_empty() && !labels.contains(&label) {
+        for handle in session.find_objects(&private()).map_err(failed)? {
+            let object = match Object::read(&session, handle) {
+                Ok(object) => object,
+                Err(error) => {
+                    // The token is there, and has something that is no business of this.
+                    session.get_session_info().map_err(failed)?;
+                    log::warn!("the token {:?} has a key that is not read: {error}", inner.label);
+                    continue;
+                }
+            };
+            if !labels.is_empty() && !labels.contains(&object.label) {
                 continue;
             }
-            let name = format!("{}/{label}", inner.label);
-            match spki {
-                Some(spki) => {
-                    let key = TokenKey { token: self.clone(), handle };
-                    found.push((label, Key::on_token(name, spki, key)?));
-                }
-                None if labels.is_empty() => {
-                    log::warn!(
-                        "{name}: no key for TLS 1.3, or its public half is not on the token"
-                    );
-                }
-                None => {
-                    let why = "it is no key for TLS 1.3, or its public half is not on the token";
-                    return Err(KeyError::Unusable(name, why.to_owned()));
-                }
+            let name = format!("{}/{}", inner.label, object.label);
+            let label = object.label.clone();
+            match self.key(&name, object, handle) {
+                Ok(key) => found.push((label, key)),
+                Err(why) if labels.is_empty() => log::warn!("{name}: {why}"),
+                Err(why) => return Err(KeyError::Unusable(name, why)),
             }
         }
-        drop(state);
         let missing = labels.iter().find(|label| !found.iter().any(|(known, _)| known == *label));
         match missing {
             Some(label) => {
@@ -115,6 +151,25 @@ impl Token {
             None => Ok(found.into_iter().map(|(_, key)| key).collect()),
         }
     }
+
+    /// A key that signs, and does so for the public half that it seems to have.
+    fn key(&self, name: &str, object: Object, handle: ObjectHandle) -> Result<Key, String> {
+        let spki = object.spki.clone()?;
+        let key = TokenKey { token: self.clone(), object, handle: Mutex::new(handle) };
+        let key = Key::on_token(name.to_owned(), spki, key).map_err(|error| error.to_string())?;
+        let scheme = key.kind().schemes()[0];
+        let trial = TranscriptHash::new(&[0; 32]).ok_or("no transcript's hash")?;
+        let signature = key.sign(scheme.into(), &trial)?;
+        match verifies(key.spki(), scheme, &trial.content(), &signature) {
+            true => Ok(key),
+            false => Err("its signature is none by the public key with the same ID".to_owned()),
+        }
+    }
+}
+
+/// What private keys are found by that sign.
+fn private() -> [Attribute; 3] {
+    [Attribute::Class(ObjectClass::PRIVATE_KEY), Attribute::Sign(true), Attribute::Token(true)]
 }
 
 impl fmt::Debug for Token {
@@ -124,13 +179,29 @@ impl fmt::Debug for Token {
 }
 
 impl Inner {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn login(&self) -> MutexGuard<'_, Login> {
+        self.login.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn idle(&self) -> MutexGuard<'_, Vec<Session>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn failed(&self, error: &Error) -> KeyError {
-        let library = self.library.display();
-        KeyError::Token(format!("the token {:?} of {library}: {error}", self.label))
+        let what = format!("the token {:?} of {}", self.label, self.library.display());
+        match is_about_pin(error) {
+            true => KeyError::Pin(format!("{what}: {error}; this PIN is not tried again")),
+            false => KeyError::Token(format!("{what}: {error}")),
+        }
+    }
+
+    fn initialize(&self) -> Result<(), Error> {
+        let flags = CInitializeFlags::OS_LOCKING_OK;
+        match self.context.initialize(CInitializeArgs::new(flags)) {
+            // For another token of it.
+            Ok(()) | Err(Error::Pkcs11(RvError::CryptokiAlreadyInitialized, _)) => Ok(()),
+            Err(error) => Err(error),
+        }
     }
 
     fn slot(&self) -> Result<Slot, Error> {
@@ -139,52 +210,73 @@ impl Inner {
                 return Ok(slot);
             }
         }
-        Err(Error::Pkcs11(RvError::TokenNotPresent, cryptoki::context::Function::GetTokenInfo))
+        Err(Error::Pkcs11(RvError::TokenNotPresent, Function::GetTokenInfo))
     }
 
     /// Begins anew with the token, unless all is well.
-    fn log_in(&self, state: &mut State) -> Result<(), Error> {
-        let is_well = |session: &Session| session.get_session_info().is_ok();
-        if state.login.as_ref().is_some_and(is_well) {
+    fn log_in(&self) -> Result<(), Error> {
+        let is_well = |session: &Session| {
+            let info = session.get_session_info();
+            let state = info.map(|info| info.session_state());
+            matches!(state, Ok(SessionState::RoUser | SessionState::RwUser))
+        };
+        let mut login = self.login();
+        if login.session.as_ref().is_some_and(is_well) {
             return Ok(());
         }
-        state.idle.clear();
-        state.login = None;
+        self.forget();
+        login.session = None;
+        let Some(Pin { pin, .. }) = login.fresh.as_ref().or(login.pin.as_ref()) else {
+            return Err(Error::Pkcs11(RvError::PinIncorrect, Function::Login));
+        };
         let session = self.context.open_ro_session(self.slot()?)?;
-        match session.login(UserType::User, state.pin.as_ref()) {
-            Ok(()) | Err(Error::Pkcs11(RvError::UserAlreadyLoggedIn, _)) => {}
-            Err(error) => return Err(error),
+        match session.login(UserType::User, Some(pin)) {
+            Ok(()) => login.taken(),
+            // That says nothing of the PIN.
+            Err(Error::Pkcs11(RvError::UserAlreadyLoggedIn, _)) => {}
+            Err(error) => {
+                if is_about_pin(&error) {
+                    login.refused();
+                }
+                return Err(error);
+            }
         }
-        state.login = Some(session);
+        login.session = Some(session);
         Ok(())
     }
 
-    fn session(&self) -> Result<Session, Error> {
-        let mut state = self.lock();
-        if let Some(session) = state.idle.pop() {
-            return Ok(session);
-        }
-        self.log_in(&mut state)?;
-        drop(state);
+    /// Ends sessions that are kept.
+    fn forget(&self) {
+        let all = std::mem::take(&mut *self.idle());
+        drop(all);
+    }
+
+    fn new_session(&self) -> Result<Session, Error> {
+        self.log_in()?;
         self.context.open_ro_session(self.slot()?)
     }
 
+    fn session(&self) -> Result<Session, Error> {
+        let kept = self.idle().pop();
+        kept.map_or_else(|| self.new_session(), Ok)
+    }
+
     fn keep(&self, session: Session) {
-        let mut state = self.lock();
-        if state.idle.len() < MAX_IDLE {
-            state.idle.push(session);
+        let mut idle = self.idle();
+        if idle.len() < MAX_IDLE {
+            idle.push(session);
         }
     }
 }
 
-fn read_pin(path: &Path) -> Result<AuthPin, KeyError> {
+fn read_pin(path: &Path) -> Result<Pin, KeyError> {
     use std::os::unix::fs::MetadataExt;
     let io = |error| KeyError::File(path.to_owned(), error);
     let wrong = |why: &str| KeyError::Unusable(path.display().to_string(), why.to_owned());
     let file = std::fs::File::open(path).map_err(io)?;
-    if file.metadata().map_err(io)?.mode() & 0o007 != 0 {
+    if file.metadata().map_err(io)?.mode() & OTHERS != 0 {
         return Err(wrong(
-            "everybody may read or change the PIN: chmod 640 is the most that it has",
+            "others may read the PIN, or the group may change it: chmod 640 is the most that it has",
         ));
     }
     let mut pin = String::new();
@@ -192,38 +284,72 @@ fn read_pin(path: &Path) -> Result<AuthPin, KeyError> {
     let trimmed = pin.trim_end_matches(['\r', '\n']);
     match trimmed.is_empty() || trimmed.len() as u64 > MAX_PIN {
         true => Err(wrong("a PIN has 1 to 256 bytes")),
-        false => Ok(AuthPin::from(trimmed)),
+        false => {
+            let mut hash = [0; 32];
+            hash.copy_from_slice(digest(&digest::SHA256, trimmed.as_bytes()).as_ref());
+            Ok(Pin { pin: AuthPin::from(trimmed), hash })
+        }
     }
 }
 
-/// The label of a private key, and its public half, if that is on the token, too, and of a type that TLS 1.3 has.
-fn describe(session: &Session, handle: ObjectHandle) -> Result<(String, Option<Vec<u8>>), Error> {
-    let wanted = [AttributeType::Label, AttributeType::Id, AttributeType::KeyType];
-    let (mut label, mut id, mut kind) = (String::new(), Vec::new(), None);
-    for attribute in session.get_attributes(handle, &wanted)? {
-        match attribute {
-            Attribute::Label(bytes) => label = String::from_utf8_lossy(&bytes).into_owned(),
-            Attribute::Id(bytes) => id = bytes,
-            Attribute::KeyType(found) => kind = Some(found),
-            _ => {}
-        }
-    }
-    let spki = match kind {
-        Some(KeyType::RSA) => rsa(session, handle)?,
-        Some(kind @ (KeyType::EC | KeyType::EC_EDWARDS)) => {
-            let template = [
-                Attribute::Class(ObjectClass::PUBLIC_KEY),
-                Attribute::KeyType(kind),
-                Attribute::Id(id),
-            ];
-            match session.find_objects(&template)?.first() {
-                Some(public) => curve(session, *public)?,
-                None => None,
+/// A private key, as the token describes it.
+struct Object {
+    label: String,
+    /// CKA_ID, which the public half has, too.
+    id: Vec<u8>,
+    /// The public half, if that is on the token, and of a type that TLS 1.3 has.
+    spki: Result<Vec<u8>, String>,
+}
+
+impl Object {
+    fn read(session: &Session, handle: ObjectHandle) -> Result<Self, Error> {
+        let wanted = [AttributeType::Label, AttributeType::Id, AttributeType::KeyType];
+        let (mut label, mut id, mut kind) = (String::new(), Vec::new(), None);
+        for attribute in session.get_attributes(handle, &wanted)? {
+            match attribute {
+                Attribute::Label(bytes) => label = String::from_utf8_lossy(&bytes).into_owned(),
+                Attribute::Id(bytes) => id = bytes,
+                Attribute::KeyType(found) => kind = Some(found),
+                _ => {}
             }
         }
-        _ => None,
-    };
-    Ok((label, spki))
+        const NONE: &str = "it is no key for TLS 1.3, or its public half is not on the token";
+        let spki = match kind {
+            Some(KeyType::RSA) => rsa(session, handle)?.ok_or_else(|| NONE.to_owned()),
+            Some(KeyType::EC | KeyType::EC_EDWARDS) if id.is_empty() => {
+                Err("it has no ID (CKA_ID) by which its public half is found".to_owned())
+            }
+            Some(kind @ (KeyType::EC | KeyType::EC_EDWARDS)) => {
+                let template = [
+                    Attribute::Class(ObjectClass::PUBLIC_KEY),
+                    Attribute::KeyType(kind),
+                    Attribute::Id(id.clone()),
+                ];
+                match session.find_objects(&template)?[..] {
+                    [public] => curve(session, public)?.ok_or_else(|| NONE.to_owned()),
+                    [] => Err(NONE.to_owned()),
+                    _ => Err("more than one public key has its ID (CKA_ID)".to_owned()),
+                }
+            }
+            _ => Err(NONE.to_owned()),
+        };
+        Ok(Self { label, id, spki })
+    }
+
+    /// Where the same key is now: a handle lives no longer than the login.
+    fn find(&self, session: &Session) -> Result<ObjectHandle, Error> {
+        let mut template = private().to_vec();
+        template.push(Attribute::Id(self.id.clone()));
+        for handle in session.find_objects(&template)? {
+            // Of several with this ID, the one with this public half.
+            if Self::read(session, handle)
+                .is_ok_and(|it| it.label == self.label && it.spki == self.spki)
+            {
+                return Ok(handle);
+            }
+        }
+        Err(Error::Pkcs11(RvError::KeyHandleInvalid, Function::FindObjects))
+    }
 }
 
 /// SubjectPublicKeyInfo (RFC 5280, Section 4.1.2.7).
@@ -282,7 +408,8 @@ fn curve(session: &Session, handle: ObjectHandle) -> Result<Option<Vec<u8>>, Err
 /// A key of a token.
 pub(crate) struct TokenKey {
     token: Token,
-    handle: ObjectHandle,
+    object: Object,
+    handle: Mutex<ObjectHandle>,
 }
 
 impl TokenKey {
@@ -293,16 +420,26 @@ impl TokenKey {
         content: &[u8],
     ) -> Result<Vec<u8>, String> {
         let inner = &self.token.0;
-        let attempt = || {
-            let session = inner.session()?;
-            let signature = sign(&session, self.handle, scheme, content)?;
+        let attempt = |session: Session, handle| {
+            let signature = sign(&session, handle, scheme, content)?;
             inner.keep(session);
             Ok::<_, Error>(signature)
         };
-        // Sessions end when a token was taken out, or what has it was started again.
-        let signed = attempt().or_else(|_| {
-            inner.lock().idle.clear();
-            attempt()
+        let handle = *self.handle.lock().unwrap_or_else(PoisonError::into_inner);
+        let signed = inner.session().and_then(|session| attempt(session, handle));
+        // Sessions and handles end when a token was taken out or logged out, or what has it was started again.
+        let signed = signed.or_else(|error| {
+            if is_about_pin(&error) {
+                return Err(error);
+            }
+            if let Error::Pkcs11(RvError::CryptokiNotInitialized, _) = error {
+                inner.initialize()?;
+            }
+            inner.forget();
+            let session = inner.new_session()?;
+            let handle = self.object.find(&session)?;
+            *self.handle.lock().unwrap_or_else(PoisonError::into_inner) = handle;
+            attempt(session, handle)
         });
         let signature = signed.map_err(|error| inner.failed(&error).to_string())?;
         match kind {

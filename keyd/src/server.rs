@@ -6,47 +6,52 @@ use std::io;
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::fd::AsFd;
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, poll};
-use rustls::server::WebPkiClientVerifier;
-use rustls::{ServerConfig, ServerConnection, StreamOwned};
+use rustls::{ServerConnection, StreamOwned};
 
-use crate::client::{certificates, private_key, roots};
 use crate::counters::Counters;
 use crate::protocol::{Answer, Code, Malformed, Request};
 use crate::rate::{Asker, Rates};
-use crate::stream::{Inbox, Stream, Timed};
-use crate::{Keys, key_id};
+use crate::seats::Seats;
+use crate::stream::{Inbox, Stream, Timed, keep_alive};
+use crate::told::Told;
+use crate::{Keys, ServerTls, key_id};
 
 /// How long a client over TCP may take for TLS, and any client for the rest of a message, or to take an answer.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How long to wait where the system has no descriptors or threads left.
 const SHORTAGE: Duration = Duration::from_millis(100);
-/// How often the log is told of connections that are refused, at most: whoever may connect could fill it.
-const TELL: Duration = Duration::from_secs(1);
-/// The stack of a connection's thread, in bytes.
+/// How long a connection over TCP may be without a question: longer than gateways keep one.
+const IDLE: Duration = Duration::from_secs(120);
+/// How long a question waits for its turn: the longest that a gateway waits for a signature.
+const TURN: Duration = Duration::from_secs(10);
+/// Connections over TCP that have not shown a certificate yet. With one more, the oldest of them ends.
+const MAX_STRANGERS: usize = 64;
+/// The stack of a connection's thread, in bytes, where keys are in files.
 const STACK: usize = 256 << 10;
 
 /// What bounds a key process.
 #[derive(Clone, Debug)]
 pub struct ServerOptions {
-    /// Signatures that are made at once.
+    /// Signatures that are made at once: with keys of files, and as many with keys of a token.
     pub threads: usize,
-    /// Connections at once.
+    /// Connections at once: at Unix sockets, and as many over TCP.
     pub connections: usize,
     /// Signatures for a client in a second; no limit without it.
     pub rate: Option<u32>,
+    /// The stack of the thread of a connection, in bytes. A token's library runs there.
+    pub stack: usize,
 }
 
 impl Default for ServerOptions {
     fn default() -> Self {
         let threads = thread::available_parallelism().map_or(1, usize::from);
-        Self { threads, connections: 1024, rate: None }
+        Self { threads, connections: 1024, rate: None, stack: STACK }
     }
 }
 
@@ -75,30 +80,6 @@ impl Allowed {
     }
 }
 
-/// How clients over TCP are known: TLS 1.3, with a certificate on either side.
-#[derive(Clone, Debug)]
-pub struct ServerTls(Arc<ServerConfig>);
-
-impl ServerTls {
-    /// The own certificate chain and key, and the authorities of clients: files of PEM.
-    ///
-    /// # Errors
-    ///
-    /// If a file cannot be read, or is not what it should be.
-    pub fn of_files(chain: &Path, key: &Path, client_ca: &Path) -> Result<Self, String> {
-        let (chain, key, roots) = (certificates(chain)?, private_key(key)?, roots(client_ca)?);
-        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-        let verifier =
-            WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone());
-        let verifier = verifier.build().map_err(|error| error.to_string())?;
-        let config = ServerConfig::builder_with_provider(provider)
-            .with_protocol_versions(&[&rustls::version::TLS13])
-            .map(|builder| builder.with_client_cert_verifier(verifier))
-            .and_then(|builder| builder.with_single_cert(chain, key));
-        config.map(|config| Self(Arc::new(config))).map_err(|error| error.to_string())
-    }
-}
-
 /// A key process. It answers until it is dropped.
 pub struct Server {
     shared: Arc<Shared>,
@@ -112,15 +93,28 @@ struct Shared {
     keys: RwLock<Arc<Keys>>,
     counters: Counters,
     rates: Rates,
-    most_connections: u64,
-    /// How many more signatures may be made at once.
-    free: Mutex<usize>,
-    freed: Condvar,
+    most_connections: usize,
+    stack: usize,
+    /// For keys of files.
+    seats: Seats,
+    seats_of_token: Seats,
     /// Of connections that are open, to end them.
-    open: Mutex<HashMap<u64, Socket>>,
+    open: Mutex<HashMap<u64, (Class, Socket)>>,
     numbers: AtomicU64,
-    /// When the log was told last.
-    told: Mutex<Option<Instant>>,
+    /// What clients over TCP are shown, and have to show.
+    tls: RwLock<Option<ServerTls>>,
+    told: Told,
+    /// The same, of keys that cannot be used.
+    told_failed: Told,
+}
+
+/// What connections are counted apart by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Class {
+    Unix,
+    /// Over TCP, before it has shown a certificate: anybody's.
+    Stranger,
+    Tcp,
 }
 
 /// Another descriptor of a connection.
@@ -151,12 +145,15 @@ impl Server {
             keys: RwLock::new(Arc::new(keys)),
             counters: Counters::default(),
             rates: Rates::new(options.rate),
-            most_connections: options.connections as u64,
-            free: Mutex::new(options.threads.max(1)),
-            freed: Condvar::new(),
+            most_connections: options.connections,
+            stack: options.stack,
+            seats: Seats::new(options.threads),
+            seats_of_token: Seats::new(options.threads),
             open: Mutex::default(),
             numbers: AtomicU64::new(0),
-            told: Mutex::default(),
+            tls: RwLock::default(),
+            told: Told::default(),
+            told_failed: Told::default(),
         });
         Ok(Self { shared, end: Some(end), ended, takers: Vec::new() })
     }
@@ -182,31 +179,36 @@ impl Server {
             };
             let socket = Socket::Unix(stream.try_clone()?);
             let stream = Stream::Unix(Timed::new(stream));
-            shared.hold(socket, move || Ok((stream, asker)))
+            shared.hold(Class::Unix, socket, move |held| held.shared.answer(stream, asker, None))
         };
         self.take(listener, take)
     }
 
-    /// Answers clients over TCP who show a certificate.
+    /// Answers clients over TCP who show a certificate. What they are shown is the same at all listeners: the last one
+    /// given.
     ///
     /// # Errors
     ///
     /// If the system has no threads or descriptors left.
     pub fn listen_tcp(&mut self, listener: TcpListener, tls: ServerTls) -> io::Result<()> {
         listener.set_nonblocking(true)?;
+        self.shared.set_tls(tls);
         let shared = Arc::clone(&self.shared);
         let take = move |listener: &TcpListener| {
             let (stream, _) = listener.accept()?;
             stream.set_nonblocking(false)?;
             stream.set_nodelay(true)?;
+            keep_alive(&stream)?;
             let socket = Socket::Tcp(stream.try_clone()?);
-            let config = Arc::clone(&tls.0);
-            let shared_here = Arc::clone(&shared);
-            shared.hold(socket, move || {
-                secure(stream, config).inspect_err(|error| {
-                    Counters::add(&shared_here.counters.not_allowed);
-                    shared_here.tell(format_args!("a connection over TCP is refused: {error}"));
-                })
+            shared.hold(Class::Stranger, socket, move |held| {
+                let shared = &held.shared;
+                match shared.secure(stream).and_then(|secure| held.is_known().map(|()| secure)) {
+                    Ok((stream, asker)) => shared.answer(stream, asker, Some(IDLE)),
+                    Err(error) => {
+                        Counters::add(&shared.counters.not_allowed);
+                        shared.tell(format_args!("a connection over TCP is refused: {error}"));
+                    }
+                }
             })
         };
         self.take(listener, take)
@@ -253,6 +255,16 @@ impl Server {
         *self.shared.keys.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(keys);
     }
 
+    /// Shows clients over TCP another certificate from now on, and asks for those of other authorities. Connections over
+    /// TCP end: who is still a client comes again.
+    pub fn replace_tls(&self, tls: ServerTls) {
+        self.shared.set_tls(tls);
+        // One that is not there yet looks at what is new.
+        let open = self.shared.open();
+        let over_tcp = open.values().filter(|(class, _)| *class != Class::Unix);
+        over_tcp.for_each(|(_, socket)| socket.end());
+    }
+
     /// The keys of now.
     pub fn keys(&self) -> Arc<Keys> {
         self.shared.keys()
@@ -277,23 +289,8 @@ impl Drop for Server {
             // It has told of a panic.
             let _ = taker.join();
         }
-        self.shared.open().values().for_each(Socket::end);
+        self.shared.open().values().for_each(|(_, socket)| socket.end());
     }
-}
-
-/// The TLS of a client over TCP, who has a certificate.
-fn secure(stream: TcpStream, config: Arc<ServerConfig>) -> io::Result<(Stream, Asker)> {
-    let tls = ServerConnection::new(config).map_err(io::Error::other)?;
-    let mut tls = StreamOwned::new(tls, Timed::new(stream));
-    tls.sock.set_deadline(Some(Instant::now() + PATIENCE));
-    while tls.conn.is_handshaking() {
-        tls.conn.complete_io(&mut tls.sock)?;
-    }
-    let own = tls.conn.peer_certificates().and_then(|chain| chain.first());
-    let own = own.ok_or_else(|| io::Error::other("no certificate"))?;
-    // The hash of a certificate names its holder.
-    let asker = Asker::Certificate(key_id(own).0);
-    Ok((Stream::Server(Box::new(tls)), asker))
 }
 
 impl Shared {
@@ -301,56 +298,88 @@ impl Shared {
         Arc::clone(&self.keys.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    fn open(&self) -> MutexGuard<'_, HashMap<u64, Socket>> {
+    fn open(&self) -> MutexGuard<'_, HashMap<u64, (Class, Socket)>> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn set_tls(&self, tls: ServerTls) {
+        *self.tls.write().unwrap_or_else(PoisonError::into_inner) = Some(tls);
     }
 
     /// Tells the log. Counters know of all.
     fn tell(&self, what: fmt::Arguments<'_>) {
-        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-        if told.is_none_or(|at| at.elapsed() >= TELL) {
-            *told = Some(Instant::now());
-            drop(told);
+        if self.told.may() {
             log::warn!("{what}");
         }
     }
 
-    /// Has a thread answer a connection, if there are not too many.
+    /// The TLS of a client over TCP, who has a certificate.
+    fn secure(&self, stream: TcpStream) -> io::Result<(Stream, Asker)> {
+        let tls = self.tls.read().unwrap_or_else(PoisonError::into_inner).clone();
+        let tls = tls.ok_or_else(|| io::Error::other("there is no certificate to show"))?;
+        let tls = ServerConnection::new(tls.config).map_err(io::Error::other)?;
+        let mut tls = StreamOwned::new(tls, Timed::new(stream));
+        tls.sock.set_deadline(Some(Instant::now() + PATIENCE));
+        while tls.conn.is_handshaking() {
+            tls.conn.complete_io(&mut tls.sock)?;
+        }
+        let own = tls.conn.peer_certificates().and_then(|chain| chain.first());
+        let own = own.ok_or_else(|| io::Error::other("no certificate"))?;
+        // The hash of a certificate names its holder.
+        let asker = Asker::Certificate(key_id(own).0);
+        Ok((Stream::Server(Box::new(tls)), asker))
+    }
+
+    /// Makes room for one more of a class; false if there is none.
+    fn make_room(&self, open: &mut HashMap<u64, (Class, Socket)>, class: Class) -> bool {
+        let count = open.values().filter(|(other, _)| *other == class).count();
+        if class != Class::Stranger {
+            return count < self.most_connections;
+        }
+        let strangers = open.iter().filter(|(_, (other, _))| *other == class);
+        let oldest = strangers.map(|(number, _)| *number).min();
+        if let Some(oldest) = oldest.filter(|_| count >= MAX_STRANGERS)
+            && let Some((_, socket)) = open.remove(&oldest)
+        {
+            socket.end();
+        }
+        true
+    }
+
+    /// Has a thread serve a connection, if there are not too many.
     fn hold(
         self: &Arc<Self>,
+        class: Class,
         socket: Socket,
-        begin: impl FnOnce() -> io::Result<(Stream, Asker)> + Send + 'static,
+        serve: impl FnOnce(&Held) + Send + 'static,
     ) -> io::Result<()> {
         let mut open = self.open();
-        if open.len() as u64 >= self.most_connections {
+        if !self.make_room(&mut open, class) {
             drop(open);
             Counters::add(&self.counters.not_allowed);
-            let most = self.most_connections;
-            self.tell(format_args!("a connection is refused: there are {most} already"));
+            self.tell(format_args!("a connection is refused: {}", self.too_many()));
             return Ok(());
         }
         let number = self.numbers.fetch_add(1, Ordering::Relaxed);
-        open.insert(number, socket);
+        open.insert(number, (class, socket));
         self.counters.open.store(open.len() as u64, Ordering::Relaxed);
         drop(open);
         Counters::add(&self.counters.connections);
         let held = Held { shared: Arc::clone(self), number };
-        let answer = move || {
-            if let Ok((stream, asker)) = begin() {
-                held.shared.answer(stream, asker);
-            }
-            drop(held);
-        };
         // If there is no thread, the connection ends here.
         thread::Builder::new()
             .name("quicket-keyd".to_owned())
-            .stack_size(STACK)
-            .spawn(answer)
+            .stack_size(self.stack)
+            .spawn(move || serve(&held))
             .map(drop)
     }
 
-    /// Answers until the client goes, or says what makes no sense.
-    fn answer(&self, mut stream: Stream, asker: Asker) {
+    fn too_many(&self) -> String {
+        format!("there are {} already", self.most_connections)
+    }
+
+    /// Answers until the client goes, says what makes no sense, or asks nothing for too long.
+    fn answer(&self, mut stream: Stream, asker: Asker, patience: Option<Duration>) {
         let mut inbox = Inbox::default();
         let mut out = Vec::new();
         loop {
@@ -367,8 +396,8 @@ impl Shared {
                 Ok(Some((number, Err(error)))) => return self.end(stream, number, error),
                 Err(error) => return self.end(stream, 0, error),
                 Ok(None) => {
-                    let deadline = (!inbox.is_empty()).then(|| Instant::now() + PATIENCE);
-                    stream.set_deadline(deadline);
+                    let patience = if inbox.is_empty() { patience } else { Some(PATIENCE) };
+                    stream.set_deadline(patience.map(|patience| Instant::now() + patience));
                     if !matches!(inbox.fill(&mut stream), Ok(true)) {
                         return;
                     }
@@ -415,7 +444,11 @@ impl Shared {
             let why = "the client has had its signatures of this second";
             return refused(&self.counters.too_many, Code::TooMany, &why);
         }
-        let seat = Seat::take(self);
+        let seats = if key.is_on_token() { &self.seats_of_token } else { &self.seats };
+        let Some(seat) = seats.take(TURN) else {
+            let why = "other signatures take all the time that there is";
+            return refused(&self.counters.busy, Code::Failed, &why);
+        };
         let begun = Instant::now();
         let signed = key.sign(*scheme, hash);
         let took = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX);
@@ -427,29 +460,12 @@ impl Shared {
                 Answer::Signature(signature)
             }
             Err(error) => {
-                log::error!("the key {} cannot be used: {error}", key.name());
+                if self.told_failed.may() {
+                    log::error!("the key {} cannot be used: {error}", key.name());
+                }
                 refused(&self.counters.failed, Code::Failed, &"the key cannot be used now")
             }
         }
-    }
-}
-
-/// The right to make a signature now.
-struct Seat<'a>(&'a Shared);
-
-impl<'a> Seat<'a> {
-    fn take(shared: &'a Shared) -> Self {
-        let free = shared.free.lock().unwrap_or_else(PoisonError::into_inner);
-        let free = shared.freed.wait_while(free, |free| *free == 0);
-        *free.unwrap_or_else(PoisonError::into_inner) -= 1;
-        Self(shared)
-    }
-}
-
-impl Drop for Seat<'_> {
-    fn drop(&mut self) {
-        *self.0.free.lock().unwrap_or_else(PoisonError::into_inner) += 1;
-        self.0.freed.notify_one();
     }
 }
 
@@ -457,6 +473,21 @@ impl Drop for Seat<'_> {
 struct Held {
     shared: Arc<Shared>,
     number: u64,
+}
+
+impl Held {
+    /// Counts a stranger among clients from now on.
+    fn is_known(&self) -> io::Result<()> {
+        let mut open = self.shared.open();
+        if !self.shared.make_room(&mut open, Class::Tcp) {
+            return Err(io::Error::other(self.shared.too_many()));
+        }
+        match open.get_mut(&self.number) {
+            Some((class, _)) => *class = Class::Tcp,
+            None => return Err(io::Error::other("it has taken its time, and others came")),
+        }
+        Ok(())
+    }
 }
 
 impl Drop for Held {

@@ -90,6 +90,28 @@ pub fn key_id(spki: &[u8]) -> KeyId {
     KeyId(id)
 }
 
+/// Whether a signature of a scheme is one by the key of this SubjectPublicKeyInfo.
+#[cfg(feature = "pkcs11")]
+pub(crate) fn verifies(
+    spki: &[u8],
+    scheme: SignatureScheme,
+    content: &[u8],
+    signature: &[u8],
+) -> bool {
+    // The bits of a BIT STRING, which is what follows the AlgorithmIdentifier, are whole octets.
+    let key = sequence(spki).and_then(|(content, _)| sequence(content));
+    let key = key.and_then(|(_, bits)| match bits {
+        [0x03, 0x82, _, _, 0, key @ ..] | [0x03, 0x81, _, 0, key @ ..] => Some(key),
+        [0x03, len, 0, key @ ..] if *len < 0x80 => Some(key),
+        _ => None,
+    });
+    let Some(key) = key else { return false };
+    let known = rustls::crypto::aws_lc_rs::default_provider().signature_verification_algorithms;
+    let of_scheme = known.mapping.iter().filter(|(known, _)| *known == scheme);
+    let mut algorithms = of_scheme.flat_map(|(_, algorithms)| algorithms.iter());
+    algorithms.any(|algorithm| algorithm.verify_signature(key, content, signature).is_ok())
+}
+
 /// The SubjectPublicKeyInfo of a certificate, both in DER.
 pub fn spki_of_certificate(certificate: &[u8]) -> Option<Vec<u8>> {
     let certificate = CertificateDer::from(certificate);

@@ -6,43 +6,66 @@ use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use rustls::{ClientConnection, ServerConnection, StreamOwned};
+use socket2::{SockRef, TcpKeepalive};
 
 use crate::protocol::{Frame, Malformed};
 
 /// The most that is read at once, in bytes.
 const PIECE: usize = 8192;
 
+/// How long a connection over TCP is silent before its other end is asked whether it is there, and between questions.
+const ALIVE: [Duration; 2] = [Duration::from_secs(30), Duration::from_secs(10)];
+/// Questions without an answer that end it.
+const PROBES: u32 = 3;
+
+/// Has a connection end whose other end has gone without a word.
+pub(crate) fn keep_alive(stream: &TcpStream) -> io::Result<()> {
+    let keepalive = TcpKeepalive::new().with_time(ALIVE[0]).with_interval(ALIVE[1]);
+    SockRef::from(stream).set_tcp_keepalive(&keepalive.with_retries(PROBES))
+}
+
 /// A socket with a deadline.
 #[derive(Debug)]
 pub(crate) struct Timed<S> {
     socket: S,
     deadline: Option<Instant>,
-    /// How long the system has calls wait.
-    armed: Option<Duration>,
+    /// How long the system has calls wait, by direction: they have different deadlines, in turn.
+    armed: [Option<Duration>; 2],
+}
+
+/// What a call does.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Direction {
+    Read,
+    Write,
 }
 
 /// What sockets of both kinds can.
 pub(crate) trait Timeouts {
-    fn set_timeouts(&self, timeout: Duration) -> io::Result<()>;
+    fn set_timeout(&self, direction: Direction, timeout: Duration) -> io::Result<()>;
 }
 
 impl Timeouts for UnixStream {
-    fn set_timeouts(&self, timeout: Duration) -> io::Result<()> {
-        self.set_read_timeout(Some(timeout))?;
-        self.set_write_timeout(Some(timeout))
+    fn set_timeout(&self, direction: Direction, timeout: Duration) -> io::Result<()> {
+        match direction {
+            Direction::Read => self.set_read_timeout(Some(timeout)),
+            Direction::Write => self.set_write_timeout(Some(timeout)),
+        }
     }
 }
 
 impl Timeouts for TcpStream {
-    fn set_timeouts(&self, timeout: Duration) -> io::Result<()> {
-        self.set_read_timeout(Some(timeout))?;
-        self.set_write_timeout(Some(timeout))
+    fn set_timeout(&self, direction: Direction, timeout: Duration) -> io::Result<()> {
+        match direction {
+            Direction::Read => self.set_read_timeout(Some(timeout)),
+            Direction::Write => self.set_write_timeout(Some(timeout)),
+        }
     }
 }
 
 impl<S: Timeouts> Timed<S> {
     pub(crate) fn new(socket: S) -> Self {
-        Self { socket, deadline: None, armed: None }
+        Self { socket, deadline: None, armed: [None; 2] }
     }
 
     /// Calls from now on wait until then at most; without a moment, for ever.
@@ -50,20 +73,25 @@ impl<S: Timeouts> Timed<S> {
         self.deadline = deadline;
     }
 
-    /// Makes a call that waits until the deadline at most. Telling the system how long costs two calls: it is told
+    /// Makes a call that waits until the deadline at most. Telling the system how long costs a call: it is told
     /// less than is left, so that it need not be told each time.
-    fn wait<T>(&mut self, mut call: impl FnMut(&mut S) -> io::Result<T>) -> io::Result<T> {
+    fn wait<T>(
+        &mut self,
+        direction: Direction,
+        mut call: impl FnMut(&mut S) -> io::Result<T>,
+    ) -> io::Result<T> {
         loop {
             if let Some(deadline) = self.deadline {
                 let left = deadline.saturating_duration_since(Instant::now());
                 if left.is_zero() {
                     return Err(io::ErrorKind::TimedOut.into());
                 }
-                if self.armed.is_none_or(|armed| armed > left || armed < left / 4) {
+                let before = &mut self.armed[direction as usize];
+                if before.is_none_or(|armed| armed > left || armed < left / 4) {
                     // The system has none that is zero.
                     let armed = (left / 2).max(Duration::from_millis(1)).min(left);
-                    self.socket.set_timeouts(armed)?;
-                    self.armed = Some(armed);
+                    self.socket.set_timeout(direction, armed)?;
+                    *before = Some(armed);
                 }
             }
             match call(&mut self.socket) {
@@ -77,17 +105,17 @@ impl<S: Timeouts> Timed<S> {
 
 impl<S: Timeouts + Read> Read for Timed<S> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        self.wait(|socket| socket.read(buffer))
+        self.wait(Direction::Read, |socket| socket.read(buffer))
     }
 }
 
 impl<S: Timeouts + Write> Write for Timed<S> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.wait(|socket| socket.write(bytes))
+        self.wait(Direction::Write, |socket| socket.write(bytes))
     }
 
     fn write_vectored(&mut self, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
-        self.wait(|socket| socket.write_vectored(pieces))
+        self.wait(Direction::Write, |socket| socket.write_vectored(pieces))
     }
 
     fn flush(&mut self) -> io::Result<()> {

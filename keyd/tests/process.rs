@@ -215,13 +215,46 @@ fn a_process_that_does_not_answer_costs_no_more_than_the_deadline() {
     let listener = UnixListener::bind(process.path()).unwrap();
     let timeout = Duration::from_millis(100);
     let client = process.client(&ClientOptions { timeout, ..ClientOptions::default() });
-    // More than its queue takes: then connecting waits, too.
+    // The system takes connections for it, and nobody reads what is asked.
     for _ in 0..3 {
         let begun = Instant::now();
         assert_eq!(client.find(KeyId([0; 32])), Err(SignError::Slow));
         assert!((timeout..20 * timeout).contains(&begun.elapsed()));
     }
     drop(listener);
+}
+
+/// As a machine that went without a word: none of the connections to it leads anywhere.
+#[test]
+fn connections_that_lead_nowhere_are_given_up_together() {
+    let process = process();
+    let listener = UnixListener::bind(process.path()).unwrap();
+    let timeout = Duration::from_millis(500);
+    let client = process.client(&ClientOptions { timeout, ..ClientOptions::default() });
+    let asked = |stream: &mut UnixStream| {
+        let mut question = [0; 40];
+        stream.read_exact(&mut question).unwrap();
+        u32::from_be_bytes(question[4..8].try_into().unwrap())
+    };
+    let answer = |stream: &mut UnixStream, number| {
+        let mut out = Vec::new();
+        Answer::Key(vec![7]).encode(number, &mut out);
+        stream.write_all(&out).unwrap();
+    };
+    std::thread::scope(|scope| {
+        let find = || client.find(KeyId([0; 32]));
+        let both = [scope.spawn(find), scope.spawn(find)];
+        let mut streams = [(); 2].map(|()| listener.accept().unwrap().0);
+        let numbers = streams.each_mut().map(asked);
+        streams.iter_mut().zip(numbers).for_each(|(stream, number)| answer(stream, number));
+        assert!(both.into_iter().all(|find| find.join().unwrap().is_ok()));
+        assert_eq!(find(), Err(SignError::Slow));
+        let last = scope.spawn(find);
+        let (mut stream, _) = listener.accept().unwrap();
+        let number = asked(&mut stream);
+        answer(&mut stream, number);
+        assert_eq!(last.join().unwrap(), Ok(Some(vec![7])), "a new connection");
+    });
 }
 
 #[test]
@@ -270,9 +303,13 @@ fn a_key_that_everybody_may_read_is_refused() {
     use std::os::unix::fs::PermissionsExt;
     let dir = tempfile::tempdir().unwrap();
     let (path, _) = key(dir.path(), "key", &rcgen::PKCS_ED25519);
-    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).unwrap();
-    let told = Key::of_file(&path).unwrap_err().to_string();
-    assert!(told.contains("644") && told.contains("chmod"), "{told}");
+    for mode in [0o644, 0o660, 0o602] {
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+        let told = Key::of_file(&path).unwrap_err().to_string();
+        assert!(told.contains(&format!("{mode:o}")) && told.contains("chmod"), "{told}");
+    }
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o640)).unwrap();
+    assert!(Key::of_file(&path).is_ok());
     assert!(Keys::new([]).is_err());
 }
 
@@ -337,4 +374,85 @@ fn over_tcp_both_sides_show_a_certificate() {
     let told = careful.find(id(&certificate)).unwrap_err().to_string();
     assert!(told.contains("certificate"), "{told}");
     assert!(Client::new(address, None, &ClientOptions::default()).is_err());
+}
+
+/// A key process over TCP for clients of an authority, and what makes clients of it.
+struct OverTcp {
+    dir: TempDir,
+    certificate: Vec<u8>,
+    ours: Authority,
+    ca: PathBuf,
+    server: Server,
+    address: Address,
+}
+
+fn over_tcp(options: &ServerOptions) -> OverTcp {
+    let dir = tempfile::tempdir().unwrap();
+    let (path, certificate) = key(dir.path(), "key", &rcgen::PKCS_ECDSA_P256_SHA256);
+    let ours = authority();
+    let [chain, own_key, ca] = ours.issue(dir.path(), "keyd");
+    let tls = ServerTls::of_files(&chain, &own_key, &ca).unwrap();
+    let mut server = Server::new(keys(&[&path]), options).unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = format!("tcp:127.0.0.1:{}", listener.local_addr().unwrap().port());
+    server.listen_tcp(listener, tls).unwrap();
+    OverTcp { dir, certificate, ours, ca, server, address: address.parse().unwrap() }
+}
+
+impl OverTcp {
+    fn client(&self, name: &str, authority: &Authority) -> Client {
+        let [chain, key, _] = authority.issue(self.dir.path(), name);
+        let tls = MutualTls::of_files(&chain, &key, &self.ca).unwrap();
+        let address = match &self.address {
+            Address::Tcp { port, .. } => Address::Tcp { host: "localhost".to_owned(), port: *port },
+            Address::Unix(_) => unreachable!(),
+        };
+        let timeout = Duration::from_secs(20);
+        Client::new(address, Some(tls), &ClientOptions { timeout, ..ClientOptions::default() })
+            .unwrap()
+    }
+
+    fn sign(&self, client: &Client) -> Result<Vec<u8>, SignError> {
+        client.sign(id(&self.certificate), P256, hash(32))
+    }
+}
+
+#[test]
+fn strangers_over_tcp_and_clients_of_unix_sockets_take_no_place_of_gateways() {
+    let mut process = over_tcp(&ServerOptions { connections: 1, ..ServerOptions::default() });
+    let path = process.dir.path().join("keyd.sock");
+    process.server.listen_unix(UnixListener::bind(&path).unwrap(), Allowed::default()).unwrap();
+    let near = Client::new(Address::Unix(path), None, &ClientOptions::default()).unwrap();
+    assert!(process.sign(&near).is_ok());
+    let Address::Tcp { port, .. } = process.address else { unreachable!() };
+    // More than may be on their way at once, and none of them says a word.
+    let strangers: Vec<_> =
+        (0..100).map(|_| std::net::TcpStream::connect(("127.0.0.1", port)).unwrap()).collect();
+    let begun = Instant::now();
+    let gateway = process.client("gateway", &process.ours);
+    assert!(process.sign(&gateway).is_ok());
+    assert!(begun.elapsed() < Duration::from_secs(4), "no stranger had to give up first");
+    // The one place is taken now, by one who is known.
+    let other = process.client("other", &process.ours);
+    assert!(matches!(process.sign(&other), Err(SignError::Away(_))));
+    assert!(process.sign(&gateway).is_ok() && process.sign(&near).is_ok());
+    drop(strangers);
+    drop(gateway);
+    quicket_testing::until("its place is free", || process.sign(&other).is_ok());
+}
+
+#[test]
+fn other_authorities_are_taken_from_now_on_and_open_connections_end() {
+    let process = over_tcp(&ServerOptions::default());
+    let others = authority();
+    let (old, new) = (process.client("old", &process.ours), process.client("new", &others));
+    assert!(process.sign(&old).is_ok());
+    assert!(matches!(process.sign(&new), Err(SignError::Away(_))));
+    let [chain, own_key, _] = process.ours.issue(process.dir.path(), "next");
+    let [_, _, other_ca] = others.issue(process.dir.path(), "others");
+    let tls = ServerTls::of_files(&chain, &own_key, &other_ca).unwrap();
+    process.server.replace_tls(tls);
+    // It had a connection that was kept.
+    assert!(matches!(process.sign(&old), Err(SignError::Away(_))));
+    quicket_testing::until("a signature", || process.sign(&new).is_ok());
 }

@@ -5,8 +5,10 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use cryptoki::context::{CInitializeArgs, CInitializeFlags, Pkcs11};
+use cryptoki::session::SessionState;
 use quicket_keyd::protocol::TranscriptHash;
-use quicket_keyd::{Keys, Token};
+use quicket_keyd::{Key, KeyError, Keys, Token};
 
 const LIBRARIES: [&str; 3] = [
     "/usr/lib/softhsm/libsofthsm2.so",
@@ -53,6 +55,28 @@ fn verifies(dir: &Path, spki: &[u8], content: &[u8], signature: &[u8], options: 
     command.output().unwrap().status.success()
 }
 
+/// Another program's hand in the same library: what it does concerns all sessions of the token.
+fn log_out(conf: Option<CInitializeArgs>) {
+    let library = Pkcs11::new(library()).unwrap();
+    if let Some(arguments) = conf {
+        // It ends, and begins anew with nothing of before.
+        library.clone().finalize().unwrap();
+        library.initialize(arguments).unwrap();
+        return;
+    }
+    let site =
+        |slot: &cryptoki::slot::Slot| library.get_token_info(*slot).unwrap().label() == "site";
+    let slots = library.get_slots_with_initialized_token().unwrap();
+    let session = library.open_ro_session(slots.into_iter().find(site).unwrap()).unwrap();
+    assert_eq!(session.get_session_info().unwrap().session_state(), SessionState::RoUser);
+    session.logout().unwrap();
+}
+
+fn signs(key: &Key) -> bool {
+    let hash = TranscriptHash::new(&[9; 48]).unwrap();
+    key.sign(key.kind().schemes()[0].into(), &hash).is_ok()
+}
+
 #[test]
 fn a_token_signs_handshakes_with_its_keys() {
     let dir = tempfile::tempdir().unwrap();
@@ -78,6 +102,11 @@ fn a_token_signs_handshakes_with_its_keys() {
         std::env::set_var("SOFTHSM2_CONF", &conf);
     }
     let token = Token::open(library(), "site").unwrap();
+    let pin = write(dir.join("wrong"), "4321\n", 0o600);
+    for told in ["is not tried again", "the token has refused this PIN"] {
+        let error = token.keys(&pin, &[]).unwrap_err();
+        assert!(matches!(error, KeyError::Pin(_)) && error.to_string().contains(told), "{error}");
+    }
     let pin = write(dir.join("pin"), "1234\n", 0o600);
     let keys = Keys::new(token.keys(&pin, &[]).unwrap()).unwrap();
     assert_eq!(keys.iter().len(), 3);
@@ -111,8 +140,23 @@ fn a_token_signs_handshakes_with_its_keys() {
     });
     let told = token.keys(&pin, &["nothing".to_owned()]).unwrap_err().to_string();
     assert!(told.contains("site/nothing"), "{told}");
-    let open = write(dir.join("open"), "1234\n", 0o644);
-    assert!(token.keys(&open, &[]).unwrap_err().to_string().contains("everybody"));
+    for mode in [0o644, 0o660] {
+        let open = write(dir.join("open"), "1234\n", mode);
+        assert!(token.keys(&open, &[]).unwrap_err().to_string().contains("chmod 640"));
+    }
+    // A public half that could be anybody's: of none with an ID, and of two with the same.
+    let pair = ["--keypairgen", "--key-type", "EC:prime256v1", "--usage-sign", "--label"];
+    tool(dir, &[&pair[..], &["twin", "--id", "04"]].concat());
+    tool(dir, &[&pair[..], &["twin", "--id", "04"]].concat());
+    log_out(Some(CInitializeArgs::new(CInitializeFlags::OS_LOCKING_OK)));
+    assert!(keys.iter().all(signs), "after another beginning of the library");
+    let told = token.keys(&pin, &["twin".to_owned()]).unwrap_err().to_string();
+    assert!(told.contains("more than one public key"), "{told}");
+    assert_eq!(token.keys(&pin, &[]).unwrap().len(), 3, "the others are as they were");
+    for _ in 0..2 {
+        log_out(None);
+        assert!(keys.iter().all(signs), "after a logout behind its back");
+    }
     let other = Token::open(library(), "other").unwrap();
     let told = other.keys(&pin, &[]).unwrap_err().to_string();
     assert!(told.contains("\"other\""), "{told}");

@@ -17,7 +17,8 @@ use super::Status;
 /// certificate. The gateway's file has key = { keyd = "unix:/run/quicket/keyd.sock" } in [[certificate]]. Keys are those of
 /// files and of tokens (PKCS #11).
 ///
-/// The signal SIGHUP has all keys read again. If anything is wrong with one, all stays as it is, and the reason is told.
+/// The signal SIGHUP has all keys read again, and the certificates and authorities of TCP, whose connections end then. If
+/// anything is wrong with one, all stays as it is, and the reason is told.
 #[derive(Args, Debug)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true,
           after_help = EXAMPLES)]
@@ -50,7 +51,7 @@ pub(crate) struct Keyd {
     #[arg(long, value_name = "FILE", requires_all = ["cert_key", "client_ca"])]
     pub(crate) cert: Option<PathBuf>,
 
-    /// The key of that certificate, a file of PEM
+    /// The key of that certificate, a file of PEM; none of those that sign handshakes
     #[arg(long, value_name = "FILE", requires = "cert")]
     pub(crate) cert_key: Option<PathBuf>,
 
@@ -67,7 +68,7 @@ pub(crate) struct Keyd {
     #[arg(long, value_name = "LABEL", requires = "pkcs11")]
     pub(crate) token: Option<String>,
 
-    /// The file of the token's PIN, which others may not read
+    /// The file of the token's PIN, which others may not read. One that the token refuses is not tried again
     #[arg(long, value_name = "FILE", requires = "pkcs11")]
     pub(crate) pin_file: Option<PathBuf>,
 
@@ -75,11 +76,12 @@ pub(crate) struct Keyd {
     #[arg(long, value_name = "LABEL", requires = "pkcs11")]
     pub(crate) token_key: Vec<String>,
 
-    /// Signatures that are made at once, from 1 to 256 [default: as many as keyd may use cores]
+    /// Signatures that are made at once, from 1 to 256: with keys of files, and as many with those of a token
+    /// [default: as many as keyd may use cores]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
     pub(crate) threads: Option<u16>,
 
-    /// Connections of gateways at once, from 1 to 65535
+    /// Connections of gateways at once, from 1 to 65535: at Unix sockets, and as many over TCP
     #[arg(long, value_name = "N", default_value_t = 1024,
           value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) connections: u16,
@@ -88,7 +90,8 @@ pub(crate) struct Keyd {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) rate: Option<u32>,
 
-    /// Read all keys, say which they are, and end: with exit code 2 if one cannot be used
+    /// Read all keys, say which they are, and end: with exit code 2 if one cannot be used, 6 if the token
+    /// is not there
     #[arg(long)]
     pub(crate) check: bool,
 }

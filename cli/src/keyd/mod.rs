@@ -4,7 +4,7 @@ mod keys;
 mod report;
 
 use std::ffi::CString;
-use std::io::{self, BufRead, BufReader, Read, Write};
+use std::io::{self, BufRead, BufReader, Read as _, Write};
 use std::net::{Shutdown, TcpListener, ToSocketAddrs};
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -12,10 +12,10 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
-use quicket_keyd::{Address, Allowed, Server, ServerOptions, ServerTls};
+use quicket_keyd::{Address, Allowed, Server, ServerOptions};
 use tokio::signal::unix::{SignalKind, signal};
 
-use self::keys::Source;
+use self::keys::{Read, Source};
 use crate::args::{Keyd, KeydCommand};
 use crate::control::{be_patient, listen, may_command};
 use crate::exit::{Failure, Kind};
@@ -26,20 +26,22 @@ use crate::serve::say;
 const PREFIX: &str = "quicket-keyd/";
 /// The longest request in bytes.
 const MAX_REQUEST: u64 = 1024;
+/// The stack of threads where a token's library runs, in bytes.
+const TOKEN_STACK: usize = 1 << 20;
 
 pub(crate) fn run(args: &Keyd) -> Result<(), Failure> {
     if let Some(KeydCommand::Status(arguments)) = &args.command {
         return report::show(arguments);
     }
+    // Before there is anything to hide.
+    harden();
     let source = Source::of(args)?;
-    let keys = source.read()?;
+    let Read { keys, tls } = source.read()?;
     let summary = keys::summary(&keys);
     if args.check {
         return crate::print(&keys::list(&keys));
     }
-    let tls = server_tls(args)?;
     let allowed = allowed(args)?;
-    harden();
     crate::serve::raise_limit();
     let mut options = ServerOptions {
         connections: args.connections.into(),
@@ -48,6 +50,9 @@ pub(crate) fn run(args: &Keyd) -> Result<(), Failure> {
     };
     if let Some(threads) = args.threads {
         options.threads = threads.into();
+    }
+    if source.has_token() {
+        options.stack = TOKEN_STACK;
     }
     let cannot = |error| Failure::environment("cannot answer", error);
     let mut server = Server::new(keys, &options).map_err(cannot)?;
@@ -59,10 +64,7 @@ pub(crate) fn run(args: &Keyd) -> Result<(), Failure> {
                 server.listen_unix(listener, allowed.clone()).map_err(cannot)?;
             }
             Address::Tcp { host, port } => {
-                let tls = tls.clone().ok_or_else(|| {
-                    let message = format!("{place} needs --cert, --cert-key and --client-ca");
-                    Failure::new(Kind::Usage, message)
-                })?;
+                let Some(tls) = tls.clone() else { continue };
                 let listener = bind_tcp(host, *port)?;
                 server.listen_tcp(listener, tls).map_err(cannot)?;
             }
@@ -95,28 +97,23 @@ async fn serve(
     let state = |summary: &str| format!("Keys at {}: {summary}", places.join(", "));
     say(format_args!("{}", state(summary)));
     notify::ready(&state(summary));
+    let (mut reading, mut once_more) = (None, false);
     loop {
         tokio::select! {
             _ = hangup.recv() => {
                 notify::reloading("reading the keys again");
-                // A token may take its time; answers go on.
-                let source = source.clone();
-                let read = tokio::task::spawn_blocking(move || source.read()).await;
-                let read = read.map_err(|error| Failure::environment("no keys were read", error));
-                let mut why = refused.lock().unwrap_or_else(PoisonError::into_inner);
-                match read.and_then(|read| read) {
-                    Ok(keys) => {
-                        let summary = keys::summary(&keys);
-                        server.replace(keys);
-                        *why = None;
-                        say(format_args!("Read again: {summary}"));
-                        notify::reloaded(&state(&summary));
-                    }
-                    Err(Failure { message, .. }) => {
-                        say(format_args!("All stays as it was: {message}"));
-                        notify::reloaded(&format!("nothing was read again: {message}"));
-                        *why = Some(message);
-                    }
+                match reading {
+                    // What has been read already may have changed since.
+                    Some(_) => once_more = true,
+                    None => reading = Some(read(source)),
+                }
+            }
+            read_again = finished(&mut reading), if reading.is_some() => {
+                let said = apply(&server, read_again, &refused);
+                let was = said.map_or_else(|why| why, |summary| state(&summary));
+                reading = std::mem::take(&mut once_more).then(|| read(source));
+                if reading.is_none() {
+                    notify::reloaded(&was);
                 }
             }
             _ = terminate.recv() => break,
@@ -127,19 +124,53 @@ async fn serve(
     Ok(())
 }
 
+type Reading = tokio::task::JoinHandle<Result<Read, Failure>>;
+
+/// Reads all again. A token may take its time; answers go on, and so do signals.
+fn read(source: &Source) -> Reading {
+    let source = source.clone();
+    tokio::task::spawn_blocking(move || source.read())
+}
+
+async fn finished(reading: &mut Option<Reading>) -> Result<Read, Failure> {
+    let Some(handle) = reading else { return std::future::pending().await };
+    let read = handle.await.map_err(|error| Failure::environment("no keys were read", error));
+    *reading = None;
+    read.and_then(|read| read)
+}
+
+/// Takes what was read, if it is all right: what it is, or why all stays as it was.
+fn apply(
+    server: &Server,
+    read: Result<Read, Failure>,
+    refused: &Mutex<Option<String>>,
+) -> Result<String, String> {
+    let mut why = refused.lock().unwrap_or_else(PoisonError::into_inner);
+    match read {
+        Ok(Read { keys, tls }) => {
+            let summary = keys::summary(&keys);
+            server.replace(keys);
+            if let Some(tls) = tls {
+                server.replace_tls(tls);
+            }
+            *why = None;
+            say(format_args!("Read again: {summary}"));
+            Ok(summary)
+        }
+        Err(Failure { message, .. }) => {
+            say(format_args!("All stays as it was: {message}"));
+            *why = Some(message.clone());
+            Err(format!("nothing was read again: {message}"))
+        }
+    }
+}
+
 /// Neither a core dump nor another process of the user gets at the memory of this one.
 fn harden() {
     use rustix::process::{DumpableBehavior, set_dumpable_behavior};
     if let Err(error) = set_dumpable_behavior(DumpableBehavior::NotDumpable) {
         log::warn!("the memory with the keys may be dumped: {error}");
     }
-}
-
-fn server_tls(args: &Keyd) -> Result<Option<ServerTls>, Failure> {
-    let files = (&args.cert, &args.cert_key, &args.client_ca);
-    let (Some(chain), Some(key), Some(ca)) = files else { return Ok(None) };
-    let tls = ServerTls::of_files(chain, key, ca);
-    tls.map(Some).map_err(|why| Failure::new(Kind::Usage, why))
 }
 
 fn mode(args: &Keyd) -> u32 {

@@ -75,13 +75,16 @@ impl Challenges {
     }
 
     /// True if handshakes have to be looked at.
-    pub(crate) fn are_over_tls(&self) -> bool {
+    fn are_over_tls(&self) -> bool {
         self.over_tls.load(Ordering::Relaxed) > 0
     }
 
     /// What a handshake is answered with that asks for this protocol alone (RFC 8737, Section 3), and for a name that
     /// is awaited.
     pub(crate) fn answer(&self, hello: &ClientHello<'_>) -> Option<Arc<ServerConfig>> {
+        if !self.are_over_tls() {
+            return None;
+        }
         let mut protocols = hello.alpn()?;
         if protocols.next() != Some(ACME_TLS) || protocols.next().is_some() {
             return None;

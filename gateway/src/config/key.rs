@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use quicket::Identity;
-use quicket_keyd::{Address, Client, ClientOptions, KeyId, MutualTls, key_id};
+use quicket_keyd::{Address, Client, ClientOptions, KeyId, MutualTls, SignError, key_id};
 use serde::Deserialize;
 
 use super::Certificate;
@@ -118,8 +118,28 @@ impl KeyElsewhere {
 /// The processes of a file: certificates that say the same of theirs have it in common.
 #[derive(Default)]
 pub(super) struct Places {
-    clients: Vec<(KeyElsewhere, Client)>,
+    clients: Vec<Known>,
     away: Vec<String>,
+}
+
+struct Known {
+    place: KeyElsewhere,
+    client: Client,
+    /// Why it does not answer: it is asked no more then, as each question takes its time.
+    silent: Option<SignError>,
+}
+
+impl Known {
+    fn find(&mut self, id: KeyId) -> Result<Option<Vec<u8>>, SignError> {
+        if let Some(why) = &self.silent {
+            return Err(why.clone());
+        }
+        let found = self.client.find(id);
+        if let Err(why @ (SignError::Away(_) | SignError::Slow)) = &found {
+            self.silent = Some(why.clone());
+        }
+        found
+    }
 }
 
 impl Places {
@@ -128,13 +148,17 @@ impl Places {
         self.away
     }
 
-    fn client(&mut self, place: &KeyElsewhere, directory: &Path) -> Result<Client, String> {
-        if let Some((_, client)) = self.clients.iter().find(|(known, _)| known == place) {
-            return Ok(client.clone());
-        }
-        let client = place.client(directory)?;
-        self.clients.push((place.clone(), client.clone()));
-        Ok(client)
+    fn known(&mut self, place: &KeyElsewhere, directory: &Path) -> Result<&mut Known, String> {
+        let at = self.clients.iter().position(|known| known.place == *place);
+        let at = match at {
+            Some(at) => at,
+            None => {
+                let client = place.client(directory)?;
+                self.clients.push(Known { place: place.clone(), client, silent: None });
+                self.clients.len() - 1
+            }
+        };
+        Ok(&mut self.clients[at])
     }
 }
 
@@ -154,7 +178,8 @@ pub(super) fn identity(
         }
         KeyPlace::Elsewhere(elsewhere) => elsewhere,
     };
-    let client = problems.take(place, places.client(elsewhere, directory))?;
+    let known = problems.take(place, places.known(elsewhere, directory))?;
+    let client = known.client.clone();
     let mut wanted = (KeyId([0; 32]), Vec::new());
     let identity = Identity::with_key_elsewhere(&chain, |spki| {
         wanted = (key_id(spki), spki.to_vec());
@@ -162,7 +187,7 @@ pub(super) fn identity(
     });
     let identity = problems.take(place, identity)?;
     let (id, spki) = wanted;
-    match client.find(id) {
+    match known.find(id) {
         Ok(Some(found)) if found == spki => {}
         Ok(found) => {
             let what = if found.is_some() { "another key than" } else { "no key for" };

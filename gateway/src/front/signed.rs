@@ -1,4 +1,4 @@
-//! Handshakes over TCP whose signature is made elsewhere: a thread that may wait has them meanwhile, and no worker.
+//! Handshakes over TCP. Those whose signature is made elsewhere a thread has that may wait, and no worker.
 //!
 //! As over QUIC, TLS gets the ClientHello where the connection is, and once more on a thread if that turns out to need a
 //! signature (`quicket_handshake::elsewhere`). Nothing has been sent by then.

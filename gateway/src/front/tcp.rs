@@ -16,9 +16,7 @@ use quicket::{ConfigError, ServerTls};
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::rustls;
-use tokio_rustls::rustls::server::Acceptor;
 use tokio_rustls::server::TlsStream;
-use tokio_rustls::{LazyConfigAcceptor, TlsAcceptor};
 
 use super::Shared;
 use super::accept::accept_all;
@@ -81,27 +79,14 @@ impl Tls {
         stream: TcpStream,
         challenges: &Challenges,
     ) -> Result<Option<TlsStream<TcpStream>>, BodyError> {
-        let elsewhere = self.tls.has_keys_elsewhere();
-        if !challenges.are_over_tls() && !elsewhere {
-            return Ok(Some(TlsAcceptor::from(self.config()?).accept(stream).await?));
-        }
-        if elsewhere {
-            let begun = signed::Beginning::read(stream).await?;
-            return match challenges.answer(&begun.client_hello()) {
-                Some(config) => {
-                    begun.finish(config).await?.shutdown().await?;
-                    Ok(None)
-                }
-                None => Ok(Some(begun.finish(self.config()?).await?)),
-            };
-        }
-        let start = LazyConfigAcceptor::new(Acceptor::default(), stream).await?;
-        match challenges.answer(&start.client_hello()) {
+        // Certificates may be others when the ClientHello is there: which of them has its key elsewhere is seen then.
+        let begun = signed::Beginning::read(stream).await?;
+        match challenges.answer(&begun.client_hello()) {
             Some(config) => {
-                start.into_stream(config).await?.shutdown().await?;
+                begun.finish(config).await?.shutdown().await?;
                 Ok(None)
             }
-            None => Ok(Some(start.into_stream(self.config()?).await?)),
+            None => Ok(Some(begun.finish(self.config()?).await?)),
         }
     }
 }

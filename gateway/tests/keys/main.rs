@@ -252,32 +252,23 @@ fn a_slow_process_and_a_full_queue_cost_those_that_need_it() {
     let place = place();
     let _server = keyd::start(&place.path("keyd.sock"), &place.keys);
     let gate = Gate::new(&place.path("gate.sock"), &place.path("keyd.sock"));
-    let file = place.file("gate.sock", ", timeout_ms = 1500, threads = 1, queue = 2");
+    let file = place.file("gate.sock", ", timeout_ms = 5000, threads = 1, queue = 2");
     let gateway = Gateway::start(place.dir, &file);
     let config = client(&gateway);
     gate.close();
-    let ended = run(async {
-        let all = async {
-            let (gateway, config) = (&gateway, &config);
-            let one = || async move { connect(gateway, "p256.test", config).await };
-            // The thread has one, two wait, and there is no place for the rest.
-            let mut waiting = vec![Box::pin(one())];
-            let first = waiting.remove(0);
-            let others = async {
-                while gate.held() == 0 {
-                    tokio::time::sleep(Duration::from_millis(2)).await;
-                }
-                tokio::join!(one(), one(), one(), one(), one(), one())
-            };
-            let (first, others) = tokio::join!(first, others);
-            (first, others)
-        };
-        all.await
+    std::thread::scope(|scope| {
+        let one = || run(connect(&gateway, "p256.test", &config));
+        let first = scope.spawn(one);
+        until("the thread has one", || gate.held() == 1);
+        // Two wait for it, and there is no place for the rest: these hear of it at once.
+        let others = [(); 6].map(|()| scope.spawn(one));
+        let ended = || others.iter().filter(|other| other.is_finished()).count();
+        until("four are refused", || ended() >= 4);
+        assert!(!first.is_finished() && gate.held() == 1, "before it gives up");
+        assert_eq!(ended(), 4, "two wait");
+        has_internal_error(first.join().unwrap());
+        others.into_iter().for_each(|other| has_internal_error(other.join().unwrap()));
     });
-    let (first, (a, b, c, d, e, f)) = ended;
-    for outcome in [first, a, b, c, d, e, f] {
-        has_internal_error(outcome);
-    }
     let said = s_client(&gateway, &["-servername", "rsa.test"]);
     assert!(said.contains("alert internal error"), "{said}");
     assert!(matches!(over_quic(&gateway, "localhost"), Ok(false)));
@@ -327,6 +318,13 @@ fn a_process_without_the_key_is_an_error_and_one_that_is_away_a_warning() {
     let site = local.path("site.toml");
     let snapshot = quicket_gateway::config::load(&site).unwrap();
     assert_eq!(snapshot.keys_away.len(), 2, "{:?}", snapshot.keys_away);
+    // One that says nothing is asked once, for both.
+    std::fs::remove_file(&path).unwrap();
+    let silent = std::os::unix::net::UnixListener::bind(&path).unwrap();
+    silent.set_nonblocking(true).unwrap();
+    let snapshot = quicket_gateway::config::load(&site).unwrap();
+    assert_eq!(snapshot.keys_away.len(), 2, "{:?}", snapshot.keys_away);
+    assert!(silent.accept().is_ok() && silent.accept().is_err());
     for (key, what) in [
         ("{ keyd = \"keyd.sock\" }", "unix:/run/quicket/keyd.sock"),
         ("{ keyd = \"tcp:localhost:1\" }", "client_chain, client_key and ca"),

@@ -118,12 +118,18 @@ impl Certificates {
         *self.0.write().unwrap_or_else(PoisonError::into_inner) = certificates;
     }
 
-    /// One of the keys for a name, if all of them are in other processes.
+    /// One of the keys for a name, if all of them are in other processes, and wait for their signatures in common: which
+    /// of them a client verifies is not known yet, and the threads of one would have to do without another.
     pub(crate) fn elsewhere(&self, server_name: Option<&str>) -> Option<Arc<dyn RemoteKey>> {
         let certificates = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        let keys = certificates.find(server_name);
-        let all = keys.iter().all(|own| own.elsewhere.is_some());
-        keys.first()?.elsewhere.clone().filter(|_| all)
+        let (first, others) = certificates.find(server_name).split_first()?;
+        let first = first.elsewhere.as_ref()?;
+        let threads = first.threads();
+        let is_in_common = |own: &Own| {
+            let other = own.elsewhere.as_ref().and_then(|key| key.threads());
+            other.is_some() && other == threads
+        };
+        others.iter().all(is_in_common).then(|| Arc::clone(first))
     }
 
     /// Whether a key of them is in another process.
@@ -200,6 +206,49 @@ mod tests {
         let certificates = CertificatesByName::new(&one, &named).unwrap();
         let keys = certificates.find(Some("a.test"));
         assert_eq!((keys.len(), keys[0].key.cert[0].to_vec()), (2, of(&again)));
+    }
+
+    /// A key of a process, by the number of its threads.
+    #[derive(Debug)]
+    struct Away(Option<usize>);
+
+    impl RemoteKey for Away {
+        fn sign(&self, _: u16, _: &[u8]) -> Result<Vec<u8>, String> {
+            Err("nobody is there".to_owned())
+        }
+
+        fn run(&self, _: Box<dyn FnOnce() + Send>) -> Result<(), String> {
+            Err("nobody is there".to_owned())
+        }
+
+        fn threads(&self) -> Option<usize> {
+            self.0
+        }
+    }
+
+    #[test]
+    fn a_key_is_foreseen_only_if_all_of_the_name_wait_in_common() {
+        let away = |identity: &Identity, threads| {
+            let chain = identity.chain_pem();
+            let key = |_: &[u8]| Arc::new(Away(threads)) as Arc<dyn RemoteKey>;
+            Identity::from_pem_with_key_elsewhere(chain.as_bytes(), key).unwrap()
+        };
+        let (ecdsa, ed) = (Identity::self_signed(["a.test"]).unwrap(), ed25519("a.test"));
+        let foresees = |first: &Identity, second: Option<&Identity>| {
+            let named: Vec<_> = [Some(first), second]
+                .into_iter()
+                .flatten()
+                .map(|identity| (vec!["a.test".to_owned()], identity.clone()))
+                .collect();
+            let certificates = CertificatesByName::new(&ecdsa, &named).unwrap();
+            Certificates::new(certificates).elsewhere(Some("a.test")).is_some()
+        };
+        let one = away(&ecdsa, Some(1));
+        assert!(foresees(&one, None) && foresees(&one, Some(&away(&ed, Some(1)))));
+        assert!(foresees(&away(&ecdsa, None), None));
+        assert!(!foresees(&one, Some(&away(&ed, Some(2)))), "another process");
+        assert!(!foresees(&away(&ecdsa, None), Some(&away(&ed, None))), "who knows");
+        assert!(!foresees(&one, Some(&ed)) && !foresees(&ecdsa, None), "one is here");
     }
 
     #[test]
