@@ -6,6 +6,7 @@ mod common;
 use std::collections::HashMap;
 use std::fs;
 use std::net::{SocketAddr, UdpSocket};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
@@ -169,6 +170,8 @@ fn the_page_takes_an_operator_to_a_cluster_of_three() {
     type_in(dir, &blocks("console")[0], "secrets new");
     let store = Store::start(dir);
     fs::write(dir.join("store.password"), format!("{}\n", store.password)).unwrap();
+    let mode = fs::Permissions::from_mode(0o600);
+    fs::set_permissions(dir.join("store.password"), mode).unwrap();
     let file = blocks("toml").remove(0);
     let file = file.replace("[::]:443", "127.0.0.1:0");
     let file = file.replace("10.0.0.5:6379", &format!("127.0.0.1:{}", store.port));
@@ -206,7 +209,7 @@ fn the_page_takes_an_operator_to_a_cluster_of_three() {
     }
     for gateway in [2, 0, 1] {
         assert_eq!(get(gateway), early("accepted"), "{gateway}");
-        assert_eq!(gateways[gateway].counter("early_data_total", "taken"), 1);
+        assert_eq!(gateways[gateway].counter("early_data_total", "first"), 1);
     }
     // watch = true: the rotated file is taken up by itself, by one after the other.
     type_in(dir, &blocks("console")[2], "secrets rotate");

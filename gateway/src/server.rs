@@ -21,7 +21,7 @@ use tokio::task::JoinSet;
 use crate::acme::{self, Plan};
 use crate::bind::{both, listen_tcp, only_v6};
 use crate::credentials::Asking;
-use crate::early::{self, ClusterRegister, Keeper};
+use crate::early::{ClusterRegister, Keeper};
 use crate::front::admission::{admission, counts_handshakes, hold, turn_away};
 use crate::front::{Shared, redirect, tcp};
 use crate::handed::Handed;
@@ -77,6 +77,8 @@ pub struct Gateway {
     member: Option<Arc<Member>>,
     /// What protects tickets, if other gateways have it, too.
     keys: Option<SiteKeys>,
+    /// What asks other gateways' register of tickets.
+    register: Option<Arc<ClusterRegister>>,
     /// The certificates that clients get.
     presented: Arc<Presented>,
     /// What certificates are ordered.
@@ -137,7 +139,7 @@ impl Bound {
         let register = snapshot.register.clone();
         let (register, keeper) =
             register.map(|place| ClusterRegister::new(place, metrics.register())).unzip();
-        let tls = tls(&snapshot, &shown, keys.as_ref(), register)?;
+        let tls = tls(&snapshot, &shown, keys.as_ref(), register.clone())?;
         tls.change_application_limits(announced(&snapshot), || ());
         shown.count(&metrics);
         let acceptor = tcp::Tls::new(&tls).map_err(StartError::Tls)?;
@@ -169,8 +171,18 @@ impl Bound {
         let (plan, hearer) = (shared.current().0.acme.clone(), Arc::default());
         let (plan, presented) =
             (Arc::new(watch::Sender::new(plan)), Arc::new(Presented::new(shown)));
-        let gateway =
-            Gateway { shared, tls, wanted, is_switched, member, keys, presented, plan, hearer };
+        let gateway = Gateway {
+            shared,
+            tls,
+            wanted,
+            is_switched,
+            member,
+            keys,
+            register,
+            presented,
+            plan,
+            hearer,
+        };
         Ok(Self {
             gateway,
             endpoint,
@@ -377,7 +389,7 @@ impl Gateway {
         if snapshot.has_tcp() != self.shared.current().0.has_tcp() {
             return Err(StartError::OtherProtocols);
         }
-        if in_common(&snapshot) != in_common(&self.shared.current().0) {
+        if !has_same_in_common(&snapshot, &self.shared.current().0) {
             return Err(StartError::OtherRegister);
         }
         check_passes(&snapshot, self.is_switched)?;
@@ -403,6 +415,9 @@ impl Gateway {
         }
         if let Some((keys, secrets)) = self.keys.as_ref().zip(snapshot.secrets.as_ref()) {
             keys.replace(secrets);
+        }
+        if let Some((register, place)) = self.register.as_ref().zip(snapshot.register.as_ref()) {
+            register.change_password(place.password.clone());
         }
         let plan = snapshot.acme.clone();
         self.tls.change_application_limits(announced(&snapshot), || {
@@ -488,9 +503,13 @@ fn announced(snapshot: &Snapshot) -> [u64; APPLICATION_LIMITS] {
     [snapshot.limits.header_bytes.into(), 0, 0, 0]
 }
 
-/// What gateways have in common from the start.
-fn in_common(snapshot: &Snapshot) -> (bool, Option<&early::Place>) {
-    (snapshot.secrets.is_some(), snapshot.register.as_ref())
+/// What gateways have in common from the start; of the register, all but the password.
+fn has_same_in_common(one: &Snapshot, other: &Snapshot) -> bool {
+    let is_like = match (&one.register, &other.register) {
+        (Some(one), Some(other)) => one.is_like(other),
+        (one, other) => one.is_none() && other.is_none(),
+    };
+    is_like && one.secrets.is_some() == other.secrets.is_some()
 }
 
 async fn reader(
@@ -513,7 +532,9 @@ fn tls(
             tls = tls.common_ticket_keys(&keys.ticket_keys());
         }
         match register {
-            Some(register) => tls.strike_register(register),
+            Some(register) => tls
+                .register_beginning(register.shared_beginning())
+                .strike_register(register.clone()),
             None => tls,
         }
     });

@@ -69,6 +69,7 @@ pub struct ServerTlsBuilder {
     ticket_keys: Vec<TicketKey>,
     common_keys: Option<TicketKeys>,
     strikes: Option<Arc<dyn StrikeRegister>>,
+    beginning: Option<SharedBeginning>,
     trust_earlier: bool,
     key_log: Option<Arc<dyn KeyLog>>,
 }
@@ -137,6 +138,13 @@ impl ServerTlsBuilder {
     /// [`ProcessRegister`] of its own.
     pub fn strike_register(mut self, register: Arc<dyn StrikeRegister>) -> Self {
         self.strikes = Some(register);
+        self
+    }
+
+    /// When the [`Self::strike_register`] began, where that changes while it is asked: it is another one from then on. In
+    /// place of [`StrikeRegister::beginning`].
+    pub fn register_beginning(mut self, beginning: &SharedBeginning) -> Self {
+        self.beginning = Some(beginning.clone());
         self
     }
 
@@ -226,6 +234,7 @@ impl ServerTlsBuilder {
             lifetime: self.ticket_lifetime.as_secs() as u32,
             client_auth: policy.context().to_vec(),
             strikes: self.strikes,
+            beginning: self.beginning,
             trust_earlier: self.trust_earlier,
             in_common: self.common_keys.is_some(),
         };
@@ -279,6 +288,7 @@ impl ServerTls {
             ticket_keys: Vec::new(),
             common_keys: None,
             strikes: None,
+            beginning: None,
             trust_earlier: false,
             key_log: None,
         }
@@ -312,7 +322,9 @@ impl ServerTls {
     /// [keys](ServerTlsBuilder::ticket_keys) and no [register](ServerTlsBuilder::strike_register). What is changed
     /// of either, certificates and keys, is changed of both.
     ///
-    /// `beginning` holds when the register [began](StrikeRegister::beginning), which may change.
+    /// `beginning` holds when the register [began](StrikeRegister::beginning), which may change. Where servers have `keys`
+    /// that ask another register, that time is never to come ([`Beginning::known`] with `u64::MAX`). For keys that the
+    /// application [has in common](ServerTlsBuilder::common_ticket_keys) with others it is so in any case.
     #[must_use]
     pub fn sharing_tickets(
         &self,

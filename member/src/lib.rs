@@ -14,7 +14,7 @@ pub use error::MemberError;
 pub use keys::{aes, server_id, sign, verify, wall_clock};
 pub use member::{Change, Member};
 pub use quicket_balancer::Site;
-pub use secrets::{SecretsFault, read_secrets};
+pub use secrets::{SecretsFault, open_to_others, read_secrets};
 
 /// The longest file of connection IDs, in bytes.
 pub const MAX_FILE: u64 = 4 << 20;

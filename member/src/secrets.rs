@@ -39,17 +39,24 @@ impl fmt::Display for SecretsFault {
 
 impl std::error::Error for SecretsFault {}
 
+/// The mode of a file that others than its owner may change, or others than its owner and group may read.
+///
+/// # Errors
+///
+/// If the system does not say.
+pub fn open_to_others(file: &File) -> io::Result<Option<u32>> {
+    let mode = file.metadata()?.mode();
+    Ok((mode & FORBIDDEN != 0).then_some(mode & 0o777))
+}
+
 /// Reads secrets. A file `is_named` if it was opened by its name: then others may not have it.
 ///
 /// # Errors
 ///
 /// If they cannot be read, others may read them, or they are none.
 pub fn read_secrets(file: File, is_named: bool) -> Result<SiteSecrets, SecretsFault> {
-    if is_named {
-        let mode = file.metadata().map_err(SecretsFault::Read)?.mode();
-        if mode & FORBIDDEN != 0 {
-            return Err(SecretsFault::Open(mode & 0o777));
-        }
+    if is_named && let Some(mode) = open_to_others(&file).map_err(SecretsFault::Read)? {
+        return Err(SecretsFault::Open(mode));
     }
     let mut bytes = Vec::with_capacity(MAX_FILE + 1);
     let read = file.take(MAX_FILE as u64 + 1).read_to_end(&mut bytes);

@@ -9,8 +9,8 @@ const SHORTEST: Millis = 250;
 /// ... and at most; each time is twice as long as the one before.
 const LONGEST: Millis = 4_000;
 
-/// A circuit breaker. It opens after failures in a row. After a while a look at the store is the trial, and after that one
-/// question: if that fails, it is open again, for longer.
+/// A circuit breaker. It opens after failures in a row. After a while a look at the store is the trial. If that
+/// succeeds questions are asked, and the first that fails has it open again, for longer.
 #[derive(Clone, Debug)]
 pub struct Breaker {
     failures: u32,
@@ -81,7 +81,7 @@ impl Breaker {
         self.pause = if twice > LONGEST { LONGEST } else { twice };
     }
 
-    /// A look has succeeded: one question may be asked.
+    /// A look has succeeded: questions may be asked, until the first that fails.
     pub const fn looked(&mut self) {
         if self.open_until.take().is_some() {
             self.failures = MAX_FAILURES - 1;
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn after_a_look_one_question_decides() {
+    fn after_a_look_the_first_question_that_fails_decides() {
         let mut breaker = opened();
         breaker.looked();
         assert_eq!(breaker.state(400), BreakerState::Closed);

@@ -12,6 +12,9 @@ use crate::{
 pub const MAX_SEEN: usize = 65_536;
 /// Questions that wait for answers.
 pub const MAX_ASKED: usize = 1_024;
+/// For how long more, in milliseconds, early data is refused when a clock was set back at most. Where that of servers
+/// was set back too, copies are as young as before once more, after as much time. No ticket lives for longer (RFC 8446, Section 4.6.1).
+const LONGEST_BACK: Millis = 604_800_000;
 /// What a clock with seconds says too little, in milliseconds.
 const SECOND: Millis = 1_000;
 
@@ -20,7 +23,8 @@ const SECOND: Millis = 1_000;
 pub struct Config {
     /// How long an answer may take, in milliseconds.
     pub deadline: Millis,
-    /// Replicas of the store that must keep up: as many as there are where one of them may become the master.
+    /// Replicas of the store that must keep up: as many as there are, where one of them may become the master. With
+    /// fewer, a master that was replaced may still have one, and go on beside the other.
     pub replicas: usize,
 }
 
@@ -107,6 +111,10 @@ pub struct Register {
     clock: Option<Clock>,
     /// The store's clock has jumped: until then it may have forgotten uses before their time.
     jumped_until: Millis,
+    /// Marks from before this time of the store are from before a jump.
+    jumped_at: Millis,
+    /// When the clocks last went alike.
+    agreed_at: Millis,
     known: Result<Known, Refusal>,
     look_at: Millis,
 }
@@ -131,6 +139,8 @@ impl Register {
             asked: 0,
             clock: None,
             jumped_until: 0,
+            jumped_at: 0,
+            agreed_at: now,
             known: Err(Refusal::Unknown),
             look_at: now,
         }
@@ -210,8 +220,8 @@ impl Register {
     /// The store was looked at.
     pub fn looked(&mut self, now: Millis, look: Look<'_>) -> Next {
         self.breaker.looked();
-        self.look_at = now.saturating_add(LOOK_EVERY);
         self.see_clock(now, look.time);
+        self.look_at = now.saturating_add(LOOK_EVERY);
         let why = match look.info {
             _ if !look.denies => Some(Refusal::Lies),
             info if info.is_replica => Some(Refusal::Replica),
@@ -223,7 +233,10 @@ impl Register {
             return Next::Unfit(why);
         }
         let mark = look.mark.and_then(|text| Mark::of(look.info, text));
-        let Some(mark) = mark.filter(|mark| !is_to_come(mark.began(), look.time)) else {
+        // A jump counts for all servers, of which some have not seen it.
+        let counts =
+            |mark: &Mark| mark.began() >= self.jumped_at && !is_to_come(mark.began(), look.time);
+        let Some(mark) = mark.filter(counts) else {
             self.known = Err(Refusal::Unknown);
             self.look_at = now;
             return Next::Write(Mark::new(look.info, look.time, look.name));
@@ -280,12 +293,23 @@ impl Register {
 
     fn see_clock(&mut self, now: Millis, store: Millis) {
         match &mut self.clock {
-            Some(clock) if clock.agrees(now, store) => clock.follow(now, store),
-            Some(clock) => {
-                *clock = Clock::new(now, store);
-                self.jumped_until = now.saturating_add(WINDOW);
+            Some(clock) if clock.agrees(now, store) => {
+                clock.follow(now, store);
+                self.agreed_at = now;
             }
-            None => self.clock = Some(Clock::new(now, store)),
+            Some(clock) => {
+                let back = clock.store(now).saturating_sub(store).min(LONGEST_BACK);
+                *clock = Clock::new(now, store);
+                let until = now.saturating_add(WINDOW).saturating_add(back);
+                self.jumped_until = self.jumped_until.max(until);
+                // It may have jumped right after the clocks last went alike.
+                self.jumped_at = store.saturating_sub(now.saturating_sub(self.agreed_at));
+                (self.agreed_at, self.look_at) = (now, now);
+            }
+            None => {
+                self.clock = Some(Clock::new(now, store));
+                self.agreed_at = now;
+            }
         }
     }
 }

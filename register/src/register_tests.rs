@@ -202,24 +202,43 @@ fn clocks_that_do_not_agree_have_early_data_refused() {
     // The store's clock jumps: what it has set to be forgotten later may be forgotten.
     store.ahead += 60_000;
     assert_eq!(ask(&mut register, &mut store, now, 1), Err(Refusal::Clock));
+    assert_eq!(register.look_at(), now);
+    look(&mut register, &mut store, now);
     let unix = |now| (now + store.ahead) / 1000;
-    look(
-        &mut register,
-        &mut Store {
-            keys: HashSet::new(),
-            mark: store.mark.clone(),
-            info: store.info.clone(),
-            ..store
-        },
-        now,
-    );
     assert_eq!(register.ask(now, unix(now), &ticket(2)), Err(Refusal::Clock));
     let later = now + WINDOW;
-    register.looked(later, store.look(later));
+    assert_eq!(register.looked(later, store.look(later)), Next::Known);
     assert_eq!(register.ask(later, unix(later), &ticket(2)), Ok(()));
     // A mark of a time that is to come is none.
     store.ahead -= 3_600_000;
     assert!(matches!(register.looked(later, store.look(later)), Next::Write(_)));
+}
+
+/// A server that has not seen the jump hears of it by the mark.
+#[test]
+fn a_jump_that_one_server_sees_counts_for_all() {
+    for jump in [150_000_i64, -60_000] {
+        let (mut register, mut store, now) = settled(CONFIG);
+        store.ahead = store.ahead.saturating_add_signed(jump);
+        let now = now + 1_000;
+        look(&mut register, &mut store, now);
+        let unix = |now| (now + store.ahead) / 1000;
+        // It was not there.
+        let mut other = Register::new(0, CONFIG);
+        assert_eq!(other.looked(now, store.look(now)), Next::Known, "{jump}");
+        assert_eq!(other.ask(now, unix(now), &ticket(1)), Err(Refusal::Young), "{jump}");
+        // One mark is enough for all who have seen it.
+        assert_eq!(register.looked(now + 900, store.look(now + 900)), Next::Known, "{jump}");
+        let over = now + WINDOW;
+        assert_eq!(other.looked(over, store.look(over)), Next::Known, "{jump}");
+        assert_eq!(other.ask(over, unix(over), &ticket(1)), Ok(()), "{jump}");
+        // Set back with the clocks of servers, copies are young again after so long.
+        let back = jump.min(0).unsigned_abs();
+        for (at, taken) in [(over, back == 0), (over + back, true)] {
+            register.looked(at, store.look(at));
+            assert_eq!(register.standing(at).is_ok(), taken, "{jump}");
+        }
+    }
 }
 
 #[test]

@@ -201,7 +201,7 @@ The file, in TOML; what is not said is as shown here, and paths are relative to 
   username = \"NAME\"                and ...
   password_file = \"FILE\"           ... for AUTH; none
   deadline_ms = 5                  for an answer, from 1 to 200; without one there is no 0-RTT, and no error
-  replicas = 0                     of the store that must keep up; 1 at least where one may become the master
+  replicas = 0                     of the store that must keep up: all there are, where one may become the master
   [metrics]                        counters, at /metrics (Prometheus) and /metrics.json
   listen = \"127.0.0.1:9090\"        or \"unix:/PATH\", a socket for the gateway's own user
   token_file = \"FILE\"              of 16 bytes at least, for Authorization: Bearer; due with TCP

@@ -27,8 +27,8 @@ pub struct EarlyDataRegister {
     /// A store that speaks the Redis protocol: `redis://HOST:PORT`, with `/N` for the database of that number, or
     /// `unix:/PATH`.
     pub register: String,
-    /// What the register is called in tickets, which bring early data in only where it has the same name; `register`
-    /// unless given. For gateways that reach one store by several addresses.
+    /// What the register is called in tickets, which bring early data in only where it has the same name and is in the
+    /// same store; `register` unless given. For gateways that reach one store by several addresses.
     pub name: Option<String>,
     /// Whom the store knows the gateway as.
     pub username: Option<String>,
@@ -37,7 +37,7 @@ pub struct EarlyDataRegister {
     /// How long an answer may take, in milliseconds, from 1 to 200.
     #[serde(default = "deadline")]
     pub deadline_ms: u64,
-    /// Replicas of the store that must keep up, from 0 to 16: 1 at least where one may become the master.
+    /// Replicas of the store that must keep up, from 0 to 16: as many as there are, where one may become the master.
     #[serde(default)]
     pub replicas: usize,
 }
@@ -73,7 +73,7 @@ impl EarlyDataRegister {
         }
         let field = "early_data.password_file";
         let password = self.password_file.as_ref().and_then(|path| {
-            let read = problems.take(field, read_bytes(&directory.join(path), MAX_PASSWORD))?;
+            let read = problems.take(field, read_password(&directory.join(path)))?;
             let password = String::from_utf8(read).ok().map(|text| text.trim().to_owned());
             let password = password.filter(|password| !password.is_empty());
             if password.is_none() {
@@ -92,6 +92,20 @@ impl EarlyDataRegister {
             deadline: Duration::from_millis(self.deadline_ms),
             replicas: self.replicas,
         })
+    }
+}
+
+/// Reads a file that only the gateway's user, and perhaps its group, may read.
+fn read_password(path: &Path) -> Result<Vec<u8>, Problem> {
+    let failed = |error: std::io::Error| Problem::file(path, &error);
+    let mode = quicket_member::open_to_others(&File::open(path).map_err(failed)?);
+    match mode.map_err(failed)? {
+        Some(mode) => {
+            let path = path.display();
+            let what = format!("{path}: others may read or change it (mode {mode:03o}): chmod 600");
+            Err(Problem::new("", what))
+        }
+        None => read_bytes(path, MAX_PASSWORD),
     }
 }
 
@@ -122,7 +136,11 @@ mod tests {
     #[test]
     fn each_mistake_is_told_with_its_field() {
         let dir = tempfile::tempdir().unwrap();
-        fs::write(dir.path().join("empty"), "\n").unwrap();
+        for (name, mode) in [("empty", 0o600), ("open", 0o644)] {
+            fs::write(dir.path().join(name), "\n").unwrap();
+            let path = dir.path().join(name);
+            fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+        }
         let table = |lines: &str| told(dir.path(), &format!("[early_data]\n{lines}\n"));
         let right = "register = \"redis://10.0.0.5\"\n";
         for (lines, what) in [
@@ -143,6 +161,7 @@ mod tests {
                 format!("{right}password_file = \"empty\""),
                 "early_data.password_file: has no password",
             ),
+            (format!("{right}password_file = \"open\""), "mode 644): chmod 600"),
             (format!("{right}password = \"a\""), "unknown field `password`"),
             (String::new(), "missing field `register`"),
         ] {

@@ -10,7 +10,7 @@ use tokio::time::{sleep_until, timeout, timeout_at};
 
 use super::place::Place;
 use super::store::{Fault, PATIENCE, Store};
-use super::{Asked, ClusterRegister};
+use super::{Asked, Batch, ClusterRegister};
 
 /// Questions that go to the store at once.
 const MAX_BATCH: usize = 64;
@@ -40,7 +40,8 @@ impl Keeper {
         loop {
             let look_at = self.register.instant(self.register.lock().look_at());
             self.refusing(sleep_until(look_at)).await;
-            let place = self.place.clone();
+            let password = self.register.password.borrow().clone();
+            let place = Place { password, ..self.place.clone() };
             let fault = match self.refusing(Store::connect(&place)).await {
                 Ok((store, driver)) => self.hold(store, driver).await,
                 Err(fault) => fault,
@@ -73,8 +74,10 @@ impl Keeper {
             tokio::select! {
                 _ = &mut driver => return Fault::new("the store has ended the connection"),
                 count = self.questions.recv_many(&mut batch, MAX_BATCH), if batches.len() < MAX_BATCH => {
-                    if count > 0 {
-                        batches.spawn(ask(Arc::clone(&self.register), store.clone(), batch));
+                    if let Some(first) = batch.first().map(|asked| asked.at) {
+                        // It is counted before its task begins, which may never come to that.
+                        let counted = Batch::new(Arc::clone(&self.register), count, first);
+                        batches.spawn(ask(counted, store.clone(), batch));
                     }
                 }
                 // A store that has forgotten is looked at now.
@@ -85,7 +88,8 @@ impl Keeper {
                     Err(error) => return error.into(),
                 },
                 () = sleep_until(look_at), if looks.is_empty() => {
-                    looks.spawn(look(Arc::clone(&self.register), store.clone()));
+                    let name = self.place.name.clone();
+                    looks.spawn(look(Arc::clone(&self.register), store.clone(), name));
                 }
             }
         }
@@ -122,14 +126,13 @@ impl Drop for Ends {
 }
 
 /// Asks a store, and gives the answers.
-async fn ask(register: Arc<ClusterRegister>, mut store: Store, batch: Vec<Asked>) {
-    let Some(first) = batch.first().map(|asked| asked.at) else { return };
+async fn ask(mut counted: Batch, mut store: Store, batch: Vec<Asked>) {
     let (deadline, with_evicted) = {
-        let register = register.lock();
+        let register = counted.register().lock();
         (std::time::Duration::from_millis(register.deadline()), register.wants_evicted())
     };
     let tickets: Vec<_> = batch.iter().map(|asked| asked.ticket).collect();
-    let asked = timeout_at(first + deadline, store.ask(&tickets, with_evicted)).await;
+    let asked = timeout_at(counted.first() + deadline, store.ask(&tickets, with_evicted)).await;
     let told = match &asked {
         Ok(Ok(answers)) => Ok(Trailer {
             mark: answers.mark.as_deref(),
@@ -142,32 +145,42 @@ async fn ask(register: Arc<ClusterRegister>, mut store: Store, batch: Vec<Asked>
         }
         Err(_) => Err(Failure::Late),
     };
-    let (now, first) = (register.now(), register.at(first));
-    let judged = register.lock().judge(now, batch.len(), first, told);
+    let judged = counted.judge(told);
     let replies = asked.ok().and_then(Result::ok).map(|answers| answers.replies);
     // Without answers, what they were does not matter.
     let replies = replies.unwrap_or_else(|| vec![SetReply::Held; batch.len()]);
     for (asked, reply) in batch.into_iter().zip(replies) {
-        register.metrics.took(asked.at.elapsed());
-        register.answer(asked.answer, judged.of(reply));
+        counted.register().metrics.took(asked.at.elapsed());
+        counted.register().answer(asked.answer, judged.of(reply));
     }
 }
 
 /// Looks at a store, and writes its mark where there is none.
-async fn look(register: Arc<ClusterRegister>, mut store: Store) -> Result<(), Fault> {
+async fn look(register: Arc<ClusterRegister>, mut store: Store, name: String) -> Result<(), Fault> {
     let late = |_| Fault::new("the store does not answer within a second");
     for _ in 0..LOOKS {
-        let looked = timeout(PATIENCE, store.look()).await.map_err(late)??;
-        let mut name = [0; 8];
-        aws_lc_rs::rand::fill(&mut name)?;
+        let mut id = [0; 16];
+        aws_lc_rs::rand::fill(&mut id)?;
+        let begun = tokio::time::Instant::now();
+        let looked = timeout(PATIENCE, store.look(&id)).await.map_err(late)??;
+        let now = register.now();
+        // An answer that has lain about while this process stood still tells nothing of the store's clock.
+        if begun.elapsed() > PATIENCE {
+            return Err(Fault::new("this process was held up while the store answered"));
+        }
+        // Before an answer of it counts.
+        if let Some(id) = &looked.id {
+            register.asks(&name, id);
+        }
+        let mut mark = [0; 8];
+        aws_lc_rs::rand::fill(&mut mark)?;
         let look = Look {
             info: &looked.info,
             time: looked.time,
             mark: looked.mark.as_deref(),
             denies: looked.denies,
-            name,
+            name: mark,
         };
-        let now = register.now();
         let next = register.lock().looked(now, look);
         match next {
             Next::Known | Next::Unfit(_) => return Ok(()),

@@ -3,6 +3,8 @@
 //! What is decided is in `quicket-register`; here are the store's connection and the clocks. TLS asks about a ticket by
 //! [`ClusterRegister`], with nothing locked and without waiting; [`Keeper`] is the one task that speaks with the store.
 
+mod batch;
+mod bounded;
 mod keeper;
 mod place;
 mod store;
@@ -11,23 +13,28 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use quicket::{Beginning, StrikeAnswer, StrikeRegister, TicketId, Unasked};
-use quicket_register::{BreakerState, Config, Failure, MAX_ASKED, Millis, Refusal, Register};
-use tokio::sync::mpsc;
+use quicket::{Beginning, SharedBeginning, StrikeAnswer, StrikeRegister, TicketId, Unasked};
+use quicket_register::{
+    BreakerState, Config, Failure, MAX_ASKED, Millis, Refusal, Register, SetReply,
+};
+use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
+use self::batch::Batch;
 pub(crate) use self::keeper::Keeper;
 pub(crate) use self::place::{Address, Place};
 use crate::metrics::RegisterMetrics;
 
 /// What is hashed before the name that a register has in tickets.
-const LABEL: &[u8] = b"quicket cluster register 1\0";
+const LABEL: &[u8] = b"quicket cluster register 2\0";
 
 /// The register as TLS asks it.
 pub(crate) struct ClusterRegister {
     register: Mutex<Register>,
     questions: mpsc::Sender<Asked>,
-    name: [u8; 8],
+    /// Which store is asked, as tickets have it.
+    beginning: SharedBeginning,
+    password: watch::Sender<Option<String>>,
     began: Instant,
     metrics: RegisterMetrics,
 }
@@ -46,10 +53,31 @@ impl ClusterRegister {
         let deadline = millis(place.deadline);
         let config = Config { deadline, replicas: place.replicas };
         let register = Mutex::new(Register::new(0, config));
-        let name = name(&place.name);
-        let this = Arc::new(Self { register, questions, name, began: Instant::now(), metrics });
+        let (password, beginning) =
+            (watch::Sender::new(place.password.clone()), SharedBeginning::default());
+        let began = Instant::now();
+        let this = Arc::new(Self { register, questions, beginning, password, began, metrics });
         let keeper = Keeper::new(Arc::clone(&this), asked, place);
         (this, keeper)
+    }
+
+    /// Which store is asked, for TLS to know: it changes with the store, whatever that is called.
+    pub(crate) const fn shared_beginning(&self) -> &SharedBeginning {
+        &self.beginning
+    }
+
+    /// The store is to be asked with another password, when it is next connected with.
+    pub(crate) fn change_password(&self, password: Option<String>) {
+        self.password.send_replace(password);
+    }
+
+    /// The store with this ID is asked from now on.
+    ///
+    /// A ticket of another register may have been used where this one heard nothing of it, whatever its age: servers
+    /// that ask different stores share keys while one of them is being exchanged for another, or by mistake. So only
+    /// tickets count that were made where this store is asked.
+    fn asks(&self, name: &str, id: &StoreId) {
+        self.beginning.set(Beginning::known(register_name(name, id), u64::MAX));
     }
 
     fn lock(&self) -> MutexGuard<'_, Register> {
@@ -77,12 +105,9 @@ impl ClusterRegister {
     }
 
     /// Questions come to their end without answers.
-    fn fail(&self, questions: Vec<Asked>) {
-        let Some(first) = questions.first().map(|asked| self.at(asked.at)) else { return };
-        let now = self.now();
-        let judged = self.lock().judge(now, questions.len(), first, Err(Failure::Error));
-        for asked in questions {
-            self.answer(asked.answer, judged.of(quicket_register::SetReply::Held));
+    fn fail(self: &Arc<Self>, questions: Vec<Asked>) {
+        if let Some(first) = questions.first().map(|asked| asked.at) {
+            drop(Batch::new(Arc::clone(self), questions.len(), first));
         }
     }
 
@@ -103,8 +128,9 @@ impl StrikeRegister for ClusterRegister {
         self.metrics.asked();
         let asked = Asked { ticket: *ticket, at, answer };
         if let Err(error) = self.questions.try_send(asked) {
-            // There is room for all that may be asked; the keeper has ended.
-            self.fail(vec![error.into_inner()]);
+            // There is room for all that may be asked; the keeper has ended, and with it all that is asked.
+            let judged = self.lock().judge(self.at(at), 1, self.at(at), Err(Failure::Error));
+            self.answer(error.into_inner().answer, judged.of(SetReply::Held));
         }
     }
 
@@ -112,11 +138,9 @@ impl StrikeRegister for ClusterRegister {
         self.metrics.refused(why);
     }
 
-    /// A ticket of another register may have been used where this one heard nothing of it, whatever its age: servers
-    /// that ask different stores share keys while one of them is being exchanged for another. So only tickets count
-    /// that were made where this register is asked.
+    /// [`Self::shared_beginning`] says more; without it no ticket counts.
     fn beginning(&self) -> Option<Beginning> {
-        Some(Beginning::known(self.name, u64::MAX))
+        Some(Beginning::UNKNOWN)
     }
 }
 
@@ -126,10 +150,13 @@ impl fmt::Debug for ClusterRegister {
     }
 }
 
+/// What a store is known by, whatever its address: it is drawn when there is none, and lost with its data.
+type StoreId = [u8; 16];
+
 /// The name in tickets.
-fn name(name: &str) -> [u8; 8] {
-    let digest =
-        aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, &[LABEL, name.as_bytes()].concat());
+fn register_name(name: &str, id: &StoreId) -> [u8; 8] {
+    let all = [LABEL, id, name.as_bytes()].concat();
+    let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, &all);
     let mut out = [0; 8];
     out.iter_mut().zip(digest.as_ref()).for_each(|(out, octet)| *out = *octet);
     out
@@ -137,4 +164,17 @@ fn name(name: &str) -> [u8; 8] {
 
 fn millis(duration: Duration) -> Millis {
     Millis::try_from(duration.as_millis()).unwrap_or(Millis::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_register_in_tickets_is_that_of_a_store_under_a_name() {
+        let name = register_name("a", &[1; 16]);
+        assert_eq!(name, register_name("a", &[1; 16]));
+        assert_ne!(name, register_name("b", &[1; 16]));
+        assert_ne!(name, register_name("a", &[2; 16]));
+    }
 }

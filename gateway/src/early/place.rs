@@ -21,6 +21,13 @@ pub(crate) struct Place {
     pub(crate) replicas: usize,
 }
 
+impl Place {
+    /// True if the same is asked in the same way; the password may be another one.
+    pub(crate) fn is_like(&self, other: &Self) -> bool {
+        Self { password: None, ..self.clone() } == Self { password: None, ..other.clone() }
+    }
+}
+
 /// Where a store listens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Address {

@@ -9,16 +9,21 @@ use redis::aio::MultiplexedConnection;
 use redis::{
     AsyncConnectionConfig, Pipeline, ProtocolVersion, RedisConnectionInfo, Value, cmd, pipe,
 };
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
+use super::StoreId;
+use super::bounded::{Allowance, Bounded};
 use super::place::{Address, Place};
 
 /// How long a connection may take, and a look.
 pub(super) const PATIENCE: Duration = Duration::from_secs(1);
 /// Where the store's mark is.
 const MARK: &str = "quicket:early:mark";
+/// What the store is known by.
+const ID: &str = "quicket:early:id";
 /// A key that is set twice: who says yes twice lies.
 const CANARY: &str = "quicket:early:canary";
 /// How long that key is kept, in milliseconds.
@@ -30,9 +35,19 @@ const TICKET: &str = "quicket:early:";
 #[derive(Debug)]
 pub(super) struct Fault(String);
 
+/// The most of a fault that is told, in characters.
+const SHOWN: usize = 160;
+
 impl Fault {
-    pub(super) fn new(what: impl Into<String>) -> Self {
-        Self(what.into())
+    /// The words may be the store's: they are cut, and on one line.
+    pub(super) fn new(what: impl AsRef<str>) -> Self {
+        let what = what.as_ref();
+        let shown = what.chars().take(SHOWN).map(|c| if c.is_control() { ' ' } else { c });
+        let mut shown: String = shown.collect();
+        if what.chars().nth(SHOWN).is_some() {
+            shown.push('…');
+        }
+        Self(shown)
     }
 }
 
@@ -44,14 +59,17 @@ impl fmt::Display for Fault {
 
 impl<E: std::error::Error> From<E> for Fault {
     fn from(error: E) -> Self {
-        Self(error.to_string())
+        Self::new(error.to_string())
     }
 }
 
 /// A connection to the store. Clones share it: their questions go out one behind the other, and nobody waits for
 /// another's answer.
 #[derive(Clone)]
-pub(super) struct Store(MultiplexedConnection);
+pub(super) struct Store {
+    connection: MultiplexedConnection,
+    allowance: Allowance,
+}
 
 /// What a store has answered to questions.
 pub(super) struct Answers {
@@ -67,6 +85,8 @@ pub(super) struct Looked {
     pub(super) mark: Option<Vec<u8>>,
     pub(super) time: u64,
     pub(super) denies: bool,
+    /// None of a replica, which takes no writes.
+    pub(super) id: Option<StoreId>,
 }
 
 impl Store {
@@ -84,30 +104,37 @@ impl Store {
             }
             // How long answers may take is said with each question.
             let config = AsyncConnectionConfig::new().set_response_timeout(None);
-            Ok::<_, Fault>(match &place.address {
+            match &place.address {
                 Address::Tcp(host, port, database) => {
                     let stream = TcpStream::connect((host.as_str(), *port)).await?;
                     stream.set_nodelay(true)?;
                     let info = info.set_db((*database).into());
-                    let made = MultiplexedConnection::new_with_config(&info, stream, config);
-                    let (connection, driver) = made.await?;
-                    (Self(connection), tokio::spawn(driver))
+                    Self::over(stream, &info, config).await
                 }
                 Address::Unix(path) => {
-                    let stream = UnixStream::connect(path).await?;
-                    let made = MultiplexedConnection::new_with_config(&info, stream, config);
-                    let (connection, driver) = made.await?;
-                    (Self(connection), tokio::spawn(driver))
+                    Self::over(UnixStream::connect(path).await?, &info, config).await
                 }
-            })
+            }
         };
         let connected = timeout(PATIENCE, connecting).await;
         connected.unwrap_or_else(|_| Err(Fault::new("no connection within a second")))
     }
 
+    async fn over<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
+        stream: S,
+        info: &RedisConnectionInfo,
+        config: AsyncConnectionConfig,
+    ) -> Result<(Self, JoinHandle<()>), Fault> {
+        let (stream, allowance) = Bounded::new(stream);
+        let made = MultiplexedConnection::new_with_config(info, stream, config);
+        let (connection, driver) = made.await?;
+        Ok((Self { connection, allowance }, tokio::spawn(driver)))
+    }
+
     async fn say(&mut self, all: &Pipeline) -> Result<Vec<Value>, Fault> {
         let count = all.len();
-        let answers = self.0.send_packed_commands(all, 0, count).await?;
+        let answers = self.connection.send_packed_commands(all, 0, count).await?;
+        self.allowance.renew();
         match answers.len() == count {
             true => Ok(answers),
             false => Err(Fault::new("the store's answers are too few")),
@@ -136,10 +163,12 @@ impl Store {
         Ok(Answers { replies, mark, time, evicted })
     }
 
-    /// Looks what store it is. Its mark is watched from then on: whether [`Self::write`] writes depends on that.
-    pub(super) async fn look(&mut self) -> Result<Looked, Fault> {
+    /// Looks what store it is; `id` is its own if it has none. Its mark is watched from then on: whether
+    /// [`Self::write`] writes depends on that.
+    pub(super) async fn look(&mut self, id: &StoreId) -> Result<Looked, Fault> {
         let mut all = pipe();
         all.cmd("UNWATCH").cmd("WATCH").arg(MARK).cmd("INFO");
+        all.cmd("SET").arg(ID).arg(hex(id)).arg("NX").cmd("GET").arg(ID);
         all.add_command(set(CANARY, CANARY_TIME)).add_command(set(CANARY, CANARY_TIME));
         all.cmd("GET").arg(MARK).cmd("TIME");
         let mut answers = self.say(&all).await?.into_iter();
@@ -147,10 +176,23 @@ impl Store {
         done(answers.next())?;
         let info = bytes(answers.next().unwrap_or(Value::Nil))?;
         let info = Info::parse(&info.ok_or_else(|| Fault::new("the store has no INFO"))?)?;
+        let (set, got) = (answers.next(), answers.next());
+        if info.is_replica {
+            // It takes no writes, and says so.
+            return Ok(Looked {
+                info,
+                mark: None,
+                time: time(answers.last())?,
+                denies: true,
+                id: None,
+            });
+        }
+        reply(&set.unwrap_or(Value::Nil))?;
+        let id = Some(store_id(bytes(got.unwrap_or(Value::Nil))?)?);
         reply(&answers.next().unwrap_or(Value::Nil))?;
         let denies = reply(&answers.next().unwrap_or(Value::Nil))? == SetReply::Held;
         let (mark, time) = (mark(answers.next())?, time(answers.next())?);
-        Ok(Looked { info, mark, time, denies })
+        Ok(Looked { info, mark, time, denies, id })
     }
 
     /// Writes a mark, unless there is another one since the look.
@@ -173,13 +215,25 @@ fn set(key: &str, time: u64) -> redis::Cmd {
 }
 
 fn key(ticket: &TicketId) -> String {
+    format!("{TICKET}{}", hex(ticket))
+}
+
+fn hex(octets: &[u8]) -> String {
     use fmt::Write;
-    let mut key = String::with_capacity(TICKET.len() + 2 * ticket.len());
-    key.push_str(TICKET);
-    ticket.iter().for_each(|octet| {
-        let _ = write!(key, "{octet:02x}");
+    let mut hex = String::with_capacity(2 * octets.len());
+    octets.iter().for_each(|octet| {
+        let _ = write!(hex, "{octet:02x}");
     });
-    key
+    hex
+}
+
+/// 32 digits, as they were written.
+fn store_id(answer: Option<Vec<u8>>) -> Result<StoreId, Fault> {
+    let text = answer.as_deref().and_then(|digits| std::str::from_utf8(digits).ok());
+    let is_hex = |text: &&str| text.len() == 32 && text.bytes().all(|c| c.is_ascii_hexdigit());
+    let number = text.filter(is_hex).and_then(|text| u128::from_str_radix(text, 16).ok());
+    let wrong = || Fault::new(format!("{ID} in the store is not what a gateway writes: delete it"));
+    Ok(number.ok_or_else(wrong)?.to_be_bytes())
 }
 
 fn reply(answer: &Value) -> Result<SetReply, Fault> {
@@ -226,18 +280,55 @@ fn time(answer: Option<Value>) -> Result<u64, Fault> {
     Ok(seconds.saturating_mul(1000).saturating_add(micros / 1000))
 }
 
-/// The most of an answer that is repeated, in characters.
-const SHOWN: usize = 120;
-
 fn unexpected(answer: &Value) -> Fault {
     match answer {
         Value::ServerError(error) => Fault::new(match error.details() {
             Some(details) => format!("the store says {} {details}", error.code()),
             None => format!("the store says {}", error.code()),
         }),
-        other => {
-            let shown: String = format!("{other:?}").chars().take(SHOWN).collect();
-            Fault::new(format!("the store answers {shown}"))
+        other => Fault::new(format!("the store answers {}", kind(other))),
+    }
+}
+
+/// What an answer is, if it is none: how it is printed would take as long as it is.
+fn kind(answer: &Value) -> String {
+    match answer {
+        Value::SimpleString(text) => {
+            format!("{:?}", text.chars().take(SHOWN).collect::<String>())
         }
+        Value::BulkString(bytes) => {
+            let part = bytes.get(..SHOWN).unwrap_or(bytes);
+            format!("{:?}", String::from_utf8_lossy(part))
+        }
+        Value::Array(parts) => format!("a list of {}", parts.len()),
+        Value::Nil => "nothing".to_owned(),
+        Value::Okay => "OK".to_owned(),
+        Value::Int(number) => format!("the number {number}"),
+        _ => "what nobody asked for".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stores_words_are_short_and_on_one_line() {
+        let Fault(told) = Fault::new("a\u{1b}[31m\nb".repeat(1000));
+        assert_eq!(told.chars().count(), SHOWN + 1);
+        assert!(!told.chars().any(char::is_control), "{told:?}");
+        let answer = Value::BulkString(b"\x07x\xff".repeat(1 << 10));
+        let Fault(told) = unexpected(&answer);
+        assert!(told.chars().count() <= SHOWN + 1 && !told.chars().any(char::is_control), "{told}");
+    }
+
+    #[test]
+    fn an_id_is_32_digits() {
+        let id = [7; 16];
+        assert_eq!(store_id(Some(hex(&id).into_bytes())).unwrap(), id);
+        for wrong in [&b""[..], b"07", &[b'+'; 32], &[0xff; 32]] {
+            assert!(store_id(Some(wrong.to_vec())).is_err());
+        }
+        assert!(store_id(None).is_err());
     }
 }

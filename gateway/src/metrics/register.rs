@@ -53,7 +53,7 @@ impl RegisterMetrics {
 
     /// Counts a ticket.
     pub(crate) fn answered(&self, verdict: Result<(), Refusal>) {
-        let outcome = verdict.map_or_else(Refusal::name, |()| "taken");
+        let outcome = verdict.map_or_else(Refusal::name, |()| "first");
         self.tickets.get_or_create(&Outcome { outcome }).inc();
     }
 

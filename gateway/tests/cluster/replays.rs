@@ -2,7 +2,7 @@
 
 use std::net::UdpSocket;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use quicket_testing::until;
 
@@ -13,6 +13,10 @@ use super::store::Store;
 
 /// How often it is sent to each gateway.
 const COPIES: usize = 334;
+/// Datagrams of a first flight: the ClientHello takes two.
+const FLIGHT: usize = 2;
+/// How long that may take.
+const PATIENCE: Duration = Duration::from_secs(20);
 /// Clients that have one ticket.
 const VISITORS: usize = 30;
 
@@ -32,15 +36,19 @@ fn a_recorded_first_flight_is_taken_once_however_often_it_is_sent() {
         let (mut send, _recv) = connection.open_bi().await.unwrap().split();
         send.write_all(&request("GET", "/", &[])).await.unwrap();
         let _ = send.finish();
-        tokio::time::sleep(Duration::from_millis(100)).await;
+        let begun = Instant::now();
+        while kept.lock().unwrap().len() < FLIGHT {
+            assert!(begun.elapsed() < PATIENCE, "no first flight");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
         kept.lock().unwrap().clone()
     });
-    assert!(!recorded.is_empty());
     let recorded = Arc::new(recorded);
     replay(&site, &recorded);
     let heard = |site: &Cluster, gateway| site.counter(gateway, "early_data", "");
     (0..3).for_each(|gateway| until("an answer", || heard(&site, gateway) > 0));
-    assert_eq!((site.all("early_data", "taken"), site.all("early_data", "used")), (1, 2));
+    (0..3).for_each(|gateway| all_was_read(&site, gateway));
+    assert_eq!((site.all("early_data", "first"), site.all("early_data", "used")), (1, 2));
     until("the request", || site.all("early_requests", "") > 0);
     assert_eq!(site.all("early_requests", ""), 1);
     // One that is started again has forgotten all, and asks.
@@ -48,8 +56,38 @@ fn a_recorded_first_flight_is_taken_once_however_often_it_is_sent() {
     site.until_it_takes(1, true);
     replay(&site, &recorded);
     until("an answer", || heard(&site, 1) > 0);
+    all_was_read(&site, 1);
     assert_eq!((site.counter(1, "early_data", "used"), heard(&site, 1)), (1, 1));
     assert_eq!(site.counter(1, "early_requests", ""), 0);
+}
+
+/// The client's connection has ended, so that copies of its packets are those of a new one.
+#[test]
+fn a_first_flight_is_not_taken_again_once_its_connection_has_ended() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::start(dir.path(), "store");
+    let socket = store.socket();
+    let site = Cluster::start(&[&socket, &socket, &socket], "deadline_ms = 200");
+    store.age();
+    site.until_all_take();
+    let ticket = site.tickets(0).remove(0);
+    let kept = site.spreader.tap(site.gateways[0].address);
+    assert_eq!(run(site.visit_with(&ticket)), TAKEN);
+    let recorded = Arc::new(kept.lock().unwrap().clone());
+    let early = site.all("early_requests", "");
+    until("its connection is gone, and copies come to all", || {
+        replay(&site, &recorded);
+        let used = |gateway| site.counter(gateway, "early_data", "used") > 0;
+        site.counter(0, "early_data", "seen") > 0 && used(1) && used(2)
+    });
+    (0..3).for_each(|gateway| all_was_read(&site, gateway));
+    assert_eq!(site.all("early_data", "first"), 1);
+    assert_eq!(site.all("early_requests", ""), early);
+}
+
+/// Waits until a gateway has read all that came before: a client that comes now is answered after that.
+fn all_was_read(site: &Cluster, gateway: usize) {
+    assert_eq!(site.tickets(gateway).len(), 2);
 }
 
 fn replay(site: &Cluster, recorded: &Arc<Vec<Vec<u8>>>) {

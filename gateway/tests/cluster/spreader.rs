@@ -16,6 +16,8 @@ enum To {
     Each(Vec<SocketAddr>, usize),
     /// Nowhere: what they send is kept.
     Record(Arc<Mutex<Vec<Vec<u8>>>>),
+    /// To a gateway, and what they send is kept.
+    Tap(SocketAddr, Arc<Mutex<Vec<Vec<u8>>>>),
 }
 
 /// One address before several gateways.
@@ -60,30 +62,37 @@ impl Spreader {
         *self.to.lock().unwrap() = To::Record(Arc::clone(&kept));
         kept
     }
+
+    /// New clients go to this gateway, and what they send is kept.
+    pub(crate) fn tap(&self, gateway: SocketAddr) -> Arc<Mutex<Vec<Vec<u8>>>> {
+        let kept = Arc::default();
+        *self.to.lock().unwrap() = To::Tap(gateway, Arc::clone(&kept));
+        kept
+    }
 }
 
-fn choose(to: &mut To) -> Result<SocketAddr, Arc<Mutex<Vec<Vec<u8>>>>> {
+/// What is kept of a client, and where it goes.
+type Choice = (Option<Arc<Mutex<Vec<Vec<u8>>>>>, Option<SocketAddr>);
+
+fn choose(to: &mut To) -> Choice {
     match to {
-        To::Record(kept) => Err(Arc::clone(kept)),
-        To::Gateway(gateway) => Ok(*gateway),
+        To::Record(kept) => (Some(Arc::clone(kept)), None),
+        To::Tap(gateway, kept) => (Some(Arc::clone(kept)), Some(*gateway)),
+        To::Gateway(gateway) => (None, Some(*gateway)),
         To::Each(gateways, next) => {
             *next += 1;
-            Ok(gateways[*next % gateways.len()])
+            (None, Some(gateways[*next % gateways.len()]))
         }
     }
 }
 
 fn spread(front: &Arc<UdpSocket>, chosen: &Mutex<To>) {
-    enum Way {
-        Out(Arc<UdpSocket>),
-        Kept(Arc<Mutex<Vec<Vec<u8>>>>),
-    }
     let mut ways = HashMap::new();
     let mut packet = vec![0; 65_536];
     while let Ok((len, client)) = front.recv_from(&mut packet) {
-        let way = ways.entry(client).or_insert_with(|| match choose(&mut chosen.lock().unwrap()) {
-            Err(kept) => Way::Kept(kept),
-            Ok(gateway) => {
+        let way = ways.entry(client).or_insert_with(|| {
+            let (kept, gateway) = choose(&mut chosen.lock().unwrap());
+            let out = gateway.map(|gateway| {
                 let out = Arc::new(UdpSocket::bind("127.0.0.1:0").unwrap());
                 out.connect(gateway).unwrap();
                 out.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -94,12 +103,15 @@ fn spread(front: &Arc<UdpSocket>, chosen: &Mutex<To>) {
                         let _ = front.send_to(&packet[..len], client);
                     }
                 });
-                Way::Out(out)
-            }
+                out
+            });
+            (kept, out)
         });
-        match way {
-            Way::Out(out) => drop(out.send(&packet[..len])),
-            Way::Kept(kept) => kept.lock().unwrap().push(packet[..len].to_vec()),
+        if let Some(kept) = &way.0 {
+            kept.lock().unwrap().push(packet[..len].to_vec());
+        }
+        if let Some(out) = &way.1 {
+            let _ = out.send(&packet[..len]);
         }
     }
 }

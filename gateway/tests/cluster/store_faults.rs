@@ -47,6 +47,8 @@ impl Trial {
     /// All is well: clients have early data taken, at any gateway.
     fn takes(&mut self) {
         self.site.until_all_take();
+        // Those of a store that was emptied are of another one.
+        self.tickets.clear();
         for gateway in [0, 1] {
             let ticket = self.ticket();
             assert_eq!(self.site.visit(gateway, &ticket), TAKEN, "{gateway}");
@@ -182,6 +184,12 @@ fn a_replica_that_becomes_the_master_is_an_empty_store() {
     // A replica takes no writes, and knows only what it was told.
     trial.ways.iter().for_each(|way| way.lead_to(&next.socket()));
     (0..2).for_each(|gateway| trial.site.until_it_takes(gateway, false));
+    let before = trial.refused(0, "replica");
+    quicket_testing::until("it is known as a replica", || {
+        let ticket = trial.ticket();
+        assert_eq!(trial.site.visit(0, &ticket), REFUSED);
+        trial.refused(0, "replica") > before
+    });
     trial.refuses(0);
     assert_eq!(next.say(&["REPLICAOF", "NO", "ONE"]), "OK");
     trial.store = next;

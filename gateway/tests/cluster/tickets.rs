@@ -1,5 +1,7 @@
 //! Tickets of one gateway at the others.
 
+use std::os::unix::fs::PermissionsExt;
+
 use super::site::{Cluster, REFUSED, TAKEN, Visit};
 use super::store::Store;
 
@@ -21,8 +23,8 @@ fn a_ticket_brings_early_data_in_at_any_gateway_once_and_over_rotations() {
     }
     assert_eq!(site.visit(2, &tickets[1]), TAKEN);
     assert_eq!(site.visit(0, &tickets[2]), TAKEN);
-    assert_eq!(site.counter(1, "early_data", "taken"), 1);
-    assert_eq!((site.all("early_data", "taken"), site.all("early_data", "used")), (3, 2));
+    assert_eq!(site.counter(1, "early_data", "first"), 1);
+    assert_eq!((site.all("early_data", "first"), site.all("early_data", "used")), (3, 2));
     // Who has seen it itself asks nobody.
     assert_eq!(site.counter(1, "early_data", "seen"), 1);
     // The current secret, and then the previous one.
@@ -38,14 +40,14 @@ fn a_ticket_brings_early_data_in_at_any_gateway_once_and_over_rotations() {
     assert_eq!(site.visit(0, &later[1]), TAKEN);
 }
 
-/// Gateways that ask different stores share keys while one store is exchanged for another, or by mistake.
+/// Gateways that ask different stores, whatever they call them, share keys while one store is exchanged for another, or by mistake.
 #[test]
 fn tickets_made_where_another_store_is_asked_bring_nothing_in() {
     let dir = tempfile::tempdir().unwrap();
     let stores = [Store::start(dir.path(), "one"), Store::start(dir.path(), "two")];
     let tables = stores.iter().map(|store| {
         format!(
-            "[early_data]\nregister = \"unix:{}\"\ndeadline_ms = 100\n",
+            "[early_data]\nregister = \"unix:{}\"\nname = \"store\"\ndeadline_ms = 100\n",
             store.socket().display()
         )
     });
@@ -56,6 +58,41 @@ fn tickets_made_where_another_store_is_asked_bring_nothing_in() {
     assert_eq!(site.visit(1, &tickets[0]), REFUSED);
     assert_eq!(site.visit(0, &tickets[0]), TAKEN);
     assert_eq!(site.all("register_questions", ""), 1);
+    assert_eq!(site.counter(1, "early_data", "other_register"), 1);
+}
+
+#[test]
+fn a_password_changes_while_the_gateway_runs() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::start(dir.path(), "store");
+    let password = dir.path().join("password");
+    let has = |word: &str| {
+        let user = ["ACL", "SETUSER", "gateway", "on", "resetpass", word, "~quicket:early:*"];
+        assert_eq!(store.say(&[&user[..], &["+@all"]].concat()), "OK");
+    };
+    let written = |word: &str| {
+        std::fs::write(&password, word).unwrap();
+        let mode = std::fs::Permissions::from_mode(0o600);
+        std::fs::set_permissions(&password, mode).unwrap();
+    };
+    has(">one");
+    written("one\n");
+    let table = format!(
+        "[early_data]\nregister = \"unix:{}\"\nusername = \"gateway\"\npassword_file = \"{}\"\ndeadline_ms = 100\n",
+        store.socket().display(),
+        password.display()
+    );
+    let site = Cluster::start_tables(vec![table]);
+    store.age();
+    site.until_all_take();
+    has(">two");
+    store.say(&["CLIENT", "KILL", "USER", "gateway"]);
+    site.until_it_takes(0, false);
+    written("two\n");
+    site.reload(0, "");
+    site.until_it_takes(0, true);
+    let tickets = site.tickets(0);
+    assert_eq!(site.visit(0, &tickets[0]), TAKEN);
 }
 
 /// RFC 9000, Section 7.4.1, and RFC 9114, Section 7.2.4.2: what a client remembers with its ticket is what it may count

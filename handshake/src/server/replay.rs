@@ -47,7 +47,8 @@ pub trait StrikeRegister: fmt::Debug + Send + Sync {
 
     /// When the register began, if it does not know what was used before: that of a process. By
     /// default it does, as one does that outlives the server or is common to several. Asked once, when
-    /// a configuration is built: a register that begins again is another one.
+    /// a configuration is built: a register that begins again is another one. Where that changes, a [`SharedBeginning`]
+    /// says it.
     fn beginning(&self) -> Option<Beginning> {
         None
     }
@@ -78,11 +79,6 @@ pub(super) enum Known {
 }
 
 impl Known {
-    /// That of a server's own register where others have its keys and do not ask it.
-    pub(super) fn among_others(register: &dyn StrikeRegister) -> Self {
-        Self::Once(register.beginning().map(Beginning::among_others))
-    }
-
     pub(super) fn beginning(&self) -> Option<Beginning> {
         match self {
             Self::Once(beginning) => *beginning,

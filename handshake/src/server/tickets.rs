@@ -24,7 +24,9 @@ use rustls::server::StoresServerSessions;
 use super::policy::Chosen;
 use super::promise::{PROMISE_LEN, Promise, version_of_client};
 use super::replay::ProcessRegister;
-use super::replay::{Known, NAME_LEN, StrikeAnswer, StrikeRegister, TicketId, Unasked};
+use super::replay::{
+    Beginning, Known, NAME_LEN, SharedBeginning, StrikeAnswer, StrikeRegister, TicketId, Unasked,
+};
 use crate::messages::{
     Framing, NewSessionTicket, first_ticket, offers_early_data, transport_parameters,
 };
@@ -101,6 +103,8 @@ pub(super) struct TicketRules {
     pub(super) client_auth: Vec<u8>,
     /// Which tickets brought early data, if the application says that.
     pub(super) strikes: Option<Arc<dyn StrikeRegister>>,
+    /// When that began, where it changes.
+    pub(super) beginning: Option<SharedBeginning>,
     /// Whether tickets that may have been used before the register began bring early data in.
     pub(super) trust_earlier: bool,
     /// Other servers have the keys, too.
@@ -181,6 +185,8 @@ pub(super) struct Tickets {
     own_register: bool,
     known: Known,
     trust_earlier: bool,
+    /// Other servers have the keys, and may ask another register.
+    in_common: bool,
 }
 
 impl Tickets {
@@ -190,9 +196,9 @@ impl Tickets {
         associated.copy_from_slice(digest::digest(&digest::SHA256, &context).as_ref());
         let own_register = rules.strikes.is_some();
         let strikes = rules.strikes.unwrap_or_else(|| Arc::new(ProcessRegister::new()));
-        let known = match own_register || !rules.in_common {
-            true => Known::Once(strikes.beginning()),
-            false => Known::among_others(&*strikes),
+        let known = match rules.beginning.filter(|_| own_register) {
+            Some(beginning) => Known::Shared(beginning),
+            None => Known::Once(strikes.beginning()),
         };
         Self {
             keys,
@@ -203,10 +209,12 @@ impl Tickets {
             own_register,
             known,
             trust_earlier: rules.trust_earlier,
+            in_common: rules.in_common,
         }
     }
 
     /// The same with keys and a register that are common to several servers, as far as the application has given none.
+    /// Whether others have `common` and ask another register, `known` says.
     pub(super) fn shared(
         &self,
         common: &TicketKeys,
@@ -217,15 +225,12 @@ impl Tickets {
             true => (Arc::clone(&self.strikes), self.known.clone()),
             false => (register, known),
         };
-        Self { strikes, known, ..self.with_common(common) }
+        // Whoever has the application's keys does not ask this register because of that.
+        Self { strikes, known, in_common: self.in_common, ..self.with_common(common) }
     }
 
     /// The same with keys that are common to several servers, as far as the application has given none.
     pub(super) fn with_common(&self, common: &TicketKeys) -> Self {
-        let known = match self.own_register {
-            true => self.known.clone(),
-            false => Known::among_others(&*self.strikes),
-        };
         // Locked twice by one thread, the same keys might wait for who replaces them in between.
         let is_own = Arc::ptr_eq(&self.keys.0, &common.0);
         Self {
@@ -235,8 +240,9 @@ impl Tickets {
             associated: self.associated,
             strikes: Arc::clone(&self.strikes),
             own_register: self.own_register,
-            known,
+            known: self.known.clone(),
             trust_earlier: self.trust_earlier,
+            in_common: true,
         }
     }
 
@@ -263,7 +269,16 @@ impl Tickets {
 
     /// The name of the register, for new tickets; zeros for one without a beginning.
     fn register(&self) -> [u8; NAME_LEN] {
-        self.known.beginning().map_or([0; NAME_LEN], |beginning| beginning.name())
+        self.beginning().map_or([0; NAME_LEN], |beginning| beginning.name())
+    }
+
+    /// When the register began, as far as that tells of uses anywhere.
+    fn beginning(&self) -> Option<Beginning> {
+        let beginning = self.known.beginning();
+        match self.in_common && !self.own_register {
+            true => beginning.map(Beginning::among_others),
+            false => beginning,
+        }
     }
 
     /// Key name, nonce, and sealed: time of issue, register, promise and session.
@@ -368,7 +383,7 @@ impl Tickets {
 
     fn knows_uses_of(&self, question: &Question) -> bool {
         let Question { issued, register, now, .. } = question;
-        let beginning = || self.known.beginning();
+        let beginning = || self.beginning();
         self.trust_earlier || beginning().is_none_or(|began| began.covers(register, *issued, *now))
     }
 }

@@ -22,7 +22,7 @@ fn habits(clients: usize) -> Habits {
     Habits { clients, kinds: vec![(20, 20 * MINUTE), (40, 60 * MINUTE), (40, 24 * 60 * MINUTE)] }
 }
 
-/// Everything that may happen to a store, spread over an hour. Keys are rotated four times.
+/// What may happen to a store, spread over an hour. Keys are rotated four times.
 fn failures() -> Vec<(u64, Event)> {
     vec![
         (4 * MINUTE, Event::Rotate),
@@ -49,6 +49,7 @@ fn scenario(seed: u64, gateways: usize, clients: usize) -> Scenario {
         habits: habits(clients),
         minutes: 60,
         replicas: 1,
+        store_replicas: 1,
         deadline: 5,
         events: failures(),
         recorded_one_in: 50,
@@ -72,7 +73,11 @@ fn without_failures_nearly_all_early_data_is_taken() {
 #[test]
 fn no_replay_is_taken_whatever_happens_to_the_store() {
     for seed in 1..=3 {
-        let tally = Site::new(scenario(seed, 30, 60_000)).run();
+        let mut scenario = scenario(seed, 30, 60_000);
+        for minute in [20, 55] {
+            scenario.events.push((minute * MINUTE, Event::Restart { percent: 50 }));
+        }
+        let tally = Site::new(scenario).run();
         assert!(tally.replays > 10_000, "seed {seed}: {tally}");
         assert_eq!(tally.replays_taken, 0, "seed {seed}: {tally}");
         // The store was an empty one for half of the time.
@@ -88,17 +93,23 @@ fn no_replay_is_taken_whatever_happens_to_the_store() {
 fn two_masters_for_long_are_found_where_the_operator_has_not_named_replicas() {
     let split = Event::FailOver { split_percent: 50, for_ms: 10 * MINUTE };
     let events = vec![(5 * MINUTE, split)];
-    let scenario = |replicas| Scenario {
+    let scenario = |store_replicas, replicas| Scenario {
         replicas,
+        store_replicas,
         minutes: 20,
         events: events.clone(),
         recorded_one_in: 5,
         ..scenario(7, 20, 60_000)
     };
-    let without = Site::new(scenario(0)).run();
-    assert!(without.replays_taken > 0, "{without}");
-    let with = Site::new(scenario(1)).run();
-    assert_eq!(with.replays_taken, 0, "{with}");
+    // The master that was replaced keeps one of two.
+    for (there_are, named) in [(1, 0), (2, 1)] {
+        let without = Site::new(scenario(there_are, named)).run();
+        assert!(without.replays_taken > 0, "{named} of {there_are}: {without}");
+    }
+    for all in [1, 2] {
+        let with = Site::new(scenario(all, all)).run();
+        assert_eq!(with.replays_taken, 0, "{all}: {with}");
+    }
 }
 
 #[test]

@@ -36,6 +36,8 @@ pub(crate) struct Scenario {
     pub(crate) habits: Habits,
     pub(crate) minutes: u64,
     pub(crate) replicas: usize,
+    /// How many the store has.
+    pub(crate) store_replicas: usize,
     pub(crate) deadline: u64,
     pub(crate) events: Vec<(u64, Event)>,
     pub(crate) recorded_one_in: u64,
@@ -141,6 +143,7 @@ impl Site {
             commands_before: 0,
             tally: Tally::default(),
         };
+        site.stores[0].replicas = site.scenario.store_replicas;
         // It has run for long.
         site.look(0, WINDOW);
         site.stores[0].is_old(WINDOW);
@@ -205,7 +208,19 @@ impl Site {
                     gateway.rotates_at = now + self.random.below(ROTATION);
                 }
             }
-            Event::RestartEmpty => self.replace(Store::new(next as u64, self.stores[master].ahead)),
+            Event::RestartEmpty => {
+                let mut empty = Store::new(next as u64, self.stores[master].ahead);
+                empty.replicas = self.stores[master].replicas;
+                self.replace(empty);
+            }
+            Event::Restart { percent } => {
+                let Scenario { deadline, replicas, .. } = self.scenario;
+                let (random, config) = (&mut self.random, Config { deadline, replicas });
+                let gateways = &mut self.gateways;
+                gateways.iter_mut().filter(|_| random.below(100) < percent).for_each(|gateway| {
+                    (gateway.register, gateway.store) = (Register::new(now, config), None);
+                });
+            }
             Event::RestartFromFile { lost_ms } => {
                 let copy = self.stores[master].copy(next as u64, next as u64, now - lost_ms);
                 self.replace(copy);

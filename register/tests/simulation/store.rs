@@ -31,6 +31,10 @@ pub(crate) enum Event {
         ms: u64,
         for_ms: u64,
     },
+    /// So many gateways are started again, and have forgotten what they have seen.
+    Restart {
+        percent: u64,
+    },
     /// So many gateways have no way to it.
     Partition {
         percent: u64,
@@ -53,6 +57,8 @@ pub(crate) struct Store {
     pub(crate) ahead: u64,
     /// Its replica hears nothing since then.
     pub(crate) alone_since: Option<u64>,
+    /// How many there are as long as all of them hear it; one less where the one does not that became the master.
+    pub(crate) replicas: usize,
     swept: u64,
 }
 
@@ -65,13 +71,15 @@ impl Store {
             may_evict: true,
             ..Info::default()
         };
-        Self { info, mark: None, keys: HashMap::new(), ahead, alone_since: None, swept: 0 }
+        let (keys, alone_since) = (HashMap::new(), None);
+        Self { info, mark: None, keys, ahead, alone_since, replicas: 1, swept: 0 }
     }
 
     /// Another process with what this one had at a time, of another history or of the same.
     pub(crate) fn copy(&self, run: u64, history: u64, until: u64) -> Self {
         let mut copy = Self::new(run, self.ahead);
         copy.info.replication_id = format!("history{history}");
+        copy.replicas = self.replicas;
         copy.mark.clone_from(&self.mark);
         copy.keys =
             self.keys.iter().filter(|(_, at)| at.1 <= until).map(|(key, at)| (*key, *at)).collect();
@@ -107,7 +115,7 @@ impl Store {
 
     pub(crate) fn info(&mut self, now: u64) {
         let keeps_up = self.alone_since.is_none_or(|since| now <= since + MAX_LAG * 1000);
-        self.info.replicas = usize::from(keeps_up);
+        self.info.replicas = if keeps_up { self.replicas } else { self.replicas.saturating_sub(1) };
     }
 
     pub(crate) fn look(&self, now: u64, name: u64) -> Look<'_> {

@@ -70,13 +70,18 @@ impl Share {
         self.look_for_register();
     }
 
-    /// The switch may be another one, with a register of its own.
+    /// The switch may be another one, with a register of its own, or with keys that other hosts have.
     fn look_for_register(&self) {
         // Under the lock: of two that look, who looks last has the last word.
         let share = self.lock();
         if let Some((membership, _)) = &*share {
             let register = membership.register();
-            self.beginning.set(Beginning::known(register.name.0, register.began));
+            // Another host of the site, whose switch has another register, may have taken a ticket a moment ago.
+            let began = match membership.secrets().are_of_site() {
+                true => u64::MAX,
+                false => register.began,
+            };
+            self.beginning.set(Beginning::known(register.name.0, began));
         }
     }
 
@@ -234,6 +239,8 @@ fn take_up_secrets(first: &Weak<Core>) {
     let Some(core) = first.upgrade() else { return };
     let membership = core.switch.share.membership();
     let (Some(site), Some(membership)) = (&core.switch.site, membership) else { return };
+    // Before tickets of others are opened.
+    core.switch.share.look_for_register();
     match membership.secrets().ring() {
         Ok(ring) => site.replace_ring(ring),
         Err(error) => log::error!("secrets of the switch are not taken up: {error}"),

@@ -86,6 +86,12 @@ impl Secrets {
         Self { server_id, keys: ring.sets().iter().map(Keys::from).collect() }
     }
 
+    /// True if they are those of a site, which other hosts may have, too: their file has three.
+    #[must_use]
+    pub fn are_of_site(&self) -> bool {
+        self.keys.len() > 1
+    }
+
     /// The same without what makes and reads connection IDs, which are those of all who share an address.
     #[must_use]
     pub fn without_ids(mut self) -> Self {

@@ -8,6 +8,7 @@ fn tickets(keys: &[&TicketKey], client_auth: &[u8]) -> Tickets {
         lifetime: 100,
         client_auth: client_auth.to_vec(),
         strikes: None,
+        beginning: None,
         trust_earlier: false,
         in_common: false,
     };
@@ -147,6 +148,7 @@ fn keys_in_common_are_replaced_in_all_configurations_that_have_them() {
         lifetime: 100,
         client_auth: Vec::new(),
         strikes: None,
+        beginning: None,
         trust_earlier: false,
         in_common: false,
     };
@@ -197,6 +199,7 @@ fn a_ticket_of_another_server_with_the_same_keys_brings_no_early_data_in_however
         lifetime: 10_000,
         client_auth: Vec::new(),
         strikes: None,
+        beginning: None,
         trust_earlier: false,
         in_common,
     };
@@ -206,12 +209,23 @@ fn a_ticket_of_another_server_with_the_same_keys_brings_no_early_data_in_however
     let issued = began - 10;
     let ticket = one.seal(b"session", &promise(Version::V1, 50), issued).unwrap();
     let later = began + 1_000;
-    for other in [&other, &joined] {
+    // A switch began long after the ticket was made, and has a register of its own; the other host took it a moment ago.
+    let behind = |tickets: Tickets, common: &TicketKeys| {
+        let register = Arc::new(ProcessRegister::new());
+        let beginning = SharedBeginning::new(register.beginning().unwrap());
+        tickets.shared(common, register, Known::Shared(beginning))
+    };
+    let switched =
+        behind(Tickets::new(common.clone(), rules(true)), &TicketKeys::new([TicketKey::random()]));
+    for other in [&other, &joined, &switched] {
         assert!(other.resume(&ticket, Version::V1, later).is_some());
         assert!(!brings_early_data(other, &ticket, later));
     }
     assert!(brings_early_data(&one, &ticket, later));
     // Alone with its keys, it knows that nobody has taken it since it began.
-    let alone = Tickets::new(common, rules(false));
+    let alone = Tickets::new(common.clone(), rules(false));
     assert!(brings_early_data(&alone, &ticket, later));
+    // So does a switch with keys that are nobody else's.
+    let switched = behind(Tickets::new(TicketKeys::new([]), rules(false)), &common);
+    assert!(brings_early_data(&switched, &ticket, later));
 }
