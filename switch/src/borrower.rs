@@ -3,9 +3,13 @@
 use std::io;
 use std::net::UdpSocket;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
+
+/// How often the switch is told at most that the socket is read.
+const TELL: Duration = Duration::from_millis(25);
 
 /// What waits for the channel, and for the socket while it is lent: one descriptor for both, so that who waits
 /// need not know.
@@ -14,6 +18,9 @@ pub(crate) struct Borrower {
     both: Epoll,
     socket: OwnedFd,
     has_it: AtomicBool,
+    begun: Instant,
+    /// When the switch is told next that the socket is read, in milliseconds since then.
+    tell_at: AtomicU64,
 }
 
 impl Borrower {
@@ -22,7 +29,8 @@ impl Borrower {
         let both = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
         both.add(channel, EpollEvent::new(EpollFlags::EPOLLIN, 0))?;
         let socket = socket.as_fd().try_clone_to_owned()?;
-        Ok(Self { both, socket, has_it: AtomicBool::new(false) })
+        let (has_it, tell_at) = (AtomicBool::new(false), AtomicU64::new(0));
+        Ok(Self { both, socket, has_it, begun: Instant::now(), tell_at })
     }
 
     /// Readable when something is in the channel, or in the socket while it is lent.
@@ -33,6 +41,17 @@ impl Borrower {
     /// Whether the socket is lent.
     pub(crate) fn has_it(&self) -> bool {
         self.has_it.load(Ordering::Relaxed)
+    }
+
+    /// Something was read from the socket: whether it is time to tell the switch so.
+    pub(crate) fn is_to_tell(&self) -> bool {
+        let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        let now = millis(self.begun.elapsed());
+        let is_time = now >= self.tell_at.load(Ordering::Relaxed);
+        if is_time {
+            self.tell_at.store(now.saturating_add(millis(TELL)), Ordering::Relaxed);
+        }
+        is_time
     }
 
     /// The socket is lent from now on.

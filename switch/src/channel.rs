@@ -65,10 +65,12 @@ pub(crate) enum Word {
     Recall = 2,
     /// The worker does not read it, and will not.
     Decline = 3,
+    /// The worker has read something from it of late.
+    Reads = 4,
 }
 
 impl Word {
-    const ALL: [Self; 3] = [Self::Lend, Self::Recall, Self::Decline];
+    const ALL: [Self; 4] = [Self::Lend, Self::Recall, Self::Decline, Self::Reads];
 
     const fn encode(self) -> [u8; HEAD] {
         let mut head = [0; HEAD];
@@ -223,6 +225,13 @@ pub fn channel() -> io::Result<(Inlet, Handover)> {
     Ok((Inlet { ours, socket: None, borrower: None }, Handover(theirs)))
 }
 
+impl Handover {
+    /// Says a word to the worker, as the switch would, and without waiting.
+    pub(crate) fn say(&self, word: Word) -> io::Result<()> {
+        say(self.0.as_fd(), word)
+    }
+}
+
 impl AsFd for Handover {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
@@ -240,6 +249,13 @@ impl Port for Inlet {
 
     fn is_lent(&self) -> bool {
         self.borrower.as_ref().is_some_and(Borrower::has_it)
+    }
+
+    fn on_read_lent(&self) {
+        if self.borrower.as_ref().is_some_and(Borrower::is_to_tell) {
+            // Where there is no room the switch has something to read as well, and is told the next time.
+            let _ = say(self.ours.as_fd(), Word::Reads);
+        }
     }
 
     fn receive(
@@ -312,6 +328,8 @@ pub(crate) struct Outlet {
     pub(crate) watched: EpollFlags,
     /// The worker has said that it does not read the address's socket.
     declined: AtomicBool,
+    /// ... that it has read something from it.
+    reads: AtomicBool,
 }
 
 /// What became of trains.
@@ -336,8 +354,19 @@ impl Outlet {
         }
         let (waiting, watched) = (VecDeque::new(), EpollFlags::empty());
         let (hears, unsent, backlog) = (false, VecDeque::new(), BACKLOG_BYTES);
-        let declined = AtomicBool::new(false);
-        Ok(Self { channel, waiting, waiting_bytes: 0, hears, unsent, backlog, watched, declined })
+        let (declined, reads) = (AtomicBool::new(false), AtomicBool::new(false));
+        let waiting_bytes = 0;
+        Ok(Self {
+            channel,
+            waiting,
+            waiting_bytes,
+            hears,
+            unsent,
+            backlog,
+            watched,
+            declined,
+            reads,
+        })
     }
 
     /// Says a word to the worker, behind all that was sent to it. False if there is no room for now.
@@ -356,6 +385,11 @@ impl Outlet {
     /// Whether the worker has said since the last call that it does not read the address's socket.
     pub(crate) fn has_declined(&mut self) -> bool {
         std::mem::take(self.declined.get_mut())
+    }
+
+    /// Whether it has said since the last call that it has read something from that.
+    pub(crate) fn has_read(&mut self) -> bool {
+        std::mem::take(self.reads.get_mut())
     }
 
     /// Lets less wait for the program than for those of the switch's own user.
@@ -488,10 +522,10 @@ impl Port for Outlet {
         buffers: &mut [IoSliceMut<'_>],
         arrivals: &mut [Arrival],
     ) -> io::Result<usize> {
-        let hear = |word| {
-            if word == Word::Decline {
-                self.declined.store(true, Ordering::Relaxed);
-            }
+        let hear = |word| match word {
+            Word::Decline => self.declined.store(true, Ordering::Relaxed),
+            Word::Reads => self.reads.store(true, Ordering::Relaxed),
+            Word::Lend | Word::Recall => {}
         };
         match receive_trains(self.channel.as_fd(), buffers, arrivals, hear)? {
             0 => Err(io::ErrorKind::UnexpectedEof.into()),

@@ -263,9 +263,22 @@ pub(crate) fn peer_groups(connection: BorrowedFd<'_>) -> Vec<u32> {
     }
 }
 
-/// How many packets a socket had no room for since it was made (SO_MEMINFO).
-pub(crate) fn dropped(socket: BorrowedFd<'_>) -> io::Result<u32> {
-    // Where the count stands among the numbers (SK_MEMINFO_DROPS).
+/// What a socket holds of what came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SocketMemory {
+    /// What the packets that wait in it take, in bytes.
+    pub(crate) held: u32,
+    /// What they may take.
+    pub(crate) room: u32,
+    /// How many packets it had no room for since it was made.
+    pub(crate) dropped: u32,
+}
+
+/// What a socket holds, as the system says (SO_MEMINFO).
+pub(crate) fn memory(socket: BorrowedFd<'_>) -> io::Result<SocketMemory> {
+    // Where it stands among the numbers (SK_MEMINFO_RMEM_ALLOC, SK_MEMINFO_RCVBUF, SK_MEMINFO_DROPS).
+    const HELD: usize = 0;
+    const ROOM: usize = 1;
     const DROPS: usize = 8;
     let mut numbers = [0_u32; DROPS + 1];
     let mut len = size_of_val(&numbers) as libc::socklen_t;
@@ -281,7 +294,7 @@ pub(crate) fn dropped(socket: BorrowedFd<'_>) -> io::Result<u32> {
         )
     };
     Errno::result(got)?;
-    Ok(numbers[DROPS])
+    Ok(SocketMemory { held: numbers[HELD], room: numbers[ROOM], dropped: numbers[DROPS] })
 }
 
 /// A descriptor of a process, which is readable once that has ended (pidfd_open(2)).

@@ -7,7 +7,10 @@ mod program;
 mod rig;
 
 use std::env;
+use std::io::{Read, Write};
 use std::net::{SocketAddr, UdpSocket};
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixListener;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -15,7 +18,9 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use quicket_switch::client::{Membership, Options, Place};
+use quicket_switch::daemon::Listener;
 use quicket_switch::options::SocketOptions;
+use quicket_switch::protocol::{Message, Refusal, Refused, encode};
 use quicket_udp::ReceiveBuffers;
 use quicket_wire::EcnCodepoint;
 use serde_json::Value;
@@ -51,6 +56,8 @@ struct Seen {
     /// Datagrams of its own that came by the channel, and from the socket.
     handed: AtomicU64,
     direct: AtomicU64,
+    /// Datagrams of others that were handed back.
+    strays: AtomicU64,
     /// Where the next one should begin.
     next: AtomicU64,
     /// How often an earlier one came behind a later one.
@@ -177,6 +184,7 @@ fn receive(
                 assert!(lent, "the switch does not hand over what is another's");
                 port.hand_back(&quicket_udp::Arrival { len: datagram.len(), ..arrival }, datagram)
                     .unwrap();
+                seen.strays.fetch_add(1, Ordering::SeqCst);
                 continue;
             }
             assert_eq!(arrival.ecn, EcnCodepoint::Ect0);
@@ -237,7 +245,13 @@ fn what_is_anothers_comes_to_it_by_the_switch() {
     let other = switch.join_as(one.program.address, 1, false, || panic!("it is bound"));
     let client = marked_client();
     let mut sent = one.flood_until(&client, 0, || one.is_lent());
-    for round in 0..50_u64 {
+    let handed_back = || switch.address()["datagrams"]["handed_back"].as_u64().unwrap();
+    let (begun, mut rounds) = (Instant::now(), 0_u64);
+    // Now and then the switch takes the socket back in between, and has them at once.
+    while handed_back() < 90 {
+        assert!(begun.elapsed() < LONG, "after {rounds} rounds {} came back", handed_back());
+        let round = rounds;
+        rounds += 1;
         let direct = read(&one.reader.seen.direct);
         sent = one.flood_until(&client, sent, || read(&one.reader.seen.direct) > direct);
         let packet = numbered(&other.packet(0, false), round);
@@ -245,9 +259,7 @@ fn what_is_anothers_comes_to_it_by_the_switch() {
         client.send_to(&[0x40; 60], other.address).unwrap();
         assert_eq!(other.workers[0].handed(), packet);
     }
-    let said =
-        switch.wait_for("they are nobody's", |address| address["dropped"]["unroutable"] == 50);
-    assert!(said["datagrams"]["handed_back"].as_u64().unwrap() >= 90, "{said}");
+    switch.wait_for("they are nobody's", |address| address["dropped"]["unroutable"] == rounds);
     // A flood for the other one: it is better off without.
     let packet = other.packet(0, false);
     let before = switch.address()["loan"]["count"].clone();
@@ -315,17 +327,69 @@ fn who_cannot_borrow_goes_without() {
 fn the_next_switch_has_the_socket_again() {
     let switch = forwarding();
     let one = Borrowing::join(&switch, local());
+    let other = switch.join_as(one.program.address, 1, false, || panic!("it is bound"));
     let client = marked_client();
     let sent = one.flood_until(&client, 0, || one.is_lent());
     let name = switch.kill();
     let direct = read(&one.reader.seen.direct);
     let sent = one.flood_until(&client, sent, || read(&one.reader.seen.direct) > direct + 1000);
+    // What is another's waits for the next switch.
+    let packet = other.packet(0, false);
+    let before = read(&one.reader.seen.strays);
+    for number in 0..20 {
+        client.send_to(&numbered(&packet, number), other.address).unwrap();
+        client.send_to(&[0x40; 60], other.address).unwrap();
+    }
+    let sent = one.flood_until(&client, sent, || read(&one.reader.seen.strays) == before + 40);
     let switch = Switch::named(name, true);
     let begun = Instant::now();
     while one.is_lent() {
         assert!(begun.elapsed() < LONG, "it is not told");
         thread::sleep(Duration::from_millis(1));
     }
+    switch.wait_for("what was handed back is read", |address| {
+        address["datagrams"]["handed_back"].as_u64().is_some_and(|count| count >= 40)
+    });
+    // If the other one has come back later, the first of its own were nobody's yet.
+    switch.wait_for("both are back", |address| {
+        address["programs"].as_array().is_some_and(|programs| programs.len() == 2)
+    });
+    client.send_to(&numbered(&packet, 20), other.address).unwrap();
+    while number_in(&other.workers[0].handed()) < 20 {}
+    let handed = read(&one.reader.seen.handed);
+    let sent = one.flood_until(&client, sent, || read(&one.reader.seen.handed) > handed);
+    one.flood_until(&client, sent, || is_lent(&switch.address()));
+}
+
+/// What reads the socket after a switch that was killed, and is refused by the next one, does not read on beside that.
+#[test]
+fn who_is_refused_by_the_next_switch_reads_no_more() {
+    let switch = forwarding();
+    let one = Borrowing::join(&switch, local());
+    let client = marked_client();
+    let sent = one.flood_until(&client, 0, || one.is_lent());
+    let name = switch.kill();
+    let direct = read(&one.reader.seen.direct);
+    let sent = one.flood_until(&client, sent, || read(&one.reader.seen.direct) > direct + 100);
+    assert!(one.is_lent());
+    // One that speaks another version.
+    let next = Listener::bind(&name).unwrap();
+    let programs = UnixListener::from(next.as_fd().try_clone_to_owned().unwrap());
+    let (why, text) = (Refusal::Version, "this switch speaks another version".to_owned());
+    let refusal = encode(&Message::Refused(Refused { why, text })).unwrap();
+    let begun = Instant::now();
+    while one.is_lent() {
+        assert!(begun.elapsed() < LONG, "it reads on");
+        if let Ok((mut program, _)) = programs.accept() {
+            program.set_nonblocking(false).unwrap();
+            let _ = program.read(&mut vec![0; 65_536]).unwrap();
+            program.write_all(&refusal).unwrap();
+        }
+        thread::sleep(Duration::from_millis(1));
+    }
+    drop((next, programs));
+    // One that takes it.
+    let switch = Switch::named(name, true);
     let handed = read(&one.reader.seen.handed);
     let sent = one.flood_until(&client, sent, || read(&one.reader.seen.handed) > handed);
     one.flood_until(&client, sent, || is_lent(&switch.address()));

@@ -186,6 +186,13 @@ impl UdpSocket {
         self.local
     }
 
+    /// How much may wait in the kernel's socket, in bytes as the system counts them: with what it needs itself for each packet. 0 if
+    /// it does not say.
+    #[must_use]
+    pub fn receive_room(&self) -> usize {
+        SockRef::from(&self.io).recv_buffer_size().unwrap_or(0)
+    }
+
     /// Sets an option, unless it says nothing to the socket.
     ///
     /// # Errors

@@ -39,6 +39,9 @@ pub trait Port: fmt::Debug + Send + Sync {
         false
     }
 
+    /// Hears that something was read from a socket that is lent.
+    fn on_read_lent(&self) {}
+
     /// Hands back what came to the socket itself and belongs to somebody else: a train of datagrams
     /// ([`UdpSocket::beside`](crate::UdpSocket::beside), [`Self::is_lent`]). Never waits.
     ///

@@ -23,6 +23,9 @@ const LONG: usize = 16 << 10;
 /// A buffer of its own for one train.
 pub type TrainBuffer = Box<[u8]>;
 
+/// After so many batches of which nothing was taken away, buffers that are there for that are given back.
+const MOST_UNTAKEN: u32 = 64;
+
 /// Buffers for one call of [`UdpSocket::receive`]; reused for the life of an endpoint.
 pub struct ReceiveBuffers {
     bytes: Vec<u8>,
@@ -31,6 +34,8 @@ pub struct ReceiveBuffers {
     meta: [RecvMeta; MAX_TRAINS],
     /// How many trains to ask for next.
     ask: usize,
+    /// How many batches have come, one after the other, of which no train was taken away.
+    untaken: u32,
 }
 
 impl ReceiveBuffers {
@@ -42,6 +47,7 @@ impl ReceiveBuffers {
             loose: [const { None }; MAX_TRAINS],
             meta: [RecvMeta::default(); MAX_TRAINS],
             ask: MAX_TRAINS,
+            untaken: 0,
         }
     }
 }
@@ -56,6 +62,7 @@ impl Default for ReceiveBuffers {
 pub struct Batch<'a> {
     bytes: &'a mut [u8],
     loose: &'a mut [Option<TrainBuffer>; MAX_TRAINS],
+    untaken: &'a mut u32,
     meta: &'a [RecvMeta],
     /// The port that all of it came to.
     port: u16,
@@ -125,6 +132,7 @@ impl<'a> Batch<'a> {
     /// None for a place that has no train.
     pub fn take(&mut self, place: usize, spare: Option<TrainBuffer>) -> Option<TrainBuffer> {
         let len = self.meta.get(place)?.len;
+        *self.untaken = 0;
         let spare = spare.filter(|spare| spare.len() == TRAIN).unwrap_or_else(new_buffer);
         let loose = self.loose.get_mut(place)?;
         if let Some(taken) = loose.replace(spare) {
@@ -155,7 +163,9 @@ impl UdpSocket {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock && from.is_lent() => {
                 let came =
                     receive_with(buffers, |slices, meta| self.receive_from_kernel(slices, meta));
-                Ok(Came { lent: true, ..came? }.of(buffers, port))
+                let came = came?;
+                from.on_read_lent();
+                Ok(Came { lent: true, ..came }.of(buffers, port))
             }
             // The socket is yet to be read.
             Ok(came) => Ok(Came { more: came.more || from.is_lent(), ..came }.of(buffers, port)),
@@ -200,9 +210,9 @@ struct Came {
 impl Came {
     fn of(self, buffers: &mut ReceiveBuffers, port: u16) -> Batch<'_> {
         let Self { count, more, long, lent } = self;
-        let ReceiveBuffers { bytes, loose, meta, .. } = buffers;
+        let ReceiveBuffers { bytes, loose, meta, untaken, .. } = buffers;
         let meta = meta.get(..count).unwrap_or_default();
-        Batch { bytes, loose, meta, port, more, long, lent }
+        Batch { bytes, loose, untaken, meta, port, more, long, lent }
     }
 }
 
@@ -215,6 +225,10 @@ fn receive_with(
     receive: impl FnOnce(&mut [IoSliceMut<'_>], &mut [RecvMeta]) -> io::Result<usize>,
 ) -> io::Result<Came> {
     let ask = buffers.ask;
+    if buffers.untaken >= MOST_UNTAKEN {
+        buffers.loose.fill_with(|| None);
+        buffers.untaken = 0;
+    }
     let ReceiveBuffers { bytes, loose, meta, .. } = buffers;
     let count = if ask <= FEW_TRAINS {
         receive(&mut slices::<FEW_TRAINS>(bytes, loose)[..ask], meta)?
@@ -225,6 +239,7 @@ fn receive_with(
     let total: usize = meta.iter().map(|m| m.len).sum();
     let long = total > LONG * count;
     buffers.ask = ask_next(ask, count, long);
+    buffers.untaken += 1;
     Ok(Came { count, more: count == ask, long, lent: false })
 }
 

@@ -21,6 +21,8 @@ const RETIRING: Duration = Duration::from_secs(10);
 pub(crate) struct Link {
     pub(crate) socket: Arc<UdpSocket>,
     pub(crate) sender: Sender,
+    /// How much may wait in the socket, in bytes as the system counts them; 0 if it is not known.
+    pub(super) room: usize,
     /// The kernel's send buffer is full, and somebody waits for room.
     full: AtomicBool,
 }
@@ -90,7 +92,8 @@ impl Link {
     fn of(socket: UdpSocket, config: &UdpConfig) -> io::Result<Self> {
         let socket = Arc::new(socket);
         let sender = Sender::new(Arc::clone(&socket), config)?;
-        Ok(Self { socket, sender, full: AtomicBool::new(false) })
+        let room = socket.receive_room();
+        Ok(Self { socket, sender, room, full: AtomicBool::new(false) })
     }
 
     /// Somebody waits for room from now on; true if nobody did.

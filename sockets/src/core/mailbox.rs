@@ -100,6 +100,11 @@ impl Parcels {
         }
     }
 
+    /// Lets go of the buffers of earlier trains.
+    pub(crate) fn drop_spare(&mut self) {
+        self.spare = Vec::new();
+    }
+
     /// How much memory the trains take.
     fn held(&self) -> usize {
         self.bytes.len() + self.whole.iter().map(|buffer| buffer.len()).sum::<usize>()

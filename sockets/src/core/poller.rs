@@ -14,7 +14,7 @@ use super::held::none_held;
 use super::lead::Seat;
 use super::link::{Link, Links};
 use super::postpone::Whose;
-use super::receive::{Origin, Scratch};
+use super::receive::{Brought, Origin, Scratch};
 use crate::config::MAX_SOCKETS;
 use quicket_udp::Port;
 
@@ -29,6 +29,11 @@ const LONGEST: Duration = Duration::from_secs(3600);
 /// How long a thread lets more come that has just handed a long batch on to other workers, and nothing else was in it: it
 /// has nothing to do with that, and would be woken for each train, and wake another.
 const GATHERING: Duration = Duration::from_micros(100);
+/// ... if its socket has so much room, in bytes as the system counts them, and the less the less it has: at 25 Gbit/s 300 KiB come
+/// in that time, and take up to twice as much there.
+const GATHERING_ROOM: usize = 1 << 20;
+/// ... and not for less.
+const SHORTEST_GATHERING: Duration = Duration::from_micros(20);
 
 /// What a poll found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -60,15 +65,17 @@ impl Core {
             // They have work to do, perhaps on this processor.
             std::thread::yield_now();
         }
-        if seat.scratch().is_some_and(|scratch| std::mem::take(&mut scratch.hands_on)) {
-            // Who interrupts it ends that, too.
-            if self.lead.kick().sleep(Some(GATHERING.into())) {
-                return true;
-            }
+        // Who interrupts it ends that, too.
+        if std::mem::take(&mut seat.gathers)
+            && let Some(time) = self.may_gather(&links, limit)
+            && self.lead.kick().sleep(Some(time.into()))
+        {
+            return true;
         }
         let now = self.clock.now();
         let look = self.lead.plan_look(now);
         if let Some(scratch) = seat.scratch() {
+            scratch.brought = Brought::default();
             self.catch_up(now, Whose::Own, &mut scratch.work.wakes);
             scratch.work.wakes.fire_threads();
         }
@@ -97,8 +104,24 @@ impl Core {
             self.receive_beside(scratch);
         }
         self.take_mail(scratch);
-        seat.now = self.act(scratch, Whose::Own, ready.writable);
+        let (now, gathers) =
+            (self.act(scratch, Whose::Own, ready.writable), scratch.brought.only_hands_on());
+        (seat.now, seat.gathers) = (now, gathers);
         ready.interrupted
+    }
+
+    /// How long more may be let come: none if the sockets have no room for that, or something else is to be done
+    /// meanwhile, or at `limit`.
+    fn may_gather(&self, links: &Links, limit: Option<Time>) -> Option<Duration> {
+        let room = links.iter().map(|link| link.room).min()?.min(GATHERING_ROOM) as u64;
+        let nanos = GATHERING.as_nanos() * room / GATHERING_ROOM as u64;
+        let time = Some(Duration::from_nanos(nanos)).filter(|time| *time >= SHORTEST_GATHERING)?;
+        let until = self.clock.now() + time;
+        let deadlines = self.deadlines();
+        let due = earlier(deadlines.timers.earliest(), deadlines.links_end);
+        drop(deadlines);
+        let due = earlier(due, self.postponed.first(|entry| entry.due));
+        earlier(due, limit).is_none_or(|due| due > until).then_some(time)
     }
 
     /// Watches the socket and the mailbox for a moment, if there is but one socket and nothing else to
@@ -355,6 +378,48 @@ mod tests {
         let core = waiting_endpoint(sink);
         let other = Links::new(Link::bind(local(), &core.udp_config()).unwrap());
         assert_eq!(core.wait(&other, true, LONG), ROOM);
+    }
+
+    #[test]
+    fn more_is_let_come_only_where_there_are_time_and_room() {
+        let core = ops::endpoint(local(), EndpointConfig::default()).unwrap();
+        let links = |room| {
+            let mut link = Link::bind(local(), &core.udp_config()).unwrap();
+            link.room = room;
+            Links::new(link)
+        };
+        let roomy = links(GATHERING_ROOM);
+        assert_eq!(core.may_gather(&roomy, None), Some(GATHERING));
+        assert_eq!(core.may_gather(&links(1 << 30), None), Some(GATHERING));
+        // As much as net.core.rmem_max usually allows.
+        let some = core.may_gather(&links(2 * 212_992), None).unwrap();
+        assert!(some < GATHERING && some > SHORTEST_GATHERING, "{some:?}");
+        assert_eq!(core.may_gather(&links(4096), None), None);
+        assert_eq!(core.may_gather(&links(0), None), None, "it is not known");
+        let after = |time| Some(core.clock().now() + time);
+        assert_eq!(core.may_gather(&roomy, after(LONG)), Some(GATHERING));
+        assert_eq!(core.may_gather(&roomy, after(Duration::ZERO)), None);
+        assert_eq!(core.may_gather(&roomy, after(GATHERING)), None);
+        // A connection that waits for its timer.
+        let sink = UdpSocket::bind(local()).unwrap().local_addr().unwrap();
+        let core = waiting_endpoint(sink);
+        let timer = core.deadlines().timers.earliest().unwrap();
+        while core.clock().now() < timer {
+            std::thread::sleep(GATHERING.into());
+        }
+        let roomy = Links::new(Link::bind(local(), &core.udp_config()).unwrap());
+        assert_eq!(core.may_gather(&roomy, None), None);
+    }
+
+    /// Who leads later knows nothing of what an earlier one has handed on.
+    #[test]
+    fn a_seat_is_taken_without_a_pause() {
+        let core = ops::endpoint(local(), EndpointConfig::default()).unwrap();
+        let enter = || core.lead.try_enter(Rank::Background, core.clock().now()).unwrap();
+        let mut seat = enter();
+        seat.gathers = true;
+        drop(seat);
+        assert!(!enter().gathers);
     }
 
     #[test]

@@ -23,6 +23,27 @@ use quicket_udp::{Arrival, Batch, Outgoing, ReceiveBuffers, Train, UdpSocket};
 /// How many batches one turn receives before timers and the application get theirs.
 const BATCHES_PER_TURN: usize = 8;
 
+/// Whose the datagrams of a turn are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Brought {
+    /// A long batch was there, and all of it was handed on to other workers.
+    hands_on: bool,
+    /// A connection of this worker has got something.
+    own: bool,
+}
+
+impl Brought {
+    /// There is nothing to do but to hand on, and what comes is long.
+    pub(super) const fn only_hands_on(self) -> bool {
+        self.hands_on && !self.own
+    }
+
+    const fn add(&mut self, long: bool, came: &Came) {
+        self.hands_on |= long && came.foreign;
+        self.own |= came.own;
+    }
+}
+
 /// What a leader works with; kept for the next one.
 #[derive(Default)]
 pub(crate) struct Scratch {
@@ -33,8 +54,8 @@ pub(crate) struct Scratch {
     /// How many batches came.
     pub(super) received: u64,
     pub(super) spinning: Spinning,
-    /// What came last was long, and all of it was handed on to other workers.
-    pub(super) hands_on: bool,
+    /// What this turn has brought so far.
+    pub(super) brought: Brought,
     /// Receiving failed: leave the socket alone until then.
     pub(super) paused_until: Option<Time>,
 }
@@ -106,6 +127,8 @@ impl Origin {
 struct Came {
     /// Somebody has something to do now.
     woken: bool,
+    /// Some of it was for connections of this worker.
+    own: bool,
     /// It was for other workers, and for none of this one's connections.
     foreign: bool,
 }
@@ -129,7 +152,7 @@ impl Core {
         by: Origin,
         scratch: &mut Scratch,
     ) -> io::Result<bool> {
-        let Scratch { buffers, work, received, spinning, hands_on, .. } = scratch;
+        let Scratch { buffers, work, received, spinning, brought, .. } = scratch;
         for _ in 0..BATCHES_PER_TURN {
             let batch = match by {
                 Origin::Switch => socket.receive_beside(buffers),
@@ -148,15 +171,15 @@ impl Core {
             };
             *received += 1;
             spinning.bulk = long;
-            let Came { woken, foreign } = self.process(&mut batch, by, work);
-            *hands_on = long && foreign;
+            let came = self.process(&mut batch, by, work);
+            brought.add(long, &came);
             if !work.strays.is_empty() {
                 self.hand_back(socket, &mut work.strays);
             }
             if short {
                 return Ok(true);
             }
-            if long && woken {
+            if long && came.woken {
                 break;
             }
         }
@@ -172,16 +195,17 @@ impl Core {
             self.deliver(now, train, by, work);
         }
         work.outbox.fill(batch);
-        let foreign = work.outbox.has_any() && work.touched.is_empty();
+        let own = !work.touched.is_empty();
+        let foreign = work.outbox.has_any() && !own;
         self.counters().received.fetch_add(received, Ordering::Relaxed);
         self.hand_on(&mut work.outbox);
-        Came { woken: self.let_act(now, work), foreign }
+        Came { woken: self.let_act(now, work), own, foreign }
     }
 
     /// Hands what other workers have left to its connections, and lets first packets that have waited begin theirs.
     /// True if somebody has something to do now.
     pub(super) fn take_mail(&self, scratch: &mut Scratch) -> bool {
-        let Scratch { mail, work, .. } = scratch;
+        let Scratch { mail, work, brought, .. } = scratch;
         let now = self.clock().now();
         match self.switch.mailbox(self.number) {
             Some(mailbox) => {
@@ -199,6 +223,7 @@ impl Core {
             self.deliver(now, train, Origin::Mailbox, work);
         }
         mail.clear();
+        brought.own |= !work.touched.is_empty();
         self.let_act(now, work)
     }
 
@@ -407,6 +432,22 @@ fn id_after_short_header(datagram: &[u8], cid_len: usize) -> Option<&[u8]> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_turn_that_brings_something_of_its_own_does_not_only_hand_on() {
+        let came = |own, foreign| Came { woken: false, own, foreign };
+        let brought = |batches: &[(bool, Came)]| {
+            let mut brought = Brought::default();
+            batches.iter().for_each(|(long, came)| brought.add(*long, came));
+            brought.only_hands_on()
+        };
+        assert!(!brought(&[]));
+        assert!(brought(&[(true, came(false, true))]));
+        assert!(!brought(&[(false, came(false, true))]), "they are short");
+        assert!(brought(&[(true, came(false, true)), (false, came(false, true))]));
+        assert!(!brought(&[(true, came(false, true)), (true, came(true, false))]));
+        assert!(!brought(&[(false, came(true, false)), (true, came(false, true))]));
+    }
 
     #[test]
     fn datagrams_for_one_connection_id_are_handed_on_together() {

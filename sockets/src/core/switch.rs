@@ -64,7 +64,13 @@ pub(super) struct Counters {
 pub(super) struct Outbox {
     parcels: Vec<Parcels>,
     any: bool,
+    /// How many batches there were, one after the other, of which nothing goes away as it lies; counted while there may be
+    /// buffers for that.
+    spared: Option<u32>,
 }
+
+/// After so many batches of which nothing goes away as it lies, the buffers that are there for that are given back.
+const MOST_SPARED: u32 = 64;
 
 impl Outbox {
     /// What goes to `worker`.
@@ -83,11 +89,29 @@ impl Outbox {
 
     /// Takes from a batch what goes away as it lies.
     pub(super) fn fill(&mut self, batch: &mut Batch<'_>) {
+        let mut taken = false;
         if self.any {
             for parcels in &mut self.parcels {
-                parcels.fill(|place, spare| batch.take(place, spare));
+                parcels.fill(|place, spare| {
+                    taken = true;
+                    batch.take(place, spare)
+                });
             }
         }
+        self.count(taken);
+    }
+
+    /// A batch was there of which something was taken as it lies, or nothing.
+    fn count(&mut self, taken: bool) {
+        self.spared = match self.spared {
+            _ if taken => Some(0),
+            Some(count) if count < MOST_SPARED => Some(count + 1),
+            Some(_) => {
+                self.parcels.iter_mut().for_each(Parcels::drop_spare);
+                None
+            }
+            None => None,
+        };
     }
 }
 

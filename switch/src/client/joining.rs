@@ -119,7 +119,8 @@ pub(super) fn join_once(
     join_over(Connection::open_or_start(options, has.forwards)?, options, place, has, resume)
 }
 
-fn join_over(
+/// The same over a connection that is there.
+pub(super) fn join_over(
     connection: Connection,
     options: &Options,
     place: Place,

@@ -10,10 +10,11 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::unistd::geteuid;
 
-use super::connect::Connection;
-use super::joining::{Has, Joined, join_once};
+use super::connect::{Connection, has_ended};
+use super::joining::{Has, Joined, join_over};
 use super::membership::{Draining, Notice, Shared};
 use super::{ONCE, unexpected};
+use crate::channel::Word;
 use crate::protocol::{self, Message, Reply, Request, Resume, Serve, Served};
 
 /// Between the first attempts to find a switch again, or to have it do what was asked of it.
@@ -161,7 +162,7 @@ impl Shared {
     /// Finds the next switch, or starts it, and has there what there was; false if the program leaves.
     fn find_again(&self) -> bool {
         let mut attempts = Attempts::new(Instant::now());
-        let mut told = false;
+        let (mut told, mut given_back) = (false, false);
         loop {
             let struck = {
                 let mut state = self.state();
@@ -171,7 +172,7 @@ impl Shared {
             // The next switch knows nothing of them.
             struck.for_each(|struck| struck(false));
             let may_start = attempts.may_start(Instant::now());
-            match self.resume(may_start) {
+            match self.resume(may_start, &mut given_back) {
                 Ok((connection, lost)) => match self.serve_again(&connection, lost) {
                     Again::Serves if self.take_up(connection) => return true,
                     Again::Serves | Again::Leaves => return false,
@@ -216,7 +217,13 @@ impl Shared {
 
     /// Joins the next switch as who the program was with the one before.
     /// Returns what it served and does not serve again with that.
-    fn resume(&self, may_start: bool) -> io::Result<(Connection, Option<Serve>)> {
+    ///
+    /// If that switch refuses it, it gives back a socket that is lent to it, once (`given_back`).
+    fn resume(
+        &self,
+        may_start: bool,
+        given_back: &mut bool,
+    ) -> io::Result<(Connection, Option<Serve>)> {
         let (resume, kin, forwards) = {
             let state = self.state();
             let left = |until: Instant| {
@@ -251,10 +258,17 @@ impl Shared {
             ledger: self.ledger.as_deref().filter(|_| self.socket.is_some()),
             forwards,
         };
-        let joined = join_once(&options, self.place, has, Some(resume))?;
-        let Joined::At { connection, had, .. } = joined else {
-            return Err(io::ErrorKind::InvalidData.into());
+        let connection = Connection::open_or_start(&options, has.forwards)?;
+        let joined = match join_over(connection, &options, self.place, has, Some(resume)) {
+            Ok(Joined::At { connection, had, .. }) => Ok((connection, had)),
+            Ok(Joined::Bind(..)) => Err(io::ErrorKind::InvalidData.into()),
+            Err(error) => Err(error),
         };
+        let (connection, had) = joined.inspect_err(|error| {
+            if !*given_back && !is_late(error) && !has_ended(error) {
+                *given_back = self.give_back();
+            }
+        })?;
         for minted in had.tenancy.into_iter().flat_map(|tenancy| tenancy.minted) {
             self.minted.fill(minted);
         }
@@ -277,6 +291,14 @@ impl Shared {
             self.notify(Notice::Register);
         }
         Ok((connection, lost))
+    }
+
+    /// Has the workers read the address's socket no more, which the switch before may have lent one of them: the next one,
+    /// which has refused the program, reads it for others, and has no channel in which it could say so. False if one was
+    /// not told for want of room.
+    fn give_back(&self) -> bool {
+        let said = self.channels.iter().map(|channel| channel.say(Word::Recall));
+        said.fold(true, |all, said| all & said.is_ok())
     }
 
     /// Serves with the next switch what was served with the one before. Who has joined stays: a switch that lost the

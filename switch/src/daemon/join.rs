@@ -123,8 +123,9 @@ impl Daemon {
             self.try_to_shut(address);
             self.router.set_remainder(address, Place { listener, worker: 0 });
         }
-        // Who remains hands over the first packets that have waited there.
-        if tenant || resumed || join.remains || !sockets.is_empty() {
+        // Who remains hands over the first packets that have waited there; who comes back may have been lent the address's
+        // socket, and has handed back what was another's.
+        if tenant || resume.is_some() || join.remains || !sockets.is_empty() {
             self.hear_channels(process);
         }
         // What it had reserved it serves again; unless a newer generation has come back first, which it hears

@@ -12,11 +12,12 @@ use nix::sys::epoll::{EpollEvent, EpollFlags};
 use nix::sys::socket::{MsgFlags, recv};
 use quicket_engine::time::{Duration, Time};
 
+use super::address::Address;
 use super::route::Source;
 use super::{Daemon, Token};
 use crate::channel::Word;
 use crate::registry::{AddressId, ListenerId, Place};
-use crate::sys;
+use crate::sys::{self, SocketMemory};
 
 /// How many trains in a row, and nothing else, have to come for one worker.
 const RUN: u32 = 32;
@@ -26,8 +27,14 @@ const RUN_TIME: Duration = Duration::from_millis(20);
 const LOOK: Duration = Duration::from_millis(5);
 /// How long one datagram may be the first that waits in it.
 const PATIENCE: Duration = Duration::from_millis(20);
-/// After so many looks in a row that found nothing it is not lent any more.
+/// After so many looks in a row at which nothing waited, and the worker had not read anything since the one before, it is not
+/// lent any more.
 const MOST_IDLE: u32 = 20;
+/// At so many looks in a row it may be full by half, if others are at the address: the worker is so slow that they would wait
+/// for long. (By a quarter is not enough: the system counts as much that was read already, `udp_rmem_release` in Linux.)
+const MOST_FULL: u32 = 4;
+/// When it is tried again to watch a socket that the system did not let be watched.
+const AGAIN: Duration = Duration::from_millis(100);
 /// So many octets tell one datagram of QUIC from another.
 const BEGINNING: usize = 64;
 /// How many trains its worker may hand back between two looks.
@@ -46,6 +53,8 @@ pub(super) struct Lending {
     loan: Option<Loan>,
     pause: Option<Duration>,
     not_before: Time,
+    /// The system does not let the socket be watched as it is to be: when to try again.
+    unwatched: Option<Time>,
     /// How often it was lent.
     pub(super) count: u64,
 }
@@ -66,6 +75,7 @@ struct Loan {
     /// The first datagram that waited at the last look, and since when it is seen.
     first: Option<(Beginning, Time)>,
     idle: u32,
+    full: u32,
     strays: u32,
     /// What the socket had dropped at the last look.
     dropped: u32,
@@ -91,7 +101,10 @@ struct Seen {
     now: Time,
     /// The first that waits in the socket.
     first: Option<Beginning>,
-    dropped: u32,
+    /// What it holds and has dropped.
+    memory: SocketMemory,
+    /// The worker has said that it has read something since the last look.
+    read: bool,
     /// Others may have connections at the address.
     others: bool,
     declined: bool,
@@ -119,8 +132,8 @@ impl Lending {
     }
 
     fn begin(&mut self, now: Time, to: Place, dropped: u32) {
-        let (since, look_at, first, idle, strays) = (now, now + LOOK, None, 0, 0);
-        self.loan = Some(Loan { to, since, look_at, first, idle, strays, dropped });
+        let (since, look_at, first, idle, full, strays) = (now, now + LOOK, None, 0, 0, 0);
+        self.loan = Some(Loan { to, since, look_at, first, idle, full, strays, dropped });
         self.run = None;
         self.count += 1;
     }
@@ -136,22 +149,24 @@ impl Lending {
     }
 
     fn look(&mut self, seen: Seen) -> Look {
-        let Seen { now, first, dropped, others, declined } = seen;
+        let Seen { now, first, memory, read, others, declined } = seen;
         let Some(loan) = &mut self.loan else { return Look::Stay };
         loan.look_at = now + LOOK;
         let strays = std::mem::take(&mut loan.strays);
-        let lost = dropped != std::mem::replace(&mut loan.dropped, dropped);
+        let lost = memory.dropped != std::mem::replace(&mut loan.dropped, memory.dropped);
+        loan.full = if memory.held > memory.room / 2 { loan.full + 1 } else { 0 };
         if declined {
             return Look::Fail("its worker does not read it");
         }
         if strays > MOST_STRAYS {
             return Look::Fail("too much is for others");
         }
-        if lost && others {
+        if others && (lost || loan.full >= MOST_FULL) {
             return Look::Fail("its worker is too slow for others");
         }
         let Some(first) = first else {
-            (loan.first, loan.idle) = (None, loan.idle + 1);
+            // A worker that keeps up leaves nothing to be seen.
+            (loan.first, loan.idle) = (None, if read { 0 } else { loan.idle + 1 });
             return if loan.idle < MOST_IDLE { Look::Stay } else { Look::End };
         };
         loan.idle = 0;
@@ -165,7 +180,7 @@ impl Lending {
     fn end(&mut self, now: Time, failed: bool) {
         let Some(loan) = self.loan.take() else { return };
         let before = self.pause.filter(|_| now.since(loan.since) < WORTH);
-        self.pause = None;
+        self.pause = before;
         if failed {
             let pause = before.map_or(PAUSE, |before| before.times(2).min(LONGEST_PAUSE));
             self.pause = Some(pause);
@@ -175,28 +190,30 @@ impl Lending {
 }
 
 impl Daemon {
-    /// Trains were read from a socket, and are on their way to one worker, or elsewhere, too.
+    /// Trains were read from a socket, and are on their way to one worker, or elsewhere, too. True if that socket is lent now.
     pub(super) fn consider_lending(
         &mut self,
         id: AddressId,
         source: &Source,
         (to, trains): (Option<Place>, u32),
-    ) {
+    ) -> bool {
         let now = self.now();
-        let Some(address) = self.addresses.get_mut(&id) else { return };
+        let Some(address) = self.addresses.get_mut(&id) else { return false };
         match source {
             Source::Socket(socket) if std::sync::Arc::ptr_eq(socket, &address.socket) => {
                 let is_run = address.lending.on_trains(now, to, trains);
                 if let Some(to) = to.filter(|_| is_run) {
                     self.lend(now, to);
                 }
+                self.addresses.get(&id).is_some_and(|address| address.lending.to().is_some())
             }
-            Source::Socket(_) => {}
+            Source::Socket(_) => false,
             Source::Channel(process, worker) => {
                 let seat = self.programs.get(process).and_then(|program| program.seat.as_ref());
                 if let Some(listener) = seat.map(|seat| seat.listener) {
                     address.lending.on_strays(now, Place { listener, worker: *worker }, trains);
                 }
+                false
             }
         }
     }
@@ -212,10 +229,10 @@ impl Daemon {
             return;
         }
         let Some(address) = self.addresses.get(&id) else { return };
-        let Ok(dropped) = sys::dropped(address.socket.as_fd()) else { return };
+        let Ok(memory) = sys::memory(address.socket.as_fd()) else { return };
         let said = self.outlet_mut(process, to.worker).is_some_and(|outlet| {
             // What was said of an earlier loan.
-            let _ = outlet.has_declined();
+            let _ = (outlet.has_declined(), outlet.has_read());
             outlet.set_hears(true);
             outlet.say(Word::Lend)
         });
@@ -224,7 +241,7 @@ impl Daemon {
         }
         self.watch_channel(process, to.worker);
         if let Some(address) = self.addresses.get_mut(&id) {
-            address.lending.begin(now, to, dropped);
+            address.lending.begin(now, to, memory.dropped);
         }
         self.watch_address(id);
     }
@@ -232,6 +249,11 @@ impl Daemon {
     /// Looks after the sockets that are lent, as far as it is time to.
     pub(super) fn tend_loans(&mut self) {
         let now = self.now();
+        let unwatched = |address: &Address| address.lending.unwatched.is_some_and(|at| at <= now);
+        let again = self.addresses.iter().filter(|(_, address)| unwatched(address));
+        for id in again.map(|(id, _)| *id).collect::<Vec<_>>() {
+            self.watch_address(id);
+        }
         let due = self.addresses.iter().filter(|(_, address)| {
             address.lending.loan.as_ref().is_some_and(|loan| loan.look_at <= now)
         });
@@ -251,24 +273,25 @@ impl Daemon {
 
     /// When it is to be looked after the next one.
     pub(super) fn next_look_at_loan(&self) -> Option<Time> {
-        let loans = self.addresses.values().filter_map(|each| each.lending.loan.as_ref());
-        loans.map(|loan| loan.look_at).min()
+        let lendings = || self.addresses.values().map(|address| &address.lending);
+        let loans = lendings().filter_map(|lending| lending.loan.as_ref().map(|loan| loan.look_at));
+        loans.chain(lendings().filter_map(|lending| lending.unwatched)).min()
     }
 
     fn look_after(&mut self, now: Time, id: AddressId) -> Look {
         let borrower = self.borrower(id);
-        let declined = borrower.is_none_or(|(process, worker)| {
-            self.outlet_mut(process, worker).is_none_or(crate::channel::Outlet::has_declined)
-        });
+        let outlet = borrower.and_then(|(process, worker)| self.outlet_mut(process, worker));
+        let (declined, read) =
+            outlet.map_or((true, false), |outlet| (outlet.has_declined(), outlet.has_read()));
         let its = borrower.map(|(process, _)| process);
         let seats = self.programs.iter().filter(|(process, _)| Some(**process) != its);
         let mut seats = seats.filter_map(|(_, program)| program.seat.as_ref());
         let others = seats.any(|seat| seat.address == id);
         let Some(address) = self.addresses.get_mut(&id) else { return Look::Stay };
         let socket = address.socket.as_fd();
-        let Ok(dropped) = sys::dropped(socket) else { return Look::End };
+        let Ok(memory) = sys::memory(socket) else { return Look::End };
         let first = first_waiting(socket);
-        address.lending.look(Seen { now, first, dropped, others, declined })
+        address.lending.look(Seen { now, first, memory, read, others, declined })
     }
 
     /// The channel of the worker that has an address's socket.
@@ -310,13 +333,17 @@ impl Daemon {
 
     /// Waits for what there is to wait for at an address's socket.
     pub(super) fn watch_address(&mut self, id: AddressId) {
-        let Some(address) = self.addresses.get(&id) else { return };
+        let again = self.now() + AGAIN;
+        let Some(address) = self.addresses.get_mut(&id) else { return };
         let mut events = EpollFlags::empty();
         events.set(EpollFlags::EPOLLIN, address.lending.to().is_none());
         events.set(EpollFlags::EPOLLOUT, address.is_full);
         let mut event = EpollEvent::new(events, Token::Address(id.number()).pack());
-        if let Err(error) = self.epoll.modify(&address.socket, &mut event) {
-            log::warn!("{}: the socket is not watched: {error}", address.listen);
+        let watched = self.epoll.modify(&address.socket, &mut event);
+        address.lending.unwatched = watched.is_err().then_some(again);
+        if let Err(error) = watched {
+            self.complaints
+                .warn(format_args!("{}: the socket is not watched: {error}", address.listen));
         }
     }
 }

@@ -284,6 +284,11 @@ impl Daemon {
 
     /// A program has gone, and all that it had with it.
     pub(super) fn dismiss(&mut self, process: ProcessId) {
+        let seat = self.programs.get(&process).and_then(|program| program.seat.as_ref());
+        if let Some(listener) = seat.map(|seat| seat.listener) {
+            // As long as there is a channel in which to say so: its process may be there for longer.
+            self.end_loan_of(listener);
+        }
         let Some(program) = self.programs.remove(&process) else { return };
         let _ = self.epoll.delete(&program.connection);
         if let Some(life) = &program.life {

@@ -65,7 +65,9 @@ impl Daemon {
     /// Receives at an address what is there, for a while.
     pub(super) fn receive(&mut self, number: u32) {
         let Some(id) = self.address_with(number) else { return };
-        if let Some(address) = self.addresses.get(&id) {
+        // A socket that is lent may have room for what waits, and is not read for that.
+        let address = self.addresses.get(&id).filter(|address| address.lending.to().is_none());
+        if let Some(address) = address {
             let source = Source::Socket(Arc::clone(&address.socket));
             self.receive_some(id, &source);
         }
@@ -140,11 +142,9 @@ impl Daemon {
         }
         let to = outbox.destination();
         self.hand_over(id, outbox);
-        if trains > 0 {
-            // Behind all that was handed over.
-            self.consider_lending(id, source, (to, trains));
-        }
-        more
+        // Behind all that was handed over. What is lent is left to who has it.
+        let lent = trains > 0 && self.consider_lending(id, source, (to, trains));
+        more && !lent
     }
 
     /// The system refuses to receive.

@@ -1,4 +1,5 @@
-//! A switch for the system, to which the process of the test belongs to another user: it goes on in steps.
+//! A switch that goes on in steps: one for the system, to which the process of the test belongs to another user, or one of that
+//! user.
 
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
@@ -25,6 +26,18 @@ pub(super) struct System {
 
 impl System {
     pub(super) fn new(called: &str, rule: Rule) -> Self {
+        Self::made(called, |mut daemon| {
+            daemon.own_uid = nix::unistd::geteuid().as_raw() + 1;
+            daemon.for_system(rule).unwrap().0
+        })
+    }
+
+    /// One of the user whose process this is.
+    pub(super) fn plain(called: &str) -> Self {
+        Self::made(called, |daemon| daemon)
+    }
+
+    fn made(called: &str, set_up: impl FnOnce(Daemon) -> Daemon) -> Self {
         let file = format!("quicket-{called}-{}", std::process::id());
         let name = std::env::temp_dir().join(file).to_str().unwrap().to_owned();
         let tools = Tools {
@@ -32,35 +45,31 @@ impl System {
             aes_128: |key| Arc::new(Aes128::new(key)),
             random: Box::new(SystemRandom::new()),
         };
-        let mut daemon = Daemon::new(Listener::bind(&name).unwrap(), tools, None).unwrap();
-        daemon.own_uid = nix::unistd::geteuid().as_raw() + 1;
-        let (daemon, _) = daemon.for_system(rule).unwrap();
+        let daemon = set_up(Daemon::new(Listener::bind(&name).unwrap(), tools, None).unwrap());
         let address = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         Self { daemon, address, name }
     }
 
     /// Has a program be at the address.
     pub(super) fn join(&mut self, options: SocketOptions) -> io::Result<Program> {
-        let joining = self.begin_to_join(options);
+        let address = self.address;
+        let (only_v6, workers, steered, remains) = (false, 1, true, false);
+        self.join_at(Place { address, only_v6, workers, steered, remains, options })
+    }
+
+    /// The same at a place of its choice.
+    pub(super) fn join_at(&mut self, place: Place) -> io::Result<Program> {
+        let joining = self.begin_to_join(place);
         while !joining.is_finished() {
             self.daemon.step();
         }
         joining.join().unwrap()
     }
 
-    fn begin_to_join(&self, options: SocketOptions) -> JoinHandle<io::Result<Program>> {
-        let address = self.address;
+    fn begin_to_join(&self, place: Place) -> JoinHandle<io::Result<Program>> {
         let name = Options { name: self.name.clone(), program: None, label: "tenant".into() };
         std::thread::spawn(move || {
-            let place = Place {
-                address,
-                only_v6: false,
-                workers: 1,
-                steered: true,
-                remains: false,
-                options,
-            };
-            Membership::join_as(&name, place, None, || panic!("it binds nothing"))
+            Membership::join_as(&name, place, None, || UdpSocket::bind(place.address))
         })
     }
 }

@@ -77,6 +77,8 @@ pub(crate) struct Seat<'a, T: Token> {
     token: Option<T>,
     /// The holder waits for an answer that may come at once.
     pub(super) spins: bool,
+    /// All that the holder's last turn brought was long, and for others: it lets more come.
+    pub(super) gathers: bool,
     /// The time at the end of the holder's last turn.
     pub(super) now: Time,
 }
@@ -240,7 +242,7 @@ impl<T: Token> Leadership<T> {
     }
 
     const fn seated(&self, token: T, now: Time) -> Seat<'_, T> {
-        Seat { leadership: self, token: Some(token), spins: false, now }
+        Seat { leadership: self, token: Some(token), spins: false, gathers: false, now }
     }
 
     fn leave(&self, token: T, now: Time) {
