@@ -462,7 +462,10 @@ mod tests {
         let address = "unix:/nowhere/keyd.sock".parse().unwrap();
         let client = Client::new(address, None, &ClientOptions::default()).unwrap();
         let inner = &*client.0;
-        let told = || (inner.reach().wrong.clone(), inner.reach().told);
+        let told = || {
+            let reach = inner.reach();
+            (reach.wrong.clone(), reach.told)
+        };
         inner.failed("it refuses");
         let first = told();
         assert!(first.0.as_deref() == Some("it refuses") && first.1[0].is_some(), "{first:?}");
