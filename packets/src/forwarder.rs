@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use quicket_bpf::Tuples;
-use quicket_ring::{Bell, Consumer, Descriptor, Lie, MAX_SLOT, Memory, Producer, Way};
+use quicket_ring::{Bell, Consumer, Descriptor, Lie, MAX_ENTRIES, MAX_SLOT, Memory, Producer, Way};
 
 use crate::batch::{BATCH, Batch, Rule};
 use crate::counters::{Counters, Reason};
@@ -155,8 +155,10 @@ impl Forwarder {
         Some(&self.ports.get(number as usize)?.as_ref()?.bell)
     }
 
-    /// Removes a port, whose `tuples` these are.
+    /// Removes a port, whose `tuples` these are. What it has sent before is forwarded: who sends and then closes the port
+    /// has sent.
     pub fn remove(&mut self, number: Owner, tuples: impl IntoIterator<Item = Tuple>) {
+        self.serve_last(number);
         for tuple in tuples {
             self.unregister(number, tuple);
         }
@@ -243,6 +245,19 @@ impl Forwarder {
     #[must_use]
     pub const fn is_active(&self) -> bool {
         !self.active.is_empty() || self.network.is_active()
+    }
+
+    /// Forwards what is in a port's ring, once: its side may go on filling it.
+    fn serve_last(&mut self, number: Owner) {
+        self.network.begin();
+        let mut left = MAX_ENTRIES;
+        while let Ok(n @ 1..) = self.serve(number) {
+            left = left.saturating_sub(n);
+            if left == 0 {
+                break;
+            }
+        }
+        self.network.end();
     }
 
     /// Looks at a port again that has rung.

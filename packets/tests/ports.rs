@@ -210,3 +210,19 @@ fn children_that_begin_meanwhile_cost_no_port() {
         assert!(opened.is_none(), "{opened:?}");
     });
 }
+
+/// The switch may see that a program has gone before it has looked at what that has sent.
+#[test]
+fn who_sends_and_goes_has_sent() {
+    let switch = Switch::start();
+    let mut receiver = switch.stack("127.0.0.1");
+    for _ in 0..300 {
+        let mut sender = switch.stack("127.0.0.1");
+        (0..20_u32).for_each(|n| sender.send(receiver.address, &n.to_ne_bytes()));
+        let from = sender.address;
+        drop(sender);
+        for n in 0..20_u32 {
+            assert_eq!(receiver.receive(), (from, n.to_ne_bytes().to_vec()));
+        }
+    }
+}
