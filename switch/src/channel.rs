@@ -6,7 +6,7 @@
 //! | Octets | What |
 //! | --- | --- |
 //! | 1 | bits 0 and 1: the ECN mark; bit 2: the sender's address is of IPv6; bit 3: the address that it was sent to is known; the others are 0 |
-//! | 1 | 0; of a [`Word`], which has no datagrams and zeros in all other octets, which one it is |
+//! | 1 | 0; of a `Word`, which has no datagrams and zeros in all other octets, which one it is |
 //! | 2 | size of each datagram but the last, in bytes; not 0 |
 //! | 2 | the sender's port |
 //! | 2 | the port that it was sent to |
@@ -21,7 +21,7 @@
 //! that way what the switch is to send for it: the sender's address is the receiver's then, and the address that
 //! it was sent to is the one to send from.
 //!
-//! The switch lends a worker the address's socket ([`Word::Lend`]), which that reads then beside the channel; what
+//! The switch lends a worker the address's socket (`Word::Lend`), which that reads then beside the channel; what
 //! belongs to another program it sends the other way, too.
 //!
 //! The program makes the pair and keeps a handle of the switch's end: if the switch dies, nothing that
