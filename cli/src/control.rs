@@ -4,9 +4,11 @@
 //! devices and ports do: a prefix and a number. A client sends a line, and gets a line of JSON.
 
 use std::fs;
-use std::io::{self, Read, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::Shutdown;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+use std::thread;
 use std::time::Duration;
 
 use rustix::net::sockopt::socket_peercred;
@@ -17,6 +19,8 @@ use crate::exit::Failure;
 
 /// Names that are tried. Processes of other PID namespaces may have the same number.
 const ATTEMPTS: u32 = 16;
+/// The longest request, in bytes, to a program that tells the same whatever it is asked.
+const MAX_REQUEST: u64 = 1024;
 /// The longest answer in bytes.
 const MAX_ANSWER: u64 = 16 << 20;
 /// How long either side waits for the other.
@@ -33,6 +37,33 @@ pub(crate) fn listen(prefix: &str) -> io::Result<UnixListener> {
         }
     }
     Err(refused)
+}
+
+/// Has a thread tell whoever asks how a program is, until the process ends. All may look, and nobody can change anything;
+/// who could make others wait is not listened to.
+pub(crate) fn report(
+    prefix: &str,
+    thread: &str,
+    json: impl Fn() -> Value + Send + 'static,
+) -> io::Result<()> {
+    let listener = listen(prefix)?;
+    let meet = move |stream: &UnixStream| -> io::Result<()> {
+        be_patient(stream)?;
+        if may_command(stream) {
+            BufReader::new(stream.take(MAX_REQUEST)).read_line(&mut String::new())?;
+        }
+        let mut stream = stream;
+        writeln!(stream, "{}", json())?;
+        stream.shutdown(Shutdown::Write)
+    };
+    let work = move || {
+        for stream in listener.incoming() {
+            // A client that went away is no loss.
+            let _ = stream.and_then(|stream| meet(&stream));
+        }
+    };
+    thread::Builder::new().name(thread.to_owned()).spawn(work)?;
+    Ok(())
 }
 
 /// Neither side waits for ever.

@@ -4,11 +4,8 @@ mod report;
 mod rule;
 mod status;
 
-use std::io::{self, BufRead, BufReader, Read, Write};
-use std::net::Shutdown;
-use std::os::unix::net::UnixStream;
+use std::io::{self, Write};
 use std::sync::Arc;
-use std::thread;
 use std::time::Duration;
 
 use tokio::net::UdpSocket;
@@ -16,13 +13,11 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use self::rule::{Files, Rule};
 use crate::args::{Balance, BalanceCommand};
-use crate::control::{be_patient, listen, may_command};
+use crate::control;
 use crate::exit::{Failure, Kind};
 
 /// What names of sockets begin with.
 const PREFIX: &str = "quicket-balance/";
-/// The longest request in bytes.
-const MAX_REQUEST: u64 = 1024;
 /// How often silence is looked for.
 const TICK: Duration = Duration::from_millis(250);
 
@@ -62,7 +57,8 @@ async fn balance(files: Files, counters: Option<u32>) -> Result<(), Failure> {
     };
     let summary = files.summary();
     let rule = Arc::new(Rule::begin(files)?);
-    answer(Arc::clone(&rule))
+    let told = Arc::clone(&rule);
+    control::report(PREFIX, "balance-control", move || report::json(&told))
         .map_err(|error| Failure::environment("no socket to be asked by", error))?;
     eprintln!("quicket: balancer is ready: {summary}");
     crate::notify::ready("balances");
@@ -102,27 +98,4 @@ async fn receive(socket: Option<&UdpSocket>, datagram: &mut [u8]) -> usize {
             Err(_) => tokio::time::sleep(TICK).await,
         }
     }
-}
-
-/// Answers those that ask, until the process ends. All may look, and nobody can change anything; who
-/// could make others wait is not listened to.
-fn answer(rule: Arc<Rule>) -> io::Result<()> {
-    let listener = listen(PREFIX)?;
-    let meet = move |stream: &UnixStream| -> io::Result<()> {
-        be_patient(stream)?;
-        if may_command(stream) {
-            BufReader::new(stream.take(MAX_REQUEST)).read_line(&mut String::new())?;
-        }
-        let mut stream = stream;
-        writeln!(stream, "{}", report::json(&rule))?;
-        stream.shutdown(Shutdown::Write)
-    };
-    let work = move || {
-        for stream in listener.incoming() {
-            // A client that went away is no loss.
-            let _ = stream.and_then(|stream| meet(&stream));
-        }
-    };
-    thread::Builder::new().name("balance-control".to_owned()).spawn(work)?;
-    Ok(())
 }

@@ -4,28 +4,25 @@ mod keys;
 mod report;
 
 use std::ffi::CString;
-use std::io::{self, BufRead, BufReader, Read as _, Write};
-use std::net::{Shutdown, TcpListener, ToSocketAddrs};
+use std::io;
+use std::net::{TcpListener, ToSocketAddrs};
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread;
 
 use quicket_keyd::{Address, Allowed, Server, ServerOptions};
 use tokio::signal::unix::{SignalKind, signal};
 
 use self::keys::{Read, Source};
 use crate::args::{Keyd, KeydCommand};
-use crate::control::{be_patient, listen, may_command};
+use crate::control;
 use crate::exit::{Failure, Kind};
 use crate::notify;
 use crate::serve::say;
 
 /// What names of sockets to be asked by begin with.
 const PREFIX: &str = "quicket-keyd/";
-/// The longest request in bytes.
-const MAX_REQUEST: u64 = 1024;
 /// The stack of threads where a token's library runs, in bytes.
 const TOKEN_STACK: usize = 1 << 20;
 
@@ -92,7 +89,12 @@ async fn serve(
     let mut interrupt = watch(SignalKind::interrupt())?;
     let places: Vec<String> = args.listen.iter().map(ToString::to_string).collect();
     let refused = Arc::new(Mutex::new(None));
-    answer(Arc::clone(&server), places.clone(), Arc::clone(&refused))
+    let (asked, told, why) = (Arc::clone(&server), places.clone(), Arc::clone(&refused));
+    let json = move || {
+        let why = why.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        report::json(&asked, &told, why)
+    };
+    control::report(PREFIX, "keyd-control", json)
         .map_err(|error| Failure::environment("no socket to be asked by", error))?;
     let state = |summary: &str| format!("Keys at {}: {summary}", places.join(", "));
     say(format_args!("{}", state(summary)));
@@ -242,31 +244,4 @@ impl Drop for Places {
             let _ = std::fs::remove_file(path);
         }
     }
-}
-
-/// Answers those that ask how it is, until the process ends. All may look; who could make others wait is not listened to.
-fn answer(
-    server: Arc<Server>,
-    places: Vec<String>,
-    refused: Arc<Mutex<Option<String>>>,
-) -> io::Result<()> {
-    let listener = listen(PREFIX)?;
-    let meet = move |stream: &UnixStream| -> io::Result<()> {
-        be_patient(stream)?;
-        if may_command(stream) {
-            BufReader::new(stream.take(MAX_REQUEST)).read_line(&mut String::new())?;
-        }
-        let mut stream = stream;
-        let why = refused.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        writeln!(stream, "{}", report::json(&server, &places, why))?;
-        stream.shutdown(Shutdown::Write)
-    };
-    let work = move || {
-        for stream in listener.incoming() {
-            // A client that went away is no loss.
-            let _ = stream.and_then(|stream| meet(&stream));
-        }
-    };
-    thread::Builder::new().name("keyd-control".to_owned()).spawn(work)?;
-    Ok(())
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use quicket_testing::until;
+use tempfile::TempDir;
 
 use super::behind::Site;
 use super::client::{request, run};
@@ -20,15 +21,21 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// Clients that have one ticket.
 const VISITORS: usize = 30;
 
-#[test]
-fn a_recorded_first_flight_is_taken_once_however_often_it_is_sent() {
+/// Three gateways that take early data, with their store in its folder, and a ticket of one of them.
+fn begin() -> ((Store, TempDir), Cluster, Vec<u8>) {
     let dir = tempfile::tempdir().unwrap();
     let store = Store::start(dir.path(), "store");
     let socket = store.socket();
-    let mut site = Cluster::start(&[&socket, &socket, &socket], "deadline_ms = 200");
+    let site = Cluster::start(&[&socket, &socket, &socket], "deadline_ms = 200");
     store.age();
     site.until_all_take();
     let ticket = site.tickets(0).remove(0);
+    ((store, dir), site, ticket)
+}
+
+#[test]
+fn a_recorded_first_flight_is_taken_once_however_often_it_is_sent() {
+    let (_store, mut site, ticket) = begin();
     let kept = site.spreader.record();
     let recorded = run(async {
         let (config, _store) = site.client(&[ticket]);
@@ -64,13 +71,7 @@ fn a_recorded_first_flight_is_taken_once_however_often_it_is_sent() {
 /// The client's connection has ended, so that copies of its packets are those of a new one.
 #[test]
 fn a_first_flight_is_not_taken_again_once_its_connection_has_ended() {
-    let dir = tempfile::tempdir().unwrap();
-    let store = Store::start(dir.path(), "store");
-    let socket = store.socket();
-    let site = Cluster::start(&[&socket, &socket, &socket], "deadline_ms = 200");
-    store.age();
-    site.until_all_take();
-    let ticket = site.tickets(0).remove(0);
+    let (_store, site, ticket) = begin();
     let kept = site.spreader.tap(site.gateways[0].address);
     assert_eq!(run(site.visit_with(&ticket)), TAKEN);
     let recorded = Arc::new(kept.lock().unwrap().clone());
@@ -107,13 +108,7 @@ fn replay(site: &Cluster, recorded: &Arc<Vec<Vec<u8>>>) {
 
 #[test]
 fn many_clients_with_one_ticket_at_once_have_it_taken_once() {
-    let dir = tempfile::tempdir().unwrap();
-    let store = Store::start(dir.path(), "store");
-    let socket = store.socket();
-    let site = Cluster::start(&[&socket, &socket, &socket], "deadline_ms = 200");
-    store.age();
-    site.until_all_take();
-    let ticket = site.tickets(0).remove(0);
+    let (_store, site, ticket) = begin();
     site.spreader.lead_to_all(site.gateways.iter().map(|gateway| gateway.address).collect());
     let visits: Vec<_> = std::thread::scope(|scope| {
         let visit = || run(site.visit_with(&ticket));
