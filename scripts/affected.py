@@ -23,6 +23,7 @@ QUICK = {
     "quicket": [None, "echo", "lifecycle", "transfer", "early_data"],
     "quicket-switch": [None, "client"],
     "quicket-files": [None],
+    "quicket-front": [None],
     "quicket-keyd": [None, "process"],
     "quicket-register": [None, "simulation"],
     "quicket-gateway": [None, "routes"],
@@ -38,7 +39,7 @@ QUICK = {
 OWN = {"quicket-gateway": [None, "clients", "hostile", "routes"]}
 # The program takes half as long to build as all below it. Its tests are run for what it alone brings
 # to users; what it shares with others their tests show.
-NEAR = {"quicket-cli": {"quicket-files", "quicket-h3", "quicket-preload", "quicket-tunnel"}}
+NEAR = {"quicket-cli": {"quicket-files", "quicket-front", "quicket-h3", "quicket-preload", "quicket-tunnel"}}
 # It asks of the crates of others all that the workspace asks of them, and has no unit tests of a library.
 FEATURES = "quicket-cli"
 # These change everything.

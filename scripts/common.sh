@@ -14,8 +14,9 @@ need_packages() {
   if [ "$(id -u)" -eq 0 ] && command -v apt-get >/dev/null; then
     say "installing ${missing[*]} ($why)"
     export DEBIAN_FRONTEND=noninteractive
-    apt-get update -qq >/dev/null || die "apt-get update failed: is there a network?"
-    apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null \
+    # Two steps at once may miss something, and apt locks its lists without waiting.
+    flock "$0" apt-get update -qq >/dev/null || die "apt-get update failed: is there a network?"
+    flock "$0" apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null \
       || die "could not install ${missing[*]}, needed for $why"
   else
     die "please install ${missing[*]} ($why): sudo apt-get install ${missing[*]}"
@@ -29,7 +30,7 @@ need_rust() {
   command -v cargo >/dev/null || need_packages "Rust, unless you prefer rustup" cargo-web rustc-web
   local version
   version=$(rustc --version | awk '{print $2}')
-  newest "$version" 1.88.0 || die "Rust 1.88 or newer is needed, this is $version: run 'rustup update stable'"
+  newest "$version" 1.91.0 || die "Rust 1.91 or newer is needed, this is $version: run 'rustup update stable'"
   command -v cc >/dev/null || need_packages "a C compiler for the cryptography library" gcc libc6-dev
 }
 

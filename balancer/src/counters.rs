@@ -7,11 +7,11 @@ use quicket_wire::PacketKind;
 use crate::decide::{Cause, Decision, Refusal, Way};
 
 macro_rules! counters {
-    ($(#[$on:meta])* $type:ident: $($(#[$doc:meta])* $name:ident),* $(,)?) => {
+    ($(#[$on:meta])* $type:ident: $($(#[doc = $doc:literal])* $name:ident),* $(,)?) => {
         $(#[$on])*
         #[derive(Debug, Default)]
         pub struct $type {
-            $($(#[$doc])* pub $name: AtomicU64,)*
+            $($(#[doc = $doc])* pub $name: AtomicU64,)*
         }
 
         impl $type {
@@ -19,6 +19,15 @@ macro_rules! counters {
             #[must_use]
             pub fn values(&self) -> Vec<(&'static str, u64)> {
                 vec![$((stringify!($name), self.$name.load(Ordering::Relaxed)),)*]
+            }
+
+            /// What the counter of this name counts; `None` if there is none.
+            #[must_use]
+            pub fn help(name: &str) -> Option<&'static str> {
+                match name {
+                    $(stringify!($name) => Some(concat!($($doc),*)),)*
+                    _ => None,
+                }
             }
         }
     };
@@ -29,21 +38,21 @@ counters! {
     Counters:
     /// Datagrams that came.
     received,
-    /// ... and their bytes.
+    /// Bytes of the datagrams that came.
     received_bytes,
-    /// Calls that received them.
+    /// Calls that received datagrams.
     receive_calls,
-    /// ... Initial packets.
+    /// Datagrams that came with an Initial packet.
     initial,
-    /// ... 0-RTT packets.
+    /// Datagrams that came with a 0-RTT packet.
     zero_rtt,
-    /// ... Handshake packets.
+    /// Datagrams that came with a Handshake packet.
     handshake,
-    /// ... Retry packets, which only servers send; their receiver discards them.
+    /// Datagrams that came with a Retry packet, which only servers send; their receiver discards them.
     retry,
-    /// ... with a short header.
+    /// Datagrams that came with a short header.
     one_rtt,
-    /// ... of a version that is not known.
+    /// Datagrams that came with a version that is not known.
     unknown_version,
     /// Forwarded: to the server that the connection ID names.
     named,
@@ -51,13 +60,13 @@ counters! {
     kept,
     /// Forwarded: to the server that the consistent hash gives.
     hashed,
-    /// Of the last two: the connection ID follows no configuration.
+    /// Forwarded, kept or hashed: the connection ID follows no configuration.
     unroutable,
-    /// ... it names a server that there is not.
+    /// Forwarded, kept or hashed: the connection ID names a server that there is not.
     unknown_server,
-    /// Sent to servers.
+    /// Datagrams sent to servers.
     sent,
-    /// Calls that sent them.
+    /// Calls that sent datagrams.
     send_calls,
     /// Dropped: shorter than any packet of QUIC.
     too_short,
@@ -69,7 +78,7 @@ counters! {
     no_server,
     /// Dropped: longer than the path to the server allows.
     too_big,
-    /// ... of which the client was told by ICMP.
+    /// Dropped as too long, and the client was told by ICMP.
     told,
     /// Dropped: its time to live was used up, or the source cannot be answered.
     expired,
@@ -77,7 +86,7 @@ counters! {
     send_full,
     /// Dropped: the system refused to send.
     send_refused,
-    /// Of those that came and were sent: by the kernel, on the device of `xdp`.
+    /// Datagrams that came and were sent by the kernel, on the device of `xdp`.
     in_kernel,
     /// How often workers taught the kernel a connection ID; again after seconds if packets still
     /// come by user space.
@@ -89,9 +98,9 @@ counters! {
 counters! {
     /// Counters of a server.
     ServerCounters:
-    /// Datagrams sent to it.
+    /// Datagrams sent to the server.
     sent,
-    /// ... and their bytes, without encapsulation.
+    /// Bytes of the datagrams sent to the server, without encapsulation.
     sent_bytes,
 }
 

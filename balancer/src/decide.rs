@@ -106,7 +106,10 @@ impl Snapshot {
             Ok(server) => return Decision::Forward { server, way: Way::Named },
             Err(cause) => cause,
         };
-        if let Some(server) = flows.get(flow, now).and_then(|number| self.keeper(number)) {
+        // A client that connects anew and anew from one port would keep a draining server for ever.
+        let first = matches!(look.kind, PacketKind::Initial | PacketKind::ZeroRtt);
+        let renews = |number| !first || self.takes_new(number);
+        if let Some(server) = flows.get(flow, now, renews).and_then(|number| self.keeper(number)) {
             return Decision::Forward { server, way: Way::Kept(cause) };
         }
         let Some(server) = self.pick(flow) else { return Decision::Refuse(Refusal::NoServer) };

@@ -239,6 +239,25 @@ fn a_server_that_drains_keeps_its_flows_and_takes_no_new_ones() {
 }
 
 #[test]
+fn a_client_that_connects_anew_from_one_port_leaves_a_server_that_drains() {
+    let mut numbers = Numbers::default();
+    let before = snapshot(&file(4), &mut numbers);
+    let after = snapshot(&file(4).replace("id 000002", "id 000002 drain"), &mut numbers);
+    let (initial, unroutable) = (long(0xc0, 1, &[0xff; 8]), short(&[0xff; 17]));
+    let mut flows = flows();
+    let mut theirs =
+        (0..).filter(|n| server(before.decide(&mut flows, &flow(*n), &initial, 0)) == 2);
+    let (anew, talks) = (flow(theirs.next().unwrap()), flow(theirs.next().unwrap()));
+    drop(theirs);
+    for now in (20..=60).step_by(20) {
+        assert_eq!(server(after.decide(&mut flows, &anew, &initial, now)), 2, "after {now} s");
+        assert_eq!(server(after.decide(&mut flows, &talks, &unroutable, now)), 2);
+    }
+    assert_ne!(server(after.decide(&mut flows, &anew, &initial, 61)), 2);
+    assert_eq!(server(after.decide(&mut flows, &talks, &unroutable, 61)), 2, "it has a connection");
+}
+
+#[test]
 fn who_is_down_gets_what_names_it_and_loses_its_flows() {
     let mut numbers = Numbers::default();
     let before = snapshot(&file(4), &mut numbers);

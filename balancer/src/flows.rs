@@ -124,15 +124,19 @@ impl Flows {
         self.lifetime = seconds;
     }
 
-    /// The number of the server that a flow has. It has been seen now.
-    pub fn get(&mut self, flow: &Flow, now: u32) -> Option<u32> {
+    /// The number of the server that a flow has. It has been seen now if `renews` says so of that
+    /// server; else its lifetime goes on to run.
+    pub fn get(&mut self, flow: &Flow, now: u32, renews: impl FnOnce(u32) -> bool) -> Option<u32> {
         let (tag, bucket) = self.place(flow);
         let lifetime = self.lifetime;
         let same = |entry: &&mut Entry| entry.tag == tag && entry.is_alive(now, lifetime);
         let entry = self.buckets.get_mut(bucket)?.iter_mut().find(same)?;
-        entry.seen = now;
+        let server = entry.server & !SEEN_AGAIN;
         entry.server |= SEEN_AGAIN;
-        Some(entry.server & !SEEN_AGAIN)
+        if renews(server) {
+            entry.seen = now;
+        }
+        Some(server)
     }
 
     /// Remembers the server of a flow; numbers are below 2^31.
@@ -180,16 +184,18 @@ mod tests {
     #[test]
     fn a_flow_is_remembered_until_it_was_silent_too_long() {
         let mut flows = Flows::new(1000, 60, [7; 16]);
-        assert_eq!(flows.get(&flow(1), 5), None);
+        assert_eq!(flows.get(&flow(1), 5, |_| true), None);
         flows.put(&flow(1), 3, 5);
         flows.put(&flow(2), 4, 5);
-        assert_eq!(flows.get(&flow(1), 65), Some(3));
-        assert_eq!(flows.get(&flow(2), 66), None);
-        assert_eq!(flows.get(&flow(1), 125), Some(3), "what was seen lives on");
+        assert_eq!(flows.get(&flow(1), 65, |_| true), Some(3));
+        assert_eq!(flows.get(&flow(2), 66, |_| true), None);
+        assert_eq!(flows.get(&flow(1), 125, |_| true), Some(3), "what was seen lives on");
         assert_eq!((flows.len(125), flows.evicted()), (1, 0));
         flows.put(&flow(1), 9, 125);
-        assert_eq!(flows.get(&flow(1), 125), Some(9), "a flow has one entry");
+        assert_eq!(flows.get(&flow(1), 125, |_| true), Some(9), "a flow has one entry");
         assert_eq!(flows.len(125), 1);
+        assert_eq!(flows.get(&flow(1), 185, |_| false), Some(9));
+        assert_eq!(flows.get(&flow(1), 186, |_| true), None, "what was not renewed is forgotten");
     }
 
     #[test]
@@ -198,13 +204,15 @@ mod tests {
         let memory = (flows.buckets.capacity(), flows.buckets.as_ptr());
         for number in 0..300 {
             flows.put(&flow(number), number, 1);
-            flows.get(&flow(number), 1);
+            flows.get(&flow(number), 1, |_| true);
         }
         // A flood of first packets, later: each is newer than what it would push out.
         for number in 1000..51_000 {
             flows.put(&flow(number), 1, 2);
         }
-        let kept = (0..300).filter(|number| flows.get(&flow(*number), 3) == Some(*number)).count();
+        let kept = (0..300)
+            .filter(|number| flows.get(&flow(*number), 3, |_| true) == Some(*number))
+            .count();
         assert!(kept >= 299, "{kept} of 300 are left");
         assert_eq!(memory, (flows.buckets.capacity(), flows.buckets.as_ptr()));
         assert!(flows.len(3) <= flows.capacity() && flows.evicted() > 40_000);

@@ -13,6 +13,8 @@
 //! Sources: draft-ietf-quic-load-balancers-21, RFC 8999 (what holds for all versions of QUIC),
 //! RFC 6040 (ECN), RFC 6864 (the identification of packets that are not fragmented).
 #![deny(unsafe_code)]
+// They panic where nothing can be written.
+#![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
 
 #[cfg(target_os = "linux")]
 mod answer;

@@ -139,6 +139,12 @@ impl Snapshot {
         (standing != Standing::Down).then_some(at)
     }
 
+    /// Whether the server of this number takes new flows.
+    pub(crate) fn takes_new(&self, number: u32) -> bool {
+        let member = self.by_number.get(&number).and_then(|at| self.members.get(*at));
+        member.is_some_and(|member| member.standing == Standing::Serving)
+    }
+
     /// The server that the consistent hash gives a new flow.
     pub(crate) fn pick(&self, flow: &crate::flows::Flow) -> Option<usize> {
         let at = self.maglev.as_ref()?.pick(flow.hash(&self.hash_key));

@@ -6,6 +6,8 @@
 //! [`TupleProgram`], that of the switch for packets. All are written by code in this crate: no compiler for BPF is
 //! needed to build Quicket, and no compiled array can differ from its source.
 //!
+//! [`error_socket`] is a socket whose classic program lets errors of ICMP through and nothing else.
+//!
 //! A program is a help and not a promise: while it is attached or replaced, and for datagrams that
 //! came together, the kernel may give a socket what is another's. Whoever receives must look.
 #![cfg_attr(
@@ -17,6 +19,8 @@ mod classic;
 #[cfg(target_os = "linux")]
 mod cuckoo;
 mod door;
+#[cfg(target_os = "linux")]
+mod errors;
 #[cfg(target_os = "linux")]
 pub mod extended;
 #[cfg(target_os = "linux")]
@@ -38,6 +42,8 @@ mod xdp;
 
 pub use classic::Instruction;
 pub use door::Door;
+#[cfg(target_os = "linux")]
+pub use errors::error_socket;
 #[cfg(target_os = "linux")]
 pub use forward::{Counts, ForwardTable, MAX_EGRESS, Reading, Rules, Target, Way};
 #[cfg(target_os = "linux")]

@@ -19,17 +19,51 @@ use crate::owner::OwnerProgram;
 /// # Errors
 /// `EINVAL` when the socket is not bound or SO_REUSEPORT was not set before.
 pub fn attach_reuseport(socket: impl AsFd, program: &OwnerProgram) -> io::Result<()> {
+    attach(socket.as_fd(), libc::SO_ATTACH_REUSEPORT_CBPF, program.instructions())
+}
+
+/// Has a socket receive what a program lets through, as much of it as the program says.
+pub(crate) fn attach_filter(
+    socket: BorrowedFd<'_>,
+    program: &[classic::Instruction],
+) -> io::Result<()> {
+    attach(socket, libc::SO_ATTACH_FILTER, program)
+}
+
+fn attach(
+    socket: BorrowedFd<'_>,
+    option: libc::c_int,
+    instructions: &[classic::Instruction],
+) -> io::Result<()> {
     // The cast is between two layouts of struct sock_filter.
     const { assert!(size_of::<classic::Instruction>() == size_of::<libc::sock_filter>()) };
     const { assert!(align_of::<classic::Instruction>() == align_of::<libc::sock_filter>()) };
-    let instructions = program.instructions();
     // No more than BPF_MAXINSNS.
     let len = u16::try_from(instructions.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
     let filter = instructions.as_ptr().cast::<libc::sock_filter>().cast_mut();
     let filter = libc::sock_fprog { len, filter };
-    // SAFETY: `filter` names `len` instructions that live for the call; the kernel copies them,
-    // does not write through the pointer, and checks the program.
-    unsafe { set_option(socket.as_fd(), libc::SO_ATTACH_REUSEPORT_CBPF, &filter) }
+    // SAFETY: both options take this type. `filter` names `len` instructions that live for the call; the kernel copies
+    // them, does not write through the pointer, and checks the program.
+    unsafe { set_option(socket, option, &filter) }
+}
+
+/// Has a packet socket (packet(7)) receive packets of a protocol of Ethernet that come by a device.
+pub(crate) fn bind_packets(socket: BorrowedFd<'_>, protocol: u16, device: u32) -> io::Result<()> {
+    let index = device.try_into().map_err(|_| io::ErrorKind::InvalidInput)?;
+    let address = libc::sockaddr_ll {
+        sll_family: libc::AF_PACKET as u16,
+        sll_protocol: protocol.to_be(),
+        sll_ifindex: index,
+        sll_hatype: 0,
+        sll_pkttype: 0,
+        sll_halen: 0,
+        sll_addr: [0; 8],
+    };
+    let len = size_of::<libc::sockaddr_ll>() as libc::socklen_t;
+    // SAFETY: `address` is alive and of this length; the kernel only reads it.
+    let answer =
+        unsafe { libc::bind(socket.as_raw_fd(), std::ptr::from_ref(&address).cast(), len) };
+    if answer == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 /// Has the kernel choose by address again.

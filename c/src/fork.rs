@@ -12,6 +12,7 @@ use std::cell::RefCell;
 use std::ffi::c_int;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Once};
+use std::time::{Duration, Instant};
 
 use quicket::message::{ForkHold, Heir, Shutdown, Steward};
 
@@ -21,6 +22,9 @@ use crate::inside::Inside;
 use crate::keeper;
 use crate::native;
 use crate::table::{self, Locked, Numbers};
+
+/// How long a fork waits until switches have heard which listeners are passed on for the first time.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// A listener that the child has, too.
 struct Listener {
@@ -95,7 +99,11 @@ fn listeners(table: &Locked) -> Vec<Listener> {
         let remembered = *entry.remembered();
         Some(Listener { heir, is_v6: entry.is_v6, kind: entry.kind, remembered, numbers })
     });
-    listeners.collect()
+    let mut listeners: Vec<_> = listeners.collect();
+    // All are told by now. Nobody who stands still holds the process up for longer than this.
+    let until = Instant::now() + PATIENCE;
+    listeners.iter_mut().for_each(|listener| listener.heir.await_switch(until));
+    listeners
 }
 
 /// Serves children that ask for a listener's address to be shared, on a thread that ends when one has.
@@ -115,6 +123,7 @@ fn look_after(steward: Steward) {
     let thread = std::thread::Builder::new().name("quicket-heirs".to_owned());
     if let Err(error) = native::without_signals(|| thread.spawn(serve)) {
         log::error!("children will not have a listener: {error}");
+        steward.give_up();
         // Were it closed, they would take the parent for gone, which reads the socket.
         std::mem::forget(steward);
     }

@@ -71,4 +71,5 @@ mod table;
 
 pub use exports::*;
 pub use inside::Inside;
+pub use native::without_signals;
 pub use table::{Kind, has_sockets, hide, kind, unhide};

@@ -217,7 +217,7 @@ pub(crate) fn signals_restart() -> bool {
 }
 
 /// Does something while no signal is handled by this thread; threads that it starts inherit that.
-pub(crate) fn without_signals<T>(work: impl FnOnce() -> T) -> T {
+pub fn without_signals<T>(work: impl FnOnce() -> T) -> T {
     let mut before = MaybeUninit::<libc::sigset_t>::zeroed();
     // SAFETY: the calls write and read sets of this frame.
     unsafe {

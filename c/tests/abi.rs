@@ -220,6 +220,7 @@ fn numbers_are_those_of_the_header() {
         ("QUIC_SOCKOPT_TRANSPORT_PARAM_EXT", OptionName::TransportParamExt.number().into()),
         ("QUICKET_SOCKOPT_WORKERS", OptionName::Workers.number().into()),
         ("QUICKET_SOCKOPT_SWITCH", OptionName::Switch.number().into()),
+        ("QUICKET_SOCKOPT_FOLLOW_NETWORK", OptionName::FollowNetwork.number().into()),
     ];
     let print: String = expected
         .iter()

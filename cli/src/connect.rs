@@ -11,6 +11,7 @@ use quicket_gateway::connect::{self, Error, Event, Say, Server};
 
 use crate::args::Connect;
 use crate::exit::{Failure, Kind};
+use crate::out::tell;
 use crate::{places, transport, trust};
 
 pub(crate) fn run(args: &Connect) -> Result<(), Failure> {
@@ -22,7 +23,7 @@ pub(crate) fn run(args: &Connect) -> Result<(), Failure> {
     let quiet = args.quiet;
     let say: Say = Arc::new(move |event: &Event| match event {
         Event::Listening(_) | Event::Connected { .. } if quiet => {}
-        event => eprintln!("{event}"),
+        event => tell!("{event}"),
     });
     crate::serve::raise_limit();
     let runtime = crate::one_thread()?;
@@ -42,7 +43,7 @@ fn config(args: &Connect) -> Result<ClientConfig, Failure> {
         datagram_receive_buffer: TransportConfig::default().datagram_receive_buffer,
         ..transport::config(&args.transport)
     };
-    let mut config = ClientConfig::new(tls).transport(transport);
+    let mut config = ClientConfig::new(tls).transport(transport).follow_network(!args.network.stay);
     if let Some(qlog) = transport::qlog(&args.transport)? {
         config = config.qlog(qlog);
     }
@@ -55,9 +56,7 @@ fn config(args: &Connect) -> Result<ClientConfig, Failure> {
     };
     // A session is good for one protocol only, whose name need not be one of a file.
     let dir = dir.join(utf8_percent_encode(&args.alpn, NON_ALPHANUMERIC).to_string());
-    let store = FileSessionStore::open(&dir).map_err(|error| {
-        Failure::environment(format!("cannot keep sessions in {}", dir.display()), error)
-    })?;
+    let store = FileSessionStore::open(&dir).map_err(|error| places::no_sessions(&dir, &error))?;
     Ok(config.sessions(Arc::new(store)))
 }
 
@@ -71,7 +70,8 @@ fn identity(args: &Connect) -> Result<Option<Identity>, Failure> {
 /// What happened, and what can be done.
 fn failure(error: &Error) -> Failure {
     let (kind, hint) = match error {
-        Error::Local(..) => (Kind::Environment, ""),
+        Error::Output(error) => return crate::out::unwritable(error),
+        Error::Local(..) | Error::Input(_) => (Kind::Environment, ""),
         Error::Connect { error, .. } => reason(error),
         Error::Lost(ConnectionError::PeerTransport { code, .. }) => match own(code.0) {
             Some(hint) => (Kind::Trust, hint),
@@ -87,11 +87,11 @@ fn failure(error: &Error) -> Failure {
 /// has its part of the handshake done by then (RFC 8446, Section 4.4.2.4).
 const fn own(code: u64) -> Option<&'static str> {
     /// Alerts of TLS, as QUIC says them (RFC 9001, Section 4.8): bad_certificate to unknown_ca, access_denied,
-    /// certificate_required (RFC 8446, Section 6.2).
+    /// decrypt_error, certificate_required (RFC 8446, Section 6.2).
     const ALERT: u64 = 0x100;
     match code.wrapping_sub(ALERT) {
         116 => Some("; the gateway wants a certificate of yours: --cert and --key"),
-        42..=46 | 48 | 49 => Some(
+        42..=46 | 48 | 49 | 51 => Some(
             "; the gateway does not take your certificate: is --cert of an authority in its file, and in its dates?",
         ),
         _ => None,

@@ -1,4 +1,4 @@
-//! How programs of this network namespace ask one that carries packets: a tunnel, a balancer.
+//! How programs of this network namespace ask one that runs: a tunnel, a balancer, a gateway.
 //!
 //! Each has a socket whose name is abstract (unix(7)), and so belongs to the network namespace, as
 //! devices and ports do: a prefix and a number. A client sends a line, and gets a line of JSON.
@@ -11,6 +11,7 @@ use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::thread;
 use std::time::Duration;
 
+use rustix::net::UCred;
 use rustix::net::sockopt::socket_peercred;
 use rustix::process::geteuid;
 use serde_json::Value;
@@ -91,13 +92,20 @@ pub(crate) fn names(prefix: &str) -> Result<Vec<String>, Failure> {
     Ok(names)
 }
 
-/// Asks a program, if it may be believed.
-pub(crate) fn ask(name: &str, request: &str) -> io::Result<Value> {
+/// A connection to a program that may be believed, and who that is, as the system tells.
+pub(crate) fn connect(name: &str) -> io::Result<(UnixStream, UCred)> {
     let stream = UnixStream::connect_addr(&SocketAddr::from_abstract_name(name)?)?;
+    let peer = socket_peercred(&stream)?;
     // Any user can take such a name. Root believes all, as services have users of their own.
     if !may_command(&stream) && !geteuid().is_root() {
         return Err(io::ErrorKind::PermissionDenied.into());
     }
+    Ok((stream, peer))
+}
+
+/// Asks a program, if it may be believed.
+pub(crate) fn ask(name: &str, request: &str) -> io::Result<Value> {
+    let (stream, _) = connect(name)?;
     be_patient(&stream)?;
     // To whoever is not listened to the system reports a reset, behind the answer.
     let _ = writeln!(&stream, "{request}");

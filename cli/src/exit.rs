@@ -80,7 +80,7 @@ impl Failure {
     pub(crate) fn file(what: impl fmt::Display, error: &io::Error) -> Self {
         let advice = match error.kind() {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
-                "; make room there and try again (get goes on with --continue)"
+                "; make room there and try again"
             }
             io::ErrorKind::IsADirectory => "; name a file, or remove the directory",
             io::ErrorKind::NotADirectory => "; name a directory",

@@ -1,32 +1,37 @@
 //! `quicket gateway`: HTTP/3, 2 and 1.1 in front of what a site already runs.
 
-use std::os::fd::OwnedFd;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use quicket::{AcceptError, EndpointConfig, SwitchConfig};
+use quicket::{AcceptError, EndpointConfig};
 use quicket_gateway::config::{self, Problem};
 use quicket_gateway::snapshot::Snapshot;
 use quicket_gateway::watch::Seen;
 use quicket_gateway::{Bound, Gateway, Handed, StartError};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
+mod capture;
 mod reload;
 
 use self::reload::Reload;
 use crate::args;
 use crate::exit::{Failure, Kind};
-use crate::generations::{Next, Successor};
+use crate::generations::Heirs;
+use crate::out::tell;
 use crate::serve::{flush, keep, raise_limit, say};
 use crate::{heap, heritage, notify};
 
+/// The command that the next generation is started with.
+const COMMAND: &str = "gateway";
 /// How much longer the switch waits than the gateway: that is for one that does not end by itself.
 const DRAIN_MARGIN: Duration = Duration::from_secs(1);
 
 pub(crate) fn run(args: &args::Gateway) -> Result<(), Failure> {
-    if let Some(args::GatewayCommand::Try(args)) = &args.command {
-        return attempt(args);
+    match &args.command {
+        Some(args::GatewayCommand::Try(args)) => return attempt(args),
+        Some(args::GatewayCommand::Capture(args)) => return capture::run(args),
+        None => {}
     }
     let path = args.file.as_ref();
     let path = path.ok_or_else(|| Failure::new(Kind::Usage, "the file is missing"))?;
@@ -39,14 +44,14 @@ pub(crate) fn run(args: &args::Gateway) -> Result<(), Failure> {
     let mut sockets = EndpointConfig::default().workers(args.workers);
     sockets.protocol.reset_key = keep::reset_key()?;
     let handed = handed(args)?;
-    let heirs = Heirs::default();
+    let heirs = Heirs::new(COMMAND, Vec::new());
     if let Some(switch) = args.sharing.config("quicket-gateway") {
         check_switched(&snapshot)?;
         let limits = &snapshot.limits;
         let switch = switch.drain(Some(limits.handover + limits.drain + DRAIN_MARGIN));
         sockets = sockets.switch(heirs.heed(switch));
     }
-    start(Start { snapshot, sockets, handed, heirs, file: Some((path.clone(), seen)), hint: "" })
+    start(Start { snapshot, sockets, handed, heirs, file: Some((path.clone(), seen)), hint: None })
 }
 
 /// A gateway in front of one server.
@@ -55,18 +60,26 @@ fn attempt(args: &args::Try) -> Result<(), Failure> {
     let pin = identity.fingerprint();
     let snapshot = config::single(vec![args.listen], &args.server, identity);
     let snapshot = snapshot.map_err(|problems| wrong("the command line", &problems))?;
-    let shown = match args.listen.port() {
-        0 => "ADDRESS".to_owned(),
-        port if args.listen.ip().is_unspecified() => format!("localhost:{port}"),
-        _ => args.listen.to_string(),
+    let hint = move |address: SocketAddr| {
+        let shown = match address.ip().is_unspecified() {
+            true => format!("localhost:{}", address.port()),
+            false => address.to_string(),
+        };
+        format!(
+            "The certificate is self-signed ({}). To fetch from it:\n\n  quicket get --pin {pin} \
+             https://{shown}/\n  curl -k https://{shown}/\n",
+            certificate.display()
+        )
     };
-    let hint = format!(
-        "The certificate is self-signed ({}). To fetch from it:\n\n  quicket get --pin {pin} \
-         https://{shown}/\n  curl -k https://{shown}/\n",
-        certificate.display()
-    );
     let (sockets, handed) = (EndpointConfig::default(), Handed::default());
-    start(Start { snapshot, sockets, handed, heirs: Heirs::default(), file: None, hint: &hint })
+    start(Start {
+        snapshot,
+        sockets,
+        handed,
+        heirs: Heirs::new(COMMAND, Vec::new()),
+        file: None,
+        hint: Some(&hint),
+    })
 }
 
 /// What a file says, and the files that were read for it.
@@ -79,7 +92,7 @@ fn read(path: &Path) -> (Result<Snapshot, Failure>, Seen) {
 /// the gateway. Neither is a key process that is away: it may come later.
 fn warn(snapshot: &Snapshot) {
     for what in snapshot.expired().iter().chain(&snapshot.keys_away) {
-        eprintln!("Warning: {what}");
+        tell!("Warning: {what}");
     }
 }
 
@@ -168,31 +181,6 @@ fn check_switched(snapshot: &Snapshot) -> Result<(), Failure> {
     Err(Failure::new(Kind::Usage, message))
 }
 
-/// The next generation, and the sockets that it gets.
-#[derive(Clone, Default)]
-struct Heirs {
-    successor: Successor,
-    bound: Arc<OnceLock<Vec<OwnedFd>>>,
-}
-
-impl Heirs {
-    /// Has the switch start it, and tell of it.
-    fn heed(&self, switch: SwitchConfig) -> SwitchConfig {
-        let (starter, heir) = (self.clone(), self.successor.clone());
-        switch.on_upgrade(move || starter.start()).on_superseded(move || heir.has_taken_over())
-    }
-
-    fn start(&self) {
-        let bound = self.bound.get().map(Vec::as_slice).unwrap_or_default();
-        match bound.iter().map(OwnedFd::try_clone).collect() {
-            Ok(sockets) => {
-                self.successor.start(&Next { command: "gateway", flag: None, sockets });
-            }
-            Err(error) => say(format_args!("No next generation was started: {error}")),
-        }
-    }
-}
-
 /// What a gateway starts with.
 struct Start<'a> {
     snapshot: Snapshot,
@@ -200,7 +188,8 @@ struct Start<'a> {
     handed: Handed,
     heirs: Heirs,
     file: Option<(PathBuf, Seen)>,
-    hint: &'a str,
+    /// What is said of the first address.
+    hint: Option<&'a dyn Fn(SocketAddr) -> String>,
 }
 
 fn start(start: Start<'_>) -> Result<(), Failure> {
@@ -215,6 +204,7 @@ fn start(start: Start<'_>) -> Result<(), Failure> {
     let over = if snapshot.has_tcp() { "UDP and TCP" } else { "UDP" };
     let spoken = spoken(&snapshot);
     let has_file = file.is_some();
+    let path = file.as_ref().map(|(path, _)| path.clone());
     let ended = runtime.block_on(async {
         let reload = Reload::watch(file)?;
         let bound = Bound::bind_with(snapshot, sockets, handed).await;
@@ -226,8 +216,9 @@ fn start(start: Start<'_>) -> Result<(), Failure> {
         let heritage = heritage.map_err(|error| {
             Failure::environment("the sockets cannot be kept for the next generation", error)
         })?;
-        // Said once.
-        let _ = heirs.bound.set(heritage);
+        heirs.leave(heritage);
+        let hint = hint.zip(bound.addresses().first().copied());
+        let hint = hint.map(|(hint, address)| hint(address)).unwrap_or_default();
         let addresses: Vec<String> = bound.addresses().iter().map(ToString::to_string).collect();
         let state = format!("Gateway on {} ({over})", addresses.join(", "));
         say(format_args!("{state}: {spoken}\n{hint}"));
@@ -237,15 +228,20 @@ fn start(start: Start<'_>) -> Result<(), Failure> {
         bound.gateway().hear(|what| say(format_args!("{what}")));
         tokio::spawn(reopen_log(bound.gateway(), user_signal()?));
         tokio::spawn(give_back());
+        if let Some(Err(error)) = path.map(|path| capture::listen(&path, bound.gateway())) {
+            say(format_args!("Nobody can ask for captures: {error}"));
+        }
         notify::ready(&state);
         tokio::spawn(reload.run(bound.gateway(), state));
         let stop = async {
             crate::serve::stop().await;
+            heirs.leave_nothing();
             notify::stopping("requests under way are answered");
             say(format_args!("Stopping: requests under way are answered"));
         };
         let serves = || {
             heirs.successor.check().map_err(End)?;
+            heirs.leave_nothing();
             say(format_args!(
                 "The next generation has taken over: requests under way are answered"
             ));

@@ -10,6 +10,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
+use quicket::SwitchConfig;
+
 use crate::exit::{Failure, Kind};
 use crate::serve::say;
 use crate::{heritage, notify};
@@ -27,10 +29,61 @@ const NOTICE_TIME: Duration = Duration::from_secs(1);
 pub(crate) struct Next {
     /// The command whose flags this process has.
     pub(crate) command: &'static str,
-    /// A flag that this process has not.
-    pub(crate) flag: Option<OsString>,
+    /// Flags that this process has not.
+    pub(crate) more: Vec<OsString>,
     /// Sockets that it goes on with.
     pub(crate) sockets: Vec<OwnedFd>,
+}
+
+/// The next generation, and what it gets. Clones are the same one.
+#[derive(Clone, Debug)]
+pub(crate) struct Heirs {
+    command: &'static str,
+    more: Vec<OsString>,
+    pub(crate) successor: Successor,
+    /// None where it gets none: there is no switch that starts it, or this process takes nothing new any more.
+    sockets: Arc<Mutex<Option<Vec<OwnedFd>>>>,
+}
+
+impl Heirs {
+    /// Of a process that runs this command; they are started with `more` flags.
+    pub(crate) fn new(command: &'static str, more: Vec<OsString>) -> Self {
+        Self { command, more, successor: Successor::default(), sockets: Arc::default() }
+    }
+
+    /// Has the switch start it, and tell of it.
+    pub(crate) fn heed(&self, switch: SwitchConfig) -> SwitchConfig {
+        self.sockets().get_or_insert_default();
+        let (starter, heir) = (self.clone(), self.successor.clone());
+        switch.on_upgrade(move || starter.start()).on_superseded(move || heir.has_taken_over())
+    }
+
+    /// Leaves sockets to it, beside others.
+    pub(crate) fn leave(&self, sockets: impl IntoIterator<Item = OwnedFd>) {
+        if let Some(left) = self.sockets().as_mut() {
+            left.extend(sockets);
+        }
+    }
+
+    /// Closes what was left to it, and leaves it nothing more. As long as this process has a listener of TCP, the system
+    /// takes connections for it, and nobody else gets its port.
+    pub(crate) fn leave_nothing(&self) {
+        *self.sockets() = None;
+    }
+
+    fn start(&self) {
+        let sockets: io::Result<_> =
+            self.sockets().iter().flatten().map(OwnedFd::try_clone).collect();
+        let (command, more) = (self.command, self.more.clone());
+        match sockets {
+            Ok(sockets) => self.successor.start(&Next { command, more, sockets }),
+            Err(error) => say(format_args!("No next generation was started: {error}")),
+        }
+    }
+
+    fn sockets(&self) -> MutexGuard<'_, Option<Vec<OwnedFd>>> {
+        self.sockets.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// How far the next generation is.
@@ -200,9 +253,7 @@ impl Next {
         if !flags.iter().any(|flag| flag == REPLACE) {
             flags.insert(command, REPLACE.into());
         }
-        if let Some(flag) = &self.flag {
-            flags.insert(command, flag.clone());
-        }
+        flags.splice(command..command, self.more.iter().cloned());
         flags
     }
 }
@@ -220,7 +271,8 @@ mod tests {
     use super::*;
 
     fn next(flag: Option<&str>) -> Next {
-        Next { command: "serve", flag: flag.map(OsString::from), sockets: Vec::new() }
+        let more = flag.into_iter().map(OsString::from).collect();
+        Next { command: "serve", more, sockets: Vec::new() }
     }
 
     #[test]

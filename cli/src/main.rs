@@ -1,6 +1,9 @@
 //! The command `quicket`: files over HTTP/3, on the sockets of Quicket.
 #![deny(unsafe_code)]
+// They panic where nothing can be written: see `out`.
+#![deny(clippy::print_stdout, clippy::print_stderr)]
 
+mod analyze;
 mod args;
 #[cfg(target_os = "linux")]
 mod balance;
@@ -11,6 +14,8 @@ mod control;
 mod demo;
 mod digest;
 mod exit;
+#[cfg(target_os = "linux")]
+mod exposition;
 #[cfg(target_os = "linux")]
 mod gateway;
 #[cfg(target_os = "linux")]
@@ -23,6 +28,7 @@ mod heritage;
 mod keyd;
 #[cfg(target_os = "linux")]
 mod notify;
+mod out;
 mod pages;
 mod places;
 #[cfg(target_os = "linux")]
@@ -40,10 +46,9 @@ mod units;
 
 use std::process::ExitCode;
 
-use clap::Parser;
-
 use self::args::{Args, Command};
 use self::exit::{Failure, Kind};
+use self::out::{print, tell};
 
 /// Takes all signals again.
 #[cfg(target_os = "linux")]
@@ -61,7 +66,10 @@ fn main() -> ExitCode {
     if let Some(code) = quicket_lab::hidden_process() {
         return code;
     }
-    let args = Args::parse();
+    let args = match arguments() {
+        Ok(args) => args,
+        Err(code) => return code,
+    };
     // Warnings of the libraries, or what RUST_LOG asks for.
     env_logger::Builder::from_env(env_logger::Env::default().default_filter_or("warn"))
         .format_timestamp(None)
@@ -70,6 +78,7 @@ fn main() -> ExitCode {
         Command::Serve(serve) => serve::run(serve),
         Command::Get(get) => get::run(get),
         Command::Demo(demo) => demo::run(demo),
+        Command::Analyze(args) => analyze::run(args),
         #[cfg(target_os = "linux")]
         Command::Run(args) => run::run(args),
         #[cfg(target_os = "linux")]
@@ -89,23 +98,32 @@ fn main() -> ExitCode {
         Command::Completion { shell } => pages::completion(*shell),
         Command::Man { dir } => pages::manual(dir.as_deref()),
     };
+    // What waits to be written came before the end.
+    serve::flush();
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            eprintln!("quicket: {failure}");
+            tell!("quicket: {failure}");
             failure.exit_code()
         }
     }
 }
 
-/// Prints an answer. Whoever reads may have had enough.
-#[cfg(target_os = "linux")]
-fn print(text: &str) -> Result<(), Failure> {
+/// The command line, or the code to end with where it asked for help, or makes no sense.
+fn arguments() -> Result<Args, ExitCode> {
     use std::io::{ErrorKind, Write, stdout};
-    match writeln!(stdout(), "{text}") {
-        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
-        written => written.map_err(|error| Failure::environment("cannot print", error)),
-    }
+
+    args::read().map_err(|answer| {
+        let is_asked_for = !answer.use_stderr();
+        match answer.print().and_then(|()| stdout().flush()) {
+            Err(error) if is_asked_for && error.kind() != ErrorKind::BrokenPipe => {
+                let failure = out::unwritable(&error);
+                tell!("quicket: {failure}");
+                failure.exit_code()
+            }
+            _ => u8::try_from(answer.exit_code()).map_or(ExitCode::FAILURE, ExitCode::from),
+        }
+    })
 }
 
 /// Carries out a command of the laboratory.
@@ -119,9 +137,10 @@ fn lab(command: quicket_lab::command::Command) -> Result<(), Failure> {
             Kind::Unsupported,
             "this test case is not known; quicket lab endpoint --help says more",
         )),
-        Ok(Outcome::Failed) => {
-            Err(Failure::new(Kind::Refused, "not everything passed: see the table above"))
-        }
+        Ok(Outcome::Failed) => Err(Failure::new(
+            Kind::Refused,
+            "not everything passed: what was printed says what did not",
+        )),
         Err(failure) => Err(Failure::new(Kind::Environment, failure.to_string())),
     }
 }

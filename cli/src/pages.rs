@@ -1,7 +1,6 @@
 //! Completion scripts and manual pages, made from the declarations of the flags.
 
 use std::fs;
-use std::io::{self, Write};
 use std::path::Path;
 
 use clap::CommandFactory;
@@ -10,6 +9,10 @@ use clap_mangen::Man;
 
 use crate::args::Args;
 use crate::exit::Failure;
+use crate::out;
+
+/// A longer line before examples or a table is a sentence, and no heading of a section; in bytes.
+const MAX_HEADING: usize = 32;
 
 /// Prints a completion script.
 pub(crate) fn completion(shell: Shell) -> Result<(), Failure> {
@@ -17,14 +20,14 @@ pub(crate) fn completion(shell: Shell) -> Result<(), Failure> {
     // that was closed.
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut Args::command(), "quicket", &mut script);
-    print(&script)
+    out::write(&script)
 }
 
 /// Prints the manual page, or writes those of all commands to a directory.
 pub(crate) fn manual(dir: Option<&Path>) -> Result<(), Failure> {
     let mut command = Args::command();
     command.build();
-    let Some(dir) = dir else { return print(&page(command)?) };
+    let Some(dir) = dir else { return out::write(&page(command)?) };
     let failed = |error| Failure::environment(format!("cannot write to {}", dir.display()), error);
     fs::create_dir_all(dir).map_err(failed)?;
     let mut rest = vec![command];
@@ -38,17 +41,115 @@ pub(crate) fn manual(dir: Option<&Path>) -> Result<(), Failure> {
 }
 
 fn page(command: clap::Command) -> Result<Vec<u8>, Failure> {
+    let below = command.get_after_long_help().or_else(|| command.get_after_help());
+    let below = below.map(|text| sections(&text.to_string())).unwrap_or_default();
+    let has_flags = command.get_arguments().any(|argument| !argument.is_hide_set());
+    let has_commands = command.has_subcommands();
+    let man = Man::new(command);
     let mut page = Vec::new();
-    Man::new(command)
-        .render(&mut page)
-        .map_err(|error| Failure::environment("cannot make the manual page", error))?;
+    let mut render = || {
+        man.render_title(&mut page)?;
+        man.render_name_section(&mut page)?;
+        man.render_synopsis_section(&mut page)?;
+        man.render_description_section(&mut page)?;
+        if has_flags {
+            man.render_options_section(&mut page)?;
+        }
+        if has_commands {
+            man.render_subcommands_section(&mut page)?;
+        }
+        page.extend_from_slice(below.as_bytes());
+        man.render_version_section(&mut page)
+    };
+    render().map_err(|error| Failure::environment("cannot make the manual page", error))?;
     Ok(page)
 }
 
-fn print(text: &[u8]) -> Result<(), Failure> {
-    match io::stdout().write_all(text) {
-        // Whoever reads has had enough.
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        written => written.map_err(|error| Failure::environment("cannot print", error)),
+/// What follows the flags in the help of a command, as sections of a manual page. Examples and tables stay as they are,
+/// line by line: filled, they would be neither.
+fn sections(text: &str) -> String {
+    let mut page = String::new();
+    let (mut is_begun, mut is_open) = (false, false);
+    for line in text.lines() {
+        let is_as_it_is = line.starts_with(' ') || line.is_empty() && is_open;
+        if is_open && !is_as_it_is {
+            page.push_str(".fi\n");
+            is_open = false;
+        }
+        match line.strip_suffix(':') {
+            Some(heading) if !is_as_it_is && heading.len() <= MAX_HEADING => {
+                page.push_str(&format!(".SH \"{}\"\n", escaped(&heading.to_uppercase())));
+                is_begun = true;
+                continue;
+            }
+            _ if line.is_empty() && !is_open => continue,
+            _ => {}
+        }
+        if !std::mem::replace(&mut is_begun, true) {
+            page.push_str(".SH NOTES\n");
+        }
+        if is_as_it_is && !std::mem::replace(&mut is_open, true) {
+            page.push_str(".nf\n");
+        } else if !is_as_it_is {
+            page.push_str(".PP\n");
+        }
+        page.push_str(&escaped(line));
+        page.push('\n');
+    }
+    if is_open {
+        page.push_str(".fi\n");
+    }
+    page
+}
+
+/// Text that roff shows as it is, and of which can be copied what is shown.
+fn escaped(line: &str) -> String {
+    let mut escaped = String::with_capacity(line.len());
+    if line.starts_with(['.', '\'']) {
+        escaped.push_str("\\&");
+    }
+    for character in line.chars() {
+        match character {
+            '\\' => escaped.push_str("\\e"),
+            '-' => escaped.push_str("\\-"),
+            '\'' => escaped.push_str("\\(aq"),
+            '`' => escaped.push_str("\\(ga"),
+            '^' => escaped.push_str("\\(ha"),
+            '~' => escaped.push_str("\\(ti"),
+            other => escaped.push(other),
+        }
+    }
+    escaped
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn examples_and_tables_stay_line_by_line() {
+        let text = "The file:\n  a = \"b\"      what\n  c\n\n  d-e 'f' \\\nand more words than a heading has here:\n  .g\n\n\
+                    Examples:\n  h";
+        assert_eq!(
+            sections(text),
+            ".SH \"THE FILE\"\n.nf\n  a = \"b\"      what\n  c\n\n  d\\-e \\(aqf\\(aq \\e\n.fi\n\
+             .PP\nand more words than a heading has here:\n.nf\n  .g\n\n.fi\n.SH \"EXAMPLES\"\n.nf\n  h\n.fi\n"
+        );
+        assert_eq!(sections("Words."), ".SH NOTES\n.PP\nWords.\n");
+        assert_eq!(escaped("'x"), "\\&\\(aqx");
+    }
+
+    #[test]
+    fn no_page_has_a_section_without_a_name() {
+        let mut rest = vec![Args::command()];
+        rest[0].build();
+        while let Some(command) = rest.pop() {
+            let below = command.get_subcommands();
+            rest.extend(below.filter(|below| below.get_name() != "help").cloned());
+            let name = command.get_name().to_owned();
+            let page = String::from_utf8(page(command).unwrap()).unwrap();
+            assert!(!page.contains(".SH EXTRA"), "{name}");
+            assert_eq!(page.matches("\n.nf\n").count(), page.matches("\n.fi\n").count(), "{name}");
+        }
     }
 }

@@ -21,6 +21,13 @@ pub(crate) fn state() -> Result<PathBuf, Failure> {
     place(&|name| env::var_os(name), "XDG_STATE_HOME", ".local/state")
 }
 
+/// Sessions cannot be kept in a directory.
+pub(crate) fn no_sessions(dir: &Path, error: &io::Error) -> Failure {
+    let what = format!("cannot keep sessions in {}", dir.display());
+    let advice = "keep them elsewhere with --sessions DIR, or not at all with --no-sessions";
+    Failure::environment(what, format!("{error}; {advice}"))
+}
+
 /// For what can be made again.
 #[cfg(target_os = "linux")]
 pub(crate) fn cache() -> Result<PathBuf, Failure> {

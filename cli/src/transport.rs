@@ -8,6 +8,7 @@ use quicket::{CongestionAlgorithm, KeyLog, KeyLogFile, Qlog, TransportConfig};
 
 use crate::args::{Congestion, Transport};
 use crate::exit::{Failure, Kind};
+use crate::out::tell;
 
 /// The window of a stream and of all of them that a connection begins with, in bytes: a file
 /// transfer should not wait for the first window updates.
@@ -35,14 +36,14 @@ pub(crate) fn config(args: &Transport) -> TransportConfig {
 /// Says loudly what the flags make dangerous.
 pub(crate) fn warn(args: &Transport) {
     if args.disable_1rtt_encryption {
-        eprintln!(
+        tell!(
             "WARNING: --disable-1rtt-encryption: if the peer agrees, everybody on the path can \
              read and change what is sent"
         );
     }
     if let Some(path) = &args.keylog {
         let path = path.display();
-        eprintln!("WARNING: TLS secrets go to {path}; whoever reads it can read the connections");
+        tell!("WARNING: TLS secrets go to {path}; whoever reads it can read the connections");
     }
 }
 

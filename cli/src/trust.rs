@@ -6,6 +6,7 @@ use quicket::{ClientTls, Identity, KeyLog};
 
 use crate::args::Trust;
 use crate::exit::{Failure, Kind};
+use crate::out::tell;
 
 /// certificate_expired (RFC 8446, Section 6.2); also for a certificate that is not valid yet.
 const CERTIFICATE_EXPIRED: u8 = 45;
@@ -13,7 +14,7 @@ const CERTIFICATE_EXPIRED: u8 = 45;
 /// Says loudly what the flags make dangerous.
 pub(crate) fn warn(trust: &Trust) {
     if trust.insecure_no_verify {
-        eprintln!("WARNING: --insecure-no-verify: whoever answers is taken for the server");
+        tell!("WARNING: --insecure-no-verify: whoever answers is taken for the server");
     }
 }
 
@@ -45,8 +46,9 @@ pub(crate) fn tls(
 pub(crate) const fn hint(alert: u8) -> Option<&'static str> {
     match alert {
         CERTIFICATE_EXPIRED => Some(hint_of(true)),
-        // bad_certificate to certificate_unknown, unknown_ca, access_denied (RFC 8446, Section 6.2).
-        42..=46 | 48 | 49 => Some(hint_of(false)),
+        // bad_certificate to certificate_unknown, unknown_ca, access_denied, decrypt_error: that is also for a
+        // certificate that another key has signed (RFC 8446, Section 6.2).
+        42..=46 | 48 | 49 | 51 => Some(hint_of(false)),
         _ => None,
     }
 }

@@ -34,6 +34,7 @@ fn help_has_examples_and_exit_codes() {
         "serve",
         "get",
         "demo",
+        "analyze",
         "tunnel",
         "tunnel add",
         "tunnel show",
@@ -42,6 +43,8 @@ fn help_has_examples_and_exit_codes() {
         "run",
         "switch",
         "switch status",
+        "switch generate",
+        "switch sink",
         "switch attach",
         "switch detach",
         "switch devices",
@@ -127,6 +130,27 @@ fn failures_of_this_machine_have_their_exit_code() {
 }
 
 #[test]
+fn files_that_cannot_be_kept_say_how_to_do_without() {
+    let home = tempdir().unwrap();
+    let run = |arguments: &[&str]| {
+        let mut command = quicket(home.path());
+        command.args(arguments).env("HOME", "/proc").output().unwrap()
+    };
+    for (arguments, words) in [
+        (&["get", "https://localhost:1/"][..], "--no-sessions"),
+        (&["connect", "localhost:1", "--alpn", "a"], "--no-sessions"),
+        (&["serve", "."], "XDG_DATA_HOME"),
+        (&["get", "https://localhost:1/", "--no-sessions", "--keylog", "/nope/x"], "cannot write"),
+        (&["run", "--library", "/etc/passwd", "--", "true"], "no shared library"),
+    ] {
+        let outcome = run(arguments);
+        let told = text(&outcome.stderr);
+        assert_eq!(outcome.status.code(), Some(6), "{arguments:?}: {told}");
+        assert!(told.contains(words), "{arguments:?}: {told}");
+    }
+}
+
+#[test]
 fn completion_and_manual_know_every_flag() {
     for shell in ["bash", "zsh", "fish", "powershell", "elvish"] {
         let script = text(&run(&["completion", shell]).stdout);
@@ -143,7 +167,7 @@ fn completion_and_manual_know_every_flag() {
     let tunnel = fs::read_to_string(out.join("quicket-tunnel-add.1")).unwrap();
     assert!(tunnel.contains(r"encap\-remcsum"), "{tunnel}");
     let all = fs::read_to_string(out.join("quicket.1")).unwrap();
-    assert!(all.contains("Exit codes"), "{all}");
+    assert!(all.contains(".SH \"EXIT CODES\"\n.nf\n"), "{all}");
     assert!(text(&run(&["man"]).stdout).contains(".TH"));
 }
 

@@ -73,6 +73,23 @@ fn standard_input_and_output_and_a_local_port_reach_the_server() {
     outcome.assert_code(0);
     assert_eq!(outcome.stdout, b"ready\nHELLO");
 
+    // What is wrong on this side is not told as the server's doing.
+    let here = |stdin: &[u8], stdout: Stdio| -> Outcome {
+        let mut command = quicket(dir.path());
+        command.arg("connect").args(base).stdin(Stdio::piped());
+        let mut child = command.stdout(stdout).stderr(Stdio::piped()).spawn().unwrap();
+        let _ = child.stdin.take().unwrap().write_all(stdin);
+        child.wait_with_output().unwrap().into()
+    };
+    let full = fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let lost = here(b"hello", full.into());
+    assert!(lost.assert_code(6).stderr.contains("cannot write standard output: No space left"));
+    here(b"hello", std::io::pipe().unwrap().1.into()).assert_code(0);
+    let mut command = quicket(dir.path());
+    command.arg("connect").args(base).stdin(fs::File::open(dir.path()).unwrap());
+    let unread: Outcome = command.output().unwrap().into();
+    assert!(unread.assert_code(6).stderr.contains("cannot read standard input: Is a directory"));
+
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let free = TcpListener::bind("127.0.0.1:0").unwrap();
     let at = free.local_addr().unwrap();

@@ -173,3 +173,58 @@ fn who_may_not_is_told_who_may() {
     let told = place.fails(&["switch", "attach", DEVICE]);
     assert!(told.contains("start it by root, or with CAP_BPF"), "{told}");
 }
+
+/// The far end has no switch: its sockets read what a generator sends, and say so by ICMP where there are none.
+#[test]
+fn frames_of_a_generator_are_datagrams_for_the_far_end() {
+    let Some(place) = Place::new() else { return };
+    let _switch = started(place.quicket(&["switch", "packets"]));
+    place.report(&["switch", "attach", DEVICE]);
+    let far = VethPair::address(End::Right);
+    let near = VethPair::address(End::Left);
+    let python = format!(
+        "import socket\ns = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\ns.settimeout(60)\ns.bind(('{far}', 0))\n\
+         print(s.getsockname()[1], flush=True)\nseen = set()\n\
+         while len(seen) < 500: d, a = s.recvfrom(2048); assert a[0] == '{near}'; seen.add(d)\n\
+         print(len(d), flush=True)"
+    );
+    let mut reader = Command::new("python3");
+    reader.args(["-c", &python]);
+    let mut reader = place.pair.inside(End::Right, &reader);
+    let mut reader = Process(reader.stdout(Stdio::piped()).spawn().unwrap());
+    let mut told = BufReader::new(reader.stdout.take().unwrap());
+    let mut port = String::new();
+    told.read_line(&mut port).unwrap();
+    let to = format!("{far}:{}", port.trim());
+    // The first ones ask for the neighbour's address and are dropped: there are more than are waited for.
+    let words = ["switch", "generate", &to, "--len", "200", "--rate", "2k", "--count", "1500"];
+    let sent = place.report(&words);
+    assert!(sent["delivered"].as_u64().unwrap() >= 1000, "{sent}");
+    let mut len = String::new();
+    told.read_line(&mut len).unwrap();
+    // Without the headers of Ethernet, IP and UDP.
+    assert_eq!(len.trim(), "158");
+    assert!(reader.wait().unwrap().success());
+    let words = ["switch", "generate", &to, "--rate", "2k", "--count", "500"];
+    // The system says so a few times in a second, and has perhaps just done so.
+    until("nothing is heard of a closed port", || {
+        place.report(&words)["errors"].as_u64().is_some_and(|errors| errors > 0)
+    });
+}
+
+#[test]
+fn a_client_by_a_port_hears_that_nobody_listens() {
+    let Some(place) = Place::new() else { return };
+    let _switch = started(place.quicket(&["switch", "packets"]));
+    place.report(&["switch", "attach", DEVICE]);
+    let url = format!("https://{}:9/", VethPair::address(End::Right));
+    let switch = place.switch();
+    let words = ["get", "--http3-only", "--insecure-no-verify", "-q", "-o", "-", &url, "--port-of"];
+    let begun = std::time::Instant::now();
+    let mut command = place.command(env!("CARGO_BIN_EXE_quicket"), &words);
+    let outcome = Outcome::from(command.arg(switch).output().unwrap());
+    outcome.assert_code(3);
+    assert!(outcome.stderr.contains("refused"), "{}", outcome.stderr);
+    // Without that it waits for the handshake, for ten seconds or more.
+    assert!(begun.elapsed().as_secs() < 8, "{:?}", begun.elapsed());
+}

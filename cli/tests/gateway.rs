@@ -201,6 +201,28 @@ fn header<'a>(asked: &'a Value, name: &str) -> Vec<&'a str> {
     named.map(|header| header[1].as_str().unwrap()).collect()
 }
 
+/// What each of its cases says of HTTP/2 (RFC 9113) and HPACK (RFC 7541).
+#[test]
+fn h2spec_has_nothing_to_say_against_its_http2() {
+    let site = Site::start();
+    let h2spec = Workshop::new().and_then(|workshop| workshop.prepare_h2spec());
+    let h2spec = h2spec.unwrap_or_else(|error| panic!("{error}"));
+    let mut command = Command::new(h2spec.executable);
+    // Many cases want an answer that is larger than a window.
+    command.args(["-t", "-k", "-h", "localhost", "-p", &site.port.to_string(), "-P", "/large"]);
+    let output = command.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{said}");
+    let last = said.lines().rev().find(|line| line.contains(" tests, ")).unwrap_or_default();
+    let count = |word: &str| {
+        let part = last.split(", ").find(|part| part.ends_with(word))?;
+        part.split(' ').next()?.parse::<u32>().ok()
+    };
+    assert!(count("passed") > Some(140) && count("failed") == Some(0), "{said}");
+    // It is none the worse for it.
+    site.get(&["-o", "-", &site.url("/hello.txt")]).assert_code(0);
+}
+
 #[test]
 fn files_of_nginx_cross_by_every_version_of_http() {
     let site = Site::start();

@@ -212,6 +212,7 @@ fn the_examples_of_the_documentation_are_right() {
         let file = completed(example).replace("/srv/www", &here("www"));
         let file = file.replace("/etc/quicket/site", &here("site"));
         let file = file.replace("/etc/quicket/secrets", &here("secrets"));
+        let file = file.replace("/var/log/quicket/", &here(""));
         fs::write(dir.path().join("site.toml"), &file).unwrap();
         let mut command = quicket(dir.path());
         let output = command.args(["gateway", "--check", "site.toml"]).output().unwrap();

@@ -6,12 +6,12 @@ use std::fs;
 use std::io::{BufRead, BufReader};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdout, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
 use common::{Outcome, content, get, openssl};
 use quicket_lab::peers::{Implementation, Workshop};
-use quicket_testing::free_port;
+use quicket_testing::{Process, free_port};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -56,9 +56,14 @@ impl Foreign {
     }
 
     fn caddy() -> Self {
+        Self::caddy_before(1)
+    }
+
+    /// Caddy, with what is at this port of ours behind `/socket`.
+    fn caddy_before(behind: u16) -> Self {
         let dir = site();
         let port = free_port();
-        fs::write(dir.path().join("caddy.json"), configuration(dir.path(), port)).unwrap();
+        fs::write(dir.path().join("caddy.json"), configuration(dir.path(), port, behind)).unwrap();
         let mut command = Workshop::new().unwrap().prepare_caddy().unwrap().command();
         command.args(["run", "--config", "caddy.json"]).current_dir(dir.path());
         command.env("HOME", dir.path()).stdin(Stdio::null());
@@ -112,7 +117,7 @@ impl Drop for Foreign {
 }
 
 /// Files over HTTP/3, and answers to other requests, with nothing fetched from elsewhere.
-fn configuration(dir: &Path, port: u16) -> String {
+fn configuration(dir: &Path, port: u16, behind: u16) -> String {
     let answer = |path: &str, status: u16, headers: Value, body: &str| {
         json!({
             "match": [{ "path": [path] }],
@@ -130,6 +135,9 @@ fn configuration(dir: &Path, port: u16) -> String {
                 "protocols": ["h1", "h2", "h3"],
                 "automatic_https": { "disable": true },
                 "routes": [
+                    { "match": [{ "path": ["/socket"] }],
+                      "handle": [{ "handler": "reverse_proxy",
+                                   "upstreams": [{ "dial": format!("127.0.0.1:{behind}") }] }] },
                     answer("/near", 302, to("/echo".into()), ""),
                     answer("/away", 302, to(format!("https://localhost:{port}/echo")), ""),
                     answer("/plain", 302, to(format!("http://127.0.0.1:{port}/echo")), ""),
@@ -256,7 +264,7 @@ impl<'a> Gateway<'a> {
     }
 
     fn curl(&self, arguments: &[&str], path: &str) -> Vec<u8> {
-        let mut command = std::process::Command::new("curl");
+        let mut command = Command::new("curl");
         command.args(["-sS", "--fail", "--cacert", "cert.pem", "--max-time", "20"]).args(arguments);
         command.arg(format!("https://localhost:{}{path}", self.port));
         let output = command.current_dir(self.server.dir.path()).output().unwrap();
@@ -300,4 +308,25 @@ fn caddy_is_an_origin_of_the_gateway_over_http3() {
     assert_eq!(all.len(), (0..40).map(|at| 1000 * at).sum::<usize>() + 13);
     drop(gateway);
     let _ = server.child.kill();
+}
+
+/// RFC 9220, with quic-go's server. What is behind it speaks HTTP/1.1, and so does the client.
+#[test]
+fn caddy_takes_websocket_of_the_gateway_over_http3() {
+    let python = || {
+        let mut command = Command::new("python3");
+        command.arg(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/python/upgrade.py"));
+        command
+    };
+    let (_behind, behind) = Process::start(python().arg("server"));
+    let server = Foreign::caddy_before(behind.parse().unwrap());
+    let gateway = Gateway::before(&server);
+    for (path, expected) in [("/socket", "101\nall\n"), ("/busy", "503\n")] {
+        let mut command = python();
+        command.args(["client", &gateway.port.to_string(), "cert.pem", path]);
+        let output = command.current_dir(server.dir.path()).output().unwrap();
+        let logs =
+            ["log", "gateway.log"].map(|name| fs::read_to_string(server.path(name)).unwrap());
+        assert_eq!(String::from_utf8_lossy(&output.stdout), expected, "{path}: {logs:?}");
+    }
 }

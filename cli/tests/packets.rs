@@ -11,6 +11,7 @@ use std::time::Duration;
 use common::quicket;
 use quicket_packets::client::Port;
 use quicket_packets::{Layout, compose};
+use quicket_testing::Process;
 
 const LONG: Duration = Duration::from_secs(60);
 
@@ -52,7 +53,7 @@ fn stacks_exchange_frames_through_it_and_hear_its_end() {
     assert!(switch.wait().unwrap().success());
     let mut end = String::new();
     told.read_to_string(&mut end).unwrap();
-    assert!(end.contains("1 frames were delivered, 1 dropped: destination"), "{end}");
+    assert!(end.contains("1 frame was delivered, 1 dropped: destination"), "{end}");
     assert!(other.wait(Some(LONG)).is_err() && one.counters().is_err(), "nobody was told");
     // What a switch that was killed has left is no obstacle.
     drop((one, other));
@@ -147,4 +148,77 @@ fn a_dump_has_the_frames_of_both_directions_and_of_nobody_else() {
     }
     switch.kill().unwrap();
     switch.wait().unwrap();
+}
+
+/// A number of a report.
+fn number(report: &serde_json::Value, name: &str) -> u64 {
+    report[name].as_u64().unwrap_or_else(|| panic!("{name}: {report}"))
+}
+
+#[test]
+fn a_generator_and_a_sink_agree_about_what_has_come() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("packets");
+    let command = |words: &[&str]| {
+        let mut command = quicket(folder.path());
+        command.args(words).arg("--name").arg(&path);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+    };
+    let refused = command(&["switch", "sink", "127.0.0.1:0"]).output().unwrap();
+    let text = String::from_utf8(refused.stderr).unwrap();
+    assert!(!refused.status.success() && text.contains("switch packets starts one"), "{text}");
+    let mut switch = Process(command(&["switch", "packets"]).spawn().unwrap());
+    assert!(line(&mut switch).contains("is ready"));
+    for (address, len) in [("127.0.0.1", "64"), ("[::1]", "1514")] {
+        let words = ["switch", "sink", &format!("{address}:0"), "--queues", "3", "-j"];
+        let mut sink = Process(command(&words).spawn().unwrap());
+        let told = line(&mut sink);
+        let to = told.split_whitespace().find(|word| word.starts_with(address)).unwrap();
+        // Slower than what the sink has room for.
+        let words =
+            ["switch", "generate", to, "--len", len, "--rate", "20k", "--flows", "32", "-j"];
+        let sent = command(&[&words[..], &["--count", "5k"]].concat()).output().unwrap();
+        assert!(sent.status.success(), "{}", String::from_utf8_lossy(&sent.stderr));
+        let sent: serde_json::Value = serde_json::from_slice(&sent.stdout).unwrap();
+        assert_eq!(number(&sent, "written"), 5000);
+        assert!(sent["frames_per_second"].as_f64().unwrap() < 21_000.0, "{sent}");
+        assert!(Command::new("kill").arg(sink.id().to_string()).status().unwrap().success());
+        let came: serde_json::Value = serde_json::from_reader(sink.stdout.take().unwrap()).unwrap();
+        assert!(sink.wait().unwrap().success());
+        let [received, lost, full] = ["received", "lost", "full"].map(|name| number(&came, name));
+        assert_eq!((received, received + full), (number(&sent, "delivered"), 5000), "{came}");
+        // Those that were lost last are behind what the sink knows.
+        assert!(lost <= full, "{came}");
+        assert_eq!(number(&came, "octets"), received * len.parse::<u64>().unwrap());
+        assert_eq!(number(&came, "flows"), 32);
+        for none in ["late", "doubled", "misdelivered", "foreign", "untold", "errors"] {
+            assert_eq!(number(&came, none), 0, "{none}: {came}");
+        }
+    }
+    // To nobody, and what can be no frames.
+    let words = ["switch", "generate", "127.0.0.1:9", "--count", "10"];
+    let sent = command(&words).output().unwrap();
+    let text = String::from_utf8(sent.stdout).unwrap();
+    assert!(
+        text.contains("0 were delivered") && text.contains("10 dropped: destination"),
+        "{text}"
+    );
+    for (words, why) in [
+        (["[::1]:9", "--len", "64"], "82 octets at least"),
+        (["127.0.0.1:9", "--from", "[::1]:0"], "another family"),
+        (["127.0.0.1:9", "--rate", "0"], "above 0"),
+    ] {
+        let refused = command(&[&["switch", "generate"], &words[..]].concat()).output().unwrap();
+        let text = String::from_utf8(refused.stderr).unwrap();
+        assert!(!refused.status.success() && text.contains(why), "{words:?}: {text}");
+    }
+    // A sink whose switch ends says what has come, and fails.
+    let mut sink = Process(command(&["switch", "sink", "127.0.0.1:0", "-j"]).spawn().unwrap());
+    line(&mut sink);
+    switch.kill().unwrap();
+    switch.wait().unwrap();
+    let came: serde_json::Value = serde_json::from_reader(sink.stdout.take().unwrap()).unwrap();
+    assert_eq!(number(&came, "received"), 0);
+    assert!(!sink.wait().unwrap().success());
 }

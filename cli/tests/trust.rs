@@ -3,6 +3,8 @@
 mod common;
 
 use std::fs;
+use std::path::Path;
+use std::process::Command;
 
 use common::{Server, get, openssl};
 
@@ -13,6 +15,44 @@ fn an_unknown_certificate_is_refused() {
     outcome.assert_code(4);
     assert!(outcome.stderr.contains("--pin"), "{}", outcome.stderr);
     assert!(!server.path("x").exists());
+}
+
+/// As docs/from-tcp-to-quic.md makes them, to NAME.pem and NAME.key.
+fn make(dir: &Path, name: &str, key: &[&str]) {
+    let mut command = Command::new("openssl");
+    command.current_dir(dir).args(["req", "-x509", "-nodes", "-days", "2", "-newkey"]).args(key);
+    command.args(["-keyout", &format!("{name}.key"), "-out", &format!("{name}.pem")]);
+    command.args(["-subj", "/CN=localhost", "-addext", "basicConstraints=critical,CA:FALSE"]);
+    command.args(["-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"]);
+    let made = command.output().expect("openssl is installed");
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+}
+
+#[test]
+fn an_older_certificate_of_the_same_name_is_told_from_the_servers() {
+    let dir = tempfile::tempdir().unwrap();
+    let ec = ["ec", "-pkeyopt", "ec_paramgen_curve:P-256"];
+    for (name, key) in [("new", &ec[..]), ("old", &ec), ("other", &["rsa:2048"])] {
+        make(dir.path(), name, key);
+    }
+    fs::create_dir(dir.path().join("root")).unwrap();
+    fs::write(dir.path().join("root/a"), "a").unwrap();
+    let server = Server::start_in(dir, &["--cert", "new.pem", "--key", "new.key"]);
+    let url = server.url("/a");
+    let fetch = |ca: &str, flags: &[&str]| {
+        get(server.dir.path(), &[&["--ca", ca, &url, "-o", "-"], flags].concat())
+    };
+    fetch("new.pem", &[]).assert_code(0);
+    for ca in ["old.pem", "other.pem"] {
+        for flags in [&[][..], &["--http3-only"], &["--http2"]] {
+            let outcome = fetch(ca, flags);
+            outcome.assert_code(4);
+            let told = &outcome.stderr;
+            assert_eq!(told.matches("is not valid").count(), 1, "{told}");
+            assert!(told.contains("Trust the certificate that the server has now"), "{told}");
+            assert!(told.contains("--pin") && !told.contains("Context"), "{told}");
+        }
+    }
 }
 
 #[test]

@@ -72,6 +72,8 @@ pub enum DatagramFate {
 pub(crate) struct Datagrams {
     to_send: MessageQueue,
     received: MessageQueue,
+    /// What the two may hold at most, in bytes.
+    buffers: [usize; 2],
     /// The largest frame that this side has announced to take, in bytes; 0 refuses all.
     local_max_frame: u64,
     /// The largest frame that the peer takes.
@@ -94,6 +96,7 @@ impl Datagrams {
         Self {
             to_send: MessageQueue::new(send_buffer),
             received: MessageQueue::new(receive_buffer),
+            buffers: [send_buffer, receive_buffer],
             local_max_frame,
             peer_max_frame: 0,
             path_max_frame: 0,
@@ -110,6 +113,18 @@ impl Datagrams {
         self.to_send.trim();
         self.received.trim();
         self.fates.shrink_to_fit();
+    }
+
+    /// How many bytes of memory the queues take.
+    pub(crate) fn memory(&self) -> usize {
+        self.to_send.memory().saturating_add(self.received.memory())
+    }
+
+    /// How many bytes each queue may hold now, if that is less than its buffer.
+    pub(crate) fn set_allowance(&mut self, bytes: usize) {
+        let [send, receive] = self.buffers;
+        self.to_send.set_max_cost(send.min(bytes));
+        self.received.set_max_cost(receive.min(bytes));
     }
 
     /// The peer's max_datagram_frame_size (RFC 9221, Section 3).
@@ -306,6 +321,28 @@ mod tests {
             other => panic!("{other:?}"),
         });
         (data.collect(), ids.collect())
+    }
+
+    /// What they take is counted where many connections share the memory.
+    #[test]
+    fn an_allowance_bounds_both_queues_below_their_buffers() {
+        let mut datagrams = Datagrams::new(1 << 20, 1 << 20, 65_535);
+        datagrams.set_peer_limit(65_535);
+        datagrams.set_path_limit(1_200);
+        let data = [7; 1_000];
+        let fill = |datagrams: &mut Datagrams| {
+            for _ in 0..2_000 {
+                let _ = datagrams.send(&data, WhenFull::Block);
+                datagrams.on_frame(&Datagram { data: &data, has_length: true }).unwrap();
+            }
+            datagrams.memory()
+        };
+        datagrams.set_allowance(64 << 10);
+        let little = fill(&mut datagrams);
+        assert!((128 << 10..=2 * (136 << 10)).contains(&little), "{little}");
+        datagrams.set_allowance(usize::MAX);
+        let much = fill(&mut datagrams);
+        assert!((2 << 20..=2 * (2 << 20) + (1 << 18)).contains(&much), "{much}");
     }
 
     #[test]

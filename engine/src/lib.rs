@@ -76,8 +76,9 @@ pub(crate) use sent_frame::SentFrame;
 pub use site_keys::{SiteKeys, TokenKeys};
 pub use stats::{Counters, EcnState, FrameCounts, PathStats, Stats};
 pub use streams::{
-    Chunk, OpenError, Peek, ReadError, ReadOutcome, RecvState, RecvStatus, SendRoom, SendState,
-    SendStatus, StreamCounts, StreamEvent, StreamNews, StreamStatus, WriteError,
+    Chunk, Lent, NotTaken, OpenError, Peek, ReadError, ReadOutcome, RecvState, RecvStatus,
+    SendRoom, SendState, SendStatus, StreamCounts, StreamEvent, StreamNews, StreamStatus,
+    WriteError,
 };
 pub use token::{StrikeRegister, TokenId, TokenLog};
 pub use used::UsedLately;

@@ -44,6 +44,17 @@ impl MessageQueue {
         Self { buffer: Vec::new(), entries: VecDeque::new(), cost: 0, max_cost }
     }
 
+    /// Takes another bound on what messages cost together. What waits stays.
+    pub(crate) fn set_max_cost(&mut self, max_cost: usize) {
+        self.max_cost = max_cost;
+    }
+
+    /// How many bytes of memory it takes.
+    pub(crate) fn memory(&self) -> usize {
+        let entries = self.entries.capacity().saturating_mul(Self::OVERHEAD);
+        self.buffer.capacity().saturating_add(entries)
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }

@@ -18,6 +18,12 @@ use crate::time::{Duration, Time};
 pub trait Observer: Send {
     /// Something happened at `now`.
     fn observe(&mut self, now: Time, observation: &Observation<'_>);
+
+    /// True once it wants to hear no more: it may be forgotten
+    /// ([`Connection::forget_observer_that_is_done`](crate::Connection::forget_observer_that_is_done)).
+    fn is_done(&self) -> bool {
+        false
+    }
 }
 
 /// Decides which connections are observed, from their first moment on.
@@ -34,6 +40,8 @@ pub struct NewConnection {
     pub now: Time,
     /// Which side of it this is.
     pub side: Side,
+    /// The peer's address.
+    pub remote: SocketAddr,
     /// The Destination Connection ID of the client's very first packet, which names the
     /// connection on both sides.
     pub original_dcid: ConnectionId,

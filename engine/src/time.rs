@@ -32,6 +32,34 @@ impl Time {
     }
 }
 
+/// The first of several moments that may come or not. Choosing takes no branch for each, as comparing options does: a
+/// connection has many timers, and looks at all of them after each packet. What is due at the end of time is never due.
+#[derive(Clone, Copy)]
+pub(crate) struct Earliest(Time);
+
+impl Earliest {
+    /// Nothing is due.
+    pub(crate) const NEVER: Self = Self(Time(u64::MAX));
+
+    /// `at` may come first.
+    #[inline]
+    pub(crate) fn or(self, at: Option<Time>) -> Self {
+        self.or_at(at.unwrap_or(Self::NEVER.0))
+    }
+
+    /// The same, if there is always such a moment.
+    #[inline]
+    pub(crate) fn or_at(self, at: Time) -> Self {
+        Self(self.0.min(at))
+    }
+
+    /// When something is due; `None` if nothing is.
+    #[inline]
+    pub(crate) fn get(self) -> Option<Time> {
+        (self.0 != Self::NEVER.0).then_some(self.0)
+    }
+}
+
 impl Duration {
     /// No time at all.
     pub const ZERO: Self = Self(0);
@@ -182,6 +210,16 @@ impl fmt::Debug for Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_earliest_moment_is_the_first_of_those_that_come() {
+        let at = |nanos| Some(Time::from_nanos(nanos));
+        assert_eq!(Earliest::NEVER.get(), None);
+        assert_eq!(Earliest::NEVER.or(None).get(), None);
+        assert_eq!(Earliest::NEVER.or(at(5)).or(None).or(at(3)).or(at(4)).get(), at(3));
+        assert_eq!(Earliest::NEVER.or(at(0)).or_at(Time::from_nanos(1)).get(), at(0));
+        assert_eq!(Earliest::NEVER.or_at(Time::ZERO + Duration::MAX).get(), None);
+    }
 
     #[test]
     fn arithmetic_saturates() {

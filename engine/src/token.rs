@@ -197,6 +197,10 @@ fn read_cid(r: &mut Reader<'_>) -> Option<ConnectionId> {
 /// Remembers used NEW_TOKEN tokens, so that none validates an address twice
 /// (RFC 9000, Section 8.1.4). Servers that share a token key may share a log behind this trait.
 pub trait TokenLog: Send + fmt::Debug {
+    /// An endpoint serves from `now` on, in seconds since the Unix epoch: it has issued no token before. A log
+    /// that knows of no earlier uses must take what was issued earlier for used.
+    fn begin(&mut self, _now: u64) {}
+
     /// Records the use of a token at `now`; false if it was used before, or if that cannot be
     /// known any more. Times are in seconds since the Unix epoch, `lifetime` in seconds; the
     /// token is known not to be expired.
@@ -249,6 +253,10 @@ impl StrikeRegister {
 }
 
 impl TokenLog for StrikeRegister {
+    fn begin(&mut self, now: u64) {
+        self.since.get_or_insert(now);
+    }
+
     fn first_use(&mut self, id: TokenId, issued: u64, lifetime: u64, now: u64) -> bool {
         // After a restart with the same key, what was issued before may have been used before.
         let since = *self.since.get_or_insert(now);

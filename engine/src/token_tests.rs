@@ -179,6 +179,18 @@ fn tokens_from_before_the_register_count_as_used() {
     assert!(log.first_use(id(2), NOW, 1000, NOW));
 }
 
+/// The first token that comes back may have been issued long ago.
+#[test]
+fn tokens_from_before_the_first_that_comes_back_are_good() {
+    let mut log = StrikeRegister::new(100);
+    log.begin(NOW);
+    log.begin(NOW + 50);
+    assert!(log.first_use(id(1), NOW + 10, 1000, NOW + 500));
+    assert!(log.first_use(id(2), NOW, 1000, NOW + 501));
+    assert!(!log.first_use(id(1), NOW + 10, 1000, NOW + 502));
+    assert!(!log.first_use(id(3), NOW - 100, 1000, NOW + 503), "of the register before");
+}
+
 /// Over many lifetimes: no token twice, memory bounded, and every token of a client that does
 /// nothing wrong is accepted.
 #[test]

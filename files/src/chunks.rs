@@ -4,8 +4,8 @@
 //! as much as reading it. What must come from a disk, or may have to, is read by a thread that can wait.
 
 use std::fs::File;
-use std::io::{self, IoSliceMut, Read};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::io::{self, IoSliceMut, Read as _};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use bytes::Bytes;
 use rustix::io::{Errno, ReadWriteFlags, preadv2};
@@ -26,8 +26,6 @@ pub struct Chunks {
     file: Option<File>,
     /// The piece that is being read.
     ahead: Option<Ahead>,
-    /// The place of the piece that was given out, if it is a large one.
-    given: Option<Place>,
     /// How much lies behind what was read.
     remaining: u64,
     way: Way,
@@ -50,7 +48,6 @@ enum Way {
 /// A piece on its way.
 struct Ahead {
     reading: JoinHandle<io::Result<(File, Bytes)>>,
-    place: Option<Place>,
 }
 
 impl Chunks {
@@ -59,7 +56,6 @@ impl Chunks {
         Self {
             file: Some(file),
             ahead: None,
-            given: None,
             remaining: len,
             way: Way::Cached,
             room: room.clone(),
@@ -67,42 +63,49 @@ impl Chunks {
         }
     }
 
-    /// The next piece; `None` at the end. The piece before must have left: it counts no more.
+    /// The next piece; `None` at the end. A large one has its place in the room until nobody has it any more: whoever
+    /// sends it may keep it until it is acknowledged. Each fills at least half of its memory.
     ///
     /// # Errors
     ///
     /// If the file cannot be read, or became shorter.
     pub async fn next(&mut self) -> io::Result<Option<Bytes>> {
-        self.given = None;
         // Where neither the disk nor the client makes this wait, others get their turn all the same.
         coop::consume_budget().await;
         if self.ahead.is_none() {
-            let place = self.room.place();
-            if let Some(piece) = self.read_at_once(place.is_some())? {
-                self.given = place;
-                return Ok(Some(piece));
+            let buffer = self.buffer();
+            match self.read_at_once(buffer)? {
+                Read::Piece(piece) => return Ok(Some(piece)),
+                Read::Nothing(buffer) => self.read(buffer),
             }
-            self.read(place);
         }
-        let Some(Ahead { reading, place }) = self.ahead.take() else { return Ok(None) };
+        let Some(Ahead { reading }) = self.ahead.take() else { return Ok(None) };
         let (file, chunk) = reading.await.map_err(io::Error::other)??;
-        (self.file, self.given) = (Some(file), place);
-        if self.way == Way::Ahead
-            && let Some(place) = self.room.place()
-        {
-            self.read(Some(place));
+        self.file = Some(file);
+        if self.way == Way::Ahead {
+            let buffer = self.buffer();
+            if buffer.is_large() {
+                self.read(buffer);
+            }
         }
         Ok(Some(chunk))
     }
 
-    /// Reads what is in memory; `None` if the next byte is not, or nobody knows.
-    fn read_at_once(&mut self, is_large: bool) -> io::Result<Option<Bytes>> {
-        let Some(file) = self.file.as_mut().filter(|_| self.remaining > 0) else { return Ok(None) };
-        let wanted = at_most(self.remaining, if is_large { PIECE } else { SMALL_CHUNK });
-        let mut buffer = self.buffers.take(if is_large { CHUNK } else { SMALL_CHUNK });
+    /// A buffer for the next piece: for a large one where there is a place and as much to read, else for a small one.
+    fn buffer(&self) -> Buffer {
+        let is_large = self.remaining > SMALL_CHUNK as u64;
+        self.buffers.take(&self.room, is_large)
+    }
+
+    /// Reads what is in memory; nothing if the next byte is not, or nobody knows.
+    fn read_at_once(&mut self, mut buffer: Buffer) -> io::Result<Read> {
+        let Some(file) = self.file.as_mut().filter(|_| self.remaining > 0) else {
+            return Ok(Read::Nothing(buffer));
+        };
+        let wanted = at_most(self.remaining, if buffer.is_large() { PIECE } else { SMALL_CHUNK });
         let space = buffer.of(wanted);
         let read = match self.way {
-            Way::Ahead => return Ok(None),
+            Way::Ahead => return Ok(Read::Nothing(buffer)),
             Way::InMemory => file.read(space)?,
             Way::Cached => {
                 // From where the file stands.
@@ -114,11 +117,11 @@ impl Chunks {
                 );
                 match read {
                     Ok(read) => read,
-                    Err(Errno::AGAIN | Errno::INTR) => return Ok(None),
+                    Err(Errno::AGAIN | Errno::INTR) => return Ok(Read::Nothing(buffer)),
                     // Kernels and file systems that cannot tell.
                     Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => {
                         self.way = if is_in_memory(file) { Way::InMemory } else { Way::Ahead };
-                        return self.read_at_once(is_large);
+                        return self.read_at_once(buffer);
                     }
                     Err(error) => return Err(error.into()),
                 }
@@ -128,25 +131,23 @@ impl Chunks {
             return Err(became_shorter());
         }
         self.remaining -= read as u64;
-        Ok(Some(buffer.filled(read)))
+        Ok(Read::Piece(buffer.filled(read)))
     }
 
-    /// Begins to read: a large piece where there is a place, else a small one.
-    fn read(&mut self, place: Option<Place>) {
-        let most = if place.is_some() { CHUNK } else { SMALL_CHUNK };
-        let wanted = at_most(self.remaining, most);
+    /// Begins to read as much as there may be in the buffer.
+    fn read(&mut self, mut buffer: Buffer) {
+        let wanted = at_most(self.remaining, if buffer.is_large() { CHUNK } else { SMALL_CHUNK });
         if wanted == 0 {
             return;
         }
         let Some(mut file) = self.file.take() else { return };
         self.remaining -= wanted as u64;
-        let mut buffer = self.buffers.take(most);
         let reading = spawn_blocking(move || match file.read_exact(buffer.of(wanted)) {
             Ok(()) => Ok((file, buffer.filled(wanted))),
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Err(became_shorter()),
             Err(error) => Err(error),
         });
-        self.ahead = Some(Ahead { reading, place });
+        self.ahead = Some(Ahead { reading });
     }
 }
 
@@ -167,17 +168,39 @@ fn is_in_memory(file: &File) -> bool {
     kind.is_ok_and(|kind| [TMPFS_MAGIC, RAMFS_MAGIC].map(i128::from).contains(&kind))
 }
 
-/// Buffers of pieces that have left, for the next ones: new memory costs more than what is copied
-/// into it.
-#[derive(Clone, Debug, Default)]
-struct Buffers(Arc<Mutex<Vec<Vec<u8>>>>);
+/// What was read at once.
+enum Read {
+    Piece(Bytes),
+    /// The buffer is for another way to read.
+    Nothing(Buffer),
+}
+
+/// Memory of a piece that has left, for the next one: new memory costs more than what is copied into it. There is one of
+/// each size, and a large one keeps its place.
+#[derive(Debug, Default)]
+struct Buffers(Arc<Mutex<Kept>>);
+
+#[derive(Debug, Default)]
+struct Kept {
+    small: Vec<u8>,
+    large: Option<(Vec<u8>, Place)>,
+    /// Nobody will want a large one any more.
+    is_at_end: bool,
+}
 
 impl Buffers {
-    /// A buffer of no more than `most` bytes: what is larger is given back to the system.
-    fn take(&self, most: usize) -> Buffer {
-        let bytes = self.0.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        let bytes = bytes.filter(|bytes| bytes.len() <= most).unwrap_or_default();
-        Buffer { bytes, len: 0, buffers: self.clone() }
+    /// A buffer, a large one if it is wanted and there is a place for it.
+    fn take(&self, room: &Room, is_large: bool) -> Buffer {
+        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.is_at_end = !is_large;
+        let large = kept.large.take().filter(|_| is_large);
+        let new = || is_large.then(|| room.place()).flatten().map(|place| (Vec::new(), place));
+        let (bytes, place) = match large.or_else(new) {
+            Some((bytes, place)) => (bytes, Some(place)),
+            None => (std::mem::take(&mut kept.small), None),
+        };
+        drop(kept);
+        Buffer { bytes, len: 0, place, kept: Arc::downgrade(&self.0) }
     }
 }
 
@@ -186,10 +209,17 @@ struct Buffer {
     bytes: Vec<u8>,
     /// How many of them belong to the piece.
     len: usize,
-    buffers: Buffers,
+    /// Its place in the room, if it is a large one.
+    place: Option<Place>,
+    /// Where it goes back to, as long as there is more to read.
+    kept: Weak<Mutex<Kept>>,
 }
 
 impl Buffer {
+    const fn is_large(&self) -> bool {
+        self.place.is_some()
+    }
+
     /// So many bytes, to be written to.
     fn of(&mut self, len: usize) -> &mut [u8] {
         if self.bytes.len() < len {
@@ -198,9 +228,13 @@ impl Buffer {
         &mut self.bytes[..len]
     }
 
-    /// The first bytes as a piece.
+    /// The first bytes as a piece. Few of many are copied out: who keeps the piece counts its length.
     fn filled(mut self, len: usize) -> Bytes {
         self.len = len.min(self.bytes.len());
+        if self.len < self.bytes.capacity() / 2 {
+            self.bytes = self.bytes[..self.len].to_vec();
+            self.place = self.place.take().filter(|_| self.len > SMALL_CHUNK);
+        }
         Bytes::from_owner(self)
     }
 }
@@ -214,7 +248,17 @@ impl AsRef<[u8]> for Buffer {
 impl Drop for Buffer {
     fn drop(&mut self) {
         let bytes = std::mem::take(&mut self.bytes);
-        self.buffers.0.lock().unwrap_or_else(PoisonError::into_inner).push(bytes);
+        let Some(kept) = self.kept.upgrade() else { return };
+        let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
+        match self.place.take() {
+            Some(place) if kept.large.is_none() && !kept.is_at_end => {
+                kept.large = Some((bytes, place))
+            }
+            // With its place.
+            Some(_) => {}
+            None if bytes.len() > kept.small.len() => kept.small = bytes,
+            None => {}
+        }
     }
 }
 
@@ -316,5 +360,59 @@ mod tests {
         drop(held);
         assert_eq!(self::all(last).await.unwrap().len(), 600_001 - SMALL_CHUNK);
         assert_eq!(all.free(), 12);
+    }
+
+    /// A client that gives no credit for the last bytes of many files.
+    #[tokio::test]
+    async fn a_piece_that_is_kept_has_its_place_and_a_short_one_has_no_more_memory_than_it_needs() {
+        let len = CHUNK + (9 << 10);
+        for way in WAYS {
+            let room = Room::new(8);
+            let (path, file) = file(len);
+            let mut chunks = by(way, file, len as u64);
+            chunks.room = room.clone();
+            let mut pieces = Vec::new();
+            while let Some(piece) = chunks.next().await.unwrap() {
+                pieces.push(piece);
+            }
+            let large = pieces.iter().filter(|piece| piece.len() > SMALL_CHUNK).count();
+            assert_eq!(room.free(), 8 - large, "{way:?}: all are kept");
+            // All but the last have left, and only now the last one is read: into what is there.
+            let tail = pieces.pop().unwrap();
+            assert_eq!(tail.len(), 9 << 10, "{way:?}");
+            drop((pieces, chunks));
+            assert_eq!((room.free(), tail.len()), (8, 9 << 10), "{way:?}: the tail has no place");
+
+            let (mut chunks, mut kept) = (by(way, File::open(&path).unwrap(), len as u64), None);
+            chunks.room = room.clone();
+            while let Some(piece) = chunks.next().await.unwrap() {
+                kept = Some(piece);
+            }
+            let kept = kept.unwrap();
+            assert_eq!(kept.len(), 9 << 10, "{way:?}");
+            drop(chunks);
+            assert_eq!(room.free(), 8, "{way:?}: what the others were in is not kept by the tail");
+            std::fs::remove_file(path).unwrap();
+        }
+    }
+
+    #[test]
+    fn few_bytes_of_much_memory_are_copied_out() {
+        let (buffers, room) = (Buffers::default(), Room::new(1));
+        let mut buffer = buffers.take(&room, true);
+        buffer.of(CHUNK);
+        drop(buffer.filled(CHUNK));
+        assert_eq!(room.free(), 0, "what is kept for the next piece counts, too");
+        let mut buffer = buffers.take(&room, true);
+        let place = buffer.of(PIECE).as_ptr();
+        assert_eq!(buffer.bytes.len(), CHUNK, "it is the one that was there");
+        let piece = buffer.filled(PIECE);
+        assert!(piece.len() == PIECE && piece.as_ptr() != place);
+        assert_eq!(room.free(), 0, "it is a large one");
+        drop(piece);
+        let mut buffer = buffers.take(&room, true);
+        buffer.of(PIECE);
+        let _piece = buffer.filled(SMALL_CHUNK);
+        assert_eq!(room.free(), 1, "it is a small one");
     }
 }

@@ -17,6 +17,7 @@ pub struct Room {
 }
 
 /// A large piece's place, until it is dropped.
+#[derive(Debug)]
 pub(crate) struct Place {
     _own: OwnedSemaphorePermit,
     _all: Option<OwnedSemaphorePermit>,

@@ -4,15 +4,12 @@ use std::net::SocketAddr;
 
 use quicket::tokio::Endpoint;
 use quicket::{BindError, EndpointConfig};
-use socket2::{Domain, Protocol, Socket, Type};
+use quicket_front::Handed;
 use tokio::net::TcpListener;
 
-use crate::handed::Handed;
 use crate::snapshot::Snapshot;
 use crate::start_error::StartError;
 
-/// How many TCP connections may wait to be taken.
-const BACKLOG: i32 = 1024;
 /// How often a free port that TCP and UDP share is looked for.
 const PORT_ATTEMPTS: usize = 20;
 
@@ -81,20 +78,6 @@ pub(crate) fn listen_tcp(
     only_v6: bool,
     handed: &mut Handed,
 ) -> Result<TcpListener, StartError> {
-    let mut listen = || {
-        if let Some(listener) = handed.tcp(address) {
-            return listener;
-        }
-        let kind = Type::STREAM.nonblocking().cloexec();
-        let socket = Socket::new(Domain::for_address(address), kind, Some(Protocol::TCP))?;
-        if address.is_ipv6() {
-            socket.set_only_v6(only_v6)?;
-        }
-        // What lingers of connections of the process before is no reason to refuse.
-        socket.set_reuse_address(true)?;
-        socket.bind(&address.into())?;
-        socket.listen(BACKLOG)?;
-        TcpListener::from_std(socket.into())
-    };
-    listen().map_err(|error| StartError::Tcp(address, error))
+    let listener = handed.tcp(address).unwrap_or_else(|| quicket_front::listen(address, only_v6));
+    listener.map_err(|error| StartError::Tcp(address, error))
 }

@@ -10,7 +10,7 @@ use crate::credentials::{CLIENT_CERT, CLIENT_CERT_CHAIN};
 
 /// Fields that concern the connection they came by, besides those that Connection names (RFC 9110,
 /// Section 7.6.1).
-const HOP_BY_HOP: [HeaderName; 8] = [
+static HOP_BY_HOP: [HeaderName; 8] = [
     header::CONNECTION,
     HeaderName::from_static("keep-alive"),
     HeaderName::from_static("proxy-connection"),
@@ -22,7 +22,7 @@ const HOP_BY_HOP: [HeaderName; 8] = [
 ];
 
 /// Fields by which only the gateway says who the client is: a client's own would be believed.
-const ABOUT_CLIENT: [HeaderName; 9] = [
+static ABOUT_CLIENT: [HeaderName; 9] = [
     header::FORWARDED,
     HeaderName::from_static("x-forwarded-for"),
     HeaderName::from_static("x-forwarded-host"),
@@ -50,16 +50,14 @@ pub(crate) struct Asked<'a> {
 /// Prepares a request's fields for the origin.
 pub(crate) fn to_origin(headers: &mut HeaderMap, asked: &Asked<'_>) {
     let takes_trailers = has_option(headers, &header::TE, "trailers");
-    remove_hop_by_hop(headers);
+    // Where the client waits for 100 (Continue), it gets it when the body is asked for.
+    remove_named(headers, |name| {
+        HOP_BY_HOP.contains(name) || ABOUT_CLIENT.contains(name) || *name == header::EXPECT
+    });
     if takes_trailers {
         // What a client that takes trailers gets of them is passed on; gRPC insists on it.
         headers.insert(header::TE, HeaderValue::from_static("trailers"));
     }
-    // Where the client waits for 100 (Continue), it gets it when the body is asked for.
-    headers.remove(header::EXPECT);
-    ABOUT_CLIENT.iter().for_each(|name| {
-        headers.remove(name);
-    });
     remove_look_alikes(headers, is_ours);
     join_cookies(headers);
     let ip = asked.client.ip().to_canonical();
@@ -134,9 +132,8 @@ fn join_cookies(headers: &mut HeaderMap) {
 
 /// Prepares an answer's fields for the client.
 pub(crate) fn to_client(headers: &mut HeaderMap, version: Version) {
-    remove_hop_by_hop(headers);
     // What the origin offers for its own port does not stand for this one (RFC 7838).
-    headers.remove(header::ALT_SVC);
+    remove_named(headers, |name| HOP_BY_HOP.contains(name) || *name == header::ALT_SVC);
     add_via(headers, version);
 }
 
@@ -167,11 +164,14 @@ pub(crate) fn named_by_connection(headers: &HeaderMap) -> Vec<HeaderName> {
     named
 }
 
-fn remove_hop_by_hop(headers: &mut HeaderMap) {
+/// Removes the fields that Connection names, and others. Few messages have any of them: one look at the names there
+/// are costs less than one for each that there may be.
+fn remove_named(headers: &mut HeaderMap, is_named: impl Fn(&HeaderName) -> bool) {
     let mut named = named_by_connection(headers);
     // A client must not have fields removed that the gateway or the origin relies upon.
     named.retain(|name| ![header::HOST, header::CONTENT_LENGTH].contains(name));
-    for name in named.iter().chain(&HOP_BY_HOP) {
+    named.extend(headers.keys().filter(|name| is_named(name)).cloned());
+    for name in &named {
         headers.remove(name);
     }
 }

@@ -17,10 +17,13 @@
 //! What a file says is checked once (`config`) into a `snapshot`. A request keeps the snapshot that it
 //! began with; a reload exchanges it for the requests to come.
 #![forbid(unsafe_code)]
+// They panic where nothing can be written.
+#![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
 
 mod acme;
 mod action;
 mod bind;
+pub mod capture;
 mod carry;
 pub mod clients;
 mod compress;
@@ -35,7 +38,6 @@ mod elsewhere;
 pub mod front;
 #[cfg(any(test, feature = "fuzz"))]
 pub mod fuzz;
-mod handed;
 mod headers;
 mod log_line;
 mod look;
@@ -52,6 +54,7 @@ mod request;
 mod route;
 mod server;
 pub mod snapshot;
+mod spans;
 mod stage;
 mod start_error;
 mod trailers;
@@ -59,12 +62,8 @@ mod tunnel;
 mod upgrade;
 pub mod watch;
 
-pub use handed::Handed;
+pub use quicket_front::Handed;
 pub use server::{Bound, Ended, Gateway};
 pub use start_error::StartError;
 
-/// Bodies of requests and answers, wherever they come from.
-pub(crate) type Body = http_body_util::combinators::UnsyncBoxBody<bytes::Bytes, BodyError>;
-
-/// Why a body did not come to its end.
-pub(crate) type BodyError = Box<dyn std::error::Error + Send + Sync>;
+use quicket_front::{Body, BodyError};

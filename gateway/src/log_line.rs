@@ -5,33 +5,35 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::task::{Context, Poll};
+use std::task::Poll;
 use std::time::{Duration, Instant, SystemTime};
 
-use bytes::Bytes;
 use http::{Request, Version};
-use http_body::{Body as _, Frame, SizeHint};
 use http_body_util::BodyExt;
 use prometheus_client::metrics::counter::Counter;
+use quicket_front::{Polled, Watch, Watched};
 use serde::Serialize;
 
+use crate::Body;
 use crate::clients::Held;
 use crate::metrics::RouteMetrics;
-use crate::{Body, BodyError};
+use crate::spans::Served;
 
 /// Lines that wait to be written.
 const QUEUE: usize = 4096;
 
 /// What became of a request.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Debug, Serialize)]
 pub(crate) struct Record {
     /// There is a log for it: without one nothing is noted that only a log has.
     #[serde(skip)]
     is_kept: bool,
+    /// Its span for OpenTelemetry, if it has one.
+    #[serde(skip)]
+    pub(crate) span: Option<Served>,
     /// RFC 9110's date, in seconds.
     time: String,
     client: SocketAddr,
@@ -71,6 +73,7 @@ impl Record {
         let host = request.uri().authority().map(http::uri::Authority::as_str).or(host);
         Self {
             is_kept,
+            span: None,
             time: if is_kept { httpdate::fmt_http_date(SystemTime::now()) } else { String::new() },
             client,
             protocol: match request.version() {
@@ -97,6 +100,9 @@ impl Record {
 
     /// The path of the route that it takes.
     pub(crate) fn takes(&mut self, route: &str) {
+        if let Some(span) = &mut self.span {
+            span.takes(route);
+        }
         self.route = self.is_kept.then(|| route.to_owned());
     }
 
@@ -296,7 +302,6 @@ fn write_all(mut sink: Sink, entries: &Receiver<Entry>, lost: &AtomicU64, lost_i
 
 /// Notes the end of a request, which is that of its answer's body.
 pub(crate) struct Followed {
-    body: Body,
     entry: Option<(Log, Box<Record>, Instant)>,
     counters: Option<Arc<RouteMetrics>>,
     /// It counts for the client until then.
@@ -312,19 +317,21 @@ impl Followed {
         counted: Option<Held>,
     ) -> Self {
         let entry = Some((log, Box::new(record), begun));
-        Self { body: Body::default(), entry, counters, _counted: counted }
+        Self { entry, counters, _counted: counted }
     }
 
     /// A body whose end, or drop before, is the request's.
-    pub(crate) fn body(mut self, body: Body) -> Body {
-        self.body = body;
-        self.boxed_unsync()
+    pub(crate) fn body(self, body: Body) -> Body {
+        Watched::new(body, self).boxed_unsync()
     }
 
     fn end(&mut self, error: Option<String>) {
         if let Some((log, mut record, begun)) = self.entry.take() {
             if let Some(counters) = &self.counters {
                 counters.answered(record.status, begun.elapsed(), record.sent);
+            }
+            if let Some(span) = record.span.take() {
+                span.end(record.status, record.sent, record.error.as_deref(), error.is_none());
             }
             if !record.is_kept {
                 return;
@@ -336,44 +343,29 @@ impl Followed {
     }
 }
 
-impl http_body::Body for Followed {
-    type Data = Bytes;
-    type Error = BodyError;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        let polled = Pin::new(&mut self.body).poll_frame(cx);
-        match &polled {
+impl Watch for Followed {
+    fn on_frame(&mut self, polled: &Polled, _: bool) {
+        match polled {
             Poll::Ready(Some(Ok(frame))) => {
                 if let (Some(data), Some(entry)) = (frame.data_ref(), &mut self.entry) {
                     entry.1.sent += data.len() as u64;
                 }
             }
-            Poll::Ready(Some(Err(error))) => {
-                let error = error.to_string();
-                self.end(Some(error));
-            }
+            Poll::Ready(Some(Err(error))) => self.end(Some(error.to_string())),
             Poll::Ready(None) => self.end(None),
             Poll::Pending => {}
         }
-        polled
     }
 
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
+    fn on_drop(&mut self, is_end: bool) {
+        self.end((!is_end).then(|| "the client did not take the whole answer".to_owned()));
     }
 }
 
 impl Drop for Followed {
+    /// Where there was no body to follow.
     fn drop(&mut self) {
-        let is_whole = self.body.is_end_stream();
-        self.end((!is_whole).then(|| "the client did not take the whole answer".to_owned()));
+        self.end(None);
     }
 }
 

@@ -10,6 +10,7 @@ use http::request::Parts;
 use http::{HeaderMap, Method, Request, Response, StatusCode, Uri, Version};
 use http_body::Body as _;
 use http_body_util::{BodyExt, Empty};
+use quicket_front::authority::host;
 use tokio::time::timeout;
 
 use crate::Body;
@@ -25,8 +26,9 @@ use crate::metrics::{Metrics, RouteMetrics};
 use crate::origin::{Origin, Outcome, Unanswered, Watched};
 use crate::pace::{Flow, Payers};
 use crate::request::{self, Refusal, is_safe};
-use crate::route::{self, Route, Site};
+use crate::route::{Route, Site};
 use crate::snapshot::Snapshot;
+use crate::spans;
 use crate::trailers::Filter;
 use crate::tunnel::Stay;
 use crate::upgrade::{self, Wish};
@@ -61,7 +63,8 @@ pub(crate) async fn answer(
     let payer = rate.map(|rate| (Arc::clone(&shared.clients), client.address.ip(), rate));
     let mut way = Way { payer, ..Way::default() };
     let expects = request.headers().contains_key(header::EXPECT);
-    let (parts, body) = request.into_parts();
+    let (mut parts, body) = request.into_parts();
+    record.span = shared.spans.begin(snapshot.traces.as_ref(), &mut parts, client.address);
     let mut body = Some(body);
     let counted = shared.clients.ask(client.address.ip(), &snapshot.limits.client);
     let (counted, outcome) = match counted {
@@ -76,7 +79,7 @@ pub(crate) async fn answer(
     let is_doubtful = version <= Version::HTTP_11
         && outcome.as_ref().is_err_and(|refusal| matches!(refusal.status.as_u16(), 400 | 501));
     if let Some(body) = body.take().filter(|_| !is_doubtful && !expects) {
-        drain(body).await;
+        Box::pin(drain(body)).await;
     }
     let mut response = match outcome {
         Ok(response) => response,
@@ -91,7 +94,7 @@ pub(crate) async fn answer(
     upgrade::finish(&mut response);
     let may_compress = !upgrade::is_upgraded(&response);
     if may_compress && way.route.is_some_and(|route| route.compress) {
-        response = compress::compress(&wishes, response).await;
+        response = Box::pin(compress::compress(&wishes, response)).await;
     }
     if let Some(alt_svc) = alt_svc {
         response.headers_mut().insert(header::ALT_SVC, alt_svc);
@@ -154,7 +157,7 @@ async fn pass_on<'a>(
     let shown = match &site.rule {
         Some(rule) => {
             if let Some(early) = &client.early {
-                established(early).await?;
+                Box::pin(established(early)).await?;
             }
             let own = |name: Option<&str>| snapshot.rule_of_site(name);
             let met = credentials.meet(rule, own, metrics);
@@ -174,7 +177,10 @@ async fn pass_on<'a>(
     let came_early = client.early.is_some();
     // A client that says so passes on somebody else's request, and is told of 425 (RFC 8470, Section 5.2).
     let again = client.early.clone().filter(|_| !parts.headers.contains_key(EARLY_DATA));
-    let is_early = settle(client.early, route, method).await?;
+    let is_early = match client.early {
+        Some(early) => Box::pin(settle(early, route, method)).await?,
+        None => false,
+    };
     if came_early {
         metrics.early(is_early);
     }
@@ -212,7 +218,7 @@ async fn pass_on<'a>(
             };
             // RFC 8470, Section 5.2: whoever made it early may ask again, once it is sure that nobody repeats it.
             drop(answer);
-            established(&connection).await?;
+            Box::pin(established(&connection)).await?;
             let target = Target {
                 address: client.address,
                 authority: &authority,
@@ -222,12 +228,13 @@ async fn pass_on<'a>(
                 fields: &snapshot.certificate_fields,
                 shown,
             };
-            ask(origin, route, target, parts, Body::default(), (metrics, record)).await
+            let again = ask(origin, route, target, parts, Body::default(), (metrics, record));
+            Box::pin(again).await
         }
         Action::Files(directory) => {
             let path = route.rewritten(parts.uri.path());
             let path = path.as_deref().unwrap_or(parts.uri.path());
-            let answer = directory.answer(&parts, path).await;
+            let answer = Box::pin(directory.answer(&parts, path)).await;
             let answer = answer.map_err(|error| {
                 record.detail = Some(error.to_string());
                 Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "the file cannot be read")
@@ -236,7 +243,7 @@ async fn pass_on<'a>(
         }
         Action::Redirect(redirect) => {
             let rest = route.rest(parts.uri.path()).unwrap_or_default();
-            Ok(redirect.answer(&parts, route::host(&authority), rest))
+            Ok(redirect.answer(&parts, host(&authority), rest))
         }
         Action::Respond(respond) => Ok(respond.answer()),
     }
@@ -273,14 +280,16 @@ async fn ask(
     if let Some((shown, fields)) = shown {
         shown.tell(fields, &mut parts.headers);
     }
+    let call = record.span.as_ref().map(|span| span.call(origin.name(), &mut parts));
     route.to_origin.apply_to_request(&mut parts.headers);
     if let Some((wish, _)) = &mut wish {
         wish.ask(&mut parts.headers)?;
     }
-    let Outcome { answer, server, attempts } = origin.ask(client.ip(), parts, body).await;
+    let Outcome { answer, server, attempts } = origin.ask(client.ip(), &parts, body).await;
     record.asks(origin.name(), server.as_deref(), attempts);
+    let answer = spans::answered(call, answer, server.as_deref(), attempts);
     metrics.retried(attempts.saturating_sub(1));
-    if answer.as_ref().is_err_and(|error| !matches!(error, Unanswered::Client(_))) {
+    if answer.as_ref().is_err_and(Unanswered::is_of_server) {
         metrics.origin_failed(origin.name(), server.as_deref());
     }
     let answer = answer.map_err(|error| refusal(error, record))?;
@@ -312,11 +321,10 @@ fn rewrite(parts: &mut Parts, route: &Route) -> Result<(), Refusal> {
 /// True if a request that came as 0-RTT data goes on as such. Others wait until it is sure that they
 /// were not repeated: a client would show its user the 425 (Too Early) that it could get instead.
 async fn settle(
-    early: Option<quicket::tokio::Connection>,
+    connection: quicket::tokio::Connection,
     route: &Route,
     method: &Method,
 ) -> Result<bool, Refusal> {
-    let Some(connection) = early else { return Ok(false) };
     if route.early_data == EarlyData::Safe && is_safe(method) {
         return Ok(true);
     }
@@ -340,6 +348,16 @@ fn refusal(error: Unanswered, record: &mut Record) -> Refusal {
         Unanswered::Broken { server, error } => (
             StatusCode::BAD_GATEWAY,
             "the origin gave no right answer",
+            format!("{server}: {error}"),
+        ),
+        Unanswered::Incapable { server, error } => (
+            StatusCode::BAD_GATEWAY,
+            "the origin cannot do what is asked for",
+            format!("{server}: {error}"),
+        ),
+        Unanswered::Full { server, error } => (
+            StatusCode::SERVICE_UNAVAILABLE,
+            "the origin has no room for more of this",
             format!("{server}: {error}"),
         ),
         Unanswered::TimedOut { server } => {

@@ -6,6 +6,8 @@ use http::header::{self, HeaderName};
 use http::request::Parts;
 use http::{HeaderMap, Method, StatusCode, Version};
 
+use quicket_front::authority;
+
 use crate::clients::Exceeded;
 use crate::upgrade;
 
@@ -41,7 +43,7 @@ impl Refusal {
 
 /// Fields that belong to one connection, which HTTP/2 and HTTP/3 do not know (RFC 9113, Section 8.2.2;
 /// RFC 9114, Section 4.2).
-const OF_A_CONNECTION: [HeaderName; 5] = [
+static OF_A_CONNECTION: [HeaderName; 5] = [
     header::CONNECTION,
     HeaderName::from_static("keep-alive"),
     HeaderName::from_static("proxy-connection"),
@@ -68,7 +70,7 @@ pub(crate) fn check(request: &Parts) -> Result<String, Refusal> {
     }
     content_length(headers)?;
     check_path(request)?;
-    authority(request)
+    authority::of(request).map_err(Refusal::bad)
 }
 
 /// RFC 9112, Section 6.1. Beside Transfer-Encoding hyper has removed Content-Length: it never counts, and the
@@ -89,7 +91,7 @@ fn check_framing(headers: &HeaderMap) -> Result<(), Refusal> {
 }
 
 fn check_no_connection_fields(headers: &HeaderMap) -> Result<(), Refusal> {
-    if OF_A_CONNECTION.iter().any(|name| headers.contains_key(name)) {
+    if headers.keys().any(|name| OF_A_CONNECTION.contains(name)) {
         return Err(Refusal::bad("a field that belongs to a connection of HTTP/1.1"));
     }
     match headers.get_all(header::TE).iter().all(|te| te.as_bytes() == b"trailers") {
@@ -160,33 +162,6 @@ const fn hex(digit: u8) -> Option<u8> {
         b'A'..=b'F' => Some(digit - b'A' + 10),
         _ => None,
     }
-}
-
-/// The authority, in lower case: of the target, of Host, or of both if they agree (RFC 9112, Section 3.2;
-/// RFC 9114, Section 4.3.1).
-fn authority(request: &Parts) -> Result<String, Refusal> {
-    let mut hosts = request.headers.get_all(header::HOST).iter();
-    let host = hosts.next();
-    if hosts.next().is_some() {
-        return Err(Refusal::bad("several Host"));
-    }
-    let host =
-        host.map(|host| host.to_str().map_err(|_| Refusal::bad("Host with other characters")));
-    let host = host.transpose()?;
-    let target = request.uri.authority().map(http::uri::Authority::as_str);
-    let authority = match (target, host) {
-        (Some(target), Some(host)) if !target.eq_ignore_ascii_case(host) => {
-            return Err(Refusal::bad("Host that is not the target's"));
-        }
-        (Some(authority), _) | (None, Some(authority)) => authority,
-        (None, None) => return Err(Refusal::bad("no Host")),
-    };
-    let parsed: http::uri::Authority =
-        authority.parse().map_err(|_| Refusal::bad("Host that is none"))?;
-    if authority.contains('@') || parsed.host().is_empty() {
-        return Err(Refusal::bad("Host that is none"));
-    }
-    Ok(authority.to_ascii_lowercase())
 }
 
 /// Methods that change nothing, so that a request may come twice (RFC 9110, Section 9.2.1).

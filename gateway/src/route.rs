@@ -6,6 +6,7 @@ use std::sync::{Arc, OnceLock};
 use http::header::{HeaderName, HeaderValue};
 use http::request::Parts;
 use http::{Method, StatusCode};
+use quicket_front::authority::host;
 
 use crate::action::Action;
 use crate::config::EarlyData;
@@ -61,16 +62,6 @@ pub(crate) struct Route {
     pub(crate) early_data: EarlyData,
     /// Set once the gateway takes the configuration.
     pub(crate) metrics: OnceLock<Arc<RouteMetrics>>,
-}
-
-/// The host of an authority.
-pub(crate) fn host(authority: &str) -> &str {
-    let end = match authority.starts_with('[') {
-        true => authority.find(']').map(|at| at + 1),
-        false => authority.find(':'),
-    };
-    let host = end.and_then(|end| authority.get(..end)).unwrap_or(authority);
-    host.strip_suffix('.').unwrap_or(host)
 }
 
 impl Sites {
@@ -270,12 +261,5 @@ mod tests {
         assert_eq!(rewritten("/", "/c", "/a").as_deref(), Some("/c/a"));
         assert_eq!(rewritten("/", "/c", "*").as_deref(), Some("*"));
         assert_eq!(route("/", &[], "a").rewritten("/a"), None);
-    }
-
-    #[test]
-    fn hosts_have_no_ports() {
-        assert_eq!(host("[::1]:443"), "[::1]");
-        assert_eq!(host("[::1]"), "[::1]");
-        assert_eq!(host("a:1"), "a");
     }
 }

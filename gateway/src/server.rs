@@ -4,15 +4,16 @@ use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use http::header::HeaderValue;
 use quicket::tokio::{Endpoint, Listener};
 use quicket::{
-    APPLICATION_LIMITS, AcceptError, ChooseClientPolicy, EndpointConfig, Identity, RetryPolicy,
-    ServerConfig, ServerTls, SiteKeys, TransportConfig,
+    APPLICATION_LIMITS, AcceptError, Captures, ChooseClientPolicy, ConfigError, EndpointConfig,
+    Identity, KeyLog, RetryPolicy, ServerConfig, ServerTls, SiteKeys, TransportConfig,
 };
+use quicket_front::{Handed, Tls, alt_svc};
 use quicket_member::{Change, Member};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -20,11 +21,11 @@ use tokio::task::JoinSet;
 
 use crate::acme::{self, Plan};
 use crate::bind::{both, listen_tcp, only_v6};
+use crate::capture;
 use crate::credentials::Asking;
 use crate::early::{ClusterRegister, Keeper};
 use crate::front::admission::{admission, counts_handshakes, hold, turn_away};
 use crate::front::{Shared, redirect, tcp};
-use crate::handed::Handed;
 use crate::log_line::Log;
 use crate::metrics::{self, Metrics};
 use crate::pass::Relay;
@@ -33,9 +34,7 @@ use crate::snapshot::{Limits, Snapshot, expired};
 use crate::stage::{Ending, Stage};
 use crate::start_error::StartError;
 
-/// How long clients may be unaware that there is HTTP/3 no more, in seconds.
-const ALT_SVC_AGE: u32 = 86_400;
-/// How long the log may take in the end, and the last report to balancers.
+/// How long the log may take in the end, spans after it, the last report to balancers, and captures.
 const FLUSH: Duration = Duration::from_secs(1);
 /// The name of all gateways of a site: they have the same ticket keys.
 const PROGRAM: &str = "quicket-gateway";
@@ -48,7 +47,7 @@ pub struct Bound {
     addresses: Vec<SocketAddr>,
     /// At the same addresses; none without sites.
     tcp: Vec<TcpListener>,
-    acceptor: tcp::Tls,
+    acceptor: Tls,
     redirects: Vec<TcpListener>,
     /// Where the counters can be read.
     reading: Option<metrics::Listener>,
@@ -69,7 +68,7 @@ pub enum Ended {
 /// A gateway, to be changed while it runs. Clones are the same one.
 #[derive(Clone)]
 pub struct Gateway {
-    shared: Arc<Shared>,
+    pub(crate) shared: Arc<Shared>,
     tls: ServerTls,
     wanted: Wanted,
     is_switched: bool,
@@ -81,6 +80,9 @@ pub struct Gateway {
     register: Option<Arc<ClusterRegister>>,
     /// The certificates that clients get.
     presented: Arc<Presented>,
+    /// Where captures begin.
+    pub(crate) captures: Captures,
+    pub(crate) capturing: Arc<capture::UnderWay>,
     /// What certificates are ordered.
     plan: Arc<watch::Sender<Option<Arc<Plan>>>>,
     hearer: Arc<OnceLock<acme::Hearer>>,
@@ -130,19 +132,21 @@ impl Bound {
         check_passes(&snapshot, is_switched)?;
         let relay = Relay::new();
         sockets.pass_through = Some(Arc::clone(&relay) as _);
+        let captures = Captures::default();
+        sockets.captures = Some(captures.clone());
         snapshot.limits.bound(&mut sockets);
         let metrics = Metrics::new();
-        let log = Log::open(snapshot.access_log.as_deref(), metrics.lines_lost());
-        let log = log.map_err(StartError::Log)?;
+        let log = open_log(&snapshot, &metrics)?;
         let mut shown = shown(&mut snapshot, &Shown::default())?;
         let keys = snapshot.secrets.as_ref().map(|secrets| SiteKeys::new(secrets, PROGRAM));
         let register = snapshot.register.clone();
         let (register, keeper) =
             register.map(|place| ClusterRegister::new(place, metrics.register())).unzip();
-        let tls = tls(&snapshot, &shown, keys.as_ref(), register.clone())?;
-        tls.change_application_limits(announced(&snapshot), || ());
+        let key_log = captures.key_log();
+        let tls = tls(&snapshot, &shown, keys.as_ref(), register.clone(), key_log)?;
+        tls.announce_application_limits(announced(&snapshot));
         shown.count(&metrics);
-        let acceptor = tcp::Tls::new(&tls).map_err(StartError::Tls)?;
+        let acceptor = Tls::new(&tls).map_err(StartError::Tls)?;
         let (endpoint, addresses, tcp) = both(&snapshot, sockets, &mut handed).await?;
         let only_v6 = only_v6(&snapshot.redirect);
         let redirects =
@@ -159,7 +163,10 @@ impl Bound {
         }
         let (stage, ending) = Ending::new();
         let counts_handshakes = counts_handshakes(&snapshot);
-        let shared = Arc::new(Shared::new(snapshot, log, metrics, ending, Arc::clone(&relay)));
+        let shared = Shared::new(snapshot, log, metrics, ending, Arc::clone(&relay));
+        let spans = shared.prepare_spans(&shared.current().0)?;
+        shared.spans.take_up(spans);
+        let shared = Arc::new(shared);
         relay.serve(&shared);
         ask_clients(&tls, &shared);
         let config = match counts_handshakes {
@@ -180,6 +187,8 @@ impl Bound {
             keys,
             register,
             presented,
+            captures,
+            capturing: Arc::default(),
             plan,
             hearer,
         };
@@ -327,11 +336,17 @@ impl Bound {
         tasks.shutdown().await;
         // Balancers hear of the end even if nothing was under way.
         drop(stage);
+        // Captures have the end of connections, and whoever has asked hears of it.
+        let _ = tokio::time::timeout(FLUSH, gateway.capturing.all_ended()).await;
         if let Some(reporting) = reporting {
             let _ = tokio::time::timeout(FLUSH, reporting).await;
         }
-        let log = gateway.shared.current().1;
-        let _ = tokio::task::spawn_blocking(move || log.flush(FLUSH)).await;
+        let (log, shared) = (gateway.shared.current().1, Arc::clone(shared));
+        let flushing = move || {
+            log.flush(FLUSH);
+            shared.spans.end(FLUSH);
+        };
+        let _ = tokio::task::spawn_blocking(flushing).await;
         Ok(ended)
     }
 }
@@ -401,8 +416,8 @@ impl Gateway {
         if let Some(what) = fresh.find_map(|(names, identity)| expired(names, identity)) {
             return Err(StartError::Expired(what));
         }
-        let log = Log::open(snapshot.access_log.as_deref(), self.shared.metrics.lines_lost());
-        let log = log.map_err(StartError::Log)?;
+        let log = open_log(&snapshot, &self.shared.metrics)?;
+        let spans = self.shared.prepare_spans(&snapshot)?;
         let next = shown(&mut snapshot, &presented)?;
         presented.replace(next, &self.tls).map_err(StartError::Tls)?;
         presented.count(&self.shared.metrics);
@@ -417,12 +432,12 @@ impl Gateway {
             keys.replace(secrets);
         }
         if let Some((register, place)) = self.register.as_ref().zip(snapshot.register.as_ref()) {
-            register.change_password(place.password.clone());
+            register.change_credentials(place);
         }
+        self.shared.spans.take_up(spans);
         let plan = snapshot.acme.clone();
-        self.tls.change_application_limits(announced(&snapshot), || {
-            self.shared.replace(snapshot, log);
-        });
+        self.tls.announce_application_limits(announced(&snapshot));
+        self.shared.replace(snapshot, log);
         ask_clients(&self.tls, &self.shared);
         drop(presented);
         // An order that is under way goes on, if it is one still.
@@ -503,7 +518,7 @@ fn announced(snapshot: &Snapshot) -> [u64; APPLICATION_LIMITS] {
     [snapshot.limits.header_bytes.into(), 0, 0, 0]
 }
 
-/// What gateways have in common from the start; of the register, all but the password.
+/// What gateways have in common from the start; of the register, all but the password and certificates.
 fn has_same_in_common(one: &Snapshot, other: &Snapshot) -> bool {
     let is_like = match (&one.register, &other.register) {
         (Some(one), Some(other)) => one.is_like(other),
@@ -525,9 +540,11 @@ fn tls(
     shown: &Shown,
     keys: Option<&SiteKeys>,
     register: Option<Arc<ClusterRegister>>,
+    key_log: Arc<dyn KeyLog>,
 ) -> Result<ServerTls, StartError> {
     // A snapshot has a certificate at least, or one is ordered.
-    let tls = shown.tls(snapshot.alpn(), |mut tls| {
+    let tls = shown.tls(snapshot.alpn(), |tls| {
+        let mut tls = tls.key_log(key_log);
         if let Some(keys) = keys {
             tls = tls.common_ticket_keys(&keys.ticket_keys());
         }
@@ -538,8 +555,18 @@ fn tls(
             None => tls,
         }
     });
-    let tls = tls.ok_or_else(|| StartError::Log(io::Error::other("no certificate")))?;
-    tls.map_err(StartError::Tls)
+    let none = || {
+        let (origin, reason) = ("certificate".to_owned(), "there is none".to_owned());
+        StartError::Tls(ConfigError::Certificate { origin, reason })
+    };
+    tls.ok_or_else(none)?.map_err(StartError::Tls)
+}
+
+/// The log of requests, where the file wants one.
+fn open_log(snapshot: &Snapshot, metrics: &Metrics) -> Result<Log, StartError> {
+    let path = snapshot.access_log.as_deref();
+    let log = Log::open(path, metrics.lines_lost());
+    log.map_err(|error| StartError::Log(path.unwrap_or(Path::new("-")).to_owned(), error))
 }
 
 fn server(tls: ServerTls, snapshot: &Snapshot) -> ServerConfig {
@@ -552,9 +579,4 @@ fn server(tls: ServerTls, snapshot: &Snapshot) -> ServerConfig {
         handshakes => RetryPolicy::AboveHandshakes(handshakes),
     };
     ServerConfig::new(tls).transport(transport).early_data(true).retry(retry)
-}
-
-/// Tells clients of HTTP/3 at the same port (RFC 7838).
-fn alt_svc(port: u16) -> Option<HeaderValue> {
-    HeaderValue::from_str(&format!("h3=\":{port}\"; ma={ALT_SVC_AGE}")).ok()
 }

@@ -12,6 +12,7 @@ use quicket::{EndpointConfig, Identity, SiteSecrets};
 use quicket_member::Site;
 
 use crate::acme;
+use crate::capture;
 use crate::clients::Allowed;
 use crate::congestion::Plan;
 use crate::early;
@@ -20,6 +21,7 @@ use crate::origin::Origin;
 use crate::pass::Passes;
 use crate::protocol::Protocols;
 use crate::route::Sites;
+use crate::spans;
 
 /// Certificates with the names for which clients get them.
 pub type Certificates = Vec<(Vec<String>, Identity)>;
@@ -52,6 +54,10 @@ pub struct Snapshot {
     pub(crate) register: Option<early::Place>,
     /// Where the counters can be read.
     pub(crate) metrics: Option<Reading>,
+    /// Which requests have spans for OpenTelemetry.
+    pub(crate) traces: Option<spans::Rules>,
+    /// What captures may have; there are none without.
+    pub(crate) capture: Option<capture::Allowed>,
     pub(crate) congestion: Plan,
     pub(crate) sites: Sites,
     /// Fields in which only the gateway tells origins of clients' certificates, whatever the site.
@@ -89,6 +95,8 @@ pub struct Limits {
     pub header_timeout: Duration,
     /// How long a client may be silent in the middle of a body.
     pub body_timeout: Duration,
+    /// How long a connection of HTTP/2 or HTTP/3 may have no request.
+    pub idle_timeout: Duration,
     /// How long requests under way may take when the gateway stops.
     pub drain: Duration,
     /// How long what is no request may go on once the next generation has taken over.

@@ -26,6 +26,19 @@ impl Ending {
         (set, Self(stage))
     }
 
+    /// All has ended, too, that `Stops` lets end.
+    pub(crate) fn is_over(&self) -> bool {
+        self.0.has_changed().is_err()
+    }
+
+    /// How far it is.
+    pub(crate) fn stage(&self) -> Stage {
+        match self.is_over() {
+            false => *self.0.borrow(),
+            true => Stage::Stops,
+        }
+    }
+
     /// Waits until nothing new is taken.
     pub(crate) async fn takes_nothing_new(&mut self) {
         self.reaches(Stage::Superseded).await;

@@ -4,6 +4,7 @@ use std::error::Error as _;
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 
 use quicket::{BindError, ConfigError, ListenError};
 use quicket_member::MemberError;
@@ -23,8 +24,8 @@ pub enum StartError {
     Tls(ConfigError),
     /// QUIC cannot listen.
     Listen(ListenError),
-    /// The access log cannot be opened.
-    Log(io::Error),
+    /// The access log at this path cannot be opened.
+    Log(PathBuf, io::Error),
     /// The counters have no place.
     Metrics(metrics::Place, io::Error),
     /// The addresses of a running gateway are not those of the file.
@@ -47,6 +48,10 @@ pub enum StartError {
     PassesBehindSwitch,
     /// Certificates that are ordered could not be kept.
     Acme(String),
+    /// Spans for OpenTelemetry cannot be sent.
+    Traces(String),
+    /// The gateway is called otherwise in traces.
+    OtherService,
     /// A certificate that was not there before has ended.
     Expired(String),
 }
@@ -81,7 +86,16 @@ impl fmt::Display for StartError {
             }
             Self::Tls(error) => error.fmt(f),
             Self::Listen(error) => error.fmt(f),
-            Self::Log(error) => write!(f, "cannot open the access log: {error}"),
+            Self::Log(path, error) => {
+                write!(f, "cannot open the access log {}: {error}", path.display())?;
+                match error.kind() {
+                    io::ErrorKind::NotFound => f.write_str("; make its directory, or name another"),
+                    io::ErrorKind::PermissionDenied => {
+                        f.write_str("; the user that the gateway runs as must be able to write to it")
+                    }
+                    _ => Ok(()),
+                }
+            }
             Self::Metrics(place, error) => write!(f, "cannot listen on {place} (metrics): {error}"),
             Self::Handed(error) => {
                 write!(f, "the sockets that were handed over cannot be used: {error}")
@@ -89,6 +103,13 @@ impl fmt::Display for StartError {
             Self::Unwanted(address) => write!(
                 f,
                 "{address} was handed over, and the file does not listen there (over UDP, only at the first of listen)"
+            ),
+            Self::Traces(error) => write!(
+                f,
+                "cannot send traces: {error}; the environment (OTEL_EXPORTER_OTLP_…) may have something that does not fit"
+            ),
+            Self::OtherService => f.write_str(
+                "traces.service has changed: that takes a restart, or quicket switch upgrade",
             ),
             Self::OtherAddresses => f.write_str(
                 "listen, redirect or metrics.listen have changed: that takes a restart, or quicket switch upgrade",
@@ -108,7 +129,7 @@ impl fmt::Display for StartError {
             ),
             Self::OtherRegister => f.write_str(
                 "[early_data] has changed, or secrets is there now, or no longer: that takes a restart, or quicket switch \
-                 upgrade. The secrets themselves may change",
+                 upgrade. The secrets themselves, the store's password and certificates may change",
             ),
             Self::PassesBehindSwitch => f.write_str(
                 "[[pass]] with quic does not go with --switch: the switch does not know whose packets those connections have",
@@ -124,7 +145,7 @@ impl std::error::Error for StartError {
         match self {
             Self::Udp(error) => Some(error),
             Self::Tcp(_, error)
-            | Self::Log(error)
+            | Self::Log(_, error)
             | Self::Metrics(_, error)
             | Self::Handed(error) => Some(error),
             Self::Tls(error) => Some(error),
@@ -138,6 +159,8 @@ impl std::error::Error for StartError {
             | Self::OtherRegister
             | Self::PassesBehindSwitch
             | Self::Acme(_)
+            | Self::Traces(_)
+            | Self::OtherService
             | Self::Expired(_) => None,
         }
     }

@@ -1,5 +1,6 @@
 //! Upgrades: a connection of HTTP/1.1 (RFC 9110, Section 7.8), a stream of HTTP/2 (RFC 8441) or of HTTP/3
-//! (RFC 9220) becomes another protocol's. Servers are asked as in HTTP/1.1, whatever the client came by.
+//! (RFC 9220) becomes another protocol's. Servers are asked as in HTTP/1.1, whatever the client came by; `origin` has
+//! it as what they speak.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -13,26 +14,28 @@ use http_body_util::{BodyExt, Empty};
 use hyper::ext::Protocol;
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
-use tokio::io::DuplexStream;
+use quicket_front::Counted;
 
 use crate::Body;
 use crate::request::Refusal;
-use crate::tunnel::{Link, Tunnel};
+use crate::tunnel::{self, Link, Tunnel};
 
 const WEBSOCKET: &str = "websocket";
 /// RFC 6455, Section 1.3.
 const GUID: &str = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 
-/// A stream of HTTP/3 whose client asks for WebSocket, in a request's extensions.
+/// A stream of HTTP/3: in a request's extensions its client asks for WebSocket on it, and in those of an answer the server
+/// has taken that up.
 #[derive(Clone)]
-pub(crate) struct Stream(Arc<Mutex<Option<DuplexStream>>>);
+pub(crate) struct Stream(Arc<Mutex<Option<Link>>>);
 
 impl Stream {
-    pub(crate) fn new(stream: DuplexStream) -> Self {
-        Self(Arc::new(Mutex::new(Some(stream))))
+    pub(crate) fn new(stream: impl tunnel::Stream + 'static) -> Self {
+        let link: Link = Box::new(stream);
+        Self(Arc::new(Mutex::new(Some(link))))
     }
 
-    fn take(&self) -> Option<DuplexStream> {
+    fn take(&self) -> Option<Link> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 }
@@ -47,14 +50,16 @@ pub(crate) struct Wish {
     client: Side,
     /// It was an extended CONNECT, which cannot be answered as an ordinary request.
     is_connect: bool,
+    /// The client's connection is not idle, as long as this is kept.
+    counted: Option<Counted>,
     /// What the server has to prove that it read the request by (RFC 6455, Section 4.2.2).
     accept: Option<HeaderValue>,
 }
 
-/// What becomes the client's end of a tunnel.
+/// What becomes one end of a tunnel.
 enum Side {
     Later(OnUpgrade),
-    Stream(DuplexStream),
+    Stream(Link),
 }
 
 /// True for a CONNECT that names a protocol (RFC 8441, Section 4).
@@ -76,6 +81,7 @@ impl Wish {
     pub(crate) fn take(parts: &mut Parts, is_empty: bool) -> Option<Self> {
         let stream = parts.extensions.remove::<Stream>().and_then(|stream| stream.take());
         let later = parts.extensions.remove::<OnUpgrade>();
+        let counted = parts.extensions.remove();
         let protocol = parts.extensions.remove::<Protocol>();
         let is_connect = parts.method == Method::CONNECT;
         let (token, client) = match (is_connect, stream, protocol, later) {
@@ -87,7 +93,8 @@ impl Wish {
             _ => return None,
         };
         parts.method = Method::GET;
-        Some(Self { token: token.to_ascii_lowercase(), client, is_connect, accept: None })
+        let token = token.to_ascii_lowercase();
+        Some(Self { token, client, is_connect, counted, accept: None })
     }
 
     /// Whether it may come true here. What cannot is an ordinary request in HTTP/1.1, and none in others.
@@ -147,11 +154,18 @@ impl Wish {
                 false => Ok(answer),
             };
         }
-        let server = answer.extensions_mut().remove::<OnUpgrade>();
-        let server = server.ok_or_else(|| bad("the origin upgraded nothing"))?;
-        if answer.version() != Version::HTTP_2 {
-            self.check(answer.headers())?;
-        }
+        let stream = answer.extensions_mut().remove::<Stream>().and_then(|stream| stream.take());
+        let later = answer.extensions_mut().remove::<OnUpgrade>();
+        let server = match (stream, later) {
+            (Some(stream), _) => Side::Stream(stream),
+            (None, Some(later)) => {
+                if answer.version() != Version::HTTP_2 {
+                    self.check(answer.headers())?;
+                }
+                Side::Later(later)
+            }
+            (None, None) => return Err(bad("the origin upgraded nothing")),
+        };
         let fields = answer.headers_mut();
         fields.remove(header::SEC_WEBSOCKET_ACCEPT);
         let status = match self.is_connect {
@@ -168,8 +182,8 @@ impl Wish {
         }
         tokio::spawn(async move {
             // The request is under way as long as its body is.
-            let _under_way = body;
-            tunnel.carry(self.client.open(), open(server)).await;
+            let _under_way = (body, self.counted);
+            tunnel.carry(self.client.open(), server.open()).await;
         });
         Ok(Response::from_parts(parts, Empty::new().map_err(|never| match never {}).boxed_unsync()))
     }
@@ -194,14 +208,10 @@ impl Wish {
 impl Side {
     async fn open(self) -> Result<Link, hyper::Error> {
         match self {
-            Self::Later(later) => open(later).await,
-            Self::Stream(stream) => Ok(Box::new(stream)),
+            Self::Later(later) => Ok(Box::new(TokioIo::new(later.await?))),
+            Self::Stream(stream) => Ok(stream),
         }
     }
-}
-
-async fn open(later: OnUpgrade) -> Result<Link, hyper::Error> {
-    Ok(Box::new(TokioIo::new(later.await?)))
 }
 
 /// True for an answer after which a connection or stream is another protocol's.

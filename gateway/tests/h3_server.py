@@ -113,9 +113,10 @@ class Server(QuicConnectionProtocol):
             self.http.send_data(stream, b"a", end_stream=False)
             names = b"x-good set-cookie content-type location x-set x_set".split()
             self.http.send_headers(stream, [(name, b"1") for name in names], end_stream=True)
-        elif path == "/early":
+        elif path.startswith("/early"):
             self.begin(stream, b"413")
-            self.http.send_data(stream, b"no more", end_stream=True)
+            body = b"no more" if path == "/early" else b"x" * int(path[7:])
+            self.http.send_data(stream, body, end_stream=True)
             self._quic.stop_stream(stream, ErrorCode.H3_NO_ERROR)
         elif path.startswith("/size/"):
             self.begin(stream)

@@ -1,4 +1,5 @@
-"""Prints the settings of an HTTP/3 server that matter here, as aioquic reads them. Arguments: port, certificate."""
+"""Prints the settings of an HTTP/3 server that matter here, as aioquic reads them. Arguments: port, certificate, and the server's name
+if it is another one than localhost."""
 
 import asyncio
 import sys
@@ -21,8 +22,8 @@ class Client(QuicConnectionProtocol):
             self.told.set()
 
 
-async def main(port, certificate):
-    configuration = QuicConfiguration(is_client=True, alpn_protocols=["h3"], server_name="localhost")
+async def main(port, certificate, name="localhost"):
+    configuration = QuicConfiguration(is_client=True, alpn_protocols=["h3"], server_name=name)
     configuration.load_verify_locations(certificate)
     async with connect("127.0.0.1", port, configuration=configuration, create_protocol=Client) as client:
         await asyncio.wait_for(client.told.wait(), 20)
@@ -30,4 +31,4 @@ async def main(port, certificate):
         print(*(f"{key}={settings.get(key)}" for key in (6, 8)))
 
 
-asyncio.run(main(int(sys.argv[1]), sys.argv[2]))
+asyncio.run(main(int(sys.argv[1]), *sys.argv[2:]))

@@ -1,5 +1,5 @@
 //! WebSocket through the gateway: clients by Python's `websockets` (HTTP/1.1), `h2` (HTTP/2, RFC 8441) and
-//! `aioquic` (HTTP/3, RFC 9220), servers by `websockets` and by hand; and both by `ws` of Node.js.
+//! `aioquic` (HTTP/3, RFC 9220), servers by `websockets`, by `aioquic` (HTTP/3) and by hand; and both by `ws` of Node.js.
 
 mod behind;
 
@@ -12,7 +12,7 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use behind::{Site, folder, python};
-use quicket_testing::Process;
+use quicket_testing::{Process, until};
 
 fn script(name: &str) -> Command {
     let mut command = python();
@@ -231,4 +231,107 @@ fn a_tunnel_ends_when_it_is_idle_and_when_the_gateway_stops() {
     assert!((900..3000).contains(&took.as_millis()), "a second is left to tunnels: {took:?}");
     assert!(waiting.0.wait().unwrap().success());
     assert!(TcpStream::connect(site.address).is_err());
+}
+
+/// A gateway in front of aioquic's server of HTTP/3, whose SETTINGS allow extended CONNECT or do not, or that allows
+/// one stream of a connection.
+fn three(allowed: &str, more: &str) -> (Process, Site) {
+    let dir = folder();
+    let mut command = script("websocket_h3_server.py");
+    command.args(["cert.pem", "cert.key", "h3.log", allowed]).current_dir(dir.path());
+    let (server, port) = Process::start(&mut command);
+    let rest = format!(
+        "[origin.app]\nservers = [\"h3://127.0.0.1:{port}\"]\nca = \"cert.pem\"\n\
+         server_name = \"localhost\"\n{more}\n[[site]]\nnames = [\"*\"]\n[[site.route]]\norigin = \"app\"\n\
+         [limits]\ndrain_ms = 1000\nidle_timeout_ms = 500\n"
+    );
+    (server, Site::start(dir, &rest))
+}
+
+fn log(site: &Site) -> String {
+    fs::read_to_string(site.path("h3.log")).unwrap()
+}
+
+/// RFC 9220, Section 3.
+#[test]
+fn messages_cross_to_servers_of_http3() {
+    let (_server, site) = three("yes", "");
+    for version in ["1", "2", "3"] {
+        let output = client(&site, &[version, "echo"]);
+        let said = String::from_utf8_lossy(&output.stdout);
+        let whole = "/echo chat; 5 messages, 1 MB; closed 1000";
+        assert_eq!(said.trim(), whole, "{version}: {output:?}");
+        for (task, expected) in [("refused", "403"), ("reset", "ended")] {
+            let output = client(&site, &[version, task]);
+            let said = String::from_utf8_lossy(&output.stdout);
+            assert_eq!(said.trim(), expected, "{version}: {output:?}");
+        }
+        assert_eq!(site.get(&[&site.url("/plain")]), ("200".to_owned(), b"/plain".to_vec()));
+    }
+    let records = site.records(12);
+    let of_echo = records.iter().filter(|record| record["path"] == "/echo");
+    let statuses: Vec<_> = of_echo.map(|record| record["status"].as_u64().unwrap()).collect();
+    assert_eq!(statuses, [101, 200, 200]);
+    let log = log(&site);
+    let connections = log.matches("connection").count();
+    assert_eq!(connections, 2, "streams of one connection, beside that of requests: {log}");
+    assert_eq!(log.matches("closed").count(), 3, "{log}");
+    assert_eq!(log.matches("/echo :method :scheme :authority :path :protocol").count(), 3, "{log}");
+}
+
+/// RFC 9220, Section 3: it is not asked for what it has not said that it takes.
+#[test]
+fn a_server_of_http3_without_extended_connect_is_asked_for_nothing() {
+    let (_server, site) = three("no", "max_failures = 1\npause_ms = 60000\n");
+    assert_eq!(site.get(&[&site.url("/plain")]).0, "200");
+    for version in ["1", "2", "3"] {
+        let output = client(&site, &[version, "status"]);
+        assert_eq!(String::from_utf8_lossy(&output.stdout).trim(), "502", "{version}: {output:?}");
+    }
+    // To ask for it is no failure of the server.
+    assert_eq!(site.get(&[&site.url("/plain")]).0, "200");
+    let records = site.records(5);
+    for record in &records[1..4] {
+        assert_eq!(record["error"], "the origin cannot do what is asked for", "{record}");
+        let detail = record["detail"].as_str().unwrap();
+        assert!(detail.ends_with("it speaks HTTP/3, and no extended CONNECT"), "{detail}");
+    }
+    assert_eq!(log(&site).matches("CONNECT").count() + log(&site).matches(":protocol").count(), 0);
+}
+
+/// Each of the server's connections allows a single stream.
+#[test]
+fn websockets_leave_connections_to_requests_and_no_more_are_asked_for_than_there_is_room() {
+    /// As the gateway has it.
+    const MAX_UPGRADED: usize = 8;
+    let (_server, site) = three("one", "max_failures = 1\npause_ms = 60000\n");
+    let mut held = Vec::new();
+    for _ in 0..MAX_UPGRADED {
+        let mut command = script("websocket_client.py");
+        command.arg(site.address.port().to_string()).arg(site.path("cert.pem"));
+        held.push(Process::start(command.args(["1", "idle", "tell"])));
+    }
+    let output = client(&site, &["1", "status"]);
+    assert_eq!(String::from_utf8_lossy(&output.stdout).trim(), "503", "{output:?}");
+    assert_eq!(log(&site).matches("connection").count(), MAX_UPGRADED);
+    assert_eq!(site.get(&[&site.url("/plain")]).0, "200", "it is no failure of the server");
+    let records = site.records(MAX_UPGRADED + 2);
+    let refused = records.iter().find(|record| record["status"] == 503).unwrap();
+    assert_eq!(refused["error"], "the origin has no room for more of this", "{refused}");
+}
+
+/// Connections have an idle timeout of 500 ms here, which is not for those with a tunnel.
+#[test]
+fn a_tunnel_to_a_server_of_http3_ends_when_it_is_idle() {
+    let (_server, site) = three("yes", "upgrade_idle_timeout_ms = 1600");
+    for (count, version) in ["1", "2", "3"].into_iter().enumerate() {
+        let begun = Instant::now();
+        let output = client(&site, &[version, "idle"]);
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert_eq!(said.trim(), "ended", "{version}: {output:?}");
+        let took = begun.elapsed();
+        assert!(took > Duration::from_millis(1500), "{version}: {took:?}");
+        // H3_REQUEST_CANCELLED is what a connection of TCP that is reset is here.
+        until("the server hears of it", || log(&site).matches("StreamReset 0x10c").count() > count);
+    }
 }

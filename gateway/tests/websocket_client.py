@@ -1,4 +1,4 @@
-"""A WebSocket client. Arguments: port, certificate, version of HTTP, what to do (echo, status, refused, idle),
+"""A WebSocket client. Arguments: port, certificate, version of HTTP, what to do (echo, status, refused, reset, idle),
 `tell` to say a line once it is connected. The frames of HTTP/2 and HTTP/3 are those of websockets, too."""
 
 import asyncio
@@ -20,7 +20,7 @@ from websockets.frames import Frame, Opcode
 from websockets.protocol import CLIENT, OPEN, Protocol
 
 PORT, CERTIFICATE, VERSION, TASK = int(sys.argv[1]), *sys.argv[2:5]
-PATH = "/refused" if TASK == "refused" else "/echo"
+PATH = f"/{TASK}" if TASK in ("refused", "reset") else "/echo"
 LARGE = bytes(range(256)) * 4096
 FIELDS = [
     (":method", "CONNECT"),
@@ -177,6 +177,12 @@ async def two():
 
 
 async def converse(connection):
+    if TASK == "reset":
+        try:
+            print("heard", await connection.recv())
+        except ConnectionClosed:
+            print("ended")
+        return
     first = await connection.recv()
     if TASK == "idle":
         if "tell" in sys.argv:

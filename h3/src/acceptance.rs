@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use h3::quic::StreamId;
-use tokio::sync::watch;
+use tokio::sync::{SetOnce, watch};
 
 /// Which requests the server of a connection takes. Clones share what they know.
 #[derive(Clone, Debug)]
@@ -16,11 +16,14 @@ struct State {
     waiting: AtomicUsize,
     /// The first request that the server does not answer, once it has said so.
     end: watch::Sender<Option<u64>>,
+    /// Whether it takes requests of extended CONNECT, once its SETTINGS are here.
+    extended_connect: SetOnce<bool>,
 }
 
 impl Default for Acceptance {
     fn default() -> Self {
-        Self(Arc::new(State { waiting: AtomicUsize::new(0), end: watch::Sender::new(None) }))
+        let (waiting, end) = (AtomicUsize::new(0), watch::Sender::new(None));
+        Self(Arc::new(State { waiting, end, extended_connect: SetOnce::new() }))
     }
 }
 
@@ -44,6 +47,20 @@ impl Acceptance {
         let mut end = self.0.end.subscribe();
         // The sender is here: it cannot be gone.
         let _ = end.wait_for(|end| end.is_some_and(|end| stream >= end)).await;
+    }
+
+    /// Waits for the server's SETTINGS: true if they allow extended CONNECT, which clients must not use otherwise
+    /// (RFC 9220, Section 3). For ever, if they do not come.
+    ///
+    /// Cancel safe.
+    pub async fn takes_extended_connect(&self) -> bool {
+        *self.0.extended_connect.wait().await
+    }
+
+    /// The server has sent its SETTINGS.
+    pub(crate) fn settles(&self, extended_connect: bool) {
+        // There is one SETTINGS frame at most (RFC 9114, Section 7.2.4).
+        let _ = self.0.extended_connect.set(extended_connect);
     }
 
     /// The server has named the first request that it does not answer.
@@ -72,7 +89,7 @@ mod tests {
     use super::*;
     use std::future::Future;
     use std::pin::pin;
-    use std::task::{Context, Waker};
+    use std::task::{Context, Poll, Waker};
 
     fn is_left_out(acceptance: &Acceptance, stream: u64) -> bool {
         let stream = StreamId::try_from(stream).unwrap();
@@ -89,6 +106,19 @@ mod tests {
         assert_eq!((acceptance.is_over(), left_out), (true, [false, false, true, true]));
         acceptance.ends_before(4);
         assert!(is_left_out(&acceptance, 4));
+    }
+
+    #[test]
+    fn extended_connect_is_known_once_settings_are_here() {
+        let mut cx = Context::from_waker(Waker::noop());
+        for takes in [false, true] {
+            let acceptance = Acceptance::default();
+            let told = pin!(acceptance.takes_extended_connect()).poll(&mut cx);
+            assert_eq!(told, Poll::Pending);
+            acceptance.settles(takes);
+            let told = pin!(acceptance.takes_extended_connect()).poll(&mut cx);
+            assert_eq!(told, Poll::Ready(takes));
+        }
     }
 
     #[test]

@@ -81,6 +81,13 @@ impl Connection {
         Self { opener, guard: Some(guard), ..Self::new(connection) }
     }
 
+    /// Requests may [ask for WebSocket](crate::ask_for_websocket). None may ask for WebTransport then: to h3 it is the same.
+    #[must_use]
+    pub fn with_websocket(mut self) -> Self {
+        self.opener.may_ask = true;
+        self
+    }
+
     /// Tells which requests the server takes; h3 does not.
     pub fn acceptance(&self) -> Acceptance {
         self.opener.acceptance.clone()
@@ -180,20 +187,22 @@ pub struct OpenStreams {
     acceptance: Acceptance,
     /// A stream is waited for.
     waiting: Option<Waiting>,
+    /// Requests may ask for WebSocket.
+    may_ask: bool,
 }
 
 impl OpenStreams {
     fn new(connection: tokio::Connection, max_section: Option<usize>) -> Self {
         let (opening_bi, opening_uni, waiting) = (None, None, None);
-        let acceptance = Acceptance::default();
-        Self { connection, opening_bi, opening_uni, max_section, acceptance, waiting }
+        let (acceptance, may_ask) = (Acceptance::default(), false);
+        Self { connection, opening_bi, opening_uni, max_section, acceptance, waiting, may_ask }
     }
 }
 
 impl Clone for OpenStreams {
     fn clone(&self) -> Self {
-        let acceptance = self.acceptance.clone();
-        Self { acceptance, ..Self::new(self.connection.clone(), self.max_section) }
+        let (acceptance, may_ask) = (self.acceptance.clone(), self.may_ask);
+        Self { acceptance, may_ask, ..Self::new(self.connection.clone(), self.max_section) }
     }
 }
 
@@ -221,14 +230,18 @@ impl<B: Buf> quic::OpenStreams<B> for OpenStreams {
             return Poll::Pending;
         }
         self.waiting = None;
-        let guarded = |stream| match self.max_section {
-            Some(max_section) => {
-                let frames = RequestFrames::of_response(max_section);
-                BidiStream::opened(stream).guarded(self.connection.clone(), frames)
+        let begun = |stream| {
+            let opened = BidiStream::opened(stream);
+            let opened = opened.asking(self.may_ask);
+            match self.max_section {
+                Some(max_section) => {
+                    let frames = RequestFrames::of_response(max_section);
+                    opened.guarded(self.connection.clone(), frames)
+                }
+                None => opened,
             }
-            None => BidiStream::opened(stream),
         };
-        opened.map_ok(guarded).map_err(error::open)
+        opened.map_ok(begun).map_err(error::open)
     }
 
     fn poll_open_send(

@@ -18,13 +18,14 @@
 //! so that the peer does not take a part for the whole.
 //!
 //! h3 does not tell requests that came as 0-RTT data from others; [`Requests`] does. It does not take those
-//! that ask for WebSocket; [`resolve`] does.
+//! that ask for WebSocket; [`resolve`] does. Nor does it send them; [`ask_for_websocket`] has it do so.
 //!
 //! h3 trusts its peer in more than a server can, or a client of servers that it does not know. [`Connection::server`]
 //! and [`Connection::client`] stand between: frames are bounded before they are kept, and what is malformed ends its
 //! stream or the connection as RFC 9114 demands. h3 then returns an error in which there is a [`Violation`].
 //!
-//! h3 does not tell which requests a GOAWAY leaves out, nor that a request waits for a stream; [`Acceptance`] does.
+//! h3 does not tell which requests a GOAWAY leaves out, nor that a request waits for a stream, nor whether SETTINGS
+//! are here that allow extended CONNECT; [`Acceptance`] does.
 #![forbid(unsafe_code)]
 
 mod acceptance;
@@ -46,7 +47,7 @@ pub use qpack::section;
 pub use requests::{Requests, Transfer};
 pub use stream::{BidiStream, RecvStream, SendStream};
 pub use violation::{Scope, Violation};
-pub use websocket::{WebSocket, resolve};
+pub use websocket::{WebSocket, ask_for_websocket, resolve};
 
 pub use h3;
 pub use quicket;

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use bytes::Bytes;
 use h3::quic::StreamId;
 
 /// The peer's requests, each as long as its stream is neither dropped nor split. Clones share what they know.
@@ -34,16 +35,20 @@ impl Requests {
     }
 }
 
+/// No more than this is copied when it is sent, in bytes.
+const COPIED: usize = 8 << 10;
+
 /// A request and its response on their way.
 #[derive(Debug, Default)]
 pub struct Transfer {
     is_early: bool,
     taken: AtomicU64,
+    offered: Mutex<Option<Bytes>>,
 }
 
 impl Transfer {
     pub(crate) fn new(is_early: bool) -> Arc<Self> {
-        Arc::new(Self { is_early, taken: AtomicU64::new(0) })
+        Arc::new(Self { is_early, ..Self::default() })
     }
 
     /// True if the request came as 0-RTT data.
@@ -55,6 +60,23 @@ impl Transfer {
     /// buffer is full.
     pub fn taken(&self) -> u64 {
         self.taken.load(Ordering::Relaxed)
+    }
+
+    /// Says what the next DATA frame has in it: these bytes, and no copy of them. Large ones are then sent from where they are. h3
+    /// shows what it sends, but not whose it is.
+    pub fn offer(&self, content: &Bytes) {
+        let offer = (content.len() > COPIED).then(|| content.clone());
+        let former = std::mem::replace(&mut *self.lock(), offer);
+        // To drop it may run another's code: not under the lock.
+        drop(former);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Bytes>> {
+        self.offered.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn take_offer(&self) -> Option<Bytes> {
+        self.lock().take()
     }
 
     pub(crate) fn count(&self, bytes: usize) {

@@ -10,7 +10,7 @@ use h3::quic::{self, StreamErrorIncoming, StreamId, WriteBuf};
 
 use crate::frames::{Control, RequestFrames};
 use crate::seldom::Seldom;
-use crate::{Acceptance, Piece, Requests, Scope, Transfer, Violation, error};
+use crate::{Acceptance, Piece, Requests, Scope, Transfer, Violation, error, websocket};
 
 /// Less than this becomes memory of its own, in bytes: the buffer in which it came is mostly empty.
 const SMALL: usize = 16 << 10;
@@ -32,6 +32,10 @@ pub struct SendStream<B: Buf> {
     reset_on_drop: bool,
     /// Where what it takes is counted.
     transfer: Option<Arc<Transfer>>,
+    /// What is to be written behind a frame's head, if whose it is was said.
+    content: Option<Bytes>,
+    /// Of a request of this side, until its first frame is written: it may ask for WebSocket.
+    may_ask: Option<bool>,
 }
 
 /// What is to be written of a frame.
@@ -68,15 +72,25 @@ impl<B: Buf> Writing<B> {
     }
 }
 
+/// True if both are the same bytes of memory.
+fn is_same(content: &[u8], chunk: &[u8]) -> bool {
+    content.len() == chunk.len() && content.as_ptr() == chunk.as_ptr()
+}
+
 impl<B: Buf> SendStream<B> {
     /// A request or response.
     fn message(stream: quicket::tokio::SendStream) -> Self {
-        Self { stream, writing: None, reset_on_drop: true, transfer: None }
+        Self::new(stream, true)
     }
 
     /// A control stream or one of QPACK's: they last as long as the connection.
     pub(crate) fn critical(stream: quicket::tokio::SendStream) -> Self {
-        Self { stream, writing: None, reset_on_drop: false, transfer: None }
+        Self::new(stream, false)
+    }
+
+    fn new(stream: quicket::tokio::SendStream, reset_on_drop: bool) -> Self {
+        let (writing, transfer, content) = (None, None, None);
+        Self { stream, writing, reset_on_drop, transfer, content, may_ask: None }
     }
 }
 
@@ -98,7 +112,14 @@ impl<B: Buf> Drop for SendStream<B> {
 impl<B: Buf> quic::SendStream<B> for SendStream<B> {
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), StreamErrorIncoming>> {
         while let Some(data) = self.writing.as_mut().filter(|data| data.has_remaining()) {
-            match ready!(self.stream.poll_write_some(cx, data.chunk())) {
+            let chunk = data.chunk();
+            let polled = match &mut self.content {
+                Some(content) if is_same(content, chunk) => {
+                    self.stream.poll_write_bytes(cx, content)
+                }
+                _ => self.stream.poll_write_some(cx, chunk),
+            };
+            match ready!(polled) {
                 Ok(written) => {
                     data.advance(written);
                     if let Some(transfer) = &self.transfer {
@@ -107,12 +128,12 @@ impl<B: Buf> quic::SendStream<B> for SendStream<B> {
                 }
                 Err(error) => {
                     // Nothing more of it can be sent.
-                    self.writing = None;
+                    (self.writing, self.content) = (None, None);
                     return Poll::Ready(Err(error::write(error)));
                 }
             }
         }
-        self.writing = None;
+        (self.writing, self.content) = (None, None);
         Poll::Ready(Ok(()))
     }
 
@@ -120,7 +141,19 @@ impl<B: Buf> quic::SendStream<B> for SendStream<B> {
         if self.writing.is_some() {
             return Err(error::misuse("data was sent while earlier data was not written yet"));
         }
-        self.writing = Some(Writing::new(data.into()));
+        let mut frame = data.into();
+        self.writing = Some(match self.may_ask.take() {
+            Some(may_ask) => {
+                let frame = frame.copy_to_bytes(frame.remaining());
+                let written = websocket::written(&frame);
+                if written.is_some() && !may_ask {
+                    return Err(error::misuse("WebSocket was asked for without `with_websocket`"));
+                }
+                Writing::Joined(written.unwrap_or(frame))
+            }
+            None => Writing::new(frame),
+        });
+        self.content = self.transfer.as_ref().and_then(|transfer| transfer.take_offer());
         Ok(())
     }
 
@@ -217,6 +250,9 @@ impl Guard {
                 let next = frames.next(&mut self.chunk);
                 if let Some(first) = frames.goaway() {
                     acceptance.ends_before(first);
+                }
+                if let Some(takes) = frames.take_extended_connect() {
+                    acceptance.settles(takes);
                 }
                 next
             }
@@ -384,6 +420,12 @@ impl<B: Buf> BidiStream<B> {
         accepted.send.transfer = Some(transfer);
         accepted.known = Some(Known { requests: requests.clone(), id });
         accepted
+    }
+
+    /// A request of this side, which may ask for WebSocket or must not.
+    pub(crate) fn asking(mut self, may_ask: bool) -> Self {
+        self.send.may_ask = Some(may_ask);
+        self
     }
 
     /// The same, where what comes on it is checked.

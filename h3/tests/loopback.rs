@@ -84,6 +84,21 @@ async fn a_large_body_goes_there_and_back() {
     sender.await.unwrap();
 }
 
+/// It would go out as h3 has it: as what asks for WebTransport.
+#[tokio::test]
+async fn a_connection_that_was_not_made_for_websocket_does_not_ask_for_it() {
+    let (mut requests, driver, mut server) = http().await;
+    let accepting = tokio::spawn(async move { server.accept().await.map(|asked| asked.is_some()) });
+    let mut request = get();
+    quicket_h3::ask_for_websocket(&mut request);
+    let error = requests.send_request(request).await.err().unwrap();
+    assert!(error.to_string().contains("with_websocket"), "{error}");
+    // h3 ends the connection, and nothing of the request has come.
+    let ended = driver.await.unwrap();
+    assert!(!ended.is_h3_no_error(), "{ended}");
+    assert!(!matches!(accepting.await.unwrap(), Ok(true)));
+}
+
 #[tokio::test]
 async fn the_code_of_a_reset_arrives() {
     let (mut requests, _driver, mut server) = http().await;
@@ -260,4 +275,69 @@ async fn after_a_large_piece_what_is_held_comes_first_and_then_the_next() {
     }
     assert!(large > 0);
     assert_eq!(total, 100_000);
+}
+
+/// A piece of a body, whose end shows.
+struct Owned(Vec<u8>, Arc<AtomicUsize>);
+
+impl AsRef<[u8]> for Owned {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl Drop for Owned {
+    fn drop(&mut self) {
+        self.1.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+#[tokio::test]
+async fn an_offered_body_is_sent_from_where_it_is_and_another_is_copied() {
+    const LEN: usize = 100_000;
+    let (client, server) = pair().await;
+    let (mut driver, mut requests) =
+        h3::client::new(quicket_h3::Connection::new(client)).await.unwrap();
+    tokio::spawn(async move { poll_fn(|cx| driver.poll_close(cx)).await });
+    let transport = quicket_h3::Connection::new(server);
+    let transfers = transport.requests();
+    let mut server = Server::new(transport).await.unwrap();
+    let gone = Arc::new(AtomicUsize::new(0));
+    let seen = Arc::clone(&gone);
+    let serving = tokio::spawn(async move {
+        let resolver = server.accept().await.unwrap().unwrap();
+        let (_, mut stream) = resolver.resolve_request().await.unwrap();
+        let transfer = transfers.transfer(stream.id()).unwrap();
+        stream.send_response(Response::new(())).await.unwrap();
+        let piece = || Bytes::from_owner(Owned(vec![7; LEN], Arc::clone(&seen)));
+        // Nothing that comes from the client is seen in between, for nothing waits.
+        let offered = piece();
+        transfer.offer(&offered);
+        stream.send_data(offered).await.unwrap();
+        let after_offer = seen.load(Ordering::SeqCst);
+        stream.send_data(piece()).await.unwrap();
+        let after_copy = seen.load(Ordering::SeqCst);
+        // One that is offered and not sent is nobody's.
+        transfer.offer(&piece());
+        stream.send_data(Bytes::from(vec![7; LEN])).await.unwrap();
+        stream.finish().await.unwrap();
+        (after_offer, after_copy, server)
+    });
+    let mut stream = requests.send_request(get()).await.unwrap();
+    assert_eq!(stream.recv_response().await.unwrap().status(), 200);
+    let mut total = 0;
+    while let Some(mut piece) = stream.recv_data().await.unwrap() {
+        let bytes = piece.copy_to_bytes(piece.remaining());
+        assert!(bytes.iter().all(|&byte| byte == 7));
+        total += bytes.len();
+    }
+    assert_eq!(total, 3 * LEN);
+    let (after_offer, after_copy, _server) = serving.await.unwrap();
+    assert_eq!((after_offer, after_copy), (0, 1));
+    let all = async {
+        while gone.load(Ordering::SeqCst) < 3 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    timeout(Duration::from_secs(60), all).await.expect("all owners are dropped");
 }

@@ -124,6 +124,7 @@ fn start(
 ) -> Result<Box<dyn Handshake>, quicket_engine::crypto::HandshakeError> {
     let start = HandshakeStart {
         server_name: "localhost",
+        peer: None,
         transport_parameters: &[],
         resume,
         early_data: true,

@@ -21,7 +21,7 @@ use self::sessions::{ConnectionSessions, Sessions};
 pub(crate) use self::ticket::TicketReceiver;
 use self::ticket::{Checksum, SessionBinding, Ticket};
 use self::verify::{AcceptAny, Pinned, Rooted};
-use crate::key_log::SecretTap;
+use crate::key_log::{self, SecretTap};
 use crate::offer::{self, Offer};
 use crate::session::{Role, Session};
 use crate::words;
@@ -242,7 +242,7 @@ impl ClientTls {
             .with_no_client_auth();
         config.client_auth_cert_resolver = self.base.client_auth_cert_resolver.clone();
         config.alpn_protocols = alpn.into_iter().map(Into::into).collect();
-        config.key_log = SecretTap::new(self.key_log.clone());
+        config.key_log = key_log::over_tcp(self.key_log.as_ref());
         config.resumption = Resumption::disabled();
         Ok(config)
     }
@@ -307,7 +307,7 @@ impl TlsConfig for ClientTls {
             .to_owned();
         let binding =
             SessionBinding { server_name: start.server_name.to_owned(), identity: self.identity };
-        let tap = SecretTap::new(self.key_log.clone());
+        let tap = SecretTap::new(key_log::log_of(self.key_log.as_ref(), start.peer));
         let mut config = self.base.clone();
         config.key_log = tap.clone();
         config.enable_early_data = self.early_data && start.early_data;

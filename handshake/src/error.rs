@@ -14,6 +14,13 @@ pub enum ConfigError {
         /// What the system said.
         source: io::Error,
     },
+    /// A file for secrets cannot be opened to be written to.
+    KeyLog {
+        /// Which one.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
     /// A PEM file or text holds no certificate, or one that cannot be decoded.
     Certificate {
         /// Where it came from.
@@ -83,6 +90,7 @@ impl fmt::Debug for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name = match self {
             Self::File { .. } => "File",
+            Self::KeyLog { .. } => "KeyLog",
             Self::Certificate { .. } => "Certificate",
             Self::PrivateKey { .. } => "PrivateKey",
             Self::RevocationList { .. } => "RevocationList",
@@ -107,6 +115,9 @@ impl fmt::Display for ConfigError {
         match self {
             Self::File { path, source } => {
                 write!(f, "cannot read {}: {source}", path.display())
+            }
+            Self::KeyLog { path, source } => {
+                write!(f, "cannot write TLS secrets to {}: {source}", path.display())
             }
             Self::Certificate { origin, reason } => write!(
                 f,
@@ -155,7 +166,7 @@ impl fmt::Display for ConfigError {
 impl std::error::Error for ConfigError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            Self::File { source, .. } => Some(source),
+            Self::File { source, .. } | Self::KeyLog { source, .. } => Some(source),
             Self::Tls(error) => Some(error),
             Self::Generate(error) => Some(error),
             _ => None,

@@ -3,8 +3,10 @@
 use std::fmt::{self, Write as _};
 use std::fs::{File, OpenOptions};
 use std::io::Write as _;
+use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use quicket_engine::crypto::Deferred;
@@ -20,11 +22,69 @@ pub trait KeyLog: Send + Sync {
     /// not wait for the one whose secret it is, which is established once all its lines are taken. A
     /// panic goes no further than this call.
     fn line(&self, line: &str);
+
+    /// Who takes the lines of a handshake that starts: this log by default. One whose lines nobody takes costs
+    /// nothing. `peer` is the other end's address, as far as it is known: over TCP it is not, and the question is asked
+    /// once for all connections of a configuration.
+    ///
+    /// It is asked under a connection's lock: it must not wait, nor use connections.
+    fn taker(&self, peer: Option<SocketAddr>) -> LinesTaker {
+        let _ = peer;
+        LinesTaker::This
+    }
 }
 
-/// A [`KeyLog`] that appends to a file.
+/// Who takes the lines of a connection.
+#[derive(Clone)]
+pub enum LinesTaker {
+    /// The log that was asked.
+    This,
+    /// Another one.
+    Other(Arc<dyn KeyLog>),
+    /// Nobody.
+    Nobody,
+}
+
+impl fmt::Debug for LinesTaker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::This => "This",
+            Self::Other(_) => "Other",
+            Self::Nobody => "Nobody",
+        })
+    }
+}
+
+/// The log that takes the lines of a connection.
+pub(crate) fn log_of(
+    log: Option<&Arc<dyn KeyLog>>,
+    peer: Option<SocketAddr>,
+) -> Option<Arc<dyn KeyLog>> {
+    let log = log?;
+    match log.taker(peer) {
+        LinesTaker::This => Some(Arc::clone(log)),
+        LinesTaker::Other(other) => Some(other),
+        LinesTaker::Nobody => None,
+    }
+}
+
+/// How the secrets of connections over TCP get into the log.
+pub(crate) fn over_tcp(log: Option<&Arc<dyn KeyLog>>) -> Arc<dyn rustls::KeyLog> {
+    match log_of(log, None) {
+        Some(log) => Arc::new(Straight(log)),
+        None => Arc::new(rustls::NoKeyLog),
+    }
+}
+
+/// A [`KeyLog`] that appends to a file. Lines that cannot be written are lost; the first of them is told as a warning
+/// (crate `log`).
 #[derive(Debug)]
-pub struct KeyLogFile(File);
+pub struct KeyLogFile {
+    file: File,
+    path: PathBuf,
+    /// It was told that lines are lost.
+    told: AtomicBool,
+}
 
 impl KeyLogFile {
     /// Opens a file for appending; creates it, readable by its owner only, if it is not there.
@@ -38,7 +98,11 @@ impl KeyLogFile {
         options.append(true).create(true);
         #[cfg(unix)]
         std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-        options.open(path).map(Self).map_err(|error| ConfigError::file(path, error))
+        let path = path.to_owned();
+        match options.open(&path) {
+            Ok(file) => Ok(Self { file, path, told: AtomicBool::new(false) }),
+            Err(source) => Err(ConfigError::KeyLog { path, source }),
+        }
     }
 
     /// Opens the file that the environment variable `SSLKEYLOGFILE` names; `None` if it is not set. A program with
@@ -59,7 +123,13 @@ impl KeyLog for KeyLogFile {
     fn line(&self, line: &str) {
         // One write per line, so that lines of several processes do not mix. A full disk must not
         // end connections.
-        let _ = (&self.0).write_all(format!("{line}\n").as_bytes());
+        let written = (&self.file).write_all(format!("{line}\n").as_bytes());
+        if let Err(error) = written
+            && !self.told.swap(true, Ordering::Relaxed)
+        {
+            let path = self.path.display();
+            log::warn!("TLS secrets are lost: cannot write to {path}: {error}");
+        }
     }
 }
 
@@ -135,6 +205,22 @@ impl SecretTap {
     }
 }
 
+/// The lines of connections over TCP, for which nobody else needs the secrets: they go to the log at once.
+struct Straight(Arc<dyn KeyLog>);
+
+impl fmt::Debug for Straight {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Straight").finish_non_exhaustive()
+    }
+}
+
+impl rustls::KeyLog for Straight {
+    fn log(&self, label: &str, client_random: &[u8], secret: &[u8]) {
+        let line = line(label, client_random, secret);
+        let _ = catch_unwind(AssertUnwindSafe(|| self.0.line(&line)));
+    }
+}
+
 impl fmt::Debug for SecretTap {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SecretTap").finish_non_exhaustive()
@@ -159,13 +245,18 @@ impl rustls::KeyLog for SecretTap {
             }
         }
         if let Some(Sink { lines, .. }) = &self.sink {
-            let mut line = format!("{label} ");
-            push_hex(&mut line, client_random);
-            line.push(' ');
-            push_hex(&mut line, secret);
+            let line = line(label, client_random, secret);
             lines.lock().unwrap_or_else(PoisonError::into_inner).push(line);
         }
     }
+}
+
+fn line(label: &str, client_random: &[u8], secret: &[u8]) -> String {
+    let mut line = format!("{label} ");
+    push_hex(&mut line, client_random);
+    line.push(' ');
+    push_hex(&mut line, secret);
+    line
 }
 
 fn push_hex(line: &mut String, bytes: &[u8]) {

@@ -29,7 +29,7 @@ pub use block_cipher::Aes128;
 pub use certificates::{Fingerprint, Identity, KeyType, Roots};
 pub use client::{ClientTls, ClientTlsBuilder};
 pub use error::ConfigError;
-pub use key_log::{KeyLog, KeyLogFile};
+pub use key_log::{KeyLog, KeyLogFile, LinesTaker};
 pub use offer::KeyExchange;
 pub use provider::AwsLcProvider;
 pub use random::SystemRandom;

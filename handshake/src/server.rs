@@ -10,6 +10,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use quicket_engine::crypto::APPLICATION_LIMITS;
 use quicket_engine::crypto::{Aead, Alert, Handshake, HandshakeError, HandshakeStart, TlsConfig};
 use quicket_wire::{Side, TransportParameters};
 use rustls::quic::{Connection, ServerConnection, Version};
@@ -19,8 +20,9 @@ pub(crate) use self::names::Certificates;
 use self::names::CertificatesByName;
 use self::policy::Chooser;
 pub use self::policy::{ChooseClientPolicy, ClientPolicy};
-pub use self::promise::APPLICATION_LIMITS;
-use self::promise::{ApplicationLimits, Bounds, Promise};
+use self::promise::ApplicationLimits;
+pub(crate) use self::promise::Limits;
+use self::promise::Promise;
 use self::replay::Known;
 pub use self::replay::{
     Beginning, ProcessRegister, STRIKE_WINDOW, SharedBeginning, StrikeAnswer, StrikeRegister,
@@ -29,7 +31,7 @@ pub use self::replay::{
 pub(crate) use self::tickets::{EarlyData, Question, TicketIssuer};
 pub use self::tickets::{TicketKey, TicketKeys};
 use self::tickets::{TicketRules, Tickets};
-use crate::key_log::SecretTap;
+use crate::key_log::{self, SecretTap};
 use crate::offer::{self, Offer};
 use crate::session::{Again, Role, Session};
 use crate::{ConfigError, Identity, KeyExchange, KeyLog, Roots};
@@ -305,16 +307,13 @@ impl ServerTls {
         self.tickets.rotate(key)
     }
 
-    /// Has connections announce other limits of the application's own from now on, such as those in SETTINGS of HTTP/3;
-    /// zeros before. `change` is what has the application announce them. Tickets promise them, beside the limits of
+    /// Connections that begin from now on announce these limits of the application's own, such as those in SETTINGS of HTTP/3;
+    /// zeros before. Each has to announce those with which it began, whatever changes meanwhile:
+    /// [`Handshake::application_limits`] says them. Tickets promise them, beside the limits of
     /// the transport: early data is refused where one is lower than a client remembers (RFC 9000, Section 7.4.1;
-    /// RFC 9114, Section 7.2.4.2), and its session is resumed without. Two changes at the same time are a mistake.
-    pub fn change_application_limits<R>(
-        &self,
-        limits: [u64; APPLICATION_LIMITS],
-        change: impl FnOnce() -> R,
-    ) -> R {
-        self.application.change(limits, change)
+    /// RFC 9114, Section 7.2.4.2), and its session is resumed without.
+    pub fn announce_application_limits(&self, limits: [u64; APPLICATION_LIMITS]) {
+        self.application.set(limits);
     }
 
     /// The same configuration for a server among others that stand in for each other: tickets are made with their keys,
@@ -388,7 +387,7 @@ impl ServerTls {
             .with_client_cert_verifier(self.verifier.clone())
             .with_cert_resolver(self.certificates.clone());
         config.alpn_protocols = alpn.into_iter().map(Into::into).collect();
-        config.key_log = SecretTap::new(self.key_log.clone());
+        config.key_log = key_log::over_tcp(self.key_log.as_ref());
         config.ticketer = rustls::crypto::aws_lc_rs::Ticketer::new()?;
         Ok(config)
     }
@@ -417,7 +416,7 @@ impl TlsConfig for ServerTls {
         start: &HandshakeStart<'_>,
     ) -> Result<Box<dyn Handshake>, HandshakeError> {
         let early_data = self.early_data && start.early_data;
-        let tap = SecretTap::new(self.key_log.clone());
+        let tap = SecretTap::new(key_log::log_of(self.key_log.as_ref(), start.peer));
         let parameters = TransportParameters::decode(start.transport_parameters, Side::Server)
             .map_err(|error| internal(format!("our own transport parameters: {error}")))?;
         let chosen = self.chosen(&self.base).map_err(|error| internal(error.to_string()))?;
@@ -425,9 +424,10 @@ impl TlsConfig for ServerTls {
             Some((chosen, config)) => (Some(chosen), config),
             None => (None, self.base.clone()),
         };
-        let Bounds { most, least } = self.application.get();
-        let (promise, kept) = (Promise::of(&parameters, most), Promise::of(&parameters, least));
-        let tickets = TicketIssuer::new(self.tickets.clone(), early_data, promise, kept, chosen);
+        let application = self.application.get();
+        let promise = Promise::of(&parameters, *application);
+        let tickets = self.tickets.clone();
+        let tickets = TicketIssuer::new(tickets, early_data, promise, application, chosen);
         let tickets = Arc::new(tickets);
         config.key_log = tap.clone();
         config.session_storage = tickets.clone();

@@ -3,6 +3,7 @@
 //! A server needs that connection no more once the handshake is complete and its tickets are made:
 //! what is left of it then is a secret.
 
+mod alert;
 mod away;
 mod done;
 mod output;
@@ -12,11 +13,12 @@ use std::collections::VecDeque;
 use std::sync::{Arc, OnceLock};
 
 use quicket_engine::crypto::{
-    Aead, Alert, Deferred, Direction, Handshake, HandshakeError, HandshakeEvent, HandshakeSummary,
-    Level, Secret,
+    APPLICATION_LIMITS, Aead, Alert, Deferred, Direction, Handshake, HandshakeError,
+    HandshakeEvent, HandshakeSummary, Level, Secret,
 };
 use rustls::quic::Connection;
 
+use self::alert::default_alert;
 pub(crate) use self::away::Again;
 use self::away::{Away, Leaving};
 use self::done::Done;
@@ -462,14 +464,16 @@ impl Running {
     /// What remains of a server's handshake that is complete: rustls has made the tickets with the
     /// answer to the client's Finished, and clients have nothing to say after that.
     fn finish(&mut self) -> Option<Done> {
-        if !self.complete || matches!(self.role, Role::Client { .. }) {
+        let Role::Server { tickets, .. } = &self.role else { return None };
+        if !self.complete {
             return None;
         }
+        let application = Arc::clone(tickets.application());
         let secret = self.tap.secrets().exporter.take();
         let exporter = Exporter::new(self.aead()?, secret?.as_bytes())?;
         let alpn = self.tls.alpn_protocol().unwrap_or_default();
         let events = std::mem::take(&mut self.events);
-        Some(Done::new(events, alpn.into(), exporter, self.tap.take_lines()))
+        Some(Done::new(events, alpn.into(), application, exporter, self.tap.take_lines()))
     }
 
     fn alpn(&self) -> Option<&[u8]> {
@@ -487,23 +491,6 @@ impl Running {
         self.tls.export_keying_material(out, label, Some(context)).map(|_| ()).map_err(|error| {
             HandshakeError { alert: Alert::INTERNAL_ERROR, reason: error.to_string() }
         })
-    }
-}
-
-/// The alert for errors to which rustls attaches none.
-fn default_alert(error: &rustls::Error) -> Alert {
-    use rustls::Error;
-    const ILLEGAL_PARAMETER: Alert = Alert(47);
-    const DECODE_ERROR: Alert = Alert(50);
-    match error {
-        Error::InappropriateMessage { .. } | Error::InappropriateHandshakeMessage { .. } => {
-            Alert::UNEXPECTED_MESSAGE
-        }
-        Error::InvalidMessage(_) => DECODE_ERROR,
-        Error::PeerMisbehaved(_) => ILLEGAL_PARAMETER,
-        Error::PeerIncompatible(_) => Alert::HANDSHAKE_FAILURE,
-        Error::NoApplicationProtocol => Alert::NO_APPLICATION_PROTOCOL,
-        _ => Alert::INTERNAL_ERROR,
     }
 }
 
@@ -550,6 +537,17 @@ impl Handshake for Session {
             Self::Running(running) => running.alpn(),
             Self::Away(_) => None,
             Self::Done(done) => Some(done.alpn()),
+        }
+    }
+
+    fn application_limits(&self) -> Option<[u64; APPLICATION_LIMITS]> {
+        match self {
+            Self::Running(running) => match &running.role {
+                Role::Server { tickets, .. } => Some(**tickets.application()),
+                Role::Client { .. } => None,
+            },
+            Self::Away(_) => None,
+            Self::Done(done) => Some(*done.application()),
         }
     }
 

@@ -37,6 +37,15 @@ fn certificate(error: &CertificateError, subject: &str) -> String {
              has another key, as an older one has, or one of another server; or the server does \
              not have the key of its own. Trust the certificate that the server has now"
         ),
+        CertificateError::UnsupportedSignatureAlgorithmForPublicKeyContext { .. } => format!(
+            "{subject} is not valid: it is signed in a way that does not go with the key of the trusted certificate \
+             with its issuer's name, which is an older one, or one of another server. Trust the certificate that the \
+             server has now"
+        ),
+        CertificateError::UnsupportedSignatureAlgorithmContext { .. } => format!(
+            "{subject} is not valid: it, or one that it depends on, is signed in a way that is not taken any more, such \
+             as with SHA-1: have it issued anew"
+        ),
         CertificateError::Expired => format!("{subject} has expired: its owner must renew it"),
         CertificateError::ExpiredContext { time, not_after } => format!(
             "{subject}, or one that it depends on, expired on {}: its owner must renew it (this \
@@ -135,7 +144,11 @@ mod tests {
         let early = CertificateError::NotValidYetContext { time: at(1), not_before: at(86_400) };
         let words = of(&Error::InvalidCertificate(early), None);
         assert!(words.contains("the client") && words.contains("before 1970-01-02"), "{words}");
-        for error in [CertificateError::UnknownIssuer, CertificateError::BadSignature] {
+        let other_key = CertificateError::UnsupportedSignatureAlgorithmForPublicKeyContext {
+            signature_algorithm_id: vec![1],
+            public_key_algorithm_id: vec![2],
+        };
+        for error in [CertificateError::UnknownIssuer, CertificateError::BadSignature, other_key] {
             let words = of(&Error::InvalidCertificate(error), Some("a.test"));
             assert!(words.contains("a.test") && words.to_lowercase().contains("trust "), "{words}");
         }

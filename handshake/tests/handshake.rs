@@ -244,7 +244,7 @@ fn a_key_log_file_is_appended_to_and_private() {
         assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
     }
     std::fs::remove_dir_all(&directory).unwrap();
-    assert!(matches!(KeyLogFile::open(&path), Err(ConfigError::File { .. })));
+    assert!(matches!(KeyLogFile::open(&path), Err(ConfigError::KeyLog { .. })));
 }
 
 #[test]

@@ -666,6 +666,28 @@ fn early_data_is_refused_when_limits_have_become_lower() {
 }
 
 #[test]
+fn tickets_promise_the_limits_that_counted_when_their_handshake_began() {
+    // RFC 9114, Section 7.2.4.2: SETTINGS of a connection and what its tickets promise are the same.
+    let identity = identity();
+    let client = client(&identity).build().unwrap();
+    let server = keyed_server(&identity).build().unwrap();
+    let (more, less) = ([1_000, 0, 0, 0], [999, 0, 0, 0]);
+    server.announce_application_limits(more);
+    let mut first = Pair::start(&client, &server, &Options::default()).unwrap();
+    server.announce_application_limits(less);
+    assert_eq!(first.server.handshake.application_limits(), Some(more));
+    first.run(usize::MAX).unwrap();
+    assert_eq!(first.server.handshake.application_limits(), Some(more));
+    let [one, other] = &first.client.tickets[..] else { panic!("two tickets") };
+    let refused = resume(&identity, &server, one);
+    assert!(refused.client.summary().resumed);
+    assert_early_data_refused(&refused);
+    assert_eq!(refused.server.handshake.application_limits(), Some(less));
+    server.announce_application_limits(more);
+    assert_early_data_accepted(&resume(&identity, &server, other));
+}
+
+#[test]
 fn a_ticket_is_good_for_the_version_that_it_was_issued_in() {
     // RFC 9369, Section 5: the negotiated version counts, and then the first flight's.
     let identity = identity();

@@ -29,6 +29,27 @@ impl Counters {
         self.open.load(Ordering::Relaxed)
     }
 
+    /// What the counter of this name counts; `None` if there is none.
+    #[must_use]
+    pub fn help(name: &str) -> Option<&'static str> {
+        Some(match name {
+            "connections" => "Connections that were taken",
+            "connections_not_allowed" => {
+                "Connections of users, or with certificates, that may not ask"
+            }
+            "signatures" => "Signatures that were made",
+            "signature_microseconds" => "Time that signatures took, in microseconds",
+            "keys_found" => "Questions for a key that is here",
+            "malformed" => "Connections that were ended as they said what makes no sense",
+            "unknown_key" => "Questions for a key that is not here",
+            "other_scheme" => "Signatures that were refused: the key makes none of that kind",
+            "too_many" => "Signatures that were refused: more in a second than one may have",
+            "busy" => "Signatures that were refused: it took too long until it was their turn",
+            "failed" => "Signatures that could not be made",
+            _ => return None,
+        })
+    }
+
     /// All that only grow, with their names.
     pub fn values(&self) -> [(&'static str, u64); 11] {
         [

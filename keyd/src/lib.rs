@@ -10,6 +10,8 @@
 //! * [`Server`]: threads that answer, one for each connection.
 //! * [`Client`]: connections, and the threads that wait for answers.
 #![forbid(unsafe_code)]
+// They panic where nothing can be written.
+#![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
 
 mod address;
 mod client;

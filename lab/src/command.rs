@@ -314,7 +314,7 @@ fn read_json<T: serde::de::DeserializeOwned>(path: &Path) -> Result<T, Failure> 
 fn run_bench(arguments: &BenchArguments) -> Result<Outcome, Failure> {
     let report = if arguments.from.is_empty() {
         let options = arguments.options(std::env::current_exe()?);
-        bench::run(&options, |next| eprintln!("{next}"))?
+        bench::run(&options, |next| tell(next))?
     } else {
         let runs = arguments.from.iter().map(|path| read_json(path));
         bench::Report::of_runs(runs.collect::<Result<_, _>>()?)?
@@ -337,6 +337,14 @@ pub(crate) fn print(text: &str) -> io::Result<()> {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        written => written,
+        written => written.map_err(|error| {
+            let text = format!("cannot write standard output: {error}");
+            io::Error::new(error.kind(), text)
+        }),
     }
+}
+
+/// Writes a line on standard error. One that cannot be written is lost, and ends nothing.
+pub(crate) fn tell(line: impl std::fmt::Display) {
+    let _ = io::stderr().write_all(format!("{line}\n").as_bytes());
 }

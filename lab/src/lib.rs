@@ -4,6 +4,8 @@
 //! program which calls [`interop::run`] or [`bench::run`] must therefore first give
 //! [`hidden_process`] the chance to take over, because Quicket's own processes are the calling
 //! program started again.
+// They panic where nothing can be written.
+#![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
 
 pub mod bench;
 mod certificates;

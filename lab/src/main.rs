@@ -1,5 +1,6 @@
 //! The laboratory's own program.
 
+use std::io::{Write, stderr};
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -21,7 +22,7 @@ fn main() -> ExitCode {
         Ok(Outcome::Failed) => ExitCode::FAILURE,
         Ok(Outcome::Unsupported) => ExitCode::from(UNSUPPORTED),
         Err(failure) => {
-            eprintln!("quicket-lab: {failure}");
+            let _ = writeln!(stderr(), "quicket-lab: {failure}");
             ExitCode::FAILURE
         }
     }

@@ -121,6 +121,22 @@ fn rows_may_be_asked_for_one_by_one_over_one_network() {
     assert_eq!(report.rows(NetworkKind::Loopback), [Row::Upload, Row::Exchanges]);
 }
 
+/// One worker beside two, which have the cores of who makes the load.
+#[test]
+fn workers_are_measured_on_all_cores() {
+    let out = tempfile::tempdir().unwrap();
+    let arguments = ["--network", "loopback", "--row", "workers", "--implementation", "quicket"];
+    let report =
+        bench(&[&arguments[..], &["--implementation", "quicket-workers"]].concat(), out.path());
+    assert_eq!(report.failures, [""; 0]);
+    for line in report.lines(NetworkKind::Loopback) {
+        for contender in [Contender::Quicket, Contender::QuicketWorkers] {
+            let spread = report.spread(&line, contender).unwrap();
+            assert!(spread.min > 0.0, "{contender}, {}: {spread:?}", line.figure.name);
+        }
+    }
+}
+
 #[test]
 fn an_unknown_row_is_refused_with_the_known_ones() {
     let output = lab().args(["bench", "--row", "bulk"]).output().unwrap();

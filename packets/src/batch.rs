@@ -160,7 +160,7 @@ impl Rule {
         if registry.owner(ends.source) != self.sender {
             return Err(Reason::Source);
         }
-        match registry.owner(ends.destination) {
+        match registry.receiver(&ends) {
             Some(owner) => Ok(owner),
             None if self.may_leave => Ok(NOBODY),
             None => Err(Reason::Destination),

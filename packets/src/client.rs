@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use quicket_ring::program::{self, Receiver, Sender};
+use quicket_ring::program::{Receiver, Sender};
 use quicket_ring::{Bell, Layout, Memory};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -14,7 +14,8 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
 use crate::counters::Counters;
 use crate::local;
-use crate::protocol::{Answer, MAX_MESSAGE, Request, VERSION};
+use crate::protocol::{Answer, MAX_MESSAGE, Request, Sizes, VERSION};
+use crate::queue::Queue;
 use crate::tuple::Tuple;
 use crate::watch::Seen;
 
@@ -22,10 +23,74 @@ use crate::watch::Seen;
 /// with it; a process that was forked from this one keeps it, too.
 #[derive(Debug)]
 pub struct Port {
+    registrar: Registrar,
+    queue: Queue,
+}
+
+/// What a port consists of, for who has threads or locks of his own for each: [`Port::into_parts`].
+#[derive(Debug)]
+pub struct Parts {
+    /// Registers and removes tuples. The port lives as long as this.
+    pub registrar: Registrar,
+    /// Rings when frames have come, or when there is room, for a side that has said that it sleeps.
+    pub bell: Bell,
+    /// Sends frames.
+    pub sender: Sender,
+    /// Receives them.
+    pub receiver: Receiver,
+}
+
+/// Registers and removes the tuples of a port: asks the switch, and waits for its answer.
+#[derive(Debug)]
+pub struct Registrar {
     control: OwnedFd,
-    bell: Bell,
-    sender: Sender,
-    receiver: Receiver,
+}
+
+impl Registrar {
+    /// As [`Port::register`].
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Port::register`].
+    pub fn register(&mut self, socket: impl AsFd) -> io::Result<Tuple> {
+        self.register_until(socket, None)
+    }
+
+    fn register_until(&mut self, socket: impl AsFd, until: Option<Instant>) -> io::Result<Tuple> {
+        let (control, proof) = (self.control.as_fd(), [socket.as_fd()]);
+        match ask_until(control, Request::Register, &proof, until)? {
+            (Answer::Registered(tuple), _) => Ok(tuple),
+            (answer, _) => Err(answer.into_error()),
+        }
+    }
+
+    /// As [`Port::remove`].
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Port::remove`].
+    pub fn remove(&mut self, tuple: Tuple) -> io::Result<()> {
+        self.order(Request::Remove(tuple))
+    }
+
+    /// As [`Port::counters`].
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Port::counters`].
+    pub fn counters(&mut self) -> io::Result<Counters> {
+        match ask(self.control.as_fd(), Request::Count, &[])? {
+            (Answer::Counted(counters), _) => Ok(*counters),
+            (answer, _) => Err(answer.into_error()),
+        }
+    }
+
+    fn order(&mut self, request: Request) -> io::Result<()> {
+        match ask(self.control.as_fd(), request, &[])? {
+            (Answer::Done, _) => Ok(()),
+            (answer, _) => Err(answer.into_error()),
+        }
+    }
 }
 
 impl Port {
@@ -46,19 +111,10 @@ impl Port {
         until: Option<Instant>,
     ) -> io::Result<Self> {
         let control = connect_until(path, until)?;
-        let entries = |way| layout.entries(way);
-        let request = Request::Open {
-            version: VERSION,
-            send: entries(quicket_ring::Way::Send),
-            receive: entries(quicket_ring::Way::Receive),
-            slot: layout.slot_len(),
-        };
+        let request = Request::Open { version: VERSION, sizes: Sizes::of(layout) };
         let (answer, descriptors) = ask_until(control.as_fd(), request, &[], until)?;
-        let Ok([memory, bell]) = <[OwnedFd; 2]>::try_from(descriptors) else {
-            return Err(answer.into_error());
-        };
-        let (sender, receiver) = program::halves(Memory::open(memory, layout)?);
-        Ok(Self { control, bell: Bell::from_descriptor(bell), sender, receiver })
+        let queue = queue(answer, descriptors, layout)?;
+        Ok(Self { registrar: Registrar { control }, queue })
     }
 
     /// Registers what a socket is bound to: from now on, frames to that tuple come to this port, and it may send with
@@ -82,11 +138,7 @@ impl Port {
         socket: impl AsFd,
         until: Option<Instant>,
     ) -> io::Result<Tuple> {
-        let (control, proof) = (self.control.as_fd(), [socket.as_fd()]);
-        match ask_until(control, Request::Register, &proof, until)? {
-            (Answer::Registered(tuple), _) => Ok(tuple),
-            (answer, _) => Err(answer.into_error()),
-        }
+        self.registrar.register_until(socket, until)
     }
 
     /// Gives a tuple back.
@@ -95,10 +147,7 @@ impl Port {
     ///
     /// `NotFound` when this port does not own it.
     pub fn remove(&mut self, tuple: Tuple) -> io::Result<()> {
-        match ask(self.control.as_fd(), Request::Remove(tuple), &[])? {
-            (Answer::Done, _) => Ok(()),
-            (answer, _) => Err(answer.into_error()),
-        }
+        self.registrar.remove(tuple)
     }
 
     /// Has this port, which has no tuples, shown what the port that owns a tuple sends, and what comes for it, those frames
@@ -109,10 +158,7 @@ impl Port {
     /// `NotFound` when no port of this user has the tuple (root may see all), `ResourceBusy` when somebody watches
     /// that port.
     pub fn watch(&mut self, tuple: Tuple) -> io::Result<()> {
-        match ask(self.control.as_fd(), Request::Watch(tuple), &[])? {
-            (Answer::Done, _) => Ok(()),
-            (answer, _) => Err(answer.into_error()),
-        }
+        self.registrar.order(Request::Watch(tuple))
     }
 
     /// Reads up to `most` frames of a port that is watched. Returns how many there were.
@@ -128,9 +174,12 @@ impl Port {
         })
     }
 
-    /// The connection, the bell, and both halves, for who has locks of his own.
-    pub(crate) fn into_parts(self) -> (OwnedFd, Bell, Sender, Receiver) {
-        (self.control, self.bell, self.sender, self.receiver)
+    /// The parts, for who has threads or locks of his own for each.
+    #[must_use]
+    pub fn into_parts(self) -> Parts {
+        let Self { registrar, queue } = self;
+        let (bell, sender, receiver) = queue.into_parts();
+        Parts { registrar, bell, sender, receiver }
     }
 
     /// What became of this port's frames.
@@ -139,171 +188,142 @@ impl Port {
     ///
     /// When the switch has gone.
     pub fn counters(&mut self) -> io::Result<Counters> {
-        match ask(self.control.as_fd(), Request::Count, &[])? {
-            (Answer::Counted(counters), _) => Ok(*counters),
-            (answer, _) => Err(answer.into_error()),
-        }
+        self.registrar.counters()
     }
 
-    /// Writes frames into slots until there are no more or no room is left, and sends them at once. `write` fills a
-    /// slot and returns the length of the frame in octets, or none if there are no more. Returns how many
-    /// were sent.
+    /// The first queue of the port, by which it sends and receives itself.
+    pub const fn queue(&mut self) -> &mut Queue {
+        &mut self.queue
+    }
+
+    /// Adds a queue, over which and over those that there are the port's flows are spread from now on. It is added while the port
+    /// has no tuples, so that no flow changes its queue.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidInput` once the port has tuples; `OutOfMemory` when the user's ports would have more memory than they may;
+    /// `QuotaExceeded` when the port has [`MAX_QUEUES`](crate::MAX_QUEUES), or the user as many ports and queues as he may.
+    pub fn add_queue(&mut self, layout: Layout) -> io::Result<Queue> {
+        let request = Request::AddQueue(Sizes::of(layout));
+        let (answer, descriptors) = ask(self.registrar.control.as_fd(), request, &[])?;
+        queue(answer, descriptors, layout)
+    }
+
+    /// As [`Queue::send`].
     ///
     /// # Errors
     ///
     /// When the switch has gone. A length beyond the slot is a frame that the switch drops.
-    pub fn send(&mut self, mut write: impl FnMut(&mut [u8]) -> Option<usize>) -> io::Result<u32> {
-        let room = self.sender.room(1).map_err(io::Error::other)?;
-        let mut n = 0;
-        while n < room {
-            let Some(len) = self.sender.slot(n).and_then(&mut write) else { break };
-            self.sender.set_len(n, u16::try_from(len).unwrap_or(u16::MAX));
-            n += 1;
-        }
-        if n > 0 && self.sender.publish(n) {
-            self.bell.ring()?;
-        }
-        Ok(n)
+    pub fn send(&mut self, write: impl FnMut(&mut [u8]) -> Option<usize>) -> io::Result<u32> {
+        self.queue.send(write)
     }
 
-    /// Reads up to `most` frames that have come, in place, and gives their slots back at once. Returns how many
-    /// there were.
+    /// As [`Queue::receive`].
     ///
     /// # Errors
     ///
     /// `InvalidData` when the switch has left what cannot be.
-    pub fn receive(&mut self, most: u32, mut read: impl FnMut(&[u8])) -> io::Result<u32> {
-        let n = self.receiver.ready().map_err(io::Error::other)?.min(most);
-        for at in 0..n {
-            read(self.receiver.frame(at).ok_or(io::ErrorKind::InvalidData)?);
-        }
-        if n > 0 {
-            self.receiver.release(n);
-        }
-        Ok(n)
+    pub fn receive(&mut self, most: u32, read: impl FnMut(&[u8])) -> io::Result<u32> {
+        self.queue.receive(most, read)
     }
 
-    /// How many frames have room, at least `wanted` or else all that have. [`Port::slot`], [`Port::set_len`] and
-    /// [`Port::publish`] send them in place.
+    /// As [`Queue::room`].
     ///
     /// # Errors
     ///
     /// `Other` when the switch has left what cannot be.
     pub fn room(&mut self, wanted: u32) -> io::Result<u32> {
-        self.sender.room(wanted).map_err(io::Error::other)
+        self.queue.room(wanted)
     }
 
-    /// The slot of the `n`th frame that has room: what stands there from an earlier one, to be overwritten.
+    /// As [`Queue::slot`].
     pub fn slot(&mut self, n: u32) -> Option<&mut [u8]> {
-        self.sender.slot(n)
+        self.queue.slot(n)
     }
 
-    /// Says how long the `n`th frame is, in octets.
+    /// As [`Queue::set_len`].
     pub fn set_len(&mut self, n: u32, len: u16) {
-        self.sender.set_len(n, len);
+        self.queue.set_len(n, len);
     }
 
-    /// Sends the first `n` frames at once.
+    /// As [`Queue::publish`].
     ///
     /// # Errors
     ///
     /// When the switch has gone.
     pub fn publish(&mut self, n: u32) -> io::Result<()> {
-        if n > 0 && self.sender.publish(n) {
-            self.bell.ring()?;
-        }
-        Ok(())
+        self.queue.publish(n)
     }
 
-    /// How many frames have come. [`Port::frame`] and [`Port::release`] read them in place.
+    /// As [`Queue::ready`].
     ///
     /// # Errors
     ///
     /// `Other` when the switch has left what cannot be.
     pub fn ready(&mut self) -> io::Result<u32> {
-        self.receiver.ready().map_err(io::Error::other)
+        self.queue.ready()
     }
 
-    /// The `n`th frame that has come.
+    /// As [`Queue::frame`].
     #[must_use]
     pub fn frame(&self, n: u32) -> Option<&[u8]> {
-        self.receiver.frame(n)
+        self.queue.frame(n)
     }
 
-    /// Gives the first `n` frames back.
+    /// As [`Queue::release`].
     pub fn release(&mut self, n: u32) {
-        self.receiver.release(n);
+        self.queue.release(n);
     }
 
-    /// Waits until frames have come, for some time or without end. Returns false if none have by then.
+    /// As [`Queue::wait`].
     ///
     /// # Errors
     ///
     /// `ConnectionReset` when the switch has gone, or `Interrupted` by a signal.
     pub fn wait(&mut self, time: Option<Duration>) -> io::Result<bool> {
-        let receiver = &mut self.receiver;
-        let result = sleep_on(&self.bell, time, || receiver.sleep().map_err(io::Error::other));
-        self.receiver.wake();
-        result
+        self.queue.wait(time)
     }
 
-    /// Waits until there is room to send, for some time or without end. Returns false if there is none by then.
+    /// As [`Queue::wait_for_room`].
     ///
     /// # Errors
     ///
     /// As [`Port::wait`].
     pub fn wait_for_room(&mut self, time: Option<Duration>) -> io::Result<bool> {
-        let sender = &mut self.sender;
-        let result = sleep_on(&self.bell, time, || sender.wait().map_err(io::Error::other));
-        self.sender.wake();
-        result
+        self.queue.wait_for_room(time)
     }
 
-    /// Says that this side waits for [`Port::as_fd`] to become readable, with other descriptors: false if frames have
-    /// come by now, so that it is not to wait. [`Port::awake`] comes after that.
+    /// As [`Queue::sleep`].
     ///
     /// # Errors
     ///
     /// When the switch has left what cannot be.
     pub fn sleep(&mut self) -> io::Result<bool> {
-        self.receiver.sleep().map_err(io::Error::other)
+        self.queue.sleep()
     }
 
-    /// Takes rings that have come.
+    /// As [`Queue::awake`].
     ///
     /// # Errors
     ///
     /// `ConnectionReset` when the switch has gone.
     pub fn awake(&mut self) -> io::Result<()> {
-        self.receiver.wake();
-        Ok(self.bell.hush()?)
+        self.queue.awake()
     }
 }
 
-/// Waits for the bell until there is nothing to wait for any more, which is true, or the time is over. `waits` says to the
-/// other side that this one waits, and whether it has to.
-fn sleep_on(
-    bell: &Bell,
-    time: Option<Duration>,
-    mut waits: impl FnMut() -> io::Result<bool>,
-) -> io::Result<bool> {
-    let deadline = time.map(|time| Instant::now() + time);
-    loop {
-        if !waits()? {
-            return Ok(true);
-        }
-        let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-        if !bell.wait(left)? {
-            return Ok(false);
-        }
-        bell.hush()?;
-    }
+/// The queue that the switch has made.
+fn queue(answer: Answer, descriptors: Vec<OwnedFd>, layout: Layout) -> io::Result<Queue> {
+    let Ok([memory, bell]) = <[OwnedFd; 2]>::try_from(descriptors) else {
+        return Err(answer.into_error());
+    };
+    Ok(Queue::new(Memory::open(memory, layout)?, Bell::from_descriptor(bell)))
 }
 
 impl AsFd for Port {
     /// Readable when the switch has rung, or has gone.
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.bell.as_fd()
+        self.queue.as_fd()
     }
 }
 

@@ -35,10 +35,12 @@ pub enum Reason {
     Full,
     /// It is longer than the slots of the port that it was for, or that port has left a wrong slot.
     Slot,
+    /// An error of ICMP that quotes a packet of the port, beyond those that are copied to it in a second.
+    Icmp,
 }
 
 /// All reasons, in the order in which they are counted.
-pub const REASONS: [Reason; 16] = [
+pub const REASONS: [Reason; 17] = [
     Reason::Descriptor,
     Reason::NotIp,
     Reason::Vlan,
@@ -55,6 +57,7 @@ pub const REASONS: [Reason; 16] = [
     Reason::Mtu,
     Reason::Full,
     Reason::Slot,
+    Reason::Icmp,
 ];
 
 impl Reason {
@@ -78,6 +81,7 @@ impl Reason {
             Self::Mtu => "mtu",
             Self::Full => "full",
             Self::Slot => "slot",
+            Self::Icmp => "icmp",
         }
     }
 }
@@ -93,8 +97,8 @@ pub struct Counters {
 }
 
 impl Counters {
-    /// How many were dropped for a reason: of those that the port has sent; with [`Reason::Full`] and
-    /// [`Reason::Slot`], of those that were for it.
+    /// How many were dropped for a reason: of those that the port has sent; with [`Reason::Full`],
+    /// [`Reason::Slot`] and [`Reason::Icmp`], of those that were for it.
     #[must_use]
     pub fn dropped(&self, reason: Reason) -> u64 {
         self.dropped[reason as usize]

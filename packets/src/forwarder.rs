@@ -1,5 +1,7 @@
 //! From the ring of the port that sends into that of the port that owns the destination.
 
+mod errors;
+
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
@@ -14,12 +16,17 @@ use crate::frame;
 use crate::registry::{Owner, Refusal, Registry};
 use crate::tuple::{Key, Tuple};
 use crate::watch;
+use errors::Allowance;
+
+pub use errors::ERRORS_PER_SECOND;
 
 /// Turns without frames after which a port is not looked at any more until it rings.
 pub const IDLE_TURNS: u32 = 2000;
 
-/// A port, as the switch has it.
+/// A queue of a port, as the switch has it: most ports have one.
 struct Port {
+    /// The port, which is the first of its queues and has the tuples of all.
+    owner: Owner,
     memory: Memory,
     bell: Bell,
     send: Consumer,
@@ -34,6 +41,8 @@ struct Port {
     counters: Counters,
     /// The port that is shown what this one sends and what comes for it.
     watcher: Option<Owner>,
+    /// What it may hear of ICMP.
+    errors: Allowance,
 }
 
 impl Port {
@@ -127,7 +136,32 @@ impl Forwarder {
 
     /// Adds a port, whose memory nobody has used. Returns its number, which was perhaps that of one that has gone.
     pub fn add(&mut self, memory: Memory, bell: Bell) -> Owner {
+        let free = self.ports.iter().position(Option::is_none);
+        let number = free.unwrap_or(self.ports.len());
+        self.put_at(number, number as Owner, memory, bell)
+    }
+
+    /// Adds a queue to a port, whose flows are spread over all of its queues from now on. Each queue sends with the tuples of that
+    /// port. Returns its number, as that of a port; none if there is no such port, or it has as many as there may be.
+    pub fn add_queue(&mut self, owner: Owner, memory: Memory, bell: Bell) -> Option<Owner> {
+        let first = port(&mut self.ports, owner)?;
+        let watcher = first.watcher;
+        if first.owner != owner {
+            return None;
+        }
+        let free = self.ports.iter().position(Option::is_none);
+        let number = free.unwrap_or(self.ports.len());
+        if !self.registry.queues.add(owner, number as Owner) {
+            return None;
+        }
+        let queue = self.put_at(number, owner, memory, bell);
+        port(&mut self.ports, queue)?.watcher = watcher;
+        Some(queue)
+    }
+
+    fn put_at(&mut self, number: usize, owner: Owner, memory: Memory, bell: Bell) -> Owner {
         let port = Port {
+            owner,
             memory,
             bell,
             send: Consumer::new(),
@@ -138,11 +172,10 @@ impl Forwarder {
             idle: 0,
             counters: Counters::default(),
             watcher: None,
+            errors: Allowance::default(),
         };
-        let free = self.ports.iter().position(Option::is_none);
-        let number = free.unwrap_or(self.ports.len());
-        match free {
-            Some(at) => self.ports[at] = Some(port),
+        match self.ports.get_mut(number) {
+            Some(place) => *place = Some(port),
             None => self.ports.push(Some(port)),
         }
         self.active.push(number as Owner);
@@ -155,13 +188,19 @@ impl Forwarder {
         Some(&self.ports.get(number as usize)?.as_ref()?.bell)
     }
 
-    /// Removes a port, whose `tuples` these are. What it has sent before is forwarded: who sends and then closes the port
-    /// has sent.
+    /// Removes a port with all of its queues, and its `tuples`; or a queue. What was sent before is forwarded, up to
+    /// [`MAX_ENTRIES`] frames of all its queues.
     pub fn remove(&mut self, number: Owner, tuples: impl IntoIterator<Item = Tuple>) {
-        self.serve_last(number);
+        let queues: Vec<Owner> = self.registry.queues.all(number).collect();
+        self.serve_last(&queues);
         for tuple in tuples {
             self.unregister(number, tuple);
         }
+        self.registry.queues.forget(number);
+        queues.into_iter().for_each(|queue| self.remove_queue(queue));
+    }
+
+    fn remove_queue(&mut self, number: Owner) {
         if let Some(port) = self.ports.get_mut(number as usize).and_then(Option::take) {
             self.gone.add(&port.counters);
             // There is nothing to see any more.
@@ -182,7 +221,11 @@ impl Forwarder {
         if number == watcher || port.watcher.is_some() {
             return false;
         }
-        port.watcher = Some(watcher);
+        for queue in self.registry.queues.all(number) {
+            if let Some(port) = self::port(&mut self.ports, queue) {
+                port.watcher = Some(watcher);
+            }
+        }
         true
     }
 
@@ -227,10 +270,14 @@ impl Forwarder {
         self.registry.len()
     }
 
-    /// What became of a port's frames.
+    /// What became of a port's frames, those of all its queues.
     #[must_use]
     pub fn counters(&self, number: Owner) -> Option<Counters> {
-        Some(self.ports.get(number as usize)?.as_ref()?.counters)
+        let of = |number: Owner| self.ports.get(number as usize)?.as_ref();
+        let mut counters = of(number)?.counters;
+        let more = self.registry.queues.all(number).skip(1);
+        more.filter_map(of).for_each(|queue| counters.add(&queue.counters));
+        Some(counters)
     }
 
     /// What became of the frames of all ports, those included that have gone.
@@ -247,13 +294,20 @@ impl Forwarder {
         !self.active.is_empty() || self.network.is_active()
     }
 
-    /// Forwards what is in a port's ring, once: its side may go on filling it.
-    fn serve_last(&mut self, number: Owner) {
+    /// Forwards what is in the rings of a port's queues, in turns: as much in all as one ring has, since its side may go
+    /// on filling them, and others wait meanwhile.
+    fn serve_last(&mut self, queues: &[Owner]) {
         self.network.begin();
         let mut left = MAX_ENTRIES;
-        while let Ok(n @ 1..) = self.serve(number) {
-            left = left.saturating_sub(n);
-            if left == 0 {
+        loop {
+            let before = left;
+            for queue in queues {
+                left = left.saturating_sub(self.serve(*queue).unwrap_or(0));
+                if left == 0 {
+                    break;
+                }
+            }
+            if left == 0 || left == before {
                 break;
             }
         }
@@ -356,7 +410,7 @@ impl Forwarder {
         let (mut at, mut sent) = (0, 0);
         while at < n {
             let Some(source) = port(&mut self.ports, number) else { return Ok(n) };
-            let Port { memory, send, counters, .. } = source;
+            let Port { owner, memory, send, counters, .. } = source;
             let lines = memory.lines(Way::Send);
             let get = |position| {
                 let Descriptor { slot, len } = send.get(lines, position);
@@ -365,7 +419,7 @@ impl Forwarder {
             at = self.batch.fill((at, n), counters, get, |slot, len, to| {
                 memory.load(slot, len.into(), to).map(|_| ()).ok_or(Reason::Descriptor)
             });
-            let rule = Rule { sender: Some(number), may_leave: self.network.len() > 0 };
+            let rule = Rule { sender: Some(*owner), may_leave: self.network.len() > 0 };
             self.batch.check(rule, &self.registry, counters, |frame| frame::check(frame));
             sent += self.deliver(Sender::Port(number));
         }

@@ -70,8 +70,10 @@ pub(crate) fn check(frame: &[u8]) -> Result<Ends, Reason> {
     }
 }
 
-/// The packet in a frame, and whether it is one of IPv4: behind the header of Ethernet and priority tags.
-pub(crate) fn packet(frame: &[u8]) -> Option<(bool, &[u8])> {
+/// The packet in a frame, and whether it is one of IPv4: behind the header of Ethernet and priority tags. What pads the
+/// frame is behind it.
+#[must_use]
+pub fn packet(frame: &[u8]) -> Option<(bool, &[u8])> {
     let mut rest = frame.get(12..)?;
     for _ in 0..=MAX_TAGS {
         let (kind, packet) = rest.split_first_chunk::<2>()?;

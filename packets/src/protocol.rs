@@ -5,12 +5,14 @@
 use std::io;
 use std::net::{IpAddr, Ipv6Addr};
 
+use quicket_ring::{Layout, Way};
+
 use crate::counters::{Counters, REASONS};
 use crate::device::{Attached, Mode, Offloads};
 use crate::tuple::Tuple;
 
 /// The version that both have to speak.
-pub(crate) const VERSION: u8 = 2;
+pub(crate) const VERSION: u8 = 3;
 /// The longest message in octets.
 pub(crate) const MAX_MESSAGE: usize = 512;
 
@@ -22,6 +24,7 @@ const WATCH: u8 = 5;
 const ATTACH: u8 = 6;
 const DETACH: u8 = 7;
 const LIST: u8 = 8;
+const QUEUE: u8 = 9;
 
 const DONE: u8 = 0;
 const REFUSED: u8 = 1;
@@ -33,8 +36,10 @@ const COUNTERS: usize = 2 + REASONS.len();
 /// What a program wants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Request {
-    /// A port: positions of the ring of sending, of that of receiving, octets of a slot.
-    Open { version: u8, send: u32, receive: u32, slot: u32 },
+    /// A port.
+    Open { version: u8, sizes: Sizes },
+    /// Another queue for it.
+    AddQueue(Sizes),
     /// The tuple of the socket that comes with it.
     Register,
     /// To own a tuple no more.
@@ -49,6 +54,30 @@ pub(crate) enum Request {
     Detach { name: Name },
     /// The network device of that place in the list.
     List { at: u32 },
+}
+
+/// Positions of the ring of sending, of that of receiving, octets of a slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Sizes([u32; 3]);
+
+impl Sizes {
+    pub(crate) const fn of(layout: Layout) -> Self {
+        Self([layout.entries(Way::Send), layout.entries(Way::Receive), layout.slot_len()])
+    }
+
+    /// None for what no rings have.
+    pub(crate) const fn layout(self) -> Option<Layout> {
+        let [send, receive, slot] = self.0;
+        Layout::new(send, receive, slot)
+    }
+
+    fn encode(self) -> impl Iterator<Item = u8> {
+        self.0.into_iter().flat_map(u32::to_ne_bytes)
+    }
+
+    fn decode(bytes: &[u8]) -> Option<Self> {
+        Some(Self(numbers(bytes)?.map(u32::from_ne_bytes)))
+    }
 }
 
 /// The name of a network device, and zeros.
@@ -94,11 +123,10 @@ pub(crate) enum Answer {
 impl Request {
     pub(crate) fn encode(self) -> Vec<u8> {
         match self {
-            Self::Open { version, send, receive, slot } => {
-                let mut bytes = vec![OPEN, version];
-                [send, receive, slot].iter().for_each(|n| bytes.extend(n.to_ne_bytes()));
-                bytes
+            Self::Open { version, sizes } => {
+                [OPEN, version].into_iter().chain(sizes.encode()).collect()
             }
+            Self::AddQueue(sizes) => [QUEUE].into_iter().chain(sizes.encode()).collect(),
             Self::Register => vec![REGISTER],
             Self::Remove(tuple) => [&[REMOVE][..], &encode_tuple(tuple)].concat(),
             Self::Count => vec![COUNT],
@@ -114,9 +142,9 @@ impl Request {
         match bytes.split_first()? {
             (&OPEN, rest) => {
                 let (&version, rest) = rest.split_first()?;
-                let [send, receive, slot] = numbers(rest)?.map(u32::from_ne_bytes);
-                Some(Self::Open { version, send, receive, slot })
+                Some(Self::Open { version, sizes: Sizes::decode(rest)? })
             }
+            (&QUEUE, rest) => Some(Self::AddQueue(Sizes::decode(rest)?)),
             (&REGISTER, []) => Some(Self::Register),
             (&REMOVE, rest) => Some(Self::Remove(decode_tuple(rest)?)),
             (&COUNT, []) => Some(Self::Count),
@@ -259,7 +287,7 @@ mod tests {
         let address = "2001:db8::1".parse().unwrap();
         let tuple = Tuple { address, protocol: 6, port: 443 };
         let v4 = Tuple { address: "192.0.2.1".parse().unwrap(), ..tuple };
-        let open = Request::Open { version: 1, send: 2, receive: 3, slot: 4 };
+        let open = Request::Open { version: 1, sizes: Sizes([2, 3, 4]) };
         let name = Name::new("eth0").unwrap();
         assert_eq!(name.as_str(), Some("eth0"));
         for wrong in ["", "a/b", "a\0", "0123456789abcdef"] {
@@ -267,7 +295,8 @@ mod tests {
         }
         assert_eq!((Name([b'a'; 16]).as_str(), Name([0; 16]).as_str()), (None, None));
         let attach = Request::Attach { name, mode: Mode::Generic };
-        let others = [attach, Request::Detach { name }, Request::List { at: 3 }];
+        let queue = Request::AddQueue(Sizes([5, 6, 7]));
+        let others = [attach, Request::Detach { name }, Request::List { at: 3 }, queue];
         let ports = [open, Request::Register, Request::Remove(tuple), Request::Count];
         for request in ports.into_iter().chain([Request::Watch(tuple)]).chain(others) {
             let bytes = request.encode();

@@ -1,5 +1,7 @@
 //! Who owns which tuple.
 
+use crate::frame::Ends;
+use crate::queues::Queues;
 use crate::tuple::Key;
 
 /// Tuples of all ports.
@@ -37,11 +39,13 @@ pub(crate) struct Registry {
     places: Box<[Place]>,
     len: usize,
     seed: [u64; 3],
+    /// Ports that have more than one queue.
+    pub(crate) queues: Queues,
 }
 
 impl Registry {
     pub(crate) fn new(seed: [u64; 3]) -> Self {
-        Self { places: vec![FREE; FEWEST].into(), len: 0, seed }
+        Self { places: vec![FREE; FEWEST].into(), len: 0, seed, queues: Queues::new(seed) }
     }
 
     /// Who owns it.
@@ -49,6 +53,12 @@ impl Registry {
     pub(crate) fn owner(&self, key: Key) -> Option<Owner> {
         let place = &self.places[self.find(key)];
         (place.owner != NOBODY).then_some(place.owner)
+    }
+
+    /// Who gets what goes between these ends: the owner of the destination, or the queue of that port that has the flow.
+    #[inline]
+    pub(crate) fn receiver(&self, ends: &Ends) -> Option<Owner> {
+        Some(self.queues.choose(self.owner(ends.destination)?, ends))
     }
 
     pub(crate) fn register(&mut self, key: Key, owner: Owner) -> Result<(), Refusal> {
@@ -138,7 +148,7 @@ impl Registry {
 
 /// Both halves of a product.
 #[inline]
-const fn fold(a: u64, b: u64) -> u64 {
+pub(crate) const fn fold(a: u64, b: u64) -> u64 {
     let product = (a as u128).wrapping_mul(b as u128);
     product as u64 ^ (product >> 64) as u64
 }

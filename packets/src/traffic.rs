@@ -3,6 +3,8 @@
 //! Each frame has its flow, its number there, and a check of both, behind right headers and a right checksum. So a sink
 //! can tell what was lost, what came twice, and what was not for it.
 
+mod account;
+
 use std::net::SocketAddr;
 use std::time::Instant;
 
@@ -10,6 +12,8 @@ use quicket_gue::Sum;
 
 use crate::compose;
 use crate::frame::ETHERNET_LEN;
+
+pub use account::{Account, MAX_FLOWS, WINDOW};
 
 /// Octets of a frame's own data: its number, its flow, and a check.
 const DATA: usize = 20;
@@ -33,6 +37,14 @@ pub const fn shortest(address: SocketAddr) -> usize {
 
 const fn check(number: u64, flow: u32) -> u64 {
     (number ^ (flow as u64) << 40).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
+/// The flow and the number that are in a frame's data, if it is as a generator has written it.
+fn read_data(data: &[u8]) -> Option<(u32, u64)> {
+    let data: &[u8; DATA] = data.first_chunk()?;
+    let number = u64::from_le_bytes(*data.first_chunk()?);
+    let flow = u32::from_le_bytes(*data[8..].first_chunk()?);
+    (data[12..] == check(number, flow).to_le_bytes()).then_some((flow, number))
 }
 
 /// Writes the frames of a flow.
@@ -67,9 +79,9 @@ impl Generator {
         frame.copy_from_slice(&self.template);
         let (head, rest) = frame.split_at_mut_checked(self.headers)?;
         let mut data = [0; DATA];
-        data[..8].copy_from_slice(&self.next.to_ne_bytes());
-        data[8..12].copy_from_slice(&self.flow.to_ne_bytes());
-        data[12..].copy_from_slice(&check(self.next, self.flow).to_ne_bytes());
+        data[..8].copy_from_slice(&self.next.to_le_bytes());
+        data[8..12].copy_from_slice(&self.flow.to_le_bytes());
+        data[12..].copy_from_slice(&check(self.next, self.flow).to_le_bytes());
         let checksum = match self.sum.bytes(&data).checksum() {
             // None at all (RFC 768).
             0 => 0xffff,
@@ -122,9 +134,9 @@ impl Sink {
     #[inline]
     fn take(&mut self, frame: &[u8]) -> Option<()> {
         let data: &[u8; DATA] = frame.get(self.headers..)?.first_chunk()?;
-        let number = u64::from_ne_bytes(*data.first_chunk()?);
-        let flow = u32::from_ne_bytes(*data[8..].first_chunk()?);
-        let is_whole = frame.len() == self.len && data[12..] == check(number, flow).to_ne_bytes();
+        let number = u64::from_le_bytes(*data.first_chunk()?);
+        let flow = u32::from_le_bytes(*data[8..].first_chunk()?);
+        let is_whole = frame.len() == self.len && data[12..] == check(number, flow).to_le_bytes();
         let expected = self.expected.get_mut(flow.checked_sub(self.first)? as usize)?;
         if !is_whole || number < *expected {
             return None;

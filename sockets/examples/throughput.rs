@@ -17,7 +17,8 @@
 //! sleeps after each (default 0): for comparison with programs that do so. `QUICKET_WORKERS` is how many
 //! workers serve (default 1): they say how many datagrams each received and handed to another.
 //! `QUICKET_MOVES` is how often the client moves to another port before it begins (default 0), after
-//! which the kernel may choose another worker.
+//! which the kernel may choose another worker. `QUICKET_PROGRAM` has the server share its address through
+//! the switch, as a program of that name; clients that have the same name there reach it.
 
 use std::error::Error;
 use std::io::{Read, Write};
@@ -31,7 +32,7 @@ use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
 use quicket::{
     ClientConfig, ClientTls, Connection, Endpoint, EndpointConfig, Identity, ServerConfig, Stream,
-    TransportConfig, Workers,
+    SwitchConfig, TransportConfig, Workers,
 };
 
 type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
@@ -67,6 +68,11 @@ fn variable(name: &str, default: usize) -> Result<usize> {
     }
 }
 
+/// What tells a server from others at its address.
+fn protocol() -> String {
+    std::env::var("QUICKET_PROGRAM").unwrap_or_else(|_| "perf".to_owned())
+}
+
 fn transport() -> Result<TransportConfig> {
     Ok(TransportConfig {
         initial_udp_payload_size: variable("QUICKET_MTU", 1472)?.try_into()?,
@@ -97,9 +103,13 @@ fn receive(stream: &mut Stream, buffer: &mut [u8]) -> Result<u64> {
 
 fn serve(address: &str) -> Result<()> {
     let identity = Identity::self_signed(["localhost"])?;
-    let config = ServerConfig::with_identity(identity, ["perf"])?.transport(transport()?);
+    let config = ServerConfig::with_identity(identity, [protocol()])?.transport(transport()?);
     let workers = Workers::Count(variable("QUICKET_WORKERS", 1)?);
-    let endpoint = Endpoint::bind_with(address, EndpointConfig::default().workers(workers))?;
+    let mut at = EndpointConfig::default().workers(workers);
+    if std::env::var_os("QUICKET_PROGRAM").is_some() {
+        at = at.switch(SwitchConfig::new(protocol()));
+    }
+    let endpoint = Endpoint::bind_with(address, at)?;
     let listener = endpoint.listen(config)?;
     for connection in listener.incoming() {
         let (connection, endpoint) = (connection?, endpoint.clone());
@@ -150,7 +160,7 @@ fn send(stream: &mut Stream, mut left: u64, buffer: &[u8]) -> Result<()> {
 }
 
 fn connect(address: &str) -> Result<Connection> {
-    let tls = ClientTls::builder().dangerous_no_verification().alpn(["perf"]).build()?;
+    let tls = ClientTls::builder().dangerous_no_verification().alpn([protocol()]).build()?;
     let config = ClientConfig::new(tls).transport(transport()?);
     let address: SocketAddr = address.parse()?;
     let any = if address.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" }.parse()?;

@@ -98,6 +98,14 @@ macro_rules! connection_methods {
             self.conn.look(|conn| conn.engine.alpn().map(<[u8]>::to_vec))
         }
 
+        /// The limits of its own that an application has to announce on this connection, as tickets promise them which are made for it
+        /// (`ServerTls::announce_application_limits`); known with [`Self::alpn`]. `None` on clients, and where TLS promises none.
+        pub fn application_limits(
+            &self,
+        ) -> Option<[u64; quicket_engine::crypto::APPLICATION_LIMITS]> {
+            self.conn.look(|conn| conn.engine.application_limits())
+        }
+
         /// The QUIC version in use.
         pub fn version(&self) -> quicket_wire::Version {
             self.conn.look(|conn| conn.engine.version())

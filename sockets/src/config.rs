@@ -9,6 +9,7 @@ use quicket_engine::{ConnectionIdGenerator, ReplyRates, RetryPolicy, TransportCo
 use quicket_handshake::{ClientTls, ConfigError, Identity, ServerTls, SystemRandom};
 use quicket_wire::Version;
 
+use crate::capture::Captures;
 use crate::pass::PassThrough;
 use crate::qlog::Qlog;
 use crate::session::SessionStore;
@@ -25,11 +26,11 @@ pub struct EndpointConfig {
     pub udp: UdpConfig,
     /// Keys, connection IDs, versions and limits.
     pub protocol: quicket_engine::EndpointConfig,
-    /// How many bytes the data of streams may take on all connections together: what is written
-    /// and not acknowledged, received and not read. As it fills up, connections get less room and
-    /// credit than [`TransportConfig`] says, at least 64 KiB each: writing waits, and the peers'
-    /// windows stay. When nothing is left, new connections are refused. 512 MiB by default;
-    /// `usize::MAX` for no bound.
+    /// How many bytes the data of streams may take on all connections together, and datagrams: what is
+    /// written and not acknowledged, or not sent, and what is received and not read. As it fills up,
+    /// connections get less room and credit than [`TransportConfig`] says, at least 64 KiB each: writing
+    /// waits, the peers' windows stay, and datagrams that come displace older ones. When nothing is left, new
+    /// connections are refused. 512 MiB by default; `usize::MAX` for no bound.
     pub memory: usize,
     /// How many workers serve the address: one by default.
     pub workers: Workers,
@@ -37,6 +38,8 @@ pub struct EndpointConfig {
     pub switch: Option<SwitchConfig>,
     /// Who may have datagrams that belong to no connection of the endpoint; nobody by default.
     pub pass_through: Option<Arc<dyn PassThrough>>,
+    /// Where captures of the endpoint begin; nowhere by default. A place is for one endpoint.
+    pub captures: Option<Captures>,
 }
 
 /// How many workers an endpoint has.
@@ -107,6 +110,7 @@ impl Default for EndpointConfig {
             workers: Workers::One,
             switch: None,
             pass_through: None,
+            captures: None,
         }
     }
 }
@@ -192,6 +196,7 @@ pub struct ClientConfig {
     pub(crate) versions: Vec<Version>,
     pub(crate) sessions: Option<Arc<dyn SessionStore>>,
     pub(crate) qlog: Option<Qlog>,
+    pub(crate) follow_network: bool,
 }
 
 impl ClientConfig {
@@ -205,6 +210,7 @@ impl ClientConfig {
             versions: vec![Version::V1, Version::V2],
             sessions: None,
             qlog: None,
+            follow_network: false,
         }
     }
 
@@ -238,6 +244,24 @@ impl ClientConfig {
     ) -> Self {
         self.version = first;
         self.versions = acceptable.into_iter().collect();
+        self
+    }
+
+    /// Has connections follow this host from network to network, without the application's doing:
+    /// when an address, a device or a route goes or comes, and the system would send to the server
+    /// from another address than before, the connection takes a new socket and moves (RFC 9000,
+    /// Section 9). While the old address works, that is when the server has answered at the new
+    /// one, and the connection stays if it does not; otherwise at once. While there is no network,
+    /// connections live until their idle timeout, and go on as soon as there is one again. An
+    /// attempt to connect whose address goes before its handshake is complete begins again
+    /// (`connect`, not `connect_early`, which goes on from another address). Off by default.
+    ///
+    /// It takes a socket for any address (`0.0.0.0`, `[::]`), not behind a
+    /// [switch](EndpointConfig::switch): elsewhere, and on systems that tell nothing of changes,
+    /// it does nothing. IPv4 and IPv6 are not exchanged for each other: the server's address stays.
+    #[must_use]
+    pub const fn follow_network(mut self, follow: bool) -> Self {
+        self.follow_network = follow;
         self
     }
 
@@ -330,7 +354,8 @@ impl ServerConfig {
         self
     }
 
-    /// Whether clients may move to other addresses (RFC 9000, Section 9).
+    /// Whether clients may move to other addresses (RFC 9000, Section 9). To a preferred address, and on from
+    /// there, they always may (Section 18.2).
     #[must_use]
     pub const fn migration(mut self, allowed: bool) -> Self {
         self.protocol.migration = allowed;

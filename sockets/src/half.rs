@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::task::{Poll, ready};
 
+use bytes::Bytes;
 use quicket_engine::ReadOutcome;
 use quicket_wire::StreamId;
 
@@ -37,6 +38,14 @@ impl SendHalf {
         waiter: Option<Waiter<'_>>,
     ) -> Poll<Result<usize, WriteError>> {
         self.conn.poll_write(self.id, data, waiter)
+    }
+
+    pub(crate) fn poll_write_bytes(
+        &self,
+        data: &mut Bytes,
+        waiter: Option<Waiter<'_>>,
+    ) -> Poll<Result<usize, WriteError>> {
+        self.conn.poll_write_bytes(self.id, data, waiter)
     }
 
     /// Waits until the peer has everything or wants no more.

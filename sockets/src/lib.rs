@@ -13,6 +13,7 @@
 //! | send without retransmission (RFC 9221) | [`Connection::send_datagram`] | [`tokio::Connection::send_datagram`] |
 //! | have many connections on one UDP socket, in both directions | [`Endpoint`] | [`tokio::Endpoint`] |
 //! | move to another network | [`Endpoint::rebind`] | [`tokio::Endpoint::rebind`] |
+//! | ... without the application's doing | [`ClientConfig::follow_network`] | [`ClientConfig::follow_network`] |
 //!
 //! | To | |
 //! |---|---|
@@ -78,6 +79,7 @@
 #![forbid(unsafe_code)]
 
 mod blocking;
+mod capture;
 mod chunk;
 mod common;
 mod config;
@@ -98,6 +100,7 @@ mod unencrypted;
 mod waiting;
 
 pub use blocking::{Connection, Endpoint, Incoming, Listener, RecvStream, SendStream, Stream};
+pub use capture::{Capture, Captured, Captures, Capturing};
 pub use chunk::Chunk;
 pub use common::{HandshakeInfo, PathInfo};
 pub use config::{
@@ -109,7 +112,7 @@ pub use error::{
     ReadError, ReadToEndError, WriteError, blame_of,
 };
 pub use pass::{Arrived, Outlet, PassThrough, Whose};
-pub use qlog::Qlog;
+pub use qlog::{Qlog, QlogPlace};
 pub use site::SiteKeys;
 pub use switched::SwitchConfig;
 pub use unencrypted::UnencryptedNetworks;
@@ -127,9 +130,9 @@ pub use quicket_engine::{
 pub use quicket_handshake::elsewhere::RemoteKey;
 pub use quicket_handshake::{
     APPLICATION_LIMITS, Beginning, ChooseClientPolicy, ClientAuth, ClientPolicy, ClientTls,
-    ConfigError, Fingerprint, Identity, KeyExchange, KeyLog, KeyLogFile, KeyType, ProcessRegister,
-    Roots, STRIKE_WINDOW, ServerTls, SharedBeginning, StrikeAnswer, StrikeRegister, TicketId,
-    TicketKey, TicketKeys, Unasked,
+    ConfigError, Fingerprint, Identity, KeyExchange, KeyLog, KeyLogFile, KeyType, LinesTaker,
+    ProcessRegister, Roots, STRIKE_WINDOW, ServerTls, SharedBeginning, StrikeAnswer,
+    StrikeRegister, TicketId, TicketKey, TicketKeys, Unasked,
 };
 pub use quicket_steering::{SiteSecrets, secrets};
 pub use quicket_wire::{

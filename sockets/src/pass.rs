@@ -62,10 +62,11 @@ impl Outlet {
     /// Sends a burst to `remote` from the address `local` of the endpoint. Nothing is kept of what cannot be sent at once.
     /// `None` once the endpoint has ended.
     pub fn send(&self, local: Option<SocketAddr>, burst: &Outgoing<'_>) -> Option<SendOutcome> {
-        let links = self.0.upgrade()?.links();
+        let core = self.0.upgrade()?;
+        let links = core.links();
         let local_ip = local.map(|local| local.ip());
         let link = links.for_path(local)?;
-        Some(link.sender.send(&Outgoing { local: local_ip, ..*burst }))
+        Some(core.send_by(link, &Outgoing { local: local_ip, ..*burst }))
     }
 }
 

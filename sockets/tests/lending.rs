@@ -2,12 +2,13 @@
 //! all others go on, also when that program is replaced, or hands on to another worker.
 #![cfg(target_os = "linux")]
 
+#[path = "common/switch.rs"]
+mod switch;
+
 use std::io::{Read, Write};
 use std::net::SocketAddr;
-use std::os::fd::AsFd;
-use std::os::unix::net::UnixStream;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -15,56 +16,16 @@ use quicket::{
     ClientConfig, ClientTls, Endpoint, EndpointConfig, Identity, ServerConfig, ServerTls,
     SwitchConfig, Workers,
 };
-use quicket_handshake::{Aes128, AwsLcProvider, SystemRandom};
-use quicket_switch::daemon::{Daemon, Listener, Tools};
-use serde_json::Value;
 use tokio::io::AsyncWriteExt;
+
+use switch::Switch;
 
 /// How long anything may take on a machine that is busy.
 const LONG: Duration = Duration::from_secs(60);
 /// What a client sends, over and over.
 const BLOCK: usize = 1 << 20;
 
-/// A switch that forwards every datagram, and ends with the test.
-struct Switch {
-    name: String,
-    stop: Option<UnixStream>,
-    thread: Option<JoinHandle<std::io::Result<()>>>,
-}
-
 impl Switch {
-    fn new() -> Self {
-        static COUNT: AtomicU32 = AtomicU32::new(0);
-        let count = COUNT.fetch_add(1, Ordering::Relaxed);
-        let file = format!("quicket-lending-{}-{count}", std::process::id());
-        Self::named(std::env::temp_dir().join(file).to_str().unwrap().to_owned())
-    }
-
-    fn named(name: String) -> Self {
-        let tools = Tools {
-            crypto: Arc::new(AwsLcProvider),
-            aes_128: |key| Arc::new(Aes128::new(key)),
-            random: Box::new(SystemRandom::new()),
-        };
-        let daemon = Daemon::new(Listener::bind(&name).unwrap(), tools, None).unwrap();
-        let (stop, stopped) = UnixStream::pair().unwrap();
-        let thread = thread::spawn(move || daemon.forwarding().run(stopped.as_fd()));
-        Self { name, stop: Some(stop), thread: Some(thread) }
-    }
-
-    /// Ends as if it were killed; the next one takes its place.
-    fn next(mut self) -> Self {
-        drop(self.stop.take());
-        self.thread.take().unwrap().join().unwrap().unwrap();
-        Self::named(self.name.clone())
-    }
-
-    fn address(&self) -> Value {
-        let report = quicket_switch::client::status(&self.name).unwrap();
-        let report: Value = serde_json::from_str(&report).unwrap();
-        report["addresses"][0].clone()
-    }
-
     fn lends(&self) {
         let begun = Instant::now();
         loop {
@@ -109,18 +70,6 @@ impl Switch {
             }
         });
         endpoint
-    }
-}
-
-impl Drop for Switch {
-    fn drop(&mut self) {
-        drop(self.stop.take());
-        let Some(thread) = self.thread.take() else { return };
-        let ended = thread.join();
-        let _ = std::fs::remove_file(format!("{}.lock", self.name));
-        if !thread::panicking() {
-            ended.unwrap().unwrap();
-        }
     }
 }
 
@@ -195,7 +144,7 @@ fn ask(address: SocketAddr, alpn: &str) -> String {
 
 /// Two programs, of which one gets a transfer; then its next generation, and the next switch.
 fn others_go_on(workers: usize) {
-    let switch = Switch::new();
+    let switch = Switch::forwarding();
     let bulk = switch.program("bulk", "bulk", any(), workers);
     let address = bulk.local_addr();
     let _chat = switch.program("chat", "chat", address, 1);
@@ -243,7 +192,7 @@ fn workers_hand_on_what_one_of_them_reads() {
 /// A program whose runtime waits for the socket.
 #[test]
 fn a_task_reads_the_socket_as_well() {
-    let switch = Switch::new();
+    let switch = Switch::forwarding();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let (tell, told) = std::sync::mpsc::channel();
     let config = switch.endpoint("bulk", 1);

@@ -3,22 +3,57 @@
 mod common;
 
 use std::io::Write;
+use std::net::UdpSocket;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use common::configs;
 use nix::sys::pthread::{pthread_kill, pthread_self};
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
 use quicket::{
-    ClientConfig, ClientTls, Connection, Decision, Endpoint, Identity, KeyLog, Listener,
-    MemorySessionStore, ServerConfig, ServerTls, SessionStore, Stream,
+    Arrived, ClientConfig, ClientTls, Connection, Decision, Endpoint, EndpointConfig, Identity,
+    KeyLog, Listener, MemorySessionStore, Outlet, PassThrough, ServerConfig, ServerTls,
+    SessionStore, Stream, Whose,
 };
 
 /// Longer than anything takes here.
 const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Panics with the first datagrams that it is shown.
+#[derive(Debug, Default)]
+struct Explosive(AtomicUsize);
+
+impl PassThrough for Explosive {
+    fn look(&self, _: &Arrived<'_>, _: &Outlet) -> Whose {
+        assert!(self.0.fetch_add(1, Ordering::SeqCst) >= 2, "this function panics");
+        Whose::Own { held: Vec::new() }
+    }
+}
+
+/// Nobody but that thread serves the endpoint: no call on it waits.
+#[test]
+fn an_endpoint_whose_thread_has_panicked_has_another_one() {
+    let (server, client) = configs();
+    let pass = Arc::new(Explosive::default());
+    let config = EndpointConfig { pass_through: Some(pass.clone()), ..EndpointConfig::default() };
+    let endpoint = Endpoint::bind_with("127.0.0.1:0", config).unwrap();
+    let listener = endpoint.listen(server).unwrap();
+    let stranger = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let begun = Instant::now();
+    for panics in 1..=2 {
+        while pass.0.load(Ordering::SeqCst) < panics {
+            assert!(begun.elapsed() < PATIENCE, "nobody receives");
+            stranger.send_to(&[0x41; 60], listener.local_addr()).unwrap();
+            thread::sleep(Duration::from_millis(10));
+        }
+    }
+    // Its handshake is completed by the server's thread.
+    let connection = Connection::connect(listener.local_addr(), "localhost", &client).unwrap();
+    connection.close(0, b"");
+}
 
 /// Answers each stream with what it holds.
 fn echo(connection: &Connection) {

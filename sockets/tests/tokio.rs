@@ -2,6 +2,9 @@
 
 mod common;
 
+use std::sync::Arc;
+use std::task::{Context, Wake, Waker};
+
 use common::configs;
 use quicket::tokio::{Connection, Endpoint, Listener};
 #[cfg(target_os = "linux")]
@@ -56,6 +59,46 @@ async fn a_closed_listener_wakes_who_waits() {
     listener.close();
     assert_eq!(waiting.await.unwrap().unwrap_err(), quicket::AcceptError::EndpointClosed);
     assert!(listener.endpoint().listen(server).is_ok());
+}
+
+/// A waker that says how many of its clones there are.
+fn counted() -> (Arc<Counted>, Waker) {
+    let counted = Arc::new(Counted);
+    (Arc::clone(&counted), Waker::from(counted))
+}
+
+struct Counted;
+
+impl Wake for Counted {
+    fn wake(self: Arc<Self>) {}
+}
+
+/// Peers decide how many streams there are in which nothing happens any more.
+#[tokio::test]
+async fn streams_that_are_dropped_or_stopped_leave_nobody_waiting() {
+    let (server, client) = configs();
+    let listener = Listener::bind("127.0.0.1:0", server).await.unwrap();
+    let address = listener.local_addr();
+    let (connection, accepted) =
+        tokio::join!(Connection::connect(address, "localhost", &client), listener.accept());
+    let (connection, _accepted) = (connection.unwrap(), accepted.unwrap());
+    let (count, waker) = counted();
+    let mut context = Context::from_waker(&waker);
+    let known = Arc::strong_count(&count);
+    for stopped in [false, true] {
+        let (mut send, mut recv) = connection.open_bi().await.unwrap().split();
+        while send.poll_write_some(&mut context, &[0; 1 << 16]).is_ready() {}
+        assert!(send.poll_stopped(&mut context).is_pending());
+        assert!(recv.poll_read_some(&mut context, &mut [0]).is_pending());
+        assert_eq!(Arc::strong_count(&count), known + 3);
+        if stopped {
+            recv.stop(0).unwrap();
+            // There may be room to write meanwhile.
+            assert!(Arc::strong_count(&count) <= known + 2);
+        }
+        drop((send, recv));
+        assert_eq!(Arc::strong_count(&count), known, "stopped: {stopped}");
+    }
 }
 
 /// The switch takes the connection, and says nothing until the runtime's only thread ends it.

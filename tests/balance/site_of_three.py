@@ -2,6 +2,7 @@
 
 import ctypes
 import fcntl
+import itertools
 import json
 import os
 import pathlib
@@ -120,6 +121,8 @@ class Site:
         self.quicket, self.scratch = quicket, pathlib.Path(scratch)
         self.scratch.mkdir(parents=True, exist_ok=True)
         self.namespaces, self.processes, self.relays = [], [], []
+        # None that the system gives by itself.
+        self.ports = itertools.count(21_000)
         self.large = os.urandom(3 << 20)
         self.ids = self.scratch / "site"
         self.key = os.urandom(32).hex()
@@ -210,8 +213,9 @@ class Site:
         return out
 
     def who(self, port=None):
-        """The server that a new connection reaches, from a port of the client's."""
-        with Relay(self, port) as relay:
+        """The server that a new connection reaches, from a port of the client's: one that nothing came from before, if none
+        is named. A balancer takes what comes from a known port where it went in the last two minutes, to a server that drains, too."""
+        with Relay(self, port or next(self.ports)) as relay:
             return self.fetch("who", relay.address).decode()
 
 

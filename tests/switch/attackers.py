@@ -34,9 +34,11 @@ def attack(site, what, datagrams, seconds, rate):
     """Sends datagrams while customers come and stay."""
     for _ in range(TURNS):
         flood = Flood(site.host(), datagrams)
+        before = Work(site)
         reached, waits, memory = beside(site, lambda: flood.run(seconds, rate))
+        work = before.since()
         site.crowd.whole(what)
-        assert memory < MOST_MEMORY, f"{what}: {memory >> 20} MiB"
+        assert max(memory) < MOST_MEMORY, f"{what}: {max(memory) >> 20} MiB"
         assert waits[len(waits) // 2] < USUALLY and waits[-1] < AT_MOST, f"{what}: new connections took {waits} s"
         if reached >= ATTACK * rate:
             break
@@ -44,24 +46,70 @@ def attack(site, what, datagrams, seconds, rate):
         raise AssertionError(f"{what}: {reached:,.0f} datagrams a second are no attack; asked for were {rate:,}")
     print(f"{what}: {reached:,.0f} datagrams a second for {seconds} s, {flood.answers:,} answered; {CONNECTIONS} connections "
           f"beside them went on, {len(waits)} new ones took {waits[len(waits) // 2] * 1000:.0f} ms (the longest "
-          f"{waits[-1] * 1000:.0f} ms); the largest process had {memory >> 20} MiB", flush=True)
+          f"{waits[-1] * 1000:.0f} ms); the switch had {memory[0] >> 20} MiB, who has customers {memory[1] >> 20}, who is "
+          f"attacked {memory[2] >> 20}; {work}", flush=True)
     return flood
 
 
+class Work:
+    """What the processes and the kernel do from now on, in shares of a core."""
+
+    TICKS = os.sysconf("SC_CLK_TCK")
+
+    def __init__(self, site):
+        names = ("the switch", "who has customers", "who is attacked", "who attacks, and counts")
+        self.pids = dict(zip(names, (*site.pids(), os.getpid())))
+        self.begun, self.before, self.soft = time.monotonic(), self.ticks(), self.interrupts()
+        self.dropped = self.drops(site)
+        self.site = site
+
+    def ticks(self):
+        def used(pid):
+            fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+            return int(fields[11]) + int(fields[12])
+        return {name: used(pid) for name, pid in self.pids.items()}
+
+    @staticmethod
+    def interrupts():
+        """Ticks that are nobody's: softirq."""
+        return int(pathlib.Path("/proc/stat").read_text().splitlines()[0].split()[7])
+
+    @staticmethod
+    def drops(site):
+        """Datagrams for which the sockets of the address had no room."""
+        port = f":{site.host()[1]:04X}"
+        rows = [row.split() for row in pathlib.Path("/proc/net/udp").read_text().splitlines()[1:]]
+        return sum(int(row[12]) for row in rows if row[1].endswith(port))
+
+    def since(self):
+        seconds = (time.monotonic() - self.begun) * self.TICKS
+        used = {name: ticks - self.before[name] for name, ticks in self.ticks().items()}
+        used["interrupts"] = self.interrupts() - self.soft
+        shares = ", ".join(f"{name} {ticks / seconds:.0%}" for name, ticks in used.items())
+        return f"of a core: {shares}; {self.drops(self.site) - self.dropped:,} found no room in a socket"
+
+
 def beside(site, run):
-    """What `run` returns; meanwhile customers come: how long each took, in order, and what memory there was."""
-    result, waits, memory = [], [], 0
+    """What `run` returns; meanwhile customers come: how long each took, in order, and the most memory of each process."""
+    result, waits, memory = [], [], site.memory()
     sender = threading.Thread(target=lambda: result.append(run()))
     sender.start()
     while not waits or sender.is_alive():
         waits.append(site.get(CUSTOMERS))
-        memory = max(memory, site.memory())
+        memory = [max(pair) for pair in zip(memory, site.memory())]
     sender.join()
     return result[0], sorted(waits), memory
 
 
 def first_packets(site, seconds, rate, count):
     attack(site, "first packets at another name", [initial("victim.example", "h3") for _ in range(count)], seconds, rate)
+    until("who was attacked serves again", lambda: attempt(site))
+
+
+def failing(site, seconds, rate, count):
+    """Handshakes that end at once: each leaves a connection that closes (RFC 9000, Section 10.2)."""
+    datagrams = [initial("victim.example", "h3", wrong=True) for _ in range(count)]
+    attack(site, "first packets with a wrong parameter", datagrams, seconds, rate)
     until("who was attacked serves again", lambda: attempt(site))
 
 
@@ -174,6 +222,7 @@ def main():
             took = sorted(site.get(CUSTOMERS) for _ in range(9))
             print(f"before: a new connection takes {took[4] * 1000:.0f} ms", flush=True)
             first_packets(site, arguments.seconds, arguments.rate, arguments.different)
+            failing(site, arguments.seconds, arguments.rate, arguments.different)
             unfinished(site, arguments.seconds, arguments.rate, arguments.different // 4)
             guessed(site, arguments.seconds, arguments.rate, arguments.different)
             replayed(site, arguments.seconds, arguments.rate)

@@ -28,8 +28,9 @@ def vector(size, data):
     return len(data).to_bytes(size, "big") + data
 
 
-def client_hello(name, protocol, source, padding=0):
-    """A ClientHello (RFC 8446, Section 4.1.2), longer by so many bytes of padding (RFC 7685)."""
+def client_hello(name, protocol, source, padding=0, wrong=False):
+    """A ClientHello (RFC 8446, Section 4.1.2), longer by so many bytes of padding (RFC 7685). What is wrong ends the handshake:
+    a transport parameter whose length does not match its integer (RFC 9000, Section 18)."""
     def extension(kind, data):
         return struct.pack("!H", kind) + vector(2, data)
 
@@ -40,7 +41,8 @@ def client_hello(name, protocol, source, padding=0):
     extensions += extension(13, vector(2, bytes.fromhex("0403080404010503")))
     extensions += extension(10, vector(2, b"\0\x1d"))
     extensions += extension(51, vector(2, b"\0\x1d" + vector(2, x25519())))
-    parameters = b"\x0f" + vector(1, source) + bytes.fromhex("0404800f4240 0504800f4240 080140".replace(" ", ""))
+    parameters = b"\x0f" + vector(1, source) + bytes.fromhex("0404800f4240 0504800f4240 080110".replace(" ", ""))
+    parameters += b"\x09\1\x40" if wrong else b""
     extensions += extension(57, parameters)
     body = b"\3\3" + os.urandom(32) + b"\0" + vector(2, b"\x13\x01") + b"\1\0" + vector(2, extensions)
     return b"\1" + vector(3, body)
@@ -82,10 +84,10 @@ def crypto(offset, data):
     return b"\6" + struct.pack("!HH", 0x4000 | offset, 0x4000 | len(data)) + data
 
 
-def initial(name, protocol, whole=True):
+def initial(name, protocol, whole=True, wrong=False):
     """The first datagram of a client that asks for `name`, with the whole of its ClientHello or the first half."""
     client = Client()
-    hello = client_hello(name, protocol, client.source)
+    hello = client_hello(name, protocol, client.source, wrong=wrong)
     hello = hello if whole else hello[:len(hello) // 2]
     return client.datagram(0, crypto(0, hello))
 

@@ -55,11 +55,11 @@ class Site:
         return [self.status()["pid"], *(server.pid for server in self.servers)]
 
     def memory(self):
-        """What the largest of the processes has, in bytes."""
+        """What each of the processes has, in bytes."""
         def resident(pid):
             status = pathlib.Path(f"/proc/{pid}/status").read_text()
             return int(status.split("VmRSS:")[1].split()[0]) << 10
-        return max(map(resident, self.pids()))
+        return [resident(pid) for pid in self.pids()]
 
     def get(self, name):
         """A new connection; how long it took in seconds."""

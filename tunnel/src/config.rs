@@ -401,6 +401,10 @@ impl Setup {
             for other in &self.ports[..index] {
                 let overlap =
                     port.local.is_none() || other.local.is_none() || port.local == other.local;
+                if port == other {
+                    let text = "is there already: quicket tunnel port show lists all";
+                    return Err(SetupError(format!("port {} {text}", port.port)));
+                }
                 if (port.port, port.v6) == (other.port, other.v6) && overlap {
                     return Err(SetupError(format!(
                         "port {} has two meanings: give the tunnels ports of their own by \

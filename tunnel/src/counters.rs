@@ -38,11 +38,11 @@ pub(crate) enum Drop {
 }
 
 macro_rules! counters {
-    ($($(#[$doc:meta])* $name:ident),* $(,)?) => {
+    ($($(#[doc = $doc:literal])* $name:ident),* $(,)?) => {
         /// Counters of a tunnel. They only grow.
         #[derive(Debug, Default)]
         pub struct Counters {
-            $($(#[$doc])* pub $name: AtomicU64,)*
+            $($(#[doc = $doc])* pub $name: AtomicU64,)*
         }
 
         impl Counters {
@@ -51,6 +51,15 @@ macro_rules! counters {
             pub fn values(&self) -> Vec<(&'static str, u64)> {
                 vec![$((stringify!($name), self.$name.load(Ordering::Relaxed)),)*]
             }
+
+            /// What the counter of this name counts; `None` if there is none.
+            #[must_use]
+            pub fn help(name: &str) -> Option<&'static str> {
+                match name {
+                    $(stringify!($name) => Some(concat!($($doc),*)),)*
+                    _ => None,
+                }
+            }
         }
     };
 }
@@ -58,15 +67,15 @@ macro_rules! counters {
 counters! {
     /// Packets received and handed to the device.
     rx_packets,
-    /// ... and their bytes, without encapsulation.
+    /// Bytes of packets received, without encapsulation.
     rx_bytes,
     /// Packets sent.
     tx_packets,
-    /// ... and their bytes, without encapsulation.
+    /// Bytes of packets sent, without encapsulation.
     tx_bytes,
-    /// System calls that sent them.
+    /// System calls that sent packets.
     tx_bursts,
-    /// Writes to the device.
+    /// Writes of packets to the device.
     rx_writes,
     /// Received: not what the formats allow.
     rx_malformed,

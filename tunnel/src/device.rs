@@ -82,7 +82,14 @@ pub fn remove_device(name: &str) -> io::Result<()> {
     let flags = flags.map_or(libc::IFF_TUN, |flags| flags & kinds);
     let flags = flags | libc::IFF_NO_PI | libc::IFF_VNET_HDR;
     let file = open()?;
-    sys::set_interface(&file, name, flags)?;
+    sys::set_interface(&file, name, flags).map_err(|error| match error.raw_os_error() {
+        // Of another kind, or its flags are not to be seen here.
+        Some(libc::EINVAL) => {
+            let text = format!("it is no device of a tunnel; ip link del {name} removes any");
+            io::Error::new(error.kind(), text)
+        }
+        _ => error,
+    })?;
     sys::set_persist(&file, false)
 }
 

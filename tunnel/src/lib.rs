@@ -12,6 +12,8 @@
 //! Needs Linux. [`Tunnels`] need the right to make network devices (CAP_NET_ADMIN).
 #![cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "the I/O is Linux's"))]
 #![deny(unsafe_code)]
+// They panic where nothing can be written.
+#![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
 
 mod answers;
 #[cfg(target_os = "linux")]

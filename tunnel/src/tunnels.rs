@@ -315,7 +315,7 @@ fn blame(name: &str, error: &io::Error) -> io::Error {
         Some(Errno::EBUSY) => "another program has this device",
         Some(Errno::EINVAL) => {
             "a device of this name is of another kind, or has been made with another number of \
-             workers: quicket tunnel del removes it"
+             workers: take another name, or remove it (ip link del)"
         }
         _ => "no device",
     };

@@ -55,7 +55,15 @@ impl World {
                 same.map(|index| before.paths[index].clone())
             });
             known.map_or_else(
-                || Path::open(tunnel).map(Arc::new).map_err(|error| blame(&tunnel.name, &error)),
+                || {
+                    let opened = Path::open(tunnel).map(Arc::new);
+                    opened.map_err(|error| match error.kind() {
+                        io::ErrorKind::NetworkUnreachable | io::ErrorKind::HostUnreachable => {
+                            unreachable(tunnel, &error)
+                        }
+                        _ => blame(&tunnel.name, &error),
+                    })
+                },
                 Ok,
             )
         };
@@ -183,6 +191,12 @@ fn same_path(one: &Tunnel, other: &Tunnel) -> bool {
         (ends, outer, protocols, dev.clone(), tunnel.overhead())
     };
     key(one) == key(other)
+}
+
+fn unreachable(tunnel: &Tunnel, error: &io::Error) -> io::Error {
+    let Tunnel { name, remote, .. } = tunnel;
+    let text = format!("{name}: no route to {remote} (ip route get {remote}): {error}");
+    io::Error::new(error.kind(), text)
 }
 
 fn blame(name: &str, error: &io::Error) -> io::Error {

@@ -11,8 +11,8 @@ use nix::sys::socket::{
     ControlMessageOwned, MsgFlags, SockaddrStorage, recvmsg, setsockopt, sockopt,
 };
 
-use crate::UdpSocket;
 use crate::address::canonical;
+use crate::{Port, UdpSocket};
 
 /// How much of the datagram is looked at: its header.
 const QUOTED: usize = 64;
@@ -41,7 +41,7 @@ pub enum Unreachable {
 /// What became of a datagram.
 #[derive(Debug)]
 pub struct Undelivered<'a> {
-    /// Where it was sent. The kernel has made sure that it was from this socket's port.
+    /// Where it was sent. The kernel, or the switch, has made sure that it was from this socket's port.
     pub remote: SocketAddr,
     /// What ICMP says.
     pub what: Unreachable,
@@ -81,6 +81,9 @@ impl UdpSocket {
     /// Returns whether ICMP messages may have come since it was asked last: a call has failed, or somebody has
     /// [said so](Self::note_error). While there are none, the queue need not be looked at.
     pub fn may_have_errors(&self) -> bool {
+        if self.port.as_deref().is_some_and(Port::has_errors) {
+            return true;
+        }
         let has_come = &self.icmp.has_come;
         has_come.load(Ordering::Relaxed) && has_come.swap(false, Ordering::Relaxed)
     }
@@ -90,13 +93,14 @@ impl UdpSocket {
         self.icmp.has_come.store(true, Ordering::Relaxed);
     }
 
-    /// Has the kernel keep ICMP messages, or not; those that were not taken are forgotten then.
+    /// Has the kernel keep ICMP messages, or the port by which datagrams come, or not; those that were not taken are forgotten then.
     ///
     /// # Errors
     ///
     /// Those of setsockopt(2).
     pub fn keep_errors(&self, on: bool) -> io::Result<()> {
-        if self.is_behind_port() {
+        if let Some(port) = &self.port {
+            port.keep_errors(on);
             return Ok(());
         }
         self.icmp.is_kept.store(on, Ordering::Relaxed);
@@ -116,7 +120,8 @@ impl UdpSocket {
     ///
     /// When the queue cannot be read.
     pub fn take_errors(&self, mut each: impl FnMut(Undelivered<'_>)) -> io::Result<()> {
-        if self.is_behind_port() {
+        if let Some(port) = &self.port {
+            port.take_errors(&mut each);
             return Ok(());
         }
         // On the heap, where it is aligned as control messages must be.

@@ -8,6 +8,7 @@ use std::os::fd::BorrowedFd;
 use quicket_wire::EcnCodepoint;
 
 use crate::Outgoing;
+use crate::errors::Undelivered;
 
 /// Where the datagrams of a socket come from that another process reads. Sending stays with the
 /// socket, unless the port sends, too ([`UdpSocket::through`](crate::UdpSocket::through)).
@@ -61,6 +62,19 @@ pub trait Port: fmt::Debug + Send + Sync {
     fn send_through(&self, _: &Outgoing<'_>) -> io::Result<usize> {
         Err(io::ErrorKind::Unsupported.into())
     }
+
+    /// Keeps what ICMP says of datagrams that were sent by the port, a bounded number of messages, or forgets it
+    /// ([`UdpSocket::keep_errors`](crate::UdpSocket::keep_errors)). [`Port::readable`] tells of messages, too, and receiving
+    /// finds them. A port that hears none has nothing to do.
+    fn keep_errors(&self, _on: bool) {}
+
+    /// Whether some are kept.
+    fn has_errors(&self) -> bool {
+        false
+    }
+
+    /// Takes those that are kept.
+    fn take_errors(&self, _each: &mut dyn FnMut(Undelivered<'_>)) {}
 }
 
 /// What is known of a train that came.

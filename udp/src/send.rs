@@ -26,6 +26,15 @@ pub struct Outgoing<'a> {
     pub bytes: &'a [u8],
 }
 
+/// What the address is worth from which a burst is to go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Source {
+    /// Any other one does if this host has it no more.
+    Rather,
+    /// None other does.
+    Only,
+}
+
 /// What became of a burst.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SendOutcome {
@@ -105,8 +114,18 @@ impl Sender {
 
     /// Sends a burst. Nothing that the operating system may say ends the endpoint.
     pub fn send(&self, burst: &Outgoing<'_>) -> SendOutcome {
+        self.send_from(burst, Source::Rather)
+    }
+
+    /// Sends a burst from the address that it names, or not at all: for who moves to another one
+    /// of his own accord.
+    pub fn send_strictly(&self, burst: &Outgoing<'_>) -> SendOutcome {
+        self.send_from(burst, Source::Only)
+    }
+
+    fn send_from(&self, burst: &Outgoing<'_>, source: Source) -> SendOutcome {
         if burst.bytes.len() > burst.segment_size && self.max_segments() == 1 {
-            return self.send_one_by_one(burst);
+            return self.send_one_by_one(burst, source);
         }
         match self.try_send(burst, burst.local) {
             Ok(sent) if sent < burst.bytes.len() => SendOutcome::Blocked { sent },
@@ -114,7 +133,7 @@ impl Sender {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 SendOutcome::Blocked { sent: 0 }
             }
-            Err(error) => self.refused(burst, &error),
+            Err(error) => self.refused(burst, source, &error),
         }
     }
 
@@ -150,10 +169,10 @@ impl Sender {
     }
 
     /// Without offload, or after the kernel refused it: one datagram at a time.
-    fn send_one_by_one(&self, burst: &Outgoing<'_>) -> SendOutcome {
+    fn send_one_by_one(&self, burst: &Outgoing<'_>, source: Source) -> SendOutcome {
         let mut sent = 0;
         for datagram in burst.bytes.chunks(burst.segment_size.max(1)) {
-            match self.send(&Outgoing { bytes: datagram, ..*burst }) {
+            match self.send_from(&Outgoing { bytes: datagram, ..*burst }, source) {
                 SendOutcome::Done => sent += datagram.len(),
                 SendOutcome::Blocked { .. } => return SendOutcome::Blocked { sent },
                 // The others are no larger.
@@ -163,12 +182,12 @@ impl Sender {
         SendOutcome::Done
     }
 
-    fn refused(&self, burst: &Outgoing<'_>, error: &io::Error) -> SendOutcome {
+    fn refused(&self, burst: &Outgoing<'_>, source: Source, error: &io::Error) -> SendOutcome {
         let is_burst = burst.bytes.len() > burst.segment_size;
         match error.raw_os_error().map(Errno::from_raw) {
             // The device cannot do offload, of which Linux tells only now.
             Some(Errno::EIO | Errno::EINVAL) if is_burst && self.offload_is_given_up(burst) => {
-                return self.send_one_by_one(burst);
+                return self.send_one_by_one(burst, source);
             }
             Some(Errno::EMSGSIZE) => {
                 lock(&self.stats).too_large += 1;
@@ -179,7 +198,11 @@ impl Sender {
             Some(Errno::EINVAL | Errno::EADDRNOTAVAIL | Errno::ENETUNREACH)
                 if burst.local.is_some() =>
             {
-                return self.without_source(burst, error);
+                self.begin_anew();
+                match source {
+                    Source::Rather => return self.without_source(burst, error),
+                    Source::Only => self.count_refusal(burst, error),
+                }
             }
             _ => self.count_refusal(burst, error),
         }
@@ -192,10 +215,14 @@ impl Sender {
         self.max_segments() == 1 || self.socket.classes.of(destination).is_some()
     }
 
-    fn without_source(&self, burst: &Outgoing<'_>, error: &io::Error) -> SendOutcome {
+    /// The refusal was about the address, and says nothing about what the kernel can do.
+    fn begin_anew(&self) {
         if let Ok(state) = offload_state(&self.socket.io) {
             *self.state.write().unwrap_or_else(PoisonError::into_inner) = state;
         }
+    }
+
+    fn without_source(&self, burst: &Outgoing<'_>, error: &io::Error) -> SendOutcome {
         match self.try_send(burst, None) {
             Ok(sent) => {
                 lock(&self.stats).source_lost += 1;

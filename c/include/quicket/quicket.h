@@ -40,6 +40,14 @@ struct mmsghdr;
  */
 #define QUICKET_SOCKOPT_SWITCH 1001
 
+/*
+ * Another: whether the connection of a client follows this host from network to network. When its address goes, or
+ * the way to the server leads by another network, it moves by itself (RFC 9000, Section 9). A 32-bit number, 0 by
+ * default; to be set before the socket is connected, and without effect on one that the program has bound. A handshake
+ * whose address goes fails with ECONNABORTED.
+ */
+#define QUICKET_SOCKOPT_FOLLOW_NETWORK 1002
+
 int quicket_socket(int domain, int type, int protocol);
 int quicket_bind(int fd, const struct sockaddr *address, socklen_t length);
 int quicket_listen(int fd, int backlog);

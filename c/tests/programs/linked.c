@@ -158,12 +158,44 @@ static void sharing(void)
 	CHECK(close(fd) == 0);
 }
 
+/* What the option takes, and that connections work with it: clients whose networks come and go are in tests/moves. */
+static void following(void)
+{
+	struct sockaddr_storage address;
+	struct pair pair = { 0 };
+	socklen_t length, size = sizeof(uint32_t);
+	uint32_t follows = 7, wanted = 1, not_wanted = 0;
+	char data[64];
+	int client = socket(AF_INET, SOCK_DGRAM, IPPROTO_QUIC);
+	CHECK(quicket_getsockopt(client, SOL_QUIC, QUICKET_SOCKOPT_FOLLOW_NETWORK, &follows, &size) == 0);
+	CHECK(follows == 0 && size == sizeof(follows));
+	FAILS(setsockopt(client, SOL_QUIC, QUICKET_SOCKOPT_FOLLOW_NETWORK, &wanted, 3), EINVAL);
+	CHECK(setsockopt(client, SOL_QUIC, QUICKET_SOCKOPT_FOLLOW_NETWORK, &wanted, size) == 0);
+	CHECK(quicket_getsockopt(client, SOL_QUIC, QUICKET_SOCKOPT_FOLLOW_NETWORK, &follows, &size) == 0);
+	CHECK(follows == 1);
+
+	pthread_t thread;
+	pair.listener = listener(AF_INET, &address, &length);
+	pair.client = client;
+	CHECK(connect(client, (struct sockaddr *)&address, length) == 0);
+	FAILS(setsockopt(client, SOL_QUIC, QUICKET_SOCKOPT_FOLLOW_NETWORK, &not_wanted, size), EINVAL);
+	CHECK(quicket_getsockopt(client, SOL_QUIC, QUICKET_SOCKOPT_FOLLOW_NETWORK, &follows, &size) == 0);
+	CHECK(follows == 1);
+	CHECK(pthread_create(&thread, NULL, serve_early, &pair) == 0);
+	CHECK(quicket_client_handshake(client, "localhost", "test", NULL, given("PIN")) == 0);
+	CHECK(pthread_join(thread, NULL) == 0);
+	CHECK(send_on(client, "hello", 5, -1, QUIC_STREAM_FLAG_NEW | QUIC_STREAM_FLAG_FIN) == 5);
+	CHECK(recv(pair.server, data, sizeof(data), 0) == 5 && memcmp(data, "hello", 5) == 0);
+	CHECK(close(client) == 0 && close(pair.server) == 0 && close(pair.listener) == 0);
+}
+
 int main(void)
 {
 	alarm(60);
 	sessions();
 	workers();
 	sharing();
+	following();
 	struct pair pair = connected(AF_INET, SOCK_STREAM);
 	char data[64];
 	int64_t id;

@@ -77,6 +77,9 @@ pub(crate) struct Connect {
     pub(crate) early_data: bool,
 
     #[command(flatten)]
+    pub(crate) network: super::Network,
+
+    #[command(flatten)]
     pub(crate) transport: Transport,
 }
 

@@ -7,7 +7,7 @@ use clap::Args;
 /// Starts a server and a client as two processes on this machine. Real files cross over HTTP/3,
 /// twice: on a new connection, then on a resumed one whose requests leave with the first packet
 /// (0-RTT). Every file is verified by its SHA-256 hash.
-#[derive(Args, Debug)]
+#[derive(Args, Clone, Debug)]
 #[command(
     args_override_self = true,
     after_help = "\

@@ -52,6 +52,13 @@ Examples:
   quicket gateway try http://127.0.0.1:8080
   quicket gateway try unix:/run/app.sock -l '[::]:8443'")]
     Try(Try),
+    #[command(after_help = "\
+Examples:
+  quicket gateway capture /etc/quicket/site.toml --client 192.0.2.7 --for 30s -o client.pcapng
+  quicket gateway capture /etc/quicket/site.toml --client 192.0.2.0/24 --client 2001:db8::/32 --qlog qlogs
+  quicket gateway capture /etc/quicket/site.toml --client 0.0.0.0/0 --one-in 1000 --headers-only -o some.pcapng
+  quicket gateway capture /etc/quicket/site.toml --client 192.0.2.7 -o - | wireshark -k -i -")]
+    Capture(Box<super::Capture>),
 }
 
 #[derive(Args, Debug)]
@@ -89,16 +96,16 @@ The file, in TOML; what is not said is as shown here, and paths are relative to 
                                    { keyd = \"tcp:HOST:PORT\", client_chain = \"FILE\",
                                    client_key = \"FILE\", ca = \"FILE\" }
   [acme]                           certificates that the gateway gets and renews by itself (RFC 8555)
-  directory = \"URL\"              the authority's; https://acme-v02.api.letsencrypt.org/directory
+  directory = \"https://acme-v02.api.letsencrypt.org/directory\"    the authority's
   agree_to_terms = true            due: the authority's terms of service are agreed to
   names = [\"NAME\", [\"NAME\", \"NAME\"]]      each entry is a certificate, for one name or several
-  state = \"DIRECTORY\"            due: where the account and certificates are kept; made with mode 700
+  state = \"DIRECTORY\"              due: where the account and certificates are kept; made with mode 700
   contact = []                     addresses of mail, for the authority
-  challenge = \"tls-alpn-01\"      at port 443; or http-01, at port 80, which redirect listens on. Without a
+  challenge = \"tls-alpn-01\"        at port 443; or http-01, at port 80, which redirect listens on. Without a
                                    site it is http-01
-  key_type = \"ecdsa-p256\"        or ecdsa-p384, rsa-2048, rsa-4096
-  profile = \"NAME\"               a kind of certificate that the authority has; its default
-  ca = \"FILE\"                    whom the directory's server is trusted by; the system's roots
+  key_type = \"ecdsa-p256\"          or ecdsa-p384, rsa-2048, rsa-4096
+  profile = \"NAME\"                 a kind of certificate that the authority has; its default
+  ca = \"FILE\"                      whom the directory's server is trusted by; the system's roots
   external_account = { key_id = \"ID\", key_file = \"FILE\" }         if the authority gives accounts
                                    beforehand; the file has the key in base64url
   [origin.NAME]
@@ -147,7 +154,8 @@ The file, in TOML; what is not said is as shown here, and paths are relative to 
   origin = \"NAME\"                  one of these four
   files = \"DIRECTORY\"              with FILE.br, .zst and .gz for who takes them
   redirect = { to = \"https://{host}{path}\", status = 308 }     or {rest}: what follows path
-  respond = { status = 200, body = \"\", content_type = \"text/plain; charset=utf-8\" }
+  respond = { status = 200, body = \"\",
+                                   content_type = \"text/plain; charset=utf-8\" }
   rewrite_prefix = \"/PREFIX\"       instead of path, for the origin or the directory
   request_headers = { set = {}, add = {}, remove = [] }          for the origin
   response_headers = { set = {}, add = {}, remove = [] }         for the client
@@ -196,21 +204,38 @@ The file, in TOML; what is not said is as shown here, and paths are relative to 
   max_udp_payload = N              that clients may send, in bytes, from 1200: 1440 of 1500 over IPv4;
                                    no limit unless given
   [early_data]                     each ticket brings 0-RTT in once at all gateways (docs/site.md); needs secrets
-  register = \"redis://HOST:PORT\"  a store that speaks the Redis protocol; or \"unix:/PATH\"
+  register = \"redis://HOST:PORT\"   a store that speaks the Redis protocol; rediss:// over TLS; or \"unix:/PATH\"
   name = \"NAME\"                    where gateways reach it by several addresses; register
   username = \"NAME\"                and ...
   password_file = \"FILE\"           ... for AUTH; none
+  ca = \"FILE\"                      whom it is trusted by over TLS; the system's roots
+  client_chain = \"FILE\"            the gateway's own certificate over TLS, and ...
+  client_key = \"FILE\"              ... its key; none
   deadline_ms = 5                  for an answer, from 1 to 200; without one there is no 0-RTT, and no error
   replicas = 0                     of the store that must keep up: all there are, where one may become the master
   [metrics]                        counters, at /metrics (Prometheus) and /metrics.json
   listen = \"127.0.0.1:9090\"        or \"unix:/PATH\", a socket for the gateway's own user
   token_file = \"FILE\"              of 16 bytes at least, for Authorization: Bearer; due with TCP
+  [traces]                         spans of requests for OpenTelemetry; off without the table
+  endpoint = \"URL\"                 of the receiver, such as \"http://127.0.0.1:4318/v1/traces\" (OTLP, protobuf); or https
+  ca = \"FILE\"                      whom it is trusted by over TLS; the system's roots
+  sample = 0.01                    of all requests, from 0 to 1
+  trust = []                       networks of clients whose traceparent counts, such as \"10.0.0.0/8\"
+  service = \"quicket-gateway\"      what the gateway is called (service.name)
+  addresses = false                spans tell clients' addresses
+  paths = false                    spans tell paths, without queries
+  [capture]                        of clients, by quicket gateway capture; there are none without
+  allow = true
+  secrets = true                   with what decrypts connections
+  max_s = 300
+  max_mib = 256
   [limits]
   connections = 20000
   requests = 100                   under way on a connection
   header_bytes = 32768
   header_timeout_ms = 10000
   body_timeout_ms = 60000          silence of a client
+  idle_timeout_ms = 180000         of a connection of HTTP/2 or HTTP/3 without a request, which is then told to go
   drain_ms = 10000                 for requests under way, in the end
   handover_ms = 3600000            for private protocols and WebSocket, once the next generation has taken over
   handshakes_without_retry = 512   unfinished over QUIC; above, clients must prove their address

@@ -102,7 +102,7 @@ pub(crate) struct Get {
     pub(crate) retry: u16,
 
     /// Give up when this much time has passed, for everything together
-    #[arg(long, value_name = "SECONDS", value_parser = http::seconds)]
+    #[arg(long, value_name = "SECONDS", allow_negative_numbers = true, value_parser = http::seconds)]
     pub(crate) max_time: Option<Duration>,
 
     /// Read no faster than so many bytes per second, of all files together: the server slows down.
@@ -123,7 +123,7 @@ pub(crate) struct Get {
     pub(crate) http3_only: bool,
 
     /// Use HTTP/2, or 1.1, over TCP only
-    #[arg(long)]
+    #[arg(long, conflicts_with = "port_of")]
     pub(crate) http2: bool,
 
     /// Try TCP as well when QUIC has not answered after so many milliseconds; at once where QUIC did
@@ -185,6 +185,9 @@ pub(crate) struct Get {
 
     #[command(flatten)]
     pub(crate) port: super::PortOf,
+
+    #[command(flatten)]
+    pub(crate) network: super::Network,
 
     #[command(flatten)]
     pub(crate) transport: Transport,

@@ -5,8 +5,11 @@
     reason = "help for the terminal, where brackets are brackets"
 )]
 
+mod analyze;
 #[cfg(target_os = "linux")]
 mod balance;
+#[cfg(target_os = "linux")]
+mod capture;
 #[cfg(target_os = "linux")]
 mod connect;
 mod demo;
@@ -16,6 +19,7 @@ mod get;
 mod http;
 #[cfg(target_os = "linux")]
 mod keyd;
+mod network;
 mod port;
 #[cfg(target_os = "linux")]
 mod run;
@@ -27,14 +31,18 @@ mod switch;
 mod transport;
 #[cfg(target_os = "linux")]
 mod tunnel;
+mod words;
 
 use std::path::PathBuf;
 
 use clap::{Parser, Subcommand};
 
+pub(crate) use self::analyze::Analyze;
 pub(crate) use self::http::{Http, is_secret};
 #[cfg(target_os = "linux")]
 pub(crate) use balance::{Balance, BalanceCommand, Status};
+#[cfg(target_os = "linux")]
+pub(crate) use capture::Capture;
 #[cfg(target_os = "linux")]
 pub(crate) use connect::Connect;
 pub(crate) use demo::Demo;
@@ -43,6 +51,7 @@ pub(crate) use gateway::{Gateway, GatewayCommand, Try};
 pub(crate) use get::{Get, Protocol, Trust, parse_url};
 #[cfg(target_os = "linux")]
 pub(crate) use keyd::{Keyd, KeydCommand};
+pub(crate) use network::Network;
 pub(crate) use port::PortOf;
 #[cfg(target_os = "linux")]
 pub(crate) use run::Run;
@@ -52,13 +61,26 @@ pub(crate) use sharing::Sharing;
 #[cfg(target_os = "linux")]
 pub(crate) use switch::{
     DeviceMode, PacketsName, SecretsCommand, SecretsShow, Switch, SwitchAttach, SwitchCommand,
-    SwitchDetach, SwitchDevices, SwitchDump, SwitchPackets, SwitchStatus, server_id,
+    SwitchDetach, SwitchDevices, SwitchDump, SwitchGenerate, SwitchPackets, SwitchSink,
+    SwitchStatus, server_id,
 };
 pub(crate) use transport::{Congestion, Transport};
 #[cfg(target_os = "linux")]
 pub(crate) use tunnel::{Carrying, PortAction, Show, Tunnel, TunnelCommand};
 
 use crate::exit::CODES;
+
+/// What addresses of sockets look like, for those who have written something else.
+const ADDRESS: &str = "give an IP address and a port, such as 127.0.0.1:4433 or [::]:443";
+
+/// Reads the command line of this process.
+///
+/// # Errors
+///
+/// What to print instead: what is wrong with it, or the help that it asks for.
+pub(crate) fn read() -> Result<Args, clap::Error> {
+    Args::try_parse().map_err(|error| words::plain(error, std::env::args_os()))
+}
 
 /// QUIC as a socket, and files over HTTP/3.
 #[derive(Debug, Parser)]
@@ -85,6 +107,8 @@ pub(crate) enum Command {
     Get(Box<Get>),
     /// Show both sides at work on this machine: files cross over HTTP/3 and are verified
     Demo(Demo),
+    /// Draw what a qlog tells of connections, as one page
+    Analyze(Analyze),
     /// Start a program that knows the kernel's QUIC sockets, with Quicket's
     #[cfg(target_os = "linux")]
     Run(Run),

@@ -19,7 +19,11 @@ pub(crate) enum Retry {
     Always,
 }
 
-/// Serves the files of a directory over HTTP/3 (ALPN h3) and HTTP/0.9 (ALPN hq-interop).
+/// Serves the files of a directory over HTTP/3 (ALPN h3), HTTP/2, HTTP/1.1 and HTTP/0.9 (ALPN hq-interop).
+///
+/// HTTP/2 and HTTP/1.1 are served over TLS and TCP at the same port number as HTTP/3 over UDP, with the same
+/// certificates, and tell clients of HTTP/3 (Alt-Svc). Where the TCP port cannot be had, the server says so and goes
+/// on without; --tcp insists, --no-tcp leaves TCP out.
 ///
 /// Without --cert a self-signed certificate is made and kept for the next time, and the command
 /// with which a client trusts exactly that one is printed. A key is kept with it, by which clients of
@@ -41,6 +45,7 @@ Examples:
   quicket serve .
   quicket serve /srv/files --listen '[::]:443' --cert chain.pem --key key.pem
   quicket serve . -l 192.0.2.1:443 -l '[2001:db8::1]:443'
+  quicket serve /srv/files -l '[::]:443' --redirect '[::]:80'
   quicket serve /srv/files -l '[::]:443' --workers auto
   quicket serve . --cert a.pem --key a.key --cert b.pem --key b.key
   quicket serve . --qlog /tmp/qlog --keylog /tmp/keys
@@ -57,11 +62,26 @@ pub(crate) struct Serve {
     /// The directory; nothing outside of it is served, symbolic links included
     pub(crate) dir: PathBuf,
 
-    /// The UDP address to listen on; may be given up to 16 times. [::]:443 stands for all addresses,
+    /// The address to listen on, over UDP and TCP; may be given up to 16 times. [::]:443 stands for all addresses,
     /// those of IPv4 too unless one of IPv4 is given as well; port 0 stands for any free port
-    /// [default: the socket that a service manager hands over, else 127.0.0.1:4433]
+    /// [default: the sockets that a service manager hands over, else 127.0.0.1:4433]
     #[arg(long, short, value_name = "ADDR", value_parser = address)]
     pub(crate) listen: Vec<SocketAddr>,
+
+    /// Insist on TCP: end if its port cannot be had. Without --tcp and --no-tcp, TCP is left out where that is so, with
+    /// --server-name (the switch shares a UDP address, and no TCP port), with --port-of, and where a service manager
+    /// hands over a UDP socket alone. With --replace, the port is awaited until the program before gives it up
+    #[arg(long, overrides_with = "no_tcp")]
+    pub(crate) tcp: bool,
+
+    /// Serve over UDP only
+    #[arg(long, overrides_with = "tcp")]
+    pub(crate) no_tcp: bool,
+
+    /// Redirect clients of plain HTTP at this TCP address to HTTPS at the port of the first --listen; may be given up
+    /// to 16 times. Implies --tcp
+    #[arg(long, value_name = "ADDR", value_parser = address, conflicts_with = "no_tcp")]
+    pub(crate) redirect: Vec<SocketAddr>,
 
     /// How many workers serve the addresses, from 1 to 256; auto stands for as many as the server may
     /// use cores. Each has sockets of its own and a part of the connections, so that all cores receive
@@ -109,7 +129,7 @@ pub(crate) struct Serve {
     #[arg(long)]
     pub(crate) no_listing: bool,
 
-    /// How many connections to hold at once; more are refused. By default as many as take half of the
+    /// How many connections to hold at once, over UDP and TCP together; more are refused. By default as many as take half of the
     /// memory of this machine at worst (4 MiB each), from 100 to 10000
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) max_connections: Option<u32>,
@@ -147,7 +167,7 @@ pub(crate) struct Serve {
 }
 
 fn address(text: &str) -> Result<SocketAddr, &'static str> {
-    text.parse().map_err(|_| "give an IP address and a port, such as 127.0.0.1:4433 or [::]:443")
+    text.parse().map_err(|_| super::ADDRESS)
 }
 
 pub(super) fn workers(text: &str) -> Result<Workers, String> {

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, Subcommand};
 
@@ -144,6 +145,31 @@ Examples:
   quicket switch dump '[::1]:7000' --protocol tcp --count 100 --out frames.pcap
   quicket switch dump 192.0.2.1:0 --protocol 89 --out ospf.pcap")]
     Dump(SwitchDump),
+    /// Send frames of UDP by a port at the switch for packets, to measure with: at a rate, of a length, so many
+    ///
+    /// Each frame has its flow, its number there and a check of both, behind right headers and a right checksum, so that quicket switch
+    /// sink can tell what became of it. The frames leave by a port of this command's own, to a program with a port there, or
+    /// to a host that a network device of the switch leads to. Shown at the end is how many were sent, delivered
+    /// and dropped, and why. It ends after --count frames, after --time, or by SIGINT or SIGTERM.
+    #[command(after_help = "\
+Examples:
+  quicket switch generate 127.0.0.1:7000
+  quicket switch generate 127.0.0.1:7000 --len 1514 --rate 10k --count 1M
+  quicket switch generate 192.0.2.7:9 --from 192.0.2.1:0 --flows 64 --time 10 --name /run/stacks/packets
+  quicket switch generate '[::1]:7000' --time 5 -j | jq .frames_per_second")]
+    Generate(SwitchGenerate),
+    /// Count the frames of generators that come to an address by a port at the switch for packets
+    ///
+    /// Shown at the end are the rate between the first and the last frame, and how many frames were lost, came late or twice, were
+    /// meant for another address, or are no generator's. Frames that a generator has sent before the first one that came, or after the
+    /// last, are in its own figures. It ends after --count frames, after --time, or by SIGINT or SIGTERM.
+    #[command(after_help = "\
+Examples:
+  quicket switch sink 127.0.0.1:7000
+  quicket switch sink 127.0.0.1:7000 --count 1M
+  quicket switch sink 192.0.2.1:9 --queues 4 --time 10 --name /run/stacks/packets
+  quicket switch sink '[::1]:7000' --time 5 -j | jq '{received, lost, doubled, misdelivered}'")]
+    Sink(SwitchSink),
     /// Attach a network device to the switch for packets: frames for what ports have registered go to them
     ///
     /// Everything else goes to the system's stack as before. What ports send to others leaves by the device where the system's
@@ -204,6 +230,66 @@ pub(crate) struct SwitchDump {
     pub(crate) count: Option<u64>,
 }
 
+#[derive(Args, Debug)]
+pub(crate) struct SwitchGenerate {
+    /// To which address and port of UDP
+    #[arg(value_name = "TO")]
+    pub(crate) to: SocketAddr,
+    /// From which address and port of this host, the first one of --flows; port 0 is a free one [default: the address from
+    /// which the system would send there, and free ports]
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) from: Option<SocketAddr>,
+    /// Octets of a frame, from the header of Ethernet on and without its checksum: 62 or more with IPv4, 82 with IPv6
+    /// [default: 64, or 82]
+    #[arg(long, value_name = "OCTETS",
+          value_parser = clap::value_parser!(u16).range(62..=16_384))]
+    pub(crate) len: Option<u16>,
+    /// Frames in a second, with k or M for thousands and millions [default: as many as go]
+    #[arg(long, value_name = "RATE", value_parser = number)]
+    pub(crate) rate: Option<u64>,
+    /// End after so many frames, with k or M for thousands and millions
+    #[arg(long, value_name = "N", value_parser = number)]
+    pub(crate) count: Option<u64>,
+    /// End after so many seconds
+    #[arg(long, value_name = "SECONDS", value_parser = super::http::seconds)]
+    pub(crate) time: Option<Duration>,
+    /// Sources, each with a port of UDP of its own; frames are of each in turn
+    #[arg(long, value_name = "N", default_value_t = 1,
+          value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub(crate) flows: u16,
+    #[command(flatten)]
+    pub(crate) name: PacketsName,
+    /// JSON
+    #[arg(short, long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct SwitchSink {
+    /// The address and port of UDP that this has, of this host; port 0 is a free one, which is said
+    #[arg(value_name = "ADDRESS")]
+    pub(crate) address: SocketAddr,
+    /// End after so many frames, with k or M for thousands and millions
+    #[arg(long, value_name = "N", value_parser = number)]
+    pub(crate) count: Option<u64>,
+    /// End after so many seconds
+    #[arg(long, value_name = "SECONDS", value_parser = super::http::seconds)]
+    pub(crate) time: Option<Duration>,
+    /// The longest frame that there is room for, in octets
+    #[arg(long, value_name = "OCTETS", default_value_t = 2048,
+          value_parser = clap::value_parser!(u16).range(128..=16_384))]
+    pub(crate) longest: u16,
+    /// Queues of the port, each with a thread of its own: flows are spread over them
+    #[arg(long, value_name = "N", default_value_t = 1,
+          value_parser = clap::value_parser!(u16).range(1..=64))]
+    pub(crate) queues: u16,
+    #[command(flatten)]
+    pub(crate) name: PacketsName,
+    /// JSON
+    #[arg(short, long)]
+    pub(crate) json: bool,
+}
+
 /// Which switch for packets.
 #[derive(Args, Debug)]
 pub(crate) struct PacketsName {
@@ -258,6 +344,16 @@ pub(crate) struct SwitchDevices {
     /// JSON
     #[arg(short, long)]
     pub(crate) json: bool,
+}
+
+/// A number of frames, perhaps with k or M.
+fn number(text: &str) -> Result<u64, &'static str> {
+    let (digits, times) = match text.strip_suffix(['k', 'K']) {
+        Some(digits) => (digits, 1_000),
+        None => text.strip_suffix('M').map_or((text, 1), |digits| (digits, 1_000_000)),
+    };
+    let number = digits.parse::<u64>().ok().and_then(|number| number.checked_mul(times));
+    number.filter(|number| *number > 0).ok_or("give a number above 0, such as 500, 10k or 2M")
 }
 
 fn protocol(text: &str) -> Result<u8, String> {

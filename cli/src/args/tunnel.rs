@@ -84,7 +84,8 @@ pub(crate) struct RunFile {
 Examples:
   quicket tunnel show
   quicket tunnel show -s tun1
-  quicket tunnel show -s -j | jq '.[].counters.rx_peer'")]
+  quicket tunnel show -s -j | jq '.[].counters.rx_peer'
+  quicket tunnel show --prometheus > /var/lib/node_exporter/quicket-tunnel.prom")]
 pub(crate) struct Show {
     /// Counters, too: packets and bytes, and what was dropped for which reason
     #[arg(short, long, visible_aliases = ["stats"])]
@@ -92,6 +93,9 @@ pub(crate) struct Show {
     /// JSON, with the names of ip -j
     #[arg(short, long)]
     pub(crate) json: bool,
+    /// The text format of Prometheus, with all counters
+    #[arg(long, conflicts_with_all = ["json", "statistics"])]
+    pub(crate) prometheus: bool,
     /// The tunnel; without it, all of this network namespace
     pub(crate) name: Option<String>,
 }

@@ -15,6 +15,7 @@ use self::rule::{Files, Rule};
 use crate::args::{Balance, BalanceCommand};
 use crate::control;
 use crate::exit::{Failure, Kind};
+use crate::out::tell;
 
 /// What names of sockets begin with.
 const PREFIX: &str = "quicket-balance/";
@@ -29,10 +30,10 @@ pub(crate) fn run(args: &Balance) -> Result<(), Failure> {
     let path = path.ok_or_else(|| Failure::new(Kind::Usage, "--config FILE is missing"))?;
     let files = Files::read(path)?;
     if args.show_config {
-        return status::print(files.shown().trim_end());
+        return crate::print(files.shown().trim_end());
     }
     if args.check {
-        return status::print(&files.summary());
+        return crate::print(&files.summary());
     }
     let runtime = crate::one_thread()?;
     let balanced = runtime.block_on(balance(files, args.counters));
@@ -51,7 +52,17 @@ async fn balance(files: Files, counters: Option<u32>) -> Result<(), Failure> {
     let mut interrupt = watch(SignalKind::interrupt())?;
     let reports = match files.config.reports {
         Some(reports) => Some(UdpSocket::bind(reports.address).await.map_err(|error| {
-            Failure::environment(format!("cannot take reports at {}", reports.address), error)
+            let advice = match error.kind() {
+                io::ErrorKind::AddrNotAvailable => {
+                    "; reports names an address of this host: ip addr shows them".to_owned()
+                }
+                io::ErrorKind::AddrInUse => {
+                    format!("; ss -lunp 'sport = :{}' says who has it", reports.address.port())
+                }
+                _ => String::new(),
+            };
+            let what = format!("cannot take reports at {}", reports.address);
+            Failure::environment(what, format!("{error}{advice}"))
         })?),
         None => None,
     };
@@ -60,7 +71,7 @@ async fn balance(files: Files, counters: Option<u32>) -> Result<(), Failure> {
     let told = Arc::clone(&rule);
     control::report(PREFIX, "balance-control", move || report::json(&told))
         .map_err(|error| Failure::environment("no socket to be asked by", error))?;
-    eprintln!("quicket: balancer is ready: {summary}");
+    tell!("quicket: balancer is ready: {summary}");
     crate::notify::ready("balances");
     let mut tick = tokio::time::interval(TICK);
     tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);

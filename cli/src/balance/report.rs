@@ -5,8 +5,11 @@ use std::fmt::Write;
 
 use serde_json::{Map, Value, json};
 
+use quicket_balancer::{Counters, ServerCounters};
+
 use super::rule::Rule;
 use crate::control::printable;
+use crate::exposition::{Families, Kind, Labels, OTHER_VERSION, place};
 
 /// Servers, counters and files.
 pub(super) fn json(rule: &Rule) -> Value {
@@ -121,50 +124,40 @@ pub(super) fn text(report: &Value) -> String {
 
 /// The answers of balancers in the text format of Prometheus.
 pub(super) fn prometheus(reports: &[Value]) -> String {
-    let mut families: BTreeMap<String, (&str, Vec<String>)> = BTreeMap::new();
-    let mut add = |name: String, kind: &'static str, labels: String, value: &Value| {
-        if value.is_number() {
-            let line = format!("{name}{{{labels}}} {value}");
-            families.entry(name).or_insert((kind, Vec::new())).1.push(line);
-        }
-    };
+    let mut families = Families::default();
     for report in reports {
-        let listen = report["listen"][0].as_str().unwrap_or_default();
-        let site = format!("site={}", quoted(listen));
-        for part in ["counters", "reports"] {
-            for (name, value) in report[part].as_object().into_iter().flatten() {
-                let part = if part == "reports" { "reports_" } else { "" };
-                let name = format!("quicket_balance_{part}{name}_total");
-                add(name, "counter", site.clone(), value);
-            }
+        let site = place("site", report, reports);
+        for (name, value) in report["counters"].as_object().into_iter().flatten() {
+            let help = Counters::help(name).unwrap_or(OTHER_VERSION);
+            let name = format!("quicket_balance_{name}_total");
+            families.add(Kind::Counter, &name, help, &site, value);
+        }
+        for (name, value) in report["reports"].as_object().into_iter().flatten() {
+            let name = format!("quicket_balance_reports_{name}_total");
+            let help = "Reports of servers, by what became of them";
+            families.add(Kind::Counter, &name, help, &site, value);
         }
         for server in report["servers"].as_array().into_iter().flatten() {
-            let word = |name: &str| quoted(server[name].as_str().unwrap_or_default());
-            let labels = format!("{site},server={}", word("name"));
+            let labels = site.with("server", server["name"].as_str().unwrap_or_default());
             for name in ["sent", "sent_bytes"] {
+                let help = ServerCounters::help(name).unwrap_or(OTHER_VERSION);
                 let family = format!("quicket_balance_server_{name}_total");
-                add(family, "counter", labels.clone(), &server[name]);
+                families.add(Kind::Counter, &family, help, &labels, &server[name]);
             }
-            let family = "quicket_balance_server_weight".to_owned();
-            add(family, "gauge", labels.clone(), &server["weight"]);
+            let mut gauge = |name: &str, help: &str, labels: &Labels, value: &Value| {
+                families.add(Kind::Gauge, name, help, labels, value);
+            };
+            let help = "The share of new flows that the server is to get, beside those of others";
+            gauge("quicket_balance_server_weight", help, &labels, &server["weight"]);
             for state in ["serving", "draining", "down"] {
-                let labels = format!("{labels},state={}", quoted(state));
-                let is = i32::from(server["state"] == state);
-                add("quicket_balance_server_state".to_owned(), "gauge", labels, &json!(is));
+                let labels = labels.with("state", state);
+                let is = json!(i32::from(server["state"] == state));
+                let help = "1 for the state that the server is in, 0 for the others";
+                gauge("quicket_balance_server_state", help, &labels, &is);
             }
         }
     }
-    let mut out = String::new();
-    for (name, (kind, lines)) in families {
-        let _ = writeln!(out, "# TYPE {name} {kind}\n{}", lines.join("\n"));
-    }
-    out.trim_end().to_owned()
-}
-
-/// A label's value.
-fn quoted(text: &str) -> String {
-    let escaped = printable(text).replace('\\', "\\\\").replace('"', "\\\"");
-    format!("\"{escaped}\"")
+    families.text()
 }
 
 #[cfg(test)]

@@ -10,6 +10,8 @@ use quicket_balancer::{
 };
 
 use crate::exit::Failure;
+use crate::out::tell;
+use crate::serve::say;
 use crate::site;
 
 /// What the files say.
@@ -143,9 +145,9 @@ impl Rule {
                         format!("; {count} servers have no route it can take and get nothing of it")
                     }
                 };
-                eprintln!("quicket: the kernel forwards what it can on {}{but}", xdp.device);
+                tell!("quicket: the kernel forwards what it can on {}{but}", xdp.device);
             }
-            (Some(Err(why)), Some(xdp)) => eprintln!(
+            (Some(Err(why)), Some(xdp)) => tell!(
                 "quicket: the kernel forwards nothing on {}, all goes by user space: {why}",
                 xdp.device
             ),
@@ -173,7 +175,7 @@ impl Rule {
             });
         match read {
             Ok(files) => {
-                eprintln!("quicket: read again: {}", files.summary());
+                say(format_args!("quicket: read again: {}", files.summary()));
                 state.health.keep_only(&files.config);
                 state.files = files;
                 state.taken_up += 1;
@@ -182,7 +184,7 @@ impl Rule {
                 self.balancer.replace(&state.files.config, snapshot);
             }
             Err(error) => {
-                eprintln!("quicket: all stays as it was: {error}");
+                say(format_args!("quicket: all stays as it was: {error}"));
                 state.refused = Some(error);
             }
         }
@@ -218,12 +220,14 @@ impl Rule {
         for ((server, old), new) in servers.zip(&state.known).zip(&standings) {
             if old != new {
                 let (standing, weight) = (new.0.name(), f64::from(new.1) / 100.0);
-                eprintln!("quicket: server {} is {standing}, weight {weight}", server.name);
+                say(format_args!("quicket: server {} is {standing}, weight {weight}", server.name));
             }
         }
         let snapshot = state.snapshot();
         if snapshot.is_desperate() {
-            eprintln!("quicket: no server takes connections as far as is known: all are tried");
+            say(format_args!(
+                "quicket: no server takes connections as far as is known: all are tried"
+            ));
         }
         self.balancer.replace(&state.files.config, snapshot);
     }

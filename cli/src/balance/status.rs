@@ -1,13 +1,12 @@
 //! `quicket balance status`: questions to balancers at work.
 
-use std::io::{self, Write};
-
 use serde_json::{Value, json};
 
 use super::{PREFIX, report};
 use crate::args::Status;
 use crate::control::{ask, names};
 use crate::exit::{Failure, Kind};
+use crate::print;
 
 /// Shows the balancers of this network namespace.
 pub(super) fn show(arguments: &Status) -> Result<(), Failure> {
@@ -26,12 +25,4 @@ pub(super) fn show(arguments: &Status) -> Result<(), Failure> {
         return print(&report::prometheus(&all));
     }
     print(&all.iter().map(report::text).collect::<Vec<_>>().join("\n"))
-}
-
-pub(super) fn print(text: &str) -> Result<(), Failure> {
-    match writeln!(io::stdout(), "{text}") {
-        // Whoever reads has had enough.
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        written => written.map_err(|error| Failure::environment("cannot print", error)),
-    }
 }

@@ -1,19 +1,22 @@
 //! The two processes: this program again, as `quicket serve` and as `quicket get`.
 
 use std::env;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::sync::mpsc::{self, Receiver};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
+use super::Interrupt;
 use crate::exit::{Failure, Kind};
 
 /// How long the server may take to say something that is due.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// How often it is looked whether this program was told to end.
+const LOOK: Duration = Duration::from_millis(50);
 
 /// A server process. It ends with this value.
 #[derive(Debug)]
@@ -21,6 +24,7 @@ pub(super) struct Server {
     child: Child,
     /// Its events: one JSON value per line.
     events: Receiver<Value>,
+    interrupt: Interrupt,
     /// Where it listens.
     pub(super) address: String,
     /// The fingerprint of its certificate.
@@ -29,7 +33,12 @@ pub(super) struct Server {
 
 impl Server {
     /// Starts it and waits until it listens.
-    pub(super) fn start(dir: &Path, place: &Path, qlog: Option<&Path>) -> Result<Self, Failure> {
+    pub(super) fn start(
+        dir: &Path,
+        place: &Path,
+        qlog: Option<&Path>,
+        interrupt: Interrupt,
+    ) -> Result<Self, Failure> {
         let mut command = this_program()?;
         command.arg("serve").arg(dir);
         command.args(["--listen", "127.0.0.1:0", "--json", "--quiet"]);
@@ -54,7 +63,8 @@ impl Server {
                 }
             });
         }
-        let mut server = Self { child, events, address: String::new(), pin: String::new() };
+        let (address, pin) = (String::new(), String::new());
+        let mut server = Self { child, events, interrupt, address, pin };
         let listening = server.event("listening")?;
         server.address = text(&listening, "address");
         server.pin = text(&listening, "pin");
@@ -72,10 +82,13 @@ impl Server {
     }
 
     fn event(&mut self, name: &str) -> Result<Value, Failure> {
+        let begun = Instant::now();
         loop {
-            match self.events.recv_timeout(PATIENCE) {
+            self.interrupt.check()?;
+            match self.events.recv_timeout(LOOK) {
                 Ok(event) if text(&event, "event") == name => return Ok(event),
                 Ok(_) => {}
+                Err(RecvTimeoutError::Timeout) if begun.elapsed() < PATIENCE => {}
                 Err(_) => {
                     let message = format!("the server did not come to \"{name}\"; see above");
                     return Err(Failure::new(Kind::Environment, message));
@@ -126,7 +139,7 @@ pub(super) struct Errand<'a> {
 }
 
 /// Fetches everything in a client process, with progress on the terminal; its report.
-pub(super) fn fetch(errand: &Errand<'_>) -> Result<Value, Failure> {
+pub(super) fn fetch(errand: &Errand<'_>, interrupt: &Interrupt) -> Result<Value, Failure> {
     let mut command = this_program()?;
     command.args(["get", "--json", "--progress", "--paths", "--pin", errand.pin]);
     command.arg("--input").arg(errand.urls).arg("--sha256sums").arg(errand.sums);
@@ -134,15 +147,40 @@ pub(super) fn fetch(errand: &Errand<'_>) -> Result<Value, Failure> {
     if let Some(qlog) = errand.qlog {
         command.arg("--qlog").arg(qlog);
     }
-    command.stdin(Stdio::null()).stderr(Stdio::inherit());
-    let output =
-        command.output().map_err(|error| Failure::environment("cannot start the client", error))?;
-    if !output.status.success() {
-        let message = format!("the client ended with {}; see above", output.status);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::inherit());
+    let cannot = |error| Failure::environment("cannot start the client", error);
+    let mut child = command.spawn().map_err(cannot)?;
+    let (sender, report) = mpsc::channel();
+    if let Some(mut stdout) = child.stdout.take() {
+        thread::spawn(move || {
+            let mut report = Vec::new();
+            let _ = sender.send(stdout.read_to_end(&mut report).map(|_| report));
+        });
+    }
+    let report = loop {
+        if let Err(interrupted) = interrupt.check() {
+            let _ = child.kill();
+            let _ = child.wait();
+            return Err(interrupted);
+        }
+        match report.recv_timeout(LOOK) {
+            Ok(report) => break report,
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => break Ok(Vec::new()),
+        }
+    };
+    let status = child.wait().map_err(cannot)?;
+    if status.code() == Some(Kind::Interrupted as i32) {
+        // Ctrl-C is for all processes at the terminal.
+        return Err(Failure::new(Kind::Interrupted, "interrupted"));
+    }
+    if !status.success() {
+        let message = format!("the client ended with {status}; see above");
         return Err(Failure::new(Kind::Content, message));
     }
-    serde_json::from_slice(&output.stdout)
-        .map_err(|error| Failure::environment("the client's report makes no sense", error))
+    let senseless = |error| Failure::environment("the client's report makes no sense", error);
+    let report = report.map_err(|error| Failure::environment("no report of the client", error))?;
+    serde_json::from_slice(&report).map_err(senseless)
 }
 
 fn this_program() -> Result<Command, Failure> {

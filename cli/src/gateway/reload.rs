@@ -58,7 +58,7 @@ async fn take(file: &Path, gateway: &Gateway, state: &str, changed: &[PathBuf]) 
             let (summary, mut warnings) = (summary(&file, &snapshot), snapshot.expired());
             warnings.extend(snapshot.keys_away.iter().cloned());
             gateway.replace(snapshot).map_err(|error| refused(&error))?;
-            warnings.iter().for_each(|what| eprintln!("Warning: {what}"));
+            warnings.iter().for_each(|what| say(format_args!("Warning: {what}")));
             Ok::<_, Failure>(summary)
         };
         (take(), seen)

@@ -321,7 +321,7 @@ fn config(
         transport.initial_receive_window = window;
         transport.max_receive_window = window;
     }
-    let mut config = ClientConfig::new(tls).transport(transport);
+    let mut config = ClientConfig::new(tls).transport(transport).follow_network(!args.network.stay);
     if let Some(qlog) = qlog {
         config = config.qlog(qlog.clone());
     }
@@ -334,8 +334,6 @@ fn config(
     };
     // A session is good for one protocol only.
     let dir = dir.join(protocol.alpn());
-    let store = FileSessionStore::open(&dir).map_err(|error| {
-        Failure::environment(format!("cannot keep sessions in {}", dir.display()), error)
-    })?;
+    let store = FileSessionStore::open(&dir).map_err(|error| places::no_sessions(&dir, &error))?;
     Ok(config.sessions(Arc::new(store)))
 }

@@ -144,7 +144,7 @@ impl Download {
     /// The end of the body, or of what came of it.
     pub(crate) async fn end(self, outcome: Result<(), Failure>) -> Result<Fetched, Failure> {
         let Self { job, head, sink, received, begun, .. } = self;
-        let url = &job.target.url;
+        let url = job.target.shown();
         // What the disk says goes before what the network says: it is the cause, if there are two.
         let written = sink.finish().await?;
         let may_be_repeated = received == 0 || matches!(job.place, Place::File(_));
@@ -167,9 +167,8 @@ impl Download {
         if let (Some(expected), Some(sha256)) = (job.expected, sha256)
             && expected != sha256
         {
-            written.discard()?;
-            let message =
-                format!("{url}: its SHA-256 is {sha256}, not {expected}; nothing was kept");
+            let kept = written.discard()?;
+            let message = format!("{url}: its SHA-256 is {sha256}, not {expected}; {kept}");
             return Err(Failure::new(Kind::Content, message));
         }
         written.keep()?;

@@ -51,10 +51,15 @@ where
 }
 
 fn failure(error: &io::Error, job: &Job) -> Failure {
-    let url = &job.target.url;
-    let kind = match error.kind() {
-        io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => Kind::Refused,
-        _ => Kind::Connection,
-    };
-    Failure::new(kind, format!("{url}: {error}"))
+    let url = job.target.shown();
+    match error.kind() {
+        io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => Failure::new(
+            Kind::Refused,
+            format!(
+                "{url}: the server does not send it ({error}), and HTTP/0.9 does not say why: is \
+                 there such a file?"
+            ),
+        ),
+        _ => Failure::new(Kind::Connection, format!("{url}: {error}")),
+    }
 }

@@ -34,6 +34,7 @@ use self::progress::Progress;
 use self::rate::Limit;
 use crate::args::Get;
 use crate::exit::{Failure, Kind};
+use crate::out::tell;
 use crate::units::Time;
 
 pub(crate) use self::report::Lost;
@@ -61,9 +62,9 @@ pub(crate) fn run(args: &Get) -> Result<(), Failure> {
     if args.json {
         let json = serde_json::to_string(&report)
             .map_err(|error| Failure::environment("cannot print the summary", error))?;
-        println!("{json}");
+        crate::print(&json)?;
     } else if !args.quiet && !args.http.head && !report.is_empty() {
-        eprintln!("{report}");
+        tell!("{report}");
     }
     failure.map_or(Ok(()), Err)
 }
@@ -71,6 +72,7 @@ pub(crate) fn run(args: &Get) -> Result<(), Failure> {
 /// What to fetch, and where to.
 fn plan(args: &Get) -> Result<Vec<Job>, Failure> {
     let targets = target::all(args)?;
+    order::check(args, &targets)?;
     let places = place::decide(args, &targets)?;
     let hashes = sums::expected(args, &targets)?;
     let order = Order::new(args)?;

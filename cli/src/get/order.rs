@@ -10,7 +10,7 @@ use http::{Method, Request};
 
 use super::reply::Kept;
 use super::target::Target;
-use crate::args::{Get, Http, is_secret};
+use crate::args::{Get, Http, Protocol, is_secret};
 use crate::exit::{Failure, Kind};
 
 /// What the command line asks for, the same for all files.
@@ -151,6 +151,25 @@ impl Order {
     }
 }
 
+/// HTTP/0.9 has a path and nothing else: what cannot be asked so is not left out without a word.
+pub(crate) fn check(args: &Get, targets: &[Target]) -> Result<(), Failure> {
+    let http = &args.http;
+    let is_get = http.method.as_ref().is_none_or(|method| *method == Method::GET);
+    let (flag, why) = match () {
+        () if http.head => ("--head (-I)", "has no header fields"),
+        () if !is_get => ("--request (-X)", "has no method but GET"),
+        () if !http.data.is_empty() => ("--data (-d)", "sends no bodies"),
+        () if !http.header.is_empty() => ("--header (-H)", "has no header fields"),
+        () if args.http2 => ("--http2", "is not spoken over TCP"),
+        () => return Ok(()),
+    };
+    let by_path = |target: &&Target| target.authority.protocol == Protocol::HqInterop;
+    let Some(target) = targets.iter().find(by_path) else { return Ok(()) };
+    let url = target.shown();
+    let message = format!("{url}: HTTP/0.9 {why}: leave out {flag}, or fetch it over HTTP/3");
+    Err(Failure::new(Kind::Usage, message))
+}
+
 /// The header fields: what this program sends, and what the command line changes in it.
 fn headers(http: &Http, with_body: bool) -> HeaderMap {
     const AGENT: &str = concat!("quicket/", env!("CARGO_PKG_VERSION"));
@@ -197,7 +216,7 @@ fn body(data: &[String]) -> Result<Bytes, Failure> {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::args::{Args, Command, Protocol};
+    use crate::args::{Args, Command};
     use clap::Parser;
     use url::Url;
 
@@ -230,6 +249,32 @@ pub(crate) mod tests {
         assert_eq!(request.headers()[header::CONTENT_LENGTH], "7");
         assert_eq!(order.body().unwrap(), "a=1&b=2");
         assert!(!order.is_idempotent());
+    }
+
+    #[test]
+    fn what_http_0_9_cannot_ask_is_refused() {
+        let checked = |url: &str, flags: &[&str]| {
+            let line = [&["quicket", "get", url], flags].concat();
+            let Command::Get(args) = Args::parse_from(line).command else { panic!("not get") };
+            check(&args, &[Target::new(&args.urls[0], args.alpn).unwrap()])
+        };
+        let refused: [(&[&str], _); 5] = [
+            (&["-I"], "--head"),
+            (&["-X", "PUT"], "--request"),
+            (&["-d", "x"], "--data"),
+            (&["-H", "a: b"], "--header"),
+            (&["--http2"], "--http2"),
+        ];
+        for (flags, flag) in refused {
+            let failure = checked("hq://a.test/b", flags).unwrap_err();
+            let message = &failure.message;
+            assert_eq!(failure.kind, Kind::Usage);
+            assert!(message.starts_with("hq://a.test/b: ") && message.contains(flag), "{message}");
+            assert_eq!(checked("https://a.test/b", flags), Ok(()));
+        }
+        assert_eq!(checked("hq://a.test/b", &["-X", "GET"]), Ok(()));
+        let by_alpn = checked("https://a.test/b", &["--alpn", "hq-interop", "-I"]).unwrap_err();
+        assert!(by_alpn.message.starts_with("https://a.test/b: "), "{by_alpn}");
     }
 
     #[test]

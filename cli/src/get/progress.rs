@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 
+use crate::out::tell;
 use crate::units::{Bytes, Rate};
 
 /// More files than this have no bars of their own.
@@ -66,7 +67,7 @@ impl Progress {
 
     /// Prints a line above the bars.
     pub(crate) fn say(&self, line: &str) {
-        self.all.suspend(|| eprintln!("{line}"));
+        self.all.suspend(|| tell!("{line}"));
     }
 
     /// Prints what is done, if that is wanted.

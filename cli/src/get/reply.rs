@@ -53,7 +53,7 @@ pub(crate) async fn next(
     let url = &job.target.url;
     let status = response.status();
     if job.order.is_head() {
-        print_head(response);
+        print_head(response)?;
     }
     if status.is_redirection()
         && job.order.follows()
@@ -129,12 +129,12 @@ fn retry_after(headers: &HeaderMap) -> Duration {
 }
 
 /// `--head`: what the server answers, on standard output.
-fn print_head(response: &Response<()>) {
+fn print_head(response: &Response<()>) -> Result<(), Failure> {
     let mut text = format!("{}\n", trace::status_line(response));
     for (name, value) in response.headers() {
         text.push_str(&format!("{name}: {}\n", trace::printable(value.as_bytes())));
     }
-    println!("{text}");
+    crate::print(&text)
 }
 
 /// Reads what the response says of its body; the error is what it says instead.

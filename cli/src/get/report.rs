@@ -37,6 +37,8 @@ pub(crate) struct ConnectionReport {
     pub(crate) packets_received: u64,
     pub(crate) packets_lost: u64,
     pub(crate) bytes_lost: u64,
+    /// How often the connection moved to another path.
+    pub(crate) path_changes: u64,
     pub(crate) congestion_controller: &'static str,
 }
 

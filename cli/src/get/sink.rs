@@ -192,12 +192,15 @@ impl Written {
         forget_validator(path)
     }
 
-    /// Removes what was written: it is not what was wanted.
-    pub(crate) fn discard(self) -> Result<(), Failure> {
-        let Place::File(path) = &self.place else { return Ok(()) };
+    /// Removes what was written: it is not what was wanted. Says what has become of it.
+    pub(crate) fn discard(self) -> Result<&'static str, Failure> {
+        let Place::File(path) = &self.place else {
+            return Ok("what was written cannot be taken back: do not use it");
+        };
         let partial = Place::partial(path);
         fs::remove_file(&partial).map_err(cannot_write(&partial))?;
-        forget_validator(path)
+        forget_validator(path)?;
+        Ok("nothing was kept")
     }
 }
 
@@ -213,7 +216,13 @@ fn forget_validator(path: &Path) -> Result<(), Failure> {
 
 fn cannot_write(path: &Path) -> impl Fn(io::Error) -> Failure {
     let path: PathBuf = path.to_owned();
-    move |error| Failure::file(format!("cannot write {}", path.display()), &error)
+    move |error| {
+        let mut failure = Failure::file(format!("cannot write {}", path.display()), &error);
+        if matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) {
+            failure.message.push_str(", with --continue");
+        }
+        failure
+    }
 }
 
 /// The writing thread.
@@ -235,7 +244,12 @@ fn write_all(
             (Box::new(file), Place::partial(path))
         }
     };
-    let failed = cannot_write(&shown);
+    let failed = |error: io::Error| match place {
+        Place::File(_) => cannot_write(&shown)(error),
+        Place::Stdout | Place::Device(_) => {
+            Failure::file(format!("cannot write {}", shown.display()), &error)
+        }
+    };
     while let Some(batch) = queue.blocking_recv() {
         for piece in batch {
             out.write_all(&piece).map_err(&failed)?;

@@ -34,11 +34,14 @@ impl fmt::Display for Authority {
 pub(crate) struct Target {
     pub(crate) url: Url,
     pub(crate) authority: Authority,
+    /// The command line says hq://, in place of https://.
+    is_hq: bool,
 }
 
 impl Target {
     /// Checks a URL.
     pub(crate) fn new(url: &Url, default: Protocol) -> Result<Self, Failure> {
+        let is_hq = url.scheme() == "hq";
         let (url, protocol) = match url.scheme() {
             "https" => (url.clone(), default),
             // The library treats hosts and ports of known schemes better.
@@ -60,7 +63,13 @@ impl Target {
             None => return Err(usage(&url, "there is no host")),
         };
         let port = url.port().unwrap_or(DEFAULT_PORT);
-        Ok(Self { authority: Authority { host, port, protocol }, url })
+        Ok(Self { authority: Authority { host, port, protocol }, url, is_hq })
+    }
+
+    /// The URL as it was given.
+    pub(crate) fn shown(&self) -> String {
+        let url = self.url.as_str();
+        if self.is_hq { url.replacen("https:", "hq:", 1) } else { url.to_owned() }
     }
 
     /// The target of the request: path and query.
@@ -145,6 +154,7 @@ mod tests {
         );
         let hq = target("hq://localhost:1/a b").unwrap();
         assert_eq!((hq.authority.protocol, hq.path_and_query()), (Protocol::HqInterop, "/a%20b"));
+        assert_eq!(hq.shown(), "hq://localhost:1/a%20b");
     }
 
     #[test]

@@ -210,7 +210,16 @@ fn bind_tcp(host: &str, port: u16) -> Result<TcpListener, Failure> {
     let cannot = |error: io::Error| Failure::environment(at(), error);
     let address = (host, port).to_socket_addrs().map_err(cannot)?.next();
     let address = address.ok_or_else(|| cannot(io::ErrorKind::NotFound.into()))?;
-    TcpListener::bind(address).map_err(cannot)
+    TcpListener::bind(address).map_err(|error| {
+        let advice = match error.kind() {
+            io::ErrorKind::AddrInUse => format!("; ss -ltnp 'sport = :{port}' says who has it"),
+            io::ErrorKind::AddrNotAvailable => {
+                "; it is no address of this host: ip addr shows them".to_owned()
+            }
+            _ => String::new(),
+        };
+        Failure::environment(at(), format!("{error}{advice}"))
+    })
 }
 
 /// Sockets in the file system, which end with the process.
@@ -225,7 +234,11 @@ impl Places {
         let is_socket = std::fs::symlink_metadata(path).is_ok_and(|it| it.file_type().is_socket());
         if is_socket {
             if UnixStream::connect(path).is_ok() {
-                return Err(cannot(io::ErrorKind::AddrInUse.into()));
+                let message = format!(
+                    "cannot listen at {}: a process does already; quicket keyd status shows key processes",
+                    path.display()
+                );
+                return Err(Failure::new(Kind::Environment, message));
             }
             // One that nobody listens at any more.
             std::fs::remove_file(path).map_err(cannot)?;

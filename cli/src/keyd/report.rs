@@ -1,14 +1,16 @@
 //! What programs and people are told of a key process at work.
 
 use std::fmt::Write;
+use std::time::Duration;
 
-use quicket_keyd::Server;
+use quicket_keyd::{Counters, Server};
 use serde_json::{Map, Value, json};
 
 use super::PREFIX;
 use crate::args::Status;
 use crate::control::{ask, names, printable};
-use crate::exit::{Failure, Kind};
+use crate::exit::{Failure, Kind as Blame};
+use crate::exposition::{Families, Kind, OTHER_VERSION, place};
 
 /// Shows the key processes of this network namespace.
 pub(super) fn show(arguments: &Status) -> Result<(), Failure> {
@@ -18,7 +20,7 @@ pub(super) fn show(arguments: &Status) -> Result<(), Failure> {
     }
     if all.is_empty() {
         return Err(Failure::new(
-            Kind::Environment,
+            Blame::Environment,
             "no key process of yours runs in this network namespace: quicket keyd --help shows how one is started",
         ));
     }
@@ -65,36 +67,42 @@ fn text(report: &Value) -> String {
 }
 
 fn prometheus(reports: &[Value]) -> String {
-    let mut out = String::new();
-    let label = |report: &Value| {
-        let place = printable(report["listen"][0].as_str().unwrap_or_default());
-        place.replace('\\', "\\\\").replace('"', "\\\"")
-    };
-    let mut family = |name: &str, kind: &str, value: &dyn Fn(&Value) -> Value| {
-        let _ = writeln!(out, "# TYPE {name} {kind}");
-        for report in reports {
-            let _ = writeln!(out, "{name}{{listen=\"{}\"}} {}", label(report), value(report));
-        }
-    };
-    family("quicket_keyd_open_connections", "gauge", &|report| report["open_connections"].clone());
-    let counters = reports.first().and_then(|report| report["counters"].as_object());
-    for name in counters.into_iter().flat_map(Map::keys) {
-        // Only what a process of ours counts.
-        let is_name = name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_');
-        if is_name {
-            let value = |report: &Value| match &report["counters"][name] {
-                Value::Number(number) => number.clone().into(),
-                _ => json!(0),
-            };
-            family(&format!("quicket_keyd_{name}_total"), "counter", &value);
+    let mut families = Families::default();
+    for report in reports {
+        let labels = place("listen", report, reports);
+        let open = &report["open_connections"];
+        let name = "quicket_keyd_open_connections";
+        families.add(Kind::Gauge, name, "Connections that are open now", &labels, open);
+        for (name, value) in report["counters"].as_object().into_iter().flatten() {
+            let help = Counters::help(name).unwrap_or(OTHER_VERSION);
+            // Prometheus has times in seconds.
+            if let (Some(what), Some(value)) = (name.strip_suffix("_microseconds"), value.as_u64())
+            {
+                let name = format!("quicket_keyd_{what}_seconds_total");
+                let (help, value) = (
+                    help.replace("microseconds", "seconds"),
+                    json!(Duration::from_micros(value).as_secs_f64()),
+                );
+                families.add(Kind::Counter, &name, &help, &labels, &value);
+                continue;
+            }
+            let name = format!("quicket_keyd_{name}_total");
+            families.add(Kind::Counter, &name, help, &labels, value);
         }
     }
-    out.trim_end().to_owned()
+    families.text()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn each_counter_has_a_help() {
+        for (name, _) in Counters::default().values() {
+            assert!(Counters::help(name).is_some(), "{name}");
+        }
+    }
 
     #[test]
     fn prometheus_gets_each_family_once() {

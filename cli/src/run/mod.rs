@@ -53,9 +53,11 @@ fn share(command: &mut Command, called: Option<&str>) {
 /// Finds the library.
 fn library(given: Option<&Path>) -> Result<PathBuf, Failure> {
     if let Some(given) = given {
-        return given.canonicalize().map_err(|error| {
+        let path = given.canonicalize().map_err(|error| {
             Failure::environment(format!("cannot use {}", given.display()), error)
-        });
+        })?;
+        program::check_library(&path)?;
+        return Ok(path);
     }
     if let Some(unpacked) = embedded::library() {
         return unpacked;

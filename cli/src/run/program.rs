@@ -14,6 +14,8 @@ use crate::exit::{Failure, Kind};
 const HEAD: u64 = 64 << 10;
 const ELF_MAGIC: &[u8] = b"\x7fELF";
 const ELF_CLASS_64: u8 = 2;
+/// What shared libraries are by their headers.
+const ET_DYN: u16 = 3;
 /// The segment that names the loader.
 const PT_INTERP: u32 = 3;
 const SETUID: u32 = 0o4000;
@@ -32,9 +34,32 @@ pub(super) fn find(name: &OsStr) -> Result<PathBuf, Failure> {
         env::split_paths(&path).map(|dir| dir.join(name)).find(|path| is_program(path))
     };
     found.ok_or_else(|| {
-        let message = format!("there is no program {}", Path::new(name).display());
+        let path = Path::new(name);
+        let shown = path.display();
+        let message = match fs::metadata(path) {
+            // A name without a slash is not one of this folder.
+            _ if !name.as_bytes().contains(&b'/') => {
+                format!("there is no program {shown} in the folders of PATH")
+            }
+            Ok(found) if found.is_dir() => format!("{shown} is a directory, and no program"),
+            Ok(_) => format!("{shown} may not be executed: chmod +x, if it is a program"),
+            Err(_) => format!("there is no program {shown}"),
+        };
         Failure::new(Kind::Environment, message)
     })
+}
+
+/// Fails for files that the loader would pass over as a library, with a line on standard error and nothing else.
+pub(super) fn check_library(path: &Path) -> Result<(), Failure> {
+    let mut head = Vec::new();
+    let read = File::open(path).and_then(|file| file.take(HEAD).read_to_end(&mut head));
+    read.map_err(|error| Failure::environment(format!("cannot read {}", path.display()), error))?;
+    let is_library = head.starts_with(ELF_MAGIC) && half(&head, 16) == Some(ET_DYN);
+    if is_library && Image::of(&head) != Image::Foreign {
+        return Ok(());
+    }
+    let message = format!("{} is no shared library of this kind of machine", path.display());
+    Err(Failure::new(Kind::Environment, message))
 }
 
 /// Fails for programs that would start, but without QUIC sockets.
@@ -130,6 +155,19 @@ mod tests {
         assert!(find(OsStr::new("sh")).unwrap().ends_with("sh"));
         assert_eq!(find(OsStr::new("/bin/sh")).unwrap(), Path::new("/bin/sh"));
         assert!(find(OsStr::new("./no such program")).is_err());
-        assert!(find(OsStr::new("/etc/passwd")).is_err());
+        let said = |name: &str| find(OsStr::new(name)).unwrap_err().message;
+        assert!(said("/etc/passwd").contains("chmod +x"));
+        assert!(said("/etc").contains("is a directory"));
+        assert!(said("no such program").contains("PATH"));
+    }
+
+    #[test]
+    fn what_the_loader_would_pass_over_is_no_library() {
+        assert!(check_library(Path::new("/etc/passwd")).is_err());
+        assert!(check_library(Path::new("/etc")).is_err());
+        let maps = fs::read_to_string("/proc/self/maps").unwrap();
+        let mut paths = maps.lines().filter_map(|line| line.split_whitespace().nth(5));
+        let library = paths.find(|path| path.contains(".so")).unwrap();
+        assert_eq!(check_library(Path::new(library)), Ok(()));
     }
 }

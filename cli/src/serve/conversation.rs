@@ -70,9 +70,9 @@ async fn answer_all(
         let max_section = http3::MAX_HEADERS as usize;
         let transport = quicket_h3::Connection::server(connection.clone(), max_section);
         let requests = transport.requests();
-        let is_early: http3::IsEarly = Arc::new(move |id| requests.is_early(id));
+        let transfer_of: http3::TransferOf = Arc::new(move |id| requests.transfer(id));
         let delivered = delivered(connection.clone());
-        let ended = http3::serve(transport, Arc::clone(client), is_early, draining, delivered);
+        let ended = http3::serve(transport, Arc::clone(client), transfer_of, draining, delivered);
         if let Err(error) = ended.await
             && !error.is_h3_no_error()
         {

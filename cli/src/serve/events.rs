@@ -18,13 +18,29 @@ impl Events {
         Self { wanted }
     }
 
-    /// The server listens. `pin` is there where clients need it.
-    pub(crate) fn listening(&self, address: SocketAddr, workers: usize, pin: Option<Fingerprint>) {
+    /// The server listens, over UDP and perhaps over TCP. `pin` is there where clients need it.
+    pub(crate) fn listening(
+        &self,
+        (address, tcp): (SocketAddr, bool),
+        workers: usize,
+        pin: Option<Fingerprint>,
+    ) {
         self.print(|| {
             let pin = pin.map(|pin| pin.to_string());
             let address = address.to_string();
-            json!({ "event": "listening", "address": address, "workers": workers, "pin": pin })
+            json!({
+                "event": "listening",
+                "address": address,
+                "tcp": tcp,
+                "workers": workers,
+                "pin": pin,
+            })
         });
+    }
+
+    /// The server leads clients of plain HTTP at this address to HTTPS.
+    pub(crate) fn redirecting(&self, address: SocketAddr) {
+        self.print(|| json!({ "event": "redirecting", "address": address.to_string() }));
     }
 
     /// Files were read again, or not: then all stays as it was.
@@ -47,6 +63,29 @@ impl Events {
         });
     }
 
+    /// A client has connected over TCP.
+    pub(crate) fn connected_over_tcp(&self, remote: SocketAddr, alpn: &str) {
+        self.print(|| json!({ "event": "connected", "remote": remote.to_string(), "alpn": alpn }));
+    }
+
+    /// A connection over TCP has ended: of itself, or for a reason.
+    pub(crate) fn closed_over_tcp(
+        &self,
+        remote: SocketAddr,
+        (requests, resumed): (u64, bool),
+        reason: Option<String>,
+    ) {
+        self.print(|| {
+            json!({
+                "event": "closed",
+                "remote": remote.to_string(),
+                "reason": reason,
+                "requests": requests,
+                "resumed": resumed,
+            })
+        });
+    }
+
     /// A connection has ended.
     pub(crate) fn closed(&self, connection: &Connection, requests: u64) {
         self.print(|| {
@@ -62,6 +101,7 @@ impl Events {
                 "packets_received": counters.packets_received,
                 "packets_lost": counters.packets_lost,
                 "bytes_lost": counters.bytes_lost,
+                "path_changes": counters.path_changes,
                 "mtu": stats.path.mtu,
                 "rtt_seconds": stats.path.smoothed_rtt.as_secs_f64(),
                 "congestion_controller": stats.path.congestion_controller,

@@ -1,7 +1,6 @@
 //! HTTP/3 on one connection (RFC 9114).
 
 use std::future::{Future, poll_fn};
-use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::Poll;
@@ -12,9 +11,9 @@ use h3::error::{Code, StreamError};
 use h3::quic::{self, StreamId};
 use h3::server::{self, RequestResolver, RequestStream};
 use http::{Request, Response};
-use quicket_files::{Answer, Body, Chunks, Question, Room, answer, is_shortage};
+use quicket_files::{Answer, Body, Chunks, Room};
+use quicket_h3::Transfer;
 use tokio::sync::watch;
-use tokio::task::spawn_blocking;
 
 use super::conversation::Draining;
 use super::log::Record;
@@ -23,15 +22,15 @@ use super::{Client, Site};
 /// The largest header section that is accepted, in bytes as HTTP/3 counts them.
 pub(super) const MAX_HEADERS: u64 = 32 << 10;
 
-/// Tells which request streams came as 0-RTT data.
-pub(crate) type IsEarly = Arc<dyn Fn(StreamId) -> bool + Send + Sync>;
+/// Tells what the transport knows of a request: whether it came as 0-RTT data, and how its answer is sent.
+pub(crate) type TransferOf = Arc<dyn Fn(StreamId) -> Option<Arc<Transfer>> + Send + Sync>;
 
 /// Answers requests until the connection ends or, once `draining` says so, until those under way
 /// are answered and `delivered`.
 pub(crate) async fn serve<C>(
     connection: C,
     client: Arc<Client>,
-    is_early: IsEarly,
+    transfer_of: TransferOf,
     mut draining: watch::Receiver<Draining>,
     delivered: impl Future<Output = ()>,
 ) -> Result<(), h3::error::ConnectionError>
@@ -46,7 +45,7 @@ where
         tokio::select! {
             request = connection.accept() => match request? {
                 Some(resolver) => {
-                    tokio::spawn(exchange(resolver, Arc::clone(&client), Arc::clone(&is_early)));
+                    tokio::spawn(exchange(resolver, Arc::clone(&client), Arc::clone(&transfer_of)));
                 }
                 None => return Ok(()),
             },
@@ -56,15 +55,18 @@ where
     // RFC 9114, Section 5.2: no further requests, but those that are here are answered.
     connection.shutdown(0).await?;
     while let Some(resolver) = connection.accept().await? {
-        tokio::spawn(exchange(resolver, Arc::clone(&client), Arc::clone(&is_early)));
+        tokio::spawn(exchange(resolver, Arc::clone(&client), Arc::clone(&transfer_of)));
     }
     delivered.await;
     Ok(())
 }
 
 /// One request and its answer.
-async fn exchange<C>(resolver: RequestResolver<C, Bytes>, client: Arc<Client>, is_early: IsEarly)
-where
+async fn exchange<C>(
+    resolver: RequestResolver<C, Bytes>,
+    client: Arc<Client>,
+    transfer_of: TransferOf,
+) where
     C: quic::Connection<Bytes>,
 {
     let begun = Instant::now();
@@ -76,12 +78,14 @@ where
         }
     };
     client.requests.fetch_add(1, Ordering::Relaxed);
-    let early = is_early(stream.id());
+    let transfer = transfer_of(stream.id()).unwrap_or_default();
+    let early = transfer.is_early();
     let mut sent = 0;
     let (status, outcome) = match ask(&client.site, &request, early).await {
         Ok(answer) => {
             let status = answer.status.as_u16();
-            (Some(status), send(answer, &mut stream, &client.room, &mut sent).await)
+            let outcome = send(answer, &mut stream, &transfer, &client.room, &mut sent).await;
+            (Some(status), outcome)
         }
         Err(error) => {
             stream.stop_stream(Code::H3_INTERNAL_ERROR);
@@ -110,21 +114,8 @@ where
     }
 }
 
-async fn ask(site: &Arc<Site>, request: &Request<()>, early: bool) -> Result<Answer, String> {
-    let attempt = || {
-        let tree = Arc::clone(&site.tree);
-        let (method, uri, headers) =
-            (request.method().clone(), request.uri().clone(), request.headers().clone());
-        let answering = spawn_blocking(move || {
-            let question = Question { method: &method, path: uri.path(), headers: &headers, early };
-            answer(&tree, &question)
-        });
-        async move { answering.await.map_err(io::Error::other)? }
-    };
-    match site.descriptors.wait_for(attempt).await {
-        Err(error) if is_shortage(&error) => Ok(Answer::busy()),
-        answer => answer.map_err(|error| error.to_string()),
-    }
+async fn ask(site: &Site, request: &Request<()>, early: bool) -> Result<Answer, String> {
+    site.ask(request.method(), request.uri().path(), request.headers(), early).await
 }
 
 /// Why an answer did not get through, for the access log.
@@ -139,6 +130,7 @@ fn said(error: StreamError) -> String {
 async fn send<S>(
     answer: Answer,
     stream: &mut RequestStream<S, Bytes>,
+    transfer: &Transfer,
     room: &Room,
     sent: &mut u64,
 ) -> Result<(), String>
@@ -170,6 +162,8 @@ where
                     }
                 };
                 let len = chunk.len() as u64;
+                // It is sent from where it was read to.
+                transfer.offer(&chunk);
                 stream.send_data(chunk).await.map_err(said)?;
                 *sent += len;
             }

@@ -124,15 +124,21 @@ fn make_secret(path: &Path) -> Result<(), Failure> {
 /// Writes a file unless another process has just made it. It appears as a whole or not at all.
 fn keep(path: &Path, content: &[u8]) -> Result<(), Failure> {
     let failed = |error: io::Error| {
-        Failure::file(format!("cannot keep {} for the next time", path.display()), &error)
+        let mut failure =
+            Failure::file(format!("cannot keep {} for the next time", path.display()), &error);
+        // Often there is no home that can be written to, as for a service.
+        failure.message.push_str("; XDG_DATA_HOME can name another directory for it");
+        failure
     };
     let beside = path.with_extension(format!("{}.new", std::process::id()));
-    places::write_secret(&beside, content).map_err(failed)?;
-    let linked = fs::hard_link(&beside, path);
-    fs::remove_file(&beside).map_err(failed)?;
+    let written = places::write_secret(&beside, content);
+    let linked = if written.is_ok() { fs::hard_link(&beside, path) } else { Ok(()) };
+    // Half of one goes as well, and what an earlier process of this number has left.
+    let removed = fs::remove_file(&beside);
+    written.map_err(failed)?;
     match linked {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(failed(error)),
-        _ => Ok(()),
+        _ => removed.map_err(failed),
     }
 }
 
@@ -151,6 +157,17 @@ mod tests {
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         fs::write(&path, b"short").unwrap();
         assert!(secret(&path).unwrap_err().message.contains("5 bytes instead of 32"));
+    }
+
+    #[test]
+    fn what_cannot_be_kept_leaves_nothing_behind() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("reset-key");
+        let beside = path.with_extension(format!("{}.new", std::process::id()));
+        fs::write(&beside, b"left").unwrap();
+        assert!(secret(&path).unwrap_err().message.contains("XDG_DATA_HOME"));
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+        secret(&path).unwrap();
     }
 
     #[test]

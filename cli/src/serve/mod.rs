@@ -1,5 +1,6 @@
 //! `quicket serve`: serves a directory.
 
+mod announce;
 mod certificates;
 mod conversation;
 mod events;
@@ -15,35 +16,43 @@ mod memory;
 mod signals;
 mod site;
 mod stall;
+mod tcp;
 
 pub(crate) use limit::raise_limit;
 pub(crate) use log::{flush, say};
 pub(crate) use signals::stop;
 
+use std::future::Future;
 use std::net::SocketAddr;
+#[cfg(target_os = "linux")]
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use http::{HeaderMap, Method};
 use quicket::tokio::Listener;
 use quicket::{
     AcceptError, Decision, EndpointConfig, Fingerprint, Qlog, RetryPolicy, ServerConfig, ServerTls,
     WorkerStats,
 };
-use quicket_files::{Descriptors, Entry, Options, Room, Tree};
+use quicket_files::{Answer, Asked, Descriptors, Entry, Options, Room, Tree, ask};
+use quicket_front::Tls;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
+use self::announce::Announcement;
 use self::certificates::{Files, unusable};
 use self::conversation::Draining;
 use self::events::Events;
-use self::listen::Place;
+use self::listen::{Bound, Place, What};
 use self::member::Member;
 use self::signals::{Hangup, Keys};
+use self::tcp::Front;
 use crate::args::{Protocol, Retry, Serve};
 use crate::exit::{Failure, Kind};
 #[cfg(target_os = "linux")]
-use crate::generations::{Next, Successor};
+use crate::generations::Heirs;
 use crate::{heap, transport};
 
 /// How much longer the switch waits than this server: that is for one that does not end by itself.
@@ -63,6 +72,21 @@ pub(crate) struct Site {
     pub(crate) room: Room,
     /// Of a site behind a balancer.
     pub(crate) member: Option<Arc<Member>>,
+}
+
+impl Site {
+    /// What a question is answered with, or why there is no answer.
+    pub(crate) async fn ask(
+        &self,
+        method: &Method,
+        path: &str,
+        headers: &HeaderMap,
+        early: bool,
+    ) -> Result<Answer, String> {
+        let (method, path, headers) = (method.clone(), path.to_owned(), headers.clone());
+        let asked = Asked { method, path, headers, early };
+        ask(&self.tree, &self.descriptors, asked).await.map_err(|error| error.to_string())
+    }
 }
 
 /// A client with a connection.
@@ -107,16 +131,16 @@ pub(crate) fn run(args: &Serve) -> Result<(), Failure> {
         None => sockets.protocol.reset_key = keep::reset_key()?,
     }
     args.port.configure(&mut sockets.udp)?;
-    let place = Place::of(&args.listen)?;
+    let place = Place::of(args)?;
     #[cfg(target_os = "linux")]
-    let successor = Successor::default();
+    let heirs = Heirs::new("serve", place.flags());
     #[cfg(target_os = "linux")]
     if let Some(switch) = args.sharing.config("quicket-serve") {
         if let [_, _, ..] = place.addresses() {
             let message = "with --switch there is one --listen: [::]:PORT stands for all addresses";
             return Err(Failure::new(Kind::Usage, message));
         }
-        if place.addresses().iter().any(|address| address.port() == 0) {
+        if place.addresses().iter().chain(&args.redirect).any(|address| address.port() == 0) {
             let message = "with --switch the port is one that the next generation knows, and not 0";
             return Err(Failure::new(Kind::Usage, message));
         }
@@ -125,12 +149,7 @@ pub(crate) fn run(args: &Serve) -> Result<(), Failure> {
             return Err(Failure::new(Kind::Usage, message));
         }
         let switch = switch.drain(Some(drain(args) + DRAIN_MARGIN));
-        // A socket that was handed over is not handed on.
-        let flag = place.handed().map(|address| format!("--listen={address}").into());
-        let next = Next { command: "serve", flag, sockets: Vec::new() };
-        let (starter, heir) = (successor.clone(), successor.clone());
-        let switch = switch.on_upgrade(move || starter.start(&next));
-        sockets = sockets.switch(switch.on_superseded(move || heir.has_taken_over()));
+        sockets = sockets.switch(heirs.heed(switch));
     }
     if let Some(size) = args.behind.max_udp_payload {
         sockets.protocol.max_udp_payload_size = size;
@@ -140,24 +159,50 @@ pub(crate) fn run(args: &Serve) -> Result<(), Failure> {
     }
     let runtime = crate::threads()?;
     let served = runtime.block_on(async {
-        let (endpoint, addresses) = place.bind(sockets).await?;
-        files.heed_switch(site.member.is_none() && endpoint.site_secret().is_some());
+        let bound = place.bind(sockets).await?;
+        files.heed_switch(site.member.is_none() && bound.endpoint.site_secret().is_some());
         if let Some(key) = files.ticket_key()? {
             tls.rotate_ticket_key(key);
         }
         let hangup = Hangup::watch();
-        let listener = endpoint
+        // Whoever is told that the server listens may end it at once.
+        let stop = signals::stop();
+        let listener = bound
+            .endpoint
             .listen_early(config)
             .map_err(|error| Failure::new(Kind::Environment, error.to_string()))?;
-        let workers = endpoint.worker_stats().len();
-        announce(args, &site, (&addresses, workers), pin);
-        let keys = Keys::new(files, tls, hangup, state(args, &addresses));
-        let on_superseded = || {
+        let site = Arc::new(site);
+        let announcement = Announcement::new(args, &site, &bound, pin);
+        announcement.all(args, &bound.warnings);
+        let keys = Keys::new(files, tls.clone(), hangup, Arc::clone(&announcement));
+        let (drain, draining) = watch::channel(Draining::No);
+        let on_tcp = (&live, limit(args));
+        let front = Front::new(args, &site, Tls::new(&tls).map_err(unusable)?, on_tcp, draining);
+        let mut clients = JoinSet::new();
+        #[cfg(target_os = "linux")]
+        heirs.leave(bound.heritage()?);
+        over_tcp(
+            bound,
+            &front,
+            &mut clients,
+            &announcement,
             #[cfg(target_os = "linux")]
-            successor.check()?;
+            &heirs,
+        );
+        let on_end = |why| {
+            #[cfg(target_os = "linux")]
+            {
+                if why == Draining::Superseded {
+                    heirs.successor.check()?;
+                }
+                heirs.leave_nothing();
+            }
+            #[cfg(not(target_os = "linux"))]
+            let _: Draining = why;
             Ok(())
         };
-        serve(&listener, Arc::new(site), &live, keys, (drain(args), &on_superseded)).await
+        let grace = (self::drain(args), &on_end as &dyn Fn(_) -> _);
+        serve(&listener, (site, keys, stop), &live, (clients, drain), grace).await
     });
     if let Some(qlog) = qlog {
         qlog.flush();
@@ -199,8 +244,7 @@ fn config(
     transport.max_streams_bidi = args.max_requests.into();
     transport.initial_stream_window = memory::REQUEST_WINDOW;
     transport.initial_receive_window = memory::REQUEST_WINDOW;
-    let live = Arc::clone(live);
-    let limit = args.max_connections.unwrap_or_else(memory::connections) as usize;
+    let (live, limit) = (Arc::clone(live), limit(args));
     let mut config = ServerConfig::new(tls)
         .transport(transport)
         .early_data(args.early_data())
@@ -219,57 +263,61 @@ fn config(
     config
 }
 
-/// What the server does, in a line.
-fn state(args: &Serve, addresses: &[SocketAddr]) -> String {
-    let all: Vec<String> = addresses.iter().map(SocketAddr::to_string).collect();
-    format!("Serving {} on {} (UDP)", args.dir.display(), all.join(", "))
+/// How many connections there may be.
+fn limit(args: &Serve) -> usize {
+    args.max_connections.unwrap_or_else(memory::connections) as usize
 }
 
-/// Says where to find what.
-fn announce(
-    args: &Serve,
-    site: &Site,
-    (addresses, workers): (&[SocketAddr], usize),
-    pin: Option<Fingerprint>,
+/// Serves over TCP, in tasks among those of clients.
+fn over_tcp(
+    bound: Bound,
+    front: &Arc<Front>,
+    clients: &mut JoinSet<()>,
+    announcement: &Arc<Announcement>,
+    #[cfg(target_os = "linux")] heirs: &Heirs,
 ) {
-    #[cfg(target_os = "linux")]
-    crate::notify::ready(&state(args, addresses));
-    for address in addresses {
-        site.events.listening(*address, workers, pin);
+    let port = bound.addresses.first().map_or(0, SocketAddr::port);
+    for listener in bound.tcp {
+        clients.spawn(Arc::clone(front).serve(listener));
     }
-    if args.json {
-        // Another program started this one.
-        return;
+    for listener in bound.redirects {
+        clients.spawn(Arc::clone(front).redirect(listener, port));
     }
-    let with = if workers > 1 { format!(", with {workers} workers") } else { String::new() };
-    eprintln!("{}, HTTP/3 and hq-interop{with}", state(args, addresses));
-    if let (Some(pin), Some(address)) = (pin, addresses.first()) {
-        // Nobody can connect to "any address".
-        let shown = match address.ip().is_unspecified() {
-            true => format!("localhost:{}", address.port()),
-            false => address.to_string(),
-        };
-        eprintln!(
-            "The certificate is self-signed. A client trusts exactly this one with:\n\n  quicket \
-             get --pin {pin} https://{shown}/\n"
-        );
+    for (address, only_v6, what) in bound.awaited {
+        let (front, announcement) = (Arc::clone(front), Arc::clone(announcement));
+        #[cfg(target_os = "linux")]
+        let heirs = heirs.clone();
+        clients.spawn(async move {
+            let Some(listener) = front.await_port(address, only_v6).await else { return };
+            #[cfg(target_os = "linux")]
+            heirs.leave(listener.as_fd().try_clone_to_owned());
+            match what {
+                What::Files => {
+                    announcement.has_tcp(address);
+                    front.serve(listener).await;
+                }
+                What::Redirect => {
+                    announcement.has_redirect(address);
+                    front.redirect(listener, port).await;
+                }
+            }
+        });
     }
 }
 
 /// Accepts connections until Ctrl-C, then lets requests under way end.
 async fn serve(
     listener: &Listener,
-    site: Arc<Site>,
+    (site, keys, stop): (Arc<Site>, Keys, impl Future<Output = ()>),
     live: &Arc<AtomicUsize>,
-    keys: Keys,
-    (grace, on_superseded): (Duration, &dyn Fn() -> Result<(), Failure>),
+    (mut clients, drain): (JoinSet<()>, watch::Sender<Draining>),
+    (grace, on_end): (Duration, &dyn Fn(Draining) -> Result<(), Failure>),
 ) -> Result<(), Failure> {
-    let (drain, draining) = watch::channel(Draining::No);
+    let draining = drain.subscribe();
     if let Some(member) = &site.member {
         tokio::spawn(Arc::clone(member).report(draining.clone()));
     }
-    let mut clients = JoinSet::new();
-    let mut stop = std::pin::pin!(signals::stop());
+    let mut stop = std::pin::pin!(stop);
     let mut left = std::pin::pin!(keys.watch(Arc::clone(&site)));
     let connections = || live.load(Ordering::Relaxed);
     let mut ebb = std::pin::pin!(memory::give_back(listener.endpoint(), connections));
@@ -279,7 +327,7 @@ async fn serve(
                 let connection = match accepted {
                     Ok(connection) => connection,
                     Err(AcceptError::Superseded) => {
-                        on_superseded()?;
+                        on_end(Draining::Superseded)?;
                         say(format_args!("The next generation has taken over"));
                         break Draining::Superseded;
                     }
@@ -300,6 +348,9 @@ async fn serve(
             () = &mut ebb => {}
         }
     };
+    if why == Draining::Stopping {
+        on_end(why)?;
+    }
     #[cfg(target_os = "linux")]
     crate::notify::stopping("connections finish their requests");
     if site.access_log {

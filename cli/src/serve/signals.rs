@@ -1,28 +1,36 @@
 //! Signals: to stop, and to read files again.
 
+use std::future::Future;
 use std::io::{self, IsTerminal};
 use std::sync::Arc;
 
 use quicket::ServerTls;
 
+use super::announce::Announcement;
 use super::log::say;
 use super::{Files, Site};
 use crate::exit::Failure;
 
-/// Ctrl-C, or the wish of a service manager.
-pub(crate) async fn stop() {
+/// Ctrl-C, or the wish of a service manager, from the call on: what comes before the future is awaited is not lost.
+pub(crate) fn stop() -> impl Future<Output = ()> {
     #[cfg(unix)]
-    {
+    let heard = {
         use tokio::signal::unix::{SignalKind, signal};
-        if let Ok(mut terminate) = signal(SignalKind::terminate()) {
+        signal(SignalKind::interrupt()).and_then(|interrupt| {
+            signal(SignalKind::terminate()).map(|terminate| (interrupt, terminate))
+        })
+    };
+    async move {
+        #[cfg(unix)]
+        if let Ok((mut interrupt, mut terminate)) = heard {
             tokio::select! {
-                _ = tokio::signal::ctrl_c() => {}
+                _ = interrupt.recv() => {}
                 _ = terminate.recv() => {}
             }
             return;
         }
+        let _ = tokio::signal::ctrl_c().await;
     }
-    let _ = tokio::signal::ctrl_c().await;
 }
 
 /// SIGHUP as a wish to read files again.
@@ -78,13 +86,17 @@ pub(super) struct Keys {
     files: Files,
     tls: ServerTls,
     hangup: Hangup,
-    /// What the server does, in a line.
-    state: String,
+    announcement: Arc<Announcement>,
 }
 
 impl Keys {
-    pub(super) const fn new(files: Files, tls: ServerTls, hangup: Hangup, state: String) -> Self {
-        Self { files, tls, hangup, state }
+    pub(super) const fn new(
+        files: Files,
+        tls: ServerTls,
+        hangup: Hangup,
+        announcement: Arc<Announcement>,
+    ) -> Self {
+        Self { files, tls, hangup, announcement }
     }
 
     /// Reads all files again at each SIGHUP, until the terminal is gone.
@@ -110,8 +122,10 @@ impl Keys {
             site.events.read_again(&outcome);
             #[cfg(target_os = "linux")]
             crate::notify::reloaded(&match &outcome {
-                Ok(_) => self.state.clone(),
-                Err(error) => format!("{}; files were not read again: {error}", self.state),
+                Ok(_) => self.announcement.state(),
+                Err(error) => {
+                    format!("{}; files were not read again: {error}", self.announcement.state())
+                }
             });
             match outcome {
                 Ok(files) => {

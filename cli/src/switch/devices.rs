@@ -9,6 +9,7 @@ use quicket_packets::device::{Attached, Mode, Offloads};
 use quicket_switch::rendezvous;
 use serde_json::{Map, Value, json};
 
+use super::packets::unanswered;
 use crate::args::{DeviceMode, PacketsName, SwitchAttach, SwitchDetach, SwitchDevices};
 use crate::control::printable;
 use crate::exit::{Failure, Kind};
@@ -73,17 +74,7 @@ pub(super) fn list(args: &SwitchDevices) -> Result<(), Failure> {
 fn connect(name: &PacketsName) -> Result<Control, Failure> {
     let path = rendezvous::path(&name.name);
     let path = path.map_err(|error| Failure::environment("cannot find the switch", error))?;
-    Control::connect(&path).map_err(|error| {
-        let advice = match error.kind() {
-            io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
-                "; quicket switch packets starts one, and --name says which"
-            }
-            io::ErrorKind::PermissionDenied => "; it is another user's: only he and root may",
-            _ => "",
-        };
-        let what = format!("no switch for packets answers at {}", path.display());
-        Failure::environment(what, format!("{error}{advice}"))
-    })
+    Control::connect(&path).map_err(|error| unanswered(&path, &error))
 }
 
 /// The switch says what stands in the way, and mostly what to do.

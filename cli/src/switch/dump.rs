@@ -11,8 +11,10 @@ use quicket_switch::rendezvous;
 use tokio::net::UnixStream;
 use tokio::signal::unix::{SignalKind, signal};
 
+use super::packets::unanswered;
 use crate::args::SwitchDump;
 use crate::exit::{Failure, Kind};
+use crate::out::tell;
 
 /// Room for frames, and the longest that are shown whole, in octets, with what is before them.
 const ROOM: u32 = 4096;
@@ -26,10 +28,7 @@ pub(super) fn run(args: &SwitchDump) -> Result<(), Failure> {
     let path = path.map_err(|error| Failure::environment("cannot find the switch", error))?;
     let layout = Layout::new(NOTHING, ROOM, SLOT)
         .ok_or_else(|| Failure::new(Kind::Environment, "there is no such ring"))?;
-    let mut port = Port::open(&path, layout).map_err(|error| {
-        let what = format!("no switch for packets answers at {}", path.display());
-        Failure::environment(what, error)
-    })?;
+    let mut port = Port::open(&path, layout).map_err(|error| unanswered(&path, &error))?;
     let (address, number) = (args.port.ip().to_canonical(), args.port.port());
     let tuple = Tuple { address, protocol: args.protocol, port: number };
     port.watch(tuple).map_err(|error| {
@@ -49,7 +48,7 @@ pub(super) fn run(args: &SwitchDump) -> Result<(), Failure> {
     let mut writer = Writer::new(BufWriter::new(to), SLOT).map_err(cannot)?;
     // Who reads it sees that it has begun.
     writer.flush().map_err(cannot)?;
-    eprintln!("quicket: the frames of the port with {tuple} are written");
+    tell!("quicket: the frames of the port with {tuple} are written");
     let result = crate::one_thread()?.block_on(write(&mut port, args.count, &mut writer));
     let (written, lost) = match result {
         // Nobody reads any more.
@@ -58,7 +57,7 @@ pub(super) fn run(args: &SwitchDump) -> Result<(), Failure> {
     };
     // After the last one that was seen some more may have been lost, if the switch can still be asked.
     let lost = port.counters().map_or(lost, |counters| counters.dropped(Reason::Full));
-    eprintln!("quicket: {written} frames were written, {lost} lost as there was no room");
+    tell!("quicket: {written} frames were written, {lost} lost as there was no room");
     Ok(())
 }
 

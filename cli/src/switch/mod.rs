@@ -1,11 +1,13 @@
 //! `quicket switch`: a UDP address for many programs.
 
+mod background;
 mod devices;
 mod dump;
 mod packets;
 mod reload;
 mod report;
 mod secrets;
+mod traffic;
 
 use std::ffi::OsString;
 use std::io::{self, Read};
@@ -13,7 +15,7 @@ use std::net::UdpSocket;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use quicket_handshake::{AwsLcProvider, SystemRandom};
 use quicket_switch::client;
@@ -25,6 +27,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::args::{Switch, SwitchCommand, SwitchStatus, server_id};
 use crate::exit::{Failure, Kind};
+use crate::out::tell;
 use crate::secrets::Source;
 use reload::Files;
 
@@ -39,6 +42,8 @@ pub(crate) fn run(args: &Switch) -> Result<(), Failure> {
         Some(SwitchCommand::Upgrade(name)) => upgrade(&name.get()),
         Some(SwitchCommand::Packets(args)) => packets::run(args),
         Some(SwitchCommand::Dump(args)) => dump::run(args),
+        Some(SwitchCommand::Generate(args)) => traffic::generate(args),
+        Some(SwitchCommand::Sink(args)) => traffic::sink(args),
         Some(SwitchCommand::Attach(args)) => devices::attach(args),
         Some(SwitchCommand::Detach(args)) => devices::detach(args),
         Some(SwitchCommand::Devices(args)) => devices::list(args),
@@ -69,6 +74,7 @@ fn detach(args: &Switch) -> Result<(), Failure> {
     let name = name_of(args);
     let path = rendezvous::path(&name);
     let path = path.map_err(|error| Failure::environment("cannot start the switch", error))?;
+    let name = path.display().to_string();
     command.args(["switch", "--name"]).arg(path);
     if args.stay {
         command.arg("--stay");
@@ -90,9 +96,8 @@ fn detach(args: &Switch) -> Result<(), Failure> {
         command.args(["--server-id", &format!("{id:02x}")]);
     }
     command.current_dir("/");
-    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     std::os::unix::process::CommandExt::process_group(&mut command, 0);
-    command.spawn().map(drop).map_err(cannot)
+    background::start(&mut command, &name)
 }
 
 /// How the switch in the background gets its secrets: of an absolute path, as it is started in another folder.
@@ -204,7 +209,7 @@ fn switch(args: &Switch) -> Result<(), Failure> {
         let state = format!("switch {name}");
         let hangup = watch(SignalKind::hangup())?;
         let mut watched = std::pin::pin!(files.watch(hangup, &state));
-        eprintln!("quicket: switch {name} is ready");
+        tell!("{}", background::ready(&name));
         crate::notify::ready(&state);
         let mut work = tokio::task::spawn_blocking(move || daemon.run(stopped.as_fd()));
         tokio::select! {
@@ -235,10 +240,7 @@ fn listener(name: &str, for_all: bool) -> Result<(Listener, Vec<UdpSocket>), Fai
     let bind = if for_all { Listener::bind_for_all } else { Listener::bind };
     let bound = bind(name).map(|listener| (listener, stored));
     bound.map_err(|error| match error.kind() {
-        io::ErrorKind::AddrInUse => Failure::new(
-            Kind::Environment,
-            format!("there is a switch {name} already; quicket switch status shows what it does"),
-        ),
+        io::ErrorKind::AddrInUse => Failure::new(Kind::Environment, background::already(name)),
         _ => cannot(error),
     })
 }

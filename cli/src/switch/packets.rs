@@ -3,14 +3,17 @@
 use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 
 use quicket_packets::daemon::Daemon;
 use quicket_packets::{Counters, REASONS};
 use quicket_switch::rendezvous;
 use tokio::signal::unix::{SignalKind, signal};
 
+use super::traffic::some;
 use crate::args::SwitchPackets;
 use crate::exit::{Failure, Kind};
+use crate::out::tell;
 
 /// Forwards until it is told to stop.
 pub(super) fn run(args: &SwitchPackets) -> Result<(), Failure> {
@@ -33,7 +36,7 @@ pub(super) fn run(args: &SwitchPackets) -> Result<(), Failure> {
         let (mut terminate, mut interrupt) =
             (watch(SignalKind::terminate())?, watch(SignalKind::interrupt())?);
         let state = format!("switch for packets {}", path.display());
-        eprintln!("quicket: {state} is ready");
+        tell!("quicket: {state} is ready");
         crate::notify::ready(&state);
         let mut work = tokio::task::spawn_blocking(move || daemon.run(stopped.as_fd()));
         tokio::select! {
@@ -47,13 +50,14 @@ pub(super) fn run(args: &SwitchPackets) -> Result<(), Failure> {
         Ok(work.await)
     });
     let counters = ended?.map_err(|error| cannot(io::Error::other(error)))?.map_err(cannot)?;
-    eprintln!("quicket: {}", told(&counters));
+    tell!("quicket: {}", told(&counters));
     Ok(())
 }
 
 /// What became of frames, and why those were dropped that were.
 fn told(counters: &Counters) -> String {
-    let mut text = format!("{} frames were delivered", counters.received);
+    let frames = some(counters.received, "frame was", "frames were");
+    let mut text = format!("{frames} delivered");
     for reason in REASONS {
         let n = counters.dropped(reason);
         if n > 0 {
@@ -61,4 +65,19 @@ fn told(counters: &Counters) -> String {
         }
     }
     text
+}
+
+/// Why no switch is reached at a path, and what to do.
+pub(super) fn unanswered(path: &Path, error: &io::Error) -> Failure {
+    let advice = match error.kind() {
+        io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
+            "; quicket switch packets starts one, and --name says which"
+        }
+        io::ErrorKind::PermissionDenied => {
+            "; it is another user's: only he and root may, without --all-users"
+        }
+        _ => "",
+    };
+    let what = format!("no switch for packets answers at {}", path.display());
+    Failure::environment(what, format!("{error}{advice}"))
 }

@@ -8,6 +8,7 @@ use tokio::signal::unix::Signal;
 use super::rule;
 use crate::exit::Failure;
 use crate::secrets::Source;
+use crate::serve::say;
 
 /// What there is to read, and who is told.
 #[derive(Default)]
@@ -27,12 +28,12 @@ impl Files {
             let mut trouble = Vec::new();
             for told in came.iter().flatten() {
                 let (Ok(text) | Err(text)) = told;
-                eprintln!("quicket: {text}");
+                say(format_args!("quicket: {text}"));
                 trouble.extend(told.as_ref().err().cloned());
             }
             if came.iter().all(Option::is_none) {
                 let told = "nothing to read again: neither --secrets nor --users";
-                eprintln!("quicket: {told}");
+                say(format_args!("quicket: {told}"));
                 trouble.push(told.to_owned());
             }
             trouble.insert(0, state.to_owned());

@@ -1,11 +1,11 @@
 //! What people and Prometheus are told of a switch at work.
 
-use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use serde_json::{Value, json};
 
 use crate::control::printable;
+use crate::exposition::{Families, Kind, Labels, OTHER_VERSION};
 
 /// The answer of a switch, for people.
 pub(super) fn text(report: &Value) -> String {
@@ -132,63 +132,133 @@ fn serves(program: &Value) -> String {
 
 /// The answer of a switch in the text format of Prometheus.
 pub(super) fn prometheus(report: &Value) -> String {
-    let mut families: BTreeMap<String, (&str, Vec<String>)> = BTreeMap::new();
-    let mut add = |name: &str, kind: &'static str, labels: &str, value: &Value| {
-        if value.is_number() {
-            let line = format!("{name}{{{labels}}} {value}");
-            families.entry(name.to_owned()).or_insert((kind, Vec::new())).1.push(line);
-        }
-    };
+    let mut families = Families::default();
     for address in list(&report["addresses"]) {
-        let site = format!("address={}", quoted(&address["address"]));
-        for (name, value) in address["datagrams"].as_object().into_iter().flatten() {
-            add(&format!("quicket_switch_datagrams_{name}_total"), "counter", &site, value);
-        }
-        for (reason, value) in address["dropped"].as_object().into_iter().flatten() {
-            let labels = format!("{site},reason=\"{reason}\"");
-            add("quicket_switch_datagrams_dropped_total", "counter", &labels, value);
-        }
-        let kernel = &address["kernel"];
-        let helps = json!(u8::from(kernel["helps"] == true));
-        add("quicket_switch_kernel_helps", "gauge", &site, &helps);
-        let brings = json!(u8::from(kernel["brings_first_packets"] == true));
-        add("quicket_switch_kernel_brings_first_packets", "gauge", &site, &brings);
-        for name in ["owners", "sockets"] {
-            add(&format!("quicket_switch_kernel_{name}"), "gauge", &site, &kernel[name]);
-        }
-        let loan = &address["loan"];
-        add("quicket_switch_loans_total", "counter", &site, &loan["count"]);
-        let lent = json!(u8::from(loan["to"].is_object()));
-        add("quicket_switch_socket_lent", "gauge", &site, &lent);
-        let secrets = &address["secrets"]["current"];
-        add("quicket_switch_secrets_current", "gauge", &site, secrets);
-        let dead = &address["generations_known_dead"];
-        add("quicket_switch_generations_known_dead", "gauge", &site, dead);
+        let site = Labels::default();
+        let site = site.with("address", address["address"].as_str().unwrap_or_default());
+        of_address(&mut families, &site, address);
         for program in list(&address["programs"]) {
-            let labels = format!(
-                "{site},program={},user=\"{}\",pid=\"{}\",generation=\"{}\",state={}",
-                quoted(&program["program"]),
-                program["uid"],
-                program["pid"],
-                program["generation"],
-                quoted(&program["state"]),
-            );
-            for name in ["workers", "connections", "drain_seconds_left"] {
-                let family = format!("quicket_switch_program_{name}");
-                add(&family, "gauge", &labels, &program[name]);
-            }
-            for name in ["first_packets", "first_packets_by_kernel", "datagrams", "lost"] {
-                let family = format!("quicket_switch_program_{name}_total");
-                add(&family, "counter", &labels, &program[name]);
-            }
+            of_program(&mut families, &site, program);
         }
     }
-    let mut out = String::new();
-    for (name, (kind, lines)) in families {
-        let _ = writeln!(out, "# TYPE {name} {kind}\n{}", lines.join("\n"));
-    }
-    out.trim_end().to_owned()
+    families.text()
 }
+
+fn of_address(families: &mut Families, site: &Labels, address: &Value) {
+    for (name, value) in address["datagrams"].as_object().into_iter().flatten() {
+        let help = DATAGRAMS.iter().find_map(|(each, help)| (each == name).then_some(*help));
+        let help = help.unwrap_or(OTHER_VERSION);
+        let name = format!("quicket_switch_datagrams_{name}_total");
+        families.add(Kind::Counter, &name, help, site, value);
+    }
+    let loans = &address["loan"]["count"];
+    let help = "How often the address's socket was lent to a worker";
+    families.add(Kind::Counter, "quicket_switch_loans_total", help, site, loans);
+    for (reason, value) in address["dropped"].as_object().into_iter().flatten() {
+        let (name, help) =
+            ("quicket_switch_datagrams_dropped_total", "Datagrams that were dropped");
+        families.add(Kind::Counter, name, help, &site.with("reason", reason), value);
+    }
+    let kernel = &address["kernel"];
+    let is = |value: bool| json!(u8::from(value));
+    let mut gauge = |name: &str, help: &str, value: &Value| {
+        families.add(Kind::Gauge, &format!("quicket_switch_{name}"), help, site, value);
+    };
+    gauge(
+        "kernel_helps",
+        "1 where the kernel brings datagrams to workers",
+        &is(kernel["helps"] == true),
+    );
+    gauge(
+        "kernel_brings_first_packets",
+        "1 where the kernel brings first packets to the only program",
+        &is(kernel["brings_first_packets"] == true),
+    );
+    gauge("kernel_owners", "Workers that the kernel knows", &kernel["owners"]);
+    gauge("kernel_sockets", "Sockets that the kernel brings datagrams to", &kernel["sockets"]);
+    gauge(
+        "socket_lent",
+        "1 while the address's socket is lent to a worker",
+        &is(address["loan"]["to"].is_object()),
+    );
+    gauge(
+        "secrets_current",
+        "The number of the secret that is used for what is new",
+        &address["secrets"]["current"],
+    );
+    let dead = &address["generations_known_dead"];
+    gauge("generations_known_dead", "Generations that have ended, and are remembered", dead);
+}
+
+fn of_program(families: &mut Families, site: &Labels, program: &Value) {
+    let word = |name: &str| program[name].as_str().unwrap_or_default();
+    let labels = site
+        .with("program", word("program"))
+        .with("user", &program["uid"].to_string())
+        .with("pid", &program["pid"].to_string())
+        .with("generation", &program["generation"].to_string());
+    for state in STATES {
+        let name = "quicket_switch_program_state";
+        let help = "1 for the state that the program is in, 0 for the others";
+        let is = json!(u8::from(word("state") == state));
+        families.add(Kind::Gauge, name, help, &labels.with("state", state), &is);
+    }
+    for (name, help) in [
+        ("workers", "Workers of the program"),
+        ("connections", "Connections that the program has, as it has said last"),
+        ("drain_seconds_left", "Seconds until the program is to have ended its connections"),
+    ] {
+        let family = format!("quicket_switch_program_{name}");
+        families.add(Kind::Gauge, &family, help, &labels, &program[name]);
+    }
+    for (name, help) in [
+        ("first_packets", "First packets of clients that the program got from the switch"),
+        (
+            "first_packets_by_kernel",
+            "First packets of clients that the kernel brought to the program",
+        ),
+        ("datagrams", "Datagrams that the program got from the switch"),
+        ("lost", "Datagrams that were lost, as the program was slow"),
+    ] {
+        let family = format!("quicket_switch_program_{name}_total");
+        families.add(Kind::Counter, &family, help, &labels, &program[name]);
+    }
+}
+
+/// What a program may do at an address. It is no label of counters, whose series would end whenever it changes.
+const STATES: [&str; 5] = ["joined", "preparing", "serving", "waiting", "draining"];
+
+/// What is counted of an address's datagrams that were not dropped.
+const DATAGRAMS: [(&str, &str); 16] = [
+    ("received", "Datagrams that came to the switch's socket"),
+    ("forwarded", "Datagrams that were handed to programs"),
+    ("lost", "Datagrams that were lost, as their program was slow"),
+    ("handed_back", "Datagrams that programs handed back, to whose own sockets they had come"),
+    ("sent_for_programs", "Datagrams that were sent for programs without a socket of the address"),
+    (
+        "not_sent",
+        "Datagrams that were not sent for programs: from another's address, or the system refused",
+    ),
+    ("by_owner", "Datagrams that were delivered by their connection ID"),
+    ("by_pin", "Datagrams that were delivered by a pin"),
+    (
+        "remainder",
+        "Datagrams that were delivered to the endpoint that had the address to itself before",
+    ),
+    ("first_packets", "Datagrams that were delivered as first packets"),
+    (
+        "ahead_of_first_packets",
+        "Datagrams with early data or of unknown versions that were delivered ahead of their first packet",
+    ),
+    ("held", "Datagrams that were held until their ClientHello was whole"),
+    ("waited", "Datagrams that waited until a program of the family accepted"),
+    ("stateless_resets", "Datagrams that were answered with a stateless reset"),
+    ("version_negotiations", "Datagrams that were answered with Version Negotiation"),
+    (
+        "refusals",
+        "Datagrams that were answered with a close: nobody serves what the client asks for",
+    ),
+];
 
 fn list(value: &Value) -> impl Iterator<Item = &Value> {
     value.as_array().into_iter().flatten()
@@ -196,12 +266,6 @@ fn list(value: &Value) -> impl Iterator<Item = &Value> {
 
 fn word(value: &Value) -> String {
     printable(value.as_str().unwrap_or_default())
-}
-
-/// A label's value.
-fn quoted(value: &Value) -> String {
-    let escaped = word(value).replace('\\', "\\\\").replace('"', "\\\"");
-    format!("\"{escaped}\"")
 }
 
 #[cfg(test)]
@@ -264,6 +328,11 @@ mod tests {
             text.contains("program=\"a\\\"b\",user=\"null\",pid=\"9\",generation=\"3\""),
             "{text}"
         );
+        let datagrams = "quicket_switch_program_datagrams_total{address=\"[::]:443\",program=\"a\\\"b\",\
+                         user=\"null\",pid=\"9\",generation=\"3\"} 50";
+        assert!(text.contains(datagrams), "{text}");
+        assert!(text.contains("generation=\"3\",state=\"draining\"} 1"), "{text}");
+        assert!(text.contains("generation=\"3\",state=\"serving\"} 0"), "{text}");
         let received = "quicket_switch_datagrams_received_total{address=\"[::]:443\"} 60";
         assert!(text.contains(received), "{text}");
         assert!(text.contains("quicket_switch_secrets_current{address=\"[::]:443\"} 4"), "{text}");

@@ -13,6 +13,7 @@ use quicket_tunnel::{Line, Setup, Tunnels, parse_line, remove_device};
 
 use crate::args::{Carrying, Tunnel, TunnelCommand};
 use crate::exit::{Failure, Kind};
+use crate::out::tell;
 
 /// The longest file of tunnels in bytes.
 const MAX_FILE: u64 = 1 << 20;
@@ -122,7 +123,7 @@ fn carry(setup: Setup, carrying: Carrying) -> Result<(), Failure> {
             Some(_) => "many".to_owned(),
             None => tunnel.remote.to_string(),
         };
-        eprintln!("quicket: {} is ready: remote {remote}, mtu {mtu}", tunnel.name);
+        tell!("quicket: {} is ready: remote {remote}, mtu {mtu}", tunnel.name);
     }
     crate::notify::ready("carries tunnels");
     let mut out = io::stdout();

@@ -6,6 +6,7 @@ use quicket_tunnel::{Counters, Port, PortKind, Tunnel, Tunnels};
 use serde_json::{Map, Value, json};
 
 use crate::control::printable;
+use crate::exposition::{Families, Kind, Labels, OTHER_VERSION};
 
 /// All tunnels and ports, and what was for none of them; names as `ip -j` has them.
 pub(super) fn json(tunnels: &Tunnels) -> Value {
@@ -82,6 +83,43 @@ fn port(port: &Port) -> Value {
 
 fn values(counters: &Counters) -> Map<String, Value> {
     counters.values().into_iter().map(|(name, value)| (name.to_owned(), value.into())).collect()
+}
+
+/// What programs report that carry tunnels, in the text format of Prometheus: all tunnels, or one of them.
+pub(super) fn prometheus<'a>(
+    reports: impl Iterator<Item = &'a Value>,
+    only: Option<&str>,
+) -> String {
+    let mut families = Families::default();
+    let mut all = |part: &str, labels: &Labels, counters: &Value, side: &str| {
+        let counters = counters.as_object().into_iter().flatten();
+        for (name, value) in counters.filter(|(name, _)| name.starts_with(side)) {
+            let help = Counters::help(name).unwrap_or(OTHER_VERSION);
+            let name = format!("quicket_tunnel_{part}{name}_total");
+            families.add(Kind::Counter, &name, help, labels, value);
+        }
+    };
+    let mut mtus = Vec::new();
+    for report in reports {
+        for tunnel in report["tunnels"].as_array().into_iter().flatten() {
+            let name = tunnel["ifname"].as_str().unwrap_or_default();
+            if only.is_none_or(|only| only == name) {
+                let labels = Labels::default().with("tunnel", name);
+                all("", &labels, &tunnel["counters"], "");
+                mtus.push((labels, &tunnel["mtu"]));
+            }
+        }
+        if only.is_none() {
+            // Nothing is sent for no tunnel.
+            let labels = Labels::default().with("pid", &report["pid"].to_string());
+            all("strays_", &labels, &report["strays"], "rx_");
+        }
+    }
+    for (labels, mtu) in mtus {
+        let help = "The longest packet that the tunnel takes, in bytes";
+        families.add(Kind::Gauge, "quicket_tunnel_mtu_bytes", help, &labels, mtu);
+    }
+    families.text()
 }
 
 /// A tunnel as text: the words that would make it, and its counters on request.

@@ -1,7 +1,5 @@
 //! `quicket tunnel show`, `change` and `port`: questions to the programs that carry tunnels.
 
-use std::io::{self, Write};
-
 use serde_json::{Value, json};
 
 use super::control::Carrier;
@@ -9,6 +7,7 @@ use super::report;
 use crate::args::{PortAction, Show};
 use crate::control::printable;
 use crate::exit::{Failure, Kind};
+use crate::print;
 
 /// Shows tunnels, or one of them.
 pub(super) fn show(arguments: &Show) -> Result<(), Failure> {
@@ -19,6 +18,10 @@ pub(super) fn show(arguments: &Show) -> Result<(), Failure> {
     let asked = |tunnel: &&Value| {
         arguments.name.as_ref().is_none_or(|name| tunnel["ifname"].as_str() == Some(name))
     };
+    if arguments.prometheus {
+        let reports = carriers.iter().map(|carrier| &carrier.report);
+        return print(&report::prometheus(reports, arguments.name.as_deref()));
+    }
     if arguments.json {
         let of = |carrier: &Carrier| {
             let tunnels: Vec<Value> = carrier.tunnels().filter(asked).cloned().collect();
@@ -111,12 +114,4 @@ fn line(words: &[String]) -> Result<String, Failure> {
         return Err(Failure::new(Kind::Usage, "a word has a line break in it"));
     }
     Ok(words.join(" "))
-}
-
-fn print(text: &str) -> Result<(), Failure> {
-    match writeln!(io::stdout(), "{text}") {
-        // Whoever reads has had enough.
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        written => written.map_err(|error| Failure::environment("cannot print", error)),
-    }
 }

@@ -8,7 +8,8 @@
  * Then the parent waits for its children, closes the listener and waits, exits, or serves a client that it has
  * accepted before it forks. It says READY with its
  * address, and children CHILD with their process. Where the environment names a file as LATE, a child accepts
- * once that is there. SIGUSR1 has a process close the listener, and say CLOSED. All end with their input.
+ * once that is there. SIGUSR1 has a process close the listener, and say CLOSED; a parent goes on to serve its
+ * client then. All end with their input.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -31,6 +32,8 @@
 
 static const char *protocol;
 static volatile sig_atomic_t closes;
+/* The parent's, while it serves a client. */
+static int kept = -1;
 
 static void fail(const char *call)
 {
@@ -88,6 +91,13 @@ static void send_answer(int fd, int64_t stream, const char *question, size_t len
 	sendmsg(fd, &message, MSG_NOSIGNAL);
 }
 
+static void close_listener(int fd)
+{
+	if (close(fd) != 0)
+		fail("close");
+	printf("CLOSED %d\n", (int)getpid());
+}
+
 /* Serves a client that asks one question at a time, until it goes. */
 static void serve(int fd)
 {
@@ -113,6 +123,15 @@ static void serve(int fd)
 			.msg_controllen = sizeof(control),
 		};
 		ssize_t received = recvmsg(fd, &message, 0);
+		if (received < 0 && errno == EINTR) {
+			/* The signal may come more than once. */
+			if (closes && kept >= 0) {
+				int listener = kept;
+				kept = -1;
+				close_listener(listener);
+			}
+			continue;
+		}
 		struct cmsghdr *header = received < 0 ? NULL : CMSG_FIRSTHDR(&message);
 		if (header == NULL || header->cmsg_type != QUIC_STREAM_INFO)
 			return;
@@ -127,9 +146,7 @@ static void serve(int fd)
 
 static void close_and_stay(int fd)
 {
-	if (close(fd) != 0)
-		fail("close");
-	printf("CLOSED %d\n", (int)getpid());
+	close_listener(fd);
 	for (;;)
 		pause();
 }
@@ -196,8 +213,14 @@ int main(int count, char **arguments)
 	if (strcmp(arguments[4], "exit") == 0)
 		exit(0);
 	end_with_the_input();
-	if (served >= 0)
+	if (served >= 0) {
+		kept = fd;
 		serve(served);
+		close(served);
+		if (kept < 0)
+			for (;;)
+				pause();
+	}
 	while (!closes && (wait(NULL) > 0 || errno == EINTR))
 		;
 	while (!closes)

@@ -8,7 +8,7 @@ use quicket_wire::{ConnectionId, StatelessResetToken, TransportErrorCode};
 
 use super::CidNumbers;
 use crate::error::TransportError;
-use crate::time::{Duration, Time};
+use crate::time::{Duration, Earliest, Time};
 
 /// The most connection IDs that a peer gets at a time, whatever it asks for.
 const MAX_LOCAL_CIDS: usize = 8;
@@ -265,13 +265,10 @@ impl LocalCids {
 
     /// When to ask [`Self::poll_event`] and [`Self::wanted`] again.
     pub(crate) fn timeout(&self) -> Option<Time> {
-        let linger = self.issued.iter().filter_map(|i| i.lingers_until).min();
+        let issued = self.issued.iter();
+        let linger = issued.fold(Earliest::NEVER, |first, issued| first.or(issued.lingers_until));
         let held_up = self.allowance == 0 && !self.zero_length && self.active_count() < self.limit;
-        let refill = held_up.then(|| self.refilled + CHURN_INTERVAL);
-        match (linger, refill) {
-            (Some(a), Some(b)) => Some(a.min(b)),
-            (a, b) => a.or(b),
-        }
+        linger.or(held_up.then(|| self.refilled + CHURN_INTERVAL)).get()
     }
 
     /// The next NEW_CONNECTION_ID frame to send.

@@ -1,41 +1,25 @@
 //! What the application does with a connection.
 
+mod datagrams;
+mod streams;
+
 use alloc::boxed::Box;
 use core::net::SocketAddr;
 
-use quicket_wire::{Dir, Side, StreamId, TransportParameters, Version};
+use quicket_wire::{Side, TransportParameters, Version};
+
+pub(super) use datagrams::new_datagrams;
+pub(super) use streams::new_streams;
 
 use super::state::CloseReason;
 use super::{Connection, EarlyData, close};
 use crate::cid::CidNumbers;
-use crate::config::TransportConfig;
 use crate::congestion::Congestion;
-use crate::crypto::{Deferred, HandshakeError, HandshakeSummary, TAG_LEN, TlsConfig};
-use crate::datagrams::{DatagramError, DatagramFate, Datagrams, WhenFull};
+use crate::crypto::{APPLICATION_LIMITS, Deferred, HandshakeError, HandshakeSummary, TlsConfig};
 use crate::error::{ConnectionError, TransportError};
 use crate::observer::Observer;
-use crate::random::Random;
 use crate::stats::{PathStats, Stats};
-use crate::streams::{
-    Chunk, OpenError, Peek, ReadError, ReadOutcome, SendRoom, StreamCounts, StreamNews,
-    StreamStatus, Streams, WriteError,
-};
 use crate::time::Time;
-
-#[inline(never)] // keeps it out of the frame of `Connection::new`
-pub(super) fn new_streams(
-    side: Side,
-    config: &TransportConfig,
-    rng: &mut dyn Random,
-) -> Box<Streams> {
-    let seed = rng.next_u64();
-    Box::new(Streams::new(side, config.into(), seed))
-}
-
-pub(super) fn new_datagrams(config: &TransportConfig) -> Datagrams {
-    let announced = super::parameters::max_datagram_frame_size(config);
-    Datagrams::new(config.datagram_send_buffer, config.datagram_receive_buffer, announced)
-}
 
 /// Why keys cannot be updated now (RFC 9001, Section 6.1 and 6.5).
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -58,258 +42,6 @@ impl core::fmt::Display for KeyUpdateError {
 }
 
 impl core::error::Error for KeyUpdateError {}
-
-/// Streams (RFC 9000, Section 2).
-impl Connection {
-    /// Opens a stream.
-    pub fn open(&mut self, dir: Dir) -> Result<StreamId, OpenError> {
-        self.streams.open(dir)
-    }
-
-    /// The next stream that the peer has opened.
-    pub fn accept(&mut self, dir: Dir) -> Option<StreamId> {
-        self.streams.accept(dir)
-    }
-
-    /// True if the stream began as early data, which an attacker can repeat (RFC 9001, Section
-    /// 9.2): its first frame came in a 0-RTT packet. Ask when it is accepted; of a stream that is
-    /// over, nothing is known for sure.
-    pub fn is_early_data(&mut self, id: StreamId) -> bool {
-        self.streams.is_early_data(id)
-    }
-
-    /// Takes as much of `data` as there is room for; returns how many bytes.
-    pub fn write(&mut self, id: StreamId, data: &[u8]) -> Result<usize, WriteError> {
-        self.streams.write(id, data)
-    }
-
-    /// Ends the stream behind what was written.
-    pub fn finish(&mut self, id: StreamId) -> Result<(), WriteError> {
-        self.streams.finish(id)
-    }
-
-    /// Gives the stream up; what was not delivered may be lost (RFC 9000, Section 3.1).
-    pub fn reset(&mut self, id: StreamId, code: u64) -> Result<(), WriteError> {
-        self.streams.reset(id, code)
-    }
-
-    /// Streams of higher priority are sent first; 0 is the default.
-    pub fn set_priority(&mut self, id: StreamId, priority: i32) -> Result<(), WriteError> {
-        self.streams.set_priority(id, priority)
-    }
-
-    /// Lets the peer hear of a bidirectional stream before anything is sent on it, by MAX_STREAM_DATA
-    /// (RFC 9000, Section 3.2).
-    ///
-    /// # Errors
-    ///
-    /// If the stream is closed.
-    pub fn announce(&mut self, id: StreamId) -> Result<(), WriteError> {
-        self.streams.announce(id)
-    }
-
-    /// How many bytes [`Connection::write`] would take now.
-    pub fn send_capacity(&mut self, id: StreamId) -> Result<usize, WriteError> {
-        self.streams.send_capacity(id)
-    }
-
-    /// How many bytes of the stream the peer has not acknowledged.
-    pub fn bytes_unacked(&mut self, id: StreamId) -> Result<usize, WriteError> {
-        self.streams.bytes_unacked(id)
-    }
-
-    /// How many streams are open or have something to be acknowledged.
-    pub fn stream_count(&self) -> usize {
-        self.streams.len()
-    }
-
-    /// How many bytes of memory the data of streams takes: what is written and not acknowledged,
-    /// received and not read, and buffers that are kept for the next.
-    pub const fn stream_memory(&self) -> usize {
-        self.streams.footprint()
-    }
-
-    /// Says how many bytes of stream data the connection may hold now in each direction, where
-    /// many share the memory; at first as many as [`TransportConfig`](crate::TransportConfig)
-    /// allows. Where it holds more, nothing is lost: nothing can be written until the peer has
-    /// acknowledged enough, and the peer gets no credit beyond what it was promised.
-    pub fn set_memory_allowance(&mut self, bytes: usize) {
-        self.streams.set_allowance(bytes);
-    }
-
-    /// Has another congestion controller decide from now on, as it would on a new path: it is meant for the
-    /// beginning of a connection, once more is known of the peer. Nothing changes if it is the one that decides
-    /// already, with the same parameters.
-    pub fn set_congestion(&mut self, now: Time, congestion: impl Into<Congestion>) {
-        self.paths.set_congestion(congestion.into(), now, &mut *self.rng);
-    }
-
-    /// True if the peer has acknowledged everything that was written, finished or reset on any
-    /// stream: closing the connection loses nothing then.
-    pub fn is_delivered(&self) -> bool {
-        self.streams.is_delivered()
-    }
-
-    /// Reads what has arrived, in order.
-    pub fn read(&mut self, id: StreamId, out: &mut [u8]) -> Result<ReadOutcome, ReadError> {
-        self.streams.read(id, out)
-    }
-
-    /// Shows what has arrived without a copy; [`Connection::consume`] follows.
-    pub fn peek(&mut self, id: StreamId) -> Result<Peek<'_>, ReadError> {
-        self.streams.peek(id)
-    }
-
-    /// Takes what has arrived out in its buffer, or as much as lies in one, and gives `spent` back;
-    /// nothing is copied unless data of this stream behind a gap shares the buffer.
-    pub fn take_chunk(&mut self, id: StreamId, spent: Option<Chunk>) -> Result<Chunk, ReadError> {
-        spent.into_iter().for_each(|spent| self.give_back(spent));
-        self.streams.take_chunk(id)
-    }
-
-    /// Takes the buffer of a chunk back.
-    pub fn give_back(&mut self, chunk: Chunk) {
-        self.streams.give_back(chunk);
-    }
-
-    /// True if the peer should hear of a larger window of all streams together, as it may even
-    /// after a call that found nothing to read: [`Connection::poll_transmit`] tells it.
-    pub fn is_window_update_due(&self) -> bool {
-        self.streams.window_due()
-    }
-
-    /// Marks `len` bytes of what [`Connection::peek`] showed as read.
-    pub fn consume(&mut self, id: StreamId, len: usize) -> Result<ReadOutcome, ReadError> {
-        self.streams.consume(id, len)
-    }
-
-    /// Asks the peer to stop sending on the stream (RFC 9000, Section 3.5), and still reads what
-    /// comes until it does.
-    pub fn request_stop(&mut self, id: StreamId, code: u64) -> Result<(), ReadError> {
-        self.streams.request_stop(id, code)
-    }
-
-    /// Asks the peer to stop sending on the stream (RFC 9000, Section 3.5). What came and comes
-    /// is dropped.
-    pub fn stop_sending(&mut self, id: StreamId, code: u64) -> Result<(), ReadError> {
-        self.streams.stop_sending(id, code)
-    }
-}
-
-/// What streams do, for applications that follow it step by step.
-impl Connection {
-    /// Collects [`StreamNews`] from now on, or no more.
-    pub fn follow_streams(&mut self, follow: bool) {
-        self.streams.follow(follow);
-    }
-
-    /// The next news.
-    pub fn poll_stream_news(&mut self) -> Option<StreamNews> {
-        self.streams.poll_news()
-    }
-
-    /// Where the halves of a stream stand; `None` if it is closed or was never open.
-    pub fn stream_status(&mut self, id: StreamId) -> Option<StreamStatus> {
-        self.streams.status(id)
-    }
-
-    /// How many streams of one direction there were.
-    pub fn stream_counts(&self, dir: Dir) -> StreamCounts {
-        self.streams.counts(dir)
-    }
-
-    /// What can be written to a stream now; `None` if nothing ever again.
-    pub fn send_room(&mut self, id: StreamId) -> Option<SendRoom> {
-        self.streams.send_room(id).ok().flatten()
-    }
-
-    /// What can be written now to streams that have no limit of their own in the way.
-    pub fn shared_send_room(&self) -> SendRoom {
-        SendRoom { credit: self.streams.credit_left(), buffer: self.streams.buffer_left() }
-    }
-
-    /// How many bytes written to streams were never sent.
-    pub fn bytes_unsent(&self) -> u64 {
-        self.streams.unsent()
-    }
-
-    /// Holds stream data back, whatever else is sent, until this is called again or data is lost:
-    /// for applications that know that more follows.
-    pub fn cork_streams(&mut self, corked: bool) {
-        self.streams.cork(corked);
-    }
-
-    /// How many bytes written to streams are not acknowledged.
-    pub fn bytes_held(&self) -> usize {
-        self.streams.held()
-    }
-
-    /// Has the peer told that it permits too few streams (RFC 9000, Section 4.6).
-    pub fn tell_streams_blocked(&mut self, dir: Dir) {
-        self.streams.tell_streams_blocked(dir);
-    }
-
-    /// Has the peer told of limits that keep this side from writing to a stream
-    /// (RFC 9000, Section 4.1).
-    pub fn tell_blocked(&mut self, id: StreamId) {
-        self.streams.tell_blocked(id);
-    }
-}
-
-/// Datagrams (RFC 9221).
-impl Connection {
-    /// Queues an unreliable datagram; returns a number that names it.
-    pub fn send_datagram(&mut self, data: &[u8], full: WhenFull) -> Result<u64, DatagramError> {
-        self.update_datagram_limit();
-        self.datagrams.send(data, full)
-    }
-
-    /// The oldest datagram received and not yet taken.
-    pub fn peek_datagram(&self) -> Option<&[u8]> {
-        self.datagrams.peek()
-    }
-
-    /// Takes the datagram that [`Connection::peek_datagram`] shows.
-    pub fn pop_datagram(&mut self) {
-        self.datagrams.pop();
-    }
-
-    /// The largest datagram that can be sent now, in bytes; `None` if the peer takes none. It
-    /// changes with the path's MTU.
-    pub fn max_datagram_size(&mut self) -> Option<usize> {
-        self.update_datagram_limit();
-        self.datagrams.max_size()
-    }
-
-    /// How many bytes of datagrams wait to be sent.
-    pub fn datagram_bytes_unsent(&self) -> usize {
-        self.datagrams.bytes_unsent()
-    }
-
-    /// Reports through [`Connection::poll_datagram_fate`] what becomes of datagrams, or stops to.
-    pub fn follow_datagrams(&mut self, follow: bool) {
-        self.datagrams.follow_fates(follow);
-    }
-
-    /// What became of a datagram.
-    pub fn poll_datagram_fate(&mut self) -> Option<DatagramFate> {
-        self.datagrams.poll_fate()
-    }
-
-    /// How many bytes of frames a 1-RTT packet on the active path has room for.
-    pub fn max_packet_payload(&self) -> usize {
-        let path = self.paths.active();
-        let dcid = self.remote_cids.get(path.key()).map_or(0, |cid| cid.len());
-        // First byte, connection ID, packet number, tag.
-        let overhead = dcid.saturating_add(1 + 4 + TAG_LEN);
-        usize::from(path.max_datagram()).saturating_sub(overhead)
-    }
-
-    pub(super) fn update_datagram_limit(&mut self) {
-        let room = self.max_packet_payload();
-        self.datagrams.set_path_limit(room);
-    }
-}
 
 /// What is the application's.
 impl Connection {
@@ -386,6 +118,12 @@ impl Connection {
         settled.or_else(|| self.handshake.tls()?.alpn())
     }
 
+    /// The limits that an application of a server has to announce here, as tickets promise them
+    /// ([`Handshake::application_limits`](crate::crypto::Handshake::application_limits)).
+    pub fn application_limits(&self) -> Option<[u64; APPLICATION_LIMITS]> {
+        self.handshake.tls()?.application_limits()
+    }
+
     /// What became of early data.
     pub fn early_data(&self) -> EarlyData {
         self.handshake.early_data
@@ -451,6 +189,13 @@ impl Connection {
 
 /// Keys, paths, numbers.
 impl Connection {
+    /// Has another congestion controller decide from now on, as it would on a new path: it is meant for the
+    /// beginning of a connection, once more is known of the peer. Nothing changes if it is the one that decides
+    /// already, with the same parameters.
+    pub fn set_congestion(&mut self, now: Time, congestion: impl Into<Congestion>) {
+        self.paths.set_congestion(congestion.into(), now, &mut *self.rng);
+    }
+
     /// Updates the 1-RTT keys (RFC 9001, Section 6).
     pub fn update_keys(&mut self, now: Time) -> Result<(), KeyUpdateError> {
         if !self.state.is_open() || !self.keys.may_update(self.handshake.confirmed) {
@@ -527,6 +272,21 @@ impl Connection {
     /// True while a path is being validated to which this side wants to move.
     pub fn is_migrating(&self) -> bool {
         self.paths.is_migrating()
+    }
+
+    /// The local address to which this side moves as soon as the peer answers there.
+    pub fn migrating_to(&self) -> Option<core::net::SocketAddr> {
+        self.paths.migrating_to()
+    }
+
+    /// The ports of this host that its paths have, those that it may still hear from included.
+    pub fn local_ports(&self) -> impl Iterator<Item = u16> {
+        self.paths.iter().map(|path| path.local().port())
+    }
+
+    /// True while it is not known whether the peer is reached by the active path.
+    pub fn is_validating(&self) -> bool {
+        self.paths.active().validation.is_validating()
     }
 
     /// Bytes that were sent and neither acknowledged nor taken for lost, on the active path.

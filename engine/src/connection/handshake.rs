@@ -195,6 +195,7 @@ impl Connection {
         let parameters = self.announce_parameters(now);
         let handshake = tls.start_client(&HandshakeStart {
             server_name,
+            peer: Some(self.active_route().remote),
             transport_parameters: &parameters,
             resume: session.as_ref().map(|session| session.ticket),
             early_data,
@@ -261,6 +262,12 @@ impl Connection {
                     ));
                 }
                 let len = data.len();
+                if len > tls.room() {
+                    return Err(TransportError::new(
+                        TransportErrorCode::CRYPTO_BUFFER_EXCEEDED,
+                        "nobody takes the TLS messages that have come",
+                    ));
+                }
                 let result = tls.read(level, data);
                 stream.consume(len);
                 if let Err(error) = result {
@@ -338,6 +345,7 @@ impl Connection {
         let early_data = self.server_config.as_ref().is_some_and(|config| config.early_data);
         let start = HandshakeStart {
             server_name: "",
+            peer: Some(self.active_route().remote),
             transport_parameters: &parameters,
             resume: None,
             early_data,
@@ -431,7 +439,9 @@ impl Connection {
                 self.events.push(Event::EarlyDataReady);
             }
             (Level::OneRtt, Direction::Send, Side::Client) => self.discard_early_keys(now),
-            _ => {}
+            (Level::EarlyData | Level::OneRtt, Direction::Send, Side::Server)
+            | (Level::EarlyData | Level::OneRtt, Direction::Receive, _)
+            | (Level::Initial | Level::Handshake, _, _) => {}
         }
         self.retry_waiting = true;
     }

@@ -38,6 +38,14 @@ impl Reports {
         self.queue.shrink_to_fit();
         self.resets.shrink_to_fit();
     }
+
+    /// The peer is at this address now. From another one its stateless reset tokens are good no more
+    /// (RFC 9000, Section 10.3.1).
+    pub(super) fn on_remote(&mut self, remote: SocketAddr) {
+        if self.resets_of.is_some_and(|former| former != remote) {
+            self.generation = None;
+        }
+    }
 }
 
 impl Connection {
@@ -100,6 +108,7 @@ impl Connection {
         }
     }
 
+    /// Not where it has failed: what is left of it counts until it is drained.
     fn report_handshake_over(&mut self) {
         if self.side == Side::Server && !core::mem::replace(&mut self.reports.handshake_over, true)
         {
@@ -204,7 +213,6 @@ impl Connection {
     /// The connection is over: tells the application.
     pub(super) fn closed(&mut self, now: Time, error: ConnectionError) {
         self.observe(now, &Observation::Closed(&error));
-        self.report_handshake_over();
         self.events.close(error.clone());
         self.error = Some(Box::new(error));
     }
@@ -241,8 +249,8 @@ impl Connection {
             self.use_version(now);
         }
         if level == Level::Handshake && self.side == Side::Server {
-            // RFC 9000, Section 8.1: the address is validated; RFC 9001, Section 4.9.1: Initial
-            // keys are of no more use.
+            // RFC 9000, Section 8.1: the client's address is validated. Its keys come of what was sent to that address alone,
+            // so this may have come from another one. RFC 9001, Section 4.9.1: Initial keys are of no more use.
             self.paths.active_mut().set_validated();
             self.discard_space(now, SpaceId::Initial);
         }

@@ -1,9 +1,11 @@
 //! The beginning of a connection as observers see it.
 
+use alloc::boxed::Box;
+
 use super::Connection;
 use crate::congestion::minimum_window;
 use crate::crypto::{Direction, Level};
-use crate::observer::{NewConnection, Observation, Observers, RecoveryParameters};
+use crate::observer::{NewConnection, Observation, Observer, Observers, RecoveryParameters};
 use crate::recovery::{
     GRANULARITY, PACKET_THRESHOLD, PERSISTENT_CONGESTION_THRESHOLD, TIME_THRESHOLD,
 };
@@ -12,15 +14,25 @@ use crate::time::Time;
 impl Connection {
     /// Asks who wants to hear of the connection, and tells them that it begins.
     pub(super) fn begin_observing(&mut self, now: Time, observers: Option<&dyn Observers>) {
-        let cids = self.handshake.cids;
-        let original_dcid = cids.original_dcid;
-        let connection = NewConnection { now, side: self.side, original_dcid };
-        let observer = observers.and_then(|observers| observers.observer(&connection));
-        if observer.is_none() {
+        self.observer = observers.and_then(|observers| self.new_observer(now, observers));
+        if self.observer.is_none() {
             return;
         }
-        self.observer = observer;
-        let route = self.active_route();
+        self.observe_start(now);
+        self.observe(now, &Observation::Recovery(self.recovery_parameters()));
+        for direction in [Direction::Send, Direction::Receive] {
+            self.observe(now, &Observation::KeyInstalled { level: Level::Initial, direction });
+        }
+    }
+
+    fn new_observer(&self, now: Time, observers: &dyn Observers) -> Option<Box<dyn Observer>> {
+        let (remote, original_dcid) =
+            (self.active_route().remote, self.handshake.cids.original_dcid);
+        observers.observer(&NewConnection { now, side: self.side, remote, original_dcid })
+    }
+
+    fn observe_start(&mut self, now: Time) {
+        let (route, cids) = (self.active_route(), self.handshake.cids);
         let started = Observation::Started {
             local: route.local,
             remote: route.remote,
@@ -28,10 +40,45 @@ impl Connection {
             destination_cid: cids.initial_dcid,
         };
         self.observe(now, &started);
-        self.observe(now, &Observation::Recovery(self.recovery_parameters()));
-        for direction in [Direction::Send, Direction::Receive] {
-            self.observe(now, &Observation::KeyInstalled { level: Level::Initial, direction });
+    }
+
+    /// Has a connection observed that began before, if one of `observers` wants to: first it hears, as if that
+    /// had just happened, what is known of addresses, version, parameters, handshake and path. An observer that
+    /// there is already stays, unless it [is done](Observer::is_done).
+    pub fn observe_from(&mut self, now: Time, observers: &dyn Observers) {
+        self.forget_observer_that_is_done();
+        if self.observer.is_some() {
+            return;
         }
+        self.observer = self.new_observer(now, observers);
+        if self.observer.is_none() {
+            return;
+        }
+        self.observe_start(now);
+        self.observe(now, &Observation::Version(self.version()));
+        let Some(mut observer) = self.observer.take() else { return };
+        let ours = Some(self.local_transport_parameters()).filter(|ours| **ours != <_>::default());
+        for (direction, parameters) in
+            [(Direction::Send, ours), (Direction::Receive, self.peer_transport_parameters())]
+        {
+            if let Some(parameters) = parameters {
+                observer.observe(now, &Observation::Parameters { direction, parameters });
+            }
+        }
+        if let Some(summary) = self.handshake_summary() {
+            observer.observe(now, &Observation::HandshakeComplete(summary));
+        }
+        if self.is_confirmed() {
+            observer.observe(now, &Observation::HandshakeConfirmed);
+        }
+        let (path, pto_count) = (self.path_stats(), self.pto_count);
+        observer.observe(now, &Observation::Metrics { path: &path, pto_count });
+        self.observer = Some(observer);
+    }
+
+    /// Forgets the observer, if it wants to hear no more.
+    pub fn forget_observer_that_is_done(&mut self) {
+        self.observer.take_if(|observer| observer.is_done());
     }
 
     fn recovery_parameters(&self) -> RecoveryParameters {

@@ -106,9 +106,16 @@ impl Connection {
         &mut self,
         arrival: &Arrival,
         header: &Header,
+        level: Level,
     ) -> Result<Option<PathKey>, TransportError> {
         if arrival.path.is_some() {
             return Ok(arrival.path);
+        }
+        // What completes the handshake counts wherever it comes from, such as a NAT's next port: nobody but the client has
+        // the keys, which proves that the address that it began with is its own (Section 8.1). That one is stable until then
+        // (Section 9), so nothing is sent elsewhere yet.
+        if level == Level::Handshake && self.side == Side::Server && !self.handshake.complete {
+            return Ok(Some(self.paths.active().key()));
         }
         let context = self.packet_context(arrival.now, &header.dcid);
         let known = self.paths.find(&arrival.tuple);
@@ -207,9 +214,13 @@ impl Connection {
 
     fn on_path_change(&mut self, now: Time, _change: PathChange) {
         self.counters.path_changes = self.counters.path_changes.saturating_add(1);
+        self.reports.on_remote(self.paths.active().remote());
         self.ack_frequency.on_path_changed();
         // That the other path did not answer says nothing about this one.
         self.pto_count = 0;
+        // RFC 9000, Section 9.2: the server follows what is more than a probe. Who only receives has
+        // nothing else to send.
+        self.spaces.data.ping |= self.side == Side::Client;
         let route = self.active_route();
         self.observe(now, &Observation::PathChanged { local: route.local, remote: route.remote });
         self.events.push(Event::PathChanged { local: route.local, remote: route.remote });
@@ -234,6 +245,68 @@ impl Connection {
         Ok(())
     }
 
+    /// Client: moves the connection to another local address at once, without asking first whether
+    /// the server is reached from there (RFC 9000, Section 9.2): for one whose present address is
+    /// gone. The path is validated afterwards.
+    ///
+    /// Where the server forbids active migration (Section 18.2), or has given no connection ID for
+    /// another path (Section 9.5), the present path goes on from there: the server sees what it
+    /// sees of a NAT that has forgotten a binding. Nothing else is left to do, and a server that
+    /// takes no packets from there loses the connection to its idle timeout, as it would without.
+    ///
+    /// # Errors
+    ///
+    /// On servers, and before the handshake is confirmed.
+    pub fn move_at_once(&mut self, now: Time, local: SocketAddr) -> Result<(), MigrationError> {
+        if self.side != Side::Client {
+            return Err(MigrationError::NotClient);
+        }
+        if !self.handshake.confirmed {
+            return Err(MigrationError::HandshakeNotConfirmed);
+        }
+        match self.migrate(now, local) {
+            Ok(()) => {
+                let key = self.paths.find(&FourTuple { local, remote: self.remote() });
+                if let Some(change) = key.and_then(|key| self.paths.move_at_once(key)) {
+                    self.on_path_change(now, change);
+                }
+            }
+            Err(
+                MigrationError::DisabledByPeer
+                | MigrationError::NoConnectionId
+                | MigrationError::TooManyPaths
+                | MigrationError::AlreadyActive,
+            ) => self.rebind(now, local),
+            Err(error) => return Err(error),
+        }
+        self.report_cids(now);
+        Ok(())
+    }
+
+    /// Client: the present path goes on from another local address, which may come about during the
+    /// handshake, too; and what was in flight is probed for at once.
+    pub fn rebind(&mut self, now: Time, local: SocketAddr) {
+        if self.side == Side::Client {
+            self.paths.rebind(local);
+            self.on_network_returned(now);
+        }
+    }
+
+    /// This host has a network again, after a time in which nothing went out: probes at once, and
+    /// not when a timeout says so that has grown meanwhile (RFC 9002, Section 6.2.1).
+    pub fn on_network_returned(&mut self, now: Time) {
+        if !self.state.is_open() {
+            return;
+        }
+        // RFC 9002, Section 6.2.1: the back-off is for a network that does not answer.
+        self.pto_count = 0;
+        self.set_loss_timer();
+        match self.loss_timer {
+            Some(timer) => self.on_loss_timer(now, timer),
+            None => self.spaces.data.ping |= self.handshake.complete,
+        }
+    }
+
     /// Client: moves to the server's preferred address (RFC 9000, Section 9.6): the one of the
     /// path's IP family, or else that of the other, if there is a way there.
     pub(super) fn move_to_preferred_address(&mut self, now: Time) {
@@ -247,7 +320,7 @@ impl Connection {
             _ => return,
         };
         let pto = self.validation_pto();
-        if let Ok(key) = self.paths.migrate_to_preferred(tuple, now, pto, &mut *self.rng) {
+        if let Ok(key) = self.paths.move_when_valid(tuple, now, pto, &mut *self.rng) {
             self.remote_cids.take_unused(key);
         }
     }
@@ -262,8 +335,12 @@ impl Connection {
     }
 
     /// The addresses of the server's preferred_address: that of the path's IP family, and that of
-    /// the other.
+    /// the other. None for a client of zero-length connection IDs: by the server's address alone it knows whose
+    /// packets are whose (RFC 9000, Section 5.1), and nothing would lead from another one to the connection.
     fn preferred_addresses(&self) -> Option<(Option<SocketAddr>, Option<SocketAddr>)> {
+        if self.handshake.cids.local_scid.is_empty() {
+            return None;
+        }
         let preferred = self.peer_transport_parameters()?.preferred_address.as_deref()?;
         let v4 = preferred.ipv4.map(SocketAddr::V4);
         let v6 = preferred.ipv6.map(SocketAddr::V6);
@@ -300,6 +377,7 @@ impl Connection {
         let connection_id = self.endpoint.cid_generator.generate(&mut *self.rng);
         let stateless_reset_token = token(&connection_id);
         self.local_cids.add_preferred(connection_id, stateless_reset_token);
+        self.paths.set_preferred_address();
         ours.preferred_address = Some(Box::new(quicket_wire::PreferredAddress {
             ipv4,
             ipv6,

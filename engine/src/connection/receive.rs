@@ -392,7 +392,7 @@ impl Connection {
         content: PacketContent<'_>,
     ) -> Result<(), TransportError> {
         let now = arrival.now;
-        let Some(path) = self.admit_path(arrival, header)? else {
+        let Some(path) = self.admit_path(arrival, header, level)? else {
             self.drop_packet(now, Some(header.kind), header.end, DropReason::Unexpected);
             return Ok(());
         };

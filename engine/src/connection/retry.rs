@@ -104,8 +104,8 @@ impl Connection {
         }
         if !self.side.is_client() {
             // RFC 9369, Section 4.1: the client goes on with the original version until it
-            // learns of the change; 0-RTT always has it.
-            return header.version == versions.original;
+            // learns of the change; 0-RTT always has it. Who has Handshake keys has learnt of it.
+            return header.version == versions.original && level != Level::Handshake;
         }
         // RFC 9369, Section 4.1: the first Initial packet of another version tells of a compatible
         // change. Acknowledgments of a ClientHello in pieces may have come in the original one;

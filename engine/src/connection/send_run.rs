@@ -14,7 +14,7 @@ use super::transmit::Route;
 use crate::crypto::{Level, TAG_LEN};
 use crate::recovery::SentInfo;
 use crate::sent_frame::SentFrame;
-use crate::streams::StreamRun;
+use crate::streams::{StreamRun, Streams};
 use crate::time::Time;
 
 /// Fewer packets than this are not worth the look.
@@ -163,8 +163,7 @@ impl Connection {
         let header = StreamHeader { offset, ..shape.stream.header() };
         header.encode(&mut writer).ok()?;
         let len = writer.remaining();
-        let (head, tail) = self.streams.run_data(&shape.stream, offset, len);
-        fill(&mut writer, head, tail).ok()?;
+        fill(&mut writer, &self.streams, &shape.stream, offset).ok()?;
         let sent = SentFrame::Stream { id: header.id, offset, len: len as u32, fin: false };
         recovery.push_frame(sent);
         let path = self.paths.get_mut(space.route.key)?;
@@ -206,8 +205,21 @@ impl Connection {
     }
 }
 
-fn fill(writer: &mut Writer<'_>, head: &[u8], tail: &[u8]) -> Result<(), Full> {
-    writer.bytes(head)?;
-    writer.bytes(tail)?;
-    if writer.remaining() > 0 { Err(Full) } else { Ok(()) }
+/// Fills a packet with what a stream has from `offset` on.
+fn fill(
+    writer: &mut Writer<'_>,
+    streams: &Streams,
+    run: &StreamRun,
+    mut offset: u64,
+) -> Result<(), Full> {
+    while writer.remaining() > 0 {
+        let (head, tail) = streams.run_data(run, offset, writer.remaining());
+        if head.is_empty() {
+            return Err(Full);
+        }
+        writer.bytes(head)?;
+        writer.bytes(tail)?;
+        offset = offset.saturating_add(head.len().saturating_add(tail.len()) as u64);
+    }
+    Ok(())
 }

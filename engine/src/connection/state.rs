@@ -45,7 +45,6 @@ impl CloseReason {
 /// | Open    | application close, error found here  | Closing  |
 /// | Open    | CONNECTION_CLOSE received            | Draining |
 /// | Open    | stateless reset, idle timeout        | Drained  |
-/// | Closing | CONNECTION_CLOSE received            | Draining |
 /// | Closing, Draining | three probe timeouts passed | Drained  |
 #[derive(Debug)]
 pub(crate) enum State {

@@ -6,7 +6,7 @@ use super::transmit::ACK_ROOM;
 use crate::crypto::Level;
 use crate::error::{ConnectionError, TransportError};
 use crate::recovery::SpaceId;
-use crate::time::Time;
+use crate::time::{Earliest, Time};
 
 impl Connection {
     /// When to call [`Connection::handle_timeout`] next, if nothing else happens before; `None`
@@ -15,27 +15,29 @@ impl Connection {
         if !self.state.is_open() {
             return self.state.deadline();
         }
+        let handshake = &self.handshake;
+        let first = Earliest::NEVER
+            .or(self.loss_timer.map(|timer| timer.at()))
+            .or(self.pacing_until)
+            .or(self.ack_deadline())
+            .or(self.keys.previous_expires())
+            .or(self.local_cids.timeout())
+            .or(self.paths.timeout());
+        let pto = self.pto();
+        let first = first.or(self.idle.deadline(pto)).or(self.early_keys_expire);
+        let first = if handshake.complete {
+            first.or(self.idle.keep_alive_deadline())
+        } else {
+            first.or_at(handshake.deadline)
+        };
+        let first = first.or(handshake.waits_until);
+        if !handshake.confirmed {
+            return first.get();
+        }
         let path = self.paths.active();
-        [
-            self.loss_timer.map(|timer| timer.at()),
-            self.pacing_until,
-            self.ack_deadline(),
-            self.idle.deadline(self.pto()),
-            self.keep_alive_deadline(),
-            self.answer_deadline(),
-            (!self.handshake.complete).then_some(self.handshake.deadline),
-            self.handshake.waits_until,
-            self.keys.previous_expires(),
-            self.local_cids.timeout(),
-            self.paths.timeout(),
-            // As there are probes: a client at a new port has the MTU of the former path at once.
-            (self.handshake.confirmed && path.is_validated()).then(|| path.mtu.timeout()).flatten(),
-            self.early_keys_expire,
-            self.quiet_deadline(),
-        ]
-        .into_iter()
-        .flatten()
-        .min()
+        // As there are probes: a client at a new port has the MTU of the former path at once.
+        let mtu = if path.is_validated() { path.mtu.timeout() } else { None };
+        first.or(mtu).or(self.idle.answer_deadline(pto)).or(self.idle.quiet_deadline(pto)).get()
     }
 
     /// Does what is due at `now`. Harmless when called too early.
@@ -113,12 +115,16 @@ impl Connection {
         if path.sendable_data() < ACK_ROOM || self.remote_cids.get(path.key()).is_none() {
             return None;
         }
-        let levels = [Level::Initial, Level::Handshake, Level::OneRtt].into_iter();
-        let due = levels.filter(|level| self.keys.can_send(*level)).filter_map(|level| {
-            let space = self.spaces.get(SpaceId::of(level))?;
-            space.acks.ack_deadline().filter(|_| !space.recovery.is_full())
-        });
-        due.min()
+        let mut first = Earliest::NEVER;
+        for level in [Level::Initial, Level::Handshake, Level::OneRtt] {
+            if self.keys.can_send(level)
+                && let Some(space) = self.spaces.get(SpaceId::of(level))
+                && !space.recovery.is_full()
+            {
+                first = first.or(space.acks.ack_deadline());
+            }
+        }
+        first.get()
     }
 
     fn keep_alive_deadline(&self) -> Option<Time> {

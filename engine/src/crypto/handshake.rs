@@ -4,6 +4,7 @@ use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
+use core::net::SocketAddr;
 use core::task::Waker;
 
 use super::{Direction, Level, Secret};
@@ -91,11 +92,20 @@ pub struct HandshakeSummary {
     pub resumed: bool,
 }
 
+/// How many limits of its own an application has clients remember with a ticket.
+pub const APPLICATION_LIMITS: usize = 4;
+
 /// One TLS handshake in progress.
 pub trait Handshake: Send {
     /// Takes CRYPTO bytes of a level, in order and without gaps. Called at
     /// [`Level::OneRtt`] too: for NewSessionTicket on clients.
     fn read(&mut self, level: Level, data: &[u8]) -> Result<(), HandshakeError>;
+
+    /// How many bytes [`Self::read`] would take now. If more come, the connection ends with
+    /// CRYPTO_BUFFER_EXCEEDED (RFC 9000, Section 7.5).
+    fn room(&self) -> usize {
+        usize::MAX
+    }
 
     /// The next thing to do; `Ok(None)` when there is nothing (perhaps only for now: a
     /// handshake that waits for someone else has the connection polled again through
@@ -105,6 +115,13 @@ pub trait Handshake: Send {
     /// The application protocol as far as it is settled: servers know it as soon as they have read
     /// the ClientHello, and so before early data is read. Empty if none was negotiated.
     fn alpn(&self) -> Option<&[u8]> {
+        None
+    }
+
+    /// The limits of the application's own that this connection has to announce, such as in SETTINGS of HTTP/3: those that
+    /// tickets promise which are made here. Servers know them as soon as they know [`Self::alpn`]; `None` where nothing is
+    /// promised.
+    fn application_limits(&self) -> Option<[u64; APPLICATION_LIMITS]> {
         None
     }
 
@@ -140,6 +157,8 @@ pub type Deferred = Box<dyn FnOnce(&Waker) + Send>;
 pub struct HandshakeStart<'a> {
     /// Client: the server's name, for SNI and verification. Unused on servers.
     pub server_name: &'a str,
+    /// The address of the peer when the handshake starts, if it is known.
+    pub peer: Option<SocketAddr>,
     /// Our transport parameters, encoded, for the quic_transport_parameters extension.
     pub transport_parameters: &'a [u8],
     /// Client: an earlier session's ticket to resume from.

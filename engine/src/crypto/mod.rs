@@ -13,8 +13,8 @@ pub use cipher::{
     Secret, TAG_LEN,
 };
 pub use handshake::{
-    Alert, Deferred, Handshake, HandshakeError, HandshakeEvent, HandshakeStart, HandshakeSummary,
-    TlsConfig,
+    APPLICATION_LIMITS, Alert, Deferred, Handshake, HandshakeError, HandshakeEvent, HandshakeStart,
+    HandshakeSummary, TlsConfig,
 };
 
 /// Encryption levels (RFC 9001, Section 2.1), in the order in which they become available.

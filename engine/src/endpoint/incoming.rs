@@ -8,7 +8,7 @@ use quicket_wire::{
     ConnectionId, EcnCodepoint, Header, RetryHeader, TransportErrorCode, Version, Writer,
 };
 
-use super::{Datagram, Endpoint, Route, stateless};
+use super::{Datagram, Endpoint, Held, Route, stateless};
 use crate::config::ServerConfig;
 use crate::observer::DropReason;
 use crate::reply_limit::Reply;
@@ -88,6 +88,10 @@ impl Endpoint {
             unix_secs,
             validated: false,
         };
+        // Tokens are issued to clients, and this is the first of them.
+        if !core::mem::replace(&mut self.strikes_begun, true) {
+            self.strikes.begin(unix_secs);
+        }
         let token = datagram.data.get(header.token.clone()).unwrap_or(&[]);
         if token.is_empty() {
             return Ok(incoming);
@@ -124,10 +128,15 @@ impl Endpoint {
     pub fn retry(&mut self, now: Time, incoming: Incoming, reply: &mut Vec<u8>) -> Option<()> {
         self.decided(&incoming);
         let may = incoming.may_retry() && self.replies.take(now, Reply::Retry);
-        if may { self.write_retry(&incoming, reply) } else { None }
+        if may { self.write_retry(now, &incoming, reply) } else { None }
     }
 
-    pub(super) fn write_retry(&mut self, incoming: &Incoming, reply: &mut Vec<u8>) -> Option<()> {
+    pub(super) fn write_retry(
+        &mut self,
+        now: Time,
+        incoming: &Incoming,
+        reply: &mut Vec<u8>,
+    ) -> Option<()> {
         if !incoming.may_retry() {
             return None;
         }
@@ -156,6 +165,7 @@ impl Endpoint {
         let tag = self.crypto.retry_tag(incoming.version, &incoming.dcid, reply.get(..len)?);
         reply.truncate(len);
         reply.extend_from_slice(&tag);
+        self.last_retry = Some(now);
         Some(())
     }
 
@@ -172,10 +182,9 @@ impl Endpoint {
         self.decided(&incoming);
     }
 
-    /// An attempt does not wait any more.
-    pub(super) fn decided(&mut self, incoming: &Incoming) {
-        self.waiting = self.waiting.saturating_sub(1);
-        self.waiting_bytes = self.waiting_bytes.saturating_sub(incoming.data.len());
+    /// An attempt does not wait any more; returns what has come for it since its first datagram.
+    pub(super) fn decided(&mut self, incoming: &Incoming) -> Vec<Held> {
+        self.waiting.end(incoming)
     }
 
     pub(super) fn refuse_token(

@@ -5,6 +5,7 @@ mod incoming;
 mod neighbours;
 mod routes;
 mod stateless;
+mod waiting;
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -27,6 +28,7 @@ pub use incoming::Incoming;
 pub use neighbours::{Neighbours, Reached, Stray};
 use routes::Routes;
 pub(crate) use stateless::{close, version_negotiation};
+use waiting::{Held, Waiting};
 
 /// Names a connection between an [`Endpoint`] and the caller: an index that is reused after
 /// [`EndpointEvent::Drained`].
@@ -59,6 +61,8 @@ pub enum Route {
     Reply,
     /// To another endpoint at the same address ([`Neighbours`]): hand it on as it is.
     Elsewhere(usize),
+    /// To an attempt that is not decided about. It is kept until then.
+    Waiting,
     /// To nobody.
     Dropped(DropReason),
 }
@@ -74,7 +78,7 @@ pub enum EndpointEvent {
     ResetTokenAdded(SocketAddr, StatelessResetToken),
     /// The token is no longer of use.
     ResetTokenRemoved(SocketAddr, StatelessResetToken),
-    /// A server's handshake is over, for better or worse.
+    /// A server's handshake is confirmed. One that has failed is over when the connection is drained.
     HandshakeOver,
     /// The connection is gone; its handle may be reused.
     Drained,
@@ -138,12 +142,14 @@ pub struct Endpoint {
     routes: Routes,
     replies: ReplyLimits,
     strikes: Box<dyn TokenLog>,
+    /// `strikes` was told that this endpoint serves.
+    strikes_begun: bool,
     /// Who else receives at the same address.
     neighbours: Option<Arc<dyn Neighbours>>,
     /// Attempts handed out as [`Incoming`] and not yet decided.
-    waiting: usize,
-    /// The bytes of their first datagrams.
-    waiting_bytes: usize,
+    waiting: Waiting,
+    /// When a client was asked last to come again.
+    last_retry: Option<Time>,
 }
 
 impl Endpoint {
@@ -163,9 +169,10 @@ impl Endpoint {
             routes: Routes::default(),
             replies,
             strikes: Box::new(StrikeRegister::default()),
+            strikes_begun: false,
             neighbours: None,
-            waiting: 0,
-            waiting_bytes: 0,
+            waiting: Waiting::default(),
+            last_retry: None,
         }
     }
 
@@ -178,6 +185,7 @@ impl Endpoint {
     /// (RFC 9000, Section 8.1.4), as with one that several servers share.
     pub fn set_token_log(&mut self, log: Box<dyn TokenLog>) {
         self.strikes = log;
+        self.strikes_begun = false;
     }
 
     /// Says who else receives at the same address: their datagrams are left to them
@@ -189,6 +197,11 @@ impl Endpoint {
     /// How long its connection IDs are, in bytes.
     pub fn cid_len(&self) -> usize {
         self.config.cid_generator.len()
+    }
+
+    /// When a client was sent a Retry last: it comes again with a connection ID of this endpoint.
+    pub const fn last_retry(&self) -> Option<Time> {
+        self.last_retry
     }
 
     /// How many connections there are.
@@ -250,6 +263,12 @@ impl Endpoint {
         };
         if let Some(handle) = self.routes.find(&header.dcid, datagram.remote) {
             return Route::Connection(handle);
+        }
+        if matches!(header.kind, PacketKind::Initial | PacketKind::ZeroRtt)
+            && let Some(held) =
+                self.waiting.hold(header.dcid, datagram, self.config.max_incoming_bytes)
+        {
+            return if held { Route::Waiting } else { Route::Dropped(DropReason::Limit) };
         }
         // Before any bit is judged that a connection elsewhere may have settled otherwise.
         if let Some(route) = self.route_elsewhere(&header, datagram, reached) {
@@ -387,8 +406,8 @@ impl Endpoint {
         if datagram.data.len() < usize::from(MIN_UDP_PAYLOAD) || header.dcid.len() < 8 {
             return Route::Dropped(DropReason::Malformed);
         }
-        let bytes = self.waiting_bytes.saturating_add(datagram.data.len());
-        if self.waiting >= self.config.max_incoming || bytes > self.config.max_incoming_bytes {
+        let (most, most_bytes) = (self.config.max_incoming, self.config.max_incoming_bytes);
+        if !self.waiting.has_room(datagram.data.len(), most, most_bytes) {
             return self.route_overflow((now, unix_secs), &server, header, datagram, reply);
         }
         let mut incoming = match self.incoming(unix_secs, &server, header, datagram) {
@@ -399,8 +418,7 @@ impl Endpoint {
             return self.route_retry(now, &incoming, reply);
         }
         incoming.data = datagram.data.to_vec();
-        self.waiting_bytes = bytes;
-        self.waiting = self.waiting.saturating_add(1);
+        self.waiting.begin(&incoming);
         Route::Incoming(incoming)
     }
 
@@ -427,7 +445,7 @@ impl Endpoint {
         if !self.replies.take(now, Reply::Retry) {
             return Route::Dropped(DropReason::Limit);
         }
-        match self.write_retry(incoming, reply) {
+        match self.write_retry(now, incoming, reply) {
             Some(()) => Route::Reply,
             None => Route::Dropped(DropReason::Malformed),
         }
@@ -449,7 +467,7 @@ impl Endpoint {
         incoming: Incoming,
         config: Option<Arc<ServerConfig>>,
     ) -> Result<(ConnectionHandle, Box<Connection>), AcceptError> {
-        self.decided(&incoming);
+        let since = self.decided(&incoming);
         let server = config.or_else(|| self.server.clone()).ok_or(AcceptError::NotListening)?;
         // The same attempt may have been accepted meanwhile.
         if self.routes.find(&incoming.dcid, incoming.remote).is_some() {
@@ -468,6 +486,10 @@ impl Endpoint {
         if !connection.has_received() {
             // Nothing authenticated: RFC 9000, Section 5.2.2, forget the attempt.
             return Err(AcceptError::InvalidInitial(DropReason::Undecryptable));
+        }
+        for Held { ecn, mut data } in since {
+            let mut datagram = Datagram { remote, local: incoming.local, ecn, data: &mut data };
+            connection.handle_datagram(now, &mut datagram);
         }
         let handle = self.routes.insert(remote);
         self.routes.begin_handshake(handle);

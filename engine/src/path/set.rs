@@ -1,8 +1,11 @@
 //! All paths of a connection and its moves between them (RFC 9000, Section 9).
 
+mod moves;
+
 use alloc::vec::Vec;
 use core::fmt;
 use core::mem;
+use core::net::SocketAddr;
 
 use quicket_wire::Side;
 
@@ -10,7 +13,7 @@ use super::mtu::MtuSettings;
 use super::{FourTuple, Path, PathKey, PathPurpose, PathStart, ResponseOutcome, ValidationTimeout};
 use crate::congestion::Congestion;
 use crate::random::Random;
-use crate::time::{Duration, Time};
+use crate::time::{Duration, Earliest, Time};
 
 /// The most paths of a connection at a time: the active one, the one before and two candidates.
 pub(crate) const MAX_PATHS: usize = 4;
@@ -131,6 +134,10 @@ pub(crate) struct Paths {
     next_key: u8,
     handshake_confirmed: bool,
     migration_disabled_by_peer: bool,
+    /// The server's address during the handshake, whichever side is the server.
+    handshake_server: SocketAddr,
+    /// Server: the client was told of another address of ours.
+    has_preferred_address: bool,
     /// The peer may not come from another IP address, whatever moved it.
     is_peer_fixed: bool,
 }
@@ -166,6 +173,8 @@ impl Paths {
             next_key: 1,
             handshake_confirmed: false,
             migration_disabled_by_peer: false,
+            handshake_server: server_of(side, &tuple),
+            has_preferred_address: false,
             is_peer_fixed: false,
         }
     }
@@ -196,6 +205,11 @@ impl Paths {
     /// From now on the peer is at the IP address that it has, or nowhere.
     pub(crate) fn fix_peer(&mut self) {
         self.is_peer_fixed = true;
+    }
+
+    /// Server: the client is told of another address of ours (RFC 9000, Section 9.6).
+    pub(crate) fn set_preferred_address(&mut self) {
+        self.has_preferred_address = true;
     }
 
     /// The handshake is confirmed: paths may change (RFC 9000, Section 9; RFC 9001,
@@ -299,8 +313,10 @@ impl Paths {
             return None;
         }
         // Involuntary moves (NAT rebinding) keep the connection ID, others change it
-        // (RFC 9000, Section 9.5).
-        if !self.settings.peer_may_migrate && context.local_cid != self.active.local_cid {
+        // (RFC 9000, Section 9.5). Those to the preferred address, and once there, are not forbidden (Section 18.2).
+        let is_preferred = self.has_preferred_address && !self.is_at_handshake_server(&tuple);
+        let may_move = self.settings.peer_may_migrate || is_preferred;
+        if !may_move && context.local_cid != self.active.local_cid {
             return None;
         }
         if self.is_peer_fixed && tuple.remote.ip() != self.active.tuple.remote.ip() {
@@ -321,6 +337,12 @@ impl Paths {
         path.validation.start(context.now, context.pto);
         self.others.push(path);
         Some(key)
+    }
+
+    /// True if these addresses have that of the server which the handshake had: where disable_active_migration
+    /// forbids moves (RFC 9000, Section 18.2).
+    fn is_at_handshake_server(&self, tuple: &FourTuple) -> bool {
+        server_of(self.side, tuple) == self.handshake_server
     }
 
     /// A free key, after dropping the path that is missed least if there are too many.
@@ -446,8 +468,9 @@ impl Paths {
                 None => PathEvent::Validated(key),
             },
             Some((key, purpose)) => {
-                // "The last validated address" of RFC 9000, Section 9.3.2 is this one now.
-                if purpose == PathPurpose::Previous && self.fallback.is_some() {
+                // "The last validated address" of RFC 9000, Section 9.3.2 is this one now, or is known at last.
+                let wanted = self.fallback.is_some() || !self.active.is_validated();
+                if purpose == PathPurpose::Previous && wanted {
                     self.fallback = Some(key);
                     if let Some(path) = self.get_mut(key) {
                         path.expires = None;
@@ -456,86 +479,6 @@ impl Paths {
                 PathEvent::Validated(key)
             }
         }
-    }
-
-    /// Client: probes a path from another local address, and moves there once it is validated
-    /// (RFC 9000, Sections 9.1 and 9.2). The caller makes sure that there is an unused connection
-    /// ID for it.
-    ///
-    /// # Errors
-    ///
-    /// See [`MigrationError`].
-    pub(crate) fn migrate(
-        &mut self,
-        tuple: FourTuple,
-        now: Time,
-        pto: Duration,
-        random: &mut dyn Random,
-    ) -> Result<PathKey, MigrationError> {
-        // RFC 9000, Section 18.2: MUST NOT use a new local address towards the address of the
-        // handshake.
-        if self.migration_disabled_by_peer {
-            return Err(MigrationError::DisabledByPeer);
-        }
-        self.begin(tuple, now, pto, random)
-    }
-
-    /// Client: moves to the server's preferred address once it is validated
-    /// (RFC 9000, Section 9.6.1).
-    ///
-    /// # Errors
-    ///
-    /// See [`MigrationError`].
-    pub(crate) fn migrate_to_preferred(
-        &mut self,
-        tuple: FourTuple,
-        now: Time,
-        pto: Duration,
-        random: &mut dyn Random,
-    ) -> Result<PathKey, MigrationError> {
-        self.begin(tuple, now, pto, random)
-    }
-
-    /// True while a path is being validated to which this side wants to move.
-    pub(crate) fn is_migrating(&self) -> bool {
-        self.others.iter().any(|path| path.purpose == PathPurpose::MigrateWhenValid)
-    }
-
-    fn begin(
-        &mut self,
-        tuple: FourTuple,
-        now: Time,
-        pto: Duration,
-        random: &mut dyn Random,
-    ) -> Result<PathKey, MigrationError> {
-        if !self.side.is_client() {
-            return Err(MigrationError::NotClient);
-        }
-        if !self.handshake_confirmed {
-            return Err(MigrationError::HandshakeNotConfirmed);
-        }
-        if self.active.tuple == tuple {
-            return Err(MigrationError::AlreadyActive);
-        }
-        if let Some(known) = self.others.iter_mut().find(|p| p.tuple == tuple) {
-            known.purpose = PathPurpose::MigrateWhenValid;
-            known.expires = None;
-            known.validation.start(now, pto);
-            return Ok(known.key);
-        }
-        let key = self.make_room().ok_or(MigrationError::TooManyPaths)?;
-        let start = PathStart {
-            now,
-            settings: &self.settings,
-            purpose: PathPurpose::MigrateWhenValid,
-            validated: false,
-            limited: false,
-            local_cid: self.active.local_cid,
-        };
-        let mut path = Path::new(key, tuple, &start, random);
-        path.validation.start(now, pto);
-        self.others.push(path);
-        Ok(key)
     }
 
     /// Another path than `key` on which the peer uses the same connection ID of ours: then `key`
@@ -565,9 +508,10 @@ impl Paths {
 
     /// When to call [`Self::on_timeout`].
     pub(crate) fn timeout(&self) -> Option<Time> {
-        let validation = self.iter().filter_map(|p| p.validation.timeout());
-        let expiry = self.iter().filter_map(|p| p.expires);
-        validation.chain(expiry).min()
+        let first = self.iter().fold(Earliest::NEVER, |first, path| {
+            first.or(path.validation.timeout()).or(path.expires)
+        });
+        first.get()
     }
 
     /// Time passed. Call again until it returns [`PathEvent::None`].
@@ -622,6 +566,11 @@ impl Paths {
         self.remove(key);
         if was_previous { PathEvent::None } else { PathEvent::Failed(key) }
     }
+}
+
+/// The server's of these addresses.
+fn server_of(side: Side, tuple: &FourTuple) -> SocketAddr {
+    if side.is_client() { tuple.remote } else { tuple.local }
 }
 
 #[cfg(test)]

@@ -242,6 +242,19 @@ fn without_any_validated_path_the_connection_is_over() {
     assert_eq!(server.time_passes(PTO.times(3)), PathEvent::NoViablePath);
 }
 
+/// RFC 9000, Section 9.3.2: the address that was left before it was validated, and that answers.
+#[test]
+fn an_address_that_is_validated_after_it_was_left_is_returned_to() {
+    let mut server = Host::new(Side::Server, to(HOME), SETTINGS);
+    server.paths.set_handshake_confirmed();
+    migrated(server.data_from(AWAY));
+    let validated = server.validate(to(HOME));
+    assert!(matches!(validated, PathEvent::Validated(_)), "{validated:?}");
+    let event = server.time_passes(PTO.times(3));
+    assert!(matches!(event, PathEvent::FellBack(_)), "{event:?}");
+    assert_eq!(server.active(), to(HOME));
+}
+
 #[test]
 fn a_peer_that_returns_to_a_validated_address_goes_on_at_once() {
     let mut server = Host::server();
@@ -336,6 +349,35 @@ fn a_forbidden_move_is_ignored_but_rebinding_is_not() {
     migrated(server.data_from(AWAY));
 }
 
+/// RFC 9000, Section 18.2: disable_active_migration does not forbid to act on preferred_address, nor moves after that.
+#[test]
+fn a_client_that_must_not_move_is_taken_at_the_preferred_address() {
+    let settings = PathSettings { peer_may_migrate: false, ..SETTINGS };
+    let at = |local: &str, remote| FourTuple { local: local.parse().unwrap(), ..to(remote) };
+    let preferred = "192.0.2.253:443";
+    let probe = |server: &mut Host, tuple, local_cid| {
+        let context = PacketContext { is_probing: true, local_cid, ..server.context() };
+        server.arrives(tuple, context)
+    };
+    for has_preferred in [false, true] {
+        let mut server = Host::new(Side::Server, to(HOME), settings);
+        server.paths.active_mut().set_validated();
+        server.paths.set_handshake_confirmed();
+        if has_preferred {
+            server.paths.set_preferred_address();
+        }
+        let taken = probe(&mut server, at(preferred, HOME), 1).is_some();
+        assert_eq!(taken, has_preferred);
+        assert_eq!(probe(&mut server, to(AWAY), 2), None, "the address of the handshake");
+        if has_preferred {
+            let context = PacketContext { local_cid: 1, ..server.context() };
+            migrated(server.arrives(at(preferred, HOME), context));
+            assert!(probe(&mut server, at(preferred, AWAY), 2).is_some());
+            assert_eq!(probe(&mut server, to(ELSEWHERE), 3), None);
+        }
+    }
+}
+
 /// RFC 9000, Section 9.6.3: the address that counts is the peer's.
 #[test]
 fn the_same_client_at_our_other_address_is_not_limited() {
@@ -408,11 +450,16 @@ fn a_client_moves_to_the_preferred_address_if_it_answers() {
     let mut client = Host::client();
     client.paths.on_peer_parameters(true, 65_527);
     let preferred = FourTuple { remote: AWAY.parse().unwrap(), ..from(HOME) };
-    let begun = client.paths.migrate_to_preferred(preferred, START, PTO, &mut client.random);
+    let begun = client.paths.move_when_valid(preferred, START, PTO, &mut client.random);
     assert!(begun.is_ok());
     assert_eq!(client.arrives(preferred, client.context()), Some(PathEvent::None));
     assert!(matches!(client.validate(preferred), PathEvent::Migrated(_)));
     assert_eq!(client.active(), preferred);
+    // Once there, the client may move on.
+    let (now, onwards) = (client.now, FourTuple { remote: preferred.remote, ..from(ELSEWHERE) });
+    assert!(client.paths.migrate(onwards, now, PTO, &mut client.random).is_ok());
+    let back = client.paths.migrate(from(ELSEWHERE), now, PTO, &mut client.random);
+    assert_eq!(back, Err(MigrationError::DisabledByPeer));
 }
 
 /// RFC 9000, Section 21.9: an attacker on the path can make packets come from anywhere.

@@ -108,24 +108,31 @@ pub(crate) fn loss_detection_timer(inputs: &TimerInputs<'_>) -> Option<LossTimer
 
 /// RFC 9002, Section A.8: GetLossTimeAndSpace.
 fn earliest_loss_time(inputs: &TimerInputs<'_>) -> Option<(Time, SpaceId)> {
-    let spaces = inputs.spaces.iter().zip(SpaceId::ALL);
-    spaces.filter_map(|(times, space)| Some((times.loss_time?, space))).min()
+    earliest(inputs.spaces.map(|times| times.loss_time))
 }
 
 /// RFC 9002, Section A.8: GetPtoTimeAndSpace, as far as packets are in flight.
 fn earliest_pto(inputs: &TimerInputs<'_>, duration: Duration) -> Option<(Time, SpaceId)> {
-    let spaces = inputs.spaces.iter().zip(SpaceId::ALL);
-    let timeouts = spaces.filter_map(|(times, space)| {
-        let at = times.pto_base? + duration;
-        if space != SpaceId::Data {
-            return Some((at, space));
+    let [initial, handshake, data] =
+        inputs.spaces.map(|times| times.pto_base.map(|at| at + duration));
+    // RFC 9002, Section 6.2.1: MUST NOT set the timer for application data until the
+    // handshake is confirmed.
+    let delay = inputs.max_ack_delay.backoff(inputs.pto_count);
+    let data = data.filter(|_| inputs.handshake_confirmed).map(|at| at + delay);
+    earliest([initial, handshake, data])
+}
+
+/// The first of three moments, and the space that it is of; of two that are equal, that of the earlier space.
+fn earliest(times: [Option<Time>; 3]) -> Option<(Time, SpaceId)> {
+    let mut first = None;
+    for (at, space) in times.into_iter().zip(SpaceId::ALL) {
+        if let Some(at) = at
+            && first.is_none_or(|(before, _)| at < before)
+        {
+            first = Some((at, space));
         }
-        // RFC 9002, Section 6.2.1: MUST NOT set the timer for application data until the
-        // handshake is confirmed.
-        let delay = inputs.max_ack_delay.backoff(inputs.pto_count);
-        inputs.handshake_confirmed.then_some((at + delay, space))
-    });
-    timeouts.min()
+    }
+    first
 }
 
 #[cfg(test)]

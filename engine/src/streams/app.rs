@@ -5,7 +5,9 @@ use quicket_wire::{Dir, StreamId, varint};
 use super::pool::OutOfMemory;
 use super::slab::Slot;
 use super::stream::{EventFlags, Stream};
-use super::{Chunk, OpenError, POOL_BYTES, Peek, ReadError, ReadOutcome, Streams, WriteError};
+use super::{
+    Chunk, Lent, NotTaken, OpenError, POOL_BYTES, Peek, ReadError, ReadOutcome, Streams, WriteError,
+};
 
 /// What a stream may hold of the part of the common buffer that is kept for those that hold
 /// little, in bytes: a response's header section and a first piece of what follows.
@@ -74,6 +76,48 @@ impl Streams {
         Ok(data.len())
     }
 
+    /// Takes data into the send buffer as it is, all of it or nothing.
+    pub(crate) fn lend(&mut self, id: StreamId, data: Lent) -> Result<(), NotTaken> {
+        let slot = match self.writable(id) {
+            Ok(slot) => slot,
+            Err(error) => return Err(NotTaken { error, data }),
+        };
+        let room = self.room(slot);
+        let len = data.len();
+        let stream = self.table.get(slot).and_then(|stream| stream.send.as_ref());
+        if len > room || stream.is_some_and(|send| send.is_full()) {
+            self.wait_for_room(slot);
+            if len > room {
+                // Others may hold what it needs, though they have not filled all.
+                self.writers.push_back(self.table.slab_mut(), slot);
+            }
+            return Err(NotTaken { error: WriteError::Blocked, data });
+        }
+        let Some(send) = self.table.get_mut(slot).and_then(|stream| stream.send.as_mut()) else {
+            return Err(NotTaken { error: WriteError::ClosedStream, data });
+        };
+        if let Err((OutOfMemory, data)) = send.lend(data, &mut self.pool) {
+            return Err(NotTaken { error: WriteError::OutOfMemory, data });
+        }
+        self.held = self.held.saturating_add(len);
+        self.settle(slot);
+        Ok(())
+    }
+
+    /// Something lent that nobody needs any more.
+    pub(crate) fn take_back(&mut self) -> Option<Lent> {
+        self.pool.take_back()
+    }
+
+    /// Nothing is sent any more: all that is lent is to be taken back.
+    pub(crate) fn end_loans(&mut self) {
+        for slot in self.table.slots() {
+            if let Some(send) = self.table.get_mut(slot).and_then(|stream| stream.send.as_mut()) {
+                send.end_loans(&mut self.pool);
+            }
+        }
+    }
+
     /// Ends the stream: the peer's reader finds the end behind what was written.
     pub(crate) fn finish(&mut self, id: StreamId) -> Result<(), WriteError> {
         let slot = self.writable(id)?;
@@ -133,7 +177,8 @@ impl Streams {
     /// How many written bytes are not acknowledged.
     pub(crate) fn bytes_unacked(&mut self, id: StreamId) -> Result<usize, WriteError> {
         let slot = self.sending(id)?;
-        Ok(self.table.get(slot).map_or(0, Stream::held))
+        let send = self.table.get(slot).and_then(|stream| stream.send.as_ref());
+        Ok(send.map_or(0, |send| send.unacked()))
     }
 
     /// Copies received data out; at least one byte, or the end, unless `out` is empty.

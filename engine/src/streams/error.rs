@@ -2,6 +2,8 @@
 
 use core::fmt;
 
+use super::lent::Lent;
+
 /// Why a stream could not be opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -52,6 +54,23 @@ impl fmt::Display for WriteError {
 }
 
 impl core::error::Error for WriteError {}
+
+/// Why something was not taken by [`Connection::lend`](crate::Connection::lend), and what it was.
+#[derive(Debug)]
+pub struct NotTaken {
+    /// As of a write.
+    pub error: WriteError,
+    /// All of it.
+    pub data: Lent,
+}
+
+impl fmt::Display for NotTaken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.error.fmt(f)
+    }
+}
+
+impl core::error::Error for NotTaken {}
 
 /// Why nothing was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

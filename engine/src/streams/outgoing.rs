@@ -224,7 +224,7 @@ impl Streams {
         Some(StreamRun { slot, id: stream.id, range, takes_turns })
     }
 
-    /// `len` bytes of a run from `offset` on.
+    /// `len` bytes of a run from `offset` on, or as many as lie in two pieces.
     pub(crate) fn run_data(&self, run: &StreamRun, offset: u64, len: usize) -> (&[u8], &[u8]) {
         let send = self.table.get(run.slot).and_then(|stream| stream.send.as_ref());
         send.map_or((&[], &[]), |send| send.data(offset..offset.saturating_add(len as u64)))

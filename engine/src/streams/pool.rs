@@ -2,6 +2,8 @@
 
 use alloc::vec::Vec;
 
+use super::lent::Lent;
+
 /// Memory could not be had.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct OutOfMemory;
@@ -44,12 +46,24 @@ pub(crate) struct BufferPool {
     max_bytes: u32,
     /// How many were taken since the season began.
     taken: u32,
+    /// Pieces that the application lends, which are memory of the connection until they are given back.
+    loans: usize,
+    /// Those that are to be given back. There is room for all.
+    returned: Vec<Lent>,
 }
 
 impl BufferPool {
     /// A pool that keeps at most `max_bytes` bytes; 0 keeps nothing.
     pub(crate) const fn new(max_bytes: u32) -> Self {
-        Self { shelves: Vec::new(), bytes: 0, out: 0, max_bytes, taken: 0 }
+        Self {
+            shelves: Vec::new(),
+            bytes: 0,
+            out: 0,
+            max_bytes,
+            taken: 0,
+            loans: 0,
+            returned: Vec::new(),
+        }
     }
 
     /// True if anything may be kept.
@@ -92,6 +106,32 @@ impl BufferPool {
         }
     }
 
+    /// Counts a piece that the application lends, of so many bytes.
+    pub(super) fn begin_loan(&mut self, len: usize) -> Result<(), OutOfMemory> {
+        let all = self.loans.saturating_add(1);
+        self.returned.try_reserve(all).map_err(|_| OutOfMemory)?;
+        self.loans = all;
+        self.out = self.out.saturating_add(len);
+        Ok(())
+    }
+
+    /// The piece was not kept.
+    pub(super) fn cancel_loan(&mut self, len: usize) {
+        self.loans = self.loans.saturating_sub(1);
+        self.out = self.out.saturating_sub(len);
+    }
+
+    /// Nobody needs the piece any more.
+    pub(super) fn end_loan(&mut self, lent: Lent) {
+        self.cancel_loan(lent.len());
+        self.returned.push(lent);
+    }
+
+    /// A piece to be given back.
+    pub(crate) fn take_back(&mut self) -> Option<Lent> {
+        self.returned.pop()
+    }
+
     /// Makes the shelves if there are none; false without memory for them.
     fn has_shelves(&mut self) -> bool {
         if self.shelves.is_empty() && self.shelves.try_reserve_exact(SIZES).is_ok() {
@@ -132,7 +172,9 @@ impl BufferPool {
 
     /// Frees all that is kept.
     pub(crate) fn trim(&mut self) {
-        *self = Self { out: self.out, ..Self::new(self.max_bytes) };
+        self.shelves = Vec::new();
+        self.bytes = 0;
+        self.taken = 0;
     }
 }
 

@@ -3,6 +3,7 @@
 use core::ops::Range;
 
 use super::flow::SendCredit;
+use super::lent::Lent;
 use super::pool::{BufferPool, OutOfMemory};
 use super::send_buffer::SendBuffer;
 use super::state::{SendState, SendStep};
@@ -167,6 +168,7 @@ impl SendStream {
             let next = self.buffer.next();
             next..next.saturating_add(credit.min(self.buffer.unsent()))
         });
+        let range = self.buffer.within_reach(range);
         let fin = self.fin == Fin::Due && range.end == self.buffer.end();
         Some(Segment { range, fin })
     }
@@ -183,7 +185,7 @@ impl SendStream {
         Some(next..next.saturating_add(credit.min(unsent)))
     }
 
-    /// The bytes at the offsets `range`.
+    /// The bytes at the offsets `range`, or as many as lie in two pieces.
     pub(crate) fn data(&self, range: Range<u64>) -> (&[u8], &[u8]) {
         self.buffer.slices(range)
     }
@@ -210,6 +212,30 @@ impl SendStream {
     /// Copies data in; the caller has checked the limits.
     pub(crate) fn write(&mut self, data: &[u8], pool: &mut BufferPool) -> Result<(), OutOfMemory> {
         self.buffer.write(data, pool)
+    }
+
+    /// Takes data in; the caller has checked the limits.
+    pub(crate) fn lend(
+        &mut self,
+        data: Lent,
+        pool: &mut BufferPool,
+    ) -> Result<(), (OutOfMemory, Lent)> {
+        self.buffer.lend(data, pool)
+    }
+
+    /// True if nothing may be lent now.
+    pub(crate) fn is_full(&self) -> bool {
+        self.buffer.is_full()
+    }
+
+    /// How many bytes the peer has not acknowledged.
+    pub(crate) fn unacked(&self) -> usize {
+        self.buffer.unacked()
+    }
+
+    /// Lets go of what is lent: nothing is sent any more.
+    pub(crate) fn end_loans(&mut self, pool: &mut BufferPool) {
+        self.buffer.end_loans(pool);
     }
 
     /// Ends the stream behind what is written.

@@ -2,8 +2,9 @@
 
 use core::ops::Range;
 
+use super::contents::Contents;
+use super::lent::Lent;
 use super::pool::{BufferPool, OutOfMemory};
-use super::ring::Ring;
 use crate::range_set::RangeSet;
 
 /// How many separate ranges of acknowledged and of lost data are followed. Beyond it precision
@@ -16,8 +17,10 @@ const MAX_RANGES: usize = 1024;
 /// (sent; some of it acknowledged, some lost) and `next .. end` (not sent yet).
 #[derive(Debug)]
 pub(crate) struct SendBuffer {
-    ring: Ring,
+    contents: Contents,
     base: u64,
+    /// Up to where it has been said that bytes are no longer held: before `base` where a lent piece is kept as a whole.
+    kept: u64,
     next: u64,
     end: u64,
     acked: RangeSet,
@@ -27,8 +30,9 @@ pub(crate) struct SendBuffer {
 impl SendBuffer {
     pub(crate) const fn new() -> Self {
         Self {
-            ring: Ring::new(),
+            contents: Contents::new(),
             base: 0,
+            kept: 0,
             next: 0,
             end: 0,
             acked: RangeSet::new(MAX_RANGES),
@@ -42,8 +46,13 @@ impl SendBuffer {
         self.lost.trim();
     }
 
-    /// How many bytes are held: written and not yet acknowledged from the start on.
+    /// How many bytes are held: written and not yet acknowledged from the start on, and the rest of a lent piece.
     pub(crate) fn held(&self) -> usize {
+        usize::try_from(self.end.saturating_sub(self.kept)).unwrap_or(usize::MAX)
+    }
+
+    /// How many bytes are written and not yet acknowledged from the start on.
+    pub(crate) fn unacked(&self) -> usize {
         usize::try_from(self.end.saturating_sub(self.base)).unwrap_or(usize::MAX)
     }
 
@@ -76,18 +85,53 @@ impl SendBuffer {
     pub(crate) fn write(&mut self, data: &[u8], pool: &mut BufferPool) -> Result<(), OutOfMemory> {
         let end = self.end.checked_add(data.len() as u64).ok_or(OutOfMemory)?;
         self.lost.reserve_one().map_err(|_| OutOfMemory)?;
-        self.ring.reserve(self.base..self.end, self.end..end, pool)?;
-        self.ring.write(self.end, data);
+        self.contents.write(self.base..self.end, data, pool)?;
         self.end = end;
         Ok(())
     }
 
-    /// The bytes of `range`, which must lie within what is held, or as many as lie in two pages.
+    /// Takes `data` in behind what is there, without a copy. The caller has checked its limits.
+    pub(crate) fn lend(
+        &mut self,
+        data: Lent,
+        pool: &mut BufferPool,
+    ) -> Result<(), (OutOfMemory, Lent)> {
+        let Some(end) = self.end.checked_add(data.len() as u64) else {
+            return Err((OutOfMemory, data));
+        };
+        if self.lost.reserve_one().is_err() {
+            return Err((OutOfMemory, data));
+        }
+        self.contents.lend(self.base..self.end, data, pool)?;
+        self.end = end;
+        Ok(())
+    }
+
+    /// The bytes of `range`, which must lie within what is held, or as many as lie in two pieces.
     pub(crate) fn slices(&self, range: Range<u64>) -> (&[u8], &[u8]) {
-        self.ring.slices(
-            range.start,
-            usize::try_from(range.end.saturating_sub(range.start)).unwrap_or(0),
-        )
+        self.contents.slices(range)
+    }
+
+    /// True if nothing may be lent now.
+    pub(crate) fn is_full(&self) -> bool {
+        self.contents.is_full()
+    }
+
+    /// Lets go of what is lent, and of what lies between: nothing is sent any more.
+    pub(crate) fn end_loans(&mut self, pool: &mut BufferPool) {
+        if self.contents.is_mixed() {
+            self.contents.release(pool);
+        }
+    }
+
+    /// What of `range` lies in two pieces, where pieces may be short.
+    pub(crate) fn within_reach(&self, range: Range<u64>) -> Range<u64> {
+        if !self.contents.is_mixed() {
+            return range;
+        }
+        let (first, second) = self.slices(range.clone());
+        let len = first.len().saturating_add(second.len());
+        range.start..range.start.saturating_add(len as u64)
     }
 
     /// Notes that `range` is on its way: the start of the lost or of the unsent bytes.
@@ -122,11 +166,12 @@ impl SendBuffer {
             self.acked.pop_first();
         }
         if self.is_all_acked() {
-            self.ring.release(pool);
+            self.contents.release(pool);
         } else {
-            self.ring.release_before(before, self.base, pool);
+            self.contents.release_before(before, self.base, pool);
         }
-        usize::try_from(self.base.saturating_sub(before)).unwrap_or(usize::MAX)
+        let kept = core::mem::replace(&mut self.kept, self.contents.kept_from(self.base));
+        usize::try_from(self.kept.saturating_sub(kept)).unwrap_or(usize::MAX)
     }
 
     /// Notes that a packet with `range` is lost: what of it is not acknowledged is sent again.
@@ -154,8 +199,9 @@ impl SendBuffer {
         self.acked.clear();
         self.lost.clear();
         self.base = self.end;
+        self.kept = self.end;
         self.next = self.end;
-        self.ring.release(pool);
+        self.contents.release(pool);
         held
     }
 
@@ -190,7 +236,7 @@ mod tests {
         assert_eq!(buffer.held(), 300);
         assert_eq!(buffer.on_acked(0..100, &mut pool), 300);
         assert!(buffer.is_all_acked());
-        assert_eq!(buffer.ring.allocated(), 0, "nothing held, nothing allocated");
+        assert_eq!(buffer.contents.allocated(), 0, "nothing held, nothing allocated");
     }
 
     #[test]
@@ -255,18 +301,25 @@ mod tests {
         let mut buffer = SendBuffer::new();
         let data: Vec<u8> = (0..rng.below(20_000)).map(|_| rng.next() as u8).collect();
         let mut got: Vec<Option<u8>> = alloc::vec![None; data.len()];
-        let (mut written, mut freed) = (0, 0);
+        let (mut written, mut freed, mut lent) = (0, 0, 0);
         let mut flying: Vec<Range<u64>> = Vec::new();
         while freed < data.len() {
             let n = (rng.below(3000) as usize).min(data.len() - written).min(8192 - buffer.held());
-            buffer.write(&data[written..written + n], &mut pool).unwrap();
+            let piece = &data[written..written + n];
+            match rng.chance(40) {
+                true => {
+                    lent += 1;
+                    buffer.lend(Lent::new(piece.to_vec()), &mut pool).unwrap();
+                }
+                false => buffer.write(piece, &mut pool).unwrap(),
+            }
             written += n;
             for _ in 0..rng.below(6) {
                 let lost = buffer.first_lost();
                 let all = lost.unwrap_or(buffer.next()..buffer.end());
                 let len = (all.end - all.start).min(1 + rng.below(1200));
                 if len > 0 {
-                    let range = all.start..all.start + len;
+                    let range = buffer.within_reach(all.start..all.start + len);
                     let (a, b) = buffer.slices(range.clone());
                     let bytes = [a, b].concat();
                     assert_eq!(bytes, data[range.start as usize..range.end as usize]);
@@ -289,6 +342,7 @@ mod tests {
             }
         }
         assert!(buffer.is_all_acked());
+        assert_eq!(core::iter::from_fn(|| pool.take_back()).count(), lent, "each once");
         assert_eq!(got.into_iter().collect::<Option<Vec<u8>>>().unwrap(), data);
     }
 }

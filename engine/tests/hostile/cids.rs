@@ -1,9 +1,11 @@
 //! Connection IDs issued and retired without end (RFC 9000, Section 21.9).
 
 use quicket_engine::crypto::Level;
-use quicket_engine::{ConnectionId, StatelessResetToken, TransportErrorCode};
+use quicket_engine::{
+    ConnectionError, ConnectionId, Side, StatelessResetToken, TransportErrorCode,
+};
 use quicket_sim::attack::{Duel, Payload};
-use quicket_wire::frame::{NewConnectionId, RetireConnectionId};
+use quicket_wire::frame::{NewConnectionId, Ping, RetireConnectionId};
 use quicket_wire::{Frame, Frames};
 
 use crate::memory::growth;
@@ -18,6 +20,29 @@ fn new_cid(sequence_number: u64, retire_prior_to: u64) -> NewConnectionId {
         retire_prior_to,
         connection_id: ConnectionId::new(&bytes).unwrap(),
         stateless_reset_token: StatelessResetToken(token),
+    }
+}
+
+/// RFC 9000, Section 10.3.1: a reset counts that comes from where the peer is, which may have moved.
+#[test]
+fn a_reset_token_follows_the_peer_to_its_next_address() {
+    for moved in [false, true] {
+        let mut duel = confirmed(Side::Client);
+        let former = duel.address;
+        let given = new_cid(10, 10);
+        duel.attack(Level::OneRtt, &Payload::of(&given));
+        duel.follow();
+        // The same connection ID comes from another port: no other one is taken for it.
+        duel.address.set_port(former.port() + 1);
+        duel.attack(Level::OneRtt, &Payload::of(&Ping));
+        duel.follow();
+        assert_eq!(duel.connection().remote(), duel.address);
+        let mut reset = [0x41; 60];
+        reset[44..].copy_from_slice(&given.stateless_reset_token.0);
+        let from = if moved { duel.address } else { former };
+        duel.deliver_from(from, &mut reset);
+        let reason = duel.connection().close_reason().cloned();
+        assert_eq!(reason == Some(ConnectionError::StatelessReset), moved, "{reason:?}");
     }
 }
 

@@ -5,7 +5,8 @@ use std::net::SocketAddr;
 
 use quicket_engine::time::{Duration, Time};
 use quicket_engine::{
-    Datagram, EcnCodepoint, HANDSHAKES_WITHOUT_RETRY, ReplyRates, RetryPolicy, Route, Side,
+    Datagram, DropReason, EcnCodepoint, HANDSHAKES_WITHOUT_RETRY, ReplyRates, RetryPolicy, Route,
+    Side, TransportError, TransportErrorCode,
 };
 use quicket_sim::attack::{DuelOptions, Party};
 use quicket_wire::{Header, RetryPacket};
@@ -195,6 +196,33 @@ fn retry_begins_where_too_many_handshakes_are_unfinished() {
     assert_eq!(server.connections.len(), 51);
 }
 
+/// Their connections are there for three probe timeouts (RFC 9000, Section 10.2).
+#[test]
+fn handshakes_that_have_failed_count_until_nothing_is_left_of_them() {
+    let mut server = server(|config| config.retry = RetryPolicy::AboveHandshakes(50));
+    let mut flights = Flights::new();
+    let mut flood = |server: &mut Party, now| {
+        for n in 0..500 {
+            let mut data = flights.next(now, &[]);
+            server.receive(now, stranger(n), NONE, &mut data);
+            for connection in server.connections.values_mut() {
+                connection.abort(now, TransportError::new(TransportErrorCode::INTERNAL_ERROR, ""));
+            }
+            drop(server.transmit(now));
+        }
+        assert_eq!(server.connections.len(), 51);
+    };
+    flood(&mut server, START);
+    let mut now = START;
+    while let Some(at) = server.next_timeout() {
+        now = now.max(at);
+        server.handle_timeouts(now);
+        server.bury();
+    }
+    assert_eq!(server.connections.len(), 0);
+    flood(&mut server, now);
+}
+
 /// That is so where nothing else was said.
 #[test]
 fn a_flood_of_first_packets_leaves_a_bounded_number_of_handshakes() {
@@ -235,6 +263,38 @@ fn attempts_that_wait_hold_a_bounded_number_of_bytes() {
         Datagram { remote: stranger(1), local: None, ecn: NONE, data: &mut first.clone() };
     let route = server.endpoint.route(START, 0, &mut datagram, &mut Vec::new());
     assert!(matches!(route, Route::Incoming(_)), "there is room again");
+}
+
+/// What a client sends after its first datagram, before the application has decided, is kept for it: so much and no
+/// more, and nothing of others.
+#[test]
+fn what_follows_a_first_datagram_waits_with_it() {
+    let mut server = server(|config| config.retry = RetryPolicy::Never);
+    let mut first = Flights::new().next(START, &[]);
+    let route = |server: &mut Party, remote, data: &mut [u8]| {
+        let mut datagram = Datagram { remote, local: None, ecn: NONE, data };
+        server.endpoint.route(START, 0, &mut datagram, &mut Vec::new())
+    };
+    let Route::Incoming(attempt) = route(&mut server, stranger(1), &mut first.clone()) else {
+        panic!("a first packet begins an attempt");
+    };
+    // A 0-RTT packet (RFC 9000, Section 17.2.3) to the same connection ID.
+    let mut early = first.clone();
+    early[0] = 0xd0 | early[0] & 0x0f;
+    for kept in 0..20 {
+        let data = if kept % 2 == 0 { &mut early } else { &mut first };
+        match route(&mut server, stranger(1), data) {
+            Route::Waiting => assert!(kept < 10),
+            Route::Dropped(DropReason::Limit) => assert!(kept >= 10),
+            other => panic!("{other:?}"),
+        }
+    }
+    let other = route(&mut server, stranger(2), &mut early);
+    assert!(matches!(other, Route::Dropped(DropReason::Unexpected)), "{other:?}");
+    server.endpoint.ignore(attempt);
+    let late = route(&mut server, stranger(1), &mut early);
+    assert!(matches!(late, Route::Dropped(DropReason::Unexpected)), "{late:?}");
+    assert!(matches!(route(&mut server, stranger(1), &mut first), Route::Incoming(_)));
 }
 
 /// RFC 9000, Section 14.1: small datagrams start nothing.

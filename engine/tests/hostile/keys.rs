@@ -1,8 +1,9 @@
 //! Key updates without end, and packets that do not open (RFC 9001, Section 6).
 
-use quicket_engine::TransportErrorCode;
 use quicket_engine::crypto::Level;
-use quicket_sim::attack::Payload;
+use quicket_engine::{Side, TransportErrorCode};
+use quicket_sim::attack::{Duel, DuelOptions, Payload, Stage};
+use quicket_wire::Version;
 use quicket_wire::frame::Ping;
 
 use crate::memory::growth;
@@ -20,6 +21,24 @@ fn a_second_key_update_before_the_answer_to_the_first_ends_the_connection() {
         assert_eq!(code(&mut duel), Some(TransportErrorCode::KEY_UPDATE_ERROR));
         assert_eq!(duel.connection().stats().counters.key_updates, 1);
     }
+}
+
+/// RFC 9369, Section 4.1: after a compatible change, Handshake packets have the negotiated version.
+#[test]
+fn handshake_packets_of_the_version_before_a_compatible_change_are_dropped() {
+    let mut options = DuelOptions::new(Side::Client);
+    options.client.version = Version::V1;
+    options.client.versions = vec![Version::V2, Version::V1];
+    let mut duel = Duel::new(options, Stage::Handshake);
+    assert_eq!(duel.forge.version, Version::V2);
+    let received = |duel: &mut Duel| duel.connection().stats().counters.packets_received;
+    let before = received(&mut duel);
+    duel.forge.version = Version::V1;
+    duel.attack(Level::Handshake, &Payload::of(&Ping));
+    assert_eq!(received(&mut duel), before);
+    duel.forge.version = Version::V2;
+    duel.attack(Level::Handshake, &Payload::of(&Ping));
+    assert_eq!(received(&mut duel), before + 1);
 }
 
 /// An attacker that waits is let: each update costs it a packet of ours.

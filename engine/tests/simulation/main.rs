@@ -13,6 +13,7 @@ mod impairments;
 mod key_update;
 mod migration;
 mod mtu;
+mod network;
 mod offload;
 mod quiet;
 mod retry;

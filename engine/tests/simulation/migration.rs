@@ -260,6 +260,45 @@ fn clients_move_to_the_preferred_address() {
     ok(pair.close());
 }
 
+/// RFC 9000, Section 18.2: disable_active_migration forbids neither to act on preferred_address, nor moves after that.
+#[test]
+fn clients_that_must_not_move_go_to_the_preferred_address_and_move_from_there() {
+    let mut options = two_paths(CLEAN);
+    let SocketAddr::V4(preferred) = SocketAddr::new(SERVER_2, 443) else { unreachable!() };
+    options.server.preferred_address_v4 = Some(preferred);
+    options.server.migration = false;
+    let mut pair = pair(options);
+    pair.connect(Workload { response_len: (1_000, 50_000), ..Workload::requests(200, 2) });
+    establish(&mut pair);
+    ok(pair.sim.run_for(secs(2)));
+    assert_eq!(pair.at_client().connection.remote(), SocketAddr::V4(preferred));
+    let (now, local) = (pair.now(), SocketAddr::new(CLIENT_2, 50_000));
+    pair.at_client().connection.migrate(now, local).unwrap();
+    ok(pair.run(secs(120)));
+    assert_eq!(pair.at_server().connection.remote(), local);
+    ok(pair.close());
+}
+
+/// RFC 9000, Section 5.1: who chose the empty connection ID knows its peer by the address alone.
+#[test]
+fn clients_of_zero_length_connection_ids_leave_preferred_addresses_alone() {
+    let mut options = two_paths(CLEAN);
+    let SocketAddr::V4(preferred) = SocketAddr::new(SERVER_2, 443) else { unreachable!() };
+    options.server.preferred_address_v4 = Some(preferred);
+    options.client_endpoint.cid_generator = Arc::new(quicket_engine::RandomConnectionIds::new(0));
+    let mut pair = pair(options);
+    let tried = Arc::new(Mutex::new(0));
+    let count = tried.clone();
+    pair.sim.network_mut().set_tap(move |_, datagram| {
+        *count.lock().unwrap() += u32::from(datagram.dst.ip() == SERVER_2);
+        true
+    });
+    pair.connect(Workload { response_len: (1_000, 50_000), ..Workload::requests(40, 2) });
+    ok(pair.run(secs(60)));
+    assert_eq!(*tried.lock().unwrap(), 0);
+    ok(pair.close());
+}
+
 /// RFC 9000, Section 9.5: no connection ID is used towards two addresses, even if only the port
 /// differs.
 #[test]

@@ -56,7 +56,7 @@ impl Client {
         let authority = authority.ok_or_else(|| format!("{} is no URL of https", parts.uri))?;
         let place = Place::parse(&format!("https://{authority}"))?;
         let failed = |error: std::io::Error| format!("{authority}: {error}");
-        let stream = dial(&place, &self.tls, CONNECT).await.map_err(failed)?;
+        let stream = dial(&place, Some(&self.tls), CONNECT).await.map_err(failed)?;
         let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
         // It ends with the sender, and the answer.
         tokio::spawn(connection);

@@ -2,6 +2,7 @@
 
 use std::fs::OpenOptions;
 use std::future::pending;
+use std::io;
 
 use bytes::{Bytes, BytesMut};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, Stdin, Stdout};
@@ -13,11 +14,13 @@ pub(crate) struct StandardInput {
     input: Stdin,
     piece: usize,
     buffer: BytesMut,
+    /// Why it could not be read.
+    pub(crate) error: Option<io::Error>,
 }
 
 impl StandardInput {
     pub(crate) fn new(piece: usize) -> Self {
-        Self { input: tokio::io::stdin(), piece, buffer: BytesMut::new() }
+        Self { input: tokio::io::stdin(), piece, buffer: BytesMut::new(), error: None }
     }
 }
 
@@ -29,7 +32,10 @@ impl Source for StandardInput {
         match self.input.read_buf(&mut self.buffer).await {
             Ok(0) => Ok(None),
             Ok(_) => Ok(Some(self.buffer.split().freeze())),
-            Err(_) => Err(Broken::Reset(code::RESET)),
+            Err(error) => {
+                self.error = Some(error);
+                Err(Broken::Reset(code::RESET))
+            }
         }
     }
 
@@ -37,22 +43,34 @@ impl Source for StandardInput {
 }
 
 /// Standard output.
-pub(crate) struct StandardOutput(Stdout);
+pub(crate) struct StandardOutput {
+    output: Stdout,
+    /// Why it could not be written.
+    pub(crate) error: Option<io::Error>,
+}
 
 impl StandardOutput {
     pub(crate) fn new() -> Self {
-        Self(tokio::io::stdout())
+        Self { output: tokio::io::stdout(), error: None }
     }
 }
 
 impl Sink for StandardOutput {
     async fn write(&mut self, data: &[u8]) -> Result<usize, Broken> {
         let written = async {
-            let written = self.0.write(data).await?;
-            self.0.flush().await?;
-            std::io::Result::Ok(written)
+            let written = self.output.write(data).await?;
+            self.output.flush().await?;
+            io::Result::Ok(written)
         };
-        written.await.map_err(|_| Broken::Stopped(code::CLOSED))
+        written.await.map_err(|error| {
+            // Who reads it may have had enough, and the other direction goes on. Otherwise what came is lost.
+            let broken = match error.kind() {
+                io::ErrorKind::BrokenPipe => Broken::Stopped(code::CLOSED),
+                _ => Broken::Reset(code::CLOSED),
+            };
+            self.error = Some(error);
+            broken
+        })
     }
 
     async fn stopped(&mut self) -> Broken {

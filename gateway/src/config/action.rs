@@ -77,11 +77,12 @@ pub(super) fn check(
         let origin = origins.get(name).cloned();
         if origin.is_none() {
             let known: Vec<&str> = origins.keys().map(String::as_str).collect();
-            let known = known.join(", ");
-            problems.add(
-                format!("{place}.origin"),
-                format!("there is no origin {name:?}; there are: {known}"),
-            );
+            let known = match known.is_empty() {
+                true => "the file has none: add [origin.NAME]".to_owned(),
+                false => format!("there are: {}", known.join(", ")),
+            };
+            problems
+                .add(format!("{place}.origin"), format!("there is no origin {name:?}; {known}"));
         }
         return origin.map(Action::Origin);
     }

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 use std::fmt::Display;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use http::header::HeaderName;
@@ -113,6 +113,7 @@ fn finish(
     let protocols = protocol::protocols(&file.protocol, &file.limits, directory, &mut problems);
     let passes = pass::passes(&file, directory, &mut problems);
     let metrics = file.metrics.as_ref().and_then(|metrics| metrics.check(directory, &mut problems));
+    let traces = file.traces.as_ref().and_then(|traces| traces.check(directory, &mut problems));
     let balancer = file.balancer.as_ref();
     let balancer = balancer.and_then(|balancer| balancer.check(directory, &mut problems));
     let secrets = early_data::secrets(file.secrets.as_ref(), directory, &mut problems);
@@ -127,11 +128,9 @@ fn finish(
         .as_ref()
         .and_then(|acme| acme.check(&file, &sites, &certificates, directory, &mut problems));
     let congestion = congestion::check(&file.congestion, &served, &mut problems);
+    let capture = file.capture.and_then(|capture| capture.check(&mut problems));
     let limits = limits::check(&file.limits, &mut problems);
-    let access_log = file.access_log.map(|path| match path.as_os_str() == "-" {
-        true => path,
-        false => directory.join(path),
-    });
+    let access_log = file.access_log.map(|path| access_log(path, directory, &mut problems));
     if !problems.0.is_empty() {
         return Err(problems.0);
     }
@@ -146,6 +145,8 @@ fn finish(
         unencrypted: file.disable_1rtt_encryption,
         balancer,
         metrics,
+        traces,
+        capture,
         secrets,
         register,
         certificates,
@@ -160,6 +161,23 @@ fn finish(
         origins: origins.into_values().collect(),
         keys_away: Vec::new(),
     })
+}
+
+/// Where requests are logged. The file may come later, its directory may not.
+fn access_log(path: PathBuf, directory: &Path, problems: &mut Problems) -> PathBuf {
+    if path.as_os_str() == "-" {
+        return path;
+    }
+    let path = directory.join(path);
+    // A path without a directory is one of this process's.
+    let above = path.parent().filter(|above| !above.as_os_str().is_empty());
+    if let Some(above) = above
+        && !above.is_dir()
+    {
+        let what = format!("there is no directory {0}: make it (mkdir -p {0})", above.display());
+        problems.add("access_log", what);
+    }
+    path
 }
 
 /// Who has no encryption is named.
@@ -230,6 +248,21 @@ mod tests {
     }
 
     #[test]
+    fn no_mistake_is_told_in_words_of_the_parser() {
+        let origin = |line: &str| format!("listen = []\n{ORIGIN}{line}\n");
+        for (text, words) in [
+            (origin("retries = -1"), "expected a whole number"),
+            (origin("answer_timeout_ms = \"5s\""), "expected a whole number"),
+            ("listen = [\"127.0.0.1\"]\n".to_owned(), "an address has a port"),
+        ] {
+            let all = problems(&text).join("\n");
+            assert!(all.starts_with("line ") && all.contains(words), "{all}");
+        }
+        let all = problems("[[site]]\nnames = [\"*\"]\n[[site.route]]\norigin = \"app\"\n");
+        assert!(all.join("\n").contains("the file has none: add [origin.NAME]"), "{all:?}");
+    }
+
+    #[test]
     fn each_mistake_is_told_with_its_place() {
         let text = format!(
             "listen = [\"127.0.0.1:1\", \"127.0.0.1:1\"]\nredirect = [\"127.0.0.1:1\"]\n{ORIGIN}\
@@ -238,6 +271,7 @@ mod tests {
              [[site.route]]\npath = \"a/../b\"\nmethods = [\"G T\"]\norigin = \"ap\"\n\
              [limits]\nrequests = 0\nconnections = 0\nheader_bytes = 1\n"
         );
+        let text = format!("access_log = \"nowhere/access.json\"\n{text}");
         let all = problems(&text).join("\n");
         for what in [
             "listen: 127.0.0.1:1 is there twice",
@@ -251,6 +285,7 @@ mod tests {
             "site 1, route 1.path: \"a/../b\"",
             "site 1, route 1.methods: \"G T\" is no method",
             "site 1, route 1.origin: there is no origin \"ap\"; there are: app, bad",
+            "access_log: there is no directory ./nowhere: make it (mkdir -p ./nowhere)",
             "limits.requests",
             "limits.connections",
             "limits.header_bytes",

@@ -4,12 +4,12 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use quicket::SiteSecrets;
+use quicket::{Identity, SiteSecrets};
 use serde::Deserialize;
 
 use super::check::Problems;
 use super::{Problem, read_bytes};
-use crate::early::{Address, Place};
+use crate::early::{Address, Place, Secured};
 
 /// The longest file with a password, in bytes.
 const MAX_PASSWORD: u64 = 1 << 20;
@@ -24,8 +24,8 @@ const MAX_NAME: usize = 200;
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct EarlyDataRegister {
-    /// A store that speaks the Redis protocol: `redis://HOST:PORT`, with `/N` for the database of that number, or
-    /// `unix:/PATH`.
+    /// A store that speaks the Redis protocol: `redis://HOST:PORT`, with `/N` for the database of that number,
+    /// `rediss://HOST:PORT` for the same over TLS, or `unix:/PATH`.
     pub register: String,
     /// What the register is called in tickets, which bring early data in only where it has the same name and is in the
     /// same store; `register` unless given. For gateways that reach one store by several addresses.
@@ -34,6 +34,12 @@ pub struct EarlyDataRegister {
     pub username: Option<String>,
     /// A file with the password.
     pub password_file: Option<PathBuf>,
+    /// Whom a store over TLS is trusted by; the system's roots unless given.
+    pub ca: Option<PathBuf>,
+    /// The gateway's own certificate, for a store over TLS that asks for one.
+    pub client_chain: Option<PathBuf>,
+    /// Its key, in a file.
+    pub client_key: Option<PathBuf>,
     /// How long an answer may take, in milliseconds, from 1 to 200.
     #[serde(default = "deadline")]
     pub deadline_ms: u64,
@@ -84,14 +90,61 @@ impl EarlyDataRegister {
         if self.username.is_some() && self.password_file.is_none() {
             problems.add("early_data.username", "has no effect without password_file");
         }
+        let secured = self.secured(address.as_ref(), directory, problems);
         Some(Place {
             address: address?,
             name: name.clone(),
             username: self.username.clone(),
             password,
+            secured,
             deadline: Duration::from_millis(self.deadline_ms),
             replicas: self.replicas,
         })
+    }
+}
+
+impl EarlyDataRegister {
+    /// The files that are read for it.
+    pub(super) fn files(&self) -> impl Iterator<Item = &PathBuf> {
+        let Self { password_file, ca, client_chain, client_key, .. } = self;
+        [password_file, ca, client_chain, client_key].into_iter().flatten()
+    }
+
+    /// How the store is reached over TLS, if it is.
+    fn secured(
+        &self,
+        address: Option<&Address>,
+        directory: &Path,
+        problems: &mut Problems,
+    ) -> Option<Secured> {
+        let Some(Address::Tls(..)) = address else {
+            let files = [
+                ("ca", &self.ca),
+                ("client_chain", &self.client_chain),
+                ("client_key", &self.client_key),
+            ];
+            for (field, _) in
+                files.into_iter().filter(|(_, path)| address.is_some() && path.is_some())
+            {
+                let what = "has no effect: the store is not rediss://";
+                problems.add(format!("early_data.{field}"), what);
+            }
+            return None;
+        };
+        let identity = match (&self.client_chain, &self.client_key) {
+            (Some(chain), Some(key)) => {
+                let read = Identity::from_pem_files(directory.join(chain), directory.join(key));
+                Some(problems.take("early_data.client_chain", read)?)
+            }
+            (None, None) => None,
+            _ => {
+                let what = "client_chain and client_key go together: one is missing";
+                problems.add("early_data", what);
+                return None;
+            }
+        };
+        let ca = self.ca.as_ref().map(|path| directory.join(path));
+        problems.take("early_data.ca", Secured::new(ca, identity))
     }
 }
 
@@ -145,9 +198,12 @@ mod tests {
         let right = "register = \"redis://10.0.0.5\"\n";
         for (lines, what) in [
             (right.to_owned(), "early_data.register: has no effect without secrets"),
+            ("register = \"http://a\"".to_owned(), "early_data.register: \"http://a\" is neither"),
+            (format!("{right}ca = \"a.pem\""), "early_data.ca: has no effect"),
+            ("register = \"rediss://a\"\nca = \"no.pem\"".to_owned(), "early_data.ca: "),
             (
-                "register = \"rediss://a\"".to_owned(),
-                "early_data.register: \"rediss://a\" is neither",
+                "register = \"rediss://a\"\nclient_key = \"no.key\"".to_owned(),
+                "early_data: client_chain and client_key go together",
             ),
             ("register = \"redis://a:b@c\"".to_owned(), "username and password_file"),
             ("register = \"redis://a/b\"".to_owned(), "is the number of a database"),

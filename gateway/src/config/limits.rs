@@ -27,6 +27,8 @@ pub struct Limits {
     pub header_timeout_ms: u64,
     /// How long a client may be silent in the middle of a body, in milliseconds.
     pub body_timeout_ms: u64,
+    /// How long a connection of HTTP/2 or HTTP/3 may have no request, in milliseconds.
+    pub idle_timeout_ms: u64,
     /// How long requests under way may take when the gateway stops, in milliseconds.
     pub drain_ms: u64,
     /// How long private protocols and upgraded connections may go on once the next generation has taken over, in
@@ -58,6 +60,7 @@ impl Default for Limits {
             header_bytes: 32 << 10,
             header_timeout_ms: 10_000,
             body_timeout_ms: 60_000,
+            idle_timeout_ms: 180_000,
             drain_ms: 10_000,
             handover_ms: 3_600_000,
             client_connections: None,
@@ -120,6 +123,7 @@ pub(super) fn check(limits: &Limits, problems: &mut Problems) -> snapshot::Limit
         header_bytes: limits.header_bytes,
         header_timeout: problems.wait("limits.header_timeout_ms", limits.header_timeout_ms),
         body_timeout: problems.wait("limits.body_timeout_ms", limits.body_timeout_ms),
+        idle_timeout: problems.wait("limits.idle_timeout_ms", limits.idle_timeout_ms),
         drain: problems.wait("limits.drain_ms", limits.drain_ms),
         handover: problems.wait("limits.handover_ms", limits.handover_ms),
     }

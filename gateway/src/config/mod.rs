@@ -5,6 +5,7 @@
 mod acme;
 mod action;
 pub(crate) mod balancer;
+mod capture;
 mod check;
 mod clients;
 mod congestion;
@@ -18,6 +19,7 @@ mod pass;
 mod problem;
 mod protocol;
 mod site;
+mod traces;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -29,6 +31,7 @@ use serde::Deserialize;
 pub use self::acme::{Acme, Challenge, ExternalAccount, Names, OrderedKey};
 pub use self::action::{Redirect, Respond};
 pub use self::balancer::Balancer;
+pub use self::capture::{Capture, MAX_MIB as MAX_CAPTURE_MIB};
 pub use self::clients::{CertificateHeaders, ClientCertificates};
 pub use self::congestion::{Algorithm, Congestion};
 pub use self::early_data::EarlyDataRegister;
@@ -41,6 +44,7 @@ pub use self::pass::Pass;
 pub use self::problem::Problem;
 pub use self::protocol::Protocol;
 pub use self::site::{EarlyData, Route, Site};
+pub use self::traces::Traces;
 use crate::snapshot::Snapshot;
 use crate::watch::Seen;
 
@@ -89,6 +93,10 @@ pub struct File {
     pub early_data: Option<EarlyDataRegister>,
     /// Where the counters can be read.
     pub metrics: Option<Metrics>,
+    /// Spans of requests for OpenTelemetry.
+    pub traces: Option<Traces>,
+    /// Whether clients may be captured; they may not if not given.
+    pub capture: Option<Capture>,
     /// A line of JSON for each request: a file, or `-` for standard error.
     pub access_log: Option<PathBuf>,
 }
@@ -112,9 +120,9 @@ impl File {
         let token = self.metrics.iter().filter_map(|metrics| metrics.token_file.as_ref());
         let balancer = self.balancer.iter().map(|balancer| &balancer.connection_ids);
         let acme = self.acme.iter().flat_map(Acme::files);
-        let register =
-            self.early_data.iter().filter_map(|register| register.password_file.as_ref());
-        let shared = self.secrets.iter().chain(register);
+        let register = self.early_data.iter().flat_map(EarlyDataRegister::files);
+        let traces = self.traces.iter().filter_map(|traces| traces.ca.as_ref());
+        let shared = self.secrets.iter().chain(register).chain(traces);
         let all = certificates.chain(origins).chain(pages).chain(asked).chain(protocols);
         all.chain(ids).chain(token).chain(balancer).chain(acme).chain(shared).map(PathBuf::as_path)
     }

@@ -33,8 +33,25 @@ impl Problem {
             1 + before.bytes().filter(|&byte| byte == b'\n').count()
         });
         let place = line.map(|line| format!("line {line}")).unwrap_or_default();
-        Self::new(place, error.message())
+        Self::new(place, plain(error.message()))
     }
+}
+
+/// What the parser says, without the names of types.
+fn plain(message: &str) -> String {
+    const WHOLE: &str = "expected a whole number, without a unit or quotes";
+    let mut message = message.to_owned();
+    for number in ["u8", "u16", "u32", "u64", "usize"] {
+        let expected = format!("expected {number}");
+        if message.ends_with(&expected) {
+            message = message.replace(&expected, WHOLE);
+        }
+    }
+    if message.ends_with("invalid socket address syntax") {
+        message = message
+            .replace("invalid socket address syntax", "an address has a port: \"127.0.0.1:443\"");
+    }
+    message
 }
 
 impl fmt::Display for Problem {

@@ -65,6 +65,10 @@ impl fmt::Display for Event {
 pub enum Error {
     /// The local socket cannot be had.
     Local(Local, io::Error),
+    /// Standard input cannot be read.
+    Input(io::Error),
+    /// Standard output cannot be written.
+    Output(io::Error),
     /// There is no connection to the server.
     Connect {
         /// Its name and port, as given.
@@ -101,6 +105,8 @@ impl fmt::Display for Error {
                     _ => Ok(()),
                 }
             }
+            Self::Input(error) => write!(f, "cannot read standard input: {error}"),
+            Self::Output(error) => write!(f, "cannot write standard output: {error}"),
             Self::Connect { server, remote, error } => {
                 write!(f, "{server}")?;
                 if let Some(remote) = remote.filter(|remote| remote.to_string() != *server) {
@@ -118,7 +124,7 @@ impl fmt::Display for Error {
 impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            Self::Local(_, error) => Some(error),
+            Self::Local(_, error) | Self::Input(error) | Self::Output(error) => Some(error),
             Self::Connect { error, .. } => Some(error),
             Self::Lost(error) => Some(error),
             Self::NoDatagrams | Self::Broken(_) => None,

@@ -69,6 +69,7 @@ mod tests {
             name: "test".into(),
             username: None,
             password: None,
+            secured: None,
             deadline: Duration::from_secs(200),
             replicas: 0,
         };

@@ -10,7 +10,7 @@ use tokio::time::{sleep_until, timeout, timeout_at};
 
 use super::place::Place;
 use super::store::{Fault, PATIENCE, Store};
-use super::{Asked, Batch, ClusterRegister};
+use super::{Asked, Batch, ClusterRegister, Credentials};
 
 /// Questions that go to the store at once.
 const MAX_BATCH: usize = 64;
@@ -40,8 +40,8 @@ impl Keeper {
         loop {
             let look_at = self.register.instant(self.register.lock().look_at());
             self.refusing(sleep_until(look_at)).await;
-            let password = self.register.password.borrow().clone();
-            let place = Place { password, ..self.place.clone() };
+            let Credentials { password, secured } = self.register.credentials.borrow().clone();
+            let place = Place { password, secured, ..self.place.clone() };
             let fault = match self.refusing(Store::connect(&place)).await {
                 Ok((store, driver)) => self.hold(store, driver).await,
                 Err(fault) => fault,

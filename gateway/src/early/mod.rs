@@ -7,6 +7,7 @@ mod batch;
 mod bounded;
 mod keeper;
 mod place;
+mod secured;
 mod store;
 
 use std::fmt;
@@ -23,6 +24,7 @@ use tokio::time::Instant;
 use self::batch::Batch;
 pub(crate) use self::keeper::Keeper;
 pub(crate) use self::place::{Address, Place};
+pub(crate) use self::secured::Secured;
 use crate::metrics::RegisterMetrics;
 
 /// What is hashed before the name that a register has in tickets.
@@ -34,9 +36,23 @@ pub(crate) struct ClusterRegister {
     questions: mpsc::Sender<Asked>,
     /// Which store is asked, as tickets have it.
     beginning: SharedBeginning,
-    password: watch::Sender<Option<String>>,
+    /// How the store is asked from the next connection on.
+    credentials: watch::Sender<Credentials>,
     began: Instant,
     metrics: RegisterMetrics,
+}
+
+/// What may change while the store stays the same.
+#[derive(Clone)]
+struct Credentials {
+    password: Option<String>,
+    secured: Option<Secured>,
+}
+
+impl Credentials {
+    fn of(place: &Place) -> Self {
+        Self { password: place.password.clone(), secured: place.secured.clone() }
+    }
 }
 
 /// A question that waits for the store's answer.
@@ -53,10 +69,10 @@ impl ClusterRegister {
         let deadline = millis(place.deadline);
         let config = Config { deadline, replicas: place.replicas };
         let register = Mutex::new(Register::new(0, config));
-        let (password, beginning) =
-            (watch::Sender::new(place.password.clone()), SharedBeginning::default());
+        let (credentials, beginning) =
+            (watch::Sender::new(Credentials::of(&place)), SharedBeginning::default());
         let began = Instant::now();
-        let this = Arc::new(Self { register, questions, beginning, password, began, metrics });
+        let this = Arc::new(Self { register, questions, beginning, credentials, began, metrics });
         let keeper = Keeper::new(Arc::clone(&this), asked, place);
         (this, keeper)
     }
@@ -66,9 +82,9 @@ impl ClusterRegister {
         &self.beginning
     }
 
-    /// The store is to be asked with another password, when it is next connected with.
-    pub(crate) fn change_password(&self, password: Option<String>) {
-        self.password.send_replace(password);
+    /// The store is to be asked with this place's password and certificates, when it is next connected with.
+    pub(crate) fn change_credentials(&self, place: &Place) {
+        self.credentials.send_replace(Credentials::of(place));
     }
 
     /// The store with this ID is asked from now on.

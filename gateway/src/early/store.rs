@@ -106,9 +106,14 @@ impl Store {
             let config = AsyncConnectionConfig::new().set_response_timeout(None);
             match &place.address {
                 Address::Tcp(host, port, database) => {
-                    let stream = TcpStream::connect((host.as_str(), *port)).await?;
-                    stream.set_nodelay(true)?;
                     let info = info.set_db((*database).into());
+                    Self::over(reach(host, *port).await?, &info, config).await
+                }
+                Address::Tls(host, port, database) => {
+                    let secured = place.secured.as_ref();
+                    let secured = secured.ok_or_else(|| Fault::new("no TLS for the store"))?;
+                    let info = info.set_db((*database).into());
+                    let stream = secured.connect(host, reach(host, *port).await?).await?;
                     Self::over(stream, &info, config).await
                 }
                 Address::Unix(path) => {
@@ -206,6 +211,12 @@ impl Store {
             _ => Ok(()),
         })
     }
+}
+
+async fn reach(host: &str, port: u16) -> Result<TcpStream, Fault> {
+    let stream = TcpStream::connect((host, port)).await?;
+    stream.set_nodelay(true)?;
+    Ok(stream)
 }
 
 fn set(key: &str, time: u64) -> redis::Cmd {
@@ -320,6 +331,25 @@ mod tests {
         let answer = Value::BulkString(b"\x07x\xff".repeat(1 << 10));
         let Fault(told) = unexpected(&answer);
         assert!(told.chars().count() <= SHOWN + 1 && !told.chars().any(char::is_control), "{told}");
+    }
+
+    #[tokio::test]
+    async fn a_store_over_tls_is_told_nothing_without_tls() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let place = Place {
+            address: Address::Tls("127.0.0.1".into(), port, 0),
+            name: "test".into(),
+            username: None,
+            password: Some("secret".into()),
+            secured: None,
+            deadline: Duration::from_secs(1),
+            replicas: 0,
+        };
+        let told = Store::connect(&place).await.map(drop).unwrap_err();
+        assert_eq!(told.to_string(), "no TLS for the store");
+        assert!(listener.accept().is_err(), "it was connected to");
     }
 
     #[test]

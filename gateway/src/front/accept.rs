@@ -1,7 +1,6 @@
 //! Connections over TCP, until the gateway stops.
 
 use std::future::Future;
-use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,9 +12,6 @@ use super::{Shared, introduction};
 use crate::BodyError;
 use crate::clients::Exceeded;
 
-/// How long to wait before the next attempt where the system has no descriptors left.
-const SHORTAGE: Duration = Duration::from_millis(100);
-
 /// Holds each connection, with its client's address, in a task of its own.
 pub(crate) async fn accept_all<F>(
     listener: TcpListener,
@@ -25,16 +21,11 @@ pub(crate) async fn accept_all<F>(
     F: Future<Output = Result<(), BodyError>> + Send + 'static,
 {
     let mut ending = shared.ending.clone();
-    loop {
-        let accepted = tokio::select! {
-            accepted = listener.accept() => accepted,
-            () = ending.takes_nothing_new() => return,
-        };
-        let Some((stream, peer)) = settle(accepted).await else { continue };
+    let ending = async move { ending.takes_nothing_new().await };
+    let take = move |stream, peer| {
         // Whoever comes when there are too many is turned away at once, not kept waiting.
         let Ok(permit) = Arc::clone(&shared.room).try_acquire_owned() else {
-            shared.metrics.refused("too many connections");
-            continue;
+            return shared.metrics.refused("too many connections");
         };
         let (shared, hold) = (Arc::clone(&shared), hold.clone());
         tokio::spawn(async move {
@@ -43,7 +34,8 @@ pub(crate) async fn accept_all<F>(
             }
             drop(permit);
         });
-    }
+    };
+    quicket_front::accept_all(listener, ending, take).await;
 }
 
 /// Holds a connection if its client may have one more.
@@ -81,19 +73,4 @@ async fn introduced(
     patience: Duration,
 ) -> Result<Option<SocketAddr>, BodyError> {
     Ok(timeout(patience, introduction::read(stream)).await??)
-}
-
-/// An accepted connection; after a failure that others are the reason for, the next one is awaited.
-async fn settle(accepted: io::Result<(TcpStream, SocketAddr)>) -> Option<(TcpStream, SocketAddr)> {
-    match accepted {
-        Ok((stream, client)) => {
-            let _ = stream.set_nodelay(true);
-            Some((stream, client))
-        }
-        Err(error) => {
-            log::warn!("cannot accept a connection: {error}");
-            tokio::time::sleep(SHORTAGE).await;
-            None
-        }
-    }
 }

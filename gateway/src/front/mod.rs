@@ -5,8 +5,6 @@ pub(crate) mod admission;
 pub(crate) mod http3;
 pub(crate) mod introduction;
 pub(crate) mod redirect;
-mod signed;
-mod stall;
 pub(crate) mod tcp;
 mod unencrypted;
 
@@ -24,7 +22,9 @@ use crate::metrics::Metrics;
 use crate::origin::Checks;
 use crate::pass::Relay;
 use crate::snapshot::Snapshot;
+use crate::spans::{Change, Spans};
 use crate::stage::Ending;
+use crate::start_error::StartError;
 use crate::tunnel::Stay;
 
 /// What all connections have in common.
@@ -42,6 +42,8 @@ pub(crate) struct Shared {
     pub(crate) challenges: Arc<Challenges>,
     /// Whose connections over QUIC may go without encryption.
     pub(crate) unencrypted: UnencryptedNetworks,
+    /// Where spans of requests go.
+    pub(crate) spans: Spans,
     /// Who has datagrams of others.
     relay: Arc<Relay>,
 }
@@ -75,6 +77,7 @@ impl Shared {
             ending,
             challenges,
             unencrypted,
+            spans: Spans::default(),
             relay,
         }
     }
@@ -98,6 +101,12 @@ impl Shared {
     pub(crate) fn stay_connected(&self) -> (Stay, mpsc::Receiver<Infallible>) {
         let (alive, ended) = mpsc::channel(1);
         (Stay { alive: Some(alive), ..self.stay() }, ended)
+    }
+
+    /// What a snapshot demands of spans, checked.
+    pub(crate) fn prepare_spans(&self, snapshot: &Snapshot) -> Result<Change, StartError> {
+        let lost = self.metrics.traces_lost();
+        self.spans.prepare(snapshot.traces.as_ref(), lost, &self.runtime)
     }
 
     /// From now on another snapshot counts. What is known of servers that are the same stays.

@@ -1,23 +1,19 @@
 //! Plain HTTP, which leads to HTTPS and nowhere else.
 
-use std::convert::Infallible;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use http::header::{self, HeaderValue};
-use http::{Request, Response, StatusCode};
+use http::request::Parts;
+use http::{Response, StatusCode};
 use http_body_util::Full;
-use hyper::body::Incoming;
-use hyper::server::conn::http1;
-use hyper::service::service_fn;
-use hyper_util::rt::{TokioIo, TokioTimer};
+use quicket_front::redirect;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::time::timeout;
 
 use super::Shared;
 use super::accept::accept_all;
 use crate::acme::Challenges;
-use crate::{BodyError, request, route};
+use crate::{BodyError, request};
 
 /// Takes connections until the gateway stops.
 pub(crate) async fn listen(listener: TcpListener, port: u16, shared: Arc<Shared>) {
@@ -28,26 +24,13 @@ pub(crate) async fn listen(listener: TcpListener, port: u16, shared: Arc<Shared>
 
 async fn hold(stream: TcpStream, port: u16, shared: Arc<Shared>) -> Result<(), BodyError> {
     let snapshot = shared.current().0;
-    let limit = snapshot.limits.header_timeout;
     let leads_to = snapshot.has_sites().then_some(port);
-    let answer = move |request: Request<Incoming>| {
-        let shared = Arc::clone(&shared);
-        async move { Ok::<_, Infallible>(answer(&request.into_parts().0, leads_to, &shared.challenges)) }
-    };
-    let mut builder = http1::Builder::new();
-    builder.timer(TokioTimer::new()).header_read_timeout(limit).keep_alive(false);
-    let serving = builder.serve_connection(TokioIo::new(stream), service_fn(answer));
-    // One short request and its answer.
-    timeout(limit * 2, serving).await??;
-    Ok(())
+    let answer = |request: &Parts| answer(request, leads_to, &shared.challenges);
+    redirect::serve(stream, snapshot.limits.header_timeout, answer).await
 }
 
 /// The answer to a challenge, if one is awaited; or the way to HTTPS at this port, if there is HTTPS.
-fn answer(
-    request: &http::request::Parts,
-    port: Option<u16>,
-    challenges: &Challenges,
-) -> Response<Full<Bytes>> {
+fn answer(request: &Parts, port: Option<u16>, challenges: &Challenges) -> Response<Full<Bytes>> {
     if let Some(authorization) = challenges.find(request.uri.path()) {
         // RFC 8555, Section 8.3.
         let mut response = Response::new(Full::from(authorization));
@@ -60,31 +43,13 @@ fn answer(
         *response.status_mut() = StatusCode::NOT_FOUND;
         return response;
     };
-    redirect(request, port)
-}
-
-/// 308 keeps the method (RFC 9110, Section 15.4.9).
-fn redirect(request: &http::request::Parts, port: u16) -> Response<Full<Bytes>> {
-    let mut response = Response::new(Full::default());
-    let location = request::check(request).ok().and_then(|authority| {
-        let host = route::host(&authority);
-        let port = if port == 443 { String::new() } else { format!(":{port}") };
-        let path = request.uri.path_and_query().map_or("/", |path| path.as_str());
-        HeaderValue::from_str(&format!("https://{host}{port}{path}")).ok()
-    });
-    match location {
-        Some(location) => {
-            *response.status_mut() = StatusCode::PERMANENT_REDIRECT;
-            response.headers_mut().insert(header::LOCATION, location);
-        }
-        None => *response.status_mut() = StatusCode::BAD_REQUEST,
-    }
-    response
+    redirect::to_https(request, request::check(request).ok().as_deref(), port)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use http::Request;
 
     fn location(uri: &str, host: &str, port: u16) -> (u16, String) {
         let request = Request::builder().uri(uri).header("host", host).body(()).unwrap();

@@ -13,7 +13,7 @@ use socket2::{Domain, SockAddr, Socket, Type};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, UnixListener, UnixStream};
 
-use crate::handed::Handed;
+use quicket_front::Handed;
 
 /// Where the counters can be read.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -81,12 +81,12 @@ async fn watch(server: Arc<Server>, rules: Arc<CheckRules>) {
 async fn ask(server: &Arc<Server>, rules: &CheckRules) -> Result<(), String> {
     let mut wanted = Wanted::default();
     let answer = loop {
-        let mut request = Request::new(empty());
-        *request.uri_mut() = Uri::from(rules.path.clone());
-        request.headers_mut().insert(header::HOST, rules.host.clone());
+        let (mut parts, ()) = Request::new(()).into_parts();
+        parts.uri = Uri::from(rules.path.clone());
+        parts.headers.insert(header::HOST, rules.host.clone());
         let agent = HeaderValue::from_static("quicket-health-check");
-        request.headers_mut().insert(header::USER_AGENT, agent);
-        match server.send(request, wanted).await {
+        parts.headers.insert(header::USER_AGENT, agent);
+        match server.send(&parts, empty(), wanted).await {
             Ok(answer) => break answer,
             // The server may have ended an idle connection just then.
             Err(Failed::Broken { is_reused: true, .. }) if !wanted.is_fresh => {

@@ -100,13 +100,14 @@ impl Dialer {
         let stream = names.connect().await?;
         stream.set_nodelay(true)?;
         let address = Some(stream.peer_addr()?);
-        match &self.tls {
-            Some(tls) if self.place.is_tls() => {
-                let (link, is_two) = self.secure(tls, stream, only_one).await?;
-                Ok(Dialed { link, is_two, address })
-            }
-            _ => plain(Link(Box::new(stream)), address),
+        if !self.place.is_tls() {
+            return plain(Link(Box::new(stream)), address);
         }
+        let Some(tls) = &self.tls else {
+            return Err(io::Error::other("a server over TLS without rules whom to trust"));
+        };
+        let (link, is_two) = self.secure(tls, stream, only_one).await?;
+        Ok(Dialed { link, is_two, address })
     }
 
     /// A connection of QUIC to a server that speaks HTTP/3, and whom it leads to.

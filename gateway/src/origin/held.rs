@@ -4,15 +4,13 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use bytes::Bytes;
-use http_body::{Body as _, Frame, SizeHint};
-use http_body_util::BodyExt;
-use hyper::body::Incoming;
-
-use super::one::One;
+use super::one::{One, Rest};
 use super::pool::Pool;
 use super::two::Share;
 use crate::{Body, BodyError};
+use bytes::Bytes;
+use http_body::{Body as _, Frame, SizeHint};
+use http_body_util::BodyExt;
 
 /// The connection that an answer comes by.
 pub(super) enum Lease {
@@ -24,14 +22,15 @@ pub(super) enum Lease {
 
 /// The body of an answer.
 pub(super) struct Held {
-    body: Incoming,
+    rest: Rest,
     lease: Option<Lease>,
 }
 
 impl Held {
-    pub(super) fn body(body: Incoming, lease: Lease) -> Body {
-        let mut held = Self { body, lease: Some(lease) };
-        if held.body.is_end_stream() {
+    /// The body of an answer that comes by a connection, with what the connection does not have of it.
+    pub(super) fn body(rest: Rest, lease: Lease) -> Body {
+        let mut held = Self { rest, lease: Some(lease) };
+        if held.is_end_stream() {
             held.end();
         }
         held.boxed_unsync()
@@ -55,24 +54,36 @@ impl http_body::Body for Held {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        if let Some(Lease::One { one, .. }) = &mut self.lease {
-            one.drive(cx);
-        }
-        let polled = Pin::new(&mut self.body).poll_frame(cx);
+        let Self { rest, lease } = &mut *self;
+        let polled = match (lease, rest) {
+            (Some(Lease::One { one, .. }), rest) => one.poll_frame(cx, rest),
+            (Some(Lease::Two(_)), Some(rest)) => {
+                Pin::new(rest).poll_frame(cx).map_err(BodyError::from)
+            }
+            _ => Poll::Ready(None),
+        };
         match &polled {
             Poll::Ready(Some(Err(_))) => self.lease = None,
             Poll::Ready(None) => self.end(),
-            Poll::Ready(Some(Ok(_))) if self.body.is_end_stream() => self.end(),
+            Poll::Ready(Some(Ok(_))) if self.is_end_stream() => self.end(),
             _ => {}
         }
-        polled.map_err(BodyError::from)
+        polled
     }
 
     fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
+        match (&self.lease, &self.rest) {
+            (Some(Lease::One { one, .. }), rest) => one.is_end_stream(rest),
+            (Some(Lease::Two(_)), Some(rest)) => rest.is_end_stream(),
+            _ => true,
+        }
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
+        match (&self.lease, &self.rest) {
+            (Some(Lease::One { one, .. }), rest) => one.size_hint(rest),
+            (Some(Lease::Two(_)), Some(rest)) => rest.size_hint(),
+            _ => SizeHint::with_exact(0),
+        }
     }
 }

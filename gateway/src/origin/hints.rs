@@ -14,12 +14,16 @@ impl Hints {
         request: &mut Request<B>,
         hear: impl Fn(&HeaderMap) + Send + Sync + 'static,
     ) {
-        let hints = Self(Arc::new(hear));
-        request.extensions_mut().insert(hints.clone());
-        // hyper asks for them in its own way.
-        hyper::ext::on_informational(request, move |head| {
-            hints.told(head.status(), head.headers());
-        });
+        request.extensions_mut().insert(Self(Arc::new(hear)));
+    }
+
+    /// hyper asks for them in its own way.
+    pub(super) fn ask_hyper<B>(request: &mut Request<B>) {
+        if let Some(hints) = request.extensions().get::<Self>().cloned() {
+            hyper::ext::on_informational(request, move |head| {
+                hints.told(head.status(), head.headers());
+            });
+        }
     }
 
     /// A response has come that is not the answer.

@@ -1,42 +1,42 @@
 //! The body of an answer, whose end says whether its server is well.
 
-use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::Poll;
 
 use bytes::Bytes;
-use http_body::{Body as _, Frame, SizeHint};
 use http_body_util::BodyExt;
+use quicket_front::{Polled, Watch, Watched};
 
 use super::Rules;
 use super::server::UnderWay;
 use crate::{Body, BodyError};
 
-/// The body of an answer. It counts as under way until it is dropped.
-pub(super) struct Judged {
-    body: Body,
+/// Who judges a server by the body of its answer, which counts as under way until it is dropped.
+pub(super) struct Judge {
     under_way: UnderWay,
     rules: Rules,
     is_open: bool,
 }
 
-impl Judged {
+impl Judge {
     /// A body that breaks off is a failure of the server, and one that ends a success. One that the client
     /// does not take to its end is neither.
-    pub(super) fn body(body: Body, under_way: UnderWay, rules: Rules) -> Body {
-        let mut judged = Self { body, under_way, rules, is_open: true };
-        judged.look();
-        judged.boxed_unsync()
+    pub(super) fn body<B>(body: B, under_way: UnderWay, rules: Rules) -> Body
+    where
+        B: http_body::Body<Data = Bytes, Error = BodyError> + Send + Unpin + 'static,
+    {
+        let mut judge = Self { under_way, rules, is_open: true };
+        if body.is_end_stream() {
+            judge.end(true);
+        }
+        Watched::new(body, judge).boxed_unsync()
     }
 
     /// A body that says nothing more of the server.
-    pub(super) fn settled(body: Body, under_way: UnderWay, rules: Rules) -> Body {
-        Self { body, under_way, rules, is_open: false }.boxed_unsync()
-    }
-
-    fn look(&mut self) {
-        if self.body.is_end_stream() {
-            self.end(true);
-        }
+    pub(super) fn settled<B>(body: B, under_way: UnderWay, rules: Rules) -> Body
+    where
+        B: http_body::Body<Data = Bytes, Error = BodyError> + Send + Unpin + 'static,
+    {
+        Watched::new(body, Self { under_way, rules, is_open: false }).boxed_unsync()
     }
 
     fn end(&mut self, is_well: bool) {
@@ -51,29 +51,13 @@ impl Judged {
     }
 }
 
-impl http_body::Body for Judged {
-    type Data = Bytes;
-    type Error = BodyError;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        let polled = Pin::new(&mut self.body).poll_frame(cx);
-        match &polled {
-            Poll::Ready(Some(Ok(_))) => self.look(),
+impl Watch for Judge {
+    fn on_frame(&mut self, polled: &Polled, is_end: bool) {
+        match polled {
+            Poll::Ready(Some(Ok(_))) if is_end => self.end(true),
             Poll::Ready(Some(Err(_))) => self.end(false),
             Poll::Ready(None) => self.end(true),
-            Poll::Pending => {}
+            Poll::Ready(Some(Ok(_))) | Poll::Pending => {}
         }
-        polled
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
     }
 }

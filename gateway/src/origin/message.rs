@@ -73,6 +73,13 @@ pub(super) fn extend<B>(request: &mut Request<B>) {
     request.headers_mut().remove(header::SEC_WEBSOCKET_KEY);
 }
 
+/// The same over HTTP/3 (RFC 9220, Section 3), where only WebSocket is known; false for another protocol.
+pub(super) fn extend_three<B>(request: &mut Request<B>) -> bool {
+    extend(request);
+    quicket_h3::ask_for_websocket(request);
+    request.extensions().get::<Protocol>().is_some_and(|asked| asked.as_str() == "websocket")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -128,5 +135,17 @@ mod tests {
         for_two(&mut request, false);
         assert_eq!((request.method(), request.headers().len()), (&Method::CONNECT, 1));
         assert_eq!(request.extensions().get::<Protocol>().unwrap().as_str(), "websocket");
+    }
+
+    #[test]
+    fn over_http3_only_websocket_is_asked_for() {
+        for (token, is_known) in [("websocket", true), ("chat", false)] {
+            let mut request = request();
+            request.headers_mut().insert("upgrade", HeaderValue::from_static(token));
+            for_three(&mut request);
+            assert_eq!(extend_three(&mut request), is_known, "{token}");
+            assert_eq!((request.method(), request.version()), (&Method::CONNECT, Version::HTTP_3));
+            assert!(!request.headers().contains_key("upgrade"));
+        }
     }
 }

@@ -31,7 +31,7 @@ use std::time::Duration;
 
 use http::header;
 use http::request::Parts;
-use http::{Request, Response, StatusCode};
+use http::{Response, StatusCode};
 use http_body::Body as _;
 use http_body_util::{BodyExt, Empty};
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -43,10 +43,11 @@ pub(crate) use self::check::Checks;
 use self::connect::Dialer;
 pub(crate) use self::hints::Hints;
 pub(crate) use self::idle::{Clock, Watched};
-use self::judged::Judged;
+use self::judged::Judge;
 pub use self::place::Place;
 use self::pool::{Failed, Wanted};
 use self::server::{Server, UnderWay};
+pub(crate) use self::three::InPages;
 pub(crate) use self::tls::Tls;
 pub use self::tls::TlsRules;
 use crate::config::{Balance, HashBy};
@@ -62,13 +63,13 @@ const MAX_AGAIN: usize = 3;
 /// The largest header section of an answer, in bytes.
 const MAX_ANSWER_HEADERS: usize = 64 << 10;
 
-/// A connection to a server over TLS, for HTTP/1.1, which is no origin's.
+/// A connection to a server for HTTP/1.1, over TLS where its place says so, which is no origin's.
 pub(crate) async fn dial(
     place: &Place,
-    tls: &Arc<Tls>,
+    tls: Option<&Arc<Tls>>,
     limit: Duration,
 ) -> std::io::Result<impl AsyncRead + AsyncWrite + Send + Unpin + 'static> {
-    let dialer = Dialer::new(place, Some(tls), limit, Duration::ZERO);
+    let dialer = Dialer::new(place, tls, limit, Duration::ZERO);
     Ok(dialer.dial(true).await?.link)
 }
 
@@ -121,10 +122,21 @@ pub(crate) enum Unanswered {
     Connection { server: String, error: String },
     /// The connection ended, or what came is no answer.
     Broken { server: String, error: String },
+    /// It speaks nothing by which what is asked for could be done, which is no failure.
+    Incapable { server: String, error: String },
+    /// It has no room for more of what is asked for, which is no failure either.
+    Full { server: String, error: String },
     /// It takes too long.
     TimedOut { server: String },
     /// The client's part did not come to its end.
     Client(String),
+}
+
+impl Unanswered {
+    /// True if a server has failed, and none was asked for what it does not do.
+    pub(crate) const fn is_of_server(&self) -> bool {
+        !matches!(self, Self::Client(_) | Self::Incapable { .. } | Self::Full { .. })
+    }
 }
 
 /// What was made of a request.
@@ -234,8 +246,8 @@ impl Origin {
 
     /// Passes a request on, and its answer back. What can be repeated without harm is asked of
     /// another server if one fails.
-    pub(crate) async fn ask(&self, client: IpAddr, parts: Parts, body: Body) -> Outcome {
-        let body = match first::known(&parts, body).await {
+    pub(crate) async fn ask(&self, client: IpAddr, parts: &Parts, body: Body) -> Outcome {
+        let body = match first::known(parts, body).await {
             Ok(body) => body,
             Err(error) => {
                 let answer = Err(Unanswered::Client(error.to_string()));
@@ -249,18 +261,18 @@ impl Origin {
         let mut first = Some(body);
         let mut last = Unanswered::NoServer;
         while asked.len() < attempts {
-            let asking = Asking { client, parts: &parts, asked: &asked };
+            let asking = Asking { client, parts, asked: &asked };
             let Some(at) = self.choose(&asking) else { break };
             asked.push(at);
             let server = &self.servers()[at];
             let body = first.take().unwrap_or_else(empty);
-            match self.ask_server(server, &parts, body).await {
+            match self.ask_server(server, parts, body).await {
                 Ok(answer) => {
                     let server = Some(server.name());
                     return Outcome { answer: Ok(answer), server, attempts: asked.len() };
                 }
                 Err(error) => {
-                    if !matches!(error, Unanswered::Client(_)) {
+                    if error.is_of_server() {
                         server.health.failed(self.rules.max_failures, self.rules.pause);
                     }
                     last = error;
@@ -292,7 +304,7 @@ impl Origin {
         let mut left = MAX_AGAIN;
         loop {
             let (body, wanted) = next;
-            let failed = match self.ask_once(server, parts.clone(), body, wanted).await {
+            let failed = match self.ask_once(server, parts, body, wanted).await {
                 Ok(answer) => return Ok(answer),
                 Err(Attempt::Over(unanswered)) => return Err(unanswered),
                 Err(Attempt::Failed(failed)) => failed,
@@ -315,7 +327,7 @@ impl Origin {
     async fn ask_once(
         &self,
         server: &Arc<Server>,
-        parts: Parts,
+        parts: &Parts,
         body: Body,
         wanted: Wanted,
     ) -> Result<Response<Body>, Attempt> {
@@ -325,7 +337,7 @@ impl Origin {
             true => body,
             false => Watched::new(body, clock.clone()).boxed_unsync(),
         };
-        let mut asking = std::pin::pin!(server.send(Request::from_parts(parts, body), wanted));
+        let mut asking = std::pin::pin!(server.send(parts, body, wanted));
         // The time counts from the last of the request: a long upload is no slow answer.
         let answer = loop {
             let until = clock.last() + self.rules.answer;
@@ -343,15 +355,15 @@ impl Origin {
             return Err(Attempt::Over(Unanswered::Broken { server: server.to_string(), error }));
         }
         let (parts, body) = answer.into_parts();
-        let body = Watched::with_limit(body, self.rules.idle, "the origin").boxed_unsync();
+        let body = Watched::with_limit(body, self.rules.idle, "the origin");
         let body = if self.fail_on.contains(&parts.status.as_u16()) {
             server.health.failed(self.rules.max_failures, self.rules.pause);
-            Judged::settled(body, under_way, self.rules)
+            Judge::settled(body, under_way, self.rules)
         } else if parts.status == StatusCode::SWITCHING_PROTOCOLS {
             server.health.succeeded();
-            Judged::settled(body, under_way, self.rules)
+            Judge::settled(body, under_way, self.rules)
         } else {
-            Judged::body(body, under_way, self.rules)
+            Judge::body(body, under_way, self.rules)
         };
         Ok(Response::from_parts(parts, body))
     }
@@ -394,6 +406,7 @@ impl Rules {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use http::Request;
     use tokio::io::AsyncReadExt;
     use tokio::net::TcpListener;
 
@@ -427,12 +440,13 @@ mod tests {
         let rules = Rules { max_failures: 1, pause: Duration::from_secs(60), ..Rules::for_tests() };
         let origin = Origin::new("a".to_owned(), vec![place], rules);
         let request = || Request::post("/").body(()).unwrap().into_parts().0;
-        let outcome =
-            origin.ask(IpAddr::from([127, 0, 0, 1]), request(), Broken(false).boxed_unsync()).await;
+        let outcome = origin
+            .ask(IpAddr::from([127, 0, 0, 1]), &request(), Broken(false).boxed_unsync())
+            .await;
         assert!(matches!(outcome.answer, Err(Unanswered::Client(_))), "{:?}", outcome.answer.err());
         assert!(origin.servers()[0].health.is_well());
         let whole = Empty::new().map_err(Into::into).boxed_unsync();
-        let outcome = origin.ask(IpAddr::from([127, 0, 0, 1]), request(), whole).await;
+        let outcome = origin.ask(IpAddr::from([127, 0, 0, 1]), &request(), whole).await;
         assert!(
             matches!(outcome.answer, Err(Unanswered::TimedOut { .. })),
             "the server says nothing"

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use http::request::Parts;
 use http::{Request, Response, StatusCode};
 use hyper::body::Incoming;
 use hyper::client::conn::TrySendError;
@@ -14,6 +15,7 @@ use tokio::time::Instant;
 
 use super::connect::{Dialed, Dialer};
 use super::held::{Held, Lease};
+use super::hints::Hints;
 use super::message;
 use super::one::One;
 use super::sweep::keep_sweeping;
@@ -90,6 +92,38 @@ pub(super) enum Failed {
     },
     /// The server cannot do what the request needs.
     Incapable(&'static str),
+    /// It does as many of them as it may, which is no failure of its.
+    Full(&'static str),
+}
+
+/// Why a connection gave no answer.
+#[derive(Debug)]
+pub(super) struct Unanswered {
+    pub(super) error: BodyError,
+    /// The request's body, if nothing of the request was written.
+    pub(super) unsent: Option<Body>,
+    /// The server has said that it did nothing with it.
+    pub(super) is_unprocessed: bool,
+}
+
+impl From<BodyError> for Unanswered {
+    fn from(error: BodyError) -> Self {
+        Self { error, unsent: None, is_unprocessed: false }
+    }
+}
+
+impl From<hyper::Error> for Unanswered {
+    fn from(error: hyper::Error) -> Self {
+        let is_unprocessed = two::is_unprocessed(&error);
+        Self { error: error.into(), unsent: None, is_unprocessed }
+    }
+}
+
+impl From<TrySendError<Request<Body>>> for Unanswered {
+    fn from(mut error: TrySendError<Request<Body>>) -> Self {
+        let unsent = error.take_message().map(Request::into_body);
+        Self { unsent, ..Self::from(error.into_error()) }
+    }
 }
 
 impl Pool {
@@ -107,29 +141,30 @@ impl Pool {
     /// another one.
     pub(super) async fn send(
         self: &Arc<Self>,
-        mut request: Request<Body>,
+        parts: &Parts,
+        mut body: Body,
         wanted: Wanted,
     ) -> Result<Response<Body>, Failed> {
         loop {
             let (sender, is_reused) = match self.checkout(wanted) {
                 Some(sender) => (sender, true),
-                None => self.connect(wanted).await.map_err(Failed::Connection)?,
+                // In a box, as in `Server::send`.
+                None => Box::pin(self.connect(wanted)).await.map_err(Failed::Connection)?,
             };
             let sent = match sender {
-                Sender::One(one) => self.send_one(one, request, wanted.is_upgrade).await,
-                Sender::Two(share) if wanted.is_upgrade => self.upgrade_two(share, request).await?,
-                Sender::Two(share) => self.send_two(share, request).await,
+                Sender::One(one) => self.send_one(one, parts, body, wanted.is_upgrade).await,
+                Sender::Two(share) => {
+                    let request = Request::from_parts(parts.clone(), body);
+                    match wanted.is_upgrade {
+                        true => Box::pin(self.upgrade_two(share, request)).await?,
+                        false => Box::pin(self.send_two(share, request)).await,
+                    }
+                }
             };
-            let mut error = match sent {
+            match sent {
                 Ok(answer) => return Ok(answer),
-                Err(error) => error,
-            };
-            match error.take_message() {
-                Some(unsent) if is_reused => request = unsent,
-                _ => {
-                    let error = error.into_error();
-                    let is_unprocessed = two::is_unprocessed(&error);
-                    let error = error.into();
+                Err(Unanswered { unsent: Some(unsent), .. }) if is_reused => body = unsent,
+                Err(Unanswered { error, is_unprocessed, .. }) => {
                     return Err(Failed::Broken { error, is_reused, is_unprocessed });
                 }
             }
@@ -139,21 +174,22 @@ impl Pool {
     async fn send_one(
         self: &Arc<Self>,
         mut one: One,
-        mut request: Request<Body>,
+        parts: &Parts,
+        body: Body,
         is_upgrade: bool,
-    ) -> Result<Response<Body>, TrySendError<Request<Body>>> {
-        message::for_one(&mut request);
-        let answer = one.send(request, is_upgrade).await?;
+    ) -> Result<Response<Body>, Unanswered> {
+        let answer = one.send(parts, body, is_upgrade).await?;
         let lease = Lease::One { pool: Arc::clone(self), one };
-        Ok(answer.map(|body| Held::body(body, lease)))
+        Ok(answer.map(|rest| Held::body(rest, lease)))
     }
 
     async fn send_two(
         self: &Arc<Self>,
         share: Share,
         mut request: Request<Body>,
-    ) -> Result<Response<Body>, TrySendError<Request<Body>>> {
+    ) -> Result<Response<Body>, Unanswered> {
         message::for_two(&mut request, self.dialer.place.is_tls());
+        Hints::ask_hyper(&mut request);
         let mut sender = share.connection().sender();
         let sent: Result<Response<Incoming>, _> = sender.try_send_request(request).await;
         if let Err(error) = &sent
@@ -161,7 +197,7 @@ impl Pool {
         {
             share.connection().spend();
         }
-        sent.map(|answer| answer.map(|body| Held::body(body, Lease::Two(share))))
+        Ok(sent?.map(|body| Held::body(Some(body), Lease::Two(share))))
     }
 
     /// Asks for another protocol on a stream of HTTP/2 (RFC 8441); the answer is as in HTTP/1.1.
@@ -169,7 +205,7 @@ impl Pool {
         self: &Arc<Self>,
         share: Share,
         mut request: Request<Body>,
-    ) -> Result<Result<Response<Body>, TrySendError<Request<Body>>>, Failed> {
+    ) -> Result<Result<Response<Body>, Unanswered>, Failed> {
         if !share.connection().can_extend() {
             return Err(Failed::Incapable("it speaks HTTP/2, and no extended CONNECT"));
         }
@@ -217,7 +253,7 @@ impl Pool {
                 self.keep(|kept| kept.two.push(Shared { two, address, used: Instant::now() }));
                 Sender::Two(share)
             }
-            false => Sender::One(One::new(link, address).await?),
+            false => Sender::One(One::new(link, address)),
         };
         drop(turn);
         Ok((sender, false))

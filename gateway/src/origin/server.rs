@@ -4,7 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use http::{Request, Response};
+use http::Response;
+use http::request::Parts;
 
 use super::Unanswered;
 use super::connect::Dialer;
@@ -61,12 +62,14 @@ impl Server {
 
     pub(super) async fn send(
         &self,
-        request: Request<Body>,
+        parts: &Parts,
+        body: Body,
         wanted: Wanted,
     ) -> Result<Response<Body>, Failed> {
         match &self.pool {
-            Pool::Tcp(pool) => pool.send(request, wanted).await,
-            Pool::Quic(pool) => pool.send(request, wanted).await,
+            Pool::Tcp(pool) => pool.send(parts, body, wanted).await,
+            // In a box is what few requests need: each has room for all that it may come to, and is moved.
+            Pool::Quic(pool) => Box::pin(pool.send(parts, body, wanted)).await,
         }
     }
 
@@ -78,7 +81,9 @@ impl Server {
             Failed::Broken { error: broken, .. } if innermost(&**broken).is::<ClientFailed>() => {
                 Unanswered::Client(error)
             }
-            Failed::Broken { .. } | Failed::Incapable(_) => Unanswered::Broken { server, error },
+            Failed::Broken { .. } => Unanswered::Broken { server, error },
+            Failed::Incapable(_) => Unanswered::Incapable { server, error },
+            Failed::Full(_) => Unanswered::Full { server, error },
         }
     }
 
@@ -87,7 +92,7 @@ impl Server {
         match failed {
             Failed::Connection(error) => innermost(error).to_string(),
             Failed::Broken { error, .. } => innermost(&**error).to_string(),
-            Failed::Incapable(what) => (*what).to_owned(),
+            Failed::Incapable(what) | Failed::Full(what) => (*what).to_owned(),
         }
     }
 }

@@ -360,13 +360,15 @@ impl Wire {
                 segment_size: each,
                 bytes: &train.bytes[..len],
             };
+            let count = |sent: usize| {
+                self.metrics.sent.inc_by(sent as u64);
+                self.sent.fetch_add(sent as u64, Ordering::Relaxed);
+            };
             match self.outlet.send(self.path.1, &burst) {
-                Some(SendOutcome::Done) => {
-                    self.metrics.sent.inc_by(len as u64);
-                    self.sent.fetch_add(len as u64, Ordering::Relaxed);
-                }
+                Some(SendOutcome::Done) => count(len),
                 Some(SendOutcome::TooLarge) => self.lose(&self.metrics.too_large, len, each),
                 Some(SendOutcome::Blocked { sent }) => {
+                    count(sent.min(len));
                     self.lose(&self.metrics.dropped, len.saturating_sub(sent), each);
                 }
                 None => return Err(io::Error::other("the gateway has stopped")),

@@ -1,5 +1,7 @@
 //! Gateways that have their clients' tickets in common, and a store that knows which of them brought early data.
 
+#[path = "../mutual_tls/authority.rs"]
+mod authority;
 #[path = "../behind/mod.rs"]
 mod behind;
 #[allow(dead_code, reason = "it is that of other tests")]
@@ -13,3 +15,4 @@ mod spreader;
 mod store;
 mod store_faults;
 mod tickets;
+mod tls;

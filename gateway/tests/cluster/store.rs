@@ -15,12 +15,19 @@ pub(crate) struct Store {
     process: Option<Process>,
     dir: PathBuf,
     name: &'static str,
+    /// What it is told more.
+    options: Vec<String>,
 }
 
 impl Store {
     /// Starts one that listens on a Unix socket.
     pub(crate) fn start(dir: &Path, name: &'static str) -> Self {
-        let mut store = Self { process: None, dir: dir.to_owned(), name };
+        Self::start_with(dir, name, Vec::new())
+    }
+
+    /// The same, told more.
+    pub(crate) fn start_with(dir: &Path, name: &'static str, options: Vec<String>) -> Self {
+        let mut store = Self { process: None, dir: dir.to_owned(), name, options };
         store.run();
         store
     }
@@ -30,7 +37,8 @@ impl Store {
         command.args(["--port", "0", "--save", "", "--appendonly", "no", "--dir"]).arg(&self.dir);
         command
             .args(["--dbfilename", &format!("{}.rdb", self.name), "--unixsocket"])
-            .arg(self.socket());
+            .arg(self.socket())
+            .args(&self.options);
         let child = command.stdout(Stdio::null()).spawn();
         self.process = Some(Process(child.expect("apt-get install redis-server")));
         until("redis", || self.say(&["PING"]) == "PONG");

@@ -11,6 +11,7 @@ mod client;
 mod congestion;
 mod early;
 mod hostile;
+mod idle;
 mod stop;
 mod unencrypted;
 mod versions;

@@ -59,7 +59,7 @@ fn goaway_names_the_first_request_that_is_not_answered() {
 }
 
 /// The identifier of the server's GOAWAY.
-async fn goaway(connection: &quicket::tokio::Connection) -> u64 {
+pub(crate) async fn goaway(connection: &quicket::tokio::Connection) -> u64 {
     loop {
         let mut stream = connection.accept_uni().await.unwrap();
         let (mut read, mut buffer) = (Vec::new(), [0; 1000]);

@@ -247,6 +247,40 @@ fn no_worker_waits_for_a_signature() {
     });
 }
 
+/// What SETTINGS say of `header_bytes` (RFC 9114, Section 7.2.4.2), as aioquic reads them.
+fn header_bytes(gateway: &Gateway, name: &str) -> String {
+    let mut aioquic = behind::python();
+    let program = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/http3_settings.py");
+    let (port, pem) = (gateway.port().to_string(), format!("{}.pem", name.replace(".test", "")));
+    aioquic.args([program, &port, &pem, name]).current_dir(gateway.dir.path());
+    let output = aioquic.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    let value = said.split_whitespace().next().and_then(|word| word.strip_prefix("6="));
+    value.unwrap_or_else(|| panic!("{output:?}")).to_owned()
+}
+
+/// RFC 9114, Section 7.2.4.2: tickets of a connection promise what it announces, and that is settled when its handshake begins.
+#[test]
+fn a_handshake_from_before_a_reload_announces_what_its_tickets_promise() {
+    let place = place();
+    let _server = keyd::start(&place.path("keyd.sock"), &place.keys);
+    let gate = Gate::new(&place.path("gate.sock"), &place.path("keyd.sock"));
+    let file = place.file("gate.sock", ", timeout_ms = 10000");
+    let gateway = Gateway::start(place.dir, &file);
+    std::fs::copy(gateway.path("cert.pem"), gateway.path("localhost.pem")).unwrap();
+    gate.close();
+    std::thread::scope(|scope| {
+        let slow = scope.spawn(|| header_bytes(&gateway, "rsa.test"));
+        until("it waits", || gate.held() == 1);
+        // Without the keys that are elsewhere: nothing is to be asked of their process now.
+        gateway.reload(TOP, &format!("[limits]\nheader_bytes = 16384\n{SITE}")).unwrap();
+        assert_eq!(header_bytes(&gateway, "localhost"), "16384");
+        assert!(!slow.is_finished());
+        gate.open();
+        assert_eq!(slow.join().unwrap(), "32768");
+    });
+}
+
 #[test]
 fn a_slow_process_and_a_full_queue_cost_those_that_need_it() {
     let place = place();

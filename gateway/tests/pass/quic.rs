@@ -14,6 +14,20 @@ use super::origin::{IDS, Origin, ask, get, trusts};
 /// The gateway's own site.
 const OWN: &str = "[[site]]\nnames = [\"*\"]\n[[site.route]]\nrespond = { status = 204 }\n";
 
+/// The table by which a site's counters can be read.
+fn metrics(dir: &Path) -> String {
+    format!("[metrics]\nlisten = \"unix:{}\"\n", dir.join("metrics.sock").display())
+}
+
+/// The value of a counter, if it is there.
+fn counter(site: &Site, name: &str) -> Option<u64> {
+    let output = site.curl(&["--unix-socket", "metrics.sock", "http://any/metrics"]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    let line =
+        text.lines().find_map(|line| line.split_once(' ').filter(|(it, _)| it.ends_with(name)));
+    line.map(|(_, value)| value.parse().unwrap())
+}
+
 /// A table for an origin.
 fn pass(name: &str, origin: &Origin, more: &str) -> String {
     format!("[[pass]]\nnames = [\"{name}\"]\nquic = \"udp://{}\"\n{more}\n", origin.address)
@@ -146,6 +160,77 @@ fn a_reload_passes_names_on_and_takes_them_back() {
 }
 
 #[test]
+fn what_is_passed_on_is_counted_by_its_table() {
+    client::run(async {
+        let dir = folder();
+        let one = Origin::start(dir.path(), "one.example", None).await;
+        let two = Origin::start(dir.path(), "two.example", None).await;
+        let idle = "idle_timeout_ms = 400";
+        let tables = pass("one.example", &one, idle) + &pass("two.example", &two, idle);
+        let slow = "[limits]\nclient_bytes_per_s = 100000\n";
+        let metrics = metrics(dir.path());
+        let site = Site::start(dir, &(tables.clone() + OWN + &metrics));
+        let of = |name: &str, rest: &str, table: &str| {
+            counter(&site, &format!("passed_{name}{{pass=\"{table}\",over=\"quic\"{rest}}}"))
+        };
+        let connect = async |name: &str| {
+            let config = trusts(site.dir.path(), name, X25519);
+            Connection::connect(site.address, name, &config).await.unwrap()
+        };
+        let connections = [connect("one.example").await, connect("one.example").await];
+        for connection in &connections {
+            get(connection, 100_000).await;
+        }
+        let other = connect("two.example").await;
+        let counts = |table| (of("total", "", table), of("open", "", table));
+        assert_eq!(counts("one.example"), (Some(2), Some(2)));
+        assert_eq!(counts("two.example"), (Some(1), Some(1)));
+        let bytes = |direction: &str, table| {
+            of("bytes_total", &format!(",direction=\"{direction}\""), table).unwrap()
+        };
+        let sent = bytes("sent", "one.example");
+        // What is lost on the way to a client is sent again.
+        assert!(sent > 200_000, "{sent}");
+        let received = bytes("received", "one.example");
+        assert!((2 * 1200..sent).contains(&received), "{received}");
+        assert!(bytes("sent", "two.example") < 50_000, "it has others' bytes");
+        // What was counted is what the log says.
+        connections.iter().chain([&other]).for_each(|connection| connection.close(0, b""));
+        let record = |host: &'static str| {
+            let lines = site.records(3).into_iter().filter(move |line| line["host"] == host);
+            lines.map(|line| line["sent"].as_u64().unwrap()).sum::<u64>()
+        };
+        assert_eq!(record("one.example"), bytes("sent", "one.example"));
+        assert_eq!(record("two.example"), bytes("sent", "two.example"));
+        assert_eq!(counts("one.example"), (Some(2), Some(0)));
+        assert_eq!(counts("two.example"), (Some(1), Some(0)));
+
+        // An address that may send so much and no more.
+        site.reload(&(tables + OWN + &metrics + slow));
+        let connection = connect("one.example").await;
+        let lost = "passed_datagrams_lost_total{pass=\"one.example\",reason=\"too_fast\"}";
+        // Its handshake may have been too fast already.
+        let before = counter(&site, lost).unwrap();
+        let stream = connection.open_bi().await.unwrap();
+        let (mut send, _recv) = stream.split();
+        let begun = std::time::Instant::now();
+        let sending = async {
+            while tokio::io::AsyncWriteExt::write_all(&mut send, &[0; 10_000]).await.is_ok() {}
+        };
+        let counted = async {
+            while counter(&site, lost) == Some(before) {
+                assert!(begun.elapsed() < PATIENCE, "nothing is lost");
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        tokio::select! {
+            () = sending => panic!("the connection has ended"),
+            () = counted => {}
+        }
+    });
+}
+
+#[test]
 fn an_address_has_as_many_as_it_may_have() {
     client::run(async {
         let dir = folder();
@@ -174,7 +259,7 @@ fn who_has_not_shown_that_it_is_there_harms_nobody() {
             "[[pass]]\nnames = [\"two.example\"]\nquic = \"udp://{}\"\nidle_timeout_ms = 400\n",
             other.local_addr().unwrap()
         );
-        let tables = pass("one.example", &origin, "") + &two + OWN;
+        let tables = pass("one.example", &origin, "") + &two + OWN + &metrics(dir.path());
         let site = Site::start(dir, &(tables + "[limits]\nclient_connections = 1\n"));
         let config = trusts(site.dir.path(), "two.example", X25519);
         let endpoint = Endpoint::bind("127.0.0.1:0").await.unwrap();
@@ -198,6 +283,8 @@ fn who_has_not_shown_that_it_is_there_harms_nobody() {
         assert!(number("received") >= 1200 && number("sent") >= 1200, "{record}");
         assert!(number("sent") <= 3 * number("received"), "{record}");
         assert!(number("datagrams_lost") > 0, "{record}");
+        let lost = "passed_datagrams_lost_total{pass=\"two.example\",reason=\"unvalidated\"}";
+        assert_eq!(counter(&site, lost), Some(number("datagrams_lost")), "{record}");
     });
 }
 

@@ -9,6 +9,9 @@ use crate::Violation;
 /// The longest SETTINGS frame that is taken, in bytes: about a hundred settings, where a dozen are known.
 const MAX_SETTINGS: u64 = 1024;
 
+/// SETTINGS_ENABLE_CONNECT_PROTOCOL (RFC 9220, Section 5).
+const ENABLE_CONNECT_PROTOCOL: u64 = 0x8;
+
 /// RFC 9114, Section 7.1.
 const WRONG_LENGTH: Violation = Violation::connection(
     Code::H3_FRAME_ERROR,
@@ -21,6 +24,8 @@ pub(crate) struct Control {
     sender: Sender,
     header: Header,
     has_settings: bool,
+    /// What SETTINGS say of extended CONNECT, once they are here.
+    extended_connect: Option<bool>,
     /// The frame that is under way, and how much of it is left.
     frame: Option<Frame>,
     /// What the client has said last (RFC 9114, Section 7.2.7).
@@ -43,12 +48,18 @@ impl Control {
     /// Nothing has come of the stream.
     pub(crate) fn of(sender: Sender) -> Self {
         let (header, frame, max_push_id, goaway) = (Header::default(), None, None, None);
-        Self { sender, header, has_settings: false, frame, max_push_id, goaway }
+        let (has_settings, extended_connect) = (false, None);
+        Self { sender, header, has_settings, extended_connect, frame, max_push_id, goaway }
     }
 
     /// The first request that a server does not answer, if it has named one.
     pub(crate) const fn goaway(&self) -> Option<u64> {
         self.goaway
+    }
+
+    /// Whether SETTINGS allow extended CONNECT (RFC 9220, Section 3), if they have just come.
+    pub(crate) const fn take_extended_connect(&mut self) -> Option<bool> {
+        self.extended_connect.take()
     }
 
     /// Takes the next piece out of a chunk of the stream; none if it takes further chunks.
@@ -122,6 +133,7 @@ impl Control {
 
     fn whole(&mut self, frame: u64, payload: &[u8]) -> Result<(), Violation> {
         if frame == kind::SETTINGS {
+            self.extended_connect = Some(settings(payload)?);
             return Ok(());
         }
         let id = integer(payload).filter(|(_, length)| *length == payload.len());
@@ -146,6 +158,31 @@ impl Control {
             true => Err(PUSHED),
             false => Ok(()),
         }
+    }
+}
+
+/// Goes over the settings, of which h3 looks at the rest; whether they allow extended CONNECT.
+fn settings(mut payload: &[u8]) -> Result<bool, Violation> {
+    let mut next = || {
+        let (value, length) = integer(payload)?;
+        payload = &payload[length..];
+        Some(value)
+    };
+    let mut extended_connect = false;
+    while let Some(identifier) = next() {
+        match (identifier, next().ok_or(WRONG_LENGTH)?) {
+            (ENABLE_CONNECT_PROTOCOL, value @ (0 | 1)) => extended_connect = value == 1,
+            // RFC 8441, Section 3.
+            (ENABLE_CONNECT_PROTOCOL, _) => {
+                let reason = "SETTINGS_ENABLE_CONNECT_PROTOCOL that is neither 0 nor 1";
+                return Err(Violation::connection(Code::H3_SETTINGS_ERROR, reason));
+            }
+            _ => {}
+        }
+    }
+    match payload.is_empty() {
+        true => Ok(extended_connect),
+        false => Err(WRONG_LENGTH),
     }
 }
 
@@ -192,6 +229,11 @@ mod tests {
             (vec![0x21, 0], Code::H3_MISSING_SETTINGS),
             (vec![4, 0x44, 1], Code::H3_EXCESSIVE_LOAD),
             (vec![4, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff], Code::H3_EXCESSIVE_LOAD),
+            // A setting that is cut off, and one of which there is no value (RFC 9114, Section 7.1).
+            (vec![4, 1, 0x40], Code::H3_FRAME_ERROR),
+            (vec![4, 1, 6], Code::H3_FRAME_ERROR),
+            (vec![4, 3, 6, 1, 0x80], Code::H3_FRAME_ERROR),
+            (vec![4, 2, 8, 2], Code::H3_SETTINGS_ERROR),
             (after(SETTINGS), Code::H3_FRAME_UNEXPECTED),
             (after(&[0, 1, 0]), Code::H3_FRAME_UNEXPECTED),
             (after(&[1, 1, 0]), Code::H3_FRAME_UNEXPECTED),
@@ -208,6 +250,25 @@ mod tests {
             for size in 1..=stream.len() {
                 assert_eq!(pass(&stream, size), Err(code), "{stream:?}");
             }
+        }
+    }
+
+    /// RFC 9220, Section 3.
+    #[test]
+    fn settings_say_whether_extended_connect_is_taken() {
+        for (settings, takes) in [
+            (&[4, 0][..], false),
+            (SETTINGS, false),
+            (&[4, 2, 8, 0], false),
+            (&[4, 2, 8, 1], true),
+            (&[4, 6, 6, 1, 0x40, 8, 0x40, 1], true),
+        ] {
+            let mut control = Control::of(Sender::Server);
+            assert_eq!(control.take_extended_connect(), None);
+            let mut chunk = Bytes::copy_from_slice(settings);
+            assert!(control.next(&mut chunk).unwrap().is_some());
+            assert_eq!(control.take_extended_connect(), Some(takes), "{settings:?}");
+            assert_eq!(control.take_extended_connect(), None);
         }
     }
 

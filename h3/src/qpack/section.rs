@@ -26,6 +26,13 @@ const UNDECODABLE: Violation = Violation::connection(
 const OF_A_CONNECTION: [&[u8]; 5] =
     [b"connection", b"keep-alive", b"proxy-connection", b"transfer-encoding", b"upgrade"];
 
+/// Whether a field belongs to a connection of HTTP/1.1, and makes a message of HTTP/3 malformed (RFC 9114, Section 4.2).
+/// Its name is in lower case.
+#[must_use]
+pub fn is_of_a_connection(name: &[u8], value: &[u8]) -> bool {
+    OF_A_CONNECTION.contains(&name) || (name == b"te" && value != b"trailers")
+}
+
 /// Goes over the header section of a request.
 ///
 /// # Errors
@@ -95,6 +102,22 @@ pub fn trailers(section: &[u8]) -> Result<(), Violation> {
         true => Err(Violation::malformed("a pseudo-header in trailers")),
         false => field(&line),
     })
+}
+
+/// Where the line is in which a request of this side, an extended CONNECT, asks for the protocol `token`.
+pub(crate) fn asks_for(section: &[u8], token: &[u8]) -> Option<Range<usize>> {
+    let mut reader = Reader::new(section)?;
+    let first = reader.next()??;
+    // h3 writes the method first: most requests are none of these, and no more of them is read.
+    if first.name != Name::Method || *first.value.decode()? != *b"CONNECT" {
+        return None;
+    }
+    while let Some(line) = reader.next()? {
+        if matches!(&line.name, Name::Literal(name) if **name == *b":protocol") {
+            return (*line.value.decode()? == *token).then_some(line.place);
+        }
+    }
+    None
 }
 
 fn for_each<'a>(
@@ -352,6 +375,15 @@ mod tests {
             malformed(&[&extended[..], &[spelled, spelled]].concat());
             malformed(&[GET, HTTPS, AUTHORITY, ROOT, spelled]);
             malformed(&[CONNECT, AUTHORITY, spelled]);
+        }
+        // Of a request that this side has made.
+        let asked = line(":protocol", "websocket");
+        let own = section(&[CONNECT, HTTPS, AUTHORITY, ROOT, &asked, ACCEPT]);
+        let begin = own.len() - ACCEPT.len() - asked.len();
+        assert_eq!(asks_for(&own, b"websocket"), Some(begin..begin + asked.len()));
+        assert_eq!(asks_for(&own, b"connect-udp"), None);
+        for other in [&[CONNECT, AUTHORITY][..], &[GET, HTTPS, AUTHORITY, ROOT, &asked], &[]] {
+            assert_eq!(asks_for(&section(other), b"websocket"), None);
         }
         // What only looks like it.
         let hidden = line("a", std::str::from_utf8(&line(":protocol", "websocket")).unwrap());

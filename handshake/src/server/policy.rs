@@ -175,7 +175,7 @@ impl fmt::Debug for ClientPolicy {
 /// Chooses what is asked of a client.
 pub trait ChooseClientPolicy: Send + Sync {
     /// The policy for a client that asks for `server_name` and offers these protocols (ALPN), in its order.
-    /// Called in the handshake: it must not wait.
+    /// Called in the handshake, with its connection locked: it must not wait, nor use connections.
     fn choose(&self, server_name: Option<&str>, offered: &[&[u8]]) -> ClientPolicy;
 }
 

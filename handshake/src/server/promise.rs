@@ -2,10 +2,11 @@
 
 use std::sync::{Arc, PoisonError, RwLock};
 
+use quicket_engine::crypto::APPLICATION_LIMITS;
 use quicket_wire::{Reader, Side, TransportParameters, Version};
 
-/// How many limits of its own an application has clients remember with a ticket.
-pub const APPLICATION_LIMITS: usize = 4;
+/// What an application announces.
+pub(crate) type Limits = [u64; APPLICATION_LIMITS];
 /// The transport parameters that bound 0-RTT (RFC 9000, Section 7.4.1; RFC 9221, Section 3).
 const TRANSPORT_LIMITS: usize = 8;
 /// Both.
@@ -24,10 +25,7 @@ pub(super) struct Promise {
 impl Promise {
     /// The promise of a server that announces these parameters, and these limits of the application; version 0 if they
     /// name none.
-    pub(super) fn of(
-        parameters: &TransportParameters,
-        application: [u64; APPLICATION_LIMITS],
-    ) -> Self {
+    pub(super) fn of(parameters: &TransportParameters, application: Limits) -> Self {
         let [first, second, third, fourth] = application;
         let version = parameters.version_information.as_ref();
         Self {
@@ -79,40 +77,16 @@ impl Promise {
 /// What the application announces beside the transport, such as HTTP/3's SETTINGS. It may change while clients
 /// come: clones are the same.
 #[derive(Clone, Debug, Default)]
-pub(super) struct ApplicationLimits(Arc<RwLock<Bounds>>);
-
-/// While limits change it is not known which of both a connection announces.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Bounds {
-    /// No connection that begins now announces more.
-    pub(super) most: [u64; APPLICATION_LIMITS],
-    /// ... or less.
-    pub(super) least: [u64; APPLICATION_LIMITS],
-}
+pub(super) struct ApplicationLimits(Arc<RwLock<Arc<Limits>>>);
 
 impl ApplicationLimits {
-    pub(super) fn get(&self) -> Bounds {
-        *self.0.read().unwrap_or_else(PoisonError::into_inner)
+    /// Those of a connection that begins now. It keeps them, whatever changes.
+    pub(super) fn get(&self) -> Arc<Limits> {
+        Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    fn set(&self, bounds: Bounds) {
-        *self.0.write().unwrap_or_else(PoisonError::into_inner) = bounds;
-    }
-
-    /// Has connections announce others, from within `change` on.
-    pub(super) fn change<R>(
-        &self,
-        next: [u64; APPLICATION_LIMITS],
-        change: impl FnOnce() -> R,
-    ) -> R {
-        let Bounds { most, least } = self.get();
-        let both = |one: [u64; APPLICATION_LIMITS], choose: fn(u64, u64) -> u64| {
-            std::array::from_fn(|at| choose(one[at], next[at]))
-        };
-        self.set(Bounds { most: both(most, u64::max), least: both(least, u64::min) });
-        let changed = change();
-        self.set(Bounds { most: next, least: next });
-        changed
+    pub(super) fn set(&self, limits: Limits) {
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(limits);
     }
 }
 
@@ -132,18 +106,6 @@ mod tests {
         let promise =
             Promise { version: Version::V2, limits: std::array::from_fn(|at| 1 << (5 * at)) };
         assert_eq!(Promise::decode(&promise.encode()), Some(promise));
-    }
-
-    #[test]
-    fn while_limits_change_tickets_promise_the_most_and_are_held_to_the_least() {
-        let limits = ApplicationLimits::default();
-        limits.change([10, 10, 0, 0], || ());
-        limits.change([20, 5, 0, 0], || {
-            let Bounds { most, least } = limits.get();
-            assert_eq!((most, least), ([20, 10, 0, 0], [10, 5, 0, 0]));
-        });
-        let Bounds { most, least } = limits.get();
-        assert_eq!((most, least), ([20, 5, 0, 0], [20, 5, 0, 0]));
     }
 
     #[test]

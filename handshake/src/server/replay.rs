@@ -40,7 +40,8 @@ pub trait StrikeRegister: fmt::Debug + Send + Sync {
     /// this call.
     fn ask(&self, ticket: &TicketId, now: u64, answer: StrikeAnswer);
 
-    /// Early data was refused without a question. It is called while its connection is locked: to count it, and not to wait.
+    /// Early data was refused without a question. It is called while its connection is locked: to count it, and neither to wait
+    /// nor to use connections.
     fn refused(&self, why: Unasked) {
         let _ = why;
     }

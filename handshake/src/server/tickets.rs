@@ -22,7 +22,7 @@ use rustls::pki_types::UnixTime;
 use rustls::server::StoresServerSessions;
 
 use super::policy::Chosen;
-use super::promise::{PROMISE_LEN, Promise, version_of_client};
+use super::promise::{Limits, PROMISE_LEN, Promise, version_of_client};
 use super::replay::ProcessRegister;
 use super::replay::{
     Beginning, Known, NAME_LEN, SharedBeginning, StrikeAnswer, StrikeRegister, TicketId, Unasked,
@@ -436,10 +436,10 @@ pub(crate) struct TicketIssuer {
     tickets: Arc<Tickets>,
     /// Whether early data would be accepted.
     early_data: bool,
-    /// What tickets promise that are made here.
+    /// What tickets promise that are made here, and what those may have promised that bring early data in.
     promise: Promise,
-    /// What tickets may have promised that bring early data in here.
-    kept: Promise,
+    /// The application's part of it.
+    application: Arc<Limits>,
     hello: Mutex<Hello>,
     /// What rustls has put in, by the key that it put in the message.
     issued: Mutex<Vec<(Vec<u8>, Vec<u8>)>>,
@@ -459,11 +459,16 @@ impl TicketIssuer {
         tickets: Arc<Tickets>,
         early_data: bool,
         promise: Promise,
-        kept: Promise,
+        application: Arc<Limits>,
         chosen: Option<Arc<Chosen>>,
     ) -> Self {
         let (hello, issued) = (Mutex::default(), Mutex::default());
-        Self { tickets, early_data, promise, kept, hello, issued, chosen }
+        Self { tickets, early_data, promise, application, hello, issued, chosen }
+    }
+
+    /// What the application has to announce.
+    pub(crate) fn application(&self) -> &Arc<Limits> {
+        &self.application
     }
 
     fn may_resume(&self) -> bool {
@@ -489,7 +494,7 @@ impl TicketIssuer {
             return self.tickets.refuse(Unasked::NotResumed);
         };
         let now = UnixTime::now().as_secs();
-        self.tickets.brings_early_data(ticket, self.version(hello), &self.kept, now)
+        self.tickets.brings_early_data(ticket, self.version(hello), &self.promise, now)
     }
 
     /// Whether the register that has answered knows the uses of the ticket still: another may have taken

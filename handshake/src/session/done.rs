@@ -1,15 +1,18 @@
 //! What is left of a server's handshake that is complete.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use quicket_engine::crypto::{Alert, Deferred, HandshakeError, HandshakeEvent};
 
 use crate::provider::Exporter;
+use crate::server::Limits;
 
 /// The last events, and what may be asked for later.
 pub(crate) struct Done {
     events: VecDeque<HandshakeEvent>,
     alpn: Box<[u8]>,
+    application: Arc<Limits>,
     exporter: Exporter,
     deferred: Option<Deferred>,
     failed: bool,
@@ -19,10 +22,11 @@ impl Done {
     pub(super) fn new(
         events: VecDeque<HandshakeEvent>,
         alpn: Box<[u8]>,
+        application: Arc<Limits>,
         exporter: Exporter,
         deferred: Option<Deferred>,
     ) -> Self {
-        Self { events, alpn, exporter, deferred, failed: false }
+        Self { events, alpn, application, exporter, deferred, failed: false }
     }
 
     pub(super) fn poll_deferred(&mut self) -> Option<Deferred> {
@@ -53,6 +57,10 @@ impl Done {
 
     pub(super) fn alpn(&self) -> &[u8] {
         &self.alpn
+    }
+
+    pub(super) fn application(&self) -> &Limits {
+        &self.application
     }
 
     pub(super) fn export_keying_material(

@@ -130,6 +130,7 @@ pub(crate) fn start_client(
 ) -> Result<Party, HandshakeError> {
     let handshake = config.start_client(&HandshakeStart {
         server_name: options.name,
+        peer: None,
         transport_parameters: options.client_parameters,
         resume: options.resume,
         early_data: options.client_early_data,
@@ -145,6 +146,7 @@ pub(crate) fn start_server(
 ) -> Result<Party, HandshakeError> {
     let handshake = config.start_server(&HandshakeStart {
         server_name: "",
+        peer: None,
         transport_parameters: options.server_parameters,
         resume: None,
         early_data: options.server_early_data,

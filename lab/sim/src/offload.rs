@@ -243,6 +243,7 @@ mod tests {
         let tls = LateTls::new(inner, clock.clone(), Duration::from_millis(5));
         let start = HandshakeStart {
             server_name: "sim.example",
+            peer: None,
             transport_parameters: &[],
             resume: None,
             early_data: false,

@@ -291,7 +291,9 @@ impl Contender {
             return row == Row::Gateway && self.gateway().is_some();
         }
         match row {
-            Row::Switch | Row::SwitchLengths => return self == Self::Quicket,
+            Row::Switch | Row::SwitchLengths | Row::SwitchHttp => return self == Self::Quicket,
+            // One endpoint beside others; who else shares an address has more processes.
+            Row::Workers => return matches!(self, Self::Quicket | Self::QuicketWorkers),
             Row::Balance => return self.forwards_datagrams() || self == Self::Quicket,
             // The bare network, for which TCP stands, is what no tunnel can be faster than.
             Row::Tunnel => {
@@ -380,8 +382,8 @@ const TWO_WORKERS: &str = "Quicket's tunnel with two workers at each end, on bot
                            tunnels only";
 const QUICKET_TOKIO: &str = "Quicket's sockets for tokio on a current-thread runtime, configured \
                              as the blocking ones";
-const QUICKET_WORKERS: &str = "as quicket, the server with two workers on its core, among which the \
-                               kernel chooses by connection ID";
+const QUICKET_WORKERS: &str = "as quicket, the server with two workers on its core (row of workers: on both), \
+                               among which the kernel chooses by connection ID";
 const QUICKET_HANDED_ON: &str = "as quicket, the server with 16 workers on its core, among which the \
                                  kernel chooses by address; the client has moved, so that datagrams \
                                  come to another worker than its own (in 15 of 16 measurements), which \

@@ -11,7 +11,7 @@ use super::contender::Contenders;
 use super::http::{self, Visit};
 use super::network::Network;
 use super::row::{Point, Rival};
-use super::{Contender, Direction, Settings, balance, gateway, switch, tunnel};
+use super::{Contender, Direction, Settings, balance, fetches, gateway, switch, tunnel};
 use crate::Certificates;
 use crate::process::Process;
 use crate::tun::TunLink;
@@ -60,6 +60,7 @@ impl Driver<'_> {
                 | Scenario::Tunnel { .. }
                 | Scenario::Gateway { .. }
                 | Scenario::Switch { .. }
+                | Scenario::Fetches { .. }
         ) {
             // Each measurement compares what came with what was sent, or leaves that to TCP.
             return Ok(());
@@ -69,8 +70,13 @@ impl Driver<'_> {
             let scenario = Scenario::Verify { direction, bytes: self.settings.verified_bytes };
             let pair =
                 self.start(contender, scenario, point.conditions, point.conditions.cipher)?;
-            pinned(&pair.server, CORES[0])?;
-            pinned(&pair.client, CORES[1])?;
+            if point.conditions.all_cores {
+                // The server pins itself before it listens, if it does.
+                spread(&pair.server)?;
+            } else {
+                pinned(&pair.server, CORES[0])?;
+                pinned(&pair.client, CORES[1])?;
+            }
             let Said::Measured(measurement) = pair.finish()? else { continue };
             if let (Direction::Upload, Payload::Fixed(expected), Some(mean)) =
                 (direction, point.conditions.payload, measurement.link.mean_udp_payload)
@@ -106,6 +112,9 @@ impl Driver<'_> {
             Scenario::Tunnel { .. } => return tunnel::measure(self, contender, point),
             Scenario::Gateway { .. } => return gateway::measure(self, contender, point),
             Scenario::Switch { .. } => return switch::measure(self, point),
+            Scenario::Fetches { bytes, milliseconds } => {
+                return fetches::measure(self, bytes, milliseconds);
+            }
             _ => {}
         }
         let link = self.network.carry(point, SEED + round as u64)?;
@@ -220,14 +229,29 @@ fn both(own: Said, rival: Said) -> Result<Said, Failure> {
     }
 }
 
-/// Waits until `process` may run on `core` only, as the kernel sees it.
+/// On which cores `process` may run, as the kernel sees it.
+fn cores(process: &Process) -> Result<String, Failure> {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", process.id()))?;
+    let cores = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
+    Ok(cores.map(str::trim).unwrap_or_default().to_owned())
+}
+
+/// Looks whether `process` may run on more cores than one.
+fn spread(process: &Process) -> Result<(), Failure> {
+    let cores = cores(process)?;
+    if cores.is_empty() || cores.parse::<usize>().is_ok() {
+        let problem = format!("may run on core {cores:?} only, and not on all");
+        return Err(process.error(problem).into());
+    }
+    Ok(())
+}
+
+/// Waits until `process` may run on `core` only.
 fn pinned(process: &Process, core: usize) -> Result<(), Failure> {
-    let path = format!("/proc/{}/status", process.id());
     let deadline = Instant::now() + PIN;
     loop {
-        let status = std::fs::read_to_string(&path)?;
-        let cores = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
-        if cores.map(str::trim) == Some(&core.to_string()) {
+        let cores = cores(process)?;
+        if cores == core.to_string() {
             return Ok(());
         }
         if Instant::now() > deadline {

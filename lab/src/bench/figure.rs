@@ -131,15 +131,18 @@ fn files_per_gib(measurement: &Measurement, cpu_ns: u64) -> Option<f64> {
     }
 }
 
+/// How many operations there were in a second.
+pub(super) const RATE: Figure = Figure {
+    name: "rate",
+    unit: "/s",
+    better: Better::Higher,
+    digits: 0,
+    value: |measurement| Some(summary(measurement)?.per_second),
+};
+
 /// Of operations one after the other, or few at once.
 pub(super) const OPERATIONS: &[Figure] = &[
-    Figure {
-        name: "rate",
-        unit: "/s",
-        better: Better::Higher,
-        digits: 0,
-        value: |measurement| Some(summary(measurement)?.per_second),
-    },
+    RATE,
     Figure {
         name: "median time",
         unit: "µs",
@@ -156,7 +159,7 @@ pub(super) const OPERATIONS: &[Figure] = &[
     },
 ];
 
-fn summary(measurement: &Measurement) -> Option<Summary> {
+pub(super) fn summary(measurement: &Measurement) -> Option<Summary> {
     match measurement.result {
         Outcome::Operations(summary) | Outcome::Transfers { summary, .. } => Some(summary),
         _ => None,

@@ -6,7 +6,9 @@
 
 mod balance;
 mod contender;
+mod cores;
 mod driver;
+mod fetches;
 mod figure;
 mod gateway;
 mod http;
@@ -199,6 +201,7 @@ pub(crate) fn process(contender: &str, assignment: &str) -> ExitCode {
         tunnel::END => return tunnel::end::process(assignment),
         gateway::ORIGIN => return gateway::origin::process(assignment),
         switch::END => return switch::process(assignment),
+        fetches::END => return fetches::process(assignment),
         gateway::LOAD => return gateway::load::process(assignment),
         _ => {}
     }
@@ -221,11 +224,11 @@ pub(crate) fn process(contender: &str, assignment: &str) -> ExitCode {
         Ok(Contender::QuicketPort) => blocking(quicket::Sharing::Port),
         Ok(Contender::QuicketTokio) => run(assignment, quicket::serve_tokio, quicket::tokio_client),
         Ok(other) => {
-            eprintln!("{other} is a program of its own");
+            crate::command::tell(format_args!("{other} is a program of its own"));
             ExitCode::FAILURE
         }
         Err(error) => {
-            eprintln!("{error}");
+            crate::command::tell(error);
             ExitCode::FAILURE
         }
     }

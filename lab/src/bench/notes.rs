@@ -38,7 +38,7 @@ impl Report {
                 cipher.name()
             ),
             format!(
-                "Server on core 0, client on core 1, new processes for each measurement, \
+                "Server on core 0, client on core 1 (row of workers: both on all), new processes for each measurement, \
                  implementations taking turns; median of {runs}, smallest and largest beside it."
             ),
             format!(
@@ -91,6 +91,12 @@ impl Report {
              port sends to the next one; frames of IPv6 have 82 octets at least. To and from the card: all ports and the switch share core 0; the \
              card is a port on core 1 that moves no more than 10 Gbit/s of Ethernet would carry, 84 octets \
              of the wire for a frame of 64: 14.88 Mpps at most."
+                .to_owned(),
+            "Fetches: a connection for each of them, eight at once; a server and a generator of load that are the same over TCP \
+             of the system and in user space, and nginx of Debian, on all cores. The system's TCP, and the stack that has the \
+             device (AF_XDP, the client on the system's TCP), are between two network namespaces; the stacks in memory are \
+             at one switch. Without offload: segmentation and receive offload of both devices are off. Length and last octet \
+             of each answer are compared. CPU is that of the whole machine."
                 .to_owned(),
             "Checked before measuring: every byte of an untimed transfer in both directions, \
              refusal of a client with another cipher suite, affinity as the kernel tells it, mean \

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use quicket_workload::bench::{Asked, Scenario, Way};
+use quicket_workload::bench::{Asked, FetchWay, Scenario, Way};
 
 use super::{Contender, NetworkKind, Options, Point, Row, Settings};
 
@@ -85,6 +85,7 @@ fn expected(scenario: &Scenario) -> Duration {
         Scenario::Gateway { asked: Asked::Idle { connections }, .. } => 4000 + connections as u64,
         // Each of the ways: up to three programs start, and warm up.
         Scenario::Switch { milliseconds, .. } => Way::ALL.len() as u64 * (milliseconds + 150),
+        Scenario::Fetches { milliseconds, .. } => FetchWay::ALL.len() as u64 * (milliseconds + 400),
         // Three programs start, and warm up.
         Scenario::Gateway { milliseconds, .. } => milliseconds * 5 / 4 + 700,
         Scenario::Refusal => 0,

@@ -9,7 +9,7 @@ use quicket_workload::bench::{
 use serde::{Deserialize, Serialize};
 
 use super::figure::{self, Figure};
-use super::{Contender, NetworkKind, Settings, switch};
+use super::{Contender, NetworkKind, Settings, cores, fetches, switch};
 
 /// A kind of load.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -40,6 +40,8 @@ pub enum Row {
     Streams,
     /// Downloads of 64 KiB on up to 200 connections at once.
     Connections,
+    /// Downloads of 64 KiB, and of 1 KiB, on 200 connections at once, while both ends have all cores.
+    Workers,
     /// A download over a link of 100 Mbit/s and 50 ms that loses packets.
     Loss,
     /// Two downloads over one link of 100 Mbit/s and 50 ms.
@@ -58,6 +60,8 @@ pub enum Row {
     Switch,
     /// The same on 64 ports, by the length of frames.
     SwitchLengths,
+    /// Fetches over HTTP/1.1, a connection for each, over TCP of the system and in user space.
+    SwitchHttp,
 }
 
 /// One measurement of a row: rows that show how something changes have several.
@@ -111,7 +115,7 @@ pub enum Rival {
 
 impl Row {
     /// All of them.
-    pub const ALL: [Self; 21] = [
+    pub const ALL: [Self; 23] = [
         Self::Upload,
         Self::Download,
         Self::UploadPlain,
@@ -124,6 +128,7 @@ impl Row {
         Self::FirstByte,
         Self::Streams,
         Self::Connections,
+        Self::Workers,
         Self::Loss,
         Self::Fairness,
         Self::Idle,
@@ -133,6 +138,7 @@ impl Row {
         Self::Gateway,
         Self::Switch,
         Self::SwitchLengths,
+        Self::SwitchHttp,
     ];
 
     /// Those that are run if none is asked for: they take less than five minutes.
@@ -155,6 +161,7 @@ impl Row {
             Self::FirstByte => "first-byte",
             Self::Streams => "streams",
             Self::Connections => "connections",
+            Self::Workers => "workers",
             Self::Loss => "loss",
             Self::Fairness => "fairness",
             Self::Idle => "idle",
@@ -164,6 +171,7 @@ impl Row {
             Self::Gateway => "gateway",
             Self::Switch => "switch",
             Self::SwitchLengths => "switch-lengths",
+            Self::SwitchHttp => "switch-http",
         }
     }
 
@@ -183,6 +191,7 @@ impl Row {
             Self::FirstByte => "Connection to first byte, sequential",
             Self::Streams => "Streams of 16 KiB at once",
             Self::Connections => "Connections with 64 KiB each at once",
+            Self::Workers => "200 connections at once, both ends on all cores",
             Self::Loss => "Download under random loss",
             Self::Fairness => "Two downloads at once",
             Self::Idle => "Idle connections",
@@ -192,6 +201,7 @@ impl Row {
             Self::Gateway => "Requests through a gateway",
             Self::Switch => "Frames of 64 octets through the switch for packets",
             Self::SwitchLengths => "Frames on 64 ports through the switch for packets",
+            Self::SwitchHttp => "Fetches over TCP of the system and in user space",
         }
     }
 
@@ -213,7 +223,11 @@ impl Row {
             | Self::Streams
             | Self::Connections => &[Loopback, Veth],
             // Memory is the same over any network; what programs add to a stream, too.
-            Self::Idle | Self::Http | Self::Switch | Self::SwitchLengths => &[Loopback],
+            Self::Idle | Self::Http | Self::Switch | Self::SwitchLengths | Self::SwitchHttp => {
+                &[Loopback]
+            }
+            // A network between namespaces takes the same way, and more of the same cores.
+            Self::Workers => &[Loopback],
         }
     }
 
@@ -235,10 +249,12 @@ impl Row {
             | Self::Exchanges
             | Self::Handshakes50
             | Self::Streams
+            | Self::Workers
             | Self::Idle
             | Self::Http
             | Self::Switch
-            | Self::SwitchLengths => NetworkKind::Loopback,
+            | Self::SwitchLengths
+            | Self::SwitchHttp => NetworkKind::Loopback,
         }
     }
 
@@ -251,6 +267,7 @@ impl Row {
             Self::Connections => Some("connections at once"),
             Self::Switch => Some("ports"),
             Self::SwitchLengths => Some("octets"),
+            Self::SwitchHttp => Some("KiB of a body"),
             _ => None,
         }
     }
@@ -285,6 +302,7 @@ impl Row {
             Self::Exchanges | Self::Handshakes | Self::Handshakes50 => figure::OPERATIONS,
             Self::FirstByte => figure::OPERATIONS,
             Self::Streams | Self::Connections => figure::TRANSFERS,
+            Self::Workers => cores::FIGURES,
             Self::Loss => figure::FLOW,
             Self::Fairness => figure::SHARED,
             Self::Idle => figure::IDLE,
@@ -293,6 +311,7 @@ impl Row {
             Self::Balance => figure::FORWARDING,
             Self::Gateway => figure::GATEWAY,
             Self::Switch | Self::SwitchLengths => switch::FIGURES,
+            Self::SwitchHttp => fetches::FIGURES,
         }
     }
 
@@ -368,6 +387,15 @@ impl Row {
                     Point { name, at: Some(count), ..point }
                 })
                 .into(),
+            Self::Workers => DOWNLOADS
+                .map(|(name, bytes)| {
+                    let scenario = Scenario::Connections { connections: MANY, bytes, milliseconds };
+                    let mut point = one(scenario);
+                    point.conditions.busy = MANY;
+                    point.conditions.all_cores = true;
+                    Point { name, ..point }
+                })
+                .into(),
             Self::Loss => LOSSES
                 .map(|(name, loss, congestion)| {
                     let mut point = one(Scenario::Flow { milliseconds: settings.flow });
@@ -415,6 +443,12 @@ impl Row {
                     Point { name, at: Some(octets.into()), ..one(scenario) }
                 })
                 .into(),
+            Self::SwitchHttp => BODIES
+                .map(|(name, kib)| {
+                    let scenario = Scenario::Fetches { bytes: u64::from(kib) << 10, milliseconds };
+                    Point { name, at: Some(kib), ..one(scenario) }
+                })
+                .into(),
             Self::Gateway => GATEWAYS
                 .into_iter()
                 .chain([("idle", Asked::Idle { connections: settings.gateway_connections })])
@@ -432,9 +466,13 @@ const SESSIONS: [(&str, Session); 3] =
     [("full", Session::None), ("resumed", Session::Resumed), ("0-RTT", Session::Early)];
 const STREAMS: [(&str, u32); 4] = [("1", 1), ("10", 10), ("100", 100), ("1000", 1000)];
 const CONNECTIONS: [(&str, u32); 4] = [("1", 1), ("10", 10), ("50", 50), ("200", 200)];
+/// Connections of the row of workers, and what is loaded on each.
+const MANY: usize = 200;
+const DOWNLOADS: [(&str, u64); 2] = [("1 KiB", 1 << 10), ("64 KiB", 64 << 10)];
 const PORTS: [(&str, u32); 4] = [("1", 1), ("8", 8), ("16", 16), ("64", 64)];
 const LENGTHS: [(&str, u16); 5] =
     [("64", 64), ("128", 128), ("256", 256), ("512", 512), ("1500", 1500)];
+const BODIES: [(&str, u32); 4] = [("1 KiB", 1), ("8 KiB", 8), ("16 KiB", 16), ("32 KiB", 32)];
 const LOSSES: [(&str, u8, Congestion); 4] = [
     ("1 %, CUBIC", 1, Congestion::Cubic),
     ("5 %, CUBIC", 5, Congestion::Cubic),

@@ -171,7 +171,7 @@ pub(super) fn resumed(evidence: &Evidence) -> Result<(), String> {
     let trace = &evidence.client;
     let has_certificate = |connection| {
         let bytes = trace.crypto(connection, PacketKind::Handshake, false);
-        tls::messages(&bytes).iter().any(|(kind, _)| *kind == CERTIFICATE)
+        tls::messages(&bytes).any(|(kind, _)| kind == CERTIFICATE)
     };
     ensure(has_certificate(0), || "the first handshake has no certificate".into())?;
     let opened = trace.of(PacketKind::Handshake, false);
@@ -412,7 +412,7 @@ pub(super) fn given_up<const N: usize>(evidence: &Evidence) -> Result<(), String
 pub(super) fn client_certificate(evidence: &Evidence) -> Result<(), String> {
     let has = |from_client, wanted| {
         let bytes = evidence.client.crypto(0, PacketKind::Handshake, from_client);
-        tls::messages(&bytes).iter().any(|(kind, _)| *kind == wanted)
+        tls::messages(&bytes).any(|(kind, _)| kind == wanted)
     };
     ensure(has(false, CERTIFICATE_REQUEST), || "the server asked for no certificate".into())?;
     ensure(has(true, CERTIFICATE), || "the client sent no certificate".into())?;

@@ -15,7 +15,7 @@ use quicket_sim::units::parse_time;
 use super::forwarder::Forwarder;
 use super::measure::{self, Load};
 use super::{LinkError, Options, Report};
-use crate::command::{Failure, print};
+use crate::command::{Failure, print, tell};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -144,7 +144,7 @@ pub(crate) fn run(arguments: &LinkArguments) -> Result<(), Failure> {
         (None, Some(rate)) => {
             let load = Load { rate, duration: arguments.duration.unwrap_or(measure::DURATION) };
             let outcome = measure::run(&arguments.options(measure::anywhere()), load)?;
-            eprint!("{}", outcome.text());
+            tell(outcome.text().trim_end());
             outcome.link
         }
         // The parser has seen to it.
@@ -173,7 +173,7 @@ fn forward(options: &Options, duration: Option<Duration>) -> Result<Report, Fail
     let end = if duration.is_none() { "; Ctrl-C ends it" } else { "" };
     let targets = [options.to].into_iter().chain(options.also.iter().map(|gate| gate.1));
     for (listen, to) in forwarder.addresses().into_iter().zip(targets) {
-        eprintln!("link from {listen} to {to}{end}");
+        tell(format_args!("link from {listen} to {to}{end}"));
     }
     let deadline = duration.map(|duration| Instant::now() + duration);
     forwarder.run(Some(interrupted.as_fd()), deadline)?;

@@ -109,6 +109,16 @@ impl Workshop {
         Ok([build("pebble")?, build("pebble-challtestsrv")?])
     }
 
+    /// Builds h2spec, which tests servers of HTTP/2.
+    ///
+    /// # Errors
+    ///
+    /// When Go is missing or the build fails.
+    pub fn prepare_h2spec(&self) -> Result<Program, PeerError> {
+        let _lock = self.lock("h2spec")?;
+        self.build_package_with_go("h2spec", "github.com/summerwind/h2spec/cmd/h2spec", "h2spec")
+    }
+
     /// Makes a Python with niquests, an HTTP client.
     ///
     /// # Errors

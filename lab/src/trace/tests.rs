@@ -11,6 +11,7 @@ use quicket::{
     ServerConfig, ServerTls, Version as QuicVersion,
 };
 use quicket_sim::nat::Rebind;
+use quicket_wire::Version;
 
 use super::*;
 use crate::link::{Options, RunningLink};
@@ -95,7 +96,7 @@ fn serve(listener: &Listener) {
 fn check(trace: &Trace, setup: &Setup) {
     assert_eq!(trace.ciphers, [Some(setup.aead)]);
     for from_client in [true, false] {
-        let mut data = CryptoData::default();
+        let mut data = CryptoData::up_to(LENGTH);
         for packet in trace.packets.iter().filter(|packet| packet.from_client == from_client) {
             let opened = packet.content.is_some();
             assert_eq!(opened, packet.kind.carries_frames(), "{packet:?}");

@@ -9,15 +9,42 @@ use std::ptr;
 use std::time::Duration;
 
 use libc::{size_t, ssize_t};
-use quicket_packets::Layout;
 use quicket_packets::client::Port;
+use quicket_packets::{Layout, Queue};
 
 use crate::error;
 
-/// A port. C has its address.
+/// A port, or another queue of one. C has its address.
 #[derive(Debug)]
 #[allow(non_camel_case_types, reason = "its name in C")]
-pub struct quicket_port(Port);
+pub struct quicket_port(Handle);
+
+#[derive(Debug)]
+enum Handle {
+    Port(Port),
+    Queue(Queue),
+}
+
+impl Handle {
+    /// What frames go by.
+    const fn queue(&mut self) -> &mut Queue {
+        match self {
+            Self::Port(port) => port.queue(),
+            Self::Queue(queue) => queue,
+        }
+    }
+
+    /// What has tuples.
+    fn port(&mut self) -> io::Result<&mut Port> {
+        match self {
+            Self::Port(port) => Ok(port),
+            Self::Queue(_) => Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "this is another queue of a port: the port itself has addresses and makes queues",
+            )),
+        }
+    }
+}
 
 fn set_errno(number: c_int) {
     // SAFETY: the place of this thread's errno, which is always there.
@@ -36,7 +63,7 @@ fn answer<T>(failure: T, call: impl FnOnce() -> io::Result<T>) -> T {
 /// # Safety
 ///
 /// It is null or such an address, and no other call with it is under way.
-unsafe fn port_of<'a>(port: *mut quicket_port) -> io::Result<&'a mut Port> {
+unsafe fn handle_of<'a>(port: *mut quicket_port) -> io::Result<&'a mut Handle> {
     // SAFETY: as the caller says.
     let port = unsafe { port.as_mut() };
     port.map(|port| &mut port.0).ok_or_else(|| io::ErrorKind::InvalidInput.into())
@@ -60,20 +87,27 @@ pub unsafe extern "C" fn quicket_port_open(
         }
         // SAFETY: as the caller says.
         let path = unsafe { CStr::from_ptr(path) };
-        let layout = Layout::new(send, receive, slot).ok_or_else(|| {
-            let why = "rings have 16 to 4096 positions, a power of two, and slots 128 to 16384 octets, a multiple of 64";
-            io::Error::new(io::ErrorKind::InvalidInput, why)
-        })?;
-        let port = Port::open(Path::new(OsStr::from_bytes(path.to_bytes())), layout)?;
-        Ok(Box::into_raw(Box::new(quicket_port(port))))
+        let path = Path::new(OsStr::from_bytes(path.to_bytes()));
+        Ok(boxed(Handle::Port(Port::open(path, layout(send, receive, slot)?)?)))
     })
 }
 
-/// Ends a port.
+fn layout(send: u32, receive: u32, slot: u32) -> io::Result<Layout> {
+    Layout::new(send, receive, slot).ok_or_else(|| {
+        let why = "rings have 16 to 4096 positions, a power of two, and slots 128 to 16384 octets, a multiple of 64";
+        io::Error::new(io::ErrorKind::InvalidInput, why)
+    })
+}
+
+fn boxed(handle: Handle) -> *mut quicket_port {
+    Box::into_raw(Box::new(quicket_port(handle)))
+}
+
+/// Ends a port, or lets a queue go.
 ///
 /// # Safety
 ///
-/// `port` is null, or of `quicket_port_open` and not closed yet.
+/// `port` is null, or of `quicket_port_open` or `quicket_port_add_queue` and not closed yet.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn quicket_port_close(port: *mut quicket_port) {
     if !port.is_null() {
@@ -94,13 +128,14 @@ macro_rules! calls {
             ///
             /// # Safety
             ///
-            /// The port is null, or of `quicket_port_open` and not closed yet, and no other call with it is under way.
+            /// The port is null, or of `quicket_port_open` or `quicket_port_add_queue` and not closed yet, and no other call with it is under way.
             /// Other addresses are of what the header says.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn $name($port: *mut quicket_port $(, $argument: $kind)*) -> $result {
                 answer($failure, || {
                     // SAFETY: as the caller says.
-                    let $port = unsafe { port_of($port) }?;
+                    let handle = unsafe { handle_of($port) }?;
+                    let $port = handle.queue();
                     $call
                 })
             }
@@ -113,8 +148,6 @@ calls! {
 
     /// Its descriptor for poll.
     quicket_port_fd() -> c_int = -1, Ok(port.as_fd().as_raw_fd());
-    /// Registers what a socket is bound to.
-    quicket_port_register(socket: c_int) -> c_int = -1, register(port, socket);
     /// How many frames may be written.
     quicket_port_room(wanted: u32) -> i64 = -1, port.room(wanted).map(i64::from);
     /// The slot of the `n`th of them.
@@ -161,6 +194,40 @@ calls! {
     quicket_port_awake() -> c_int = -1, port.awake().map(|()| 0);
 }
 
+/// Registers what a socket is bound to.
+///
+/// # Safety
+///
+/// As with all calls: the port is null, or of `quicket_port_open` or `quicket_port_add_queue` and not closed yet, and no other call
+/// with it is under way.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn quicket_port_register(port: *mut quicket_port, socket: c_int) -> c_int {
+    answer(-1, || {
+        // SAFETY: as the caller says.
+        register(unsafe { handle_of(port) }?.port()?, socket)
+    })
+}
+
+/// Adds a queue to a port.
+///
+/// # Safety
+///
+/// As with all calls: the port is null, or of `quicket_port_open` or `quicket_port_add_queue` and not closed yet, and no other call
+/// with it is under way.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn quicket_port_add_queue(
+    port: *mut quicket_port,
+    send: u32,
+    receive: u32,
+    slot: u32,
+) -> *mut quicket_port {
+    answer(ptr::null_mut(), || {
+        // SAFETY: as the caller says.
+        let port = unsafe { handle_of(port) }?.port()?;
+        Ok(boxed(Handle::Queue(port.add_queue(layout(send, receive, slot)?)?)))
+    })
+}
+
 /// Writes a length where the caller wants it.
 fn put(to: *mut size_t, len: usize) {
     if !to.is_null() {
@@ -179,7 +246,7 @@ fn register(port: &mut Port, socket: c_int) -> io::Result<c_int> {
     port.register(socket).map(|_| 0)
 }
 
-fn send(port: &mut Port, frame: *const c_void, len: size_t) -> io::Result<ssize_t> {
+fn send(port: &mut Queue, frame: *const c_void, len: size_t) -> io::Result<ssize_t> {
     if frame.is_null() {
         return Err(io::ErrorKind::InvalidInput.into());
     }

@@ -65,7 +65,7 @@ fn compile(source: &str) -> Program {
         .args([&file, &here.join(source)])
         .arg("-L")
         .arg(&libraries)
-        .arg("-lquicket_packets_c")
+        .args(["-lquicket_packets_c", "-pthread"])
         .output()
         .unwrap();
     assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
@@ -141,4 +141,27 @@ fn a_program_for_netmap_takes_and_sends_frames() {
     output.read_to_string(&mut said).unwrap();
     assert_eq!(said, "10\n");
     assert!(program.wait().unwrap().success());
+}
+
+#[test]
+fn queues_are_threads_of_their_own() {
+    const FLOWS: u32 = 30;
+    let switch = Switch::start("queues");
+    let path = switch.path.to_str().unwrap();
+    let mut program = compile("tests/queues.c").start(&[path]);
+    let mut output = BufReader::new(program.stdout.take().unwrap());
+    let mut said = String::new();
+    output.read_line(&mut said).unwrap();
+    let number = said.trim().parse().unwrap_or_else(|_| panic!("{said} {:?}", program.wait()));
+    let address = SocketAddr::from(([127, 0, 0, 1], number));
+    let mut ports: Vec<_> = (0..FLOWS).map(|_| switch.open()).collect();
+    for n in 0..300 {
+        let (port, from) = &mut ports[(n % FLOWS) as usize];
+        ask(port, *from, address, n);
+    }
+    said.clear();
+    output.read_to_string(&mut said).unwrap();
+    assert!(program.wait().unwrap().success());
+    let counts: Vec<u32> = said.split_whitespace().map(|count| count.parse().unwrap()).collect();
+    assert!(counts.iter().sum::<u32>() == 300 && counts.iter().all(|count| *count > 0), "{said}");
 }

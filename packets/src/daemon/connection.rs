@@ -3,15 +3,13 @@
 use std::collections::HashMap;
 use std::os::fd::{AsFd, OwnedFd};
 
-use quicket_ring::{Bell, Layout, Memory};
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
 
 use super::clerk::Finding;
-use super::user::{MAX_MEMORY, MAX_MEMORY_PER_USER};
-use super::{CONNECTION, Daemon, PORT, token};
+use super::{CONNECTION, Daemon, token};
 use crate::local;
-use crate::protocol::{Answer, MAX_MESSAGE, Request, VERSION};
+use crate::protocol::{Answer, MAX_MESSAGE, Request};
 use crate::registry::{Owner, Refusal};
 use crate::tuple::Tuple;
 
@@ -28,21 +26,29 @@ pub(super) struct Connection {
     /// Tells it from another that had its place.
     pub(super) serial: u64,
     pub(super) port: Option<Owner>,
-    /// Octets of its port.
+    /// The queues of its port beside the first one.
+    pub(super) queues: Vec<Owner>,
+    /// Octets of its port, with all queues.
     pub(super) memory: usize,
     /// The tuples of its port, with what keeps others from binding them.
     pub(super) sockets: HashMap<Tuple, OwnedFd>,
     /// A socket of its is being looked into: meanwhile nothing is read.
     is_waiting: bool,
     /// It is shown another one's frames, and so has no tuples.
-    watches: bool,
+    pub(super) watches: bool,
 }
 
 impl Connection {
     pub(super) fn new(socket: OwnedFd, user: u32, serial: u64) -> Self {
         let sockets = HashMap::new();
         let (port, memory, is_waiting, watches) = (None, 0, false, false);
-        Self { socket, user, serial, port, memory, sockets, is_waiting, watches }
+        let queues = Vec::new();
+        Self { socket, user, serial, port, queues, memory, sockets, is_waiting, watches }
+    }
+
+    /// Whether it is that of a port, or of a queue of one.
+    pub(super) fn has(&self, port: Owner) -> bool {
+        self.port == Some(port) || self.queues.contains(&port)
     }
 
     /// What its events carry: an event of one that had its place is told from its own.
@@ -92,12 +98,16 @@ impl Daemon {
                 (request, descriptor) => {
                     self.put_away(user, descriptor);
                     match request {
-                        Some(Request::Open { version, send, receive, slot }) => {
-                            match self.open(at, version, Layout::new(send, receive, slot)) {
+                        Some(Request::Open { version, sizes }) => {
+                            match self.open(at, version, sizes) {
                                 Some(answer) => answer,
                                 None => continue,
                             }
                         }
+                        Some(Request::AddQueue(sizes)) => match self.add_queue(at, sizes) {
+                            Some(answer) => answer,
+                            None => continue,
+                        },
                         Some(Request::Remove(tuple)) => self.remove(at, tuple),
                         Some(Request::Count) => self.count(at),
                         Some(Request::Watch(tuple)) => self.watch(at, tuple),
@@ -131,60 +141,6 @@ impl Daemon {
         if local::send(connection.socket.as_fd(), &answer.encode(), &[]).is_err() {
             self.close(at);
         }
-    }
-
-    /// Makes a port, whose memory and bell go to the program. None if that has been said.
-    fn open(&mut self, at: usize, version: u8, layout: Option<Layout>) -> Option<Answer> {
-        let connection = self.connections.get_mut(at)?.as_mut()?;
-        if version != VERSION {
-            let why = format!(
-                "this switch for packets speaks version {VERSION} and the program {version}: use one release of both"
-            );
-            return Some(Answer::refuse(Errno::PROTO, why));
-        }
-        if connection.port.is_some() {
-            return Some(Answer::refuse(Errno::ISCONN, "this connection has a port: make another"));
-        }
-        let Some(layout) = layout else {
-            let why = "rings have 16 to 4096 positions, a power of two, and slots 128 to 16384 octets, a multiple of 64";
-            return Some(Answer::refuse(Errno::INVAL, why));
-        };
-        let user = self.users.get_mut(&connection.user)?;
-        let len = layout.memory();
-        if user.memory + len > MAX_MEMORY_PER_USER || self.memory + len > MAX_MEMORY {
-            let why = "ports of this user, or of all, would have more memory than they may: close some, or make them smaller";
-            return Some(Answer::refuse(Errno::NOMEM, why));
-        }
-        let cannot = |error: std::io::Error| {
-            let code = error.raw_os_error().map_or(Errno::NOMEM, Errno::from_raw_os_error);
-            Some(Answer::refuse(code, format!("cannot make a port: {error}")))
-        };
-        let (memory, (ours, theirs)) = match (Memory::create(layout), Bell::pair()) {
-            (Ok(memory), Ok(bells)) => (memory, bells),
-            (Err(error), _) | (_, Err(error)) => return cannot(error),
-        };
-        // Sent first: who has not read it has the port all the same once he does.
-        let sent = local::send(
-            connection.socket.as_fd(),
-            &Answer::Done.encode(),
-            &[memory.as_fd(), theirs.as_fd()],
-        );
-        if sent.is_err() {
-            self.close(at);
-            return None;
-        }
-        user.memory += len;
-        self.memory += len;
-        connection.memory = len;
-        let port = self.forwarder.add(memory, ours);
-        connection.port = Some(port);
-        let is_watched = self.forwarder.bell(port).is_some_and(|bell| {
-            epoll::add(&self.events, bell, token(PORT, port as usize), EventFlags::IN).is_ok()
-        });
-        if !is_watched {
-            self.close(at);
-        }
-        None
     }
 
     /// Has the user's clerk look into a socket. None if it is on its way.
@@ -307,6 +263,11 @@ impl Daemon {
                 Errno::INVAL,
                 "a port that has tuples, or watches one, cannot watch another",
             );
+        }
+        if !connection.queues.is_empty() {
+            let why =
+                "a port with several queues cannot watch another: what is shown comes to one queue";
+            return refuse(Errno::INVAL, why);
         }
         let is_owner = |other: &&Connection| other.sockets.contains_key(&tuple);
         // Others do not learn from this whether there is one.

@@ -9,7 +9,7 @@ use std::{io, thread};
 use rustix::event::epoll::{self, EventFlags};
 use rustix::io::Errno;
 
-use super::{DEVICE, Daemon, LINKS, token};
+use super::{DEVICE, Daemon, ERRORS, LINKS, token};
 use crate::device::{Device, MAX_DEVICES, Mode};
 use crate::protocol::{Answer, Name};
 
@@ -150,6 +150,12 @@ impl Daemon {
                 return failed("cannot watch the device", &error.into());
             }
         }
+        let of = token(ERRORS, device.index() as usize);
+        for socket in device.error_sockets() {
+            if let Err(error) = epoll::add(&self.events, socket, of, EventFlags::IN) {
+                return failed("cannot watch what ICMP says by the device", &error.into());
+            }
+        }
         let attached = device.describe();
         log::info!("{} is attached", attached.name);
         self.forwarder.network().add(device);
@@ -157,7 +163,7 @@ impl Daemon {
     }
 
     fn unwatch_device(&self, device: &Device) {
-        device.descriptors().for_each(|socket| self.unwatch(socket));
+        device.descriptors().chain(device.error_sockets()).for_each(|socket| self.unwatch(socket));
     }
 
     /// The device of a place in the list.

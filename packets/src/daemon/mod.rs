@@ -3,6 +3,7 @@
 mod clerk;
 mod connection;
 mod devices;
+mod open;
 mod user;
 
 use std::collections::HashMap;
@@ -47,6 +48,7 @@ const CONNECTION: u64 = 3;
 const PORT: u64 = 4;
 const DEVICE: u64 = 5;
 const LINKS: u64 = 6;
+const ERRORS: u64 = 7;
 
 const fn token(kind: u64, number: usize) -> EventData {
     EventData::new_u64(kind << 32 | number as u64)
@@ -63,6 +65,8 @@ pub struct Daemon {
     connections: Vec<Option<Connection>>,
     users: HashMap<u32, User>,
     memory: usize,
+    /// Queues of all ports beside their first ones.
+    queues: usize,
     serial: u64,
     desk: Desk,
     findings: Receiver<Finding>,
@@ -97,6 +101,7 @@ impl Daemon {
             connections: Vec::new(),
             users: HashMap::new(),
             memory: 0,
+            queues: 0,
             serial: 0,
             desk: Desk {
                 findings: sender,
@@ -150,6 +155,7 @@ impl Daemon {
                     CONNECTION => self.hear(number, flags),
                     DEVICE => self.forwarder.network().rouse(),
                     LINKS => self.forwarder.network().hear(),
+                    ERRORS => self.forwarder.hear_errors(number),
                     _ => self.forwarder.rouse(number),
                 }
             }
@@ -201,7 +207,7 @@ impl Daemon {
             self.users.insert(user, User::new(Clerk::start(self.desk.clone())?));
         }
         let Some(account) = self.users.get_mut(&user) else { return full("users") };
-        if account.connections >= MAX_CONNECTIONS_PER_USER {
+        if account.connections + account.queues >= MAX_CONNECTIONS_PER_USER {
             return full("connections of this user");
         }
         let connection = Connection::new(socket, user, self.serial + 1);
@@ -219,17 +225,21 @@ impl Daemon {
     fn close(&mut self, at: usize) {
         let Some(connection) = self.connections.get_mut(at).and_then(Option::take) else { return };
         self.unwatch(&connection.socket);
-        let Connection { user, port, sockets, memory, .. } = connection;
-        if let Some(port) = port {
-            if let Some(bell) = self.forwarder.bell(port) {
+        let Connection { user, port, queues, sockets, memory, .. } = connection;
+        for queue in port.iter().chain(&queues) {
+            if let Some(bell) = self.forwarder.bell(*queue) {
                 self.unwatch(bell);
             }
+        }
+        if let Some(port) = port {
             self.forwarder.remove(port, sockets.keys().copied());
         }
         self.memory -= memory;
+        self.queues -= queues.len();
         if let Some(user) = self.users.get_mut(&user) {
             user.connections -= 1;
             user.memory -= memory;
+            user.queues -= queues.len();
             user.tuples -= sockets.len();
             user.clerk.close(sockets.into_values());
         }
@@ -250,11 +260,11 @@ impl Daemon {
     /// Closes connections whose ports have lied or gone.
     fn remove_broken(&mut self) {
         while let Some(port) = self.forwarder.take_broken() {
-            let has = |c: &Option<Connection>| c.as_ref().is_some_and(|c| c.port == Some(port));
+            let has = |c: &Option<Connection>| c.as_ref().is_some_and(|c| c.has(port));
             match self.connections.iter().position(has) {
                 Some(at) => {
                     log::warn!(
-                        "port {port} is closed: what its program left in its rings cannot be, or it has gone, or so has the port that it watched"
+                        "the port with queue {port} is closed: what its program left in its rings cannot be, or it has gone, or so has the port that it watched"
                     );
                     self.close(at);
                 }

@@ -1,13 +1,14 @@
 //! One device: its program, a socket for each queue, and what attaching has changed.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use quicket_bpf::{MAX_QUEUES, TupleProgram, Tuples};
 use quicket_ring::Lie;
 use rustix::io::Errno;
+use rustix::net::RecvFlags;
 
 use super::netlink::{Link, Netlink};
 use super::offloads::Offloads;
@@ -66,6 +67,10 @@ pub(crate) struct Device {
     /// None only while this is dropped.
     hook: Option<quicket_bpf::Link>,
     queues: Vec<Queue>,
+    /// Those get copies of what ICMP says by the device: one of IPv4, one of IPv6.
+    errors: [OwnedFd; 2],
+    /// Which of them is read first the next time, so that a flood by one keeps nothing of the other away.
+    next_errors: usize,
     is_native: bool,
     changed: Offloads,
     pub(super) counters: Counters,
@@ -123,10 +128,27 @@ impl Device {
         })?;
         let queues = sockets(&program, &link, is_native)
             .map_err(|error| failed("no socket of AF_XDP: ", error))?;
+        let error_socket = |is_v4| quicket_bpf::error_socket(link.index, is_v4);
+        let errors = match (error_socket(true), error_socket(false)) {
+            (Ok(v4), Ok(v6)) => [v4, v6],
+            (Err(error), _) | (_, Err(error)) => {
+                return Err(failed("no packet socket for errors of ICMP: ", error));
+            }
+        };
         std::mem::forget(undo);
         let changed = before.without(Offloads::of(name)?);
         let (hook, counters) = (Some(hook), Counters::default());
-        Ok(Self { link, program, hook, queues, is_native, changed, counters })
+        Ok(Self {
+            link,
+            program,
+            hook,
+            queues,
+            errors,
+            next_errors: 0,
+            is_native,
+            changed,
+            counters,
+        })
     }
 
     pub(crate) fn describe(&self) -> Attached {
@@ -145,6 +167,31 @@ impl Device {
     /// Readable when frames have come, one for each queue.
     pub(crate) fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.queues.iter().map(|queue| queue.socket.as_fd())
+    }
+
+    /// Readable when ICMP has said something.
+    pub(crate) fn error_sockets(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.errors.iter().map(AsFd::as_fd)
+    }
+
+    /// Its number.
+    pub(crate) const fn index(&self) -> u32 {
+        self.link.index
+    }
+
+    /// Copies the next error of ICMP, of both versions of IP in turns. Returns the length of the frame; none if there are no
+    /// more.
+    pub(super) fn take_error(&mut self, to: &mut [u8]) -> Option<u16> {
+        let first = self.next_errors;
+        self.next_errors = 1 - first;
+        [first, 1 - first].into_iter().find_map(|at| {
+            let socket = self.errors.get(at)?;
+            // An error is that the device is down; what comes once it is up is told again.
+            let flags = RecvFlags::DONTWAIT | RecvFlags::TRUNC;
+            let (_, len) = rustix::net::recv(socket, &mut *to, flags).ok()?;
+            // One that is longer than all frames of devices is cut off, and not in order.
+            Some(u16::try_from(len.min(to.len())).unwrap_or(u16::MAX))
+        })
     }
 
     pub(super) fn queues(&self) -> usize {

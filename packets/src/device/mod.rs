@@ -3,21 +3,26 @@
 //! `quicket-bpf` has the program that hands frames of registered tuples to a device's sockets, and everything else to
 //! the system. `xsk` is such a socket, `attached` a device with one for each queue. `netlink` and `ways` say which
 //! device leads where, `offloads` what a device must not do, and `checksum` completes what senders on this machine
-//! leave open. `network` is all of that for the forwarder.
+//! leave open. `network` is all of that for the forwarder. [`Changes`] tells others that this host's networks are not
+//! what they were, and [`Routes`] whether a device leads somewhere.
 
 mod attached;
+mod changes;
 mod checksum;
 mod netlink;
 mod network;
 mod offloads;
 #[cfg(test)]
 mod rates;
+mod routes;
 mod ways;
 mod xsk;
 
 pub use attached::{Attached, Mode};
+pub use changes::Changes;
 pub use network::MAX_DEVICES;
 pub use offloads::Offloads;
+pub use routes::{Labels, Routes};
 pub use ways::MAX_WAYS;
 
 pub(crate) use attached::Device;

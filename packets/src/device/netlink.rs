@@ -11,6 +11,8 @@ use rustix::io::Errno;
 use rustix::net::netlink::SocketAddrNetlink;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 
+use super::routes::Labels;
+
 /// The longest answer that is read, in octets.
 const MAX_ANSWER: usize = 16384;
 /// Messages that are read for one answer: more are of somebody who has lost count.
@@ -44,10 +46,20 @@ const ROUTE_FROM: u16 = 2;
 const ROUTE_DEVICE: u16 = 4;
 const ROUTE_GATEWAY: u16 = 5;
 const ROUTE_METRICS: u16 = 8;
+const ROUTE_MARK: u16 = 16;
 const ROUTE_VIA: u16 = 18;
 const METRIC_MTU: u16 = 2;
 const NEIGHBOUR_TO: u16 = 1;
 const NEIGHBOUR_ADDRESS: u16 = 2;
+
+/// RTM_F_FIB_MATCH: the route of a table that leads there, or none; not the guess that the destination is a neighbour,
+/// which IPv4 makes where a device is named and no route is found.
+const FIB_MATCH: u32 = 0x2000;
+
+/// Where rtm_tos is in the header of a message about routes.
+const ROUTE_TOS: usize = 3;
+/// The bits of rtm_tos that are ECN's: no route depends on them.
+const ECN: u8 = 3;
 
 /// RTN_UNICAST.
 const UNICAST: u8 = 1;
@@ -55,7 +67,17 @@ const UNICAST: u8 = 1;
 const USE: u8 = 1;
 /// States in which a neighbour's address may be used (NUD_VALID): permanent, without resolution, reachable, being probed,
 /// stale, soon to be probed.
-const VALID: u16 = 0x80 | 0x40 | 0x02 | 0x10 | 0x04 | 0x08;
+const VALID: u16 = FIXED | 0x02 | 0x10 | 0x04 | 0x08;
+/// Those in which it does not change by itself: permanent, without resolution.
+const FIXED: u16 = 0x80 | 0x40;
+
+/// A neighbour whose address may be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Neighbour {
+    pub(super) mac: [u8; 6],
+    /// Nobody has to look after it.
+    pub(super) is_fixed: bool,
+}
 
 /// A device.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -113,17 +135,27 @@ impl Netlink {
     ///
     /// `ENETUNREACH` and others when there is none; `InvalidInput` when the source is not the system's.
     pub(super) fn route(&mut self, from: IpAddr, to: IpAddr) -> io::Result<Route> {
-        let octets = |address: IpAddr| match address {
-            IpAddr::V4(address) => address.octets().to_vec(),
-            IpAddr::V6(address) => address.octets().to_vec(),
-        };
-        let (from_octets, to_octets) = (octets(from), octets(to));
-        let bits = to_octets.len() as u8 * 8;
-        let header = [family(to), bits, bits, 0, 0, 0, 0, 0, 0, 0, 0, 0];
-        let mut request = Request::new(GET_ROUTE, &header);
-        request.attribute(ROUTE_TO, &to_octets);
-        request.attribute(ROUTE_FROM, &from_octets);
+        let request = route_request(from, to, 0);
         self.ask(request, 0, |kind, body| (kind == NEW_ROUTE).then(|| route(body, to))?)
+    }
+
+    /// Asks for a route of a table by which such packets between these addresses leave by this device.
+    ///
+    /// # Errors
+    ///
+    /// As those of [`Netlink::route`].
+    pub(super) fn route_by(
+        &mut self,
+        device: u32,
+        from: IpAddr,
+        to: IpAddr,
+        labels: Labels,
+    ) -> io::Result<()> {
+        let mut request = route_request(from, to, FIB_MATCH);
+        request.0[HEADER + ROUTE_TOS] = labels.tos & !ECN;
+        request.attribute(ROUTE_DEVICE, &device.to_ne_bytes());
+        request.attribute(ROUTE_MARK, &labels.mark.to_ne_bytes());
+        self.ask(request, 0, |kind, _| (kind == NEW_ROUTE).then_some(()))
     }
 
     /// The address of Ethernet of a neighbour; none if it is not known.
@@ -135,12 +167,12 @@ impl Netlink {
         &mut self,
         device: u32,
         address: IpAddr,
-    ) -> io::Result<Option<[u8; 6]>> {
+    ) -> io::Result<Option<Neighbour>> {
         let request = neighbour_request(GET_NEIGHBOUR, device, address, 0);
         let answer =
             self.ask(request, 0, |kind, body| (kind == NEW_NEIGHBOUR).then(|| neighbour(body)));
         match answer {
-            Ok(mac) => Ok(mac),
+            Ok(found) => Ok(found),
             Err(error) if error.raw_os_error() == Some(Errno::NOENT.raw_os_error()) => Ok(None),
             Err(error) => Err(error),
         }
@@ -212,9 +244,7 @@ pub(super) enum Change {
 impl Links {
     /// Of the network namespace of this thread.
     pub(super) fn open() -> io::Result<Self> {
-        let socket = socket()?;
-        rustix::net::bind(&socket, &SocketAddrNetlink::new(0, LINKS))?;
-        Ok(Self { socket, answer: vec![0; MAX_ANSWER].into() })
+        Ok(Self { socket: subscribe(LINKS)?, answer: vec![0; MAX_ANSWER].into() })
     }
 
     /// What has changed since the last look.
@@ -242,6 +272,13 @@ impl AsFd for Links {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
+}
+
+/// A socket that hears what these groups are told, in the network namespace of this thread.
+pub(super) fn subscribe(groups: u32) -> io::Result<OwnedFd> {
+    let socket = socket()?;
+    rustix::net::bind(&socket, &SocketAddrNetlink::new(0, groups))?;
+    Ok(socket)
 }
 
 fn socket() -> io::Result<OwnedFd> {
@@ -284,6 +321,21 @@ impl Request {
         bytes[8..12].copy_from_slice(&sequence.to_ne_bytes());
         bytes
     }
+}
+
+fn route_request(from: IpAddr, to: IpAddr, flags: u32) -> Request {
+    let octets = |address: IpAddr| match address {
+        IpAddr::V4(address) => address.octets().to_vec(),
+        IpAddr::V6(address) => address.octets().to_vec(),
+    };
+    let (from, to_octets) = (octets(from), octets(to));
+    let bits = to_octets.len() as u8 * 8;
+    let mut header = [family(to), bits, bits, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+    header[8..].copy_from_slice(&flags.to_ne_bytes());
+    let mut request = Request::new(GET_ROUTE, &header);
+    request.attribute(ROUTE_TO, &to_octets);
+    request.attribute(ROUTE_FROM, &from);
+    request
 }
 
 fn neighbour_request(kind: u16, device: u32, address: IpAddr, flags: u8) -> Request {
@@ -394,14 +446,15 @@ fn route(body: &[u8], to: IpAddr) -> Option<Route> {
     Some(found)
 }
 
-/// Its address, if it may be used.
-fn neighbour(body: &[u8]) -> Option<[u8; 6]> {
+/// It, if its address may be used.
+fn neighbour(body: &[u8]) -> Option<Neighbour> {
     let (header, rest) = body.split_first_chunk::<12>()?;
-    if u16::from_ne_bytes([header[8], header[9]]) & VALID == 0 {
+    let state = u16::from_ne_bytes([header[8], header[9]]);
+    if state & VALID == 0 {
         return None;
     }
     let (_, address) = attributes(rest).find(|(kind, _)| *kind == NEIGHBOUR_ADDRESS)?;
-    address.try_into().ok()
+    Some(Neighbour { mac: address.try_into().ok()?, is_fixed: state & FIXED != 0 })
 }
 
 #[cfg(test)]

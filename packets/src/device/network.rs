@@ -244,6 +244,19 @@ impl Network {
         Self::place(&mut self.devices, place).map(|(device, _)| &mut device.counters)
     }
 
+    /// Copies the next error of ICMP that has come by a device. Returns the first place of the device, and the length of the
+    /// frame; none if there are no more.
+    pub(crate) fn take_error(&mut self, index: u32, to: &mut [u8]) -> Option<(usize, u16)> {
+        let mut place = 0;
+        for device in &mut self.devices {
+            if device.link.index == index {
+                return Some((place, device.take_error(to)?));
+            }
+            place += device.queues();
+        }
+        None
+    }
+
     /// Gives back the first frames that have come at a place.
     pub(crate) fn release(&mut self, place: usize, n: u32) {
         let Some((device, queue)) = Self::place(&mut self.devices, place) else { return };

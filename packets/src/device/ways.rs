@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::io;
 use std::time::{Duration, Instant};
 
-use super::netlink::{Netlink, Route};
+use super::netlink::{Neighbour, Netlink, Route};
 use crate::counters::Reason;
 use crate::frame::Ends;
 use crate::tuple::Tuple;
@@ -114,10 +114,15 @@ impl Ways {
         if device == 0 {
             return Way::Closed(Reason::Route);
         }
+        // What an administrator has entered is taken as it is: a kernel that is told of its use lets it go (`__neigh_update` of
+        // net/core/neighbour.c, for NTF_USE).
+        if let Ok(Some(Neighbour { mac, is_fixed: true })) = self.tables.neighbour(device, next) {
+            return Way::By { device, mac, mtu };
+        }
         // It asks for the address if it does not know it; if it does, it looks after it as if it sent itself.
         let used = self.tables.use_neighbour(device, next);
         match self.tables.neighbour(device, next) {
-            Ok(Some(mac)) if used.is_ok() => Way::By { device, mac, mtu },
+            Ok(Some(Neighbour { mac, .. })) if used.is_ok() => Way::By { device, mac, mtu },
             _ => Way::Closed(Reason::Neighbour),
         }
     }

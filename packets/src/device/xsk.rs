@@ -51,6 +51,8 @@ pub(super) struct Socket {
     completed: Draining<u64>,
     /// Frames for sending that are ours.
     free: Vec<u64>,
+    /// Frames that are to be given back, for which the kernel has not said yet that there is room.
+    back: Vec<u64>,
     /// Positions of the ring of sending that are filled and not published yet.
     pending: u32,
     is_zero_copy: bool,
@@ -103,8 +105,19 @@ impl Socket {
         let options = sockopt::xdp_options(&socket)?;
         let is_zero_copy = options.contains(XdpOptionsFlags::XDP_OPTIONS_ZEROCOPY);
         let free = (FRAMES..2 * FRAMES).map(address).collect();
-        let pending = 0;
-        Ok(Self { socket, frames, fill, received, send, completed, free, pending, is_zero_copy })
+        let (pending, back) = (0, Vec::with_capacity(FRAMES as usize));
+        Ok(Self {
+            socket,
+            frames,
+            fill,
+            received,
+            send,
+            completed,
+            free,
+            back,
+            pending,
+            is_zero_copy,
+        })
     }
 
     /// Whether the driver reads and writes the frames' memory itself.
@@ -143,17 +156,14 @@ impl Socket {
     }
 
     /// Gives back the first `n` frames that have come.
+    ///
+    /// The kernel shows frames before it shows that it has taken their memory off the ring of filling (`xsk_flush` of
+    /// net/xdp/xsk.c): who is fast enough finds no room there, and gives them back the next time.
     pub(super) fn release(&mut self, n: u32) -> Result<(), Lie> {
-        // There are as many frames as positions, so that there is room.
-        if self.fill.room()? < n {
-            return Err(Lie);
-        }
-        for at in 0..n {
-            let XdpDesc { addr, .. } = self.received.get(at);
-            self.fill.put(at, self.frames.start(addr));
-        }
+        give_back(&self.received, &mut self.fill, &mut self.back, n, |addr| {
+            self.frames.start(addr)
+        })?;
         self.received.0.advance(n);
-        self.fill.0.advance(n);
         if self.is_zero_copy && self.fill.needs_wakeup() {
             // A look is what wakes the driver; what it says of the device is told elsewhere.
             let mut nothing = [0_u8; 0];
@@ -231,6 +241,28 @@ impl Socket {
     fn is_owed(&self) -> bool {
         self.send.room().is_ok_and(|room| room < FRAMES)
     }
+}
+
+/// Puts the first `n` frames that have come into the ring of filling, behind those of the last time; those for which there
+/// is no room stay in `back`.
+fn give_back(
+    received: &Draining<XdpDesc>,
+    fill: &mut Filling<u64>,
+    back: &mut Vec<u64>,
+    n: u32,
+    start: impl Fn(u64) -> u64,
+) -> Result<(), Lie> {
+    // There are no more for what comes than this, whatever the kernel says.
+    if back.len() + n as usize > FRAMES as usize {
+        return Err(Lie);
+    }
+    back.extend((0..n).map(|at| start(received.get(at).addr)));
+    let now = back.len().min(fill.room()? as usize);
+    for (at, addr) in (0..).zip(back.drain(..now)) {
+        fill.put(at, addr);
+    }
+    fill.0.advance(now as u32);
+    Ok(())
 }
 
 impl AsFd for Socket {

@@ -60,6 +60,36 @@ fn positions_come_again_after_as_many_as_there_are() {
 }
 
 #[test]
+fn frames_that_the_kernel_has_room_for_later_are_given_back_later() {
+    let received = Draining(ring::<XdpDesc>());
+    for at in 0..FRAMES {
+        let (addr, options) = (u64::from(at) * 2048 + 256, XdpDescOptions::empty());
+        let desc = XdpDesc { addr, len: 60, options };
+        // SAFETY: a position of this test's own ring.
+        unsafe { received.0.position(at).write_volatile(desc) }
+    }
+    let mut fill = Filling(ring::<u64>());
+    let (mut back, start) = (Vec::new(), |addr: u64| addr & !2047);
+    // All are in the ring of filling, as far as the kernel has said.
+    fill.0.own = FRAMES;
+    let mut release = |fill: &mut Filling<u64>, n| give_back(&received, fill, &mut back, n, start);
+    assert_eq!(release(&mut fill, 3), Ok(()));
+    assert_eq!(fill.0.own, FRAMES);
+    theirs(&fill.0, 2);
+    assert_eq!(release(&mut fill, 1), Ok(()));
+    assert_eq!(fill.0.own, FRAMES + 2);
+    theirs(&fill.0, 100);
+    assert_eq!(release(&mut fill, 0), Ok(()));
+    assert_eq!(fill.0.own, FRAMES + 4);
+    // The first three, and that of the second time, which here is the first one again.
+    let drain = Draining(fill.0);
+    assert_eq!(
+        std::array::from_fn(|at| drain.get((at as u32).wrapping_sub(4))),
+        [0, 2048, 4096, 0]
+    );
+}
+
+#[test]
 fn no_address_and_no_length_leads_out_of_a_frame() {
     let frames = Frames::new(4, 2048).unwrap();
     for (addr, len) in [(0, 2048), (2048 + 256, 1792), (3 * 2048, 0), (4 * 2048 - 1, 1)] {

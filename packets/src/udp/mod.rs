@@ -4,6 +4,7 @@
 //! two descriptors that this has for its life, as the bell of a port ends with the switch and is one for both ways:
 //! one is readable when frames are left or the bell has rung, the other one writable when there is room.
 
+mod heard;
 mod trains;
 
 use std::io::{self, IoSliceMut};
@@ -16,15 +17,17 @@ use std::time::{Duration, Instant};
 
 use quicket_ring::program::{Receiver, Sender};
 use quicket_ring::{Bell, Layout};
-use quicket_udp::{Arrival, Outgoing};
+use quicket_udp::{Arrival, Outgoing, Undelivered};
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 
-use crate::client::Port;
+use crate::client::{Parts, Port, Registrar};
 use crate::compose;
 use crate::frame::{ETHERNET_LEN, MIN_FRAME};
-use trains::{Datagram, Gather};
+use heard::Heard;
+pub(crate) use trains::Datagram;
+use trains::Gather;
 
 /// Octets of a slot: an MTU of 1,500 with room for tags, and what QUIC finds to pass beyond that in memory.
 const SLOT: u32 = 2048;
@@ -59,6 +62,8 @@ pub struct UdpPort {
     readable: OwnedFd,
     /// Not empty while frames are left that had no room in the buffers (eventfd).
     left: OwnedFd,
+    /// What ICMP has said.
+    heard: Heard,
 }
 
 #[derive(Debug)]
@@ -72,7 +77,7 @@ struct Receiving {
     receiver: Receiver,
     bell: Arc<Bell>,
     /// The port lives as long as this.
-    _control: OwnedFd,
+    _registrar: Registrar,
     is_left: bool,
     /// The switch has gone: when it was looked for last.
     gone: Option<Instant>,
@@ -95,7 +100,7 @@ impl UdpPort {
         let layout = Layout::new(entries(send), entries(receive), SLOT)
             .ok_or(io::ErrorKind::InvalidInput)?;
         let (port, local) = registered(path, layout, &socket, None)?;
-        let (control, bell, sender, receiver) = port.into_parts();
+        let Parts { registrar, bell, sender, receiver } = port.into_parts();
         let bell = Arc::new(bell);
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
         let (room, left) = (eventfd(0, flags)?, eventfd(0, flags)?);
@@ -111,7 +116,7 @@ impl UdpPort {
             receiving: Mutex::new(Receiving {
                 receiver,
                 bell,
-                _control: control,
+                _registrar: registrar,
                 is_left: false,
                 gone: None,
             }),
@@ -119,6 +124,7 @@ impl UdpPort {
             room,
             readable,
             left,
+            heard: Heard::default(),
         };
         // Nobody has looked yet whether something is there: the first who does says that he waits.
         this.leave(&mut lock(&this.receiving))?;
@@ -179,14 +185,19 @@ impl UdpPort {
         receiving.gone = Some(Instant::now());
         let until = Instant::now() + ANSWER;
         let (port, _) = registered(&self.path, self.layout, &self.socket, Some(until))?;
-        let (control, bell, sender, receiver) = port.into_parts();
+        let Parts { registrar, bell, sender, receiver } = port.into_parts();
         let bell = Arc::new(bell);
         epoll::add(&self.readable, &*bell, EventData::new_u64(0), EventFlags::IN)?;
         // Closing it is not enough while a child of this process has it too.
         epoll::delete(&self.readable, &*receiving.bell)?;
         let is_left = receiving.is_left;
-        *receiving =
-            Receiving { receiver, bell: Arc::clone(&bell), _control: control, is_left, gone: None };
+        *receiving = Receiving {
+            receiver,
+            bell: Arc::clone(&bell),
+            _registrar: registrar,
+            is_left,
+            gone: None,
+        };
         *lock(&self.sending) = Sending { sender, bell };
         log::info!("the switch for packets at {} is there again", self.path.display());
         self.see_to_room()
@@ -215,6 +226,7 @@ impl UdpPort {
             while taken < ready {
                 let frame = receiver.frame(taken).ok_or(io::ErrorKind::InvalidData)?;
                 match Datagram::read(frame) {
+                    None => self.heard.hear(frame, self.local),
                     Some(datagram) if datagram.destination != self.local => {}
                     Some(datagram) if !gather.add(&datagram) => break,
                     _ => {}
@@ -284,6 +296,18 @@ impl quicket_udp::Port for UdpPort {
             result if trains.count() == 0 => result.and(Err(io::ErrorKind::WouldBlock.into())),
             _ => Ok(trains.count()),
         }
+    }
+
+    fn keep_errors(&self, on: bool) {
+        self.heard.keep(on);
+    }
+
+    fn has_errors(&self) -> bool {
+        self.heard.is_some()
+    }
+
+    fn take_errors(&self, each: &mut dyn FnMut(Undelivered<'_>)) {
+        self.heard.take(each);
     }
 
     fn hand_back(&self, _: &Arrival, _: &[u8]) -> io::Result<()> {

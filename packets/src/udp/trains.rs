@@ -13,16 +13,16 @@ const UDP_LEN: usize = 8;
 
 /// A datagram of UDP, where it stands in its frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Datagram<'a> {
-    pub(super) source: SocketAddr,
-    pub(super) destination: SocketAddr,
-    pub(super) ecn: EcnCodepoint,
-    pub(super) payload: &'a [u8],
+pub(crate) struct Datagram<'a> {
+    pub(crate) source: SocketAddr,
+    pub(crate) destination: SocketAddr,
+    pub(crate) ecn: EcnCodepoint,
+    pub(crate) payload: &'a [u8],
 }
 
 impl<'a> Datagram<'a> {
     /// Reads a frame, whose lengths and checksums the switch has checked. None if it is none of UDP.
-    pub(super) fn read(frame: &'a [u8]) -> Option<Self> {
+    pub(crate) fn read(frame: &'a [u8]) -> Option<Self> {
         let (is_v4, packet) = packet(frame)?;
         let (ecn, addresses, segment): (_, [IpAddr; 2], _) = if is_v4 {
             let header = packet.first_chunk::<20>()?;

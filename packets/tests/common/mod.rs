@@ -173,7 +173,7 @@ impl Liar {
             rustix::net::socket_with(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None)
                 .unwrap();
         rustix::net::connect(&control, &SocketAddrUnix::new(path).unwrap()).unwrap();
-        let mut request = vec![1, 2];
+        let mut request = vec![1, 3];
         [64_u32, 64, 2048].iter().for_each(|n| request.extend(n.to_ne_bytes()));
         let (answer, descriptors) = ask(&control, &request, None);
         assert_eq!(answer, [0]);

@@ -2,8 +2,10 @@
 //! continuous integration.
 
 mod attacks;
+mod changes;
 #[path = "../common/mod.rs"]
 mod common;
+mod errors;
 mod frames;
 mod killed;
 mod program;

@@ -140,6 +140,12 @@ fn the_way_out_is_that_of_the_system() {
         stack.port.counters().unwrap().sent > 0
     });
     assert_eq!(receive(&socket), (stack.address, b"found".to_vec()));
+    // One that an administrator has entered stays so, though it answers to nobody.
+    ip("neigh add 192.0.2.78 lladdr 02:00:00:00:00:78 dev va");
+    let sent = stack.port.counters().unwrap().sent;
+    stack.send("192.0.2.78:7".parse().unwrap(), b"entered");
+    stack.until(|counters| counters.sent > sent);
+    assert!(ip("neigh show 192.0.2.78 dev va").contains("PERMANENT"));
     // By a gateway, as soon as there is one.
     wire.there(|| ip("addr add 198.51.100.1/32 dev lo"));
     let far = wire.there(|| crate::wire::socket("198.51.100.1"));

@@ -44,6 +44,17 @@ impl Wire {
         wire
     }
 
+    /// Both namespaces without devices.
+    #[allow(dead_code, reason = "tests of TCP have other devices")]
+    pub(crate) fn bare() -> Self {
+        unshare();
+        let there = std::thread::spawn(|| {
+            unshare();
+            namespace()
+        });
+        Self { there: there.join().unwrap() }
+    }
+
     /// Does something there: sockets and programs remain there.
     pub(crate) fn there<T: Send>(&self, what: impl FnOnce() -> T + Send) -> T {
         std::thread::scope(|scope| {
@@ -76,7 +87,8 @@ pub(crate) fn receive(socket: &UdpSocket) -> (SocketAddr, Vec<u8>) {
     (from, buffer)
 }
 
-fn set_up(device: &str, [v4, v6]: [&str; 2]) {
+/// Gives a device its addresses.
+pub(crate) fn set_up(device: &str, [v4, v6]: [&str; 2]) {
     ip("link set lo up");
     ip(&format!("addr add {v4}/24 dev {device}"));
     ip(&format!("addr add {v6}/64 dev {device} nodad"));

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::os::fd::AsFd;
 
 use quicket_gue::{Packet, Sum};
+use quicket_packets::icmp::Report;
 use quicket_packets::{Bell, Forwarder, Layout, Memory, Tuple, tuples};
 use quicket_ring::program::{Receiver, halves};
 use quicket_ring::{Consumer, Descriptor, Producer, Way};
@@ -39,7 +40,14 @@ fn mended(bytes: &[u8]) -> Vec<u8> {
 
 /// What is accepted is understood by another reader in the same way.
 fn frame(bytes: &[u8]) {
+    // What a stack reads of an error of ICMP, whoever has made it.
+    let report = Report::read(bytes);
     let Ok((source, destination)) = tuples(bytes) else { return };
+    if let Some(report) = report {
+        assert_eq!(report.reporter, source.address);
+        assert_eq!(report.source.protocol, report.destination.protocol);
+        assert!(matches!(source.protocol, 1 | 58) && report.quoted.len() < bytes.len());
+    }
     let mut at = 12;
     while bytes[at..at + 2] == [0x81, 0] || bytes[at..at + 2] == [0x88, 0xa8] {
         at += 4;

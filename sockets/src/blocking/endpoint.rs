@@ -9,7 +9,7 @@ use super::{Connection, deadline};
 use crate::config::{ClientConfig, EndpointConfig, ServerConfig, WorkerStats};
 use crate::core::{Core, CoreRef, Interest, Rank};
 use crate::error::{AcceptError, ConnectError, ListenError};
-use crate::ops::{self, Listening, now_or};
+use crate::ops::{self, Listening, MAX_RESTARTS, now_or};
 use quicket_udp::{BindError, UdpStats};
 
 /// A UDP socket with any number of QUIC connections on it.
@@ -87,9 +87,15 @@ impl Endpoint {
         server_name: &str,
         config: &ClientConfig,
     ) -> Result<Connection, ConnectError> {
-        let connection = Connection::new(self.core.connect(remote, server_name, config, false)?);
-        connection.wait_established()?;
-        Ok(connection)
+        for _ in 0..MAX_RESTARTS {
+            let conn = self.core.connect(remote, server_name, config, false)?;
+            let connection = Connection::new(conn.clone());
+            match connection.wait_established() {
+                Err(_) if conn.is_stranded() => {}
+                outcome => return outcome.map(|()| connection),
+            }
+        }
+        Err(ConnectError::TimedOut)
     }
 
     /// Starts to connect, with early data if possible; see [`Connection::connect_early`].
@@ -157,7 +163,7 @@ impl Endpoint {
         self.core.close_all(code, reason);
     }
 
-    /// How many bytes the data of streams takes on all connections now, of
+    /// How many bytes the data of streams, and datagrams, take on all connections now, of
     /// [`EndpointConfig::memory`](crate::EndpointConfig::memory).
     pub fn memory_held(&self) -> usize {
         self.core.memory_held()

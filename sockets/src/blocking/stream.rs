@@ -4,6 +4,7 @@ use std::io::{self, Read, Write};
 use std::task::Poll;
 use std::time::Duration;
 
+use bytes::Bytes;
 use quicket_wire::StreamId;
 
 use super::deadline;
@@ -57,6 +58,17 @@ impl SendStream {
     /// Like [`SendStream::write_some`]; [`WriteError::WouldBlock`] if there is no room.
     pub fn try_write(&mut self, data: &[u8]) -> Result<usize, WriteError> {
         now_or(self.half.poll_write(data, None), WriteError::WouldBlock)
+    }
+
+    /// Writes some of `data` and returns how much; waits while there is no room at all. A piece of 8 KiB or more is not
+    /// copied: it is sent from where it is, and dropped by a thread of the endpoint, or of a call on it, once the peer
+    /// has it. What was taken is no more in `data`.
+    ///
+    /// # Errors
+    ///
+    /// Like [`SendStream::write_some`].
+    pub fn write_bytes(&mut self, data: &mut Bytes) -> Result<usize, WriteError> {
+        self.wait(|half, waiter| half.poll_write_bytes(data, waiter))
     }
 
     /// Ends the stream: the peer finds its end behind what was written. What was written is

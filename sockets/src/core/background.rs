@@ -11,6 +11,31 @@ pub(crate) use quicket_udp::spawn_quietly;
 use super::Core;
 use super::lead::Background;
 
+/// How long an endpoint is without its thread after a panic there, so that one that comes with each datagram does not keep
+/// a processor busy with making threads.
+const RECOVERY: Duration = Duration::from_millis(100);
+
+/// Functions of the application run on this thread (docs/threads.md). Should one panic, another thread takes over.
+struct Successor<'a>(&'a Arc<Core>);
+
+impl Drop for Successor<'_> {
+    fn drop(&mut self) {
+        if !thread::panicking() || self.0.is_over() {
+            return;
+        }
+        log::error!(
+            "a function that the application has given an endpoint has panicked; another thread goes on without what was \
+             at hand"
+        );
+        self.0.lead.set_background(None);
+        thread::sleep(RECOVERY.into());
+        if let Err(error) = self.0.start_thread() {
+            log::warn!("no thread could take over: {error}");
+            self.0.end();
+        }
+    }
+}
+
 impl Core {
     /// Starts the thread; it ends with the endpoint. Returns once the thread drives the endpoint and
     /// has its generator of random numbers: if the process ended before, that would abort it.
@@ -22,6 +47,7 @@ impl Core {
             // Before it sleeps for the first time: it must be found then.
             core.lead.set_background(Some(Background::Thread(thread::current())));
             let _ = prepared.send(());
+            let _successor = Successor(&core);
             core.run();
         })?;
         // An error is that the thread has ended, as a panic would have it.

@@ -1,10 +1,10 @@
-//! The memory that all connections of an endpoint share for the data of streams.
+//! The memory that all connections of an endpoint share for the data of streams, and for datagrams.
 //!
 //! Each connection has limits of its own, and that is no bound where there are many. So what they
 //! hold together is counted, and a connection may hold as much as is left: one that is greedy gets
 //! half of the budget, two a third each, and a further one always finds some. Nobody waits for
 //! another connection: whoever may write no more has data of its own on the way, and looks again
-//! when the peer acknowledges it.
+//! when the peer acknowledges it. Datagrams that come have older ones dropped that nobody has taken.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -60,7 +60,7 @@ impl Share {
 
     /// Counts what a connection holds now, and tells it how much it may.
     pub(super) fn settle(&mut self, connection: &mut Connection) {
-        self.charge(connection.stream_memory());
+        self.charge(connection.stream_memory().saturating_add(connection.datagram_memory()));
         connection.set_memory_allowance(self.budget.left().max(FLOOR));
     }
 

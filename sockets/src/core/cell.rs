@@ -12,6 +12,7 @@ use super::attempts::Attempt;
 use super::budget::{Budget, Share};
 use super::buffers::Buffer;
 use super::held::{Held, HeldGuard};
+use super::network::Follow;
 use super::spent::Spent;
 use super::waiters::Waiters;
 use crate::session::SessionSink;
@@ -81,6 +82,10 @@ pub(crate) struct Conn {
     pub(crate) sink: Option<SessionSink>,
     /// Who else hears of everything.
     pub(crate) tap: Option<Arc<dyn Tap>>,
+    /// It follows this host from network to network.
+    pub(crate) follow: Option<Follow>,
+    /// It ended because the address is gone from which its handshake began: it is to begin again.
+    pub(crate) stranded: bool,
 }
 
 /// An API that keeps its own account of a connection. Called with the connection locked.
@@ -135,6 +140,7 @@ impl Cell {
         handle: ConnectionHandle,
         engine: Box<Connection>,
         role: Role,
+        follow: Option<Follow>,
         budget: Arc<Budget>,
     ) -> Self {
         let conn = Conn {
@@ -166,6 +172,8 @@ impl Cell {
             lingers_until: None,
             sink: None,
             tap: None,
+            follow,
+            stranded: false,
         };
         Self { conn: Held::new(conn), handles: AtomicUsize::new(0), spent: Arc::default() }
     }

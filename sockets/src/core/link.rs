@@ -3,15 +3,15 @@
 use std::io;
 use std::net::SocketAddr;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use quicket_engine::time::{Duration, Time};
 
 use quicket_packets::udp::UdpPort;
 
 use crate::config::MAX_SOCKETS;
-use quicket_udp::{BindError, Port, Sender, UdpConfig, UdpSocket};
+use quicket_udp::{BindError, Port, Sender, UdpConfig, UdpOption, UdpSocket};
 
 /// How long a socket that was replaced still receives.
 const RETIRING: Duration = Duration::from_secs(10);
@@ -25,6 +25,10 @@ pub(crate) struct Link {
     pub(super) room: usize,
     /// The kernel's send buffer is full, and somebody waits for room.
     full: AtomicBool,
+    /// The system has chosen its port: nobody else need find it there.
+    any_port: bool,
+    /// The device to which it was bound for a connection that follows the network; never another one after that.
+    held: OnceLock<String>,
 }
 
 impl Link {
@@ -42,7 +46,8 @@ impl Link {
             return Self::carried(path, socket, config).map_err(refused);
         }
         let socket = UdpSocket::bind(address, config)?;
-        Self::of(socket, config).map_err(refused)
+        let link = Self::of(socket, config).map_err(refused)?;
+        Ok(Self { any_port: address.port() == 0, ..link })
     }
 
     /// Takes a socket that is bound already.
@@ -93,7 +98,28 @@ impl Link {
         let socket = Arc::new(socket);
         let sender = Sender::new(Arc::clone(&socket), config)?;
         let room = socket.receive_room();
-        Ok(Self { socket, sender, room, full: AtomicBool::new(false) })
+        Ok(Self {
+            socket,
+            sender,
+            room,
+            full: AtomicBool::new(false),
+            any_port: false,
+            held: OnceLock::new(),
+        })
+    }
+
+    /// Binds the socket to a device, once; true if it was not before.
+    pub(super) fn hold(&self, device: &str) -> io::Result<bool> {
+        if self.held.get().is_some() {
+            return Ok(false);
+        }
+        self.socket.set_option(&UdpOption::Device(device.as_bytes().to_vec()))?;
+        Ok(self.held.set(device.to_owned()).is_ok())
+    }
+
+    /// The device to which [`Link::hold`] has bound it.
+    pub(crate) fn held(&self) -> Option<&str> {
+        self.held.get().map(String::as_str)
     }
 
     /// Somebody waits for room from now on; true if nobody did.
@@ -144,11 +170,23 @@ struct Member {
     link: Arc<Link>,
     /// When it may be closed.
     until: Option<Time>,
+    /// It was made for connections that follow the network, and is of no use without them.
+    follows: bool,
+}
+
+impl Member {
+    fn new(link: Link) -> Self {
+        Self { link: Arc::new(link), until: None, follows: false }
+    }
+
+    fn port(&self) -> u16 {
+        self.link.socket.local_addr().port()
+    }
 }
 
 impl Links {
     pub(super) fn new(link: Link) -> Self {
-        Self { list: vec![Member { link: Arc::new(link), until: None }] }
+        Self { list: vec![Member::new(link)] }
     }
 
     /// With `link` for new connections; the present one receives for a while.
@@ -157,7 +195,7 @@ impl Links {
         if let Some(first) = list.first_mut() {
             first.until = Some(now + RETIRING);
         }
-        list.insert(0, Member { link: Arc::new(link), until: None });
+        list.insert(0, Member::new(link));
         list.truncate(MAX_SOCKETS);
         Self { list }
     }
@@ -174,9 +212,75 @@ impl Links {
     /// With `link` beside the others, for a connection that moves there.
     pub(crate) fn added(&self, link: Link) -> Self {
         let mut list = self.list.clone();
-        list.insert(1.min(list.len()), Member { link: Arc::new(link), until: None });
+        list.insert(1.min(list.len()), Member::new(link));
         list.truncate(MAX_SOCKETS);
         Self { list }
+    }
+
+    /// With `link` beside the others, for connections that follow the network. Where there are too many, one makes room
+    /// that is to be closed anyway, or the oldest that was made for such connections and whose port is not among `used`.
+    /// `None` if there is none of these.
+    pub(super) fn moved(&self, link: Link, used: &[u16]) -> Option<Self> {
+        let mut list = self.list.clone();
+        if list.len() >= MAX_SOCKETS {
+            let is_over = |member: &Member| member.until.is_some();
+            let is_unused = |member: &Member| member.follows && !used.contains(&member.port());
+            let oldest =
+                list.iter().rposition(is_over).or_else(|| list.iter().rposition(is_unused));
+            list.remove(oldest.filter(|&place| place > 0)?);
+        }
+        let member = Member { follows: true, ..Member::new(link) };
+        list.insert(1.min(list.len()), member);
+        Some(Self { list })
+    }
+
+    /// Without one that [`Links::moved`] has brought and to which no connection has moved.
+    pub(super) fn without(&self, port: u16) -> Option<Self> {
+        let is_it = |member: &Member| member.follows && member.port() == port;
+        let place = self.list.iter().skip(1).position(is_it)? + 1;
+        let mut list = self.list.clone();
+        list.remove(place);
+        Some(Self { list })
+    }
+
+    /// Whether a socket may be bound to a device: it was made for connections that follow the network, or `is_alone`, the
+    /// endpoint is theirs alone, and the system has chosen its port.
+    pub(super) fn may_be_held(&self, link: &Arc<Link>, is_alone: bool) -> bool {
+        let is_it = |member: &&Member| Arc::ptr_eq(&member.link, link);
+        self.list.iter().find(is_it).is_some_and(|member| {
+            member.follows || (is_alone && link.any_port && self.is_current(link))
+        })
+    }
+
+    pub(super) fn is_current(&self, link: &Arc<Link>) -> bool {
+        self.current().is_some_and(|current| Arc::ptr_eq(current, link))
+    }
+
+    /// With `link` for new connections; the present one stays as long as connections that follow the network use it.
+    pub(super) fn fronted(&self, link: Link, used: &[u16]) -> Option<Self> {
+        let mut links = self.moved(link, used)?;
+        if links.list.len() > 1 {
+            links.list.swap(0, 1);
+            for (place, member) in links.list.iter_mut().take(2).enumerate() {
+                member.follows = place == 1;
+            }
+        }
+        Some(links)
+    }
+
+    /// After connections have left all ports but `used`: what was made for them receives for a
+    /// while and is closed then, unless one comes back. `None` if nothing changes.
+    pub(super) fn left(&self, used: &[u16], now: Time) -> Option<Self> {
+        let is_used = |member: &Member| used.contains(&member.port());
+        let changes = |member: &Member| member.follows && member.until.is_some() == is_used(member);
+        if !self.list.iter().any(changes) {
+            return None;
+        }
+        let mut list = self.list.clone();
+        for member in list.iter_mut().filter(|member| changes(member)) {
+            member.until = (!is_used(member)).then(|| now + RETIRING);
+        }
+        Some(Self { list })
     }
 
     /// Without those whose time is over; `None` if all stay.
@@ -294,6 +398,83 @@ mod tests {
         let links = links.pruned(later).unwrap();
         assert_eq!((links.iter().len(), links.next_end()), (1, None));
         assert_eq!(links.current().unwrap().socket.local_addr(), new);
+    }
+
+    #[test]
+    fn sockets_that_connections_have_left_are_closed_after_a_while_and_others_stay() {
+        let (first, second, third) = (link(), link(), link());
+        let [a, b, c] = [&first, &second, &third].map(|link| link.socket.local_addr().port());
+        let links = Links::new(first).moved(second, &[]).unwrap().moved(third, &[]).unwrap();
+        let now = Time::from_nanos(5);
+        assert!(links.left(&[a, b, c], now).is_none());
+        let links = links.left(&[c], now).unwrap();
+        assert!(links.left(&[c], now).is_none(), "its end is settled");
+        // What a connection has come back to stays.
+        assert_eq!(links.left(&[b, c], now).unwrap().next_end(), None);
+        let links = links.pruned(links.next_end().unwrap()).unwrap();
+        let ports: Vec<_> = links.iter().map(|link| link.socket.local_addr().port()).collect();
+        assert_eq!(ports, [a, c]);
+    }
+
+    #[test]
+    fn a_socket_that_is_held_back_is_used_by_no_new_connection() {
+        let (first, second) = (link(), link());
+        let [a, b] = [&first, &second].map(|link| link.socket.local_addr().port());
+        let links = Links::new(first).fronted(second, &[]).unwrap();
+        let ports = |links: &Links| -> Vec<_> {
+            links.iter().map(|link| link.socket.local_addr().port()).collect()
+        };
+        assert_eq!(ports(&links), [b, a]);
+        let now = Time::from_nanos(5);
+        assert!(links.left(&[a], now).is_none());
+        let links = links.left(&[], now).unwrap();
+        let links = links.pruned(links.next_end().unwrap()).unwrap();
+        assert_eq!(ports(&links), [b]);
+    }
+
+    #[test]
+    fn moves_displace_no_socket_of_the_application() {
+        let mut links = Links::new(link());
+        let own = link();
+        let port = own.socket.local_addr().port();
+        links = links.added(own);
+        for _ in 0..2 * MAX_SOCKETS {
+            links = links.moved(link(), &[]).unwrap();
+        }
+        assert_eq!(links.iter().len(), MAX_SOCKETS);
+        let ports = |links: &Links| -> Vec<_> {
+            links.iter().map(|link| link.socket.local_addr().port()).collect()
+        };
+        assert!(ports(&links).contains(&port));
+        // Nor any that is in use; what is to be closed anyway goes first.
+        let all = ports(&links);
+        assert!(links.moved(link(), &all).is_none());
+        let unused = all[5];
+        let others: Vec<_> = all.iter().copied().filter(|port| *port != unused).collect();
+        let now = Time::from_nanos(5);
+        for links in
+            [links.moved(link(), &others), links.left(&others, now).unwrap().moved(link(), &all)]
+        {
+            let links = links.unwrap();
+            assert!(others.iter().all(|port| ports(&links).contains(port)));
+            assert!(!ports(&links).contains(&unused));
+        }
+    }
+
+    #[test]
+    fn only_sockets_that_nobody_else_need_find_are_bound_to_a_device() {
+        let port = link().socket.local_addr().port();
+        let at = SocketAddr::from(([127, 0, 0, 1], port));
+        let chosen = Links::new(Link::bind(at, &UdpConfig::default()).unwrap());
+        assert!(!chosen.may_be_held(chosen.current().unwrap(), true));
+        let links = Links::new(link()).moved(link(), &[]).unwrap();
+        let [first, moved]: [_; 2] = links.iter().collect::<Vec<_>>().try_into().unwrap();
+        assert!(links.may_be_held(first, true) && !links.may_be_held(first, false));
+        assert!(links.may_be_held(moved, false));
+        // What nobody has moved to is not kept.
+        let port = moved.socket.local_addr().port();
+        assert_eq!(links.without(port).unwrap().iter().len(), 1);
+        assert!(links.without(first.socket.local_addr().port()).is_none());
     }
 
     #[test]

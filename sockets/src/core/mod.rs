@@ -14,6 +14,7 @@ mod bell;
 mod block;
 mod budget;
 mod buffers;
+mod captured;
 mod cell;
 mod clock;
 mod deferred;
@@ -32,6 +33,7 @@ mod list;
 mod mailbox;
 #[cfg(test)]
 mod mailbox_tests;
+mod network;
 mod parker;
 #[cfg(test)]
 mod parker_tests;
@@ -74,6 +76,7 @@ use lead::Leadership;
 pub(crate) use lead::Rank;
 pub(crate) use link::{Link, Links};
 use list::List;
+pub(crate) use network::{Follow, WatchHold, source_towards};
 pub(crate) use pins::{Pin, Pins};
 pub(crate) use postpone::Effect;
 use postpone::Entry;

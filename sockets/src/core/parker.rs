@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::bell::{Bed, Ring};
 use super::kick::Kick;
-use super::sync::{Arc, AtomicBool, Mutex, Ordering, PoisonError, ThreadId, thread};
+use super::sync::{Arc, AtomicBool, Mutex, Ordering, PoisonError, ThreadId, this_thread};
 use super::waiter_id::WaiterId;
 
 /// One per thread: how others reach it while it waits.
@@ -68,7 +68,7 @@ impl Parker {
     }
 
     fn rouse(&self, reason: &AtomicBool, ring: &mut Ring) -> bool {
-        if reason.swap(true, Ordering::SeqCst) || thread::current().id() == self.thread {
+        if reason.swap(true, Ordering::SeqCst) || this_thread() == self.thread {
             return false;
         }
         ring.add(&self.bed);
@@ -100,7 +100,7 @@ impl CurrentThread {
         Self {
             parker: Arc::new(Parker {
                 id: WaiterId::unique(),
-                thread: thread::current().id(),
+                thread: this_thread(),
                 bed: Bed::new(),
                 woken: AtomicBool::new(false),
                 summoned: AtomicBool::new(false),

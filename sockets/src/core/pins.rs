@@ -138,7 +138,8 @@ impl OwnPins {
                 let pins = self.by_handle.remove(&handle.0).unwrap_or_default();
                 pins.iter().for_each(|pin| self.pins.remove(pin));
             }
-            _ => {}
+            // Routing sees to these.
+            EndpointEvent::CidAdded(_) | EndpointEvent::HandshakeOver => {}
         }
     }
 

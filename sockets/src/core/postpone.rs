@@ -14,7 +14,6 @@
 //! ones go together.
 
 use std::sync::Arc;
-use std::thread::{self, ThreadId};
 
 use quicket_engine::time::Time;
 
@@ -22,6 +21,7 @@ use super::Core;
 use super::cell::{Cell, Conn};
 use super::lead::{HANDOVER, Look};
 use super::pump::Extent;
+use super::sync::{ThreadId, this_thread};
 use super::waiters::Wakes;
 
 /// How many bytes of one connection wait at most: about as many as one system call can send.
@@ -74,7 +74,7 @@ pub(super) struct Entry {
 
 impl Entry {
     fn new(cell: &Arc<Cell>, now: Time) -> Self {
-        Self { cell: Arc::clone(cell), by: thread::current().id(), due: now + HANDOVER }
+        Self { cell: Arc::clone(cell), by: this_thread(), due: now + HANDOVER }
     }
 }
 
@@ -131,7 +131,7 @@ impl Core {
     pub(super) fn catch_up(&self, now: Time, whose: Whose, wakes: &mut Wakes) {
         let acts = |entry: &Entry| match whose {
             Whose::All => true,
-            Whose::Own => entry.due <= now || entry.by == thread::current().id(),
+            Whose::Own => entry.due <= now || entry.by == this_thread(),
             Whose::Late => entry.due <= now,
         };
         for Entry { cell, .. } in self.postponed.take_if(acts) {

@@ -63,6 +63,7 @@ impl Core {
         if !self.defer(cell, conn, wakes) {
             self.report(now, cell, conn, wakes);
         }
+        wakes.take_back(&mut conn.engine);
         if conn.attempt != Attempt::Over {
             self.follow_attempt(cell, conn);
         }
@@ -122,6 +123,8 @@ impl Core {
         }
         if drained {
             conn.drained = true;
+            conn.engine.end_loans();
+            wakes.take_back(&mut conn.engine);
             self.unschedule(conn.handle);
             if let Some(unsent) = conn.unsent.take() {
                 self.buffers().give(unsent.buffer);
@@ -246,6 +249,8 @@ impl Core {
             self.reception().on_settled();
         }
         conn.ended = Some(error);
+        conn.engine.end_loans();
+        conn.settle_memory();
         conn.waiters.wake_all(wakes);
     }
 
@@ -262,7 +267,7 @@ impl Core {
             None => self.buffers().take(),
             Some(Unsent { buffer, state: UnsentState::Sealing }) => buffer,
             Some(Unsent { buffer, state: UnsentState::Blocked(transmit, sent) }) => {
-                match send(&links, &buffer, &transmit, sent, conn) {
+                match self.send(&links, &buffer, &transmit, sent, conn) {
                     None => buffer,
                     Some(sent) => {
                         self.block(&links, cell, conn, buffer, (transmit, sent));
@@ -291,7 +296,7 @@ impl Core {
                 TransmitStatus::Ready(transmit) => {
                     conn.sent_at = now;
                     conn.postponed_bytes = conn.postponed_bytes.saturating_sub(transmit.len);
-                    if let Some(sent) = send(&links, &buffer, &transmit, 0, conn) {
+                    if let Some(sent) = self.send(&links, &buffer, &transmit, 0, conn) {
                         self.block(&links, cell, conn, buffer, (transmit, sent));
                         return None;
                     }
@@ -318,33 +323,40 @@ impl Core {
             self.wait_for_room((!waits).then_some(cell), link);
         }
     }
-}
 
-/// Hands a burst to the kernel, less what is out already. `None` if it took all; else how much
-/// is out now.
-fn send(
-    links: &Links,
-    buffer: &[u8],
-    transmit: &Transmit,
-    sent: usize,
-    conn: &mut Conn,
-) -> Option<usize> {
-    let outgoing = Outgoing {
-        remote: transmit.remote,
-        local: transmit.local.map(|local| local.ip()),
-        ecn: transmit.ecn,
-        segment_size: transmit.segment_size,
-        bytes: buffer.get(sent..transmit.len).unwrap_or_default(),
-    };
-    let link = links.for_path(transmit.local)?;
-    debug_assert_eq!(conn.engine.poll_endpoint_event(), None, "answers would not find the way");
-    match link.sender.send(&outgoing) {
-        SendOutcome::Done => None,
-        SendOutcome::TooLarge => {
-            conn.engine.on_send_refused(transmit.segment_size);
-            None
+    /// Hands a burst to the kernel, less what is out already. `None` if it took all; else how much
+    /// is out now.
+    fn send(
+        &self,
+        links: &Links,
+        buffer: &[u8],
+        transmit: &Transmit,
+        sent: usize,
+        conn: &mut Conn,
+    ) -> Option<usize> {
+        let outgoing = Outgoing {
+            remote: transmit.remote,
+            local: transmit.local.map(|local| local.ip()),
+            ecn: transmit.ecn,
+            segment_size: transmit.segment_size,
+            bytes: buffer.get(sent..transmit.len).unwrap_or_default(),
+        };
+        let link = links.for_path(transmit.local)?;
+        debug_assert_eq!(conn.engine.poll_endpoint_event(), None, "answers would not find the way");
+        // Who follows the network moves by itself: no connection ID is to be seen at two addresses (RFC 9000, Section 9.5),
+        // but where the engine has no other choice (`Connection::move_at_once`).
+        let outcome = match conn.follow {
+            Some(_) => self.send_strictly_by(link, &outgoing),
+            None => self.send_by(link, &outgoing),
+        };
+        match outcome {
+            SendOutcome::Done => None,
+            SendOutcome::TooLarge => {
+                conn.engine.on_send_refused(transmit.segment_size);
+                None
+            }
+            SendOutcome::Blocked { sent: more } => Some(sent + more),
         }
-        SendOutcome::Blocked { sent: more } => Some(sent + more),
     }
 }
 

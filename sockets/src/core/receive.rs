@@ -156,7 +156,9 @@ impl Core {
         for _ in 0..BATCHES_PER_TURN {
             let batch = match by {
                 Origin::Switch => socket.receive_beside(buffers),
-                _ => socket.receive(buffers),
+                Origin::Socket | Origin::Behind | Origin::Lent | Origin::Mailbox => {
+                    socket.receive(buffers)
+                }
             };
             let mut batch = match batch {
                 Ok(batch) => batch,
@@ -239,6 +241,10 @@ impl Core {
 
     fn deliver(&self, now: Time, train: Train<'_>, origin: Origin, work: &mut Work) {
         let Train { remote, local, ecn, stride, place, bytes } = train;
+        // What comes from another worker it has told.
+        if origin != Origin::Mailbox {
+            self.captured_came(remote, local, ecn, stride, bytes);
+        }
         let pass_through = self.switch.pass_through.as_deref().filter(|it| it.is_active());
         let len = bytes.len();
         let mut rest = bytes;
@@ -372,6 +378,7 @@ impl Core {
                 drop(routing);
                 self.reply(datagram.remote, datagram.local, &work.reply);
             }
+            Route::Waiting => {}
             Route::Dropped(reason) => {
                 log::trace!("dropped a datagram from {}: {reason:?}", datagram.remote);
             }
@@ -408,7 +415,7 @@ impl Core {
         };
         if let Some(link) = self.links().for_path(local) {
             // When the kernel's buffer is full, the peer asks again.
-            let _ = link.sender.send(&burst);
+            let _ = self.send_by(link, &burst);
         }
     }
 }

@@ -28,6 +28,8 @@ pub(crate) struct Reception {
 #[derive(Default)]
 struct State {
     listening: Option<Listening>,
+    /// Somebody has listened.
+    was_found: bool,
     waiters: Waiters,
 }
 
@@ -51,11 +53,17 @@ impl Reception {
     pub(super) fn listen(&self, options: ListenOptions) -> bool {
         let mut state = self.lock();
         let free = state.listening.is_none();
+        state.was_found = true;
         if free {
             let ready = VecDeque::new();
             state.listening = Some(Listening { options, ready, handshaking: 0, desk: None });
         }
         free
+    }
+
+    /// True if somebody listens or has listened: others may know the address.
+    pub(super) fn was_found(&self) -> bool {
+        self.lock().was_found
     }
 
     /// Stops listening; returns the connections that nobody accepted.
@@ -151,7 +159,7 @@ impl Reception {
         wakes: &mut Wakes,
     ) -> bool {
         let mut state = self.lock();
-        let State { listening, waiters } = &mut *state;
+        let State { listening, waiters, .. } = &mut *state;
         let Some(listening) = listening.as_mut().filter(|listening| wanted(&listening.options))
         else {
             return false;

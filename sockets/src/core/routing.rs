@@ -11,6 +11,7 @@ use quicket_engine::{
 use super::begun::Begun;
 use super::budget::Budget;
 use super::cell::{Cell, Conn, Role};
+use super::network::Follow;
 use super::pins::{OwnPins, Taken};
 use super::reception::{Ready, Reception};
 use super::switch::Switch;
@@ -123,7 +124,22 @@ impl Routing {
         connection: Box<Connection>,
         role: Role,
     ) -> Arc<Cell> {
-        let cell = Arc::new(Cell::new(handle, connection, role, Arc::clone(&self.budget)));
+        self.insert_following(handle, connection, role, None)
+    }
+
+    /// The same, for one that follows this host from network to network, perhaps: from the beginning, so that no change is
+    /// missed.
+    pub(crate) fn insert_following(
+        &mut self,
+        handle: ConnectionHandle,
+        mut connection: Box<Connection>,
+        role: Role,
+        follow: Option<Follow>,
+    ) -> Arc<Cell> {
+        // A capture may have ended while the connection was made, and looks for observers here.
+        connection.forget_observer_that_is_done();
+        let budget = Arc::clone(&self.budget);
+        let cell = Arc::new(Cell::new(handle, connection, role, follow, budget));
         if self.cells.len() <= handle.0 {
             self.cells.resize_with(handle.0 + 1, || None);
         }
@@ -202,6 +218,12 @@ impl Routing {
     /// Stops listening; returns the connections that nobody accepted.
     pub(crate) fn stop_listening(&mut self, wakes: &mut Wakes) -> Vec<Ready> {
         self.endpoint.set_server(None);
+        self.reception.stop(wakes)
+    }
+
+    /// The same, but for the packets of clients, which are somebody else's and wait for him
+    /// ([`Core::set_first_packets_waiting`]).
+    pub(crate) fn stop_accepting(&mut self, wakes: &mut Wakes) -> Vec<Ready> {
         self.reception.stop(wakes)
     }
 

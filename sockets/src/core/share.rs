@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
+use quicket_engine::time::Time;
 use quicket_handshake::{
     Beginning, ServerTls, SharedBeginning, StrikeAnswer, StrikeRegister, TicketId,
 };
@@ -22,6 +23,16 @@ use crate::switched::SwitchConfig;
 
 /// How long datagrams may be on their way from the switch when the next generation has taken over.
 const ON_THEIR_WAY: Duration = Duration::from_millis(500);
+/// How long a client may need that was sent a Retry, and has a connection ID of this generation for its next Initial:
+/// it sends that at once, and again after one second and after three (RFC 9002, Section 6.2).
+const COMES_AGAIN: quicket_engine::time::Duration =
+    quicket_engine::time::Duration::from_millis(4000);
+/// How long a handshake may take that is under way then.
+const HANDSHAKE: Duration = Duration::from_secs(10);
+/// How long the listener of a generation that was superseded stays, whatever comes: nobody is to keep it.
+const AT_MOST: Duration = ON_THEIR_WAY
+    .saturating_add(Duration::from_millis(COMES_AGAIN.as_millis()))
+    .saturating_add(HANDSHAKE);
 /// How often the listener of a generation that was superseded looks whether that was all.
 const LOOK: Duration = Duration::from_millis(20);
 
@@ -216,6 +227,13 @@ impl Core {
         }
     }
 
+    /// Waits until the switch has heard what it was told, until then at most.
+    pub(crate) fn await_switch(&self, until: Instant) {
+        if let Some(membership) = self.switch.share.membership() {
+            membership.await_heard(until);
+        }
+    }
+
     /// Tells the switch how far the process is from accepting. Waits for nothing.
     pub(crate) fn attend(&self, attention: Attention) {
         if let Some(membership) = self.switch.share.membership() {
@@ -226,6 +244,16 @@ impl Core {
     /// Leaves the address in good order, for good: nothing comes in any more.
     pub(crate) fn leave_switch(&self) {
         self.switch.share.leave();
+    }
+
+    /// When a client was last asked to come again, by any worker.
+    fn last_retry(&self) -> Option<Time> {
+        self.workers().iter().filter_map(|core| core.routing().endpoint.last_retry()).max()
+    }
+
+    /// Whether a client may be about to come again that was asked to then.
+    fn expects_again(&self, asked: Option<Time>) -> bool {
+        asked.is_some_and(|asked| self.clock().now().since(asked) < COMES_AGAIN)
     }
 
     /// True once a newer generation has taken over and all clients that were on their way are there.
@@ -262,18 +290,24 @@ fn on_superseded(first: &Weak<Core>) -> bool {
     true
 }
 
-/// Ends the listener once nothing is on its way to it any more.
+/// Ends the listener once nothing is on its way to it any more; after [`AT_MOST`] in any case.
 fn retire(first: &Weak<Core>) {
-    let mut quiet_since = Instant::now();
+    let begun = Instant::now();
+    let (mut quiet_since, mut asked) = (begun, None);
     loop {
         std::thread::sleep(LOOK);
         let Some(core) = first.upgrade() else { return };
         if core.is_over() || !core.switch.share.superseded.load(Ordering::SeqCst) {
             return;
         }
-        if core.reception().is_busy() {
+        // Who is asked later knows a connection ID of this generation, and comes for it: that could go on for ever.
+        if begun.elapsed() < ON_THEIR_WAY {
+            asked = core.last_retry();
+        }
+        let is_busy = core.reception().is_busy() || core.expects_again(asked);
+        if is_busy && begun.elapsed() < AT_MOST {
             quiet_since = Instant::now();
-        } else if quiet_since.elapsed() > ON_THEIR_WAY {
+        } else if is_busy || quiet_since.elapsed() > ON_THEIR_WAY {
             retire_now(&core);
             return;
         }

@@ -17,6 +17,7 @@ use super::share::Share;
 use super::waiter_id::WaiterId;
 use super::waiters::{Waiter, Wakes};
 use super::{Clock, Core};
+use crate::capture::Captures;
 use crate::config::WorkerStats;
 use crate::pass::PassThrough;
 use crate::site::SiteKeys;
@@ -38,6 +39,8 @@ pub(crate) struct Switch {
     pub(super) site: Option<SiteKeys>,
     /// Who may have datagrams of others.
     pub(super) pass_through: Option<Arc<dyn PassThrough>>,
+    /// Who sees datagrams.
+    pub(crate) captures: Option<Captures>,
     /// The share of an address that others have, too.
     pub(super) share: Share,
     /// How many public values lead to any of them.
@@ -123,6 +126,7 @@ impl Switch {
         choice: Option<KernelChoice>,
         site: Option<SiteKeys>,
         pass_through: Option<Arc<dyn PassThrough>>,
+        captures: Option<Captures>,
     ) -> Arc<Self> {
         let mailboxes = if workers > 1 { workers } else { 0 };
         Arc::new(Self {
@@ -134,6 +138,7 @@ impl Switch {
             choice,
             site,
             pass_through,
+            captures,
             share: Share::default(),
             handles: AtomicUsize::new(0),
             mailboxes: (0..mailboxes).map(|_| Mailbox::default()).collect(),
@@ -278,6 +283,10 @@ impl Core {
 pub(crate) struct SharedTokenLog(Arc<Mutex<StrikeRegister>>);
 
 impl TokenLog for SharedTokenLog {
+    fn begin(&mut self, now: u64) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).begin(now);
+    }
+
     fn first_use(&mut self, id: TokenId, issued: u64, lifetime: u64, now: u64) -> bool {
         let mut register = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         register.first_use(id, issued, lifetime, now)

@@ -2,9 +2,11 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::task::Waker;
 
+use quicket_engine::{Connection, Lent};
 use quicket_wire::{Dir, StreamId};
 
 use super::bell::Ring;
@@ -135,6 +137,14 @@ impl Waiters {
         }
     }
 
+    /// Forgets who waits for something that will not come. What this returns is to be dropped once nothing is locked: a
+    /// waker is somebody else's.
+    #[must_use]
+    pub(crate) fn forget(&mut self, interest: Interest) -> impl Sized + use<> {
+        // Nearly always nobody waits, and a look-up costs more than this.
+        if self.lists.is_empty() { None } else { self.lists.remove(&interest) }
+    }
+
     /// Moves a list's wakers to `wakes`.
     pub(crate) fn wake(&mut self, interest: Interest, wakes: &mut Wakes) {
         if self.lists.is_empty() {
@@ -204,6 +214,8 @@ pub(crate) struct Wakes {
     ring: Ring,
     tasks: Vec<Waker>,
     calls: Vec<Calls>,
+    /// What the application has lent. To drop it may run its code.
+    returned: Vec<Lent>,
     /// Other threads were woken, which may have had no processor since.
     woke_others: bool,
 }
@@ -221,20 +233,31 @@ impl Wakes {
         self.calls.push(calls);
     }
 
+    /// Takes what a connection needs no more, to be dropped before tasks are woken.
+    pub(super) fn take_back(&mut self, engine: &mut Connection) {
+        while let Some(lent) = engine.take_back() {
+            self.returned.push(lent);
+        }
+    }
+
     /// Makes all calls, and wakes everybody.
     pub(crate) fn fire(&mut self) {
-        self.fire_threads();
-        self.take_tasks().fire();
+        if self.fire_threads() && self.has_tasks() {
+            self.take_tasks().fire();
+        }
     }
 
     /// Wakes threads, as may be done in the leader's seat too. True if there is anybody to wake.
     pub(crate) fn fire_threads(&mut self) -> bool {
-        let any = !self.threads.is_empty() || self.has_tasks();
+        // Mostly there is nobody.
+        if self.threads.is_empty() {
+            return self.has_tasks();
+        }
         for parker in self.threads.drain(..) {
             self.woke_others |= parker.wake(&mut self.ring);
         }
         self.ring.wake();
-        any
+        true
     }
 
     /// True if other threads were woken since this was last asked.
@@ -242,29 +265,46 @@ impl Wakes {
         std::mem::replace(&mut self.woke_others, false)
     }
 
-    /// True if there are tasks to wake, or calls to make.
+    /// True if there are tasks to wake, calls to make, or something to drop.
     pub(crate) const fn has_tasks(&self) -> bool {
-        !self.tasks.is_empty() || !self.calls.is_empty()
+        !self.tasks.is_empty() || !self.calls.is_empty() || !self.returned.is_empty()
     }
 
     /// The tasks, and the calls, to be seen to when the seat is left as well: a waker is somebody else's code.
     pub(crate) fn take_tasks(&mut self) -> Tasks {
-        Tasks { wakers: std::mem::take(&mut self.tasks), calls: std::mem::take(&mut self.calls) }
+        let wakers = std::mem::take(&mut self.tasks);
+        let (calls, returned) =
+            (std::mem::take(&mut self.calls), std::mem::take(&mut self.returned));
+        Tasks { wakers, calls, returned }
     }
 }
 
-/// What runs code of others once neither a lock nor the leader's seat is held: tasks to be woken, and
-/// calls.
+/// What runs code of others once neither a lock nor the leader's seat is held: tasks to be woken,
+/// calls, and what was lent, to be dropped.
 pub(crate) struct Tasks {
     wakers: Vec<Waker>,
     calls: Vec<Calls>,
+    returned: Vec<Lent>,
 }
 
 impl Tasks {
     /// Does all of it.
     pub(crate) fn fire(self) {
+        // The thread serves others too, and whoever lent it is not here.
+        for lent in self.returned {
+            if catch_unwind(AssertUnwindSafe(|| drop(lent))).is_err() {
+                log::error!("the owner of data that was lent has panicked");
+            }
+        }
         self.calls.into_iter().for_each(Calls::make);
-        self.wakers.into_iter().for_each(Waker::wake);
+        self.wakers.into_iter().for_each(wake);
+    }
+}
+
+/// Wakes a task. A panic ends here: others wait for the thread, and are to be woken, too.
+fn wake(waker: Waker) {
+    if catch_unwind(AssertUnwindSafe(|| waker.wake())).is_err() {
+        log::error!("a waker has panicked");
     }
 }
 
@@ -305,6 +345,28 @@ mod tests {
         waiters.wake(Interest::Closed, &mut wakes);
         wakes.fire();
         assert_eq!((a.0.load(Ordering::Relaxed), b.0.load(Ordering::Relaxed)), (1, 1));
+    }
+
+    struct Explosive;
+
+    impl Wake for Explosive {
+        fn wake(self: Arc<Self>) {
+            panic!("this waker panics");
+        }
+    }
+
+    #[test]
+    fn a_waker_that_panics_keeps_nobody_from_being_woken() {
+        let mut waiters = Waiters::default();
+        let (count, waker, id) = counter();
+        let bad = Waker::from(Arc::new(Explosive));
+        for (id, waker) in [(WaiterId::unique(), &bad), (id, &waker), (WaiterId::unique(), &bad)] {
+            waiters.register(Interest::Closed, Waiter::task(id, waker));
+        }
+        let mut wakes = Wakes::default();
+        waiters.wake_all(&mut wakes);
+        wakes.fire();
+        assert_eq!(count.0.load(Ordering::Relaxed), 1);
     }
 
     #[test]

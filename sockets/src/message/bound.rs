@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use super::hub::{Hub, lock};
 use crate::config::{EndpointConfig, Workers};
-use crate::core::{Core, CoreRef};
+use crate::core::{Core, CoreRef, WatchHold};
 use crate::ops;
 use crate::switched::SwitchConfig;
 use quicket_udp::{BindError, UdpOption};
@@ -50,21 +50,25 @@ fn registry() -> MutexGuard<'static, Registry> {
     lock(REGISTRY.get_or_init(Mutex::default))
 }
 
-/// Keeps the addresses of this process from changing hands while it forks, for bindings to C: a
-/// lock that another thread holds then would be held in the child for ever.
-pub struct ForkHold(MutexGuard<'static, Registry>);
+/// Keeps the addresses of this process from changing hands while it forks, and who follows the network, for
+/// bindings to C: a lock that another thread holds then would be held in the child for ever.
+pub struct ForkHold {
+    registry: MutexGuard<'static, Registry>,
+    watch: WatchHold,
+}
 
 impl ForkHold {
     /// Takes hold, before the process forks. In the parent, letting go is all.
     #[must_use]
     pub fn acquire() -> Self {
-        Self(registry())
+        Self { registry: registry(), watch: WatchHold::acquire() }
     }
 
     /// In the child: what is in use belongs to the parent.
     pub fn forget(mut self) {
         // Whatever it leads to may be locked by threads that are not here.
-        std::mem::forget(std::mem::take(&mut *self.0));
+        std::mem::forget(std::mem::take(&mut *self.registry));
+        self.watch.forget();
     }
 }
 

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::io;
 
+use quicket_engine::{ConnectionError, TransportErrorCode};
+
 use crate::ops::NoSuchOption;
 
 /// Declares the errors with their numbers on Linux and what they mean here.
@@ -70,6 +72,7 @@ errnos! {
     EADDRINUSE = 98, "the address is in use";
     EADDRNOTAVAIL = 99, "the address is not available";
     ENETUNREACH = 101, "the network cannot be reached";
+    ECONNABORTED = 103, "this host's address has changed; connect again";
     ECONNRESET = 104, "the peer reset the connection";
     ENOBUFS = 105, "out of buffers";
     EISCONN = 106, "the socket is connected already";
@@ -117,6 +120,31 @@ impl From<&io::Error> for Errno {
                 Self::ENOPROTOOPT
             }
             None => Self::of_kind(error.kind()),
+        }
+    }
+}
+
+/// Why a handshake came to nothing, or how a connection has ended.
+impl From<&ConnectionError> for Errno {
+    fn from(error: &ConnectionError) -> Self {
+        match error {
+            ConnectionError::PeerTransport { code, .. }
+                if *code == TransportErrorCode::CONNECTION_REFUSED =>
+            {
+                Self::ECONNREFUSED
+            }
+            ConnectionError::PortUnreachable => Self::ECONNREFUSED,
+            ConnectionError::HostUnreachable => Self::EHOSTUNREACH,
+            ConnectionError::PeerTransport { .. }
+            | ConnectionError::PeerApplication { .. }
+            | ConnectionError::StatelessReset => Self::ECONNRESET,
+            ConnectionError::IdleTimeout
+            | ConnectionError::HandshakeTimeout
+            | ConnectionError::NoViablePath => Self::ETIMEDOUT,
+            ConnectionError::Local { .. } => Self::EPIPE,
+            ConnectionError::Transport(_) | ConnectionError::VersionNegotiation { .. } => {
+                Self::EPROTO
+            }
         }
     }
 }

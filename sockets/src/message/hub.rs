@@ -43,6 +43,9 @@ pub(super) struct Hub {
     this: Weak<Hub>,
     core: Weak<Core>,
     listeners: Mutex<Vec<Arc<ListenQueue>>>,
+    /// How many listeners, of now and of before, processes may have that were forked and have yet to accept. Changed
+    /// with the lock of `listeners` held.
+    heirs: AtomicUsize,
     /// Keys of session tickets come from it.
     ticket_secret: [u8; 32],
 }
@@ -242,8 +245,8 @@ impl Hub {
             SystemRandom::new().fill(&mut drawn);
             drawn
         });
-        let listeners = Mutex::default();
-        Arc::new_cyclic(|this| Self { this: Weak::clone(this), core, listeners, ticket_secret })
+        let (listeners, heirs) = (Mutex::default(), AtomicUsize::default());
+        Arc::new_cyclic(|this| Self { this: this.clone(), core, listeners, heirs, ticket_secret })
     }
 
     /// Adds a listener. Whether other programs leave it its clients is then asked with
@@ -279,10 +282,42 @@ impl Hub {
         let Some(core) = self.core.upgrade() else { return };
         // Who looks last has the last word.
         let listeners = lock(&self.listeners);
-        let is_away = |listener: &Arc<ListenQueue>| listener.attention() == Attention::Away;
-        core.set_first_packets_waiting(!listeners.is_empty() && listeners.iter().all(is_away));
+        core.set_first_packets_waiting(self.has_clients_wait(&core, &listeners));
         drop(listeners);
         core.admit_first_packets();
+    }
+
+    fn has_clients_wait(&self, core: &Core, listeners: &[Arc<ListenQueue>]) -> bool {
+        let is_away = |listener: &Arc<ListenQueue>| listener.attention() == Attention::Away;
+        match listeners {
+            // They are those of the processes that have the listener yet. Several workers have none wait.
+            [] => core.workers().len() == 1 && self.heirs.load(Ordering::Relaxed) > 0,
+            listeners => listeners.iter().all(is_away),
+        }
+    }
+
+    /// Whether anybody of this process listens.
+    pub(super) fn has_listener(&self) -> bool {
+        !lock(&self.listeners).is_empty()
+    }
+
+    /// Processes may have a listener, which leave the address to this one until they accept.
+    pub(super) fn expect_heirs(&self) {
+        let listeners = lock(&self.listeners);
+        self.heirs.fetch_add(1, Ordering::Relaxed);
+        drop(listeners);
+    }
+
+    /// None of them has it any more, or none ever will.
+    pub(super) fn give_up_heirs(&self) {
+        let Some(core) = self.core.upgrade() else { return };
+        let listeners = lock(&self.listeners);
+        let left = self.heirs.fetch_sub(1, Ordering::Relaxed) - 1;
+        if listeners.is_empty() && left == 0 {
+            core.workers().iter().for_each(|worker| worker.routing().endpoint.set_server(None));
+        }
+        drop(listeners);
+        self.heed_attention();
     }
 
     /// Gets the clients of a listener from the switch, if its address is shared: waits for the answer.
@@ -334,10 +369,13 @@ impl Hub {
         listeners.retain(|other| !Arc::ptr_eq(other, listener));
         let mut wakes = Wakes::default();
         if listeners.is_empty() {
-            for worker in core.workers() {
+            // Who comes from now on is theirs, and waits for them.
+            let waits = self.has_clients_wait(core, &listeners);
+            core.set_first_packets_waiting(waits);
+            for worker in core.workers().iter().filter(|_| !waits) {
                 worker.routing().endpoint.set_server(None);
             }
-            core.routing().stop_listening(&mut wakes);
+            core.routing().stop_accepting(&mut wakes);
         }
         drop(listeners);
         let waiting = listener.close(&mut wakes);
@@ -454,6 +492,42 @@ mod tests {
         assert_eq!(listener.close(&mut wakes).len(), 1);
         assert!(!listener.push(greeted(), &mut wakes));
         assert!(listener.close(&mut wakes).is_empty());
+        core.close_all(0, b"");
+    }
+
+    /// Whose clients do not wait for heirs: it is as if there were none.
+    #[test]
+    fn no_worker_of_several_answers_once_nobody_listens() {
+        let address = "127.0.0.1:0".parse().unwrap();
+        let wanted = Wanted { workers: 2, ..Wanted::default() };
+        let Bound { core, hub } = Bound::to(address, &wanted).unwrap();
+        let listener = Arc::new(ListenQueue::new(Alpn::default(), false, false, 5));
+        hub.listen(&listener).unwrap();
+        hub.expect_heirs();
+        let clients: Vec<_> = (0..8)
+            .map(|_| {
+                let client = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+                client.connect(core.local_addr()).unwrap();
+                client.set_read_timeout(Some(std::time::Duration::from_millis(100))).unwrap();
+                client
+            })
+            .collect();
+        // In a version that nobody speaks (RFC 8999, Section 6).
+        let mut first = [0; 1200];
+        first[..14].copy_from_slice(&[0xc0, 0x1a, 0x2a, 0x3a, 0x4a, 8, 1, 2, 3, 4, 5, 6, 7, 8]);
+        let is_answered = |client: &std::net::UdpSocket| {
+            client.send(&first).unwrap();
+            client.recv(&mut [0; 1500]).is_ok()
+        };
+        for client in &clients {
+            assert!((0..100).any(|_| is_answered(client)));
+        }
+        hub.unlisten(&core, &listener).finish();
+        // What was asked more than once is answered more than once.
+        clients.iter().for_each(|client| while client.recv(&mut [0; 1500]).is_ok() {});
+        assert!(!clients.iter().any(is_answered));
+        hub.give_up_heirs();
+        assert!(!clients.iter().any(is_answered));
         core.close_all(0, b"");
     }
 

@@ -142,6 +142,11 @@ impl Inbox {
         self.wanted = if on { self.wanted | bit } else { self.wanted & !bit };
     }
 
+    /// True if there is room for a piece of a TLS message. There always is for the first: without it no handshake goes on.
+    pub(super) fn takes_handshake(&self) -> bool {
+        self.handshake.is_empty() || self.held < self.limit
+    }
+
     /// Adds a piece of a TLS message.
     pub(super) fn push_handshake(&mut self, level: u8, bytes: Vec<u8>) {
         self.held += bytes.len();

@@ -63,6 +63,16 @@ impl Ledger {
         self.account.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Has the program receive TLS messages, as far as there is room for them. What is left goes on when it has received
+    /// some.
+    fn deliver(&self, account: &mut Account) {
+        while account.inbox.takes_handshake()
+            && let Some((level, bytes)) = self.mailbox.take()
+        {
+            account.on_tls(level, bytes);
+        }
+    }
+
     /// True if stream data may be received: not before the handshake, lest replayed early data
     /// be taken for more.
     pub(super) fn delivers_streams(&self, engine: &Connection) -> bool {
@@ -99,9 +109,7 @@ impl Tap for Ledger {
 
     fn on_turn(&self, engine: &mut Connection, now: Time) -> bool {
         let mut account = self.lock();
-        while let Some((level, bytes)) = self.mailbox.take() {
-            account.on_tls(level, bytes);
-        }
+        self.deliver(&mut account);
         while let Some(news) = engine.poll_stream_news() {
             account.on_news(engine.side(), news);
         }
@@ -336,4 +344,40 @@ pub(super) fn signed(id: StreamId) -> i64 {
 /// A connection ID's number as the interface writes it.
 pub(super) fn number(sequence: u64) -> u32 {
     u32::try_from(sequence).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use quicket_engine::crypto::{HandshakeStart, Level, TlsConfig as _};
+
+    use super::*;
+
+    /// RFC 9000, Section 7.5: a peer that sends TLS messages without end, to a program that takes none.
+    #[test]
+    fn tls_messages_that_nobody_receives_are_bounded() {
+        const PIECE: usize = 1_000;
+        const LIMIT: usize = 20_000;
+        let ledger = Ledger::default();
+        ledger.lock().inbox.set_limit(LIMIT);
+        let start = HandshakeStart {
+            server_name: "",
+            peer: None,
+            transport_parameters: b"",
+            resume: None,
+            early_data: false,
+        };
+        let mut handshake = ledger.mailbox.start_client(&start).unwrap();
+        let mut taken = 0;
+        while handshake.room() >= PIECE {
+            handshake.read(Level::Handshake, &[0; PIECE]).unwrap();
+            ledger.deliver(&mut ledger.lock());
+            taken += PIECE;
+            assert!(taken <= 10 * LIMIT, "there is no end");
+        }
+        assert!(taken >= LIMIT + (1 << 16) - PIECE, "{taken}");
+        // As when the program has received all of them.
+        ledger.lock().inbox.drop_handshake();
+        ledger.deliver(&mut ledger.lock());
+        assert!(handshake.room() >= LIMIT);
+    }
 }

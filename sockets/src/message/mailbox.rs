@@ -8,7 +8,7 @@ use quicket_engine::crypto::{
     Level, Secret, TlsConfig,
 };
 
-/// How many bytes of TLS messages may wait for the program.
+/// How many bytes of TLS messages may wait for room in the program's inbox.
 const MAX_WAITING: usize = 1 << 16;
 
 /// The two compartments between the engine and the program.
@@ -163,15 +163,15 @@ impl Handshake for Correspondence {
         if data.is_empty() {
             return Ok(());
         }
-        if mail.waiting + data.len() > MAX_WAITING {
-            return Err(HandshakeError {
-                alert: Alert::INTERNAL_ERROR,
-                reason: "the program does not take TLS messages from its socket".into(),
-            });
-        }
         mail.waiting += data.len();
         mail.incoming.push_back((level, data.to_vec()));
         Ok(())
+    }
+
+    /// What the program does not take from its socket waits here, once that is full.
+    fn room(&self) -> usize {
+        let mail = self.0.lock();
+        MAX_WAITING.saturating_sub(mail.waiting).saturating_add(mail.shown)
     }
 
     fn poll(&mut self) -> Result<Option<HandshakeEvent>, HandshakeError> {
@@ -204,6 +204,7 @@ mod tests {
     fn start(mailbox: &Mailbox) -> Box<dyn Handshake> {
         let start = HandshakeStart {
             server_name: "",
+            peer: None,
             transport_parameters: b"ours",
             resume: None,
             early_data: false,
@@ -263,8 +264,14 @@ mod tests {
 
     #[test]
     fn a_program_that_does_not_read_ends_the_handshake() {
-        let mut engine = start(&Mailbox::default());
+        let mailbox = Mailbox::default();
+        mailbox.set_shown(5);
+        let mut engine = start(&mailbox);
+        assert_eq!(engine.room(), MAX_WAITING + 5);
+        engine.read(Level::Initial, b"hello").unwrap();
         engine.read(Level::Handshake, &[0; MAX_WAITING]).unwrap();
-        assert!(engine.read(Level::Handshake, b"x").is_err());
+        assert_eq!(engine.room(), 0);
+        assert!(mailbox.take().is_some());
+        assert_eq!(engine.room(), MAX_WAITING);
     }
 }

@@ -80,6 +80,9 @@ options! {
     /// empty for that of its file, and got empty where the address is not shared. Not an option of the
     /// kernel's sockets either.
     Switch = 1001,
+    /// [`Socket::set_follow_network`], [`Socket::follows_network`]: a 32-bit number, 0 or another. Not an
+    /// option of the kernel's sockets either.
+    FollowNetwork = 1002,
 }
 
 impl Socket {
@@ -128,6 +131,10 @@ impl Socket {
                 let name = std::str::from_utf8(value).map_err(|_| Errno::EINVAL)?;
                 self.set_switch(SwitchConfig::called(name))
             }
+            OptionName::FollowNetwork => {
+                let follow = value.first_chunk().ok_or(Errno::EINVAL)?;
+                self.set_follow_network(u32::from_ne_bytes(*follow) != 0)
+            }
             OptionName::StreamOpen => Err(Errno::ENOPROTOOPT),
         }
     }
@@ -158,6 +165,7 @@ impl Socket {
             }
             OptionName::Config => self.config().to_bytes(),
             OptionName::Workers => (self.workers() as u32).to_ne_bytes().to_vec(),
+            OptionName::FollowNetwork => u32::from(self.follows_network()).to_ne_bytes().to_vec(),
             OptionName::Switch => {
                 return whole(value, self.program().unwrap_or_default().as_bytes(), 0);
             }

@@ -54,6 +54,8 @@ pub(super) struct Settings {
     pub(super) workers: usize,
     pub(super) switch: Option<SwitchConfig>,
     pub(super) only_v6: bool,
+    /// A client's connection follows this host from network to network.
+    pub(super) follow_network: bool,
     /// Of the UDP socket.
     pub(super) udp_options: Vec<UdpOption>,
 }
@@ -73,6 +75,7 @@ impl Default for Settings {
             workers: 1,
             switch: None,
             only_v6: false,
+            follow_network: false,
             udp_options: Vec::new(),
         }
     }

@@ -8,7 +8,7 @@ use super::connection::source_for;
 use super::workers::{attach, bind, divided};
 use crate::config::{ClientConfig, ServerConfig, WorkerStats};
 use crate::core::{
-    ConnRef, Core, CoreRef, Interest, Link, ListenOptions, Role, Waiter, WaiterId, Wakes,
+    ConnRef, Core, CoreRef, Follow, Interest, Link, ListenOptions, Role, Waiter, WaiterId, Wakes,
 };
 use crate::error::{AcceptError, ConnectError, ListenError};
 use crate::session::{SessionSink, settle};
@@ -45,7 +45,15 @@ impl CoreRef {
             return Err(ConnectError::AddressFamily(remote));
         }
         let bound = link.socket.local_addr();
-        let local = (!bound.ip().is_unspecified()).then_some(bound);
+        // Who binds an address of his choice stays there; behind a switch there is but one.
+        let follows = config.follow_network
+            && bound.ip().is_unspecified()
+            && self.switch_config().is_none()
+            && self.hears_of_network();
+        let local = match follows {
+            true => self.source_of(remote, bound.port()),
+            false => (!bound.ip().is_unspecified()).then_some(bound),
+        };
         let server = format!("{server_name}:{}", remote.port());
         let store = config.sessions.as_ref();
         if let Some(store) = store {
@@ -63,7 +71,13 @@ impl CoreRef {
             hold: false,
             observers: config.qlog.as_ref().map(|qlog| qlog.observers(self.clock())),
         };
-        let conn = self.begin(protocol, remote, local, server_name)?;
+        // What was written as early data cannot be begun again by anybody but the program.
+        let follow = follows.then(|| Follow::new(!early_data));
+        let conn = self.begin(protocol, remote, local, server_name, follow)?;
+        // What has changed between the look and now was not heard of by this connection.
+        if follows && (self.source_of(remote, bound.port()) != local || link.held().is_some()) {
+            self.look_at_network_again();
+        }
         conn.act(|conn, _| {
             conn.sink = store.map(|store| SessionSink::new(store.clone(), &server));
         });
@@ -77,6 +91,7 @@ impl CoreRef {
         remote: SocketAddr,
         local: Option<SocketAddr>,
         server_name: &str,
+        follow: Option<Follow>,
     ) -> Result<ConnRef, ConnectError> {
         let now = self.clock().now();
         let mut routing = self.routing();
@@ -88,7 +103,7 @@ impl CoreRef {
             .endpoint
             .connect(now, protocol, remote, local, server_name)
             .map_err(ConnectError::Invalid)?;
-        let cell = routing.insert(handle, engine, Role::Client);
+        let cell = routing.insert_following(handle, engine, Role::Client, follow);
         drop(routing);
         Ok(ConnRef::new(self.clone(), cell))
     }
@@ -152,9 +167,9 @@ impl CoreRef {
     /// Starts to listen.
     pub(crate) fn listen(&self, config: ServerConfig, early: bool) -> Result<(), ListenError> {
         let ServerConfig { mut protocol, backlog, qlog, admission, unencrypted, tls } = config;
-        if let Some(qlog) = qlog {
-            protocol.observers = Some(qlog.observers(self.clock()));
-        }
+        let captured = self.captures().map(|captures| captures.observers(self.clock()));
+        let logged = qlog.map(|qlog| qlog.observers(self.clock()));
+        protocol.observers = logged.or(protocol.observers).or(captured);
         if let Some(tls) = self.sharing_tickets(&tls) {
             protocol.tls = Arc::new(tls);
         }

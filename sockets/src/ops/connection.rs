@@ -1,13 +1,13 @@
 //! Connections: the handshake, the end, and what is known of them.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, SocketAddr};
 use std::task::Poll;
 
 use quicket_engine::ConnectionError;
 
-use crate::common::{HandshakeInfo, PathInfo, unspecified_for};
-use crate::core::{ConnRef, Interest, Link, Waiter};
+use crate::common::{HandshakeInfo, PathInfo};
+use crate::core::{ConnRef, Interest, Link, Waiter, source_towards};
 use crate::error::{ConnectError, MigrateError};
 use quicket_udp::BindError;
 
@@ -46,6 +46,11 @@ impl ConnRef {
     /// Closes the connection.
     pub(crate) fn close(&self, code: u64, reason: &[u8]) {
         self.act(|conn, now| conn.engine.close(now, code, reason));
+    }
+
+    /// True if its handshake is to begin again, from another address.
+    pub(crate) fn is_stranded(&self) -> bool {
+        self.look(|conn| conn.stranded)
     }
 
     /// Why the connection ended; `None` while it lives.
@@ -107,7 +112,5 @@ impl ConnRef {
 
 /// The address of this host from which the kernel would send to `remote`. Sends nothing.
 pub(crate) fn source_for(remote: SocketAddr) -> io::Result<IpAddr> {
-    let socket = UdpSocket::bind(unspecified_for(remote))?;
-    socket.connect(remote)?;
-    Ok(socket.local_addr()?.ip())
+    source_towards(remote, &[])
 }

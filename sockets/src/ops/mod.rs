@@ -23,6 +23,9 @@ use std::task::Poll;
 
 use crate::core::{Conn, ConnRef, Effect, Interest, Waiter};
 
+/// How often an attempt to connect begins again because this host's address has changed.
+pub(crate) const MAX_RESTARTS: usize = 8;
+
 /// Turns [`Poll`] into an answer for callers that do not wait.
 pub(crate) fn now_or<T, E>(poll: Poll<Result<T, E>>, would_block: E) -> Result<T, E> {
     match poll {

@@ -1,8 +1,9 @@
 //! Streams.
 
-use std::task::Poll;
+use std::task::{Poll, ready};
 
-use quicket_engine::{Chunk, ReadOutcome};
+use bytes::{Buf, Bytes};
+use quicket_engine::{Chunk, Lent, NotTaken, ReadOutcome};
 use quicket_wire::{Dir, StreamId};
 
 use super::super::core::{Conn, ConnRef, Effect, Interest, SendEnd, Waiter};
@@ -11,6 +12,12 @@ use crate::error::{AcceptError, OpenError, ReadError, WriteError};
 /// With so many streams at most, the end of one is sent at once: as in one exchange after the other,
 /// where the previous stream is still to be acknowledged.
 const FEW_STREAMS: usize = 2;
+
+/// Less than this is copied, in bytes: a packet or a few, which fit into memory that is there.
+const LEAST_LENT: usize = 8 << 10;
+
+/// How much is lent in a piece, in bytes: each is held until the peer has all of it.
+const MOST_LENT: usize = 256 << 10;
 
 /// How far a stream may be written to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,6 +84,32 @@ impl Conn {
             Ok(written) => Poll::Ready(Ok(written)),
             Err(quicket_engine::WriteError::Blocked) => Poll::Pending,
             Err(error) => Poll::Ready(Err(write_error(self.send_end(id), error))),
+        }
+    }
+
+    /// The same, but large pieces are sent from where they are; what was taken is no more in `data`.
+    pub(crate) fn write_bytes(
+        &mut self,
+        id: StreamId,
+        data: &mut Bytes,
+    ) -> Poll<Result<usize, WriteError>> {
+        if let Some(error) = self.end() {
+            return Poll::Ready(Err(WriteError::Lost(error)));
+        }
+        let room = self.engine.send_capacity(id).unwrap_or(0).min(data.len()).min(MOST_LENT);
+        if room < LEAST_LENT {
+            let written = ready!(self.write(id, data, Ahead::Buffer));
+            data.advance(*written.as_ref().unwrap_or(&0));
+            return Poll::Ready(written);
+        }
+        // Where it is not taken, this is not the last that holds it, so that nothing is dropped here.
+        match self.engine.lend(id, Lent::new(data.slice(..room))) {
+            Ok(()) => {
+                data.advance(room);
+                Poll::Ready(Ok(room))
+            }
+            Err(NotTaken { error: quicket_engine::WriteError::Blocked, .. }) => Poll::Pending,
+            Err(NotTaken { error, .. }) => Poll::Ready(Err(write_error(self.send_end(id), error))),
         }
     }
 
@@ -214,10 +247,11 @@ impl ConnRef {
 
     /// Wants no more of a stream.
     pub(crate) fn stop(&self, id: StreamId, code: u64) -> Result<(), ReadError> {
-        self.act(|conn, _| match conn.engine.stop_sending(id, code) {
-            Ok(()) => Ok(()),
-            Err(error) => Err(read_error(error).unwrap_or(ReadError::Closed)),
-        })
+        let (stopped, _left) = self.act(|conn, _| {
+            let stopped = conn.engine.stop_sending(id, code);
+            (stopped, conn.waiters.forget(Interest::Readable(id)))
+        });
+        stopped.map_err(|error| read_error(error).unwrap_or(ReadError::Closed))
     }
 
     /// Writes as much as there is room for.
@@ -231,6 +265,25 @@ impl ConnRef {
             |written: &Result<usize, WriteError>| Effect::Written(*written.as_ref().unwrap_or(&0)),
             |conn| {
                 let written = conn.write(id, data, Ahead::Buffer);
+                if written.is_pending() {
+                    conn.wait(Interest::Writable(id), waiter);
+                }
+                written
+            },
+        )
+    }
+
+    /// The same, but large pieces are sent from where they are; what was taken is no more in `data`.
+    pub(crate) fn poll_write_bytes(
+        &self,
+        id: StreamId,
+        data: &mut Bytes,
+        waiter: Option<Waiter<'_>>,
+    ) -> Poll<Result<usize, WriteError>> {
+        self.try_later(
+            |written: &Result<usize, WriteError>| Effect::Written(*written.as_ref().unwrap_or(&0)),
+            |conn| {
+                let written = conn.write_bytes(id, data);
                 if written.is_pending() {
                     conn.wait(Interest::Writable(id), waiter);
                 }
@@ -293,21 +346,25 @@ impl ConnRef {
     /// The application lets go of a sending half: ends the stream if that was not done yet, or
     /// gives it up if the application is unwinding.
     pub(crate) fn release_send(&self, id: StreamId, ended: bool) {
-        self.later(|conn| {
+        // Who polled or waited with a time limit may be on the lists still.
+        let _left = self.later(|conn| {
             conn.send_ends.remove(&id);
             if !ended && std::thread::panicking() {
                 let _ = conn.engine.reset(id, 0);
             } else if !ended {
                 let _ = conn.engine.finish(id);
             }
+            let waiters = &mut conn.waiters;
+            (waiters.forget(Interest::Writable(id)), waiters.forget(Interest::SendDone(id)))
         });
     }
 
     /// The application lets go of a receiving half.
     pub(crate) fn release_receive(&self, id: StreamId, ended: bool) {
         if !ended {
-            self.later(|conn| {
+            let _left = self.later(|conn| {
                 let _ = conn.engine.stop_sending(id, 0);
+                conn.waiters.forget(Interest::Readable(id))
             });
         }
     }

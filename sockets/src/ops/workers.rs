@@ -116,8 +116,9 @@ pub(super) fn endpoint_on(
 ) -> io::Result<CoreRef> {
     let count = division.workers();
     let site = SiteKeys::of(&config.protocol);
+    let (pass_through, captures) = (config.pass_through.clone(), config.captures.clone());
     let switch =
-        Switch::new(count, config.memory, choice, site.clone(), config.pass_through.clone());
+        Switch::new(count, config.memory, choice, site.clone(), pass_through, captures.clone());
     let tokens = SharedTokenLog::default();
     let mut cores = Vec::with_capacity(count);
     for (number, link) in links.into_iter().enumerate() {
@@ -143,6 +144,9 @@ pub(super) fn endpoint_on(
     first.keep(cores);
     if let Some(site) = &site {
         site.tell(Arc::downgrade(&first));
+    }
+    if let Some(captures) = &captures {
+        captures.attach(&first);
     }
     Ok(CoreRef::new(first))
 }

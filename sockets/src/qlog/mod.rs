@@ -35,7 +35,8 @@ use quicket_engine::{NewConnection, Observer, Observers};
 
 use crate::core::Clock;
 use observer::ConnectionLog;
-use writer::Writer;
+pub use writer::QlogPlace;
+use writer::{Folder, Writer};
 
 /// How much of all logs waits in memory to be written by default, in bytes.
 const MEMORY: usize = 64 << 20;
@@ -58,6 +59,8 @@ const MEMORY: usize = 64 << 20;
 pub struct Qlog {
     writer: Arc<Writer>,
     epoch: Epoch,
+    /// Addresses are left out.
+    anonymous: bool,
 }
 
 /// One moment by both clocks, so that logs of one process agree about the time.
@@ -87,10 +90,19 @@ impl Qlog {
     pub fn with_memory(folder: impl Into<PathBuf>, bytes: usize) -> io::Result<Self> {
         let folder = folder.into();
         std::fs::create_dir_all(&folder)?;
+        Self::to(Box::new(Folder(folder)), bytes)
+    }
+
+    /// Writes to another place than a folder. `bytes` limits what of all logs together waits in memory.
+    ///
+    /// # Errors
+    ///
+    /// If the thread cannot be made.
+    pub fn to(place: Box<dyn QlogPlace>, bytes: usize) -> io::Result<Self> {
         let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let unix_nanos = u64::try_from(unix.as_nanos()).unwrap_or(u64::MAX);
         let epoch = Epoch { instant: Instant::now(), unix_nanos };
-        Ok(Self { writer: Arc::new(Writer::start(folder, bytes)?), epoch })
+        Ok(Self { writer: Arc::new(Writer::start(place, bytes)?), epoch, anonymous: false })
     }
 
     /// Writes into the folder that the environment variable `QLOGDIR` names; `None` if it is not
@@ -104,6 +116,12 @@ impl Qlog {
             Some(folder) if !folder.is_empty() => Self::new(folder).map(Some),
             _ => Ok(None),
         }
+    }
+
+    /// Leaves addresses out.
+    #[must_use]
+    pub fn without_addresses(self) -> Self {
+        Self { anonymous: true, ..self }
     }
 
     /// Waits until everything logged so far is in the files. Call it before the process ends;
@@ -122,13 +140,14 @@ impl Qlog {
             Some(later) => unix_nanos.saturating_add(nanos(later)),
             None => unix_nanos.saturating_sub(nanos(instant.duration_since(origin))),
         };
-        Arc::new(Logger { writer: Arc::clone(&self.writer), unix_origin })
+        let (writer, anonymous) = (Arc::clone(&self.writer), self.anonymous);
+        Arc::new(Logger { writer, unix_origin, anonymous })
     }
 }
 
 impl fmt::Debug for Qlog {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Qlog").field("folder", &self.writer.folder()).finish_non_exhaustive()
+        f.debug_struct("Qlog").field("anonymous", &self.anonymous).finish_non_exhaustive()
     }
 }
 
@@ -137,12 +156,14 @@ struct Logger {
     writer: Arc<Writer>,
     /// Nanoseconds since 1970 at the origin of the endpoint's time.
     unix_origin: u64,
+    anonymous: bool,
 }
 
 impl Observers for Logger {
     fn observer(&self, connection: &NewConnection) -> Option<Box<dyn Observer>> {
         let NewConnection { now, side, original_dcid, .. } = *connection;
         let begin = (now, side, original_dcid);
-        Some(Box::new(ConnectionLog::begin(&self.writer, self.unix_origin, begin)))
+        let log = ConnectionLog::begin(&self.writer, self.unix_origin, begin);
+        Some(Box::new(ConnectionLog { anonymous: self.anonymous, ..log }))
     }
 }

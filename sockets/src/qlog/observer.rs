@@ -19,6 +19,8 @@ const RECORD_SEPARATOR: u8 = 0x1e;
 /// Logs one connection.
 pub(super) struct ConnectionLog {
     pub(super) side: Side,
+    /// Addresses are left out.
+    pub(super) anonymous: bool,
     pub(super) records: Records,
     pub(super) gauges: Gauges,
     /// The last state of `connection_state_updated`.
@@ -62,6 +64,7 @@ impl ConnectionLog {
         let now = unix_origin.saturating_add(now.as_nanos());
         Self {
             side,
+            anonymous: false,
             records: Records { sink, unix_origin, now, dropped: 0 },
             gauges: Gauges::default(),
             state: None,

@@ -34,7 +34,7 @@ pub(super) struct ParametersSet {
     initial_max_streams_bidi: u64,
     initial_max_streams_uni: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
-    preferred_address: Option<PreferredAddress>,
+    pub(super) preferred_address: Option<PreferredAddress>,
     max_datagram_frame_size: u64,
     grease_quic_bit: bool,
     /// In microseconds (draft-ietf-quic-ack-frequency).
@@ -45,7 +45,7 @@ pub(super) struct ParametersSet {
 }
 
 #[derive(Serialize)]
-struct PreferredAddress {
+pub(super) struct PreferredAddress {
     #[serde(skip_serializing_if = "Option::is_none")]
     ip_v4: Option<Ipv4Addr>,
     #[serde(skip_serializing_if = "Option::is_none")]

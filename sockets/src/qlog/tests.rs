@@ -1,7 +1,7 @@
 //! A golden sample of each event, and what happens without room or without a file.
 
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use quicket_engine::crypto::{Direction, HandshakeSummary, Level};
 use quicket_engine::time::Time;
@@ -18,6 +18,31 @@ use super::observer::ConnectionLog;
 use super::schema;
 use super::writer::Writer as LogWriter;
 
+/// A place that panics with every file but one.
+struct Explosive(Arc<Mutex<usize>>);
+
+impl super::QlogPlace for Explosive {
+    fn append(&self, name: &str, _: bool, bytes: &[u8]) -> std::io::Result<()> {
+        assert_eq!(name, "good", "this place panics");
+        *self.0.lock().unwrap() += bytes.len();
+        Ok(())
+    }
+}
+
+#[test]
+fn a_place_that_panics_fails_one_log_and_holds_nobody_up() {
+    let written = Arc::default();
+    let place = Box::new(Explosive(Arc::clone(&written)));
+    let writer = Arc::new(LogWriter::start(place, 1 << 20).unwrap());
+    let (bad, good) = (writer.log("bad"), writer.log("good"));
+    assert!(bad.append(|bytes| bytes.extend([1; 10])));
+    writer.flush();
+    assert!(!bad.append(|bytes| bytes.extend([1; 10])), "nothing more is taken");
+    assert!(good.append(|bytes| bytes.extend([1; 20])));
+    writer.flush();
+    assert_eq!(*written.lock().unwrap(), 20);
+}
+
 /// A log of a client in a folder of its own.
 struct Bench {
     folder: PathBuf,
@@ -29,7 +54,8 @@ impl Bench {
     fn new(name: &str, limit: usize) -> Self {
         let folder = std::env::temp_dir().join(format!("quicket-{name}-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
-        let writer = Arc::new(LogWriter::start(folder.clone(), limit).unwrap());
+        let writer =
+            Arc::new(LogWriter::start(Box::new(super::Folder(folder.clone())), limit).unwrap());
         let odcid = ConnectionId::new(&[0xab; 8]).unwrap();
         let log = ConnectionLog::begin(&writer, 5_000_000, (Time::ZERO, Side::Client, odcid));
         Self { folder, writer, log }
@@ -66,6 +92,28 @@ fn logged(name: &str, observation: &Observation<'_>) -> Vec<Value> {
     let mut bench = Bench::new(name, 1 << 20);
     bench.see(observation);
     bench.events()
+}
+
+#[test]
+fn without_addresses_there_are_none_of_paths_nor_of_parameters() {
+    let mut bench = Bench::new("anonymous", 1 << 20);
+    bench.log.anonymous = true;
+    let cid = ConnectionId::new(&[1; 8]).unwrap();
+    let (local, remote) = ("192.0.2.1:443".parse().unwrap(), "192.0.2.7:1".parse().unwrap());
+    let [source_cid, destination_cid] = [cid; 2];
+    bench.see(&Observation::Started { local: Some(local), remote, source_cid, destination_cid });
+    let preferred = quicket_wire::PreferredAddress {
+        ipv4: Some("192.0.2.9:443".parse().unwrap()),
+        ipv6: None,
+        connection_id: cid,
+        stateless_reset_token: [2; 16].into(),
+    };
+    let parameters =
+        TransportParameters { preferred_address: Some(preferred.into()), ..<_>::default() };
+    bench.see(&Observation::Parameters { direction: Direction::Receive, parameters: &parameters });
+    let events = bench.events();
+    assert_eq!(events.len(), 3, "{events:?}");
+    assert!(!events.iter().any(|event| event.to_string().contains("192.0.2.")), "{events:?}");
 }
 
 fn event(category: &str, name: &str, data: Value) -> Value {

@@ -1,5 +1,7 @@
 //! From what the engine reports to the events of qlog.
 
+use std::net::SocketAddr;
+
 use quicket_engine::crypto::{Direction, HandshakeSummary, Level};
 use quicket_engine::{
     ConnectionError, DropReason, Observation, PacketContent, RecoveryParameters, TransportError,
@@ -58,8 +60,8 @@ impl ConnectionLog {
         match observation {
             Observation::Started { local, remote, source_cid, destination_cid } => {
                 let data = ConnectionStarted {
-                    local: TupleEndpoint::new(*local).with_cid(Cid(*source_cid)),
-                    remote: TupleEndpoint::new(Some(*remote)).with_cid(Cid(*destination_cid)),
+                    local: self.endpoint(*local).with_cid(Cid(*source_cid)),
+                    remote: self.endpoint(Some(*remote)).with_cid(Cid(*destination_cid)),
                 };
                 self.records.write(Category::Connectivity, "quic:connection_started", &data);
                 self.set_state("attempted");
@@ -90,8 +92,8 @@ impl ConnectionLog {
                 let tuple_id = self.moves.to_string();
                 let data = TupleAssigned {
                     tuple_id: tuple_id.clone(),
-                    tuple_remote: TupleEndpoint::new(Some(*remote)),
-                    tuple_local: TupleEndpoint::new(*local),
+                    tuple_remote: self.endpoint(Some(*remote)),
+                    tuple_local: self.endpoint(*local),
                 };
                 self.records.write(Category::Connectivity, "quic:tuple_assigned", &data);
                 let data = MigrationStateUpdated { new: "migration_complete", tuple_id };
@@ -105,6 +107,10 @@ impl ConnectionLog {
             // The engine may report more one day; what this log does not know, it leaves out.
             _ => {}
         }
+    }
+
+    fn endpoint(&self, address: Option<SocketAddr>) -> TupleEndpoint {
+        TupleEndpoint::new(address.filter(|_| !self.anonymous))
     }
 
     fn set_state(&mut self, new: &'static str) {
@@ -144,7 +150,10 @@ impl ConnectionLog {
 
     fn on_parameters(&mut self, direction: Direction, parameters: &TransportParameters) {
         self.ack_delay_exponents.set(direction, parameters.ack_delay_exponent);
-        let data = ParametersSet::new(initiator(direction), parameters);
+        let mut data = ParametersSet::new(initiator(direction), parameters);
+        if self.anonymous {
+            data.preferred_address = None;
+        }
         self.records.write(Category::Transport, "quic:parameters_set", &data);
         let Some(versions) = &parameters.version_information else { return };
         let available: Vec<_> =

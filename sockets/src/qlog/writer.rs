@@ -7,6 +7,7 @@
 use std::collections::VecDeque;
 use std::fs::OpenOptions;
 use std::io::{self, Write};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -21,10 +22,31 @@ const URGENT: usize = 1 << 20;
 /// The thread and its queue. The thread ends, having written everything, after this is dropped.
 pub(super) struct Writer {
     shared: Arc<Shared>,
-    folder: PathBuf,
+}
+
+/// Where qlog files go, if they do not go into a folder. One thread calls it, which may wait here: meanwhile events
+/// gather in memory, and are left out and counted when that is full.
+pub trait QlogPlace: Send + Sync {
+    /// Appends to the file of a connection, which has not been there before if `is_new`. Names have nothing in them but
+    /// hexadecimal digits, letters, `_` and `.`.
+    ///
+    /// # Errors
+    ///
+    /// If that is not possible. Nothing more comes for this file, nor after a panic.
+    fn append(&self, name: &str, is_new: bool, bytes: &[u8]) -> io::Result<()>;
+}
+
+/// A folder in the file system.
+pub(super) struct Folder(pub(super) PathBuf);
+
+impl QlogPlace for Folder {
+    fn append(&self, name: &str, is_new: bool, bytes: &[u8]) -> io::Result<()> {
+        append_to_file(&self.0.join(name), !is_new, bytes)
+    }
 }
 
 struct Shared {
+    place: Box<dyn QlogPlace>,
     queue: Mutex<Queue>,
     /// There is something to do.
     work: Condvar,
@@ -43,11 +65,13 @@ struct Queue {
     flushes_done: u64,
     urgent: bool,
     closed: bool,
+    /// The thread has ended.
+    over: bool,
 }
 
 /// The log of one connection.
 struct Log {
-    path: PathBuf,
+    name: String,
     memory: Mutex<Memory>,
 }
 
@@ -71,8 +95,9 @@ pub(super) struct LogSink {
 
 impl Writer {
     /// Starts the thread. `limit` bounds the bytes that wait.
-    pub(super) fn start(folder: PathBuf, limit: usize) -> io::Result<Self> {
+    pub(super) fn start(place: Box<dyn QlogPlace>, limit: usize) -> io::Result<Self> {
         let shared = Arc::new(Shared {
+            place,
             queue: Mutex::default(),
             work: Condvar::new(),
             flushed: Condvar::new(),
@@ -81,16 +106,12 @@ impl Writer {
         });
         let worker = Arc::clone(&shared);
         thread::Builder::new().name("quicket-qlog".into()).spawn(move || worker.run())?;
-        Ok(Self { shared, folder })
-    }
-
-    pub(super) fn folder(&self) -> &Path {
-        &self.folder
+        Ok(Self { shared })
     }
 
     /// A log that becomes the file `name`.
     pub(super) fn log(self: &Arc<Self>, name: &str) -> LogSink {
-        let log = Log { path: self.folder.join(name), memory: Mutex::default() };
+        let log = Log { name: name.to_owned(), memory: Mutex::default() };
         LogSink { log: Arc::new(log), writer: Arc::clone(self) }
     }
 
@@ -101,7 +122,7 @@ impl Writer {
         queue.flushes_wanted += 1;
         let wanted = queue.flushes_wanted;
         shared.work.notify_one();
-        while queue.flushes_done < wanted {
+        while queue.flushes_done < wanted && !queue.over {
             queue = shared.flushed.wait(queue).unwrap_or_else(PoisonError::into_inner);
         }
     }
@@ -157,6 +178,7 @@ impl Shared {
 
     /// The thread.
     fn run(&self) {
+        let _end = End(self);
         let mut spare = Vec::new();
         loop {
             let (logs, flushes, closed) = self.next_batch();
@@ -193,14 +215,32 @@ impl Shared {
         memory.queued = false;
         let created = std::mem::replace(&mut memory.created, true);
         drop(memory);
-        if let Err(error) = append_to_file(&log.path, created, spare) {
-            log::warn!("{} is not written: {error}", log.path.display());
+        // The thread serves other logs, too.
+        let appended =
+            catch_unwind(AssertUnwindSafe(|| self.place.append(&log.name, !created, spare)));
+        let failure = match appended {
+            Ok(Ok(())) => None,
+            Ok(Err(error)) => Some(error.to_string()),
+            Err(_) => Some("the place for qlog files has panicked".to_owned()),
+        };
+        if let Some(failure) = failure {
+            log::warn!("{} is not written: {failure}", log.name);
             log.memory().failed = true;
         }
         self.waiting.fetch_sub(spare.len(), Ordering::Relaxed);
         spare.clear();
         // One burst of one connection must not keep its memory for good.
         spare.shrink_to(URGENT);
+    }
+}
+
+/// However the thread ends, nobody waits for it any longer.
+struct End<'a>(&'a Shared);
+
+impl Drop for End<'_> {
+    fn drop(&mut self) {
+        self.0.queue().over = true;
+        self.0.flushed.notify_all();
     }
 }
 

@@ -3,6 +3,7 @@
 use std::fs::{self, OpenOptions};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use super::SessionStore;
@@ -14,12 +15,14 @@ const MAGIC: &[u8] = b"quicket sessions 1\n";
 const MAX_FILE: u64 = 256 << 10;
 
 /// A [`SessionStore`] in a directory. Files can be read by their owner only; what cannot be read
-/// or is damaged counts as absent, and what cannot be written is lost with a warning.
+/// or is damaged counts as absent, and what cannot be written is lost; the first time with a warning.
 #[derive(Debug)]
 pub struct FileSessionStore {
     directory: PathBuf,
     /// One change at a time.
     lock: Mutex<()>,
+    /// It was told that something cannot be kept.
+    told: AtomicBool,
 }
 
 impl FileSessionStore {
@@ -31,7 +34,7 @@ impl FileSessionStore {
     pub fn open(directory: impl Into<PathBuf>) -> io::Result<Self> {
         let directory = directory.into();
         fs::create_dir_all(&directory)?;
-        Ok(Self { directory, lock: Mutex::new(()) })
+        Ok(Self { directory, lock: Mutex::new(()), told: AtomicBool::new(false) })
     }
 
     /// A file name for any server name: letters, digits, dots and hyphens stay, all else becomes
@@ -58,6 +61,7 @@ impl FileSessionStore {
         let result = change(&mut after);
         if after != before
             && let Err(error) = write(&path, &after)
+            && !self.told.swap(true, Ordering::Relaxed)
         {
             log::warn!("cannot keep the session of {server} in {}: {error}", path.display());
         }
@@ -97,8 +101,10 @@ fn write(path: &Path, remembered: &Remembered) -> io::Result<()> {
     options.write(true).create(true).truncate(true);
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    options.open(&beside)?.write_all(&encode(remembered))?;
-    fs::rename(&beside, path)
+    let mut file = options.open(&beside)?;
+    let kept = file.write_all(&encode(remembered)).and_then(|()| fs::rename(&beside, path));
+    // Nobody would look for half of it, nor remove it.
+    kept.inspect_err(|_| drop(fs::remove_file(&beside)))
 }
 
 /// The magic, then each item as a kind (`s` or `t`), its length in four bytes, and itself.
@@ -181,6 +187,17 @@ mod tests {
         let mut endless = MAGIC.to_vec();
         endless.extend_from_slice(b"s\xff\xff\xff\xffx");
         assert_eq!(decode(&endless), None);
+    }
+
+    #[test]
+    fn what_cannot_be_kept_leaves_nothing_behind() {
+        let directory = directory("unkept");
+        let store = FileSessionStore::open(&directory).unwrap();
+        // No file takes the place of a directory.
+        fs::create_dir(store.path("a:1")).unwrap();
+        store.save_session("a:1", b"lost");
+        assert_eq!(fs::read_dir(&directory).unwrap().count(), 1);
+        fs::remove_dir_all(directory).unwrap();
     }
 
     #[cfg(unix)]

@@ -4,6 +4,7 @@ use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
+use ::bytes::Bytes;
 use ::tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use quicket_wire::StreamId;
 
@@ -73,6 +74,23 @@ impl SendStream {
         Ok(())
     }
 
+    /// Writes all of `data`, of which pieces of 8 KiB and more are not copied: they are sent from where they are, and dropped
+    /// by a thread of the endpoint, or of a call on it, once the peer has them. What was taken is no more in `data`.
+    ///
+    /// Cancel safe: when the future is dropped before it is ready, `data` is what was not written.
+    ///
+    /// # Errors
+    ///
+    /// Like [`SendStream::write_some`]; `data` is what was not written then.
+    pub async fn write_bytes(&mut self, data: &mut Bytes) -> Result<(), WriteError> {
+        let half = &self.half;
+        while !data.is_empty() {
+            wait(|waiter| half.poll_write_bytes(data, Some(waiter)), unregister_write(half))
+                .await?;
+        }
+        Ok(())
+    }
+
     /// Ends the stream: the peer finds its end behind what was written. What was written is
     /// still delivered in the background.
     ///
@@ -124,6 +142,17 @@ impl SendStream {
     ) -> Poll<Result<usize, WriteError>> {
         let waiter = Waiter::task(self.waiter, context.waker());
         self.half.poll_write(data, Some(waiter))
+    }
+
+    /// Polls for room and writes some of `data` without a copy, as [`SendStream::write_bytes`] does; what was taken is no
+    /// more in `data`.
+    pub fn poll_write_bytes(
+        &mut self,
+        context: &mut Context<'_>,
+        data: &mut Bytes,
+    ) -> Poll<Result<usize, WriteError>> {
+        let waiter = Waiter::task(self.waiter, context.waker());
+        self.half.poll_write_bytes(data, Some(waiter))
     }
 
     /// Polls whether the peer has everything or has stopped the stream; see

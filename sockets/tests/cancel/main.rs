@@ -4,6 +4,9 @@
 mod common;
 mod midway;
 #[cfg(target_os = "linux")]
+#[path = "../common/switch.rs"]
+mod switch;
+#[cfg(target_os = "linux")]
 mod switched;
 
 use std::future::Future;

@@ -1,23 +1,17 @@
 //! Endpoints behind a switch that answers late.
 
 use std::net::SocketAddr;
-use std::os::fd::AsFd;
-use std::os::unix::net::UnixStream;
-use std::sync::Arc;
-use std::thread;
 
 use quicket::tokio::Endpoint;
 use quicket::{EndpointConfig, SwitchConfig};
-use quicket_handshake::{Aes128, AwsLcProvider, SystemRandom};
-use quicket_switch::daemon::{Daemon, Listener, Tools};
 use quicket_testing::free_port;
 use tokio::task::yield_now;
 
 use crate::midway::{in_time, poll_times};
+use crate::switch::{self, Switch};
 
 fn programs(name: &str) -> Option<usize> {
-    let status = quicket_switch::client::status(name).ok()?;
-    let status: serde_json::Value = serde_json::from_str(&status).unwrap();
+    let status = switch::status(name)?;
     let addresses = status["addresses"].as_array().unwrap().iter();
     Some(addresses.map(|address| address["programs"].as_array().unwrap().len()).sum())
 }
@@ -25,15 +19,9 @@ fn programs(name: &str) -> Option<usize> {
 /// The switch hears of an endpoint that is not wanted any more: that leaves, and gives the address up.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_endpoint_that_is_not_waited_for_leaves_the_switch() {
-    let path = std::env::temp_dir().join(format!("quicket-late-switch-{}", std::process::id()));
-    let name = path.to_str().unwrap().to_owned();
-    let tools = Tools {
-        crypto: Arc::new(AwsLcProvider),
-        aes_128: |key| Arc::new(Aes128::new(key)),
-        random: Box::new(SystemRandom::new()),
-    };
+    let name = switch::free_name();
     // Programs that connect wait until it runs.
-    let daemon = Daemon::new(Listener::bind(&name).unwrap(), tools, None).unwrap();
+    let daemon = switch::daemon(&name);
     let switch = SwitchConfig::new("app").named(&name).started_by(None);
     let config = EndpointConfig::default().switch(switch);
     let address = SocketAddr::from(([127, 0, 0, 1], free_port()));
@@ -42,8 +30,7 @@ async fn an_endpoint_that_is_not_waited_for_leaves_the_switch() {
         let ready = poll_times(bind, polls, async |_| panic!("it is dropped")).await;
         assert!(ready.is_none(), "nobody has answered");
     }
-    let (stop, stopped) = UnixStream::pair().unwrap();
-    let switch = thread::spawn(move || daemon.run(stopped.as_fd()));
+    let _switch = Switch::run(daemon, name.clone(), false);
     in_time(async {
         // One that is wanted gets a share of the address all the same.
         let endpoint = Endpoint::bind_with(address, config).await.unwrap();
@@ -56,7 +43,4 @@ async fn an_endpoint_that_is_not_waited_for_leaves_the_switch() {
         }
     })
     .await;
-    drop(stop);
-    switch.join().unwrap().unwrap();
-    let _ = std::fs::remove_file(format!("{name}.lock"));
 }

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use common::{configs, pair_with};
 use gate::Gate;
 use quicket::{
-    ClientConfig, Connection, ConnectionError, EarlyData, FileSessionStore, Listener,
+    ClientConfig, Connection, ConnectionError, Decision, EarlyData, FileSessionStore, Listener,
     MemorySessionStore, RetryPolicy, ServerConfig, SessionStore, Stream,
 };
 
@@ -130,6 +130,23 @@ fn a_second_connection_resumes_and_sends_early_data() {
     assert_eq!(second.early_data(), EarlyData::Accepted);
     assert!(second.handshake().unwrap().resumed);
     assert!(!request(&second, b"third"));
+}
+
+#[test]
+fn early_data_waits_while_the_application_makes_up_its_mind() {
+    let (server, client, store) = with_store();
+    // It has come long before.
+    let slow = server.admission(|_| {
+        thread::sleep(Duration::from_millis(100));
+        Decision::Accept
+    });
+    let gate = serve(slow);
+    get_to_know(&gate, &client, &*store);
+    let (second, stream) = connect_and_ask(&gate, &client, b"second");
+    gate.open();
+    assert!(answer(stream, b"second"));
+    assert_eq!(second.early_data(), EarlyData::Accepted);
+    assert_eq!(second.stats().counters.packets_lost, 0);
 }
 
 #[test]

@@ -28,6 +28,10 @@ mod sync {
     pub(super) use shuttle::sync::{Mutex, MutexGuard};
     pub(super) use shuttle::thread::{self, Thread, ThreadId};
     pub(super) use std::sync::{Arc, PoisonError};
+
+    pub(super) fn this_thread() -> ThreadId {
+        thread::current().id()
+    }
 }
 
 use lead::Rank;

@@ -70,6 +70,7 @@ impl Program {
         let parameters = own_parameters(socket);
         let start = HandshakeStart {
             server_name: "localhost",
+            peer: None,
             transport_parameters: &parameters,
             resume,
             early_data: resume.is_some(),
@@ -99,6 +100,7 @@ impl Program {
         let parameters = own_parameters(socket);
         let start = HandshakeStart {
             server_name: "",
+            peer: None,
             transport_parameters: &parameters,
             resume: None,
             early_data: true,
@@ -378,6 +380,7 @@ fn a_programs_word_counts_and_not_the_parameters_inside_of_the_client_hello() {
         let parameters = own_parameters(&client);
         let start = HandshakeStart {
             server_name: "localhost",
+            peer: None,
             // A parameter that is longer than what is there.
             transport_parameters: &[0x04, 0x08, 0xff],
             resume: None,

@@ -205,12 +205,11 @@ impl Shared {
         }
         let connection = Arc::new(connection);
         state.connection = Some(Arc::clone(&connection));
-        let kin = state.kin.clone();
-        drop(state);
-        // It may have changed since the switch was told with the question.
-        if let Some((kin, lifeline)) = kin {
-            let _ = connection.send(ONCE, Request::Bequeath(kin), &[lifeline.as_fd()]);
+        // It may have changed since the switch was told with the question. Nobody says it anew before that.
+        if let Some((kin, lifeline)) = &state.kin {
+            let _ = connection.send(ONCE, Request::Bequeath(*kin), &[lifeline.as_fd()]);
         }
+        drop(state);
         self.changed.notify_all();
         true
     }

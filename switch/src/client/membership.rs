@@ -350,14 +350,13 @@ impl Membership {
     }
 
     /// The process is about to fork, and passes its listener on: those who [join as](Self::join_as) of this family
-    /// share what it serves. Waits for nothing.
+    /// share what it serves. Waits for nothing; [`Self::await_heard`] does.
     pub fn bequeath(&self, family: &Family, attention: Attention) {
         let kin = family.kin(attention);
+        // What is noted last is said last: under one lock.
         let mut state = self.0.state();
         state.kin = Some((kin, Arc::clone(&family.lifeline)));
-        let connection = state.connection.clone();
-        drop(state);
-        if let Some(connection) = connection {
+        if let Some(connection) = &state.connection {
             // Who has gone says so to the thread, and the next one is told.
             let _ = connection.send(ONCE, Request::Bequeath(kin), &[family.lifeline.as_fd()]);
         }
@@ -368,10 +367,22 @@ impl Membership {
         let mut state = self.0.state();
         let Some((kin, _)) = &mut state.kin else { return };
         kin.attention = attention;
-        let connection = state.connection.clone();
-        drop(state);
-        if let Some(connection) = connection {
+        if let Some(connection) = &state.connection {
             let _ = connection.send(ONCE, Request::Attention(attention), &[]);
+        }
+    }
+
+    /// Waits until the switch has heard that the listener was passed on, and has the kernel bring this process no more
+    /// clients past it; until `until` at most. Does not wait for other questions, and says nothing that others may have
+    /// said anew meanwhile.
+    pub fn await_heard(&self, until: Instant) {
+        if self.0.state().kin.is_none() {
+            return;
+        }
+        if let Err(error) = self.0.ask_until(&Request::Heard, until, |_, _| {}) {
+            log::warn!(
+                "clients may still come to a process that has passed its listener on: {error}"
+            );
         }
     }
 
@@ -520,7 +531,16 @@ impl Shared {
         patience: Duration,
         note: impl FnOnce(&mut State, &Reply),
     ) -> io::Result<()> {
-        let until = Instant::now() + patience;
+        self.ask_until(request, Instant::now() + patience, note)
+    }
+
+    /// The same out of turn, of what is not noted.
+    fn ask_until(
+        &self,
+        request: &Request,
+        until: Instant,
+        note: impl FnOnce(&mut State, &Reply),
+    ) -> io::Result<()> {
         let mut asked: Option<(Arc<Connection>, u32)> = None;
         let mut state = self.state();
         loop {

@@ -25,7 +25,7 @@ use crate::protocol::{Message, Refused, Reply, Request};
 use connect::{Connection, kind_of};
 
 /// The number of the only question.
-const ONCE: u32 = 0;
+pub(crate) const ONCE: u32 = 0;
 
 /// What goes on in a switch, as JSON.
 ///

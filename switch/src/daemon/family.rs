@@ -221,3 +221,59 @@ impl Daemon {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::thread;
+    use std::time::{Duration, Instant};
+
+    use super::*;
+    use crate::client;
+    use crate::daemon::testing::System;
+    use crate::options::SocketOptions;
+    use crate::protocol::{Attention as Said, Octets, Serve};
+
+    const LONG: Duration = Duration::from_secs(30);
+
+    #[test]
+    fn who_forks_waits_out_of_turn_and_no_longer_than_it_wants() {
+        let mut system = System::plain("heard");
+        let (program, inlets, _) = system.join(SocketOptions::default()).unwrap();
+        let program = Arc::new(program);
+        let serve = Serve { protocols: vec![Octets(b"a".to_vec())], ..Serve::default() };
+        let its = Arc::clone(&program);
+        let serves = thread::spawn(move || its.serve(serve));
+        // It is asked, and not answered: another thread has the turn.
+        let begun = Instant::now();
+        loop {
+            let mut events = [EpollEvent::empty(); 16];
+            let count = system.daemon.epoll.wait(&mut events, 20_u8).unwrap_or(0);
+            let asks =
+                |event: &EpollEvent| matches!(Token::unpack(event.data()), Token::Program(_));
+            if events.iter().take(count).any(asks) {
+                break;
+            }
+            assert!(begun.elapsed() < LONG);
+        }
+        let (family, hold) = client::Family::new([7; 16]).unwrap();
+        program.bequeath(&family, Said::Away);
+        let begun = Instant::now();
+        program.await_heard(begun + Duration::from_millis(50));
+        assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+        // Another thread accepts meanwhile. Who waits for the switch does not say anything else.
+        program.attend(Said::Accepting);
+        let its = Arc::clone(&program);
+        let heard = thread::spawn(move || its.await_heard(Instant::now() + LONG));
+        while !serves.is_finished() || !heard.is_finished() {
+            system.daemon.step();
+        }
+        assert!(begun.elapsed() < LONG);
+        serves.join().unwrap().unwrap();
+        heard.join().unwrap();
+        let listener = *system.daemon.seats.keys().next().unwrap();
+        assert_eq!(system.daemon.registry.family(listener), Some([7; 16]));
+        assert!(!system.daemon.registry.is_away(listener));
+        drop((program, inlets, hold));
+    }
+}

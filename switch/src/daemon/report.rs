@@ -255,6 +255,7 @@ fn datagrams(own: Counters, routed: &crate::router::Counters) -> Value {
         "by_owner": routed.by_owner,
         "by_pin": routed.by_pin,
         "remainder": routed.remainder,
+        "ahead_of_first_packets": routed.ahead,
         "first_packets": routed.first_packets,
         "held": routed.held,
         "waited": routed.waited,

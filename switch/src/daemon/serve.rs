@@ -22,6 +22,7 @@ impl Daemon {
             Request::Cease => self.cease(process),
             Request::Bequeath(kin) => return self.bequeath(process, kin, came),
             Request::Attention(attention) => return self.attend_to(process, attention),
+            Request::Heard => self.heard(process).unwrap_or_else(|reply| reply),
             Request::Leave => {
                 // At once: children that it has forked may have the connection, too, and keep it open.
                 if let Some(program) = self.programs.get_mut(&process) {
@@ -109,6 +110,18 @@ impl Daemon {
             }
             Err(reply) => reply,
         }
+    }
+
+    /// A program wants to know whether it is passed by, for it has passed its listener on.
+    fn heard(&mut self, process: ProcessId) -> Result<Reply, Reply> {
+        let listener = self.seat_of(process)?;
+        if self.registry.family(listener).is_some()
+            && let Err(error) = self.shut_for(listener.address(), None)
+        {
+            let text = format!("the kernel does not hear that a listener is passed on: {error}");
+            return Err(refused(Refusal::Full, text));
+        }
+        Ok(Reply::Done)
     }
 
     fn seat_of(&self, process: ProcessId) -> Result<crate::registry::ListenerId, Reply> {

@@ -26,7 +26,7 @@ pub use octets::{Hex, Octets};
 pub use secrets::{Keys, Secrets};
 
 /// The version of all that is said here.
-pub const VERSION: u32 = 8;
+pub const VERSION: u32 = 9;
 /// The longest message in bytes.
 pub const MAX_MESSAGE: usize = 128 << 10;
 /// The longest name of a program in bytes.
@@ -64,6 +64,9 @@ pub enum Request {
     Bequeath(Kin),
     /// How far it is from accepting a client. Not answered.
     Attention(Attention),
+    /// Whether the switch has heard all that was said before, and has the kernel bring a program that has passed its
+    /// listener on no more clients.
+    Heard,
     /// Goes in good order: no peer is left that is to be reset. Not answered.
     Leave,
     /// How many connections it has, if it knows: what [`Notice::Count`] asks. Not answered.

@@ -66,6 +66,7 @@ fn requests() -> Vec<Request> {
         Request::Cease,
         Request::Bequeath(Kin { family: Hex([9; 16]), attention: Attention::Away }),
         Request::Attention(Attention::Accepting),
+        Request::Heard,
         Request::Leave,
         Request::Connections(Some(7)),
         Request::Connections(None),

@@ -11,6 +11,8 @@ pub enum Way {
     Pin,
     /// Nothing does, and an endpoint is there that had the address to itself before.
     Remainder,
+    /// It comes ahead of a first packet (early data, an unknown version), and there is one program only.
+    Ahead,
     /// It is a first packet, and the name in it, or the only program there, decides.
     FirstPacket,
 }
@@ -99,6 +101,8 @@ pub struct Counters {
     pub by_pin: u64,
     /// Delivered to an endpoint that had the address to itself before, as nobody else's.
     pub remainder: u64,
+    /// Delivered ahead of first packets: early data and unknown versions, where there is one program only.
+    pub ahead: u64,
     /// Delivered as first packets.
     pub first_packets: u64,
     /// Held until the ClientHello is whole; each is counted as delivered too, if it is released.
@@ -132,6 +136,7 @@ impl Counters {
             Way::Owner => self.by_owner += datagrams,
             Way::Pin => self.by_pin += datagrams,
             Way::Remainder => self.remainder += datagrams,
+            Way::Ahead => self.ahead += datagrams,
             Way::FirstPacket => self.first_packets += datagrams,
         }
     }

@@ -344,6 +344,11 @@ impl Router {
             if registry.is_away(place.listener) {
                 return Decision::Wait { held: Vec::new() };
             }
+            // Neither early data nor an unknown version begins a connection. Whose that is the client's Initial says,
+            // which may come when another generation serves and this one listens no more.
+            if kind != PacketKind::Initial {
+                return Decision::Deliver { place, way: Way::Ahead };
+            }
             self.pin(now, train.address, dcid, place);
             return Decision::Deliver { place, way: Way::FirstPacket };
         }

@@ -299,6 +299,27 @@ fn one_program_alone_gets_everything_that_begins_something() {
     assert_eq!(world.one(&small), Decision::Drop(DropReason::TooShort));
 }
 
+/// It may come first, and its client's Initial when the next generation serves. So may what a client says in a version
+/// that nobody speaks, before it does so in another one with the same connection ID.
+#[test]
+fn what_comes_ahead_of_a_first_packet_binds_its_client_to_nobody() {
+    let early = long(Version::V1, 1, &[5; 8], &[], 600);
+    let unknown = long(Version(0x1a2a_3a4a), 0, &[5; 8], &[], 1200);
+    for ahead in [early, unknown] {
+        let mut world = World::new();
+        let old = world.program("a", &["a"], &[]);
+        let first = long(Version::V1, 0, &[5; 8], &[], 1200);
+        let whose = |decision| match decision {
+            Decision::Deliver { place, way } => (place.listener, way),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(whose(world.one(&ahead)), (old, Way::Ahead));
+        let new = world.program("a", &["a"], &[]);
+        assert_eq!(whose(world.one(&first)), (new, Way::FirstPacket));
+        assert_eq!(whose(world.one(&ahead)), (new, Way::Pin));
+    }
+}
+
 #[test]
 fn the_switch_negotiates_versions_where_nobody_else_can() {
     let mut world = World::new();

@@ -1,15 +1,14 @@
 //! HTTP over QUIC: HTTP/3, and HTTP/0.9 as in interoperability tests.
 
 use std::fmt;
-use std::future::{Future, poll_fn};
+use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
 use quicket::tokio::{Connection, Endpoint};
 use quicket::{ConnectError, ConnectionError, TransportErrorCode};
-use quicket_h3::OpenStreams;
+use quicket_client::http3::Http3;
 use tokio::task::JoinHandle;
 
 use crate::args::Protocol;
@@ -27,8 +26,6 @@ const SHORT_GOODBYE: Duration = Duration::from_millis(1);
 /// What HTTP/0.9 closes connections with.
 const NO_ERROR: u64 = 0;
 
-type SendRequest = h3::client::SendRequest<OpenStreams, Bytes>;
-
 /// A connection to a server.
 pub(crate) struct Link {
     endpoint: Endpoint,
@@ -38,7 +35,7 @@ pub(crate) struct Link {
     /// How long the handshake took.
     handshake: JoinHandle<Duration>,
     /// For HTTP/3.
-    requests: Option<SendRequest>,
+    requests: Option<Http3>,
 }
 
 impl Link {
@@ -77,7 +74,7 @@ impl Link {
             begun.elapsed()
         });
         let requests = match authority.protocol {
-            Protocol::H3 => Some(requests(&connection).await?),
+            Protocol::H3 => Some(Http3::open(connection.clone()).await?),
             Protocol::HqInterop => None,
         };
         let authority = authority.clone();
@@ -99,7 +96,7 @@ impl Link {
                 let _ = connection.wait_established().await;
             }
             let fetched = match requests {
-                Some(mut requests) => http3::fetch(&mut requests, &job, &run.progress).await,
+                Some(requests) => http3::fetch(&requests, &job, &run.progress).await,
                 None => match connection.open_bi().await {
                     Ok(stream) => {
                         let (mut send, mut recv) = stream.split();
@@ -162,6 +159,7 @@ impl Link {
             packets_received: stats.counters.packets_received,
             packets_lost: stats.counters.packets_lost,
             bytes_lost: stats.counters.bytes_lost,
+            path_changes: stats.counters.path_changes,
             congestion_controller: stats.path.congestion_controller,
         }
     }
@@ -180,20 +178,6 @@ fn goodbye(rtt: Duration) -> Duration {
     (rtt * 2).clamp(SHORT_GOODBYE, GOODBYE)
 }
 
-/// Starts HTTP/3 on a connection.
-async fn requests(connection: &Connection) -> Result<SendRequest, ConnectError> {
-    let transport = quicket_h3::Connection::new(connection.clone());
-    let (mut driver, requests) =
-        h3::client::builder().build(transport).await.map_err(|_| ended(connection))?;
-    tokio::spawn(async move { poll_fn(|cx| driver.poll_close(cx)).await });
-    Ok(requests)
-}
-
-/// The end of a connection on which nothing more can be done.
-fn ended(connection: &Connection) -> ConnectError {
-    connection.close_reason().map_or(ConnectError::EndpointClosed, ConnectError::Lost)
-}
-
 /// Why a download failed, if that is because the connection ended: the connection knows better
 /// than the stream.
 async fn cause(
@@ -206,7 +190,7 @@ async fn cause(
     if let Err(error) = connection.wait_established().await {
         return Some(failure(&error, authority, remote));
     }
-    let url = &job.target.url;
+    let url = job.target.shown();
     Some(Failure::new(Kind::Connection, format!("{url}: {reason}; try again with --continue")))
 }
 

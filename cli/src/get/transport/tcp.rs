@@ -351,6 +351,7 @@ fn report(
         packets_received: 0,
         packets_lost: 0,
         bytes_lost: 0,
+        path_changes: 0,
         congestion_controller: "",
     }
 }

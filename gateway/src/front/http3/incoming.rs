@@ -78,11 +78,18 @@ impl Incoming {
 
 impl Drop for Incoming {
     /// An origin that has all bytes of a body is not interested in what follows. That may be wrong still, and the
-    /// client must hear of it (RFC 9114, Section 4.1.2).
+    /// client must hear of it (RFC 9114, Section 4.1.2). One who is to send no more of a body is told that this is no
+    /// error (RFC 9114, Section 4.1): it would not have to believe the answer otherwise.
     fn drop(&mut self) {
-        let reading = self.reading.take().filter(Reading::is_complete);
+        let Some(mut reading) = self.reading.take() else { return };
+        if !reading.is_complete() {
+            if reading.state != State::End {
+                reading.stream.stop_sending(Code::H3_NO_ERROR);
+            }
+            return;
+        }
         // Without a runtime the gateway is about to end.
-        if let (Some(mut reading), Ok(runtime)) = (reading, Handle::try_current()) {
+        if let Ok(runtime) = Handle::try_current() {
             let patience = self.patience;
             runtime.spawn(async move {
                 let rest = poll_fn(|cx| {

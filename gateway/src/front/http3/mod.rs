@@ -4,7 +4,6 @@ mod aside;
 mod incoming;
 mod outgoing;
 mod tunnel;
-mod under_way;
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -16,8 +15,9 @@ use h3::quic::{RecvStream as _, SendStream as _};
 use h3::server::{self, RequestResolver};
 use http::{HeaderMap, Request, Response, StatusCode, Version};
 use http_body_util::{BodyExt, Empty};
+use quicket_front::{Counted, UnderWay};
 use quicket_h3::{Requests, Violation, WebSocket};
-use tokio::time::timeout;
+use tokio::time::{Instant, sleep, timeout};
 
 use super::Shared;
 use crate::Body;
@@ -31,7 +31,6 @@ use aside::Aside;
 use incoming::Incoming;
 use outgoing::Outgoing;
 use tunnel::{TUNNEL_BUFFER, carry};
-use under_way::{Counted, UnderWay};
 
 /// Heads that come before the answer and wait to be sent.
 const INTERIM: usize = 4;
@@ -93,7 +92,14 @@ async fn accept(
     connection: &quicket::tokio::Connection,
     shared: &Arc<Shared>,
 ) -> Result<(), h3::error::ConnectionError> {
-    let header_bytes = shared.current().0.limits.header_bytes;
+    // What its tickets promise is settled already, and a reload since then is for those that come after it.
+    let promised = connection
+        .application_limits()
+        .and_then(|[header_bytes, ..]| u32::try_from(header_bytes).ok());
+    let Some(header_bytes) = promised else {
+        log::error!("{}: a handshake without limits", connection.remote_addr());
+        return Ok(());
+    };
     let transport = quicket_h3::Connection::server(connection.clone(), header_bytes as usize);
     let (stay, under_way) = (shared.stay(), UnderWay::default());
     let (connection, shared) = (connection.clone(), Arc::clone(shared));
@@ -108,20 +114,29 @@ async fn accept(
     // for all of that.
     let building = Box::pin(builder.build(transport));
     let mut requests: server::Connection<_, Bytes> = building.await?;
+    let limits = context.shared.current().0.limits;
+    let patience = limits.body_timeout;
+    let mut idle = Box::pin(under_way.idle(limits.idle_timeout));
     loop {
         let accepted = tokio::select! {
             accepted = requests.accept() => accepted?,
             () = ending.takes_nothing_new() => break,
+            // RFC 9114, Section 5.1: QUIC's own timeout does not end a connection whose client asks whether we are there.
+            () = &mut idle => break,
         };
         let Some(resolver) = accepted else {
-            delivered(&connection).await;
+            delivered(&connection, patience).await;
             return Ok(());
         };
         // It is large, and moved several times until it runs.
         tokio::spawn(Box::pin(exchange(resolver, context.clone(), under_way.count())));
     }
     // RFC 9114, Section 5.2: GOAWAY names the first request that is not answered. Those before it are here.
-    Box::pin(requests.shutdown(1)).await?;
+    let Ok(told) = timeout(patience, Box::pin(requests.shutdown(1))).await else {
+        log::debug!("{}: it takes no GOAWAY", connection.remote_addr());
+        return Ok(());
+    };
+    told?;
     loop {
         let accepted = tokio::select! {
             accepted = requests.accept() => accepted?,
@@ -134,22 +149,31 @@ async fn accept(
         resolver.frame_stream.stream.stop_sending(code);
     }
     under_way.ends().await;
-    delivered(&connection).await;
+    delivered(&connection, patience).await;
     Ok(())
 }
 
 /// Waits until the client has acknowledged all data and the ends of streams, or is gone: the last answers would be cut off.
-async fn delivered(connection: &quicket::tokio::Connection) {
-    /// How often to look.
-    const LOOK: Duration = Duration::from_millis(20);
+/// One that takes nothing for as long as `patience` is not waited for.
+async fn delivered(connection: &quicket::tokio::Connection, patience: Duration) {
+    /// How often to look, at first and at last.
+    const LOOK: [Duration; 2] = [Duration::from_millis(20), Duration::from_millis(200)];
+    let (mut waiting, mut since, mut look) = (usize::MAX, Instant::now(), LOOK[0]);
     while connection.close_reason().is_none() && !connection.is_delivered() {
-        tokio::time::sleep(LOOK).await;
+        let now = connection.stats().send_buffered;
+        if now < waiting {
+            (waiting, since) = (now, Instant::now());
+        } else if since.elapsed() >= patience {
+            return log::debug!("{}: it does not take {now} bytes", connection.remote_addr());
+        }
+        sleep(look).await;
+        look = (look * 2).min(LOOK[1]);
     }
 }
 
 type Resolver = RequestResolver<quicket_h3::Connection, Bytes>;
 
-async fn exchange(resolver: Resolver, context: Context, _under_way: Counted) {
+async fn exchange(resolver: Resolver, context: Context, counted: Counted) {
     let Context { connection, requests, shared, stay, credentials } = context;
     let limits = shared.current().0.limits;
     let id = resolver.frame_stream.id();
@@ -188,6 +212,10 @@ async fn exchange(resolver: Resolver, context: Context, _under_way: Counted) {
     let mut body = Incoming::new(receiving, request.headers(), aside.clone(), limits.body_timeout);
     body.look().await;
     let mut request = request.map(|()| body.boxed_unsync());
+    if request.extensions().get::<WebSocket>().is_some() {
+        // What becomes of its stream may be there for longer than its answer.
+        request.extensions_mut().insert(counted.clone());
+    }
     Hints::attach(&mut request, move |fields| {
         hints.tell(Interim::EarlyHints(Box::new(fields.clone())));
     });

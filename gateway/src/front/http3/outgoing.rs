@@ -14,6 +14,7 @@ use quicket_h3::{SendStream, Transfer};
 use tokio::time::timeout;
 
 use crate::Body;
+use crate::origin::InPages;
 
 /// The sending half of a request's stream.
 pub(super) struct Outgoing<'a> {
@@ -27,6 +28,7 @@ impl Outgoing<'_> {
     /// Sends an answer; fails with what the client is told instead of its end.
     pub(super) async fn send(&mut self, response: Response<Body>) -> Result<(), Code> {
         let (parts, mut body) = response.into_parts();
+        let is_lent = parts.extensions.get::<InPages>().is_none();
         self.send_head(Response::from_parts(parts, ())).await?;
         while let Some(frame) = body.frame().await {
             // The client must not take the part for the whole.
@@ -35,6 +37,9 @@ impl Outgoing<'_> {
             match frame.into_data() {
                 Ok(data) if data.is_empty() => {}
                 Ok(data) => {
+                    if is_lent {
+                        transfer.offer(&data);
+                    }
                     taking(self.stream.send_data(data), || transfer.taken(), patience).await?
                 }
                 Err(frame) => {

@@ -42,6 +42,7 @@ pub(super) struct Three {
 impl Three {
     pub(super) async fn new(connection: Connection, address: SocketAddr) -> io::Result<Self> {
         let transport = quicket_h3::Connection::client(connection.clone(), MAX_ANSWER_HEADERS);
+        let transport = transport.with_websocket();
         let acceptance = transport.acceptance();
         let mut builder = h3::client::builder();
         // Each clone of the sender would send its own.
@@ -108,6 +109,17 @@ impl Three {
 
     pub(super) const fn acceptance(&self) -> &Acceptance {
         &self.acceptance
+    }
+
+    /// Waits for the server's SETTINGS, and says whether extended CONNECT may be used (RFC 9220, Section 3). `None` if the
+    /// connection ends before: that is for the request to find. For ever where neither comes to pass.
+    pub(super) async fn takes_extended_connect(&self) -> Option<bool> {
+        tokio::select! {
+            biased;
+            takes = self.acceptance.takes_extended_connect() => Some(takes),
+            _ = self.connection.closed() => None,
+            () = self.is_silent() => None,
+        }
     }
 
     /// Waits until the server seems to be gone.

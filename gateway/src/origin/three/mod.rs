@@ -1,22 +1,24 @@
 //! Connections of HTTP/3 to one server: few, which many requests share (RFC 9114).
 //!
 //! `connection` is one of them, `exchange` a request and its answer on it, `upload` and `received` their bodies,
-//! and `fault` what goes wrong.
+//! `link` what follows an upgrade, and `fault` what goes wrong.
 
 mod connection;
 mod exchange;
 mod fault;
+mod link;
 mod received;
 mod upload;
 
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use http::request::Parts;
 use http::{Request, Response};
 use tokio::time::Instant;
 
 use self::connection::{Share, Three};
-use self::exchange::{NoAnswer, exchange};
+use self::exchange::{NoAnswer, exchange, upgrade};
 use super::MAX_IDLE_TIME;
 use super::connect::Dialer;
 use super::message;
@@ -24,9 +26,17 @@ use super::pool::{Failed, Wanted};
 use super::sweep::keep_sweeping;
 use crate::Body;
 
+/// Of an answer whose body lies in the memory of the connection on which it came: it is not to wait there for a client.
+/// Other requests need that memory.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct InPages;
+
 /// Connections to one server. A further one is made where all have as many requests as the server allows; then
 /// requests wait.
 const MAX_SHARED: usize = 8;
+/// Connections to one server for WebSocket, which keeps its streams for as long as it likes: ordinary requests would wait
+/// without end where all streams are such. Where these have no room, no more is asked for.
+const MAX_UPGRADED: usize = 8;
 
 /// The connections to one server.
 pub(super) struct Pool {
@@ -39,6 +49,8 @@ pub(super) struct Pool {
 #[derive(Default)]
 struct Kept {
     shared: Vec<Shared>,
+    /// Those for WebSocket.
+    upgraded: Vec<Shared>,
     /// There is a task that lets go of what is idle.
     is_swept: bool,
 }
@@ -74,21 +86,36 @@ impl Pool {
     /// Sends a request, and gives its answer. One of which nothing was sent goes over another connection.
     pub(super) async fn send(
         self: &Arc<Self>,
-        mut request: Request<Body>,
+        parts: &Parts,
+        body: Body,
         wanted: Wanted,
     ) -> Result<Response<Body>, Failed> {
-        if wanted.is_upgrade {
-            return Err(Failed::Incapable("it speaks HTTP/3, over which nothing is upgraded"));
-        }
+        let mut request = Request::from_parts(parts.clone(), body);
         message::for_three(&mut request);
+        if wanted.is_upgrade && !message::extend_three(&mut request) {
+            return Err(Failed::Incapable("it speaks HTTP/3, in which only WebSocket is known"));
+        }
         loop {
+            if wanted.is_upgrade && self.lock().has_no_upgrade() {
+                return Err(Failed::Full("it has as many WebSockets as it allows here"));
+            }
             let chosen = match self.checkout(wanted) {
                 Some(chosen) => chosen,
-                None => self.connect(wanted).await.map_err(Failed::Connection)?,
+                None => Box::pin(self.connect(wanted)).await.map_err(Failed::Connection)?,
             };
             let Chosen { share, is_reused, may_wait } = chosen;
             let three = share.connection().clone();
-            request = match exchange(share, request, may_wait).await {
+            let sent = match wanted.is_upgrade {
+                true => {
+                    // Late SETTINGS are no inability: the server has as long for them as for its answer.
+                    if three.takes_extended_connect().await == Some(false) {
+                        return Err(Failed::Incapable("it speaks HTTP/3, and no extended CONNECT"));
+                    }
+                    Box::pin(upgrade(share, request, may_wait)).await
+                }
+                false => exchange(share, request, may_wait).await,
+            };
+            request = match sent {
                 Ok(answer) => return Ok(answer),
                 Err(NoAnswer::NoRoom(unsent)) => {
                     three.fill();
@@ -117,8 +144,8 @@ impl Pool {
         let mut kept = self.lock();
         let is_good =
             |three: &Three| three.is_open() && self.dialer.leads_to(Some(three.address()));
-        kept.shared.retain(|shared| is_good(&shared.three));
-        kept.share()
+        kept.of(wanted).retain(|shared| is_good(&shared.three));
+        kept.share(wanted)
     }
 
     /// A new connection, or one that another request has made meanwhile.
@@ -131,13 +158,13 @@ impl Pool {
         let (connection, address) = self.dialer.dial_quic().await?;
         let three = Arc::new(Three::new(connection, address).await?);
         let share = Share::new(&three);
-        self.keep(three);
-        Ok(Chosen { share, is_reused: false, may_wait: true })
+        self.keep(three, wanted);
+        Ok(Chosen { share, is_reused: false, may_wait: !wanted.is_upgrade })
     }
 
-    fn keep(self: &Arc<Self>, three: Arc<Three>) {
+    fn keep(self: &Arc<Self>, three: Arc<Three>, wanted: Wanted) {
         let mut kept = self.lock();
-        kept.shared.push(Shared { three, used: Instant::now() });
+        kept.of(wanted).push(Shared { three, used: Instant::now() });
         if !std::mem::replace(&mut kept.is_swept, true) {
             keep_sweeping(self, |pool| pool.lock().sweep());
         }
@@ -145,29 +172,47 @@ impl Pool {
 }
 
 impl Kept {
+    const fn of(&mut self, wanted: Wanted) -> &mut Vec<Shared> {
+        match wanted.is_upgrade {
+            true => &mut self.upgraded,
+            false => &mut self.shared,
+        }
+    }
+
+    /// There is no stream for another WebSocket, and no connection will be made for it.
+    fn has_no_upgrade(&self) -> bool {
+        let is_taken = |shared: &Shared| shared.three.is_open() && !shared.three.has_room();
+        self.upgraded.iter().filter(|shared| is_taken(shared)).count() >= MAX_UPGRADED
+    }
+
     /// A connection with room; the one with the fewest requests if there are as many as there may be.
-    fn share(&mut self) -> Option<Chosen> {
-        let count = self.shared.len();
-        let with_room = self.shared.iter().position(|shared| shared.three.has_room());
-        let may_wait = with_room.is_none();
+    fn share(&mut self, wanted: Wanted) -> Option<Chosen> {
+        let most = if wanted.is_upgrade { MAX_UPGRADED } else { MAX_SHARED };
+        let these = self.of(wanted);
+        let count = these.len();
+        let with_room = these.iter().position(|shared| shared.three.has_room());
+        // WebSockets do not end for others to begin.
+        let may_wait = with_room.is_none() && !wanted.is_upgrade;
         let at = with_room.or_else(|| {
-            let least = (0..count).min_by_key(|&at| self.shared[at].three.active());
-            least.filter(|_| count >= MAX_SHARED)
+            let least = (0..count).min_by_key(|&at| these[at].three.active());
+            least.filter(|_| count >= most)
         })?;
-        let shared = &mut self.shared[at];
+        let shared = &mut these[at];
         shared.used = Instant::now();
         Some(Chosen { share: Share::new(&shared.three), is_reused: true, may_wait })
     }
 
     /// Lets go of what was idle for long; false if nothing is left.
     fn sweep(&mut self) -> bool {
-        self.shared.retain_mut(|shared| {
-            if shared.three.active() > 0 {
-                shared.used = Instant::now();
-            }
-            shared.three.is_open() && shared.used.elapsed() < MAX_IDLE_TIME
-        });
-        self.is_swept = !self.shared.is_empty();
+        for these in [&mut self.shared, &mut self.upgraded] {
+            these.retain_mut(|shared| {
+                if shared.three.active() > 0 {
+                    shared.used = Instant::now();
+                }
+                shared.three.is_open() && shared.used.elapsed() < MAX_IDLE_TIME
+            });
+        }
+        self.is_swept = !(self.shared.is_empty() && self.upgraded.is_empty());
         self.is_swept
     }
 }

@@ -255,13 +255,14 @@ impl Duel {
         }
     }
 
-    /// Learns the victim's connection ID, and the numbers of its packets.
+    /// Learns the victim's version and connection ID, and the numbers of its packets.
     fn note(&mut self, datagram: &[u8]) {
         self.learn();
         if let Ok(header) = Header::parse(datagram, self.forge.scid.len())
             && header.is_long()
         {
             self.forge.dcid = header.scid;
+            self.forge.version = header.version;
         }
         self.forge.open(datagram);
     }

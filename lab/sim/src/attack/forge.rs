@@ -43,7 +43,8 @@ struct Keys {
 /// Keys, connection IDs and packet numbers with which packets are forged.
 pub struct Forge {
     crypto: Arc<dyn CryptoProvider>,
-    version: Version,
+    /// The version of long headers, and of keys to come.
+    pub version: Version,
     side: Side,
     send: [Option<Keys>; 4],
     receive: [Option<Keys>; 4],

@@ -131,7 +131,7 @@ impl Party {
             Route::Reply => {
                 self.replies.push(Sent { remote, ecn: EcnCodepoint::NotEct, data: reply });
             }
-            Route::Elsewhere(_) | Route::Dropped(_) => {}
+            Route::Waiting | Route::Elsewhere(_) | Route::Dropped(_) => {}
         }
         first
     }

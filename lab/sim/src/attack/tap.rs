@@ -3,7 +3,8 @@
 use std::sync::{Arc, Mutex};
 
 use quicket_engine::crypto::{
-    Direction, Handshake, HandshakeError, HandshakeEvent, HandshakeStart, Level, Secret, TlsConfig,
+    APPLICATION_LIMITS, Direction, Handshake, HandshakeError, HandshakeEvent, HandshakeStart,
+    Level, Secret, TlsConfig,
 };
 
 /// The traffic secrets of one side, in the order in which TLS gave them away.
@@ -59,6 +60,10 @@ impl Handshake for Tapped {
 
     fn alpn(&self) -> Option<&[u8]> {
         self.inner.alpn()
+    }
+
+    fn application_limits(&self) -> Option<[u64; APPLICATION_LIMITS]> {
+        self.inner.application_limits()
     }
 
     fn export_keying_material(

@@ -69,6 +69,7 @@ fn run(client: &mut Peer, server: &mut Peer) -> Result<(), (&'static str, Handsh
 fn pair(client: NullTlsOptions, server: NullTlsOptions, resume: Option<&[u8]>) -> (Peer, Peer) {
     let start = |parameters| HandshakeStart {
         server_name: "sim.example",
+        peer: None,
         transport_parameters: parameters,
         resume,
         early_data: true,

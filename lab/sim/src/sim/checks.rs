@@ -130,11 +130,12 @@ impl AddressBook {
         account.proved = true;
     }
 
-    /// Notes taken while a datagram from `remote` was processed.
-    pub(super) fn after_receiving(&mut self, remote: SocketAddr, notes: &[Note]) {
+    /// Notes taken while a datagram from `remote` was processed, on a connection whose peer was at `peer` before.
+    pub(super) fn after_receiving(&mut self, remote: SocketAddr, peer: SocketAddr, notes: &[Note]) {
         for note in notes {
             match note {
-                Note::HandshakePacket => self.validated(remote),
+                // RFC 9000, Section 8.1: its keys come of what was sent there, wherever it came from.
+                Note::HandshakePacket => self.validated(peer),
                 Note::PacketReceived => {
                     let account = self.accounts.entry(remote).or_default();
                     let (len, counted) = &mut account.latest;
@@ -256,7 +257,8 @@ mod tests {
         book.received(address(1), 1_200);
         assert!(book.sent(address(1), 3_600, &[]).is_ok());
         assert!(book.sent(address(1), 1, &[]).unwrap_err().contains("amplification"));
-        book.after_receiving(address(1), &[Note::HandshakePacket]);
+        // Where it comes from proves nothing of that address.
+        book.after_receiving(address(2), address(1), &[Note::HandshakePacket]);
         assert!(book.sent(address(1), 100_000, &[]).is_ok());
         assert!(book.sent(address(2), 1, &[]).is_err(), "nothing came from there");
     }
@@ -266,9 +268,9 @@ mod tests {
         let mut book = AddressBook::default();
         book.received(address(2), 1_200);
         book.sent(address(2), 1_200, &[Note::ChallengeSent([7; 8])]).unwrap();
-        book.after_receiving(address(1), &[Note::ResponseReceived([8; 8])]);
+        book.after_receiving(address(1), address(1), &[Note::ResponseReceived([8; 8])]);
         assert!(book.sent(address(2), 9_999, &[]).is_err());
-        book.after_receiving(address(1), &[Note::ResponseReceived([7; 8])]);
+        book.after_receiving(address(1), address(1), &[Note::ResponseReceived([7; 8])]);
         assert!(book.sent(address(2), 9_999, &[]).is_ok());
     }
 

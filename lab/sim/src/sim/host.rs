@@ -266,10 +266,11 @@ impl Host {
                 let Some(session) = self.sessions.get_mut(&handle) else {
                     return Err(format!("a datagram was routed to {handle:?}, which is gone"));
                 };
+                let peer = session.connection.remote();
                 session.connection.handle_datagram(now, &mut incoming);
                 session.timers.progress();
                 session.dirty = true;
-                self.book.after_receiving(remote, &session.take_notes());
+                self.book.after_receiving(remote, peer, &session.take_notes());
             }
             Route::Incoming(attempt) => {
                 if attempt.address_validated() {
@@ -290,7 +291,8 @@ impl Host {
                 let (src, dst) = (local, remote);
                 out.push(Datagram { src, dst, ecn: EcnCodepoint::NotEct, payload: reply });
             }
-            Route::Elsewhere(_) | Route::Dropped(_) => self.stats.dropped += 1,
+            // Attempts are decided about at once here.
+            Route::Waiting | Route::Elsewhere(_) | Route::Dropped(_) => self.stats.dropped += 1,
         }
         Ok(())
     }
@@ -366,7 +368,8 @@ impl Host {
             let Some(session) = self.sessions.get_mut(&handle) else { return Ok(()) };
             session.dirty = false;
             // Of packets that had to wait.
-            self.book.after_receiving(session.connection.remote(), &session.take_notes());
+            let peer = session.connection.remote();
+            self.book.after_receiving(peer, peer, &session.take_notes());
             session.run_app(now)?;
             let mut drained = false;
             while let Some(event) = session.connection.poll_endpoint_event() {

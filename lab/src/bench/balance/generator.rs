@@ -48,7 +48,7 @@ pub(in crate::bench) fn process(assignment: &str) -> ExitCode {
         if assignment.train > 1 { trains(&assignment) } else { singles(&assignment) }
     });
     let Err(failure) = sent;
-    eprintln!("{failure}");
+    crate::command::tell(&failure);
     Word::Failed { reason: failure.to_string() }.emit();
     ExitCode::FAILURE
 }

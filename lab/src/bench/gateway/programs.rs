@@ -76,7 +76,8 @@ impl Site<'_> {
              [[certificate]]\nchain = {certificate:?}\nkey = {key:?}\n\
              [origin.bench]\nservers = [\"http://{server}\"]\n\
              [[site]]\nnames = [\"{SERVER_NAME}\"]\n\
-             [[site.route]]\npath = \"/\"\norigin = \"bench\"\n"
+             [[site.route]]\npath = \"/\"\norigin = \"bench\"\n\
+             [limits]\nidle_timeout_ms = 300000\n"
         )
     }
 

@@ -7,6 +7,7 @@ use std::os::unix::net::UnixStream;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
+use nix::unistd::{setgid, setgroups, setuid};
 use quicket_packets::client::Port;
 use quicket_packets::daemon::Daemon;
 use quicket_packets::traffic::{Bucket, Generator, Sink};
@@ -38,8 +39,9 @@ pub(in crate::bench) fn process(assignment: &str) -> ExitCode {
     if let Err(failure) = pin(assignment.core) {
         return failed(&failure);
     }
-    if matches!(assignment.role, Role::Daemon) {
-        return daemon(&assignment).map_or_else(|failure| failed(&failure), |()| ExitCode::SUCCESS);
+    if let Role::Daemon { user } = assignment.role {
+        return daemon(&assignment, user)
+            .map_or_else(|failure| failed(&failure), |()| ExitCode::SUCCESS);
     }
     std::thread::spawn(|| {
         while matches!(io::stdin().read(&mut [0; 64]), Ok(1..)) {}
@@ -71,8 +73,14 @@ fn failed(failure: &Failure) -> ExitCode {
     ExitCode::FAILURE
 }
 
-fn daemon(assignment: &Assignment) -> Result<(), Failure> {
+fn daemon(assignment: &Assignment, user: Option<u32>) -> Result<(), Failure> {
+    // He may not reach the folder. What he leaves there is replaced by the next one, which begins as this user.
     let daemon = Daemon::bind(&assignment.path, false)?;
+    if let Some(user) = user {
+        setgroups(&[])?;
+        setgid(user.into())?;
+        setuid(user.into())?;
+    }
     let (stop, stopped) = UnixStream::pair()?;
     std::thread::spawn(move || {
         while matches!(io::stdin().read(&mut [0; 64]), Ok(1..)) {}

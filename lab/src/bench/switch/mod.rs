@@ -27,6 +27,8 @@ pub(super) use figures::FIGURES;
 /// What the processes are called among the hidden ones.
 pub(super) const END: &str = "switch-end";
 
+/// The user who has nothing, and is nobody else here.
+const NOBODY: u32 = 65_534;
 /// How long the figures may take beside the time that is measured.
 const AROUND: Duration = Duration::from_secs(10);
 
@@ -34,8 +36,8 @@ const AROUND: Duration = Duration::from_secs(10);
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Role {
-    /// The switch.
-    Daemon,
+    /// The switch, of a user of its own, if this process may become him.
+    Daemon { user: Option<u32> },
     /// Ports and switch in one thread.
     Within,
     /// All ports, each of which sends to the next one.
@@ -44,6 +46,19 @@ enum Role {
     Receiver { is_card: bool },
     /// Sends to these.
     Sender { is_card: bool, others: Vec<SocketAddr> },
+}
+
+impl Role {
+    /// What errors call it.
+    const fn name(&self) -> &'static str {
+        match self {
+            Self::Daemon { .. } => "the daemon",
+            Self::Within => "the thread with all ports",
+            Self::Ring => "the ring of ports",
+            Self::Sender { .. } => "the sender",
+            Self::Receiver { .. } => "the receiver",
+        }
+    }
 }
 
 /// What a process is told.
@@ -94,9 +109,11 @@ pub(super) fn measure(driver: &Driver<'_>, point: &Point) -> Result<Said, Failur
         return Err("no load of the switch for packets".into());
     };
     let folder = tempfile::tempdir()?;
+    let user = nix::unistd::geteuid().is_root().then_some(NOBODY);
     let run = Run {
         program: driver.contenders.this_program(),
         path: &folder.path().join("packets"),
+        user,
         ports: ports as usize,
         len: usize::from(octets),
         milliseconds,
@@ -114,6 +131,8 @@ pub(super) fn measure(driver: &Driver<'_>, point: &Point) -> Result<Said, Failur
 struct Run<'a> {
     program: &'a Path,
     path: &'a Path,
+    /// Whose process the switch is, if it is not this user's.
+    user: Option<u32>,
     ports: usize,
     len: usize,
     milliseconds: u64,
@@ -121,7 +140,7 @@ struct Run<'a> {
 
 impl Run<'_> {
     fn start(&self, core: usize, role: Role, is_v6: bool) -> Result<Process, Failure> {
-        let name = format!("{role:?} of the switch for packets");
+        let name = format!("{} of the switch for packets", role.name());
         let &Self { ports, len, milliseconds, .. } = self;
         // The shortest frames of IPv6 have no room for a number and its check.
         let len = if is_v6 { len.max(shortest((Ipv6Addr::LOCALHOST, 0).into())) } else { len };
@@ -137,7 +156,7 @@ impl Run<'_> {
         if way == Way::Within {
             return self.result(way, &mut self.start(first, Role::Within, false)?);
         }
-        let mut daemon = self.start(first, Role::Daemon, false)?;
+        let mut daemon = self.start(first, Role::Daemon { user: self.user }, false)?;
         match daemon.next(Instant::now() + START)? {
             Some(Word::Ready) => {}
             other => return Err(daemon.error(format!("is not ready: {other:?}")).into()),

@@ -13,7 +13,7 @@ pub(in crate::bench) fn process(assignment: &str) -> ExitCode {
     match carry(assignment) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            eprintln!("{failure}");
+            crate::command::tell(failure);
             ExitCode::FAILURE
         }
     }

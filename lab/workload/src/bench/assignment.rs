@@ -31,10 +31,13 @@ pub struct Conditions {
     pub tickets: bool,
     /// Connections that are busy at once, for servers with a thread for each.
     pub busy: usize,
+    /// Whether both ends may run on all cores, rather than on one each.
+    #[serde(default)]
+    pub all_cores: bool,
 }
 
 impl Default for Conditions {
-    /// AES-128-GCM, payloads as Ethernet carries them, CUBIC; no tickets, few connections.
+    /// AES-128-GCM, payloads as Ethernet carries them, CUBIC; no tickets, few connections, a core each.
     fn default() -> Self {
         Self {
             cipher: Cipher::Aes128Gcm,
@@ -43,6 +46,7 @@ impl Default for Conditions {
             encryption: true,
             tickets: false,
             busy: 50,
+            all_cores: false,
         }
     }
 }
@@ -225,6 +229,14 @@ pub enum Scenario {
         ports: u32,
         /// Octets of a frame.
         octets: u16,
+        /// How long each way is measured, in milliseconds.
+        milliseconds: u64,
+    },
+    /// Fetches over HTTP/1.1, a connection for each, over TCP of the system and in user space. The benchmark starts the
+    /// processes for it itself.
+    Fetches {
+        /// Octets of a body.
+        bytes: u64,
         /// How long each way is measured, in milliseconds.
         milliseconds: u64,
     },

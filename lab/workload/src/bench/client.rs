@@ -261,8 +261,50 @@ pub enum Outcome {
         /// Each way that was measured.
         ways: Vec<Switched>,
     },
+    /// Fetches over HTTP/1.1, a connection for each.
+    Fetched {
+        /// Each way that was measured.
+        ways: Vec<Fetched>,
+    },
     /// Nothing to measure; what had to happen has happened.
     Passed,
+}
+
+/// What was fetched over one kind of TCP.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Fetched {
+    /// Over which.
+    pub way: FetchWay,
+    /// Answers that came, whole.
+    pub fetches: u64,
+    /// Octets of all, their heads included.
+    pub octets: u64,
+    /// How long it took.
+    pub nanoseconds: u64,
+    /// Processor time of the whole machine meanwhile.
+    pub cpu_ns: u64,
+}
+
+/// Which server and which TCP.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FetchWay {
+    /// The system's, between two network namespaces.
+    System,
+    /// The same without segmentation and receive offload at both ends.
+    WithoutOffload,
+    /// nginx over the first.
+    Nginx,
+    /// A stack in user space, with the device of its end (AF_XDP); the other end is the system's.
+    Device,
+    /// Stacks in user space at both ends, by a switch in memory.
+    Memory,
+}
+
+impl FetchWay {
+    /// All of them.
+    pub const ALL: [Self; 5] =
+        [Self::System, Self::WithoutOffload, Self::Nginx, Self::Device, Self::Memory];
 }
 
 /// What came through the switch for packets.

@@ -62,7 +62,8 @@ pub(super) fn measure<C: Client>(
         | Scenario::Forward { .. }
         | Scenario::Tunnel { .. }
         | Scenario::Gateway { .. }
-        | Scenario::Switch { .. } => {
+        | Scenario::Switch { .. }
+        | Scenario::Fetches { .. } => {
             Err("this load is made by programs of its own, not by this process".into())
         }
         Scenario::Refusal => refusal(client),

@@ -22,7 +22,9 @@ pub use assignment::{
     Asked, Assignment, Carried, Cipher, Conditions, Congestion, Direction, Ids, Payload, Role,
     Scenario, Session,
 };
-pub use client::{Client, Flow, Link, Measurement, Outcome, Switched, Unsupported, Way};
+pub use client::{
+    Client, FetchWay, Fetched, Flow, Link, Measurement, Outcome, Switched, Unsupported, Way,
+};
 pub use latencies::{Latencies, Summary};
 pub use pattern::{Arrival, Pattern, Transfer};
 pub use process::{Message, pin, run};

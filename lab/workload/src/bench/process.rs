@@ -85,7 +85,9 @@ fn carry_out<C: Client>(
     client: impl FnOnce(&Assignment) -> Result<C, Failure>,
 ) -> Result<(), Failure> {
     let assignment: Assignment = serde_json::from_str(json)?;
-    pin(assignment.core)?;
+    if !assignment.conditions.all_cores {
+        pin(assignment.core)?;
+    }
     match &assignment.role {
         Role::Server { .. } => {
             watch_standard_input(|| std::process::exit(0));

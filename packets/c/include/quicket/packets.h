@@ -2,7 +2,7 @@
 /*
  * Ports at the switch for packets (`quicket switch packets`): whole frames of Ethernet in slots of shared memory.
  *
- * A port is used by one thread at a time. Functions that return int return -1 if they fail, with errno;
+ * A port, and each further queue of one, is used by one thread at a time. Functions that return int return -1 if they fail, with errno;
  * quicket_port_error says why. When the switch has gone, errno is ECONNRESET or EPIPE: open another port.
  */
 #ifndef QUICKET_PACKETS_H
@@ -24,7 +24,16 @@ struct quicket_port;
  */
 struct quicket_port *quicket_port_open(const char *path, uint32_t send, uint32_t receive, uint32_t slot);
 
-/* Ends a port, and gives its addresses back. */
+/*
+ * Adds a queue to a port that has no address yet, with rings of its own and another bell, for another thread: all functions for
+ * frames take it as they take a port. Frames for the port are spread over it and over the queues that there are; those of one flow
+ * (both addresses, both ports) come to one. Each queue sends with all addresses of the port. It ends with the port, and is to be closed
+ * after it. NULL if that fails; EDQUOT: there are 64, or as many as a user may have. Such a handle has no addresses: EINVAL.
+ */
+struct quicket_port *quicket_port_add_queue(struct quicket_port *port, uint32_t send, uint32_t receive, uint32_t slot);
+
+/* Ends a port, and gives its addresses back; or lets go of a queue of one that is closed. Of a port that is not, flows
+ * would go to nobody: the switch closes it. */
 void quicket_port_close(struct quicket_port *port);
 
 /* The sentence for the last failure of this thread; it is there until the next one. */

@@ -34,6 +34,28 @@ impl Socket {
         Ok(())
     }
 
+    /// Has the connection of a client whose socket is not bound by the program follow this host from network to
+    /// network: see [`ClientConfig::follow_network`](crate::ClientConfig::follow_network). A handshake whose address
+    /// goes ends with ECONNABORTED.
+    ///
+    /// # Errors
+    ///
+    /// EINVAL once the socket is bound, listens or is connected.
+    pub fn set_follow_network(&self, follow: bool) -> Result<(), Errno> {
+        let mut control = self.control();
+        if control.is_bound() {
+            return Err(Errno::EINVAL);
+        }
+        control.settings.follow_network = follow;
+        Ok(())
+    }
+
+    /// True if the connection follows this host from network to network, or will.
+    #[must_use]
+    pub fn follows_network(&self) -> bool {
+        self.control().settings.follow_network
+    }
+
     /// How many workers receive at the socket's address, or will once it is bound.
     #[must_use]
     pub fn workers(&self) -> usize {

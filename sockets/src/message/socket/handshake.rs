@@ -107,7 +107,8 @@ impl Socket {
             session.conn.act_if(|conn, _| match &conn.ended {
                 // The peer may have said what it had to say and left since.
                 _ if conn.established => (Poll::Ready(Ok(())), false),
-                Some(ended) => (Poll::Ready(Err(errno_of(ended))), false),
+                Some(_) if conn.stranded => (Poll::Ready(Err(Errno::ECONNABORTED)), false),
+                Some(ended) => (Poll::Ready(Err(Errno::from(ended))), false),
                 None => {
                     conn.wait(Interest::Message, waiter);
                     // It may know already and have told nobody.
@@ -128,6 +129,9 @@ impl Socket {
         let control = self.control();
         let Ok(session) = control.session(Errno::ENOTCONN) else { return control.refusal.clone() };
         session.conn.look(|conn| match conn.ended.as_ref()? {
+            ConnectionError::Local { .. } if conn.stranded => {
+                Some("this host's address has changed during the handshake".to_owned())
+            }
             ConnectionError::Local { .. } => None,
             // What TLS says is more than the code of its alert.
             ended => Some(match conn.engine.handshake_error() {
@@ -377,27 +381,6 @@ fn bind_preferred(bound: &Bound, address: SocketAddr) -> Result<(), Errno> {
     }
     let added = bound.core.also_bind(address);
     added.map(drop).map_err(|error| Errno::from(error.io_error()))
-}
-
-/// Why a handshake came to nothing.
-fn errno_of(error: &ConnectionError) -> Errno {
-    match error {
-        ConnectionError::PeerTransport { code, .. }
-            if *code == TransportErrorCode::CONNECTION_REFUSED =>
-        {
-            Errno::ECONNREFUSED
-        }
-        ConnectionError::PortUnreachable => Errno::ECONNREFUSED,
-        ConnectionError::HostUnreachable => Errno::EHOSTUNREACH,
-        ConnectionError::PeerTransport { .. }
-        | ConnectionError::PeerApplication { .. }
-        | ConnectionError::StatelessReset => Errno::ECONNRESET,
-        ConnectionError::IdleTimeout
-        | ConnectionError::HandshakeTimeout
-        | ConnectionError::NoViablePath => Errno::ETIMEDOUT,
-        ConnectionError::Local { .. } => Errno::EPIPE,
-        ConnectionError::Transport(_) | ConnectionError::VersionNegotiation { .. } => Errno::EPROTO,
-    }
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
 
 use quicket_engine::random::Random;
 use quicket_handshake::SystemRandom;
@@ -71,17 +72,21 @@ pub struct Heir {
     name: [u8; 16],
     descriptors: Vec<RawFd>,
     steward: Option<Steward>,
+    /// Of a switch that is told for the first time.
+    unheard: Option<Bound>,
 }
 
 impl Socket {
     /// Passes a listener on to a child: to be called before the process forks. From now on this process gets
     /// no clients until it accepts again or [polls](Self::attend), unless it does so now. Where it does not
     /// [share](Self::set_switch) its address, that begins when a child first uses the listener, and a
-    /// [`Steward`] sees to it. `None` for what is no listener, or one whose clients another program gets.
+    /// [`Steward`] sees to it. Where it does, the switch is told, and [`Heir::await_switch`] waits until it has heard.
+    /// `None` for what is no listener, or one whose clients another program gets.
     #[must_use]
     pub fn bequeath(&self, watched: Watched) -> Option<Heir> {
         let mut control = self.control();
         let mut settings = control.settings.clone();
+        let is_first = control.inheritance.is_none();
         let (listener, steward) = match &control.phase {
             Phase::Inherited(inherited) => (inherited.for_heirs(), None),
             Phase::Listening(_) => {
@@ -102,6 +107,7 @@ impl Socket {
         let (name, lifeline) = inheritance.family.parts();
         let mut descriptors = vec![lifeline.as_raw_fd(), inheritance.hold.as_fd().as_raw_fd()];
         descriptors.extend(listener.summons.iter().flat_map(Summons::descriptors));
+        let unheard = control.bound.clone().filter(|_| is_first && listener.summons.is_none());
         Some(Heir {
             settings,
             is_v6: control.is_v6,
@@ -112,11 +118,12 @@ impl Socket {
             name,
             descriptors,
             steward,
+            unheard,
         })
     }
 
     /// The program polls the socket: a listener that the process has inherited listens from now on, and waits for
-    /// the switch. That it cannot is told by [`Socket::accept`].
+    /// the switch. That it cannot is told by [`Socket::accept`]. The first time it may wait, as `accept` may.
     pub fn attend(&self) {
         if self.listen_as_heir().is_err() {
             return;
@@ -235,6 +242,15 @@ impl Heir {
     #[must_use]
     pub fn descriptors(&self) -> &[RawFd] {
         &self.descriptors
+    }
+
+    /// Waits until the switch has heard that the listener is passed on, where it was told so for the first time: until then
+    /// the kernel may bring this process clients. Until `until` at most; the log says if that was not long enough, or
+    /// the kernel does not hear of it. To be called before the process forks, once all listeners are passed on.
+    pub fn await_switch(&mut self, until: Instant) {
+        if let Some(bound) = self.unheard.take() {
+            bound.core.core().await_switch(until);
+        }
     }
 
     /// What is to be looked after in this process from now on, if there is anything.

@@ -9,7 +9,7 @@ use quicket_engine::ClientConfig;
 use quicket_wire::Version;
 
 use super::{Control, Patience, Phase, Session, Socket, State};
-use crate::core::{Cell, ConnRef, Rank, Tap, Waiter};
+use crate::core::{Cell, ConnRef, Follow, Rank, Tap, Waiter};
 use crate::message::attendance::Attendance;
 use crate::message::bound::{Bound, Wanted};
 use crate::message::errno::Errno;
@@ -167,6 +167,12 @@ impl Socket {
     /// EINVAL if the socket does not listen (any more), also because a newer generation of the program
     /// has taken its place at the switch; EAGAIN if no client comes in time. For a listener that the process
     /// has [inherited](Socket::bequeath), the first time also what [`Socket::bind`] and [`Socket::listen`] fail with.
+    ///
+    /// # Waiting
+    ///
+    /// The first call for an inherited listener, or [`Socket::attend`] before it, waits until the listener is this
+    /// process's, on sockets that do not wait, too: for milliseconds where the switch is there, and 10 s at most where the
+    /// parent has to start it and does not answer (ETIMEDOUT).
     pub fn accept(&self) -> Result<Self, Errno> {
         self.listen_as_heir()?;
         let (listener, bound, timeout) = {
@@ -244,7 +250,7 @@ impl Socket {
         };
         let source = source_for(remote).map_err(|error| Errno::from(&error))?;
         // Nobody need find this address, so that the socket is one of its own.
-        self.bind_where(false, |_| SocketAddr::new(source, 0))?;
+        let is_unbound = self.bind_where(false, |_| SocketAddr::new(source, 0))?;
         let mut control = self.control();
         if !is_idle(&control) {
             return Err(Errno::EINVAL);
@@ -260,7 +266,14 @@ impl Socket {
         // The route settles what binding left open.
         let settled = SocketAddr::new(source, address.port());
         let local = Some(if address.ip().is_unspecified() { settled } else { address });
-        let conn = bound.core.begin(config, remote, local, "").map_err(|_| Errno::EINVAL)?;
+        let follows = settings.follow_network && is_unbound && bound.core.hears_of_network();
+        let follow = follows.then(|| Follow::new(true));
+        let conn = bound.core.begin(config, remote, local, "", follow);
+        let conn = conn.map_err(|_| Errno::EINVAL)?;
+        // What has changed between the look and now was not heard of by this connection.
+        if follows && source_for(remote).ok() != Some(source) {
+            bound.core.look_at_network_again();
+        }
         let ledger = Arc::clone(self.ledger());
         conn.act(|conn, _| {
             conn.engine.follow_streams(true);

@@ -7,13 +7,14 @@
 
 use std::fmt;
 use std::io::{self, Read};
-use std::net::UdpSocket;
+use std::net::{Shutdown, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use nix::sys::socket::{MsgFlags, recv, send};
+use quicket_switch::first_packet::PARK_TIME;
 
 use super::{Control, Phase, Socket};
 use crate::message::bound::{Bound, Wanted};
@@ -23,6 +24,8 @@ use crate::switched::SwitchConfig;
 
 /// How long a child waits for the process that has the endpoint, which may have to start the switch.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// How long an endpoint without a listener stays at the switch that it has left its socket to.
+const STAY: Duration = Duration::from_secs(PARK_TIME.as_secs());
 /// What a child says.
 const CALL: u8 = 1;
 
@@ -97,6 +100,7 @@ impl Steward {
         let link = links.current().ok_or(io::ErrorKind::NotConnected)?;
         let socket = UdpSocket::from(link.socket.as_fd().try_clone_to_owned()?);
         let summons = Summons { bell: Arc::new(bell), socket: Arc::new(socket) };
+        bound.hub.expect_heirs();
         Ok((Self { calls, bound }, summons))
     }
 
@@ -104,6 +108,11 @@ impl Steward {
     #[must_use]
     pub fn descriptor(&self) -> RawFd {
         self.calls.as_raw_fd()
+    }
+
+    /// Nothing serves children: clients that come once nobody of this process listens are not to wait for them.
+    pub fn give_up(&self) {
+        self.bound.hub.give_up_heirs();
     }
 
     /// Waits until a child asks, and then has those of the process's sockets that listen at the address share it; or
@@ -117,16 +126,26 @@ impl Steward {
             }
         };
         if !matches!(came, Ok(1..)) {
-            return;
+            return self.bound.hub.give_up_heirs();
         }
         let sockets = sockets();
-        let Err(error) = self.share(&sockets) else { return };
+        let Err(error) = self.share(&sockets) else { return self.stay() };
         let address = self.bound.core.local_addr();
         log::error!("children do not have the listener at {address}: {error}");
+        self.bound.hub.give_up_heirs();
         // Those that are forked from now on call again.
         sockets.iter().for_each(|socket| socket.forget_summons(&self.bound));
         let number = u8::try_from(Errno::from(&error).number()).unwrap_or(u8::MAX);
         let _ = send(self.calls.as_raw_fd(), &[number], MsgFlags::MSG_NOSIGNAL);
+    }
+
+    /// Where nobody of this process listens any more, the endpoint's place at the switch is what clients wait by until
+    /// a child has come: without it they would be refused. They wait no longer than this.
+    fn stay(&self) {
+        if !self.bound.hub.has_listener() {
+            let _ = self.calls.shutdown(Shutdown::Both);
+            std::thread::sleep(STAY);
+        }
     }
 
     fn share(&self, sockets: &[Socket]) -> io::Result<()> {

@@ -1,0 +1,508 @@
+//! A connection: an interface of smoltcp's with one socket, so that nothing is searched for a segment.
+
+use std::io::{self, ErrorKind};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Condvar};
+use std::time::Duration;
+
+use smoltcp::iface::{
+    Config, Interface, PollIngressSingleResult, PollResult, SocketHandle, SocketSet,
+};
+use smoltcp::socket::tcp::{CongestionControl, RecvError, Socket, SocketBuffer, State};
+use smoltcp::time::Instant;
+use smoltcp::wire::{HardwareAddress, IpCidr};
+
+use crate::device::{Seen, Wire};
+use crate::out::Out;
+use crate::screen::{Numbers, Verdict, counts_beside_window, judge};
+use crate::segment::{Ends, Header, Reply, Segment};
+
+/// How long data waits for its acknowledgment until a connection is given up.
+pub const USER_TIMEOUT: Duration = Duration::from_secs(120);
+/// How long an acknowledgment waits for data to go with, or for another segment (RFC 9293, Section 3.8.6.3). The other side may have
+/// sent one segment, as its window is for one in the beginning, and wait for it.
+const ACK_DELAY: smoltcp::time::Duration = smoltcp::time::Duration::from_millis(1);
+/// Between two acknowledgments for segments that are not shown to smoltcp.
+const CHALLENGE_TIME: smoltcp::time::Duration = smoltcp::time::Duration::from_secs(1);
+/// Segments that a connection sends before others have their turn.
+pub const MAX_BURST: u32 = 256;
+/// How long a connection that nobody holds any more waits for the other side to acknowledge more, or to end.
+pub const ORPHAN_TIME: Duration = Duration::from_secs(60);
+
+/// A socket with its buffers, before it has a connection, or after.
+pub(crate) struct Prepared {
+    sockets: SocketSet<'static>,
+    handle: SocketHandle,
+}
+
+impl Prepared {
+    pub(crate) fn new(receive: usize, send: usize) -> Self {
+        let buffer = |len| SocketBuffer::new(vec![0; len]);
+        let mut sockets = SocketSet::new(Vec::with_capacity(1));
+        let handle = sockets.add(Socket::new(buffer(receive), buffer(send)));
+        Self { sockets, handle }
+    }
+}
+
+/// Whose a connection is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// A listener's, until it is established; its turn among those.
+    HalfOpen { turn: u64 },
+    /// A listener's, until it is accepted.
+    Queued,
+    /// A stream's.
+    Owned,
+    /// Nobody's: it ends.
+    Orphan,
+}
+
+/// What a stream has set.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Settings {
+    pub(crate) read_timeout: Option<Duration>,
+    pub(crate) write_timeout: Option<Duration>,
+    pub(crate) is_read_shut: bool,
+    pub(crate) is_nonblocking: bool,
+}
+
+pub(crate) struct Connection {
+    interface: Interface,
+    prepared: Prepared,
+    seen: Seen,
+    mtu: usize,
+    pub(crate) ends: Ends,
+    pub(crate) role: Role,
+    pub(crate) settings: Settings,
+    /// Why it is over, if it did not end as it should. Said once.
+    pub(crate) error: Option<ErrorKind>,
+    /// Segments do not come here any more: others may have the same ends.
+    pub(crate) is_detached: bool,
+    /// It is to be looked at after this batch.
+    pub(crate) is_touched: bool,
+    /// It had no room to send.
+    pub(crate) is_starved: bool,
+    /// It is among those that wait for room.
+    pub(crate) is_queued: bool,
+    /// When it is given up, if its end is not acknowledged.
+    end: Option<Instant>,
+    /// When it ends, whatever happens.
+    pub(crate) deadline: Option<Instant>,
+    /// Its place among the timers.
+    pub(crate) entry: Option<Instant>,
+    pub(crate) changed: Arc<Condvar>,
+    /// Threads that sleep on that until there is something to read, or room to write.
+    pub(crate) readers: u32,
+    pub(crate) writers: u32,
+    /// What the other side has acknowledged.
+    heard: Option<u32>,
+    /// Octets that were read.
+    consumed: u32,
+    /// When an acknowledgment was sent last for a segment that was not shown.
+    challenged: Option<Instant>,
+    /// The other side has acknowledged the same twice.
+    has_repeated: bool,
+    /// Nothing more is asked of its socket.
+    is_broken: bool,
+    /// A reset has come.
+    was_reset: bool,
+    was_established: bool,
+}
+
+impl Connection {
+    fn new(
+        prepared: Prepared,
+        ends: Ends,
+        role: Role,
+        mtu: usize,
+        seed: u64,
+        now: Instant,
+    ) -> Self {
+        let mut config = Config::new(HardwareAddress::Ip);
+        config.random_seed = seed;
+        let mut interface = Interface::new(config, &mut Shape(mtu), now);
+        interface.update_ip_addrs(|addresses| {
+            let len = if ends.local.is_ipv4() { 32 } else { 128 };
+            // There is room for one, and it is the first.
+            let _ = addresses.push(IpCidr::new(ends.local.ip().into(), len));
+        });
+        Self {
+            interface,
+            prepared,
+            seen: Seen::default(),
+            mtu,
+            ends,
+            role,
+            settings: Settings::default(),
+            error: None,
+            is_detached: false,
+            is_touched: false,
+            is_starved: false,
+            is_queued: false,
+            end: None,
+            deadline: None,
+            entry: None,
+            changed: Arc::default(),
+            readers: 0,
+            writers: 0,
+            heard: None,
+            consumed: 0,
+            challenged: None,
+            has_repeated: false,
+            is_broken: false,
+            was_reset: false,
+            was_established: false,
+        }
+    }
+
+    /// One that waits for the SYN that has come.
+    pub(crate) fn listen(
+        prepared: Prepared,
+        ends: Ends,
+        turn: u64,
+        mtu: usize,
+        seed: u64,
+        now: Instant,
+    ) -> Option<Self> {
+        let mut this = Self::new(prepared, ends, Role::HalfOpen { turn }, mtu, seed, now);
+        let socket = this.socket();
+        restore(socket);
+        socket.listen(ends.local).ok()?;
+        Some(this)
+    }
+
+    /// One that sends a SYN.
+    pub(crate) fn connect(
+        prepared: Prepared,
+        ends: Ends,
+        mtu: usize,
+        seed: u64,
+        now: Instant,
+    ) -> io::Result<Self> {
+        let mut this = Self::new(prepared, ends, Role::Owned, mtu, seed, now);
+        let Prepared { sockets, handle } = &mut this.prepared;
+        let socket = sockets.get_mut::<Socket<'_>>(*handle);
+        restore(socket);
+        socket
+            .connect(this.interface.context(), ends.remote, ends.local)
+            .map_err(|error| io::Error::new(ErrorKind::InvalidInput, error))?;
+        Ok(this)
+    }
+
+    /// The socket, for another connection.
+    pub(crate) fn into_prepared(self) -> Option<Prepared> {
+        // smoltcp keeps what it has counted of losses.
+        let is_clean = !self.is_broken && !self.has_repeated && !self.seen.has_repeated;
+        is_clean.then_some(self.prepared)
+    }
+
+    pub(crate) fn socket(&mut self) -> &mut Socket<'static> {
+        self.prepared.sockets.get_mut(self.prepared.handle)
+    }
+
+    fn view(&self) -> &Socket<'static> {
+        self.prepared.sockets.get(self.prepared.handle)
+    }
+
+    pub(crate) fn state(&self) -> State {
+        self.view().state()
+    }
+
+    /// What has been seen of its segments: the next sequence numbers of this and of the other side.
+    pub(crate) fn numbers(&self) -> (u32, u32) {
+        (self.seen.sent.unwrap_or_default(), self.seen.acknowledged)
+    }
+
+    /// Takes a segment that has come for it. What is to be sent for it waits for [`Connection::advance`].
+    pub(crate) fn input(&mut self, segment: &Segment<'_>, out: &mut Out, now: Instant) {
+        self.guard(|this| this.take(segment, out, now));
+    }
+
+    /// Sends what there is to send, and what timers ask for.
+    pub(crate) fn advance(&mut self, out: &mut Out, now: Instant) {
+        self.guard(|this| this.send(out, now));
+    }
+
+    /// Does something with smoltcp. Should that panic, it is a fault of smoltcp's or ours: this connection is over then, and
+    /// those of others are not. None for one that is.
+    fn guard<R>(&mut self, what: impl FnOnce(&mut Self) -> R) -> Option<R> {
+        if self.is_broken {
+            return None;
+        }
+        let result = catch_unwind(AssertUnwindSafe(|| what(self)));
+        if result.is_err() {
+            log::error!("a connection from {} has panicked, and is over", self.ends.remote);
+            self.is_broken = true;
+            self.is_starved = false;
+            self.error = Some(ErrorKind::Other);
+        }
+        result.ok()
+    }
+
+    /// What has come, as far as it has room; it stays there if `is_peek`. None if nothing more comes.
+    pub(crate) fn read(&mut self, buffer: &mut [u8], is_peek: bool) -> Option<usize> {
+        let taken = self.guard(|this| {
+            let socket = this.socket();
+            if !is_peek {
+                return socket.recv_slice(buffer).ok();
+            }
+            let data = socket.peek(buffer.len()).ok()?;
+            buffer[..data.len()].copy_from_slice(data);
+            Some(data.len())
+        })??;
+        if !is_peek {
+            self.consumed = self.consumed.wrapping_add(taken as u32);
+        }
+        Some(taken)
+    }
+
+    /// Takes data to send, as much as has room. None if nothing can be sent any more.
+    pub(crate) fn write(&mut self, data: &[u8]) -> Option<usize> {
+        self.guard(|this| this.socket().send_slice(data).ok())?
+    }
+
+    /// Nothing more is sent behind what has been written.
+    pub(crate) fn close(&mut self) {
+        self.guard(|this| this.socket().close());
+    }
+
+    /// The numbers by which a segment is judged. None before both sides have begun.
+    fn known(&self) -> Option<Numbers> {
+        if !self.was_established {
+            return None;
+        }
+        let socket = self.view();
+        let has_ended = matches!(
+            socket.state(),
+            State::CloseWait | State::LastAck | State::Closing | State::TimeWait
+        );
+        let owes_end = matches!(socket.state(), State::FinWait1 | State::Closing | State::LastAck);
+        let come = self.consumed.wrapping_add(socket.recv_queue() as u32);
+        Some(Numbers {
+            sent: self.seen.sent?,
+            acknowledged: self.heard?,
+            expected: self.seen.begun?.wrapping_add(come).wrapping_add(has_ended.into()),
+            window: socket.recv_capacity() as u32,
+            owes_end: owes_end && socket.send_queue() == 0,
+        })
+    }
+
+    /// Whether smoltcp is to see a segment. Answers one that it is not to.
+    fn screen(&mut self, header: &Header, out: &mut Out, now: Instant) -> bool {
+        let Some(numbers) = self.known() else { return true };
+        match judge(header, &numbers) {
+            Verdict::Show => true,
+            Verdict::Drop => false,
+            Verdict::Challenge => {
+                self.acknowledge(&numbers, out, now);
+                false
+            }
+        }
+    }
+
+    /// Says what is expected: once in a second, whoever asks for more (RFC 5961, Section 7).
+    fn acknowledge(&mut self, numbers: &Numbers, out: &mut Out, now: Instant) {
+        if self.challenged.is_none_or(|last| now >= last + CHALLENGE_TIME) {
+            self.challenged = Some(now);
+            let Numbers { sent: sequence, expected: acknowledgment, .. } = *numbers;
+            let window = self.seen.window;
+            out.reply(&self.ends, Reply::Acknowledgment { sequence, acknowledgment, window });
+        }
+    }
+
+    /// Notes what the other side has acknowledged.
+    fn hear(&mut self, header: &Header, now: Instant) {
+        if !header.is_ack() || header.is_rst() {
+            return;
+        }
+        let number = header.acknowledgment;
+        let is_ahead = |heard: u32| number.wrapping_sub(heard).cast_signed() > 0;
+        if self.heard.is_none_or(is_ahead) {
+            self.heard = Some(number);
+            if self.role == Role::Orphan {
+                self.deadline = Some(now + ORPHAN_TIME.into());
+            }
+        } else if self.heard == Some(number) && header.end() == header.sequence {
+            self.has_repeated |= self.seen.sent != self.heard;
+        }
+    }
+
+    fn take(&mut self, segment: &Segment<'_>, out: &mut Out, now: Instant) {
+        if !self.screen(&segment.header, out, now) {
+            return;
+        }
+        self.hear(&segment.header, now);
+        let was_open = self.state() != State::Closed;
+        let known = self
+            .known()
+            .filter(|numbers| counts_beside_window(&segment.header, numbers, self.seen.window));
+        let moved = known.map(|numbers| segment.with_sequence(numbers.expected));
+        let mut wire = self.wire(out, Some(moved.as_deref().unwrap_or(segment.packet)));
+        let (interface, sockets, wire) = &mut wire;
+        let result = interface.poll_ingress_single(now, wire, sockets);
+        debug_assert_ne!(result, PollIngressSingleResult::None, "the segment is still there");
+        if was_open && segment.header.is_rst() && self.state() == State::Closed {
+            self.was_reset = true;
+        }
+        // Who probes waits for an answer.
+        if let Some(numbers) = known {
+            self.acknowledge(&numbers, out, now);
+        }
+        self.see_state();
+    }
+
+    fn send(&mut self, out: &mut Out, now: Instant) {
+        let is_owed = self.view().send_queue() > 0;
+        // smoltcp counts from the last segment that came, or from when there was something to send again.
+        self.socket().set_timeout(is_owed.then(|| USER_TIMEOUT.into()));
+        let ends = matches!(self.state(), State::FinWait1 | State::Closing | State::LastAck);
+        let end = self.end.unwrap_or_else(|| now + USER_TIMEOUT.into());
+        self.end = (ends && !is_owed).then_some(end);
+        if self.end.is_some_and(|end| end <= now) {
+            self.error.get_or_insert(ErrorKind::TimedOut);
+            self.socket().abort();
+            self.end = None;
+        }
+        let was_open = self.state() != State::Closed;
+        let mut wire = self.wire(out, None);
+        let (interface, sockets, device) = &mut wire;
+        let mut left = MAX_BURST;
+        while left > 0 && interface.poll_egress(now, device, sockets) != PollResult::None {
+            if device.is_full {
+                break;
+            }
+            left -= 1;
+        }
+        // Others have their turn, and then it goes on.
+        self.is_starved = device.is_full || left == 0;
+        if was_open && self.state() == State::Closed && !self.is_ended_well() {
+            self.error.get_or_insert(ErrorKind::TimedOut);
+        }
+        self.see_state();
+    }
+
+    fn wire<'a>(
+        &'a mut self,
+        out: &'a mut Out,
+        incoming: Option<&'a [u8]>,
+    ) -> (&'a mut Interface, &'a mut SocketSet<'static>, Wire<'a>) {
+        let Self { interface, prepared, seen, mtu, .. } = self;
+        let wire = Wire { out, seen, incoming, mtu: *mtu, is_full: false };
+        (interface, &mut prepared.sockets, wire)
+    }
+
+    /// Notes what a state says that is not the socket's any more after the next one.
+    fn see_state(&mut self) {
+        let state = self.state();
+        self.was_established |=
+            !matches!(state, State::Listen | State::SynSent | State::SynReceived | State::Closed);
+        if self.was_reset {
+            let kind = if self.was_established {
+                ErrorKind::ConnectionReset
+            } else {
+                ErrorKind::ConnectionRefused
+            };
+            self.error = Some(kind);
+            self.was_reset = false;
+        }
+    }
+
+    /// Both sides have said that nothing more comes, or this one has ended it.
+    fn is_ended_well(&mut self) -> bool {
+        self.role == Role::Orphan
+            || matches!(self.socket().recv(|_| (0, ())), Err(RecvError::Finished))
+    }
+
+    /// When it is to be looked at next.
+    pub(crate) fn next(&mut self, now: Instant) -> Option<Instant> {
+        // One that waits for room is looked at when there is some.
+        let timers = match self.is_starved {
+            true => None,
+            false => self.guard(|this| this.interface.poll_at(now, &this.prepared.sockets)),
+        };
+        [timers.flatten(), self.end, self.deadline].into_iter().flatten().min()
+    }
+
+    /// Whether the other side has gone, or this side has ended it, and nothing is to be sent any more.
+    pub(crate) fn is_over(&self) -> bool {
+        let socket = self.view();
+        let is_closed = socket.state() == State::Closed && socket.remote_endpoint().is_none();
+        self.is_detached || self.is_broken || is_closed
+    }
+
+    pub(crate) fn is_established(&self) -> bool {
+        self.was_established
+    }
+
+    /// Whether who reads need not wait.
+    pub(crate) fn is_readable(&self) -> bool {
+        let socket = self.view();
+        self.error.is_some() || self.is_detached || socket.can_recv() || !socket.may_recv()
+    }
+
+    /// Whether who writes, or waits for the connection, need not wait.
+    pub(crate) fn is_writable(&self) -> bool {
+        let socket = self.view();
+        let is_pending = matches!(socket.state(), State::SynSent | State::SynReceived);
+        self.error.is_some() || socket.can_send() || (!socket.may_send() && !is_pending)
+    }
+
+    /// Ends it with a reset.
+    pub(crate) fn abort(&mut self) {
+        if !self.is_over() {
+            self.guard(|this| this.socket().abort());
+        }
+    }
+
+    /// Whether data has come that nobody has read.
+    pub(crate) fn has_unread(&self) -> bool {
+        self.view().recv_queue() > 0
+    }
+}
+
+/// What a socket that was used before has to have again.
+fn restore(socket: &mut Socket<'_>) {
+    // One that has made room for another one was still open.
+    socket.abort();
+    socket.set_nagle_enabled(true);
+    socket.set_timeout(None);
+    socket.set_keep_alive(None);
+    socket.set_ack_delay(Some(ACK_DELAY));
+    // Begins with the window that it has in the beginning.
+    socket.set_congestion_control(CongestionControl::Cubic);
+}
+
+/// A device that only says what it can do.
+struct Shape(usize);
+
+impl smoltcp::phy::Device for Shape {
+    type RxToken<'a> = NoToken;
+    type TxToken<'a> = NoToken;
+
+    fn receive(&mut self, _: Instant) -> Option<(NoToken, NoToken)> {
+        None
+    }
+
+    fn transmit(&mut self, _: Instant) -> Option<NoToken> {
+        None
+    }
+
+    fn capabilities(&self) -> smoltcp::phy::DeviceCapabilities {
+        crate::device::capabilities(self.0)
+    }
+}
+
+/// There is none.
+enum NoToken {}
+
+impl smoltcp::phy::RxToken for NoToken {
+    fn consume<R, F: FnOnce(&[u8]) -> R>(self, _: F) -> R {
+        match self {}
+    }
+}
+
+impl smoltcp::phy::TxToken for NoToken {
+    fn consume<R, F: FnOnce(&mut [u8]) -> R>(self, _: usize, _: F) -> R {
+        match self {}
+    }
+}

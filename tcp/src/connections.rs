@@ -1,0 +1,469 @@
+//! All connections of a stack: whose is a segment, and what becomes of a connection after it.
+
+use std::collections::{HashMap, VecDeque};
+use std::io::{self, ErrorKind};
+use std::net::SocketAddr;
+use std::sync::{Arc, Condvar};
+use std::time::Duration;
+
+use smoltcp::socket::tcp::State;
+use smoltcp::time::Instant;
+
+use crate::connection::{Connection, ORPHAN_TIME, Prepared, Role};
+use crate::isn::{self, InitialSequence};
+use crate::listening::Listening;
+use crate::out::Out;
+use crate::owned::Owned;
+use crate::segment::{Ends, Reply, Segment};
+use crate::time_wait::{TimeWait, Verdict};
+use crate::timers::Timers;
+
+/// A connection's place. It is used again once the connection is over and no stream has it.
+pub(crate) type Id = usize;
+
+/// Connections of a stack, without those in TIME-WAIT.
+pub const MAX_CONNECTIONS: usize = 65_536;
+/// Octets of the buffers of all connections of a stack: so there are fewer of them if those are long.
+pub const MAX_BUFFERS: usize = 4096 << 20;
+/// Connections that nobody has any more, and that have not ended yet: beyond that, they end with a reset.
+pub const MAX_ORPHANS: usize = 4096;
+/// Sockets with buffers that are kept for the next connections.
+pub const MAX_PREPARED: usize = 128;
+/// Acknowledgments are not put off for so long.
+const QUIET: smoltcp::time::Duration = smoltcp::time::Duration::from_secs(1);
+/// How long a client's handshake may take.
+pub const HANDSHAKE_TIME: Duration = Duration::from_secs(30);
+
+/// What all connections of a stack have.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sizes {
+    pub(crate) receive: usize,
+    pub(crate) send: usize,
+    pub(crate) mtu: usize,
+}
+
+/// The later one of two sequence numbers.
+const fn later(one: u32, other: u32) -> u32 {
+    if one.wrapping_sub(other).cast_signed() > 0 { one } else { other }
+}
+
+/// Who is to be woken.
+#[derive(Debug)]
+pub(crate) enum Wake {
+    /// One of those that wait for the same, such as a connection to accept.
+    One(Arc<Condvar>),
+    All(Arc<Condvar>),
+}
+
+impl Wake {
+    pub(crate) fn wake(self) {
+        match self {
+            Self::One(sleepers) => sleepers.notify_one(),
+            Self::All(sleepers) => sleepers.notify_all(),
+        }
+    }
+}
+
+pub(crate) struct Connections {
+    sizes: Sizes,
+    slots: Vec<Option<Box<Connection>>>,
+    free: Vec<Id>,
+    by_ends: HashMap<Ends, Id>,
+    listening: HashMap<SocketAddr, Listening>,
+    pub(crate) owned: Owned,
+    time_wait: TimeWait,
+    timers: Timers,
+    prepared: Vec<Prepared>,
+    isn: InitialSequence,
+    /// How many nobody has any more.
+    orphans: usize,
+    /// Those that segments have come for.
+    touched: Vec<Id>,
+    /// Those that had no room to send.
+    starved: VecDeque<Id>,
+    /// Who is to be woken once nothing is locked.
+    pub(crate) woken: Vec<Wake>,
+}
+
+impl Connections {
+    pub(crate) fn new(sizes: Sizes) -> Self {
+        Self {
+            sizes,
+            slots: Vec::new(),
+            free: Vec::new(),
+            by_ends: HashMap::new(),
+            listening: HashMap::new(),
+            owned: Owned::default(),
+            time_wait: TimeWait::default(),
+            timers: Timers::default(),
+            prepared: Vec::new(),
+            isn: InitialSequence::default(),
+            orphans: 0,
+            touched: Vec::new(),
+            starved: VecDeque::new(),
+            woken: Vec::new(),
+        }
+    }
+
+    pub(crate) fn get(&mut self, id: Id) -> io::Result<&mut Connection> {
+        self.slots
+            .get_mut(id)
+            .and_then(Option::as_deref_mut)
+            .ok_or_else(|| ErrorKind::NotConnected.into())
+    }
+
+    pub(crate) fn listening(&mut self, local: SocketAddr) -> Option<&mut Listening> {
+        self.listening.get_mut(&local)
+    }
+
+    pub(crate) fn next_timer(&self) -> Option<Instant> {
+        self.timers.next()
+    }
+
+    pub(crate) fn is_starved(&self) -> bool {
+        !self.starved.is_empty()
+    }
+
+    /// Whether all connections are over.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.slots.len() == self.free.len()
+    }
+
+    /// Whether a connection between these ends may begin. That they are in TIME-WAIT is no obstacle if `may_reopen`: the sequence
+    /// numbers of this side go on.
+    pub(crate) fn is_free(&self, ends: &Ends, may_reopen: bool, now: Instant) -> bool {
+        !self.by_ends.contains_key(ends) && (may_reopen || !self.time_wait.contains(ends, now))
+    }
+
+    /// Takes a segment to its connection. What comes of it waits for [`Connections::settle_touched`].
+    pub(crate) fn deliver(&mut self, segment: &Segment<'_>, out: &mut Out, now: Instant) {
+        let Segment { ends, header, .. } = segment;
+        if let Some(id) = self.by_ends.get(ends).copied() {
+            self.input(id, segment, out, now);
+            return;
+        }
+        let listens = self.listening.get(&ends.local).is_some_and(Listening::has_room);
+        let is_listened = self.listening.contains_key(&ends.local);
+        let sequence = match self.time_wait.judge(ends, header, listens, now) {
+            Verdict::Ignore => return,
+            Verdict::Answer(reply) => return out.reply(ends, reply),
+            Verdict::Reopen(sequence) => later(self.number(ends, now), sequence),
+            Verdict::Unknown => self.number(ends, now),
+        };
+        if header.is_request() && is_listened {
+            // Without room, the client tries again.
+            if listens && let Some(id) = self.begin(*ends, sequence, out, now) {
+                self.input(id, segment, out, now);
+            }
+        } else if let Some(reply) = Reply::to_nobody(header) {
+            out.reply(ends, reply);
+        }
+    }
+
+    fn input(&mut self, id: Id, segment: &Segment<'_>, out: &mut Out, now: Instant) {
+        let Some(connection) = self.slots[id].as_deref_mut() else { return };
+        connection.input(segment, out, now);
+        if !std::mem::replace(&mut connection.is_touched, true) {
+            self.touched.push(id);
+        }
+    }
+
+    fn number(&self, ends: &Ends, now: Instant) -> u32 {
+        let time = u64::try_from(now.total_micros()).unwrap_or_default();
+        self.isn.number(ends, Duration::from_micros(time))
+    }
+
+    /// A client's connection begins.
+    fn begin(&mut self, ends: Ends, sequence: u32, out: &mut Out, now: Instant) -> Option<Id> {
+        while let Some(oldest) = self.listening.get(&ends.local)?.in_the_way() {
+            // It may be established by now.
+            if self.get(oldest).is_ok_and(|connection| connection.is_established()) {
+                self.settle(oldest, out, now);
+            } else {
+                self.remove(oldest);
+            }
+        }
+        if !self.has_room() {
+            return None;
+        }
+        let (turn, seed) = (self.listening.get(&ends.local)?.turn(), isn::seed(sequence));
+        let prepared = self.prepare();
+        let mut connection = Connection::listen(prepared, ends, turn, self.sizes.mtu, seed, now)?;
+        connection.deadline = Some(now + HANDSHAKE_TIME.into());
+        let id = self.insert(connection);
+        self.listening.get_mut(&ends.local)?.begin(id);
+        Some(id)
+    }
+
+    /// A connection of this side begins; the local address is registered, and the ends are free.
+    pub(crate) fn connect(&mut self, ends: Ends, out: &mut Out, now: Instant) -> io::Result<Id> {
+        if !self.has_room() {
+            let text = "this stack has as many connections as it may have";
+            return Err(io::Error::new(ErrorKind::QuotaExceeded, text));
+        }
+        let number = self.number(&ends, now);
+        let sequence = self.time_wait.take(&ends, now).unwrap_or(number);
+        let seed = isn::seed(later(number, sequence));
+        let prepared = self.prepare();
+        let connection = Connection::connect(prepared, ends, self.sizes.mtu, seed, now)?;
+        let id = self.insert(connection);
+        self.settle(id, out, now);
+        Ok(id)
+    }
+
+    fn has_room(&self) -> bool {
+        let Sizes { receive, send, .. } = self.sizes;
+        let most = MAX_CONNECTIONS.min(MAX_BUFFERS / (receive + send));
+        self.slots.len() - self.free.len() < most
+    }
+
+    fn prepare(&mut self) -> Prepared {
+        let Sizes { receive, send, .. } = self.sizes;
+        self.prepared.pop().unwrap_or_else(|| Prepared::new(receive, send))
+    }
+
+    fn insert(&mut self, connection: Connection) -> Id {
+        let ends = connection.ends;
+        let connection = Some(Box::new(connection));
+        let id = match self.free.pop() {
+            Some(id) => {
+                self.slots[id] = connection;
+                id
+            }
+            None => {
+                self.slots.push(connection);
+                self.slots.len() - 1
+            }
+        };
+        self.by_ends.insert(ends, id);
+        self.owned.connection_begins(ends.local);
+        id
+    }
+
+    /// A connection is over and nobody has it.
+    fn remove(&mut self, id: Id) {
+        let Some(mut connection) = self.slots[id].take() else { return };
+        self.timers.remove(id, &mut connection.entry);
+        let ends = connection.ends;
+        if !connection.is_detached {
+            self.by_ends.remove(&ends);
+        }
+        if let (Role::HalfOpen { turn }, Some(listening)) =
+            (connection.role, self.listening.get_mut(&ends.local))
+        {
+            listening.forget(turn);
+        }
+        self.owned.connection_ends(ends.local);
+        self.orphans -= usize::from(connection.role == Role::Orphan);
+        if connection.is_queued {
+            self.starved.retain(|starved| *starved != id);
+        }
+        self.free.push(id);
+        if self.prepared.len() < MAX_PREPARED {
+            self.prepared.extend(connection.into_prepared());
+        }
+    }
+
+    /// Somebody listens. `SocketAddr` is registered.
+    pub(crate) fn listen(&mut self, local: SocketAddr, backlog: usize) {
+        self.listening.insert(local, Listening::new(backlog));
+    }
+
+    /// Nobody listens any more: connections that were not accepted end.
+    pub(crate) fn listen_no_more(&mut self, local: SocketAddr, out: &mut Out, now: Instant) {
+        let Some(listening) = self.listening.remove(&local) else { return };
+        for id in listening.into_connections() {
+            self.leave_alone(id, true, now);
+            self.settle(id, out, now);
+        }
+        self.owned.listen_no_more(local);
+    }
+
+    /// Nobody has a connection any more: it ends, by a reset if `is_abort`.
+    fn leave_alone(&mut self, id: Id, is_abort: bool, now: Instant) {
+        let is_abort = is_abort || self.orphans >= MAX_ORPHANS;
+        let Some(connection) = self.slots.get_mut(id).and_then(Option::as_deref_mut) else {
+            return;
+        };
+        self.orphans += usize::from(connection.role != Role::Orphan);
+        connection.role = Role::Orphan;
+        connection.deadline = Some(now + ORPHAN_TIME.into());
+        // RFC 2525, Section 2.17.
+        if is_abort || connection.has_unread() {
+            connection.abort();
+        } else {
+            connection.close();
+        }
+    }
+
+    /// Ends all of them with resets.
+    pub(crate) fn abort_all(&mut self, out: &mut Out, now: Instant) {
+        for id in 0..self.slots.len() {
+            self.leave_alone(id, true, now);
+            self.settle(id, out, now);
+        }
+    }
+
+    /// The next connection of a listener.
+    pub(crate) fn accept(&mut self, local: SocketAddr) -> Option<Id> {
+        let id = self.listening.get_mut(&local)?.accept()?;
+        self.get(id).ok()?.role = Role::Owned;
+        Some(id)
+    }
+
+    /// A stream has gone: what was written still leaves.
+    pub(crate) fn release(&mut self, id: Id, out: &mut Out, now: Instant) {
+        self.leave_alone(id, false, now);
+        self.settle(id, out, now);
+    }
+
+    /// Looks at all that segments have come for.
+    pub(crate) fn settle_touched(&mut self, out: &mut Out, now: Instant) {
+        while let Some(id) = self.touched.pop() {
+            self.settle(id, out, now);
+        }
+    }
+
+    /// Looks at those whose time has come.
+    pub(crate) fn settle_due(&mut self, out: &mut Out, now: Instant) {
+        while let Some(id) = self.timers.pop(now) {
+            if let Ok(connection) = self.get(id) {
+                connection.entry = None;
+                self.settle(id, out, now);
+            }
+        }
+    }
+
+    /// Looks at those that had no room, as long as there is some.
+    pub(crate) fn settle_starved(&mut self, out: &mut Out, now: Instant) {
+        for _ in 0..self.starved.len() {
+            if !out.has_room() {
+                return;
+            }
+            let Some(id) = self.starved.pop_front() else { return };
+            if let Ok(connection) = self.get(id) {
+                connection.is_queued = false;
+                self.settle(id, out, now);
+            }
+        }
+    }
+
+    /// Sends what a connection has to send, and does what its state asks for.
+    pub(crate) fn settle(&mut self, id: Id, out: &mut Out, now: Instant) {
+        let Some(connection) = self.slots[id].as_deref_mut() else { return };
+        connection.is_touched = false;
+        if connection.deadline.is_some_and(|deadline| deadline <= now) {
+            connection.deadline = None;
+            connection.abort();
+        }
+        if !connection.is_detached {
+            connection.advance(out, now);
+        }
+        if connection.is_starved && !std::mem::replace(&mut connection.is_queued, true) {
+            self.starved.push_back(id);
+        }
+        self.follow(id, out, now);
+    }
+
+    /// What is different in a state.
+    fn follow(&mut self, id: Id, out: &mut Out, now: Instant) {
+        let Some(connection) = self.slots[id].as_deref_mut() else { return };
+        let ends = connection.ends;
+        match (connection.role, connection.state()) {
+            (Role::HalfOpen { .. }, _) if connection.is_over() => return self.remove(id),
+            (Role::HalfOpen { .. }, State::Listen | State::Closed) => return self.remove(id),
+            (Role::HalfOpen { .. }, State::SynReceived) => {}
+            // More have been established meanwhile than may wait.
+            (Role::HalfOpen { turn }, _)
+                if !self.listening.get(&ends.local).is_some_and(Listening::has_room) =>
+            {
+                if let Some(listening) = self.listening.get_mut(&ends.local) {
+                    listening.forget(turn);
+                }
+                self.leave_alone(id, true, now);
+                return self.settle(id, out, now);
+            }
+            (Role::HalfOpen { turn }, _) => {
+                connection.role = Role::Queued;
+                connection.deadline = None;
+                if let Some(listening) = self.listening.get_mut(&ends.local) {
+                    listening.establish(turn);
+                    if listening.waiters > 0 {
+                        self.woken.push(Wake::One(Arc::clone(&listening.changed)));
+                    }
+                }
+            }
+            // Nobody will read that (RFC 2525, Section 2.17).
+            (Role::Orphan, State::FinWait1 | State::FinWait2) if connection.has_unread() => {
+                connection.abort();
+                connection.advance(out, now);
+            }
+            _ => {}
+        }
+        let next = connection.next(now);
+        // An acknowledgment that is still to be sent waits for less; TIME-WAIT ends later.
+        let is_quiet = next.is_none_or(|next| next > now + QUIET) && !connection.is_starved;
+        if !connection.is_detached && connection.state() == State::TimeWait && is_quiet {
+            let (sequence, expected) = connection.numbers();
+            self.time_wait.insert(ends, sequence, expected, now);
+            self.detach(id);
+        } else if connection.is_over() {
+            self.detach(id);
+        } else if let Some(next) = next {
+            let entry = &mut connection.entry;
+            self.timers.set(id, entry, next);
+        }
+        self.tell(id);
+    }
+
+    /// Segments do not come to it any more. If nobody has it, that is its end.
+    fn detach(&mut self, id: Id) {
+        let Some(connection) = self.slots[id].as_deref_mut() else { return };
+        self.timers.remove(id, &mut connection.entry);
+        if !std::mem::replace(&mut connection.is_detached, true) {
+            self.by_ends.remove(&connection.ends);
+        }
+        if connection.role == Role::Orphan {
+            self.remove(id);
+        }
+    }
+
+    /// Wakes who waits for what is there.
+    fn tell(&mut self, id: Id) {
+        let Some(connection) = self.slots[id].as_deref_mut() else { return };
+        let reads = connection.readers > 0 && connection.is_readable();
+        let writes = connection.writers > 0 && connection.is_writable();
+        if reads || writes {
+            self.woken.push(Wake::All(Arc::clone(&connection.changed)));
+        }
+    }
+
+    /// Wakes all who wait for something of a connection: it has another setting.
+    pub(crate) fn rouse(&mut self, id: Id) {
+        if let Ok(connection) = self.get(id) {
+            let changed = Arc::clone(&connection.changed);
+            self.woken.push(Wake::All(changed));
+        }
+    }
+
+    /// Ends all of them: the switch has gone.
+    pub(crate) fn fail(&mut self, kind: ErrorKind) {
+        for id in 0..self.slots.len() {
+            let Some(connection) = self.slots[id].as_deref_mut() else { continue };
+            connection.error.get_or_insert(kind);
+            connection.abort();
+            self.woken.push(Wake::All(Arc::clone(&connection.changed)));
+            match connection.role {
+                Role::Owned | Role::Queued => self.detach(id),
+                Role::HalfOpen { .. } | Role::Orphan => self.remove(id),
+            }
+        }
+        let listeners =
+            self.listening.values().map(|listening| Wake::All(Arc::clone(&listening.changed)));
+        self.woken.extend(listeners);
+    }
+}
+
+#[cfg(test)]
+#[path = "connections_tests.rs"]
+mod tests;

@@ -1,0 +1,115 @@
+//! What smoltcp takes for a network device: the segment that came for one connection, and the way out.
+
+use smoltcp::phy::{self, Checksum, DeviceCapabilities, Medium};
+use smoltcp::time::Instant;
+
+use crate::out::Out;
+use crate::segment::{Header, header_len};
+
+/// What has been seen of a connection's segments, which smoltcp does not tell.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Seen {
+    /// The sequence number behind what was sent; none before the SYN.
+    pub(crate) sent: Option<u32>,
+    /// The last acknowledgment number that was sent: the next sequence number of the other side.
+    pub(crate) acknowledged: u32,
+    /// The first one.
+    pub(crate) begun: Option<u32>,
+    /// The window that was said last, as it stands in the header.
+    pub(crate) window: u16,
+    /// Something was sent again.
+    pub(crate) has_repeated: bool,
+}
+
+impl Seen {
+    fn sent(&mut self, packet: &[u8]) {
+        let segment = packet.get(header_len(packet)..);
+        let Some(header) = segment.and_then(Header::read) else { return };
+        let end = header.end();
+        let is_beyond = |sent: u32| end.wrapping_sub(sent).cast_signed() > 0;
+        if !header.is_rst() {
+            if self.sent.is_none_or(is_beyond) {
+                self.sent = Some(end);
+            } else {
+                self.has_repeated |= end != header.sequence;
+            }
+        }
+        if header.is_ack() {
+            self.acknowledged = header.acknowledgment;
+            self.begun.get_or_insert(header.acknowledgment);
+        }
+        self.window = header.window;
+    }
+}
+
+/// The device of one connection, as long as that is looked at.
+pub(crate) struct Wire<'a> {
+    pub(crate) out: &'a mut Out,
+    pub(crate) seen: &'a mut Seen,
+    /// A packet that has come for it.
+    pub(crate) incoming: Option<&'a [u8]>,
+    /// Octets of a packet.
+    pub(crate) mtu: usize,
+    /// Something had no room.
+    pub(crate) is_full: bool,
+}
+
+pub(crate) struct Incoming<'a>(&'a [u8]);
+
+pub(crate) struct Outgoing<'a> {
+    out: &'a mut Out,
+    seen: &'a mut Seen,
+}
+
+impl phy::RxToken for Incoming<'_> {
+    fn consume<R, F: FnOnce(&[u8]) -> R>(self, f: F) -> R {
+        f(self.0)
+    }
+}
+
+impl phy::TxToken for Outgoing<'_> {
+    fn consume<R, F: FnOnce(&mut [u8]) -> R>(self, len: usize, f: F) -> R {
+        let Self { out, seen } = self;
+        out.write(len, |packet| {
+            let result = f(packet);
+            seen.sent(packet);
+            result
+        })
+    }
+}
+
+/// What a device of that MTU can do.
+pub(crate) fn capabilities(mtu: usize) -> DeviceCapabilities {
+    let mut capabilities = DeviceCapabilities::default();
+    capabilities.medium = Medium::Ip;
+    capabilities.max_transmission_unit = mtu;
+    // The switch has checked those of frames that come.
+    capabilities.checksum.ipv4 = Checksum::Tx;
+    capabilities.checksum.tcp = Checksum::Tx;
+    capabilities
+}
+
+impl phy::Device for Wire<'_> {
+    type RxToken<'b>
+        = Incoming<'b>
+    where
+        Self: 'b;
+    type TxToken<'b>
+        = Outgoing<'b>
+    where
+        Self: 'b;
+
+    fn receive(&mut self, _: Instant) -> Option<(Incoming<'_>, Outgoing<'_>)> {
+        let incoming = Incoming(self.incoming.take()?);
+        Some((incoming, Outgoing { out: self.out, seen: self.seen }))
+    }
+
+    fn transmit(&mut self, _: Instant) -> Option<Outgoing<'_>> {
+        self.is_full = !self.out.has_room();
+        (!self.is_full).then_some(Outgoing { out: self.out, seen: self.seen })
+    }
+
+    fn capabilities(&self) -> DeviceCapabilities {
+        capabilities(self.mtu)
+    }
+}

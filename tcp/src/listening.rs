@@ -1,0 +1,104 @@
+//! Who listens: connections on their way to being accepted, and their bounds.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Condvar};
+
+use crate::connections::Id;
+
+/// Connections of a listener whose handshake is not complete. Beyond that, the oldest makes room: so a flood of SYNs from
+/// nobody keeps a client out only if it is faster than that client's answer.
+pub const MAX_HALF_OPEN: usize = 256;
+
+/// The state of a listener.
+#[derive(Debug)]
+pub(crate) struct Listening {
+    /// Connections that wait to be accepted at most.
+    backlog: usize,
+    /// By their turns.
+    half_open: BTreeMap<u64, Id>,
+    queue: VecDeque<Id>,
+    turns: u64,
+    pub(crate) changed: Arc<Condvar>,
+    /// Threads that sleep on that.
+    pub(crate) waiters: u32,
+}
+
+impl Listening {
+    pub(crate) fn new(backlog: usize) -> Self {
+        Self {
+            backlog,
+            half_open: BTreeMap::new(),
+            queue: VecDeque::new(),
+            turns: 0,
+            changed: Arc::default(),
+            waiters: 0,
+        }
+    }
+
+    /// Whether another connection may begin.
+    pub(crate) fn has_room(&self) -> bool {
+        self.queue.len() < self.backlog
+    }
+
+    /// The connection that has to make room for another one, if one has to.
+    pub(crate) fn in_the_way(&self) -> Option<Id> {
+        let is_full = self.half_open.len() >= MAX_HALF_OPEN;
+        self.half_open.first_key_value().filter(|_| is_full).map(|(_, id)| *id)
+    }
+
+    /// The turn of the next connection.
+    pub(crate) const fn turn(&self) -> u64 {
+        self.turns
+    }
+
+    pub(crate) fn begin(&mut self, id: Id) {
+        self.half_open.insert(self.turns, id);
+        self.turns += 1;
+    }
+
+    pub(crate) fn forget(&mut self, turn: u64) {
+        self.half_open.remove(&turn);
+    }
+
+    /// The handshake is complete.
+    pub(crate) fn establish(&mut self, turn: u64) {
+        self.queue.extend(self.half_open.remove(&turn));
+    }
+
+    pub(crate) fn accept(&mut self) -> Option<Id> {
+        self.queue.pop_front()
+    }
+
+    /// All that are its.
+    pub(crate) fn into_connections(self) -> impl Iterator<Item = Id> {
+        self.half_open.into_values().chain(self.queue)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_oldest_makes_room_and_established_ones_wait_in_their_order() {
+        let mut listening = Listening::new(2);
+        for id in 0..MAX_HALF_OPEN {
+            assert_eq!((listening.in_the_way(), listening.turn()), (None, id as u64));
+            listening.begin(id);
+        }
+        assert_eq!(listening.in_the_way(), Some(0));
+        listening.forget(0);
+        assert_eq!(listening.in_the_way(), None);
+        listening.establish(7);
+        assert!(listening.has_room());
+        listening.establish(3);
+        // One that has gone meanwhile.
+        listening.establish(0);
+        assert!(!listening.has_room());
+        assert_eq!(
+            [listening.accept(), listening.accept(), listening.accept()],
+            [Some(7), Some(3), None]
+        );
+        assert_eq!(listening.into_connections().count(), MAX_HALF_OPEN - 3);
+    }
+}

@@ -1,0 +1,80 @@
+//! curl fetches from the server of the example.
+
+use std::net::SocketAddr;
+use std::process::Command;
+
+use quicket_packets::control::Control;
+use quicket_packets::device::Mode;
+use quicket_tcp::TcpListener;
+
+use crate::common::Switch;
+use crate::serve::{octet, serve};
+use crate::wire::{DEVICE, HERE, Wire};
+use crate::{at, is_permitted};
+
+/// What curl gets, with more words.
+fn curl(wire: &Wire, words: &[&str]) -> Vec<u8> {
+    let output = wire.there(|| {
+        Command::new("curl")
+            .args(["-sS", "--globoff", "--fail", "--max-time", "30"])
+            .args(words)
+            .output()
+    });
+    let output = output.expect("curl is missing");
+    assert!(output.status.success(), "curl {words:?}: {output:?}");
+    output.stdout
+}
+
+#[test]
+fn curl_fetches_what_a_program_serves() {
+    if !is_permitted() {
+        return;
+    }
+    let wire = Wire::new("");
+    for mode in [Mode::Native, Mode::Generic] {
+        if mode == Mode::Generic {
+            // Otherwise the system leaves it to its device to cut segments, which no device does on the way to a program.
+            let words = ["-K", "vb", "tso", "off", "gso", "off"];
+            let output = wire.there(|| Command::new("ethtool").args(words).output()).unwrap();
+            assert!(output.status.success(), "{output:?}");
+        }
+        let switch = Switch::start();
+        Control::connect(&switch.path).unwrap().attach(DEVICE, mode).unwrap();
+        let stack = switch.stack();
+        let servers: Vec<_> = HERE
+            .into_iter()
+            .map(|here| {
+                let listener = TcpListener::bind(&stack, at(here)).unwrap();
+                let address = listener.local_addr().unwrap();
+                (address, std::thread::spawn(move || serve(&listener, 8)))
+            })
+            .collect();
+        for (address, _) in &servers {
+            fetch(&wire, *address);
+        }
+        // Servers end with the switch.
+        switch.end();
+        servers.into_iter().for_each(|(_, server)| server.join().unwrap());
+    }
+}
+
+fn fetch(wire: &Wire, address: SocketAddr) {
+    for size in [0, 1, 1000, 1460, 65_536, 5_000_000] {
+        let url = format!("http://{address}/{size}");
+        let body = curl(wire, &[&url]);
+        assert!(body.into_iter().eq((0..size).map(octet)), "{url}");
+    }
+    // Many at once.
+    let words = ["--parallel", "--parallel-max", "16", "-w", "%{size_download}\n"];
+    let urls: Vec<String> = (1..=64).map(|n| format!("http://{address}/100000?{n}")).collect();
+    let urls = urls.iter().flat_map(|url| ["-o", "/dev/null", url]);
+    let sizes = curl(wire, &words.into_iter().chain(urls).collect::<Vec<_>>());
+    let sizes = String::from_utf8(sizes).unwrap();
+    let wanted = sizes.lines().filter(|line| *line == "100000").count();
+    assert_eq!(wanted, 64, "{sizes}");
+    let none = format!("http://{address}/none");
+    let output = wire.there(|| {
+        Command::new("curl").args(["-sg", "-o", "/dev/null", "-w", "%{http_code}", &none]).output()
+    });
+    assert_eq!(output.unwrap().stdout, b"404");
+}

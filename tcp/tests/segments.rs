@@ -1,0 +1,432 @@
+//! Segment by segment: a port without a stack says what it likes to a stack, and looks at what that answers.
+
+mod common;
+
+use std::collections::HashMap;
+use std::io::{ErrorKind, Read, Write};
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use common::{PATIENCE, Switch};
+use quicket_packets::Layout;
+use quicket_packets::client::Port;
+use quicket_tcp::{MAX_HALF_OPEN, Stack, TcpListener, TcpStream};
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
+use smoltcp::phy::ChecksumCapabilities;
+use smoltcp::wire::{
+    IpProtocol, IpRepr, Ipv4Packet, Ipv4Repr, TcpControl, TcpPacket, TcpRepr, TcpSeqNumber,
+};
+
+const ETHERNET: usize = 14;
+
+/// What a segment says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Said {
+    to: u16,
+    control: TcpControl,
+    sequence: u32,
+    acknowledgment: Option<u32>,
+    len: usize,
+}
+
+/// A port that owns some addresses of TCP, and has no stack.
+struct Peer {
+    port: Port,
+    addresses: Vec<SocketAddr>,
+    /// What it says that it has room for.
+    window: u16,
+}
+
+impl Peer {
+    fn open(switch: &Switch, addresses: usize) -> Self {
+        let layout = Layout::new(1024, 1024, 2048).unwrap();
+        let mut port = Port::open(&switch.path, layout).unwrap();
+        let addresses = (0..addresses)
+            .map(|_| {
+                let (family, kind) = (AddressFamily::INET, SocketType::STREAM);
+                let socket =
+                    rustix::net::socket_with(family, kind, SocketFlags::CLOEXEC, None).unwrap();
+                rustix::net::bind(&socket, &SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
+                let tuple = port.register(&socket).unwrap();
+                (tuple.address, tuple.port).into()
+            })
+            .collect();
+        Self { port, addresses, window: 60_000 }
+    }
+
+    /// Sends a segment from one of its addresses.
+    fn send(
+        &mut self,
+        from: usize,
+        to: SocketAddr,
+        control: TcpControl,
+        sequence: u32,
+        acknowledgment: Option<u32>,
+        payload: &[u8],
+    ) {
+        let number = |number: u32| TcpSeqNumber(number as i32);
+        let tcp = TcpRepr {
+            src_port: self.addresses[from].port(),
+            dst_port: to.port(),
+            control,
+            seq_number: number(sequence),
+            ack_number: acknowledgment.map(number),
+            window_len: self.window,
+            window_scale: None,
+            max_seg_size: None,
+            sack_permitted: false,
+            sack_ranges: [None; 3],
+            timestamp: None,
+            payload,
+        };
+        let ip = |address: SocketAddr| address.ip().into();
+        let (source, destination) = (ip(self.addresses[from]), ip(to));
+        let len = tcp.buffer_len();
+        let head = IpRepr::new(source, destination, IpProtocol::Tcp, len, 64);
+        let mut packet = vec![0; head.buffer_len()];
+        let checksums = ChecksumCapabilities::default();
+        head.emit(&mut packet[..], &checksums);
+        let mut segment = TcpPacket::new_unchecked(&mut packet[head.header_len()..]);
+        tcp.emit(&mut segment, &source, &destination, &checksums);
+        self.send_packet(&packet);
+    }
+
+    fn send_packet(&mut self, packet: &[u8]) {
+        let mut frame = Some(packet);
+        assert!(self.port.wait_for_room(Some(PATIENCE)).unwrap());
+        let sent = self.port.send(|slot| {
+            let packet = frame.take()?;
+            let len = (ETHERNET + packet.len()).max(60);
+            slot[..len].fill(0);
+            slot[12..ETHERNET].copy_from_slice(&[8, 0]);
+            slot[ETHERNET..ETHERNET + packet.len()].copy_from_slice(packet);
+            Some(len)
+        });
+        assert_eq!(sent.unwrap(), 1);
+    }
+
+    /// All that has come by now.
+    fn take(&mut self) -> Vec<Said> {
+        let mut all = Vec::new();
+        self.port.receive(u32::MAX, |frame| all.push(read(frame))).unwrap();
+        all
+    }
+
+    /// The next segment.
+    fn next(&mut self) -> Said {
+        assert!(self.port.wait(Some(PATIENCE)).unwrap(), "no segment has come");
+        let mut next = None;
+        self.port.receive(1, |frame| next = Some(read(frame))).unwrap();
+        next.unwrap()
+    }
+
+    /// Shakes hands. Returns the other side's next sequence number.
+    fn shake(&mut self, from: usize, to: SocketAddr, sequence: u32) -> u32 {
+        self.send(from, to, TcpControl::Syn, sequence, None, b"");
+        let said = self.next();
+        assert_eq!(
+            (said.control, said.acknowledgment),
+            (TcpControl::Syn, Some(sequence.wrapping_add(1)))
+        );
+        let theirs = said.sequence.wrapping_add(1);
+        self.send(from, to, TcpControl::None, sequence.wrapping_add(1), Some(theirs), b"");
+        theirs
+    }
+}
+
+fn read(frame: &[u8]) -> Said {
+    let packet = Ipv4Packet::new_checked(&frame[ETHERNET..]).unwrap();
+    let checksums = ChecksumCapabilities::default();
+    let ip = Ipv4Repr::parse(&packet, &checksums).unwrap();
+    let segment = TcpPacket::new_checked(packet.payload()).unwrap();
+    let (source, destination) = (ip.src_addr.into(), ip.dst_addr.into());
+    let tcp = TcpRepr::parse(&segment, &source, &destination, &checksums).unwrap();
+    Said {
+        to: tcp.dst_port,
+        control: tcp.control,
+        sequence: tcp.seq_number.0 as u32,
+        acknowledgment: tcp.ack_number.map(|number| number.0 as u32),
+        len: tcp.payload.len(),
+    }
+}
+
+fn listen(stack: &Stack) -> (TcpListener, SocketAddr) {
+    let listener = TcpListener::bind(stack, "127.0.0.1:0".parse().unwrap()).unwrap();
+    let address = listener.local_addr().unwrap();
+    (listener, address)
+}
+
+/// RFC 9293, Section 3.10.7.1.
+#[test]
+fn segments_to_nobody_are_answered_with_a_reset() {
+    let switch = Switch::start();
+    let (stack, mut peer) = (switch.stack(), Peer::open(&switch, 1));
+    let (_listener, address) = listen(&stack);
+    let reset = |sequence, acknowledgment, to: &Peer| Said {
+        to: to.addresses[0].port(),
+        control: TcpControl::Rst,
+        sequence,
+        acknowledgment,
+        len: 0,
+    };
+    peer.send(0, address, TcpControl::None, 100, Some(7), b"data");
+    assert_eq!(peer.next(), reset(7, None, &peer));
+    peer.send(0, address, TcpControl::Syn, 100, Some(9), b"");
+    assert_eq!(peer.next(), reset(9, None, &peer));
+    peer.send(0, address, TcpControl::Fin, 100, None, b"12345");
+    assert_eq!(peer.next(), reset(0, Some(106), &peer));
+    // A reset is not answered, or there would be no end.
+    peer.send(0, address, TcpControl::Rst, 100, Some(9), b"");
+    peer.send(0, address, TcpControl::None, 100, Some(8), b"");
+    assert_eq!(peer.next(), reset(8, None, &peer));
+}
+
+/// RFC 6528, Section 3.
+#[test]
+fn sequence_numbers_begin_with_a_clock_and_a_secret() {
+    let switch = Switch::start();
+    let (stack, mut peer) = (switch.stack(), Peer::open(&switch, 3));
+    let (_listener, address) = listen(&stack);
+    let mut begin = |from, at_least: Duration| {
+        let asked = Instant::now();
+        peer.send(from, address, TcpControl::Syn, 1000, None, b"");
+        let said = peer.next();
+        let heard = Instant::now();
+        // It is forgotten again.
+        peer.send(from, address, TcpControl::Rst, 1001, Some(said.sequence.wrapping_add(1)), b"");
+        std::thread::sleep(at_least);
+        (asked, said.sequence, heard)
+    };
+    let pause = Duration::from_millis(20);
+    let others = [begin(1, pause), begin(2, pause)];
+    let first = begin(0, pause);
+    let again = begin(0, pause);
+    let ticks = |time: Duration| (time.as_nanos() >> 6) as u32;
+    let grown = again.1.wrapping_sub(first.1);
+    let (least, most) = (ticks(again.0 - first.2), ticks(again.2 - first.0));
+    assert!((least - 32..=most + 32).contains(&grown), "{grown} of {least} to {most}");
+    // Those of other ends are elsewhere, and not where the clock alone would have them.
+    let is_far = |other: u32| other.wrapping_sub(first.1).cast_signed().unsigned_abs() > 4 * most;
+    assert!(others.iter().any(|(_, other, _)| is_far(*other)), "{others:?} tell of {first:?}");
+}
+
+/// RFC 6191, Section 2; RFC 1337, Section 3.
+#[test]
+fn time_wait_is_kept_and_a_later_syn_opens_the_connection_again() {
+    let switch = Switch::start();
+    let (stack, mut peer) = (switch.stack(), Peer::open(&switch, 1));
+    let (listener, address) = listen(&stack);
+    let theirs = peer.shake(0, address, 1000);
+    let (stream, _) = listener.accept().unwrap();
+    drop(stream);
+    // Ours ends first, and is the one that waits.
+    let end = peer.next();
+    assert_eq!((end.control, end.sequence), (TcpControl::Fin, theirs));
+    peer.send(0, address, TcpControl::Fin, 1001, Some(theirs + 1), b"");
+    let last = peer.next();
+    assert_eq!((last.control, last.acknowledgment), (TcpControl::None, Some(1002)));
+    assert!(stack.wait_until_over(PATIENCE));
+    // The acknowledgment was lost: the same again.
+    peer.send(0, address, TcpControl::Fin, 1001, Some(theirs + 1), b"");
+    assert_eq!(peer.next(), last);
+    // A reset changes nothing, nor does an earlier SYN.
+    peer.send(0, address, TcpControl::Rst, 1002, Some(theirs + 1), b"");
+    peer.send(0, address, TcpControl::Syn, 900, None, b"");
+    assert_eq!(peer.next(), last);
+    // A later one opens it, and the other side's numbers are later, too.
+    let again = peer.shake(0, address, 5000);
+    assert!(again.wrapping_sub(theirs) > 65_536 && again.wrapping_sub(theirs) < 1 << 31);
+    let (mut stream, from) = listener.accept().unwrap();
+    assert_eq!(from, peer.addresses[0]);
+    peer.send(0, address, TcpControl::Psh, 5001, Some(again), b"hello");
+    let mut hello = [0; 5];
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.read_exact(&mut hello).unwrap();
+    assert_eq!(&hello, b"hello");
+}
+
+/// RFC 5961, Section 3.2.
+#[test]
+fn only_a_reset_with_the_next_sequence_number_ends_a_connection() {
+    let switch = Switch::start();
+    let (stack, mut peer) = (switch.stack(), Peer::open(&switch, 1));
+    let (listener, address) = listen(&stack);
+    let theirs = peer.shake(0, address, 1000);
+    let (mut stream, _) = listener.accept().unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    peer.send(0, address, TcpControl::Psh, 1001, Some(theirs), b"one");
+    stream.read_exact(&mut [0; 3]).unwrap();
+    let said = peer.next();
+    assert_eq!((said.control, said.acknowledgment), (TcpControl::None, Some(1004)));
+    // Outside of the window it is not answered.
+    peer.send(0, address, TcpControl::Rst, 1003, Some(theirs), b"");
+    peer.send(0, address, TcpControl::Rst, 2000, Some(theirs), b"");
+    let said = peer.next();
+    assert_eq!((said.control, said.sequence), (TcpControl::None, theirs));
+    assert_eq!(said.acknowledgment, Some(1004));
+    peer.send(0, address, TcpControl::Psh, 1004, Some(theirs), b"two");
+    stream.read_exact(&mut [0; 3]).unwrap();
+    peer.send(0, address, TcpControl::Rst, 1007, Some(theirs), b"");
+    let error = stream.read(&mut [0]).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::ConnectionReset);
+}
+
+/// RFC 9293, Section 3.10.7.4: what was not sent is not acknowledged, and nobody else suffers.
+#[test]
+fn one_who_acknowledges_what_was_not_sent_stops_nobody() {
+    let switch = Switch::start();
+    let (stack, mut peer) = (switch.stack(), Peer::open(&switch, 1));
+    let (listener, address) = listen(&stack);
+    peer.window = 0;
+    let theirs = peer.shake(0, address, 1000);
+    let (mut stream, _) = listener.accept().unwrap();
+    stream.write_all(&[7; 10_000]).unwrap();
+    drop(stream);
+    peer.send(0, address, TcpControl::None, 1001, Some(theirs + 10_001), b"");
+    let said = peer.next();
+    assert_eq!((said.control, said.acknowledgment), (TcpControl::None, Some(1001)));
+    assert!(said.sequence.wrapping_sub(theirs) <= 1);
+    // Until its timers have come.
+    let other = switch.stack();
+    let begun = Instant::now();
+    while begun.elapsed() < Duration::from_millis(2500) {
+        let mut client = TcpStream::connect_timeout(&other, address, PATIENCE).unwrap();
+        let (mut server, _) = listener.accept().unwrap();
+        client.set_read_timeout(Some(PATIENCE)).unwrap();
+        server.write_all(b"served").unwrap();
+        client.read_exact(&mut [0; 6]).unwrap();
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// Who drops all of a stack does not take its last segments with it.
+#[test]
+fn the_last_acknowledgment_of_a_stack_that_ends_is_sent() {
+    let switch = Switch::start();
+    let (stack, mut peer) = (switch.stack(), Peer::open(&switch, 1));
+    let (listener, address) = listen(&stack);
+    let theirs = peer.shake(0, address, 1000);
+    let (stream, _) = listener.accept().unwrap();
+    drop((stream, listener, stack));
+    let end = peer.next();
+    assert_eq!((end.control, end.sequence), (TcpControl::Fin, theirs));
+    peer.send(0, address, TcpControl::Fin, 1001, Some(theirs + 1), b"");
+    let last = peer.next();
+    assert_eq!((last.control, last.acknowledgment), (TcpControl::None, Some(1002)));
+}
+
+#[test]
+fn a_flood_of_syns_has_a_bound_and_keeps_nobody_out() {
+    const FLOOD: usize = MAX_HALF_OPEN + 40;
+    let switch = Switch::start();
+    let (stack, mut peer) = (switch.stack(), Peer::open(&switch, FLOOD));
+    let (listener, address) = listen(&stack);
+    let mut numbers = HashMap::new();
+    (0..FLOOD).for_each(|from| peer.send(from, address, TcpControl::Syn, 1000, None, b""));
+    // Some come twice, if that takes long.
+    while numbers.len() < FLOOD {
+        let said = peer.next();
+        assert_eq!(said.control, TcpControl::Syn);
+        numbers.insert(said.to, said.sequence);
+    }
+    // A client that answers gets through.
+    let other = switch.stack();
+    let mut client = TcpStream::connect_timeout(&other, address, PATIENCE).unwrap();
+    let (mut server, _) = listener.accept().unwrap();
+    client.write_all(b"x").unwrap();
+    server.read_exact(&mut [0]).unwrap();
+    // The first ones are forgotten, the last ones are not.
+    let answer = |peer: &mut Peer, from: usize| {
+        let number = numbers[&peer.addresses[from].port()].wrapping_add(1);
+        peer.take();
+        peer.send(from, address, TcpControl::Psh, 1001, Some(number), b"x");
+        loop {
+            let said = peer.next();
+            if said.to == peer.addresses[from].port() && said.control != TcpControl::Syn {
+                return said.control;
+            }
+        }
+    };
+    assert_eq!(answer(&mut peer, 0), TcpControl::Rst);
+    assert_eq!(answer(&mut peer, FLOOD - 1), TcpControl::None);
+    let (mut last, from) = listener.accept().unwrap();
+    assert_eq!(from, peer.addresses[FLOOD - 1]);
+    last.read_exact(&mut [0]).unwrap();
+}
+
+/// Whatever comes, nothing panics, and others are served.
+#[test]
+fn segments_of_all_kinds_hurt_nobody() {
+    let switch = Switch::start();
+    let (stack, mut peer) = (switch.stack(), Peer::open(&switch, 4));
+    let (listener, address) = listen(&stack);
+    let mut random = 0x853c_49e6_748f_ea9b_u64;
+    let mut draw = move |below: u64| {
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        random % below
+    };
+    listener.set_nonblocking(true).unwrap();
+    let mut streams = Vec::new();
+    // What was sent last by the stack, so that many segments are nearly right.
+    let mut last = [(0_u32, 0_u32); 4];
+    for round in 0..60_000_u32 {
+        let from = draw(4) as usize;
+        let near = |of: u32, draw: u64| of.wrapping_add(draw as u32).wrapping_sub(2);
+        let (sequence, acknowledgment) = match draw(8) {
+            0 => (draw(1 << 32) as u32, draw(1 << 32) as u32),
+            _ => (near(last[from].1, draw(5)), near(last[from].0, draw(5))),
+        };
+        let mut segment = vec![0; 20 + draw(10) as usize * 4 + draw(30) as usize];
+        segment.fill_with(|| draw(256) as u8);
+        segment[..2].copy_from_slice(&peer.addresses[from].port().to_be_bytes());
+        segment[2..4].copy_from_slice(&address.port().to_be_bytes());
+        segment[4..8].copy_from_slice(&sequence.to_be_bytes());
+        segment[8..12].copy_from_slice(&acknowledgment.to_be_bytes());
+        let words = 5 + draw(((segment.len() - 20) / 4 + 1) as u64) as u8;
+        segment[12] = words << 4;
+        segment[13] = [2, 16, 24, 17, 20, 4, 18, 1, draw(256) as u8][draw(9) as usize];
+        let (source, destination) = (peer.addresses[from].ip().into(), address.ip().into());
+        let mut checked = TcpPacket::new_unchecked(&mut segment[..]);
+        checked.fill_checksum(&source, &destination);
+        let head = IpRepr::new(source, destination, IpProtocol::Tcp, segment.len(), 64);
+        let mut packet = vec![0; head.buffer_len()];
+        head.emit(&mut packet[..], &ChecksumCapabilities::default());
+        packet[20..].copy_from_slice(&segment);
+        peer.send_packet(&packet);
+        for said in peer.take() {
+            if let Some(from) = peer.addresses.iter().position(|one| one.port() == said.to) {
+                let len = said.len as u32 + u32::from(said.control != TcpControl::None);
+                last[from] =
+                    (said.sequence.wrapping_add(len), said.acknowledgment.unwrap_or_default());
+            }
+        }
+        if round % 16 == 0
+            && let Ok((mut stream, _)) = listener.accept()
+        {
+            let _ = stream.write(&[7; 100]);
+            streams.push(stream);
+        }
+        if round % 1000 == 0 {
+            streams.clear();
+        }
+    }
+    listener.set_nonblocking(false).unwrap();
+    let other = switch.stack();
+    let mut client = TcpStream::connect_timeout(&other, address, PATIENCE).unwrap();
+    client.write_all(b"still here").unwrap();
+    let ours = client.local_addr().unwrap();
+    let begun = Instant::now();
+    loop {
+        assert!(begun.elapsed() < PATIENCE);
+        let (mut server, from) = listener.accept().unwrap();
+        if from == ours {
+            let mut said = [0; 10];
+            server.set_read_timeout(Some(PATIENCE)).unwrap();
+            server.read_exact(&mut said).unwrap();
+            assert_eq!(&said, b"still here");
+            return;
+        }
+    }
+}
