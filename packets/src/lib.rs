@@ -33,7 +33,7 @@ mod watch;
 
 pub use batch::BATCH;
 pub use counters::{Counters, REASONS, Reason};
-pub use forwarder::{ERRORS_PER_SECOND, Forwarder, IDLE_TURNS};
+pub use forwarder::{ERRORS_PER_SECOND, ERRORS_PER_SECOND_OF_DEVICE, Forwarder, IDLE_TURNS};
 pub use frame::{ETHERNET_LEN, MAX_EXTENSIONS, MAX_TAGS, MIN_FRAME, packet, tuples};
 pub use queue::Queue;
 pub use queues::MAX_QUEUES;
