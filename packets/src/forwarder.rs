@@ -1,6 +1,8 @@
 //! From the ring of the port that sends into that of the port that owns the destination.
 
 mod errors;
+#[cfg(any(test, feature = "fuzz"))]
+pub(crate) mod fuzz;
 
 use std::io;
 use std::ops::Range;

@@ -18,6 +18,8 @@ pub mod device;
 mod evidence;
 mod forwarder;
 mod frame;
+#[cfg(any(test, feature = "fuzz"))]
+pub mod fuzz;
 pub mod icmp;
 mod local;
 pub mod pcap;
