@@ -5,12 +5,12 @@
 mod common;
 
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command};
+use std::path::Path;
+use std::process::Command;
 
-use common::{Outcome, content, get, openssl, quicket};
-use quicket_testing::{free_port, signal, until};
-use tempfile::TempDir;
+use common::site::Site;
+use common::{Outcome, content, get, quicket};
+use quicket_testing::{signal, until};
 
 const LENGTH: usize = 3_000_000;
 
@@ -25,25 +25,11 @@ fn fact(page: &str, name: &str) -> u64 {
     rest.split('"').next().unwrap().parse().unwrap()
 }
 
-/// A gateway with a large file.
-struct Site {
-    dir: TempDir,
-    port: u16,
-    gateway: Child,
-}
-
-impl Drop for Site {
-    fn drop(&mut self) {
-        let _ = self.gateway.kill();
-        let _ = self.gateway.wait();
-    }
-}
-
 impl Site {
+    /// With a large file.
     fn start() -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        openssl(dir.path(), "cert", "DNS:localhost,IP:127.0.0.1");
-        let (port, www) = (free_port(), dir.path().join("www"));
+        let (dir, port) = Self::folder();
+        let www = dir.path().join("www");
         fs::create_dir(&www).unwrap();
         fs::write(www.join("large"), content(LENGTH)).unwrap();
         let file = format!(
@@ -52,20 +38,7 @@ impl Site {
             www.display()
         );
         fs::write(dir.path().join("site.toml"), file).unwrap();
-        let log = fs::File::create(dir.path().join("gateway.log")).unwrap();
-        let mut command = quicket(dir.path());
-        let gateway = command.args(["gateway", "site.toml"]).stderr(log).spawn().unwrap();
-        let site = Self { dir, port, gateway };
-        until("the gateway", || site.text("gateway.log").contains("Gateway on"));
-        site
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.dir.path().join(name)
-    }
-
-    fn text(&self, name: &str) -> String {
-        fs::read_to_string(self.path(name)).unwrap_or_default()
+        Self::run(dir, port)
     }
 
     /// Captures a download.

@@ -15,51 +15,23 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use common::{get, openssl, quicket};
+use common::site::Site;
+use common::{get, quicket};
 use quicket::{ClientConfig, ClientTls, Connection, Endpoint};
-use quicket_testing::{free_port, signal, until};
-use tempfile::TempDir;
+use quicket_testing::{signal, until};
 
 /// What the gateway answers.
 const BODY: &str = "a-body-that-only-the-secrets-show";
 /// What most files allow.
 const ALLOWED: &str = "[capture]\nallow = true\n";
 
-/// A gateway that answers all requests itself, in a process of its own.
-struct Site {
-    dir: TempDir,
-    port: u16,
-    gateway: Child,
-}
-
-impl Drop for Site {
-    fn drop(&mut self) {
-        let _ = self.gateway.kill();
-        let _ = self.gateway.wait();
-    }
-}
-
 impl Site {
+    /// One that answers all requests itself.
     fn start(capture: &str) -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        openssl(dir.path(), "cert", "DNS:localhost,IP:127.0.0.1");
-        let port = free_port();
+        let (dir, port) = Self::folder();
         fs::write(dir.path().join("first.toml"), file(port, capture)).unwrap();
         symlink("first.toml", dir.path().join("site.toml")).unwrap();
-        let log = fs::File::create(dir.path().join("gateway.log")).unwrap();
-        let mut command = quicket(dir.path());
-        let gateway = command.args(["gateway", "site.toml"]).stderr(log).spawn().unwrap();
-        let site = Self { dir, port, gateway };
-        until("the gateway", || site.log().contains("Gateway on"));
-        site
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.dir.path().join(name)
-    }
-
-    fn log(&self) -> String {
-        fs::read_to_string(self.path("gateway.log")).unwrap_or_default()
+        Self::run(dir, port)
     }
 
     /// Has the gateway take another file.

@@ -3,53 +3,25 @@
 mod common;
 
 use std::fs;
-use std::net::{TcpListener, TcpStream};
-use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::net::TcpStream;
+use std::process::{Command, Stdio};
 
+use common::site::Site;
 use common::{openssl, quicket};
 use quicket_testing::until;
 use serde_json::Value;
-use tempfile::TempDir;
-
-/// A gateway that answers all requests itself, in a process of its own.
-struct Site {
-    dir: TempDir,
-    port: u16,
-    gateway: Child,
-}
-
-impl Drop for Site {
-    fn drop(&mut self) {
-        let _ = self.gateway.kill();
-        let _ = self.gateway.wait();
-    }
-}
 
 impl Site {
-    /// Starts it after these lines of a shell, which say what the system gives it.
+    /// One that answers all requests itself, after these lines of a shell, which say what the system gives it.
     fn start(shell: &str) -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        openssl(dir.path(), "cert", "DNS:localhost,IP:127.0.0.1");
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let (dir, port) = Self::folder();
         fs::write(dir.path().join("site.toml"), file(port, "hello")).unwrap();
-        let log = fs::File::create(dir.path().join("gateway.log")).unwrap();
         let program = quicket(dir.path()).get_program().to_owned();
         let mut command = Command::new("sh");
         command.arg("-c").arg(format!("{shell}\nexec \"$0\" gateway site.toml")).arg(program);
         command.env("HOME", dir.path()).env("NO_COLOR", "1").current_dir(dir.path());
-        let gateway = command.stdin(Stdio::null()).stderr(log).spawn().unwrap();
-        let site = Self { dir, port, gateway };
-        until("the gateway", || site.text("gateway.log").contains("Gateway on"));
-        site
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.dir.path().join(name)
-    }
-
-    fn text(&self, name: &str) -> String {
-        fs::read_to_string(self.path(name)).unwrap_or_default()
+        command.stdin(Stdio::null());
+        Self::run_by(dir, port, command)
     }
 
     /// The body of an answer; nothing if there is none.

@@ -203,3 +203,27 @@ fn several_workers_serve_one_address() {
         assert!(!output.status.success() && text.contains("1 to 256"), "{text}");
     }
 }
+
+/// RFC 9114, Section 4.2: servers would reset the stream, and say no more than that.
+#[test]
+fn fields_of_a_connection_are_refused_before_anything_is_sent() {
+    let mut server = Server::start_with(&["--no-tcp"]);
+    let url = server.url("/hello.txt");
+    for (field, word) in [
+        ("Connection: close", "connection belongs to a connection of HTTP/1.1"),
+        ("Keep-Alive: timeout=5", "keep-alive"),
+        ("Proxy-Connection: close", "proxy-connection"),
+        ("Transfer-Encoding: chunked", "transfer-encoding"),
+        ("Upgrade: websocket", "upgrade"),
+        ("TE: gzip", "te can say nothing but 'trailers'"),
+        ("Host: other.example", "host follows from the request"),
+    ] {
+        let outcome = server.get(&["-H", field, &url, "-o", "-"]);
+        outcome.assert_code(2);
+        assert!(outcome.stderr.contains(word), "{field}: {}", outcome.stderr);
+    }
+    let outcome = server.get(&["-H", "TE: trailers", &url, "-o", "-"]);
+    assert_eq!(outcome.assert_code(0).stdout, b"hello, world\n");
+    // It is the first connection of all.
+    assert_eq!(server.event("closed")["requests"], 1);
+}

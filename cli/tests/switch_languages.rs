@@ -10,7 +10,6 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::process::{ChildStdin, Command, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{self, Receiver};
 use std::sync::{Barrier, OnceLock};
 use std::thread;
@@ -20,49 +19,11 @@ use quicket::message::{Errno, MessageKind, MsgFlags, Socket, StreamFlags, Stream
 use quicket::{
     ClientConfig, ClientTls, ConnectError, Connection, Endpoint, Identity, ServerTls, SwitchConfig,
 };
-use tempfile::TempDir;
+use quicket_testing::{LONG, Process};
 
-use quicket_testing::{LONG, Process, signal};
-
-const QUICKET: &str = env!("CARGO_BIN_EXE_quicket");
-
-/// A switch of a test's own, which ends with it, and what programs need.
-struct Switch {
-    name: String,
-    dir: TempDir,
-}
+use common::switch::{QUICKET, Switch, here, libraries};
 
 impl Switch {
-    fn new() -> Self {
-        static COUNT: AtomicU32 = AtomicU32::new(0);
-        let count = COUNT.fetch_add(1, Ordering::Relaxed);
-        let dir = tempfile::tempdir().unwrap();
-        let identity = Identity::self_signed(["localhost"]).unwrap();
-        fs::write(dir.path().join("certificate"), identity.chain_pem()).unwrap();
-        fs::write(dir.path().join("key"), identity.key_pem()).unwrap();
-        Self { name: format!("quicket-languages-{}-{count}", std::process::id()), dir }
-    }
-
-    fn status(&self) -> serde_json::Value {
-        let report = quicket_switch::client::status(&self.name).unwrap();
-        serde_json::from_str(&report).unwrap()
-    }
-
-    fn kill(&self) {
-        kill(self.status()["pid"].as_u64().unwrap());
-    }
-
-    /// A program in the surroundings of the test.
-    fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
-        let mut command = Command::new(program);
-        let file = |name: &str| self.dir.path().join(name);
-        command.env("QUICKET_SWITCH", &self.name).env("QUICKET_SWITCH_PROGRAM", QUICKET);
-        command.env("KEY", file("key")).env("CERTIFICATE", file("certificate"));
-        command.env("XDG_CACHE_HOME", cache()).env("XDG_DATA_HOME", self.dir.path());
-        command.env_remove("QUICKET_SWITCH_LISTENERS");
-        command
-    }
-
     /// Python, unmodified, under `quicket run`.
     fn python(&self, name: &str, port: u16, protocols: &str, more: &[&str]) -> Program {
         self.run(&format!("--switch={name}"), name, port, protocols, more)
@@ -111,18 +72,6 @@ impl Switch {
     }
 }
 
-impl Drop for Switch {
-    fn drop(&mut self) {
-        if quicket_switch::client::status(&self.name).is_ok() {
-            self.kill();
-        }
-    }
-}
-
-fn kill(pid: u64) {
-    signal(pid, "-9");
-}
-
 /// A process that a program has forked, which ends with the test.
 struct Forked(u64);
 
@@ -130,20 +79,6 @@ impl Drop for Forked {
     fn drop(&mut self) {
         let _ = Command::new("kill").args(["-9", &self.0.to_string()]).status();
     }
-}
-
-fn here(path: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
-}
-
-/// Where `quicket run` unpacks its library, once for all tests.
-fn cache() -> PathBuf {
-    Path::new(env!("CARGO_TARGET_TMPDIR")).join("cache")
-}
-
-/// Cargo puts them beside the tests that they are built for.
-fn libraries() -> PathBuf {
-    env::current_exe().unwrap().parent().unwrap().to_owned()
 }
 
 /// The program in C.

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use clap::Args;
 use http::{HeaderName, HeaderValue, Method};
+use quicket_h3::section;
 
 /// What is asked of servers.
 #[derive(Args, Debug)]
@@ -47,19 +48,8 @@ pub(crate) struct Header {
     pub(crate) value: Option<HeaderValue>,
 }
 
-/// Fields that belong to the connection, and what this program fills in itself
-/// (RFC 9114, Section 4.2).
-const NOT_OURS: [&str; 9] = [
-    "connection",
-    "content-length",
-    "host",
-    "keep-alive",
-    "proxy-connection",
-    "range",
-    "if-range",
-    "transfer-encoding",
-    "upgrade",
-];
+/// What this program fills in itself.
+const NOT_OURS: [&str; 4] = ["content-length", "host", "if-range", "range"];
 
 fn header(text: &str) -> Result<Header, String> {
     let (name, value) = text.split_once(':').ok_or("a header field is written 'Name: value'")?;
@@ -71,6 +61,13 @@ fn header(text: &str) -> Result<Header, String> {
     let value = value.trim();
     if value.is_empty() {
         return Ok(Header { name, value: None });
+    }
+    // What belongs to a connection makes a request malformed (RFC 9114, Section 4.2; RFC 9113, Section 8.2.2).
+    if section::is_of_a_connection(name.as_str().as_bytes(), value.as_bytes()) {
+        return Err(match name.as_str() {
+            "te" => "te can say nothing but 'trailers' in HTTP/3 and HTTP/2".to_owned(),
+            name => format!("{name} belongs to a connection of HTTP/1.1, and cannot be sent"),
+        });
     }
     let mut value = HeaderValue::try_from(value)
         .map_err(|_| format!("the value of {name} has characters that cannot be sent"))?;
@@ -121,9 +118,30 @@ mod tests {
         assert_eq!((read.name.as_str(), read.value.unwrap().to_str().unwrap()), ("x-a", "b:c"));
         assert_eq!(header("Accept:").unwrap().value, None);
         assert!(header("Authorization: Basic x").unwrap().value.unwrap().is_sensitive());
-        for wrong in ["x", "a b: c", "Host: x", "Transfer-Encoding: chunked", "a: b\r\nc: d"] {
+        for wrong in ["x", "a b: c", "Host: x", "Content-Length: 1", "a: b\r\nc: d"] {
             assert!(header(wrong).is_err(), "{wrong}");
         }
+    }
+
+    /// RFC 9114, Section 4.2.
+    #[test]
+    fn fields_of_a_connection_are_refused() {
+        for wrong in [
+            "Connection: close",
+            "Keep-Alive: timeout=5",
+            "Proxy-Connection: close",
+            "Transfer-Encoding: chunked",
+            "Upgrade: h2c",
+        ] {
+            let said = header(wrong).unwrap_err();
+            assert!(said.contains("belongs to a connection"), "{wrong}: {said}");
+        }
+        for wrong in ["TE: gzip", "TE: trailers, gzip"] {
+            let said = header(wrong).unwrap_err();
+            assert!(said.contains("trailers"), "{wrong}: {said}");
+        }
+        assert_eq!(header("TE: trailers").unwrap().value.unwrap(), "trailers");
+        assert_eq!(header("TE:").unwrap().value, None);
     }
 
     #[test]

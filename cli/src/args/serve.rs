@@ -139,6 +139,12 @@ pub(crate) struct Serve {
           value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) max_requests: u32,
 
+    /// End a connection on which nothing was asked for so many seconds, even if its client says that it is there: it is
+    /// told to send no new requests (GOAWAY)
+    #[arg(long, default_value_t = 180, value_name = "SECONDS",
+          value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) unasked: u32,
+
     /// How long connections may take to end once the server is told to stop, or its next generation has
     /// taken over: clients are told to send no new requests (GOAWAY), and those under way finish
     #[arg(long, default_value_t = 10, value_name = "SECONDS")]

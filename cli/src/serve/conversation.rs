@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use quicket::tokio::{Connection, Stream};
 use quicket_files::Body;
+use quicket_front::{Counted, UnderWay};
 use quicket_h3::h3::error::Code;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -30,8 +31,8 @@ pub(crate) enum Draining {
     Stopping,
 }
 
-/// Talks to a client until the connection ends or, once `draining` says so, until the requests
-/// under way are answered. Clients of HTTP/0.9 cannot be told that there should be no more of them,
+/// Talks to a client until the connection ends or, once `draining` says so or nothing was asked for long, until the
+/// requests under way are answered. Clients of HTTP/0.9 cannot be told that there should be no more of them,
 /// and go on where the server does not stop.
 pub(super) async fn hold(
     connection: Connection,
@@ -93,17 +94,19 @@ async fn hold_http09(
     client: &Arc<Client>,
     mut draining: watch::Receiver<Draining>,
 ) {
-    let mut requests = JoinSet::new();
+    let (mut requests, under_way) = (JoinSet::new(), UnderWay::default());
+    let mut unasked = Box::pin(under_way.idle(client.site.unasked));
     loop {
         tokio::select! {
             stream = connection.accept_bi() => match stream {
                 Ok(stream) => {
-                    requests.spawn(exchange(stream, Arc::clone(client)));
+                    requests.spawn(exchange(stream, Arc::clone(client), under_way.count()));
                 }
                 Err(_) => break,
             },
             Some(_) = requests.join_next() => {}
             _ = draining.wait_for(|draining| *draining == Draining::Stopping) => break,
+            () = &mut unasked => break,
         }
     }
     while requests.join_next().await.is_some() {}
@@ -116,7 +119,7 @@ async fn find(site: &Site, target: &str) -> io::Result<Option<Body>> {
 }
 
 /// One request of HTTP/0.9 and its answer.
-async fn exchange(stream: Stream, client: Arc<Client>) {
+async fn exchange(stream: Stream, client: Arc<Client>, _counted: Counted) {
     let begun = Instant::now();
     let early = stream.is_early_data();
     let (mut send, mut recv) = stream.split();

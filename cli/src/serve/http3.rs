@@ -12,6 +12,7 @@ use h3::quic::{self, StreamId};
 use h3::server::{self, RequestResolver, RequestStream};
 use http::{Request, Response};
 use quicket_files::{Answer, Body, Chunks, Room};
+use quicket_front::{Counted, UnderWay};
 use quicket_h3::Transfer;
 use tokio::sync::watch;
 
@@ -25,8 +26,8 @@ pub(super) const MAX_HEADERS: u64 = 32 << 10;
 /// Tells what the transport knows of a request: whether it came as 0-RTT data, and how its answer is sent.
 pub(crate) type TransferOf = Arc<dyn Fn(StreamId) -> Option<Arc<Transfer>> + Send + Sync>;
 
-/// Answers requests until the connection ends or, once `draining` says so, until those under way
-/// are answered and `delivered`.
+/// Answers requests until the connection ends or, once `draining` says so or nothing was asked for long, until those
+/// under way are answered and `delivered`.
 pub(crate) async fn serve<C>(
     connection: C,
     client: Arc<Client>,
@@ -41,21 +42,27 @@ where
     let mut builder = server::builder();
     let mut connection: server::Connection<C, Bytes> =
         builder.max_field_section_size(MAX_HEADERS).build(connection).await?;
+    let under_way = UnderWay::default();
+    let mut unasked = Box::pin(under_way.idle(client.site.unasked));
+    let begin = |resolver| {
+        let (client, transfer_of) = (Arc::clone(&client), Arc::clone(&transfer_of));
+        tokio::spawn(exchange(resolver, client, transfer_of, under_way.count()));
+    };
     loop {
         tokio::select! {
             request = connection.accept() => match request? {
-                Some(resolver) => {
-                    tokio::spawn(exchange(resolver, Arc::clone(&client), Arc::clone(&transfer_of)));
-                }
+                Some(resolver) => begin(resolver),
                 None => return Ok(()),
             },
             _ = draining.wait_for(|draining| *draining != Draining::No) => break,
+            // RFC 9114, Section 5.1: QUIC's own timeout does not end a connection whose client asks whether we are there.
+            () = &mut unasked => break,
         }
     }
     // RFC 9114, Section 5.2: no further requests, but those that are here are answered.
     connection.shutdown(0).await?;
     while let Some(resolver) = connection.accept().await? {
-        tokio::spawn(exchange(resolver, Arc::clone(&client), Arc::clone(&transfer_of)));
+        begin(resolver);
     }
     delivered.await;
     Ok(())
@@ -66,6 +73,7 @@ async fn exchange<C>(
     resolver: RequestResolver<C, Bytes>,
     client: Arc<Client>,
     transfer_of: TransferOf,
+    _counted: Counted,
 ) where
     C: quic::Connection<Bytes>,
 {

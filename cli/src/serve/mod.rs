@@ -70,6 +70,8 @@ pub(crate) struct Site {
     pub(crate) descriptors: Descriptors,
     /// Room for what is read of files before it is sent, on all connections.
     pub(crate) room: Room,
+    /// How long a connection may have no request.
+    pub(crate) unasked: Duration,
     /// Of a site behind a balancer.
     pub(crate) member: Option<Arc<Member>>,
 }
@@ -115,6 +117,7 @@ pub(crate) fn run(args: &Serve) -> Result<(), Failure> {
         events: Events::new(args.json),
         descriptors: Descriptors::default(),
         room: Room::new(memory::MAX_PIECES),
+        unasked: Duration::from_secs(args.unasked.into()),
         member: Member::new(&args.behind, args.workers)?,
     };
     transport::warn(&args.transport);

@@ -34,8 +34,6 @@ const LOOK: Duration = Duration::from_millis(20);
 const LATER: Duration = Duration::from_secs(1);
 /// How long it may take nothing of what it asked for, as over QUIC.
 const STALLED: Duration = Duration::from_secs(60);
-/// How long a connection of HTTP/2 may have no request.
-const IDLE: Duration = Duration::from_secs(180);
 /// Above so many bytes of an answer that wait to be sent, no more of a file is read for it.
 const SEND_BUFFER: usize = 16 << 10;
 /// So much of a body that nobody wants is read before the answer, in bytes.
@@ -68,7 +66,7 @@ impl Front {
             header_bytes: http3::MAX_HEADERS as u32,
             header_timeout: PATIENCE,
             body_timeout: STALLED,
-            idle_timeout: IDLE,
+            idle_timeout: site.unasked,
             send_buffer: Some(SEND_BUFFER),
             extended_connect: false,
         };

@@ -1,6 +1,10 @@
 //! What the tests share: the real program, as a server process and as client processes.
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
+pub(crate) mod site;
+#[cfg(target_os = "linux")]
+pub(crate) mod switch;
+
 use std::ffi::OsStr;
 use std::fs;
 use std::io::{BufRead, BufReader, Read};

@@ -2,6 +2,8 @@
 //! sockets. They know nothing of Quicket but its library.
 #![cfg(target_os = "linux")]
 
+#[path = "../common/mod.rs"]
+mod common;
 mod servers;
 
 use std::collections::BTreeMap;
@@ -17,7 +19,8 @@ use std::time::{Duration, Instant};
 use quicket::{ClientConfig, ClientTls, Connection, Endpoint};
 use quicket_testing::{LONG, signal};
 
-use servers::{PROTOCOL, Server, Switch, Way};
+use common::switch::Switch;
+use servers::{PROTOCOL, Server, Way};
 
 fn client() -> Endpoint {
     Endpoint::bind("127.0.0.1:0").unwrap()
@@ -202,7 +205,7 @@ fn a_server_of_processes_outlives_its_switch() {
     let server = Server::start(switch.c(Way::Run, 3, "wait"), 3);
     let kept = one_each(&switch, &server);
     for _ in 0..2 {
-        signal(switch.status()["pid"].as_u64().unwrap(), "-9");
+        switch.kill();
         for (process, connection) in &kept {
             assert_eq!(ask(connection, "on").unwrap(), *process);
         }
@@ -277,7 +280,7 @@ fn a_client_of_before_stays_with_its_parent() {
         // Nobody of the children has used the listener before that.
         assert!(serve_200(&server).len() > 1);
         assert_eq!(ask(&first, "two").unwrap(), parent);
-        signal(switch.status()["pid"].as_u64().unwrap(), "-9");
+        switch.kill();
         assert_eq!(ask(&first, "three").unwrap(), parent);
         serve_200(&server);
         assert_eq!(ask(&first, "four").unwrap(), parent);
@@ -382,7 +385,7 @@ fn a_parent_that_closes_its_listener_serves_its_client_on() {
             }
             assert!(serve_200(&server).len() > 1, "{way:?}, {shares}");
             assert_eq!(ask(&first, "three").unwrap(), parent);
-            signal(switch.status()["pid"].as_u64().unwrap(), "-9");
+            switch.kill();
             assert_eq!(ask(&first, "four").unwrap(), parent);
             serve_200(&server);
             assert_eq!(ask(&first, "five").unwrap(), parent);

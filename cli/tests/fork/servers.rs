@@ -1,29 +1,19 @@
 //! Programs that fork, and the switches that they share addresses by.
 
-use std::env;
-use std::fs;
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{ChildStdin, Command, Stdio};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{self, Receiver};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use quicket::Identity;
 use quicket_testing::{LONG, Process, signal};
-use tempfile::TempDir;
 
-const QUICKET: &str = env!("CARGO_BIN_EXE_quicket");
+use crate::common::switch::{QUICKET, Switch, here, libraries};
+
 pub(crate) const PROTOCOL: &str = "prefork";
-
-/// A switch of a test's own, which ends with it.
-pub(crate) struct Switch {
-    pub(crate) name: String,
-    pub(crate) dir: TempDir,
-}
 
 /// A program that was compiled, in one of two ways.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,21 +25,6 @@ pub(crate) enum Way {
 }
 
 impl Switch {
-    pub(crate) fn new() -> Self {
-        static COUNT: AtomicU32 = AtomicU32::new(0);
-        let count = COUNT.fetch_add(1, Ordering::Relaxed);
-        let dir = tempfile::tempdir().unwrap();
-        let identity = Identity::self_signed(["localhost"]).unwrap();
-        fs::write(dir.path().join("certificate"), identity.chain_pem()).unwrap();
-        fs::write(dir.path().join("key"), identity.key_pem()).unwrap();
-        Self { name: format!("quicket-fork-{}-{count}", std::process::id()), dir }
-    }
-
-    pub(crate) fn status(&self) -> serde_json::Value {
-        let report = quicket_switch::client::status(&self.name).unwrap();
-        serde_json::from_str(&report).unwrap()
-    }
-
     /// Waits until the report says so.
     pub(crate) fn wait_until(&self, is_so: impl Fn(&serde_json::Value) -> bool) {
         let begun = Instant::now();
@@ -61,16 +36,6 @@ impl Switch {
             assert!(begun.elapsed() < LONG, "{status:#}");
             thread::sleep(Duration::from_millis(5));
         }
-    }
-
-    pub(crate) fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
-        let mut command = Command::new(program);
-        let file = |name: &str| self.dir.path().join(name);
-        command.env("QUICKET_SWITCH", &self.name).env("QUICKET_SWITCH_PROGRAM", QUICKET);
-        command.env("KEY", file("key")).env("CERTIFICATE", file("certificate"));
-        command.env("XDG_CACHE_HOME", cache()).env("XDG_DATA_HOME", self.dir.path());
-        command.env_remove("QUICKET_SWITCH_LISTENERS").env_remove("LATE").env_remove("POLLS");
-        command
     }
 
     /// The program in C, whose parent does so after it has forked.
@@ -112,29 +77,6 @@ impl Switch {
         command.args(["0", PROTOCOL, &children.to_string(), how]);
         command
     }
-}
-
-impl Drop for Switch {
-    fn drop(&mut self) {
-        if let Ok(report) = quicket_switch::client::status(&self.name) {
-            let report: serde_json::Value = serde_json::from_str(&report).unwrap();
-            signal(report["pid"].as_u64().unwrap(), "-9");
-        }
-    }
-}
-
-pub(crate) fn here(path: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
-}
-
-/// Where `quicket run` unpacks its library, once for all tests.
-fn cache() -> PathBuf {
-    Path::new(env!("CARGO_TARGET_TMPDIR")).join("cache")
-}
-
-/// Cargo puts them beside the tests that they are built for.
-pub(crate) fn libraries() -> PathBuf {
-    env::current_exe().unwrap().parent().unwrap().to_owned()
 }
 
 /// The program in C, with the system's calls and with the library's.
