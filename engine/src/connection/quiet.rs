@@ -14,11 +14,6 @@ impl Connection {
         self.idle.is_quiet()
     }
 
-    /// When the connection counts as quiet, if nothing happens before.
-    pub(super) fn quiet_deadline(&self) -> Option<Time> {
-        self.handshake.confirmed.then(|| self.idle.quiet_deadline(self.pto())).flatten()
-    }
-
     /// Nothing was sent or received for a while: gives memory back. Whatever is in use stays as it
     /// is, and what is given up is made anew when it is needed.
     pub(super) fn go_quiet(&mut self) {

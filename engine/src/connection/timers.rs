@@ -6,7 +6,18 @@ use super::transmit::ACK_ROOM;
 use crate::crypto::Level;
 use crate::error::{ConnectionError, TransportError};
 use crate::recovery::SpaceId;
-use crate::time::{Earliest, Time};
+use crate::time::{Duration, Earliest, Time};
+
+/// Deadlines of what is done only once the handshake is confirmed.
+#[derive(Default)]
+struct Confirmed {
+    /// Of a probe of the path's MTU.
+    mtu: Option<Time>,
+    /// To look whether the peer owes an answer.
+    answer: Option<Time>,
+    /// To count as quiet.
+    quiet: Option<Time>,
+}
 
 impl Connection {
     /// When to call [`Connection::handle_timeout`] next, if nothing else happens before; `None`
@@ -30,14 +41,22 @@ impl Connection {
         } else {
             first.or_at(handshake.deadline)
         };
-        let first = first.or(handshake.waits_until);
-        if !handshake.confirmed {
-            return first.get();
+        let Confirmed { mtu, answer, quiet } = self.confirmed_deadlines(pto);
+        first.or(handshake.waits_until).or(mtu).or(answer).or(quiet).get()
+    }
+
+    /// When is due what waits for the handshake to be confirmed.
+    fn confirmed_deadlines(&self, pto: Duration) -> Confirmed {
+        if !self.handshake.confirmed {
+            return Confirmed::default();
         }
         let path = self.paths.active();
-        // As there are probes: a client at a new port has the MTU of the former path at once.
-        let mtu = if path.is_validated() { path.mtu.timeout() } else { None };
-        first.or(mtu).or(self.idle.answer_deadline(pto)).or(self.idle.quiet_deadline(pto)).get()
+        Confirmed {
+            // As there are probes: a client at a new port has the MTU of the former path at once.
+            mtu: if path.is_validated() { path.mtu.timeout() } else { None },
+            answer: self.idle.answer_deadline(pto),
+            quiet: self.idle.quiet_deadline(pto),
+        }
     }
 
     /// Does what is due at `now`. Harmless when called too early.
@@ -64,7 +83,7 @@ impl Connection {
             self.spaces.data.ping = true;
             self.streams.repeat_blocked();
         }
-        if self.answer_deadline().is_some_and(|at| at <= now) {
+        if self.confirmed_deadlines(self.pto()).answer.is_some_and(|at| at <= now) {
             self.look_for_answer();
         }
         if self.keys.previous_expires().is_some_and(|at| at <= now) {
@@ -86,7 +105,7 @@ impl Connection {
             self.after_receiving(now);
         }
         self.report_cids(now);
-        if self.quiet_deadline().is_some_and(|at| at <= now) {
+        if self.confirmed_deadlines(self.pto()).quiet.is_some_and(|at| at <= now) {
             self.go_quiet();
         }
     }
@@ -129,10 +148,6 @@ impl Connection {
 
     fn keep_alive_deadline(&self) -> Option<Time> {
         self.handshake.complete.then(|| self.idle.keep_alive_deadline()).flatten()
-    }
-
-    fn answer_deadline(&self) -> Option<Time> {
-        self.handshake.confirmed.then(|| self.idle.answer_deadline(self.pto())).flatten()
     }
 
     /// The peer has been silent for long. If it owes data, it is asked for a sign of life: one that
