@@ -77,18 +77,17 @@ impl Claim {
         true
     }
 
-    fn is_polled(&self) -> bool {
-        self.progress().polled
-    }
-
-    fn end(&self, result: Result<(), Errno>) {
+    /// True if the program polls the listener.
+    fn end(&self, result: Result<(), Errno>) -> bool {
         let mut wakes = Wakes::default();
         let mut progress = self.progress();
         progress.stage = result.map_or_else(Stage::Failed, |()| Stage::Idle);
         progress.waiters.wake(Interest::Message, &mut wakes);
+        let polled = progress.polled;
         drop(progress);
         self.over.notify_all();
         wakes.fire();
+        polled
     }
 
     /// Waits until it is not under way; EAGAIN if that takes too long.
@@ -114,6 +113,23 @@ impl Claim {
             Stage::Failed(errno) => Err(errno),
             Stage::Idle | Stage::UnderWay => Ok(()),
         }
+    }
+}
+
+/// A claim that ends with its thread, also where that panics.
+struct Unfinished<'a>(&'a Claim);
+
+impl Unfinished<'_> {
+    fn end(self, result: Result<(), Errno>) -> bool {
+        let claim = self.0;
+        std::mem::forget(self);
+        claim.end(result)
+    }
+}
+
+impl Drop for Unfinished<'_> {
+    fn drop(&mut self) {
+        self.0.end(Err(Errno::EIO));
     }
 }
 
@@ -152,16 +168,23 @@ impl Socket {
     }
 
     fn begin_claim(&self, inherited: &Arc<Inherited>) {
-        let (socket, its) = (self.clone(), Arc::clone(inherited));
+        // Whoever closes the socket meanwhile has closed it.
+        let (socket, its) = (Arc::downgrade(&self.shared), Arc::clone(inherited));
         let work = move || {
-            let result = socket.listen_as_heir();
-            if result.is_ok() && its.claim.is_polled() {
+            let unfinished = Unfinished(&its.claim);
+            let summoned = its.summon();
+            let socket = socket.upgrade().map(|shared| Self { shared });
+            let result =
+                socket.as_ref().map_or(Err(Errno::EBADF), |it| it.listen_as_heir(summoned));
+            if unfinished.end(result)
+                && let Some(socket) = socket
+            {
                 socket.attend_polled();
             }
-            its.claim.end(result);
         };
-        if let Err(error) = spawn_prepared("quicket-heir", || {}, work) {
-            inherited.claim.end(Err(Errno::from(&error)));
+        if spawn_prepared("quicket-heir", || {}, work).is_err() {
+            // What the system says, EAGAIN, would have programs ask again at once.
+            inherited.claim.end(Err(Errno::ENOBUFS));
         }
     }
 
@@ -201,7 +224,7 @@ mod tests {
         assert_eq!(claim.wait(Patience::None), Err(Errno::EAGAIN));
         let soon = Instant::now() + Duration::from_millis(5);
         assert_eq!(claim.wait(Patience::Until(Some(soon))), Err(Errno::EAGAIN));
-        claim.end(Ok(()));
+        assert!(claim.end(Ok(())));
         assert_eq!(claim.wait(Patience::None), Ok(()));
     }
 
@@ -213,7 +236,7 @@ mod tests {
         assert!(claim.is_readable(Some(waiter)), "accept would begin it");
         assert!(claim.begin_for_poll());
         assert!(!claim.is_readable(Some(waiter)));
-        claim.end(Err(Errno::EADDRINUSE));
+        assert!(claim.end(Err(Errno::EADDRINUSE)));
         assert_eq!(count.0.load(Ordering::Relaxed), 1);
         assert!(claim.is_readable(Some(waiter)));
         assert!(!claim.begin_for_poll());
@@ -230,5 +253,19 @@ mod tests {
             claim.end(Err(Errno::ETIMEDOUT));
             assert_eq!(waits.join().unwrap(), Err(Errno::ETIMEDOUT));
         });
+    }
+
+    #[test]
+    fn a_thread_that_panics_ends_it() {
+        let claim = Claim::default();
+        assert_eq!(claim.begin(), Ok(true));
+        thread::scope(|scope| {
+            let panics = scope.spawn(|| {
+                let _unfinished = Unfinished(&claim);
+                panic!("on purpose");
+            });
+            panics.join().unwrap_err();
+        });
+        assert_eq!(claim.wait(Patience::Until(None)), Err(Errno::EIO));
     }
 }

@@ -52,6 +52,11 @@ impl Inherited {
     pub(super) const fn address(&self) -> SocketAddr {
         self.address
     }
+
+    /// Waits until a parent that has the address to itself shares it.
+    pub(super) fn summon(&self) -> Result<(), Errno> {
+        self.summons.as_ref().map_or(Ok(()), Summons::call)
+    }
 }
 
 /// That a process has a listener which it has passed on, or has from another one.
@@ -126,22 +131,17 @@ impl Socket {
     }
 
     /// Has a listener that the process has inherited be one of its own, with an endpoint of its own, if it is
-    /// not yet. Waits for the parent and the switch: [`Socket::claim`] has it done on a thread of its own.
-    pub(super) fn listen_as_heir(&self) -> Result<(), Errno> {
-        if !matches!(self.control().phase, Phase::Inherited(_)) {
-            return Ok(());
-        }
+    /// not yet. Waits for the switch: [`Socket::claim`] has it done on a thread of its own, which has asked the parent.
+    pub(super) fn listen_as_heir(&self, summoned: Result<(), Errno>) -> Result<(), Errno> {
         let turn = self.shared.turn();
         let inherited = match &self.control().phase {
             Phase::Inherited(inherited) => Arc::clone(inherited),
             _ => return Ok(()),
         };
-        if let Some(summons) = &inherited.summons {
-            summons.call().inspect_err(|errno| {
-                let text = format!("the parent cannot share the listener's address: {errno}");
-                self.control().refusal = Some(text);
-            })?;
-        }
+        summoned.inspect_err(|errno| {
+            let text = format!("the parent cannot share the listener's address: {errno}");
+            self.control().refusal = Some(text);
+        })?;
         let wanted = {
             let control = self.control();
             let settings = &control.settings;
