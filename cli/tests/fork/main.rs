@@ -241,7 +241,7 @@ fn a_child_that_does_not_wait_is_not_held_up_by_a_parent_that_stands_still() {
         let mut command = switch.alone(way, 1, "wait");
         command.env("LATE", &late).env("POLLS", "");
         let server = Server::start(command, 1);
-        let parent = server.process.id().into();
+        let parent = server.process.id();
         signal(parent, "-STOP");
         fs::write(&late, "").unwrap();
         let line = server.line();
