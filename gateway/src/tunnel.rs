@@ -74,7 +74,7 @@ impl Tunnel {
         Self { payers: Some(payers), ..self }
     }
 
-    /// The server's connection is reset by this where the client has not come to an orderly end.
+    /// The server's connection is reset by this where the client resets its own, or its stream.
     pub(crate) fn aborted_by(self, abort: Abort) -> Self {
         Self { abort, ..self }
     }
@@ -94,6 +94,7 @@ impl Tunnel {
         };
         let moved = Arc::new(AtomicU64::new(0));
         let mut client = Counted::new(client, &moved, self.payers.as_ref());
+        client.may_end_bare = true;
         let mut server = Counted::new(server, &moved, None);
         let Stay { alive, mut ending, drain } = self.stay;
         let stopped = async {
@@ -104,7 +105,7 @@ impl Tunnel {
             ended = copy_bidirectional(&mut client, &mut server) => if let Err(error) = ended {
                 log::debug!("a tunnel has ended: {error}");
                 // What it was told to the end is on its way, and would be lost.
-                if !server.has_all {
+                if is_reset(&error) && !server.has_all {
                     self.abort.set();
                 }
             },
@@ -113,6 +114,12 @@ impl Tunnel {
         }
         drop(alive);
     }
+}
+
+/// Whether an end was reset, as who reads it hears, or who writes to it. An error of no kind is of a stream of HTTP/2.
+fn is_reset(error: &io::Error) -> bool {
+    use io::ErrorKind::{BrokenPipe, ConnectionReset, Other};
+    matches!(error.kind(), ConnectionReset | BrokenPipe | Other)
 }
 
 /// Waits until nothing has moved for `limit`, within a quarter of it.
@@ -135,13 +142,16 @@ struct Counted {
     sent: Option<Toll>,
     /// It was told that nothing follows.
     has_all: bool,
+    /// Its connection of TCP may end without the end of TLS: what flows here has ends of its own, and what it has said
+    /// until then reaches the other one.
+    may_end_bare: bool,
 }
 
 impl Counted {
     fn new(link: Link, moved: &Arc<AtomicU64>, payers: Option<&Payers>) -> Self {
         let toll = |flow| payers.map(|payers| Toll::new(payers.clone(), flow, Arc::clone(moved)));
         let (received, sent) = (toll(Flow::Received), toll(Flow::Sent));
-        Self { link, moved: Arc::clone(moved), received, sent, has_all: false }
+        Self { link, moved: Arc::clone(moved), received, sent, has_all: false, may_end_bare: false }
     }
 }
 
@@ -192,7 +202,12 @@ impl AsyncRead for Counted {
     ) -> Poll<io::Result<()>> {
         ready!(Toll::poll(&mut self.received, cx));
         let before = buf.filled().len();
-        let polled = Pin::new(&mut self.link).poll_read(cx, buf);
+        let mut polled = Pin::new(&mut self.link).poll_read(cx, buf);
+        if self.may_end_bare
+            && matches!(&polled, Poll::Ready(Err(error)) if error.kind() == io::ErrorKind::UnexpectedEof)
+        {
+            polled = Poll::Ready(Ok(()));
+        }
         let read = buf.filled().len() - before;
         self.moved.fetch_add(read as u64, Ordering::Relaxed);
         if let Some(toll) = self.received.as_mut().filter(|_| read > 0) {
@@ -263,6 +278,62 @@ mod tests {
         near.read_to_string(&mut answered).await.unwrap();
         assert_eq!((asked.as_str(), answered.as_str()), ("ask", "answer, longer than the pipe"));
         carried.await.unwrap();
+    }
+
+    /// Says something, and fails.
+    struct Failing(&'static [u8], io::ErrorKind);
+
+    impl AsyncRead for Failing {
+        fn poll_read(
+            mut self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+            buf: &mut ReadBuf<'_>,
+        ) -> Poll<io::Result<()>> {
+            if self.0.is_empty() {
+                return Poll::Ready(Err(self.1.into()));
+            }
+            buf.put_slice(std::mem::take(&mut self.0));
+            Poll::Ready(Ok(()))
+        }
+    }
+
+    impl AsyncWrite for Failing {
+        fn poll_write(
+            self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+            buf: &[u8],
+        ) -> Poll<io::Result<usize>> {
+            Poll::Ready(Ok(buf.len()))
+        }
+
+        fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+
+        fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_whose_tls_has_no_end_has_one_and_one_that_resets_has_the_server_reset() {
+        use io::ErrorKind::{ConnectionReset, TimedOut, UnexpectedEof};
+        for (kind, is_set) in [(UnexpectedEof, false), (TimedOut, false), (ConnectionReset, true)] {
+            let (tunnel, _drain) = tunnel(Duration::from_secs(60));
+            let abort = Abort::default();
+            let (server, mut far) = duplex(4);
+            let client =
+                async move { Ok::<Link, io::Error>(Box::new(Failing(b"all of it", kind))) };
+            let tunnel = tunnel.aborted_by(abort.clone());
+            let carried = tokio::spawn(tunnel.carry(client, ready(server)));
+            let mut heard = String::new();
+            far.read_to_string(&mut heard).await.unwrap();
+            // Nothing of it is lost where it may have been all.
+            assert_eq!(heard == "all of it", kind == UnexpectedEof, "{kind}: {heard}");
+            drop(far);
+            carried.await.unwrap();
+            assert_eq!(abort.is_set(), is_set, "{kind}");
+        }
     }
 
     #[tokio::test(start_paused = true)]

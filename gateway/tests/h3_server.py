@@ -1,5 +1,6 @@
 """A server of HTTP/3 by aioquic, that does what paths ask for: hello, size/N, echo (body and trailers), slow, early (an
-answer before the body), hints (103), leave (GOAWAY), refused (once), reset, half, hold/SECONDS, and answers that are none.
+answer before the body), hints (103), leave (GOAWAY), go/SECONDS (GOAWAY, and an answer later), kept (no further
+request for this one), refused (once), reset, half, hold/SECONDS, and answers that are none.
 Arguments: certificate, key, a file for its log, port or 0, how many requests it takes on a connection: at first, more as
 aioquic likes; with = in front as many at a time, and never more."""
 
@@ -83,6 +84,12 @@ class Server(QuicConnectionProtocol):
             await asyncio.sleep(0.5)
         if path.startswith("/hold/"):
             await asyncio.sleep(float(path[6:]))
+        if path.startswith("/go/"):
+            await asyncio.sleep(1)
+            goaway = encode_frame(FrameType.GOAWAY, encode_uint_var(stream + 4))
+            self._quic.send_stream_data(self.http._local_control_stream_id, goaway)
+            self.transmit()
+            await asyncio.sleep(float(path[4:]))
         if path.startswith("/leave") and self.leaving is None and self.taken >= 6:
             # This one is answered and no other, whatever has come; the connection ends soon.
             self.leaving = stream + 4
@@ -143,7 +150,7 @@ class Server(QuicConnectionProtocol):
             if path == "/who":
                 said = fields[b":authority"] + b" " + fields.get(b"x-forwarded-proto", b"?")
             self.http.send_data(stream, said, end_stream=True)
-        self.answered += 1
+        self.answered += path != "/kept"
         self.transmit()
 
 

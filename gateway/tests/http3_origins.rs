@@ -297,7 +297,7 @@ fn a_server_that_is_busy_and_answers_is_no_failure() {
     );
     let file = file + &counted(dir.path());
     let site = Site::start(dir, &file);
-    let held = hold(&site, &origin, "/hold/8");
+    let held = hold(&site, &origin, "/hold/15");
     let begun = Instant::now();
     assert_eq!(site.get(&[&site.url("/a")]).0, "503");
     let took = begun.elapsed().as_millis();
@@ -339,7 +339,7 @@ fn a_server_that_is_gone_while_requests_wait_is_a_failure() {
     let dir: TempDir = folder();
     let mut origin = Origin::start(dir.path(), "=1");
     let file =
-        origin.file("max_failures = 1000\nconnect_timeout_ms = 15000\n") + &counted(dir.path());
+        origin.file("max_failures = 1000\nconnect_timeout_ms = 6000\n") + &counted(dir.path());
     let site = Site::start(dir, &file);
     let held = hold(&site, &origin, "/silent");
     let mut waiting: Vec<Child> = (0..MAX_SHARED).map(|_| ask(&site, "/waits")).collect();
@@ -352,4 +352,59 @@ fn a_server_that_is_gone_while_requests_wait_is_a_failure() {
     }
     assert_eq!(counter(&site, "origin_busy_total"), 0);
     assert!(counter(&site, "origin_failures_total") >= MAX_SHARED as u64);
+}
+
+/// RFC 9114, Section 5.2: what it was asked for is answered still, and another connection takes what waits.
+#[test]
+fn requests_do_not_wait_on_a_connection_that_its_server_ends() {
+    let dir: TempDir = folder();
+    let origin = Origin::start(dir.path(), "=1");
+    let file = origin.file("max_failures = 1\nretries = 0\nconnect_timeout_ms = 12000\n");
+    let site = Site::start(dir, &file);
+    let begun = Instant::now();
+    let last = ask(&site, "/go/20");
+    until("a request", || origin.log().contains("/go/20"));
+    let others = (1..MAX_SHARED).map(|count| {
+        let child = ask(&site, "/hold/20");
+        until("a request", || origin.log().matches("/hold/20").count() >= count);
+        child
+    });
+    let held: Vec<Child> = others.collect();
+    assert_eq!(ask(&site, "/waits").wait_with_output().unwrap().stdout, b"200");
+    assert!(begun.elapsed() < Duration::from_secs(20), "before any stream has ended");
+    assert_eq!(origin.connections(), MAX_SHARED + 1);
+    for child in held.into_iter().chain([last]) {
+        assert_eq!(child.wait_with_output().unwrap().stdout, b"200");
+    }
+}
+
+/// RFC 9000, Section 4.6: one that never raises its limit allows nothing more on a connection, however little it has to do.
+#[test]
+fn a_server_that_does_nothing_and_allows_nothing_is_not_busy() {
+    let dir: TempDir = folder();
+    let origin = Origin::start(dir.path(), "=1");
+    let file =
+        origin.file("max_failures = 1000\nconnect_timeout_ms = 1000\n") + &counted(dir.path());
+    let site = Site::start(dir, &file);
+    for _ in 0..MAX_SHARED {
+        assert_eq!(site.get(&[&site.url("/kept")]).0, "200");
+    }
+    assert_eq!(origin.connections(), MAX_SHARED);
+    // The connection is given up, and the request, of which nothing was sent, goes over a new one.
+    assert_eq!(site.get(&[&site.url("/a")]).0, "200");
+    assert_eq!(origin.connections(), MAX_SHARED + 1);
+    assert_eq!(counter(&site, "origin_busy_total"), 0);
+}
+
+#[test]
+fn a_health_check_that_such_a_server_allows_nothing_is_a_bad_one() {
+    let dir: TempDir = folder();
+    let origin = Origin::start(dir.path(), "=1");
+    let file = origin.file(
+        "health_check = { path = \"/kept\", interval_ms = 20, timeout_ms = 700, \
+         expect = [200], unhealthy_after = 1, healthy_after = 1 }\n",
+    );
+    let _site = Site::start(dir, &file);
+    // Each is answered on a connection of its own. The one that finds none has all of them made anew.
+    until("checks", || origin.connections() > MAX_SHARED);
 }

@@ -350,7 +350,7 @@ fn what_breaks_off_on_one_side_breaks_off_on_the_other() {
     let log = || fs::read_to_string(site.path("raw.log")).unwrap_or_default();
     // H3_REQUEST_CANCELLED, and no orderly end.
     for (task, said, heard) in [
-        ("rst", "hello\nreset 0x10c", ""),
+        ("rst", "hello\nreset 0x10c\nstopped 0x10c", ""),
         ("abort", "hello\nreset 0x10c", "RST\n"),
         ("leave", "hello\nended", "RST\nFIN\n"),
     ] {

@@ -1,5 +1,5 @@
 """A WebSocket client. Arguments: port, certificate, version of HTTP, what to do (echo, status, refused, reset, idle; over
-HTTP/3 rst: says something, and how its stream has ended; abort, stop, leave: resets its stream, has the server send no more
+HTTP/3 rst: says something, and how its stream has ended in both directions; abort, stop, leave: resets its stream, has the server send no more
 on it or ends it once it has heard something), `tell` to say a line once it is connected. The frames of HTTP/2 and HTTP/3 are those of websockets, too."""
 
 import asyncio
@@ -15,7 +15,7 @@ from aioquic.asyncio.protocol import QuicConnectionProtocol
 from aioquic.h3.connection import H3Connection
 from aioquic.h3.events import DataReceived, HeadersReceived
 from aioquic.quic.configuration import QuicConfiguration
-from aioquic.quic.events import StreamReset
+from aioquic.quic.events import StopSendingReceived, StreamReset
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.frames import Frame, Opcode
@@ -44,6 +44,7 @@ class Stream:
         self.status = asyncio.get_running_loop().create_future()
         self.messages = asyncio.Queue()
         self.reset = None
+        self.stopped = asyncio.get_running_loop().create_future()
         self.protocol = Protocol(CLIENT, state=OPEN, max_size=4 << 20)
 
     def headers(self, fields):
@@ -155,6 +156,8 @@ class Three(QuicConnectionProtocol):
         if isinstance(event, StreamReset):
             self.stream.reset = event.error_code
             self.stream.data(b"", True)
+        elif isinstance(event, StopSendingReceived):
+            self.stream.stopped.set_result(event.error_code)
         for event in self.h3.handle_event(event) if hasattr(self, "h3") else ():
             if isinstance(event, HeadersReceived):
                 self.stream.headers(event.headers)
@@ -231,6 +234,8 @@ async def break_off(protocol):
     while await stream.messages.get() is not None:
         pass
     print("ended" if stream.reset is None else f"reset {stream.reset:#x}")
+    if TASK == "rst":
+        print(f"stopped {await stream.stopped:#x}")
 
 
 async def main():

@@ -11,6 +11,7 @@ use quicket_front::{Counted, UnderWay};
 use quicket_h3::h3::error::Code;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
+use tokio::time::timeout;
 
 use super::log::Record;
 use super::stall::stalled;
@@ -19,6 +20,10 @@ use crate::args::Protocol;
 
 /// How often to look whether everything was delivered before the connection is closed.
 const LOOK: Duration = Duration::from_millis(20);
+
+/// How long a client may take for a request's header section, during which its connection is not idle; over TCP, for the
+/// handshake as well.
+pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Why there are no new connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -124,9 +129,14 @@ async fn exchange(stream: Stream, client: Arc<Client>, _counted: Counted) {
     let early = stream.is_early_data();
     let (mut send, mut recv) = stream.split();
     client.requests.fetch_add(1, Ordering::Relaxed);
-    let target = match http09::request(&mut recv).await {
-        Ok(target) => target,
-        Err(error) => return log::debug!("{}: no request: {error}", client.remote),
+    let target = match timeout(PATIENCE, http09::request(&mut recv)).await {
+        Ok(Ok(target)) => target,
+        Ok(Err(error)) => return log::debug!("{}: no request: {error}", client.remote),
+        Err(_) => {
+            // Where the stream has ended in the meantime, neither has an effect.
+            let _ = (send.reset(http09::REFUSED), recv.stop(http09::REFUSED));
+            return log::debug!("{}: a request took too long", client.remote);
+        }
     };
     let mut sent = 0;
     let outcome = match &target {

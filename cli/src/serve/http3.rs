@@ -8,15 +8,16 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use h3::error::{Code, StreamError};
-use h3::quic::{self, StreamId};
+use h3::quic::{self, RecvStream as _, SendStream as _, StreamId};
 use h3::server::{self, RequestResolver, RequestStream};
 use http::{Request, Response};
 use quicket_files::{Answer, Body, Chunks, Room};
 use quicket_front::{Counted, UnderWay};
 use quicket_h3::Transfer;
 use tokio::sync::watch;
+use tokio::time::timeout;
 
-use super::conversation::Draining;
+use super::conversation::{Draining, PATIENCE};
 use super::log::Record;
 use super::{Client, Site};
 
@@ -59,11 +60,20 @@ where
             () = &mut unasked => break,
         }
     }
-    // RFC 9114, Section 5.2: no further requests, but those that are here are answered.
-    connection.shutdown(0).await?;
-    while let Some(resolver) = connection.accept().await? {
-        begin(resolver);
+    // RFC 9114, Section 5.2: GOAWAY names the first request that is not answered. Those before it are here.
+    connection.shutdown(1).await?;
+    loop {
+        let accepted = tokio::select! {
+            accepted = connection.accept() => accepted?,
+            () = under_way.ends() => break,
+        };
+        let Some(mut resolver) = accepted else { break };
+        // h3 takes the one that it has named for one before it.
+        let code = Code::H3_REQUEST_REJECTED.value();
+        resolver.frame_stream.reset(code);
+        resolver.frame_stream.stream.stop_sending(code);
     }
+    under_way.ends().await;
     delivered.await;
     Ok(())
 }
@@ -78,12 +88,11 @@ async fn exchange<C>(
     C: quic::Connection<Bytes>,
 {
     let begun = Instant::now();
-    let (request, mut stream) = match resolver.resolve_request().await {
-        Ok(request) => request,
-        Err(error) => {
-            log::debug!("{}: no request: {error}", client.remote);
-            return;
-        }
+    let (request, mut stream) = match timeout(PATIENCE, resolver.resolve_request()).await {
+        Ok(Ok(request)) => request,
+        Ok(Err(error)) => return log::debug!("{}: no request: {error}", client.remote),
+        // Dropped, the stream is reset.
+        Err(_) => return log::debug!("{}: a request took too long", client.remote),
     };
     client.requests.fetch_add(1, Ordering::Relaxed);
     let transfer = transfer_of(stream.id()).unwrap_or_default();

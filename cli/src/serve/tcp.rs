@@ -19,13 +19,11 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use super::conversation::Draining;
+use super::conversation::{Draining, PATIENCE};
 use super::log::{Record, say};
 use super::{Client, Counted, Site, http3};
 use crate::args::Serve;
 
-/// How long a client may take for the handshake, and for a request's header section.
-const PATIENCE: Duration = Duration::from_secs(10);
 /// How long a generation that is replaced takes at most to give its TCP ports up, ...
 const HANDOVER: Duration = Duration::from_secs(10);
 /// ... how often to look, ...

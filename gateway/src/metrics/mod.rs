@@ -177,7 +177,11 @@ impl Metrics {
             sent: add(all, "response_bytes", "Bytes of answers' bodies"),
             refused: add(all, "refused", "Requests and connections that were refused"),
             origin_failures: add(all, "origin_failures", "Requests that a server did not answer"),
-            origin_busy: add(all, "origin_busy", "Requests that a server had no room for"),
+            origin_busy: add(
+                all,
+                "origin_busy",
+                "Requests that had no room at the last server asked",
+            ),
             servers: Mutex::default(),
             retries: add(all, "retries", "Requests that another server was asked again"),
             early: add(all, "early_requests", "Requests that came as 0-RTT data"),

@@ -68,11 +68,11 @@ async fn watch(server: Arc<Server>, rules: Arc<CheckRules>) {
     times.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         times.tick().await;
-        let clock = Clock::now();
+        let (clock, granted) = (Clock::now(), server.granted());
         let result = tokio::time::timeout(rules.timeout, ask(&server, &rules, &clock)).await;
         let result = match result {
             // A server that has no time for a check has it for requests.
-            Err(_) if clock.is_held() => continue,
+            Err(_) if clock.is_held() && !server.gives_up_stuck(granted) => continue,
             Ok(Err(Failed::Busy(_))) => continue,
             Ok(result) => result.map_err(|failed| Server::reason(&failed)),
             Err(_) => Err("no answer in time".to_owned()),

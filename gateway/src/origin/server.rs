@@ -75,6 +75,23 @@ impl Server {
         }
     }
 
+    /// How many requests have had their turn, where they wait for it.
+    pub(super) fn granted(&self) -> u64 {
+        match &self.pool {
+            Pool::Tcp(_) => 0,
+            Pool::Quic(pool) => pool.granted(),
+        }
+    }
+
+    /// True if a request waits in vain: the server does nothing, and did nothing since `granted` said this. Connections
+    /// are given up then.
+    pub(super) fn gives_up_stuck(&self, granted: u64) -> bool {
+        match &self.pool {
+            Pool::Tcp(_) => false,
+            Pool::Quic(pool) => pool.gives_up_stuck(granted),
+        }
+    }
+
     /// Says whose fault it is.
     pub(super) fn explain(&self, failed: &Failed) -> Unanswered {
         let (server, error) = (self.to_string(), Self::reason(failed));

@@ -5,6 +5,7 @@ use std::future::poll_fn;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Poll, Waker};
 
+use h3::error::Code;
 use quicket_h3::Violation;
 
 use super::{INTERIM, Interim};
@@ -20,6 +21,8 @@ struct State {
     /// No more than [`INTERIM`].
     interim: VecDeque<Interim>,
     waker: Option<Waker>,
+    /// The request has become a tunnel.
+    is_tunnel: bool,
 }
 
 impl Aside {
@@ -67,6 +70,17 @@ impl Aside {
         self.wait(|state| state.interim.pop_front()).await
     }
 
+    /// The request has become a tunnel: what it sends is data of another protocol.
+    pub(super) fn become_tunnel(&self) {
+        self.lock().is_tunnel = true;
+    }
+
+    /// What a client is told whose data is no longer wanted. An answer is worth as much without it (RFC 9114, Section 4.1);
+    /// a tunnel is cut, as a connection of TCP that is reset (RFC 9220, Section 3).
+    pub(super) fn unwanted(&self) -> Code {
+        if self.lock().is_tunnel { Code::H3_REQUEST_CANCELLED } else { Code::H3_NO_ERROR }
+    }
+
     async fn wait<T>(&self, mut take: impl FnMut(&mut State) -> Option<T>) -> T {
         poll_fn(|cx| {
             let mut state = self.lock();
@@ -86,7 +100,6 @@ impl Aside {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use h3::error::Code;
     use quicket_h3::Scope;
     use std::pin::pin;
     use std::time::Duration;

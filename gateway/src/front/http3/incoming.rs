@@ -84,7 +84,7 @@ impl Drop for Incoming {
         let Some(mut reading) = self.reading.take() else { return };
         if !reading.is_complete() {
             if reading.state != State::End {
-                reading.stream.stop_sending(Code::H3_NO_ERROR);
+                reading.stream.stop_sending(reading.aside.unwanted());
             }
             return;
         }

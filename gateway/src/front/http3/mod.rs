@@ -276,6 +276,7 @@ async fn answer(
     if let Some((body, far)) = tunnel
         && upgrade::is_upgraded(&response)
     {
+        aside.become_tunnel();
         *response.body_mut() = carry(body, far);
     }
     Ok(response)

@@ -3,7 +3,7 @@
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -48,9 +48,13 @@ pub(super) struct Three {
     connection: Connection,
     address: SocketAddr,
     acceptance: Acceptance,
-    /// Requests under way.
+    /// Requests under way, those that wait for a stream included.
     active: AtomicUsize,
-    /// The server allowed no more requests, and none has ended since.
+    /// Those that have a stream.
+    streams: AtomicUsize,
+    /// How many have got one so far.
+    granted: AtomicU64,
+    /// The server allowed no more requests, and no stream has ended since.
     is_full: AtomicBool,
     /// It takes no more requests.
     is_spent: AtomicBool,
@@ -87,9 +91,18 @@ impl Three {
             }
             driven.close(Code::H3_NO_ERROR.value(), b"");
         });
-        let (active, is_full) = (AtomicUsize::new(0), AtomicBool::new(false));
-        let is_spent = AtomicBool::new(false);
-        Ok(Self { sender, connection, address, acceptance, active, is_full, is_spent, silent })
+        Ok(Self {
+            sender,
+            connection,
+            address,
+            acceptance,
+            active: AtomicUsize::new(0),
+            streams: AtomicUsize::new(0),
+            granted: AtomicU64::new(0),
+            is_full: AtomicBool::new(false),
+            is_spent: AtomicBool::new(false),
+            silent,
+        })
     }
 
     pub(super) fn is_open(&self) -> bool {
@@ -109,6 +122,11 @@ impl Three {
         self.is_full.store(true, Ordering::Relaxed);
     }
 
+    /// Nothing is known of what the server allows.
+    pub(super) fn unfill(&self) {
+        self.is_full.store(false, Ordering::Relaxed);
+    }
+
     /// Takes no more requests.
     pub(super) fn spend(&self) {
         self.is_spent.store(true, Ordering::Relaxed);
@@ -116,6 +134,16 @@ impl Three {
 
     pub(super) fn active(&self) -> usize {
         self.active.load(Ordering::Relaxed)
+    }
+
+    /// Requests that have a stream.
+    pub(super) fn streams(&self) -> usize {
+        self.streams.load(Ordering::Relaxed)
+    }
+
+    /// How many requests have got a stream so far.
+    pub(super) fn granted(&self) -> u64 {
+        self.granted.load(Ordering::Relaxed)
     }
 
     pub(super) const fn address(&self) -> SocketAddr {
@@ -139,6 +167,11 @@ impl Three {
             _ = self.connection.closed() => None,
             () = self.is_silent() => None,
         }
+    }
+
+    /// Asks the server whether it is there. One that owes nothing is silent for other reasons.
+    pub(super) fn ping(&self) {
+        self.connection.ping();
     }
 
     /// What was heard of the server so far.
@@ -166,29 +199,42 @@ async fn silence(connection: &Connection) {
     }
 }
 
-/// A request on a connection, as long as it is under way.
-pub(super) struct Share(Arc<Three>);
+/// A request on a connection, as long as it is under way. Clones are of the same request.
+#[derive(Clone)]
+pub(super) struct Share(Arc<Held>);
+
+struct Held {
+    three: Arc<Three>,
+    has_stream: AtomicBool,
+}
 
 impl Share {
     pub(super) fn new(three: &Arc<Three>) -> Self {
         three.active.fetch_add(1, Ordering::Relaxed);
-        Self(Arc::clone(three))
+        let has_stream = AtomicBool::new(false);
+        Self(Arc::new(Held { three: Arc::clone(three), has_stream }))
     }
 
-    pub(super) const fn connection(&self) -> &Arc<Three> {
-        &self.0
+    pub(super) fn connection(&self) -> &Arc<Three> {
+        &self.0.three
+    }
+
+    /// It has got a stream.
+    pub(super) fn grant(&self) {
+        if !self.0.has_stream.swap(true, Ordering::Relaxed) {
+            self.0.three.streams.fetch_add(1, Ordering::Relaxed);
+            self.0.three.granted.fetch_add(1, Ordering::Relaxed);
+        }
     }
 }
 
-impl Clone for Share {
-    fn clone(&self) -> Self {
-        Self::new(&self.0)
-    }
-}
-
-impl Drop for Share {
+impl Drop for Held {
+    /// Where a stream ends, the server may allow another one; who only waited for one knows nothing of that.
     fn drop(&mut self) {
-        self.0.active.fetch_sub(1, Ordering::Relaxed);
-        self.0.is_full.store(false, Ordering::Relaxed);
+        self.three.active.fetch_sub(1, Ordering::Relaxed);
+        if *self.has_stream.get_mut() {
+            self.three.streams.fetch_sub(1, Ordering::Relaxed);
+            self.three.unfill();
+        }
     }
 }

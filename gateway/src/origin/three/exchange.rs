@@ -27,13 +27,15 @@ use crate::{Body, BodyError, upgrade};
 
 /// What is said of a server that seems to be gone.
 const SILENT: &str = "it acknowledges nothing any more";
+/// What is said of one that allows nothing, though no request is with it.
+const STUCK: &str = "it does nothing and allows no more requests";
 
 /// Why there is no answer.
 pub(super) enum NoAnswer {
     /// The server allows no more requests on this connection; nothing was sent.
     NoRoom(Request<Body>),
-    /// It has waited for its turn for as long as it may.
-    Late,
+    /// It has waited for its turn for as long as it may, or too many do.
+    Busy,
     /// The connection took nothing of the request.
     Unsent(Request<Body>, BodyError),
     /// The connection or the stream ended, or what came is no answer.
@@ -113,19 +115,27 @@ impl Begun {
         let unsent = |parts, body| Request::from_parts(parts, body);
         match open(share.connection(), head, line).await {
             Ok(Ok(stream)) => {
+                share.grant();
                 let (sending, receiving) = stream.split();
                 Ok((Self { share, parts, sending, receiving }, body))
             }
-            Err(Left::Elsewhere) => Err(NoAnswer::NoRoom(unsent(parts, body))),
-            Err(Left::Late) => Err(NoAnswer::Late),
-            Err(Left::Gone) => {
+            Err(Left::Elsewhere) => {
+                share.connection().fill();
+                Err(NoAnswer::NoRoom(unsent(parts, body)))
+            }
+            Err(Left::Late | Left::Crowded) => Err(NoAnswer::Busy),
+            Err(left @ (Left::Gone | Left::Stuck)) => {
                 share.connection().spend();
-                Err(NoAnswer::Broken { error: SILENT.into(), is_unprocessed: true })
+                let error = if left == Left::Gone { SILENT } else { STUCK };
+                Err(NoAnswer::Broken { error: error.into(), is_unprocessed: true })
             }
             Ok(Err(error)) if fault::is_of_connection(&error) => {
                 Err(NoAnswer::Unsent(unsent(parts, body), fault::plain(error)))
             }
-            Ok(Err(error)) => Err(NoAnswer::broken(error)),
+            Ok(Err(error)) => {
+                share.grant();
+                Err(NoAnswer::broken(error))
+            }
         }
     }
 }

@@ -1,7 +1,9 @@
 //! Waiting for a stream, where a server allows no more requests at the moment (RFC 9000, Section 4.6).
 
 use std::future::Future;
+use std::sync::Arc;
 
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Duration, Instant, sleep};
 
 use super::Pool;
@@ -10,6 +12,8 @@ use crate::origin::idle::Clock;
 
 /// How often to look whether another connection has room.
 const LOOK: Duration = Duration::from_millis(50);
+/// What a server may need to allow another stream once one has ended. Who waited for less cannot tell that it will not.
+const MOMENT: Duration = Duration::from_millis(500);
 
 /// How a request waits.
 pub(super) struct Line<'a> {
@@ -18,15 +22,21 @@ pub(super) struct Line<'a> {
     pub(super) clock: &'a Clock,
     /// How long it waits at most, on all connections.
     pub(super) until: Instant,
+    /// Its place among those that wait, which it keeps from one connection to the next.
+    pub(super) place: &'a mut Option<OwnedSemaphorePermit>,
 }
 
 /// Why a request waits no longer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Left {
-    /// Another connection has room.
+    /// Another connection has room, or may be made.
     Elsewhere,
+    /// As many wait as may.
+    Crowded,
     /// It has waited for as long as it may, and the server is there: it has much to do.
     Late,
+    /// It has waited for as long as it may, and the server is there and has nothing to do.
+    Stuck,
     /// The server seems to be gone.
     Gone,
 }
@@ -34,36 +44,47 @@ pub(super) enum Left {
 impl Line<'_> {
     /// Waits until a stream of `three` is opened.
     pub(super) async fn wait<T>(
-        &self,
+        self,
         three: &Three,
         opening: impl Future<Output = T>,
     ) -> Result<T, Left> {
-        self.clock.hold();
+        let Line { pool, clock, until, place } = self;
+        if place.is_none() {
+            let waiting = Arc::clone(&pool.waiting).try_acquire_owned();
+            *place = Some(waiting.map_err(|_| Left::Crowded)?);
+        }
+        clock.hold();
+        // Nothing else may be under way that it acknowledges.
+        three.ping();
         let outcome = tokio::select! {
             biased;
             opened = opening => Ok(opened),
             () = three.is_silent() => Err(Left::Gone),
-            left = self.leaves(three) => Err(left),
+            left = leaves(pool, three, until) => Err(left),
         };
-        self.clock.start();
+        clock.start();
+        if outcome.is_ok() {
+            *place = None;
+        }
         outcome
     }
+}
 
-    /// Waits until there is no point in waiting on this connection.
-    async fn leaves(&self, three: &Three) -> Left {
-        let before = three.heard();
-        loop {
-            sleep(LOOK.min(self.until.saturating_duration_since(Instant::now()))).await;
-            if self.pool.has_room_beside(three) {
-                return Left::Elsewhere;
-            }
-            if Instant::now() >= self.until {
-                return if three.heard().is_silence_since(before) {
-                    Left::Gone
-                } else {
-                    Left::Late
-                };
-            }
+/// Waits until there is no point in waiting on this connection.
+async fn leaves(pool: &Pool, three: &Three, until: Instant) -> Left {
+    let (begun, heard, granted) = (Instant::now(), three.heard(), three.granted());
+    loop {
+        sleep(LOOK.min(until.saturating_duration_since(Instant::now()))).await;
+        if Instant::now() >= until {
+            let is_at_work = three.streams() > 0 || three.granted() != granted;
+            return match three.heard().is_silence_since(heard) {
+                true => Left::Gone,
+                false if is_at_work || begun.elapsed() < MOMENT => Left::Late,
+                false => Left::Stuck,
+            };
+        }
+        if !three.is_open() || pool.has_room_beside(three) {
+            return Left::Elsewhere;
         }
     }
 }

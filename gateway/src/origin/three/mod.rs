@@ -16,6 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use http::request::Parts;
 use http::{Request, Response};
+use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 use self::connection::{Share, Three};
@@ -40,6 +41,8 @@ const MAX_SHARED: usize = 8;
 /// Connections to one server for WebSocket, which keeps its streams for as long as it likes: ordinary requests would wait
 /// without end where all streams are such. Where these have no room, no more is asked for.
 const MAX_UPGRADED: usize = 8;
+/// Requests to one server that wait for a stream, each of which looks for one now and then. Beyond that it is busy at once.
+const MAX_WAITING: usize = 512;
 
 /// The connections to one server.
 pub(super) struct Pool {
@@ -47,6 +50,8 @@ pub(super) struct Pool {
     kept: Mutex<Kept>,
     /// Requests that come at once share the first connection.
     dialing: tokio::sync::Mutex<()>,
+    /// Places for requests that wait for a stream.
+    waiting: Arc<Semaphore>,
 }
 
 #[derive(Default)]
@@ -75,7 +80,8 @@ struct Chosen {
 impl Pool {
     pub(super) fn new(dialer: Dialer) -> Arc<Self> {
         let dialing = tokio::sync::Mutex::new(());
-        Arc::new(Self { dialer, kept: Mutex::default(), dialing })
+        let waiting = Arc::new(Semaphore::new(MAX_WAITING));
+        Arc::new(Self { dialer, kept: Mutex::default(), dialing, waiting })
     }
 
     pub(super) const fn dialer(&self) -> &Dialer {
@@ -93,7 +99,7 @@ impl Pool {
         body: Body,
         (wanted, clock): (Wanted, &Clock),
     ) -> Result<Response<Body>, Failed> {
-        let mut late = None;
+        let (mut late, mut place) = (None, None);
         let mut request = Request::from_parts(parts.clone(), body);
         message::for_three(&mut request);
         if wanted.is_upgrade && !message::extend_three(&mut request) {
@@ -121,18 +127,15 @@ impl Pool {
                     let line = may_wait.then(|| {
                         let until =
                             *late.get_or_insert_with(|| Instant::now() + self.dialer.timeout);
-                        Line { pool: self, clock, until }
+                        Line { pool: self, clock, until, place: &mut place }
                     });
                     exchange(share, request, line).await
                 }
             };
             request = match sent {
                 Ok(answer) => return Ok(answer),
-                Err(NoAnswer::NoRoom(unsent)) => {
-                    three.fill();
-                    unsent
-                }
-                Err(NoAnswer::Late) => {
+                Err(NoAnswer::NoRoom(unsent)) => unsent,
+                Err(NoAnswer::Busy) => {
                     return Err(Failed::Busy("it allows no more requests at the moment"));
                 }
                 Err(NoAnswer::Unsent(unsent, _)) if is_reused => {
@@ -150,11 +153,41 @@ impl Pool {
         }
     }
 
-    /// Whether another connection takes ordinary requests at once.
+    /// Whether another connection takes ordinary requests at once, or may be made and nobody is about to make it.
     fn has_room_beside(&self, three: &Three) -> bool {
-        let kept = self.lock();
-        let mut others = kept.shared.iter().filter(|shared| !std::ptr::eq(&*shared.three, three));
-        others.any(|shared| shared.three.is_open() && shared.three.has_room())
+        let open = {
+            let kept = self.lock();
+            let mut open = 0;
+            for shared in kept.shared.iter().filter(|shared| self.is_good(&shared.three)) {
+                if shared.three.has_room() && !std::ptr::eq(&*shared.three, three) {
+                    return true;
+                }
+                open += 1;
+            }
+            open
+        };
+        open < MAX_SHARED && self.dialing.try_lock().is_ok()
+    }
+
+    /// Whether a connection takes requests, and leads to where the server is by now.
+    fn is_good(&self, three: &Three) -> bool {
+        three.is_open() && self.dialer.leads_to(Some(three.address()))
+    }
+
+    /// How many ordinary requests have got a stream of the connections that are there.
+    pub(super) fn granted(&self) -> u64 {
+        self.lock().shared.iter().map(|shared| shared.three.granted()).sum()
+    }
+
+    /// True if no ordinary request has a stream, nor got one since there were as many as `granted`: the server does nothing,
+    /// and allows nothing. Its connections are given up.
+    pub(super) fn gives_up_stuck(&self, granted: u64) -> bool {
+        let is_stuck = granted == self.granted()
+            && self.lock().shared.iter().all(|shared| shared.three.streams() == 0);
+        if is_stuck {
+            self.lock().shared.iter().for_each(|shared| shared.three.spend());
+        }
+        is_stuck
     }
 
     /// A connection that is there, if there is one to be had.
@@ -163,9 +196,7 @@ impl Pool {
             return None;
         }
         let mut kept = self.lock();
-        let is_good =
-            |three: &Three| three.is_open() && self.dialer.leads_to(Some(three.address()));
-        kept.of(wanted).retain(|shared| is_good(&shared.three));
+        kept.of(wanted).retain(|shared| self.is_good(&shared.three));
         kept.share(wanted)
     }
 
@@ -229,6 +260,9 @@ impl Kept {
             these.retain_mut(|shared| {
                 if shared.three.active() > 0 {
                     shared.used = Instant::now();
+                } else {
+                    // Since the last stream has ended the server may have allowed more, and nobody waited for it.
+                    shared.three.unfill();
                 }
                 shared.three.is_open() && shared.used.elapsed() < MAX_IDLE_TIME
             });
