@@ -1,0 +1,74 @@
+//! Who asks for something: each request has a connection of its own.
+
+use std::collections::BTreeMap;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use quicket_tcp_protocol::{Answer, Names, Request};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SocketFlags, accept_with, recv};
+
+use crate::listening::send_with;
+
+/// Connections with requests at once. Beyond that, the oldest makes room.
+pub const MAX_VISITORS: usize = 1024;
+
+/// The visitors, in the order in which they have come.
+#[derive(Debug, Default)]
+pub(crate) struct Visitors {
+    visitors: BTreeMap<u64, OwnedFd>,
+}
+
+/// What a visitor has done.
+#[derive(Debug)]
+pub(crate) enum Did {
+    /// Nothing yet.
+    Nothing,
+    Ask(Request),
+    /// It has gone, or asked for what makes no sense.
+    Leave,
+}
+
+impl Visitors {
+    /// Lets the next one in, under a number.
+    pub(crate) fn accept(&mut self, door: BorrowedFd<'_>, id: u64) -> Result<(), Errno> {
+        let visitor = accept_with(door, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)?;
+        if self.visitors.len() >= MAX_VISITORS {
+            self.visitors.pop_first();
+        }
+        self.visitors.insert(id, visitor);
+        Ok(())
+    }
+
+    /// The end of one of them.
+    pub(crate) fn end(&self, id: u64) -> Option<BorrowedFd<'_>> {
+        self.visitors.get(&id).map(AsFd::as_fd)
+    }
+
+    /// Hears what one of them wants.
+    pub(crate) fn hear(&self, id: u64, names: &Names) -> Did {
+        let Some(visitor) = self.visitors.get(&id) else { return Did::Leave };
+        let mut octets = [0; Request::LEN + 1];
+        match recv(visitor, &mut octets[..], RecvFlags::DONTWAIT) {
+            Ok((_, len @ 1..)) => {
+                let request = octets.get(..len).and_then(Request::read);
+                let known = request.filter(|request| request.token == *names.token());
+                known.map_or(Did::Leave, Did::Ask)
+            }
+            Err(Errno::AGAIN | Errno::INTR) => Did::Nothing,
+            _ => Did::Leave,
+        }
+    }
+
+    /// Answers one of them, who goes.
+    pub(crate) fn answer(&mut self, id: u64, answer: &Answer, with: Option<BorrowedFd<'_>>) {
+        if let Some(visitor) = self.visitors.remove(&id)
+            && let Err(error) = send_with(&visitor, &answer.write(), with)
+        {
+            log::debug!("a program is not answered: {error}");
+        }
+    }
+
+    pub(crate) fn leave(&mut self, id: u64) {
+        self.visitors.remove(&id);
+    }
+}
