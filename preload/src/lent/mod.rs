@@ -61,7 +61,7 @@ fn lent(fd: c_int) -> Option<u64> {
 
 /// What has come of a call that receives. A connection that was reset looks like one that has ended: the lender knows.
 pub(crate) fn received(fd: c_int, received: ssize_t) -> ssize_t {
-    if received != 0 || !native::is_hung_up(fd) {
+    if received != 0 || !is_on() || !native::is_hung_up(fd) {
         return received;
     }
     let Some(id) = lent(fd) else { return received };

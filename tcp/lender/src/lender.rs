@@ -15,14 +15,16 @@ use rustix::net::{
     AddressFamily, RecvFlags, SocketAddrUnix, SocketFlags, SocketType, bind, listen, recv,
     socket_with,
 };
+use rustix::process::{Resource, getrlimit};
 
 use crate::calls::{Place, accepted};
 use crate::errors;
 use crate::pump::{Next, PIECE, Pump};
-use crate::requests::{Did, Visitors};
+use crate::requests::{Did, MAX_VISITORS, Visitors};
 use crate::socket::{Connecting, Ready, Socket, State};
 
-/// Sockets that programs have at once, those with errors that nobody has asked for among them.
+/// Sockets that programs have at once, those with errors that nobody has asked for among them. Where the process may have
+/// few descriptors, half as many as that.
 pub const MAX_SOCKETS: usize = 65_536;
 /// Connections that a listener hands over before others have their turn.
 const MAX_ACCEPTED: usize = 64;
@@ -48,6 +50,8 @@ pub struct Lender {
     watch: Watch,
     next: u64,
     sockets: HashMap<u64, Socket>,
+    /// Sockets at once.
+    most: usize,
     visitors: Visitors,
     /// Those that have something to do.
     due: VecDeque<u64>,
@@ -69,6 +73,10 @@ impl Lender {
         let door = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
         bind(&door, &SocketAddrUnix::new_abstract_name(names.requests().as_bytes())?)?;
         listen(&door, 4096)?;
+        // Who asks is always let in: sockets leave descriptors for that.
+        let descriptors = getrlimit(Resource::Nofile).current;
+        let descriptors = descriptors.and_then(|most| usize::try_from(most).ok());
+        let descriptors = descriptors.unwrap_or(usize::MAX);
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let watch = Watch::new()?;
         for (fd, token) in [(door.as_fd(), DOOR), (watch.as_fd(), WATCH)] {
@@ -82,7 +90,8 @@ impl Lender {
             watch,
             next: FIRST,
             sockets: HashMap::new(),
-            visitors: Visitors::default(),
+            most: MAX_SOCKETS.min(descriptors / 2),
+            visitors: Visitors::new(MAX_VISITORS.min(descriptors / 4)),
             due: VecDeque::new(),
             deadlines: BTreeSet::new(),
             scratch: vec![0; PIECE],
@@ -283,7 +292,7 @@ impl Lender {
     }
 
     fn insert(&mut self, id: u64, socket: Socket) -> io::Result<()> {
-        if self.sockets.len() >= MAX_SOCKETS {
+        if self.sockets.len() >= self.most {
             return Err(Errno::NFILE.into());
         }
         use epoll::EventFlags as Flags;

@@ -13,8 +13,9 @@ use crate::listening::send_with;
 pub const MAX_VISITORS: usize = 1024;
 
 /// The visitors, in the order in which they have come.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Visitors {
+    most: usize,
     visitors: BTreeMap<u64, OwnedFd>,
 }
 
@@ -29,10 +30,15 @@ pub(crate) enum Did {
 }
 
 impl Visitors {
+    /// So many at once.
+    pub(crate) const fn new(most: usize) -> Self {
+        Self { most, visitors: BTreeMap::new() }
+    }
+
     /// Lets the next one in, under a number.
     pub(crate) fn accept(&mut self, door: BorrowedFd<'_>, id: u64) -> Result<(), Errno> {
         let visitor = accept_with(door, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)?;
-        if self.visitors.len() >= MAX_VISITORS {
+        if self.visitors.len() >= self.most {
             self.visitors.pop_first();
         }
         self.visitors.insert(id, visitor);
